@@ -10,7 +10,7 @@ TORCH_INDEX ?=
 PARALLEL := -n 2 --dist loadfile
 FOLDERS := $(shell find agents algorithms bus models scenarios seedbus -type d -not -name __pycache__)
 
-.PHONY: install demo test slow lint bench gpu soak docs clean
+.PHONY: install demo test slow lint bench gpu soak docs site clean
 
 install: $(VENV)/.installed
 
@@ -57,6 +57,12 @@ docs: install
 	$(BIN)/python -m seedbus.scenarios.reporting.reference docs/reference.md
 	$(BIN)/python benchmarks/architecture.py --write docs
 	$(BIN)/python benchmarks/help_texts.py --write docs
+
+# the pages as a site that is read without a network or a server: build/site/index.html
+site: install
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt "mkdocs-material>=9.5" "mkdocstrings[python]>=0.27"
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
+	@echo "written: build/site/index.html"
 
 clean:
 	rm -rf $(VENV) build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis

@@ -23,6 +23,7 @@ from seedbus.agents.monitor import Monitor
 from seedbus.agents.observer import Observer
 from seedbus.agents.policies.participation import Participation
 from seedbus.agents.policies.snapshot_budget import Lag
+from seedbus.agents.secure.settings import SecureAggregation
 from seedbus.agents.server.coordinator import Coordinator
 from seedbus.agents.server.follower_positions import FollowerPositions
 from seedbus.agents.server.outages import Outage, Outages
@@ -75,6 +76,7 @@ class Setup:
         x0: makes x₀, float32 [d]; needed if the algorithm is dense.
         report_limit: how many bytes a REPORT may have.
         plugins: the digest of the plug-ins that processes must show; empty if the scenario needs none.
+        secure: how reports are masked; None: they are not.
     """
 
     seed: int
@@ -94,6 +96,7 @@ class Setup:
     x0: Callable[[], Vector] | None = None
     report_limit: int = SHORT
     plugins: bytes = b""
+    secure: SecureAggregation | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -244,6 +247,7 @@ class _ServerRun:
             lag=setup.lag,
             metrics=setup.metrics,
             state=setup.algorithm.first_state(setup.x0 or _no_model),
+            secure=setup.secure,
             reload=lambda after, last: self._reloaded(after, last),
         )
         self.transport = connect(journal.run_id)

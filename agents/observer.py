@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any, Protocol
 
 from seedbus.agents.refusals import Refusal
@@ -26,6 +27,29 @@ class Observer(Protocol):
     def noted(self, event: str, **facts: Any) -> None:
         """Something else happened."""
         ...
+
+
+class Observers:
+    """Passes everything on to several observers, in their order."""
+
+    def __init__(self, observers: Iterable[Observer]) -> None:
+        self.observers = list(observers)
+
+    def round_closed(self, closed: ClosedRound, now_ns: int, bytes_so_far: int) -> None:
+        for observer in self.observers:
+            observer.round_closed(closed, now_ns, bytes_so_far)
+
+    def measured(self, line: dict[str, Any]) -> None:
+        for observer in self.observers:
+            observer.measured(line)
+
+    def refused(self, refusal: Refusal) -> None:
+        for observer in self.observers:
+            observer.refused(refusal)
+
+    def noted(self, event: str, **facts: Any) -> None:
+        for observer in self.observers:
+            observer.noted(event, **facts)
 
 
 class NullObserver:

@@ -48,6 +48,7 @@ class Reason(StrEnum):
         return member
 
     ABSURD = "absurd", Mark.BAD_ANSWER
+    ASKS_FOR_BOTH = "asks-for-both"
     BAD_JOIN = "bad-join"
     BAD_PAYLOAD = "bad-payload", Mark.BAD_ANSWER | Mark.DISHONEST
     BAD_SNAPSHOT = "bad-snapshot", Mark.DISHONEST
@@ -60,6 +61,7 @@ class Reason(StrEnum):
     LOSSES = "losses", Mark.BAD_ANSWER | Mark.DISHONEST
     MALFORMED = "malformed", Mark.BAD_ANSWER | Mark.DISHONEST
     NO_CHUNK = "no-chunk"
+    NO_MASKS = "no-masks"
     NO_SNAPSHOT = "no-snapshot"
     NOT_A_MEMBER = "not-a-member"
     NOT_ASKED = "not-asked"

@@ -59,7 +59,7 @@ class ReportRefused(ValueError):
         self.reason = reason
 
 
-DECLINES = frozenset({"overflow"})
+DECLINES = frozenset({"overflow", "no-masks"})
 """The reasons for which a client may decline to report."""
 
 DIGEST_BYTES = 8

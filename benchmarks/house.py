@@ -24,7 +24,7 @@ FLOOR = ""
 ORDER: dict[str, tuple[tuple[str, ...], ...]] = {
     "scenarios": (
         (FLOOR,),
-        ("faults", "transports"),
+        ("faults", "tracking", "transports"),
         ("schema",),
         ("run_folder",),
         ("reporting",),
@@ -33,7 +33,7 @@ ORDER: dict[str, tuple[tuple[str, ...], ...]] = {
         ("conformance", "planning", "stress", "operations"),
         ("cli",),
     ),
-    "agents": ((FLOOR,), ("policies",), ("journal",), ("client",), ("server",), ("launcher",)),
+    "agents": ((FLOOR,), ("policies", "secure"), ("journal",), ("client",), ("server",), ("launcher",)),
     "bus": ((FLOOR,), ("zeromq",)),
     "bus/zeromq": ((FLOOR,), ("server", "worker")),
     "algorithms": ((FLOOR,), ("aggregation", "directions"), ("scalar_only", "dense")),

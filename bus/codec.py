@@ -194,7 +194,7 @@ def _has_long(values: list[Any]) -> bool:
 def _checked_kind(tag: object, peer: int | None) -> Kind:
     checked_tag = _check_integer(tag, 0, "the tag", peer)
     version, number = divmod(checked_tag, 16)
-    if version != FORMAT:
+    if checked_tag not in _KINDS and version != FORMAT:
         raise MalformedEnvelope(f"is format {version}; this bus speaks format {FORMAT}", "the tag", peer)
     if checked_tag not in _KINDS:
         raise MalformedEnvelope(f"names kind {number}, which does not exist", "the tag", peer)

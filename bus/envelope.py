@@ -39,7 +39,7 @@ class Kind(enum.IntEnum):
     LINK and WAKE are not messages. LINK marks ledger rows for bytes of a transport that belong to no message. A WAKE
     frame passes between the simulation and a client only: it tells the client that it is available again, or it tells
     the simulation which parts of a snapshot the client has. PEAK announces the maximum of a quantity that clients have
-    reported, and has no reply.
+    reported, and has no reply. ASK asks a client for its part in secure aggregation, and TELL brings it.
     """
 
     LINK = 0
@@ -58,6 +58,8 @@ class Kind(enum.IntEnum):
     PULL = 13
     FETCH = 14
     PIECE = 15
+    ASK = 16  # the tags of these two are 32 and 33, which no other format version uses
+    TELL = 17
 
     __hash__ = int.__hash__  # faster than Enum's, which is written in Python; every message is looked up by its kind
 
@@ -67,11 +69,11 @@ class Kind(enum.IntEnum):
     """Maximum bytes of an envelope of this kind. For a REPORT the run sets what its server accepts."""
 
 
-_UPWARD = frozenset({Kind.JOIN, Kind.REPORT, Kind.EVALUATION, Kind.DECLINE, Kind.PULL, Kind.PIECE})
+_UPWARD = frozenset({Kind.JOIN, Kind.REPORT, Kind.EVALUATION, Kind.DECLINE, Kind.PULL, Kind.PIECE, Kind.TELL})
 # Messages of the algorithm: from clients, and to them.
-UP = (Kind.REPORT, Kind.DECLINE, Kind.PULL, Kind.PIECE)
-DOWN = (Kind.PLAN, Kind.PEAK, Kind.SNAPSHOT, Kind.FETCH)
-_SHORT = _UPWARD - {Kind.REPORT} | {Kind.PEAK, Kind.SNAPSHOT, Kind.FETCH}
+UP = (Kind.REPORT, Kind.DECLINE, Kind.PULL, Kind.PIECE, Kind.TELL)
+DOWN = (Kind.PLAN, Kind.PEAK, Kind.SNAPSHOT, Kind.FETCH, Kind.ASK)
+_SHORT = _UPWARD - {Kind.REPORT} | {Kind.PEAK, Kind.SNAPSHOT, Kind.FETCH, Kind.ASK}
 # Access to a member of an enumeration is slow in Python 3.11: code that runs for every message uses these names.
 REFUSE, PLAN, REPORT, SNAPSHOT = Kind.REFUSE, Kind.PLAN, Kind.REPORT, Kind.SNAPSHOT
 for _kind in Kind:

@@ -18,6 +18,7 @@ entry point in the group `seedbus.plugins`, or in Python by `load`; `register` t
     partition    kind      Partition
     policy       policy    Selection
     fault        fault     MessageSelector, TrafficSelector, RoundSelector, ClientSelector, or Fault
+    tracker      tracker   Tracker, whose `begin` returns a TrackerRun; `--track` names it, no scenario does
 
 Names in `__all__` change only with VERSION.
 """
@@ -46,6 +47,7 @@ from seedbus.models.task import ClientLoss, Problem, Task
 from seedbus.scenarios.conformance.check import check
 from seedbus.scenarios.faults.base import ClientSelector, Fault, MessageSelector, RoundSelector, TrafficSelector
 from seedbus.scenarios.schema.plugins import load_module, load_plugin, register
+from seedbus.scenarios.tracking.tracker import TrackedRun, Tracker, TrackerRun
 from seedbus.vector import Vector
 
 VERSION = 1
@@ -88,6 +90,9 @@ __all__ = [
     "Selection",
     "Server",
     "Task",
+    "TrackedRun",
+    "Tracker",
+    "TrackerRun",
     "TrafficSelector",
     "UpdateRule",
     "Vector",

@@ -12,7 +12,8 @@ from house import ORDER, PACKAGE, House, read
 
 ROOT = Path(__file__).resolve().parent.parent
 FOLDERS = ("agents", "algorithms", "benchmarks", "bus", "examples", "models", "scenarios", "seedbus", "tests")
-READERS = {"careless.py", "mine.py"}
+PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
+READERS = {"careless.py", "mine.py", "notebook.py", "paper.py"}
 """Files of a reader's own, which pages name as examples."""
 
 
@@ -65,7 +66,7 @@ def test_an_import_against_the_order_is_found_and_an_init_may_export_what_is_in_
     assert read(tmp_path).upward == [("seedbus.bus.bus", "seedbus.bus.zeromq.hub")]
 
 
-@pytest.mark.parametrize("page", sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md")]), ids=lambda page: page.name)
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_every_python_file_that_a_page_names_is_there(page: Path) -> None:
     """A page may omit the first folders of a path."""
     paths = "\n".join(path.as_posix() for folder in FOLDERS for path in (ROOT / folder).rglob("*.py"))
@@ -73,7 +74,7 @@ def test_every_python_file_that_a_page_names_is_there(page: Path) -> None:
     assert not [name for name in sorted(named - READERS) if f"/{name.lstrip('/')}" not in paths]
 
 
-@pytest.mark.parametrize("page", sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md")]), ids=lambda page: page.name)
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_every_page_and_heading_that_a_page_links_to_is_there(page: Path) -> None:
     for target, _, heading in re.findall(r"\]\((?!https?:)([^)#\s]*)(#?)([^)\s]*)\)", page.read_text(encoding="utf-8")):
         linked = page.parent / target if target else page
@@ -82,3 +83,8 @@ def test_every_page_and_heading_that_a_page_links_to_is_there(page: Path) -> Non
             headings = re.findall(r"(?m)^#+ (.+)$", linked.read_text(encoding="utf-8"))
             anchors = {re.sub(r"[^\w\- ]", "", text.lower()).replace(" ", "-") for text in headings}
             assert heading in anchors, (target, heading)
+
+
+def test_the_site_shows_every_page_once() -> None:
+    named = re.findall(r"[\w/-]+\.md$", (ROOT / "mkdocs.yml").read_text(encoding="utf-8"), re.M)
+    assert sorted(named) == sorted(path.relative_to(ROOT / "docs").as_posix() for path in ROOT.glob("docs/**/*.md"))

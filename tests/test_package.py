@@ -14,8 +14,14 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["
 SOURCES = [
     path for room in ("agents", "algorithms", "bus", "models", "scenarios") for path in (ROOT / room).rglob("*.py")
 ]
-DISTRIBUTIONS = {"PIL": "pillow", "flwr_datasets": "flwr-datasets", "yaml": "pyyaml", "zmq": "pyzmq"}
-EXTRAS = {"flwr", "gpu", "hub", "images", "plot"}
+DISTRIBUTIONS = {
+    "PIL": "pillow",
+    "flwr_datasets": "flwr-datasets",
+    "mlflow": "mlflow-skinny",
+    "yaml": "pyyaml",
+    "zmq": "pyzmq",
+}
+EXTRAS = {"flwr", "gpu", "hub", "images", "plot", "secure", "track"}
 BROUGHT_BY = {
     "huggingface_hub": "transformers",
     "llvmlite": "numba",

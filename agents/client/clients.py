@@ -8,7 +8,7 @@ again for the same round and version sends the same answer again.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from seedbus.agents import chunks, messages
 from seedbus.agents.admission import MEMBER, bound
@@ -27,6 +27,9 @@ from seedbus.agents.verification import Verifier
 from seedbus.algorithms.contract import BadPayload, CommitGap, Declined, Replica, Vector
 from seedbus.algorithms.shared_work import SharedWork, one_by_one
 from seedbus.bus import Envelope
+
+if TYPE_CHECKING:
+    from seedbus.agents.secure.party import Party
 
 WITHOUT_STATE, FROM_ANOTHER_RUN = (RETURNS.index(how) for how in ("without-state", "from-another-run"))
 ELSEWHERE = 2**31
@@ -91,6 +94,7 @@ class Host:
         observer: Observer,
         tampering: Tampering,
         memories: ClientStateStore,
+        party: Party | None = None,
     ) -> None:
         self.clients = clients
         self.algorithm = algorithm
@@ -103,6 +107,7 @@ class Host:
         self._observer = observer
         self._tampering = tampering
         self._memories = memories
+        self._party = party
         self._answers: dict[int, Envelope] = {}
         self._latest: _UnpackedPlan | None = None
         self._source = SnapshotSource()
@@ -131,8 +136,11 @@ class Host:
 
     def _prepare(self, envelope: Envelope) -> _Asked | list[Envelope]:
         """Bring the client of a PLAN to its version. Returns its work, or the answers if there is no work to do."""
-        client = envelope.client
+        client, masks_with = envelope.client, None
         try:
+            if self._party is not None and envelope.body:
+                *body, masks_with = envelope.body
+                envelope = envelope._replace(body=body)
             _, plan, missed = self._unpacked(envelope)
             if plan.version < self.replicas.version(client):
                 self._observer.noted("stale-plan", client=client, round=envelope.round)  # a newer message overtook it
@@ -146,6 +154,14 @@ class Host:
             # the server believes that this client has commits that it does not have: state its actual version
             self._observer.noted("commit-gap", client=client, detail=str(gap))
             return self._join_of_one(envelope)
+        if self._party is not None:
+            try:
+                self._party.admit(client, plan.round, masks_with)
+            except BadPayload as error:
+                self._observer.noted("bad-plan", client=client, detail=str(error))
+                return []
+            except Declined as why:
+                return [messages.decline(client, plan, why)]
         answer = self._answers.get(client)
         if answer is not None and (answer.round, answer.base) == (envelope.round, envelope.base):
             return [answer]
@@ -194,6 +210,21 @@ class Host:
         """A client is told how to scale its transmission. It does nothing: the server simulates the channel."""
         return []
 
+    def on_ask(self, envelope: Envelope) -> list[Envelope]:
+        """A client is asked for its part in secure aggregation. What it refuses, the observer is told too."""
+        if self._party is None:
+            self._observer.noted("unexpected", kind=envelope.kind.name, client=envelope.client)
+            return []
+        try:
+            told = self._party.answer(envelope)
+        except BadPayload as error:
+            self._observer.noted("bad-ask", client=envelope.client, detail=str(error))
+            return []
+        if told is not None and len(told.body) > 2:
+            _, reason, detail = told.body
+            self._observer.noted(reason, client=envelope.client, round=envelope.round, detail=detail)
+        return [] if told is None else [told]
+
     def on_refuse(self, envelope: Envelope) -> list[Envelope]:
         """A client's state is of no use in this run: it starts from x₀ and joins again."""
         self._observer.noted("starts-anew", client=envelope.client)
@@ -221,6 +252,8 @@ class Host:
         self.replicas.forget(client)
         self.downloads.forget(client)
         self._memories.forget(client, asked.round)
+        if self._party is not None:
+            self._party.forget(client)
         self._answers.pop(client, None)
 
     def _groups(self, asked: Sequence[_Asked]) -> list[list[_Asked]]:
@@ -258,6 +291,8 @@ class Host:
                 raise outcome
             report, memory = outcome
             sent = self._tampered(client, plan.round, report)
+            if self._party is not None:
+                sent = self._party.mask(client, plan.round, sent)
         except Declined as why:
             return messages.decline(client, plan, why)
         self._memories.keep(client, plan.round, memory)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib.metadata import version
+from typing import TYPE_CHECKING
 
 from seedbus.agents import messages
 from seedbus.agents.client.client_state import ClientStateStore
@@ -22,6 +23,9 @@ from seedbus.algorithms.directions import selftest
 from seedbus.bus import EVALUATOR, Envelope, Kind, MalformedEnvelope, Offer, decode, encode
 from seedbus.bus.envelope import PLAN
 from seedbus.bus.transport import addresses
+
+if TYPE_CHECKING:
+    from seedbus.agents.secure.party import Party
 
 MAX_TOGETHER = 64
 """How many clients work together at most: each has a batch in memory, and more of them would save little."""
@@ -80,6 +84,7 @@ class Followers:
         gathers: bool = False,
         plugins: bytes = b"",
         place: Callable[[Vector], Vector] = lambda vector: vector,
+        party: Party | None = None,
     ) -> None:
         """Create the followers that an offer names.
 
@@ -96,6 +101,7 @@ class Followers:
                 in simulated time delays nothing.
             plugins: the digest of the plug-ins that the scenario needs; empty if it needs none.
             place: moves a vector into the memory in which the problem computes.
+            party: the clients' part in secure aggregation; None: reports are sent as they are.
         """
         self._algorithm = algorithm
         self._observer = observer
@@ -115,6 +121,7 @@ class Followers:
             observer=observer,
             tampering=tampering,
             memories=memories or ClientStateStore(),
+            party=party,
         )
         self.evaluator = Evaluator(algorithm, problem, replicas, split, observer) if offer.evaluates else None
 
@@ -187,6 +194,7 @@ class Followers:
             Kind.SNAPSHOT: self.host.on_snapshot,
             Kind.FETCH: self.host.on_fetch,
             Kind.PEAK: self.host.on_peak,
+            Kind.ASK: self.host.on_ask,
         }
         if envelope.kind in handlers and envelope.client != EVALUATOR and envelope.client in self.host.replicas:
             return handlers[envelope.kind](envelope)

@@ -18,8 +18,8 @@ Rules
 
 from __future__ import annotations
 
-from collections.abc import Collection, Container, Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Collection, Container, Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -30,6 +30,8 @@ from seedbus.agents.policies.participation import Participation
 from seedbus.agents.policies.snapshot_budget import Lag
 from seedbus.agents.refusals import NOBODY, Mark, Reason, Refusal, Refusals
 from seedbus.agents.round_record import ClosedRound
+from seedbus.agents.secure.settings import SecureAggregation
+from seedbus.agents.secure.stages import Stage
 from seedbus.agents.server.catch_up import CatchUp
 from seedbus.agents.server.client_positions import ClientPositions
 from seedbus.agents.server.commit_window import Reload
@@ -41,6 +43,10 @@ from seedbus.agents.server.stopping import Cadence, Progress, Stop
 from seedbus.agents.verification import KEPT, Verifier
 from seedbus.algorithms.contract import BadPayload, ReportRefused, whole_digest
 from seedbus.bus import EVALUATOR, Envelope
+from seedbus.bus.envelope import PLAN
+
+if TYPE_CHECKING:
+    from seedbus.agents.secure.secure_round import SecureRound
 
 _BAD_ANSWERS = Reason.marked(Mark.BAD_ANSWER)
 
@@ -82,6 +88,7 @@ class Coordinator:
         reload: Reload | None = None,
         state: Any = None,
         metrics: Collection[str] = (),
+        secure: SecureAggregation | None = None,
     ) -> None:
         """Begin before round 0, with no members.
 
@@ -101,6 +108,7 @@ class Coordinator:
             reload: reads commits back that are not held any more (`CommitWindow`).
             state: the algorithm's state at the server, before the first commit.
             metrics: the names of what the evaluator measures.
+            secure: how reports are masked; None: they are not.
         """
         self.algorithm = algorithm
         self.participation = participation
@@ -112,9 +120,11 @@ class Coordinator:
         self.progress = Progress()
         self.last_digest = ""
         self._metrics = metrics
+        self._secure = secure
         self._fields = sorted(algorithm.replica(np.zeros(1, np.float32)).fields)
         self._outbox = Outbox()
         self._plans: list[Outgoing] = []
+        self._are_plans_due = False
         self._positions = ClientPositions(participation.clients)
         self._catch_up = CatchUp(algorithm, self._positions.versions, lag, reload, self._outbox)
         self.history = self._catch_up.history
@@ -210,12 +220,21 @@ class Coordinator:
         Clients that lag too far get a snapshot in place of a plan: what is needed for that goes to the outbox now.
         """
         now = self._rounds.open(self._positions.members, self.version, now_ns)
+        self._are_plans_due = False
+        if self._secure is not None:
+            from seedbus.agents.secure.secure_round import SecureRound  # needs a package that is not always installed
+
+            now.secure = SecureRound(self._secure, self.round, self.version, now.cohort, self.seed)
         now.lags = [self.version - self.versions[client] for client in now.cohort]
         self.snapshots.open(self.round, self.version)
         self._plans = [plan for client in now.cohort for plan in self._catch_up.plan_for(client, now)]
 
     def send_plans(self) -> None:
         """Put the open round's plans into the outbox, in the cohort's order."""
+        now = self._rounds.current
+        if now is not None and now.secure is not None:
+            now.waiting &= now.secure.sharers
+        self._are_plans_due = True
         self._outbox.extend(self._plans)
         self._plans = []
 
@@ -237,6 +256,8 @@ class Coordinator:
         answered = self._rounds.get(round)
         if answered is not None and reason in _BAD_ANSWERS:
             answered.waiting.discard(client)
+            if answered.secure is not None:
+                answered.secure.waiting.discard(client)
         return Refusal(client, self.round if round is None else round, reason, detail)
 
     def refused_peer(self, peer: str, reason: str, detail: str) -> Refusal | None:
@@ -270,8 +291,52 @@ class Coordinator:
 
     def take_outbox(self) -> list[Outgoing]:
         """Return all messages to be sent now, oldest first."""
-        self._catch_up.settle(self._rounds.current)
-        return self._outbox.take()
+        now = self._rounds.current
+        self._catch_up.settle(now)
+        messages = self._outbox.take()
+        return messages if now is None or now.secure is None else list(self._with_masks(messages, now.secure))
+
+    def _with_masks(self, messages: Iterable[Outgoing], secure: SecureRound) -> Iterator[Outgoing]:
+        """Add to each PLAN with whom its client masks. Those of a client that has not shared its secrets are not sent,
+        and those that come before all have been asked to share wait until `send_plans`."""
+        for envelope, tally in messages:
+            if envelope.kind is not PLAN:
+                yield envelope, tally
+            elif not self._are_plans_due:
+                self._plans.append((envelope, tally))
+            elif envelope.client in secure.sharers:
+                yield envelope._replace(body=[*envelope.body, secure.masks_with(envelope.client)]), tally
+
+    # -- secure aggregation
+
+    @property
+    def is_secure(self) -> bool:
+        """Whether reports are masked."""
+        return self._secure is not None
+
+    def ask(self, stage: Stage) -> None:
+        """Ask clients for their parts in a stage of secure aggregation; `is_answered` says when it is over.
+
+        With fewer reports than the quorum, nobody is asked to unmask their sum.
+        """
+        now = self._rounds.current
+        if now is None or now.secure is None:
+            return
+        if stage is Stage.KEYS:
+            asked = now.secure.ask_keys()
+        elif stage is Stage.SHARES:
+            asked = now.secure.ask_shares()
+        else:
+            is_enough = len(now.reports) >= self.participation.quorum
+            asked = now.secure.ask_unmask(frozenset(now.reports if is_enough else ()))
+        for envelope in asked:
+            self._outbox.put(envelope)
+
+    @property
+    def is_answered(self) -> bool:
+        """Whether the open round waits for no client's part in secure aggregation."""
+        now = self._rounds.current
+        return now is None or now.secure is None or now.secure.is_answered
 
     def close_round(self, now_ns: int = 0) -> ClosedRound:
         """Aggregate, if there is a quorum. The caller makes the commit durable before it calls `published`.

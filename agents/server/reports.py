@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from seedbus.agents import messages
 from seedbus.agents.messages import AnyAlgorithm
+from seedbus.agents.secure.stages import Stage
 from seedbus.agents.server.catch_up import CatchUp
 from seedbus.agents.server.client_positions import ClientPositions
 from seedbus.agents.server.round import Round
@@ -28,7 +29,7 @@ class ReportHandler:
         self._verifier = verifier
 
     def take(self, envelope: Envelope, now_ns: int) -> None:
-        """Take a REPORT, a DECLINE, or a message about a snapshot.
+        """Take a REPORT, a DECLINE, a part in secure aggregation, or a message about a snapshot.
 
         Raises:
             BadPayload: it cannot be read.
@@ -39,6 +40,8 @@ class ReportHandler:
             self._report(envelope, now_ns)
         elif kind is Kind.DECLINE:
             self._decline(envelope)
+        elif kind is Kind.TELL:
+            self._part(envelope)
         elif kind is Kind.PULL:
             self._pull(envelope)
         else:
@@ -61,6 +64,15 @@ class ReportHandler:
         self._advance(client, envelope.base)
         raise ReportRefused(reason, detail)
 
+    def _part(self, envelope: Envelope) -> None:
+        current, round = self._rounds.current, envelope.round
+        if round != self._rounds.number or current is None:
+            self._rounds.answered_round(round)
+            raise ReportRefused("late", f"round {round} is closed")
+        if current.secure is None:
+            raise ReportRefused("not-asked", "this run's reports are not masked")
+        current.secure.told(envelope)
+
     def _pull(self, envelope: Envelope) -> None:
         try:
             self._catch_up.pulled(envelope, self._rounds.current)
@@ -76,6 +88,8 @@ class ReportHandler:
     def _report(self, envelope: Envelope, now_ns: int) -> None:
         now, client = self._expecting(envelope), envelope.client
         is_due = self._verifier.is_due(envelope.base)
+        if now.secure is not None and now.secure.stage is not Stage.SHARES:
+            raise ReportRefused("late", f"the reports of round {envelope.round} are being unmasked")
         report, claim = messages.unpack_report(self._algorithm, envelope, now.plan, has_digests=is_due)
         self._algorithm.check(now.plan, report)
         difference = self._verifier.claimed(client, envelope.base, claim) if is_due else None

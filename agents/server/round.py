@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from seedbus.agents.messages import AnyAlgorithm
 from seedbus.algorithms.contract import LateReports, Packed, ReportRefused
 from seedbus.bus import Envelope, Tally
+
+if TYPE_CHECKING:
+    from seedbus.agents.secure.secure_round import SecureRound
 
 
 @dataclass(slots=True)
@@ -33,6 +36,7 @@ class Round:
         max_norm: the algorithm's packed maximum of the reports' norms, which the cohort is sent; None before the commit
             or if the algorithm sends none.
         lags: for each client of the cohort, the number of commits that it had missed when it was asked.
+        secure: the masks of its reports; None: reports are not masked.
     """
 
     plan: Any
@@ -48,6 +52,7 @@ class Round:
     is_expired: bool = False
     max_norm: Packed | None = None
     lags: list[int] = field(default_factory=list)
+    secure: SecureRound | None = None
 
     def admit(self, envelope: Envelope) -> None:
         """Check that an answer to this round is due.

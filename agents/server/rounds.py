@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 from functools import partial
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from seedbus.agents.errors import Unfinishable
 from seedbus.agents.messages import AnyAlgorithm
@@ -16,8 +16,12 @@ from seedbus.agents.seeds import of_directions
 from seedbus.agents.server.member_index import MemberIndex
 from seedbus.agents.server.round import OverdueRounds, Round
 from seedbus.algorithms.contract import ReportRefused
+from seedbus.algorithms.summed import Summed
 from seedbus.bus.network import round_ns
 from seedbus.vector import norm
+
+if TYPE_CHECKING:
+    from seedbus.agents.secure.secure_round import SecureRound
 
 
 class RoundsState(NamedTuple):
@@ -122,6 +126,8 @@ class Rounds:
         self._overdue.dismiss(client)
         if open_too and self.current is not None:
             self.current.waiting.discard(client)
+            if self.current.secure is not None:
+                self.current.secure.waiting.discard(client)
 
     @property
     def is_over(self) -> bool:
@@ -208,6 +214,9 @@ class Rounds:
         if total < policy.quorum:
             return None, late
 
+        if current.secure is not None:
+            return self._unmasked(current, current.secure), late
+
         def weight(discount: Late, overdue: Round) -> float:
             asked = overdue.size if policy.buffer is None else total
             staleness = version - overdue.plan.version
@@ -223,3 +232,14 @@ class Rounds:
         except OverflowError as error:
             raise Unfinishable(f"round {current.plan.round} can make no commit: {error}") from None
         return commit, late
+
+    def _unmasked(self, current: Round, secure: SecureRound) -> Any:
+        """Return the commit of the sum of masked reports; None if it cannot be unmasked."""
+        total = secure.total(current.reports)
+        if total is None or not isinstance(self.algorithm, Summed):
+            return None
+        try:
+            commit, self._state = self.algorithm.aggregate_sum(self._state, current.plan, total, len(current.reports))
+        except OverflowError as error:
+            raise Unfinishable(f"round {current.plan.round} can make no commit: {error}") from None
+        return commit

@@ -18,6 +18,7 @@ from seedbus.agents.errors import StopRequested
 from seedbus.agents.journal.journal import Checkpoint, Entry, Journal
 from seedbus.agents.observer import Observer
 from seedbus.agents.round_record import ClosedRound
+from seedbus.agents.secure.stages import Stage
 from seedbus.agents.server.arrivals import Arrivals
 from seedbus.agents.server.coordinator import Coordinator
 from seedbus.agents.server.follower_positions import FollowerPositions
@@ -29,6 +30,7 @@ from seedbus.algorithms.contract import BadPayload
 from seedbus.bus import EVALUATOR, SERVER, Bus, Envelope, Kind, MalformedEnvelope
 from seedbus.bus.envelope import DOWN, UP
 from seedbus.bus.event_queue import LAST
+from seedbus.bus.network import round_ns
 
 
 class ServerState(NamedTuple):
@@ -186,13 +188,22 @@ class Server:
         now_ns = self.bus.clock.now_ns
         self.coordinator.open_round(now_ns)
         await self._until(lambda: not self.coordinator.snapshots.awaits_evaluator)
+        if self.coordinator.is_secure:
+            await self._exchange(Stage.KEYS)
+            await self._exchange(Stage.SHARES)
+            now_ns = self.bus.clock.now_ns
         self.coordinator.send_plans()
         self._send_all()
         round, deadline_ns = self.coordinator.round, self.coordinator.deadline_ns
         alarm = None
         if deadline_ns is not None:
             alarm = self.bus.clock.at(now_ns + deadline_ns, (round,), lambda: self._mailbox.put(round), LAST)
-        crashes = await self._crashes("asking") or await self._gathered() or await self._crashes("committing")
+        crashes = await self._crashes("asking") or await self._gathered()
+        if self.coordinator.is_secure and not crashes:
+            if alarm is not None:
+                alarm.cancel()
+            await self._exchange(Stage.UNMASK)
+        crashes = crashes or await self._crashes("committing")
         if alarm is not None:
             alarm.cancel()
         if crashes:
@@ -202,6 +213,18 @@ class Server:
         self._send_all()  # before the checkpoint, which then has it among the messages in flight
         await self._keep(closed)
         await self._publish(closed)
+
+    async def _exchange(self, stage: Stage) -> None:
+        """Ask clients for their parts in a stage of secure aggregation, and wait for them, until a deadline of its own.
+
+        It is as long as that of reports.
+        """
+        coordinator, deadline_s = self.coordinator, self.coordinator.participation.deadline_s
+        coordinator.ask(stage)
+        if deadline_s is None:
+            await self._until(lambda: coordinator.is_answered)
+        else:
+            await self._until_time(self.bus.clock.now_ns + round_ns(deadline_s), lambda: coordinator.is_answered)
 
     async def _gathered(self) -> bool:
         """Wait until the round is over. Returns true if the server crashed before."""

@@ -46,7 +46,7 @@ from seedbus.algorithms.scalar_only.exact import Grid
 from seedbus.algorithms.scalar_only.local import measure
 from seedbus.algorithms.scalar_only.payloads import ScalarCommit, ScalarPlan, Scalars, Term
 from seedbus.algorithms.scalar_only.perturbed import PERTURBED_MODELS
-from seedbus.algorithms.scalar_only.precision import FORMATS, INT32, Format, Precision
+from seedbus.algorithms.scalar_only.precision import FORMATS, INT32, Format, WirePrecision
 from seedbus.algorithms.scalar_only.replay import fused
 from seedbus.algorithms.schedule import Scheduled, at, values
 from seedbus.vector import Vector
@@ -81,7 +81,11 @@ class ScalarOnly(BaseModel):
         description="where losses are evaluated: at a copy of x, or layer by layer, with memory for x and one layer "
         "only, but more work; the same bits",
     )
-    precision: Precision = Field(default="float32", description="format of scalars on the wire; bytes: 4, 2 and 2")
+    precision: WirePrecision = Field(
+        default="float32",
+        description="format of scalars on the wire; bytes: 4, 2, 2 and 4; int32: with arithmetic: integer each client "
+        "rounds its own n and reports that (docs/secure-aggregation.md)",
+    )
     arithmetic: Literal["float", "integer"] = Field(
         default="float",
         description="float: x is float32 and commits are folded in order; integer: commits hold whole numbers, x is "
@@ -104,6 +108,8 @@ class ScalarOnly(BaseModel):
             raise ValueError("revert: light makes no gradients; estimator: projection needs revert: copy")
         if self.arithmetic == "float" and self.unit_bits is not None:
             raise ValueError(f"unit_bits: {self.unit_bits} is for arithmetic: integer; leave it out with float")
+        if self.arithmetic == "float" and self.precision == "int32":
+            raise ValueError("precision: int32 is for arithmetic: integer; float32, float16 and bfloat16 are accepted")
         reason = exact.why_not(self) if self.arithmetic == "integer" else None
         if reason is not None:
             raise ValueError(f"arithmetic: integer is not possible here: {reason}; arithmetic: float is accepted")
@@ -210,7 +216,9 @@ class ScalarOnly(BaseModel):
         """
         start = PERTURBED_MODELS[self.revert](self, self._backend(replica.x), replica, plan)
         reports = measure(self, start, plan, objectives)
-        if self.grid is not None:
+        if self.grid is not None and self.adds_up:
+            reports = [exact.own_numbers(self.grid, plan.learning_rate, report) for report in reports]
+        elif self.grid is not None:
             reports = [exact.sendable(self.grid, self._largest_rate, report) for report in reports]
         return [
             report if isinstance(report, Declined) else (report, memory)
@@ -220,6 +228,8 @@ class ScalarOnly(BaseModel):
     def check(self, plan: ScalarPlan, report: Scalars) -> None:
         if report.shape != plan.shape:
             raise ReportRefused("shape", f"its scalars have shape {report.shape}, not K × P = {plan.shape}")
+        if self.adds_up:
+            return
         largest = float(np.abs(report).max())
         if not math.isfinite(largest):
             raise ReportRefused("not-finite", "it holds a scalar that is not a finite number")
@@ -254,7 +264,8 @@ class ScalarOnly(BaseModel):
             OverflowError: with `arithmetic: integer`, the sums of all commits might overflow.
         """
         if self.grid is not None:
-            return exact.aggregate(self.grid, self.aggregation, state, plan, reports, share, late)
+            rule, is_whole = self.aggregation, self.adds_up
+            return exact.aggregate(self.grid, rule, state, plan, reports, share, late, is_whole=is_whole)
         own = Term(plan.round, plan.seed, np.zeros((1, 1), np.float32), 0.0)
         if reports:
             combined, state = self.aggregation.combine(wire.rows(reports), state)
@@ -267,6 +278,15 @@ class ScalarOnly(BaseModel):
             terms.append(Term(group.plan.round, group.plan.seed, mean, weight))
         return ScalarCommit(plan.version + 1, plan.round, plan.learning_rate, tuple(terms)), state
 
+    @property
+    def adds_up(self) -> bool:
+        """Whether a report holds whole numbers, whose sum is all that the mean needs. See `Summed`."""
+        return self.precision == "int32"
+
+    def aggregate_sum(self, state: Any, plan: ScalarPlan, total: Any, count: int) -> tuple[ScalarCommit, Any]:
+        """Return what `aggregate` returns for the mean of reports, from their sum. See `Summed`."""
+        return exact.aggregate_sum(state, plan, total, count)
+
     def max_norm(self, plan: ScalarPlan, reports: Mapping[int, Scalars]) -> None:
         """Return None: no client's scalars depend on those of others."""
 
@@ -275,9 +295,12 @@ class ScalarOnly(BaseModel):
         return True
 
     def values(self, report: Scalars) -> Scalars:
-        return report
+        return report.astype(np.float32) if self.adds_up else report
 
-    def with_values(self, report: Scalars, values: Vector) -> Scalars:
+    def with_values(self, report: Scalars, values: Vector) -> Any:
+        if self.adds_up:
+            largest = float(exact.MOST_NUMBER)
+            return exact.nearest(np.clip(np.nan_to_num(values.astype(np.float64)), -largest, largest))
         return values.astype(np.float32, copy=False)
 
     def apply(self, replica: Replica, commits: Sequence[ScalarCommit]) -> None:
@@ -385,7 +408,7 @@ class ScalarOnly(BaseModel):
 
     @property
     def _format(self) -> Format:
-        return FORMATS[self.precision]
+        return INT32 if self.precision == "int32" else FORMATS[self.precision]
 
     @property
     def _commit_format(self) -> Format:

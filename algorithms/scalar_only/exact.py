@@ -136,26 +136,53 @@ def aggregate(
     reports: Mapping[int, Scalars],
     share: float,
     late: Sequence[LateReports],
+    *,
+    is_whole: bool = False,
 ) -> tuple[ScalarCommit, list[Any]]:
     """Return the commit of the reports, and the state [that of the rule, the budget that commits have used].
 
-    See `ScalarOnly.aggregate`. Weights are part of the numbers, which are rounded once.
+    See `ScalarOnly.aggregate`. Weights are part of the numbers, which are rounded once. is_whole: whether reports hold
+    numbers n, and not scalars g.
 
     Raises:
         OverflowError: the budget is used up.
     """
     of_rule, spent = state or (None, 0)
     numbers, rate = np.zeros((1, 1), np.int32), plan.learning_rate
+
+    def rounded(combined: NDArray[np.float64], weight: float) -> NDArray[np.int32]:
+        return nearest(combined * weight) if is_whole else grid.numbers(combined, rate, weight)
+
     if reports:
         combined, of_rule = rule.combine(rows(reports), of_rule)
-        numbers = grid.numbers(combined.reshape(plan.shape), rate, share)
+        numbers = rounded(combined.reshape(plan.shape), share)
     terms = [Term(plan.round, plan.seed, numbers)]
     for group in late:
         mean = Mean().combine(rows(group.reports), None)[0].reshape(group.plan.shape)
-        numbers = grid.numbers(mean, rate, group.weight * len(group.reports))
+        numbers = rounded(mean, group.weight * len(group.reports))
         terms.append(Term(group.plan.round, group.plan.seed, numbers))
+    return _commit(plan, terms, of_rule, spent)
+
+
+def aggregate_sum(state: Any, plan: ScalarPlan, total: NDArray[np.int64], count: int) -> tuple[ScalarCommit, list[Any]]:
+    """Return what `aggregate` returns for the mean of `count` reports of numbers n, from their sum, int64 [K, P].
+
+    Raises:
+        OverflowError: the budget is used up.
+    """
+    of_rule, spent = state or (None, 0)
+    return _commit(plan, [Term(plan.round, plan.seed, nearest(total / count))], of_rule, spent)
+
+
+def nearest(values: NDArray[np.float64]) -> NDArray[np.int32]:
+    """Return the nearest whole numbers, ties to even."""
+    numbers: NDArray[np.int32] = np.rint(values).astype(np.int32)
+    return numbers
+
+
+def _commit(plan: ScalarPlan, terms: Sequence[Term], of_rule: Any, spent: int) -> tuple[ScalarCommit, list[Any]]:
     spent = spend(spent, (term.scalars for term in terms))
-    return ScalarCommit(plan.version + 1, plan.round, rate, tuple(terms)), [of_rule, spent]
+    return ScalarCommit(plan.version + 1, plan.round, plan.learning_rate, tuple(terms)), [of_rule, spent]
 
 
 def sendable(grid: Grid, learning_rate: float, report: Scalars | Declined) -> Scalars | Declined:
@@ -169,6 +196,16 @@ def sendable(grid: Grid, learning_rate: float, report: Scalars | Declined) -> Sc
         except OverflowError as error:
             return Declined("overflow", str(error))
     return report
+
+
+def own_numbers(grid: Grid, learning_rate: float, report: Scalars | Declined) -> Any:
+    """Return the numbers n that a client reports for its scalars, int32 [K, P], or that it declines."""
+    if isinstance(report, Declined):
+        return report
+    try:
+        return grid.numbers(report, learning_rate)
+    except OverflowError as error:
+        return Declined("overflow", str(error))
 
 
 def local_terms(grid: Grid, plan: ScalarPlan, k: int, scalars: Scalars) -> Terms:

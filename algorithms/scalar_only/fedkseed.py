@@ -66,6 +66,11 @@ class FedKSeed(ScalarOnly):
         pairs = max(values(self.local_steps)) * max(values(self.perturbations))
         if pairs > REPORTABLE:
             raise ValueError(f"local_steps × perturbations is {pairs}; a report holds at most {REPORTABLE} pairs")
+        if self.precision == "int32":
+            raise ValueError(
+                "precision: int32 has no use here: the clients of fedkseed have no direction in common, so their "
+                "numbers are not added up; float32, float16 and bfloat16 are accepted"
+            )
         if self.aggregation.rule != "mean":
             raise ValueError(
                 f"aggregation: {self.aggregation.rule} compares the scalars of clients, and each client of fedkseed "

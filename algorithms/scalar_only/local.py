@@ -13,7 +13,7 @@ from seedbus.algorithms.objective import Objective
 from seedbus.algorithms.scalar_only.differences import differences
 from seedbus.algorithms.scalar_only.payloads import ScalarPlan, Scalars
 from seedbus.algorithms.scalar_only.perturbed import PerturbedModel
-from seedbus.algorithms.scalar_only.precision import FORMATS, Precision
+from seedbus.algorithms.scalar_only.precision import FLOAT32, FORMATS, WirePrecision
 from seedbus.algorithms.schedule import at
 
 
@@ -23,7 +23,7 @@ class Estimation(Protocol):
     Attributes:
         smoothing: μ, may change by round.
         estimator: may change by round.
-        precision: format of scalars on the wire.
+        precision: format of scalars on the wire; scalars that are sent as whole numbers are measured in float32.
     """
 
     @property
@@ -31,7 +31,7 @@ class Estimation(Protocol):
     @property
     def estimator(self) -> Any: ...
     @property
-    def precision(self) -> Precision: ...
+    def precision(self) -> WirePrecision: ...
 
     def reported(self, scalars: Sequence[float]) -> Sequence[float]: ...
 
@@ -82,7 +82,7 @@ def _estimate(
     return differences(model.losses(objectives), plan.perturbations, smoothing, is_central=is_central)
 
 
-def _rounded(precision: Precision, values: Sequence[float]) -> Scalars:
+def _rounded(precision: WirePrecision, values: Sequence[float]) -> Scalars:
     """Return scalars as rounded for the wire.
 
     Values that are infinite or NaN already are kept, and the server refuses them.
@@ -90,7 +90,7 @@ def _rounded(precision: Precision, values: Sequence[float]) -> Scalars:
     Raises:
         Declined: rounding would turn a finite value into an infinity.
     """
-    form = FORMATS[precision]
+    form = FLOAT32 if precision == "int32" else FORMATS[precision]
     scalars = form.rounded(values)
     for value, rounded in zip(values, scalars.tolist(), strict=True):
         if math.isfinite(value) and not math.isfinite(rounded):

@@ -22,6 +22,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 Precision = Literal["float32", "float16", "bfloat16"]
+WirePrecision = Literal["float32", "float16", "bfloat16", "int32"]
+"""int32: whole numbers of `arithmetic: integer`, which a client makes from scalars that it measured in float32."""
 
 
 @dataclass(frozen=True, slots=True)

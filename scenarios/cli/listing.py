@@ -13,7 +13,7 @@ from seedbus.scenarios.errors import ScenarioError
 from seedbus.scenarios.reporting.terminal import say
 
 _WHAT = typer.Argument(
-    metavar="WHAT", help="scenarios, plugins, or what a scenario may name: algorithms, tasks, faults, partitions, …"
+    metavar="WHAT", help="scenarios, plugins, trackers, or what a scenario may name: algorithms, tasks, faults, …"
 )
 
 

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import json
 import sys
-from contextlib import nullcontext
+from collections.abc import Iterator
+from contextlib import closing, contextmanager, nullcontext, suppress
 from importlib import metadata
 from pathlib import Path
 from typing import Annotated, Any
@@ -30,6 +31,7 @@ from seedbus.scenarios.cli.options import (
     EvaluatorHost,
     Format,
     JoinWithin,
+    Live,
     Metrics,
     OtherDevice,
     Out,
@@ -43,6 +45,7 @@ from seedbus.scenarios.cli.options import (
     ScenarioArgument,
     ServerKeys,
     Set,
+    Track,
     TransportName,
 )
 from seedbus.scenarios.cli.partition import partition
@@ -110,6 +113,8 @@ def run_command(
     device: Devices = "",
     other_device: OtherDevice = False,
     metrics: Metrics = None,
+    live: Live = None,
+    track: Track = None,
     plugin: Plugins = None,
     output: Output = Format.text,
     quiet: Quiet = False,
@@ -132,7 +137,7 @@ def run_command(
             devices=devices_of(device),
             other_device=other_device,
         )
-        _run(requested, out, resume, placement, metrics, output, quiet)
+        _run(requested, out, resume, placement, metrics, live, track or [], output, quiet)
 
 
 @app.command("server")
@@ -159,6 +164,8 @@ def server_command(
     device: Devices = "",
     other_device: OtherDevice = False,
     metrics: Metrics = None,
+    live: Live = None,
+    track: Track = None,
     plugin: Plugins = None,
     output: Output = Format.text,
     quiet: Quiet = False,
@@ -184,7 +191,7 @@ def server_command(
             devices=devices_of(device),
             other_device=other_device,
         )
-        _run(requested, out, resume, placement, metrics, output, quiet)
+        _run(requested, out, resume, placement, metrics, live, track or [], output, quiet)
 
 
 app.command("client")(client)
@@ -296,9 +303,12 @@ def _run(
     resume: Path | None,
     placement: Placement,
     metrics: str | None,
+    live: str | None,
+    track: list[str],
     output: Format,
     quiet: bool,
 ) -> None:
+    from seedbus.agents.observer import Observers
     from seedbus.scenarios.operations.endpoint import served
     from seedbus.scenarios.reporting.progress import Quiet
     from seedbus.scenarios.reporting.report import found_and_expected, show
@@ -306,14 +316,24 @@ def _run(
     from seedbus.scenarios.running.run import run
 
     _print_caveats(scenario)
-    watched = nullcontext(Quiet()) if quiet else watching(scenario)
-    with served(metrics, computes_here=placement.is_here) as endpoint, watched as observer:
+    with (
+        served(metrics, computes_here=placement.is_here) as endpoint,
+        _live(scenario, resume, live) as (watcher, page),
+        nullcontext(Quiet()) if quiet else watching(scenario) as progress,
+    ):
         if endpoint is not None:
             note(f"metrics are at {endpoint.url}")
-        is_resumed = resume is not None
         results = run(
-            scenario, resume or out, resume=is_resumed, observer=observer, placement=placement, monitor=endpoint
+            scenario,
+            resume or out,
+            resume=resume is not None,
+            observer=Observers([progress, watcher]),
+            placement=placement,
+            monitor=endpoint,
+            track=track,
         )
+        if page is not None:
+            page.last = lambda: watcher.ended(results)
     show(results.summary, as_json=output is Format.json)
     for name in results.missed:
         missed = found_and_expected(results.expectations[name])
@@ -327,3 +347,28 @@ def _run(
 def _print_caveats(scenario: Any) -> None:
     for sentence in scenario.algorithm.caveats():
         note(sentence)
+
+
+@contextmanager
+def _live(scenario: Any, resume: Path | None, port: str | None) -> Iterator[tuple[Any, Any]]:
+    """Yield the observer for the live page, and the page; an observer that does nothing, and None, without a port."""
+    from seedbus.agents.observer import NullObserver
+
+    if port is None:
+        yield NullObserver(), None
+        return
+    from seedbus.agents.errors import AgentError
+    from seedbus.agents.journal.journal import Journal
+    from seedbus.scenarios.operations.live_page import LiveRun, live
+
+    lines: list[dict[str, Any]] = []
+    if resume is not None:
+        with (
+            suppress(AgentError),
+            closing(Journal.open(resume, for_writing=False)) as journal,
+        ):  # the run says what is wrong
+            lines = journal.metrics()
+    watcher = LiveRun(scenario, lines)
+    with live(watcher, port) as page:
+        note(f"the live page is at {page.url}")
+        yield watcher, page

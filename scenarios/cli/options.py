@@ -82,6 +82,17 @@ Metrics = Annotated[
         metavar="[HOST:]PORT", help="Serve metrics and health over HTTP there; without HOST on this machine only."
     ),
 ]
+Live = Annotated[
+    str | None,
+    typer.Option(metavar="PORT", help="Serve the report as a live page to browsers of this machine; 0: any free port."),
+]
+Track = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="NAME",
+        help="Tell a tracker of the run: tensorboard, mlflow or wandb (`seedbus list trackers`); may be given again.",
+    ),
+]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress, only the results.")]
 Patience = Annotated[
     float,

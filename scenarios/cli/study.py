@@ -5,16 +5,18 @@ from __future__ import annotations
 import io
 import json
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from seedbus.scenarios.cli.options import Plugins, Quiet, Set
+from seedbus.scenarios.cli.options import Live, Plugins, Quiet, Set
 from seedbus.scenarios.cli_errors import cli_errors
 from seedbus.scenarios.errors import Exit, ScenarioError
-from seedbus.scenarios.reporting.terminal import say
+from seedbus.scenarios.reporting.terminal import note, say
 
 if TYPE_CHECKING:
     from seedbus.scenarios.study.results import StudyResults
@@ -46,6 +48,7 @@ def study(
     output: Annotated[
         StudyFormat, typer.Option("--format", help="The table on stdout; all of them are in the study's folder.")
     ] = StudyFormat.text,
+    live: Live = None,
     plugin: Plugins = None,
     quiet: Quiet = False,
 ) -> None:
@@ -75,7 +78,8 @@ def study(
             progress = None if quiet or so_far else StudyProgress(plan.study.name)
             conduct.watcher = progress
             try:
-                results = conduct.run()
+                with _live(conduct, live):
+                    results = conduct.run()
             except KeyboardInterrupt:
                 kept = f"stopped; every closed round is kept: go on with `seedbus study {file} --folder {folder}`"
                 raise KeyboardInterrupt(kept) from None
@@ -90,6 +94,23 @@ def study(
             say(f"seedbus: a run failed: {failure}", to_stderr=True)
     if results.failures:
         raise typer.Exit(Exit.INCOMPLETE)
+
+
+@contextmanager
+def _live(conduct: Conduct, port: str | None) -> Iterator[None]:
+    """Serve the study's live page in this context, if there is a port."""
+    if port is None:
+        yield
+        return
+    from seedbus.scenarios.operations.live_page import live
+    from seedbus.scenarios.operations.live_study import LiveStudy
+
+    watcher = LiveStudy(conduct.plan, conduct.store, conduct.watcher)
+    conduct.watcher = watcher
+    with live(watcher, port) as page:
+        note(f"the live page is at {page.url}")
+        yield
+        page.last = watcher.drawn
 
 
 def _announce(conduct: Conduct, jobs: int) -> None:

@@ -127,7 +127,7 @@ def _of(kind: Variants, name: str, model: BaseModel, fields: dict[str, Any]) -> 
     attempts: list[tuple[str, Callable[[], object]]] = [
         (promise_of(promise), partial(promise, made[0])) for promise in (*module.CONTRACT, *runs)
     ]
-    if not is_here_alone:
+    if hasattr(module, "results") and not is_here_alone:
         attempts.insert(len(module.CONTRACT), ("Another process finds the same bits", agrees))
     for promise, attempt in attempts:
         yield Checked(kind.noun, name, fields, promise, _problem(attempt, model))

@@ -14,6 +14,7 @@ HOMES = {
     "rule": "rule",
     "selection policy": "selection",
     "task": "task",
+    "tracker": "tracker",
 }
 """What a thing of a kind is called → its file. A method is checked as the algorithm that it makes."""
 
@@ -22,6 +23,6 @@ def home(noun: str) -> ModuleType:
     """Return the module with the promises of a kind.
 
     It has `CONTRACT`, and it may have `RUNS`, and `WORKERS`, which need worker processes: functions of what `subject`
-    makes of a model. `results` of that is what another process has to find, too.
+    makes of a model. `results` of that, if it has one, is what another process has to find, too.
     """
     return import_module(f"seedbus.scenarios.conformance.{HOMES[noun]}")

@@ -157,10 +157,11 @@ class TrafficSelector(RoundSelector):
 class MessageSelector(TrafficSelector):
     """Selects messages, also by kind, at the time of sending. Default: all messages."""
 
-    kind: Literal["plan", "report", "join", "snapshot", "pull"] | None = Field(
+    kind: Literal["plan", "report", "join", "snapshot", "pull", "ask", "tell"] | None = Field(
         default=None,
         description="only messages of this kind; join: a client tells the server which version it has; snapshot: the "
-        "offer of a snapshot to a lagging client, or a chunk of it; pull: the client's request for chunks",
+        "offer of a snapshot to a lagging client, or a chunk of it; pull: the client's request for chunks; ask and "
+        "tell: a question of secure aggregation to a client, and its answer",
     )
 
     def strikes(self, passage: Passage) -> bool:

@@ -1,4 +1,4 @@
-"""What those who operate runs need: metrics over HTTP, a live view, a list of runs, and a way to stop one.
+"""What those who operate runs need: metrics and a live page over HTTP, a live view, a list of runs, a way to stop one.
 
-Doors: `endpoint`, `live_view`, `run_state`, `stopping`.
+Doors: `endpoint`, `live_page`, `live_study`, `live_view`, `run_state`, `stopping`.
 """

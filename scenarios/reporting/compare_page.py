@@ -11,7 +11,7 @@ from rich.table import Table
 
 from seedbus.scenarios.reporting.compared import ENDING, Compared, Row, Run, Spread
 from seedbus.scenarios.reporting.figures import Line, byte_unit, lines, sample_indices
-from seedbus.scenarios.reporting.page import document
+from seedbus.scenarios.reporting.page import document, with_plots
 from seedbus.scenarios.reporting.terminal import console, shown
 
 Cells = list[list[str]]
@@ -46,7 +46,7 @@ def page(comparison: Compared) -> str:
     body = "".join(f"<tr>{''.join(f'<td>{_html(each)}</td>' for each in row)}</tr>\n" for row in rows)
     notes = "".join(f"<p>{escape(shown(note))}</p>\n" for note in comparison.notes)
     table = f"<table>\n<thead><tr>{head}</tr></thead>\n<tbody>\n{body}</tbody>\n</table>\n{notes}"
-    return document(_title(comparison), table, _plots(comparison))
+    return document(_title(comparison), with_plots(table, _plots(comparison)))
 
 
 def cells(comparison: Compared) -> tuple[list[str], Cells]:

@@ -7,10 +7,11 @@ from html import escape
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from seedbus.agents.server.stopping import rounds_done
 from seedbus.scenarios.reporting.figures import MAX_POINTS, Line, bars, byte_unit, lines, sample_indices
-from seedbus.scenarios.reporting.report import html_table, title
+from seedbus.scenarios.reporting.report import grouped, groups, title
 from seedbus.scenarios.reporting.results import Results, write
 from seedbus.scenarios.reporting.round_table import RoundTable
 from seedbus.scenarios.reporting.statistics import Table, histogram
@@ -21,7 +22,7 @@ _SEGMENTS = 100  # of a plot over many rounds
 _UNITS = {"accuracy": "accuracy (share of samples)"}
 _STYLE = """
 body { font: 15px/1.45 system-ui, sans-serif; color: #1c2430; background: #fff; margin: 2rem auto; max-width: 75rem;
-       padding: 0 1rem; }
+       padding: 0 1rem; overflow-wrap: anywhere; }
 h1 { font-size: 1.4rem; margin-bottom: .2rem; }
 table { border-collapse: collapse; margin: 1rem 0 2rem; }
 td { padding: .15rem .8rem .15rem 0; vertical-align: top; }
@@ -29,8 +30,8 @@ th { padding: .15rem .8rem .3rem 0; text-align: left; vertical-align: bottom; }
 td:first-child { font-weight: 600; white-space: nowrap; }
 tbody + tbody td { border-top: 0; }
 tbody tr:first-child td { border-top: 1px solid #d5dae1; padding-top: .4rem; }
-main { display: grid; grid-template-columns: repeat(auto-fit, minmax(30rem, 1fr)); gap: 1.5rem; }
-figure { margin: 0; } figcaption { font-weight: 600; }
+main { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(30rem, 100%), 1fr)); gap: 1.5rem; }
+.table { overflow-x: auto; } figure { margin: 0; } figcaption { font-weight: 600; }
 svg { width: 100%; height: auto; } text { font-size: 12px; fill: #3c4654; } text.name { font-size: 13px; }
 .grid { stroke: #e2e6ec; } .legend { margin: .2rem 0 0; font-size: 13px; } .legend span { margin-right: 1rem; }
 """
@@ -43,23 +44,39 @@ def page(summary: Mapping[str, Any], measured: Sequence[Mapping[str, Any]], hist
         measured: the lines of `metrics.jsonl`, oldest first.
         table: the columns of `statistics.clients_table`.
     """
-    plots = [*_metrics(measured), *_rounds(summary, history), *_clients(history, table), _traffic(summary)]
-    return document(title(summary), html_table(summary), plots)
+    return document(title(summary), content(summary, measured, history, table))
 
 
-def document(title: str, table: str, plots: Sequence[str]) -> str:
+def content(
+    summary: Mapping[str, Any], measured: Sequence[Mapping[str, Any]], history: RoundTable, table: Table
+) -> str:
+    """Return what is on the page below its title; arguments: `page`."""
+    took_s = (history.closed_ns - history.opened_ns) / 1e9
+    rounds = round_plot(took_s, is_simulated=summary["clock"] == "virtual")
+    return with_plots(
+        grouped(groups(summary)), [*metric_plots(measured), rounds, *_clients(history, table), _traffic(summary)]
+    )
+
+
+def document(title: str, content: str, script: str = "") -> str:
     """Return an HTML page.
 
     Args:
         title: plain text.
-        table: HTML of a table.
-        plots: HTML of each figure.
+        content: HTML of what is below the title.
+        script: JavaScript that runs once all is there; "": none.
     """
     return (
-        f'<!DOCTYPE html>\n<html lang="en">\n<head><meta charset="utf-8"><title>{escape(title)}</title>'
-        f"<style>{_STYLE}</style></head>\n<body>\n<h1>{escape(title)}</h1>\n{table}\n"
-        f"<main>\n{''.join(plots)}</main>\n</body>\n</html>\n"
+        f'<!DOCTYPE html>\n<html lang="en">\n<head><meta charset="utf-8">'
+        f'<meta name="viewport" content="width=device-width, initial-scale=1"><title>{escape(title)}</title>'
+        f"<style>{_STYLE}</style></head>\n<body>\n<h1>{escape(title)}</h1>\n{content}"
+        f"{f'<script>{script}</script>' if script else ''}</body>\n</html>\n"
     )
+
+
+def with_plots(above: str, plots: Sequence[str]) -> str:
+    """Return the content of a page: HTML of a table, and of each figure."""
+    return f'<div class="table">{above}</div>\n<main>\n{"".join(plots)}</main>\n'
 
 
 def write_page(results: Results) -> None:
@@ -72,7 +89,7 @@ def write_page(results: Results) -> None:
     write(results.folder / PAGE, page(results.summary, results.lines, results.history, results.table))
 
 
-def _metrics(measured: Sequence[Mapping[str, Any]]) -> list[str]:
+def metric_plots(measured: Sequence[Mapping[str, Any]]) -> list[str]:
     """Plot each metric over rounds and over bytes."""
     sample = [measured[index] for index in sample_indices(len(measured)).tolist()] if measured else []
     rounds = [rounds_done(line) for line in sample]
@@ -93,10 +110,9 @@ def _metrics(measured: Sequence[Mapping[str, Any]]) -> list[str]:
     return plots
 
 
-def _rounds(summary: Mapping[str, Any], history: RoundTable) -> list[str]:
+def round_plot(took_s: NDArray[np.float64], *, is_simulated: bool) -> str:
     """Plot the duration of every round; with many rounds, the median and the maximum of each of 100 segments."""
-    took_s = (history.closed_ns - history.opened_ns) / 1e9
-    clock = "simulated" if summary["clock"] == "virtual" else "real"
+    clock = "simulated" if is_simulated else "real"
     if took_s.size <= MAX_POINTS:
         drawn = [Line("each round", np.arange(took_s.size), took_s, is_dotted=True)]
     else:
@@ -107,7 +123,7 @@ def _rounds(summary: Mapping[str, Any], history: RoundTable) -> list[str]:
             Line(f"median {size}", middle, [float(np.median(part)) for part in segments]),
             Line(f"longest {size}", middle, [float(part.max()) for part in segments]),
         ]
-    return [lines("How long rounds took", "round", f"seconds ({clock})", drawn)]
+    return lines("How long rounds took", "round", f"seconds ({clock})", drawn)
 
 
 def _clients(history: RoundTable, table: Table) -> list[str]:

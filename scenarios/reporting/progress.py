@@ -29,7 +29,7 @@ PROCESSES = {
     "omitted": "{count:,} more like this ({of})",
     "worker": "worker {number} ended ({ended}); another takes its place",
 }
-LOSSES = {event: "seedbus: note: {what}" for event in ("lost", "weakened")}  # printed with --quiet too
+LOSSES = {event: "seedbus: note: {what}" for event in ("lost", "weakened", "untracked")}  # printed with --quiet too
 MAX_REFUSALS = 5  # printed; late reports may cause a refusal in every round
 WAITING = {"kernels": "compiling kernels, {compiling}…"}  # printed on a terminal only
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from html import escape
 from typing import Any
 
@@ -38,10 +38,10 @@ def closing_table(summary: Summary) -> Table:
     return table
 
 
-def html_table(summary: Summary) -> str:
-    """Return the table of `closing_table` as HTML."""
+def grouped(rows_by_group: Iterable[Iterable[tuple[str, str]]]) -> str:
+    """Return groups of rows, each a name and a value in plain text, as a table."""
     parts = []
-    for group in groups(summary):
+    for group in rows_by_group:
         rows = "".join(f"<tr><td>{escape(name)}</td><td>{escape(value)}</td></tr>\n" for name, value in group)
         parts.append(f"<tbody>\n{rows}</tbody>\n")
     return f"<table>\n{''.join(parts)}</table>"

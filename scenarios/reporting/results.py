@@ -199,9 +199,9 @@ class Results:
 
     def _repr_html_(self) -> str:
         """Return the closing table, which a notebook shows."""
-        from seedbus.scenarios.reporting.report import html_table
+        from seedbus.scenarios.reporting.report import grouped, groups
 
-        return html_table(self.summary)
+        return grouped(groups(self.summary))
 
 
 def strict(value: Any) -> Any:

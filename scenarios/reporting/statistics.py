@@ -113,8 +113,8 @@ def clients_table(
         "late": late,
         "lag_mean": np.where(asked > 0, lag_sum / np.maximum(asked, 1), -1.0),
         "lag_max": lag_max,
-        "bytes_up": _bytes(columns, (Kind.REPORT,), "sender", clients),
-        "bytes_down": _bytes(columns, (Kind.PLAN, Kind.PEAK), "recipient", clients),
+        "bytes_up": _bytes(columns, (Kind.REPORT, Kind.TELL), "sender", clients),
+        "bytes_down": _bytes(columns, (Kind.PLAN, Kind.PEAK, Kind.ASK), "recipient", clients),
         "catchup_bytes": _delivered(columns, columns["catchup_bytes"], clients),
         "replayed": _delivered(
             columns, np.where(columns["kind"] == Kind.PLAN, np.maximum(columns["seeds"] - 1, 0), 0), clients

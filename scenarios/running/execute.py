@@ -71,4 +71,5 @@ def _setup(prepared: Prepared) -> Setup:
         x0=None if problem is None else problem.x0,
         report_limit=SHORT + scenario.algorithm.report_bytes(scenario.task.dimension),
         plugins=proof(scenario.plugins),
+        secure=scenario.secure_aggregation,
     )

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from seedbus.agents.errors import StopRequested
 from seedbus.agents.journal.holder import held
@@ -27,6 +28,7 @@ class OpenRun:
 
     Attributes:
         recorder: writes the log and the measurements, and passes them on.
+        lines: the measurements that it had before.
         was_resumed: whether the run had closed rounds before.
         stop: asks the run to stop after the round in progress.
     """
@@ -34,6 +36,7 @@ class OpenRun:
     folder: Path
     journal: Journal
     recorder: Recorder
+    lines: Sequence[dict[str, Any]]
     was_resumed: bool
     stop: StopRequest
 
@@ -84,7 +87,7 @@ def opened(prepared: Prepared, out: str | Path | None, resume: bool, observer: O
                     recorder.opened()
                     for event, what in losses.items():
                         recorder.noted(event, what=what)
-                    yield OpenRun(folder, journal, recorder, checkpoint is not None, stop)
+                    yield OpenRun(folder, journal, recorder, lines, checkpoint is not None, stop)
             except (KeyboardInterrupt, StopRequested):
                 raise Interrupted(folder, prepared.placement.command) from None
             except (BadEndpoint, TooFewFiles, WorkerFailed):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from seedbus.agents.client.client_state import ClientStateStore
 from seedbus.agents.client.forging import Forging, forges
@@ -20,6 +21,9 @@ from seedbus.scenarios.schema.plugin_use import proof, refuse_local
 from seedbus.scenarios.schema.scenario import Scenario
 from seedbus.scenarios.transports import transports
 from seedbus.scenarios.transports.placement import Placement
+
+if TYPE_CHECKING:
+    from seedbus.agents.secure.party import Party
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,9 +131,19 @@ def recruit(scenario: Scenario, problem: Problem, observer: Observer, memory: Pa
             gathers=scenario.clock == "virtual",
             plugins=proof(scenario.plugins),
             place=placed_beside(problem),
+            party=_party(scenario),
         )
         if not forges(faults):
             return honest
         return Forging(honest, faults, seed=seed, clients=clients, verify_every=verify_every)
 
     return followers
+
+
+def _party(scenario: Scenario) -> Party | None:
+    """The clients' part in secure aggregation, if the scenario has it."""
+    if scenario.secure_aggregation is None:
+        return None
+    from seedbus.agents.secure.party import Party  # needs a package that is not always installed
+
+    return Party(scenario.secure_aggregation, scenario.participation.asked)

@@ -12,7 +12,7 @@ from typing import Any
 
 import structlog
 
-from seedbus.agents.observer import Observer
+from seedbus.agents.observer import Observer, Observers
 from seedbus.agents.refusals import NOBODY, Refusal
 from seedbus.agents.round_record import ClosedRound
 from seedbus.bus.files import descriptor
@@ -27,7 +27,7 @@ MAX_REFUSALS = 1000  # lines of the log for one client's refusals for one reason
 
 
 class Recorder:
-    """Writes `metrics.jsonl` and `log.jsonl`, and passes everything on to another observer.
+    """Writes `metrics.jsonl` and `log.jsonl`, and passes everything on to other observers.
 
     The number of log lines that strangers and faulty clients can cause is limited; the results hold the exact counts.
     """
@@ -44,7 +44,7 @@ class Recorder:
             run: identifies the run in every line of the log.
             round: the round that is open, or opens next.
         """
-        self._observer = observer
+        self._observer = Observers([observer])
         self._rate_limit = RateLimit(SERVER_BURSTS)
         self._refusals = Counter[tuple[int, str]]()
         with ExitStack() as files:
@@ -61,6 +61,10 @@ class Recorder:
             processors=[_flat, structlog.processors.TimeStamper(fmt="iso"), structlog.processors.JSONRenderer()],
             wrapper_class=structlog.BoundLogger,
         ).bind(run=run, round=round)
+
+    def tell(self, observer: Observer) -> None:
+        """Pass everything on to this observer, too."""
+        self._observer.observers.append(observer)
 
     def opened(self) -> None:
         """Log that this process writes the run from now on."""

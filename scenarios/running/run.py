@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
@@ -23,8 +23,10 @@ from seedbus.scenarios.running.execute import execute
 from seedbus.scenarios.running.memory_hints import memory_hints
 from seedbus.scenarios.running.open_run import opened
 from seedbus.scenarios.running.prepare import prepare
+from seedbus.scenarios.running.tracking import track_again, tracked
 from seedbus.scenarios.schema.loading import load
 from seedbus.scenarios.schema.scenario import Scenario
+from seedbus.scenarios.tracking.tracker import Tracker, usable
 from seedbus.scenarios.transports.placement import Placement
 
 
@@ -40,6 +42,7 @@ def run(
     problem: Problem | None = None,
     device: str | None = None,
     monitor: Monitor | None = None,
+    track: str | Tracker | Sequence[str | Tracker] = (),
 ) -> Results:
     """Run a scenario to its end and return its results.
 
@@ -57,6 +60,7 @@ def run(
         problem: stands for the scenario's task with its data, as in a rehearsal; None: they are loaded.
         device: where networks and vectors lie, such as "cuda" (see `models.device`); None: as the placement says.
         monitor: takes readings of the run's server; None: nobody does.
+        track: the trackers that are told of the run, by name or as objects, such as "tensorboard".
 
     Raises:
         ScenarioError, DataError, BadEndpoint, TooFewFiles: the scenario cannot run here as it is.
@@ -64,6 +68,7 @@ def run(
         Unfinishable, WorkerFailed: the run cannot go on; every closed round is kept.
         Interrupted: on Ctrl-C; every closed round is kept.
     """
+    trackers = usable([track] if isinstance(track, str | Tracker) else track)
     scenario = (scenario if isinstance(scenario, Scenario) else load(scenario)).with_task(task)
     if not scenario.has_task:
         missing = "task: this field is required (the model and its data); it may also be given as run(…, task=…)"
@@ -75,7 +80,9 @@ def run(
             raise ScenarioError("resume", ["out is missing; expected the folder of the run to go on with"])
         refuse_another(scenario, scenario_of(Path(out)), Path(out))
         if (Path(out) / RESULTS).exists():
-            return judge_again(Results.read(Path(out)), scenario)
+            results = judge_again(Results.read(Path(out)), scenario)
+            track_again(trackers, scenario, results, observer or NullObserver())
+            return results
     placement = placement or Placement(scenario.transport, devices=(default_device(),))
     if device is not None:
         placement = replace(placement, devices=(device,))
@@ -88,11 +95,15 @@ def run(
     with watched as watcher, memory_hints(scenario), on_device(placement.devices[0]):
         # data is loaded before the folder is created, so that a scenario that cannot run leaves no folder
         prepared = prepare(scenario, placement, watcher.noted, problem)
-        with opened(prepared, out, resume, watcher) as running, _own_loop():
+        with (
+            opened(prepared, out, resume, watcher) as running,
+            tracked(trackers, scenario, running) as tracking,
+            _own_loop(),
+        ):
             wall_s, cpu_s = wall_seconds(), cpu_seconds()
             outcome = execute(prepared, running, monitor)
             running.recorder.sync()
-            return report(
+            results = report(
                 scenario,
                 running.folder,
                 running.journal,
@@ -102,6 +113,8 @@ def run(
                 was_resumed=running.was_resumed,
                 device=device_text(placement.devices),
             )
+            tracking.end("finished", results)
+            return results
 
 
 @contextmanager

@@ -8,7 +8,7 @@ are not part of its identity.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
@@ -104,11 +104,18 @@ def judged(expect: Expect, summary: Mapping[str, Any], lines: Sequence[Mapping[s
     Returns:
         For each name: its bounds, `found` (the value, None if there is none) and `is_met`.
     """
-    values = {name: _value(name, summary, lines) for name in expect}
+    values = found(expect, summary, lines)
     return {
         name: bounds.model_dump() | {"found": values[name], "is_met": bounds.holds(values[name])}
         for name, bounds in expect.items()
     }
+
+
+def found(
+    names: Iterable[str], summary: Mapping[str, Any], lines: Sequence[Mapping[str, Any]]
+) -> dict[str, float | None]:
+    """Return figures and metrics of a run by name; None for one that is missing or not finite. Arguments: `judged`."""
+    return {name: _value(name, summary, lines) for name in names}
 
 
 def _value(name: str, summary: Mapping[str, Any], lines: Sequence[Mapping[str, Any]]) -> float | None:

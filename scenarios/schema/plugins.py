@@ -21,6 +21,7 @@ from typing import TypeVar, get_args
 
 from pydantic import BaseModel
 
+import seedbus.scenarios.tracking.tracker  # noqa: F401, a kind that no scenario names
 from seedbus.discovery import KINDS, PLUGINS, Plugin, classes_in
 from seedbus.scenarios.errors import ScenarioError
 from seedbus.scenarios.schema.scenario import Scenario

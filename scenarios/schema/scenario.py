@@ -14,8 +14,10 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 from seedbus.agents.policies.participation import Participation
 from seedbus.agents.policies.snapshot_budget import Lag
 from seedbus.agents.refusals import Reason
+from seedbus.agents.secure.settings import MOST_NEIGHBOURS, SecureAggregation
 from seedbus.agents.server.stopping import Cadence, Stop
 from seedbus.algorithms.contract import Algorithm
+from seedbus.algorithms.summed import Summed
 from seedbus.bus import Compute, Network
 from seedbus.bus.network import Constant
 from seedbus.models.partition import PARTITIONS, Partition, for_any_samples
@@ -73,6 +75,9 @@ class Scenario(BaseModel):
     participation: Participation = Field(description="which clients take part in a round, and when it ends")
     lag: Lag | None = Field(
         default=None, description="when lagging clients get a snapshot of the model; none: they always replay"
+    )
+    secure_aggregation: SecureAggregation | None = Field(
+        default=None, description="mask reports, so that the server learns only their sum; none: it sees each report"
     )
     clock: Literal["virtual", "wall"] = Field(
         default="virtual", description="virtual: simulated time, which jumps to the next event; wall: real time"
@@ -169,6 +174,40 @@ class Scenario(BaseModel):
                 raise ValueError(f"faults.{number}.clients names {unknown[0]}; clients are 0 to {clients - 1}")
         return self
 
+    @model_validator(mode="after")
+    def _sums_are_enough(self) -> Scenario:
+        """With secure aggregation, check that nothing needs more than the sum of a round's reports."""
+        settings, who, algorithm = self.secure_aggregation, self.participation, self.algorithm
+        if settings is None:
+            return self
+        if not (isinstance(algorithm, Summed) and algorithm.adds_up):
+            raise ValueError(
+                f"secure_aggregation adds whole numbers up, and the reports of algorithm {algorithm.name} are none "
+                "with these settings; decomfl and mezo with arithmetic: integer and precision: int32 are accepted"
+            )
+        if algorithm.aggregation.rule != "mean":
+            raise ValueError(
+                f"algorithm.aggregation: {algorithm.aggregation.rule} compares reports, and with secure_aggregation "
+                "the server sees none; mean is accepted"
+            )
+        if who.late is not None:
+            raise ValueError(
+                "participation.late: secure_aggregation cannot use late reports; leave late (and buffer) out"
+            )
+        if who.selection.needs_known:
+            raise ValueError(
+                f"participation.selection: {who.selection.policy} looks at reports, and with secure_aggregation the "
+                "server sees none; uniform is accepted"
+            )
+        if who.quorum < 2:
+            raise ValueError("participation.quorum is 1; with secure_aggregation at least 2: a sum of one is a report")
+        if settings.neighbours == "all" and who.asked > MOST_NEIGHBOURS + 1:
+            raise ValueError(
+                f"secure_aggregation.neighbours: all are {who.asked - 1} in this cohort; at most {MOST_NEIGHBOURS} are "
+                "accepted, as an even number"
+            )
+        return self
+
     def check(self) -> dict[str, str]:
         """Return the digests of the files that the partition and faults read, by field (`faults.0.file`).
 
@@ -231,7 +270,8 @@ class Scenario(BaseModel):
     def resolved(self) -> dict[str, Any]:
         """Return all fields with their values, as plain data for YAML or JSON."""
         fields = self.model_dump(mode="json", by_alias=True, exclude=None if self.has_task else {"task"})
-        return fields if self.plugins else {name: value for name, value in fields.items() if name != "plugins"}
+        unused = {name for name in ("plugins", "secure_aggregation") if not fields[name]}
+        return {name: value for name, value in fields.items() if name not in unused}
 
 
 def json_schema() -> dict[str, Any]:

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from seedbus.bus.files import atomic_write, make_folder
 from seedbus.scenarios.reporting.figures import Line, byte_unit, lines, lines_file, sample_indices
-from seedbus.scenarios.reporting.page import document
+from seedbus.scenarios.reporting.page import document, with_plots
 from seedbus.scenarios.reporting.results import write
 from seedbus.scenarios.reporting.terminal import shown
 from seedbus.scenarios.study.results import FINAL, RowRun, StudyResults
@@ -83,13 +83,18 @@ def write_report(results: StudyResults) -> Path:
 
 def page(results: StudyResults, all_plots: list[Plot]) -> str:
     """Return the report as HTML."""
+    return document(title(results), content(results, all_plots))
+
+
+def content(results: StudyResults, all_plots: list[Plot]) -> str:
+    """Return what is on the page below its title."""
     heads, rows = cells(results)
     head = "".join(f"<th>{escape(each)}</th>" for each in heads)
     body = "".join(f"<tr>{''.join(f'<td>{_html(each)}</td>' for each in row)}</tr>\n" for row in rows)
     table = f"<table>\n<thead><tr>{head}</tr></thead>\n<tbody>\n{body}</tbody>\n</table>\n"
     told = "".join(f"<p>{escape(shown(sentence))}</p>\n" for sentence in sentences(results))
     figures = [lines(*plot[1:5], is_log=plot.is_log) for plot in all_plots]
-    return document(title(results), table + told, figures)
+    return with_plots(table + told, figures)
 
 
 def plots(results: StudyResults) -> Iterator[Plot]:

@@ -123,7 +123,8 @@ CASES: dict[str, Case] = {
             ({"every_s": 3, "for_s": 4}, "faults.0: every_s (3) needs for_s, which is at most as long"),
             (
                 {"kind": "commit"},
-                "faults.0.kind: \"commit\" is not accepted; expected 'plan', 'report', 'join', 'snapshot' or 'pull'",
+                "faults.0.kind: \"commit\" is not accepted; expected 'plan', 'report', 'join', 'snapshot', 'pull', "
+                "'ask' or 'tell'",
             ),
         ],
     ),

@@ -6,7 +6,7 @@ from seedbus.bus import Kind, read_ledger
 from seedbus.bus.ledger import Fate
 from seedbus.scenarios.reporting.results import Results
 
-UP = (Kind.JOIN, Kind.REPORT, Kind.EVALUATION, Kind.DECLINE, Kind.PULL, Kind.PIECE)
+UP = (Kind.JOIN, Kind.REPORT, Kind.EVALUATION, Kind.DECLINE, Kind.PULL, Kind.PIECE, Kind.TELL)
 
 
 def bytes_on_wire(results: Results, *, up: bool) -> int:

@@ -285,7 +285,7 @@ def test_bash_completes_commands_and_options_with_the_script_that_the_command_pr
     code = """
         script=$(seedbus --show-completion) && eval "$script" && complete -p seedbus
         COMP_WORDS=(seedbus re) COMP_CWORD=1; _seedbus_completion seedbus; echo ${COMPREPLY[*]}
-        COMP_WORDS=(seedbus run --tr) COMP_CWORD=2; _seedbus_completion seedbus; echo ${COMPREPLY[*]}
+        COMP_WORDS=(seedbus run --trans) COMP_CWORD=2; _seedbus_completion seedbus; echo ${COMPREPLY[*]}
     """
     path = {"PATH": f"{tmp_path}:{os.environ['PATH']}"}
     done = subprocess.run(["bash", "-c", code], capture_output=True, text=True, check=True, env={**os.environ, **path})

@@ -29,6 +29,7 @@ NAMES = [
     *(("codec", name) for name in "dice fat cleaning gullible boasting quantum".split()),
     *(("rule", name) for name in "narrow sorting fading hopeful strict latecomer".split()),
     *(("selection policy", name) for name in "shy backwards touring undeclared resuming".split()),
+    *(("tracker", name) for name in "forgetful finite once scribbling".split()),
     *(("channel", name) for name in "flickering wide hissing".split()),
 ]
 HASHING = {"algorithm": "hashing", "task": "hashed", "partition": "hashmap", "selection policy": "processed"}

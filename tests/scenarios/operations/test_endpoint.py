@@ -22,8 +22,9 @@ import seedbus as package
 from seedbus.agents.monitor import Reading
 from seedbus.agents.refusals import Reason
 from seedbus.scenarios.errors import Exit
-from seedbus.scenarios.operations.endpoint import MAX_CONNECTIONS, MAX_RATE, Endpoint, served
+from seedbus.scenarios.operations.endpoint import Endpoint, served
 from seedbus.scenarios.operations.exposition import REASONS, exposition, health, lags
+from seedbus.scenarios.operations.http import MAX_CONNECTIONS, MAX_RATE
 from seedbus.scenarios.running.run import run
 from seedbus.scenarios.schema.yaml_text import dump
 
@@ -174,7 +175,7 @@ def test_strangers_who_connect_again_and_again_change_nothing(endpoint: Endpoint
     is_over.set()
     attacker.join()
     assert outcome(attacked) == outcome(calm)
-    assert endpoint._thread.is_alive() and len(endpoint._connections) <= MAX_CONNECTIONS
+    assert endpoint.server.thread.is_alive() and len(endpoint.server.connections) <= MAX_CONNECTIONS
     wait_for(lambda: get(endpoint.url)[0] == 200)
 
 
@@ -184,7 +185,7 @@ def test_idle_connections_keep_no_scraper_out(endpoint: Endpoint) -> None:
     for _ in range(3 * MAX_CONNECTIONS):
         idle.append(socket.create_connection(("127.0.0.1", port(endpoint)), timeout=5))
         time.sleep(1.2 / MAX_RATE)
-    assert get(endpoint.url)[0] == 200 and len(endpoint._connections) <= MAX_CONNECTIONS
+    assert get(endpoint.url)[0] == 200 and len(endpoint.server.connections) <= MAX_CONNECTIONS
     for each in idle:
         each.close()
 
@@ -212,7 +213,7 @@ def test_a_reading_that_fails_ends_no_run(endpoint: Endpoint, tmp_path: Path, mo
         raise RuntimeError("a bug")
 
     monkeypatch.setattr("seedbus.agents.server.instruments.Instruments.read", fail)
-    monkeypatch.setattr("seedbus.scenarios.operations.endpoint.EVERY_S", 0.01)
+    monkeypatch.setattr("seedbus.scenarios.operations.http.EVERY_S", 0.01)
     results = run(scenario(stop={"rounds": 500}), tmp_path / "run", monitor=endpoint)
     assert results.summary["rounds"] == 500
     assert get(endpoint.url) == (500, "RuntimeError in a reading\n")

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from worlds import HISO, go, lossy, scenario
 
 from seedbus.agents.refusals import Reason
+from seedbus.agents.secure.stages import REFUSALS
 from seedbus.agents.server.stopping import Progress, Stop
 from seedbus.algorithms.contract import DECLINES
 from seedbus.models.task import TASKS, Task
@@ -192,7 +193,7 @@ def test_what_is_not_finite_is_missed_and_judged_alike_by_a_finished_run(
 
 def test_the_reasons_that_may_be_expected_are_those_that_there_are() -> None:
     """The source is searched for every literal reason that refuses a member's message."""
-    reasons = {"bad-join", "selftest", "losses", "x0"} | DECLINES  # all but bad-join are names of proofs
+    reasons = {"bad-join", "selftest", "losses", "x0"} | DECLINES | REFUSALS  # all but bad-join are names of proofs
     for path in [*(ROOT / "agents").rglob("*.py"), *(ROOT / "algorithms").rglob("*.py")]:
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.Call):

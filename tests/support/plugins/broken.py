@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import os
 import sys
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import count
+from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -31,6 +33,9 @@ from seedbus.plugin import (
     ScalarOnly,
     Selection,
     Task,
+    TrackedRun,
+    Tracker,
+    TrackerRun,
     Vector,
     Verdict,
 )
@@ -646,3 +651,73 @@ class Hissing(Silence):
 
     def noise(self, seed: int, number: int, norms: Sequence[float], dimension: int) -> Vector:
         return np.full(dimension, next(CALLS), np.float32)
+
+
+# trackers
+
+
+class Lines(TrackerRun):
+    """Lines of JSON."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self.last_step = json.loads(path.read_text().splitlines()[-1])["step"] if path.exists() else -1
+
+    def log(self, step: int, values: Mapping[str, float]) -> None:
+        with self._path.open("a") as file:
+            file.write(json.dumps({"step": step, **values}) + "\n")
+
+    def end(self, how: str, figures: Mapping[str, str | float]) -> None:
+        pass
+
+
+class Forgetful(Tracker):
+    breaks: ClassVar[str] = "a_resumed_run_goes_on_at_the_last_step_that_it_has"
+    tracker: Literal["forgetful"] = "forgetful"
+
+    def begin(self, run: TrackedRun) -> TrackerRun:
+        lines = Lines(run.folder / "lines")
+        lines.last_step = -1
+        return lines
+
+
+class Finite(Tracker):
+    breaks: ClassVar[str] = "it_takes_all_numbers_texts_and_names"
+    tracker: Literal["finite"] = "finite"
+
+    def begin(self, run: TrackedRun) -> TrackerRun:
+        return FiniteLines(run.folder / "lines")
+
+
+class FiniteLines(Lines):
+    def log(self, step: int, values: Mapping[str, float]) -> None:
+        json.dumps(values, allow_nan=False)
+        super().log(step, values)
+
+
+class Once(Tracker):
+    breaks: ClassVar[str] = "what_it_lacks_after_a_failure_it_takes_later"
+    tracker: Literal["once"] = "once"
+
+    def begin(self, run: TrackedRun) -> TrackerRun:
+        (run.folder / "begun").touch(exist_ok=False)
+        return Lines(run.folder / "lines")
+
+
+class Scribbling(Tracker):
+    breaks: ClassVar[str] = "a_run_has_the_same_bits_and_messages_with_it_as_without"
+    tracker: Literal["scribbling"] = "scribbling"
+
+    def begin(self, run: TrackedRun) -> TrackerRun:
+        return Scribble(run.folder / "metrics.jsonl")
+
+
+class Scribble(Lines):
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def log(self, step: int, values: Mapping[str, float]) -> None:
+        pass
+
+    def end(self, how: str, figures: Mapping[str, str | float]) -> None:
+        self._path.write_text(self._path.read_text().upper())

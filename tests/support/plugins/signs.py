@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
@@ -24,6 +26,9 @@ from seedbus.plugin import (
     ScalarOnly,
     Selection,
     Task,
+    TrackedRun,
+    Tracker,
+    TrackerRun,
     Vector,
     Verdict,
 )
@@ -154,3 +159,26 @@ class BowlProblem:
 
     def state_dict(self, x: Vector) -> dict[str, Any]:
         return {"x": x.copy()}
+
+
+class Paper(Tracker):
+    """A line of JSON for every evaluation, in RUN/paper.jsonl."""
+
+    tracker: Literal["paper"] = "paper"
+
+    def begin(self, run: TrackedRun) -> TrackerRun:
+        return PaperRun(run.folder / "paper.jsonl")
+
+
+class PaperRun(TrackerRun):
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        lines = path.read_text().splitlines() if path.exists() else []
+        self.last_step = json.loads(lines[-1])["step"] if lines else -1
+
+    def log(self, step: int, values: Mapping[str, float]) -> None:
+        with self._path.open("a") as file:
+            file.write(json.dumps({"step": step, **values}) + "\n")
+
+    def end(self, how: str, figures: Mapping[str, str | float]) -> None:
+        pass

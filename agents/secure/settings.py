@@ -1,0 +1,57 @@
+"""The settings of secure aggregation, and the graph of a round: who masks with whom."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from importlib.util import find_spec
+from typing import Annotated, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from seedbus.bus.keyed_random import bits
+
+MOST_NEIGHBOURS = 512
+"""What a client is sent and sends of each of them fits into messages of 64 KiB."""
+
+
+class SecureAggregation(BaseModel):
+    """Clients mask their reports, so that the server learns only the sum (docs/secure-aggregation.md)."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+    threshold: float = Field(
+        default=0.5,
+        ge=0.5,
+        lt=1,
+        description="more than this fraction of a client and its neighbours have to give shares before its mask can be "
+        "recovered; a higher one resists more clients that collude with the server, and survives fewer dropouts",
+    )
+    neighbours: Annotated[int, Field(ge=2, le=MOST_NEIGHBOURS, multiple_of=2)] | Literal["all"] = Field(
+        default="all",
+        description="with how many clients of the cohort each one masks: all (Bonawitz et al. 2017), or an even "
+        "number of them, drawn for each round (Bell et al. 2020)",
+    )
+
+    @model_validator(mode="after")
+    def _installed(self) -> Self:
+        if find_spec("cryptography") is None:
+            raise ValueError("secure_aggregation needs the package cryptography: pip install 'seedbus[secure]'")
+        return self
+
+    def shares_needed(self, neighbours: int) -> int:
+        """Return t, how many of a client and its neighbours have to give a share of its mask."""
+        return math.floor(self.threshold * (neighbours + 1)) + 1
+
+    def graph(self, cohort: Sequence[int], seed: int, round: int) -> dict[int, list[int]]:
+        """Return the neighbours of each client of a cohort, ascending.
+
+        With a number k of neighbours, clients stand in a circle in an order that is drawn for the round, and each has
+        the k/2 nearest to both sides (Bell et al. 2020, Algorithm 1: a Harary graph with random nodes).
+        """
+        if self.neighbours == "all" or self.neighbours >= len(cohort) - 1:
+            return {client: [other for other in cohort if other != client] for client in cohort}
+        circle = sorted(cohort, key=lambda client: (bits(seed, "secure-aggregation", round, client), client))
+        steps = [step for step in range(-self.neighbours // 2, self.neighbours // 2 + 1) if step]
+        count = len(circle)
+        return {client: sorted(circle[(at + step) % count] for step in steps) for at, client in enumerate(circle)}

@@ -1,0 +1,67 @@
+"""Shamir's secret sharing: t shares of a secret recover it, and fewer say nothing about it.
+
+    f(X) = secret + a₁X + … + a_{t−1}X^{t−1}  modulo  p = 2¹³⁰ − 5,     share of holder i: f(i + 1)
+
+Shamir, "How to share a secret", Communications of the ACM 22 (11), 1979. A secret has 16 bytes and a share 17.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+
+PRIME = 2**130 - 5
+SECRET_BYTES = 16
+SHARE_BYTES = 17
+
+
+def split(secret: bytes, holders: Sequence[int], needed: int) -> list[bytes]:
+    """Return a share for each holder.
+
+    Args:
+        secret: `SECRET_BYTES` bytes.
+        holders: numbers from 0 on, below `PRIME` − 1, none twice.
+        needed: t, how many shares recover the secret; at least 1.
+    """
+    if len(secret) != SECRET_BYTES or not 1 <= needed <= len(holders):
+        raise ValueError(f"{needed} of {len(holders)} shares of a secret of {len(secret)} bytes")
+    coefficients = [int.from_bytes(secret, "little"), *(_draw() for _ in range(needed - 1))]
+    return [_value(coefficients, holder + 1).to_bytes(SHARE_BYTES, "little") for holder in holders]
+
+
+def recover(shares: Mapping[int, bytes]) -> bytes | None:
+    """Return the secret that these shares, by holder, belong to; None if that is no secret of `SECRET_BYTES`.
+
+    From fewer than t shares it returns nothing of use.
+    """
+    points = {holder + 1: int.from_bytes(share, "little") for holder, share in shares.items()}
+    secret = 0
+    for x, y in points.items():
+        above = below = 1
+        for other in points:
+            if other != x:
+                above = above * other % PRIME
+                below = below * (other - x) % PRIME
+        secret += y * above * pow(below, -1, PRIME)
+    secret %= PRIME
+    return secret.to_bytes(SECRET_BYTES, "little") if secret < 2 ** (8 * SECRET_BYTES) else None
+
+
+def is_share(value: bytes) -> bool:
+    """Whether bytes may be a share."""
+    return len(value) == SHARE_BYTES and int.from_bytes(value, "little") < PRIME
+
+
+def _draw() -> int:
+    """Return a number below `PRIME`, all equally likely."""
+    while True:
+        number = int.from_bytes(os.urandom(SHARE_BYTES), "little") >> (8 * SHARE_BYTES - PRIME.bit_length())
+        if number < PRIME:
+            return number
+
+
+def _value(coefficients: Sequence[int], x: int) -> int:
+    result = 0
+    for coefficient in reversed(coefficients):
+        result = (result * x + coefficient) % PRIME
+    return result

@@ -1,0 +1,111 @@
+"""What secure aggregation costs: bytes of whole runs beside the same run without it, and time for masks alone.
+
+python benchmarks/secure_aggregation.py bytes [--rounds 50]    digits, 50 clients: bytes a client and round, by message
+python benchmarks/secure_aggregation.py time                   milliseconds a client and a server take for their parts
+"""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from seedbus.agents.secure.party import Party
+from seedbus.agents.secure.secure_round import SecureRound
+from seedbus.agents.secure.settings import SecureAggregation
+from seedbus.bus import Kind
+from seedbus.scenarios.running.run import run
+from seedbus.scenarios.schema.loading import validate
+
+KINDS = ("plan", "report", "ask", "tell")
+SETTINGS: dict[str, Mapping[str, Any] | None] = {"without": None, "all": {}, "neighbours: 6": {"neighbours": 6}}
+
+
+def measure_bytes(rounds: int) -> None:
+    """Print the bytes of runs of three cohorts."""
+    print(f"{'cohort':>6}  {'secure_aggregation':20}" + "".join(f"{kind:>9}" for kind in KINDS) + f"{'sum':>9}  digest")
+    for cohort in (5, 10, 20):
+        for name, settings in SETTINGS.items():
+            document = {
+                "name": "secure",
+                "task": {"name": "digits", "model": "softmax"},
+                "partition": {"kind": "dirichlet", "alpha": 1.0},
+                "algorithm": {
+                    "name": "decomfl",
+                    "perturbations": 20,
+                    "learning_rate": 0.02,
+                    "arithmetic": "integer",
+                    "precision": "int32",
+                },
+                "participation": {"clients": 50, "cohort": cohort, "quorum": 2},
+                "evaluation": {"every": rounds},
+                "stop": {"rounds": rounds},
+            }
+            if cohort <= 6 and settings:
+                continue
+            with tempfile.TemporaryDirectory() as folder:
+                scenario = validate(document | ({} if settings is None else {"secure_aggregation": settings}), name)
+                results = run(scenario, Path(folder) / "run")
+                sent = results.messages.query("sender >= 0 or recipient >= 0")
+                size = sent["header_bytes"] + sent["payload_bytes"]
+                each = {kind: size[sent["kind"] == kind.upper()].sum() / rounds / cohort for kind in KINDS}
+                columns = "".join(f"{each[kind]:>9.1f}" for kind in KINDS) + f"{sum(each.values()):>9.1f}"
+                print(f"{cohort:>6}  {name:20}{columns}  {results.digest[:8]}")
+
+
+def measure_time() -> None:
+    """Print how long one client and the server take for a round, without a bus; medians of five rounds."""
+    print("cohort  neighbours  dropped   client ms   server ms")
+    for count, neighbours, dropped in ((10, "all", 0), (10, "all", 2), (100, "all", 10), (100, 20, 10)):
+        times = [_time_round(count, neighbours, dropped, round) for round in range(5)]
+        client, server = np.median([each[0] for each in times]), np.median([each[1] for each in times])
+        print(f"{count:>6}{neighbours!s:>12}{dropped:>9}{client * 1e3:>12.2f}{server * 1e3:>12.2f}")
+
+
+def _time_round(count: int, neighbours: Any, dropped: int, round: int) -> tuple[float, float]:
+    """Return seconds of one client, on average, and of the server."""
+    settings, cohort = SecureAggregation(neighbours=neighbours), list(range(count))
+    server, party = SecureRound(settings, round, 0, cohort, seed=1), Party(settings, count)
+    spent = {"client": 0.0, "server": 0.0}
+
+    def timed(who: str, work: Any, *arguments: Any) -> Any:
+        began = time.perf_counter()
+        result = work(*arguments)
+        spent[who] += time.perf_counter() - began
+        return result
+
+    numbers = np.ones((1, 20), np.int32)
+    masked: dict[int, Any] = {}
+    for ask in (server.ask_keys, server.ask_shares):
+        for question in timed("server", ask):
+            timed("server", server.told, timed("client", party.answer, question))
+    for client in cohort:
+        party.admit(client, round, server.masks_with(client))
+        masked[client] = timed("client", party.mask, client, round, numbers)
+    reported = frozenset(cohort[dropped:])
+    for question in timed("server", server.ask_unmask, reported):
+        assert question.kind is Kind.ASK
+        timed("server", server.told, timed("client", party.answer, question))
+    total = timed("server", server.total, {client: masked[client] for client in reported})
+    assert (total == len(reported)).all()
+    return spent["client"] / count, spent["server"]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("what", choices=("bytes", "time"))
+    parser.add_argument("--rounds", type=int, default=50)
+    arguments = parser.parse_args()
+    if arguments.what == "bytes":
+        measure_bytes(arguments.rounds)
+    else:
+        measure_time()
+
+
+if __name__ == "__main__":
+    main()

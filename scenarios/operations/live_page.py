@@ -1,0 +1,202 @@
+"""The report page of a run or a study while it goes on, for the browsers of this machine: `--live PORT`.
+
+The page is a shell of fixed bytes, which shows the newest event of a stream; each event is the page's content. It is
+drawn on the server's thread, only while somebody looks, and takes a twentieth of that thread's time at most. Other web
+pages cannot read it: requests need this address as their host, and no other origin.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, Protocol
+
+import numpy as np
+
+from seedbus.agents.observer import NullObserver
+from seedbus.agents.refusals import Refusal
+from seedbus.agents.round_record import ClosedRound
+from seedbus.bus.clock import wall_seconds
+from seedbus.bus.errors import BadEndpoint
+from seedbus.scenarios.operations.http import Answer, Server
+from seedbus.scenarios.reporting.page import content, document, metric_plots, round_plot, with_plots
+from seedbus.scenarios.reporting.progress import headline, readable
+from seedbus.scenarios.reporting.report import grouped
+from seedbus.scenarios.reporting.results import Results, strict
+from seedbus.scenarios.schema.scenario import Scenario
+
+_EXPECTED = "a port of this machine, like 8000, or 0 for any free one"
+_SHARE = 20  # drawing takes one part in so many of the time
+_SCRIPT = """
+const live = document.getElementById("live"), state = document.getElementById("state");
+function connect() {
+  const source = new EventSource("/events");
+  source.onmessage = event => { live.innerHTML = event.data; state.textContent = ""; };
+  source.onerror = () => {
+    state.textContent = "not connected: this is the newest state that was received";
+    if (source.readyState === EventSource.CLOSED) setTimeout(connect, 5000);
+  };
+}
+connect();
+"""
+_HASH = base64.b64encode(hashlib.sha256(_SCRIPT.encode()).digest()).decode()
+_HEADERS = (
+    f"Content-Security-Policy: default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-{_HASH}'; "
+    "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
+    "X-Content-Type-Options: nosniff",
+    "Cross-Origin-Resource-Policy: same-origin",
+    "Referrer-Policy: no-referrer",
+    "Cache-Control: no-store",
+)
+
+
+class Subject(Protocol):
+    """What a live page shows. Only `drawn` is called on the server's thread.
+
+    Attributes:
+        title: plain text.
+        changes: grows whenever there is something new to draw.
+    """
+
+    title: str
+    changes: int
+
+    def drawn(self) -> str:
+        """Return the page's content as HTML."""
+        ...
+
+
+class LivePage:
+    """Serves the page of one subject.
+
+    Args:
+        subject: what it shows.
+        port: the port, as text; 0: any free one.
+
+    Attributes:
+        url: where it is.
+        last: returns the content once the subject has ended; None if it has not.
+
+    Raises:
+        BadEndpoint: the port cannot be used.
+    """
+
+    def __init__(self, subject: Subject, port: str) -> None:
+        if not port.isdecimal():
+            raise BadEndpoint(f"--live {port}", f"{port or 'nothing'} is no port", _EXPECTED)
+        self.last: Callable[[], str] | None = None
+        self._subject = subject
+        self._content, self._drawn, self._next_s = "<p>nothing has been measured yet</p>", -1, 0.0
+        waiting = '<p id="state"></p>\n<div id="live"><noscript>this page needs JavaScript</noscript></div>\n'
+        self._shell = document(subject.title, waiting, _SCRIPT)
+        self._server: Server | None = None
+        self._server = Server(self, port, "--live", _EXPECTED)
+        self.url = f"{self._server.origin}/"
+
+    def close(self) -> None:
+        """End the server; who looks at the page still gets the end."""
+        server, self._server = self._server, None
+        if server is not None:
+            server.close(self._end() if server.is_watched else "")
+
+    def _end(self) -> str:
+        try:
+            return self.last() if self.last is not None else f"<p>stopped before its end</p>\n{self._subject.drawn()}"
+        except Exception:  # such as a folder that cannot be read: who runs it is told, and not here
+            return ""
+
+    def answer(self, path: str, headers: Mapping[str, str]) -> Answer:
+        server = self._server
+        port = server.port if server is not None else 0
+        own = {f"127.0.0.1:{port}", f"localhost:{port}"} | ({"127.0.0.1", "localhost"} if port == 80 else set())
+        if headers.get("host", "").lower() not in own:
+            return Answer("421 Misdirected Request", "text/plain", "this is not the page's host\n", _HEADERS)
+        origin = headers.get("origin")
+        if origin is not None and origin.removeprefix("http://") not in own:
+            return Answer("403 Forbidden", "text/plain", "another page asks\n", _HEADERS)
+        if path == "/":
+            return Answer("200 OK", "text/html; charset=utf-8", self._shell, _HEADERS)
+        if path == "/events":
+            return Answer("200 OK", "text/event-stream", self._content, _HEADERS, is_stream=True)
+        return Answer("404 Not Found", "text/plain", "there are / and /events\n", _HEADERS)
+
+    def tick(self) -> str | None:
+        server, changes, began_s = self._server, self._subject.changes, wall_seconds()
+        if server is None or not server.is_watched or changes == self._drawn or began_s < self._next_s:
+            return None
+        try:
+            self._content = self._subject.drawn()
+        except Exception as error:  # a bug here must not end a run, nor this thread
+            self._content = f"<p>the page cannot be drawn: {type(error).__name__}</p>"
+        self._drawn, self._next_s = changes, wall_seconds() + _SHARE * (wall_seconds() - began_s)
+        return self._content
+
+
+class LiveRun(NullObserver):
+    """A run as a page shows it; it observes the run.
+
+    Args:
+        scenario: the run's.
+        lines: the evaluations that it had before.
+    """
+
+    def __init__(self, scenario: Scenario, lines: Iterable[dict[str, Any]] = ()) -> None:
+        self.title = f"{scenario.name}: {scenario.algorithm.name}"
+        self.changes = 0
+        self._scenario = scenario
+        self._lines = [strict(line) for line in lines]
+        self._took_s: list[float] = []
+        self._newest: tuple[ClosedRound, int, int] | None = None
+        self._refused = 0
+        self._began_s: float | None = None
+
+    def round_closed(self, closed: ClosedRound, now_ns: int, bytes_so_far: int) -> None:
+        self._began_s = wall_seconds() if self._began_s is None else self._began_s
+        self._took_s.append((closed.record.closed_ns - closed.record.opened_ns) / 1e9)
+        self._newest = closed, now_ns, bytes_so_far
+        self.changes += 1
+
+    def measured(self, line: dict[str, Any]) -> None:
+        self._lines.append(strict(line))
+        self.changes += 1
+
+    def refused(self, refusal: Refusal) -> None:
+        self._refused += 1
+        self.changes += 1
+
+    def drawn(self) -> str:
+        lines, took_s = list(self._lines), np.array(list(self._took_s), float)
+        plots = metric_plots(lines)
+        if took_s.size:
+            plots.append(round_plot(took_s, is_simulated=self._scenario.clock == "virtual"))
+        return with_plots(grouped([self._rows(lines)]), plots)
+
+    def _rows(self, lines: list[dict[str, Any]]) -> Iterable[tuple[str, str]]:
+        newest, began_s, rounds = self._newest, self._began_s, self._scenario.stop.rounds
+        if lines:
+            yield "newest evaluation", headline(lines[-1])
+        if newest is not None and began_s is not None:
+            closed, now_ns, sent = newest
+            seconds = wall_seconds() - began_s
+            rate = f"; {(len(self._took_s) - 1) / seconds:.1f} rounds/s" if seconds > 0 else ""
+            yield "rounds", f"{closed.round + 1:,} of {rounds:,}, version {closed.version:,}{rate}"
+            yield "time", f"{now_ns / 1e9:,.1f} s by the run's clock"
+            yield "bytes", readable(sent)
+        yield "refused", f"{self._refused:,} messages since the process began"
+
+    @staticmethod
+    def ended(results: Results) -> str:
+        """Return the content of a finished run's page, as in `report.html`."""
+        return content(results.summary, results.lines, results.history, results.table)
+
+
+@contextmanager
+def live(subject: Subject, port: str) -> Iterator[LivePage]:
+    """Serve a subject's page in this context. Raises `BadEndpoint` if the port cannot be used."""
+    page = LivePage(subject, port)
+    try:
+        yield page
+    finally:
+        page.close()

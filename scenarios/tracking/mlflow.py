@@ -1,0 +1,108 @@
+"""MLflow: the store that MLFLOW_TRACKING_URI names, or else files in RUN/mlruns.
+
+MLflow keeps its store of files for those who ask for it (MLFLOW_ALLOW_FILE_STORE), as this does. Its report on its own
+use to its makers stays off unless the environment turns it on.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import islice
+from typing import Any, ClassVar, Literal, TypeVar
+
+from seedbus.bus.clock import calendar_seconds
+from seedbus.bus.files import check_folder
+from seedbus.scenarios.tracking.tracker import Ending, TrackedRun, Tracker, TrackerRun
+
+FOLDER = "mlruns"
+TAG = "seedbus.run"
+_BATCH = 100  # parameters and tags of a request, at most
+_MAX_NAME, _MAX_TEXT = 250, 500  # characters
+_STATUS = {"finished": "FINISHED", "interrupted": "KILLED", "failed": "FAILED"}
+
+T = TypeVar("T")
+
+
+class MLflow(Tracker):
+    """A run of MLflow, in files in RUN/mlruns or where MLFLOW_TRACKING_URI says."""
+
+    packages: ClassVar[Sequence[str]] = ("mlflow",)
+    needs: ClassVar[str] = "seedbus[track]"
+
+    tracker: Literal["mlflow"] = "mlflow"
+
+    def begin(self, run: TrackedRun) -> TrackerRun:
+        os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
+        uri = os.environ.get("MLFLOW_TRACKING_URI")
+        if uri is None:
+            os.environ.setdefault("MLFLOW_ALLOW_FILE_STORE", "true")
+            check_folder(run.folder / FOLDER)
+            uri = (run.folder / FOLDER).as_uri()
+        return _MLflowRun(run, uri)
+
+
+class _MLflowRun(TrackerRun):
+    def __init__(self, run: TrackedRun, uri: str) -> None:
+        from mlflow.entities import Param
+        from mlflow.tracking import MlflowClient
+
+        self._client = MlflowClient(tracking_uri=uri)
+        experiment = self._experiment(os.environ.get("MLFLOW_EXPERIMENT_NAME", "seedbus"))
+        found = self._client.search_runs([experiment], f"tags.`{TAG}` = '{run.id}'", max_results=1)
+        self._steps = dict[str, int]()  # a process that was killed may have left a part of a step's values
+        self._has_end = bool(found) and found[0].info.status == _STATUS["finished"]
+        if found:
+            opened = found[0]
+            self._id = opened.info.run_id
+            self._client.update_run(self._id, status="RUNNING")
+            known = [_name(name) for name in run.metrics if _name(name) in opened.data.metrics]
+            self._steps = {name: max(each.step for each in self._history(name)) for name in known}
+            self.last_step = min(self._steps.values(), default=-1)
+        else:
+            opened = self._client.create_run(experiment, run_name=run.name, tags={TAG: run.id})
+            self._id = opened.info.run_id
+        texts = {_name(name): str(value)[:_MAX_TEXT] for name, value in run.parameters.items()}
+        # MLflow keeps the first value of a parameter, and refuses another
+        new = [Param(name, text) for name, text in texts.items() if name not in opened.data.params]
+        for some in _batches(new):
+            self._client.log_batch(self._id, params=some)
+
+    def log(self, step: int, values: Mapping[str, float]) -> None:
+        from mlflow.entities import Metric
+
+        now_ms = int(calendar_seconds() * 1000)
+        named = {_name(name): value for name, value in values.items()}
+        new = [Metric(name, value, now_ms, step) for name, value in named.items() if self._steps.get(name, -1) < step]
+        self._client.log_batch(self._id, metrics=new)
+        self.last_step = step
+
+    def end(self, how: Ending, figures: Mapping[str, str | float]) -> None:
+        from mlflow.entities import RunTag
+
+        if how == "finished" and not self._has_end:
+            numbers = {f"final/{name}": value for name, value in figures.items() if not isinstance(value, str)}
+            self.log(max(0, self.last_step), numbers)
+            texts = [RunTag(f"seedbus.{name}", value) for name, value in figures.items() if isinstance(value, str)]
+            self._client.log_batch(self._id, tags=texts)
+        self._client.set_terminated(self._id, _STATUS[how])
+
+    def _experiment(self, name: str) -> str:
+        experiment = self._client.get_experiment_by_name(name)
+        identity = self._client.create_experiment(name) if experiment is None else experiment.experiment_id
+        return str(identity)
+
+    def _history(self, name: str) -> Any:
+        return self._client.get_metric_history(self._id, name)
+
+
+def _name(name: str) -> str:
+    """Return a name of the characters that MLflow accepts."""
+    return re.sub(r"[^\w\-. /]", "_", name)[:_MAX_NAME]
+
+
+def _batches(values: Sequence[T]) -> Iterator[list[T]]:
+    rest = iter(values)
+    while some := list(islice(rest, _BATCH)):
+        yield some

@@ -1,0 +1,74 @@
+"""TensorBoard: event files in RUN/tensorboard, which `tensorboard --logdir runs` finds below it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, ClassVar, Literal
+
+from seedbus.bus.files import check_folder
+from seedbus.scenarios.tracking.tracker import Ending, TrackedRun, Tracker, TrackerRun
+
+FOLDER = "tensorboard"
+_FINAL = "final/"  # before the names of closing figures
+
+
+class TensorBoard(Tracker):
+    """Event files in RUN/tensorboard."""
+
+    packages: ClassVar[Sequence[str]] = ("tensorboard",)
+    needs: ClassVar[str] = "seedbus[track]"
+
+    tracker: Literal["tensorboard"] = "tensorboard"
+
+    def begin(self, run: TrackedRun) -> TrackerRun:
+        return _EventFile(run, run.folder / FOLDER)
+
+
+class _EventFile(TrackerRun):
+    """An event file of this process; those of earlier ones lie beside it."""
+
+    def __init__(self, run: TrackedRun, folder: Path) -> None:
+        from torch.utils.tensorboard import SummaryWriter
+        from torch.utils.tensorboard.summary import hparams
+
+        self._has_end = False
+        if check_folder(folder):
+            self.last_step, self._has_end = _progress(folder, run.metrics)
+        writer: Any = SummaryWriter
+        self._file = writer(str(folder))
+        known = {name: value for name, value in run.parameters.items() if value is not None}
+        described: Any = hparams
+        *opening, self._ended = described(known, dict.fromkeys(run.metrics, 0.0))
+        if self.last_step < 0:
+            for summary in opening:
+                self._file.file_writer.add_summary(summary)
+        self._file.flush()
+
+    def log(self, step: int, values: Mapping[str, float]) -> None:
+        self._add(step, values)  # one record of the file, so that a process that is killed leaves all of it or nothing
+
+    def end(self, how: Ending, figures: Mapping[str, str | float]) -> None:
+        if how == "finished" and not self._has_end:
+            numbers = {f"{_FINAL}{name}": value for name, value in figures.items() if not isinstance(value, str)}
+            self._add(max(0, self.last_step), numbers)
+            self._file.file_writer.add_summary(self._ended)
+        self._file.close()
+
+    def _add(self, step: int, values: Mapping[str, float]) -> None:
+        from tensorboard.compat.proto.summary_pb2 import Summary
+
+        summary = Summary(value=[Summary.Value(tag=name, simple_value=value) for name, value in values.items()])
+        self._file.file_writer.add_summary(summary, step)
+        self._file.flush()
+        self.last_step = step
+
+
+def _progress(folder: Path, names: Sequence[str]) -> tuple[int, bool]:
+    """Return the last step in a folder's event files, −1 if there is none, and whether the run's end is there."""
+    from tensorboard.backend.event_processing.event_accumulator import SCALARS, EventAccumulator
+
+    events = EventAccumulator(str(folder), size_guidance={SCALARS: 1}).Reload()
+    found = events.Tags()[SCALARS]
+    last_step = max((events.Scalars(name)[-1].step for name in names if name in found), default=-1)
+    return last_step, any(name.startswith(_FINAL) for name in found)

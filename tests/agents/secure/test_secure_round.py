@@ -1,0 +1,244 @@
+"""Secure aggregation of one round: sums under dropouts, and what a curious or a lying server gets to know."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from itertools import combinations, product
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from masked_round import ROUND, SHAPE, MaskedRound
+
+from seedbus.agents.secure.masks import BadKey, Secrets, mask_public, pair_mask, seal, self_mask, unseal
+from seedbus.agents.secure.settings import SecureAggregation
+from seedbus.agents.secure.sharing import recover
+from seedbus.agents.secure.stages import Stage, pack_subset
+from seedbus.algorithms.contract import BadPayload, Declined, ReportRefused
+from seedbus.bus import Envelope, Kind
+
+COHORT = [2, 3, 5, 8, 13, 21]
+SIZE = SHAPE[0] * SHAPE[1]
+
+
+@pytest.mark.parametrize("settings", [{}, {"neighbours": 4}, {"threshold": 0.7, "neighbours": 4}], ids=str)
+@pytest.mark.parametrize(
+    ("without_keys", "without_shares", "without_report", "without_unmask"),
+    [
+        ((), (), (), ()),
+        ((3,), (), (), ()),
+        ((), (21,), (), ()),
+        ((), (), (5,), ()),
+        ((), (), (), (8,)),
+        ((2,), (), (13,), ()),
+    ],
+    ids=["nobody", "before keys", "before shares", "after sharing", "after masking", "two of them"],
+)
+def test_the_sum_is_that_of_the_clients_that_reported_whoever_drops_out(
+    settings: dict[str, Any],
+    without_keys: Collection[int],
+    without_shares: Collection[int],
+    without_report: Collection[int],
+    without_unmask: Collection[int],
+) -> None:
+    this = MaskedRound(
+        list(range(20)) + COHORT[-1:] if "neighbours" in settings else COHORT, SecureAggregation(**settings)
+    )
+    this.share(without_keys=without_keys, without_shares=without_shares)
+    reported = this.report(without_report)
+    assert len(reported) == len(this.cohort) - len({*without_keys, *without_shares, *without_report} & {*this.cohort})
+    this.exchange(this.server.ask_unmask(reported), without_unmask)
+    assert (this.total(reported) == this.expected(reported)).all()
+
+
+def test_negative_sums_and_the_largest_numbers_are_exact() -> None:
+    this = MaskedRound(COHORT)
+    most = (2**31 - 1) // len(COHORT)
+    for client in COHORT:
+        this.reports[client] = np.array([[most, -most, 0], [-1, 1, -most]], np.int32)
+    this.share()
+    reported = this.report()
+    this.exchange(this.server.ask_unmask(reported))
+    assert (this.total(reported) == this.expected(reported)).all()
+    this.reports[2] = np.array([[most + 1, 0, 0], [0, 0, 0]], np.int32)
+    with pytest.raises(Declined, match="a cohort's sum fits into 32 bits"):
+        this.mask(2)
+
+
+def unmasked(this: MaskedRound, reported: Collection[int]) -> dict[int, Any]:
+    """What a server makes of each masked report with all the secrets that it can recover from what it was told.
+
+    It has no rules: it tries every secret of every client for which it holds t shares, of either kind.
+    """
+    given: dict[tuple[int, str], dict[int, bytes]] = {}
+    for told in this.seen:
+        if told.body[0] == Stage.UNMASK:
+            owners = [*(c for c in this.cohort if c != told.client and c in this.server.sharers), told.client]
+            for at, owner in enumerate(owners):
+                kind = "self" if owner in reported else "mask"
+                given.setdefault((owner, kind), {})[told.client] = told.body[1][17 * at : 17 * at + 17]
+    needed = this.settings.shares_needed(len(this.cohort) - 1)
+    known = {what: recover(shares) for what, shares in given.items() if len(shares) >= needed}
+    public = {told.client: told.body[1] for told in this.seen if told.body[0] == Stage.KEYS}
+    result = {}
+    for client, masked in this.masked.items():
+        words = masked.ravel().view(np.uint32).copy()
+        if (secret := known.get((client, "self"))) is not None:
+            words -= self_mask(secret, ROUND, client, SIZE)
+        for other in this.server.sharers - {client}:
+            for one, its in ((client, other), (other, client)):
+                seed = known.get((one, "mask"))
+                if seed is not None and mask_public(seed, ROUND) == public[one][32:]:
+                    pair = pair_mask(seed, public[its], ROUND, client, other, SIZE)
+                    words = words - pair if client < other else words + pair
+                    break
+        result[client] = words
+    return result
+
+
+def test_from_all_that_it_received_the_server_finds_only_the_sum() -> None:
+    """Client 8 shares and its report comes too late: the server has it, and everybody's shares."""
+    this = MaskedRound(COHORT)
+    this.share()
+    reported = this.report(silent=[8])
+    this.exchange(this.server.ask_unmask(reported))
+    words = unmasked(this, reported)
+    found = []
+    for size in range(1, len(COHORT) + 1):
+        for some in combinations(COHORT, size):
+            total = sum((words[client] for client in some), np.zeros(SIZE, np.uint32)).view(np.int32)
+            truth = sum(this.reports[client].astype(np.int64) for client in some).ravel()
+            if (total == truth).any():  # not even in one of its six numbers
+                found.append(some)
+    assert found == [tuple(sorted(reported))]
+
+
+def test_a_server_that_had_both_kinds_of_shares_would_find_a_report() -> None:
+    """The attack of the test above succeeds against clients that break the rule, so that test can fail."""
+    this = MaskedRound(COHORT)
+    this.share()
+    reported = this.report()
+    this.exchange(this.server.ask_unmask(reported))
+    masked = this.masked[8].ravel().view(np.uint32).copy()
+    masked -= self_mask(this.parties[8]._sessions[8].secrets.self_seed, ROUND, 8, SIZE)
+    public = {told.client: told.body[1] for told in this.seen if told.body[0] == Stage.KEYS}
+    for other in reported - {8}:
+        pair = pair_mask(this.parties[8]._sessions[8].secrets.mask_seed, public[other], ROUND, 8, other, SIZE)
+        masked = masked - pair if other > 8 else masked + pair
+    assert (masked.view(np.int32) == this.reports[8].ravel()).all()
+
+
+def test_a_server_that_asks_for_both_kinds_of_shares_is_refused_and_named() -> None:
+    this = MaskedRound(COHORT)
+    this.share()
+    reported = this.report()
+    this.exchange(this.server.ask_unmask(reported))
+    honest = this.asks[13]
+    party, others = this.parties[13], [client for client in COHORT if client != 13]
+    again = party.answer(honest)
+    assert again in this.seen
+    stage, _, sealed = honest.body
+    lie = honest._replace(body=[stage, pack_subset(set(reported) - {5}, others), sealed])
+    for _ in range(2):
+        refusal = party.answer(lie)
+        assert refusal is not None and refusal.body[:2] == [Stage.UNMASK, "asks-for-both"]
+        assert refusal.body[2].startswith("the server asks client 13 for both kinds of shares of client 5 in round 4")
+    assert party.answer(honest) == again
+    assert refusal is not None
+    this.server.waiting.add(13)
+    with pytest.raises(ReportRefused, match="both kinds of shares of client 5"):
+        this.server.told(refusal)
+
+
+def test_a_client_helps_to_unmask_no_small_group_and_masks_once_a_round() -> None:
+    this = MaskedRound(COHORT)
+    this.share()
+    this.report()
+    others = [client for client in COHORT if client != 13]
+    sealed = b"".join(this.server._sealed[client][13] for client in others)
+    lie = Envelope(Kind.ASK, 13, ROUND, 2, [2, pack_subset({5}, others), sealed])
+    refusal = this.parties[13].answer(lie)
+    assert refusal is not None and refusal.body[1] == "no-masks" and "fewer than 3" in refusal.body[2]
+    with pytest.raises(Declined, match="it masks once a round"):
+        this.parties[13].admit(13, ROUND, pack_subset({2, 3, 5, 8}, others))
+    with pytest.raises(Declined, match="has made no keys for round 5"):
+        this.parties[13].admit(13, ROUND + 1, pack_subset(others, others))
+    with pytest.raises(BadPayload, match="does not name the neighbours"):
+        this.parties[13].admit(13, ROUND, None)
+
+
+def test_without_t_shares_or_with_a_wrong_one_there_is_no_sum() -> None:
+    this = MaskedRound(COHORT)
+    this.share()
+    reported = this.report(silent=[8])
+    this.exchange(this.server.ask_unmask(reported), silent=[2, 3])
+    assert this.total(reported) is None
+    two = MaskedRound(COHORT)
+    two.share()
+    reported = two.report(silent=[8])
+    two.exchange(two.server.ask_unmask(reported))
+    assert two.total(reported) is not None
+    shares = two.server._shares[8]
+    shares[2] = bytes(17)
+    assert two.total(reported) is None
+    three = MaskedRound(COHORT)
+    three.share()
+    assert three.server.ask_unmask(three.report(silent=COHORT[:3])) == []
+    assert three.server.is_answered and three.total(COHORT[3:]) is None
+
+
+def test_sealed_shares_are_read_by_their_recipient_in_their_round_only() -> None:
+    one, two, three = Secrets(), Secrets(), Secrets()
+    sealed = seal(one.channel, two.public(1), 1, 1, 2, bytes(34))
+    assert unseal(two.channel, one.public(1), 1, 1, 2, sealed) == (bytes(17), bytes(17))
+    for reader, sender, round, recipient in ((three, 1, 1, 2), (two, 3, 1, 2), (two, 1, 2, 2), (two, 1, 1, 3)):
+        with pytest.raises(BadKey, match="did not seal"):
+            unseal(reader.channel, one.public(1), round, sender, recipient, sealed)
+    with pytest.raises(BadKey, match="low order"):
+        seal(one.channel, bytes(64), 1, 1, 2, bytes(34))
+
+
+def test_masks_of_two_clients_are_equal_and_differ_from_those_of_another_round() -> None:
+    one, two = Secrets(), Secrets()
+    masks = [
+        pair_mask(mine.mask_seed, its.public(round), round, *ends, 5).tolist()
+        for mine, its, ends, round in ((one, two, (1, 2), 7), (two, one, (2, 1), 7), (one, two, (1, 2), 8))
+    ]
+    assert masks[0] == masks[1] != masks[2]
+    assert self_mask(one.self_seed, 7, 1, 5).tolist() != self_mask(one.self_seed, 7, 2, 5).tolist()
+    assert "Secrets()" == repr(one)
+
+
+@pytest.mark.parametrize(("clients", "neighbours"), [(20, 4), (21, 10), (100, 2)])
+def test_the_graph_is_regular_symmetric_and_drawn_for_each_round(clients: int, neighbours: int) -> None:
+    settings = SecureAggregation(neighbours=neighbours)
+    graph = settings.graph(range(clients), 1, 0)
+    assert all(len(each) == neighbours and client not in each for client, each in graph.items())
+    assert all(client in graph[other] for client, each in graph.items() for other in each)
+    reached = {0}
+    for _ in range(clients):
+        reached |= {other for client in reached for other in graph[client]}
+    assert reached == set(range(clients))
+    assert graph != settings.graph(range(clients), 1, 1)
+
+
+pieces = st.one_of(st.integers(-1, 3), st.binary(max_size=80), st.text(max_size=5), st.lists(st.integers(), max_size=2))
+
+
+@settings(max_examples=20)
+@given(bodies=st.lists(st.lists(pieces, max_size=4), max_size=6), round=st.integers(ROUND - 1, ROUND + 1))
+def test_whatever_is_asked_or_told_is_answered_refused_or_a_bad_payload(bodies: list[list[Any]], round: int) -> None:
+    this = MaskedRound(COHORT[:3])
+    this.share()
+    for body, client in product(bodies, this.cohort[:1]):
+        try:
+            told = this.parties[client].answer(Envelope(Kind.ASK, client, round, 2, body))
+            assert told is None or told.kind is Kind.TELL
+        except BadPayload:
+            pass
+        try:
+            this.server.told(Envelope(Kind.TELL, client, round, 2, body))
+        except (BadPayload, ReportRefused):
+            pass

@@ -1,0 +1,169 @@
+"""Whole runs with secure aggregation: the bits are those of the run without it, whoever drops out."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from power_cuts import PowerCut, cut_power
+from snapshot_cases import lagging
+from worlds import DECOMFL, outcome, scenario
+
+from seedbus.agents.journal.journal import Journal
+from seedbus.agents.secure.stages import Stage
+from seedbus.bus import PASS, Kind, Passage, Verdict
+from seedbus.scenarios.errors import ScenarioError
+from seedbus.scenarios.faults.drop import Drop
+from seedbus.scenarios.reporting.results import Results
+from seedbus.scenarios.running.replay import replay
+from seedbus.scenarios.running.run import run
+from seedbus.scenarios.schema.scenario import Scenario
+from seedbus.scenarios.transports.placement import Placement
+
+WHOLE: dict[str, Any] = DECOMFL | {"momentum": 0.0, "arithmetic": "integer", "precision": "int32", "local_steps": 2}
+CROWD: dict[str, Any] = {"clients": 12, "cohort": 8, "quorum": 2, "deadline_s": 60.0}
+
+
+@pytest.fixture(autouse=True)
+def _installed() -> None:
+    pytest.importorskip("cryptography", reason="secure aggregation needs cryptography: pip install 'seedbus[secure]'")
+
+
+def secure(settings: dict[str, Any] | None = None, **changes: Any) -> Scenario:
+    return scenario(**({"algorithm": WHOLE, "participation": CROWD, "secure_aggregation": settings or {}} | changes))
+
+
+def without(what: Scenario) -> Scenario:
+    return what.model_copy(update={"secure_aggregation": None})
+
+
+def bytes_of(results: Results) -> dict[str, int]:
+    return {kind: each["bytes"] for kind, each in results.summary["traffic"]["by_kind"].items()}
+
+
+class DropUnmask(Drop):
+    """Lose the answers with which clients help to unmask: they vanish after they have sent their masked reports."""
+
+    def judge(self, passage: Passage) -> Verdict:
+        is_last = passage.kind is Kind.TELL and passage.occurrence == Stage.UNMASK
+        return super().judge(passage) if is_last else PASS
+
+
+FAULTS: dict[str, list[Any]] = {
+    "nobody": [],
+    "after sharing": [{"fault": "drop", "kind": "report", "clients": [1, 4]}],
+    "after masking": [DropUnmask(clients=[2, 3])],
+    "at every step": [{"fault": "drop", "kind": "plan", "clients": [1]}, DropUnmask(probability=0.1)],
+    "stragglers": [{"fault": "straggler", "clients": [0, 5, 7], "pause_s": 20.0}],
+    "lag": [{"fault": "drop", "kind": "plan", "probability": 0.08}, {"fault": "duplicate", "probability": 0.2}],
+}
+
+
+slow = pytest.mark.slow
+
+
+@pytest.mark.parametrize(
+    ("name", "settings"),
+    [
+        ("at every step", {}),
+        pytest.param("nobody", {}, marks=slow),
+        pytest.param("after sharing", {"neighbours": 6}, marks=slow),
+        pytest.param("after masking", {}, marks=slow),
+        pytest.param("stragglers", {"neighbours": 6}, marks=slow),
+        pytest.param("lag", {}, marks=slow),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_the_model_has_the_bits_of_the_run_without_it(tmp_path: Path, name: str, settings: dict[str, Any]) -> None:
+    crowd = CROWD | {"over_selection": 1.2} if name == "stragglers" else CROWD
+    what = secure(settings, participation=crowd, stop={"rounds": 10})
+    # a fault that only this test knows cannot stand in a file
+    faults = [fault if isinstance(fault, Drop) else secure(faults=[fault]).faults[0] for fault in FAULTS[name]]
+    what = what.model_copy(update={"faults": faults})
+    masked, plain = run(what, tmp_path / "masked"), run(without(what), tmp_path / "plain")
+    assert masked.summary["version"] == plain.summary["version"] == 10
+    assert masked.digest == plain.digest == replay(tmp_path / "masked").digest
+    if name == "nobody":
+        assert masked.summary["refusals"] == {}
+    if not name.startswith("straggler"):
+        assert bytes_of(masked)["report"] == bytes_of(plain)["report"]
+    assert bytes_of(masked)["commit"] == bytes_of(plain)["commit"]
+
+
+@slow
+def test_two_worker_processes_end_like_one(tmp_path: Path) -> None:
+    faults = [{"fault": "drop", "probability": 0.05}]
+    what = secure({"neighbours": 4}, faults=faults, participation=CROWD | {"deadline_s": 2.0}, stop={"rounds": 8})
+    whole = run(what, tmp_path / "whole")
+    assert outcome(run(what, tmp_path / "run", placement=Placement("tcp", 2))) == outcome(whole)
+    assert 0 < whole.summary["version"] and whole.digest == replay(tmp_path / "run").digest
+
+
+@slow
+@pytest.mark.parametrize("faults", [[], [{"fault": "delay", "probability": 0.03, "by": 30.0}]], ids=["", "delays"])
+def test_a_run_cut_off_again_and_again_ends_alike(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, faults: list[dict[str, Any]]
+) -> None:
+    """Messages that are still under way when the power is cut are answered with other keys: bytes may differ then."""
+    drop = {"fault": "drop", "probability": 0.02}
+    what = secure(faults=[drop, *faults], participation=CROWD | {"deadline_s": 20.0}, stop={"rounds": 8})
+    whole = run(what, tmp_path / "whole")
+    cuts, resume = 0, False
+    while True:
+        with monkeypatch.context() as patch:
+            cut_power(patch, Journal, "append", 3, before=cuts % 2 == 0)
+            patch.setattr("seedbus.agents.launcher._ServerRun.tidy", lambda self: None)
+            try:
+                results = run(what, tmp_path / "cut", resume=resume)
+                break
+            except PowerCut:
+                cuts, resume = cuts + 1, True
+    assert cuts > 2
+    assert results.digest == whole.digest and results.summary["version"] == whole.summary["version"] > 2
+    if not faults:
+        assert outcome(results) == outcome(whole)
+
+
+@pytest.mark.parametrize("phase", ["committing", pytest.param("gathering", marks=slow)])
+def test_a_server_that_crashes_in_a_round_repeats_it_with_the_same_masks(tmp_path: Path, phase: str) -> None:
+    crash = {"fault": "server-crash", "at_round": 2, "phase": phase}
+    what = secure(faults=[crash], stop={"rounds": 5})
+    masked, plain = run(what, tmp_path / "masked"), run(without(what), tmp_path / "plain")
+    assert masked.digest == plain.digest
+    assert masked.summary["version"] == 5
+
+
+@slow
+def test_clients_that_pull_snapshots_mask_too(tmp_path: Path) -> None:
+    crowd = {"clients": 30, "cohort": 4, "quorum": 2}
+    what = lagging(algorithm=WHOLE, participation=crowd, stop={"rounds": 30})
+    masked = what.model_copy(update={"secure_aggregation": secure().secure_aggregation})
+    results = run(masked, tmp_path / "masked")
+    assert results.digest == run(what, tmp_path / "plain").digest
+    assert results.summary["traffic"]["by_kind"]["snapshot"]["messages"] > 50
+
+
+@slow
+def test_a_lying_client_changes_the_sum_but_learns_and_stops_nothing(tmp_path: Path) -> None:
+    liar = {"fault": "byzantine", "clients": [3], "attack": "scale", "by": 5.0}
+    what = secure(faults=[liar], stop={"rounds": 5})
+    assert run(what, tmp_path / "masked").digest == run(without(what), tmp_path / "plain").digest
+
+
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        ({"algorithm": DECOMFL}, "arithmetic: integer and precision: int32 are accepted"),
+        ({"algorithm": {"name": "fedkseed", "precision": "int32"}}, "precision: int32 has no use here"),
+        ({"algorithm": DECOMFL | {"precision": "int32"}}, "precision: int32 is for arithmetic: integer"),
+        ({"algorithm": WHOLE | {"aggregation": "median"}}, "compares reports, and .* the server sees none"),
+        ({"participation": CROWD | {"quorum": 1}}, "at least 2: a sum of one is a report"),
+        ({"participation": CROWD | {"late": {}}}, "cannot use late reports"),
+        ({"participation": {"clients": 600, "quorum": 2}}, "neighbours: all are 599 in this cohort; at most 512"),
+        ({"secure_aggregation": {"neighbours": 3}}, r"secure_aggregation.neighbours"),
+    ],
+)
+def test_what_cannot_be_summed_is_refused_in_a_sentence(changes: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(ScenarioError, match=sentence):
+        secure(**changes)

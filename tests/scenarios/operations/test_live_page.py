@@ -1,0 +1,238 @@
+"""The live page: what it shows is what the run did, other web pages cannot read it, and nobody slows the run."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import re
+import shutil
+import socket
+import subprocess
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import closing, suppress
+from html import unescape
+from pathlib import Path
+from typing import Any
+
+import pytest
+from commands import Command
+from processes import kill, seedbus, wait_for
+from worlds import lossy, outcome, scenario
+
+from seedbus.bus.clock import wall_seconds
+from seedbus.scenarios.errors import Exit
+from seedbus.scenarios.operations import http
+from seedbus.scenarios.operations.live_page import LivePage, LiveRun
+from seedbus.scenarios.running.run import run
+from seedbus.scenarios.schema.yaml_text import dump
+
+BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+
+
+class Big:
+    """A subject whose content is as large as asked for."""
+
+    title = "big <b>"
+
+    def __init__(self, size: int = 10) -> None:
+        self.changes, self.size = 0, size
+
+    def drawn(self) -> str:
+        return f"<p>{self.changes}</p>" + "x" * self.size
+
+
+@pytest.fixture
+def fast(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http, "EVERY_S", 0.02)
+    monkeypatch.setattr(http, "MAX_RATE", 1000.0)
+
+
+def ask(page: LivePage, path: str = "/", headers: Mapping[str, str] | None = None) -> socket.socket:
+    """Send a request, and return the connection."""
+    port = int(page.url.split(":")[2].strip("/"))
+    other = socket.create_connection(("127.0.0.1", port), timeout=20)
+    all_headers = {"Host": f"127.0.0.1:{port}"} | dict(headers or {})
+    lines = [f"GET {path} HTTP/1.1", *(f"{name}: {value}" for name, value in all_headers.items()), "", ""]
+    try:
+        other.sendall("\r\n".join(lines).encode())
+    except OSError:
+        other.close()
+        raise
+    return other
+
+
+def get(page: LivePage, path: str = "/", headers: Mapping[str, str] | None = None) -> tuple[int, str, str]:
+    """Return the status, the head and the content of an answer."""
+    with ask(page, path, headers) as other:
+        head, _, content = b"".join(iter(lambda: other.recv(65536), b"")).decode().partition("\r\n\r\n")
+    return int(head.split()[1]), head, content
+
+
+def events(other: socket.socket) -> Iterator[str]:
+    """Yield the events of a stream until it ends."""
+    rest = b""
+    while received := other.recv(65536):
+        *whole, rest = (rest + received).split(b"\n\n")
+        for each in whole:
+            yield "\n".join(line[6:] for line in each.decode().splitlines() if line.startswith("data: "))
+
+
+def test_the_page_needs_nothing_from_elsewhere_and_fits_a_phone(tmp_path: Path) -> None:
+    with closing(LivePage(Big(), "0")) as page:
+        status, head, shell = get(page)
+    assert status == 200 and "<title>big &lt;b&gt;</title>" in shell
+    assert '<meta name="viewport" content="width=device-width, initial-scale=1">' in shell
+    assert not re.search(r"https?://|src=|href=|@import|url\(", shell)
+    (script,) = re.findall(r"<script>(.*?)</script>", shell, re.DOTALL)
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    assert f"default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-{digest}'; connect-src 'self'" in head
+
+
+@pytest.mark.parametrize("path", ["/", "/events"])
+def test_another_web_page_can_neither_read_it_nor_bring_its_own_name(path: str) -> None:
+    with closing(LivePage(Big(), "0")) as page:
+        port = page.url.split(":")[2].strip("/")
+        for headers, status in (
+            ({"Host": "evil.example"}, 421),
+            ({"Host": f"evil.example:{port}"}, 421),
+            ({"Host": "127.0.0.1:1"}, 421),
+            ({"host": "evil.example"}, 421),  # two hosts
+            ({"Origin": "http://evil.example"}, 403),
+            ({"Origin": "null"}, 403),
+            ({"Origin": f"https://127.0.0.1:{port}"}, 403),
+        ):
+            answer = get(page, path, headers)
+            assert (answer[0], "Access-Control" in answer[1], "<p>" in answer[2]) == (status, False, False), headers
+        with ask(page, path, {"Host": f"localhost:{port}", "Origin": page.url.rstrip("/")}) as own:
+            assert own.recv(12) == b"HTTP/1.1 200"
+
+
+def test_a_stream_shows_the_run_as_it_goes_on_and_at_last_its_report(tmp_path: Path, fast: None) -> None:
+    what = lossy(stop={"rounds": 60})
+    watcher, shown = LiveRun(what), list[str]()
+    page = LivePage(watcher, "0")
+    with closing(page), ask(page, "/events") as stream:
+        reader = threading.Thread(target=lambda: shown.extend(events(stream)))
+        reader.start()
+        results = run(what, tmp_path / "live", observer=watcher)
+        page.last = lambda: watcher.ended(results)
+        page.close()
+        reader.join(10)
+    during, last = shown[1:-1], shown[-1]
+    rounds = [int(found[1]) for each in during if (found := re.search(r"<td>rounds</td><td>(\d+) of 60, ", each))]
+    assert rounds == sorted(rounds) and len(set(rounds)) > 3 and "<td>newest evaluation</td>" in during[-1]
+    assert last.strip() in (results.folder / "report.html").read_text()
+    assert outcome(results) == outcome(run(what, tmp_path / "calm"))
+
+
+@pytest.mark.slow
+def test_a_reader_that_reads_nothing_is_hung_up_on_and_delays_no_other(
+    fast: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(http, "MAX_SECONDS", 1.0)
+    subject = Big(size=8_000_000)  # more than the system keeps for a connection
+    with closing(LivePage(subject, "0")) as page, ask(page, "/events"), ask(page, "/events") as reader:
+        server = page._server
+        assert server is not None
+        wait_for(lambda: len(server.connections) == 2)
+        subject.changes += 1
+        stream = events(reader)
+        assert "nothing has been measured yet" in next(stream) and next(stream).startswith("<p>1</p>")
+        wait_for(lambda: len(server.connections) == 1)
+        subject.changes += 1
+        assert next(stream).startswith("<p>2</p>")
+        more = [ask(page, "/events") for _ in range(http.MAX_STREAMS)]
+        wait_for(lambda: len(server._streams) == http.MAX_STREAMS)
+        assert more[-1].recv(12) == b"HTTP/1.1 503"
+        for each in more:
+            each.close()
+
+
+def test_a_subject_that_cannot_be_drawn_ends_nothing(fast: None) -> None:
+    class Broken(Big):
+        def drawn(self) -> str:
+            raise RuntimeError("a bug")
+
+    with closing(LivePage(Broken(), "0")) as page, ask(page, "/events") as stream:
+        shown = events(stream)
+        assert "nothing has been measured yet" in next(shown)
+        assert next(shown) == "<p>the page cannot be drawn: RuntimeError</p>"
+
+
+@pytest.mark.parametrize("port", ["x", "70000", "0.0.0.0:0", "-1"])
+def test_a_port_that_cannot_be_used_is_one_sentence_and_no_run(seedbus: Command, port: str) -> None:
+    ran = seedbus("run", "small.yaml", "--out", "run", "--live", port)
+    assert ran.code == Exit.USAGE and ran.err.count("\n") == 1 and not Path("run").exists()
+    assert f"--live {port}" in ran.err and "expected a port of this machine" in ran.err
+
+
+def _hold(page: LivePage, is_over: threading.Event) -> None:
+    """Open streams that are never read, and send requests without an end."""
+    held: list[Any] = []
+    while not is_over.is_set():
+        with suppress(OSError):
+            held.append(ask(page, "/events"))
+            held.append(ask(page, "/" + "a" * 9000))
+            held.append(socket.create_connection(held[-1].getpeername(), timeout=1))
+            held[-1].sendall(b"GET / HTTP/1.1\r\nX: ")
+        for other in held[:-100]:
+            other.close()
+        del held[:-100]
+    for other in held:
+        other.close()
+
+
+@pytest.mark.slow
+def test_hostile_readers_change_nothing_and_little_is_kept_for_them(tmp_path: Path) -> None:
+    what = lossy(stop={"rounds": 300})
+    calm = run(what, tmp_path / "calm")
+    watcher, is_over = LiveRun(what), threading.Event()
+    with closing(LivePage(watcher, "0")) as page:
+        attacker = threading.Thread(target=_hold, args=(page, is_over))
+        attacker.start()
+        attacked = run(what, tmp_path / "attacked", observer=watcher)
+        server = page._server
+        assert server is not None and server.thread.is_alive()
+        assert len(server.connections) <= http.MAX_CONNECTIONS and len(server._streams) <= http.MAX_STREAMS
+        is_over.set()
+        attacker.join()
+        wait_for(lambda: get(page)[0] == 200)
+    assert outcome(attacked) == outcome(calm)
+
+
+@pytest.mark.slow
+def test_a_study_has_a_live_page_with_its_report_so_far(tmp_path: Path) -> None:
+    (tmp_path / "small.yaml").write_text(dump(scenario(stop={"rounds": 300}).resolved()))
+    (tmp_path / "study.yaml").write_text("name: pair\nbase: small.yaml\nseeds: [1, 2]\n")
+    process = seedbus("study", "study.yaml", "--live", "0", cwd=tmp_path)
+    try:
+        assert process.stderr is not None
+        url = next(found[0] for line in process.stderr if (found := re.findall(r"live page is at (\S+)", line)))
+        with socket.create_connection(("127.0.0.1", int(url.split(":")[2].strip("/"))), timeout=60) as other:
+            other.sendall(f"GET /events HTTP/1.1\r\nHost: {url[7:-1]}\r\n\r\n".encode())
+            shown = list(events(other))
+    finally:
+        process.communicate(timeout=60)
+    assert any("rounds</td></tr>" in each for each in shown)
+    assert "<td>2 of 2 are finished</td>" in shown[-1] and "<figcaption>Loss over rounds</figcaption>" in shown[-1]
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(BROWSER is None, reason="there is no chromium here (apt-get install chromium)")
+def test_a_browser_shows_the_run(tmp_path: Path) -> None:
+    assert BROWSER is not None
+    (tmp_path / "small.yaml").write_text(dump(scenario(stop={"rounds": 10**6}).resolved()))
+    process = seedbus("run", "small.yaml", "--live", "0", cwd=tmp_path)
+    try:
+        assert process.stderr is not None
+        url = next(found[0] for line in process.stderr if (found := re.findall(r"live page is at (\S+)", line)))
+        began_s, shown = wall_seconds(), ""
+        while "<td>rounds</td>" not in shown and wall_seconds() - began_s < 60:
+            options = ["--headless", "--no-sandbox", "--virtual-time-budget=4000", "--window-size=390,800"]
+            order = [BROWSER, *options, f"--user-data-dir={tmp_path / 'profile'}", "--dump-dom", url]
+            shown = unescape(subprocess.run(order, capture_output=True, text=True, timeout=60).stdout)
+        assert "<td>rounds</td>" in shown and "<figcaption>Loss over rounds</figcaption>" in shown
+    finally:
+        kill(process.pid, 9)
+        process.communicate()

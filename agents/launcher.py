@@ -219,7 +219,7 @@ class _ServerRun:
         stop: StopRequest,
     ) -> None:
         # with the reference backend: all have the same self-test, and this one need not be compiled
-        facts, own_selftest = journal.facts(), selftest(reference)
+        facts, own_selftest = journal.facts(), selftest(reference, law=getattr(setup.algorithm, "directions", None))
         check_build(folder, facts, {"seedbus": version("seedbus"), "selftest": own_selftest.hex()})
         self.setup = setup
         self.journal = journal

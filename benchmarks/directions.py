@@ -2,9 +2,9 @@
 
     python benchmarks/directions.py [--rounds 7] [--json]
 
-All backends run in turn in every round and the best round of each counts, so that a busy machine slows all alike.
-`torch` is `torch.randn` from a generator that is reseeded for each direction, then `add_`, as in public zeroth-order
-code.
+`laplace` is a law as a plug-in would give it. All backends run in turn in every round and the best round of each
+counts, so that a busy machine slows all alike. `torch` is `torch.randn` from a generator that is reseeded for each
+direction, then `add_`, as in public zeroth-order code.
 """
 
 from __future__ import annotations
@@ -14,15 +14,25 @@ import json
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any, Literal
 
 import numpy as np
 import torch
 
-from seedbus.algorithms.directions import Directions, Kind, compiled, for_blocks, reference
+from seedbus.algorithms.directions import Directions, Law, compiled, for_blocks, law_of, reference
 
 PERTURBATIONS = 10
 COEFFICIENTS = np.linspace(-1, 1, PERTURBATIONS, dtype=np.float32)
 RATE, COUNT = np.float32(1e-3), np.float32(PERTURBATIONS)
+
+
+class Laplace(Law):
+    """Double exponential coordinates."""
+
+    law: Literal["laplace"] = "laplace"
+
+    def quantiles(self, probabilities: Any) -> Any:
+        return -np.log(2 * (1 - probabilities)) / np.sqrt(2)
 
 
 @dataclass(frozen=True)
@@ -106,10 +116,10 @@ CASES = (
 
 def measure(case: Case, rounds: int) -> dict[str, float]:
     """Return millions of coordinates per second, the best of the rounds; of NumPy, which is slow, one round."""
-    kinds: tuple[Kind, ...] = ("gaussian", "rademacher")
-    contenders = {f"numba {kind}": case.ours(compiled(kind), case.dimension) for kind in kinds}
+    laws = (law_of("gaussian"), law_of("rademacher"), Laplace())
+    contenders = {f"numba {law.law}": case.ours(compiled(law), case.dimension) for law in laws}
     contenders["torch"] = case.torchs(case.dimension)
-    slow = {f"numpy {kind}": case.ours(reference(kind), case.dimension) for kind in kinds}
+    slow = {f"numpy {law.law}": case.ours(reference(law), case.dimension) for law in laws}
     for work in contenders.values():
         work()
     repeats = max(1, 2_000_000 // (case.dimension * case.directions))

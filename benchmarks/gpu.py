@@ -95,11 +95,12 @@ def torchs(x: torch.Tensor) -> Iterator[Case]:
 
 
 def directions(x: torch.Tensor) -> Iterator[Case]:
+    from seedbus.algorithms.directions import law_of
     from seedbus.algorithms.directions.triton_backend import TritonDirections
 
     out = torch.empty_like(x)
     coefficients = np.linspace(-1, 1, PERTURBATIONS, dtype=np.float32)
-    for source in (TritonDirections("gaussian"), TritonDirections("rademacher")):
+    for source in (TritonDirections(law_of("gaussian")), TritonDirections(law_of("rademacher"))):
 
         def perturb(source: TritonDirections = source) -> None:
             source.perturb(out, x, 1e-3, seed=7, step=0, perturbation=0)
@@ -107,8 +108,8 @@ def directions(x: torch.Tensor) -> Iterator[Case]:
         def accumulate(source: TritonDirections = source) -> None:
             source.accumulate(out, coefficients, seed=7, step=0)
 
-        yield Case(f"perturb {source.kind}", 1, 8, perturb)
-        yield Case(f"accumulate P {PERTURBATIONS} {source.kind}", PERTURBATIONS, 4, accumulate)
+        yield Case(f"perturb {source.law.law}", 1, 8, perturb)
+        yield Case(f"accumulate P {PERTURBATIONS} {source.law.law}", PERTURBATIONS, 4, accumulate)
 
 
 def replaying(name: str, algorithm: ScalarOnly, x: torch.Tensor) -> Case:

@@ -22,7 +22,6 @@ from plain import Commit, Follower, Recipe
 from rows import Row
 
 from seedbus.algorithms.contract import Replica
-from seedbus.algorithms.directions import Kind
 from seedbus.algorithms.directions.kernels import BLOCKS, ONE, kernel, philox_words
 from seedbus.algorithms.directions.llvm_ops import QUANTILES, add_quantiles
 from seedbus.algorithms.directions.quantiles import SIZE, quantiles
@@ -34,7 +33,7 @@ from seedbus.algorithms.scalar_only.payloads import ScalarCommit, Term
 COMMITS, PERTURBATIONS, PLAIN_COMMITS = 100, 10, 2
 MODELS = {"MNIST CNN": 28_938, "Fashion CNN": 1_206_590}
 RATE = 2.0**-10
-KINDS: tuple[Kind, ...] = ("gaussian", "rademacher")
+KINDS = ("gaussian", "rademacher")
 LAWS: Mapping[str, tuple[Recipe, type[ScalarOnly], dict[str, Any]]] = {
     "DeComFL": (Recipe(RATE), DeComFL, {}),
     "DeComFL, integer": (Recipe(RATE), DeComFL, {"arithmetic": "integer"}),
@@ -193,7 +192,7 @@ def rows(is_quick: bool) -> Iterator[Row]:
         yield Row(f"replay: Fashion CNN, HiSo beside DeComFL, {kind}", "s", hiso, decomfl, "DeComFL", aim=HISO_AIM)
 
 
-def least(kind: Kind, dimension: int, rates: Mapping[str, float]) -> tuple[float, str]:
+def least(kind: str, dimension: int, rates: Mapping[str, float]) -> tuple[float, str]:
     """Return the lowest possible seconds of a replay, and the name of the step that takes them."""
     drawn = dimension * COMMITS * PERTURBATIONS
     needs = {"gaussian": (WORDS, LOOK_UPS), "rademacher": (SIGNS,)}[kind]

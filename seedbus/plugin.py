@@ -14,6 +14,7 @@ entry point in the group `seedbus.plugins`, or in Python by `load`; `register` t
     codec        kind      Compression
     channel      kind      Channel
     rule         rule      Rule
+    law          law       Law, the distribution of a direction's coordinates
     task         name      Task, whose `bind` returns a Problem
     partition    kind      Partition
     policy       policy    Selection
@@ -34,7 +35,7 @@ from seedbus.algorithms.dense.base import FedAvg
 from seedbus.algorithms.dense.channels.contract import Channel
 from seedbus.algorithms.dense.compression.contract import Compression
 from seedbus.algorithms.dense.methods.method import Local, Method, Server
-from seedbus.algorithms.directions import UpdateRule
+from seedbus.algorithms.directions import Law, UpdateRule
 from seedbus.algorithms.objective import Differentiable, Objective
 from seedbus.algorithms.scalar_only.base import ScalarOnly
 from seedbus.algorithms.scalar_only.block import Block, descend
@@ -74,6 +75,7 @@ __all__ = [
     "HiSo",
     "KeyedRandom",
     "Known",
+    "Law",
     "Local",
     "MessageSelector",
     "Method",

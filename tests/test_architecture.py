@@ -13,7 +13,7 @@ from house import ORDER, PACKAGE, House, read
 ROOT = Path(__file__).resolve().parent.parent
 FOLDERS = ("agents", "algorithms", "benchmarks", "bus", "examples", "models", "scenarios", "seedbus", "tests")
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
-READERS = {"careless.py", "mine.py", "notebook.py", "paper.py"}
+READERS = {"careless.py", "mine.py", "notebook.py", "paper.py", "sparse.py"}
 """Files of a reader's own, which pages name as examples."""
 
 

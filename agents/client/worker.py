@@ -53,7 +53,7 @@ def prove(
     if identity:
         digest = hashlib.blake2b(digest + identity, digest_size=len(digest)).digest()
     losses = problem.probe() if isinstance(problem, Probed) else b""
-    always = {"selftest": selftest(place=place), "x0": digest}
+    always = {"selftest": selftest(place=place, law=getattr(algorithm, "directions", None)), "x0": digest}
     return always | {name: proof for name, proof in (("losses", losses), ("plugins", plugins)) if proof}
 
 

@@ -1,12 +1,12 @@
 """Seeded random directions with the same bits on every machine and in every backend (Salmon et al. 2011).
 
-Doors: `selftest`, `triton_fold`, `warm`.
+Doors: `laws`, `selftest`, `triton_fold`, `warm`.
 """
 
 from __future__ import annotations
 
 from seedbus.algorithms.directions.blocks import for_blocks, set_threads
-from seedbus.algorithms.directions.contract import ALIGNMENT, Directions, Folding, Kind, check_stream
+from seedbus.algorithms.directions.contract import ALIGNMENT, Directions, Folding, check_stream, stream_key
 from seedbus.algorithms.directions.exact import (
     FRACTION,
     MOST_Q,
@@ -15,9 +15,12 @@ from seedbus.algorithms.directions.exact import (
     Sums,
     Terms,
     merged,
+    most_q,
     without_zeros,
 )
 from seedbus.algorithms.directions.folding import STEP, Hessian, Momentum, ReplaySteps, UpdateRule
+from seedbus.algorithms.directions.laws.law import Kind, Law, law_of
+from seedbus.algorithms.directions.philox import philox4x32
 from seedbus.algorithms.directions.selection import (
     compiled,
     directions,
@@ -40,6 +43,7 @@ __all__ = [
     "Folding",
     "Hessian",
     "Kind",
+    "Law",
     "Momentum",
     "ReplaySteps",
     "Sums",
@@ -53,9 +57,13 @@ __all__ = [
     "exact_directions",
     "exact_reference",
     "for_blocks",
+    "law_of",
     "merged",
+    "most_q",
+    "philox4x32",
     "reference",
     "selftest",
     "set_threads",
+    "stream_key",
     "without_zeros",
 ]

@@ -1,11 +1,14 @@
 """The definition of a direction: z(seed, step, perturbation), d independent coordinates of mean 0 and variance 1.
 
+Their distribution is the direction's law (`laws`), a table of quantiles.
+
 Format of the stream, which never changes
-- The bits come from Philox4x32-10 (Salmon et al. 2011). Key = the 64-bit seed, low word first.
+- The bits come from Philox4x32-10 (Salmon et al. 2011). Key = the 64-bit seed, low word first, combined by exclusive
+  or with the law's own 64 bits: 0 for `gaussian` and `rademacher`, for others those of their names.
   Counter = (block, step, perturbation, domain), four 32-bit words. So no two (seed, step, perturbation) share a
   stream, seeds are never mixed by arithmetic, and any coordinate can be computed without those before it.
 - The four output words of blocks 0, 1, 2, … are read as one string of bits, least significant bit first.
-  `gaussian`, domain 0: coordinate i is quantile number bits[16 i : 16 i + 16] of the table in `quantiles`; that is
+  `gaussian` and others, domain 0: coordinate i is quantile number bits[16 i : 16 i + 16] of the law's table; that is
       block i // 8, word (i % 8) // 2, the low half before the high half.
   `rademacher`, domain 1: coordinate i is +1 where bit i is 1, −1 where it is 0; that is
       block i // 128, word (i % 128) // 32, bit i % 32.
@@ -20,32 +23,54 @@ Coefficients are finite and divisors positive; x may hold any values.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Final, Literal, Protocol, runtime_checkable
+from typing import Any, Final, Protocol, runtime_checkable
 
-from numpy.typing import ArrayLike
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
 
 from seedbus.algorithms.directions.folding import ReplaySteps, UpdateRule
+from seedbus.algorithms.directions.laws.law import Law
+from seedbus.algorithms.directions.philox import key_words
 from seedbus.vector import Vector
 
-Kind = Literal["gaussian", "rademacher"]
-
-DOMAIN: Final[dict[Kind, int]] = {"gaussian": 0, "rademacher": 1}
-PER_BLOCK: Final[dict[Kind, int]] = {"gaussian": 8, "rademacher": 128}
-"""Coordinates computed from one Philox block of 128 bits."""
-
 ALIGNMENT: Final = 128
-"""Vectors are split only at multiples of this number of coordinates, where every kind begins a new Philox block."""
+"""Vectors are split only at multiples of this number of coordinates, where every law begins a new Philox block."""
+
+
+def domain(law: Law) -> int:
+    """Return the last word of a law's counters."""
+    return 1 if law.is_signs else 0
+
+
+def per_block(law: Law) -> int:
+    """Return how many coordinates one Philox block of 128 bits has."""
+    return 128 if law.is_signs else 8
+
+
+def stream_key(law: Law, seed: int) -> tuple[int, int]:
+    """Return the key of a law's stream: its low word and its high word."""
+    return key_words(seed ^ law.key)
+
+
+def with_key(law: Law, rows: NDArray[Any]) -> NDArray[Any]:
+    """Return steps or terms with the words of the law's key in the place of the seed's."""
+    if not law.key:
+        return rows
+    keyed, (low, high) = rows.copy(), key_words(law.key)
+    keyed["low"] ^= np.uint32(low)
+    keyed["high"] ^= np.uint32(high)
+    return keyed
 
 
 class Directions(Protocol):
-    """Directions of one kind.
+    """Directions of one law.
 
     Vectors are one-dimensional and contiguous, of any size n. They hold the coordinates from `start` on, a multiple of
     `ALIGNMENT`.
     """
 
     @property
-    def kind(self) -> Kind: ...
+    def law(self) -> Law: ...
 
     def fill(self, out: Vector, *, seed: int, step: int, perturbation: int, start: int = 0) -> None:
         """Write out = z(step, perturbation)[start : start + out.size]."""
@@ -99,13 +124,13 @@ class Folding(Directions, Protocol):
         ...
 
 
-def check_stream(kind: Kind, size: int, *, seed: int, step: int, perturbation: int, start: int) -> None:
+def check_stream(law: Law, size: int, *, seed: int, step: int, perturbation: int, start: int) -> None:
     """Raise ValueError unless the 128-bit counter and the 64-bit key can represent these numbers."""
     if start % ALIGNMENT or start < 0:
         raise ValueError(f"start = {start}: a block of coordinates starts at a multiple of {ALIGNMENT}")
-    if start + size > PER_BLOCK[kind] << 32:
+    if start + size > per_block(law) << 32:
         raise ValueError(
-            f"coordinates {start:,} to {start + size:,}: {kind} directions end at {PER_BLOCK[kind] << 32:,}"
+            f"coordinates {start:,} to {start + size:,}: {law.law} directions end at {per_block(law) << 32:,}"
         )
     if not 0 <= seed < 1 << 64:
         raise ValueError(f"seed = {seed}: a seed has 64 bits")

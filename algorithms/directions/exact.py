@@ -2,9 +2,9 @@
 
     x ← x + 2⁻ˢ · Σ_j n_j · z_j,    z = q · 2⁻¹²
 
-`gaussian`: q is a quantile of the table in `quantiles`, rounded to a multiple of 2⁻¹²: int16, |q| ≤ 17,715.
-`rademacher`: q = ±2¹². The stream of bits is that of `contract`. The mean of q is exactly 0, because the table is
-antisymmetric; its variance is 0.999979, less than the float table's by 8e−7.
+q is a quantile of the law's table, rounded to a multiple of 2⁻¹²: of `gaussian` |q| ≤ 17,715. `rademacher`: q = ±2¹².
+The stream of bits is that of `contract`. The mean of q is exactly 0, because laws are symmetric; the variance of
+`gaussian` is 0.999979, less than the float table's by 8e−7.
 
 A vector of sums is int64 [d], in multiples of 2⁻⁽ˢ⁺¹²⁾. Addition of integers is associative and commutative, so the
 order, the grouping and partial sums of the terms n_j · q_j change no bit. Products and sums are taken modulo 2⁶⁴. That
@@ -22,14 +22,14 @@ from typing import Any, Final, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from seedbus.algorithms.directions.contract import Directions, Kind, check_stream
-from seedbus.algorithms.directions.quantiles import quantiles
+from seedbus.algorithms.directions.contract import Directions, check_stream
+from seedbus.algorithms.directions.laws.law import Law
 
 FRACTION: Final = 12
 """Binary digits of z after the point."""
 
 MOST_Q: Final = 17_715
-"""The largest |q| of both kinds."""
+"""The largest |q| of both our laws."""
 
 TERM: Final = np.dtype(
     [
@@ -64,20 +64,34 @@ class ExactDirections(Directions, Protocol):
         ...
 
 
-@lru_cache(maxsize=1)
-def whole_quantiles() -> NDArray[np.int16]:
-    """Return q of `gaussian`, [65536], read-only."""
-    table: NDArray[np.int16] = np.rint(quantiles() * np.float32(1 << FRACTION)).astype(np.int16)
+@lru_cache(maxsize=16)
+def whole_table(law: Law) -> NDArray[np.int16]:
+    """Return the upper half of a law's q, [32768], read-only.
+
+    Raises:
+        ValueError: a coordinate of the law is 8 or more, so that its q has more than 16 bits.
+    """
+    scaled = np.rint(law.table * np.float32(1 << FRACTION))
+    if not (np.abs(scaled) < 1 << 15).all():
+        raise ValueError(
+            f"directions: {law.law} reaches {law.table.max():g}, and arithmetic: integer needs less than 8"
+        )
+    table: NDArray[np.int16] = scaled.astype(np.int16)
     table.flags.writeable = False
     return table
 
 
-@lru_cache(maxsize=1)
-def rounded_quantiles() -> NDArray[np.float32]:
-    """Return z of `gaussian`, q · 2⁻¹², [65536], read-only."""
-    table = whole_quantiles() * np.float32(2.0**-FRACTION)
+def rounded_table(law: Law) -> NDArray[np.float32]:
+    """Return the upper half of a law's z, q · 2⁻¹², [32768], read-only."""
+    table = whole_table(law) * np.float32(2.0**-FRACTION)
     table.flags.writeable = False
     return table
+
+
+@lru_cache(maxsize=16)
+def most_q(law: Law) -> int:
+    """Return a bound on |q|, at least that of our laws."""
+    return max(MOST_Q, int(whole_table(law).max()))
 
 
 def merged(terms: Terms) -> Terms:
@@ -96,8 +110,8 @@ def without_zeros(terms: Terms) -> Terms:
     return others
 
 
-def check_terms(kind: Kind, sums: Sums, terms: Terms, start: int) -> None:
+def check_terms(law: Law, sums: Sums, terms: Terms, start: int) -> None:
     """Raise ValueError unless an exact backend can add these terms to these sums."""
-    check_stream(kind, sums.size, seed=0, step=0, perturbation=0, start=start)
+    check_stream(law, sums.size, seed=0, step=0, perturbation=0, start=start)
     if sums.dtype != np.int64 or not sums.flags.c_contiguous or terms.dtype != TERM:
         raise ValueError(f"exact sums are contiguous int64 and their terms TERM, not {sums.dtype} and {terms.dtype}")

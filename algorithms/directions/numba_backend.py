@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from numba import float32
 from numpy.typing import ArrayLike, NDArray
 
 from seedbus.algorithms.directions import numba_exact, numba_fold
-from seedbus.algorithms.directions.contract import Kind, check_stream
-from seedbus.algorithms.directions.exact import Sums, Terms, check_terms, rounded_quantiles
+from seedbus.algorithms.directions.contract import check_stream, stream_key, with_key
+from seedbus.algorithms.directions.exact import Sums, Terms, check_terms, rounded_table, whole_table
 from seedbus.algorithms.directions.folding import ReplaySteps, UpdateRule
 from seedbus.algorithms.directions.kernels import (
     BLOCKS,
@@ -25,15 +26,14 @@ from seedbus.algorithms.directions.kernels import (
     groups,
     kernel,
 )
-from seedbus.algorithms.directions.philox import key_words
-from seedbus.algorithms.directions.quantiles import SIZE, quantiles
+from seedbus.algorithms.directions.laws.law import Law, mirrored
 from seedbus.vector import Vector
 
 
 @kernel
 def _fill(out, low, high, step, p, start, table):  # type: ignore[no-untyped-def]
     words = np.empty(4 * BLOCKS, np.uint32)
-    out[:] = float32(0)
+    out[:] = float32(-0.0)  # which keeps the sign of a z that is 0
     add(out, out, ONE, words, start, step, p, low, high, table, out[:0])
 
 
@@ -56,14 +56,14 @@ def _perturb(out, x, scale, low, high, step, p, start, table, divisor):  # type:
 
 @dataclass(frozen=True)
 class NumbaDirections:
-    """Directions of one kind, in float32 only."""
+    """Directions of one law, in float32 only."""
 
-    kind: Kind
+    law: Law
 
     def fill(self, out: Vector, *, seed: int, step: int, perturbation: int, start: int = 0) -> None:
         check_float32(out)
-        check_stream(self.kind, out.size, seed=seed, step=step, perturbation=perturbation, start=start)
-        low, high = key_words(seed)
+        check_stream(self.law, out.size, seed=seed, step=step, perturbation=perturbation, start=start)
+        low, high = stream_key(self.law, seed)
         for at, (piece,) in groups(start, out):
             _fill(piece, low, high, step, perturbation, at, self._table)
 
@@ -79,8 +79,8 @@ class NumbaDirections:
     ) -> None:
         scales = np.ascontiguousarray(coefficients, np.float32)
         check_float32(out, divisor)
-        check_stream(self.kind, out.size, seed=seed, step=step, perturbation=scales.size, start=start)
-        low, high = key_words(seed)
+        check_stream(self.law, out.size, seed=seed, step=step, perturbation=scales.size, start=start)
+        low, high = stream_key(self.law, seed)
         for at, (piece, part) in groups(start, out, divisor):
             _accumulate(piece, scales, low, high, step, at, self._table, part)
 
@@ -97,27 +97,33 @@ class NumbaDirections:
         divisor: Vector | None = None,
     ) -> None:
         check_float32(out, x, divisor)
-        check_stream(self.kind, out.size, seed=seed, step=step, perturbation=perturbation, start=start)
-        low, high = key_words(seed)
+        check_stream(self.law, out.size, seed=seed, step=step, perturbation=perturbation, start=start)
+        low, high = stream_key(self.law, seed)
         for at, (piece, base, part) in groups(start, out, x, divisor):
             _perturb(piece, base, np.float32(scale), low, high, step, perturbation, at, self._table, part)
 
     def fold(self, rule: UpdateRule, fields: Mapping[str, Vector], steps: ReplaySteps, *, start: int = 0) -> None:
-        check_stream(self.kind, fields["x"].size, seed=0, step=0, perturbation=0, start=start)
-        numba_fold.fold(rule, fields, steps, start, self._table)
+        check_stream(self.law, fields["x"].size, seed=0, step=0, perturbation=0, start=start)
+        keyed = steps._replace(steps=with_key(self.law, steps.steps))
+        numba_fold.fold(rule, fields, keyed, start, self._table)
 
-    @property
+    @cached_property
     def _table(self) -> NDArray[np.float32]:
-        return quantiles()[SIZE // 2 if self.kind == "gaussian" else SIZE :]
+        return self.law.table[: 0 if self.law.is_signs else None]
 
 
 class NumbaExactDirections(NumbaDirections):
     """`ExactDirections` compiled by Numba."""
 
     def add_terms(self, sums: Sums, terms: Terms, *, start: int = 0) -> None:
-        check_terms(self.kind, sums, terms, start)
-        numba_exact.add_terms(self.kind, sums, terms, start)
+        check_terms(self.law, sums, terms, start)
+        numba_exact.add_terms(self._whole, sums, with_key(self.law, terms), start)
 
-    @property
+    @cached_property
     def _table(self) -> NDArray[np.float32]:
-        return rounded_quantiles()[SIZE // 2 if self.kind == "gaussian" else SIZE :]
+        return rounded_table(self.law)[: 0 if self.law.is_signs else None]
+
+    @cached_property
+    def _whole(self) -> NDArray[np.int16]:
+        """The whole table of q, [65536]; without elements for signs."""
+        return mirrored(whole_table(self.law))[: 0 if self.law.is_signs else None]

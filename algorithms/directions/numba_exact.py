@@ -1,16 +1,16 @@
 """Exact sums in Numba: one call adds many terms to a block of int64 coordinates, without the interpreter lock.
 
 `rademacher` adds up to `DIRECTIONS` terms in 32-bit registers first if that cannot overflow, that is if Σ|n| < 2³¹;
-other terms, and `gaussian`'s, are added in 64 bits one by one.
+other terms, and those of other laws, are added in 64 bits one by one.
 """
 
 from __future__ import annotations
 
 import numpy as np
 from numba import int32, int64, uint32
+from numpy.typing import NDArray
 
-from seedbus.algorithms.directions.contract import Kind
-from seedbus.algorithms.directions.exact import FRACTION, Sums, Terms, whole_quantiles
+from seedbus.algorithms.directions.exact import FRACTION, Sums, Terms
 from seedbus.algorithms.directions.kernels import (
     BLOCKS,
     DIRECTIONS,
@@ -85,8 +85,14 @@ def _add(sums, start, terms, table):  # type: ignore[no-untyped-def]
                     _add_signs(piece, terms[begin + j].number, words[4 * BLOCKS * j :])
 
 
-def add_terms(kind: Kind, sums: Sums, terms: Terms, start: int) -> None:
-    """Add terms to a block of sums. See `ExactDirections`."""
-    table = whole_quantiles() if kind == "gaussian" else whole_quantiles()[:0]
+def add_terms(table: NDArray[np.int16], sums: Sums, terms: Terms, start: int) -> None:
+    """Add terms to a block of sums. See `ExactDirections`.
+
+    Args:
+        table: the law's q, [65536]; without elements for `rademacher`.
+        sums: the coordinates from `start` on.
+        terms: the terms, with the words of the stream's key.
+        start: the first coordinate.
+    """
     for at, (part,) in groups(start, sums):
         _add(part, at, terms, table)

@@ -7,33 +7,34 @@ table values, or ±1, widened.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from seedbus.algorithms.directions.contract import DOMAIN, PER_BLOCK, Kind, check_stream, check_vectors
+from seedbus.algorithms.directions.contract import check_stream, check_vectors, domain, per_block, stream_key
 from seedbus.algorithms.directions.exact import (
     FRACTION,
     Sums,
     Terms,
     check_terms,
-    rounded_quantiles,
-    whole_quantiles,
+    rounded_table,
+    whole_table,
 )
-from seedbus.algorithms.directions.philox import key_words, philox4x32
-from seedbus.algorithms.directions.quantiles import quantiles
+from seedbus.algorithms.directions.laws.law import Law, mirrored
+from seedbus.algorithms.directions.philox import philox4x32
 from seedbus.vector import Vector
 
 
 @dataclass(frozen=True)
 class NumpyDirections:
-    """Directions of one kind, written to be readable rather than fast."""
+    """Directions of one law, written to be readable rather than fast."""
 
-    kind: Kind
+    law: Law
 
     def fill(self, out: Vector, *, seed: int, step: int, perturbation: int, start: int = 0) -> None:
-        check_stream(self.kind, out.size, seed=seed, step=step, perturbation=perturbation, start=start)
+        check_stream(self.law, out.size, seed=seed, step=step, perturbation=perturbation, start=start)
         out[:] = self._direction(out.size, out.dtype, seed, step, perturbation, start)
 
     def accumulate(
@@ -48,7 +49,7 @@ class NumpyDirections:
     ) -> None:
         weights = np.asarray(coefficients, out.dtype)
         check_vectors(out, divisor)
-        check_stream(self.kind, out.size, seed=seed, step=step, perturbation=weights.size, start=start)
+        check_stream(self.law, out.size, seed=seed, step=step, perturbation=weights.size, start=start)
         out[:] = 0
         with np.errstate(all="ignore"):
             for p, weight in enumerate(weights):
@@ -69,7 +70,7 @@ class NumpyDirections:
         divisor: Vector | None = None,
     ) -> None:
         check_vectors(out, x, divisor)
-        check_stream(self.kind, out.size, seed=seed, step=step, perturbation=perturbation, start=start)
+        check_stream(self.law, out.size, seed=seed, step=step, perturbation=perturbation, start=start)
         z = self._direction(out.size, out.dtype, seed, step, perturbation, start)
         with np.errstate(all="ignore"):
             out[:] = x + out.dtype.type(scale) * (z if divisor is None else z / divisor)
@@ -78,29 +79,29 @@ class NumpyDirections:
         self, size: int, dtype: np.dtype[Any], seed: int, step: int, perturbation: int, start: int
     ) -> Vector:
         """Return z(step, perturbation)[start : start + size]."""
-        words = _words(self.kind, size, seed, step, perturbation, start)
-        z: Vector = self._table[words.view("<u2")] if self.kind == "gaussian" else _signs(words).astype(np.float32)
+        words = _words(self.law, size, seed, step, perturbation, start)
+        z: Vector = _signs(words).astype(np.float32) if self.law.is_signs else self._table[words.view("<u2")]
         return z[:size].astype(dtype)
 
-    @property
+    @cached_property
     def _table(self) -> NDArray[np.float32]:
-        return quantiles()
+        return mirrored(self.law.table)
 
 
 class NumpyExactDirections(NumpyDirections):
     """The reference of `ExactDirections`."""
 
     def add_terms(self, sums: Sums, terms: Terms, *, start: int = 0) -> None:
-        check_terms(self.kind, sums, terms, start)
+        check_terms(self.law, sums, terms, start)
+        table = mirrored(whole_table(self.law))
         for low, high, step, perturbation, number in terms.tolist():
-            words = _words(self.kind, sums.size, high << 32 | low, step, perturbation, start)
-            gaussian = self.kind == "gaussian"
-            q = whole_quantiles()[words.view("<u2")] if gaussian else _signs(words) << FRACTION
+            words = _words(self.law, sums.size, high << 32 | low, step, perturbation, start)
+            q = _signs(words) << FRACTION if self.law.is_signs else table[words.view("<u2")]
             sums += np.int64(number) * q[: sums.size].astype(np.int64)
 
-    @property
+    @cached_property
     def _table(self) -> NDArray[np.float32]:
-        return rounded_quantiles()
+        return mirrored(rounded_table(self.law))
 
 
 def _signs(words: NDArray[np.uint32]) -> NDArray[np.int64]:
@@ -108,10 +109,10 @@ def _signs(words: NDArray[np.uint32]) -> NDArray[np.int64]:
     return np.unpackbits(words.view(np.uint8), bitorder="little") * np.int64(2) - np.int64(1)
 
 
-def _words(kind: Kind, size: int, seed: int, step: int, perturbation: int, start: int) -> NDArray[np.uint32]:
+def _words(law: Law, size: int, seed: int, step: int, perturbation: int, start: int) -> NDArray[np.uint32]:
     """Return the words of the stream that hold the coordinates start … start + size, in order, little-endian."""
-    first, count = start // PER_BLOCK[kind], -(-size // PER_BLOCK[kind])
+    first, count = start // per_block(law), -(-size // per_block(law))
     counter = np.empty((count, 4), np.uint32)
     counter[:, 0] = np.arange(first, first + count, dtype=np.uint64)
-    counter[:, 1:] = step, perturbation, DOMAIN[kind]
-    return philox4x32(counter, key_words(seed)).astype("<u4").reshape(-1)
+    counter[:, 1:] = step, perturbation, domain(law)
+    return philox4x32(counter, stream_key(law, seed)).astype("<u4").reshape(-1)

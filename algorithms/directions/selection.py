@@ -6,15 +6,16 @@ from functools import lru_cache
 
 import numpy as np
 
-from seedbus.algorithms.directions.contract import Directions, Folding, Kind
+from seedbus.algorithms.directions.contract import Directions, Folding
 from seedbus.algorithms.directions.exact import ExactDirections
+from seedbus.algorithms.directions.laws.law import Kind, law_of
 from seedbus.algorithms.directions.numpy_backend import NumpyDirections, NumpyExactDirections
 from seedbus.vector import Vector, is_on_host
 
 
 def reference(kind: Kind) -> Directions:
     """Return directions in plain NumPy, for float32 and float64."""
-    return NumpyDirections(kind)
+    return NumpyDirections(law_of(kind))
 
 
 def compiled(kind: Kind) -> Folding:
@@ -25,7 +26,7 @@ def compiled(kind: Kind) -> Folding:
     """
     from seedbus.algorithms.directions.numba_backend import NumbaDirections
 
-    return NumbaDirections(kind)
+    return NumbaDirections(law_of(kind))
 
 
 def directions_for(kind: Kind, x: Vector) -> Directions:
@@ -33,11 +34,11 @@ def directions_for(kind: Kind, x: Vector) -> Directions:
     if not is_on_host(x):
         from seedbus.algorithms.directions.tensor_directions import on_device_of
 
-        return on_device_of(kind, x)
+        return on_device_of(law_of(kind), x)
     return directions(kind) if x.dtype == np.float32 else reference(kind)
 
 
-@lru_cache(maxsize=2)
+@lru_cache(maxsize=16)
 def directions(kind: Kind) -> Directions:
     """Return the fastest directions that this machine has, for float32."""
     try:
@@ -48,7 +49,7 @@ def directions(kind: Kind) -> Directions:
 
 def exact_reference(kind: Kind) -> ExactDirections:
     """Return exact directions in plain NumPy."""
-    return NumpyExactDirections(kind)
+    return NumpyExactDirections(law_of(kind))
 
 
 def exact_compiled(kind: Kind) -> ExactDirections:
@@ -59,10 +60,10 @@ def exact_compiled(kind: Kind) -> ExactDirections:
     """
     from seedbus.algorithms.directions.numba_backend import NumbaExactDirections
 
-    return NumbaExactDirections(kind)
+    return NumbaExactDirections(law_of(kind))
 
 
-@lru_cache(maxsize=2)
+@lru_cache(maxsize=16)
 def exact_directions(kind: Kind) -> ExactDirections:
     """Return the fastest exact directions that this machine has."""
     try:

@@ -7,31 +7,40 @@ from collections.abc import Callable
 
 import numpy as np
 
-from seedbus.algorithms.directions.contract import Directions, Kind
+from seedbus.algorithms.directions.contract import Directions
+from seedbus.algorithms.directions.laws.law import Law, law_of
 from seedbus.algorithms.directions.selection import directions_for
 from seedbus.vector import Vector
 
-KINDS: tuple[Kind, ...] = ("gaussian", "rademacher")
+OURS = ("gaussian", "rademacher")
 DIMENSION = 5_003
 SEED = 0x0123_4567_89AB_CDEF
 FAR_START = 7 << 32  # its block number needs all 32 bits
 
 
 def selftest(
-    backend: Callable[[Kind], Directions] | None = None, place: Callable[[Vector], Vector] = lambda vector: vector
+    backend: Callable[[Law], Directions] | None = None,
+    place: Callable[[Vector], Vector] = lambda vector: vector,
+    law: object = None,
 ) -> bytes:
     """Return a digest, 16 bytes, that is equal if directions, rounding, order of operations and subnormals are equal.
 
     Clients send it when they join. So a machine whose replicas would diverge is refused at once and not noticed later.
 
     Args:
-        backend: returns the directions of a kind; None: the fastest for vectors where they are placed.
+        backend: returns the directions of a law; None: the fastest for vectors where they are placed.
         place: moves a vector into the memory in which the process computes.
+        law: the run's `directions`, if it has some. If it is none of ours, which are always tested, its whole table is
+            tested too: the last bits of a logarithm, for instance, may be the processor's own.
     """
     digest = hashlib.blake2b(digest_size=16)
     x = place(np.zeros(DIMENSION, np.float32))
-    for kind in KINDS:
-        source = directions_for(kind, x) if backend is None else backend(kind)
+    laws = [law_of(name) for name in OURS]
+    if isinstance(law, Law) and law not in laws:
+        laws.append(law)
+        digest.update(law.table.astype("<f4").tobytes())
+    for each in laws:
+        source = directions_for(each, x) if backend is None else backend(each)
         for vector in _replay(source, np.zeros_like(x)):
             digest.update(np.asarray(vector).astype("<f4").tobytes())
     return digest.digest()

@@ -10,14 +10,14 @@ from typing import Any
 
 from numpy.typing import ArrayLike
 
-from seedbus.algorithms.directions.contract import Kind
 from seedbus.algorithms.directions.folding import ReplaySteps, UpdateRule
+from seedbus.algorithms.directions.laws.law import Law
 from seedbus.vector import Vector
 
 
 @dataclass(frozen=True)
 class TensorDirections:
-    """Directions of one kind, written to `TensorVector`s.
+    """Directions of one law, written to `TensorVector`s.
 
     Attributes:
         backend: does the same on their tensors.
@@ -26,9 +26,9 @@ class TensorDirections:
     backend: Any
 
     @property
-    def kind(self) -> Kind:
-        kind: Kind = self.backend.kind
-        return kind
+    def law(self) -> Law:
+        law: Law = self.backend.law
+        return law
 
     def fill(self, out: Vector, *, seed: int, step: int, perturbation: int, start: int = 0) -> None:
         """See `Directions.fill`."""
@@ -69,21 +69,21 @@ class TensorDirections:
         self.backend.fold(rule, {name: _tensor(field) for name, field in fields.items()}, steps, start=start)
 
 
-@lru_cache(maxsize=8)
-def on_device(kind: Kind, device_type: str) -> TensorDirections:
+@lru_cache(maxsize=16)
+def on_device(law: Law, device_type: str) -> TensorDirections:
     """Return directions for vectors on a kind of device: Triton's on CUDA if it is installed, else torch's own."""
     if device_type == "cuda" and find_spec("triton") is not None:
         from seedbus.algorithms.directions.triton_fold import TritonReplay
 
-        return TensorDirections(TritonReplay(kind))
+        return TensorDirections(TritonReplay(law))
     from seedbus.algorithms.directions.torch_backend import TorchDirections
 
-    return TensorDirections(TorchDirections(kind))
+    return TensorDirections(TorchDirections(law))
 
 
-def on_device_of(kind: Kind, vector: Any) -> TensorDirections:
+def on_device_of(law: Law, vector: Any) -> TensorDirections:
     """Return directions for vectors that lie where a `TensorVector` does."""
-    return on_device(kind, vector.tensor.device.type)
+    return on_device(law, vector.tensor.device.type)
 
 
 def _tensor(vector: Any) -> Any:

@@ -16,10 +16,10 @@ import torch
 from numpy.typing import ArrayLike
 from torch import Tensor
 
-from seedbus.algorithms.directions.contract import ALIGNMENT, DOMAIN, PER_BLOCK, Kind, check_stream
+from seedbus.algorithms.directions.contract import ALIGNMENT, check_stream, domain, per_block, stream_key
 from seedbus.algorithms.directions.folding import ReplaySteps, UpdateRule
-from seedbus.algorithms.directions.philox import MULTIPLIERS, ROUNDS, WEYL, key_words
-from seedbus.algorithms.directions.quantiles import quantiles
+from seedbus.algorithms.directions.laws.law import Law, mirrored
+from seedbus.algorithms.directions.philox import MULTIPLIERS, ROUNDS, WEYL
 from seedbus.tensors import sqrt
 
 CHUNK: Final = 2048 * ALIGNMENT
@@ -29,13 +29,13 @@ _LOW: Final = 0xFFFFFFFF
 
 @dataclass(frozen=True)
 class TorchDirections:
-    """Directions of one kind on the device of the tensors, which are one-dimensional, contiguous and float32."""
+    """Directions of one law on the device of the tensors, which are one-dimensional, contiguous and float32."""
 
-    kind: Kind
+    law: Law
 
     def fill(self, out: Tensor, *, seed: int, step: int, perturbation: int, start: int = 0) -> None:
         """See `Directions.fill`."""
-        check_stream(self.kind, len(out), seed=seed, step=step, perturbation=perturbation, start=start)
+        check_stream(self.law, len(out), seed=seed, step=step, perturbation=perturbation, start=start)
         for span, first in _chunks(len(out), start):
             out[span] = self._direction(out[span], seed, step, perturbation, first)
 
@@ -52,7 +52,7 @@ class TorchDirections:
         """See `Directions.accumulate`."""
         weights = np.asarray(coefficients, np.float32).tolist()
         check_tensors(out, divisor)
-        check_stream(self.kind, len(out), seed=seed, step=step, perturbation=len(weights), start=start)
+        check_stream(self.law, len(out), seed=seed, step=step, perturbation=len(weights), start=start)
         for span, first in _chunks(len(out), start):
             part = out[span].zero_()
             for p, weight in enumerate(weights):
@@ -74,7 +74,7 @@ class TorchDirections:
     ) -> None:
         """See `Directions.perturb`."""
         check_tensors(out, x, divisor)
-        check_stream(self.kind, len(out), seed=seed, step=step, perturbation=perturbation, start=start)
+        check_stream(self.law, len(out), seed=seed, step=step, perturbation=perturbation, start=start)
         rounded = float(np.float32(scale))
         for span, first in _chunks(len(out), start):
             z = self._direction(out[span], seed, step, perturbation, first)
@@ -103,11 +103,11 @@ class TorchDirections:
 
     def _direction(self, like: Tensor, seed: int, step: int, perturbation: int, start: int) -> Tensor:
         """Return z(step, perturbation)[start : start + len(like)], float32."""
-        count = -(-len(like) // PER_BLOCK[self.kind])
-        words = _words(self.kind, count, seed, step, perturbation, start // PER_BLOCK[self.kind], like.device)
-        if self.kind == "gaussian":
+        count = -(-len(like) // per_block(self.law))
+        words = _words(self.law, count, seed, step, perturbation, start // per_block(self.law), like.device)
+        if not self.law.is_signs:
             halves = torch.stack((words & 0xFFFF, words >> 16), dim=-1).reshape(-1)[: len(like)]
-            return _table(like.device)[halves]
+            return _table(self.law, like.device)[halves]
         bits = (words.unsqueeze(-1) >> torch.arange(32, device=like.device)) & 1
         return bits.reshape(-1)[: len(like)].to(torch.float32) * 2 - 1
 
@@ -130,11 +130,11 @@ def _update(rule: UpdateRule, fields: Mapping[str, Tensor], delta: Tensor, row: 
             h.clamp_(_rounded(hessian.lowest), _rounded(hessian.highest))
 
 
-def _words(kind: Kind, count: int, seed: int, step: int, perturbation: int, first: int, device: torch.device) -> Tensor:
+def _words(law: Law, count: int, seed: int, step: int, perturbation: int, first: int, device: torch.device) -> Tensor:
     """Return the words of `count` Philox blocks of a stream, in order, as int64 [4·count]."""
     c0 = torch.arange(first, first + count, dtype=torch.int64, device=device)
-    c1, c2, c3 = (torch.full_like(c0, word) for word in (step, perturbation, DOMAIN[kind]))
-    k0, k1 = key_words(seed)
+    c1, c2, c3 = (torch.full_like(c0, word) for word in (step, perturbation, domain(law)))
+    k0, k1 = stream_key(law, seed)
     for _ in range(ROUNDS):
         product0, product1 = c0 * MULTIPLIERS[0], c2 * MULTIPLIERS[1]  # modulo 2⁶⁴: their bits are those of the product
         high0, high1 = (product0 >> 32) & _LOW, (product1 >> 32) & _LOW
@@ -149,8 +149,8 @@ def _chunks(size: int, start: int) -> list[tuple[slice, int]]:
 
 
 @lru_cache(maxsize=16)
-def _table(device: torch.device) -> Tensor:
-    return torch.from_numpy(quantiles().copy()).to(device)
+def _table(law: Law, device: torch.device) -> Tensor:
+    return torch.from_numpy(mirrored(law.table).copy()).to(device)
 
 
 def _rounded(value: float) -> float:

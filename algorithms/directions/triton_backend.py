@@ -24,9 +24,8 @@ from numpy.typing import ArrayLike
 from torch import Tensor
 
 from seedbus.algorithms.directions import triton_kernels as kernels
-from seedbus.algorithms.directions.contract import Kind, check_stream
-from seedbus.algorithms.directions.philox import key_words
-from seedbus.algorithms.directions.quantiles import SIZE, quantiles
+from seedbus.algorithms.directions.contract import check_stream, stream_key
+from seedbus.algorithms.directions.laws.law import Law
 
 IS_INTERPRETED: Final = not isinstance(kernels.fill, triton.JITFunction)
 STORAGE: Final = {torch.float32: torch.float32, torch.bfloat16: torch.int16}
@@ -35,16 +34,16 @@ STORAGE: Final = {torch.float32: torch.float32, torch.bfloat16: torch.int16}
 
 @dataclass(frozen=True)
 class TritonDirections:
-    """Directions of one kind, on the device of the tensors."""
+    """Directions of one law, on the device of the tensors."""
 
-    kind: Kind
+    law: Law
 
     def fill(self, out: Tensor, *, seed: int, step: int, perturbation: int, start: int = 0) -> None:
         """Write out = z(step, perturbation)[start : start + len(out)]."""
         check_tensors(out)
-        check_stream(self.kind, len(out), seed=seed, step=step, perturbation=perturbation, start=start)
-        words = (start, *_signed(step, perturbation, *key_words(seed)))
-        launch(kernels.fill, self.kind, out, as_stored(out), table(out.device), len(out), *words)
+        check_stream(self.law, len(out), seed=seed, step=step, perturbation=perturbation, start=start)
+        words = (start, *_signed(step, perturbation, *stream_key(self.law, seed)))
+        launch(kernels.fill, self.law, out, as_stored(out), table(self.law, out.device), len(out), *words)
 
     def accumulate(
         self,
@@ -59,10 +58,10 @@ class TritonDirections:
         """Write out = (Σ_p coefficients[p] · z(step, p)) / divisor, with coefficients [P] rounded to float32."""
         scales = torch.from_numpy(np.array(coefficients, np.float32))
         check_tensors(out, divisor)
-        check_stream(self.kind, len(out), seed=seed, step=step, perturbation=len(scales), start=start)
-        words = (start, *_signed(step, *key_words(seed)))
-        sums = (scales.to(out.device), len(scales), table(out.device), len(out))
-        launch(kernels.accumulate, self.kind, out, as_stored(out), as_stored(divisor), *sums, *words)
+        check_stream(self.law, len(out), seed=seed, step=step, perturbation=len(scales), start=start)
+        words = (start, *_signed(step, *stream_key(self.law, seed)))
+        sums = (scales.to(out.device), len(scales), table(self.law, out.device), len(out))
+        launch(kernels.accumulate, self.law, out, as_stored(out), as_stored(divisor), *sums, *words)
 
     def perturb(
         self,
@@ -81,18 +80,18 @@ class TritonDirections:
         out may be x itself.
         """
         check_tensors(out, x, divisor)
-        check_stream(self.kind, len(out), seed=seed, step=step, perturbation=perturbation, start=start)
-        words = (start, *_signed(step, perturbation, *key_words(seed)))
+        check_stream(self.law, len(out), seed=seed, step=step, perturbation=perturbation, start=start)
+        words = (start, *_signed(step, perturbation, *stream_key(self.law, seed)))
         vectors = (as_stored(out), as_stored(x), as_stored(divisor))
-        launch(kernels.perturb, self.kind, out, *vectors, float32(scale), table(out.device), len(out), *words)
+        launch(kernels.perturb, self.law, out, *vectors, float32(scale), table(self.law, out.device), len(out), *words)
 
 
-def launch(kernel: Any, kind: Kind, out: Tensor, *arguments: Any, **options: Any) -> None:
+def launch(kernel: Any, law: Law, out: Tensor, *arguments: Any, **options: Any) -> None:
     """Run a kernel over all of `out`, on out's device, with the options that keep its arithmetic exact."""
     if len(out):
         with torch.cuda.device_of(out):  # type: ignore[no-untyped-call]
             grid = (triton.cdiv(len(out), kernels.COUNT),)
-            kernel[grid](*arguments, COUNT=kernels.COUNT, IS_GAUSSIAN=kind == "gaussian", **options, **kernels.EXACT)
+            kernel[grid](*arguments, COUNT=kernels.COUNT, IS_GAUSSIAN=not law.is_signs, **options, **kernels.EXACT)
 
 
 def check_tensors(out: Tensor, *others: Tensor | None) -> None:
@@ -118,9 +117,9 @@ def as_stored(tensor: Tensor | None) -> Tensor | None:
 
 
 @lru_cache(maxsize=16)
-def table(device: torch.device) -> Tensor:
-    """Return the upper half of the quantiles on a device, 128 KiB."""
-    return torch.from_numpy(quantiles()[SIZE // 2 :].copy()).to(device)
+def table(law: Law, device: torch.device) -> Tensor:
+    """Return the upper half of a law's table on a device, 128 KiB."""
+    return torch.from_numpy(law.table.copy()).to(device)
 
 
 def float32(value: float) -> float:

@@ -22,8 +22,9 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from seedbus.algorithms.directions.contract import Kind
+from seedbus.algorithms.directions.contract import with_key
 from seedbus.algorithms.directions.folding import ReplaySteps, UpdateRule
+from seedbus.algorithms.directions.laws.law import Law
 from seedbus.algorithms.directions.triton_backend import (
     TritonDirections,
     as_stored,
@@ -46,14 +47,14 @@ class TritonReplay(TritonDirections):
 
     def fold(self, rule: UpdateRule, fields: Mapping[str, Tensor], steps: ReplaySteps, *, start: int = 0) -> None:
         """Fold steps into a span of a replica's fields; see `fold`."""
-        fold(self.kind, rule, fields, steps, start=start)
+        fold(self.law, rule, fields, steps, start=start)
 
 
-def fold(kind: Kind, rule: UpdateRule, fields: Mapping[str, Tensor], steps: ReplaySteps, *, start: int = 0) -> None:
+def fold(law: Law, rule: UpdateRule, fields: Mapping[str, Tensor], steps: ReplaySteps, *, start: int = 0) -> None:
     """Fold steps into a span of a replica's fields.
 
     Args:
-        kind: the distribution of the directions' coordinates.
+        law: the law of the directions.
         rule: how each step updates the fields, as in `Folding.fold`.
         fields: name → tensor [d], float32 or bfloat16 each, all on one device: x, and `momentum` and `hessian` if the
             rule has them.
@@ -65,10 +66,10 @@ def fold(kind: Kind, rule: UpdateRule, fields: Mapping[str, Tensor], steps: Repl
     if not len(steps.steps):
         return
     vectors = (as_stored(x), as_stored(fields.get("momentum")), as_stored(fields.get("hessian")))
-    inputs = (part.to(x.device) for part in _kernel_steps(steps, rule))
-    launch(
-        _replay, kind, x, *vectors, table(x.device), *inputs, len(steps.steps), len(x), start, **_hyperparameters(rule)
-    )
+    keyed = steps._replace(steps=with_key(law, steps.steps))
+    inputs = (part.to(x.device) for part in _kernel_steps(keyed, rule))
+    numbers = (len(steps.steps), len(x), start)
+    launch(_replay, law, x, *vectors, table(law, x.device), *inputs, *numbers, **_hyperparameters(rule))
 
 
 def _hyperparameters(rule: UpdateRule) -> dict[str, Any]:

@@ -37,6 +37,8 @@ from seedbus.algorithms.contract import (
     commits_after,
 )
 from seedbus.algorithms.directions import Directions, UpdateRule, directions_for, exact_directions, for_blocks
+from seedbus.algorithms.directions.laws.gaussian import Gaussian
+from seedbus.algorithms.directions.laws.law import AnyLaw
 from seedbus.algorithms.numbers import ABSURD, Positive
 from seedbus.algorithms.objective import PASSES, Objective
 from seedbus.algorithms.scalar_only import exact
@@ -70,8 +72,8 @@ class ScalarOnly(BaseModel):
         description="finite differences, forward (P + 1 evaluations a step) or central (2P); or projection: of the "
         "gradient, by backpropagation (as costly as 3 evaluations); may change by round",
     )
-    directions: Literal["gaussian", "rademacher"] = Field(
-        default="gaussian", description="distribution of z's coordinates: standard normal, or ±1"
+    directions: AnyLaw = Field(
+        default=Gaussian(), description="law of z's coordinates, or just its name: standard normal, ±1, or a plug-in's"
     )
     aggregation: Aggregation = Field(
         default=Mean(), description="rule that combines the cohort's scalars, or just its name"
@@ -110,6 +112,7 @@ class ScalarOnly(BaseModel):
             raise ValueError(f"unit_bits: {self.unit_bits} is for arithmetic: integer; leave it out with float")
         if self.arithmetic == "float" and self.precision == "int32":
             raise ValueError("precision: int32 is for arithmetic: integer; float32, float16 and bfloat16 are accepted")
+        _ = self.directions.table, self.grid  # of a plug-in's law: that it can be drawn from, and in whole numbers
         reason = exact.why_not(self) if self.arithmetic == "integer" else None
         if reason is not None:
             raise ValueError(f"arithmetic: integer is not possible here: {reason}; arithmetic: float is accepted")
@@ -285,7 +288,7 @@ class ScalarOnly(BaseModel):
 
     def aggregate_sum(self, state: Any, plan: ScalarPlan, total: Any, count: int) -> tuple[ScalarCommit, Any]:
         """Return what `aggregate` returns for the mean of reports, from their sum. See `Summed`."""
-        return exact.aggregate_sum(state, plan, total, count)
+        return exact.aggregate_sum(self.grid, state, plan, total, count)
 
     def max_norm(self, plan: ScalarPlan, reports: Mapping[int, Scalars]) -> None:
         """Return None: no client's scalars depend on those of others."""
@@ -376,7 +379,9 @@ class ScalarOnly(BaseModel):
     @property
     def grid(self) -> Grid | None:
         """The whole numbers of `arithmetic: integer`; None: float."""
-        return None if self.arithmetic == "float" else exact.grid_of(self.learning_rate, self.unit_bits)
+        if self.arithmetic == "float":
+            return None
+        return exact.grid_of(self.learning_rate, self.unit_bits, self.directions)
 
     def coordinates(self, x: Any) -> Vector:
         """Return the coordinates that a replica's x, or a span of it, stands for; not to be written to."""

@@ -31,10 +31,12 @@ from seedbus.algorithms.directions import (
     MOST_Q,
     TERM,
     ExactDirections,
+    Law,
     Sums,
     Terms,
     UpdateRule,
     for_blocks,
+    most_q,
     without_zeros,
 )
 from seedbus.algorithms.scalar_only.payloads import ScalarCommit, ScalarPlan, Scalars, Term, rows
@@ -59,9 +61,11 @@ class Grid:
 
     Attributes:
         unit_bits: s.
+        most_q: a bound on |q| of the run's law.
     """
 
     unit_bits: int
+    most_q: int = MOST_Q
 
     def numbers(self, scalars: NDArray[Any], learning_rate: float, weight: float = 1.0) -> NDArray[np.int32]:
         """Return n = −η·g·w/P in units, for scalars [K, P] or [P], in their shape.
@@ -105,9 +109,13 @@ class Grid:
         return x
 
 
-def grid_of(learning_rate: Any, unit_bits: int | None) -> Grid:
-    """Return the whole numbers for a learning rate, or schedule of it; unit_bits: s, or None for its default."""
-    return Grid(default_unit_bits(learning_rate) if unit_bits is None else unit_bits)
+def grid_of(learning_rate: Any, unit_bits: int | None, law: Law) -> Grid:
+    """Return the whole numbers for a learning rate, or schedule of it; unit_bits: s, or None for its default.
+
+    Raises:
+        ValueError: the law's coordinates are too large for whole numbers.
+    """
+    return Grid(default_unit_bits(learning_rate) if unit_bits is None else unit_bits, most_q(law))
 
 
 def default_unit_bits(learning_rate: Any) -> int:
@@ -161,17 +169,19 @@ def aggregate(
         mean = Mean().combine(rows(group.reports), None)[0].reshape(group.plan.shape)
         numbers = rounded(mean, group.weight * len(group.reports))
         terms.append(Term(group.plan.round, group.plan.seed, numbers))
-    return _commit(plan, terms, of_rule, spent)
+    return _commit(grid, plan, terms, of_rule, spent)
 
 
-def aggregate_sum(state: Any, plan: ScalarPlan, total: NDArray[np.int64], count: int) -> tuple[ScalarCommit, list[Any]]:
+def aggregate_sum(
+    grid: Grid, state: Any, plan: ScalarPlan, total: NDArray[np.int64], count: int
+) -> tuple[ScalarCommit, list[Any]]:
     """Return what `aggregate` returns for the mean of `count` reports of numbers n, from their sum, int64 [K, P].
 
     Raises:
         OverflowError: the budget is used up.
     """
     of_rule, spent = state or (None, 0)
-    return _commit(plan, [Term(plan.round, plan.seed, nearest(total / count))], of_rule, spent)
+    return _commit(grid, plan, [Term(plan.round, plan.seed, nearest(total / count))], of_rule, spent)
 
 
 def nearest(values: NDArray[np.float64]) -> NDArray[np.int32]:
@@ -180,8 +190,10 @@ def nearest(values: NDArray[np.float64]) -> NDArray[np.int32]:
     return numbers
 
 
-def _commit(plan: ScalarPlan, terms: Sequence[Term], of_rule: Any, spent: int) -> tuple[ScalarCommit, list[Any]]:
-    spent = spend(spent, (term.scalars for term in terms))
+def _commit(
+    grid: Grid, plan: ScalarPlan, terms: Sequence[Term], of_rule: Any, spent: int
+) -> tuple[ScalarCommit, list[Any]]:
+    spent = spend(grid, spent, (term.scalars for term in terms))
     return ScalarCommit(plan.version + 1, plan.round, plan.learning_rate, tuple(terms)), [of_rule, spent]
 
 
@@ -251,13 +263,13 @@ def add_terms(sums: Sums, backend: ExactDirections, parts: Sequence[Terms]) -> N
     for_blocks(sums.size, fold)
 
 
-def spend(spent: int, numbers: Iterable[NDArray[Any]]) -> int:
+def spend(grid: Grid, spent: int, numbers: Iterable[NDArray[Any]]) -> int:
     """Return the budget that all commits have used, with these numbers.
 
     Raises:
         OverflowError: it is used up.
     """
-    spent += sum(MOST_Q * int(np.abs(part.astype(np.int64)).sum()) for part in numbers)
+    spent += sum(grid.most_q * int(np.abs(part.astype(np.int64)).sum()) for part in numbers)
     if spent >= BUDGET:
         raise OverflowError(
             "the sums of all commits could exceed 63 bits with this one; a smaller algorithm.unit_bits gives them room"

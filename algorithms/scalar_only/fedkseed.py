@@ -33,7 +33,7 @@ from numpy.typing import ArrayLike
 from pydantic import Field, model_validator
 
 from seedbus.algorithms.contract import CommitGap, Declined, LateReports, Packed, Replica, ReportRefused
-from seedbus.algorithms.directions import TERM, ExactDirections, Kind, Sums, Terms
+from seedbus.algorithms.directions import TERM, ExactDirections, Law, Sums, Terms
 from seedbus.algorithms.objective import Objective
 from seedbus.algorithms.scalar_only import exact, pool
 from seedbus.algorithms.scalar_only.base import Count, Estimator, ScalarOnly
@@ -137,7 +137,7 @@ class FedKSeed(ScalarOnly):
         if any(abs(number) >= exact.BUDGET for number in found.values()):
             raise OverflowError("a step beyond 62 bits; a smaller algorithm.unit_bits has a larger unit")
         numbers = np.array(list(found.values()), np.int64)
-        spent = exact.spend(state or 0, [numbers])
+        spent = exact.spend(self._exact, state or 0, [numbers])
         indices = np.array(list(found), np.uint16)
         return PoolCommit(plan.version, plan.version + 1, plan.round, indices, numbers), spent
 
@@ -212,7 +212,7 @@ class FedKSeed(ScalarOnly):
 
     @property
     def _exact(self) -> exact.Grid:
-        return exact.grid_of(self.learning_rate, self.unit_bits)
+        return exact.grid_of(self.learning_rate, self.unit_bits, self.directions)
 
 
 def drawn(key: int, shape: tuple[int, int], size: int) -> Indices:
@@ -245,8 +245,8 @@ class _PoolDirections:
     indices: Indices
 
     @property
-    def kind(self) -> Kind:
-        return self.source.kind
+    def law(self) -> Law:
+        return self.source.law
 
     def fill(self, out: Vector, *, seed: int, step: int, perturbation: int, start: int = 0) -> None:
         self.source.fill(out, **self._where(step, perturbation), start=start)

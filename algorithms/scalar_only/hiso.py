@@ -46,14 +46,14 @@ class HiSo(ScalarOnly):
 
     @model_validator(mode="after")
     def _sound(self) -> HiSo:
-        if self.directions == "rademacher" and min(values(self.perturbations)) == 1:
+        if self.directions.is_signs and min(values(self.perturbations)) == 1:
             raise ValueError("rademacher directions have u² = 1 and tell H nothing at perturbations: 1; use gaussian")
         if self.clip is not None and self.clip[0] > self.clip[1]:
             raise ValueError(f"clip: the lower bound {self.clip[0]} is above the upper bound {self.clip[1]}")
         return self
 
     def caveats(self) -> list[str]:
-        if self.directions == "gaussian":
+        if not self.directions.is_signs:
             return []
         return ["rademacher directions have u² = 1, so single perturbations tell HiSo's H nothing; gaussian ones do"]
 

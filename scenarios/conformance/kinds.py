@@ -10,6 +10,7 @@ HOMES = {
     "channel": "channel",
     "codec": "codec",
     "fault": "fault",
+    "law": "law",
     "partition": "partition",
     "rule": "rule",
     "selection policy": "selection",

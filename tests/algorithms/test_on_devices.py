@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from seedbus.algorithms.contract import Replica
-from seedbus.algorithms.directions import directions, reference, selftest
+from seedbus.algorithms.directions import directions, law_of, reference, selftest
 from seedbus.algorithms.directions.tensor_directions import on_device as directions_on
 from seedbus.models.device import on_device
 from seedbus.scenarios.schema.discovery import ALGORITHMS
@@ -76,7 +76,10 @@ def test_directions_on_tensors_have_the_references_bits(
     x = np.cos(np.arange(size, dtype=np.float32))
     scalars, roots = np.sin(np.arange(count) + 0.5).astype(np.float32), 1 + x * x if divided else None
     results = []
-    for backend, place in ((reference(kind), np.array), (directions_on(kind, TORCH_DEVICE.partition(":")[0]), there)):
+    for backend, place in (
+        (reference(kind), np.array),
+        (directions_on(law_of(kind), TORCH_DEVICE.partition(":")[0]), there),
+    ):
         own, divisor = place(x), None if roots is None else place(roots)
         z, delta, moved_x = (np.empty_like(own) for _ in range(3))
         backend.fill(z, perturbation=count, **where)

@@ -35,7 +35,12 @@ def own() -> Scenario:
     load_plugin(SIGNS)
     return scenario(
         task={"name": "bowl"},
-        algorithm={"name": "signs", "learning_rate": 0.01, "aggregation": "first"},
+        algorithm={
+            "name": "signs",
+            "learning_rate": 0.01,
+            "aggregation": "first",
+            "directions": {"law": "sparse-signs", "density": 0.5},
+        },
         participation={"clients": 8, "cohort": 3, "selection": {"policy": "lowest"}},
         faults=[{"fault": "deaf"}],
         stop={"rounds": 6},
@@ -80,6 +85,34 @@ def test_a_worker_whose_file_has_changed_does_not_take_part(tmp_path: Path, capf
     with pytest.raises(WorkerFailed):
         go(tmp_path / "run", what, placement=TWO_WORKERS)
     assert "plugins.signs: another source is needed than" in capfd.readouterr().err
+
+
+LAW = """
+import sys
+from typing import Literal
+import numpy as np
+from seedbus.plugin import Law
+
+class Rounded(Law):
+    law: Literal["rounded"] = "rounded"
+    def quantiles(self, probabilities):
+        table = np.sqrt(3) * (2 * probabilities - 1)
+        table[-1] *= 1 + 2**-20 * ("client" in sys.argv)
+        return table
+"""
+
+
+@pytest.mark.slow
+def test_a_process_whose_table_has_another_bit_does_not_take_part(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    plugin = tmp_path / "rounded.py"
+    plugin.write_text(LAW)
+    load_plugin(plugin)
+    what = scenario(algorithm={"name": "decomfl", "directions": "rounded"}, stop={"rounds": 2})
+    with pytest.raises(WorkerFailed):
+        go(tmp_path / "run", what, placement=TWO_WORKERS)
+    assert "its directions or arithmetic differ" in capfd.readouterr().err
 
 
 def test_a_class_of_a_notebook_runs_in_one_process_and_is_refused_for_several(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ import pytest
 import torch
 from numpy.typing import ArrayLike
 
-from seedbus.algorithms.directions.contract import Kind
+from seedbus.algorithms.directions import Law
 from seedbus.vector import Vector
 
 if sys.platform != "linux":  # on Linux the extra `dev` installs Triton, and an ImportError says if it is missing
@@ -63,24 +63,24 @@ def to_host(tensor: torch.Tensor) -> Vector:
 class OnDevice:
     """Triton's directions with the interface of a NumPy backend: vectors are copied to the device and back."""
 
-    kind: Kind
+    law: Law
 
     def fill(self, out: Vector, **stream: Any) -> None:
         on_device = to_device(out)
-        TritonDirections(self.kind).fill(on_device, **stream)
+        TritonDirections(self.law).fill(on_device, **stream)
         out[:] = to_host(on_device)
 
     def accumulate(self, out: Vector, coefficients: ArrayLike, *, divisor: Vector | None = None, **stream: Any) -> None:
         on_device = to_device(out)
         device_divisor = None if divisor is None else to_device(divisor)
-        TritonDirections(self.kind).accumulate(on_device, coefficients, divisor=device_divisor, **stream)
+        TritonDirections(self.law).accumulate(on_device, coefficients, divisor=device_divisor, **stream)
         out[:] = to_host(on_device)
 
     def perturb(self, out: Vector, x: Vector, scale: float, *, divisor: Vector | None = None, **stream: Any) -> None:
         on_device = to_device(out)
         base = to_device(x)
         device_divisor = None if divisor is None else to_device(divisor)
-        TritonDirections(self.kind).perturb(on_device, base, scale, divisor=device_divisor, **stream)
+        TritonDirections(self.law).perturb(on_device, base, scale, divisor=device_divisor, **stream)
         out[:] = to_host(on_device)
 
 

@@ -9,9 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from seedbus.algorithms.directions import TERM, Kind, Terms, exact_compiled, exact_reference, merged
-from seedbus.algorithms.directions.exact import MOST_Q, rounded_quantiles, whole_quantiles
+from seedbus.algorithms.directions import TERM, Kind, Terms, exact_compiled, exact_reference, law_of, merged
+from seedbus.algorithms.directions.exact import MOST_Q, rounded_table, whole_table
 from seedbus.algorithms.directions.kernels import PIECE
+from seedbus.algorithms.directions.laws.law import mirrored
 from seedbus.algorithms.directions.quantiles import quantiles
 
 KINDS: tuple[Kind, ...] = ("gaussian", "rademacher")
@@ -37,7 +38,7 @@ def summed(kind: Kind, dimension: int, *parts: Terms, of: Any = exact_compiled) 
 
 
 def test_whole_quantiles_have_mean_0_by_antisymmetry_and_the_variance_of_the_float_table() -> None:
-    q = whole_quantiles()
+    q = mirrored(whole_table(law_of("gaussian")))
     assert q.dtype == np.int16 and q.size == 2**16
     assert (q == -q[::-1]).all()
     assert int(q.astype(np.int64).sum()) == 0
@@ -46,7 +47,7 @@ def test_whole_quantiles_have_mean_0_by_antisymmetry_and_the_variance_of_the_flo
     assert np.abs(z - table).max() <= 2**-13
     assert abs((z * z).mean() - (table * table).mean()) < 1e-6
     assert abs((z**4).mean() - (table**4).mean()) < 1e-5
-    assert (rounded_quantiles() == z).all()
+    assert (mirrored(rounded_table(law_of("gaussian"))) == z).all()
 
 
 @each_kind

@@ -15,9 +15,10 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from own_laws import Ternary
 from triton_device import DEVICE, HAS_GPU, OnDevice, assert_alike, running, to_device, to_host
 
-from seedbus.algorithms.directions import Kind, reference, selftest
+from seedbus.algorithms.directions import Kind, law_of, reference, selftest
 from seedbus.algorithms.directions.triton_backend import TritonDirections
 from seedbus.algorithms.scalar_only.precision import FORMATS
 
@@ -38,7 +39,7 @@ def _running() -> Iterator[None]:
 def both(kind: Kind, size: int, method: str, *arguments: Any, **keywords: Any) -> list[np.ndarray]:
     """Apply a method of the reference and of Triton to a vector of NaNs; return both results."""
     results = []
-    for source in (reference(kind), OnDevice(kind)):
+    for source in (reference(kind), OnDevice(law_of(kind))):
         out = np.full(size, np.nan, np.float32)
         getattr(source, method)(out, *arguments, **keywords)
         results.append(out)
@@ -114,13 +115,19 @@ def test_a_vector_may_be_perturbed_in_place(kind: Kind) -> None:
     x = np.linspace(0, 1, 5001, dtype=np.float32)
     expected, _ = both(kind, 5001, "perturb", x, 0.1, perturbation=3, **STREAM)
     on_device = to_device(x)
-    TritonDirections(kind).perturb(on_device, on_device, 0.1, perturbation=3, **STREAM)
+    TritonDirections(law_of(kind)).perturb(on_device, on_device, 0.1, perturbation=3, **STREAM)
     assert_alike(to_host(on_device), expected)
 
 
 @pytest.mark.slow
 def test_the_self_test_has_the_digest_of_every_other_backend() -> None:
     assert selftest(OnDevice) == selftest(reference)
+
+
+@pytest.mark.slow
+def test_a_law_that_is_not_ours_has_the_references_bits_and_the_signs_of_its_zeros() -> None:
+    for method, options in (("fill", {"perturbation": 1}), ("accumulate", {"coefficients": [0.3, -1.7]})):
+        assert_alike(*both(Ternary(), 3001, method, **options, **STREAM))
 
 
 # bfloat16
@@ -134,7 +141,7 @@ def test_bfloat16_output_is_rounded_once_to_nearest_even() -> None:
     expected = np.empty_like(x)
     reference("rademacher").perturb(expected, x, 0.0, perturbation=0, **STREAM)
     out = torch.empty(x.size, dtype=torch.bfloat16, device=DEVICE)
-    TritonDirections("rademacher").perturb(out, to_device(x), 0.0, perturbation=0, **STREAM)
+    TritonDirections(law_of("rademacher")).perturb(out, to_device(x), 0.0, perturbation=0, **STREAM)
     narrow = FORMATS["bfloat16"]
     assert_alike(to_host(out), narrow.widen(narrow.narrow(expected)))
 
@@ -148,7 +155,9 @@ def test_a_bfloat16_model_is_perturbed_in_float32(kind: Kind) -> None:
     expected, _ = both(kind, 3001, "perturb", x, 1e-2, divisor=root, **keywords)
     for dtype, result in ((torch.float32, expected), (torch.bfloat16, narrow.widen(narrow.narrow(expected)))):
         out = torch.empty(3001, dtype=dtype, device=DEVICE)
-        TritonDirections(kind).perturb(out, to_device(x).to(torch.bfloat16), 1e-2, divisor=to_device(root), **keywords)
+        TritonDirections(law_of(kind)).perturb(
+            out, to_device(x).to(torch.bfloat16), 1e-2, divisor=to_device(root), **keywords
+        )
         assert_alike(to_host(out), result)
 
 
@@ -167,11 +176,13 @@ def test_a_bfloat16_model_is_perturbed_in_float32(kind: Kind) -> None:
 )
 def test_numbers_that_the_counter_cannot_hold_are_refused(stream: dict[str, int], reason: str) -> None:
     with pytest.raises(ValueError, match=reason):
-        OnDevice("gaussian").fill(np.empty(10, np.float32), **{"seed": 1, "step": 2, "perturbation": 3} | stream)
+        OnDevice(law_of("gaussian")).fill(
+            np.empty(10, np.float32), **{"seed": 1, "step": 2, "perturbation": 3} | stream
+        )
 
 
 def test_tensors_that_no_kernel_supports_are_refused() -> None:
-    out, source = torch.empty(10, device=DEVICE), TritonDirections("gaussian")
+    out, source = torch.empty(10, device=DEVICE), TritonDirections(law_of("gaussian"))
     for wrong, reason in (
         (torch.ones(9, device=DEVICE), "9 coordinates"),
         (torch.ones(10, dtype=torch.float64, device=DEVICE), "not torch.float64"),

@@ -130,7 +130,7 @@ def test_invalid_fields_are_refused(fields: dict[str, Any], message: str) -> Non
 
 
 def test_rademacher_directions_are_accepted_with_several_perturbations() -> None:
-    assert make("hiso", directions="rademacher", perturbations=2).directions == "rademacher"
+    assert make("hiso", directions="rademacher", perturbations=2).directions.is_signs
 
 
 # information in H

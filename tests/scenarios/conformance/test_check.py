@@ -30,9 +30,16 @@ NAMES = [
     *(("rule", name) for name in "narrow sorting fading hopeful strict latecomer".split()),
     *(("selection policy", name) for name in "shy backwards touring undeclared resuming".split()),
     *(("tracker", name) for name in "forgetful finite once scribbling".split()),
+    *(("law", name) for name in "loose endless downhill lopsided unsettled cramped binary unwritten".split()),
     *(("channel", name) for name in "flickering wide hissing".split()),
 ]
-HASHING = {"algorithm": "hashing", "task": "hashed", "partition": "hashmap", "selection policy": "processed"}
+HASHING = {
+    "algorithm": "hashing",
+    "task": "hashed",
+    "partition": "hashmap",
+    "selection policy": "processed",
+    "law": "scrambled",
+}
 
 pytestmark = [pytest.mark.usefixtures("no_plugins"), pytest.mark.slow]
 
@@ -69,6 +76,7 @@ def test_every_promise_of_every_kind_is_broken_by_somebody_but_those_of_whole_co
         "a_run_in_two_worker_processes_ends_as_in_one",
         "two_worker_processes_give_the_same_bits_as_one",
         "fedavg_keeps_its_contract_with_it",
+        "algorithms_keep_their_contract_with_it",
     }
 
 

@@ -48,6 +48,7 @@ def test_everything_that_a_plug_in_defines_is_in_the_schema_the_reference_and_th
         "codec": {"halves"},
         "channel": {"quiet"},
         "rule": {"first"},
+        "law": {"sparse-signs"},
         "selection policy": {"lowest"},
         "partition": {"alternating"},
         "fault": {"deaf"},
@@ -103,6 +104,45 @@ def test_a_scenario_that_needs_a_plug_in_is_refused_where_it_is_missing_or_diffe
     with pytest.raises(ScenarioError, match=r'plugins: \{"signs": "3"\} is not accepted; expected'):
         validate(resolved | {"plugins": {"signs": "3"}}, "it")
 
+
+def test_a_law_is_a_word_or_a_mapping_and_is_kept_as_short_as_it_can_be(tmp_path: Path) -> None:
+    assert load("quickstart").resolved()["algorithm"]["directions"] == "gaussian"
+    load_plugin(SIGNS)
+    word = load("quickstart", ["algorithm.directions=sparse-signs"])
+    dense = load("quickstart", ["algorithm.directions={law: sparse-signs, density: 0.5}"])
+    assert word != dense and word.plugins == dense.plugins == {"signs": PLUGINS["signs"].digest}
+    for what in (word, dense):
+        assert validate(what.resolved(), "again") == what
+    load_plugin(file(tmp_path, LAWS))
+    for settings, sentence in (
+        ("algorithm.directions=sparse", 'algorithm.directions.law: "sparse" is not known; did you mean sparse-signs?'),
+        ("algorithm.directions={law: sparse-signs, density: 0}", "density: 0 is not accepted; expected more than 0"),
+        ("algorithm.directions=short", "the quantiles of short are 32,768 finite numbers, and not (10,)"),
+        ("algorithm.directions=bad", "the quantiles of bad cannot be computed (ZeroDivisionError: "),
+        (
+            "algorithm={name: mezo, arithmetic: integer, directions: {law: sparse-signs, density: 0.01}}",
+            "directions: sparse-signs reaches 10, and arithmetic: integer needs less than 8",
+        ),
+    ):
+        with pytest.raises(ScenarioError) as raised:
+            load("quickstart", [settings])
+        assert sentence in str(raised.value) and len(raised.value.problems) == 1
+
+
+LAWS = """
+from typing import Literal
+from seedbus.plugin import Law
+
+class Short(Law):
+    law: Literal["short"] = "short"
+    def quantiles(self, probabilities):
+        return probabilities[:10]
+
+class Bad(Law):
+    law: Literal["bad"] = "bad"
+    def quantiles(self, probabilities):
+        return probabilities / (1 // 0)
+"""
 
 HEAD = "from typing import Literal\nfrom seedbus.plugin import *\n"
 

@@ -196,7 +196,7 @@ WHOLE, NUMBER, FINITE = "a whole number", "a number", "a finite number"
         ("algorithm.learning_rate=1e999", "Infinity", FINITE),
         ("participation.deadline_s=.inf", "Infinity", FINITE),
         ("algorithm.perturbations=0", "0", "at least 1"),
-        ("algorithm.directions=gausian", '"gausian"', "'gaussian' or 'rademacher'"),
+        ("algorithm.directions=3", "3", "a mapping of fields"),
         ("evaluation.split=train", '"train"', "test or validation"),
     ],
 )

@@ -23,6 +23,7 @@ from seedbus.plugin import (
     Compression,
     FedAvg,
     Known,
+    Law,
     MessageSelector,
     Partition,
     Passage,
@@ -614,6 +615,90 @@ class Processed(Selection):
     def choose(self, members: Sequence[int], count: int, known: Known, seed: int, round: int) -> list[int]:
         first = os.getpid() % (len(members) - count + 1)
         return list(members[first : first + count])
+
+
+# laws
+
+
+class Level(Law):
+    """±1; each law below breaks one promise."""
+
+    law: Literal["level"] = "level"
+
+    def quantiles(self, probabilities: Any) -> Any:
+        return np.ones(len(probabilities))
+
+
+class Loose(Level):
+    model_config = ConfigDict(extra="ignore")
+    breaks: ClassVar[str] = "a_law_is_frozen_and_can_be_a_key"
+    law: Literal["loose"] = "loose"  # type: ignore[assignment]
+
+
+class Endless(Level):
+    breaks: ClassVar[str] = "quantiles_are_finite_and_ascend_from_0"
+    law: Literal["endless"] = "endless"  # type: ignore[assignment]
+
+    def quantiles(self, probabilities: Any) -> Any:
+        return np.where(probabilities > 0.9999, np.inf, 1.0)
+
+
+class Downhill(Level):
+    breaks: ClassVar[str] = "quantiles_are_finite_and_ascend_from_0"
+    law: Literal["downhill"] = "downhill"  # type: ignore[assignment]
+
+    def quantiles(self, probabilities: Any) -> Any:
+        return np.sqrt(3) * (2 - 2 * probabilities)
+
+
+class Lopsided(Level):
+    breaks: ClassVar[str] = "quantiles_are_finite_and_ascend_from_0"
+    law: Literal["lopsided"] = "lopsided"  # type: ignore[assignment]
+
+    def quantiles(self, probabilities: Any) -> Any:
+        return -np.log(1 - probabilities) - 1
+
+
+class Unsettled(Level):
+    breaks: ClassVar[str] = "fields_alone_decide_the_quantiles"
+    law: Literal["unsettled"] = "unsettled"  # type: ignore[assignment]
+
+    def quantiles(self, probabilities: Any) -> Any:
+        return np.where(probabilities > 0.75, next(CALLS), 1.0)
+
+
+class Cramped(Level):
+    breaks: ClassVar[str] = "coordinates_have_variance_1"
+    law: Literal["cramped"] = "cramped"  # type: ignore[assignment]
+
+    def quantiles(self, probabilities: Any) -> Any:
+        return 2 * probabilities - 1
+
+
+class Binary(Level):
+    breaks: ClassVar[str] = "every_backend_draws_the_quantiles_that_the_stream_chooses"
+    is_signs: ClassVar[bool] = True
+    law: Literal["binary"] = "binary"  # type: ignore[assignment]
+
+    def quantiles(self, probabilities: Any) -> Any:
+        return np.sqrt(3) * (2 * probabilities - 1)
+
+
+class Unwritten(Level):
+    breaks: ClassVar[str] = "a_run_that_is_interrupted_and_resumed_ends_alike"
+    law: Literal["unwritten"] = "unwritten"  # type: ignore[assignment]
+    skew: int = Field(default_factory=lambda: next(CALLS), exclude=True)
+
+    def quantiles(self, probabilities: Any) -> Any:
+        return np.where(probabilities > 0.75, 1 + 1 / (10 + self.skew), 1.0)
+
+
+class Scrambled(Level):
+    breaks: ClassVar[str] = "elsewhere"
+    law: Literal["scrambled"] = "scrambled"  # type: ignore[assignment]
+
+    def quantiles(self, probabilities: Any) -> Any:
+        return np.where(probabilities > 0.75, 1 + hash("law") % 1000 / 10**6, 1.0)
 
 
 # channels

@@ -16,6 +16,7 @@ from seedbus.plugin import (
     Compression,
     DataError,
     Known,
+    Law,
     Local,
     MessageSelector,
     Method,
@@ -97,6 +98,16 @@ class First(Rule):
 
     def blend(self, updates: Sequence[Vector], state: Any) -> tuple[Any, Any]:
         return updates[0].astype(np.float64), state
+
+
+class SparseSigns(Law):
+    """0, or a sign times the root of 1 / density (no paper; Achlioptas 2003 projects by it)."""
+
+    law: Literal["sparse-signs"] = "sparse-signs"
+    density: float = Field(default=1 / 3, gt=0, le=1, description="share of the coordinates that are not 0")
+
+    def quantiles(self, probabilities: Any) -> Any:
+        return np.where(probabilities > 1 - self.density / 2, self.density**-0.5, 0.0)
 
 
 class Lowest(Selection):

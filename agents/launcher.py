@@ -191,7 +191,8 @@ def check_build(folder: Path, facts: dict[str, str], ours: dict[str, str]) -> No
     for name, our_fact in ours.items():
         its_fact = facts.get(name, our_fact)
         if its_fact != our_fact:
-            what = f"it was begun with {name} {its_fact}, and this is {name} {our_fact}: the bits would differ"
+            meaning = " (data, or weights that training begins with)" if name == "x0" else ""
+            what = f"it was begun with {name} {its_fact}{meaning}, and this is {name} {our_fact}: the bits would differ"
             raise RunFolderError(folder, what)
 
 

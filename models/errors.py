@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
-_OUT_OF_MEMORY = ("can't allocate memory", "cannot allocate memory", "not enough memory", "out of memory")
+_OUT_OF_MEMORY = (
+    "can't allocate memory",
+    "cannot allocate memory",
+    "failed to map segment",  # a library cannot be loaded
+    "not enough memory",
+    "out of memory",
+)
 
 
 class DataError(ValueError):

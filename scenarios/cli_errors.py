@@ -26,11 +26,15 @@ def cli_errors() -> Iterator[None]:
     except BrokenPipeError:
         raise  # the reader of a pipe is gone, as with `| head`: typer exits without a message
     except OSError as error:
+        if error.errno is None:  # of an import, such as llvmlite's
+            _fail(f"a library cannot be loaded ({error})", Exit.DATA)
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # otherwise Python flushes stdout at exit, and fails again
         _fail(f"{error.filename or 'stdout'}: it cannot be written ({error.strerror})", Exit.FOLDER)
-    except MemoryError as error:
-        _fail(f"there is not enough memory for this run ({error})", Exit.DATA)
     except Exception as error:
+        from seedbus.models.errors import DataError, is_out_of_memory
+
+        if is_out_of_memory(error) and not isinstance(error, DataError):
+            _fail(f"there is not enough memory for this run ({error})", Exit.DATA)
         if _is_stop(error):
             _fail("stopped", Exit.INTERRUPTED)
         code = exit_code(error)

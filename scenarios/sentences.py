@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import json
 from collections.abc import Iterable, Iterator, Sequence
+from pathlib import PurePath
 from typing import Annotated, Any, Literal, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
@@ -19,6 +20,7 @@ _ACCEPTED = {
     "bool_type": "true or false",
     "dict_type": "a mapping",
     "finite_number": "a finite number",
+    "float_parsing": "a number",
     "float_type": "a number",
     "greater_than": "more than {gt:g}",
     "greater_than_equal": "at least {ge}",
@@ -65,7 +67,7 @@ def nearest(word: str, known: Iterable[str]) -> str:
 
 def quoted(value: Any) -> str:
     """Return the value as JSON, truncated if it is long."""
-    text = json.dumps(value, ensure_ascii=False)
+    text = json.dumps(value, ensure_ascii=False, default=repr)
     return text if len(text) <= _MAX_CHARACTERS else f"{text[:_MAX_CHARACTERS]}…"
 
 
@@ -101,7 +103,7 @@ def _sentence(path: Path, problem: Any, model: type[BaseModel]) -> str:
     models = _models_at(location[:-1], model)
     fields: dict[str, FieldInfo] = {name: field for each in models for name, field in each.model_fields.items()}
     if kind == "extra_forbidden":
-        return f"{where}: no such field; {nearest(last, fields)}"
+        return f"{where}: no such field; {_field_like(last, path[:-1], fields)}"
     if kind == "missing":
         meaning = fields[last].description if last in fields else None
         return f"{where}: this field is required" + (f" ({meaning})" if meaning else "")
@@ -114,6 +116,15 @@ def _sentence(path: Path, problem: Any, model: type[BaseModel]) -> str:
         is_model = _models_at(location, model) != models  # then the message itself names fields and values
         return f"{where}: {message}" if is_model else f"{where}: {quoted(given)} is not accepted; {message}"
     return f"{where}: {quoted(given)} is not accepted; expected {_accepted(problem, fields.get(last))}"
+
+
+def _field_like(name: str, path: Path, fields: dict[str, FieldInfo]) -> str:
+    """Return a hint for an unknown field: where one section has it, that section's field, else the nearest name."""
+    sections = {section: field for section, field in fields.items() if get_origin(field.annotation) is not list}
+    for section, field in sections.items():
+        if any(name in nested.model_fields for nested in models_in(field)):
+            return f"did you mean {'.'.join(map(str, [*path, section, name]))}?"
+    return nearest(name, fields)
 
 
 def _accepted(problem: Any, field: FieldInfo | None) -> str:
@@ -152,10 +163,14 @@ def _models_at(location: Path, model: type[BaseModel]) -> list[type[BaseModel]]:
 def expanded(value: Any, models: Sequence[type[BaseModel]]) -> Any:
     """Return a value of a document with each bare name as a mapping, such as "hiso" as {"name": "hiso"}.
 
+    A path, which only Python has, becomes text.
+
     Args:
         value: a value as parsed.
         models: the models that are accepted in its place.
     """
+    if isinstance(value, PurePath):
+        return str(value)
     if isinstance(value, list):
         return [each if isinstance(each, list) else expanded(each, models) for each in value]
     if not models or not isinstance(value, str | dict):

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
-import io
 import json
-import os
 import re
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -59,20 +55,19 @@ def test_a_program_that_is_a_plug_in_keeps_the_contract_of_its_kind(program: Pat
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("no_plugins")
-def test_the_cells_of_the_notebook_run_and_print_what_they_show(tmp_path: Path) -> None:
-    before, space = Path.cwd(), dict[str, Any](__name__="__main__")
-    os.chdir(tmp_path)
-    try:
-        for cell in json.loads(NOTEBOOK.read_text(encoding="utf-8"))["cells"]:
-            if cell["cell_type"] == "code":
-                printed = io.StringIO()
-                with contextlib.redirect_stdout(printed):
-                    exec(compile("".join(cell["source"]), cell["id"], "exec", dont_inherit=True), space)
-                shown = "".join(line for output in cell["outputs"] for line in output["text"])
-                assert figureless(printed.getvalue()) == figureless(shown)
-    finally:
-        os.chdir(before)
+def test_the_notebook_runs_in_jupyter_and_prints_what_it_shows_under_one_finished_bar_a_run(tmp_path: Path) -> None:
+    nbclient = pytest.importorskip("nbclient", reason="Jupyter runs the notebook")
+    nbformat = pytest.importorskip("nbformat", reason="nbclient brings it")
+    cells = json.loads(NOTEBOOK.read_text(encoding="utf-8"))["cells"]
+    notebook = nbformat.read(NOTEBOOK, 4)
+    nbclient.NotebookClient(notebook, kernel_name="python3", resources={"metadata": {"path": str(tmp_path)}}).execute()
+    for cell, ran in zip(cells, notebook.cells, strict=True):
+        if cell["cell_type"] == "code":
+            shown = "".join(line for output in cell["outputs"] for line in output.get("text", ()))
+            assert figureless("".join(output.get("text", "") for output in ran.outputs)) == figureless(shown)
+            bars = [output.data["text/html"] for output in ran.outputs if "data" in output]
+            assert len(bars) == "".join(cell["source"]).count("seedbus.run(")
+            assert all('<progress max="60" value="60">' in bar and " 60/60 rounds " in bar for bar in bars)
 
 
 def figureless(text: str) -> list[str]:

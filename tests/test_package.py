@@ -21,7 +21,7 @@ DISTRIBUTIONS = {
     "yaml": "pyyaml",
     "zmq": "pyzmq",
 }
-EXTRAS = {"cluster", "flwr", "gpu", "hub", "images", "secure", "track"}
+EXTRAS = {"cluster", "flwr", "gpu", "hub", "images", "plot", "secure", "track"}
 BROUGHT_BY = {
     "huggingface_hub": "transformers",
     "llvmlite": "numba",
@@ -55,3 +55,8 @@ def test_every_extra_that_is_spoken_of_is_there() -> None:
     pages = [ROOT / "README.md", *(ROOT / "docs").glob("*.md"), *SOURCES]
     named = {name for page in pages for name in re.findall(r"seedbus\[(\w+)\]", page.read_text(encoding="utf-8"))}
     assert named == EXTRAS <= PROJECT["optional-dependencies"].keys()
+
+
+def test_the_description_of_the_package_has_no_link_that_needs_a_checkout() -> None:
+    text = (ROOT / PROJECT["readme"]).read_text(encoding="utf-8")
+    assert text and not [link for link in re.findall(r"\]\(([^)]*)\)", text) if not link.startswith("https://")]

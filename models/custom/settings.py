@@ -12,7 +12,15 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 import numpy as np
-from pydantic import BeforeValidator, Field, PlainSerializer, WithJsonSchema, field_validator, model_validator
+from pydantic import (
+    BeforeValidator,
+    Field,
+    PlainSerializer,
+    ValidationError,
+    WithJsonSchema,
+    field_validator,
+    model_validator,
+)
 
 from seedbus.keyed import keyed_bits
 from seedbus.models.custom.named import Function, Object, check_named, checked, found, name_of, plugin_of
@@ -46,6 +54,15 @@ _AS_TEXT = (PlainSerializer(name_of, return_type=str), WithJsonSchema({"type": "
 
 class TorchSettings(BatchSettings, frozen=True):
     """The fields of `TorchTask`, and what they name."""
+
+    def __init__(self, **fields: Any) -> None:
+        """Create the task from its fields. Raises `DataError` for a field that is not accepted."""
+        try:
+            super().__init__(**fields)
+        except ValidationError as error:
+            raise self._mistake(error.errors(include_url=False)[0]) from None
+
+    __init__.__pydantic_base_init__ = True  # type: ignore[attr-defined]  # a scenario's validation does not call it
 
     network: Function = Field(description="plugin:function that returns a new torch.nn.Module; in Python also a module")
     data: Function | None = Field(None, description="plugin:function that returns two data sets: training and test")
@@ -158,6 +175,19 @@ class TorchSettings(BatchSettings, frozen=True):
         train = self.splits()["train"]
         check_divisible(partition, train)
         return Division(train.labels, divide(partition, train.divisible, clients, seed))
+
+    @classmethod
+    def _mistake(cls, problem: Any) -> DataError:
+        """Return the error for the first problem that pydantic found in the fields."""
+        where = ".".join(["task", *map(str, problem["loc"])])
+        if problem["type"] == "missing":
+            return DataError(where, "nothing", cls.model_fields[problem["loc"][0]].description or "a value")
+        if problem["type"] == "extra_forbidden":
+            names = [field.alias or name for name, field in cls.model_fields.items()]
+            return DataError(where, "no such field", f"one of {', '.join(names)}")
+        reason = str(problem.get("ctx", {}).get("error", problem["msg"]))
+        given = repr(problem["input"]) if problem["loc"] else f"only {', '.join(problem['input'])}"
+        return DataError(where, given, re.sub("^(expected|Input should be) ", "", reason))
 
     def _named(self) -> Iterator[tuple[str, Any]]:
         """Yield the fields that hold functions or objects of the user, with their values."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterator
-from contextlib import closing, contextmanager, suppress
+from contextlib import closing, contextmanager, nullcontext, suppress
 from importlib import metadata
 from pathlib import Path
 from typing import Annotated, Any
@@ -331,14 +331,16 @@ def _run(
 ) -> None:
     from seedbus.agents.observer import Observers
     from seedbus.scenarios.operations.endpoint import served
+    from seedbus.scenarios.reporting.progress import Quiet
     from seedbus.scenarios.reporting.report import found_and_expected, show
+    from seedbus.scenarios.reporting.watching import watching
     from seedbus.scenarios.running.run import run
 
     _print_caveats(scenario)
     with (
         served(metrics, computes_here=placement.is_here) as endpoint,
         _live(scenario, resume, live) as (watcher, page),
-        _progress(scenario, quiet) as progress,
+        nullcontext(Quiet()) if quiet else watching(scenario) as progress,
     ):
         if endpoint is not None:
             note(f"metrics are at {endpoint.url}")
@@ -391,20 +393,3 @@ def _live(scenario: Any, resume: Path | None, port: str | None) -> Iterator[tupl
     with live(watcher, port) as page:
         note(f"the live page is at {page.url}")
         yield watcher, page
-
-
-@contextmanager
-def _progress(scenario: Any, quiet: bool) -> Iterator[Any]:
-    """Yield the observer that prints a run's progress."""
-    if quiet:
-        from seedbus.scenarios.reporting.progress import Quiet
-
-        yield Quiet()
-        return
-    from seedbus.scenarios.reporting.progress import watch
-
-    watcher = watch(scenario)
-    try:
-        yield watcher
-    finally:
-        watcher.close()

@@ -65,7 +65,7 @@ def _ended(text: str, placement: Placement, interrupted: bool) -> End:
                 pass
             else:
                 raise AssertionError(f"the run ended before round {_INTERRUPTED_AFTER}")
-        results = run(what, folder, placement=placement, resume=interrupted)
+        results = run(what, folder, placement=placement, resume=interrupted, progress=False)
         return end_of(results.summary), (results.folder / "metrics.jsonl").read_text()
 
 

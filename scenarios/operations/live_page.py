@@ -21,8 +21,9 @@ from seedbus.agents.round_record import ClosedRound
 from seedbus.bus.clock import wall_seconds
 from seedbus.bus.errors import BadEndpoint
 from seedbus.scenarios.operations.http import Answer, Server
-from seedbus.scenarios.reporting.page import content, document, grouped, metric_plots, round_plot, with_plots
+from seedbus.scenarios.reporting.page import content, document, metric_plots, round_plot, with_plots
 from seedbus.scenarios.reporting.progress import headline, readable
+from seedbus.scenarios.reporting.report import grouped
 from seedbus.scenarios.reporting.results import Results, strict
 from seedbus.scenarios.schema.scenario import Scenario
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from html import escape
 
-from seedbus.scenarios.reporting.page import grouped
+from seedbus.scenarios.reporting.report import grouped
 from seedbus.scenarios.reporting.terminal import shown
 from seedbus.scenarios.study.cells import Plan
 from seedbus.scenarios.study.pool import Pool

@@ -110,10 +110,10 @@ def _algorithm(scenario: Scenario) -> list[str]:
 
 def _settings(model: BaseModel) -> list[str]:
     """Return which fields of a model the scenario sets, and which have their defaults."""
-    fields = [name for name in type(model).model_fields if name != "name"]
-    given = [f"{name} {plain(getattr(model, name))}" for name in fields if name in model.model_fields_set]
-    rest = [f"{name} {plain(getattr(model, name))}" for name in fields if name not in model.model_fields_set]
-    parts = (("set", given), ("default", rest))
+    fields = {name: field for name, field in type(model).model_fields.items() if name != "name"}
+    texts = {name: f"{field.alias or name} {plain(getattr(model, name))}" for name, field in fields.items()}
+    given = [text for name, text in texts.items() if name in model.model_fields_set]
+    parts = (("set", given), ("default", [text for text in texts.values() if text not in given]))
     return [f"{which}: {', '.join(each)}" for which, each in parts if each]
 
 

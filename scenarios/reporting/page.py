@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from html import escape
 from typing import Any
 
@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from seedbus.agents.server.stopping import rounds_done
 from seedbus.scenarios.reporting.figures import MAX_POINTS, Line, bars, byte_unit, lines, sample_indices
-from seedbus.scenarios.reporting.report import groups, title
+from seedbus.scenarios.reporting.report import grouped, groups, title
 from seedbus.scenarios.reporting.results import Results, write
 from seedbus.scenarios.reporting.round_table import RoundTable
 from seedbus.scenarios.reporting.statistics import Table, histogram
@@ -87,15 +87,6 @@ def write_page(results: Results) -> None:
         RunFolderError, JournalDamaged, LedgerDamaged: the run cannot be read.
     """
     write(results.folder / PAGE, page(results.summary, results.lines, results.history, results.table))
-
-
-def grouped(rows_by_group: Iterable[Iterable[tuple[str, str]]]) -> str:
-    """Return groups of rows, each a name and a value in plain text, as a table."""
-    parts = []
-    for group in rows_by_group:
-        rows = "".join(f"<tr><td>{escape(name)}</td><td>{escape(value)}</td></tr>\n" for name, value in group)
-        parts.append(f"<tbody>\n{rows}</tbody>\n")
-    return f"<table>\n{''.join(parts)}</table>"
 
 
 def metric_plots(measured: Sequence[Mapping[str, Any]]) -> list[str]:

@@ -15,7 +15,7 @@ from seedbus.agents.server.stopping import rounds_done
 from seedbus.bus.clock import wall_seconds
 from seedbus.scenarios.reporting.outlook import Outlook
 from seedbus.scenarios.reporting.rate_limit import SERVER_BURSTS, RateLimit
-from seedbus.scenarios.reporting.terminal import console, shown
+from seedbus.scenarios.reporting.terminal import shown
 from seedbus.scenarios.schema.scenario import Scenario
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ MAX_REFUSALS = 5  # printed; late reports may cause a refusal in every round
 WAITING = {"kernels": "compiling kernels, {compiling}…"}  # printed on a terminal only
 
 
-class _Messages:
+class Messages:
     """The messages to print about refusals and processes.
 
     Args:
@@ -68,7 +68,7 @@ class Bar:
 
     def __init__(self, scenario: Scenario, console: Console) -> None:
         self._console = console
-        self._messages = _Messages(PROCESSES | LOSSES | WAITING)
+        self._messages = Messages(PROCESSES | LOSSES | WAITING)
         self._progress = Progress(
             TextColumn("{task.description}", style="bold", markup=False),
             BarColumn(),
@@ -112,9 +112,8 @@ class Lines:
     def __init__(self, scenario: Scenario, console: Console) -> None:
         self._console = console
         self._rounds = scenario.stop.rounds
-        self._began_s = wall_seconds()
-        self._messages = _Messages(PROCESSES | LOSSES)
-        self._first_round: int | None = None
+        self._messages = Messages(PROCESSES | LOSSES)
+        self._first: tuple[int, float] | None = None
         self._outlook = Outlook(scenario)
 
     def round_closed(self, closed: ClosedRound, now_ns: int, bytes_so_far: int) -> None:
@@ -123,12 +122,14 @@ class Lines:
 
     def measured(self, line: dict[str, Any]) -> None:
         done, now_s = rounds_done(line), wall_seconds()
-        self._first_round = done if self._first_round is None else self._first_round
-        rate = (done - self._first_round) / (now_s - self._began_s) if now_s > self._began_s else 0.0
-        left = f"{(self._rounds - done) / rate:.0f} s left" if rate > 0 else ""
+        self._first = self._first or (done, now_s)
+        first, since_s = self._first
         sent = readable(line["bytes_up"] + line["bytes_down"])
-        text = f"round {done}/{self._rounds}  {headline(line)}  {sent}  {rate:.1f} rounds/s  {left}"
-        self._say(text.rstrip())
+        text = f"round {done}/{self._rounds}  {headline(line)}  {sent}"
+        if done > first and now_s > since_s:
+            rate = (done - first) / (now_s - since_s)
+            text += f"  {rate:.1f} rounds/s  {(self._rounds - done) / rate:.0f} s left"
+        self._say(text)
 
     def refused(self, refusal: Refusal) -> None:
         for text in self._messages.of_refusal(refusal):
@@ -151,12 +152,6 @@ class Quiet(NullObserver):
     def noted(self, event: str, **facts: Any) -> None:
         if event in LOSSES:
             sys.stderr.write(shown(LOSSES[event].format_map(facts)) + "\n")
-
-
-def watch(scenario: Scenario) -> Bar | Lines:
-    """Return a progress bar if stderr is a terminal, else an observer that prints lines."""
-    stderr = console(file=sys.stderr)
-    return Bar(scenario, stderr) if stderr.is_terminal else Lines(scenario, stderr)
 
 
 def headline(line: dict[str, Any]) -> str:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from html import escape
 from typing import Any
 
 import typer
@@ -35,6 +36,15 @@ def closing_table(summary: Summary) -> Table:
             table.add_row(name, value)
         table.add_section()
     return table
+
+
+def grouped(rows_by_group: Iterable[Iterable[tuple[str, str]]]) -> str:
+    """Return groups of rows, each a name and a value in plain text, as a table."""
+    parts = []
+    for group in rows_by_group:
+        rows = "".join(f"<tr><td>{escape(name)}</td><td>{escape(value)}</td></tr>\n" for name, value in group)
+        parts.append(f"<tbody>\n{rows}</tbody>\n")
+    return f"<table>\n{''.join(parts)}</table>"
 
 
 def title(summary: Summary) -> str:

@@ -7,19 +7,23 @@ import math
 import os
 from collections.abc import Callable
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from seedbus.agents.errors import RunFolderError
 from seedbus.agents.journal.file import FILE
 from seedbus.agents.journal.journal import Journal
 from seedbus.bus.files import atomic_write, read
+from seedbus.models.errors import DataError
+from seedbus.scenarios.errors import ScenarioError
 from seedbus.scenarios.reporting.summary import lines_problem, summary_problem
+from seedbus.scenarios.sentences import nearest
 
 if TYPE_CHECKING:
     import pandas as pd
+    from matplotlib.axes import Axes
 
     from seedbus.bus.ledger import Columns
     from seedbus.scenarios.reporting.round_table import RoundTable
@@ -38,6 +42,7 @@ class Results:
         folder: the run's folder.
         summary: the content of `results.json`, which `--format json` prints.
         metrics: data frame with a row for every evaluation.
+        rounds: data frame with a row for every round; see `reporting.round_table.RoundTable.columns`.
         messages: data frame with a row for every message; times in nanoseconds, sizes in bytes; see
             `seedbus.bus.ledger.Row`.
         clients: data frame with a row for every client; see `reporting.statistics.clients_table`.
@@ -46,7 +51,7 @@ class Results:
     """
 
     folder: Path
-    summary: dict[str, Any]
+    summary: dict[str, Any] = field(repr=False)
 
     @classmethod
     def read(cls, folder: Path) -> Results:
@@ -94,6 +99,12 @@ class Results:
         import pandas as pd
 
         return pd.DataFrame(self.lines)
+
+    @cached_property
+    def rounds(self) -> pd.DataFrame:
+        import pandas as pd
+
+        return pd.DataFrame(self.history.columns()).rename_axis("round")
 
     @cached_property
     def clients(self) -> pd.DataFrame:
@@ -157,6 +168,40 @@ class Results:
 
         with closing(Journal.open(self.folder, for_writing=False)) as journal:
             return RoundTable.of(journal.rounds(), scenario_of(self.folder).participation.clients)
+
+    def plot(
+        self, metric: str | None = None, *, over: Literal["round", "time_s", "bytes"] = "round", ax: Axes | None = None
+    ) -> Axes:
+        """Draw a metric with matplotlib.
+
+        Args:
+            metric: a column of `metrics`; None: the accuracy, or where there is none the loss.
+            over: what is on the x axis: rounds, seconds of the run's clock, or bytes sent, up and down.
+            ax: the axes to draw on, such as another run's; None: new ones.
+
+        Raises:
+            DataError: matplotlib is not installed.
+            ScenarioError: nothing of that name was measured.
+        """
+        try:
+            from matplotlib import pyplot
+        except ImportError:
+            raise DataError("Results.plot", "no package matplotlib", 'pip install "seedbus[plot]"') from None
+
+        frame = self.metrics
+        frame = frame.assign(bytes=frame["bytes_up"] + frame["bytes_down"])
+        for name in (metric, over):
+            if name is not None and name not in frame:
+                raise ScenarioError("Results.plot", [f"{name!r} is not measured; {nearest(name, map(str, frame))}"])
+        shown = metric or ("accuracy" if "accuracy" in frame else "loss")
+        drawn: Axes = frame.plot(x=over, y=shown, ylabel=shown, label=self.folder.name, ax=ax or pyplot.subplots()[1])
+        return drawn
+
+    def _repr_html_(self) -> str:
+        """Return the closing table, which a notebook shows."""
+        from seedbus.scenarios.reporting.report import grouped, groups
+
+        return grouped(groups(self.summary))
 
 
 def strict(value: Any) -> Any:

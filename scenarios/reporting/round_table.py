@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -97,6 +98,22 @@ class RoundTable:
         """Whether each entry of `reported` is part of a commit; bool, one for each."""
         counted: Flags = self.has_commit[self.reported.round]
         return counted
+
+    def columns(self) -> dict[str, NDArray[Any]]:
+        """Return what is known of each round, [R] each: when it opened, how long it took, whom it asked and heard."""
+        rounds = self.opened_ns.size
+        lag_max = np.zeros(rounds, np.int64)
+        np.maximum.at(lag_max, self.asked.round, self.lags)
+        return {
+            "opened_s": self.opened_ns / 1e9,
+            "took_s": (self.closed_ns - self.opened_ns) / 1e9,
+            "is_expired": self.is_expired,
+            "has_commit": self.has_commit,
+            "asked": np.bincount(self.asked.round, minlength=rounds),
+            "reported": np.bincount(self.reported.round, minlength=rounds),
+            "late": np.bincount(self.late.round, minlength=rounds),
+            "lag_max": lag_max,
+        }
 
 
 class _Column:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from seedbus.agents.monitor import Monitor
 from seedbus.agents.observer import NullObserver, Observer
@@ -16,24 +17,27 @@ from seedbus.models.task import Problem, Task
 from seedbus.scenarios.errors import ScenarioError
 from seedbus.scenarios.reporting.results import RESULTS, Results
 from seedbus.scenarios.reporting.run_report import judge_again, report
+from seedbus.scenarios.reporting.watching import in_notebook, watching
 from seedbus.scenarios.run_folder import check_name, refuse_another, scenario_of
 from seedbus.scenarios.running.execute import execute
 from seedbus.scenarios.running.memory_hints import memory_hints
 from seedbus.scenarios.running.open_run import opened
 from seedbus.scenarios.running.prepare import prepare
 from seedbus.scenarios.running.tracking import track_again, tracked
+from seedbus.scenarios.schema.loading import load
 from seedbus.scenarios.schema.scenario import Scenario
 from seedbus.scenarios.tracking.tracker import Tracker, usable
 from seedbus.scenarios.transports.placement import Placement
 
 
 def run(
-    scenario: Scenario,
+    scenario: Scenario | str | Path | Mapping[str, Any],
     out: str | Path | None = None,
     *,
     task: Task | None = None,
     resume: bool = False,
     observer: Observer | None = None,
+    progress: bool | None = None,
     placement: Placement | None = None,
     problem: Problem | None = None,
     device: str | None = None,
@@ -46,11 +50,12 @@ def run(
     notebook, where an asyncio loop is running already, the run gets a loop of its own.
 
     Args:
-        scenario: what to run.
+        scenario: what to run; a file, a name of the library or a mapping of fields is loaded first.
         out: the run's folder; None: the first free one of runs/NAME-1, runs/NAME-2, …
         task: what is trained, in the place of the scenario's task; None: that one.
         resume: continue the run in `out`.
-        observer: is told of rounds, measurements and refusals.
+        observer: is told of rounds, measurements and refusals; None: as `progress` says.
+        progress: show the progress of the run; None: in a notebook only.
         placement: where the clients are; None: in this process.
         problem: stands for the scenario's task with its data, as in a rehearsal; None: they are loaded.
         device: where networks and vectors lie, such as "cuda" (see `models.device`); None: as the placement says.
@@ -63,9 +68,8 @@ def run(
         Unfinishable, WorkerFailed: the run cannot go on; every closed round is kept.
         Interrupted: on Ctrl-C; every closed round is kept.
     """
-    observer = observer or NullObserver()
     trackers = usable([track] if isinstance(track, str | Tracker) else track)
-    scenario = scenario.with_task(task)
+    scenario = (scenario if isinstance(scenario, Scenario) else load(scenario)).with_task(task)
     if not scenario.has_task:
         missing = "task: this field is required (the model and its data); it may also be given as run(…, task=…)"
         raise ScenarioError(scenario.name, [missing])
@@ -77,16 +81,22 @@ def run(
         refuse_another(scenario, scenario_of(Path(out)), Path(out))
         if (Path(out) / RESULTS).exists():
             results = judge_again(Results.read(Path(out)), scenario)
-            track_again(trackers, scenario, results, observer)
+            track_again(trackers, scenario, results, observer or NullObserver())
             return results
     placement = placement or Placement(scenario.transport, devices=(default_device(),))
     if device is not None:
         placement = replace(placement, devices=(device,))
-    with memory_hints(scenario), on_device(placement.devices[0]):
+    if observer is not None:
+        watched: AbstractContextManager[Observer] = nullcontext(observer)
+    elif in_notebook() if progress is None else progress:
+        watched = watching(scenario)
+    else:
+        watched = nullcontext(NullObserver())
+    with watched as watcher, memory_hints(scenario), on_device(placement.devices[0]):
         # data is loaded before the folder is created, so that a scenario that cannot run leaves no folder
-        prepared = prepare(scenario, placement, observer.noted, problem)
+        prepared = prepare(scenario, placement, watcher.noted, problem)
         with (
-            opened(prepared, out, resume, observer) as running,
+            opened(prepared, out, resume, watcher) as running,
             tracked(trackers, scenario, running) as tracking,
             _own_loop(),
         ):

@@ -10,9 +10,10 @@ import re
 from collections.abc import Iterator, Mapping
 from importlib import resources
 from importlib.resources.abc import Traversable
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any
 
+import numpy as np
 from pydantic import BaseModel, ValidationError
 
 from seedbus.bus.text import printable
@@ -90,6 +91,10 @@ def _from_fields(fields: Mapping[str, Any], settings: list[str], needs_task: boo
 def _plain(value: Any) -> Any:
     if isinstance(value, BaseModel):
         return value.model_dump(mode="json", by_alias=True)
+    if isinstance(value, np.generic):
+        return value.item()
+    if isinstance(value, PurePath):
+        return str(value)
     raise TypeError(f"a {type(value).__name__}")
 
 

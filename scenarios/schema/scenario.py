@@ -29,7 +29,7 @@ from seedbus.scenarios.faults.base import FAULTS, Fault
 from seedbus.scenarios.schema.discovery import ALGORITHMS
 from seedbus.scenarios.schema.expectations import REFUSED_PREFIX, Bounds, known_names
 from seedbus.scenarios.schema.plugin_use import needed, refuse_missing
-from seedbus.scenarios.sentences import nearest, quoted, sentences
+from seedbus.scenarios.sentences import expanded, nearest, quoted, sentences
 from seedbus.scenarios.transports.transports import TRANSPORTS
 
 AnyTask = Annotated[Task, TASKS]
@@ -46,9 +46,22 @@ MAX_DIMENSION = 2**40  # coordinates; more would take terabytes
 
 
 class Scenario(BaseModel):
-    """A whole run: task, algorithm, clients, network, faults and the end of training."""
+    """A whole run: task, algorithm, clients, network, faults and the end of training.
+
+    In Python its fields are keyword arguments: plain values as in a file, or objects such as a `TorchTask`.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid", title="Seedbus scenario")
+
+    def __init__(self, **fields: Any) -> None:
+        """Create a scenario from its fields. Raises `ScenarioError`."""
+        document = expanded({"name": "scenario"} | fields, [Scenario])
+        try:
+            self.__pydantic_validator__.validate_python(document, self_instance=self)
+        except ValidationError as error:
+            raise ScenarioError("Scenario", sentences(error, Scenario, document)) from None
+
+    __init__.__pydantic_base_init__ = True  # type: ignore[attr-defined]  # validation elsewhere does not go through it
 
     name: str = Field(
         pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$",

@@ -90,7 +90,7 @@ def rehearsed_bytes(scenario: Scenario) -> float:
         "clock": "virtual",
     }
     with TemporaryDirectory(prefix="study-") as folder:
-        results = run(validate(scenario.resolved() | changes, "a rehearsal"), Path(folder) / "run")
+        results = run(validate(scenario.resolved() | changes, "a rehearsal"), Path(folder) / "run", progress=False)
         by_rounds = {line["round"] + 1: line["bytes_up"] + line["bytes_down"] for line in results.lines[1:]}
     total = float(by_rounds[rounds])
     growth = (total - by_rounds[half]) / (rounds - half) if rounds > half else total

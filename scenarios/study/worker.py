@@ -81,7 +81,7 @@ def try_out(job: dict[str, Any], answer: Answer) -> dict[str, Any]:
         began_s = wall_seconds()
         with TemporaryDirectory(prefix="study-") as folder:
             short = job["scenario"] | {"stop": {"rounds": count}, "expect": {}}
-            summary = run(validate(short, "a trial"), Path(folder) / "run").summary
+            summary = run(validate(short, "a trial"), Path(folder) / "run", progress=False).summary
         is_cold, is_first = is_first and summary["wall_s"] < COLD_S, False  # libraries may have been loaded meanwhile
         if not is_cold and (summary["wall_s"] >= TRIAL_S or count == most):
             start_s = wall_seconds() - began_s - summary["wall_s"]

@@ -15,12 +15,14 @@ from typing import Any
 
 import pydantic_core
 import pytest
+import typer
 from commands import Command
 from processes import hears_ctrl_c
 from worlds import scenario
 
 from seedbus.agents.client.replicas import Replicas
 from seedbus.algorithms.contract import Replica
+from seedbus.scenarios.cli_errors import cli_errors
 from seedbus.scenarios.errors import Exit
 from seedbus.scenarios.reporting.reference import BEGIN, inserted
 from seedbus.scenarios.schema import loading
@@ -200,6 +202,25 @@ def test_results_that_cannot_be_printed_are_one_sentence_and_exit_4(seedbus: Com
         Exit.FOLDER,
         "seedbus: stdout: it cannot be written (No space left on device)\n",
     )
+
+
+@pytest.mark.parametrize(
+    ("error", "sentence"),
+    [
+        (OSError("no libllvmlite.so"), "a library cannot be loaded (no libllvmlite.so)"),
+        (
+            ImportError("a.so: failed to map segment"),
+            "there is not enough memory for this run (a.so: failed to map segment)",
+        ),
+    ],
+)
+def test_a_library_for_which_there_is_no_memory_is_one_sentence(
+    capsys: pytest.CaptureFixture[str], error: Exception, sentence: str
+) -> None:
+    with pytest.raises(typer.Exit) as ended, cli_errors():
+        raise error
+    said = capsys.readouterr().err.rstrip()
+    assert ended.value.exit_code == Exit.DATA and said == f"seedbus: {sentence}"
 
 
 @pytest.mark.parametrize("command", COMMANDS)

@@ -15,7 +15,8 @@ from worlds import lossy, outcome
 
 import seedbus
 from seedbus.bus.ledger import Row
-from seedbus.scenarios.errors import Interrupted
+from seedbus.models import DataError
+from seedbus.scenarios.errors import Interrupted, ScenarioError
 from seedbus.scenarios.schema.scenario import Scenario
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -65,6 +66,61 @@ def test_a_script_loads_runs_looks_and_replays(tmp_path: Path, monkeypatch: pyte
     replayed = seedbus.replay("runs/quickstart-1")
     assert replayed.digest == results.digest
     assert seedbus.replay(results.folder, round=0).digest != results.digest
+
+
+def test_a_scenario_of_keywords_and_its_tables_and_plots_need_no_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    fields = {"algorithm": "hiso", "participation": {"clients": np.int64(4), "cohort": 2}, "stop": {"rounds": 6}}
+    scenario = seedbus.Scenario(task="quadratic", **fields)
+    results = seedbus.run(scenario)
+    assert scenario == seedbus.load(fields | {"task": "quadratic"}) and results.folder == Path("runs/scenario-1")
+    assert seedbus.run(fields | {"task": "quadratic"}).digest == results.digest
+    rounds = results.rounds
+    assert len(rounds) == 6 and rounds["asked"].eq(2).all() and rounds["reported"].eq(2).all()
+    assert rounds["lag_max"].iloc[0] == 0 and rounds["has_commit"].all()
+    assert "<tr><td>loss</td>" in results._repr_html_() and "summary" not in repr(results)
+    with monkeypatch.context() as patch, pytest.raises(DataError, match=r'expected pip install "seedbus\[plot\]"'):
+        patch.setitem(sys.modules, "matplotlib", None)
+        results.plot()
+    pytest.importorskip("matplotlib", reason="the extra plot has it").use("agg")
+    axes = results.plot("gap", over="bytes")
+    seedbus.Results.read(Path("runs/scenario-2")).plot("gap", over="bytes", ax=axes)
+    first, second = (np.asarray(line.get_ydata()).tolist() for line in axes.lines)
+    assert first == second == results.metrics["gap"].tolist()
+    with pytest.raises(ScenarioError, match=r"Results.plot: 'gab' is not measured; did you mean gap\?"):
+        results.plot("gab")
+
+
+@pytest.mark.parametrize(
+    ("changed", "sentence"),
+    [
+        ({"algorithm": "hisoo"}, r'algorithm.name: "hisoo" is not known; did you mean hiso\?'),
+        ({"clients": 10}, r"clients: no such field; did you mean participation.clients\?"),
+        ({"task": object()}, r"task: .* is not accepted; expected a mapping of fields"),
+        ({"stop": {"rounds": "ten"}}, 'stop.rounds: "ten" is not accepted; expected a whole number'),
+    ],
+)
+def test_a_mistake_in_keywords_is_one_sentence(changed: dict[str, Any], sentence: str) -> None:
+    fields = {"task": "quadratic", "algorithm": "hiso", "participation": {"clients": 4}, "stop": {"rounds": 6}}
+    with pytest.raises(ScenarioError, match=rf"\AScenario: {sentence}\Z"):
+        seedbus.Scenario(**(fields | changed))
+
+
+@pytest.mark.parametrize(
+    ("fields", "sentence"),
+    [
+        ({"network": 3}, r"task.network: found 3; expected a function, or plugin:function"),
+        ({}, r"task.network: found nothing; expected plugin:function that returns a new torch.nn.Module; .*"),
+        ({"network": len, "data": len, "bach": 2}, r"task.bach: found no such field; expected one of name, batch_.*"),
+        ({"network": len, "data": len, "batch_size": 0}, r"task.batch_size: found 0; expected greater than or eq.* 1"),
+        ({"network": len}, r"task: found only network; expected either `data`, or in Python `train` and `test`"),
+    ],
+)
+def test_a_mistake_in_a_task_of_ones_own_is_one_sentence(fields: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(DataError, match=rf"\A{sentence}\Z"):
+        seedbus.TorchTask(**fields)
 
 
 def test_a_folder_may_be_given_as_text(tmp_path: Path, what: Scenario) -> None:

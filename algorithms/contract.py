@@ -75,7 +75,7 @@ class Declined(Exception):
 
     def __init__(self, reason: str, detail: str) -> None:
         if reason not in DECLINES:
-            raise ValueError(f"{reason!r} is no reason to decline; {', '.join(sorted(DECLINES))} is accepted")
+            raise ValueError(f"{reason!r} is no reason to decline; accepted: {', '.join(sorted(DECLINES))}")
         super().__init__(detail)
         self.reason = reason
 

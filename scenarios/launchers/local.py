@@ -42,7 +42,9 @@ class Local(Launcher):
                 process = subprocess.Popen(command, **options)  # type: ignore[call-overload]
             except OSError as error:
                 for worker in started:
+                    worker.end()
                     worker.kill()
+                    worker.wait()
                 raise Unfinishable(f"worker {order.number} cannot be started ({error.strerror})") from None
             started.append(LocalWorker(process, order.secrets))
         return started

@@ -58,5 +58,5 @@ def test_a_round_that_is_not_open_cannot_be_closed() -> None:
 
 
 def test_a_reason_to_decline_that_no_server_knows_is_refused_where_it_is_made() -> None:
-    with pytest.raises(ValueError, match="'tired' is no reason to decline; overflow is accepted"):
+    with pytest.raises(ValueError, match="'tired' is no reason to decline; accepted: no-masks, overflow"):
         Declined("tired", "a client has had enough")

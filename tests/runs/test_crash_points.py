@@ -36,7 +36,7 @@ def names(value: Any) -> str | None:
     ("algorithm", "points", "seed"),
     [
         (HISO, 40, 1),
-        pytest.param(HISO, 200, 2, marks=pytest.mark.slow),
+        pytest.param(HISO, 200, 2, marks=pytest.mark.soak),
         pytest.param(AIR, 15, 6, marks=pytest.mark.slow),
         pytest.param(DECOMFL, 200, 2, marks=pytest.mark.soak),
         pytest.param(HISO, 0, 3, marks=pytest.mark.soak),

@@ -114,7 +114,7 @@ def may_mount() -> bool:
 
 @pytest.mark.slow
 @pytest.mark.skipif(not may_mount(), reason="this machine does not allow user namespaces")
-@pytest.mark.parametrize("step", [92, pytest.param(4, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("step", [92, pytest.param(4, marks=pytest.mark.soak)])
 def test_a_small_disk_is_one_sentence_at_any_size_and_the_run_goes_on_once_it_has_grown(
     tmp_path: Path, step: int
 ) -> None:

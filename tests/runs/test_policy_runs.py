@@ -159,7 +159,7 @@ def interrupted(monkeypatch: pytest.MonkeyPatch, what: Scenario, folder: Path, r
     return False
 
 
-@pytest.mark.few(8)
+@pytest.mark.few(2)
 @each_policy
 @pytest.mark.parametrize(("owner", "name", "at", "before"), POINTS)
 def test_a_run_cut_off_while_late_reports_are_kept_ends_alike(
@@ -178,6 +178,7 @@ def test_a_run_cut_off_while_late_reports_are_kept_ends_alike(
     assert outcome(run(what, tmp_path / "cut", resume=True)) == outcome(in_memory[policy])
 
 
+@pytest.mark.few(1)
 @each_policy
 def test_a_run_cut_off_after_every_other_round_ends_alike(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, in_memory: dict[str, Results], policy: str

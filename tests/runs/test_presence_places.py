@@ -141,6 +141,7 @@ def holds(results: Results) -> bool:
     return replay(results.folder).digest == results.digest and "diverged" not in results.summary["refusals"]
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("transport", ["memory", "tcp"])
 @pytest.mark.parametrize("returns", ["with-state", "without-state", "from-another-run"])
 def test_comings_and_goings_in_real_time_end_and_replay(tmp_path: Path, transport: Any, returns: str) -> None:

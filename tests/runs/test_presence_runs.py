@@ -49,7 +49,7 @@ def test_the_worlds_are_different(whole: dict[str, Results]) -> None:
     assert len({results.summary["ledger_hash"] for results in whole.values()}) == len(whole)
 
 
-@pytest.mark.few(3)
+@pytest.mark.few(1)
 @pytest.mark.parametrize("name", FAULTS)
 def test_a_run_cut_off_after_every_round_ends_alike(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, whole: dict[str, Results], name: str
@@ -267,6 +267,7 @@ STUCK: dict[str, tuple[dict[str, Any], str]] = {
 }
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("name", STUCK)
 def test_a_quorum_that_can_never_be_is_given_up_with_a_sentence(tmp_path: Path, name: str) -> None:
     changes, sentence = STUCK[name]

@@ -44,6 +44,7 @@ def robust(base: dict[str, Any] = HISO, **changes: Any) -> Any:
 # rules
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("base", [DECOMFL, HISO], ids=lambda base: str(base["name"]))
 @pytest.mark.parametrize("rule", RULES, ids=str)
 def test_replicas_agree_and_replay_finds_the_model_whatever_the_rule(
@@ -98,6 +99,7 @@ def test_a_quorum_that_a_rule_can_work_with_is_accepted() -> None:
 CUTS = [(Journal, "append", 1), (Journal, "append", 9), (Journal, "append", 25), (Coordinator, "close_round", 14)]
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize(("owner", "name", "at"), CUTS)
 def test_what_the_server_remembers_survives_its_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, owner: type, name: str, at: int

@@ -21,6 +21,7 @@ def crashing(phase: str, **changes: Any) -> Scenario:
     return scenario(faults=[fault], **changes)
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("phase", PHASES)
 @pytest.mark.parametrize("algorithm", [{}, {"algorithm": HISO}], ids=["decomfl", "hiso"])
 def test_a_server_that_comes_back_ends_at_the_same_model_later(

@@ -111,7 +111,7 @@ def test_a_newcomer_to_a_long_run_gets_a_snapshot(tmp_path: Path) -> None:
     assert results.digest == replay(tmp_path / "run").digest
 
 
-@pytest.mark.few(4)
+@pytest.mark.few(1)
 @pytest.mark.parametrize(
     ("algorithm", "source"),
     [
@@ -299,6 +299,7 @@ def test_a_server_that_crashes_among_snapshots_goes_on(
     assert outcome(run(what, tmp_path / "cut", resume=True)) == outcome(results)
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("source", ["evaluator", "peer"])
 @pytest.mark.parametrize("cohort", [2, 4])
 def test_rounds_that_close_before_a_snapshot_is_there_leave_nobody_behind(

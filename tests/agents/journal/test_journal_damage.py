@@ -91,7 +91,7 @@ def bench(memory: Path) -> DamagedJournal:
     return DamagedJournal(memory)
 
 
-STEPS = [101, pytest.param(1, marks=pytest.mark.slow)]
+STEPS = [101, pytest.param(7, marks=pytest.mark.slow), pytest.param(1, marks=pytest.mark.soak)]
 
 
 @pytest.mark.parametrize("step", STEPS)

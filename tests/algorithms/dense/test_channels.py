@@ -27,6 +27,7 @@ def channel(**fields: Any) -> Any:
     return make("fedavg", channel={"kind": "aircomp"} | fields).channel
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("promise", [*conformance.CONTRACT, *conformance.WORKERS], ids=lambda promise: promise.__name__)
 @pytest.mark.parametrize("fields", [{}, SILENT], ids=str)
 def test_a_channel_keeps_its_promises(fields: Any, promise: Promise) -> None:

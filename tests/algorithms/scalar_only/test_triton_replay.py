@@ -112,6 +112,7 @@ def test_replay_equals_apply_bit_for_bit(name: str, fields: dict[str, Any]) -> N
     assert not np.array_equal(actual["x"], x0(DIMENSION))
 
 
+@pytest.mark.few(2)
 @each
 def test_replay_goes_on_from_program_to_program(name: str, fields: dict[str, Any]) -> None:
     algorithm, start = make(name, **fields), x0(2 * COUNT + 7)
@@ -139,7 +140,7 @@ def test_overflows_and_subnormals_agree_with_apply(
     assert np.isfinite(expected["x"]).all() == (scale < 1)
 
 
-@pytest.mark.few(4)
+@pytest.mark.few(1)
 @each
 @pytest.mark.parametrize("types", [{"x": torch.bfloat16}, ALL_NARROW])
 def test_the_number_of_commits_folded_at_a_time_changes_no_bit(name: str, fields: dict[str, Any], types: Types) -> None:
@@ -189,6 +190,7 @@ def settled(monkeypatch: pytest.MonkeyPatch, types: Types) -> None:
     )  # which does not go by `_fold`
 
 
+@pytest.mark.few(3)
 @each
 @pytest.mark.parametrize("types", [{"x": torch.bfloat16}, ALL_NARROW])
 def test_bfloat16_is_rounded_after_every_global_step(

@@ -194,6 +194,7 @@ fields = st.recursive(
 )
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("name", ["hello", "offer", "decline"])
 @settings(max_examples=200, deadline=None)
 @given(content=st.lists(fields, max_size=7))

@@ -205,6 +205,7 @@ def hash_of(results: Results) -> str:
     return ledger_hash(read_ledger(results.folder / "messages"))
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("algorithm", [DECOMFL, HISO], ids=lambda algorithm: str(algorithm["name"]))
 @pytest.mark.parametrize(("attack", "reason"), [("nan", "not-finite"), ("huge", "absurd")])
 def test_a_refused_report_has_the_effect_of_a_lost_one(

@@ -64,6 +64,7 @@ def test_a_mistake_in_a_line_gets_one_sentence(name: str, line: Line, sentence: 
     assert raised.value.problems == [sentence]
 
 
+@pytest.mark.few(12)
 @pytest.mark.parametrize(("name", "line", "does"), STRIKING)
 def test_a_fault_is_counted_changes_the_run_and_lets_no_replica_diverge(name: str, line: Line, does: str) -> None:
     end = outcome_of(name, line)
@@ -73,7 +74,7 @@ def test_a_fault_is_counted_changes_the_run_and_lets_no_replica_diverge(name: st
         assert end[0]["ledger_hash"] != outcome_of(name)[0]["ledger_hash"]
 
 
-@pytest.mark.few(10)
+@pytest.mark.few(3)
 @pytest.mark.parametrize(
     ("transport", "name", "line", "does"),
     [("tcp", *each.values) for each in STRIKING] + [(way, *each.values) for way in ("inproc", "ipc") for each in FIRST],
@@ -95,7 +96,7 @@ def test_a_fault_of_no_intensity_changes_nothing_to_the_byte(name: str, line: Li
     conformance.is_idle(trial(name, line))
 
 
-@pytest.mark.few(4)
+@pytest.mark.few(1)
 @pytest.mark.parametrize(("name", "line", "does"), FIRST)
 def test_a_fault_made_idle_by_its_base_class_changes_nothing(name: str, line: Line, does: str) -> None:
     conformance.without_intensity_it_changes_nothing(trial(name, line))
@@ -124,7 +125,7 @@ def test_the_order_of_faults_changes_nothing(chosen: list[int], data: st.DataObj
     assert any(len(each) > 1 for each in counts(one)) and "diverged" not in one[0]["refusals"]
 
 
-@pytest.mark.few(8)
+@pytest.mark.few(2)
 @pytest.mark.parametrize(("name", "line", "does"), STRIKING)
 def test_a_run_that_is_interrupted_and_resumed_ends_alike(name: str, line: Line, does: str) -> None:
     conformance.a_run_that_is_interrupted_and_resumed_ends_alike(trial(name, line))

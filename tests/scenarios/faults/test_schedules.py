@@ -83,6 +83,7 @@ def test_many_advances_equal_one_and_name_every_client_that_moved(
     assert one.next_ns() == many.next_ns() and one.is_over == many.is_over
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("name", PRESENCES)
 @given(data=st.data(), at=moments)
 @settings(max_examples=60, deadline=None)

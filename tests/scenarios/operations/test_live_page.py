@@ -109,7 +109,7 @@ def test_another_web_page_can_neither_read_it_nor_bring_its_own_name(path: str) 
 
 
 def test_a_stream_shows_the_run_as_it_goes_on_and_at_last_its_report(tmp_path: Path, fast: None) -> None:
-    what = lossy(stop={"rounds": 60})
+    what = lossy(stop={"rounds": 300})
     watcher, shown = LiveRun(what), list[str]()
     page = LivePage(watcher, "0")
     with closing(page), ask(page, "/events") as stream:
@@ -120,7 +120,7 @@ def test_a_stream_shows_the_run_as_it_goes_on_and_at_last_its_report(tmp_path: P
         page.close()
         reader.join(10)
     during, last = shown[1:-1], shown[-1]
-    rounds = [int(found[1]) for each in during if (found := re.search(r"<td>rounds</td><td>(\d+) of 60, ", each))]
+    rounds = [int(found[1]) for each in during if (found := re.search(r"<td>rounds</td><td>(\d+) of 300, ", each))]
     assert rounds == sorted(rounds) and len(set(rounds)) > 3 and "<td>newest evaluation</td>" in during[-1]
     assert last.strip() in (results.folder / "report.html").read_text()
     assert outcome(results) == outcome(run(what, tmp_path / "calm"))

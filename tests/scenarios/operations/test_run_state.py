@@ -76,6 +76,7 @@ def running(tmp_path: Path) -> Iterator[Path]:
         process.communicate()
 
 
+@pytest.mark.slow
 def test_each_run_has_its_state(runs: Path, running: Path) -> None:
     states = {each.folder.name: each.state.value for each in runs_in(running.parent)}
     assert states == {
@@ -111,6 +112,7 @@ def test_a_folder_without_runs_and_no_folder_are_one_sentence(seedbus: Command, 
     assert none.code == Exit.FOLDER and none.err.startswith("seedbus: nowhere: it cannot be read") and not none.out
 
 
+@pytest.mark.slow
 def test_a_frame_of_a_running_run_shows_who_is_there_and_disturbs_nothing(running: Path, seedbus: Command) -> None:
     process = holder(running)
     shown = seedbus("top", running, "--once")

@@ -57,7 +57,7 @@ def assert_plain(result: CommandResult) -> None:
     assert len(result.err) < 10_000
 
 
-@pytest.mark.few(5)
+@pytest.mark.few(2)
 @pytest.mark.parametrize("odd", ODD, ids=lambda odd: ascii(odd[:20]))
 def test_no_odd_text_on_the_command_line_ends_in_a_traceback(seedbus: Command, odd: str) -> None:
     for arguments in (

@@ -47,6 +47,7 @@ def test_a_few_lines_of_aliases_do_not_fill_the_memory() -> None:
         parse("\n".join(lines))
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("unit", ["{a,", "a:\n", "[1, ", "- - ", "[a: 1, ", "? ", "'a',"])
 def test_no_text_takes_the_parser_longer_than_a_moment(unit: str) -> None:
     began = time.process_time()

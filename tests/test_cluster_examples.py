@@ -58,7 +58,7 @@ def test_the_compose_file_has_commands_of_ours(seedbus: Command) -> None:
     for service in (server, clients):
         mounted = [Path(volume.split(":")[1]) for volume in service["volumes"]]
         named = [word for word in service["command"] if word.startswith(("keys", "runs")) or word == "server.public"]
-        assert all(any(Path("/work", word).is_relative_to(place) for place in mounted) for word in named)
+        assert all(any(Path("/seedbus", word).is_relative_to(place) for place in mounted) for word in named)
 
 
 @pytest.mark.slow

@@ -36,7 +36,8 @@ from seedbus.algorithms.contract import CommitGap, Declined, LateReports, Packed
 from seedbus.algorithms.directions import TERM, ExactDirections, Law, Sums, Terms
 from seedbus.algorithms.objective import Objective
 from seedbus.algorithms.scalar_only import exact, pool
-from seedbus.algorithms.scalar_only.base import Count, Estimator, ScalarOnly
+from seedbus.algorithms.scalar_only.base import ScalarOnly
+from seedbus.algorithms.scalar_only.fields import Count, Estimator
 from seedbus.algorithms.scalar_only.local import measure
 from seedbus.algorithms.scalar_only.payloads import ScalarPlan
 from seedbus.algorithms.scalar_only.perturbed import PERTURBED_MODELS

@@ -10,7 +10,8 @@ from typing import ClassVar, Literal
 
 from pydantic import Field
 
-from seedbus.algorithms.scalar_only.base import Count, ScalarOnly
+from seedbus.algorithms.scalar_only.base import ScalarOnly
+from seedbus.algorithms.scalar_only.fields import Count
 from seedbus.algorithms.schedule import Scheduled
 
 

@@ -1,0 +1,139 @@
+"""The fields of the scalar-only family, what follows from them, and its messages."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated, Any, ClassVar, Literal, Self
+
+import numpy as np
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from seedbus.algorithms.aggregation.rules import Aggregation, Mean
+from seedbus.algorithms.contract import BadPayload, Packed
+from seedbus.algorithms.directions.laws.gaussian import Gaussian
+from seedbus.algorithms.directions.laws.law import AnyLaw
+from seedbus.algorithms.numbers import Positive
+from seedbus.algorithms.scalar_only import exact
+from seedbus.algorithms.scalar_only import payloads as wire
+from seedbus.algorithms.scalar_only.exact import Grid
+from seedbus.algorithms.scalar_only.payloads import ScalarCommit, ScalarPlan, Scalars
+from seedbus.algorithms.scalar_only.precision import FORMATS, INT32, Format, WirePrecision
+from seedbus.algorithms.schedule import Scheduled, values
+
+Count = Annotated[int, Field(ge=1, lt=2**16)]
+Estimator = Literal["forward", "central", "projection"]
+
+
+class ScalarFields(BaseModel):
+    """The hyperparameters of the family, and how its messages are packed."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+    most_clients: ClassVar[int | None] = None
+
+    perturbations: Scheduled[Count] = Field(default=10, description="P, directions per local step; may change by round")
+    local_steps: Scheduled[Count] = Field(default=1, description="K, local steps per round; may change by round")
+    learning_rate: Scheduled[Positive] = Field(default=1e-3, description="η; may change by round")
+    smoothing: Scheduled[Positive] = Field(default=1e-3, description="μ of the finite difference; may change by round")
+    estimator: Scheduled[Estimator] = Field(
+        default="forward",
+        description="finite differences, forward (P + 1 evaluations a step) or central (2P); or projection: of the "
+        "gradient, by backpropagation (as costly as 3 evaluations); may change by round",
+    )
+    directions: AnyLaw = Field(
+        default=Gaussian(), description="law of z's coordinates, or just its name: standard normal, ±1, or a plug-in's"
+    )
+    aggregation: Aggregation = Field(
+        default=Mean(), description="rule that combines the cohort's scalars, or just its name"
+    )
+    revert: Literal["copy", "light"] = Field(
+        default="copy",
+        description="where losses are evaluated: at a copy of x, or layer by layer, with memory for x and one layer "
+        "only, but more work; the same bits",
+    )
+    precision: WirePrecision = Field(
+        default="float32",
+        description="format of scalars on the wire; bytes: 4, 2, 2 and 4; int32: with arithmetic: integer each client "
+        "rounds its own n and reports that (docs/secure-aggregation.md)",
+    )
+    arithmetic: Literal["float", "integer"] = Field(
+        default="float",
+        description="float: x is float32 and commits are folded in order; integer: commits hold whole numbers, x is "
+        "their exact sum, and no order or grouping of commits changes a bit (docs/exact-sums.md)",
+    )
+    unit_bits: int | None = Field(
+        default=None,
+        ge=0,
+        le=40,
+        description="s: with arithmetic: integer commits are multiples of 2^-s; default: by the largest learning rate, "
+        "28 at 1e-3, at most 36",
+    )
+
+    @model_validator(mode="after")
+    def _reportable(self) -> Self:
+        most = max(values(self.local_steps)) * max(values(self.perturbations))
+        if most > wire.REPORTABLE:
+            raise ValueError(f"local_steps × perturbations is {most}; a report holds at most {wire.REPORTABLE} scalars")
+        if self.revert == "light" and "projection" in values(self.estimator):
+            raise ValueError("revert: light makes no gradients; estimator: projection needs revert: copy")
+        if self.arithmetic == "float" and self.unit_bits is not None:
+            raise ValueError(f"unit_bits: {self.unit_bits} is for arithmetic: integer; leave it out with float")
+        if self.arithmetic == "float" and self.precision == "int32":
+            raise ValueError("precision: int32 is for arithmetic: integer; float32, float16 and bfloat16 are accepted")
+        _ = self.directions.table, self.grid  # of a plug-in's law: that it can be drawn from, and in whole numbers
+        reason = exact.why_not(self) if self.arithmetic == "integer" else None
+        if reason is not None:
+            raise ValueError(f"arithmetic: integer is not possible here: {reason}; arithmetic: float is accepted")
+        return self
+
+    @property
+    def grid(self) -> Grid | None:
+        """The whole numbers of `arithmetic: integer`; None: float."""
+        if self.arithmetic == "float":
+            return None
+        return exact.grid_of(self.learning_rate, self.unit_bits, self.directions)
+
+    @property
+    def adds_up(self) -> bool:
+        """Whether a report holds whole numbers, whose sum is all that the mean needs. See `Summed`."""
+        return self.precision == "int32"
+
+    @property
+    def _format(self) -> Format:
+        return INT32 if self.precision == "int32" else FORMATS[self.precision]
+
+    @property
+    def _commit_format(self) -> Format:
+        return self._format if self.grid is None else INT32
+
+    @property
+    def _largest_rate(self) -> float:
+        return float(np.float32(max(values(self.learning_rate))))
+
+    # -- messages
+
+    def count_scalars(self, body: Any) -> int:
+        return wire.count_scalars(body, self._format)
+
+    def pack_plan(self, plan: ScalarPlan) -> Packed:
+        return wire.pack_plan(plan)
+
+    def unpack_plan(self, body: Any, round: int, version: int) -> ScalarPlan:
+        return wire.unpack_plan(body, round, version)
+
+    def pack_report(self, plan: ScalarPlan, report: Scalars) -> Packed:
+        return wire.pack_report(report, self._format)
+
+    def unpack_report(self, body: Any, plan: ScalarPlan) -> Scalars:
+        return wire.unpack_report(body, plan, self._format)
+
+    def pack_commits(self, commits: Sequence[ScalarCommit]) -> Packed:
+        return wire.pack_commits(commits, self._commit_format)
+
+    def pack_log(self, commits: Sequence[ScalarCommit]) -> Packed:
+        return self.pack_commits(commits)
+
+    def unpack_commits(self, body: Any) -> list[ScalarCommit]:
+        commits = wire.unpack_commits(body, self._commit_format)
+        if self.grid is not None and any(term.weight != 1 for commit in commits for term in commit.terms):
+            raise BadPayload("whole numbers with weights, which they contain already")
+        return commits

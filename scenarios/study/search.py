@@ -12,7 +12,6 @@ import itertools
 import math
 import warnings
 from collections.abc import Iterator
-from types import ModuleType
 from typing import Any
 
 from seedbus.keyed import keyed_bits
@@ -62,7 +61,7 @@ class _Row:
         cell: the row.
     """
 
-    def __init__(self, optuna: ModuleType, study: Study, cell: Cell, is_rising: bool) -> None:
+    def __init__(self, optuna: Any, study: Study, cell: Cell, is_rising: bool) -> None:
         for values in _corners(study):
             cell.with_settings("tune", values)
         self.cell = cell
@@ -129,7 +128,7 @@ class _Row:
         return proposed if path in self._whole else min(max(rounded(proposed, proposed), axis.low), axis.high)
 
 
-def _optuna(source: str) -> ModuleType:
+def _optuna(source: str) -> Any:
     try:
         import optuna
     except ImportError:

@@ -162,7 +162,8 @@ def _tuning(results: StudyResults) -> Iterator[Plot]:
                 and (study.is_searched or {n: value for n, value in trial.values.items() if n != path} == others)
             )
             if pairs:
-                drawn.append(Line(shown(row), *zip(*pairs, strict=True), is_dotted=study.is_searched))
+                x, y = zip(*pairs, strict=True)
+                drawn.append(Line(shown(row), x, y, is_dotted=study.is_searched))
         if drawn:
             is_log = isinstance(axis, list) or (isinstance(axis, Range) and axis.log)
             x_name = f"{path} (log scale)" if is_log else path

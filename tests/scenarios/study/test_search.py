@@ -38,7 +38,7 @@ STUDY: dict[str, Any] = {
 
 def distance(values: dict[str, Any]) -> float:
     """A score whose best is a rate of 0.01 with four perturbations."""
-    return abs(math.log10(values[RATE]) + 2) + abs(values[COUNT] - 4)
+    return float(abs(math.log10(values[RATE]) + 2) + abs(values[COUNT] - 4))
 
 
 def every(batch: list[tuple[Cell, dict[str, Any]]]) -> list[float]:

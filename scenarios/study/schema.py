@@ -87,6 +87,12 @@ Tuned = Annotated[
 ]
 
 
+def is_numeric(tuned: list[Any] | Range | Choices) -> bool:
+    """Whether an entry of `tune` has numbers only."""
+    values = tuned.choices if isinstance(tuned, Choices) else tuned if isinstance(tuned, list) else []
+    return all(isinstance(value, int | float) and not isinstance(value, bool) for value in values)
+
+
 class Tuning(BaseModel):
     """How the values under `tune` are chosen: short runs measured on the validation split."""
 

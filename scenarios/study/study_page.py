@@ -21,7 +21,7 @@ from seedbus.scenarios.reporting.page import document, with_plots
 from seedbus.scenarios.reporting.results import write
 from seedbus.scenarios.reporting.terminal import shown
 from seedbus.scenarios.study.results import FINAL, RowRun, StudyResults
-from seedbus.scenarios.study.schema import Range
+from seedbus.scenarios.study.schema import Range, is_numeric
 from seedbus.scenarios.study.tables import cells, latex, markdown, sentences, title
 
 PAGE = "report.html"
@@ -152,14 +152,15 @@ def _tuning(results: StudyResults) -> Iterator[Plot]:
         if drawn:
             yield Plot("tuning", "The best of the trials so far", "trials", f"{y_name}, best so far", drawn, False)
     for path, axis in study.tune.items():
+        if not is_numeric(axis):
+            continue
         drawn = []
         for row, tuned in results.tuned.items():
             others = {name: value for name, value in tuned.chosen.items() if name != path}
             pairs = sorted(
                 (float(trial.values[path]), trial.score)
                 for trial in tuned.trials
-                if isinstance(trial.values[path], int | float)
-                and (study.is_searched or {n: value for n, value in trial.values.items() if n != path} == others)
+                if (study.is_searched or {n: value for n, value in trial.values.items() if n != path} == others)
             )
             if pairs:
                 x, y = zip(*pairs, strict=True)

@@ -154,7 +154,8 @@ def _is_whole(cell: Cell, values: Values, path: str, axis: Range | Choices) -> b
 
 
 def _number(value: float) -> float:
-    return int(value) if value.is_integer() else value
+    """Return a number as fields of whole numbers accept it."""
+    return int(value) if value.is_integer() and abs(value) < 2**53 else value
 
 
 def _at_edge(value: float, axis: Range) -> bool:

@@ -21,7 +21,7 @@ DISTRIBUTIONS = {
     "yaml": "pyyaml",
     "zmq": "pyzmq",
 }
-EXTRAS = {"cluster", "flwr", "gpu", "hub", "images", "plot", "secure", "track"}
+EXTRAS = {"cluster", "flwr", "gpu", "hub", "images", "plot", "secure", "study", "track"}
 BROUGHT_BY = {
     "huggingface_hub": "transformers",
     "llvmlite": "numba",

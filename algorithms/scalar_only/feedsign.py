@@ -7,8 +7,8 @@ Overhead of One Bit", arXiv:2501.17610.
     server            S[k,p] = the sign that most of the cohort sent               a bit
     follower          x ← x − (η/P) Σ_p S[k,p] z(r,k,p)
 
-The format of scalars (`precision: sign`) makes all of it: a rounded scalar is a sign, and a rounded mean of signs is the
-majority's. The other algorithms of the family accept that format as well.
+The format of scalars (`precision: sign`) makes all of it: a rounded scalar is a sign, and a rounded mean of signs is
+the majority's. The other algorithms of the family accept that format as well.
 
 **Ours**: P directions and K local steps, each step along the client's own signs (the paper: one of each). In a tie, and
 of a difference of 0, the sign is +1: a commit stays one bit, and z and −z are equally likely. A seed travels as for

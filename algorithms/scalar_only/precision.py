@@ -17,7 +17,7 @@ and +1 in a tie.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -73,7 +73,7 @@ class Format:
         return self.widen(self.narrow(np.asarray(values, np.float64)))
 
 
-FORMATS: dict[Precision, Format] = {
+FORMATS: Mapping[Precision, Format] = {
     "float32": Format("float32", "<f4", float(np.finfo(np.float32).max)),
     "float16": Format("float16", "<f2", 65504.0),
     "bfloat16": Format("bfloat16", "<u2", float.fromhex("0x1.fep127")),
@@ -106,7 +106,7 @@ class _Signs(Format):
 
 SIGN = _Signs("sign", "u1", 1.0)
 
-WIRE_FORMATS: dict[WirePrecision, Format] = {**FORMATS, "int32": INT32, "sign": SIGN}
+WIRE_FORMATS: Mapping[WirePrecision, Format] = {"int32": INT32, "sign": SIGN, **dict(FORMATS.items())}
 
 
 def _upper_half(values: NDArray[np.floating[Any]]) -> NDArray[np.uint16]:

@@ -1,4 +1,4 @@
-"""FeedSign against its equations in float64, and what its bits are on the wire."""
+"""FeedSign, ZO-signSGD and ZO-Adam against their equations in float64, and what bits are on the wire."""
 
 from __future__ import annotations
 
@@ -92,6 +92,30 @@ def test_feedsign_is_its_equations_and_an_even_cohort_has_ties() -> None:
     assert np.abs(by_seedbus(make("feedsign", **SHAPE)) - expected).max() < 1e-10
 
 
+def test_zo_signsgd_is_its_equation() -> None:
+    def step(state: dict[str, Array], delta: Array) -> None:
+        state["x"] -= RATE * np.sign(delta)
+
+    expected = by_the_equations(step)
+    assert np.abs(expected - x0(DIMENSION, np.float64)).max() > 1e-2
+    assert np.abs(by_seedbus(make("zo-signsgd", estimator="central", **SHAPE)) - expected).max() < 1e-10
+
+
+@pytest.mark.parametrize("amsgrad", [False, True])
+def test_zo_adam_is_its_equations(amsgrad: bool) -> None:
+    def step(state: dict[str, Array], delta: Array) -> None:
+        zero = np.zeros(DIMENSION)
+        m = state["m"] = 0.8 * state.get("m", zero) + 0.2 * delta
+        v = state["v"] = 0.6 * state.get("v", zero) + 0.4 * delta**2
+        peak = state["peak"] = np.maximum(state.get("peak", zero), v) if amsgrad else v
+        state["x"] -= RATE * m / (np.sqrt(peak) + 1e-3)
+
+    adam = make("zo-adam", amsgrad=amsgrad, beta1=0.8, beta2=0.6, epsilon=1e-3, estimator="central", **SHAPE)
+    expected = by_the_equations(step)
+    assert np.abs(expected - x0(DIMENSION, np.float64)).max() > 1e-2
+    assert np.abs(by_seedbus(adam) - expected).max() < 1e-10
+
+
 def test_reports_and_commits_of_signs_take_a_bit_a_scalar() -> None:
     run = rehearse(make("feedsign", perturbations=19))
     plan, report = run.plans[0], run.reports[0][0]
@@ -116,10 +140,8 @@ def test_a_client_whose_loss_is_not_finite_declines_because_it_has_no_sign(value
 
 
 def test_decomfl_that_sends_signs_is_feedsign_and_integers_refuse_them() -> None:
-    fields: dict[str, Any] = {**SHAPE, "estimator": "central"}
-    assert np.array_equal(
-        by_seedbus(make("decomfl", precision="sign", **fields)), by_seedbus(make("feedsign", **SHAPE))
-    )
+    decomfl = make("decomfl", precision="sign", estimator="central", **SHAPE)
+    assert np.array_equal(by_seedbus(decomfl), by_seedbus(make("feedsign", **SHAPE)))
     for name in ("decomfl", "fedkseed"):
         with pytest.raises(ValueError, match="precision: sign is for arithmetic: float"):
             make(name, precision="sign", arithmetic="integer")

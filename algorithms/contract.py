@@ -344,7 +344,10 @@ class Algorithm(Payloads[PlanT, ReportT, CommitT], Protocol[PlanT, ReportT, Comm
 
     @property
     def takes_late(self) -> bool:
-        """Whether late reports may enter a commit. They may not if directions depend on the replica's state."""
+        """Whether late reports may enter a commit.
+
+        They may not if directions depend on the replica's state, or if the step is not linear in Δ.
+        """
         ...
 
     def values(self, report: ReportT) -> Vector:

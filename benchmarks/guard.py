@@ -212,6 +212,9 @@ OTHERS: dict[str, Document] = {
     # participation, and the end of a round
     "mezo": {"algorithm": {"name": "mezo", "perturbations": 2}, "participation": {"clients": 1}},
     "fedkseed": {"algorithm": {"name": "fedkseed", "perturbations": 3, "local_steps": 2, "pool": 64}},
+    "feedsign": {"participation": LATE, "compute": WORK, "algorithm": {"name": "feedsign", "perturbations": 5}},
+    "zo-signsgd": {"algorithm": {"name": "zo-signsgd", "perturbations": 3, "local_steps": 2}},
+    "zo-adam": LAGGING | {"lag": LAG, "algorithm": {"name": "zo-adam", "perturbations": 3, "local_steps": 2}},
     "integer": {"algorithm": {"name": "decomfl", "perturbations": 3, "local_steps": 2, "arithmetic": "integer"}},
     "null": {"task": NULL},
     "zero": {"task": NULL | {"losses": "zero"}, "algorithm": FEDAVG},

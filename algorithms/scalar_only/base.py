@@ -202,7 +202,7 @@ class ScalarOnly(ScalarFields):
         if self.grid is not None:
             rule, is_whole = self.aggregation, self.adds_up
             return exact.aggregate(self.grid, rule, state, plan, reports, share, late, is_whole=is_whole)
-        own = Term(plan.round, plan.seed, np.zeros((1, 1), np.float32), 0.0)
+        own = Term(plan.round, plan.seed, self._format.rounded(np.zeros((1, 1))), 0.0)
         if reports:
             combined, state = self.aggregation.combine(wire.rows(reports), state)
             scalars = self._format.rounded(combined).reshape(plan.shape)

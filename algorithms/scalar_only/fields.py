@@ -17,7 +17,7 @@ from seedbus.algorithms.scalar_only import exact
 from seedbus.algorithms.scalar_only import payloads as wire
 from seedbus.algorithms.scalar_only.exact import Grid
 from seedbus.algorithms.scalar_only.payloads import ScalarCommit, ScalarPlan, Scalars
-from seedbus.algorithms.scalar_only.precision import FORMATS, INT32, Format, WirePrecision
+from seedbus.algorithms.scalar_only.precision import INT32, WIRE_FORMATS, Format, WirePrecision
 from seedbus.algorithms.schedule import Scheduled, values
 
 Count = Annotated[int, Field(ge=1, lt=2**16)]
@@ -53,7 +53,7 @@ class ScalarFields(BaseModel):
     precision: WirePrecision = Field(
         default="float32",
         description="format of scalars on the wire; bytes: 4, 2, 2 and 4; int32: with arithmetic: integer each client "
-        "rounds its own n and reports that (docs/secure-aggregation.md)",
+        "rounds its own n and reports that (docs/secure-aggregation.md); sign: a bit, and a commit is their majority",
     )
     arithmetic: Literal["float", "integer"] = Field(
         default="float",
@@ -70,15 +70,18 @@ class ScalarFields(BaseModel):
 
     @model_validator(mode="after")
     def _reportable(self) -> Self:
-        most = max(values(self.local_steps)) * max(values(self.perturbations))
-        if most > wire.REPORTABLE:
-            raise ValueError(f"local_steps × perturbations is {most}; a report holds at most {wire.REPORTABLE} scalars")
+        if self._most > wire.REPORTABLE:
+            raise ValueError(
+                f"local_steps × perturbations is {self._most}; a report holds at most {wire.REPORTABLE} scalars"
+            )
         if self.revert == "light" and "projection" in values(self.estimator):
             raise ValueError("revert: light makes no gradients; estimator: projection needs revert: copy")
         if self.arithmetic == "float" and self.unit_bits is not None:
             raise ValueError(f"unit_bits: {self.unit_bits} is for arithmetic: integer; leave it out with float")
         if self.arithmetic == "float" and self.precision == "int32":
             raise ValueError("precision: int32 is for arithmetic: integer; float32, float16 and bfloat16 are accepted")
+        if self.arithmetic == "integer" and self.precision == "sign":
+            raise ValueError("precision: sign is for arithmetic: float, as arithmetic: integer commits no majority")
         _ = self.directions.table, self.grid  # of a plug-in's law: that it can be drawn from, and in whole numbers
         reason = exact.why_not(self) if self.arithmetic == "integer" else None
         if reason is not None:
@@ -99,11 +102,16 @@ class ScalarFields(BaseModel):
 
     @property
     def _format(self) -> Format:
-        return INT32 if self.precision == "int32" else FORMATS[self.precision]
+        return WIRE_FORMATS[self.precision]
 
     @property
     def _commit_format(self) -> Format:
         return self._format if self.grid is None else INT32
+
+    @property
+    def _most(self) -> int:
+        """The most scalars that a report holds."""
+        return max(values(self.local_steps)) * max(values(self.perturbations))
 
     @property
     def _largest_rate(self) -> float:
@@ -112,7 +120,8 @@ class ScalarFields(BaseModel):
     # -- messages
 
     def count_scalars(self, body: Any) -> int:
-        return wire.count_scalars(body, self._format)
+        count = wire.count_scalars(body, self._format)
+        return min(count, self._most) if self.precision == "sign" else count
 
     def pack_plan(self, plan: ScalarPlan) -> Packed:
         return wire.pack_plan(plan)

@@ -13,7 +13,7 @@ from seedbus.algorithms.objective import Objective
 from seedbus.algorithms.scalar_only.differences import differences
 from seedbus.algorithms.scalar_only.payloads import ScalarPlan, Scalars
 from seedbus.algorithms.scalar_only.perturbed import PerturbedModel
-from seedbus.algorithms.scalar_only.precision import FLOAT32, FORMATS, WirePrecision
+from seedbus.algorithms.scalar_only.precision import FLOAT32, WIRE_FORMATS, WirePrecision
 from seedbus.algorithms.schedule import at
 
 
@@ -88,11 +88,11 @@ def _rounded(precision: WirePrecision, values: Sequence[float]) -> Scalars:
     Values that are infinite or NaN already are kept, and the server refuses them.
 
     Raises:
-        Declined: rounding would turn a finite value into an infinity.
+        Declined: rounding would turn a finite value into an infinity, or an infinity or NaN into a sign.
     """
-    form = FLOAT32 if precision == "int32" else FORMATS[precision]
+    form = FLOAT32 if precision == "int32" else WIRE_FORMATS[precision]
     scalars = form.rounded(values)
     for value, rounded in zip(values, scalars.tolist(), strict=True):
-        if math.isfinite(value) and not math.isfinite(rounded):
+        if math.isfinite(value) != math.isfinite(rounded):
             raise Declined("overflow", f"{precision} holds no more than {form.largest:.6g}, and not {value:.6g}")
     return scalars

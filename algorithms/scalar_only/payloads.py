@@ -9,7 +9,8 @@ A column whose rows are all equal holds only one row. A column with the default 
 empty, and consecutive rounds are a single number. So 50 missed rounds of 10 scalars take little more space than 50
 seeds and 500 scalars.
 
-Scalars are in the run's format (scalar_only.precision). It is not sent, because both ends know the scenario.
+Scalars are in the run's format (scalar_only.precision). It is not sent, because both ends know the scenario. Signs are
+packed eight to a byte, the first in the highest bit, and the last byte is filled up with zeros.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from seedbus.algorithms.contract import BadPayload, Packed
-from seedbus.algorithms.scalar_only.precision import FLOAT32, Format
+from seedbus.algorithms.scalar_only.precision import FLOAT32, SIGN, Format
 
 SEGMENT = 64  # commits in a segment, and segments in a list, at most
 REPORTABLE = 16_000  # scalars in a report at most: they fit the 64 KiB that a server accepts from a client
@@ -110,17 +111,19 @@ def unpack_plan(body: Any, round: int, version: int) -> ScalarPlan:
 
 
 def pack_report(scalars: Scalars, form: Format = FLOAT32) -> Packed:
-    return Packed([column(form.narrow(scalars), form.dtype)], scalars=scalars.size)
+    return Packed([_pack_scalars(scalars, form)], scalars=scalars.size)
 
 
 def count_scalars(body: Any, form: Format = FLOAT32) -> int:
-    return len(body[0]) // form.width if isinstance(body, list) and body and isinstance(body[0], bytes) else 0
+    """Return how many scalars a report's body holds, for signs including those that fill up its last byte."""
+    size = len(body[0]) if isinstance(body, list) and body and isinstance(body[0], bytes) else 0
+    return 8 * size if form is SIGN else size // form.width
 
 
 def unpack_report(body: Any, plan: ScalarPlan, form: Format = FLOAT32) -> Scalars:
     """Unpack a report. NaN and Inf pass here: `check` refuses them, with a reason that is counted."""
     (scalars,) = fields(body, 1, "a report")
-    return form.widen(read(scalars, form.dtype, plan.steps * plan.perturbations, "scalars")).reshape(plan.shape)
+    return _read_scalars(scalars, plan.steps * plan.perturbations, form).reshape(plan.shape)
 
 
 def pack_commits(commits: Sequence[ScalarCommit], form: Format = FLOAT32) -> Packed:
@@ -154,7 +157,7 @@ def _pack_segment(commits: Sequence[ScalarCommit], form: Format) -> list[Any]:
         b"" if set(weights) == {1.0} else column(weights, "<f4"),
         _once([number for term in terms for number in term.scalars.shape], "<u2", width=2),
         column([term.seed for term in terms], "<u8"),
-        b"".join(column(form.narrow(term.scalars), form.dtype) for term in terms),
+        _pack_scalars(np.concatenate([term.scalars.ravel() for term in terms]), form),
     ]
 
 
@@ -176,7 +179,7 @@ def _unpack_segment(segment: Any, form: Format) -> Iterator[ScalarCommit]:
     if min(map(min, shape)) == 0:
         raise BadPayload("shapes: a term without scalars")
     seed = read(seeds, "<u8", total, "seeds").tolist()
-    flat = _finite(form.widen(read(scalars, form.dtype, sum(k * p for k, p in shape), "scalars")), "scalars")
+    flat = _finite(_read_scalars(scalars, sum(k * p for k, p in shape), form), "scalars")
     ends = np.cumsum([k * p for k, p in shape]).tolist()
     terms = [
         Term(of_round[i], seed[i], flat[ends[i] - k * p : ends[i]].reshape(k, p), weight[i])
@@ -188,6 +191,21 @@ def _unpack_segment(segment: Any, form: Format) -> Iterator[ScalarCommit]:
         terms_of_commit = tuple(terms[first : first + count])
         yield ScalarCommit(version + number, terms_of_commit[0].round, rate[number], terms_of_commit)
         first += count
+
+
+def _pack_scalars(scalars: NDArray[Any], form: Format) -> bytes:
+    stored = form.narrow(scalars)
+    return np.packbits(stored).tobytes() if form is SIGN else column(stored, form.dtype)
+
+
+def _read_scalars(packed: Any, count: int, form: Format) -> NDArray[Any]:
+    """Return the values that `_pack_scalars` has packed, [count]."""
+    if form is not SIGN:
+        return form.widen(read(packed, form.dtype, count, "scalars"))
+    bits = np.unpackbits(read(packed, "u1", -(-count // 8), "scalars"))
+    if bits[count:].any():
+        raise BadPayload(f"scalars: bits after the last of {count} signs")
+    return form.widen(bits[:count])
 
 
 def column(values: Any, dtype: str) -> bytes:

@@ -1,4 +1,4 @@
-"""The formats that gradient scalars have on the wire: float32, float16 or bfloat16.
+"""The formats that gradient scalars have on the wire: float32, float16, bfloat16, or their signs alone.
 
     rounded   float64 → the nearest value of the format, ties to even, in one rounding; as float32, which represents
               the values of all three formats exactly
@@ -10,11 +10,14 @@ Invariant: every computation uses the rounded value of a scalar, so sender and r
 float16 is IEEE 754 binary16 (11 bits of significand, ±65,504, subnormals down to 6e−8). bfloat16 is the upper half of a
 float32 (8 bits of significand, float32's range): Kalamkar et al., "A Study of BFLOAT16 for Deep Learning Training",
 arXiv:1905.12322.
+
+A sign is one bit, 1 for +1 and 0 for −1. The sign of 0 is +1. So the mean of signs, rounded, is the majority's sign,
+and +1 in a tie.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -22,7 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 Precision = Literal["float32", "float16", "bfloat16"]
-WirePrecision = Literal["float32", "float16", "bfloat16", "int32"]
+WirePrecision = Literal["float32", "float16", "bfloat16", "int32", "sign"]
 """int32: whole numbers of `arithmetic: integer`, which a client makes from scalars that it measured in float32."""
 
 
@@ -70,7 +73,7 @@ class Format:
         return self.widen(self.narrow(np.asarray(values, np.float64)))
 
 
-FORMATS: dict[Precision, Format] = {
+FORMATS: Mapping[Precision, Format] = {
     "float32": Format("float32", "<f4", float(np.finfo(np.float32).max)),
     "float16": Format("float16", "<f2", 65504.0),
     "bfloat16": Format("bfloat16", "<u2", float.fromhex("0x1.fep127")),
@@ -89,6 +92,21 @@ class _WholeNumbers(Format):
 
 
 INT32 = _WholeNumbers("int32", "<i4", float(2**31 - 1))
+
+
+class _Signs(Format):
+    """Signs, whose stored form is the bit; payloads packs eight of them to a byte."""
+
+    def narrow(self, values: NDArray[np.floating[Any]]) -> NDArray[np.uint8]:
+        return (values >= 0).astype(np.uint8)
+
+    def widen(self, stored: NDArray[Any]) -> NDArray[np.float32]:
+        return np.where(stored, np.float32(1), np.float32(-1))
+
+
+SIGN = _Signs("sign", "u1", 1.0)
+
+WIRE_FORMATS: Mapping[WirePrecision, Format] = {"int32": INT32, "sign": SIGN, **dict(FORMATS.items())}
 
 
 def _upper_half(values: NDArray[np.floating[Any]]) -> NDArray[np.uint16]:

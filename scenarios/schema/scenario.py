@@ -143,7 +143,7 @@ class Scenario(BaseModel):
             reason = (
                 "its channel sums all reports of a round at once"
                 if self.algorithm.is_dense
-                else "its directions depend on the replica's state"
+                else "the scalars of earlier rounds do not add to its step"
             )
             raise ValueError(
                 f"participation.late: algorithm {self.algorithm.name} cannot use late reports, because "

@@ -25,6 +25,7 @@ _MAX_TRIES = 40
 HOSTILE = "hostile"
 _ALGORITHMS: list[Any] = [algorithm() for algorithm in ALGORITHMS.all().values()]
 SCALAR = tuple(each.name for each in _ALGORITHMS if not each.is_dense and each.most_clients is None)
+_TAKE_LATE = frozenset(each.name for each in _ALGORITHMS if each.takes_late)
 
 
 class Chooser:
@@ -72,7 +73,7 @@ def document(seed: int) -> dict[str, Any]:
         "seed": choose.whole(0, 2**31),
         "task": _task(choose),
         "algorithm": algorithm,
-        "participation": _participation(choose, clients, takes_late=algorithm["name"] != "hiso"),
+        "participation": _participation(choose, clients, takes_late=algorithm["name"] in _TAKE_LATE),
         "evaluation": {"every": choose.whole(1, 10)},
         "stop": {"rounds": rounds},
         "verify": True,

@@ -16,7 +16,7 @@ from algorithm_cases import CONFIGURATIONS, DIMENSION, Log, Rehearsal, bits, mak
 
 from seedbus.algorithms.directions import set_threads
 from seedbus.algorithms.directions.blocks import BLOCK
-from seedbus.algorithms.scalar_only.precision import FORMATS
+from seedbus.algorithms.scalar_only.precision import WIRE_FORMATS
 from seedbus.scenarios.conformance import algorithm as conformance
 from seedbus.scenarios.conformance.promises import Promise
 from seedbus.scenarios.schema.discovery import ALGORITHMS
@@ -51,7 +51,7 @@ def test_an_algorithm_keeps_its_promises(run: Rehearsal, promise: Promise) -> No
     "promise", [*conformance.RUNS, *conformance.WORKERS], ids=lambda promise: str(promise.__name__)
 )
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["hiso", "mezo", "scaffold"])
+@pytest.mark.parametrize("name", ["hiso", "mezo", "feedsign", "zo-adam", "scaffold"])
 def test_whole_runs_keep_their_promises(name: str, promise: Promise) -> None:
     promise(algorithm_cases.rehearse(make(name)))
 
@@ -62,9 +62,8 @@ def test_whole_runs_keep_their_promises(name: str, promise: Promise) -> None:
 def test_every_algorithm_of_the_papers_is_discovered() -> None:
     averaging = {"fedavg", "fedavgm", "fedprox", "fedacg", "feddyn", "fedcm", "feddc", "scaffold"}
     adaptive = {"fedadam", "fedyogi", "fedadagrad"}
-    assert {"decomfl", "hiso", "mezo", "fedkseed", "fedzo", "dzopa", "zone-s"} | averaging | adaptive <= set(
-        ALGORITHMS.all()
-    )
+    scalar = {"decomfl", "hiso", "mezo", "fedkseed", "feedsign", "zo-signsgd", "zo-adam"}
+    assert scalar | {"fedzo", "dzopa", "zone-s"} | averaging | adaptive <= set(ALGORITHMS.all())
     assert set(CONFIGURATIONS) <= set(ALGORITHMS.all())
 
 
@@ -130,7 +129,7 @@ def test_scalars_are_rounded_to_the_wire_format_everywhere(run: Rehearsal) -> No
         sent = [report for reports in run.reports for report in reports.values()]
         assert [bits(report.vectors) for report in received] == [bits(report.vectors) for report in sent]
         return
-    form = FORMATS[run.algorithm.precision]
+    form = WIRE_FORMATS[run.algorithm.precision]
     sent = [run.algorithm.values(report) for reports in run.reports for report in reports.values()]
     if run.algorithm.arithmetic == "integer":
         committed = []
@@ -150,8 +149,8 @@ def test_scalars_are_rounded_to_the_wire_format_everywhere(run: Rehearsal) -> No
 def test_a_report_that_would_poison_the_model_is_refused_with_its_reason(
     run: Rehearsal, value: float, reason: str
 ) -> None:
-    is_narrow = getattr(run.algorithm, "precision", None) == "float16"
-    assert conformance.refusal(run, value) == ("not-finite" if is_narrow else reason)
+    expected = {"float16": "not-finite", "sign": "harmless"}.get(getattr(run.algorithm, "precision", ""), reason)
+    assert conformance.refusal(run, value) == expected
 
 
 def test_a_flipped_bit_changes_the_digest_of_its_field(run: Rehearsal) -> None:

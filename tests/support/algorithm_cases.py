@@ -86,6 +86,15 @@ CONFIGURATIONS: dict[str, dict[str, dict[str, Any]]] = {
         "clipped-float16": {"aggregation": "clipped", "precision": "float16"},
         "bfloat16": {"precision": "bfloat16", "local_steps": 2, "perturbations": 3},
     },
+    "feedsign": {
+        "several": {"local_steps": 3, "perturbations": {0: 3, 4: 5}},
+        "rademacher": {"directions": "rademacher", "perturbations": 19, "estimator": "forward"},
+    },
+    "zo-signsgd": {"several": {"local_steps": 3, "perturbations": {0: 3, 4: 5}, "aggregation": "median"}},
+    "zo-adam": {
+        "several": {"local_steps": 3, "perturbations": {0: 3, 4: 5}},
+        "amsgrad-rademacher": {"amsgrad": True, "directions": "rademacher", "precision": "float16"},
+    },
     "fedkseed": {
         "crowded": {"pool": 7, "local_steps": 3, "perturbations": {0: 4, 3: 2}, "learning_rate": 0.5},
         "rademacher": {"pool": 300, "directions": "rademacher", "perturbations": 40, "precision": "bfloat16"},

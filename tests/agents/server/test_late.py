@@ -226,6 +226,6 @@ def test_an_algorithm_whose_directions_depend_on_its_replica_refuses_late_in_one
     with pytest.raises(ScenarioError) as error:
         scenario(algorithm=HISO, participation={"clients": 8, "cohort": 3, "deadline_s": 1, "late": {}})
     assert error.value.problems == [
-        "participation.late: algorithm hiso cannot use late reports, because its directions depend on the replica's "
-        "state; leave late (and buffer) out"
+        "participation.late: algorithm hiso cannot use late reports, because the scalars of earlier rounds do not "
+        "add to its step; leave late (and buffer) out"
     ]

@@ -1,0 +1,66 @@
+"""ZO-Adam: steps are scaled, coordinate by coordinate, by running means of Δ and Δ² that every follower rebuilds.
+
+Chen, Liu, Xu, Li, Lin, Hong, Cox. "ZO-AdaMM: Zeroth-Order Adaptive Momentum Method for Black-Box Optimization",
+NeurIPS 2019, arXiv:1910.06513, Algorithm 1 without constraints. DeComFL's paper (arXiv:2405.15861, Appendix A.1) names
+it as one of the optimisers that fit its messages:
+
+    Δ = (1/P) Σ_p ḡ[k,p] z(r,k,p)                    z isotropic
+    m ← β₁m + (1−β₁)Δ,   v ← β₂v + (1−β₂)Δ²
+    x ← x − η m/(√v + ε)                             amsgrad: false
+    v̂ ← max(v̂, v),   x ← x − η m/(√v̂ + ε)           amsgrad: true, as in ZO-AdaMM
+
+m, v and v̂ begin at 0. They are fields of the replica, like HiSo's H: commits do not contain them, and a client that
+fell behind rebuilds them from the scalars that it missed. Local steps start from the replica's and do not change them.
+
+**Ours**: ε, which the paper leaves out, so that a coordinate that has not moved is not divided by 0. As in the paper
+there is no correction of m and v for their start at 0: the first steps are (1−β₁)/√(1−β₂) of η, which is 1 with the
+defaults. A report that missed its round is of no use, because η is not a multiple of Δ here.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import numpy as np
+from pydantic import Field
+
+from seedbus.algorithms.numbers import Positive
+from seedbus.algorithms.scalar_only.base import ScalarOnly
+from seedbus.algorithms.scalar_only.block import Block, descend
+from seedbus.vector import Vector
+
+
+class ZOAdam(ScalarOnly):
+    """ZO-Adam (ZO-AdaMM, arXiv:1910.06513): DeComFL whose followers rebuild Adam's m and v from the scalars."""
+
+    name: Literal["zo-adam"] = "zo-adam"
+    beta1: float = Field(default=0.9, ge=0, lt=1, description="β₁, decay of the mean of Δ")
+    beta2: float = Field(default=0.99, ge=0, lt=1, description="β₂, decay of the mean of Δ²")
+    epsilon: Positive = Field(default=1e-8, description="ε added to √v")
+    amsgrad: bool = Field(default=False, description="divide by the largest v so far, as ZO-AdaMM; one field more")
+
+    @property
+    def takes_late(self) -> bool:
+        return False  # a late Δ moves x by ηΔ, and η is the size of a whole step here
+
+    def companions(self) -> dict[str, float]:
+        names = ("momentum", "variance", "largest_variance") if self.amsgrad else ("momentum", "variance")
+        return dict.fromkeys(names, 0.0)
+
+    def step(self, block: Block, learning_rate: float) -> None:
+        m, v, delta = block.fields["momentum"], block.fields["variance"], block.delta
+        _average(m, delta, self.beta1, out=block.spare)
+        _average(v, np.multiply(delta, delta, out=delta), self.beta2, out=block.spare)
+        if self.amsgrad:
+            largest = block.fields["largest_variance"]
+            v = np.maximum(largest, v, out=largest)
+        divisor = np.sqrt(v, out=delta)
+        np.add(divisor, delta.dtype.type(self.epsilon), out=divisor)
+        descend(block, np.divide(m, divisor, out=delta), learning_rate)
+
+
+def _average(mean: Vector, fresh: Vector, decay: float, *, out: Vector) -> None:
+    """Compute mean ← decay·mean + (1−decay)·fresh, with scratch in `out`."""
+    real = mean.dtype.type
+    np.multiply(mean, real(decay), out=mean)
+    np.add(mean, np.multiply(fresh, real(1 - decay), out=out), out=mean)

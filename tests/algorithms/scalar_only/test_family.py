@@ -1,0 +1,147 @@
+"""FeedSign, ZO-signSGD and ZO-Adam against their equations in float64, and what bits are on the wire."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from algorithm_cases import Quadratic, make, over_the_wire, rehearse, seed_of, x0
+from numpy.typing import NDArray
+from scalar_cases import DIMENSION, GRAIN, RATE, ROUNDS, SMOOTHING, direction_of
+
+from seedbus.algorithms.contract import BadPayload, Declined
+
+Array = NDArray[np.floating[Any]]
+Step = Callable[[dict[str, Array], Array], None]
+CLIENTS, STEPS, PERTURBATIONS = 4, 2, 3
+SHAPE = {"local_steps": STEPS, "perturbations": PERTURBATIONS, "learning_rate": RATE, "smoothing": SMOOTHING}
+
+
+def loss(client: int, round: int, step: int, x: Array) -> float:
+    objective = Quadratic(x.size, client, round, np.float64, GRAIN)
+    objective.point[:] = x
+    return objective.loss(step)
+
+
+def by_the_equations(step: Step, *, report: Any = lambda g: g, combine: Any = lambda rows: rows.mean(axis=0)) -> Array:
+    """Return x after all rounds: each client's steps, the server's scalars and a follower's steps, in float64.
+
+    Args:
+        step: changes x, and fields that it keeps in the same dictionary, by a Δ.
+        report: what a client sends of a central difference.
+        combine: what a commit holds of the clients' scalars, [clients, K, P].
+    """
+    state: dict[str, Array] = {"x": x0(DIMENSION, np.float64)}
+    for round in range(ROUNDS):
+        z = [[direction_of(seed_of(round), k, p) for p in range(PERTURBATIONS)] for k in range(STEPS)]
+        reports = []
+        for client in range(CLIENTS):
+            own = {name: field.copy() for name, field in state.items()}
+            scalars = np.empty((STEPS, PERTURBATIONS))
+            for k in range(STEPS):
+                for p, direction in enumerate(z[k]):
+                    ahead, behind = (loss(client, round, k, own["x"] + s * direction) for s in (SMOOTHING, -SMOOTHING))
+                    scalars[k, p] = report((ahead - behind) / (2 * SMOOTHING))
+                step(own, np.mean([g * u for g, u in zip(scalars[k], z[k], strict=True)], axis=0))
+            reports.append(scalars)
+        committed = combine(np.array(reports))
+        for k in range(STEPS):
+            step(state, np.mean([g * u for g, u in zip(committed[k], z[k], strict=True)], axis=0))
+    return state["x"]
+
+
+def by_seedbus(algorithm: Any) -> Array:
+    """Return x of a follower that folds all commits at the end; the clients fold each when it is made."""
+    follower, client_replica = (algorithm.replica(x0(DIMENSION, np.float64)) for _ in range(2))
+    log: Any = []
+    for round in range(ROUNDS):
+        plan = algorithm.plan(round, round, seed_of(round))
+        algorithm.apply(client_replica, log)
+        reports = {}
+        for client in range(CLIENTS):
+            objective = Quadratic(DIMENSION, client, round, np.float64, GRAIN)
+            report, _ = algorithm.local(client_replica, None, plan, objective)
+            reports[client] = algorithm.unpack_report(over_the_wire(algorithm.pack_report(plan, report).body), plan)
+        commit, _ = algorithm.aggregate(None, plan, reports)
+        log += algorithm.unpack_commits(over_the_wire(algorithm.pack_commits([commit]).body))
+    algorithm.apply(follower, log)
+    x: Array = follower.x
+    return x
+
+
+def descend(state: dict[str, Array], delta: Array) -> None:
+    state["x"] -= RATE * delta
+
+
+def sign(values: Any) -> Any:
+    return np.where(np.asarray(values) >= 0, 1.0, -1.0)
+
+
+def test_feedsign_is_its_equations_and_an_even_cohort_has_ties() -> None:
+    votes: list[Array] = []
+
+    def majority(rows: Array) -> Array:
+        votes.append(rows.sum(axis=0))
+        return np.asarray(sign(rows.sum(axis=0)))
+
+    expected = by_the_equations(descend, report=sign, combine=majority)
+    assert {0.0, 4.0} <= set(np.abs(votes).ravel()), "ties and unanimous votes"
+    assert np.abs(expected - x0(DIMENSION, np.float64)).max() > 1e-2
+    assert np.abs(by_seedbus(make("feedsign", **SHAPE)) - expected).max() < 1e-10
+
+
+def test_zo_signsgd_is_its_equation() -> None:
+    def step(state: dict[str, Array], delta: Array) -> None:
+        state["x"] -= RATE * np.sign(delta)
+
+    expected = by_the_equations(step)
+    assert np.abs(expected - x0(DIMENSION, np.float64)).max() > 1e-2
+    assert np.abs(by_seedbus(make("zo-signsgd", estimator="central", **SHAPE)) - expected).max() < 1e-10
+
+
+@pytest.mark.parametrize("amsgrad", [False, True])
+def test_zo_adam_is_its_equations(amsgrad: bool) -> None:
+    def step(state: dict[str, Array], delta: Array) -> None:
+        zero = np.zeros(DIMENSION)
+        m = state["m"] = 0.8 * state.get("m", zero) + 0.2 * delta
+        v = state["v"] = 0.6 * state.get("v", zero) + 0.4 * delta**2
+        peak = state["peak"] = np.maximum(state.get("peak", zero), v) if amsgrad else v
+        state["x"] -= RATE * m / (np.sqrt(peak) + 1e-3)
+
+    adam = make("zo-adam", amsgrad=amsgrad, beta1=0.8, beta2=0.6, epsilon=1e-3, estimator="central", **SHAPE)
+    expected = by_the_equations(step)
+    assert np.abs(expected - x0(DIMENSION, np.float64)).max() > 1e-2
+    assert np.abs(by_seedbus(adam) - expected).max() < 1e-10
+
+
+def test_reports_and_commits_of_signs_take_a_bit_a_scalar() -> None:
+    run = rehearse(make("feedsign", perturbations=19))
+    plan, report = run.plans[0], run.reports[0][0]
+    (packed,) = run.algorithm.pack_report(plan, report).body
+    assert (len(packed), run.algorithm.count_scalars([packed])) == (3, 19)
+    ((segment,),) = run.algorithm.pack_commits(run.commits[:4]).body
+    assert len(segment[-1]) == 10, "4 × 19 bits"
+    with pytest.raises(BadPayload, match="scalars: bits after the last of 19 signs"):
+        run.algorithm.unpack_report([b"\xff\xff\xff"], plan)
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_a_client_whose_loss_is_not_finite_declines_because_it_has_no_sign(value: float) -> None:
+    class Lost(Quadratic):
+        def loss(self, step: int) -> float:
+            return value
+
+    algorithm = make("feedsign")
+    with pytest.raises(Declined, match="sign holds no more than 1, and not nan") as declined:
+        algorithm.local(algorithm.replica(x0()), None, algorithm.plan(0, 0, 7), Lost(x0().size, 0, 0))
+    assert declined.value.reason == "overflow"
+
+
+def test_decomfl_that_sends_signs_is_feedsign_and_integers_refuse_them() -> None:
+    decomfl = make("decomfl", precision="sign", estimator="central", **SHAPE)
+    assert np.array_equal(by_seedbus(decomfl), by_seedbus(make("feedsign", **SHAPE)))
+    for name in ("decomfl", "fedkseed"):
+        with pytest.raises(ValueError, match="precision: sign is for arithmetic: float"):
+            make(name, precision="sign", arithmetic="integer")

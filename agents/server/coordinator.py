@@ -432,7 +432,7 @@ class Coordinator:
 
     @property
     def awaits_earlier_metric(self) -> bool:
-        """True while a closed round must wait for the metric of an earlier one, which may show that training diverged."""
+        """True while a closed round must wait for an earlier one's metric, which may show that training diverged."""
         return self.progress.awaited > 0 and self.stop.diverged == "end"
 
     @property

@@ -126,7 +126,8 @@ def _announce(conduct: Conduct, jobs: int) -> None:
         f"{study.name}: {_counted(len(rows), 'row')} × {_counted(len(study.seeds), 'seed')} = {_counted(runs, 'run')}"
     )
     if missing.trials:
-        said += f", after {missing.all_trials:,} to {missing.most_trials:,} trials"
+        least, most = missing.all_trials, missing.most_trials
+        said += f", after {_counted(most, 'trial') if least == most else f'{least:,} to {most:,} trials'}"
     scenarios = [*missing.trials, *missing.runs]
     if not scenarios:
         say(f"{said}; all are there already", to_stderr=True)

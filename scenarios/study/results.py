@@ -17,6 +17,7 @@ from seedbus.scenarios.reporting.shortcomings import RISING
 from seedbus.scenarios.sentences import nearest, quoted
 from seedbus.scenarios.study.cells import Cell, Plan
 from seedbus.scenarios.study.intervals import Difference, Mean
+from seedbus.scenarios.study.schema import is_numeric
 from seedbus.scenarios.study.store import StoredRun
 
 if TYPE_CHECKING:
@@ -256,7 +257,9 @@ class StudyResults:
 
         return pd.DataFrame(
             [
-                {"row": row} | trial.values | {"score": trial.score, "is_chosen": trial.values == tuned.chosen}
+                {"row": row}
+                | self._columns(trial.values)
+                | {"score": trial.score, "is_chosen": trial.values == tuned.chosen}
                 for row, tuned in self.tuned.items()
                 for trial in tuned.trials
             ]
@@ -289,7 +292,12 @@ class StudyResults:
         point = {
             path: value if isinstance(value, int | float | str) else str(value) for path, value in cell.point.items()
         }
-        return {"row": cell.name, "variant": cell.variant} | point | chosen
+        return {"row": cell.name, "variant": cell.variant} | point | self._columns(chosen)
+
+    def _columns(self, values: dict[str, Any]) -> dict[str, Any]:
+        """Return tuned values as cells of data frames: a column is of numbers, or of text."""
+        tune = self.plan.study.tune
+        return {path: value if is_numeric(tune[path]) else str(value) for path, value in values.items()}
 
     def _finals(self, row: str) -> dict[int, float]:
         found = {member.seed: member.figures[FINAL] for member in self.members[row]}

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Discriminator, Field, Tag, ValidationError, model_validator
 
 from seedbus.scenarios.errors import ScenarioError
 from seedbus.scenarios.schema.yaml_text import MAX_CHARACTERS, NotPlain, parse
@@ -47,6 +47,52 @@ class Ask(BaseModel):
     together: bool = Field(default=False, description="whether all intervals hold together with that confidence")
 
 
+class Range(BaseModel):
+    """Numbers that are searched: whole ones where the field accepts only these."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+    low: float = Field(description="the lowest value")
+    high: float = Field(description="the highest value")
+    log: bool = Field(default=False, description="whether factors count, and not differences: for learning rates")
+
+    @model_validator(mode="after")
+    def _ordered(self) -> Range:
+        if self.low >= self.high:
+            raise ValueError("expected low to be less than high")
+        if self.log and self.low <= 0:
+            raise ValueError("expected low to be more than 0 with log: true")
+        return self
+
+
+class Choices(BaseModel):
+    """Values that are searched, in no order."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    choices: list[Any] = Field(min_length=1, description="the values")
+
+
+def _form(tuned: Any) -> str:
+    if isinstance(tuned, dict | Range | Choices):
+        return "choices" if isinstance(tuned, Choices) or (isinstance(tuned, dict) and "choices" in tuned) else "range"
+    return "list"
+
+
+Tuned = Annotated[
+    Annotated[list[Any], Field(min_length=1), Tag("list")]
+    | Annotated[Range, Tag("range")]
+    | Annotated[Choices, Tag("choices")],
+    Discriminator(_form),
+]
+
+
+def is_numeric(tuned: list[Any] | Range | Choices) -> bool:
+    """Whether an entry of `tune` has numbers only."""
+    values = tuned.choices if isinstance(tuned, Choices) else tuned if isinstance(tuned, list) else []
+    return all(isinstance(value, int | float) and not isinstance(value, bool) for value in values)
+
+
 class Tuning(BaseModel):
     """How the values under `tune` are chosen: short runs measured on the validation split."""
 
@@ -57,6 +103,9 @@ class Tuning(BaseModel):
     further: int = Field(
         default=5, ge=0, le=100, description="values tried after the first ones at most, the same number for every row"
     )
+    search: Literal["tpe", "random"] = Field(default="tpe", description="how Optuna searches ranges")
+    trials: int = Field(default=20, ge=1, le=10_000, description="values of ranges tried for every row")
+    seed: Seed | None = Field(default=None, description="seed of the search; none: the first of the study")
 
 
 class Study(BaseModel):
@@ -79,11 +128,16 @@ class Study(BaseModel):
         default={}, description="fields and the values of each; every combination is a row"
     )
     seeds: list[Seed] = Field(default=[1, 2, 3], min_length=1, description="seeds of every row")
-    tune: dict[str, Annotated[list[Any], Field(min_length=1)]] = Field(
-        default={}, description="fields whose values are chosen for every row, and the first values to try"
+    tune: dict[str, Tuned] = Field(
+        default={}, description="fields whose values are chosen for every row: the first values to try, or ranges"
     )
     tuning: Tuning = Field(default=Tuning(), description="how they are chosen")
     ask: Ask = Field(default=Ask(), description="what is reported")
+
+    @property
+    def is_searched(self) -> bool:
+        """Whether the values under `tune` are ranges and choices, which are searched."""
+        return any(not isinstance(values, list) for values in self.tune.values())
 
     @model_validator(mode="after")
     def _consistent(self) -> Study:
@@ -97,6 +151,15 @@ class Study(BaseModel):
         both = sorted(self.grid.keys() & self.tune.keys())
         if both:
             raise ValueError(f"tune.{both[0]}: the grid sets this field already; expected it in one of them")
+        lists = [path for path, values in self.tune.items() if isinstance(values, list)]
+        if lists and self.is_searched:
+            what = f"{quoted(self.tune[lists[0]])} is not accepted beside a range"
+            raise ValueError(f"tune.{lists[0]}: {what}; expected {{choices: […]}} or a range")
+        foreign = ("further",) if self.is_searched else ("search", "trials", "seed") if self.tune else ()
+        for name in foreign:
+            if name in self.tuning.model_fields_set:
+                has, expected = ("ranges", "`trials`") if self.is_searched else ("lists of first values", "`further`")
+                raise ValueError(f"tuning.{name}: `tune` has {has}; expected {expected} with these")
         count = max(1, len(self.variants))
         for values in self.grid.values():
             count *= len(values)

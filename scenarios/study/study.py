@@ -12,7 +12,7 @@ from typing import Any, Protocol
 from seedbus.scenarios.reporting.compared import Run
 from seedbus.scenarios.reporting.shortcomings import RISING
 from seedbus.scenarios.schema.scenario import Scenario
-from seedbus.scenarios.study import tuning
+from seedbus.scenarios.study import search, tuning
 from seedbus.scenarios.study.cells import Cell, Plan, plan_of
 from seedbus.scenarios.study.pool import Answer, Job, Pool
 from seedbus.scenarios.study.results import Failure, RowRun, StudyResults, Tuned, metric_of, read_run
@@ -73,6 +73,7 @@ class Conduct:
         watcher: is told how it goes on; may be None.
         is_idle: make nothing, and return what is there.
         failures: runs that could not be made.
+        batches: the trials, in the order in which they were asked for.
     """
 
     plan: Plan
@@ -81,6 +82,7 @@ class Conduct:
     watcher: Watcher | None = None
     is_idle: bool = False
     failures: list[Failure] = field(default_factory=list)
+    batches: list[list[StoredRun]] = field(default_factory=list)
 
     def run(self) -> StudyResults:
         """Tune if asked for, make all runs that are missing, and return what was found.
@@ -97,18 +99,22 @@ class Conduct:
 
     def tuned(self, metric: str) -> dict[str, Tuned]:
         """Choose the values of every row by trials, which are made if they are missing."""
+        choose = search.searched if self.plan.study.is_searched else tuning.tuned
+        return choose(self.plan, metric in RISING, lambda batch: self._scores(batch, metric))
+
+    def _scores(self, batch: list[tuple[Cell, Values]], metric: str) -> list[float]:
+        """Make trials, and return their scores; see `tuning.Batch`."""
         seeds = self.plan.study.tuning.seeds or self.plan.study.seeds[:1]
-
-        def score(batch: list[tuple[Cell, Values]]) -> list[float]:
-            trials = [
-                [self.store.stored(trial_of(self.plan, cell, values, seed)) for seed in seeds] for cell, values in batch
-            ]
-            named = [f"{cell.name}, {_told(values)}" for cell, values in batch]
-            subjects = [_Subject(name, run) for name, runs in zip(named, trials, strict=True) for run in runs]
-            self._make("trials", subjects, [])
-            return [_score(runs, metric) for runs in trials]
-
-        return tuning.tuned(self.plan, metric in RISING, score)
+        trials = [
+            [self.store.stored(trial_of(self.plan, cell, values, seed)) for seed in seeds] for cell, values in batch
+        ]
+        named = [f"{cell.name}, {_told(values)}" for cell, values in batch]
+        subjects = [_Subject(name, run) for name, runs in zip(named, trials, strict=True) for run in runs]
+        self.batches.append([subject.stored for subject in subjects])
+        self._make("trials", subjects, [])
+        if self.is_idle and not any(subject.stored.is_finished for subject in subjects):
+            return []
+        return [_score(runs, metric) for runs in trials]
 
     def _make(self, what: str, subjects: list[_Subject], splits: Sequence[str]) -> None:
         """Make those of the runs that are missing, each once."""
@@ -175,8 +181,8 @@ class Missing:
 
     Attributes:
         runs: scenarios of missing runs, with the values that the finished trials would choose.
-        trials: scenarios of the missing ones among the first trials.
-        all_trials: number of the first trials.
+        trials: scenarios of the missing ones among the first trials; of a search, as many as are missing in all.
+        all_trials: number of the first trials; of a search, of all.
         most_trials: number of trials at most.
     """
 
@@ -188,22 +194,19 @@ class Missing:
 
 def missing_runs(plan: Plan, store: Store) -> Missing:
     """Return what a study has still to make. Raises `ScenarioError` or `DataError` for what cannot be run."""
-    study, trials, chosen = plan.study, list[StoredRun](), dict[str, Values]()
-    seeds = study.tuning.seeds or study.seeds[:1]
+    study, chosen, conduct = plan.study, dict[str, Values](), Conduct(plan, store, Pool(0), is_idle=True)
     if study.tune:
-        points = [dict(zip(study.tune, values, strict=True)) for values in itertools.product(*study.tune.values())]
-        trials = [
-            store.stored(trial_of(plan, cell, values, seed))
-            for cell, values, seed in itertools.product(plan.cells, points, seeds)
-        ]
-        so_far = Conduct(plan, store, Pool(0), is_idle=True).tuned(metric_of(plan))
-        chosen = {row: each.chosen for row, each in so_far.items()}
-    return Missing(
-        [run.scenario for _, run in wanted_runs(plan, store, chosen) if not run.is_finished],
-        [run.scenario for run in trials if not run.is_finished],
-        len(trials),
-        len(trials) + len(plan.cells) * len(seeds) * study.tuning.further,
-    )
+        chosen = {row: each.chosen for row, each in conduct.tuned(metric_of(plan)).items()}
+    runs = [run.scenario for _, run in wanted_runs(plan, store, chosen) if not run.is_finished]
+    first = conduct.batches[0] if conduct.batches else []
+    each = len(plan.cells) * len(study.tuning.seeds or study.seeds[:1])
+    if not study.is_searched:
+        missing = [run.scenario for run in first if not run.is_finished]
+        return Missing(runs, missing, len(first), len(first) + each * study.tuning.further)
+    count = each * study.tuning.trials
+    finished = sum(run.is_finished for batch in conduct.batches for run in batch)
+    stand_ins = itertools.cycle([run.scenario for run in first])  # later ones depend on what the first ones find
+    return Missing(runs, list(itertools.islice(stand_ins, count - finished)), count, count)
 
 
 def wanted_runs(plan: Plan, store: Store, chosen: dict[str, Values]) -> Iterator[tuple[tuple[str, int], StoredRun]]:

@@ -21,6 +21,7 @@ from seedbus.scenarios.reporting.page import document, with_plots
 from seedbus.scenarios.reporting.results import write
 from seedbus.scenarios.reporting.terminal import shown
 from seedbus.scenarios.study.results import FINAL, RowRun, StudyResults
+from seedbus.scenarios.study.schema import Range, is_numeric
 from seedbus.scenarios.study.tables import cells, latex, markdown, sentences, title
 
 PAGE = "report.html"
@@ -135,23 +136,39 @@ def _pareto(results: StudyResults, y_name: str) -> Plot:
 
 
 def _tuning(results: StudyResults) -> Iterator[Plot]:
-    """For each tuned field: the scores of its values, with the other fields at their chosen values."""
-    for path in results.plan.study.tune:
+    """The best score so far, of a search; and for each tuned field the scores of its values.
+
+    The other fields have their chosen values, but in a search, where each trial has its own.
+    """
+    study, y_name = results.plan.study, f"{shown(results.metric)}, validation"
+    best = max if results.is_rising else min
+    if study.is_searched:
+        drawn = []
+        for row, tuned in results.tuned.items():
+            scores = [trial.score if math.isfinite(trial.score) else None for trial in tuned.trials]
+            so_far = [[score for score in scores[:count] if score is not None] for count in range(1, len(scores) + 1)]
+            if tuned.chosen:
+                drawn.append(Line(shown(row), range(1, len(scores) + 1), [best(s, default=math.nan) for s in so_far]))
+        if drawn:
+            yield Plot("tuning", "The best of the trials so far", "trials", f"{y_name}, best so far", drawn, False)
+    for path, axis in study.tune.items():
+        if not is_numeric(axis):
+            continue
         drawn = []
         for row, tuned in results.tuned.items():
             others = {name: value for name, value in tuned.chosen.items() if name != path}
             pairs = sorted(
                 (float(trial.values[path]), trial.score)
                 for trial in tuned.trials
-                if isinstance(trial.values[path], int | float)
-                and {name: value for name, value in trial.values.items() if name != path} == others
+                if (study.is_searched or {n: value for n, value in trial.values.items() if n != path} == others)
             )
             if pairs:
-                drawn.append(Line(shown(row), [x for x, _ in pairs], [y for _, y in pairs]))
+                x, y = zip(*pairs, strict=True)
+                drawn.append(Line(shown(row), x, y, is_dotted=study.is_searched))
         if drawn:
-            y_name = f"{shown(results.metric)}, validation"
-            heading = f"What was tried for {path}"
-            yield Plot(_safe(f"tuning-{path}"), heading, f"{path} (log scale)", y_name, drawn, True)
+            is_log = isinstance(axis, list) or (isinstance(axis, Range) and axis.log)
+            x_name = f"{path} (log scale)" if is_log else path
+            yield Plot(_safe(f"tuning-{path}"), f"What was tried for {path}", x_name, y_name, drawn, is_log)
 
 
 def _curve(runs: list[RowRun], metric: str) -> list[Column]:

@@ -20,7 +20,9 @@ from seedbus.scenarios.study.results import Trial, Tuned
 Values = dict[str, Any]
 """Field → value."""
 Batch = Callable[[list[tuple[Cell, Values]]], list[float]]
-"""Makes the trials of (row, values) and returns their scores, NaN for one that failed."""
+"""Makes the trials of (row, values) and returns their scores, NaN for one that failed.
+
+It returns [] if nothing is to be made, and no trial of the batch was made earlier."""
 
 
 def tuned(plan: Plan, is_rising: bool, score: Batch) -> dict[str, Tuned]:
@@ -35,14 +37,15 @@ def tuned(plan: Plan, is_rising: bool, score: Batch) -> dict[str, Tuned]:
         ScenarioError: a row does not accept one of the study's values.
     """
     study = plan.study
-    first = [dict(zip(study.tune, values, strict=True)) for values in itertools.product(*study.tune.values())]
+    lists = [values for values in study.tune.values() if isinstance(values, list)]
+    first = [dict(zip(study.tune, values, strict=True)) for values in itertools.product(*lists)]
     for cell, values in itertools.product(plan.cells, first):
         cell.with_settings("tune", values)
     trials: dict[str, list[Trial]] = {cell.name: [] for cell in plan.cells}
     batch = [(cell, values) for cell in plan.cells for values in first]
     further = study.tuning.further
-    while batch:
-        for (cell, values), found in zip(batch, score(batch), strict=True):
+    while batch and (scores := score(batch)):
+        for (cell, values), found in zip(batch, scores, strict=True):
             trials[cell.name].append(Trial(values, found))
         batch = []
         if further:
@@ -55,19 +58,19 @@ def tuned(plan: Plan, is_rising: bool, score: Batch) -> dict[str, Tuned]:
 
 def next_values(cell: Cell, trials: Sequence[Trial], is_rising: bool) -> tuple[Values | None, bool]:
     """Return what a row tries next, None if there is nothing, and whether that lies beyond an edge of its grid."""
-    best = _best(trials, is_rising)
+    best = best_of(trials, is_rising)
     if best is None:
         return None, False
     tried = [trial.values for trial in trials]
-    beyond = [values for values in _beyond(best, trials) if values not in tried and _is_accepted(cell, values)]
+    beyond = [values for values in _beyond(best, trials) if values not in tried and is_accepted(cell, values)]
     if beyond:
         return beyond[0], True
-    between = [values for values in _between(best, trials) if values not in tried and _is_accepted(cell, values)]
+    between = [values for values in _between(best, trials) if values not in tried and is_accepted(cell, values)]
     return (between[0] if between else None), False
 
 
 def _chosen(trials: list[Trial], is_rising: bool) -> Tuned:
-    best = _best(trials, is_rising)
+    best = best_of(trials, is_rising)
     if best is None:
         return Tuned(trials, {}, [])
     axes = [
@@ -76,7 +79,7 @@ def _chosen(trials: list[Trial], is_rising: bool) -> Tuned:
     return Tuned(trials, best.values, axes)
 
 
-def _best(trials: Sequence[Trial], is_rising: bool) -> Trial | None:
+def best_of(trials: Sequence[Trial], is_rising: bool) -> Trial | None:
     """Return the trial with the best score, the first of equals; None if no score is finite."""
     finite = [trial for trial in trials if math.isfinite(trial.score)]
     return (max if is_rising else min)(finite, key=lambda trial: trial.score, default=None)
@@ -95,7 +98,7 @@ def _beyond(best: Trial, trials: Sequence[Trial]) -> Iterator[Values]:
         axis = _axis(best, trials, path)
         for edge, neighbour in ((axis[0], axis[1]), (axis[-1], axis[-2])) if axis else ():
             if value == edge:
-                yield best.values | {path: _rounded(edge * edge / neighbour, edge)}
+                yield best.values | {path: rounded(edge * edge / neighbour, edge)}
 
 
 def _between(best: Trial, trials: Sequence[Trial]) -> Iterator[Values]:
@@ -105,17 +108,17 @@ def _between(best: Trial, trials: Sequence[Trial]) -> Iterator[Values]:
         axis = _axis(best, trials, path)
         index = axis.index(value) if axis else 0
         for neighbour in (*axis[max(index - 1, 0) : index], *axis[index + 1 : index + 2]):
-            middle = best.values | {path: _rounded(math.sqrt(value * neighbour), value)}
+            middle = best.values | {path: rounded(math.sqrt(value * neighbour), value)}
             found.append((-round(abs(math.log(neighbour / value)), 6), middle))
     yield from (values for _, values in sorted(found, key=lambda each: each[0]))
 
 
-def _rounded(value: float, like: Any) -> Any:
+def rounded(value: float, like: Any) -> Any:
     """Return a value with four digits, or a whole number if `like` is one."""
     return max(1, round(value)) if isinstance(like, int) else float(f"{value:.4g}")
 
 
-def _is_accepted(cell: Cell, values: Values) -> bool:
+def is_accepted(cell: Cell, values: Values) -> bool:
     try:
         cell.with_settings("tune", values)
     except ScenarioError:

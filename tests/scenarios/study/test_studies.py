@@ -306,7 +306,9 @@ def test_the_page_about_studies_names_every_field_and_its_example_is_valid() -> 
     assert not [name for name in fields if f"`{name}`" not in page]
     example = ROOT / "examples" / "dropout.yaml"
     assert len(plan_of(example).cells) == 9
-    assert example.read_text(encoding="utf-8").partition("\n")[2] in page
+    search = ROOT / "examples" / "search.yaml"
+    assert plan_of(search).study.is_searched
+    assert all(each.read_text(encoding="utf-8").partition("\n")[2] in page for each in (example, search))
 
 
 def test_a_base_file_is_looked_for_beside_the_study(tmp_path: Path) -> None:

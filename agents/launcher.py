@@ -112,6 +112,7 @@ class Outcome:
         refusals: reason → sender → count.
         faults: for each fault, what it did → how often.
         refusal_details: reason → the sentence of the first refusal for it.
+        training_diverged: whether the run ended because training diverged.
     """
 
     reason: str
@@ -122,6 +123,7 @@ class Outcome:
     refusals: dict[str, dict[str, int]]
     faults: list[dict[str, float]]
     refusal_details: dict[str, str] = field(default_factory=dict)
+    training_diverged: bool = False
 
 
 def run(
@@ -302,6 +304,7 @@ class _ServerRun:
             coordinator.refusals.by_reason(),
             self.bus.rules.counts(),
             coordinator.refusals.details,
+            reason == coordinator.divergence,
         )
         self.journal.finish(self.server.unsaved_metrics, self.ledger.segments, {OUTCOME: json.dumps(asdict(outcome))})
         return outcome

@@ -28,6 +28,8 @@ class Mark(Flag):
     """It counts as the sender's answer to its plan: no other answer is awaited."""
     DISHONEST = auto()
     """A client that keeps to the protocol is never refused for it, even if its messages are lost, late or doubled."""
+    TOO_LARGE = auto()
+    """Its numbers are too large to compute with, as they are once training diverges."""
     FROM_X0 = auto()
     """The client's state is of no use in this run; it may join again from x₀."""
 
@@ -47,7 +49,7 @@ class Reason(StrEnum):
         member.mark = mark
         return member
 
-    ABSURD = "absurd", Mark.BAD_ANSWER
+    ABSURD = "absurd", Mark.BAD_ANSWER | Mark.TOO_LARGE
     ASKS_FOR_BOTH = "asks-for-both"
     BAD_JOIN = "bad-join"
     BAD_PAYLOAD = "bad-payload", Mark.BAD_ANSWER | Mark.DISHONEST
@@ -66,9 +68,9 @@ class Reason(StrEnum):
     NOT_A_MEMBER = "not-a-member"
     NOT_ASKED = "not-asked"
     NOT_FETCHED = "not-fetched"
-    NOT_FINITE = "not-finite", Mark.BAD_ANSWER
+    NOT_FINITE = "not-finite", Mark.BAD_ANSWER | Mark.TOO_LARGE
     NOT_OFFERED = "not-offered"
-    OVERFLOW = "overflow"
+    OVERFLOW = "overflow", Mark.TOO_LARGE
     PLUGINS = "plugins", Mark.BAD_ANSWER | Mark.DISHONEST
     PULLS_AGAIN = "pulls-again"
     SELFTEST = "selftest", Mark.BAD_ANSWER | Mark.DISHONEST

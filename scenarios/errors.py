@@ -23,6 +23,7 @@ class Exit(IntEnum):
     LIMITS = 9
     INCOMPLETE = 10
     BROKEN = 11
+    TRAINING_DIVERGED = 12
     INTERRUPTED = 130
 
 

@@ -49,6 +49,7 @@ if TYPE_CHECKING:
     from seedbus.agents.secure.secure_round import SecureRound
 
 _BAD_ANSWERS = Reason.marked(Mark.BAD_ANSWER)
+_TOO_LARGE = Reason.marked(Mark.TOO_LARGE)
 
 
 class CoordinatorState(NamedTuple):
@@ -258,6 +259,8 @@ class Coordinator:
             answered.waiting.discard(client)
             if answered.secure is not None:
                 answered.secure.waiting.discard(client)
+        if self._rounds.current is not None and reason in _TOO_LARGE:
+            self._rounds.current.has_too_large = True
         return Refusal(client, self.round if round is None else round, reason, detail)
 
     def refused_peer(self, peer: str, reason: str, detail: str) -> Refusal | None:
@@ -346,6 +349,8 @@ class Coordinator:
         closed, reported, commit, record = self._rounds.close(self.version, now_ns)
         for client in self.snapshots.close():
             self._rounds.dismiss(client)  # it was not sent a plan
+        is_barren = closed.has_too_large and commit is None and not reported
+        self.progress.barren = self.progress.barren + 1 if is_barren else 0
         if commit is not None:
             self._catch_up.remember(commit, self._positions.slowest(self.version))
         plan, peak, cohort = closed.plan, closed.max_norm, tuple(closed.cohort)
@@ -419,6 +424,16 @@ class Coordinator:
     def finished(self) -> str | None:
         """Return why the run is over, or None if it is not."""
         return self.stop.reason(self.round, self.progress)
+
+    @property
+    def divergence(self) -> str | None:
+        """How training has diverged, if that ends the run; None otherwise."""
+        return self.stop.divergence(self.round, self.progress)
+
+    @property
+    def awaits_earlier_metric(self) -> bool:
+        """True while a closed round must wait for an earlier one's metric, which may show that training diverged."""
+        return self.progress.awaited > 0 and self.stop.diverged == "end"
 
     @property
     def awaits_metric(self) -> bool:

@@ -1,9 +1,14 @@
-"""When a run is evaluated and when it ends: after a number of rounds, at a target, or past a budget of bytes.
+"""When a run is evaluated and when it ends: after a number of rounds, at a target, past a budget of bytes, or diverged.
 
 A target is met by the exponential moving average of a metric with parameter 0.9 per round, which is how the
 papers' tables count rounds (FedACG, arXiv:2201.03172, §5). The papers measure after every round. Here a value that was
 measured r rounds after the previous one has weight 1 − 0.9^r, so that the average does not lag further behind if
 measurements are rarer.
+
+Training has diverged if the loss of an evaluation is not finite, or if `BARREN` rounds in a row were barren: no commit,
+no report that counted, and at least one that was refused or declined because of its magnitude (`Mark.TOO_LARGE`). The
+server does not wait for an evaluation before it opens the next round, so a loss ends the run after one more round. In
+real time it waits before it publishes that one; so the end does not depend on who was fast.
 """
 
 from __future__ import annotations
@@ -11,7 +16,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -19,6 +24,8 @@ from seedbus.agents.messages import Evaluation
 
 EMA = 0.9
 """Weight of the moving average's old value after one round."""
+BARREN = 10
+"""After so many barren rounds in a row training has diverged."""
 
 
 def rounds_done(line: Mapping[str, Any]) -> int:
@@ -81,15 +88,33 @@ class Stop(BaseModel):
     rounds: int = Field(ge=1, lt=2**32, description="rounds attempted at most")
     target: Target | None = Field(default=None, description="a metric's moving average")
     bytes: int | None = Field(default=None, ge=1, description="bytes of plans and reports, both ways, all clients")
+    diverged: Literal["end", "continue"] = Field(
+        default="end", description="what follows when training has diverged: the run ends, or continues all the same"
+    )
 
     def reason(self, rounds_done: int, progress: Progress) -> str | None:
         """Return why a run with this progress is over; None if it is not."""
         if self.target is not None and progress.is_target_met:
             return f"the moving average of {self.target.metric} reached {self.target.value}"
+        if (divergence := self.divergence(rounds_done, progress)) is not None:
+            return divergence
         if rounds_done >= self.rounds:
             return f"all {self.rounds} rounds are done"
         if self.bytes is not None and progress.bytes >= self.bytes:
             return f"{progress.bytes:,} bytes were sent, the budget was {self.bytes:,}"
+        return None
+
+    def divergence(self, rounds_done: int, progress: Progress) -> str | None:
+        """Return how training has diverged, if that ends the run; None otherwise."""
+        if self.diverged == "continue":
+            return None
+        if progress.not_finite is not None:
+            when = f"after round {progress.not_finite:,}" if progress.not_finite else "before the first round"
+            return f"training diverged: the loss {when} is not a finite number"
+        if progress.barren >= BARREN:
+            first = rounds_done - progress.barren + 1
+            which = f"rounds {first:,} to {rounds_done:,}"
+            return f"training diverged: all reports of {which} were refused, as too large or not finite"
         return None
 
 
@@ -111,12 +136,16 @@ class Progress:
         awaited: number of evaluations that were requested and not answered yet.
         is_target_met: whether the moving average has reached the target.
         averages: metric → its moving average.
+        barren: number of barren rounds in a row, up to the newest closed one.
+        not_finite: number of rounds that were over at the first evaluation whose loss is not finite; None: all are.
     """
 
     bytes: int = 0
     awaited: int = 0
     is_target_met: bool = False
     averages: dict[str, Average] = field(default_factory=dict)
+    barren: int = 0
+    not_finite: int | None = None
 
     def answered(self) -> None:
         """Note that an evaluation has been answered, or refused."""
@@ -138,6 +167,8 @@ class Progress:
         when = {"round": evaluation.round, "version": evaluation.version, "time_s": now_ns / 1e9}
         for name, value in evaluation.metrics.items():
             self.averages[name] = Average.updated(self.averages.get(name), value, rounds_done(when))
+        if self.not_finite is None and not math.isfinite(evaluation.metrics.get("loss", 0.0)):
+            self.not_finite = rounds_done(when)
         if stop.target is not None and stop.target.metric in self.averages:
             average, value = self.averages[stop.target.metric].value, stop.target.value
             is_met = average >= value if stop.target.direction == "above" else average <= value
@@ -149,10 +180,11 @@ class Progress:
 
     def pack(self) -> list[Any]:
         """Return what a checkpoint stores."""
-        return [self.bytes, self.awaited, self.is_target_met, [[name, *each] for name, each in self.averages.items()]]
+        averages = [[name, *each] for name, each in self.averages.items()]
+        return [self.bytes, self.awaited, self.is_target_met, averages, self.barren, self.not_finite]
 
     @staticmethod
     def unpack(packed: list[Any]) -> Progress:
         """Return the progress that `pack` stored."""
-        sent, awaited, is_target_met, averages = packed
-        return Progress(sent, awaited, is_target_met, {name: Average(*each) for name, *each in averages})
+        sent, awaited, is_target_met, averages, *divergence = packed  # older journals know nothing of divergence
+        return Progress(sent, awaited, is_target_met, {name: Average(*each) for name, *each in averages}, *divergence)

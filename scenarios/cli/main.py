@@ -361,6 +361,8 @@ def _run(
         say(f"seedbus: the run missed what its scenario expects: {name} is {missed}", to_stderr=True)
     if "diverged" in results.summary["refusals"]:
         raise typer.Exit(Exit.DIVERGED)
+    if results.training_diverged:
+        raise typer.Exit(Exit.TRAINING_DIVERGED)
     if results.missed:
         raise typer.Exit(Exit.MISSED)
 

@@ -31,6 +31,7 @@ class State(StrEnum):
         STOPPED: no process writes it, and it can be resumed.
         FINISHED: it has its results.
         DIVERGED: it has its results, and replicas differed from the evaluator's.
+        TRAINING_DIVERGED: it has its results, and ended early because training diverged.
         DAMAGED: its files cannot be read, or durable rounds are lost.
     """
 
@@ -38,6 +39,7 @@ class State(StrEnum):
     STOPPED = "stopped"
     FINISHED = "finished"
     DIVERGED = "diverged"
+    TRAINING_DIVERGED = "training-diverged"
     DAMAGED = "damaged"
 
 
@@ -145,11 +147,13 @@ def state_of(folder: Path, log: LogFollower | None = None) -> RunState:
 
 
 def _finished(folder: Path, changed_s: float) -> RunState:
-    summary = Results.read(folder).summary
+    results = Results.read(folder)
+    summary = results.summary
     refusals = {reason: sum(counts.values()) for reason, counts in summary["refusals"].items()}
+    ended = State.TRAINING_DIVERGED if results.training_diverged else State.FINISHED
     return RunState(
         folder,
-        State.DIVERGED if "diverged" in refusals else State.FINISHED,
+        State.DIVERGED if "diverged" in refusals else ended,
         scenario=summary["scenario"],
         algorithm=_text(summary.get("algorithm")),
         rounds=summary["rounds"],

@@ -98,7 +98,7 @@ class TimedStop(Stop):
     @staticmethod
     def of(stop: Stop, seconds: float) -> TimedStop:
         """Return a scenario's `stop` without its target, limited to so many seconds from now."""
-        timed = TimedStop(rounds=stop.rounds, bytes=stop.bytes)
+        timed = TimedStop(rounds=stop.rounds, bytes=stop.bytes, diverged=stop.diverged)
         timed._until_s = cpu_seconds() + seconds
         return timed
 

@@ -11,8 +11,9 @@ from typing import Any
 
 from seedbus.scenarios.errors import ScenarioError
 from seedbus.scenarios.reporting.compare_page import markdown
-from seedbus.scenarios.reporting.compared import RISING, Compared, Row, Run, Spread
+from seedbus.scenarios.reporting.compared import Compared, Row, Run, Spread
 from seedbus.scenarios.reporting.leaves import names
+from seedbus.scenarios.reporting.shortcomings import RISING
 from seedbus.scenarios.sentences import nearest, quoted
 
 _SAME_RUN = ("seed", "description", "transport", "expect", "verify", "verify_every")
@@ -50,6 +51,7 @@ def compare(
         if metric not in run.metrics:
             problem = f"{quoted(metric)} is not measured in this run; {nearest(metric, run.metrics)}"
             raise ScenarioError(str(run.folder), [problem])
+        notes += [f"{run.folder}: {remark}" for remark in run.remarks(metric)]
     groups: dict[str, list[Run]] = {}
     for run in runs:
         groups.setdefault(json.dumps(_identity(run)), []).append(run)
@@ -107,8 +109,9 @@ def _names(scenarios: Sequence[dict[str, Any]]) -> list[str]:
 
 
 def _rank(row: Row, metric: str) -> tuple[Any, ...]:
-    """Sort key: rows that reach the target in all runs first, fewest rounds first; then the best last value first."""
+    """Sort key: rows with a run whose training diverged last; before, those that reach the target in all runs first,
+    fewest rounds first; then the best last value first."""
     met, last = row.figures.get("rounds_to_target"), row.figures["last"]
     is_met = met is not None and met.runs == len(row.runs)
     value = math.inf if last is None else -last.mean if metric in RISING else last.mean
-    return not is_met, met.mean if met is not None and is_met else 0.0, value, row.name
+    return row.diverged > 0, not is_met, met.mean if met is not None and is_met else 0.0, value, row.name

@@ -87,8 +87,9 @@ def _title(comparison: Compared) -> str:
 
 def _label(row: Row) -> str:
     seeds = f", {len(row.runs)} seeds" if len(row.runs) > 1 else ""
-    unfinished = f", {row.unfinished} unfinished" if len(row.runs) > 1 else ", unfinished"
-    return f"{shown(row.name)}\n{row.algorithm}{seeds}{unfinished if row.unfinished else ''}"
+    ends = ((row.unfinished, "unfinished"), (row.diverged, "training diverged"))
+    told = [f", {count} {how}" if len(row.runs) > 1 else f", {how}" for count, how in ends if count]
+    return f"{shown(row.name)}\n{row.algorithm}{seeds}{''.join(told)}"
 
 
 def _cell(row: Row, key: str, formatter: Formatter) -> str:

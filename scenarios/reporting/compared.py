@@ -23,13 +23,12 @@ from seedbus.agents.journal.journal import Journal
 from seedbus.agents.server.stopping import averages, rounds_done
 from seedbus.bus.errors import LedgerDamaged
 from seedbus.scenarios.reporting.results import RESULTS, Results
+from seedbus.scenarios.reporting.shortcomings import RISING, shortcomings
 from seedbus.scenarios.reporting.statistics import ArrivedReports
 from seedbus.scenarios.reporting.summary import WHEN, lines_problem
 from seedbus.scenarios.run_folder import scenario_of
 from seedbus.scenarios.schema.scenario import Scenario
 
-RISING = ("accuracy", "success", "f1")
-"""Metrics for which larger is better; for every other metric smaller is better."""
 ENDING = 10
 """Number of last evaluations whose plain mean is reported, however many rounds they span."""
 
@@ -71,6 +70,18 @@ class Run:
     @property
     def metrics(self) -> list[str]:
         return [name for name in self.lines[-1] if name not in WHEN and not name.endswith("_ema")]
+
+    @property
+    def divergence(self) -> str:
+        """How training diverged, if that ended the run; else ""."""
+        if self.results is None or not self.results.training_diverged:
+            return ""
+        return str(self.results.summary["reason"])
+
+    def remarks(self, metric: str) -> list[str]:
+        """Return how training diverged, if it did, and what the run did not achieve; in sentences."""
+        ended = [self.divergence] if self.divergence else []
+        return ended + shortcomings(self.lines, self.lines[-1]["version"], metric)
 
     @cached_property
     def rounds(self) -> list[int]:
@@ -218,10 +229,20 @@ class Row:
     def unfinished(self) -> int:
         return sum(run.results is None for run in self.runs)
 
+    @property
+    def diverged(self) -> int:
+        return sum(bool(run.divergence) for run in self.runs)
+
     def json(self) -> dict[str, Any]:
         figures = {name: None if each is None else vars(each) for name, each in self.figures.items()}
         runs = [
-            {"run": str(r.folder), "seed": r.scenario.seed, "is_finished": r.results is not None} for r in self.runs
+            {
+                "run": str(r.folder),
+                "seed": r.scenario.seed,
+                "is_finished": r.results is not None,
+                "training_diverged": bool(r.divergence),
+            }
+            for r in self.runs
         ]
         return {"name": self.name, "algorithm": self.algorithm, "runs": runs, "figures": figures}
 

@@ -54,13 +54,17 @@ def title(summary: Summary) -> str:
 
 def groups(summary: Summary) -> list[Rows]:
     """Return the table's groups of rows; no group is empty. All texts are safe to print, even of a foreign summary."""
-    parts = (_metrics, _expectations, _rounds, _clients, _bytes, _conventions, _failures, _end)
+    parts = (_metrics, _shortcomings, _expectations, _rounds, _clients, _bytes, _conventions, _failures, _end)
     return [[(shown(name), shown(value)) for name, value in rows] for part in parts if (rows := part(summary))]
 
 
 def _metrics(summary: Summary) -> Rows:
     metrics = summary["metrics"].items()
     return [(name.replace("_", " "), _metric(name, value)) for name, value in metrics if name not in _TIMES]
+
+
+def _shortcomings(summary: Summary) -> Rows:
+    return [("✗ training", sentence) for sentence in summary.get("shortcomings", ())]
 
 
 def _expectations(summary: Summary) -> Rows:

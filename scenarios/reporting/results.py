@@ -48,6 +48,7 @@ class Results:
         clients: data frame with a row for every client; see `reporting.statistics.clients_table`.
         expectations: name → the bounds, the value found, and whether the expectation is met.
         missed: names of the expectations that are not met.
+        training_diverged: whether the run ended early because training diverged.
     """
 
     folder: Path
@@ -74,6 +75,10 @@ class Results:
     def digest(self) -> str:
         """The digest of the final model."""
         return str(self.summary["digest"])
+
+    @property
+    def training_diverged(self) -> bool:
+        return bool(self.summary.get("training_diverged"))
 
     @property
     def expectations(self) -> dict[str, dict[str, Any]]:

@@ -15,6 +15,7 @@ from seedbus.scenarios.reporting.accounting import account
 from seedbus.scenarios.reporting.page import PAGE, page
 from seedbus.scenarios.reporting.results import RESULTS, Results, strict, write
 from seedbus.scenarios.reporting.round_table import RoundTable
+from seedbus.scenarios.reporting.shortcomings import shortcomings
 from seedbus.scenarios.reporting.statistics import ArrivedReports, clients_table, describe, replay_time
 from seedbus.scenarios.run_folder import writable
 from seedbus.scenarios.schema.expectations import judged
@@ -91,6 +92,8 @@ def _summary(
         "scenario": scenario.name,
         "algorithm": scenario.resolved()["algorithm"]["name"],
         "reason": outcome.reason,
+        "training_diverged": outcome.training_diverged,
+        "shortcomings": shortcomings(lines, outcome.version),
         "rounds": outcome.rounds,
         "version": outcome.version,
         "dimension": scenario.task.dimension,

@@ -100,6 +100,8 @@ class _Summary(TypedDict):
     run: Text
     scenario: Text
     reason: Text
+    training_diverged: NotRequired[Annotated[bool, Field(strict=True)]]
+    shortcomings: NotRequired[Annotated[list[Text], Field(max_length=MAX_NAMES)]]
     rounds: Count
     version: Count
     digest: Text

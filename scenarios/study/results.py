@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 from seedbus.agents.server.stopping import averages
 from seedbus.scenarios.errors import ScenarioError
-from seedbus.scenarios.reporting.compared import RISING, Run
+from seedbus.scenarios.reporting.compared import Run
+from seedbus.scenarios.reporting.shortcomings import RISING
 from seedbus.scenarios.sentences import nearest, quoted
 from seedbus.scenarios.study.cells import Cell, Plan
 from seedbus.scenarios.study.intervals import Difference, Mean
@@ -88,6 +89,11 @@ class RowRun:
     run: Run
     figures: dict[str, float | None]
 
+    @property
+    def has_diverged(self) -> bool:
+        """Whether training ended early because it diverged, or the final moving average is not finite."""
+        return bool(self.run.divergence) or self.figures[FINAL] is None
+
 
 @dataclass(frozen=True)
 class StudyResults:
@@ -159,8 +165,11 @@ class StudyResults:
 
     @cached_property
     def diverged(self) -> list[str]:
-        """The rows with a run whose final moving average is not finite: a mean over the others would flatter them."""
-        return [row for row, runs in self.members.items() if any(member.figures[FINAL] is None for member in runs)]
+        """The rows with a run whose training diverged, or whose final moving average is not finite.
+
+        They are neither compared nor on the Pareto front: a mean over the others would flatter them.
+        """
+        return [row for row, runs in self.members.items() if any(member.has_diverged for member in runs)]
 
     def better(self, row: str, other: str, difference: Difference) -> str:
         """Return which of two rows is better; "" if no difference is seen."""
@@ -175,7 +184,7 @@ class StudyResults:
         points = []
         for row in self.members:
             value, sent = self.mean(row, FINAL), self.mean(row, "bytes")
-            if value is not None and sent is not None:
+            if value is not None and sent is not None and row not in self.diverged:
                 points.append((sent.mean, -sign * value.mean, row))
         front, best = [], math.inf
         for _, negated, row in sorted(points):

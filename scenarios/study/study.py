@@ -9,7 +9,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
-from seedbus.scenarios.reporting.compared import RISING, Run
+from seedbus.scenarios.reporting.compared import Run
+from seedbus.scenarios.reporting.shortcomings import RISING
 from seedbus.scenarios.schema.scenario import Scenario
 from seedbus.scenarios.study import search, tuning
 from seedbus.scenarios.study.cells import Cell, Plan, plan_of
@@ -257,8 +258,9 @@ def _told(values: Values) -> str:
 
 
 def _score(runs: list[StoredRun], metric: str) -> float:
-    """Return the mean of the final moving averages; NaN unless all runs are finished and measured it."""
+    """Return the mean of the final moving averages; NaN unless all are finished, measured it and did not diverge."""
     if not all(run.is_finished for run in runs):
         return math.nan
-    finals = [Run.read(run.folder).figures(metric, None, [])["ema"] for run in runs]
+    found = [Run.read(run.folder) for run in runs]
+    finals = [None if run.divergence else run.figures(metric, None, [])["ema"] for run in found]
     return math.nan if None in finals else sum(value for value in finals if value is not None) / len(finals)

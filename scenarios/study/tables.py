@@ -153,10 +153,7 @@ def sentences(results: StudyResults) -> list[str]:
     if len(seen) > MAX_SENTENCES:
         found.append(f"and {len(seen) - MAX_SENTENCES:,} more pairs differ (differences.csv)")
     found += _unseen(pairs)
-    found += [
-        f"{shown(row)}: the {metric} of a run is not finite at the end, so this row is compared with none"
-        for row in results.diverged
-    ]
+    found += [_divergence(results, row) for row in results.diverged]
     if results.front:
         found.append(f"Pareto front of {metric} against bytes: {'; '.join(map(shown, results.front))}")
     for row, tuned in results.tuned.items():
@@ -174,6 +171,17 @@ def sentences(results: StudyResults) -> list[str]:
         if member.run.results is not None and "diverged" in member.run.results.summary["refusals"]
     ]
     return [*found, *(f"failed: {failure}" for failure in results.failures)]
+
+
+def _divergence(results: StudyResults, row: str) -> str:
+    """Return the sentence about a row with runs that diverged."""
+    ended = [member for member in results.members[row] if member.run.divergence]
+    if not ended:
+        what = f"the {shown(results.metric)} of a run is not finite at the end"
+    else:
+        how = "; ".join(f"seed {each.seed}: {each.run.divergence}" for each in ended[:MAX_SENTENCES])
+        what = f"{shown(how)}; {len(ended)} of {len(results.members[row])} runs diverged"
+    return f"{shown(row)}: {what}, so this row is compared with none"
 
 
 def _verdict(results: StudyResults, row: str, other: str, difference: Difference) -> str:

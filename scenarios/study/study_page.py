@@ -16,7 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from seedbus.bus.files import atomic_write, make_folder
-from seedbus.scenarios.reporting.figures import Line, byte_unit, lines, lines_file, sample_indices
+from seedbus.scenarios.reporting.axes import byte_unit, metric_axis, sample_indices
+from seedbus.scenarios.reporting.figures import Line, lines, lines_file
 from seedbus.scenarios.reporting.page import document, with_plots
 from seedbus.scenarios.reporting.results import write
 from seedbus.scenarios.reporting.terminal import shown
@@ -100,13 +101,13 @@ def content(results: StudyResults, all_plots: list[Plot]) -> str:
 def plots(results: StudyResults) -> Iterator[Plot]:
     """Yield the plots: the metric over each kind of cost, its Pareto front against bytes, and what was tuned."""
     metric = shown(results.metric)
-    y_name = "accuracy (share of samples)" if metric == "accuracy" else metric
+    y_name, scale = metric_axis(metric)
     curves = {shown(row): _curve(runs, results.metric) for row, runs in results.members.items() if runs}
     unit, unit_name = byte_unit(max((float(np.max(curve[1], initial=0)) for curve in curves.values()), default=1.0))
     for number, (what, x_name) in enumerate(_AXES):
         drawn = []
         for row, curve in curves.items():
-            x, mean, deviation = curve[number], curve[4], curve[5]
+            x, mean, deviation = curve[number], scale * curve[4], scale * curve[5]
             if what == "bytes":  # x₀ costs next to none; it would stretch the axis by decades
                 x = np.where(curve[0] > 0, x / unit, np.nan)
             if np.isfinite(x).any():
@@ -116,32 +117,34 @@ def plots(results: StudyResults) -> Iterator[Plot]:
             heading = f"{metric.capitalize()} over {what}"
             yield Plot(_safe(name), heading, x_name.format(unit=unit_name), y_name, drawn, what == "bytes")
     if results.front:
-        yield _pareto(results, y_name)
+        yield _pareto(results)
     yield from _tuning(results)
 
 
-def _pareto(results: StudyResults, y_name: str) -> Plot:
+def _pareto(results: StudyResults) -> Plot:
+    y_name, scale = metric_axis(shown(results.metric))
     points = {}
     for row in results.members:
         value, sent = results.mean(row, FINAL), results.mean(row, "bytes")
         if value is not None and sent is not None:
-            points[row] = (sent.mean, value.mean)
+            points[row] = (sent.mean, scale * value.mean)
     unit, unit_name = byte_unit(max(x for x, _ in points.values()))
     front = [points[row] for row in results.front]
-    drawn = [Line("Pareto front", [x / unit for x, _ in front], [y for _, y in front])]
-    drawn += [Line(shown(row), [x / unit], [y]) for row, (x, y) in points.items()]
+    drawn = [Line(shown(row), [x / unit], [y]) for row, (x, y) in points.items()]
+    drawn.append(Line("Pareto front", [x / unit for x, _ in front], [y for _, y in front]))
     heading = f"{shown(results.metric).capitalize()} at the end against bytes"
     return Plot("pareto", heading, f"plans and reports sent, all clients ({unit_name}, log scale)", y_name, drawn, True)
 
 
 def _tuning(results: StudyResults) -> Iterator[Plot]:
     """For each tuned field: the scores of its values, with the other fields at their chosen values."""
+    y_name, scale = metric_axis(shown(results.metric))
     for path in results.plan.study.tune:
         drawn = []
         for row, tuned in results.tuned.items():
             others = {name: value for name, value in tuned.chosen.items() if name != path}
             pairs = sorted(
-                (float(trial.values[path]), trial.score)
+                (float(trial.values[path]), scale * trial.score)
                 for trial in tuned.trials
                 if isinstance(trial.values[path], int | float)
                 and {name: value for name, value in trial.values.items() if name != path} == others
@@ -149,9 +152,8 @@ def _tuning(results: StudyResults) -> Iterator[Plot]:
             if pairs:
                 drawn.append(Line(shown(row), [x for x, _ in pairs], [y for _, y in pairs]))
         if drawn:
-            y_name = f"{shown(results.metric)}, validation"
             heading = f"What was tried for {path}"
-            yield Plot(_safe(f"tuning-{path}"), heading, f"{path} (log scale)", y_name, drawn, True)
+            yield Plot(_safe(f"tuning-{path}"), heading, f"{path} (log scale)", f"{y_name}, validation", drawn, True)
 
 
 def _curve(runs: list[RowRun], metric: str) -> list[Column]:

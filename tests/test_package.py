@@ -60,3 +60,7 @@ def test_every_extra_that_is_spoken_of_is_there() -> None:
 def test_the_description_of_the_package_has_no_link_that_needs_a_checkout() -> None:
     text = (ROOT / PROJECT["readme"]).read_text(encoding="utf-8")
     assert text and not [link for link in re.findall(r"\]\(([^)]*)\)", text) if not link.startswith("https://")]
+
+
+def test_the_citation_names_the_version_of_the_package() -> None:
+    assert f"\nversion: {PROJECT['version']}\n" in (ROOT / "CITATION.cff").read_text(encoding="utf-8")

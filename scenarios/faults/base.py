@@ -143,13 +143,17 @@ class TrafficSelector(RoundSelector):
             raise ValueError(f"every_s ({self.every_s:g}) needs for_s, which is at most as long")
         return self
 
+    def is_open(self, now_ns: int) -> bool:
+        """True if this moment of simulated time is selected."""
+        for_ns = None if self.for_s is None else round_ns(self.for_s)
+        every_ns = None if self.every_s is None else round_ns(self.every_s)
+        return _is_within(now_ns, round_ns(self.at_s), for_ns, every_ns)
+
     def selects(self, passage: Passage) -> bool:
         """True if the message is selected at this moment; `probability` is not considered."""
         if self.direction != "both" and passage.kind.is_upward != (self.direction == "up"):
             return False
-        for_ns = None if self.for_s is None else round_ns(self.for_s)
-        every_ns = None if self.every_s is None else round_ns(self.every_s)
-        if not _is_within(passage.now_ns, round_ns(self.at_s), for_ns, every_ns):
+        if not self.is_open(passage.now_ns):
             return False
         return self.is_due(passage.round) and self.selects_client(passage.client, passage.random)
 

@@ -21,7 +21,7 @@ from seedbus.agents.round_record import ClosedRound
 from seedbus.bus.clock import wall_seconds
 from seedbus.bus.errors import BadEndpoint
 from seedbus.scenarios.operations.http import Answer, Server
-from seedbus.scenarios.reporting.page import content, document, metric_plots, round_plot, with_plots
+from seedbus.scenarios.reporting.page import Finished, content, document, metric_plots, round_plot, with_plots
 from seedbus.scenarios.reporting.progress import headline, readable
 from seedbus.scenarios.reporting.report import grouped
 from seedbus.scenarios.reporting.results import Results, strict
@@ -189,7 +189,7 @@ class LiveRun(NullObserver):
     @staticmethod
     def ended(results: Results) -> str:
         """Return the content of a finished run's page, as in `report.html`."""
-        return content(results.summary, results.lines, results.history, results.table)
+        return content(Finished.of(results))
 
 
 @contextmanager

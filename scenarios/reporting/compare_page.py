@@ -9,8 +9,9 @@ from html import escape
 import numpy as np
 from rich.table import Table
 
+from seedbus.scenarios.reporting.axes import byte_unit, metric_axis, sample_indices
 from seedbus.scenarios.reporting.compared import ENDING, Compared, Row, Run, Spread
-from seedbus.scenarios.reporting.figures import Line, byte_unit, lines, sample_indices
+from seedbus.scenarios.reporting.figures import Line, lines
 from seedbus.scenarios.reporting.page import document, with_plots
 from seedbus.scenarios.reporting.terminal import console, shown
 
@@ -150,11 +151,11 @@ def _plots(comparison: Compared) -> list[str]:
     metric = shown(comparison.metric)
     curves = [(shown(row.name), *_curve(row.runs, comparison.metric)) for row in comparison.rows]
     unit, unit_name = byte_unit(max(float(np.max(sent, initial=0)) for _, _, sent, _ in curves))
-    y_name = "accuracy (share of samples)" if metric == "accuracy" else metric
-    over_rounds = [Line(name, rounds, values) for name, rounds, _, values in curves]
+    y_name, scale = metric_axis(metric)
+    over_rounds = [Line(name, rounds, scale * values) for name, rounds, _, values in curves]
     # The initial model costs no bytes. The few that were sent when it was evaluated would stretch the axis by decades.
     over_bytes = [
-        Line(name, np.where(rounds > 0, sent / unit, np.nan), values) for name, rounds, sent, values in curves
+        Line(name, np.where(rounds > 0, sent / unit, np.nan), scale * values) for name, rounds, sent, values in curves
     ]
     x_name = f"plans and reports sent, all clients ({unit_name}, log scale)"
     return [

@@ -4,57 +4,105 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from html import escape
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from seedbus.agents.server.stopping import rounds_done
-from seedbus.scenarios.reporting.figures import MAX_POINTS, Line, bars, byte_unit, lines, sample_indices
+from seedbus.scenarios.reporting.axes import MAX_POINTS, byte_unit, metric_axis, sample_indices
+from seedbus.scenarios.reporting.figures import COLOURS, DARK, NO_MARKS, Line, Marks, bars, lines
+from seedbus.scenarios.reporting.ran import marks, rows
 from seedbus.scenarios.reporting.report import grouped, groups, title
 from seedbus.scenarios.reporting.results import Results, write
 from seedbus.scenarios.reporting.round_table import RoundTable
-from seedbus.scenarios.reporting.statistics import Table, histogram
+from seedbus.scenarios.reporting.statistics import ArrivedReports, Table, histogram
+from seedbus.scenarios.reporting.timeline import timeline
+from seedbus.scenarios.run_folder import scenario_of
+from seedbus.scenarios.schema.scenario import Scenario
 
 PAGE = "report.html"
 _SHOWN = ("accuracy", "loss", "gap")
 _SEGMENTS = 100  # of a plot over many rounds
-_UNITS = {"accuracy": "accuracy (share of samples)"}
 _STYLE = """
-body { font: 15px/1.45 system-ui, sans-serif; color: #1c2430; background: #fff; margin: 2rem auto; max-width: 75rem;
-       padding: 0 1rem; overflow-wrap: anywhere; }
+:root { color-scheme: light dark; --ink: #1c2430; --soft: #3c4654; --paper: #fff; --rule: #d5dae1; --grid: #dfe3e9; }
+body { font: 15px/1.45 system-ui, sans-serif; color: var(--ink); background: var(--paper); margin: 2rem auto;
+       max-width: 75rem; padding: 0 1rem; overflow-wrap: anywhere; }
 h1 { font-size: 1.4rem; margin-bottom: .2rem; }
 table { border-collapse: collapse; margin: 1rem 0 2rem; }
 td { padding: .15rem .8rem .15rem 0; vertical-align: top; }
 th { padding: .15rem .8rem .3rem 0; text-align: left; vertical-align: bottom; }
 td:first-child { font-weight: 600; white-space: nowrap; }
-tbody + tbody td { border-top: 0; }
-tbody tr:first-child td { border-top: 1px solid #d5dae1; padding-top: .4rem; }
+tbody tr:first-child td { border-top: 1px solid var(--rule); padding-top: .4rem; }
+thead th, thead + tbody td:not(:first-child) { overflow-wrap: normal; white-space: nowrap; }
 main { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(30rem, 100%), 1fr)); gap: 1.5rem; }
-.table { overflow-x: auto; } figure { margin: 0; } figcaption { font-weight: 600; }
-svg { width: 100%; height: auto; } text { font-size: 12px; fill: #3c4654; } text.name { font-size: 13px; }
-.grid { stroke: #e2e6ec; } .legend { margin: .2rem 0 0; font-size: 13px; } .legend span { margin-right: 1rem; }
-"""
+.table { overflow-x: auto; } figure { margin: 0; min-width: 0; } figcaption { font-weight: 600; }
+figure > svg { width: 100%; height: auto; fill: var(--soft); } .name { font-size: 13px; } .grid { stroke: var(--grid); }
+.legend { margin: .2rem 0 0; font-size: 13px; } .legend span { margin-right: 1rem; display: inline-block; }
+@media (max-width: 40rem) { body { margin: 1rem auto; } .name { font-size: 17px; }
+  .tick { font-size: 16px; } .bars .tick { font-size: 13px; } }
+@media (prefers-color-scheme: dark) {
+  :root { --ink: #e4e8ee; --soft: #b6bfcb; --paper: #14181f; --rule: #39414d; --grid: #2b323c; }
+  LOOKS
+}
+""".replace(
+    "LOOKS",
+    "\n  ".join(
+        f'[stroke="{light}"] {{ stroke: {dark}; }} [fill="{light}"] {{ fill: {dark}; }}'
+        for light, dark in zip(COLOURS, DARK, strict=True)
+    ),
+)
 
 
-def page(summary: Mapping[str, Any], measured: Sequence[Mapping[str, Any]], history: RoundTable, table: Table) -> str:
-    """Return the page as HTML.
+class Finished(NamedTuple):
+    """What the page of a finished run is made of.
 
-    Args:
+    Attributes:
+        scenario: the run's.
+        summary: the content of `results.json`.
         measured: the lines of `metrics.jsonl`, oldest first.
+        history: all rounds.
+        arrived: the reports that arrived.
         table: the columns of `statistics.clients_table`.
     """
-    return document(title(summary), content(summary, measured, history, table))
+
+    scenario: Scenario
+    summary: Mapping[str, Any]
+    measured: Sequence[Mapping[str, Any]]
+    history: RoundTable
+    arrived: ArrivedReports
+    table: Table
+
+    @staticmethod
+    def of(results: Results) -> Finished:
+        """Read all from a run's folder.
+
+        Raises:
+            RunFolderError, JournalDamaged, LedgerDamaged: the run cannot be read.
+        """
+        scenario = scenario_of(results.folder)
+        return Finished(scenario, results.summary, results.lines, results.history, results.arrived, results.table)
 
 
-def content(
-    summary: Mapping[str, Any], measured: Sequence[Mapping[str, Any]], history: RoundTable, table: Table
-) -> str:
-    """Return what is on the page below its title; arguments: `page`."""
+def page(run: Finished) -> str:
+    """Return the page as HTML."""
+    return document(title(run.summary), content(run))
+
+
+def content(run: Finished) -> str:
+    """Return what is on the page below its title."""
+    summary, history = run.summary, run.history
     took_s = (history.closed_ns - history.opened_ns) / 1e9
-    rounds = round_plot(took_s, is_simulated=summary["clock"] == "virtual")
+    marked = marks(run.scenario, history)
     return with_plots(
-        grouped(groups(summary)), [*metric_plots(measured), rounds, *_clients(history, table), _traffic(summary)]
+        grouped([rows(run.scenario, summary), *groups(summary)]),
+        [
+            *metric_plots(run.measured, marked),
+            timeline(history, run.arrived, marked),
+            round_plot(took_s, is_simulated=summary["clock"] == "virtual", marked=marked.moved(-0.5)),
+            *_clients(history, run.table),
+            _traffic(summary),
+        ],
     )
 
 
@@ -86,11 +134,11 @@ def write_page(results: Results) -> None:
         OSError: the page cannot be written.
         RunFolderError, JournalDamaged, LedgerDamaged: the run cannot be read.
     """
-    write(results.folder / PAGE, page(results.summary, results.lines, results.history, results.table))
+    write(results.folder / PAGE, page(Finished.of(results)))
 
 
-def metric_plots(measured: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Plot each metric over rounds and over bytes."""
+def metric_plots(measured: Sequence[Mapping[str, Any]], marked: Marks = NO_MARKS) -> list[str]:
+    """Plot each metric over rounds, with marks there, and over bytes."""
     sample = [measured[index] for index in sample_indices(len(measured)).tolist()] if measured else []
     rounds = [rounds_done(line) for line in sample]
     sent = [line["bytes_up"] + line["bytes_down"] for line in sample]
@@ -99,18 +147,20 @@ def metric_plots(measured: Sequence[Mapping[str, Any]]) -> list[str]:
     for name in [each for each in _SHOWN if sample and each in sample[-1]]:
         drawn = [each for each in (name, f"{name}_ema") if each in sample[-1]]
         labels = {name: name, f"{name}_ema": "moving average"}
-        values = {each: [_finite(line.get(each)) for line in sample] for each in drawn}
+        y_name, scale = metric_axis(name)
+        values = {each: [scale * _finite(line.get(each)) for line in sample] for each in drawn}
         axes = (
             ("rounds", "rounds", rounds),
             ("bytes", f"plans and reports sent, all clients ({unit_name})", [each / unit for each in sent]),
         )
         for over, x_name, x in axes:
             drawn_lines = [Line(labels[each], x, values[each]) for each in drawn]
-            plots.append(lines(f"{name.capitalize()} over {over}", x_name, _UNITS.get(name, name), drawn_lines))
+            here = marked if over == "rounds" else NO_MARKS
+            plots.append(lines(f"{name.capitalize()} over {over}", x_name, y_name, drawn_lines, marks=here))
     return plots
 
 
-def round_plot(took_s: NDArray[np.float64], *, is_simulated: bool) -> str:
+def round_plot(took_s: NDArray[np.float64], *, is_simulated: bool, marked: Marks = NO_MARKS) -> str:
     """Plot the duration of every round; with many rounds, the median and the maximum of each of 100 segments."""
     clock = "simulated" if is_simulated else "real"
     if took_s.size <= MAX_POINTS:
@@ -123,7 +173,7 @@ def round_plot(took_s: NDArray[np.float64], *, is_simulated: bool) -> str:
             Line(f"median {size}", middle, [float(np.median(part)) for part in segments]),
             Line(f"longest {size}", middle, [float(part.max()) for part in segments]),
         ]
-    return lines("How long rounds took", "round", f"seconds ({clock})", drawn)
+    return lines("How long rounds took", "round", f"seconds ({clock})", drawn, marks=marked)
 
 
 def _clients(history: RoundTable, table: Table) -> list[str]:

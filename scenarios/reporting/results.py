@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from seedbus.bus.ledger import Columns
     from seedbus.scenarios.reporting.round_table import RoundTable
-    from seedbus.scenarios.reporting.statistics import Table
+    from seedbus.scenarios.reporting.statistics import ArrivedReports, Table
 
 RESULTS = "results.json"
 METRICS = "metrics.jsonl"
@@ -125,12 +125,18 @@ class Results:
             LedgerDamaged: see `columns`.
             RunFolderError, JournalDamaged: see `history`.
         """
-        from seedbus.scenarios.reporting.statistics import ArrivedReports, clients_table, replay_time
+        from seedbus.scenarios.reporting.statistics import clients_table, replay_time
         from seedbus.scenarios.run_folder import scenario_of
 
-        scenario, columns, history = scenario_of(self.folder), self.columns, self.history
-        arrived = ArrivedReports(columns, history)
-        return clients_table(columns, history, arrived, replay_time(scenario.compute, scenario.seed))
+        scenario = scenario_of(self.folder)
+        return clients_table(self.columns, self.history, self.arrived, replay_time(scenario.compute, scenario.seed))
+
+    @cached_property
+    def arrived(self) -> ArrivedReports:
+        """The reports that arrived at the server; raises what `table` does."""
+        from seedbus.scenarios.reporting.statistics import ArrivedReports
+
+        return ArrivedReports(self.columns, self.history)
 
     @cached_property
     def messages(self) -> pd.DataFrame:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,8 @@ from seedbus.bus import ledger_hash, read_ledger
 from seedbus.bus.errors import LedgerDamaged
 from seedbus.bus.ledger import Columns
 from seedbus.scenarios.reporting.accounting import account
-from seedbus.scenarios.reporting.page import PAGE, page
+from seedbus.scenarios.reporting.page import PAGE, Finished, page
+from seedbus.scenarios.reporting.ran import processor
 from seedbus.scenarios.reporting.results import RESULTS, Results, strict, write
 from seedbus.scenarios.reporting.round_table import RoundTable
 from seedbus.scenarios.reporting.shortcomings import shortcomings
@@ -59,8 +61,9 @@ def report(
     summary["expectations"] = judged(scenario.expect, summary, [strict(line) for line in lines])
     summary["wall_s"], summary["cpu_s"] = wall_s, cpu_s
     summary["was_resumed"], summary["device"] = was_resumed, device
+    summary["seedbus"], summary["processor"] = version("seedbus"), processor()
     with writable(folder):
-        write(folder / PAGE, page(summary, lines, rounds, clients))
+        write(folder / PAGE, page(Finished(scenario, summary, lines, rounds, arrived, clients)))
         write(folder / RESULTS, json.dumps(summary, indent=2))
     return Results(folder, summary)
 

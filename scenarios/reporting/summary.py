@@ -110,6 +110,10 @@ class _Summary(TypedDict):
     simulated_s: Measure
     wall_s: Measure
     was_resumed: NotRequired[Annotated[bool, Field(strict=True)]]
+    dimension: NotRequired[Count]
+    device: NotRequired[Text]
+    seedbus: NotRequired[Text]
+    processor: NotRequired[Text]
     traffic: _Traffic
     refusals: Annotated[dict[Text, dict[Text, Count]], Field(max_length=MAX_NAMES)]
     refusal_details: NotRequired[Annotated[dict[Text, Text], Field(max_length=MAX_NAMES)]]

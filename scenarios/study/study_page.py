@@ -16,7 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from seedbus.bus.files import atomic_write, make_folder
-from seedbus.scenarios.reporting.figures import Line, byte_unit, lines, lines_file, sample_indices
+from seedbus.scenarios.reporting.axes import byte_unit, metric_axis, sample_indices
+from seedbus.scenarios.reporting.figures import Line, lines, lines_file
 from seedbus.scenarios.reporting.page import document, with_plots
 from seedbus.scenarios.reporting.results import write
 from seedbus.scenarios.reporting.terminal import shown
@@ -101,13 +102,13 @@ def content(results: StudyResults, all_plots: list[Plot]) -> str:
 def plots(results: StudyResults) -> Iterator[Plot]:
     """Yield the plots: the metric over each kind of cost, its Pareto front against bytes, and what was tuned."""
     metric = shown(results.metric)
-    y_name = "accuracy (share of samples)" if metric == "accuracy" else metric
+    y_name, scale = metric_axis(metric)
     curves = {shown(row): _curve(runs, results.metric) for row, runs in results.members.items() if runs}
     unit, unit_name = byte_unit(max((float(np.max(curve[1], initial=0)) for curve in curves.values()), default=1.0))
     for number, (what, x_name) in enumerate(_AXES):
         drawn = []
         for row, curve in curves.items():
-            x, mean, deviation = curve[number], curve[4], curve[5]
+            x, mean, deviation = curve[number], scale * curve[4], scale * curve[5]
             if what == "bytes":  # x₀ costs next to none; it would stretch the axis by decades
                 x = np.where(curve[0] > 0, x / unit, np.nan)
             if np.isfinite(x).any():
@@ -117,20 +118,21 @@ def plots(results: StudyResults) -> Iterator[Plot]:
             heading = f"{metric.capitalize()} over {what}"
             yield Plot(_safe(name), heading, x_name.format(unit=unit_name), y_name, drawn, what == "bytes")
     if results.front:
-        yield _pareto(results, y_name)
+        yield _pareto(results)
     yield from _tuning(results)
 
 
-def _pareto(results: StudyResults, y_name: str) -> Plot:
+def _pareto(results: StudyResults) -> Plot:
+    y_name, scale = metric_axis(shown(results.metric))
     points = {}
     for row in results.members:
         value, sent = results.mean(row, FINAL), results.mean(row, "bytes")
         if value is not None and sent is not None:
-            points[row] = (sent.mean, value.mean)
+            points[row] = (sent.mean, scale * value.mean)
     unit, unit_name = byte_unit(max(x for x, _ in points.values()))
     front = [points[row] for row in results.front]
-    drawn = [Line("Pareto front", [x / unit for x, _ in front], [y for _, y in front])]
-    drawn += [Line(shown(row), [x / unit], [y]) for row, (x, y) in points.items()]
+    drawn = [Line(shown(row), [x / unit], [y]) for row, (x, y) in points.items()]
+    drawn.append(Line("Pareto front", [x / unit for x, _ in front], [y for _, y in front]))
     heading = f"{shown(results.metric).capitalize()} at the end against bytes"
     return Plot("pareto", heading, f"plans and reports sent, all clients ({unit_name}, log scale)", y_name, drawn, True)
 
@@ -140,12 +142,14 @@ def _tuning(results: StudyResults) -> Iterator[Plot]:
 
     The other fields have their chosen values, but in a search, where each trial has its own.
     """
-    study, y_name = results.plan.study, f"{shown(results.metric)}, validation"
+    study = results.plan.study
+    name, scale = metric_axis(shown(results.metric))
+    y_name = f"{name}, validation"
     best = max if results.is_rising else min
     if study.is_searched:
         drawn = []
         for row, tuned in results.tuned.items():
-            scores = [trial.score if math.isfinite(trial.score) else None for trial in tuned.trials]
+            scores = [scale * trial.score if math.isfinite(trial.score) else None for trial in tuned.trials]
             so_far = [[score for score in scores[:count] if score is not None] for count in range(1, len(scores) + 1)]
             if tuned.chosen:
                 drawn.append(Line(shown(row), range(1, len(scores) + 1), [best(s, default=math.nan) for s in so_far]))
@@ -158,7 +162,7 @@ def _tuning(results: StudyResults) -> Iterator[Plot]:
         for row, tuned in results.tuned.items():
             others = {name: value for name, value in tuned.chosen.items() if name != path}
             pairs = sorted(
-                (float(trial.values[path]), trial.score)
+                (float(trial.values[path]), scale * trial.score)
                 for trial in tuned.trials
                 if (study.is_searched or {n: value for n, value in trial.values.items() if n != path} == others)
             )

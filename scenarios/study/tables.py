@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from rich.table import Table
 
-from seedbus.scenarios.reporting.figures import byte_unit
+from seedbus.scenarios.reporting.axes import byte_unit
 from seedbus.scenarios.reporting.terminal import console, shown
 from seedbus.scenarios.study.intervals import Difference, Mean
 from seedbus.scenarios.study.results import FINAL, StudyResults

@@ -20,9 +20,10 @@ from worlds import HISO, go, scenario
 import seedbus
 from seedbus.agents.server.stopping import averages
 from seedbus.scenarios.errors import Exit
+from seedbus.scenarios.reporting.axes import decades
 from seedbus.scenarios.reporting.compare import Comparison, compare
 from seedbus.scenarios.reporting.compared import Run, Spread
-from seedbus.scenarios.reporting.figures import COLOURS, Line, decades, lines
+from seedbus.scenarios.reporting.figures import COLOURS, Line, lines
 from seedbus.scenarios.reporting.results import RESULTS, Results
 
 
@@ -182,6 +183,7 @@ def test_the_table_and_the_page_hold_the_same_and_the_page_has_both_plots(
     html = Path("compare.html").read_text(encoding="utf-8")
     for text in ("decomfl, 2 seeds", "rounds to 60", " ± ", "forward"):
         assert text in result.out and text in html
+    html = html.replace(' xmlns="http://www.w3.org/2000/svg"', "")
     assert "http" not in html and "<script" not in html
     figures = [Xml.fromstring(text) for text in re.findall(r"<figure>.*?</figure>", html, re.DOTALL)]
     assert [figure.findtext("figcaption") for figure in figures] == ["Loss over rounds", "Loss over bytes"]
@@ -256,9 +258,9 @@ def test_decades_are_few_whole_and_cover_what_is_shown(low: float, width: float)
 
 def test_many_lines_have_distinct_styles_and_are_named_under_the_plot() -> None:
     many = [Line(f"<{number}>", [1, 10, 100], [number] * 3) for number in range(2 * len(COLOURS))]
-    figure = Xml.fromstring(lines("t", "x", "y", many, is_log=True))
+    figure = Xml.fromstring(lines("t", "x", "y", many, is_log=True).replace(' xmlns="http://www.w3.org/2000/svg"', ""))
     looks = {(line.attrib["stroke"], line.attrib.get("stroke-dasharray")) for line in figure.iter("polyline")}
     assert len(looks) == len(many)
-    assert next(each.text for each in figure.iter("span")) == "— <0>" and len(list(figure.iter("span"))) == len(many)
+    assert "".join(next(figure.iter("span")).itertext()) == " <0>" and len(list(figure.iter("span"))) == len(many)
     across = [float(pair.split(",")[0]) for pair in next(figure.iter("polyline")).attrib["points"].split()]
     assert across[1] - across[0] == pytest.approx(across[2] - across[1], abs=0.2)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
 import xml.etree.ElementTree as Xml
 from html.parser import HTMLParser
@@ -14,14 +15,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 from worlds import go, lossy, scenario
 
-from seedbus.scenarios.reporting.figures import HEIGHT, WIDTH, Line, bars, lines, ticks
+from seedbus.scenarios.reporting.axes import HEIGHT, WIDTH, ticks
+from seedbus.scenarios.reporting.figures import Line, Marks, bars, lines
 from seedbus.scenarios.reporting.results import Results
+from seedbus.scenarios.reporting.round_table import Pairs
+from seedbus.scenarios.reporting.timeline import fates, timeline
 
+SVG = ' xmlns="http://www.w3.org/2000/svg"'
 AXES = {
     "Loss over rounds": ("rounds", "loss"),
     "Loss over bytes": ("plans and reports sent, all clients (kB)", "loss"),
     "Gap over rounds": ("rounds", "gap"),
     "Gap over bytes": ("plans and reports sent, all clients (kB)", "gap"),
+    "Who took part": ("rounds", "client"),
     "How long rounds took": ("round", "seconds (simulated)"),
     "Participation per client": ("clients, each line with its most active first", "rounds"),
     "Lag": ("commits that a client had missed when it was asked", "times"),
@@ -40,12 +46,12 @@ def text_of(results: Results) -> str:
 
 def figures(html: str) -> dict[str, Xml.Element]:
     """Return the parsed plots of a page, by title."""
-    elements = [Xml.fromstring(text) for text in re.findall(r"<figure>.*?</figure>", html, re.DOTALL)]
+    elements = [Xml.fromstring(text) for text in re.findall(r"<figure>.*?</figure>", html.replace(SVG, ""), re.DOTALL)]
     return {str(figure.findtext("figcaption")): figure for figure in elements}
 
 
 def axes(figure: Xml.Element) -> tuple[str, str]:
-    named = [each for each in figure.iter("text") if "name" in each.attrib["class"] and "style" not in each.attrib]
+    named = [each for each in figure.iter("text") if "name" in each.attrib["class"]]
     across = [each.text for each in named if "transform" not in each.attrib]
     up = [each.text for each in named if "transform" in each.attrib]
     assert len(across) == len(up) == 1
@@ -85,7 +91,7 @@ def test_the_page_is_well_formed_loads_nothing_and_holds_the_closing_table(resul
             assert open_tags.pop() == tag
 
     Reader().feed(html)
-    assert not open_tags and "http" not in html and "url(" not in html
+    assert not open_tags and "http" not in html.replace(SVG, "") and "url(" not in html
     assert results.digest in html and "✗ gap" in html and "lost to stragglers" in html
 
 
@@ -132,3 +138,25 @@ def test_ticks_are_few_round_and_cover_what_is_shown(low: float, width: float) -
     assert 2 <= len(plots) <= 8
     if low + width > low:
         assert plots[0] <= low + 1e-6 * (width + abs(low)) and plots[-1] >= low + width - 1e-6 * (width + abs(low))
+
+
+def test_who_took_part_is_drawn_cell_by_cell_and_stays_small_with_many_clients(results: Results) -> None:
+    history, arrived = results.history, results.arrived
+    what = fates(history, arrived)
+    asked, reported = (
+        set(zip(each.round.tolist(), each.client.tolist(), strict=True)) for each in (history.asked, history.reported)
+    )
+    assert np.bincount(what, minlength=3)[2] == len(asked & reported) and 0 < len(reported) < len(asked)
+    drawn = figures(timeline(history, arrived, Marks()).replace(SVG, ""))["Who took part"]
+    lengths = [int(run) for path in drawn.iter("path") for run in re.findall(r"h(\d+)", path.attrib["d"])]
+    assert sum(lengths) == len(asked), "8 clients and 30 rounds: every pair is a cell"
+    many = 10_000
+    pairs = Pairs(np.repeat(np.arange(500), many // 10), np.random.default_rng(1).integers(0, many, 50 * many))
+    large = dataclasses.replace(
+        history,
+        clients=many,
+        opened_ns=np.arange(500),
+        asked=pairs,
+        reported=Pairs(pairs.round[::2], pairs.client[::2]),
+    )
+    assert len(timeline(large, arrived, Marks(np.arange(500) + 0.5))) < 500_000

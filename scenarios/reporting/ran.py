@@ -1,0 +1,80 @@
+"""What ran: the task, the algorithm, the clients and the machine, as rows of a page; when faults were in force."""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from seedbus.scenarios.faults.base import Fault, RoundSelector, TrafficSelector
+from seedbus.scenarios.faults.server_crash import ServerCrash
+from seedbus.scenarios.reporting.figures import Marks
+from seedbus.scenarios.reporting.round_table import Flags, RoundTable
+from seedbus.scenarios.reporting.terminal import shown
+from seedbus.scenarios.schema.scenario import Scenario
+
+_SHORT = {"perturbations": "P", "local_steps": "K"}
+
+
+def processor() -> str:
+    """Return the name of this machine's processor; "" where none is known."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return platform.processor()
+    return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "")
+
+
+def rows(scenario: Scenario, summary: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Return what ran, as names and values that are safe to print."""
+    resolved = scenario.resolved()
+    task, algorithm, part = resolved["task"], resolved["algorithm"], scenario.participation
+    settings = [
+        f"{_SHORT.get(name, name.replace('_', ' '))} = {algorithm[name]}"
+        for name in ("perturbations", "local_steps", "learning_rate", "momentum")
+        if algorithm.get(name) is not None
+    ]
+    partition = resolved["partition"]
+    alpha = f" (α = {partition['alpha']:g})" if isinstance(partition.get("alpha"), float) else ""
+    quorum = f", a commit needs {part.quorum:,} reports"
+    built = f"seedbus {summary['seedbus']}, " if "seedbus" in summary else ""
+    found = [
+        ("task", ", ".join([task["name"], *([str(task["model"])] if task.get("model") else [])])
+         + f"; d = {summary.get('dimension', scenario.task.dimension):,}"),
+        ("algorithm", ", ".join([algorithm["name"], *settings])),
+        ("clients", f"{part.clients:,}, {part.asked:,} asked each round{quorum}"),
+        ("data", f"{partition['kind']}{alpha}"),
+        ("faults", ", ".join(fault["fault"] for fault in resolved["faults"]) or "none"),
+        ("ran with", f"{built}seed {scenario.seed}, transport {scenario.transport}"),
+        ("on", ", ".join(filter(None, (str(summary.get("device", "")), str(summary.get("processor", "")))))),
+    ]  # fmt: skip
+    return [(name, shown(value)) for name, value in found if value]
+
+
+def marks(scenario: Scenario, history: RoundTable) -> Marks:
+    """Return which rounds made no commit, and in which a fault was in force that is not always."""
+    windows = []
+    for fault in scenario.faults:
+        due = _due(fault, history)
+        if due.any() and not due.all():
+            edges = np.flatnonzero(np.diff(np.concatenate([[False], due, [False]]).astype(np.int8)))
+            name = str(type(fault).model_fields["fault"].default)
+            windows += [(float(a), float(b), name) for a, b in edges.reshape(-1, 2).tolist()]
+    return Marks(np.flatnonzero(~history.has_commit) + 0.5, windows)
+
+
+def _due(fault: Fault, history: RoundTable) -> Flags:
+    """Return in which rounds a fault was in force, bool [R]: for one of times, at the round's begin or end."""
+    rounds = range(history.opened_ns.size)
+    if isinstance(fault, ServerCrash):
+        return np.array([fault.outage_ns(round, fault.phase) is not None for round in rounds], bool)
+    if not isinstance(fault, RoundSelector):
+        return np.zeros(len(rounds), bool)
+    due = np.array([fault.is_due(round) for round in rounds], bool)
+    if isinstance(fault, TrafficSelector):
+        times = zip(history.opened_ns.tolist(), history.closed_ns.tolist(), strict=True)
+        due &= np.array([fault.is_open(opened) or fault.is_open(closed) for opened, closed in times], bool)
+    return due

@@ -64,8 +64,14 @@ def outcome(result: Any) -> Any:
     return (result.reason, str(result)) if isinstance(result, Declined) else bits(result)
 
 
-@pytest.mark.parametrize(("name", "case"), CASES)
-@pytest.mark.parametrize("precision", ["float32", "float16"])
+def formats(name: str) -> list[str]:
+    """Return wire formats of an algorithm: one that holds any scalar, and one that does not."""
+    return ["sign"] if name == "feedsign" else ["float32", "float16"]
+
+
+@pytest.mark.parametrize(
+    ("name", "case", "precision"), [(name, case, each) for name, case in CASES for each in formats(name)]
+)
 def test_shared_work_gives_the_same_scalars_as_separate_work(name: str, case: str, precision: str) -> None:
     algorithm = make(name, **CONFIGURATIONS[name][case] | {"precision": precision})
     replica = algorithm.replica(x0())

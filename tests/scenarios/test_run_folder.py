@@ -224,7 +224,7 @@ def test_a_damaged_journal_is_never_replayed(folder: Path, how: Any) -> None:
 @pytest.mark.parametrize(
     ("section", "changes", "sentence"),
     [
-        ("algorithm", {"name": "signs"}, 'algorithm.name: "signs" is not known; there are '),
+        ("algorithm", {"name": "signs"}, 'algorithm.name: "signs" is not known; '),
         ("task", {"name": "speech"}, 'task.name: "speech" is not known; there are '),
         ("participation", {"bids": 3}, "participation.bids: no such field; there are "),
     ],

@@ -58,7 +58,7 @@ docs: install
 	$(BIN)/python benchmarks/architecture.py --write docs
 	$(BIN)/python benchmarks/help_texts.py --write docs
 
-# the pages as a site that is read without a network or a server: build/site/index.html
+# the pages as a site that is read without a network; its search needs python -m http.server --directory build/site
 site: install
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt "mkdocs-material>=9.5" "mkdocstrings[python]>=0.27"
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict

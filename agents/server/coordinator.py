@@ -260,7 +260,7 @@ class Coordinator:
             if answered.secure is not None:
                 answered.secure.waiting.discard(client)
         if self._rounds.current is not None and reason in _TOO_LARGE:
-            self._rounds.current.has_too_large = True
+            self._rounds.current.too_large.add(client)
         return Refusal(client, self.round if round is None else round, reason, detail)
 
     def refused_peer(self, peer: str, reason: str, detail: str) -> Refusal | None:
@@ -349,7 +349,8 @@ class Coordinator:
         closed, reported, commit, record = self._rounds.close(self.version, now_ns)
         for client in self.snapshots.close():
             self._rounds.dismiss(client)  # it was not sent a plan
-        is_barren = closed.has_too_large and commit is None and not reported
+        # as many as could have made a commit: one liar cannot end a run
+        is_barren = len(closed.too_large) >= self.participation.quorum and commit is None and not reported
         self.progress.barren = self.progress.barren + 1 if is_barren else 0
         if commit is not None:
             self._catch_up.remember(commit, self._positions.slowest(self.version))

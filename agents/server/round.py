@@ -28,7 +28,7 @@ class Round:
         members: number of clients from which the cohort was drawn.
         reports: client → its report, until this is in a commit.
         declined: the clients that have declined to report.
-        has_too_large: whether an answer that came while it was open was refused because of its magnitude.
+        too_large: the clients whose answers, while it was open, were refused because of their magnitude.
         cached_plans: version → the PLAN sent to clients at that version, with the commits that they missed, and its
             tally. Only the address differs between these clients.
         corrections: client → how often it has said in this round that it is not at the version at which the server
@@ -54,7 +54,7 @@ class Round:
     max_norm: Packed | None = None
     lags: list[int] = field(default_factory=list)
     secure: SecureRound | None = None
-    has_too_large: bool = False
+    too_large: set[int] = field(default_factory=set)
 
     def admit(self, envelope: Envelope) -> None:
         """Check that an answer to this round is due.

@@ -75,7 +75,7 @@ def document(seed: int) -> dict[str, Any]:
         "algorithm": algorithm,
         "participation": _participation(choose, clients, takes_late=algorithm["name"] in _TAKE_LATE),
         "evaluation": {"every": choose.whole(1, 10)},
-        "stop": {"rounds": rounds},
+        "stop": {"rounds": rounds, "diverged": "continue"},  # a client that lies must not decide when a run is over
         "verify": True,
         "verify_every": choose.one((1, 1, 1, 2, 5)),
     }

@@ -373,7 +373,7 @@ def _smaller(drawn: dict[str, Any]) -> Iterator[dict[str, Any]]:
     rounds = drawn["stop"]["rounds"]
     for fewer in (rounds // 2, rounds - 1):
         if 1 <= fewer < rounds:
-            yield drawn | {"stop": {"rounds": fewer}}
+            yield drawn | {"stop": drawn["stop"] | {"rounds": fewer}}
     plain = {"perturbations": 2, "local_steps": 1, "estimator": "forward"}
     if drawn["algorithm"] | plain != drawn["algorithm"]:
         yield drawn | {"algorithm": drawn["algorithm"] | plain}

@@ -30,7 +30,8 @@ class Hostile(RoundSelector):
 
     This concerns answers to plans, to snapshots and to requests for a snapshot. A client that returns sends the forged
     messages in addition to its JOIN. A report that is sent `twice` counts once; all other forged messages are refused,
-    and the report does not count. For false numbers in valid reports see `byzantine`.
+    and the report does not count. But with `precision: sign` any bits are a valid report. For false numbers in valid
+    reports see `byzantine`.
     """
 
     fault: Literal["hostile"] = "hostile"

@@ -328,7 +328,8 @@ def _check_silenced(drawn: dict[str, Any], runs: Path) -> None:
     """
     (drawn_fault,) = (fault for fault in drawn["faults"] if fault["fault"] == HOSTILE)
     # a report that is sent twice counts once, unlike a silent client's
-    kinds = [kind for kind in drawn_fault["kinds"] or get_args(hostile.Forgery) if kind != "twice"]
+    counting = {"twice", "body"} if drawn["algorithm"]["name"] == "feedsign" else {"twice"}  # any bits are valid signs
+    kinds = [kind for kind in drawn_fault["kinds"] or get_args(hostile.Forgery) if kind not in counting]
     clients = sorted(_hostile(validate(drawn, drawn["name"])))
     undisturbed = {name: value for name, value in drawn.items() if name not in ("network", "compute", "lag")}
     policy = {name: drawn["participation"][name] for name in ("clients", "cohort", "quorum", "deadline_s")}

@@ -432,11 +432,6 @@ class Coordinator:
         return self.stop.divergence(self.round, self.progress)
 
     @property
-    def awaits_earlier_metric(self) -> bool:
-        """True while a closed round must wait for an earlier one's metric, which may show that training diverged."""
-        return self.progress.awaited > 0 and self.stop.diverged == "end"
-
-    @property
     def awaits_metric(self) -> bool:
         """True while the next round must wait for a metric, because it may end the run."""
         return self.progress.awaited > 0 and (self.stop.target is not None or self.finished() is not None)

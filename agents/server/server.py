@@ -264,8 +264,6 @@ class Server:
     async def _publish(self, closed: ClosedRound) -> None:
         """Tell the evaluator of a durable round; a resumed run begins with this."""
         await self._crashes("publishing", closed.round)
-        if not self.bus.clock.is_virtual:  # in simulated time it has come, because the evaluator answers in no time
-            await self._until(lambda: not self.coordinator.awaits_earlier_metric)
         self.coordinator.published(closed, sum(self._bytes()))
         self.observer.round_closed(closed, self.bus.clock.now_ns, self.coordinator.progress.bytes)
         if self._instruments is not None:

@@ -7,8 +7,8 @@ measurements are rarer.
 
 Training has diverged if the loss of an evaluation is not finite, or if `BARREN` rounds in a row were barren: no commit,
 no report that counted, and at least one that was refused or declined because of its magnitude (`Mark.TOO_LARGE`). The
-server does not wait for an evaluation before it opens the next round, so a loss ends the run after one more round. In
-real time it waits before it publishes that one; so the end does not depend on who was fast.
+server does not wait for an evaluation before it opens the next round, so a loss ends the run after one more round; in
+real time after as many as close before the evaluation comes.
 """
 
 from __future__ import annotations

@@ -7,20 +7,17 @@ import hashlib
 import re
 import shutil
 import socket
-import subprocess
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import closing, suppress
-from html import unescape
 from pathlib import Path
 from typing import Any
 
 import pytest
 from commands import Command
-from processes import kill, seedbus, wait_for
+from processes import seedbus, wait_for
 from worlds import lossy, outcome, scenario
 
-from seedbus.bus.clock import wall_seconds
 from seedbus.scenarios.errors import Exit
 from seedbus.scenarios.operations import http
 from seedbus.scenarios.operations.live_page import LivePage, LiveRun
@@ -216,23 +213,3 @@ def test_a_study_has_a_live_page_with_its_report_so_far(tmp_path: Path) -> None:
         process.communicate(timeout=60)
     assert any("rounds</td></tr>" in each for each in shown)
     assert "<td>2 of 2 are finished</td>" in shown[-1] and "<figcaption>Loss over rounds</figcaption>" in shown[-1]
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(BROWSER is None, reason="there is no chromium here (apt-get install chromium)")
-def test_a_browser_shows_the_run(tmp_path: Path) -> None:
-    assert BROWSER is not None
-    (tmp_path / "small.yaml").write_text(dump(scenario(stop={"rounds": 10**6}).resolved()))
-    process = seedbus("run", "small.yaml", "--live", "0", cwd=tmp_path)
-    try:
-        assert process.stderr is not None
-        url = next(found[0] for line in process.stderr if (found := re.findall(r"live page is at (\S+)", line)))
-        began_s, shown = wall_seconds(), ""
-        while "<td>rounds</td>" not in shown and wall_seconds() - began_s < 60:
-            options = ["--headless", "--no-sandbox", "--virtual-time-budget=4000", "--window-size=390,800"]
-            order = [BROWSER, *options, f"--user-data-dir={tmp_path / 'profile'}", "--dump-dom", url]
-            shown = unescape(subprocess.run(order, capture_output=True, text=True, timeout=60).stdout)
-        assert "<td>rounds</td>" in shown and "<figcaption>Loss over rounds</figcaption>" in shown
-    finally:
-        kill(process.pid, 9)
-        process.communicate()

@@ -69,9 +69,9 @@ def break_even(run: Subject) -> Finding:
     lags = run.results.history.lags
     beyond = float((lags > found.lag).mean()) if found.lag is not None and lags.size else 0.0
     notes = [
-        f"A snapshot takes {down + up:,} bytes ({readable(down)} down, {readable(up)} up) and is the cheaper one {found}. "
-        f"In this run clients had missed {np.median(lags):g} commits (median) and {lags.max():,} at most when they were "
-        f"asked; {beyond:.1%} of plans were beyond."
+        f"A snapshot takes {down + up:,} bytes ({readable(down)} down, {readable(up)} up), and is cheaper {found}.",
+        f"In this run clients had missed {np.median(lags):g} commits (median) and {lags.max():,} at most when they "
+        f"were asked; {beyond:.1%} of the lags were beyond that.",
     ]
     drawn = [
         Line("commits, or their sum", list(sizes), [each / 1000 for each in sizes.values()]),

@@ -1,9 +1,9 @@
 """The curvature of F, the mean loss over training samples, at one model: its Hessian's spectrum and diagonal.
 
 Small networks: exact, from the whole matrix, by d products and its eigenvalues. Larger ones: from probes v with
-coordinates ±1. One run of Lanczos' method from v gives Σ τ f(θ), whose mean over probes times d is Tr f(∇²F) (stochastic
-Lanczos quadrature), and v ⊙ f(∇²F)v, whose mean is the diagonal of f(∇²F) (Bekas, Kokiopoulou, Saad 2007; the same as
-Hutchinson's estimator for each coordinate). Further probes of one product each improve the diagonal of ∇²F itself.
+coordinates ±1. One run of Lanczos' method from v gives Σ τ f(θ), whose mean over probes times d is Tr f(∇²F)
+(stochastic Lanczos quadrature), and v ⊙ f(∇²F)v, whose mean is the diagonal of f(∇²F) (Bekas, Kokiopoulou, Saad 2007:
+Hutchinson's estimator, coordinate by coordinate). Further probes of one product each improve the diagonal of ∇²F.
 
 Σ is |∇²F|, the Hessian with its eigenvalues' absolute values, as HiSo's paper suggests for losses that are not convex
 (arXiv:2506.02370, §5.1, footnote).
@@ -184,4 +184,4 @@ def exact(derivatives: Derivatives, gradient: Vector64, meter: Meter, what: str)
 
 def _signs(number: int, dimension: int) -> Vector64:
     """Return a probe, its coordinates ±1, the same ones in every analysis."""
-    return 2.0 * stream("probe", number).integers(0, 2, dimension) - 1.0
+    return np.asarray(2.0 * stream("probe", number).integers(0, 2, dimension) - 1.0, np.float64)

@@ -79,11 +79,9 @@ def divergence(run: Subject) -> Finding:
     ]
     if not blocks:
         notes.append("No CKA: it takes a classifier whose network is a sequence of layers.")
-    plots = (
-        [lines("CKA between clients", "block of the network", "linear CKA, mean over pairs", drawn)] if blocks else []
-    )
+    plot = lines("CKA between clients", "block of the network", "linear CKA, mean over pairs", drawn)
     heads = ["round", "clients", "divergence", "move", "cosine", *(f"CKA {n}" for n in range(1, blocks + 1))]
-    return Finding("divergence", TITLE, heads, rows, notes, plots, {"rounds": facts})
+    return Finding("divergence", TITLE, heads, rows, notes, [plot] if blocks else [], {"rounds": facts})
 
 
 def _trained(model: Model) -> list[NDArray[Any]]:

@@ -17,7 +17,7 @@ from seedbus.scenarios.analysis.curvature import Curvature
 from seedbus.scenarios.analysis.estimate import Null, number, rank_correlation
 from seedbus.scenarios.analysis.findings import Finding
 from seedbus.scenarios.analysis.lanczos import Vector64
-from seedbus.scenarios.analysis.subject import NotHere, Subject
+from seedbus.scenarios.analysis.subject import ABOUT_NULLS, NotHere, Subject
 from seedbus.scenarios.reporting.figures import Line, lines
 
 TITLE = "H against the diagonal of the Hessian"
@@ -30,26 +30,21 @@ def hessian(run: Subject) -> Finding:
         raise NotHere(f"{run.algorithm.name} has no H")
     if not run.effort.nulls:
         raise NotHere("without nulls there is nothing to compare H with; --nulls 1 or more")
+    nulls_are = ABOUT_NULLS.format(nulls=run.effort.nulls)
+    notes = [
+        "Spread: standard deviation over mean. Correlations: Spearman's, over coordinates.",
+        f"H without a signal: {nulls_are} One more such H would be outside of its brackets with a probability of "
+        f"2/{run.effort.nulls + 1}.",
+    ]
     rows, facts, plots = [], [], []
     for model in run.models:
         learnt, curvature = model.replayed.replica.fields["hessian"].astype(np.float64), model.curvature
-        squared = curvature.gradient**2
-        measures = {
-            "spread": lambda h: float(h.std() / h.mean()),
-            "correlation with the diagonal": lambda h, c=curvature: rank_correlation(h, c.diagonal),
-            "correlation with the squared gradient": lambda h, s=squared: rank_correlation(h, s),
-        }
-        found = {name: measure(learnt) for name, measure in measures.items()}
-        nulls = {name: Null.of([measure(each) for each in model.null_hessians]) for name, measure in measures.items()}
+        found = _measures(learnt, curvature)
+        each_null = [_measures(each, curvature) for each in model.null_hessians]
+        nulls = {name: Null.of([each[name] for each in each_null]) for name in found}
         reliability = _reliability(curvature)
         formula = run.algorithm.diagnostics(model.replayed.replica).get("hessian_cv_null")
-        rows.append(
-            [
-                f"{model.round:,}",
-                *(text for name in measures for text in (number(found[name]), str(nulls[name]))),
-                "1 (exact)" if reliability is None else number(reliability),
-            ]
-        )
+        rows += [[f"{model.round:,}", name, number(found[name]), str(nulls[name])] for name in found]
         facts.append(
             {
                 "round": model.round,
@@ -59,36 +54,26 @@ def hessian(run: Subject) -> Finding:
                 "reliability_of_the_diagonal": reliability,
             }
         )
+        at = f"Round {model.round:,}"
+        if formula is not None:
+            notes.append(f"{at}: hessian_cv_null, the formula for normal scalars, is {number(formula)}.")
+        if reliability is not None:
+            notes.append(
+                f"{at}: the diagonal is an estimate of {len(curvature.diagonals)} probes (Bekas). Two such have a "
+                f"correlation of {number(reliability)}, and none with H can exceed the root of that."
+            )
         plots.append(_plot(model.round, learnt, model.null_hessians[0], curvature.diagonal))
-    exact = run.models[0].curvature.is_exact
-    notes = [
-        "Spread: standard deviation over mean. Correlations: Spearman's. Brackets: mean [least, most] of "
-        f"{run.effort.nulls} H without a signal, the run's scalars folded along other directions. Outside of the "
-        "brackets, H knows something of its coordinates."
-    ]
-    if not exact:
-        notes.append(
-            "The diagonal is an estimate (Bekas, of products with ±1 probes); its reliability is the correlation that "
-            "one such estimate has with another, and no correlation with it exceeds the root of that."
-        )
     return Finding(
-        "hessian",
-        TITLE,
-        [
-            "round",
-            "spread of H",
-            "… without a signal",
-            "correlation with the diagonal",
-            "… without a signal",
-            "with the squared gradient",
-            "… without a signal",
-            "reliability of the diagonal",
-        ],
-        rows,
-        notes,
-        plots,
-        {"rounds": facts},
+        "hessian", TITLE, ["round", "quantity", "H", "H without a signal"], rows, notes, plots, {"rounds": facts}
     )
+
+
+def _measures(hessian: Vector64, curvature: Curvature) -> dict[str, float]:
+    return {
+        "spread": float(hessian.std() / hessian.mean()),
+        "correlation with the diagonal": rank_correlation(hessian, curvature.diagonal),
+        "correlation with the squared gradient": rank_correlation(hessian, curvature.gradient**2),
+    }
 
 
 def _reliability(curvature: Curvature) -> float | None:

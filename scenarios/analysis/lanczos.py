@@ -41,7 +41,8 @@ class Krylov:
     def applied(self, function: Callable[[Vector64], Vector64]) -> Vector64:
         """Return f(A)v, float64 [d]."""
         along = self.vectors @ (function(self.nodes) * self.vectors[0])
-        return self.norm * (along @ self.basis)
+        applied: Vector64 = self.norm * (along @ self.basis)
+        return applied
 
 
 def lanczos(times: Product, start: Vector64, steps: int) -> Krylov:

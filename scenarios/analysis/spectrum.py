@@ -21,20 +21,15 @@ def spectrum(run: Subject) -> Finding:
     """Measure it. Raises `NotHere`."""
     rows, facts, drawn, gained = [], [], [], []
     for model in run.models:
-        curvature = model.curvature
+        curvature, name = model.curvature, f"round {model.round:,}"
         trace, absolute = curvature.trace(), curvature.trace(np.abs)
         largest = curvature.smoothness or 1.0
         kappa = Estimate(absolute.value / largest, None if absolute.error is None else absolute.error / largest)
-        rows.append(
-            [
-                f"{model.round:,}",
-                *map(number, (curvature.highest, curvature.lowest)),
-                *map(str, (trace, absolute, kappa)),
-            ]
-        )
         sizes, ranks = curvature.ranked()
-        half = float(np.interp(absolute.value / 2, np.cumsum(np.diff(ranks, prepend=0) * sizes), ranks))
-        rows[-1].append(number(half))
+        share = np.cumsum(np.diff(ranks, prepend=0) * sizes) / (absolute.value or 1.0)
+        half = float(np.interp(0.5, share, ranks))
+        ends = map(number, (curvature.highest, curvature.lowest))
+        rows.append([f"{model.round:,}", *ends, str(trace), str(absolute), str(kappa), number(half)])
         facts.append(
             {
                 "round": model.round,
@@ -49,39 +44,18 @@ def spectrum(run: Subject) -> Finding:
             }
         )
         at = sample_indices(sizes.size)
-        drawn.append(Line(f"round {model.round:,}", ranks[at], sizes[at]))
-        gained.append(
-            Line(
-                f"round {model.round:,}",
-                ranks[at],
-                100 * np.cumsum(np.diff(ranks, prepend=0) * sizes)[at] / absolute.value,
-            )
-        )
-    curvature = run.models[0].curvature
-    counted = f"{curvature.method}; F is the mean loss of {run.effort.samples:,} training samples at most"
+        drawn.append(Line(name, ranks[at], sizes[at]))
+        gained.append(Line(name, ranks[at], 100 * share[at]))
+    curvature, by_rank = run.models[0].curvature, "rank, largest magnitude first (log scale)"
     return Finding(
         "spectrum",
         f"{TITLE}, d = {curvature.dimension:,}",
-        [
-            "round",
-            "largest λ",
-            "smallest λ",
-            "Tr ∇²F",
-            "Tr |∇²F|",
-            "κ = Tr |∇²F| / L",
-            "eigenvalues with half of Tr |∇²F|",
-        ],
+        ["round", "largest λ", "smallest λ", "Tr ∇²F", "Tr |∇²F|", "κ = Tr |∇²F| / L", "λ with half of Tr |∇²F|"],
         rows,
-        [f"{counted}."],
+        [f"Measured: {curvature.method}. F is the mean loss over {run.effort.samples:,} training samples, or all."],
         [
-            lines("Eigenvalues by rank", "rank, largest magnitude first (log scale)", "|λ|", drawn, is_log=True),
-            lines(
-                "Share of Tr |∇²F|",
-                "rank, largest magnitude first (log scale)",
-                "share up to there (%)",
-                gained,
-                is_log=True,
-            ),
+            lines("Eigenvalues by rank", by_rank, "|λ|", drawn, is_log=True),
+            lines("Share of Tr |∇²F|", by_rank, "share up to there (%)", gained, is_log=True),
         ],
         {"dimension": curvature.dimension, "rounds": facts},
     )

@@ -26,6 +26,12 @@ from seedbus.scenarios.running.prepare import followed
 from seedbus.scenarios.running.replay import Replayed, replays
 from seedbus.scenarios.schema.scenario import Scenario
 
+ABOUT_NULLS = (
+    "mean [least, most] of {nulls} H for which the run's scalars were folded along other directions than they were "
+    "measured on."
+)
+"""What H without a signal are, in words."""
+
 
 class NotHere(Exception):
     """An instrument has nothing to measure in this run; the text is a sentence that says why."""
@@ -121,7 +127,7 @@ class Subject:
             RunFolderError, JournalDamaged, LedgerDamaged, DataError, ScenarioError: the run cannot be read or replayed.
         """
         results = Results.read(folder)
-        chosen = sorted(set(rounds)) or [None]
+        chosen: list[int | None] = [*sorted(set(rounds))] or [None]
         replayed = list(replays(folder, chosen, task=task))
         scenario = scenario_of(folder).with_task(task)
         with closing(Journal.open(folder, for_writing=False)) as journal:

@@ -15,10 +15,11 @@ from __future__ import annotations
 
 import numpy as np
 
+from seedbus.scenarios.analysis.curvature import Curvature
 from seedbus.scenarios.analysis.estimate import Estimate, Null, number
 from seedbus.scenarios.analysis.findings import Finding
 from seedbus.scenarios.analysis.lanczos import Vector64
-from seedbus.scenarios.analysis.subject import Subject
+from seedbus.scenarios.analysis.subject import ABOUT_NULLS, Subject
 from seedbus.scenarios.reporting.figures import bars
 
 TITLE = "ζ, Lκ and Ld (HiSo, Figure 4)"
@@ -48,11 +49,11 @@ def whitening(run: Subject) -> Finding:
         facts.append(fact)
         plots.append(bars(f"What divides the variance, round {model.round:,}", "quantity", "log₁₀", _logs(shown)))
     has_h = any(model.scaling is not None for model in run.models)
-    nulls = f"of {run.effort.nulls} H without a signal (the run's scalars folded along other directions): mean [least, most]"
     notes = (
         [
             "ζ as in equation 16 depends on the unit of H. At equal lengths H is scaled so that directions are as long "
-            f"as without it; then Lκ is what a permuted H has on average. The last column is the same {nulls}."
+            "as without it; then Lκ is what a permuted H has on average.",
+            f"Without a signal: {ABOUT_NULLS.format(nulls=run.effort.nulls)}",
         ]
         if has_h
         else [f"{run.algorithm.name} divides its directions by nothing, so ζ is Lκ."]
@@ -68,9 +69,9 @@ def whitening(run: Subject) -> Finding:
     )
 
 
-def _at_equal_lengths(curvature: object, hessian: Vector64) -> Estimate:
+def _at_equal_lengths(curvature: Curvature, hessian: Vector64) -> Estimate:
     inverse = 1 / hessian
-    return curvature.whitened(inverse / inverse.mean())  # type: ignore[attr-defined]
+    return curvature.whitened(inverse / inverse.mean())
 
 
 def _logs(values: dict[str, float]) -> dict[str, float]:

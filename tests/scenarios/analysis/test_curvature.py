@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
@@ -57,7 +59,7 @@ def test_lanczos_ends_where_its_basis_spans_an_invariant_subspace() -> None:
 
 @pytest.mark.slow
 def test_the_spectrum_of_a_small_network_is_that_of_its_known_hessian() -> None:
-    problem = Digits(model="softmax").bind(seed=1, clients=3, partition=Iid())
+    problem: Any = Digits(model="softmax").bind(seed=1, clients=3, partition=Iid())
     samples, x = problem.splits["train"], 3 * problem.x0()
     with problem.derivatives(x, 150) as derivatives:
         chosen = np.linspace(0, samples.labels.size - 1, 150).astype(np.int64)
@@ -101,7 +103,7 @@ def test_the_products_of_a_convolution_are_differences_of_its_gradients() -> Non
 
 
 def test_the_hessian_of_a_quadratic_is_its_curvature() -> None:
-    problem = Quadratic(dimension=50).bind(seed=1, clients=2, partition=Iid())
+    problem: Any = Quadratic(dimension=50).bind(seed=1, clients=2, partition=Iid())
     with problem.derivatives(problem.x0(), 1) as derivatives:
         found = measured(derivatives, 50, Effort(), Meter(is_quiet=True), "test")
     assert np.array_equal(found.diagonal, problem.curvature)

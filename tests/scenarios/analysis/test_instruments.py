@@ -100,7 +100,7 @@ def test_a_clients_own_model_is_what_a_commit_of_its_report_alone_makes(algorith
 
 def test_a_dense_clients_own_model_is_its_start_and_its_update() -> None:
     problem = Quadratic(dimension=70).bind(seed=1, clients=2, partition=Iid())
-    algorithm = FedAvg(local_steps=4).sized(70)
+    algorithm: Any = FedAvg(local_steps=4).sized(70)
     replica, objective = algorithm.replica(problem.x0()), problem.objective(1, 0)
     plan = algorithm.plan(0, 0, 1)
     report, _ = algorithm.local(replica, None, plan, objective)

@@ -119,6 +119,8 @@ class Rounds:
         if number > self.number or (number == self.number and self.current is None):
             raise ReportRefused("wrong-round", f"round {number} has not begun; this is round {self.number}")
         answered = self.get(number)
+        if answered is None and self.policy.is_stream and number >= self.number - self.policy.staleness:
+            raise ReportRefused("duplicate", f"all whom round {number} asked have answered or left")
         if answered is None:
             raise ReportRefused("late", f"round {number} is closed")
         return answered

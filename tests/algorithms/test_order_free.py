@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -27,7 +28,7 @@ X0 = np.linspace(-1, 1, 101, dtype=np.float32)
 
 
 def reports_of(kind: str) -> list[LateReports]:
-    """Return nine reports, each alone: of three clients for three plans, the last of them with another learning rate."""
+    """Return nine reports, each alone: of three clients for three plans, the last with another learning rate."""
     algorithm, values, found = KINDS[kind], np.random.default_rng(5), []
     for round in range(3):
         plan = algorithm.plan(round, round, 1000 + round)
@@ -59,17 +60,19 @@ def model(kind: str, groups: list[list[LateReports]]) -> bytes:
     cuts=st.sets(st.integers(1, 8)),
     kind=st.sampled_from(sorted(KINDS)),
 )
-def test_any_order_and_any_grouping_of_reports_lead_to_the_same_bits(order: list[int], cuts: set[int], kind: str) -> None:
+def test_any_order_and_any_grouping_of_reports_lead_to_the_same_bits(
+    order: list[int], cuts: set[int], kind: str
+) -> None:
     each = reports_of(kind)
     edges = [0, *sorted(cuts), 9]
-    groups = [[each[at] for at in order[start:end]] for start, end in zip(edges, edges[1:], strict=False)]
+    groups = [[each[at] for at in order[start:end]] for start, end in pairwise(edges)]
     assert model(kind, groups) == model(kind, [[report] for report in each])
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_report_weighs_what_its_group_says_at_the_learning_rate_of_its_own_plan(kind: str) -> None:
     algorithm, reports = KINDS[kind], reports_of(kind)
-    assert isinstance(algorithm, OrderFree) and algorithm.is_order_free
+    assert isinstance(KINDS[kind], OrderFree) and algorithm.is_order_free
     early, late = reports[0], reports[-1]
     plan = replace(late.plan, learning_rate=0.3)
     moved = [

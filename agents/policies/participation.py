@@ -106,6 +106,13 @@ class Participation(BaseModel):
     def _streamed(self) -> Participation:
         """Fill in what a stream is: rounds that one report ends, and reports that count alike however late they are."""
         if self.is_stream:
+            if self.over_selection > 1:
+                raise ValueError(f"over_selection ({self.over_selection:g}) is for rounds; leave it out of a stream")
+            if self.buffer is None and self.quorum > 1:
+                raise ValueError(
+                    f"quorum ({self.quorum}) is for rounds; leave it out of a stream, which commits each report as it "
+                    "comes, or set buffer too"
+                )
             late = Late(discount=0, max_staleness=min(MOST_STALE, STREAM_STALE * self.size))
             self.__dict__["late"] = late if self.late is None else self.late
             self.__dict__["buffer"] = 1 if self.buffer is None else self.buffer

@@ -107,7 +107,7 @@ def _stream(choose: Chooser, drawn: dict[str, Any]) -> dict[str, Any]:
     """Return what changes where reports commit as they come."""
     policy = {name: drawn["participation"][name] for name in ("clients", "deadline_s", "selection")}
     cohort = choose.whole(1, policy["clients"])
-    policy |= {"mode": "stream", "cohort": cohort}
+    policy |= {"mode": "stream", "cohort": cohort, "quorum": 1}
     if choose.chance(0.3):
         policy["buffer"] = choose.whole(1, cohort)
     if choose.chance(0.3):

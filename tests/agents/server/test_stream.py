@@ -45,8 +45,10 @@ def test_a_stream_is_one_report_a_commit_and_all_of_them_count_alike() -> None:
     policy = Participation(clients=50, cohort=8, mode="stream")
     assert (policy.buffer, policy.late) == (1, Late(discount=0, max_staleness=800))
     assert Participation.model_validate(policy.model_dump()) == policy
-    with pytest.raises(ValidationError, match="give over_selection or buffer"):
+    with pytest.raises(ValidationError, match=r"over_selection \(1.3\) is for rounds; leave it out of a stream"):
         Participation(clients=50, cohort=8, mode="stream", over_selection=1.3)
+    with pytest.raises(ValidationError, match=r"quorum \(3\) is for rounds; .* or set buffer too"):
+        Participation(clients=50, cohort=8, mode="stream", quorum=3)
 
 
 @settings(max_examples=40, deadline=None)

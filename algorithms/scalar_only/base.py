@@ -233,8 +233,12 @@ class ScalarOnly(ScalarFields):
 
     @property
     def is_order_free(self) -> bool:
-        """Whether reports may be committed one by one, in any order. See `OrderFree`."""
-        return self.grid is not None and self.aggregation.rule == "mean"
+        """Whether reports may be committed one by one, in any order. See `OrderFree`.
+
+        An algorithm with an `aggregate` of its own also needs its own `aggregate_each`.
+        """
+        aggregating = next(kind for kind in type(self).__mro__ if "aggregate" in vars(kind))
+        return self.grid is not None and self.aggregation.rule == "mean" and "aggregate_each" in vars(aggregating)
 
     def aggregate_each(self, state: Any, plan: ScalarPlan, groups: Sequence[LateReports]) -> tuple[Any, Any]:
         """Return a commit in which each report is rounded on its own. See `OrderFree`."""

@@ -241,6 +241,21 @@ class ScalarOnly(ScalarFields):
             raise RuntimeError("reports of scalars do not add up; see adds_up")
         return exact.aggregate_sum(self.grid, state, plan, total, count)
 
+    @property
+    def is_order_free(self) -> bool:
+        """Whether reports may be committed one by one, in any order. See `OrderFree`.
+
+        An algorithm with an `aggregate` of its own also needs its own `aggregate_each`.
+        """
+        aggregating = next(kind for kind in type(self).__mro__ if "aggregate" in vars(kind))
+        return self.grid is not None and self.aggregation.rule == "mean" and "aggregate_each" in vars(aggregating)
+
+    def aggregate_each(self, state: Any, plan: ScalarPlan, groups: Sequence[LateReports]) -> tuple[Any, Any]:
+        """Return a commit in which each report is rounded on its own. See `OrderFree`."""
+        if self.grid is None:
+            raise RuntimeError("steps of arithmetic: float depend on their order; see is_order_free")
+        return exact.aggregate_each(self.grid, state, plan, groups, is_whole=self.adds_up)
+
     def max_norm(self, plan: ScalarPlan, reports: Mapping[int, Scalars]) -> None:
         """Return None: no client's scalars depend on those of others."""
 

@@ -147,6 +147,22 @@ class FedKSeed(ScalarOnly):
         indices = np.array(list(found), np.uint16)
         return PoolCommit(plan.version, plan.version + 1, plan.round, indices, numbers), spent
 
+    def aggregate_each(self, state: Any, plan: ScalarPlan, groups: Sequence[LateReports]) -> tuple[PoolCommit, Any]:
+        """Return the commit of n, for which each report is rounded on its own. See `OrderFree`.
+
+        Raises:
+            OverflowError: the sums of all commits might overflow.
+        """
+        indices, numbers = [], []
+        for group in groups:
+            for _, report in sorted(group.reports.items()):
+                indices.append(report.indices.ravel())
+                own = self._exact.numbers(report.scalars, group.plan.learning_rate, group.weight)
+                numbers.append(own.ravel().astype(np.int64))
+        found, sums = pool.added(np.concatenate(indices), np.concatenate(numbers))
+        spent = exact.spend(self._exact, state or 0, [sums])
+        return PoolCommit(plan.version, plan.version + 1, plan.round, found, sums), spent
+
     def values(self, report: PoolReport) -> Vector:  # type: ignore[override]
         return report.scalars
 

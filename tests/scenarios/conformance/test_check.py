@@ -161,7 +161,7 @@ def test_a_class_of_a_notebook_is_checked_without_other_processes() -> None:
         name: Literal["mine"] = "mine"
 
     checked = check(Mine())
-    assert not [each for each in checked if each.problem] and len(checked) == 23
+    assert not [each for each in checked if each.problem] and len(checked) == 24
     with pytest.raises(ScenarioError, match="Nothing: it is of no known kind; expected one of algorithm, channel"):
         check(Nothing())
 

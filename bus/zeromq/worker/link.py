@@ -207,7 +207,7 @@ class Link:
             SentAway: the server declines.
             BadServer: it sends packets that an honest hub would not send.
         """
-        while not self.is_over and not self.socket.closed and self.socket.get(zmq.EVENTS) & zmq.POLLIN:
+        while not self.is_over and not self.socket.closed and int(self.socket.get(zmq.EVENTS)) & zmq.POLLIN:
             frame = self.socket.recv(zmq.NOBLOCK, copy=False)
             if self._monitor is not None:
                 self._monitor.message_received()

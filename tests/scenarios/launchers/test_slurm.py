@@ -11,6 +11,7 @@ import socket
 import stat
 import sys
 import threading
+import time
 from importlib.util import find_spec
 from pathlib import Path
 from types import SimpleNamespace
@@ -48,7 +49,8 @@ def preempt(job: Any) -> None:
     assert len(tasks) == len(workers) == 2
     for process in [*workers, *tasks]:
         kill(process, signal.SIGTERM)
-    assert all(map(is_alive, [*workers, *tasks])), "a warning ends none of them"
+    time.sleep(1.0)  # one that the warning ends has ended by then
+    assert all(map(is_alive, [*workers, *tasks]))
     for process in [*workers, *tasks]:
         kill(process, JobEnvironment._usr_sig())
     for task in tasks:

@@ -16,6 +16,7 @@ from typing import Any
 
 from seedbus.agents.availability import Availability, AvailabilityFault
 from seedbus.agents.errors import JournalDamaged, RunFolderError, Unfinishable
+from seedbus.agents.garbage import built_to_last, collected_after
 from seedbus.agents.journal.file import FILE
 from seedbus.agents.journal.journal import Journal
 from seedbus.agents.messages import AnyAlgorithm, tally
@@ -161,18 +162,20 @@ def run(
     if ended is not None:
         return _outcome(ended, folder / FILE)
     set_threads(os.cpu_count() or 1)  # for replay only; it changes no bit
-    server_run = _ServerRun(setup, folder, journal, observer, connect, stop)
-    try:
-        reason = server_run.clock.run(server_run.work(monitor))
-    except (Deadlock, EndOfTime) as error:
-        server_run.tidy()
-        raise Unfinishable(server_run.why_stuck(error)) from None
-    except BaseException:
-        server_run.tidy()
-        raise
-    finally:
-        server_run.archive.close()
-    return server_run.finish(reason)
+    with collected_after():
+        with built_to_last():
+            server_run = _ServerRun(setup, folder, journal, observer, connect, stop)
+        try:
+            reason = server_run.clock.run(server_run.work(monitor))
+        except (Deadlock, EndOfTime) as error:
+            server_run.tidy()
+            raise Unfinishable(server_run.why_stuck(error)) from None
+        except BaseException:
+            server_run.tidy()
+            raise
+        finally:
+            server_run.archive.close()
+        return server_run.finish(reason)
 
 
 def _outcome(text: str, path: Path) -> Outcome:
@@ -287,7 +290,8 @@ class _ServerRun:
             registration = self.server.registration(self.setup.scenario, self.setup.processes)
             if monitor is not None:
                 monitor.attach(asyncio.get_running_loop(), self.server.instruments().read)
-            self.transport.start(registration)
+            with built_to_last():  # in memory all clients join here
+                self.transport.start(registration)
             return await self.server.run()
         finally:
             if monitor is not None:

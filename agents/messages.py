@@ -95,11 +95,13 @@ class Join:
 def spans(versions: Sequence[tuple[int, int]]) -> list[Span]:
     """Return the runs of adjacent clients at one version; versions: (client, version) by ascending client."""
     runs: list[Span] = []
-    for client, version in versions:
-        if runs and runs[-1].last + 1 == client and runs[-1].version == version:
-            runs[-1] = Span(runs[-1].first, client, version)
-        else:
-            runs.append(Span(client, client, version))
+    first = last = at = -1
+    for client, version in [*versions, (-1, -1)]:
+        if client != last + 1 or version != at:
+            if at >= 0:
+                runs.append(Span(first, last, at))
+            first, at = client, version
+        last = client
     return runs
 
 

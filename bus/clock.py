@@ -242,7 +242,8 @@ async def _guarded(main: Coroutine[Any, Any, T]) -> T:
 
     def fail(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         failures.append(context.get("exception") or RuntimeError(context["message"]))
-        task.cancel()
+        if not loop.is_closed():  # a task that a second signal has left behind is complained of later
+            task.cancel()
 
     asyncio.get_running_loop().set_exception_handler(fail)
     try:

@@ -13,14 +13,18 @@ from typing import TypeVar
 
 from seedbus.keyed import Key as Key
 from seedbus.keyed import bits as bits
-from seedbus.keyed import keyed_bytes
+from seedbus.keyed import bits_below, keyed_bytes
 
 T = TypeVar("T")
 
 
 def uniform(seed: int, *key: Key) -> float:
     """Return a number in (0, 1), keyed by (seed, key…): 53 bits, never an end point."""
-    return ((bits(seed, *key) >> 11) + 0.5) * 2.0**-53
+    return _fraction(bits(seed, *key))
+
+
+def _fraction(number: int) -> float:
+    return ((number >> 11) + 0.5) * 2.0**-53
 
 
 def below(limit: int, seed: int, *key: Key) -> int:
@@ -56,11 +60,12 @@ class KeyedRandom:
         self._seed = seed
         self._clients = clients
         self._key = ("rule", keyed_bytes(identity).hex(), number)
+        self._bits = bits_below(seed, *self._key)
         self._shares: dict[float, frozenset[int]] = {}
 
     def draw(self, *key: Key) -> float:
         """Return a number in (0, 1)."""
-        return uniform(self._seed, *self._key, *key)
+        return _fraction(self._bits(*key))
 
     def share(self, fraction: float) -> frozenset[int]:
         """Return the clients of a share, drawn once per fraction; its size is rounded to the nearest integer."""

@@ -8,7 +8,8 @@ from typing import Any
 
 def main() -> None:
     """The entry point of the command."""
-    signal.signal(signal.SIGTERM, _interrupt)
+    if signal.getsignal(signal.SIGTERM) is not signal.SIG_IGN:  # what started this process may keep it from SIGTERM
+        signal.signal(signal.SIGTERM, _interrupt)
     try:
         from seedbus.scenarios.cli.main import main as command
 

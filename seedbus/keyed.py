@@ -8,6 +8,7 @@ stands below all layers and imports none of them.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from hashlib import blake2b
 
 Key = int | str
@@ -18,6 +19,22 @@ def bits(seed: int, *key: Key) -> int:
     text = "\x1f".join(map(str, key)).encode()
     salt = (seed % 2**64).to_bytes(8, "little")
     return int.from_bytes(blake2b(text, digest_size=8, key=salt).digest(), "little")
+
+
+def bits_below(seed: int, *key: Key) -> Callable[..., int]:
+    """Return `bits` for the keys that begin like this: bits_below(seed, *a)(*b) is bits(seed, *a, *b); b is not empty.
+
+    The beginning is hashed once only.
+    """
+    salt = (seed % 2**64).to_bytes(8, "little")
+    beginning = blake2b("".join(f"{part}\x1f" for part in key).encode(), digest_size=8, key=salt)
+
+    def rest(*key: Key) -> int:
+        hasher = beginning.copy()
+        hasher.update("\x1f".join(map(str, key)).encode())
+        return int.from_bytes(hasher.digest(), "little")
+
+    return rest
 
 
 def keyed_bytes(*key: Key, size: int = 8) -> bytes:

@@ -66,7 +66,7 @@ def test_a_job_that_is_stopped_asks_to_be_queued_again_and_then_goes_on(tmp_path
     """`seedbus` and `scontrol` are found where a cluster's own would be."""
     what = lossy(stop={"rounds": 150})
     whole = run(what, tmp_path / "here")
-    (tmp_path / "what.yaml").write_text(dump(what.resolved()))
+    (tmp_path / "what.yaml").write_text(dump(lossy(stop={"rounds": 40}).resolved()))
     programs = tmp_path / "bin"
     programs.mkdir()
     (programs / "seedbus").write_text(f'#!/bin/sh\nexec {sys.executable} -m seedbus "$@" --quiet\n')
@@ -75,6 +75,7 @@ def test_a_job_that_is_stopped_asks_to_be_queued_again_and_then_goes_on(tmp_path
         program.chmod(0o755)
     variables = {"PATH": f"{programs}:{os.environ['PATH']}", "SLURM_JOB_ID": "77", "SEEDBUS_EXAMPLES": str(FOLDER)}
     command = ["sh", *map(str, (FOLDER / "seedbus.sbatch", tmp_path / "run", tmp_path / "what.yaml"))]
+    command += ["--set", "stop.rounds=150"]
 
     def job() -> subprocess.Popen[str]:
         pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}

@@ -295,6 +295,12 @@ class Journal:
             snapshot=self._reader.snapshot(),
         )
 
+    def segments(self) -> int:
+        """Return how many files of the ledger the newest checkpoint knows of, unverified."""
+        with self._plain_errors():
+            (segments,) = self._database.execute("SELECT segments FROM checkpoint").fetchone() or (0,)
+        return int(segments)
+
     def glance(self) -> Glance:
         """Return what the journal holds now, unverified but for its head. Raises `JournalDamaged`."""
         with self._plain_errors():

@@ -6,6 +6,13 @@ set -eu
 command=$1 run=$2 scenario=$3
 shift 3
 if [ -e "$run/journal.sqlite" ]; then
+    for option; do # a run goes on as it is: what --set has changed is kept in its folder
+        shift
+        if [ "${previous-}" != --set ] && [ "$option" != --set ]; then
+            set -- "$@" "$option"
+        fi
+        previous=$option
+    done
     exec seedbus "$command" --resume "$run" "$@"
 fi
 exec seedbus "$command" "$scenario" --out "$run" "$@"

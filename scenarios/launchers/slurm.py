@@ -2,7 +2,10 @@
 
 What the tasks need, their keys included, lies in the folder `slurm` of the run's, which all nodes must see: one file
 for each task, that only its user may read, until the task has ended. A job that is preempted is queued again; its tasks
-then begin anew with the same files, and the run goes on where it was.
+then begin anew with the same files, and the run goes on where it was. A task whose file is gone ends.
+
+Slurm warns all processes of a job by SIGTERM, or SIGUSR2, before it ends them. Worker processes ignore both and go on
+until the task ends: one that ended at the warning would look like one that failed.
 """
 
 from __future__ import annotations
@@ -11,10 +14,11 @@ import os
 import shutil
 import signal
 import socket
+import subprocess
 import sys
 import threading
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
@@ -22,6 +26,7 @@ import msgpack
 from pydantic import Field
 
 from seedbus.agents.errors import Unfinishable
+from seedbus.bus.clock import wall_seconds
 from seedbus.bus.files import make_folder, read
 from seedbus.scenarios.errors import ScenarioError
 from seedbus.scenarios.launchers.launcher import Ended, Launcher, Order, Surroundings, Worker
@@ -29,6 +34,10 @@ from seedbus.scenarios.launchers.node import NodeProcess, Parcel
 
 FOLDER = "slurm"  # in the run's
 POLL_S = 0.2  # how often it is looked whether a task has ended
+ASK_S = 10.0  # how often Slurm is asked about a job
+OVER = {"BOOT_FAIL", "CANCELLED", "COMPLETED", "DEADLINE", "FAILED", "NODE_FAIL", "OUT_OF_MEMORY", "TIMEOUT"}
+"""States of a job that goes on no more, and is not queued again either."""
+WARNINGS = (signal.SIGTERM, signal.SIGUSR2)
 
 
 class Slurm(Launcher):
@@ -58,11 +67,14 @@ class Slurm(Launcher):
 
     def host(self) -> str:
         name = self.address or ("127.0.0.1" if self.cluster == "local" else socket.gethostname())
+        expected = "expected a name or IP address of this machine, by --address"
         try:
-            return socket.gethostbyname(name)
+            found = socket.gethostbyname(name)
         except OSError as error:
-            expected = "expected a name or IP address of this machine, by --address"
             raise ScenarioError(f"--address {name}", [f"it is not known ({error.strerror}); {expected}"]) from None
+        if not self.address and self.cluster == "slurm" and found.startswith("127."):
+            raise ScenarioError(f"--address {name}", [f"it is {found}, which no other machine reaches; {expected}"])
+        return found
 
     def start(self, orders: Sequence[Order], run: Surroundings) -> list[Worker]:
         submitit = _submitit()
@@ -78,13 +90,13 @@ class Slurm(Launcher):
                     out.write(content)
             executor = submitit.AutoExecutor(folder / "jobs", cluster=self.cluster)
             executor.update_parameters(**self._parameters(len(orders)))
-            job = executor.submit(Task(str(folder / group)))
+            job = Job(executor.submit(Task(str(folder / group))), len(orders), is_local=self.cluster == "local")
         except (OSError, RuntimeError, submitit.core.utils.FailedJobError) as error:
             for file in files:
                 file.unlink(missing_ok=True)
             reason = str(error).strip().partition("\n")[0]
             raise Unfinishable(f"the job of the workers cannot be submitted ({reason})") from None
-        run.note("submitted", job=job.job_id, workers=len(orders))
+        run.note("submitted", job=job.id, workers=len(orders))
         return [SlurmWorker(job, rank, file) for rank, file in enumerate(files)]
 
     def _parameters(self, workers: int) -> dict[str, Any]:
@@ -98,6 +110,7 @@ class Slurm(Launcher):
             "cpus_per_task": self.worker_cpus,
             "gpus_per_node": self.worker_gpus * tasks,
             "timeout_min": self.minutes,
+            "slurm_srun_args": ["--kill-on-bad-exit=1"],  # a job of which a task was killed would wait for it
         } | {name: value for name, value in slurm.items() if value is not None}
 
 
@@ -113,15 +126,18 @@ class Task:
 
     def __call__(self) -> tuple[int, str]:
         """Run a worker process to its end; return its exit code, and the last line of its output."""
-        rank = _submitit().JobEnvironment().global_rank
-        parcel, secrets = msgpack.unpackb(read(Path(f"{self._files}-{rank}")))
-        process = NodeProcess(Parcel.unpacked(parcel), secrets)
+        file = Path(f"{self._files}-{_submitit().JobEnvironment().global_rank}")
+        parcel, secrets = msgpack.unpackb(read(file))
+        with _ignored(WARNINGS):
+            process = NodeProcess(Parcel.unpacked(parcel), secrets)
         try:
             last, code = "", None
             while code is None:
                 lines, code = process.read()
                 for last in lines:
                     sys.stderr.write(f"{last}\n")
+                if _is_gone(file):
+                    process.end()
             return code, last
         finally:  # also if the job is preempted
             process.end()
@@ -131,31 +147,114 @@ class Task:
         return _submitit().helpers.DelayedSubmission(self)
 
 
+@contextmanager
+def _ignored(signals: Sequence[signal.Signals]) -> Iterator[None]:
+    """Ignore signals, and let processes that are started meanwhile ignore them for good."""
+    before = [signal.signal(each, signal.SIG_IGN) for each in signals]
+    try:
+        yield
+    finally:
+        for each, handler in zip(signals, before, strict=True):
+            signal.signal(each, handler)
+
+
+def _is_gone(file: Path) -> bool:
+    try:
+        file.lstat()
+    except FileNotFoundError:
+        return True
+    except OSError:  # the file system has a moment's trouble
+        return False
+    return False
+
+
+class Job:
+    """A submitted job.
+
+    Slurm itself is asked how it is; submitit would ask Slurm's accounting, which not every cluster has.
+
+    Args:
+        job: submitit's.
+        tasks: how many it has.
+        is_local: whether its tasks are processes of this machine.
+
+    Attributes:
+        id: the job's.
+        tasks: submitit's, by rank.
+    """
+
+    def __init__(self, job: Any, tasks: int, *, is_local: bool) -> None:
+        self.id = str(job.job_id)
+        self.tasks = [job.task(rank) for rank in range(tasks)]
+        self._job = job
+        self._is_local = is_local
+        self._asking = threading.Lock()
+        self._asked_s = wall_seconds()
+        self._states = ("", "")  # the answer before the last one, and the last one
+
+    def end(self) -> str:
+        """Return the state in which the job has ended; "" while it goes on, or is queued."""
+        if self._is_local:
+            return str(self._job.state) if self._job.done() else ""
+        with self._asking:
+            if wall_seconds() - self._asked_s >= ASK_S:
+                self._states = (self._states[1], self._state())
+                self._asked_s = wall_seconds()
+            before, now = self._states
+        return now if before and now else ""  # twice: a file that tasks have written may come later than their end
+
+    def cancel(self) -> None:
+        """End the job, if tasks of it are left."""
+        if all(task.paths.result_pickle.exists() for task in self.tasks):
+            return
+        with suppress(Exception):
+            if self._is_local:
+                self._job.cancel()
+            else:
+                _answer("scancel", self.id)
+
+    def _state(self) -> str:
+        try:
+            told = _answer("squeue", "--noheader", "--states=all", "--format=%T", "--jobs", self.id)
+        except (OSError, subprocess.TimeoutExpired):
+            return ""
+        if told.returncode:  # Slurm forgets jobs some minutes after their end; any other reason may pass
+            return "FORGOTTEN" if "Invalid job id" in told.stderr else ""
+        state = told.stdout.strip()
+        return state if state in OVER else ""
+
+
+def _answer(*command: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
+
+
 class SlurmWorker:
     """A worker process in a task of a job, see `Worker`.
 
     Args:
         job: the job.
         rank: number of the task.
-        file: what the task reads.
+        file: what the task reads; the task ends when it is gone.
     """
 
-    def __init__(self, job: Any, rank: int, file: Path) -> None:
+    def __init__(self, job: Job, rank: int, file: Path) -> None:
         self._job = job
-        self._task = job.task(rank)
+        self._task = job.tasks[rank]
         self._file = file
         self._is_over = threading.Event()
 
     def wait(self) -> Ended:
         try:
-            while not (self._task.paths.result_pickle.exists() or self._job.done()):
+            while not self._task.paths.result_pickle.exists():
                 if self._is_over.wait(POLL_S):
-                    return Ended(-signal.SIGTERM, f"job {self._job.job_id} was cancelled")
+                    return Ended(-signal.SIGTERM, f"job {self._job.id} was cancelled")
+                if (state := self._job.end()) and not self._task.paths.result_pickle.exists():
+                    return Ended(-signal.SIGKILL, f"job {self._job.id}: {state.lower()}")
             code, last = self._task.result()
-            return Ended(code, f"job {self._job.job_id}: {last}")
-        except Exception as error:  # submitit's: the task raised, or has no result because it was ended
+            return Ended(code, f"job {self._job.id}: {last}")
+        except Exception as error:  # the task's own
             why = (str(error).strip().splitlines() or [type(error).__name__])[-1]
-            return Ended(-signal.SIGKILL, f"job {self._job.job_id}, {self._job.state.lower()}: {why}")
+            return Ended(-signal.SIGKILL, f"job {self._job.id}: {why}")
         finally:
             self._file.unlink(missing_ok=True)
 
@@ -164,9 +263,7 @@ class SlurmWorker:
 
     def kill(self) -> None:
         self._is_over.set()
-        with suppress(Exception):
-            if not self._job.done():
-                self._job.cancel()
+        self._job.cancel()
 
 
 def _submitit() -> Any:

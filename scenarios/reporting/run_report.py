@@ -114,8 +114,7 @@ def _summary(
 
 def _messages(folder: Path, journal: Journal) -> Columns:
     """All rows of the ledger. Raises `LedgerDamaged` if the journal knows of more files than there are."""
-    checkpoint = journal.checkpoint()
-    segments, found = checkpoint.segments if checkpoint else 0, len(list(folder.glob("*.parquet")))
+    segments, found = journal.segments(), len(list(folder.glob("*.parquet")))
     if found < segments:
         raise LedgerDamaged(str(folder), f"{found} of its {segments} segments are there")
     return read_ledger(folder)

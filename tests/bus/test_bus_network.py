@@ -27,7 +27,7 @@ from seedbus.bus import (
     Verdict,
 )
 from seedbus.bus.codec import encode
-from seedbus.bus.keyed_random import sample, uniform
+from seedbus.bus.keyed_random import KeyedRandom, sample, uniform
 from seedbus.bus.ledger import Row
 from seedbus.bus.network import Constant, Duration, Exponential, Lognormal, Pareto, Uniform
 from seedbus.scenarios.faults.delay import Delay
@@ -247,3 +247,9 @@ def test_a_sample_has_distinct_members_in_order_and_is_keyed(members: int, seed:
     chosen = sample(members, count, seed, "cohort", 3)
     assert chosen == sorted(set(chosen)) and len(chosen) == count and set(chosen) <= set(range(members))
     assert chosen == sample(members, count, seed, "cohort", 3)
+
+
+@given(st.integers(-5, 2**64), st.lists(st.integers(0, 99) | st.text("a1 ", max_size=3), min_size=1, max_size=3))
+def test_a_faults_draws_are_those_of_its_whole_key(seed: int, key: list[int | str]) -> None:
+    identity = hashlib.blake2b(b"drop()", digest_size=8).hexdigest()
+    assert KeyedRandom(seed, 9, "drop()", 2).draw(*key) == uniform(seed, "rule", identity, 2, *key)

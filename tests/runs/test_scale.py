@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import resource
 import sys
 from pathlib import Path
@@ -105,3 +106,18 @@ def test_members_that_come_one_by_one_cost_little(tmp_path: Path) -> None:
     sys.setprofile(None)
     assert members._tree is tree and steps[0] < 100 * 200
     assert members[:5] == [0, 1, 2, 3, 4] and len(members) == 25_100
+
+
+def test_what_is_built_for_a_run_is_not_looked_at_by_the_collector_until_the_run_has_ended(tmp_path: Path) -> None:
+    assert gc.get_freeze_count() == 0
+    seen: list[tuple[bool, int]] = []
+
+    class Looking(NullObserver):
+        def round_closed(self, closed: Any, now_ns: int, bytes_so_far: int) -> None:
+            seen.append((gc.isenabled(), gc.get_freeze_count()))
+
+    document = {"name": "scale", "task": {"name": "null"}, "participation": {"clients": 3_000, "cohort": 5}}
+    faults = {"faults": [churn(3000.0, 3000.0)], "algorithm": {"name": "decomfl"}, "stop": {"rounds": 2}}
+    run(validate(document | faults, "scale"), tmp_path / "run", observer=Looking())
+    assert len(seen) == 2 and all(enabled and frozen > 3_000 for enabled, frozen in seen)
+    assert gc.isenabled() and gc.get_freeze_count() == 0

@@ -130,7 +130,7 @@ class Link:
         self.drain()
 
     def _check_connection(self, now_s: float) -> None:
-        if self._monitor is None:
+        if self._monitor is None or now_s < self._monitor.due_s:
             return
         self._monitor.read_events()
         if self._monitor.failure == zmq.EVENT_HANDSHAKE_FAILED_AUTH and not self._protocol.knows_run:
@@ -207,11 +207,8 @@ class Link:
             SentAway: the server declines.
             BadServer: it sends packets that an honest hub would not send.
         """
-        while not self.is_over and not self.socket.closed:
-            try:
-                frame = self.socket.recv(zmq.NOBLOCK, copy=False)
-            except zmq.Again:
-                return
+        while not self.is_over and not self.socket.closed and int(self.socket.get(zmq.EVENTS)) & zmq.POLLIN:
+            frame = self.socket.recv(zmq.NOBLOCK, copy=False)
             if self._monitor is not None:
                 self._monitor.message_received()
             try:

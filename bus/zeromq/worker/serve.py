@@ -99,7 +99,7 @@ def follow(
 
 
 def _serve(links: list[Link], worker_thread: WorkerThread, poller: zmq.Poller, parent_pipe: int | None) -> None:
-    registered: dict[Link, Any] = {}
+    registered: dict[Link, tuple[Any, int]] = {}
     while not all(link.is_over for link in links):
         for link in links:
             _register(link, registered, poller)
@@ -113,19 +113,18 @@ def _serve(links: list[Link], worker_thread: WorkerThread, poller: zmq.Poller, p
                 continue
             if link.socket in ready:
                 link.drain()
-            link.read()
+                link.read()
             link.tick()
 
 
-def _register(link: Link, registered: dict[Link, Any], poller: zmq.Poller) -> None:
+def _register(link: Link, registered: dict[Link, tuple[Any, int]], poller: zmq.Poller) -> None:
     """Let the poller watch the link's present socket, for output only while packets wait."""
-    previous = registered.get(link)
-    if previous is not link.socket or previous.closed:
-        if previous is not None:
-            poller.unregister(previous)
-            registered.pop(link)
-        if not link.socket.closed:
-            poller.register(link.socket, zmq.POLLIN)
-            registered[link] = link.socket
-    if not link.socket.closed:
-        poller.modify(link.socket, zmq.POLLIN | (zmq.POLLOUT if link.has_more_to_send else 0))
+    previous, watched = registered.get(link, (None, 0))
+    if previous is not None and (previous is not link.socket or previous.closed):
+        poller.unregister(previous)
+        del registered[link]
+        watched = 0
+    events = int(zmq.POLLIN) | (int(zmq.POLLOUT) if link.has_more_to_send else 0)
+    if not link.socket.closed and events != watched:
+        poller.register(link.socket, events)
+        registered[link] = link.socket, events

@@ -1,22 +1,33 @@
-"""Workers as tasks of a job, with submitit's local executor: preempted, they come back, and leave no secrets behind."""
+"""Workers as tasks of a job, with submitit's local executor: preempted, they come back, and leave no secrets behind.
+
+A real Slurm was used by hand (docs/clusters.md); here it is a program that prints what Slurm's prints.
+"""
 
 from __future__ import annotations
 
+import os
 import signal
+import socket
 import stat
+import sys
 import threading
+import time
 from importlib.util import find_spec
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+import msgpack
 import pytest
 from clusters import RunWatcher
-from processes import kill, started_by
+from processes import is_alive, kill, started_by
 from worker_kills import alike
 from worlds import scenario
 
 from seedbus.scenarios.errors import ScenarioError
-from seedbus.scenarios.launchers.slurm import FOLDER, Slurm, SlurmWorker
+from seedbus.scenarios.launchers import node, slurm
+from seedbus.scenarios.launchers.node import Parcel
+from seedbus.scenarios.launchers.slurm import FOLDER, Job, Slurm, SlurmWorker
 from seedbus.scenarios.running.run import run
 from seedbus.scenarios.transports.placement import Placement
 
@@ -24,19 +35,24 @@ IS_MISSING = find_spec("submitit") is None
 pytestmark = pytest.mark.skipif(IS_MISSING, reason='needs submitit: `pip install "seedbus[cluster]"`')
 
 
-def tasks_of(job: Any) -> list[int]:
-    """Return the processes of a local job's tasks."""
-    commands = {pid: Path(f"/proc/{pid}/cmdline").read_bytes() for pid in started_by(job._process.pid)}
-    return [pid for pid, command in commands.items() if b"submitit.core._submit" in command]
+def of_job(job: Any, word: bytes) -> list[int]:
+    """Return the processes of a local job whose commands have a word."""
+    commands = {pid: Path(f"/proc/{pid}/cmdline").read_bytes() for pid in started_by(job._job._process.pid)}
+    return [pid for pid, command in commands.items() if word in command]
 
 
 def preempt(job: Any) -> None:
-    """Do to a local job what Slurm does when it preempts a job: warn its tasks, and then kill those that are left."""
+    """Do to a local job what Slurm does when it preempts a job: warn its processes, and then kill the tasks."""
     from submitit import JobEnvironment
 
-    tasks = tasks_of(job)
-    for task in tasks:
-        kill(task, JobEnvironment._usr_sig())
+    tasks, workers = of_job(job, b"submitit.core._submit"), of_job(job, b"--parent-pipe")
+    assert len(tasks) == len(workers) == 2
+    for process in [*workers, *tasks]:
+        kill(process, signal.SIGTERM)
+    time.sleep(1.0)  # one that the warning ends has ended by then
+    assert all(map(is_alive, [*workers, *tasks]))
+    for process in [*workers, *tasks]:
+        kill(process, JobEnvironment._usr_sig())
     for task in tasks:
         threading.Timer(1.0, kill, (task, signal.SIGKILL)).start()
 
@@ -79,3 +95,48 @@ def test_a_machine_without_slurm_and_workers_that_cannot_be_divided_are_refused(
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(ScenarioError, match=r"--launcher slurm: there is no sbatch here; expected a machine from"):
         Slurm().check(2)
+
+
+def test_a_job_is_over_when_slurm_says_so_twice_or_has_forgotten_it(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "squeue").write_text(f'#!/bin/sh\ncat {tmp_path}/says && exit 0\necho "$SAYS" >&2\nexit 1\n')
+    (tmp_path / "squeue").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    monkeypatch.setattr(slurm, "ASK_S", 0.0)
+    job = Job(SimpleNamespace(job_id="7", task=lambda rank: None), 1, is_local=False)
+
+    def ends(says: str) -> list[str]:
+        (tmp_path / "says").write_text(f"{says}\n")
+        return [job.end(), job.end()]
+
+    assert ends("RUNNING") == ends("PENDING") == ends("COMPLETING") == ends("PREEMPTED") == ["", ""]
+    assert ends("CANCELLED") == ["", "CANCELLED"]
+    assert ends("RUNNING") == ["", ""]
+    (tmp_path / "says").unlink()
+    monkeypatch.setenv("SAYS", "slurm_load_jobs error: Unable to contact slurm controller (connect failure)")
+    assert [job.end(), job.end()] == ["", ""], "it may be there again soon"
+    monkeypatch.setenv("SAYS", "slurm_load_jobs error: Invalid job id specified")
+    assert [job.end(), job.end()] == ["", "FORGOTTEN"]
+
+
+def test_a_task_whose_file_is_gone_ends_its_process(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """The process is one that ends when its input does, whatever it is sent."""
+    monkeypatch.setattr(node, "COMMAND", [sys.executable, "-c", "import sys; sys.stdin.read(); sys.exit(7)"])
+    monkeypatch.setattr(
+        slurm, "_submitit", lambda: SimpleNamespace(JobEnvironment=lambda: SimpleNamespace(global_rank=0))
+    )
+    file = tmp_path / "it-0"
+    parcel = Parcel([], [], "0" * 16, str(tmp_path / "log.jsonl"), "", "")
+    file.write_bytes(msgpack.packb([parcel.packed(), b"{}\n"]))
+    threading.Timer(0.3, file.unlink).start()
+    assert slurm.Task(str(tmp_path / "it"))() == (7, "")
+
+
+def test_a_name_by_which_no_node_reaches_this_machine_is_refused(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(socket, "gethostname", lambda: "localhost")
+    with pytest.raises(ScenarioError, match=r"--address localhost: it is 127.0.0.1, which no other machine reaches"):
+        Slurm().host()
+    assert Slurm(address="localhost").host() == Slurm(cluster="local").host() == "127.0.0.1"

@@ -28,7 +28,7 @@ from seedbus.agents.server.registration import Registration
 from seedbus.agents.stop_request import StopRequest
 from seedbus.algorithms.contract import BadPayload
 from seedbus.bus import EVALUATOR, SERVER, Bus, Envelope, Kind, MalformedEnvelope
-from seedbus.bus.envelope import DOWN, UP
+from seedbus.bus.envelope import DOWN, REPORT, UP
 from seedbus.bus.event_queue import LAST
 from seedbus.bus.network import round_ns
 
@@ -334,11 +334,12 @@ class Server:
                 coordinator.refused(SERVER if letter.peer is None else letter.peer, "malformed", str(letter))
             )
         elif letter.kind in UP:
-            refusal = coordinator.reported(letter, self.bus.clock.now_ns)
+            now_ns = self.bus.clock.now_ns
+            refusal = coordinator.reported(letter, now_ns)
             if refusal is not None:
                 self.observer.refused(refusal)
-            elif self._instruments is not None and letter.kind is Kind.REPORT:
-                self._instruments.reported(letter, self.bus.clock.now_ns)
+            elif self._instruments is not None and letter.kind is REPORT:
+                self._instruments.reported(letter, now_ns)
         else:
             try:
                 self._read_other(letter)

@@ -229,9 +229,10 @@ class Server:
     async def _gathered(self) -> bool:
         """Wait until the round is over. Returns true if the server crashed before."""
         coordinator = self.coordinator
-        await self._until(lambda: coordinator.is_round_over or coordinator.is_half_reported)
-        if await self._crashes("gathering"):
-            return True
+        if self._outages.are_possible:
+            await self._until(lambda: coordinator.is_round_over or coordinator.is_half_reported)
+            if await self._crashes("gathering"):
+                return True
         await self._until(lambda: coordinator.is_round_over)
         return False
 

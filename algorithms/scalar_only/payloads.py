@@ -209,7 +209,7 @@ def _read_scalars(packed: Any, count: int, form: Format) -> NDArray[Any]:
 
 
 def column(values: Any, dtype: str | np.dtype[Any]) -> bytes:
-    return np.ascontiguousarray(values, dtype=dtype).tobytes()
+    return np.asarray(values, dtype=dtype).tobytes()
 
 
 def _once(values: Sequence[float], dtype: str, width: int = 1) -> bytes:

@@ -24,6 +24,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+_FLOAT32 = np.dtype(np.float32)
 Precision = Literal["float32", "float16", "bfloat16"]
 WirePrecision = Literal["float32", "float16", "bfloat16", "int32", "sign"]
 """int32: whole numbers of `arithmetic: integer`, which a client makes from scalars that it measured in float32."""
@@ -63,7 +64,7 @@ class Format:
         """Return the exact values of a stored form, float32."""
         if self.name == "bfloat16":
             return (stored.astype(np.uint32) << np.uint32(16)).view(np.float32)
-        if stored.dtype == np.float32:
+        if stored.dtype == _FLOAT32:
             return stored
         with np.errstate(invalid="ignore"):  # for signalling NaNs, which a peer may send
             return stored.astype(np.float32)

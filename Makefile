@@ -42,7 +42,7 @@ lint: install
 bench: install
 	$(BIN)/python benchmarks/bench.py $(BENCH)
 
-# on a machine with an NVIDIA GPU; elsewhere it says so and ends with exit code 3
+# on a machine with an NVIDIA GPU; elsewhere its first line says so, ends with exit code 3, and make stops
 gpu: install
 	$(BIN)/python benchmarks/gpu.py --is-there
 	SEEDBUS_TEST_DEVICE=cuda $(BIN)/pytest -q tests/test_tensors.py tests/algorithms/test_on_devices.py \

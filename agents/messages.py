@@ -9,6 +9,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any
 
 import msgpack
@@ -275,7 +276,12 @@ def tally(algorithm: AnyAlgorithm, is_verified: Callable[[int], bool], envelope:
     if is_verified(base) and body and isinstance(body[-1], bytes):
         *body, proof = body
         digest_bytes = len(msgpack.packb(proof))
-    return Tally(scalars=algorithm.count_scalars(body), digest_bytes=digest_bytes)
+    return _tally_of(algorithm.count_scalars(body), digest_bytes)
+
+
+@lru_cache(256)
+def _tally_of(scalars: int, digest_bytes: int) -> Tally:
+    return Tally(scalars=scalars, digest_bytes=digest_bytes)
 
 
 def bye(recipient: int) -> Envelope:

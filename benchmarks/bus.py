@@ -10,7 +10,6 @@ Both run in turn in every repeat and the best CPU time of each counts, so that a
 from __future__ import annotations
 
 import argparse
-import asyncio
 import cProfile
 import json
 import pstats
@@ -18,6 +17,7 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from echo import through_a_queue
 from rows import Row
 
 from seedbus.bus import (
@@ -99,27 +99,6 @@ def through_the_bus(clients: int, rounds: int) -> None:
 
     clock.run(server())
     assert sum(ledger.totals[kind, "messages"] for kind in (PLAN, REPORT)) == 2 * clients * rounds
-
-
-def through_a_queue(clients: int, rounds: int) -> None:
-    """Put as many objects into actors' queues and take them out."""
-
-    async def client(incoming: asyncio.Queue[bytes], outgoing: asyncio.Queue[bytes]) -> None:
-        for _ in range(rounds):
-            outgoing.put_nowait(await incoming.get())
-
-    async def server() -> None:
-        mailbox: asyncio.Queue[bytes] = asyncio.Queue()
-        queues: list[asyncio.Queue[bytes]] = [asyncio.Queue() for _ in range(clients)]
-        echoes = [asyncio.create_task(client(queue, mailbox)) for queue in queues]
-        for _ in range(rounds):
-            for queue in queues:
-                queue.put_nowait(b"")
-            for _ in range(clients):
-                await mailbox.get()
-        await asyncio.gather(*echoes)
-
-    asyncio.run(server())
 
 
 CONTENDERS: dict[str, Callable[[int, int], None]] = {"bus": through_the_bus, "queue": through_a_queue}

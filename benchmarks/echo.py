@@ -14,6 +14,7 @@ bytes of every message cannot do less.
 from __future__ import annotations
 
 import argparse
+import asyncio
 import json
 import multiprocessing
 import statistics
@@ -52,6 +53,27 @@ def split(batch: bytes) -> list[bytes]:
         start += _LENGTH.size + length
         envelopes.append(batch[start - length : start])
     return envelopes
+
+
+def through_a_queue(clients: int, rounds: int) -> None:
+    """Put as many objects into actors' queues and take them out."""
+
+    async def client(incoming: asyncio.Queue[bytes], outgoing: asyncio.Queue[bytes]) -> None:
+        for _ in range(rounds):
+            outgoing.put_nowait(await incoming.get())
+
+    async def server() -> None:
+        mailbox: asyncio.Queue[bytes] = asyncio.Queue()
+        queues: list[asyncio.Queue[bytes]] = [asyncio.Queue() for _ in range(clients)]
+        echoes = [asyncio.create_task(client(queue, mailbox)) for queue in queues]
+        for _ in range(rounds):
+            for queue in queues:
+                queue.put_nowait(b"")
+            for _ in range(clients):
+                await mailbox.get()
+        await asyncio.gather(*echoes)
+
+    asyncio.run(server())
 
 
 class Bare:

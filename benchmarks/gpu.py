@@ -2,17 +2,21 @@
 
     python benchmarks/gpu.py [--rounds 7] [--json]
     python benchmarks/gpu.py --is-there          (exit code 3 and a sentence if there is none)
+    python benchmarks/gpu.py --dry-run           (the same code on a processor, in Triton's interpreter)
 
 Vectors are synthetic, with as many coordinates as OPT's smaller models have parameters. Contenders take turns, and the
 best round of each counts. `torch` is `torch.randn` into an allocated vector, then `add_`, for every direction.
 `coordinates` counts coordinates of directions drawn. `GB/s` counts the bytes that a kernel must at least read and
 write; a replay must read and write each field once. `memory` is the peak of allocated memory, the vectors included.
+A dry run says nothing of speed: it goes through every row with a few hundred coordinates, where there is no GPU.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from importlib.util import find_spec
@@ -29,6 +33,7 @@ from seedbus.algorithms.scalar_only.payloads import ScalarCommit, Term
 
 MODELS = {"OPT-125M": 125_239_296, "OPT-350M": 331_196_416, "OPT-1.3B": 1_315_758_080}
 PERTURBATIONS, COMMITS = 10, 100
+DRY_MODELS, DRY_COMMITS = {"dry run": 300}, 2
 
 
 @dataclass(frozen=True)
@@ -60,17 +65,18 @@ class Figure:
     peak_gibibytes: float
 
 
-def log() -> list[ScalarCommit]:
-    """Return L commits of P scalars."""
+def log(commits: int) -> list[ScalarCommit]:
+    """Return commits of P scalars."""
     scalars = np.linspace(-1, 1, PERTURBATIONS, dtype=np.float32).reshape(1, -1)
-    return [ScalarCommit(i + 1, i, 1e-4, (Term(i, i + 7, scalars),)) for i in range(COMMITS)]
+    return [ScalarCommit(i + 1, i, 1e-4, (Term(i, i + 7, scalars),)) for i in range(commits)]
 
 
 def cases(x: torch.Tensor) -> Iterator[Case]:
     """Yield the cases one by one, so that each has the memory to itself."""
     yield from torchs(x)
     yield from directions(x)
-    name = f"replay L {COMMITS} P {PERTURBATIONS}"
+    commits = commits_on(x)
+    name = f"replay L {commits} P {PERTURBATIONS}"
     for directions_of in ("gaussian", "rademacher"):
         yield replaying(f"{name} decomfl {directions_of}", DeComFL(directions=directions_of), x)
     yield replaying(f"{name} decomfl momentum", DeComFL(momentum=0.9), x)
@@ -117,10 +123,20 @@ def replaying(name: str, algorithm: ScalarOnly, x: torch.Tensor) -> Case:
 
     fields = {"x": x} | {field: torch.full_like(x, value) for field, value in algorithm.companions().items()}
     width = sum(2 * field.element_size() for field in fields.values())
-    return Case(name, COMMITS * PERTURBATIONS, width, lambda: replay(fields, algorithm, log()))
+    commits = log(commits_on(x))
+    return Case(name, len(commits) * PERTURBATIONS, width, lambda: replay(fields, algorithm, commits))
 
 
-def milliseconds(work: Callable[[], object]) -> float:
+def commits_on(x: torch.Tensor) -> int:
+    """Return how many commits a replay folds; Triton's interpreter is slow."""
+    return COMMITS if x.is_cuda else DRY_COMMITS
+
+
+def milliseconds(work: Callable[[], object], device: torch.device) -> float:
+    if device.type != "cuda":
+        started = time.perf_counter()
+        work()
+        return 1e3 * (time.perf_counter() - started)
     before, after = (torch.cuda.Event(enable_timing=True) for _ in range(2))  # type: ignore[no-untyped-call]
     before.record()
     work()
@@ -129,15 +145,16 @@ def milliseconds(work: Callable[[], object]) -> float:
     return float(before.elapsed_time(after))
 
 
-def measure(model: str, dimension: int, rounds: int) -> Iterator[Figure]:
-    x = torch.zeros(dimension, device="cuda")
+def measure(model: str, x: torch.Tensor, rounds: int) -> Iterator[Figure]:
+    """Measure every case on a vector of zeros, [d]."""
     for case in cases(x):
         case.work()  # compiles the kernel; not counted
-        torch.cuda.synchronize()
-        torch.cuda.reset_peak_memory_stats()
-        best = min(milliseconds(case.work) for _ in range(rounds))
-        rate = dimension / best / 1e6
-        peak = torch.cuda.max_memory_allocated() / 2**30
+        if x.is_cuda:
+            torch.cuda.synchronize()
+            torch.cuda.reset_peak_memory_stats()
+        best = min(milliseconds(case.work, x.device) for _ in range(rounds))
+        rate = len(x) / best / 1e6
+        peak = torch.cuda.max_memory_allocated() / 2**30 if x.is_cuda else 0.0
         yield Figure(model, case.name, best, rate * case.directions, rate * case.bytes, peak)
 
 
@@ -157,29 +174,33 @@ def rows(is_quick: bool) -> Iterator[Row | Skip]:
         yield Skip(f"gpu: {reason[0].lower()}{reason[1:]}")
         return
     for model in list(MODELS)[: 1 if is_quick else 2]:
-        x = torch.zeros(MODELS[model], device="cuda")
-        copied = copying(x)
-        found = {figure.case: figure for figure in measure(model, MODELS[model], 3 if is_quick else 7)}
-        plain = COMMITS * found[f"torch randn + add, P {PERTURBATIONS}"].milliseconds
-        for case in [name for name in found if name.startswith("replay")]:
-            ours, width = found[case].milliseconds, found[case].gigabytes_per_second * found[case].milliseconds / 1e3
-            yield Row(
-                f"gpu: {model}, {case}",
-                "ms",
-                ours,
-                plain,
-                "torch.randn + add_",
-                1e3 * width / copied,
-                "memory bandwidth",
-                "faster",
-                AIM,
-            )
+        yield from replays(model, torch.zeros(MODELS[model], device="cuda"), 3 if is_quick else 7)
+
+
+def replays(model: str, x: torch.Tensor, rounds: int) -> Iterator[Row]:
+    """Return a row for each kind of replay of a vector of zeros, [d]."""
+    copied = copying(x)
+    found = {figure.case: figure for figure in measure(model, x, rounds)}
+    plain = commits_on(x) * found[f"torch randn + add, P {PERTURBATIONS}"].milliseconds
+    for case in [name for name in found if name.startswith("replay")]:
+        ours, gigabytes = found[case].milliseconds, found[case].gigabytes_per_second * found[case].milliseconds / 1e3
+        yield Row(
+            f"gpu: {model}, {case}",
+            "ms",
+            ours,
+            plain,
+            "torch.randn + add_",
+            1e3 * gigabytes / copied,
+            "memory bandwidth",
+            "faster",
+            AIM,
+        )
 
 
 def copying(x: torch.Tensor) -> float:
     """Return the gigabytes per second that a copy reads and writes, the best of ten."""
     y = torch.empty_like(x)
-    best = min(milliseconds(lambda: y.copy_(x)) for _ in range(10))
+    best = min(milliseconds(lambda: y.copy_(x), x.device) for _ in range(10))
     return 2 * x.numel() * x.element_size() / best / 1e6
 
 
@@ -188,20 +209,29 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--json", action="store_true", help="print one JSON object instead of a table")
     parser.add_argument("--is-there", action="store_true", help="only tell whether there is a GPU that can be used")
+    parser.add_argument("--dry-run", action="store_true", help="go through every row on a processor, to test this file")
     arguments = parser.parse_args()
-    reason = obstacle()
+    if arguments.dry_run:
+        os.environ["TRITON_INTERPRET"] = "1"  # before anything imports a kernel
+    reason = None if arguments.dry_run else obstacle()
     if arguments.is_there:
         print(f"gpu: {reason}" if reason is not None else torch.cuda.get_device_name())
         raise SystemExit(0 if reason is None else 3)
     if reason is not None:
         print(reason)
         return
-    figures = [figure for name, size in MODELS.items() for figure in measure(name, size, arguments.rounds)]
+    models, device = (DRY_MODELS, "cpu") if arguments.dry_run else (MODELS, "cuda")
+    figures = [
+        figure
+        for name, size in models.items()
+        for figure in measure(name, torch.zeros(size, device=device), arguments.rounds)
+    ]
+    name = "dry run on a processor" if arguments.dry_run else torch.cuda.get_device_name()
     if arguments.json:
-        found: dict[str, Any] = {"device": torch.cuda.get_device_name(), "figures": [asdict(it) for it in figures]}
+        found: dict[str, Any] = {"device": name, "figures": [asdict(it) for it in figures]}
         print(json.dumps(found, indent=2))
         return
-    print(f"{torch.cuda.get_device_name():55}{'ms':>10}{'G coord/s':>11}{'GB/s':>9}{'GiB':>7}")
+    print(f"{name:55}{'ms':>10}{'G coord/s':>11}{'GB/s':>9}{'GiB':>7}")
     for it in figures:
         rates = f"{it.gigacoordinates_per_second:11.1f}{it.gigabytes_per_second:9.0f}{it.peak_gibibytes:7.2f}"
         print(f"{it.model:12}{it.case:43}{it.milliseconds:10.2f}{rates}")

@@ -1,6 +1,7 @@
 """The time of a round over real sockets, compared with a bare echo between as many processes.
 
     python benchmarks/zeromq.py [--clients 1000 5000] [--workers 2] [--rounds 100] [--json]
+    python benchmarks/zeromq.py --queues 5       (rounds in memory alone, beside a queue: CPU time of a message)
 
 The null task, in which every client is asked in every round: a seed and a few numbers to each, one scalar back. For
 comparison a bare ROUTER and bare DEALERs over TCP (`echo.py`) pass as many envelopes, in one message for each worker:
@@ -16,12 +17,12 @@ import json
 import resource
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from statistics import median
 from typing import Any
 
-from echo import WAYS, echo
+from echo import WAYS, echo, through_a_queue
 from rows import Row
 
 from seedbus.agents.observer import NullObserver
@@ -31,17 +32,18 @@ from seedbus.scenarios.transports.placement import Placement
 
 
 class Stopwatch(NullObserver):
-    """When each round was closed."""
+    """When each round was closed, by a clock."""
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
         self.closed: list[float] = []
 
     def round_closed(self, closed: Any, now_ns: int, bytes_so_far: int) -> None:
-        self.closed.append(time.perf_counter())
+        self.closed.append(self._clock())
 
 
-def a_round(clients: int, workers: int, rounds: int) -> float:
-    """Return the median seconds of a round."""
+def a_round(clients: int, workers: int, rounds: int, clock: Callable[[], float] = time.perf_counter) -> float:
+    """Return the median seconds of a round, by a clock of this process."""
     scenario = validate(
         {
             "name": "null",
@@ -53,20 +55,33 @@ def a_round(clients: int, workers: int, rounds: int) -> float:
         },
         "the benchmark",
     )
-    stopwatch = Stopwatch()
+    stopwatch = Stopwatch(clock)
     with tempfile.TemporaryDirectory() as folder:
         placement = Placement("tcp", workers) if workers else Placement()
         run(scenario, Path(folder) / "run", observer=stopwatch, placement=placement)
     return median(after - before for before, after in zip(stopwatch.closed, stopwatch.closed[1:], strict=False))
 
 
-AIM_ECHO, AIM_MEMORY = 2.0, 1.5  # times the bare echo, and times the same round in memory
+def in_queues(turns: int, rounds: int) -> tuple[float, float]:
+    """Return the CPU microseconds of a message in rounds in memory, and through a bare queue; the best of the turns."""
+    messages, ours, queue = 2 * 1000, [], []
+    for _ in range(turns):
+        ours.append(1e6 * a_round(messages // 2, 0, rounds, time.process_time) / messages)
+        started = time.process_time()
+        through_a_queue(100, 50)
+        queue.append(1e6 * (time.process_time() - started) / (2 * 100 * 50))
+    return min(ours), min(queue)
+
+
+AIM_QUEUE, AIM_ECHO, AIM_MEMORY = 15.0, 5.0, 1.5  # times a queue, an echo that is read, the same round in memory
 
 
 def rows(is_quick: bool) -> Iterator[Row]:
     """Measure wall time, the best of the turns; the echo is the cost of sockets and processes alone."""
     workers, rounds, turns = 2, 20 if is_quick else 50, 2 if is_quick else 3
     a_round(10, 0, 3)
+    message, queue = in_queues(turns, rounds)
+    yield Row("a null round in memory: a message", "µs", message, queue, "asyncio.Queue", aim=AIM_QUEUE)
     for clients in (1000,) if is_quick else (1000, 5000):
         found = [
             [a_round(clients, workers, rounds), a_round(clients, 0, rounds)]
@@ -75,7 +90,7 @@ def rows(is_quick: bool) -> Iterator[Row]:
         ]
         ours, inside, bare, read = (1e3 * min(column) for column in zip(*found, strict=True))
         yield Row(
-            f"tcp: a round of {clients:,} clients", "ms", ours, bare, "bare echo", read, "read echo", aim=AIM_ECHO
+            f"tcp: a round of {clients:,} clients", "ms", ours, read, "read echo", bare, "bare echo", aim=AIM_ECHO
         )
         yield Row(f"tcp: the same beside memory, {clients:,}", "ms", ours, inside, "in memory", aim=AIM_MEMORY)
 
@@ -90,9 +105,14 @@ def main() -> None:
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--rounds", type=int, default=100)
     parser.add_argument("--json", action="store_true", help="print one JSON object instead of a table")
+    parser.add_argument("--queues", type=int, default=0, help="turns of rounds in memory and of a queue, and stop")
     arguments = parser.parse_args()
     found = []
     a_round(10, 0, 3)  # imports and compilation are not part of a round
+    if arguments.queues:
+        message, queue = in_queues(arguments.queues, 15)
+        print(f"a message of a null round {message:.2f} µs, of a queue {queue:.2f} µs: {message / queue:.1f} queues")
+        return
     for clients in arguments.clients:
         before = highest_mb()
         bare, read = (echo(arguments.workers, clients, arguments.rounds, way) for way in WAYS)

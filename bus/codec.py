@@ -32,6 +32,7 @@ _NOT_MSGPACK = (ValueError, TypeError, RecursionError, MemoryError, msgpack.Unpa
 _LIMITS = {"max_str_len": 4096, "max_array_len": ARRAY_LIMIT, "max_map_len": 0, "max_ext_len": 0}
 _packer = msgpack.Packer()  # shared by all threads: packing plain values never releases the interpreter lock
 _pack: Callable[[Any], bytes] = _packer.pack
+_unpack = msgpack.unpackb
 _TAG = FORMAT * 16
 _new = tuple.__new__  # faster than a named tuple's own constructor, which is written in Python
 _KINDS: dict[int, Kind] = {_TAG + kind: kind for kind in Kind if kind is not Kind.LINK}
@@ -77,6 +78,40 @@ class Encoder:
         return header, self._packed
 
 
+class Decoder:
+    """Decodes a sequence of frames; a body that consecutive frames share is unpacked once, and is the same object then.
+
+    Bodies must not be changed. Those of frames longer than `SHORT` are not kept.
+    """
+
+    def __init__(self) -> None:
+        self._body: list[Any] = []
+        self._packed = _pack([])
+
+    def decode(self, frame: bytes) -> Envelope:
+        """Return what `decode` returns for a frame of a trusted peer. Raises `MalformedEnvelope`."""
+        packed = self._packed
+        if frame.endswith(packed):
+            header = frame[: -len(packed)]
+            try:
+                tag, client, round, base, _ = _unpack(header + b"\0")  # with 0 in the body's place
+                kind = _KINDS[tag]
+                shortest = _pack((tag, client, round, base, 0))[:-1]
+            except (KeyError, *_NOT_MSGPACK):
+                shortest = b""
+            if (
+                header == shortest
+                and type(tag) is type(client) is type(round) is type(base) is int
+                and not (client | round | base) >> _BITS  # each of them is in 0 … 2³² − 1
+                and len(frame) <= kind.limit
+            ):
+                return _new(Envelope, (kind, client, round, base, self._body))
+        envelope, header_bytes = decode_parts(frame, None, None)
+        if len(frame) <= SHORT:
+            self._body, self._packed = envelope.body, frame[header_bytes:]
+        return envelope
+
+
 def first_bytes(kind: Kind) -> bytes:
     """Return the two bytes with which every envelope of this kind begins, and no envelope of another kind."""
     return bytes((0x95, _TAG + kind))
@@ -101,7 +136,7 @@ def decode_parts(frame: bytes, peer: int | None, most: int | None) -> tuple[Enve
     """Decode a frame as `decode` does; return the envelope and the number of its header bytes."""
     if len(frame) <= _FAST_PATH_LIMIT and (most is None or most >= _FAST_PATH_LIMIT):
         try:
-            tag, client, round, base, body = msgpack.unpackb(frame)
+            tag, client, round, base, body = _unpack(frame)
             kind = _KINDS[tag]
             header = _pack((tag, client, round, base, 0))[:-1]
         except (KeyError, *_NOT_MSGPACK):

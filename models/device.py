@@ -15,7 +15,7 @@ import os
 import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from seedbus.models.errors import DataError
 
@@ -30,6 +30,28 @@ _ACCEPTED = "cpu, torch (tensors on the processor), cuda, cuda:N or mps"
 
 _current = HOST
 ValueT = TypeVar("ValueT")
+
+
+class GpuMemory(NamedTuple):
+    """What is known of a GPU's memory.
+
+    Attributes:
+        total: its bytes.
+        peak: the most bytes that torch has taken of them for this process.
+    """
+
+    total: int
+    peak: int
+
+
+def gpu_memory(name: str) -> GpuMemory | None:
+    """Return a reading of the memory of a device; None: it is no GPU whose memory torch counts."""
+    if not name.startswith("cuda"):
+        return None
+    import torch
+
+    _, total = torch.cuda.mem_get_info(name)
+    return GpuMemory(total, torch.cuda.max_memory_reserved(name))
 
 
 def default_device() -> str:

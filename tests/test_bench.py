@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import io
 import json
+import subprocess
 import sys
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -125,3 +126,11 @@ def test_the_table_has_a_line_for_each_row() -> None:
 def test_without_a_gpu_its_rows_are_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gpu, "obstacle", lambda: "There is no GPU here.")
     assert list(gpu.rows(True)) == [Skip("gpu: there is no GPU here.")]
+
+
+@pytest.mark.slow
+def test_every_row_of_the_gpu_can_be_gone_through_on_a_processor() -> None:
+    command = [sys.executable, gpu.__file__, "--dry-run", "--rounds", "1", "--json"]
+    shown = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    cases = [figure["case"] for figure in json.loads(shown)["figures"]]
+    assert len(cases) == 11 and sum(case.startswith("replay") for case in cases) == 5

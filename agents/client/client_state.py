@@ -70,8 +70,10 @@ class ClientStateStore:
             Forgotten: another process did that work, and the memory from before it is not kept.
         """
         chain = self._chain(client)
+        if not chain:
+            return None
         place = next((at for at, link in enumerate(chain) if link.round == round and not link.is_loss), len(chain))
-        if place == 0 and chain and chain[0].number > 0:  # what it began with is deleted
+        if place == 0 and chain[0].number > 0:  # what it began with is deleted
             if chain[0].is_of_another:
                 raise Forgotten(client, round)
             place = len(chain)

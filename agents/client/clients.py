@@ -265,12 +265,12 @@ class Host:
         groups: list[list[_Asked]] = []
         can_share = isinstance(self.algorithm, SharedWork)  # once: this check of a protocol costs more than a message
         for each in asked:
-            same = (group for group in groups if group[0].replica is each.replica and group[0].plan == each.plan)
-            group = next(same, None) if can_share else None
-            if group is None:
-                groups.append([each])
+            for group in groups if can_share else ():
+                if group[0].replica is each.replica and group[0].plan == each.plan:
+                    group.append(each)
+                    break
             else:
-                group.append(each)
+                groups.append([each])
         return groups
 
     def _work(self, group: Sequence[_Asked]) -> None:
@@ -315,6 +315,8 @@ class Host:
 
     def _tampered(self, client: int, round: int, report: Any) -> Any:
         """The report, or the one that a fault puts in its place."""
+        if self._tampering.is_honest:
+            return report
         honest = self.algorithm.values(report)
         values = self._tampering.apply(client, round, honest, lambda: self._first_values(client))
         return report if values is honest else self.algorithm.with_values(report, values)

@@ -120,17 +120,24 @@ class Replicas:
             self._algorithm.apply(replica, fresh)
             return replica
         self._release(client)
-        # the replica nearest to the new version has folded most of the commits already, to the same bits
-        between = [other for other in self._by_version if replica.version < other <= version]
-        nearest = next((other for other in sorted(between, reverse=True) if self._leads(other, fresh)), replica.version)
-        replica = self._by_version.get(nearest, replica)
-        if nearest < version:
-            if self._algorithm.is_dense:
-                replica = self.first()
-            elif self._holders[nearest]:
-                replica = replica.copy()
-            self._algorithm.apply(replica, fresh)
+        replica = self._by_version.get(version) or self._folded(replica, fresh)
         self._hold(client, replica)
+        return replica
+
+    def _folded(self, replica: Replica, commits: Sequence[Any]) -> Replica:
+        """Return a replica, or a copy of it if others hold it, with commits folded.
+
+        Another that is nearer to their version has folded most of them already, to the same bits.
+        """
+        between = [other for other in self._by_version if replica.version < other < commits[-1].version]
+        nearest = next((other for other in sorted(between, reverse=True) if self._leads(other, commits)), None)
+        if nearest is not None:
+            replica = self._by_version[nearest]
+        if self._algorithm.is_dense:
+            replica = self.first()
+        elif self._holders.get(replica.version):
+            replica = replica.copy()
+        self._algorithm.apply(replica, commits)
         return replica
 
     def _leads(self, version: int, commits: Sequence[Any]) -> bool:

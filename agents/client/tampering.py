@@ -40,6 +40,7 @@ class Tampering:
 
     Attributes:
         seed: the scenario's.
+        is_honest: whether no fault changes a report.
     """
 
     def __init__(self, faults: Sequence[Any], seed: int, clients: int) -> None:
@@ -47,6 +48,7 @@ class Tampering:
         tampers = [fault for fault in faults if isinstance(fault, Tamper)]
         self._tampers = sorted(with_random(tampers, seed, clients), key=lambda pair: repr(pair[0]))
         self.seed = seed
+        self.is_honest = not tampers
 
     def apply(self, client: int, round: int, report: Any, earlier: Callable[[], Any]) -> Any:
         """Return the values that the client reports: the same object if no fault applies. `Tamper` says the rest."""

@@ -21,6 +21,7 @@ from seedbus.agents.problem import ClientProblem, Identified, Probed
 from seedbus.algorithms.contract import BadPayload, Replica, Vector
 from seedbus.algorithms.directions import selftest
 from seedbus.bus import EVALUATOR, Envelope, Kind, MalformedEnvelope, Offer, decode, encode
+from seedbus.bus.codec import Decoder
 from seedbus.bus.envelope import PLAN
 from seedbus.bus.transport import addresses
 
@@ -108,6 +109,7 @@ class Followers:
         """
         self._algorithm = algorithm
         self._observer = observer
+        self._decoder = Decoder()
         self._max_together = MAX_TOGETHER if gathers else 1
         self._addresses = addresses(offer.spans, offer.evaluates)
         clients = [address for address in self._addresses if address != EVALUATOR]
@@ -174,7 +176,7 @@ class Followers:
 
     def _decoded(self, frame: bytes) -> Envelope | None:
         try:
-            return decode(frame)
+            return self._decoder.decode(frame)
         except MalformedEnvelope as error:
             self._observer.noted("malformed", detail=str(error))
             return None

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
+from functools import lru_cache, partial
 from typing import Self
 
 import msgpack
@@ -89,11 +90,11 @@ def _number(value: MemberValue) -> int:
 
 def _weights(table: str) -> Callable[[int], int]:
     """client → an odd number of 128 bits that belongs to it alone: what a value greater by one adds to the sum."""
-    salt = int.from_bytes(digest(table.encode()), "big")
+    return partial(_weight, int.from_bytes(digest(table.encode()), "big"))
 
-    def weigh(client: int) -> int:
-        mixed = ((client << 64) ^ salt) * 0x2360ED051FC65DA44385DF649FCCF645 & _MASK
-        mixed = (mixed ^ mixed >> 67) * 0x9E3779B97F4A7C15F39CC0605CEDC835 & _MASK
-        return (mixed ^ mixed >> 61) | 1
 
-    return weigh
+@lru_cache(2**14)  # of some thousand clients that are asked again and again; 5 MB
+def _weight(salt: int, client: int) -> int:
+    mixed = ((client << 64) ^ salt) * 0x2360ED051FC65DA44385DF649FCCF645 & _MASK
+    mixed = (mixed ^ mixed >> 67) * 0x9E3779B97F4A7C15F39CC0605CEDC835 & _MASK
+    return (mixed ^ mixed >> 61) | 1

@@ -38,11 +38,14 @@ class ClientPositions:
 
     def move(self, client: int, version: int) -> None:
         """Set a client's version; it need not be a member."""
-        if client in self.members:
-            self._lowest.discard(self.versions[client])
-            self._lowest.add(version)
-        self.versions[client] = version
+        before = self.versions.get(client)
         self._moved.add(client)
+        if before == version:
+            return
+        self.versions[client] = version
+        if before is not None and client in self.members:
+            self._lowest.discard(before)
+            self._lowest.add(version)
 
     def leave(self, client: int) -> None:
         """Remove a client from the members; its version stays known."""

@@ -9,7 +9,7 @@ only.
 from __future__ import annotations
 
 import heapq
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -103,17 +103,20 @@ class LowestVersion:
     """The minimum of a multiset of versions; the cost of a change depends on the number of distinct versions only."""
 
     def __init__(self) -> None:
-        self._counts = Counter[int]()
+        self._counts: dict[int, int] = {}
         self._heap: list[int] = []
 
     def add(self, version: int) -> None:
-        if not self._counts[version]:
+        count = self._counts.get(version, 0)
+        if not count:
             heapq.heappush(self._heap, version)
-        self._counts[version] += 1
+        self._counts[version] = count + 1
 
     def discard(self, version: int) -> None:
-        self._counts[version] -= 1
-        if not self._counts[version]:
+        count = self._counts[version] - 1
+        if count:
+            self._counts[version] = count
+        else:
             del self._counts[version]
 
     @property

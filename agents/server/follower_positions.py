@@ -53,8 +53,9 @@ class FollowerPositions:
             Whether the notes count as carried bytes.
         """
         kind, client = message[:2]
-        joins = sum(frame[:2] == _JOINS for frame in frames)
-        is_join = 0 < joins == len(frames)  # honest clients never send a JOIN together with other frames
+        is_join = bool(frames)
+        for frame in frames:  # honest clients never send a JOIN together with other frames
+            is_join = is_join and frame[:2] == _JOINS
         before = self.actual_versions.get(client, 0)
         sets_back = kind in JOIN_REQUESTS
         self._moved.add(client)

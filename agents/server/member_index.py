@@ -23,7 +23,7 @@ class MemberIndex(Sequence[int]):
         return self._count
 
     def __contains__(self, client: object) -> bool:
-        return isinstance(client, int) and 0 <= client < len(self._is_in) and bool(self._is_in[client])
+        return isinstance(client, int) and 0 <= client < len(self._is_in) and self._is_in[client] == 1
 
     def __iter__(self) -> Iterator[int]:
         return (client for client, is_in in enumerate(self._is_in) if is_in)

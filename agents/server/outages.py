@@ -42,6 +42,10 @@ class Outages:
         self._started: set[tuple[int, int, Phase]] = set()
         self.is_away = False
 
+    @property
+    def are_possible(self) -> bool:
+        return bool(self._outages)
+
     def stops(self, key: Key, arriving: bool) -> bool:
         """Return whether a message is lost because it reaches a server that is away."""
         return self.is_away and arriving and key[0].is_upward

@@ -97,5 +97,5 @@ class ReportHandler:
             raise ReportRefused("diverged", difference)
         self._rounds.add_report(now, client, report, now_ns)
         self._advance(client, envelope.base)
-        if now is self._rounds.current:
+        if not self._catch_up.snapshots.is_idle and now is self._rounds.current:
             self._catch_up.snapshots.reported(client)

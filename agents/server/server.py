@@ -28,7 +28,7 @@ from seedbus.agents.server.registration import Registration
 from seedbus.agents.stop_request import StopRequest
 from seedbus.algorithms.contract import BadPayload
 from seedbus.bus import EVALUATOR, SERVER, Bus, Envelope, Kind, MalformedEnvelope
-from seedbus.bus.envelope import DOWN, UP
+from seedbus.bus.envelope import DOWN, REPORT, UP
 from seedbus.bus.event_queue import LAST
 from seedbus.bus.network import round_ns
 
@@ -229,9 +229,10 @@ class Server:
     async def _gathered(self) -> bool:
         """Wait until the round is over. Returns true if the server crashed before."""
         coordinator = self.coordinator
-        await self._until(lambda: coordinator.is_round_over or coordinator.is_half_reported)
-        if await self._crashes("gathering"):
-            return True
+        if self._outages.are_possible:
+            await self._until(lambda: coordinator.is_round_over or coordinator.is_half_reported)
+            if await self._crashes("gathering"):
+                return True
         await self._until(lambda: coordinator.is_round_over)
         if coordinator.participation.is_stream and not self.bus.clock.is_virtual:
             while self._mailbox:  # what came while the commit before was made durable enters the same one
@@ -337,11 +338,12 @@ class Server:
                 coordinator.refused(SERVER if letter.peer is None else letter.peer, "malformed", str(letter))
             )
         elif letter.kind in UP:
-            refusal = coordinator.reported(letter, self.bus.clock.now_ns)
+            now_ns = self.bus.clock.now_ns
+            refusal = coordinator.reported(letter, now_ns)
             if refusal is not None:
                 self.observer.refused(refusal)
-            elif self._instruments is not None and letter.kind is Kind.REPORT:
-                self._instruments.reported(letter, self.bus.clock.now_ns)
+            elif self._instruments is not None and letter.kind is REPORT:
+                self._instruments.reported(letter, now_ns)
         else:
             try:
                 self._read_other(letter)

@@ -75,6 +75,10 @@ class SnapshotFetch:
         self.distrusts_peers = False
 
     @property
+    def is_fetching(self) -> bool:
+        return self._transfer is not None
+
+    @property
     def awaits_evaluator(self) -> bool:
         """Whether the evaluator owes an answer, which takes no simulated time."""
         return self._transfer is not None and self._transfer.source == EVALUATOR

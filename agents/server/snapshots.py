@@ -116,6 +116,11 @@ class Snapshots:
             self._offers.withdraw(client)
             self._outbox.extend(self._fetch.client_left(client))
 
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing follows from a report: no snapshot is being fetched, and no client is to replay instead."""
+        return not self._fetch.is_fetching and not self._fallback_to_replay
+
     def reported(self, client: int) -> None:
         """A client of the open round has reported."""
         self._outbox.extend(self._fetch.client_reported(client))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import Any, Protocol
 
@@ -50,28 +49,39 @@ def measure(
         plan: their plan.
         objectives: each client's objective.
     """
-    first_steps = _estimate(algorithm, start, plan, objectives)
+    firsts = _reported(algorithm, start, plan, objectives)
+    if plan.steps == 1:
+        return firsts
     results: list[Scalars | Declined] = []
-    for objective, first_step in zip(objectives, first_steps, strict=True):
+    for objective, first in zip(objectives, firsts, strict=True):
         try:
-            results.append(_measure_client(algorithm, start, plan, first_step, objective))
+            results.append(_measure_further(algorithm, start.fork(), plan, first, objective))
         except Declined as declined:
             results.append(declined)
     return results
 
 
-def _measure_client(
-    algorithm: Estimation, start: PerturbedModel, plan: ScalarPlan, first_step: Sequence[float], objective: Objective
-) -> Scalars:
+def _measure_further(
+    algorithm: Estimation, model: PerturbedModel, plan: ScalarPlan, step: Scalars | Declined, objective: Objective
+) -> Scalars | Declined:
     """Return one client's scalars, from those of its first step and its further steps, which it takes alone."""
     scalars = np.empty(plan.shape, np.float32)
-    scalars[0] = _rounded(algorithm.precision, algorithm.reported(first_step))
-    model = start.fork() if plan.steps > 1 else start
-    for k in range(1, plan.steps):  # the model after the last step is not computed: only the scalars are reported
-        model.advance(scalars[k - 1])
-        (values,) = _estimate(algorithm, model, plan, [objective])
-        scalars[k] = _rounded(algorithm.precision, algorithm.reported(values))
+    for k in range(plan.steps):
+        if isinstance(step, Declined):
+            return step
+        scalars[k] = step[0]
+        if k + 1 < plan.steps:  # the model after the last step is not computed: only the scalars are reported
+            model.advance(scalars[k])
+            (step,) = _reported(algorithm, model, plan, [objective])
     return scalars
+
+
+def _reported(
+    algorithm: Estimation, model: PerturbedModel, plan: ScalarPlan, objectives: Sequence[Objective]
+) -> list[Scalars | Declined]:
+    """Return each client's scalars of one local step as rounded for the wire, float32 [1, P], or why it declines."""
+    found = _estimate(algorithm, model, plan, objectives)
+    return _rounded(algorithm.precision, [algorithm.reported(scalars) for scalars in found])
 
 
 def _estimate(
@@ -92,17 +102,17 @@ def _estimate(
     return [tuple(g / norm for g, norm in zip(scalars, norms, strict=True)) for scalars in found]
 
 
-def _rounded(precision: WirePrecision, values: Sequence[float]) -> Scalars:
-    """Return scalars as rounded for the wire.
+def _rounded(precision: WirePrecision, clients: Sequence[Sequence[float]]) -> list[Scalars | Declined]:
+    """Return each client's scalars as rounded for the wire, float32 [1, P].
 
-    Values that are infinite or NaN already are kept, and the server refuses them.
-
-    Raises:
-        Declined: rounding would turn a finite value into an infinity, or an infinity or NaN into a sign.
+    Values that are infinite or NaN already are kept, and the server refuses them. A client declines if rounding would
+    turn a finite value into an infinity, or an infinity or NaN into a sign.
     """
     form = FLOAT32 if precision == "int32" else WIRE_FORMATS[precision]
-    scalars = form.rounded(values)
-    for value, rounded in zip(values, scalars.tolist(), strict=True):
-        if math.isfinite(value) != math.isfinite(rounded):
-            raise Declined("overflow", f"{precision} holds no more than {form.largest:.6g}, and not {value:.6g}")
-    return scalars
+    measured = np.array(clients, np.float64)
+    scalars = form.rounded(measured)
+    results: list[Scalars | Declined] = list(scalars[:, None])
+    for client, p in np.argwhere(np.isfinite(measured) != np.isfinite(scalars))[::-1]:  # the first of a client stays
+        what = f"{precision} holds no more than {form.largest:.6g}, and not {measured[client, p]:.6g}"
+        results[client] = Declined("overflow", what)
+    return results

@@ -208,8 +208,8 @@ def _read_scalars(packed: Any, count: int, form: Format) -> NDArray[Any]:
     return form.widen(bits[:count])
 
 
-def column(values: Any, dtype: str) -> bytes:
-    return np.ascontiguousarray(values, dtype=dtype).tobytes()
+def column(values: Any, dtype: str | np.dtype[Any]) -> bytes:
+    return np.asarray(values, dtype=dtype).tobytes()
 
 
 def _once(values: Sequence[float], dtype: str, width: int = 1) -> bytes:
@@ -226,7 +226,7 @@ def _spread(column: Any, dtype: str, rows: int, what: str, width: int = 1) -> ND
     return read(repeated, dtype, rows * width, what)
 
 
-def read(column: Any, dtype: str, count: int | None, what: str) -> NDArray[Any]:
+def read(column: Any, dtype: str | np.dtype[Any], count: int | None, what: str) -> NDArray[Any]:
     if not isinstance(column, bytes):
         raise BadPayload(f"{what}: {type(column).__name__} where a byte string belongs")
     size, native = _types(dtype)
@@ -237,7 +237,7 @@ def read(column: Any, dtype: str, count: int | None, what: str) -> NDArray[Any]:
 
 
 @cache
-def _types(dtype: str) -> tuple[int, np.dtype[Any]]:
+def _types(dtype: str | np.dtype[Any]) -> tuple[int, np.dtype[Any]]:
     """Return the bytes per element of a dtype, and the dtype in native byte order."""
     return np.dtype(dtype).itemsize, np.dtype(dtype).newbyteorder("=")
 

@@ -24,6 +24,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+_FLOAT32 = np.dtype(np.float32)
 Precision = Literal["float32", "float16", "bfloat16"]
 WirePrecision = Literal["float32", "float16", "bfloat16", "int32", "sign"]
 """int32: whole numbers of `arithmetic: integer`, which a client makes from scalars that it measured in float32."""
@@ -39,13 +40,13 @@ class Format:
     """
 
     name: str
-    dtype: str
+    dtype: np.dtype[Any]
     largest: float
 
     @property
     def width(self) -> int:
         """Bytes per scalar."""
-        return np.dtype(self.dtype).itemsize
+        return self.dtype.itemsize
 
     def narrow(self, values: NDArray[np.floating[Any]]) -> NDArray[Any]:
         """Return the stored form of float32 or float64 values, each rounded once; to an infinity beyond `largest`.
@@ -63,7 +64,7 @@ class Format:
         """Return the exact values of a stored form, float32."""
         if self.name == "bfloat16":
             return (stored.astype(np.uint32) << np.uint32(16)).view(np.float32)
-        if stored.dtype == np.float32:
+        if stored.dtype == _FLOAT32:
             return stored
         with np.errstate(invalid="ignore"):  # for signalling NaNs, which a peer may send
             return stored.astype(np.float32)
@@ -74,9 +75,9 @@ class Format:
 
 
 FORMATS: Mapping[Precision, Format] = {
-    "float32": Format("float32", "<f4", float(np.finfo(np.float32).max)),
-    "float16": Format("float16", "<f2", 65504.0),
-    "bfloat16": Format("bfloat16", "<u2", float.fromhex("0x1.fep127")),
+    "float32": Format("float32", np.dtype("<f4"), float(np.finfo(np.float32).max)),
+    "float16": Format("float16", np.dtype("<f2"), 65504.0),
+    "bfloat16": Format("bfloat16", np.dtype("<u2"), float.fromhex("0x1.fep127")),
 }
 FLOAT32 = FORMATS["float32"]
 
@@ -91,7 +92,7 @@ class _WholeNumbers(Format):
         return stored
 
 
-INT32 = _WholeNumbers("int32", "<i4", float(2**31 - 1))
+INT32 = _WholeNumbers("int32", np.dtype("<i4"), float(2**31 - 1))
 
 
 class _Signs(Format):
@@ -104,7 +105,7 @@ class _Signs(Format):
         return np.where(stored, np.float32(1), np.float32(-1))
 
 
-SIGN = _Signs("sign", "u1", 1.0)
+SIGN = _Signs("sign", np.dtype("u1"), 1.0)
 
 WIRE_FORMATS: Mapping[WirePrecision, Format] = {"int32": INT32, "sign": SIGN, **dict(FORMATS.items())}
 

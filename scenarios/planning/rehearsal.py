@@ -202,7 +202,7 @@ def try_out(scenario: Scenario, seconds: float) -> Rehearsed:
     """
     began_s = cpu_seconds()
     device = default_device()
-    with memory_hints(scenario), on_device(device):
+    with memory_hints(scenario, device), on_device(device):
         problem = bind_for_clients(scenario, NullObserver().noted)
     return _run(scenario, seconds, problem, cpu_seconds() - began_s, device)
 

@@ -92,7 +92,7 @@ def run(
         watched = watching(scenario)
     else:
         watched = nullcontext(NullObserver())
-    with watched as watcher, memory_hints(scenario), on_device(placement.devices[0]):
+    with watched as watcher, memory_hints(scenario, placement.devices[0]), on_device(placement.devices[0]):
         # data is loaded before the folder is created, so that a scenario that cannot run leaves no folder
         prepared = prepare(scenario, placement, watcher.noted, problem)
         with (

@@ -91,7 +91,7 @@ def serve(
             scenario = read_scenario(offer, endpoint, limits)
             if limits is not None and limits.max_memory is not None:
                 limit_memory(limits.max_memory)
-            stack.enter_context(memory_hints(scenario))
+            stack.enter_context(memory_hints(scenario, device))
             recruits[offer.scenario] = recruit(scenario, bind_for_clients(scenario, note), _NotesOnly(note), memory)
         follower = recruits[offer.scenario](offer)
         note("hosting", clients=count_of(offer.spans), evaluates=offer.evaluates)

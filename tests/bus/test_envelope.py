@@ -23,7 +23,7 @@ from seedbus.bus import (
     decode,
     encode,
 )
-from seedbus.bus.codec import Encoder
+from seedbus.bus.codec import Decoder, Encoder
 from seedbus.bus.elements import has_more_than
 from seedbus.bus.envelope import (
     ARRAY_LIMIT,
@@ -402,3 +402,38 @@ def test_the_fast_decoder_agrees_with_the_strict_one(frame: bytes, at: int, byte
         return repr(envelope), header
 
     assert outcome(codec.decode_parts) == outcome(codec._decode_strictly)
+
+
+def test_a_body_that_frames_share_is_one_object_and_headers_are_judged_as_ever() -> None:
+    body = [[2**63, 1, 1, b"rate"], [[7, b""]]]
+    frames = [encode(Envelope(Kind.PLAN, client, 300, 2, body))[0] for client in (0, 1, 2**20)]
+    decoder = Decoder()
+    first, second, third = map(decoder.decode, frames)
+    assert [first, second, third] == [decode(frame) for frame in frames]
+    assert second.body is third.body
+    header = len(frames[1]) - len(msgpack.packb(body))
+    long_way = frames[1][:2] + b"\xcc\x01" + frames[1][3:]  # client 1 in two bytes in place of one
+    for damaged in (long_way, frames[1][1:], frames[1][: header - 1] + frames[1][header:]):
+        with pytest.raises(MalformedEnvelope) as strict:
+            decode(damaged)
+        with pytest.raises(MalformedEnvelope) as shared:
+            decoder.decode(damaged)
+        assert str(shared.value) == str(strict.value)
+
+
+@pytest.mark.slow
+@settings(deadline=None, max_examples=400)
+@given(envelopes.map(lambda envelope: encode(envelope)[0]), brief, st.integers(-1, 20), st.integers(0, 255))
+def test_a_decoder_of_many_frames_agrees_with_one_of_each(before: bytes, frame: bytes, at: int, byte: int) -> None:
+    decoder = Decoder()
+    decoder.decode(before)
+    changed = before[:at] + bytes([byte]) + before[at + 1 :] if 0 <= at < len(before) else before
+
+    def outcome(read: Callable[[bytes], Envelope], frame: bytes) -> object:
+        try:
+            return repr(read(frame))
+        except MalformedEnvelope as error:
+            return error.where, str(error)
+
+    for each in (changed, frame, before):
+        assert outcome(decoder.decode, each) == outcome(decode, each)

@@ -147,6 +147,14 @@ class SampleProblem(ABC, Generic[S]):
             self._stacked = StackedLoss(self.flat, self.mean_loss, self.settings.stacked_points)
         return self._stacked
 
+    def held_out_gradients(self) -> Iterator[Vector]:
+        """Yield the gradient at x₀ of each batch of the validation split, float32 [d]; the next one overwrites it."""
+        held_out, size = self.splits["validation"], self.settings.micro_batch or self.settings.batch_size
+        self.flat.point[:] = self.x0()
+        for span in parts(held_out.labels.size, size) if held_out.labels.size else ():
+            inputs, labels = self.tensors(held_out, np.arange(span.start, span.stop))
+            yield backward(self.flat, [lambda inputs=inputs, labels=labels: self.mean_loss(inputs, labels)])
+
     def identity(self) -> bytes:
         """Return a digest of what a process must prove, or b"": samples if they are the user's own, and their holders.
 

@@ -190,13 +190,13 @@ def _memory(scenario: Scenario, rehearsal: Rehearsed, trial: Rehearsed, tried_by
         least=least_memory(scenario, scenario.participation.clients),
         tried=tried_bytes,
         replicas=replicas,
-        total=tried_bytes + more * fields * 4 * scenario.task.dimension,
+        total=tried_bytes + more * fields * 4 * scenario.dimension,
     )
 
 
 def fold_seconds(scenario: Scenario) -> float:
     """Return the processor seconds that a commit of round 0 takes for all coordinates but one, the rehearsal's."""
-    return max(0.0, _fold_seconds(scenario, scenario.task.dimension) - _fold_seconds(scenario, 1))
+    return max(0.0, _fold_seconds(scenario, scenario.dimension) - _fold_seconds(scenario, 1))
 
 
 def _fold_seconds(scenario: Scenario, dimension: int) -> float:

@@ -109,7 +109,7 @@ def least_memory(scenario: Scenario, clients: int) -> int:
 def replica_bytes(scenario: Scenario) -> int:
     """Return the bytes of a replica, or of a snapshot, which holds its fields."""
     fields = scenario.algorithm.replica(np.zeros(1, np.float32)).fields.values()
-    return scenario.task.dimension * sum(field.itemsize for field in fields)
+    return scenario.dimension * sum(field.itemsize for field in fields)
 
 
 def installed_memory() -> int:

@@ -18,6 +18,7 @@ from seedbus.algorithms.directions.warm import warm
 from seedbus.algorithms.scalar_only.base import ScalarOnly
 from seedbus.bus import Follower, Offer, Recruit
 from seedbus.models.device import placed_beside, torch_device
+from seedbus.models.masked_problem import MaskedProblem
 from seedbus.models.task import NeedsPreparation, Note, Problem
 from seedbus.scenarios.errors import ScenarioError
 from seedbus.scenarios.schema.plugin_use import proof, refuse_local
@@ -70,12 +71,14 @@ def prepare(scenario: Scenario, placement: Placement, note: Note, problem: Probl
 
 def bind(scenario: Scenario) -> Problem:
     """Return the scenario's task with its data. Raises `DataError` if the data is missing or unsuitable."""
-    problem = scenario.task.bind(
+    problem: Problem = scenario.task.bind(
         seed=scenario.seed, clients=scenario.participation.clients, partition=scenario.partition
     )
     torch = sys.modules.get("torch")  # only a task that needs it has imported it
     if torch is not None:
         torch.set_num_threads(1)  # on such small tensors a second thread makes everything 30 to 100 times slower
+    if scenario.mask is not None:
+        problem = MaskedProblem(problem, scenario.mask, scenario.seed)
     if scenario.evaluation.split != "test":
         problem.evaluate(problem.x0(), scenario.evaluation.split)  # finds an empty split now, not in round 1
     return problem

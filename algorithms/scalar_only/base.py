@@ -41,6 +41,7 @@ from seedbus.algorithms.objective import PASSES, Objective
 from seedbus.algorithms.scalar_only import exact
 from seedbus.algorithms.scalar_only import payloads as wire
 from seedbus.algorithms.scalar_only.block import Block, coefficients_of, descend
+from seedbus.algorithms.scalar_only.compensation import DRIFTED, drift, follow
 from seedbus.algorithms.scalar_only.fields import ScalarFields
 from seedbus.algorithms.scalar_only.local import measure
 from seedbus.algorithms.scalar_only.payloads import ScalarCommit, ScalarPlan, Scalars, Term
@@ -104,7 +105,10 @@ class ScalarOnly(ScalarFields):
 
     def replica(self, x0: Vector) -> Replica:
         x: Any = x0.copy() if self.grid is None else self.grid.fixed(x0)
-        return Replica(0, {"x": x, **{name: np.full_like(x0, value) for name, value in self.companions().items()}})
+        drifted = {DRIFTED: x0.copy()} if self.revert == "compensate" else {}
+        return Replica(
+            0, {"x": x, **drifted, **{name: np.full_like(x0, value) for name, value in self.companions().items()}}
+        )
 
     def point(self, replica: Replica) -> Vector:
         return self.coordinates(replica.x)
@@ -266,6 +270,8 @@ class ScalarOnly(ScalarFields):
                         self._fold(block, backend, commit, term)
 
         for_blocks(replica.dimension, fused(self, backend, replica, pending) or fold, like=replica.x)
+        if self.revert == "compensate":
+            follow(self, backend, replica, pending)
         replica.version = pending[-1].version
 
     @property
@@ -283,7 +289,7 @@ class ScalarOnly(ScalarFields):
         return self.point(replica)
 
     def diagnostics(self, replica: Replica) -> dict[str, float]:
-        return {}
+        return drift(replica) if self.revert == "compensate" else {}
 
     def report_bytes(self, dimension: int) -> int:
         return 0

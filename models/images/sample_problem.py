@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any, Generic, Protocol, TypeVar
 
 import numpy as np
@@ -152,8 +153,8 @@ class SampleProblem(ABC, Generic[S]):
         held_out, size = self.splits["validation"], self.settings.micro_batch or self.settings.batch_size
         self.flat.point[:] = self.x0()
         for span in parts(held_out.labels.size, size) if held_out.labels.size else ():
-            inputs, labels = self.tensors(held_out, np.arange(span.start, span.stop))
-            yield backward(self.flat, [lambda inputs=inputs, labels=labels: self.mean_loss(inputs, labels)])
+            batch = self.tensors(held_out, np.arange(span.start, span.stop))
+            yield backward(self.flat, [partial(self.mean_loss, *batch)])
 
     def identity(self) -> bytes:
         """Return a digest of what a process must prove, or b"": samples if they are the user's own, and their holders.

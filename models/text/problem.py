@@ -11,6 +11,7 @@ import json
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Any, Generic, TypeVar
 
 import numpy as np
@@ -99,7 +100,7 @@ class PretrainedProblem(ABC, Generic[SampleT, BatchT]):
         self.point[:] = self.x0()
         for span in parts(count, self.micro_batch or self.batch_size) if count else ():
             batch = self.training_batch(np.arange(span.start, span.stop), "validation")
-            yield self.trained.gradient([lambda batch=batch: self.mean_loss(batch)])  # type: ignore[misc]
+            yield self.trained.gradient([partial(self.mean_loss, batch)])
 
     @abstractmethod
     def mean_loss(self, batch: BatchT) -> Tensor:

@@ -71,6 +71,7 @@ CONFIGURATIONS: dict[str, dict[str, dict[str, Any]]] = {
             "local_steps": 2,
         },
         "decay": {"weight_decay": 0.1, "momentum": 0.5, "local_steps": 2},
+        "compensate": {"revert": "compensate", "local_steps": 2, "perturbations": {0: 3, 4: 5}},
         "integer-projection": {"arithmetic": "integer", "estimator": "projection", "unit_bits": 20},
     },
     "hiso": {

@@ -14,9 +14,10 @@ float32 operation, in this order, on every backend (seedbus.algorithms.direction
 including the client that measured them, compute with scalars as rounded for the wire
 (seedbus.algorithms.scalar_only.precision).
 
-An algorithm of the family is a subclass. It defines which fields a replica has besides x (`companions`), what divides
-its directions (`divisor`), how Δ moves x (`step`) and what a follower learns from Δ (`learn`). If it also defines
-these as data (`update_rule`), replay is compiled (scalar_only.replay); otherwise NumPy folds, to the same bits.
+An algorithm of the family is a subclass. It defines which fields a replica has besides x (`companions`), what its
+directions are (`directions_of`) and are divided by (`divisor`), how Δ moves x (`step`), and what a follower learns from
+Δ (`learn`). If it also defines these as data (`update_rule`), replay is compiled (scalar_only.replay); otherwise NumPy
+folds, to the same bits.
 """
 
 from __future__ import annotations
@@ -72,6 +73,10 @@ class ScalarOnly(ScalarFields):
             out: the vector to write the result to.
         """
         return None
+
+    def directions_of(self, source: Directions, round: int) -> Directions:
+        """Return the directions of a round, made from the stream's."""
+        return source
 
     def step(self, block: Block, learning_rate: float) -> None:
         """Compute x ← x − η·Δ, with Δ (with weight decay Δ + λx) in block.delta, in local and in global steps."""
@@ -161,7 +166,8 @@ class ScalarOnly(ScalarFields):
 
         With `revert: copy` each perturbed point of the first step is computed once, for the losses of all clients.
         """
-        start = PERTURBED_MODELS[self.revert](self, self._backend(replica.x), replica, plan)
+        source = self.directions_of(self._backend(replica.x), plan.round)
+        start = PERTURBED_MODELS[self.revert](self, source, replica, plan)
         reports = measure(self, start, plan, objectives)
         if self.grid is not None and self.adds_up:
             reports = [exact.own_numbers(self.grid, plan.learning_rate, report) for report in reports]
@@ -344,6 +350,7 @@ class ScalarOnly(ScalarFields):
         if not term.weight:
             return
         is_own, weight, rate = commit.effect(term)
+        backend = self.directions_of(backend, term.round)
         sqrt_hessian = self.divisor(block.fields, block.sqrt_hessian)
         for k, weights in enumerate(coefficients_of(term.scalars, weight, block.delta.dtype.type)):
             backend.accumulate(block.delta, weights, seed=term.seed, step=k, start=block.start, divisor=sqrt_hessian)

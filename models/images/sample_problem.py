@@ -148,6 +148,10 @@ class SampleProblem(ABC, Generic[S]):
             self._stacked = StackedLoss(self.flat, self.mean_loss, self.settings.stacked_points)
         return self._stacked
 
+    def shapes(self) -> list[tuple[int, ...]]:
+        """Return the shapes of the parameters, in the order of their coordinates."""
+        return self.flat.shapes
+
     def held_out_gradients(self) -> Iterator[Vector]:
         """Yield the gradient at x₀ of each batch of the validation split, float32 [d]; the next one overwrites it."""
         held_out, size = self.splits["validation"], self.settings.micro_batch or self.settings.batch_size

@@ -94,6 +94,10 @@ class PretrainedProblem(ABC, Generic[SampleT, BatchT]):
             indices = indices[np.argsort(self.lengths(indices), kind="stable")]
         return [(span.stop - span.start, self.training_batch(indices[span])) for span in spans]
 
+    def shapes(self) -> list[tuple[int, ...]]:
+        """Return the shapes of the trained parameters, in the order of their coordinates."""
+        return self.trained.shapes
+
     def held_out_gradients(self) -> Iterator[Vector]:
         """Yield the gradient at x₀ of each batch of the validation split, float32 [d]; the next one overwrites it."""
         count = len(self.splits["validation"])

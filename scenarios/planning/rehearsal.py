@@ -56,6 +56,9 @@ class SilentProblem:
     def x0(self) -> NDArray[np.float32]:
         return np.zeros(self.dimension, np.float32)
 
+    def shapes(self) -> list[tuple[int, ...]]:
+        return [(self.dimension,)]
+
     def samples(self, client: int) -> int:
         return self._sizes[client] if self._sizes else 1
 

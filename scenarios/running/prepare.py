@@ -16,10 +16,11 @@ from seedbus.agents.observer import Observer
 from seedbus.agents.privacy.mechanism import Mechanism
 from seedbus.algorithms.directions.warm import warm
 from seedbus.algorithms.scalar_only.base import ScalarOnly
+from seedbus.algorithms.shaped import Shaped
 from seedbus.bus import Follower, Offer, Recruit
 from seedbus.models.device import placed_beside, torch_device
 from seedbus.models.masked_problem import MaskedProblem
-from seedbus.models.task import NeedsPreparation, Note, Problem
+from seedbus.models.task import HasShapes, NeedsPreparation, Note, Problem
 from seedbus.scenarios.errors import ScenarioError
 from seedbus.scenarios.schema.plugin_use import proof, refuse_local
 from seedbus.scenarios.schema.scenario import Scenario
@@ -115,7 +116,13 @@ def followed(scenario: Scenario, problem: Problem) -> AnyAlgorithm:
     Raises:
         ScenarioError: the file with the secret cannot be used.
     """
-    algorithm = scenario.algorithm.sized(problem.dimension)
+    algorithm = scenario.algorithm
+    if isinstance(algorithm, Shaped):
+        if not isinstance(problem, HasShapes):
+            what = f"algorithm {algorithm.name} needs layers, and {scenario.task.name} has none; tasks with a network"
+            raise ScenarioError("task", [f"{what} are accepted"])
+        algorithm = algorithm.shaped(problem.shapes())
+    algorithm = algorithm.sized(problem.dimension)
     if scenario.seed_shift is None or not isinstance(algorithm, ScalarOnly):
         return algorithm
     try:

@@ -18,6 +18,7 @@ from seedbus.agents.refusals import Reason
 from seedbus.agents.secure.settings import MOST_NEIGHBOURS, SecureAggregation
 from seedbus.agents.server.stopping import Cadence, Stop
 from seedbus.algorithms.contract import Algorithm
+from seedbus.algorithms.shaped import Shaped
 from seedbus.algorithms.summed import Summed
 from seedbus.bus import Compute, Network
 from seedbus.bus.network import Constant
@@ -151,6 +152,11 @@ class Scenario(BaseModel):
                     f"partition.kind is {kind}, but the samples of task {self.task.name} have no {what}; "
                     f"{for_any_samples()} are accepted, and {kind} for {', '.join(having)}"
                 )
+        if self.mask is not None and isinstance(self.algorithm, Shaped):
+            raise ValueError(
+                f"mask: algorithm {self.algorithm.name} takes directions of whole layers, and a mask leaves parts of "
+                "them; leave mask out, or choose decomfl"
+            )
         if self.participation.late is not None and not self.algorithm.takes_late:
             reason = (
                 "its channel sums all reports of a round at once"

@@ -31,8 +31,8 @@ def test_one_client_drifts_as_a_vector_that_is_perturbed_in_place(estimator: str
         for k in range(2):
             objective, g = Quadratic(D, 0, round), []
 
-            def loss(objective: Any = objective, k: int = k) -> float:
-                objective.point[:] = w
+            def loss(objective: Any = objective, k: int = k, at: Any = w) -> float:
+                objective.point[:] = at
                 return float(objective.loss(k))
 
             at_x = loss()

@@ -1,0 +1,236 @@
+"""Directions whose matrices have a low rank: Z = U Vᵀ / √r for each matrix of a network, as LOZO has them.
+
+    U    [rows, r], from the stream of (seed, step, perturbation): other numbers for each direction
+    V    [columns, r], from the stream of (V's seed, 0, 0): the same for all directions of that seed
+
+A parameter that is no matrix has independent coordinates, from U's stream. All draws have the law's variance 1, and so
+have the coordinates of Z. One stream holds all of U: parameter by parameter, a matrix column by column; V likewise.
+
+Arithmetic, which never changes: no product of matrices, whose order of additions is the library's. A coordinate is
+
+    s ← U[i,0]·V[c,0],   s ← s + U[i,q]·V[c,q] for q = 1 … r − 1,   z = s · (1/√r)
+
+with every operation rounded by itself. A sum over perturbations is taken in U: W = Σ_p coefficient[p] · U(p), as
+`Directions.accumulate` adds them, and then Z of W. So a step costs r products a coordinate, however many directions it
+has. U, V and W are drawn and added in the processor's memory, by the backend that is fastest there, and products are
+taken where the vectors lie: NumPy and torch round each of them alike.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from seedbus.algorithms.directions.contract import Directions
+from seedbus.algorithms.directions.laws.law import Law
+from seedbus.algorithms.directions.selection import directions, reference
+from seedbus.vector import Vector, is_on_host
+
+KEPT = 4
+"""Draws of U, V and W that are kept: blocks of one direction, and their threads, share them."""
+
+
+class Layer(NamedTuple):
+    """One parameter among the coordinates.
+
+    Attributes:
+        first: its first coordinate.
+        rows: rows of the matrix, or the number of coordinates of any other parameter.
+        columns: columns of the matrix; 0: the parameter is no matrix.
+        u: where its U begins among all U; of no matrix, its coordinates.
+        v: where its V begins among all V.
+    """
+
+    first: int
+    rows: int
+    columns: int
+    u: int
+    v: int
+
+    @property
+    def size(self) -> int:
+        return self.rows * max(1, self.columns)
+
+
+@dataclass(frozen=True)
+class Layers:
+    """The parameters of a network, and the rank of the directions of its matrices.
+
+    Attributes:
+        layers: in the order of their coordinates.
+        rank: r.
+    """
+
+    layers: tuple[Layer, ...]
+    rank: int
+
+    @staticmethod
+    def of(shapes: Sequence[tuple[int, ...]], rank: int) -> Layers:
+        """Return the layers for parameters of these shapes; one with several axes is a matrix with a row for each of
+        its first."""
+        layers, first, u, v = [], 0, 0, 0
+        for shape in shapes:
+            size = math.prod(shape)
+            rows, columns = (shape[0], size // shape[0]) if len(shape) > 1 and size else (size, 0)
+            layers.append(Layer(first, rows, columns, u, v))
+            first, u, v = first + size, u + (rank * rows if columns else rows), v + rank * columns
+        return Layers(tuple(layers), rank)
+
+    @property
+    def dimension(self) -> int:
+        """d."""
+        return sum(layer.size for layer in self.layers)
+
+    @property
+    def u_size(self) -> int:
+        return sum(layer.rows * (self.rank if layer.columns else 1) for layer in self.layers)
+
+    @property
+    def v_size(self) -> int:
+        return sum(layer.columns * self.rank for layer in self.layers)
+
+
+@dataclass(frozen=True)
+class LowRankDirections:
+    """Implements `Directions` for one V.
+
+    Attributes:
+        law: of the numbers in U and V.
+        layers: the parameters, and the rank.
+        v_seed: 64 bits that key V.
+    """
+
+    law: Law
+    layers: Layers
+    v_seed: int
+
+    def fill(self, out: Vector, *, seed: int, step: int, perturbation: int, start: int = 0) -> None:
+        """See `Directions.fill`."""
+        self._expand(out, _drawn(self.law, self.layers.u_size, seed, step, perturbation, out.dtype), start)
+
+    def accumulate(
+        self,
+        out: Vector,
+        coefficients: ArrayLike,
+        *,
+        seed: int,
+        step: int,
+        start: int = 0,
+        divisor: Vector | None = None,
+    ) -> None:
+        """See `Directions.accumulate`; the sum is taken in U."""
+        weights = np.asarray(coefficients, out.dtype)
+        self._expand(out, _added(self.law, self.layers.u_size, seed, step, weights.tobytes(), out.dtype), start)
+        if divisor is not None:
+            np.divide(out, divisor, out=out)
+
+    def perturb(
+        self,
+        out: Vector,
+        x: Vector,
+        scale: float,
+        *,
+        seed: int,
+        step: int,
+        perturbation: int,
+        start: int = 0,
+        divisor: Vector | None = None,
+    ) -> None:
+        """See `Directions.perturb`."""
+        z = np.empty_like(out)
+        self.fill(z, seed=seed, step=step, perturbation=perturbation, start=start)
+        if divisor is not None:
+            np.divide(z, divisor, out=z)
+        with np.errstate(over="ignore", invalid="ignore"):
+            np.multiply(z, z.dtype.type(scale), out=z)
+            np.add(x, z, out=out)
+
+    def _expand(self, out: Vector, u: Vector, start: int) -> None:
+        """Write the coordinates from `start` on of the direction that U stands for."""
+        if start + out.size > self.layers.dimension:
+            end, dimension = start + out.size, self.layers.dimension
+            raise ValueError(f"coordinates {start:,} to {end:,}: the layers have {dimension:,}")
+        v = _drawn(self.law, self.layers.v_size, self.v_seed, 0, 0, out.dtype)
+        target, multiply = _memory(out)
+        u, v = (_beside(out, part) for part in (u, v))
+        factor = float(out.dtype.type(1 / math.sqrt(self.layers.rank)))
+        with np.errstate(over="ignore", invalid="ignore"):
+            for layer, first, last in self._parts(start, out.size):
+                span = slice(layer.first + first - start, layer.first + last - start)
+                if not layer.columns:
+                    target[span] = u[layer.u + first : layer.u + last]
+                    continue
+                rows, columns, within = _rectangle(first, last, layer.columns)
+                products = (
+                    multiply(
+                        u[layer.u + q * layer.rows :][rows], v[layer.v + q * layer.columns :][: layer.columns][columns]
+                    )
+                    for q in range(self.layers.rank)
+                )
+                total = next(products)
+                for product in products:
+                    total += product
+                total *= factor
+                target[span] = total.reshape(-1)[within]
+
+    def _parts(self, start: int, size: int) -> Iterator[tuple[Layer, int, int]]:
+        """Yield each layer that a span has part in, and which of the layer's coordinates: first and last."""
+        for layer in self.layers.layers:
+            first, last = max(0, start - layer.first), min(layer.size, start + size - layer.first)
+            if first < last:
+                yield layer, first, last
+
+
+def _rectangle(first: int, last: int, columns: int) -> tuple[slice, slice, slice]:
+    """Return rows and columns of a matrix that cover its coordinates `first` to `last`, and where these are in them."""
+    rows = slice(first // columns, -(-last // columns))
+    if rows.stop - rows.start == 1:
+        begin = rows.start * columns
+        return rows, slice(first - begin, last - begin), slice(None)
+    return rows, slice(None), slice(first - rows.start * columns, last - rows.start * columns)
+
+
+def _source(law: Law, dtype: Any) -> Directions:
+    return directions(law) if dtype == np.float32 else reference(law)
+
+
+@lru_cache(maxsize=KEPT)
+def _drawn(law: Law, size: int, seed: int, step: int, perturbation: int, dtype: Any) -> Vector:
+    """Return the first `size` numbers of a stream, in host memory, read-only."""
+    out = np.empty(size, dtype)
+    _source(law, dtype).fill(out, seed=seed, step=step, perturbation=perturbation)
+    out.flags.writeable = False
+    return out
+
+
+@lru_cache(maxsize=KEPT)
+def _added(law: Law, size: int, seed: int, step: int, weights: bytes, dtype: Any) -> Vector:
+    """Return the weighted sum of the first `size` numbers of streams, in host memory, read-only."""
+    out = np.empty(size, dtype)
+    _source(law, dtype).accumulate(out, np.frombuffer(weights, dtype), seed=seed, step=step)
+    out.flags.writeable = False
+    return out
+
+
+def _memory(out: Any) -> tuple[Any, Any]:
+    """Return what to write to, and the outer product for where it lies: each product is rounded once."""
+    if is_on_host(out):
+        return out, np.multiply.outer
+    import torch
+
+    return out.tensor, torch.outer
+
+
+def _beside(out: Any, part: Vector) -> Any:
+    """Return a vector where `out` lies."""
+    if is_on_host(out):
+        return part
+    from seedbus.tensors import tensor_of
+
+    return tensor_of(part, out.tensor.device)

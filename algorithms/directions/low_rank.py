@@ -4,7 +4,8 @@
     V    [columns, r], from the stream of (V's seed, 0, 0): the same for all directions of that seed
 
 A parameter that is no matrix has independent coordinates, from U's stream. All draws have the law's variance 1, and so
-have the coordinates of Z. One stream holds all of U: parameter by parameter, a matrix column by column; V likewise.
+have the coordinates of Z. One stream holds all of U, parameter by parameter and row by row, so that a block draws the
+rows that it covers; another holds all of V, column by column.
 
 Arithmetic, which never changes: no product of matrices, whose order of additions is the library's. A coordinate is
 
@@ -19,21 +20,24 @@ taken where the vectors lie: NumPy and torch round each of them alike.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from seedbus.algorithms.directions.contract import Directions
+from seedbus.algorithms.directions.contract import ALIGNMENT, Directions
 from seedbus.algorithms.directions.laws.law import Law
 from seedbus.algorithms.directions.selection import directions, reference
 from seedbus.vector import Vector, is_on_host
 
 KEPT = 4
-"""Draws of U, V and W that are kept: blocks of one direction, and their threads, share them."""
+"""How many V are kept: all blocks and directions share one."""
+
+Draw = Callable[..., None]
+"""Writes numbers of a stream to `out`, from `start` on."""
 
 
 class Layer(NamedTuple):
@@ -88,10 +92,6 @@ class Layers:
         return sum(layer.size for layer in self.layers)
 
     @property
-    def u_size(self) -> int:
-        return sum(layer.rows * (self.rank if layer.columns else 1) for layer in self.layers)
-
-    @property
     def v_size(self) -> int:
         return sum(layer.columns * self.rank for layer in self.layers)
 
@@ -112,7 +112,8 @@ class LowRankDirections:
 
     def fill(self, out: Vector, *, seed: int, step: int, perturbation: int, start: int = 0) -> None:
         """See `Directions.fill`."""
-        self._expand(out, _drawn(self.law, self.layers.u_size, seed, step, perturbation, out.dtype), start)
+        source = _source(self.law, out.dtype)
+        self._expand(out, partial(source.fill, seed=seed, step=step, perturbation=perturbation), start)
 
     def accumulate(
         self,
@@ -125,8 +126,8 @@ class LowRankDirections:
         divisor: Vector | None = None,
     ) -> None:
         """See `Directions.accumulate`; the sum is taken in U."""
-        weights = np.asarray(coefficients, out.dtype)
-        self._expand(out, _added(self.law, self.layers.u_size, seed, step, weights.tobytes(), out.dtype), start)
+        source, weights = _source(self.law, out.dtype), np.asarray(coefficients, out.dtype)
+        self._expand(out, partial(source.accumulate, coefficients=weights, seed=seed, step=step), start)
         if divisor is not None:
             np.divide(out, divisor, out=out)
 
@@ -151,33 +152,31 @@ class LowRankDirections:
             np.multiply(z, z.dtype.type(scale), out=z)
             np.add(x, z, out=out)
 
-    def _expand(self, out: Vector, u: Vector, start: int) -> None:
-        """Write the coordinates from `start` on of the direction that U stands for."""
+    def _expand(self, out: Vector, draw: Draw, start: int) -> None:
+        """Write the coordinates from `start` on of the direction whose U `draw` writes."""
         if start + out.size > self.layers.dimension:
             end, dimension = start + out.size, self.layers.dimension
             raise ValueError(f"coordinates {start:,} to {end:,}: the layers have {dimension:,}")
-        v = _drawn(self.law, self.layers.v_size, self.v_seed, 0, 0, out.dtype)
+        rank, v = self.layers.rank, _beside(out, _drawn(self.law, self.layers.v_size, self.v_seed, out.dtype))
         target, multiply = _memory(out)
-        u, v = (_beside(out, part) for part in (u, v))
-        factor = float(out.dtype.type(1 / math.sqrt(self.layers.rank)))
-        with np.errstate(over="ignore", invalid="ignore"):
-            for layer, first, last in self._parts(start, out.size):
-                span = slice(layer.first + first - start, layer.first + last - start)
-                if not layer.columns:
-                    target[span] = u[layer.u + first : layer.u + last]
-                    continue
-                rows, columns, within = _rectangle(first, last, layer.columns)
+        factor = float(out.dtype.type(1 / math.sqrt(rank)))
+        for layer, first, last in self._parts(start, out.size):
+            span = slice(layer.first + first - start, layer.first + last - start)
+            if not layer.columns:
+                target[span] = _beside(out, _numbers(draw, layer.u + first, layer.u + last, out.dtype))
+                continue
+            rows, columns, within = _rectangle(first, last, layer.columns)
+            numbers = _numbers(draw, layer.u + rank * rows.start, layer.u + rank * rows.stop, out.dtype)
+            u = _beside(out, numbers).reshape(-1, rank)
+            with np.errstate(over="ignore", invalid="ignore"):
                 products = (
-                    multiply(
-                        u[layer.u + q * layer.rows :][rows], v[layer.v + q * layer.columns :][: layer.columns][columns]
-                    )
-                    for q in range(self.layers.rank)
+                    multiply(u[:, q], v[layer.v + q * layer.columns :][: layer.columns][columns]) for q in range(rank)
                 )
                 total = next(products)
                 for product in products:
                     total += product
                 total *= factor
-                target[span] = total.reshape(-1)[within]
+            target[span] = total.reshape(-1)[within]
 
     def _parts(self, start: int, size: int) -> Iterator[tuple[Layer, int, int]]:
         """Yield each layer that a span has part in, and which of the layer's coordinates: first and last."""
@@ -200,20 +199,19 @@ def _source(law: Law, dtype: Any) -> Directions:
     return directions(law) if dtype == np.float32 else reference(law)
 
 
-@lru_cache(maxsize=KEPT)
-def _drawn(law: Law, size: int, seed: int, step: int, perturbation: int, dtype: Any) -> Vector:
-    """Return the first `size` numbers of a stream, in host memory, read-only."""
-    out = np.empty(size, dtype)
-    _source(law, dtype).fill(out, seed=seed, step=step, perturbation=perturbation)
-    out.flags.writeable = False
-    return out
+def _numbers(draw: Draw, first: int, last: int, dtype: Any) -> Vector:
+    """Return numbers `first` to `last` of a stream, in host memory."""
+    before = first % ALIGNMENT
+    out = np.empty(last - first + before, dtype)
+    draw(out, start=first - before)
+    return out[before:]
 
 
 @lru_cache(maxsize=KEPT)
-def _added(law: Law, size: int, seed: int, step: int, weights: bytes, dtype: Any) -> Vector:
-    """Return the weighted sum of the first `size` numbers of streams, in host memory, read-only."""
+def _drawn(law: Law, size: int, seed: int, dtype: Any) -> Vector:
+    """Return the numbers of V, in host memory, read-only."""
     out = np.empty(size, dtype)
-    _source(law, dtype).accumulate(out, np.frombuffer(weights, dtype), seed=seed, step=step)
+    _source(law, dtype).fill(out, seed=seed, step=0, perturbation=0)
     out.flags.writeable = False
     return out
 

@@ -68,7 +68,7 @@ def follow(algorithm: Any, source: Directions, replica: Replica, commits: Sequen
                     is_own, weight, rate = commit.effect(term)
                     path = _path(algorithm, term.round, term.scalars.shape[1]) if is_own else []
                     for k, weights in enumerate(coefficients_of(term.scalars, weight, real)):
-                        where = {"seed": term.seed, "step": k, "start": block.start}
+                        where: dict[str, Any] = {"seed": term.seed, "step": k, "start": block.start}
                         for p, amount in path:
                             source.perturb(x, x, amount, perturbation=p, **where)
                         source.accumulate(block.delta, weights, **where)

@@ -47,9 +47,8 @@ def estimate(scenarios: Sequence[Scenario], pool: Pool) -> Estimate:
     alike: dict[str, list[Scenario]] = {}
     for scenario in scenarios:
         fields = scenario.resolved()
-        parts = {
-            name: fields.get(name) for name in ("task", "mask", "partition", "algorithm", "participation", "verify")
-        }
+        deciding = ("task", "mask", "partition", "algorithm", "participation", "verify")
+        parts = {name: fields.get(name) for name in deciding}
         alike.setdefault(json.dumps(parts), []).append(scenario)
     jobs = [Job("trial", members, {"scenario": members[0].resolved()}) for members in alike.values()]
     seconds, sent, unknown = 0.0, 0.0, 0

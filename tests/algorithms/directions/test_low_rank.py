@@ -31,9 +31,9 @@ def by_hand(law: str, weights: list[float], dtype: Any = np.float32) -> Any:
     for rows, columns in ((40, 30), (7, 0), (3, 10), (2, 700), (1, 0)):
         for i in range(rows):
             for c in range(columns):
-                total = u[at_u + i] * v[at_v + c]
+                total = u[at_u + R * i] * v[at_v + c]
                 for q in range(1, R):
-                    total = total + u[at_u + q * rows + i] * v[at_v + q * columns + c]
+                    total = total + u[at_u + R * i + q] * v[at_v + q * columns + c]
                 z.append(total * factor)
             if not columns:
                 z.append(u[at_u + i])
@@ -75,7 +75,6 @@ def test_blocks_and_devices_have_the_bits_of_the_whole() -> None:
 def test_without_numba_the_bits_are_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     compiled, plain = np.empty(D, np.float32), np.empty(D, np.float32)
     source().accumulate(compiled, [0.3, 0.7, -2.0], seed=8, step=1)
-    module._added.cache_clear()
     module._drawn.cache_clear()
     monkeypatch.setattr(module, "directions", reference)
     source().accumulate(plain, [0.3, 0.7, -2.0], seed=8, step=1)

@@ -42,7 +42,7 @@ def test_a_run_in_float64_is_the_recursion_of_the_paper() -> None:
         u, v = np.empty(R * M), np.empty(R * N)
         reference("gaussian").fill(u, seed=70 + round, step=0, perturbation=0)
         reference("gaussian").fill(v, seed=keyed_bits("lozo", round // 2), step=0, perturbation=0)
-        product = u.reshape(R, M).T @ v.reshape(R, N)
+        product = u.reshape(M, R) @ v.reshape(R, N)
         losses = []
         for sign in (1, -1):
             bowl.point[:] = (x + sign * epsilon * product).ravel()

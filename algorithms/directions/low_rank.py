@@ -157,26 +157,19 @@ class LowRankDirections:
         if start + out.size > self.layers.dimension:
             end, dimension = start + out.size, self.layers.dimension
             raise ValueError(f"coordinates {start:,} to {end:,}: the layers have {dimension:,}")
-        rank, v = self.layers.rank, _beside(out, _drawn(self.law, self.layers.v_size, self.v_seed, out.dtype))
-        target, multiply = _memory(out)
-        factor = float(out.dtype.type(1 / math.sqrt(rank)))
+        rank = self.layers.rank
+        v = _drawn(self.law, self.layers.v_size, self.v_seed, out.dtype)
+        factor = out.dtype.type(1 / math.sqrt(rank))
+        multiply = _fastest(out)
         for layer, first, last in self._parts(start, out.size):
-            span = slice(layer.first + first - start, layer.first + last - start)
+            part = out[layer.first + first - start : layer.first + last - start]
             if not layer.columns:
-                target[span] = _beside(out, _numbers(draw, layer.u + first, layer.u + last, out.dtype))
+                np.copyto(part, _numbers(draw, layer.u + first, layer.u + last, out.dtype))
                 continue
-            rows, columns, within = _rectangle(first, last, layer.columns)
-            numbers = _numbers(draw, layer.u + rank * rows.start, layer.u + rank * rows.stop, out.dtype)
-            u = _beside(out, numbers).reshape(-1, rank)
-            with np.errstate(over="ignore", invalid="ignore"):
-                products = (
-                    multiply(u[:, q], v[layer.v + q * layer.columns :][: layer.columns][columns]) for q in range(rank)
-                )
-                total = next(products)
-                for product in products:
-                    total += product
-                total *= factor
-            target[span] = total.reshape(-1)[within]
+            row, column = divmod(first, layer.columns)
+            rows = -(-last // layer.columns) - row
+            u = _numbers(draw, layer.u + rank * row, layer.u + rank * (row + rows), out.dtype)
+            multiply(part, u, v[layer.v :][: rank * layer.columns], column, layer.columns, factor)
 
     def _parts(self, start: int, size: int) -> Iterator[tuple[Layer, int, int]]:
         """Yield each layer that a span has part in, and which of the layer's coordinates: first and last."""
@@ -184,15 +177,6 @@ class LowRankDirections:
             first, last = max(0, start - layer.first), min(layer.size, start + size - layer.first)
             if first < last:
                 yield layer, first, last
-
-
-def _rectangle(first: int, last: int, columns: int) -> tuple[slice, slice, slice]:
-    """Return rows and columns of a matrix that cover its coordinates `first` to `last`, and where these are in them."""
-    rows = slice(first // columns, -(-last // columns))
-    if rows.stop - rows.start == 1:
-        begin = rows.start * columns
-        return rows, slice(first - begin, last - begin), slice(None)
-    return rows, slice(None), slice(first - rows.start * columns, last - rows.start * columns)
 
 
 def _source(law: Law, dtype: Any) -> Directions:
@@ -216,19 +200,44 @@ def _drawn(law: Law, size: int, seed: int, dtype: Any) -> Vector:
     return out
 
 
-def _memory(out: Any) -> tuple[Any, Any]:
-    """Return what to write to, and the outer product for where it lies: each product is rounded once."""
-    if is_on_host(out):
-        return out, np.multiply.outer
+def _fastest(out: Any) -> Callable[..., None]:
+    """Return what writes products to vectors such as `out`: see `numba_low_rank.products`."""
+    if not is_on_host(out):
+        return _tensor_products
+    return _compiled() if out.dtype == np.float32 else _products
+
+
+@lru_cache(maxsize=1)
+def _compiled() -> Callable[..., None]:
+    try:
+        from seedbus.algorithms.directions.numba_low_rank import products
+    except ImportError:
+        return _products
+    return products
+
+
+def _products(
+    out: Any, u: Any, v: Any, first: int, columns: int, factor: Any, outer: Callable[..., Any] = np.multiply.outer
+) -> None:
+    """The same in NumPy, or in torch."""
+    rank = len(v) // columns
+    rows, within = u.reshape(-1, rank), slice(first, first + len(out))
+    if len(rows) == 1:
+        v, within = v.reshape(rank, columns)[:, within], slice(None)
+    v = v.reshape(rank, -1)
+    with np.errstate(over="ignore", invalid="ignore"):
+        total = outer(rows[:, 0], v[0])
+        for q in range(1, rank):
+            total += outer(rows[:, q], v[q])
+        total *= factor
+    out[:] = total.reshape(-1)[within]
+
+
+def _tensor_products(out: Any, u: Vector, v: Vector, first: int, columns: int, factor: Any) -> None:
+    """The same on a device: each product, sum and factor is an operation of its own."""
     import torch
 
-    return out.tensor, torch.outer
-
-
-def _beside(out: Any, part: Vector) -> Any:
-    """Return a vector where `out` lies."""
-    if is_on_host(out):
-        return part
     from seedbus.tensors import tensor_of
 
-    return tensor_of(part, out.tensor.device)
+    on_device = (tensor_of(part, out.tensor.device) for part in (u, v))
+    _products(out.tensor, *on_device, first, columns, float(factor), torch.outer)

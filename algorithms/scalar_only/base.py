@@ -24,7 +24,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
@@ -54,6 +54,9 @@ from seedbus.vector import Vector
 
 class ScalarOnly(ScalarFields):
     """The base class of the family: estimation, aggregation and replay."""
+
+    fold_block: ClassVar[int | None] = None
+    """Coordinates that are folded at a time; None: as many as directions are drawn for."""
 
     # -- what an algorithm of the family defines
 
@@ -275,7 +278,9 @@ class ScalarOnly(ScalarFields):
                     for term in commit.terms:
                         self._fold(block, backend, commit, term)
 
-        for_blocks(replica.dimension, fused(self, backend, replica, pending) or fold, like=replica.x)
+        work = fused(self, backend, replica, pending) or fold
+        blocks = {} if self.fold_block is None else {"block": self.fold_block}
+        for_blocks(replica.dimension, work, like=replica.x, **blocks)
         if self.revert == "compensate":
             follow(self, backend, replica, pending)
         replica.version = pending[-1].version

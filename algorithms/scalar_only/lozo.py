@@ -19,7 +19,7 @@ rank too, is not here.
 
 from __future__ import annotations
 
-from typing import Literal, Self
+from typing import ClassVar, Literal, Self
 
 from pydantic import Field, PrivateAttr
 
@@ -34,6 +34,8 @@ from seedbus.keyed import keyed_bits
 
 class LOZO(ScalarOnly):
     """LOZO (arXiv:2410.07698): directions of low rank, a product UVᵀ for each matrix of the network."""
+
+    fold_block: ClassVar[int | None] = 1 << 16  # a step's products cost so little that calls count
 
     name: Literal["lozo"] = "lozo"
     rank: int = Field(default=2, ge=1, le=64, description="r, the rank of a matrix's direction")

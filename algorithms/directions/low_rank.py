@@ -239,5 +239,5 @@ def _tensor_products(out: Any, u: Vector, v: Vector, first: int, columns: int, f
 
     from seedbus.tensors import tensor_of
 
-    on_device = (tensor_of(part, out.tensor.device) for part in (u, v))
-    _products(out.tensor, *on_device, first, columns, float(factor), torch.outer)
+    device = out.tensor.device
+    _products(out.tensor, tensor_of(u, device), tensor_of(v, device), first, columns, float(factor), torch.outer)

@@ -65,8 +65,8 @@ def test_losses_and_gradients_are_those_of_the_whole_vector(one_thread: None) ->
     assert mine.loss(1) == theirs.loss(1)
     assert mine.gradient(1).tolist() == theirs.gradient(1)[chosen].tolist()
     assert problem.evaluate(x, "test") == inside.evaluate(whole, "test")
-    mine, theirs = problem.state_dict(x), inside.state_dict(whole)
-    assert all(np.array_equal(mine[name], theirs[name]) for name in theirs)
+    tensors, expected = problem.state_dict(x), inside.state_dict(whole)
+    assert all(np.array_equal(tensors[name], expected[name]) for name in expected)
 
 
 def test_a_masked_run_is_the_recursion_of_meerkat_in_numpy(one_thread: None) -> None:

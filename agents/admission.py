@@ -53,6 +53,10 @@ def false_proof(join: Join, proofs: Mapping[str, bytes]) -> tuple[str, str] | No
         return "plugins", "it shows no plug-ins, and the run's scenario needs some"
     if "plugins" in join.proofs and "plugins" not in proofs:
         return "plugins", "it shows plug-ins, and the run's scenario needs none"
+    if "mask" in proofs and "mask" not in join.proofs:
+        return "mask", "it trains all coordinates, and the run those of a mask"
+    if "mask" in join.proofs and "x0" in proofs and "mask" not in proofs:
+        return "mask", "it trains the coordinates of a mask, and the run all of them"
     return None
 
 
@@ -92,5 +96,7 @@ _PROOFS = {
     "losses": "its compiled or stacked losses have other bits (digest {theirs}, the run's {ours}): another processor, "
     "compiler or torch; with task.forward: eager nothing is compiled or stacked",
     "plugins": "its plug-ins have digest {theirs}, the run's {ours}: another source of the scenario's plug-ins",
+    "mask": "its mask of trained coordinates has digest {theirs}, the run's {ours}: another processor, whose "
+    "gradients have other bits; mask.rule: largest, smallest and random use none",
     "x0": "its x₀ has digest {theirs}, the run's {ours}: another task, seed or set of weights",
 }

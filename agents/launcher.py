@@ -249,7 +249,7 @@ class _ServerRun:
             verify_every=setup.verify_every,
             proofs={"selftest": own_selftest}
             | ({"plugins": setup.plugins} if setup.plugins else {})
-            | {name: journal.proof(name) for name in ("x0", "losses") if name in facts},
+            | {name: journal.proof(name) for name in ("x0", "losses", "mask") if name in facts},
             believes=not setup.is_virtual,
             apart=self.availability.at_start if setup.is_virtual else self.availability.away,
             lag=setup.lag,

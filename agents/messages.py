@@ -54,6 +54,7 @@ class Join:
         x0: the digest of its x₀.
         losses: the digest of compiled or stacked losses; b"" if they are neither.
         plugins: the digest of the plug-ins that the scenario needs; b"" if it needs none.
+        mask: the digest of the mask of trained coordinates; b"" if all are trained.
     """
 
     sender: int
@@ -62,17 +63,18 @@ class Join:
     x0: bytes
     losses: bytes = b""
     plugins: bytes = b""
+    mask: bytes = b""
 
     @property
     def proofs(self) -> dict[str, bytes]:
-        """name → proof, without those of "losses" and "plugins" that are empty."""
-        optional = {"losses": self.losses, "plugins": self.plugins}
+        """name → proof, without those of "losses", "plugins" and "mask" that are empty."""
+        optional = {"losses": self.losses, "plugins": self.plugins, "mask": self.mask}
         return {"selftest": self.selftest, "x0": self.x0} | {name: proof for name, proof in optional.items() if proof}
 
     def pack(self) -> Envelope:
         """Return the message, without empty proofs at its end."""
         spans = [[span.first, span.last, span.version] for span in self.spans]
-        proofs = [self.selftest, self.x0, self.losses, self.plugins]
+        proofs = [self.selftest, self.x0, self.losses, self.plugins, self.mask]
         while len(proofs) > 2 and not proofs[-1]:
             proofs.pop()
         return Envelope(Kind.JOIN, self.sender, 0, 0, [spans, *proofs])
@@ -80,7 +82,7 @@ class Join:
     @staticmethod
     def unpack(envelope: Envelope) -> Join:
         """Raises `BadPayload`."""
-        spans, *proofs = _fields(envelope, list, *[bytes] * min(max(len(envelope.body) - 1, 2), 4))
+        spans, *proofs = _fields(envelope, list, *[bytes] * min(max(len(envelope.body) - 1, 2), 5))
         if max(map(len, proofs)) > PROOF_BYTES:
             sizes = " and ".join(str(len(proof)) for proof in proofs)
             raise BadPayload(f"a JOIN's proofs have {sizes} bytes; at most {PROOF_BYTES} each")

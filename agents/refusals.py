@@ -69,6 +69,7 @@ class Reason(StrEnum):
     NOT_A_MEMBER = "not-a-member"
     NOT_ASKED = "not-asked"
     NOT_FETCHED = "not-fetched"
+    MASK = "mask", Mark.BAD_ANSWER | Mark.DISHONEST
     NOT_FINITE = "not-finite", Mark.BAD_ANSWER | Mark.TOO_LARGE
     NOT_OFFERED = "not-offered"
     OVERFLOW = "overflow", Mark.TOO_LARGE

@@ -78,6 +78,15 @@ Note = Callable[..., None]
 
 
 @runtime_checkable
+class HasShapes(Protocol):
+    """A problem whose coordinates are the parameters of a network."""
+
+    def shapes(self) -> list[tuple[int, ...]]:
+        """Return the shapes of the parameters, in the order of their coordinates."""
+        ...
+
+
+@runtime_checkable
 class NeedsPreparation(Protocol):
     """A problem that needs a long preparation before its first loss."""
 

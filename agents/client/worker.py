@@ -42,7 +42,7 @@ def prove(
     """Return what a process shows of itself: the self-test of its directions and arithmetic, and the digest of its x₀.
 
     If more than x₀ decides a problem, such as frozen weights or a partition's file, the digest "x0" covers both. If its
-    losses were compiled, "losses" is a digest of some of them.
+    losses were compiled, "losses" is a digest of some of them. "mask" says which coordinates it trains, if not all.
 
     Args:
         algorithm: the run's.
@@ -50,13 +50,15 @@ def prove(
         plugins: the digest of the plug-ins that the scenario needs; empty if it needs none.
         place: moves a vector into the memory in which the problem computes.
     """
+    mask = getattr(problem, "mask_digest", b"")
     digest = Replica(0, {"x": problem.x0()}).digests()["x"]
     identity = problem.identity() if isinstance(problem, Identified) else b""
     if identity:
         digest = hashlib.blake2b(digest + identity, digest_size=len(digest)).digest()
     losses = problem.probe() if isinstance(problem, Probed) else b""
+    optional = (("losses", losses), ("plugins", plugins), ("mask", mask))
     always = {"selftest": selftest(place=place, law=getattr(algorithm, "directions", None)), "x0": digest}
-    return always | {name: proof for name, proof in (("losses", losses), ("plugins", plugins)) if proof}
+    return always | {name: proof for name, proof in optional if proof}
 
 
 def build_facts(proofs: Mapping[str, bytes]) -> dict[str, str]:

@@ -103,8 +103,8 @@ class Coordinator:
             stop: when the run is over.
             evaluation: when the model is evaluated.
             verify_every: compare digests at every so many versions; 0: never.
-            proofs: what every process must prove ("selftest", "x0", "losses", "plugins"); what is not given, the first
-                process that is entitled to decide it does.
+            proofs: what every process must prove ("selftest", "x0", "losses", "plugins", "mask"); what is not given,
+                the first process that is entitled to decide it does.
             believes: whether a process that comes back is at the versions that it states (real time); else a process
                 that was replaced leaves no trace (simulated time).
             apart: clients that no process brings into the run, because they are away; they join by themselves.

@@ -14,16 +14,17 @@ float32 operation, in this order, on every backend (seedbus.algorithms.direction
 including the client that measured them, compute with scalars as rounded for the wire
 (seedbus.algorithms.scalar_only.precision).
 
-An algorithm of the family is a subclass. It defines which fields a replica has besides x (`companions`), what divides
-its directions (`divisor`), how Δ moves x (`step`) and what a follower learns from Δ (`learn`). If it also defines
-these as data (`update_rule`), replay is compiled (scalar_only.replay); otherwise NumPy folds, to the same bits.
+An algorithm of the family is a subclass. It defines which fields a replica has besides x (`companions`), what its
+directions are (`directions_of`) and are divided by (`divisor`), how Δ moves x (`step`), and what a follower learns from
+Δ (`learn`). If it also defines these as data (`update_rule`), replay is compiled (scalar_only.replay); otherwise NumPy
+folds, to the same bits.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
@@ -41,6 +42,7 @@ from seedbus.algorithms.objective import PASSES, Objective
 from seedbus.algorithms.scalar_only import exact
 from seedbus.algorithms.scalar_only import payloads as wire
 from seedbus.algorithms.scalar_only.block import Block, coefficients_of, descend
+from seedbus.algorithms.scalar_only.compensation import DRIFTED, drift, follow
 from seedbus.algorithms.scalar_only.fields import ScalarFields
 from seedbus.algorithms.scalar_only.local import measure
 from seedbus.algorithms.scalar_only.payloads import ScalarCommit, ScalarPlan, Scalars, Term
@@ -52,6 +54,9 @@ from seedbus.vector import Vector
 
 class ScalarOnly(ScalarFields):
     """The base class of the family: estimation, aggregation and replay."""
+
+    fold_block: ClassVar[int | None] = None
+    """Coordinates that are folded at a time; None: as many as directions are drawn for."""
 
     # -- what an algorithm of the family defines
 
@@ -71,6 +76,10 @@ class ScalarOnly(ScalarFields):
             out: the vector to write the result to.
         """
         return None
+
+    def directions_of(self, source: Directions, round: int) -> Directions:
+        """Return the directions of a round, made from the stream's."""
+        return source
 
     def step(self, block: Block, learning_rate: float) -> None:
         """Compute x ← x − η·Δ, with Δ (with weight decay Δ + λx) in block.delta, in local and in global steps."""
@@ -104,7 +113,10 @@ class ScalarOnly(ScalarFields):
 
     def replica(self, x0: Vector) -> Replica:
         x: Any = x0.copy() if self.grid is None else self.grid.fixed(x0)
-        return Replica(0, {"x": x, **{name: np.full_like(x0, value) for name, value in self.companions().items()}})
+        drifted = {DRIFTED: x0.copy()} if self.revert == "compensate" else {}
+        return Replica(
+            0, {"x": x, **drifted, **{name: np.full_like(x0, value) for name, value in self.companions().items()}}
+        )
 
     def point(self, replica: Replica) -> Vector:
         return self.coordinates(replica.x)
@@ -167,7 +179,8 @@ class ScalarOnly(ScalarFields):
 
         With `revert: copy` each perturbed point of the first step is computed once, for the losses of all clients.
         """
-        start = PERTURBED_MODELS[self.revert](self, self._backend(replica.x), replica, plan)
+        source = self.directions_of(self._backend(replica.x), plan.round)
+        start = PERTURBED_MODELS[self.revert](self, source, replica, plan)
         reports = measure(self, start, plan, objectives)
         if self.grid is not None and self.adds_up:
             reports = [exact.own_numbers(self.grid, plan.learning_rate, report) for report in reports]
@@ -292,7 +305,11 @@ class ScalarOnly(ScalarFields):
                     for term in commit.terms:
                         self._fold(block, backend, commit, term)
 
-        for_blocks(replica.dimension, fused(self, backend, replica, pending) or fold, like=replica.x)
+        work = fused(self, backend, replica, pending) or fold
+        blocks = {} if self.fold_block is None else {"block": self.fold_block}
+        for_blocks(replica.dimension, work, like=replica.x, **blocks)
+        if self.revert == "compensate":
+            follow(self, backend, replica, pending)
         replica.version = pending[-1].version
 
     @property
@@ -310,7 +327,7 @@ class ScalarOnly(ScalarFields):
         return self.point(replica)
 
     def diagnostics(self, replica: Replica) -> dict[str, float]:
-        return {}
+        return drift(replica) if self.revert == "compensate" else {}
 
     def report_bytes(self, dimension: int) -> int:
         return 0
@@ -369,6 +386,7 @@ class ScalarOnly(ScalarFields):
         if not term.weight:
             return
         is_own, weight, rate = commit.effect(term)
+        backend = self.directions_of(backend, term.round)
         sqrt_hessian = self.divisor(block.fields, block.sqrt_hessian)
         for k, weights in enumerate(coefficients_of(term.scalars, weight, block.delta.dtype.type)):
             backend.accumulate(block.delta, weights, seed=term.seed, step=k, start=block.start, divisor=sqrt_hessian)

@@ -57,10 +57,10 @@ class ScalarFields(BaseModel):
     aggregation: Aggregation = Field(
         default=Mean(), description="rule that combines the cohort's scalars, or just its name"
     )
-    revert: Literal["copy", "light"] = Field(
+    revert: Literal["copy", "light", "compensate"] = Field(
         default="copy",
-        description="where losses are evaluated: at a copy of x, or layer by layer, with memory for x and one layer "
-        "only, but more work; the same bits",
+        description="where losses are evaluated: copy: at a copy of x; light: layer by layer, with memory for x and "
+        "one layer only, but more work, to the same bits; compensate: in place, as equation 10, which drifts",
     )
     precision: WirePrecision = Field(
         default="float32",
@@ -94,11 +94,24 @@ class ScalarFields(BaseModel):
             raise ValueError("precision: int32 is for arithmetic: integer; float32, float16 and bfloat16 are accepted")
         if self.arithmetic == "integer" and self.precision == "sign":
             raise ValueError("precision: sign is for arithmetic: float, as arithmetic: integer commits no majority")
+        if self.revert == "compensate":
+            self._refuse_uncompensated()
         _ = self.directions.table, self.grid  # of a plug-in's law: that it can be drawn from, and in whole numbers
         reason = exact.why_not(self) if self.arithmetic == "integer" else None
         if reason is not None:
             raise ValueError(f"arithmetic: integer is not possible here: {reason}; arithmetic: float is accepted")
         return self
+
+    def _refuse_uncompensated(self) -> None:
+        """Raise ValueError unless equation 10 is the update, up to rounding."""
+        if self.arithmetic == "integer":
+            reason = "arithmetic: integer makes x anew from exact sums, so nothing drifts"
+        elif "projection" in values(self.estimator):
+            reason = "estimator: projection perturbs nothing"
+        else:
+            reason = exact.why_not(self) or ""
+        if reason:
+            raise ValueError(f"revert: compensate is not possible here: {reason}; revert: copy and light are accepted")
 
     @property
     def grid(self) -> Grid | None:

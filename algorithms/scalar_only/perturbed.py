@@ -1,4 +1,4 @@
-"""The model in a client's local steps, and the losses at perturbed points around it. Two ways, to the same bits:
+"""The model in a client's local steps, and the losses at perturbed points around it. Three ways, two to the same bits:
 
 copy    x + μz is written to the objectives' point, a second vector of length d. Local steps write to a third one.
         Clients at the same x share the point: each perturbed point is computed once, and every client's loss is
@@ -7,6 +7,8 @@ light   No second vector of length d is needed. When a forward pass reaches a la
         block by block from the replica, which is never written to, and from the client's own earlier scalars. This
         takes the memory of one more layer, and each loss computes all directions of the k earlier steps again. The
         first step costs no more than with copy, but clients share no work.
+
+compensate  x is perturbed and steps are taken in one vector, which drifts by what rounding leaves (`compensation`).
 """
 
 from __future__ import annotations
@@ -22,6 +24,7 @@ from seedbus.algorithms.contract import Replica
 from seedbus.algorithms.directions import ALIGNMENT, Directions, for_blocks
 from seedbus.algorithms.objective import Deferred, Objective, deferred
 from seedbus.algorithms.scalar_only.block import Block, total
+from seedbus.algorithms.scalar_only.compensation import DRIFTED, moves
 from seedbus.algorithms.scalar_only.differences import Losses, Shift, projections
 from seedbus.algorithms.scalar_only.payloads import ScalarPlan, Scalars
 from seedbus.vector import Vector
@@ -227,7 +230,56 @@ class Layerwise(PerturbedModel):
         return out
 
 
-PERTURBED_MODELS: Mapping[str, type[PerturbedModel]] = {"copy": Copying, "light": Layerwise}
+class InPlace(PerturbedModel):
+    """`revert: compensate`, see above."""
+
+    def __init__(self, steps: Steps, directions: Directions, replica: Replica, plan: ScalarPlan) -> None:
+        super().__init__(steps, directions, replica, plan)
+        self._x: Vector = replica.fields[DRIFTED].copy()  # other followers hold the same replica
+
+    def fork(self) -> Self:
+        own = copy(self)
+        own._x = self._x.copy()
+        return own
+
+    def losses(self, objectives: Sequence[Objective]) -> Losses:
+        clients = [deferred(objective) for objective in objectives]
+        points = clients[0].points()
+
+        def losses(shifts: Sequence[Shift]) -> list[list[float]]:
+            measured: list[list[Any]] = [[] for _ in clients]
+            *path, back = moves(shifts)
+            for start in range(0, len(shifts), len(points)):
+                together = path[start : start + len(points)]
+                for point, way in zip(points, together, strict=False):
+                    self._go(way)
+                    np.copyto(point, self._x)
+                for client, own in zip(clients, measured, strict=True):
+                    own.append(client.measure(self._k, len(together)))
+            self._go(back)
+            return _read(clients[0], measured)
+
+        return losses
+
+    def advance(self, scalars: Scalars) -> None:
+        def move(span: slice) -> None:
+            self._steps.move(Block({"x": self._x}, span), self._directions, None, self._plan, self._k, scalars)
+
+        with np.errstate(over="ignore", invalid="ignore"):
+            for_blocks(self._x.size, move, like=self._x)
+        self._k += 1
+
+    def _go(self, way: Sequence[Shift]) -> None:
+        """Add moves along directions of step k to x."""
+
+        def go(span: slice) -> None:
+            for p, amount in way:
+                self._perturb(self._x[span], self._x[span], None, p, amount, span.start)
+
+        for_blocks(self._x.size, go, like=self._x)
+
+
+PERTURBED_MODELS: Mapping[str, type[PerturbedModel]] = {"copy": Copying, "light": Layerwise, "compensate": InPlace}
 """Value of `revert` → class."""
 
 

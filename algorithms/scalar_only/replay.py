@@ -1,8 +1,8 @@
 """The compiled replay of scalar-only commits: they become data that one call folds into a block.
 
-`ScalarOnly.divisor`, `step` and `learn` define an update, and `ScalarOnly.update_rule` is the same as data; weight
-decay is added to it here. If a class overrides one of the three and not `update_rule`, its commits are folded by the
-three, in NumPy, commit by commit.
+`ScalarOnly.divisor`, `step` and `learn` define an update, and `ScalarOnly.update_rule` is the same as data, for the
+stream's own directions; weight decay is added to it here. If a class overrides one of `DEFINITION` and not
+`update_rule`, its commits are folded by these methods, in NumPy, commit by commit.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 COMMITS_PER_CALL = 256
 """Commits per call: so many that the call itself costs nothing, so few that Ctrl-C takes effect soon."""
 
-DEFINITION = ("divisor", "step", "learn")
-"""The methods that `update_rule` states as data."""
+DEFINITION = ("divisor", "directions_of", "step", "learn")
+"""The methods that `update_rule` states as data, and `directions_of`, which it cannot state."""
 
 
 def fused(

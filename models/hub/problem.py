@@ -96,11 +96,11 @@ class HubProblem(PretrainedProblem[Row, Batch]):
             return super().lengths(indices)
         return [network.length(self._item("train", int(index))) for index in indices]
 
-    def training_batch(self, indices: NDArray[np.int64]) -> Batch:
-        """Return training samples as encoded rows, and their classes."""
-        rows = self.splits["train"]
+    def training_batch(self, indices: NDArray[np.int64], split: str = "train") -> Batch:
+        """Return samples as encoded rows, and their classes."""
+        rows = self.splits[split]
         labels = self.on_device(torch.tensor([rows[i].label for i in indices]))
-        return [self._item("train", int(i)) for i in indices], labels
+        return [self._item(split, int(i)) for i in indices], labels
 
     def mean_loss(self, batch: Batch) -> Tensor:
         """Return the mean loss over the samples of a batch."""

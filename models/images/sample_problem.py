@@ -10,6 +10,7 @@ import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Any, Generic, Protocol, TypeVar
 
 import numpy as np
@@ -148,6 +149,18 @@ class SampleProblem(ABC, Generic[S]):
         if self._stacked is None:
             self._stacked = StackedLoss(self.flat, self.mean_loss, self.settings.stacked_points)
         return self._stacked
+
+    def shapes(self) -> list[tuple[int, ...]]:
+        """Return the shapes of the parameters, in the order of their coordinates."""
+        return self.flat.shapes
+
+    def held_out_gradients(self) -> Iterator[Vector]:
+        """Yield the gradient at x₀ of each batch of the validation split, float32 [d]; the next one overwrites it."""
+        held_out, size = self.splits["validation"], self.settings.micro_batch or self.settings.batch_size
+        self.flat.point[:] = self.x0()
+        for span in parts(held_out.labels.size, size) if held_out.labels.size else ():
+            batch = self.tensors(held_out, np.arange(span.start, span.stop))
+            yield backward(self.flat, [partial(self.mean_loss, *batch)])
 
     def identity(self) -> bytes:
         """Return a digest of what a process must prove, or b"": samples if they are the user's own, and their holders.

@@ -66,6 +66,11 @@ class Coordinates:
         self._layers: _Layers | None = None
 
     @property
+    def shapes(self) -> list[tuple[int, ...]]:
+        """The shapes of the parameters, in the order of their coordinates; a row of the first axis is contiguous."""
+        return [tuple(parameter.shape) for parameter in self._parameters]
+
+    @property
     def point(self) -> Vector:
         """The parameters' storage, float32 [d]; it begins with their values."""
         if self._point is None:

@@ -47,6 +47,10 @@ class NullProblem:
         """Return zeros for any seed."""
         return np.zeros(self.dimension, dtype=np.float32)
 
+    def shapes(self) -> list[tuple[int, ...]]:
+        """Return that of one vector, for algorithms that need shapes."""
+        return [(self.dimension,)]
+
     def samples(self, client: int) -> int:
         """Return 1: clients weigh equally."""
         return 1

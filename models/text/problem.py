@@ -11,6 +11,7 @@ import json
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Any, Generic, TypeVar
 
 import numpy as np
@@ -76,8 +77,8 @@ class PretrainedProblem(ABC, Generic[SampleT, BatchT]):
         """Load the module of the task again and return its trained parameters."""
 
     @abstractmethod
-    def training_batch(self, indices: NDArray[np.int64]) -> BatchT:
-        """Return training samples as a batch."""
+    def training_batch(self, indices: NDArray[np.int64], split: str = "train") -> BatchT:
+        """Return samples as a batch of training."""
 
     def lengths(self, indices: NDArray[np.int64]) -> list[int]:
         """Return how long training samples are, as far as padding depends on it, [n]."""
@@ -92,6 +93,18 @@ class PretrainedProblem(ABC, Generic[SampleT, BatchT]):
         if len(spans) > 1:
             indices = indices[np.argsort(self.lengths(indices), kind="stable")]
         return [(span.stop - span.start, self.training_batch(indices[span])) for span in spans]
+
+    def shapes(self) -> list[tuple[int, ...]]:
+        """Return the shapes of the trained parameters, in the order of their coordinates."""
+        return self.trained.shapes
+
+    def held_out_gradients(self) -> Iterator[Vector]:
+        """Yield the gradient at x₀ of each batch of the validation split, float32 [d]; the next one overwrites it."""
+        count = len(self.splits["validation"])
+        self.point[:] = self.x0()
+        for span in parts(count, self.micro_batch or self.batch_size) if count else ():
+            batch = self.training_batch(np.arange(span.start, span.stop), "validation")
+            yield self.trained.gradient([partial(self.mean_loss, batch)])
 
     @abstractmethod
     def mean_loss(self, batch: BatchT) -> Tensor:

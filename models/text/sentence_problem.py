@@ -72,10 +72,10 @@ class SentenceProblem(PretrainedProblem[Sample, SentenceBatch]):
         """See `problem.PretrainedProblem`."""
         return [max(len(self._tokenized(text)) for text in self._texts("train", int(index))) for index in indices]
 
-    def training_batch(self, indices: NDArray[np.int64]) -> SentenceBatch:
-        """Return the keys of training samples, and their labels."""
-        labels = [self.splits["train"][index].label for index in indices]
-        return [("train", int(index)) for index in indices], self.on_device(torch.tensor(labels))
+    def training_batch(self, indices: NDArray[np.int64], split: str = "train") -> SentenceBatch:
+        """Return the keys of samples, and their labels."""
+        labels = [self.splits[split][index].label for index in indices]
+        return [(split, int(index)) for index in indices], self.on_device(torch.tensor(labels))
 
     def mean_loss(self, batch: SentenceBatch) -> Tensor:
         """Return the mean cross-entropy over the samples of a batch."""

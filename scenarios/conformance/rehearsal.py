@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from seedbus.algorithms.contract import Replica, Vector
 from seedbus.algorithms.directions import reference
+from seedbus.algorithms.shaped import Shaped
 from seedbus.scenarios.conformance.promises import seed_of
 
 DIMENSION = 1_003
@@ -126,6 +127,13 @@ def objective(algorithm: Any, client: int, round: int, dimension: int = DIMENSIO
     return (Classifier if algorithm.needs_outputs else Quadratic)(dimension, client, round)
 
 
+def of_dimension(algorithm: Any, dimension: int) -> Any:
+    """Return an algorithm for so many coordinates; if it needs shapes, of a matrix with rows of 7, and the rest."""
+    if isinstance(algorithm, Shaped):
+        algorithm = algorithm.shaped([(dimension // 7, 7), (dimension % 7,)])
+    return algorithm.sized(dimension)
+
+
 def x0(dimension: int = DIMENSION, dtype: Any = np.float32) -> Vector:
     """Return the initial point of every rehearsal, a direction divided by ten, [dimension]."""
     start = np.empty(dimension, np.float32)
@@ -161,7 +169,7 @@ class Rehearsal(NamedTuple):
 def rehearse(algorithm: Any, rounds: int = ROUNDS, *, clients: int = 3, dimension: int = DIMENSION) -> Rehearsal:
     """Run an algorithm's rounds without a bus, with so many clients or as many as it takes."""
     clients = min(clients, getattr(algorithm, "most_clients", None) or clients)
-    algorithm = algorithm.sized(dimension)
+    algorithm = of_dimension(algorithm, dimension)
     replica, memory = algorithm.replica(x0(dimension)), dict.fromkeys(range(clients))
     state = algorithm.first_state(lambda: x0(dimension))
     plans, reports, commits = [], [], []

@@ -13,8 +13,6 @@ A rehearsal that was cut short is continued by its second half: bytes in proport
 
 from __future__ import annotations
 
-import resource
-import sys
 from dataclasses import dataclass
 
 import numpy as np
@@ -24,7 +22,7 @@ from seedbus.algorithms.scalar_only.base import ScalarOnly
 from seedbus.bus.clock import cpu_seconds
 from seedbus.models.errors import DataError
 from seedbus.scenarios.planning.rehearsal import Rehearsed, rehearse, try_out
-from seedbus.scenarios.running.limits import least_memory, replica_bytes
+from seedbus.scenarios.running.limits import least_memory, peak_memory, replica_bytes
 from seedbus.scenarios.schema.scenario import Scenario
 
 Numbers = NDArray[np.float64]
@@ -132,7 +130,7 @@ def forecast(scenario: Scenario, seconds: float) -> Forecast:
         trial = try_out(scenario, seconds / 2)
     except DataError as error:
         why_not = str(error)
-    tried_bytes = _peak_memory()
+    tried_bytes = peak_memory()
     rehearsal = rehearse(scenario, seconds / 2)
     traffic = _traffic(scenario, rehearsal)
     if trial is None:
@@ -195,7 +193,7 @@ def _memory(scenario: Scenario, rehearsal: Rehearsed, trial: Rehearsed, tried_by
 
 def fold_seconds(scenario: Scenario) -> float:
     """Return the processor seconds that a commit of round 0 takes for all coordinates but one, the rehearsal's."""
-    return max(0.0, _fold_seconds(scenario, scenario.task.dimension) - _fold_seconds(scenario, 1))
+    return max(0.0, _fold_seconds(scenario, scenario.dimension) - _fold_seconds(scenario, 1))
 
 
 def _fold_seconds(scenario: Scenario, dimension: int) -> float:
@@ -232,9 +230,3 @@ def _commit_sizes(scenario: Scenario, rounds: int) -> Numbers:
 
 def _scalars(scenario: Scenario, rounds: int) -> Numbers:
     return np.array([scenario.algorithm.scalars(round) for round in range(rounds)], np.float64)
-
-
-def _peak_memory() -> int:
-    """Return the most bytes that this process had in memory."""
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return peak if sys.platform == "darwin" else 1024 * peak

@@ -56,6 +56,9 @@ class SilentProblem:
     def x0(self) -> NDArray[np.float32]:
         return np.zeros(self.dimension, np.float32)
 
+    def shapes(self) -> list[tuple[int, ...]]:
+        return [(self.dimension,)]
+
     def samples(self, client: int) -> int:
         return self._sizes[client] if self._sizes else 1
 
@@ -189,7 +192,7 @@ def rehearse(scenario: Scenario, seconds: float) -> Rehearsed:
     """Run a scenario without its model for about so many seconds, one round at least."""
     task, algorithm = scenario.task, scenario.algorithm
     # a snapshot holds all coordinates, and so do a dense algorithm's messages
-    dimension = task.dimension if algorithm.is_dense or scenario.lag is not None else 1
+    dimension = scenario.dimension if algorithm.is_dense or scenario.lag is not None else 1
     sizes = _sizes(scenario) if algorithm.is_dense else []
     return _run(scenario, seconds, SilentProblem(dimension, task.metrics, sizes), 0.0)
 

@@ -41,7 +41,11 @@ def words(scenario: Scenario) -> Words:
 def _model(scenario: Scenario) -> list[str]:
     task = scenario.task
     says = " ".join((type(task).__doc__ or "").split()).partition(". ")[0].rstrip(".")
-    return [f"task {task.name}: {says[:1].lower()}{says[1:]}; d = {task.dimension:,} coordinates", *_settings(task)]
+    said = [f"task {task.name}: {says[:1].lower()}{says[1:]}; d = {task.dimension:,} coordinates"]
+    if scenario.mask is not None:
+        rule, density = scenario.mask.rule, scenario.mask.density
+        said.append(f"a mask trains {scenario.dimension:,} of them: rule {rule}, density {density:g}")
+    return [*said, *_settings(task)]
 
 
 def _data(scenario: Scenario) -> list[str]:
@@ -123,7 +127,7 @@ def _algorithm(scenario: Scenario) -> list[str]:
     said = [f"{algorithm.label}: {says}"]
     exact = "" if algorithm.knows_evaluations else " for each pass over its samples' batches"
     if algorithm.is_dense:
-        size = algorithm.report_bytes(scenario.task.dimension)
+        size = algorithm.report_bytes(scenario.dimension)
         said.append(f"a report holds vectors of {size:,} bytes at most, and a plan the newest model")
     else:
         said.append(f"a report holds {algorithm.scalars(0):,} scalars (K·P), and a plan a seed and the missed commits")

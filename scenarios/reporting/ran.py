@@ -43,7 +43,7 @@ def rows(scenario: Scenario, summary: Mapping[str, Any]) -> list[tuple[str, str]
     built = f"seedbus {summary['seedbus']}, " if "seedbus" in summary else ""
     found = [
         ("task", ", ".join([task["name"], *([str(task["model"])] if task.get("model") else [])])
-         + f"; d = {summary.get('dimension', scenario.task.dimension):,}"),
+         + f"; d = {summary.get('dimension', scenario.dimension):,}"),
         ("algorithm", ", ".join([algorithm["name"], *settings])),
         ("clients", f"{part.clients:,}, {part.asked:,} asked each round{quorum}"),
         ("data", f"{partition['kind']}{alpha}"),

@@ -58,7 +58,7 @@ def _setup(prepared: Prepared) -> Setup:
     scenario, problem = prepared.scenario, prepared.problem
     return Setup(
         seed=scenario.seed,
-        algorithm=scenario.algorithm.sized(scenario.task.dimension),
+        algorithm=scenario.algorithm.sized(scenario.dimension),
         participation=scenario.participation,
         stop=scenario.stop,
         evaluation=scenario.evaluation,
@@ -72,7 +72,7 @@ def _setup(prepared: Prepared) -> Setup:
         processes=prepared.placement.expect,
         lag=None if scenario.lag is None else scenario.lag.resolved(scenario.replay_s, replica_bytes(scenario)),
         x0=None if problem is None else problem.x0,
-        report_limit=SHORT + scenario.algorithm.report_bytes(scenario.task.dimension),
+        report_limit=SHORT + scenario.algorithm.report_bytes(scenario.dimension),
         plugins=proof(scenario.plugins),
         secure=scenario.secure_aggregation,
         mechanism=mechanism(scenario),

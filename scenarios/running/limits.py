@@ -11,6 +11,7 @@ import math
 import os
 import re
 import resource
+import sys
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -109,12 +110,24 @@ def least_memory(scenario: Scenario, clients: int) -> int:
 def replica_bytes(scenario: Scenario) -> int:
     """Return the bytes of a replica, or of a snapshot, which holds its fields."""
     fields = scenario.algorithm.replica(np.zeros(1, np.float32)).fields.values()
-    return scenario.task.dimension * sum(field.itemsize for field in fields)
+    return scenario.dimension * sum(field.itemsize for field in fields)
 
 
 def installed_memory() -> int:
     """Return the bytes of memory that this machine has."""
     return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+
+
+def peak_memory() -> int:
+    """Return the most bytes that this process has had in memory.
+
+    Linux says it of the program that runs; what `getrusage` says there is inherited from the process that started it.
+    """
+    with suppress(OSError, IndexError):
+        status = Path("/proc/self/status").read_text(encoding="utf-8")
+        return int(status.partition("VmHWM:")[2].split()[0]) * 1024
+    peak: int = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak * (1 if sys.platform == "darwin" else 1024)
 
 
 def limit_memory(more: int) -> None:

@@ -16,9 +16,11 @@ from seedbus.agents.observer import Observer
 from seedbus.agents.privacy.mechanism import Mechanism
 from seedbus.algorithms.directions.warm import warm
 from seedbus.algorithms.scalar_only.base import ScalarOnly
+from seedbus.algorithms.shaped import Shaped
 from seedbus.bus import Follower, Offer, Recruit
 from seedbus.models.device import placed_beside, torch_device
-from seedbus.models.task import NeedsPreparation, Note, Problem
+from seedbus.models.masked_problem import MaskedProblem
+from seedbus.models.task import HasShapes, NeedsPreparation, Note, Problem
 from seedbus.scenarios.errors import ScenarioError
 from seedbus.scenarios.schema.plugin_use import proof, refuse_local
 from seedbus.scenarios.schema.scenario import Scenario
@@ -70,12 +72,14 @@ def prepare(scenario: Scenario, placement: Placement, note: Note, problem: Probl
 
 def bind(scenario: Scenario) -> Problem:
     """Return the scenario's task with its data. Raises `DataError` if the data is missing or unsuitable."""
-    problem = scenario.task.bind(
+    problem: Problem = scenario.task.bind(
         seed=scenario.seed, clients=scenario.participation.clients, partition=scenario.partition
     )
     torch = sys.modules.get("torch")  # only a task that needs it has imported it
     if torch is not None:
         torch.set_num_threads(1)  # on such small tensors a second thread makes everything 30 to 100 times slower
+    if scenario.mask is not None:
+        problem = MaskedProblem(problem, scenario.mask, scenario.seed)
     if scenario.evaluation.split != "test":
         problem.evaluate(problem.x0(), scenario.evaluation.split)  # finds an empty split now, not in round 1
     return problem
@@ -112,7 +116,13 @@ def followed(scenario: Scenario, problem: Problem) -> AnyAlgorithm:
     Raises:
         ScenarioError: the file with the secret cannot be used.
     """
-    algorithm = scenario.algorithm.sized(problem.dimension)
+    algorithm = scenario.algorithm
+    if isinstance(algorithm, Shaped):
+        if not isinstance(problem, HasShapes):
+            what = f"algorithm {algorithm.name} needs layers, and {scenario.task.name} has none; tasks with a network"
+            raise ScenarioError("task", [f"{what} are accepted"])
+        algorithm = algorithm.shaped(problem.shapes())
+    algorithm = algorithm.sized(problem.dimension)
     if scenario.seed_shift is None or not isinstance(algorithm, ScalarOnly):
         return algorithm
     try:

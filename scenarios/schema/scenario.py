@@ -19,9 +19,11 @@ from seedbus.agents.secure.settings import MOST_NEIGHBOURS, SecureAggregation
 from seedbus.agents.server.stopping import Cadence, Stop
 from seedbus.algorithms.contract import Algorithm
 from seedbus.algorithms.order_free import OrderFree
+from seedbus.algorithms.shaped import Shaped
 from seedbus.algorithms.summed import Summed
 from seedbus.bus import Compute, Network
 from seedbus.bus.network import Constant
+from seedbus.models.mask import Mask
 from seedbus.models.partition import PARTITIONS, Partition, for_any_samples
 from seedbus.models.partitions.iid import Iid
 from seedbus.models.task import TASKS, NoTask, Task
@@ -73,6 +75,7 @@ class Scenario(BaseModel):
     description: str = Field(default="", description="one line, shown by `seedbus list`")
     seed: int = Field(default=1, ge=0, lt=2**63, description="key of all random draws")
     task: AnyTask = Field(default_factory=NoTask, description="the model and its data")
+    mask: Mask | None = Field(default=None, description="which coordinates are trained; none: all of them")
     partition: AnyPartition = Field(default=Iid(), description="how the samples are divided among the clients")
     algorithm: AnyAlgorithm = Field(description="the training algorithm")
     participation: Participation = Field(description="which clients take part in a round, and when it ends")
@@ -174,6 +177,11 @@ class Scenario(BaseModel):
                     f"partition.kind is {kind}, but the samples of task {self.task.name} have no {what}; "
                     f"{for_any_samples()} are accepted, and {kind} for {', '.join(having)}"
                 )
+        if self.mask is not None and isinstance(self.algorithm, Shaped):
+            raise ValueError(
+                f"mask: algorithm {self.algorithm.name} takes directions of whole layers, and a mask leaves parts of "
+                "them; leave mask out, or choose decomfl"
+            )
         if self.participation.late is not None and not self.algorithm.takes_late:
             reason = (
                 "its channel sums all reports of a round at once"
@@ -298,6 +306,12 @@ class Scenario(BaseModel):
         return self
 
     @property
+    def dimension(self) -> int:
+        """d, the number of trained coordinates: those of the mask if there is one. Raises `DataError`."""
+        dimension = self.task.dimension
+        return dimension if self.mask is None else self.mask.count(dimension)
+
+    @property
     def has_task(self) -> bool:
         """Whether it has a task, and does not get one when it is run."""
         return not isinstance(self.task, NoTask)
@@ -330,7 +344,9 @@ class Scenario(BaseModel):
     def resolved(self) -> dict[str, Any]:
         """Return all fields with their values, as plain data for YAML or JSON."""
         fields = self.model_dump(mode="json", by_alias=True, exclude=None if self.has_task else {"task"})
-        unused = {name for name in ("plugins", "secure_aggregation", "privacy", "seed_shift") if not fields[name]}
+        unused = {
+            name for name in ("mask", "plugins", "secure_aggregation", "privacy", "seed_shift") if not fields[name]
+        }
         return {name: value for name, value in fields.items() if name not in unused}
 
 

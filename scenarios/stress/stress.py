@@ -21,10 +21,8 @@ A seed that fails is run again with smaller and smaller scenarios, until nothing
 from __future__ import annotations
 
 import math
-import resource
 import shutil
 import signal
-import sys
 import traceback
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -46,6 +44,7 @@ from seedbus.scenarios.faults import hostile
 from seedbus.scenarios.faults.byzantine import Byzantine
 from seedbus.scenarios.faults.hostile import Hostile
 from seedbus.scenarios.reporting.results import Results
+from seedbus.scenarios.running.limits import peak_memory
 from seedbus.scenarios.running.replay import replay
 from seedbus.scenarios.running.run import run
 from seedbus.scenarios.schema.loading import validate
@@ -266,10 +265,10 @@ def _checked(drawn: dict[str, Any], runs: Path) -> Results:
     scenario = validate(drawn, drawn["name"])
     for path in runs.iterdir():
         shutil.rmtree(path)
-    before, inspector = _peak_memory(), _Inspector(scenario)
+    before, inspector = peak_memory(), _Inspector(scenario)
     results = run(scenario, runs / "run", observer=inspector)
-    if _peak_memory() - before > MAX_GROWTH:
-        raise Broken(f"the run took {(_peak_memory() - before) / 2**20:.0f} MiB more than this process ever had")
+    if peak_memory() - before > MAX_GROWTH:
+        raise Broken(f"the run took {(peak_memory() - before) / 2**20:.0f} MiB more than this process ever had")
     if inspector.refusals != results.summary["refusals"]:
         raise Broken(f"refusals are counted as {results.summary['refusals']}, and reported as {inspector.refusals}")
     replayed = replay(runs / "run")
@@ -286,12 +285,6 @@ def _checked(drawn: dict[str, Any], runs: Path) -> Results:
     if drawn["seed"] % DECEIVED_EVERY == 0:
         _check_deceived(scenario, runs)
     return results
-
-
-def _peak_memory() -> int:
-    """Return the largest number of bytes of memory that this process has ever had."""
-    kibibytes: int = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return kibibytes * (1 if sys.platform == "darwin" else 1024)
 
 
 def _check_resuming(scenario: Scenario, runs: Path, uninterrupted: Results) -> None:

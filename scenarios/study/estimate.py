@@ -47,7 +47,8 @@ def estimate(scenarios: Sequence[Scenario], pool: Pool) -> Estimate:
     alike: dict[str, list[Scenario]] = {}
     for scenario in scenarios:
         fields = scenario.resolved()
-        parts = {name: fields[name] for name in ("task", "partition", "algorithm", "participation", "verify")}
+        deciding = ("task", "mask", "partition", "algorithm", "participation", "verify")
+        parts = {name: fields.get(name) for name in deciding}
         alike.setdefault(json.dumps(parts), []).append(scenario)
     jobs = [Job("trial", members, {"scenario": members[0].resolved()}) for members in alike.values()]
     seconds, sent, unknown = 0.0, 0.0, 0
@@ -82,6 +83,7 @@ def rehearsed_bytes(scenario: Scenario) -> float:
     half = max(1, rounds // 2)
     changes = {
         "task": {"name": "null", "dimension": 1},
+        "mask": None,
         "partition": {"kind": "iid"},
         "evaluation": {"every": half},
         "stop": {"rounds": rounds},

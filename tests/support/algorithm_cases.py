@@ -22,6 +22,7 @@ from seedbus.scenarios.conformance.rehearsal import (
     Quadratic,
     Rehearsal,
     objective,
+    of_dimension,
     rehearse,
     x0,
 )
@@ -71,6 +72,7 @@ CONFIGURATIONS: dict[str, dict[str, dict[str, Any]]] = {
             "local_steps": 2,
         },
         "decay": {"weight_decay": 0.1, "momentum": 0.5, "local_steps": 2},
+        "compensate": {"revert": "compensate", "local_steps": 2, "perturbations": {0: 3, 4: 5}},
         "integer-projection": {"arithmetic": "integer", "estimator": "projection", "unit_bits": 20},
     },
     "hiso": {
@@ -108,6 +110,10 @@ CONFIGURATIONS: dict[str, dict[str, dict[str, Any]]] = {
     "fedkseed": {
         "crowded": {"pool": 7, "local_steps": 3, "perturbations": {0: 4, 3: 2}, "learning_rate": 0.5},
         "rademacher": {"pool": 300, "directions": "rademacher", "perturbations": 40, "precision": "bfloat16"},
+    },
+    "lozo": {
+        "several": {"local_steps": 2, "perturbations": {0: 3, 4: 5}, "interval": 3, "weight_decay": 0.1},
+        "rademacher": {"rank": 3, "directions": "rademacher", "precision": "float16", "estimator": "forward"},
     },
     "mezo": {"several": {"perturbations": 3}, "integer": {"arithmetic": "integer", "perturbations": 2}},
     "fedavg": {
@@ -169,7 +175,7 @@ class Log(NamedTuple):
     def unpack(packed: bytes) -> tuple[Log, str]:
         name, hyperparameters, dimension, body, digest = msgpack.unpackb(packed)
         kind: Any = ALGORITHMS.all()[name]
-        algorithm = kind.model_validate_json(hyperparameters).sized(dimension)
+        algorithm = of_dimension(kind.model_validate_json(hyperparameters), dimension)
         return Log(algorithm, dimension, algorithm.unpack_commits(body)), digest
 
     def replay(self) -> Replica:

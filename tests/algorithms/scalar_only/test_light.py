@@ -32,7 +32,7 @@ from seedbus.models.tasks.digits import Digits
 from seedbus.models.tasks.language_model import LanguageModel
 from seedbus.models.tasks.mnist import Mnist
 
-SCALAR = ("decomfl", "hiso", "hizoo", "mezo", "fedkseed", "feedsign", "zo-signsgd", "zo-adam")
+SCALAR = ("decomfl", "hiso", "hizoo", "mezo", "fedkseed", "feedsign", "lozo", "zo-signsgd", "zo-adam")
 # a projection needs a gradient, which is as long as x
 CASES = [(name, case) for name in SCALAR for case in CONFIGURATIONS[name] if "projection" not in case]
 NETWORKS: dict[str, dict[str, Any]] = {

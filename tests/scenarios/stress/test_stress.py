@@ -58,7 +58,7 @@ def hostile_seeds(most: int) -> list[int]:
 
 def test_memory_without_bounds_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     memory_use = iter([0, 2**30, 2**30])
-    monkeypatch.setattr("seedbus.scenarios.stress.stress._peak_memory", lambda: next(memory_use, 0))
+    monkeypatch.setattr("seedbus.scenarios.stress.stress.peak_memory", lambda: next(memory_use, 0))
     monkeypatch.setattr("seedbus.scenarios.stress.stress.shrink", lambda failing, still_fails: failing)
     assert "the run took 1024 MiB more" in str(examine(3, tmp_path).problem)
 

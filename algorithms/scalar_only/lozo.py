@@ -1,0 +1,61 @@
+"""LOZO: directions that are matrices of a low rank, because the gradients of language models are such.
+
+Chen, Zhang, Cao, Yuan, Wen. "Enhancing Zeroth-Order Fine-Tuning for Language Models with Low-Rank Structures", ICLR
+2025, arXiv:2410.07698, Algorithm 1:
+
+    g = (f(X + εUVᵀ) − f(X − εUVᵀ)) / 2ε,   X ← X − η g UVᵀ / r         U [m, r] new in each step, V [n, r] for ν steps
+
+for every matrix X [m, n] of a network; other parameters have independent coordinates. Here z = UVᵀ/√r
+(`directions.low_rank`), which is the same with μ = ε√r, and has the variance 1 of all directions. The authors' code has
+no 1/r, which is an η that is r times as large.
+
+Because V stays, the sum over P directions is one matrix of the same rank, and a follower adds the U of a step before it
+makes a product: replay costs r products a coordinate and step, where dense directions cost P draws.
+
+**Ours**: many clients; ν counts rounds, and V is keyed by the number of the window that a round is in, so that a commit
+says which V it means; a convolution is a matrix with a row for each output channel. LOZO-M, whose momentum is of low
+rank too, is not here.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar, Literal, Self
+
+from pydantic import Field, PrivateAttr
+
+from seedbus.algorithms.directions import Directions
+from seedbus.algorithms.directions.low_rank import Layers, LowRankDirections
+from seedbus.algorithms.scalar_only.base import ScalarOnly
+from seedbus.algorithms.scalar_only.fields import Estimator
+from seedbus.algorithms.schedule import Scheduled
+from seedbus.algorithms.shaped import Shapes
+from seedbus.keyed import keyed_bits
+
+
+class LOZO(ScalarOnly):
+    """LOZO (arXiv:2410.07698): directions of low rank, a product UVᵀ for each matrix of the network."""
+
+    fold_block: ClassVar[int | None] = 1 << 16  # a step's products cost so little that calls count
+
+    name: Literal["lozo"] = "lozo"
+    rank: int = Field(default=2, ge=1, le=64, description="r, the rank of a matrix's direction")
+    interval: int = Field(default=50, ge=1, lt=2**32, description="ν, rounds for which V stays the same")
+    estimator: Scheduled[Estimator] = Field(
+        default="central", description="as for DeComFL; the paper's is central; may change by round"
+    )
+    _layers: Layers | None = PrivateAttr(default=None)
+
+    def shaped(self, shapes: Shapes) -> Self:
+        """Return this algorithm for a network with parameters of these shapes. See `Shaped`."""
+        own = self.model_copy()
+        own._layers = Layers.of(shapes, self.rank)
+        return own
+
+    def sized(self, dimension: int) -> Self:
+        """Return this algorithm for one vector that is no matrix, unless its layers are known."""
+        return self if self._layers is not None else self.shaped([(dimension,)])
+
+    def directions_of(self, source: Directions, round: int) -> LowRankDirections:
+        if self._layers is None:
+            raise RuntimeError("lozo has no directions before `shaped` or `sized`")
+        return LowRankDirections(source.law, self._layers, self._seed(keyed_bits("lozo", round // self.interval)))

@@ -1,0 +1,161 @@
+"""A problem of which only the coordinates of a mask are trained: its x is these s coordinates, in their order.
+
+The problem inside has d coordinates. Its points begin as x₀, and before each loss the trained coordinates are written
+into them: nobody else writes to a point, so the others keep the values of x₀.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from seedbus.models.mask import Mask
+from seedbus.models.task import Fill, NeedsPreparation, Note, Problem, Vector
+
+
+class MaskedProblem:
+    """Implements `task.Problem` for the coordinates of a mask. Not thread-safe.
+
+    Attributes:
+        mask_digest: 16 bytes of the mask: which coordinates it has.
+    """
+
+    def __init__(self, problem: Problem, mask: Mask, seed: int) -> None:
+        """Choose the mask; seed: the run's. Raises `DataError`."""
+        self._problem = problem
+        self._x0 = problem.x0()
+        self._places = mask.choose(problem, self._x0, seed)
+        self.mask_digest = hashlib.blake2b(self._places.astype("<i8").tobytes(), digest_size=16).digest()
+        self._points: list[tuple[Vector, Vector]] = []  # of the problem inside, and of this one
+
+    @property
+    def dimension(self) -> int:
+        return int(self._places.size)
+
+    def x0(self) -> Vector:
+        return self._x0[self._places]
+
+    def objective(self, client: int, round: int) -> MaskedObjective:
+        return MaskedObjective(self, self._problem.objective(client, round))
+
+    def evaluate(self, x: Vector, split: str) -> dict[str, float]:
+        return self._problem.evaluate(self.whole(x), split)
+
+    def samples(self, client: int) -> int:
+        return self._problem.samples(client)
+
+    def state_dict(self, x: Vector) -> dict[str, NDArray[Any]]:
+        return self._problem.state_dict(self.whole(x))
+
+    def prepare(self, note: Note) -> None:
+        if isinstance(self._problem, NeedsPreparation):
+            self._problem.prepare(note)
+        self._points = []  # a preparation may write to points
+
+    def identity(self) -> bytes:
+        """Return a digest of all coordinates of x₀, and of what else decides the problem inside."""
+        inside = self._problem.identity() if hasattr(self._problem, "identity") else b""
+        return hashlib.blake2b(self._x0.astype("<f4").tobytes() + inside, digest_size=16).digest()
+
+    def probe(self) -> bytes:
+        digest: bytes = self._problem.probe() if hasattr(self._problem, "probe") else b""
+        self._points = []
+        return digest
+
+    def whole(self, x: Vector) -> Vector:
+        """Return all coordinates, [d], with x [s] in the places of the mask."""
+        whole = self._x0.copy()
+        whole[self._places] = np.asarray(x)
+        return whole
+
+    def points(self, inside: Sequence[Vector]) -> list[Vector]:
+        """Return a point [s] for each of those inside [d], which are written to by `write`."""
+        if not self._points:
+            for point in inside:
+                np.copyto(point, self._x0)
+                self._points.append((point, np.zeros_like(point[: self.dimension])))
+        return [own for _, own in self._points]
+
+    def write(self, count: int) -> None:
+        """Write the first `count` points into those inside."""
+        for point, own in self._points[:count]:
+            point[self._places] = own
+
+    def trained(self, vector: Vector) -> Vector:
+        """Return the trained coordinates, [s], of a vector of all coordinates."""
+        found: Any = np.asarray(vector)[self._places]
+        own: Vector = np.zeros_like(vector[: self.dimension])
+        np.copyto(own, found)
+        return own
+
+    def filled(self, fill: Fill) -> Fill:
+        """Return what writes all coordinates of a span, from what writes trained ones."""
+
+        def fill_all(span: slice, out: Vector) -> None:
+            first, last = np.searchsorted(self._places, [span.start, span.stop]).tolist()
+            np.copyto(out, self._x0[span])
+            if first < last:
+                own = np.zeros_like(out[: last - first])
+                fill(slice(first, last), own)
+                out[self._places[first:last] - span.start] = own
+
+        return fill_all
+
+
+class MaskedObjective:
+    """One client's loss in one round as a function of the trained coordinates."""
+
+    def __init__(self, problem: MaskedProblem, inside: Any) -> None:
+        self._problem = problem
+        self._inside = inside
+
+    def __getattr__(self, name: str) -> Any:
+        """Return what has nothing to do with coordinates: the client's samples, its key, its counts of classes."""
+        if name not in ("samples", "key", "steps_an_epoch", "counts"):
+            raise AttributeError(f"{type(self).__name__} has no {name}")
+        return getattr(self._inside, name)
+
+    @property
+    def point(self) -> Vector:
+        return self.points()[0]
+
+    def points(self) -> list[Vector]:
+        inside = self._inside.points() if hasattr(self._inside, "points") else [self._inside.point]
+        return self._problem.points(inside)
+
+    def loss(self, step: int) -> float:
+        return self.read([self.measure(step, 1)])[0]
+
+    def measure(self, step: int, count: int) -> Any:
+        self.points()
+        self._problem.write(count)
+        if hasattr(self._inside, "measure"):
+            return self._inside.measure(step, count)
+        return self._inside.loss(step)
+
+    def loss_at(self, step: int, fill: Fill) -> float:
+        return self.read([self.measure_at(step, fill)])[0]
+
+    def measure_at(self, step: int, fill: Fill) -> Any:
+        measure_at: Callable[..., Any] | None = getattr(self._inside, "measure_at", None)
+        if measure_at is None:
+            raise TypeError(f"{type(self._inside).__name__} has no loss_at, which algorithm.revert: light needs")
+        return measure_at(step, self._problem.filled(fill))
+
+    def read(self, measured: Sequence[Any]) -> list[float]:
+        return list(self._inside.read(measured) if hasattr(self._inside, "read") else measured)
+
+    def gradient(self, step: int, criterion: Any = None) -> Vector:
+        self.points()
+        self._problem.write(1)
+        return self._problem.trained(self._inside.gradient(step, criterion))
+
+    def outputs(self, step: int, at: Vector) -> Any:
+        return self._inside.outputs(step, self._problem.whole(at))
+
+    def through(self, hidden: Any, number: int, at: Vector) -> Any:
+        return self._inside.through(hidden, number, self._problem.whole(at))

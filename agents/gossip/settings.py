@@ -8,7 +8,6 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from seedbus.agents.gossip import graphs
 
-
 METRICS = ("lacking", "consensus_distance")
 """What is measured beside the model: how many of all commits a node lacks, on average, and the root of the mean squared
 distance of the nodes' models from their mean."""

@@ -94,4 +94,5 @@ def _column(numbers: Sequence[int]) -> bytes:
 
 
 def _numbers(column: bytes) -> list[int]:
-    return np.frombuffer(column, f"<u{column[0]}", offset=1).tolist()
+    numbers: list[int] = np.frombuffer(column, f"<u{column[0]}", offset=1).tolist()
+    return numbers

@@ -16,7 +16,6 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, replace
-from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -158,19 +157,19 @@ class _GossipRun:
 
     async def _rounds(self) -> tuple[str, int]:
         self._measure(0)
-        for round in count():
-            cohort = self._open(round)
-            await self._until(round + 1)
-            self._close(round, cohort)
-            reason = self.setup.stop.reason(round + 1, self.progress)
-            if reason is not None:
-                break
+        rounds, reason = 0, None
+        while reason is None:
             if self.stop.is_made:
                 raise StopRequested
-        lacking = await self._repair(round + 1)
+            cohort = self._open(rounds)
+            await self._until(rounds + 1)
+            self._close(rounds, cohort)
+            rounds += 1
+            reason = self.setup.stop.reason(rounds, self.progress)
+        lacking = await self._repair(rounds)
         if self.setup.verify_every:
-            self._verify(round)
-        return reason + lacking, round + 1
+            self._verify(rounds)
+        return reason + lacking, rounds
 
     def _open(self, round: int) -> list[int]:
         """Open a round, in which idle nodes start a step. Returns these."""

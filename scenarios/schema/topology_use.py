@@ -56,22 +56,23 @@ def refuse_server(scenario: Any, gossip: Gossip) -> None:
         raise ValueError(f"topology.evaluated is {gossip.evaluated}; nodes are 0 to {who.clients - 1}")
     gossip.neighbours(who.clients, scenario.seed)
     for number, fault in enumerate(scenario.faults):
-        if why := _needs_server(fault):
-            raise ValueError(f"faults.{number}: with topology: gossip {why}")
+        reason = _needs_server(fault)
+        if reason is not None:
+            raise ValueError(f"faults.{number}: with topology: gossip {reason}")
 
 
 def _needs_server(fault: Any) -> str | None:
     """Return why a fault cannot strike nodes; None if it can."""
     if isinstance(fault, Outage):
-        return f"there is no server for {fault.fault} to crash"  # type: ignore[attr-defined]
+        return "there is no server to crash; leave it out"
     if isinstance(fault, Tamper | Forge):
-        return f"fault {fault.fault} is not available: it acts on answers to a server"  # type: ignore[attr-defined]
+        return "it has no answers to a server to falsify; leave it out"
     if isinstance(fault, AvailabilityFault) and fault.returns != "with-state":
         return f"returns is {fault.returns}: a node would number its commits anew; with-state is accepted"
     if getattr(fault, "direction", "both") != "both":
         return f"direction is {fault.direction}: between nodes there is no up and down; both is accepted"
     if getattr(fault, "kind", None) not in (None, *KINDS):
         return f"kind is {fault.kind}, which nodes do not send; {' and '.join(KINDS)} are accepted"
-    if isinstance(fault, Partition) and fault.clients is fault.fraction is None and fault.probability == 1:
+    if isinstance(fault, Partition) and (fault.clients, fault.fraction, fault.probability) == (None, None, 1):
         return "a partition of all nodes cuts none off; name some of them in clients, or a fraction"
     return None

@@ -63,6 +63,12 @@ def _data(scenario: Scenario) -> list[str]:
 
 def _clients(scenario: Scenario) -> list[str]:
     part = scenario.participation
+    if scenario.topology is not None:
+        beside = sorted(map(len, scenario.topology.neighbours(part.clients, scenario.seed)))
+        return [
+            f"{part.clients:,} nodes without a server; neighbours of a node: {beside[0]} at least, {beside[-1]} at most",
+            *_settings(scenario.topology),
+        ]
     if part.asked == part.clients:
         said = [f"each round asks all {part.clients:,} clients"]
     else:
@@ -77,6 +83,11 @@ def _clients(scenario: Scenario) -> list[str]:
 
 def _rounds(scenario: Scenario) -> list[str]:
     part = scenario.participation
+    if scenario.topology is not None:
+        return [
+            f"a round takes {scenario.topology.interval_s:g} s; each node that is idle when it begins starts a step",
+            "a commit moves a model by a step's mean over P, divided by the number of nodes",
+        ]
     ends = f"after {part.deadline_s:g} s at the latest" if part.deadline_s is not None else "never sooner"
     least = "without a usable report" if part.quorum == 1 else f"with fewer than {part.quorum:,} usable reports"
     said = [f"a round is over when those asked have answered, {ends}; {least} it makes no commit"]
@@ -102,6 +113,10 @@ def _algorithm(scenario: Scenario) -> list[str]:
     if algorithm.is_dense:
         size = algorithm.report_bytes(scenario.task.dimension)
         said.append(f"a report holds vectors of {size:,} bytes at most, and a plan the newest model")
+    elif scenario.topology is not None:
+        said.append(
+            f"a commit holds {algorithm.scalars(0):,} scalars (K·P), and two numbers from which its seed follows"
+        )
     else:
         said.append(f"a report holds {algorithm.scalars(0):,} scalars (K·P), and a plan a seed and the missed commits")
     said.append(f"a client evaluates the loss {algorithm.evaluations(0):,} times a round{exact} (a gradient counts 3)")
@@ -130,6 +145,9 @@ def _links(scenario: Scenario) -> list[str]:
 
 def _lag(scenario: Scenario) -> list[str]:
     part, lag = scenario.participation, scenario.lag
+    if scenario.topology is not None:
+        every = f"{scenario.topology.repair_every:,} rounds" if scenario.topology.repair_every > 1 else "round"
+        return [f"a node sends a neighbour what that lacks: every {every} to one neighbour, and after the last round"]
     if scenario.algorithm.is_dense:
         return ["none can build up: a plan always holds the newest model"]
     causes = [f"participation: a client is asked about every {part.clients / part.asked:.3g} rounds"]
@@ -157,6 +175,9 @@ def _lag(scenario: Scenario) -> list[str]:
 def _evaluation(scenario: Scenario) -> list[str]:
     every = "every round" if scenario.evaluation.every == 1 else f"every {scenario.evaluation.every:,} rounds"
     said = [f"{', '.join(scenario.metrics)} on the {scenario.evaluation.split} split, {every}"]
+    if scenario.topology is not None:
+        said = [f"{said[0]}; the model of node {scenario.topology.evaluated}"]
+        return [*said, "the digests of all nodes are compared at the end"] if scenario.verify else said
     if scenario.verify:
         which = "every version" if scenario.verify_every == 1 else f"every {scenario.verify_every:,} versions"
         said.append(f"the digests of all replicas are compared at {which}, so each client has a replica of its own")

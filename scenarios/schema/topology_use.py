@@ -10,9 +10,10 @@ from seedbus.agents.client.tampering import Tamper
 from seedbus.agents.gossip.settings import Gossip
 from seedbus.agents.server.outages import Outage
 from seedbus.bus.envelope import BETWEEN
-from seedbus.scenarios.faults.partition import Partition
 
 KINDS = [kind.name.lower() for kind in BETWEEN]
+OF_ALL = {"clients": None, "fraction": None, "probability": 1}
+"""The fields of a fault that strikes every node."""
 OF_SERVER = {
     "lag": "no node is sent snapshots",
     "secure_aggregation": "each node adds up single steps",
@@ -73,6 +74,7 @@ def _needs_server(fault: Any) -> str | None:
         return f"direction is {fault.direction}: between nodes there is no up and down; both is accepted"
     if getattr(fault, "kind", None) not in (None, *KINDS):
         return f"kind is {fault.kind}, which nodes do not send; {' and '.join(KINDS)} are accepted"
-    if isinstance(fault, Partition) and (fault.clients, fault.fraction, fault.probability) == (None, None, 1):
+    is_all = all(getattr(fault, name, None) == value for name, value in OF_ALL.items())
+    if getattr(fault, "fault", None) == "partition" and is_all:
         return "a partition of all nodes cuts none off; name some of them in clients, or a fraction"
     return None

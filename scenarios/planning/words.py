@@ -66,7 +66,7 @@ def _clients(scenario: Scenario) -> list[str]:
     if scenario.topology is not None:
         beside = sorted(map(len, scenario.topology.neighbours(part.clients, scenario.seed)))
         return [
-            f"{part.clients:,} nodes without a server; neighbours of a node: {beside[0]} at least, {beside[-1]} at most",
+            f"{part.clients:,} nodes without a server, each with {beside[0]} to {beside[-1]} neighbours",
             *_settings(scenario.topology),
         ]
     if part.asked == part.clients:

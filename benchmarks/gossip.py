@@ -62,7 +62,7 @@ def main() -> None:
     rounds = parser.parse_args().rounds
     seeds = "".join(f"{f'seed {seed}':>10}" for seed in SEEDS)
     print(f"digits, {NODES} nodes{'':6}{seeds}{'mean':>10}{'per node':>14}{'catch-up':>11}{'lacking':>10}")
-    rows = {"server": {}} | GRAPHS
+    rows: dict[str, dict[str, Any]] = {"server": {}} | GRAPHS
     for name, fields in rows.items():
         row(name, rounds, fields)
     print("… 30 % of all messages lost, nodes 0 to 3 cut off from second 30 to 70")

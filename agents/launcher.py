@@ -160,7 +160,7 @@ def run(
     """
     ended = journal.facts().get(OUTCOME)
     if ended is not None:
-        return _outcome(ended, folder / FILE)
+        return outcome_of(ended, folder / FILE)
     set_threads(os.cpu_count() or 1)  # for replay only; it changes no bit
     with collected_after():
         with built_to_last():
@@ -178,7 +178,7 @@ def run(
         return server_run.finish(reason)
 
 
-def _outcome(text: str, path: Path) -> Outcome:
+def outcome_of(text: str, path: Path) -> Outcome:
     """Return the outcome that a journal holds. Raises `JournalDamaged`."""
     try:
         stored = json.loads(text)
@@ -208,7 +208,7 @@ def _no_model() -> Vector:
     raise AssertionError("the server of a scalar-only algorithm has no model")
 
 
-def _faults_of_kind(hooks: FaultHooks, kind: Any) -> tuple[list[Any], list[Counter[str]]]:
+def faults_of_kind(hooks: FaultHooks, kind: Any) -> tuple[list[Any], list[Counter[str]]]:
     """Return the faults of one kind, and for each the counter of what it did."""
     active = [each for each in hooks.faults if isinstance(each.fault, kind)]
     return [each.fault for each in active], [each.counts for each in active]
@@ -235,9 +235,9 @@ class _ServerRun:
         self.ledger = Ledger(folder / MESSAGES)
         clients = setup.participation.clients
         hooks = FaultHooks(setup.faults, setup.seed, clients)
-        absences, counts = _faults_of_kind(hooks, AvailabilityFault)
+        absences, counts = faults_of_kind(hooks, AvailabilityFault)
         self.availability = Availability(absences, setup.seed, clients, counts)
-        crashes, crash_counts = _faults_of_kind(hooks, Outage)
+        crashes, crash_counts = faults_of_kind(hooks, Outage)
         outages = Outages(crashes, crash_counts)
         hooks.add(*([self.availability] if absences else []), *([outages] if crashes else []))
         self.coordinator = Coordinator(

@@ -1,4 +1,4 @@
-"""The key of a round's directions."""
+"""The key of the directions of a round, or of one node's step."""
 
 from __future__ import annotations
 
@@ -8,3 +8,8 @@ from seedbus.bus.keyed_random import bits
 def of_directions(seed: int, round: int) -> int:
     """Return 64 bits; seed: the scenario's."""
     return bits(seed, "directions", round)
+
+
+def of_step(seed: int, node: int, round: int) -> int:
+    """Return 64 bits for a node's step in a run without a server; seed: the scenario's."""
+    return bits(seed, "directions", node, round)

@@ -33,7 +33,7 @@ def _no_tally(envelope: Envelope) -> Tally:
 
 
 class Bus:
-    """Sends envelopes between the server and its followers.
+    """Sends envelopes between the server and its followers, or between nodes.
 
     Args:
         clock: virtual or wall time.
@@ -209,17 +209,17 @@ class Bus:
     def _depart(self, message: InFlightMessage) -> None:
         """Send a message: the rules decide how many duplicates are sent, and what happens to each of them."""
         if message.is_exempt or self.rules.is_empty:
-            message.due_ns = self.links.arrival_ns(message.key, message.size, message.sent_ns)
+            message.due_ns = self.links.arrival_ns(message.key, message.size, message.sent_ns, message.peer)
             self._schedule(message)
             return
-        verdict = self.rules.judge(message.key, message.sent_ns)
+        verdict = self.rules.judge(message.key, message.sent_ns, peer=message.peer)
         copies = [message.copied(number) for number in range(1, verdict.copies + 1)]
         self._transmit(message, verdict)
         for copy in copies:
-            self._transmit(copy, self.rules.judge(copy.key, copy.sent_ns))
+            self._transmit(copy, self.rules.judge(copy.key, copy.sent_ns, peer=copy.peer))
 
     def _transmit(self, message: InFlightMessage, verdict: Verdict) -> None:
-        arrival_ns = self.links.arrival_ns(message.key, message.size, message.sent_ns)
+        arrival_ns = self.links.arrival_ns(message.key, message.size, message.sent_ns, message.peer)
         message.due_ns = arrival_ns + verdict.delay_ns
         if verdict.flips:
             message.flip(verdict.flips)
@@ -232,13 +232,13 @@ class Bus:
         if self._is_closed:
             return
         is_dropped = not (message.is_exempt or self.rules.is_empty) and (
-            self.rules.judge(message.key, self.clock.now_ns, arriving=True).drop
+            self.rules.judge(message.key, self.clock.now_ns, arriving=True, peer=message.peer).drop
         )
         if is_dropped or message.is_damaged:
             # A damaged message fails its checksum, and its sender cannot be known; the recipient does not get it.
             self._settle(message, DROPPED if is_dropped else REFUSED)
             return
-        recipient = SERVER if message.is_upward else message.key[1]
+        recipient = message.ends[1]
         content: Envelope | MalformedEnvelope | None = message.envelope
         fate = DELIVERED
         if content is None:

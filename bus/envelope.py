@@ -5,9 +5,10 @@ On the wire an envelope is one msgpack array of five:
     [tag, client, round, base, body]     tag = format version × 16 + kind
 
 `client` is the end that is not the server: a client, or a negative address (the evaluator, or a process that hosts
-clients). So the kind determines sender and recipient. Everything but the body is the header, at most 16 bytes. The
-body's content depends on the kind: msgpack scalars, byte strings and arrays of at most 64 elements. Gradient scalars
-travel raw, little-endian, in one byte string. `codec` encodes and decodes envelopes.
+clients). So the kind determines sender and recipient. Between nodes, without a server, `client` is the sender and
+`base` the recipient. Everything but the body is the header, at most 16 bytes. The body's content depends on the kind:
+msgpack scalars, byte strings and arrays of at most 64 elements. Gradient scalars travel raw, little-endian, in one byte
+string. `codec` encodes and decodes envelopes.
 """
 
 from __future__ import annotations
@@ -39,7 +40,8 @@ class Kind(enum.IntEnum):
     LINK and WAKE are not messages. LINK marks ledger rows for bytes of a transport that belong to no message. A WAKE
     frame passes between the simulation and a client only: it tells the client that it is available again, or it tells
     the simulation which parts of a snapshot the client has. PEAK announces the maximum of a quantity that clients have
-    reported, and has no reply. ASK asks a client for its part in secure aggregation, and TELL brings it.
+    reported, and has no reply. ASK asks a client for its part in secure aggregation, and TELL brings it. FLOOD and HAVE
+    pass between nodes of a run without a server: commits, and which commits a node has.
     """
 
     LINK = 0
@@ -58,26 +60,32 @@ class Kind(enum.IntEnum):
     PULL = 13
     FETCH = 14
     PIECE = 15
-    ASK = 16  # the tags of these two are 32 and 33, which no other format version uses
+    ASK = 16  # the tags from here on are 32 and more, which no other format version uses
     TELL = 17
+    FLOOD = 18
+    HAVE = 19
 
     __hash__ = int.__hash__  # faster than Enum's, which is written in Python; every message is looked up by its kind
 
     is_upward: bool
     """True if messages of this kind travel to the server."""
+    is_between: bool
+    """True if messages of this kind travel between nodes."""
     limit: int
     """Maximum bytes of an envelope of this kind. For a REPORT the run sets what its server accepts."""
 
 
 _UPWARD = frozenset({Kind.JOIN, Kind.REPORT, Kind.EVALUATION, Kind.DECLINE, Kind.PULL, Kind.PIECE, Kind.TELL})
-# Messages of the algorithm: from clients, and to them.
+# Messages of the algorithm: from clients, to them, and between nodes.
 UP = (Kind.REPORT, Kind.DECLINE, Kind.PULL, Kind.PIECE, Kind.TELL)
 DOWN = (Kind.PLAN, Kind.PEAK, Kind.SNAPSHOT, Kind.FETCH, Kind.ASK)
+BETWEEN = (Kind.FLOOD, Kind.HAVE)
 _SHORT = _UPWARD - {Kind.REPORT} | {Kind.PEAK, Kind.SNAPSHOT, Kind.FETCH, Kind.ASK}
 # Access to a member of an enumeration is slow in Python 3.11: code that runs for every message uses these names.
 REFUSE, PLAN, REPORT, SNAPSHOT = Kind.REFUSE, Kind.PLAN, Kind.REPORT, Kind.SNAPSHOT
 for _kind in Kind:
-    _kind.is_upward, _kind.limit = _kind in _UPWARD, SHORT if _kind in _SHORT else FRAME_LIMIT
+    _kind.is_upward, _kind.is_between = _kind in _UPWARD, _kind in BETWEEN
+    _kind.limit = SHORT if _kind in _SHORT else FRAME_LIMIT
 
 
 class Tally(NamedTuple):
@@ -109,7 +117,7 @@ class Envelope(NamedTuple):
         kind: what it is.
         client: address of the end that is not the server.
         round: the round it belongs to, below 2³².
-        base: the model version it refers to, below 2³².
+        base: the model version it refers to, below 2³²; between nodes, the recipient.
         body: its content. Several envelopes may share a body, so it must not be changed.
     """
 
@@ -121,13 +129,15 @@ class Envelope(NamedTuple):
 
     @property
     def sender(self) -> int:
-        return ends(self.kind, self.client)[0]
+        return ends(self.kind, self.client, self.base)[0]
 
     @property
     def recipient(self) -> int:
-        return ends(self.kind, self.client)[1]
+        return ends(self.kind, self.client, self.base)[1]
 
 
-def ends(kind: Kind, client: int) -> tuple[int, int]:
-    """Return sender and recipient of a message between the server and `client`."""
+def ends(kind: Kind, client: int, base: int) -> tuple[int, int]:
+    """Return sender and recipient of a message, from three numbers of its header."""
+    if kind.is_between:
+        return client, base
     return (client, SERVER) if kind.is_upward else (SERVER, client)

@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
-from seedbus.bus.envelope import Kind
+from seedbus.bus.envelope import SERVER, Kind
 from seedbus.bus.in_flight import Key, random_key
 from seedbus.bus.keyed_random import KeyedRandom, with_random
 
@@ -54,6 +54,7 @@ class Passage:
         now_ns: the current time.
         arriving: True if it arrives, False if it is sent.
         random: draws of the rule that is asked.
+        peer: the node that it is sent to, if `client` is a node that sends it; otherwise `SERVER`.
     """
 
     kind: Kind
@@ -64,6 +65,12 @@ class Passage:
     now_ns: int
     arriving: bool
     random: KeyedRandom
+    peer: int = SERVER
+
+    @property
+    def clients(self) -> tuple[int, ...]:
+        """The ends of the message that are clients, or nodes."""
+        return (self.client,) if self.peer == SERVER else (self.client, self.peer)
 
     def draw(self, what: str, *key: int | str) -> float:
         """Return a uniform number in (0, 1), keyed by the rule, the message, the purpose `what` and `key`."""
@@ -83,6 +90,13 @@ class Silence(Protocol):
     """A fault by which clients do the work of a round and then send nothing."""
 
     def is_silent(self, client: int, round: int, random: KeyedRandom) -> bool: ...
+
+
+@runtime_checkable
+class Dropping(Protocol):
+    """A fault by which clients drop out of rounds; without a server, a node then makes no commit."""
+
+    def drops_out(self, client: int, round: int, random: KeyedRandom) -> bool: ...
 
 
 @runtime_checkable
@@ -142,6 +156,7 @@ class FaultHooks:
         self.faults = [ActiveFault(fault, random) for fault, random in with_random(faults, seed, clients)]
         self._rules = [each for each in self.faults if isinstance(each.fault, Rule)]
         self._silences = [each for each in self.faults if isinstance(each.fault, Silence)]
+        self._dropping = [each for each in self.faults if isinstance(each.fault, Dropping)]
         self._byzantine = [each for each in self.faults if isinstance(each.fault, ByzantineHook)]
         self._forgers = [each for each in self.faults if isinstance(each.fault, Forger)]
         self._stops: list[Stop] = []
@@ -152,7 +167,7 @@ class FaultHooks:
         self._stops += stops
         self.is_empty = not (self.faults or self._stops)
 
-    def judge(self, key: Key, now_ns: int, *, arriving: bool = False) -> Verdict:
+    def judge(self, key: Key, now_ns: int, *, arriving: bool = False, peer: int = SERVER) -> Verdict:
         """Return the combined verdict on a message.
 
         Messages of the evaluator and of hosts always pass: these are instruments of the simulation.
@@ -161,17 +176,18 @@ class FaultHooks:
             key: identity of the message.
             now_ns: the current time.
             arriving: True if it arrives, False if it is sent.
+            peer: the node that it is sent to, if it is sent between nodes.
         """
         if key[1] < 0:
             return PASS
         for stop in self._stops:
-            if stop.stops(key, arriving):
+            if stop.stops(key, arriving) or (peer >= 0 and stop.stops((key[0], peer, *key[2:]), arriving)):
                 return Verdict(drop=True)
         if not self._rules:
             return PASS
         delay_ns, drop, copies, flips = 0, False, 0, list[float]()
         for each in self._rules:
-            verdict = each.fault.judge(Passage(*key, now_ns, arriving, each.random))
+            verdict = each.fault.judge(Passage(*key, now_ns, arriving, each.random, peer))
             if verdict is PASS:
                 continue
             if verdict.drop:
@@ -199,6 +215,13 @@ class FaultHooks:
         for each in silencing:
             each.counts["silenced"] += 1
         return bool(silencing)
+
+    def drops_out(self, client: int, round: int) -> bool:
+        """Return whether a node makes no commit in a round; count the faults that keep it from that."""
+        dropping = [each for each in self._dropping if each.fault.drops_out(client, round, each.random)]
+        for each in dropping:
+            each.counts["dropped"] += 1
+        return bool(dropping)
 
     def reported(self, client: int, round: int) -> None:
         """Count the faults that falsify a report that a client sends."""

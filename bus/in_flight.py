@@ -22,6 +22,7 @@ class InFlightMessage:
         sent_ns: when it was sent.
         key: its identity.
         is_upward: whether it travels to the server.
+        peer: the node that it is sent to by another; `SERVER` if one end is the server.
         base: the model version it refers to.
         header_bytes: bytes of its header.
         tally: what the ledger records of its payload.
@@ -37,6 +38,7 @@ class InFlightMessage:
     sent_ns: int
     key: Key
     is_upward: bool
+    peer: int
     base: int
     header_bytes: int
     tally: Tally
@@ -62,6 +64,7 @@ class InFlightMessage:
         self.due_ns = self.sent_ns = sent_ns
         self.key = key
         self.is_upward = key[0].is_upward
+        self.peer = base if key[0].is_between else SERVER
         self.base = base
         self.header_bytes = header_bytes
         self.tally = tally
@@ -123,7 +126,7 @@ class InFlightMessage:
     @property
     def ends(self) -> tuple[int, int]:
         """Addresses of sender and recipient."""
-        return ends(*self.key[:2])
+        return ends(*self.key[:2], self.base)
 
     def row(self, fate: Fate, now_ns: int, framing_bytes: int) -> tuple[int, ...]:
         """Return the fields of its `Row`.
@@ -133,7 +136,8 @@ class InFlightMessage:
             now_ns: the current time, at which its fate was decided.
             framing_bytes: bytes that the transport adds to it, if the transport carried it.
         """
-        kind, client, round, _, copy = self.key
+        kind, _, round, _, copy = self.key
+        sender, recipient = self.ends
         scalars, seeds, catchup_bytes, digest_bytes = self.tally
         is_upward = self.is_upward
         header_bytes = self.header_bytes
@@ -145,8 +149,8 @@ class InFlightMessage:
             now_ns if has_arrived else -1,
             round,
             kind,
-            client if is_upward else SERVER,
-            SERVER if is_upward else client,
+            sender,
+            recipient,
             header_bytes,
             self.size - header_bytes,
             framing_bytes if is_carried else 0,

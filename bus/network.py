@@ -246,19 +246,25 @@ class Links:
         latency = network.latency
         self._latency_ns = round_ns(latency.value) if isinstance(latency, Constant) else None
 
-    def arrival_ns(self, key: MessageKey, size: int, departs_ns: int) -> int:
+    def arrival_ns(self, key: MessageKey, size: int, departs_ns: int, peer: int = SERVER) -> int:
         """Return when a message arrives, in nanoseconds, and occupy its links while it is transmitted.
 
         Args:
             key: identity of the message.
             size: its bytes.
             departs_ns: when it is sent.
+            peer: the node that it is sent to, if it is sent between nodes: over the uplink of one and the downlink of
+                the other.
         """
         kind, client, round, _, _ = key
         if client < 0:
             return departs_ns
         if not self._is_unlimited:
-            departs_ns = self._transmitted_ns(client, round, kind.is_upward, size, departs_ns)
+            if peer >= 0:
+                departs_ns = self._transmitted_ns(client, round, True, size, departs_ns)
+                departs_ns = self._transmitted_ns(peer, round, False, size, departs_ns)
+            else:
+                departs_ns = self._transmitted_ns(client, round, kind.is_upward, size, departs_ns)
         if self._latency_ns is not None:
             return departs_ns + self._latency_ns
         return departs_ns + round_ns(self.network.latency.draw_s(self.seed, "latency", *random_key(key)))

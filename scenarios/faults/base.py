@@ -126,7 +126,7 @@ class RoundSelector(ClientSelector):
 
 
 class TrafficSelector(RoundSelector):
-    """Selects messages between server and clients, also by direction and simulated time. Default: all messages."""
+    """Selects messages of clients, also by direction and simulated time. Default: all messages."""
 
     direction: Literal["up", "down", "both"] = Field(default="both", description="up: to the server; down: from it")
     at_s: float = Field(default=0.0, ge=0, le=_LATEST_S, description="first simulated second")
@@ -149,23 +149,26 @@ class TrafficSelector(RoundSelector):
         every_ns = None if self.every_s is None else round_ns(self.every_s)
         return _is_within(now_ns, round_ns(self.at_s), for_ns, every_ns)
 
-    def selects(self, passage: Passage) -> bool:
-        """True if the message is selected at this moment; `probability` is not considered."""
+    def is_open_to(self, passage: Passage) -> bool:
+        """True if messages of this direction and round are selected at this moment, of whichever client."""
         if self.direction != "both" and passage.kind.is_upward != (self.direction == "up"):
             return False
-        if not self.is_open(passage.now_ns):
-            return False
-        return self.is_due(passage.round) and self.selects_client(passage.client, passage.random)
+        return self.is_open(passage.now_ns) and self.is_due(passage.round)
+
+    def selects(self, passage: Passage) -> bool:
+        """True if the message is selected at this moment; `probability` is not considered."""
+        return self.is_open_to(passage) and any(self.selects_client(end, passage.random) for end in passage.clients)
 
 
 class MessageSelector(TrafficSelector):
     """Selects messages, also by kind, at the time of sending. Default: all messages."""
 
-    kind: Literal["plan", "report", "join", "snapshot", "pull", "ask", "tell"] | None = Field(
+    kind: Literal["plan", "report", "join", "snapshot", "pull", "ask", "tell", "flood", "have"] | None = Field(
         default=None,
         description="only messages of this kind; join: a client tells the server which version it has; snapshot: the "
         "offer of a snapshot to a lagging client, or a chunk of it; pull: the client's request for chunks; ask and "
-        "tell: a question of secure aggregation to a client, and its answer",
+        "tell: a question of secure aggregation to a client, and its answer; flood and have: commits between nodes of "
+        "a run without a server, and which commits a node has",
     )
 
     def strikes(self, passage: Passage) -> bool:

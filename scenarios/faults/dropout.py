@@ -45,14 +45,13 @@ class Dropout(RoundSelector):
 
     def judge(self, passage: Passage) -> Verdict:
         is_lost = not passage.arriving and passage.kind is _LOST.get(self.when)
-        return (
-            Verdict(drop=True) if is_lost and self._drops_out(passage.client, passage.round, passage.random) else PASS
-        )
+        return Verdict(drop=True) if is_lost and self.drops_out(passage.client, passage.round, passage.random) else PASS
 
     def is_silent(self, client: int, round: int, random: KeyedRandom) -> bool:
-        return self.when == "after-training" and self._drops_out(client, round, random)
+        return self.when == "after-training" and self.drops_out(client, round, random)
 
-    def _drops_out(self, client: int, round: int, random: KeyedRandom) -> bool:
+    def drops_out(self, client: int, round: int, random: KeyedRandom) -> bool:
+        """Return whether a client drops out of a round, whenever in it."""
         if not (self.is_due(round) and self.selects_client(client, random)):
             return False
         unit = f"group {int(random.draw('group', client) * self.groups)}" if self.groups else f"client {client}"

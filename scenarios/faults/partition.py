@@ -1,4 +1,4 @@
-"""Network partitions: clients without a connection to the server for some time."""
+"""Network partitions: clients without a connection to the server, or to the other nodes, for some time."""
 
 from __future__ import annotations
 
@@ -6,14 +6,15 @@ from typing import Literal
 
 from pydantic import Field
 
-from seedbus.bus import PASS, Passage, Verdict
+from seedbus.bus import PASS, KeyedRandom, Passage, Verdict
 from seedbus.scenarios.faults.base import TrafficSelector
 
 
 class Partition(TrafficSelector):
     """Cut the connection between the selected clients and the server, in both directions or one, for a time.
 
-    Messages in flight at the start are lost too: the connection must be open both on sending and on arrival.
+    Without a server the selected nodes are cut off from the others, and not from each other. Messages in flight at the
+    start are lost too: the connection must be open both on sending and on arrival.
     """
 
     fault: Literal["partition"] = "partition"
@@ -26,5 +27,8 @@ class Partition(TrafficSelector):
         return self.probability > 0
 
     def judge(self, passage: Passage) -> Verdict:
-        is_cut = self.selects(passage) and passage.random.draw("strike", passage.client) < self.probability
+        is_cut = self.is_open_to(passage) and sum(self._cuts(end, passage.random) for end in passage.clients) == 1
         return Verdict(drop=True) if is_cut else PASS
+
+    def _cuts(self, client: int, random: KeyedRandom) -> bool:
+        return self.selects_client(client, random) and random.draw("strike", client) < self.probability

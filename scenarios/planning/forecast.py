@@ -34,9 +34,9 @@ class Traffic:
     """Messages of a whole run.
 
     Attributes:
-        up: bytes from clients.
+        up: bytes from clients, or between nodes.
         down: bytes to clients.
-        catchup: those of `down` that are commits that clients had missed.
+        catchup: those of `down`, or between nodes, that are commits that clients had missed.
         simulated_s: the run's clock at its end.
         rounds: number of rounds.
         is_exact: whether the whole run was rehearsed; otherwise the figures are extrapolated.
@@ -152,6 +152,8 @@ def _traffic(scenario: Scenario, rehearsal: Rehearsed) -> Traffic:
     other = found["down"]["bytes"] - found["catchup_bytes"]
     catchup = max(0, total - up - round(other * more)) if found["catchup_bytes"] else 0
     simulated_s = rehearsal.summary["simulated_s"] * rounds / done
+    if scenario.topology is not None:
+        return Traffic(up, 0, round(found["catchup_bytes"] * more), simulated_s, rounds, rehearsal.is_whole, done)
     return Traffic(up, total - up, catchup, simulated_s, rounds, rehearsal.is_whole, done)
 
 

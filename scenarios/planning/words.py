@@ -68,6 +68,12 @@ def _data(scenario: Scenario) -> list[str]:
 
 def _clients(scenario: Scenario) -> list[str]:
     part = scenario.participation
+    if scenario.topology is not None:
+        beside = sorted(map(len, scenario.topology.neighbours(part.clients, scenario.seed)))
+        return [
+            f"{part.clients:,} nodes without a server, each with {beside[0]} to {beside[-1]} neighbours",
+            *_settings(scenario.topology),
+        ]
     if part.is_stream:
         who = "all" if part.size == part.clients else f"{part.size:,} of"
         each = "each report" if part.buffer == 1 else f"every {part.buffer:,} reports"
@@ -89,6 +95,11 @@ def _clients(scenario: Scenario) -> list[str]:
 
 def _rounds(scenario: Scenario) -> list[str]:
     part = scenario.participation
+    if scenario.topology is not None:
+        return [
+            f"a round takes {scenario.topology.interval_s:g} s; each node that is idle when it begins starts a step",
+            "a commit moves a model by a step's mean over P, divided by the number of nodes",
+        ]
     if part.is_stream:
         return _stream(part)
     ends = f"after {part.deadline_s:g} s at the latest" if part.deadline_s is not None else "never sooner"
@@ -129,6 +140,10 @@ def _algorithm(scenario: Scenario) -> list[str]:
     if algorithm.is_dense:
         size = algorithm.report_bytes(scenario.dimension)
         said.append(f"a report holds vectors of {size:,} bytes at most, and a plan the newest model")
+    elif scenario.topology is not None:
+        said.append(
+            f"a commit holds {algorithm.scalars(0):,} scalars (K·P), and two numbers from which its seed follows"
+        )
     else:
         said.append(f"a report holds {algorithm.scalars(0):,} scalars (K·P), and a plan a seed and the missed commits")
     said.append(f"a client evaluates the loss {algorithm.evaluations(0):,} times a round{exact} (a gradient counts 3)")
@@ -157,6 +172,9 @@ def _links(scenario: Scenario) -> list[str]:
 
 def _lag(scenario: Scenario) -> list[str]:
     part, lag = scenario.participation, scenario.lag
+    if scenario.topology is not None:
+        every = f"{scenario.topology.repair_every:,} rounds" if scenario.topology.repair_every > 1 else "round"
+        return [f"a node sends a neighbour what that lacks: every {every} to one neighbour, and after the last round"]
     if scenario.algorithm.is_dense:
         return ["none can build up: a plan always holds the newest model"]
     causes = [f"participation: a client is asked about every {part.clients / part.asked:.3g} rounds"]
@@ -186,6 +204,9 @@ def _lag(scenario: Scenario) -> list[str]:
 def _evaluation(scenario: Scenario) -> list[str]:
     every = "every round" if scenario.evaluation.every == 1 else f"every {scenario.evaluation.every:,} rounds"
     said = [f"{', '.join(scenario.metrics)} on the {scenario.evaluation.split} split, {every}"]
+    if scenario.topology is not None:
+        said = [f"{said[0]}; the model of node {scenario.topology.evaluated}"]
+        return [*said, "the digests of all nodes are compared at the end"] if scenario.verify else said
     if scenario.verify:
         which = "every version" if scenario.verify_every == 1 else f"every {scenario.verify_every:,} versions"
         said.append(f"the digests of all replicas are compared at {which}, so each client has a replica of its own")

@@ -3,6 +3,7 @@
 Algorithm bytes are the header and payload of every message of these kinds that was sent, dropped ones included:
 
 - up: reports, or the reasons why there is none; requests for a snapshot, and the chunks that a peer provides;
+  without a server, everything that nodes send to each other;
 - down: plans (the seed, and the commits that a client missed); snapshots that replace missed commits, and requests to
   the peer that provides one; the norm of the largest report, which the participants of a channel receive.
 
@@ -18,11 +19,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from seedbus.bus import Fate, Kind
-from seedbus.bus.envelope import DOWN, SERVER, UP
+from seedbus.bus.envelope import BETWEEN, DOWN, SERVER, UP
 from seedbus.bus.ledger import SUMMED, Columns, is_canonical
 from seedbus.scenarios.schema.scenario import Scenario
 
-DIRECTIONS = {"up": UP, "down": DOWN}
+DIRECTIONS = {"up": UP + BETWEEN, "down": DOWN}
 
 
 def account(columns: Columns, scenario: Scenario, rounds: int, dimension: int) -> dict[str, Any]:
@@ -47,7 +48,7 @@ def account(columns: Columns, scenario: Scenario, rounds: int, dimension: int) -
                 "fates": _fates(columns["fate"][selected]),
             }
     # messages of the evaluator are not counted, not even a snapshot that it provides: it is a measuring instrument
-    is_of_client = np.minimum(columns["sender"], columns["recipient"]) == SERVER
+    is_of_client = np.minimum(columns["sender"], columns["recipient"]) >= SERVER
     for direction, kinds in DIRECTIONS.items():
         selected = is_of_client & np.isin(columns["kind"], kinds)
         total = int((size - columns["digest_bytes"])[selected].sum())
@@ -71,6 +72,8 @@ def account(columns: Columns, scenario: Scenario, rounds: int, dimension: int) -
     traffic["bytes_per_participation"] = total / participations if participations else 0.0
     traffic["conventions"] = conventions(scenario, rounds, dimension)
     traffic["transport"] = _transport(columns, size)
+    if scenario.topology is not None:
+        traffic["links"] = _links(columns, size, clients)
     return traffic
 
 
@@ -78,6 +81,16 @@ def _catch_up_bytes(columns: Columns, is_of_client: NDArray[np.bool_], clients: 
     """Catch-up bytes that were sent to each client, [N]."""
     selected = is_of_client & (columns["catchup_bytes"] > 0)
     return np.bincount(columns["recipient"][selected], columns["catchup_bytes"][selected], minlength=clients)
+
+
+def _links(columns: Columns, size: NDArray[np.int64], clients: int) -> dict[str, float]:
+    """Return how many links between nodes carried messages, each direction a link, and the spread of their bytes."""
+    selected = np.isin(columns["kind"], BETWEEN)
+    links = columns["sender"][selected] * clients + columns["recipient"][selected]
+    used, at = np.unique(links, return_inverse=True)
+    if not used.size:
+        return {"count": 0}
+    return {"count": used.size} | _spread(np.bincount(at, size[selected]))
 
 
 def _spread(values: NDArray[Any]) -> dict[str, float]:

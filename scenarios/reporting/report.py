@@ -84,9 +84,10 @@ def found_and_expected(expectation: Mapping[str, Any]) -> str:
 
 def _rounds(summary: Summary) -> Rows:
     times = summary["round_times"]
+    commits = f"{summary['version']:,} {'commits of nodes' if _is_between(summary) else 'of them with a commit'}"
     closed = f"; {times['at_deadline']:,} closed by their deadline" if times["at_deadline"] else ""
     rows = [
-        ("rounds", f"{summary['rounds']:,}, {summary['version']:,} of them with a commit{closed}"),
+        ("rounds", f"{summary['rounds']:,}, {commits}{closed}"),
         ("a round takes", f"{_seconds(times['median_s'])} (median), {_seconds(times['p95_s'])} (p95)"),
     ]
     if times["stragglers_s"]:
@@ -98,12 +99,13 @@ def _rounds(summary: Summary) -> Rows:
 def _clients(summary: Summary) -> Rows:
     participation, lag, staleness = summary["participation"], summary["lag"], summary["staleness"]
     counted = participation["counted"]
+    commits = f"{counted['total']:,}; {counted['min']:,} to {counted['max']:,} per client, median {counted['median']:g}"
+    if _is_between(summary):
+        lacking = f"median {lag['median']:g}, p95 {lag['p95']:,}, at most {lag['max']:,} commits"
+        return [("rounds with commits", commits), ("lacking when it closed", lacking)]
     rows = [
         ("clients heard", f"{participation['heard']:,} of {participation['clients']:,}"),
-        (
-            "reports counted",
-            f"{counted['total']:,}; {counted['min']:,} to {counted['max']:,} per client, median {counted['median']:g}",
-        ),
+        ("reports counted", commits),
         ("lag when asked", f"median {lag['median']:g}, p95 {lag['p95']:,}, at most {lag['max']:,} commits"),
     ]
     if staleness["late"]:
@@ -112,13 +114,31 @@ def _clients(summary: Summary) -> Rows:
     return rows
 
 
+def _is_between(summary: Summary) -> bool:
+    """Whether nodes sent messages to each other, without a server."""
+    return "links" in summary["traffic"]
+
+
 def _bytes(summary: Summary) -> Rows:
     traffic = summary["traffic"]
     up, down = traffic["up"], traffic["down"]
+    catch_up = (
+        "of that catch-up",
+        f"{readable(traffic['catchup_bytes'])} ({traffic['catchup_share']:.1%} of all bytes)",
+    )
+    if _is_between(summary):
+        links = traffic["links"]
+        spread = f"{readable(links.get('min', 0))} to {readable(links.get('max', 0))} each"
+        return [
+            ("bytes sent", f"{readable(up['bytes'])} in all, {readable(up['bytes_per_client'])} per node"),
+            ("over links", f"{links['count']:,}, each direction one; {spread}"),
+            catch_up,
+            ("scalars sent", f"{up['scalars']:,}, with {up['seeds']:,} numbers of steps"),
+        ]
     return [
         ("bytes up", f"{readable(up['bytes'])} in all, {readable(up['bytes_per_client'])} per client"),
         ("bytes down", f"{readable(down['bytes'])} in all, {readable(down['bytes_per_client'])} per client"),
-        ("of that catch-up", f"{readable(traffic['catchup_bytes'])} ({traffic['catchup_share']:.1%} of all bytes)"),
+        catch_up,
         *_catch_up(traffic),
         ("scalars", f"{up['scalars']:,} up, {down['scalars']:,} down, with {down['seeds']:,} seeds"),
     ]

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from seedbus.bus import Compute, Fate, Kind
+from seedbus.bus.envelope import BETWEEN
 from seedbus.bus.ledger import Columns
 from seedbus.bus.network import Constant
 from seedbus.scenarios.reporting.round_table import Pairs, RoundTable, Whole
@@ -113,8 +114,8 @@ def clients_table(
         "late": late,
         "lag_mean": np.where(asked > 0, lag_sum / np.maximum(asked, 1), -1.0),
         "lag_max": lag_max,
-        "bytes_up": _bytes(columns, (Kind.REPORT, Kind.TELL), "sender", clients),
-        "bytes_down": _bytes(columns, (Kind.PLAN, Kind.PEAK, Kind.ASK), "recipient", clients),
+        "bytes_up": _bytes(columns, (Kind.REPORT, Kind.TELL, *BETWEEN), "sender", clients),
+        "bytes_down": _bytes(columns, (Kind.PLAN, Kind.PEAK, Kind.ASK, *BETWEEN), "recipient", clients),
         "catchup_bytes": _delivered(columns, columns["catchup_bytes"], clients),
         "replayed": _delivered(
             columns, np.where(columns["kind"] == Kind.PLAN, np.maximum(columns["seeds"] - 1, 0), 0), clients

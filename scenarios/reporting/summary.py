@@ -32,6 +32,12 @@ class _CaughtUp(TypedDict):
     max: Measure
 
 
+class _Links(TypedDict):
+    count: Count
+    min: NotRequired[Measure]
+    max: NotRequired[Measure]
+
+
 class _Transport(TypedDict):
     framing_bytes: Count
     link_bytes: Count
@@ -50,6 +56,7 @@ class _Traffic(TypedDict):
     bytes_per_client: Measure
     conventions: dict[Literal["decomfl_12PK", "hiso_8PK", "dense_8d"], Measure]
     transport: _Transport
+    links: NotRequired[_Links]
 
 
 class _Counted(TypedDict):

@@ -6,6 +6,7 @@ import json
 from dataclasses import replace
 
 from seedbus.agents import launcher
+from seedbus.agents.gossip import run as gossip
 from seedbus.agents.launcher import Outcome, Setup, check_build
 from seedbus.agents.monitor import Monitor
 from seedbus.bus.envelope import SHORT
@@ -22,7 +23,7 @@ MEMORY = "clients"  # the folder, inside the run's, for the state that clients k
 
 
 def execute(prepared: Prepared, run: OpenRun, monitor: Monitor | None = None) -> Outcome:
-    """Run the scenario's server until the run is over, with its clients where the placement puts them.
+    """Run the scenario's server, or its nodes, until the run is over, with clients where the placement puts them.
 
     Args:
         prepared: the checked scenario with its data.
@@ -40,6 +41,9 @@ def execute(prepared: Prepared, run: OpenRun, monitor: Monitor | None = None) ->
         check_build(run.folder, run.journal.facts(), build_of(scenario, problem))
     is_here = problem is not None and prepared.placement.is_here
     setup = _setup(prepared)
+    if scenario.topology is not None and problem is not None:
+        split, topology = scenario.evaluation.split, scenario.topology
+        return gossip.run(setup, topology, problem, split, run.folder, run.journal, run.recorder, run.stop)
     hosting = Hosting(
         replace(prepared.placement, memory=memory),
         clients=scenario.participation.clients,

@@ -59,6 +59,9 @@ def prepare(scenario: Scenario, placement: Placement, note: Note, problem: Probl
         ScenarioError, DataError, BadEndpoint: the scenario cannot run here as it is.
     """
     transports.check(placement, scenario.participation.clients)
+    if scenario.topology is not None and not (placement.is_here and placement.transport == "memory"):
+        what = "topology: gossip runs all nodes in one process, in simulated time; expected memory, without workers"
+        raise ScenarioError(f"transport {placement.transport}", [what])
     if not placement.is_here:
         refuse_local(scenario.plugins)
         scenario.task.check_elsewhere()

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
+from seedbus.agents.gossip.settings import METRICS, Gossip
 from seedbus.agents.policies.participation import Participation
 from seedbus.agents.policies.snapshot_budget import Lag
 from seedbus.agents.privacy.settings import Privacy
@@ -34,6 +35,7 @@ from seedbus.scenarios.schema.discovery import ALGORITHMS
 from seedbus.scenarios.schema.expectations import REFUSED_PREFIX, Bounds, known_names
 from seedbus.scenarios.schema.plugin_use import needed, refuse_missing
 from seedbus.scenarios.schema.privacy_use import refuse_unprivate
+from seedbus.scenarios.schema.topology_use import refuse_server
 from seedbus.scenarios.sentences import expanded, nearest, quoted, sentences
 from seedbus.scenarios.transports.transports import TRANSPORTS
 
@@ -79,6 +81,9 @@ class Scenario(BaseModel):
     partition: AnyPartition = Field(default=Iid(), description="how the samples are divided among the clients")
     algorithm: AnyAlgorithm = Field(description="the training algorithm")
     participation: Participation = Field(description="which clients take part in a round, and when it ends")
+    topology: Gossip | None = Field(
+        default=None, description="gossip: nodes send their commits to each other; none: to a server, and it to them"
+    )
     lag: Lag | None = Field(
         default=None, description="when lagging clients get a snapshot of the model; none: they always replay"
     )
@@ -213,13 +218,20 @@ class Scenario(BaseModel):
                 "leave task.micro_batch out, or choose another method"
             )
         for number, fault in enumerate(self.faults):
-            if fault.may_lose and self.participation.deadline_s is None:
+            if fault.may_lose and self.participation.deadline_s is None and self.topology is None:
                 raise ValueError(
                     f"faults.{number} loses messages; set participation.deadline_s, or a round would wait for ever"
                 )
             unknown = [client for client in fault.named_clients if not 0 <= client < clients]
             if unknown:
                 raise ValueError(f"faults.{number}.clients names {unknown[0]}; clients are 0 to {clients - 1}")
+        return self
+
+    @model_validator(mode="after")
+    def _serverless(self) -> Scenario:
+        """Without a server, check that nothing needs one."""
+        if self.topology is not None:
+            refuse_server(self, self.topology)
         return self
 
     @model_validator(mode="after")
@@ -339,13 +351,16 @@ class Scenario(BaseModel):
     def metrics(self) -> list[str]:
         """The names of the metrics of an evaluation."""
         replica = self.algorithm.replica(np.zeros(1, np.float32))
-        return [*self.task.metrics, *self.algorithm.diagnostics(replica)]
+        own = [*self.task.metrics, *self.algorithm.diagnostics(replica)]
+        return own if self.topology is None else [*own, *METRICS]
 
     def resolved(self) -> dict[str, Any]:
         """Return all fields with their values, as plain data for YAML or JSON."""
         fields = self.model_dump(mode="json", by_alias=True, exclude=None if self.has_task else {"task"})
         unused = {
-            name for name in ("mask", "plugins", "secure_aggregation", "privacy", "seed_shift") if not fields[name]
+            name
+            for name in ("mask", "plugins", "topology", "secure_aggregation", "privacy", "seed_shift")
+            if not fields[name]
         }
         return {name: value for name, value in fields.items() if name not in unused}
 

@@ -15,6 +15,7 @@ from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
+from seedbus.algorithms.shaped import Shaped
 from seedbus.bus import Compute, Network
 from seedbus.bus.keyed_random import KeyedRandom, below
 from seedbus.scenarios.faults.base import FAULTS
@@ -25,7 +26,11 @@ _SCALES = {"shape": (1.0, 5.0), "sigma": (0.01, 1.5)}  # such tails stay within 
 _MAX_TRIES = 40
 HOSTILE = "hostile"
 _ALGORITHMS: list[Any] = [algorithm() for algorithm in ALGORITHMS.all().values()]
-SCALAR = tuple(each.name for each in _ALGORITHMS if not each.is_dense and each.most_clients is None)
+SCALAR = tuple(  # the task drawn has no layers
+    each.name
+    for each in _ALGORITHMS
+    if not each.is_dense and each.most_clients is None and not isinstance(each, Shaped)
+)
 _TAKE_LATE = frozenset(each.name for each in _ALGORITHMS if each.takes_late)
 
 

@@ -126,7 +126,7 @@ CASES: dict[str, Case] = {
             (
                 {"kind": "commit"},
                 "faults.0.kind: \"commit\" is not accepted; expected 'plan', 'report', 'join', 'snapshot', 'pull', "
-                "'ask' or 'tell'",
+                "'ask', 'tell', 'flood' or 'have'",
             ),
         ],
     ),

@@ -1,0 +1,334 @@
+"""Executes a run without a server, in simulated time and in this process.
+
+All nodes' rounds begin at the same instants, `interval_s` apart. In each a node that is there and idle starts a step
+from its model as it is then, and makes a commit of it once it has computed; a node that is still at work starts none.
+What this module does, no node knows of: it opens the rounds, keeps the journal, and evaluates one node's model. The
+journal holds all commits, those of a round as one entry, so replay needs no node either.
+
+After the last round the nodes repair until each has all commits. All replicas then have the same bits (`verify`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from seedbus.agents.availability import Availability, AvailabilityFault
+from seedbus.agents.errors import RunFolderError, StopRequested, Unfinishable
+from seedbus.agents.gossip.commit_set import Record
+from seedbus.agents.gossip.node import Node, Steps, fold
+from seedbus.agents.gossip.settings import METRICS, Gossip
+from seedbus.agents.journal.file import FILE
+from seedbus.agents.journal.journal import Entry, Journal
+from seedbus.agents.launcher import MESSAGES, OUTCOME, Outcome, Setup, faults_of_kind, outcome_of
+from seedbus.agents.messages import Evaluation
+from seedbus.agents.observer import Observer
+from seedbus.agents.problem import ClientProblem
+from seedbus.agents.refusals import Mark, Reason, Refusal, Refusals
+from seedbus.agents.round_record import ClosedRound, RoundRecord
+from seedbus.agents.server.stopping import Progress
+from seedbus.agents.stop_request import StopRequest
+from seedbus.algorithms.contract import Declined, Replica, ReportRefused
+from seedbus.algorithms.directions import set_threads
+from seedbus.bus import Bus, FaultHooks, Kind, Ledger, Links, MemoryTransport, Pace, VirtualClock
+from seedbus.bus.envelope import BETWEEN
+from seedbus.bus.event_queue import LAST
+from seedbus.bus.network import round_ns
+
+TOO_LARGE = Reason.marked(Mark.TOO_LARGE)
+
+
+def run(
+    setup: Setup,
+    gossip: Gossip,
+    problem: ClientProblem,
+    split: str,
+    folder: Path,
+    journal: Journal,
+    observer: Observer,
+    stop: StopRequest,
+) -> Outcome:
+    """Execute a run from its beginning.
+
+    Args:
+        setup: the run.
+        gossip: its graph.
+        problem: the task with its data.
+        split: the samples that models are evaluated on.
+        folder: its folder.
+        journal: its journal, open for writing.
+        observer: is called with what happens.
+        stop: asks the run to stop after the round in progress.
+
+    Raises:
+        StopRequested: it was asked to stop, and has.
+        Unfinishable: the next commit cannot be made.
+        RunFolderError: the folder holds the beginning of a run, or cannot be written.
+        KeyboardInterrupt: on Ctrl-C.
+    """
+    ended = journal.facts().get(OUTCOME)
+    if ended is not None:
+        return outcome_of(ended, folder / FILE)
+    if journal.checkpoint() is not None:
+        what = "a run without a server keeps no checkpoint of its nodes; run the scenario in another folder: same bits"
+        raise RunFolderError(folder, what)
+    set_threads(os.cpu_count() or 1)  # for replay only; it changes no bit
+    return _GossipRun(setup, gossip, problem, split, folder, journal, observer, stop).run()
+
+
+class _GossipRun:
+    """A run's nodes, with their clock, ledger and bus."""
+
+    def __init__(
+        self,
+        setup: Setup,
+        gossip: Gossip,
+        problem: ClientProblem,
+        split: str,
+        folder: Path,
+        journal: Journal,
+        observer: Observer,
+        stop: StopRequest,
+    ) -> None:
+        nodes, seed = setup.participation.clients, setup.seed
+        self.setup, self.gossip, self.problem, self.split = setup, gossip, problem, split
+        self.journal, self.observer, self.stop = journal, observer, stop
+        self.clock = VirtualClock()
+        self.ledger = Ledger(folder / MESSAGES)
+        self.hooks = FaultHooks(setup.faults, seed, nodes)
+        absences, counts = faults_of_kind(self.hooks, AvailabilityFault)
+        self.availability = Availability(absences, seed, nodes, counts)
+        if absences:
+            self.hooks.add(self.availability)
+        links = Links(setup.network, seed, self.hooks)
+        self.bus = Bus(self.clock, MemoryTransport(), self.ledger, links, self.hooks)
+        self.pace = Pace(setup.compute, seed, self.hooks)
+        self.steps = Steps(setup.algorithm, problem, nodes, seed)
+        neighbours = gossip.neighbours(nodes, seed)
+        start = setup.algorithm.replica(problem.x0())
+        self.nodes = [Node(each, neighbours, self.steps, self.bus, start.copy(), seed) for each in range(nodes)]
+        self.start = start
+        self.progress = Progress()
+        self.refusals = Refusals()
+        self.too_large = 0  # of these, how many in the open round show that training diverges
+        self.made: list[Record] = []  # all commits, in the order in which they were made
+        self.kept = 0  # of these, how many are in the journal
+        self.lines: list[dict[str, Any]] = []  # of metrics, not in the journal yet
+
+    def run(self) -> Outcome:
+        reason, rounds = self.clock.run(self._work())
+        self.bus.close()
+        self.ledger.write_segment()
+        outcome = Outcome(
+            reason,
+            rounds,
+            len(self.made),
+            self._whole().digest(),
+            self.clock.now_ns / 1e9,
+            self.refusals.by_reason(),
+            self.hooks.counts(),
+            self.refusals.details,
+            reason == self.setup.stop.divergence(rounds, self.progress),
+        )
+        self.journal.finish(self.lines, self.ledger.segments, {OUTCOME: json.dumps(asdict(outcome))})
+        return outcome
+
+    async def _work(self) -> tuple[str, int]:
+        """Execute the run. Returns why it ended, and the number of rounds."""
+        self.ledger.restore(0, b"")
+        boxes = [self.bus.open(node.address, f"node {node.address}") for node in self.nodes]
+        reading = [asyncio.create_task(box.read(node.handle)) for box, node in zip(boxes, self.nodes, strict=True)]
+        await asyncio.sleep(0)  # until all of them read
+        try:
+            return await self._rounds()
+        finally:
+            for task in reading:
+                if task.done():
+                    task.result()  # raises what a node has failed with
+                task.cancel()
+
+    async def _rounds(self) -> tuple[str, int]:
+        self._measure(0)
+        rounds, reason = 0, None
+        while reason is None:
+            if self.stop.is_made:
+                raise StopRequested
+            cohort = self._open(rounds)
+            await self._until(rounds + 1)
+            self._close(rounds, cohort)
+            rounds += 1
+            reason = self.setup.stop.reason(rounds, self.progress)
+        lacking = await self._repair(rounds)
+        if self.setup.verify_every:
+            self._verify(rounds)
+        return reason + lacking, rounds
+
+    def _open(self, round: int) -> list[int]:
+        """Open a round, in which idle nodes start a step. Returns these."""
+        cohort = [node for node in self._enter(round) if not node.is_busy]
+        for node in cohort:
+            if not self.hooks.drops_out(node.address, round):
+                self._start(node)
+        return [node.address for node in cohort]
+
+    def _enter(self, round: int) -> list[Node]:
+        """Let nodes leave and return, and tell what they have. Returns those that are there."""
+        returned = {client for client, _ in self.availability.advance(round, self.clock.now_ns).arrived}
+        present = [node for node in self.nodes if node.address not in self.availability.away]
+        for node in self.nodes:
+            node.round = round
+        for node in present:
+            if node.address in returned:
+                node.tell_all()
+        if (round + 1) % self.gossip.repair_every == 0:  # in mid-round, when steps that began with it have come around
+            when_ns = self.clock.now_ns + round_ns(self.gossip.interval_s / 2)
+            self.clock.post(when_ns, (Kind.HAVE, 0, round, 0, 0), _tell, present)
+        return present
+
+    def _start(self, node: Node) -> None:
+        """A node computes a step from its model as it is now; it has it once its time has passed."""
+        round, missed = node.round, node.unfolded
+        try:
+            record = node.measure()
+        except (Declined, ReportRefused) as error:
+            self._refuse(node.address, round, error.reason, str(error))
+            return
+        node.is_busy = True
+        evaluations = self.setup.algorithm.evaluations(round)
+        due_ns = self.clock.now_ns + self.pace.time_ns(node.address, round, evaluations, missed)
+        self.clock.post(due_ns, (Kind.REPORT, node.address, round, 0, 0), self._made, (node, record))
+
+    def _made(self, step: tuple[Node, Record]) -> None:
+        """A node has computed a step: it is a commit now."""
+        node, record = step
+        node.is_busy = False
+        with _finishable():
+            self.steps.commit(record)
+        self.made.append(record)
+        node.add([record])
+
+    async def _until(self, round: int) -> None:
+        """Wait until a round would begin, and all that is due before has happened."""
+        due: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        when_ns = round * round_ns(self.gossip.interval_s)
+        self.clock.at(when_ns, (Kind.LINK, 0, round, 0, 0), lambda: due.set_result(None), LAST)
+        await due
+
+    def _close(self, round: int, cohort: list[int]) -> None:
+        """Make a round durable: the commits that were made since the one before."""
+        new = self.made[self.kept :]
+        commits = [replace(self.steps.commit(each), version=at) for at, each in enumerate(new, self.kept + 1)]
+        self.kept = len(self.made)
+        self.progress.bytes = sum(self.bus.sent_bytes(kind) for kind in BETWEEN)
+        self.progress.barren = self.progress.barren + 1 if self.too_large and not new else 0
+        self.too_large = 0
+        every = self.setup.evaluation.every
+        if (round + 1) % every == 0 or self.setup.stop.reason(round + 1, self.progress) is not None:
+            self._measure(round)
+        now_ns = self.clock.now_ns
+        lags = [len(self.made) - self.nodes[each].has.size for each in cohort]
+        record = RoundRecord(opened_ns=now_ns - round_ns(self.gossip.interval_s), closed_ns=now_ns, lags=lags)
+        reported = sorted({each[0] for each in new})
+        is_full = self.ledger.is_full
+        if is_full:
+            self.ledger.write_segment()
+        self.journal.append(
+            Entry(
+                round=round,
+                version=self.kept,
+                cohort=cohort,
+                reported=reported,
+                commit=self.setup.algorithm.pack_log(commits).body if commits else None,
+                positions=(),
+                actual_versions=(),
+                metrics=self.lines,
+                rows=self.ledger.take_new(),
+                segments=self.ledger.segments,
+                is_rotated=is_full,
+                state=[],
+                record=record.pack(),
+                partial_downloads=(),
+                snapshot=None,
+                is_dense=False,
+            )
+        )
+        self.lines = []
+        closed = ClosedRound(round, self.kept, tuple(cohort), tuple(reported), commits or None, record)
+        self.observer.round_closed(closed, now_ns, self.progress.bytes)
+
+    async def _repair(self, first: int) -> str:
+        """Repair until each node has all commits. Returns what is to be said if some do not."""
+        for round in range(first, first + self.gossip.repair_rounds + 1):
+            lacking = [node for node in self.nodes if node.has.size < len(self.made)]
+            if not lacking:
+                return ""
+            if round < first + self.gossip.repair_rounds:
+                self._enter(round)
+                await self._until(round + 1)
+        return f"; {len(lacking)} nodes lack up to {len(self.made) - min(node.has.size for node in lacking)} commits"
+
+    def _measure(self, round: int) -> None:
+        """Evaluate one node's model, and how far the nodes are from each other."""
+        algorithm, nodes = self.setup.algorithm, self.nodes
+        replica = nodes[self.gossip.evaluated].replica
+        metrics = self.problem.evaluate(algorithm.evaluation_point(replica, None), self.split)
+        metrics |= algorithm.diagnostics(replica)
+        missing = sum(len(self.made) - node.has.size for node in nodes)
+        metrics |= dict(zip(METRICS, (missing / len(nodes), self._distance()), strict=True))
+        evaluation = Evaluation(round, len(self.made), metrics)
+        line = self.progress.measured(evaluation, self.setup.stop, self.clock.now_ns, self.progress.bytes, 0)
+        self.lines.append(line)
+        self.observer.measured(line)
+
+    def _distance(self) -> float:
+        """Return the root of the mean squared distance of the nodes' models from their mean."""
+        total, squares = np.zeros(self.problem.dimension), 0.0
+        first = self.setup.algorithm.point(self.nodes[0].replica).astype(np.float64)
+        for node in self.nodes:  # relative to one of them, so that little is cancelled
+            apart = self.setup.algorithm.point(node.replica) - first
+            total += apart
+            squares += float(apart @ apart)
+        mean = total / len(self.nodes)
+        return float(np.sqrt(max(0.0, squares / len(self.nodes) - float(mean @ mean))))
+
+    def _whole(self) -> Replica:
+        """Return the sum of all commits, in the order in which they were made."""
+        whole = self.start.copy()
+        fold(whole, self.steps, self.made)
+        return whole
+
+    def _verify(self, round: int) -> None:
+        """Compare each node's digest with that of the sum of its commits in another order: by origin and number."""
+        for node in self.nodes:
+            sorted_sum = self.start.copy()
+            fold(sorted_sum, self.steps, node.has)
+            if node.replica.digest() != sorted_sum.digest():
+                detail = f"node {node.address} holds other bits than the sum of its {node.has.size} commits"
+                self._refuse(node.address, round, Reason.DIVERGED, detail)
+
+    def _refuse(self, node: int, round: int, reason: str, detail: str) -> None:
+        self.refusals.of_client(node, reason, detail)
+        self.too_large += reason in TOO_LARGE
+        self.observer.refused(Refusal(node, round, reason, detail))
+
+
+def _tell(nodes: list[Node]) -> None:
+    for node in nodes:
+        node.tell_one()
+
+
+@contextmanager
+def _finishable() -> Iterator[None]:
+    """Turn a sum beyond its range into the error that ends a run."""
+    try:
+        yield
+    except OverflowError as error:
+        raise Unfinishable(str(error)) from None

@@ -1,0 +1,170 @@
+"""Whole runs without a server: faults, the ledger, equal digests at the end, replay, and what is refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from seedbus.agents.errors import RunFolderError, StopRequested
+from seedbus.agents.gossip.node import Node
+from seedbus.agents.observer import NullObserver
+from seedbus.bus import Fate, Kind, read_ledger
+from seedbus.scenarios.errors import Interrupted, ScenarioError
+from seedbus.scenarios.reporting.results import Results
+from seedbus.scenarios.running.replay import replay
+from seedbus.scenarios.running.run import run
+from seedbus.scenarios.schema.scenario import Scenario
+from seedbus.scenarios.transports.placement import Placement
+
+NODES, ROUNDS = 6, 12
+CUT = {"fault": "partition", "clients": [0, 1, 2], "at_s": 2, "for_s": 5}
+FAULTS: dict[str, list[dict[str, Any]]] = {
+    "none": [],
+    "loss": [{"fault": "drop", "probability": 0.4}],
+    "a cut that heals": [CUT],
+    "reordered and doubled": [
+        {"fault": "duplicate", "probability": 0.5},
+        {"fault": "reorder", "probability": 0.5, "window_s": 2.5},
+        {"fault": "delay", "probability": 0.3, "by": {"distribution": "exponential", "mean": 1.0}},
+    ],
+    "churn and late joiners": [
+        {"fault": "churn", "stays": 3, "away": {"distribution": "uniform", "low": 1, "high": 3}},
+        {"fault": "late-joiners", "clients": [5], "at_round": 4},
+    ],
+    "stragglers and dropout": [
+        {"fault": "straggler", "factor": 30, "clients": [1, 2]},
+        {"fault": "dropout", "probability": 0.3},
+        {"fault": "bandwidth", "up_mbps": 0.01},
+    ],
+    "damage": [{"fault": "corrupt", "probability": 0.3}, CUT],
+}
+
+
+def fields(**changed: Any) -> dict[str, Any]:
+    return {
+        "name": "gossip",
+        "task": {"name": "quadratic", "dimension": 50},
+        "algorithm": {"name": "decomfl", "arithmetic": "integer", "perturbations": 3, "learning_rate": 0.01},
+        "participation": {"clients": NODES},
+        "topology": {"kind": "gossip", "graph": "ring"},
+        "network": {"latency": 0.1},
+        "compute": {"evaluation": 0.02, "replay": 0.001},
+        "evaluation": {"every": 4},
+        "stop": {"rounds": ROUNDS},
+        "verify": True,
+    } | changed
+
+
+def executed(folder: Path, **changed: Any) -> Results:
+    return run(Scenario.model_validate(fields(**changed)), folder)
+
+
+@pytest.mark.parametrize("faults", FAULTS.values(), ids=list(FAULTS))
+def test_all_nodes_end_with_the_sum_of_all_commits_whatever_the_network_does(
+    faults: list[dict[str, Any]], tmp_path: Path
+) -> None:
+    results = executed(tmp_path / "run", faults=faults)
+    summary = results.summary
+    assert summary["reason"] == f"all {ROUNDS} rounds are done"  # and no node lacks a commit
+    assert not summary["refusals"]
+    replayed = replay(tmp_path / "run")
+    assert (replayed.digest, replayed.replica.version) == (summary["digest"], summary["version"])
+    assert all(did for fault in summary["faults"] for name, did in fault.items() if name != "fault")
+    again = executed(tmp_path / "again", faults=faults)
+    assert (again.summary["digest"], again.summary["ledger_hash"]) == (summary["digest"], summary["ledger_hash"])
+    assert float(results.metrics["loss"].iloc[-1]) < float(results.metrics["loss"].iloc[0])
+
+
+@pytest.mark.parametrize("graph", ["torus", "complete", {"graph": "regular", "degree": 3}], ids=str)
+def test_other_graphs_end_the_same_way(graph: Any, tmp_path: Path) -> None:
+    topology = {"kind": "gossip"} | (graph if isinstance(graph, dict) else {"graph": graph})
+    results = executed(tmp_path / "run", topology=topology, faults=[{"fault": "drop", "probability": 0.3}])
+    assert results.summary["reason"] == f"all {ROUNDS} rounds are done"
+    assert replay(tmp_path / "run").digest == results.summary["digest"]
+    assert not results.summary["refusals"]
+
+
+def test_a_node_that_counts_a_commit_twice_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    honest = Node.add
+
+    def add(node: Node, records: Any, sender: int | None = None) -> None:
+        if node.address == 3 and sender is not None and node.round == 5:
+            node._unfolded += records
+        honest(node, records, sender)
+
+    monkeypatch.setattr(Node, "add", add)
+    results = executed(tmp_path / "run")
+    assert results.summary["refusals"] == {"diverged": {"3": 1}}
+
+
+def test_without_loss_each_commit_crosses_each_link_once_and_the_ledger_counts_it(tmp_path: Path) -> None:
+    results = executed(tmp_path / "run", compute={}, topology={"kind": "gossip", "graph": "complete"})
+    columns = read_ledger(tmp_path / "run" / "messages")
+    floods = columns["kind"] == Kind.FLOOD
+    commits = NODES * ROUNDS
+    # its origin sends it to five; each of them to the four others
+    assert int(columns["seeds"][floods].sum()) == commits * ((NODES - 1) + (NODES - 1) * (NODES - 2))
+    assert (columns["fate"] == Fate.DELIVERED).all()
+    assert results.summary["traffic"]["catchup_bytes"] == 0
+    assert results.summary["traffic"]["links"]["count"] == NODES * (NODES - 1)
+    size = columns["header_bytes"] + columns["payload_bytes"]
+    assert results.summary["traffic"]["bytes"] == int(size.sum())
+    assert set(np.unique(columns["sender"])) == set(range(NODES))
+
+
+def test_nodes_that_stay_away_are_named_by_what_they_lack(tmp_path: Path) -> None:
+    crash = {"fault": "crash", "clients": [2], "at_round": 3}
+    topology = {"kind": "gossip", "graph": "ring", "repair_rounds": 3}
+    results = executed(tmp_path / "run", faults=[crash], topology=topology, compute={})
+    assert results.summary["reason"] == "all 12 rounds are done; 1 nodes lack up to 45 commits"
+    assert results.summary["digest"] == replay(tmp_path / "run").digest
+
+
+def test_a_run_that_was_stopped_is_not_resumed_but_run_again(tmp_path: Path) -> None:
+    class Stopping(NullObserver):
+        def round_closed(self, closed: Any, now_ns: int, bytes_so_far: int) -> None:
+            if closed.round == 2:
+                raise KeyboardInterrupt
+
+    with pytest.raises((Interrupted, StopRequested)):
+        run(Scenario.model_validate(fields()), tmp_path / "run", observer=Stopping())
+    assert replay(tmp_path / "run").round == 3
+    with pytest.raises(RunFolderError, match="run the scenario in another folder"):
+        run(Scenario.model_validate(fields()), tmp_path / "run", resume=True)
+
+
+REFUSED: list[tuple[dict[str, Any], str]] = [
+    ({"algorithm": {"name": "decomfl"}}, "no exact sum"),
+    ({"algorithm": {"name": "fedavg"}}, "no exact sum"),
+    ({"algorithm": {"name": "fedkseed"}}, "one seed each"),
+    ({"algorithm": fields()["algorithm"] | {"aggregation": "median"}}, "compares the reports"),
+    ({"participation": {"clients": NODES, "cohort": 3}}, "participation.cohort"),
+    ({"participation": {"clients": NODES, "late": {}}}, "participation.late"),
+    ({"participation": {"clients": 7}, "topology": {"kind": "gossip", "graph": "torus"}}, "a torus of 7 nodes"),
+    ({"lag": {"snapshot_after_bytes": "snapshot"}}, "lag: with topology"),
+    ({"clock": "wall"}, "simulated time"),
+    ({"faults": [{"fault": "byzantine", "attack": "sign-flip"}]}, "no answers to a server"),
+    ({"faults": [{"fault": "server-crash", "at_round": 3}]}, "no server to crash"),
+    ({"faults": [{"fault": "crash", "returns": "without-state"}]}, "number its commits anew"),
+    ({"faults": [{"fault": "drop", "kind": "report"}]}, "flood and have are accepted"),
+    ({"faults": [{"fault": "drop", "direction": "up"}]}, "no up and down"),
+    ({"faults": [{"fault": "partition"}]}, "cuts none off"),
+    ({"topology": {"kind": "gossip", "evaluated": 6}}, "nodes are 0 to 5"),
+    ({"network": {"shared_up_mbps": 1}}, "the server's"),
+]
+
+
+@pytest.mark.parametrize(("changed", "why"), REFUSED, ids=[why for _, why in REFUSED])
+def test_what_needs_a_server_or_is_no_sum_is_refused_with_its_reason(changed: dict[str, Any], why: str) -> None:
+    with pytest.raises(ScenarioError, match=why) as refused:
+        Scenario(**fields(**changed))
+    assert len(refused.value.problems) == 1
+
+
+def test_other_transports_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(ScenarioError, match="runs all nodes in one process"):
+        run(Scenario.model_validate(fields()), tmp_path / "run", placement=Placement("tcp"))
+    assert not (tmp_path / "run").exists()

@@ -31,6 +31,7 @@ from seedbus.models.text.training import LayerNorm, Lora, Prefix
 from seedbus.models.text.weights import (
     WHAT_A_FOLDER_HOLDS,
     download_command,
+    inspect_pretrained,
     is_norm,
     missing_processor,
     reason_not_loadable,
@@ -66,6 +67,8 @@ class Network:
         self.context = self._context(task)
         self._outer = self.with_training(task, seed)
         widen_frozen(self._outer)
+        self._scored: tuple[Tensor, Tensor] | None = None
+        self._score_chosen(self._model.get_output_embeddings())
         self.trained = TrainedVector(self._outer)
 
     def with_training(self, task: NetworkSettings, seed: int) -> Any:
@@ -93,13 +96,13 @@ class Network:
         Returns:
             float32 [n, vocabulary].
         """
-        past = self._outer.get_prompt(len(ids)) if self._has_prefix else None
-        if not self._head_is_a_product:
-            logits: Tensor = self._model(input_ids=ids, past_key_values=past, use_cache=False).logits
-            return logits[rows, columns].float()
-        hidden = self._model.get_decoder()(input_ids=ids, past_key_values=past, use_cache=False).last_hidden_state
-        head: Tensor = self._model.get_output_embeddings()(hidden[rows, columns])
-        return head.float()
+        prefix = {"past_key_values": self._outer.get_prompt(len(ids))} if self._has_prefix else {}
+        self._scored = rows, columns
+        try:
+            logits: Tensor = self._model(input_ids=ids, use_cache=False, **prefix).logits
+        finally:
+            self._scored = None
+        return logits.float()
 
     def generate(self, ids: list[int], length: int, ends: list[int]) -> list[int]:
         """Return the greedy continuation of a prompt.
@@ -121,15 +124,14 @@ class Network:
     def _has_prefix(self) -> bool:
         return hasattr(self._outer, "get_prompt") and self._outer.active_peft_config.is_prompt_learning
 
-    @cached_property
-    def _head_is_a_product(self) -> bool:
-        """True if the logits are the head applied to the hidden states; some models also scale or cap them."""
-        with torch.inference_mode():
-            ids = torch.zeros((1, 2), dtype=torch.int64, device=self._model.device)
-            logits = self._model(input_ids=ids, use_cache=False).logits
-            hidden = self._model.get_decoder()(input_ids=ids, use_cache=False).last_hidden_state
-            head = self._model.get_output_embeddings()
-            return hidden.shape[-1] == head.weight.shape[-1] and torch.allclose(head(hidden), logits, atol=1e-4)
+    def _score_chosen(self, head: nn.Module) -> None:
+        """Let the head see only the positions that `logits` asks for; models scale and cap logits after it."""
+        product = head.forward
+
+        def forward(hidden: Tensor) -> Any:
+            return product(hidden if self._scored is None else hidden[self._scored])
+
+        head.forward = forward  # type: ignore[method-assign]
 
     def _check_tokenizer(self, model: str) -> None:
         tokens = len(self.tokenizer)
@@ -237,7 +239,7 @@ def _with_training(model: Any, task: NetworkSettings, seed: int) -> Any:
             "LoraConfig",
             r=train.rank,
             lora_alpha=train.alpha,
-            target_modules=list(train.targets),
+            target_modules=list(train.layers(inspect_pretrained(task.model).shapes)),
             lora_dropout=0.0,
             task_type="CAUSAL_LM",
         )

@@ -205,7 +205,7 @@ class SequenceClassifier(Classifier):
         return logits
 
     def _padding(self, items: Sequence[dict[str, list[int]]]) -> int:
-        """Return the tokenizer's padding token; if it has none, one that no text of the batch has. Raises `DataError`."""
+        """Return the tokenizer's padding token, or one that no text of the batch has. Raises `DataError`."""
         if self.processor.pad_token_id is not None:
             return int(self.processor.pad_token_id)
         used = {token for item in items for token in item["input_ids"]}

@@ -1,4 +1,4 @@
-"""Losses of a batch in parts, and of a step as they leave their device: all of them in one transfer."""
+"""Losses of a batch in parts, and of a step as they leave their device: all in one transfer, and compared."""
 
 from __future__ import annotations
 
@@ -6,6 +6,23 @@ from collections.abc import Sequence
 
 import torch
 from torch import Tensor
+
+FLOAT32, BFLOAT16 = 2.0**-23, 2.0**-8
+"""The distance of 1 from the next number, which is the resolution of a loss that is computed in a type."""
+
+
+class Compared:
+    """An objective that counts the local steps at whose points its losses do not differ. See `objective.Compared`."""
+
+    resolution = FLOAT32
+    steps = 0
+    equal = 0
+
+    def compare(self, losses: Sequence[float]) -> None:
+        """Take the losses of one local step; all within two steps of the resolution of the first are equal."""
+        self.steps += 1
+        most = 2 * self.resolution * abs(losses[0])
+        self.equal += all(abs(loss - losses[0]) <= most for loss in losses)
 
 
 def mean_of_parts(losses: Sequence[Tensor], sizes: Sequence[int]) -> Tensor:

@@ -11,7 +11,7 @@ import copy
 import os
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import cached_property
 from typing import Any, Protocol
 
@@ -24,7 +24,8 @@ from torch.nn.functional import cross_entropy
 from seedbus.models.device import moved
 from seedbus.models.errors import DataError, is_out_of_memory
 from seedbus.models.parameters.flat import initial_values
-from seedbus.models.parameters.trained_vector import TrainedVector, widen_frozen
+from seedbus.models.parameters.storage import kept_in, quantise_frozen, quieten, widen_frozen
+from seedbus.models.parameters.trained_vector import TrainedVector
 from seedbus.models.streams import stream
 from seedbus.models.text.tokens import Batch
 from seedbus.models.text.training import LayerNorm, Lora, Prefix
@@ -52,6 +53,8 @@ class NetworkSettings(Protocol):
     @property
     def dtype(self) -> str: ...
     @property
+    def compute_dtype(self) -> str: ...
+    @property
     def max_length(self) -> int | None: ...
     @property
     def train(self) -> Any: ...
@@ -61,14 +64,17 @@ class Network:
     """A causal language model that computes logits at given positions only. Not thread-safe."""
 
     def __init__(self, task: NetworkSettings, seed: int) -> None:
-        model, self.tokenizer = load(task.model, task.dtype, "AutoModelForCausalLM")
+        model, self.tokenizer = load(task.model, kept_in(task.dtype), "AutoModelForCausalLM")
         self._model = model.eval().requires_grad_(False)
         self._check_tokenizer(task.model)
         self.context = self._context(task)
         self._outer = self.with_training(task, seed)
+        head = self._model.get_output_embeddings()
+        quantise_frozen(self._outer, task.dtype, leave=head)
         widen_frozen(self._outer)
+        self._computes_in = getattr(torch, task.compute_dtype)
         self._scored: tuple[Tensor, Tensor] | None = None
-        self._score_chosen(self._model.get_output_embeddings())
+        self._score_chosen(head)
         self.trained = TrainedVector(self._outer)
 
     def with_training(self, task: NetworkSettings, seed: int) -> Any:
@@ -99,7 +105,8 @@ class Network:
         prefix = {"past_key_values": self._outer.get_prompt(len(ids))} if self._has_prefix else {}
         self._scored = rows, columns
         try:
-            logits: Tensor = self._model(input_ids=ids, use_cache=False, **prefix).logits
+            with self._arithmetic(self._computes_in):
+                logits: Tensor = self._model(input_ids=ids, use_cache=False, **prefix).logits
         finally:
             self._scored = None
         return logits.float()
@@ -114,7 +121,7 @@ class Network:
         """
         prompt = torch.tensor([ids], device=self._outer.device)
         settings = {"max_new_tokens": length, "do_sample": False, "num_beams": 1, "eos_token_id": ends}
-        with torch.inference_mode():
+        with torch.inference_mode(), self._arithmetic(self._computes_in):
             tokens = self._outer.generate(
                 input_ids=prompt, attention_mask=torch.ones_like(prompt), pad_token_id=ends[0], **settings
             )
@@ -125,13 +132,24 @@ class Network:
         return hasattr(self._outer, "get_prompt") and self._outer.active_peft_config.is_prompt_learning
 
     def _score_chosen(self, head: nn.Module) -> None:
-        """Let the head see only the positions that `logits` asks for; models scale and cap logits after it."""
+        """Let the head see only the positions that `logits` asks for, and compute in float32.
+
+        Models scale and cap logits after their head.
+        """
         product = head.forward
 
         def forward(hidden: Tensor) -> Any:
-            return product(hidden if self._scored is None else hidden[self._scored])
+            with self._arithmetic(torch.float32):
+                return product((hidden if self._scored is None else hidden[self._scored]).float())
 
         head.forward = forward  # type: ignore[method-assign]
+
+    def _arithmetic(self, dtype: torch.dtype) -> AbstractContextManager[Any]:
+        """Within this context products are computed in a type; a weight is rounded to it each time that it is used."""
+        if self._computes_in == torch.float32:
+            return nullcontext()
+        kind = (self.trained.device or torch.device("cpu")).type
+        return torch.autocast(kind, self._computes_in, enabled=dtype != torch.float32, cache_enabled=False)
 
     def _check_tokenizer(self, model: str) -> None:
         tokens = len(self.tokenizer)
@@ -213,6 +231,7 @@ def peft_model(network: Any, kind: str, **settings: Any) -> Any:
     Raises:
         DataError: peft is not installed.
     """
+    quieten()
     try:
         import peft
     except ImportError as error:
@@ -301,7 +320,7 @@ def _too_large(model: str) -> DataError:
     return DataError(
         f"task.model {model}",
         "no memory to load it",
-        "a smaller model, or frozen weights of 16 bits: train: {kind: lora} with dtype: bfloat16",
+        "a smaller model, or frozen weights of fewer bits: train: {kind: lora} with dtype: bfloat16",
     )
 
 

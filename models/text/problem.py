@@ -21,7 +21,7 @@ from torch import Tensor
 from seedbus.models.data.batches import batch, batches_per_pass, parts
 from seedbus.models.device import moved
 from seedbus.models.errors import DataError, OutOfMemory, is_out_of_memory
-from seedbus.models.parameters.losses import mean_of_parts, read, weights
+from seedbus.models.parameters.losses import FLOAT32, Compared, mean_of_parts, read, weights
 from seedbus.models.parameters.trained_vector import TrainedVector
 from seedbus.models.partition import Partition, divide, division_identity
 from seedbus.models.streams import private_key
@@ -39,9 +39,11 @@ class PretrainedProblem(ABC, Generic[SampleT, BatchT]):
     """Implements `task.Problem`. Not thread-safe. BatchT is the type of a mini-batch, ready for the network.
 
     Attributes:
+        resolution: of its losses, relative to them.
         splits: the samples of "train", "validation" and "test".
     """
 
+    resolution = FLOAT32
     trained: TrainedVector
     splits: dict[str, list[SampleT]]
 
@@ -148,7 +150,7 @@ class PretrainedProblem(ABC, Generic[SampleT, BatchT]):
         return self.splits[split]
 
 
-class PretrainedObjective(Generic[BatchT]):
+class PretrainedObjective(Compared, Generic[BatchT]):
     """One client's loss in one round. Keeps only the batch of the current step."""
 
     def __init__(self, problem: PretrainedProblem[Any, BatchT], client: int, round: int) -> None:
@@ -156,6 +158,7 @@ class PretrainedObjective(Generic[BatchT]):
         self._client = client
         self._round = round
         self._step: int | None = None  # whose batch is kept
+        self.resolution = problem.resolution
 
     @property
     def point(self) -> Vector:

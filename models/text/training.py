@@ -67,7 +67,9 @@ class Lora(BaseModel, frozen=True, extra="forbid"):
         found = "no layers of queries and values with a known name" if chosen is None else ""
         missing = found or ", ".join(name for name in chosen or () if not matrix_shapes(shapes, [name]))
         if missing or chosen is None:
-            names = f"names of layers: {', '.join(sorted(own))}" if own else "another train: the model has no such layers"
+            names = (
+                f"names of layers: {', '.join(sorted(own))}" if own else "another train: the model has no such layers"
+            )
             raise DataError("task.train.targets", missing, names)
         return chosen
 

@@ -7,8 +7,11 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-FLOAT32, BFLOAT16 = 2.0**-23, 2.0**-8
-"""The distance of 1 from the next number, which is the resolution of a loss that is computed in a type."""
+FLOAT32 = 2.0**-23
+"""The resolution of losses in float32, relative to them: the distance of 1 from the next number."""
+BFLOAT16 = 2.0**-12
+"""That of losses whose products are in bfloat16. Of a distance of 2⁻⁷ most averages out: with a model of OPT's shape,
+17 million random weights and 8 sentences, changes of a loss of 10.9 were wrong by 0.001 (rms), whatever the change."""
 
 
 class Compared:

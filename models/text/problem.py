@@ -103,6 +103,11 @@ class PretrainedProblem(ABC, Generic[SampleT, BatchT]):
     def dimension(self) -> int:
         return self.trained.dimension
 
+    @property
+    def device(self) -> torch.device | None:
+        """The torch device of the network; None: vectors are NumPy arrays."""
+        return self.trained.device
+
     def x0(self) -> NDArray[np.float32]:
         """Return the pretrained weights, or the initial weights that are added to frozen ones, float32 [d].
 

@@ -142,7 +142,7 @@ class Network:
             with self._arithmetic(torch.float32):
                 return product((hidden if self._scored is None else hidden[self._scored]).float())
 
-        head.forward = forward  # type: ignore[method-assign]
+        head.forward = forward
 
     def _arithmetic(self, dtype: torch.dtype) -> AbstractContextManager[Any]:
         """Within this context products are computed in a type; a weight is rounded to it each time that it is used."""

@@ -50,23 +50,24 @@ def test_a_quantised_layer_has_the_nearest_value_that_its_block_of_64_can_stand_
 ) -> None:
     bitsandbytes = pytest.importorskip("bitsandbytes", reason="quantised weights need bitsandbytes")
     torch.manual_seed(1)
-    module = torch.nn.Sequential(torch.nn.Linear(columns, rows), torch.nn.Linear(rows, 2)).requires_grad_(False)
-    weight = module[0].weight.detach().clone()
-    quantise_frozen(module, dtype, leave=module[1])
-    assert module[1].weight.is_floating_point() and not torch.nn.utils.parametrize.is_parametrized(module[1])
+    layer, other = torch.nn.Linear(columns, rows), torch.nn.Linear(rows, 2)
+    module = torch.nn.Sequential(layer, other).requires_grad_(False)
+    weight = layer.weight.detach().clone()
+    quantise_frozen(module, dtype, leave=other)
+    assert other.weight.is_floating_point() and not torch.nn.utils.parametrize.is_parametrized(other)
     functional = bitsandbytes.functional
     code = functional.get_4bit_type("nf4", device="cpu") if dtype == "nf4" else functional.create_linear_map(True, 8)
-    for block, found in zip(weight.view(-1).split(64), module[0].weight.reshape(-1).split(64), strict=True):
+    for block, found in zip(weight.view(-1).split(64), layer.weight.reshape(-1).split(64), strict=True):
         nearest = (block[:, None] - code * block.abs().max()).abs().amin(dim=1)
         slack = 0.01 * code.diff().amax() * block.abs().max()  # bitsandbytes rounds what lies midway as it likes
         assert ((found - block).abs() <= nearest + slack).all()
     if columns == 128:
         made: dict[str, Any] = {"compute_dtype": torch.float32, "compress_statistics": False, "quant_type": "nf4"}
         theirs = bitsandbytes.nn.Linear4bit(columns, rows, **made)
-        theirs.load_state_dict({"weight": weight, "bias": module[0].bias.detach()})
+        theirs.load_state_dict({"weight": weight, "bias": layer.bias.detach()})
         inputs = torch.linspace(-1, 1, 3 * columns).view(3, -1)
         with torch.inference_mode():
-            assert torch.equal(module[0](inputs), theirs.to("cpu")(inputs))
+            assert torch.equal(layer(inputs), theirs.to("cpu")(inputs))
 
 
 def test_the_scales_of_quantised_weights_are_part_of_what_a_process_proves(make: Any) -> None:

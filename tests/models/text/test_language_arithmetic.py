@@ -44,6 +44,11 @@ def test_frozen_layers_are_stored_in_few_bits_and_widened_to_near_what_they_were
     assert losses[0] != losses[1] == pytest.approx(losses[0], rel=20 * error)
 
 
+def blocks(weight: torch.Tensor) -> list[torch.Tensor]:
+    """Return the blocks that have a scale each."""
+    return list(torch.split(weight.reshape(-1), 64))
+
+
 @pytest.mark.parametrize(("dtype", "rows", "columns"), [("nf4", 48, 128), ("nf4", 7, 20), ("int8", 7, 20)])
 def test_a_quantised_layer_has_the_nearest_value_that_its_block_of_64_can_stand_for(
     dtype: str, rows: int, columns: int
@@ -57,7 +62,7 @@ def test_a_quantised_layer_has_the_nearest_value_that_its_block_of_64_can_stand_
     assert other.weight.is_floating_point() and not torch.nn.utils.parametrize.is_parametrized(other)
     functional = bitsandbytes.functional
     code = functional.get_4bit_type("nf4", device="cpu") if dtype == "nf4" else functional.create_linear_map(True, 8)
-    for block, found in zip(weight.view(-1).split(64), layer.weight.reshape(-1).split(64), strict=True):
+    for block, found in zip(blocks(weight), blocks(layer.weight), strict=True):
         nearest = (block[:, None] - code * block.abs().max()).abs().amin(dim=1)
         slack = 0.01 * code.diff().amax() * block.abs().max()  # bitsandbytes rounds what lies midway as it likes
         assert ((found - block).abs() <= nearest + slack).all()

@@ -12,7 +12,9 @@ all that a loss depends on is a parameter or a persistent buffer of the module.
 
 from __future__ import annotations
 
+import ctypes
 import logging
+from contextlib import suppress
 from typing import Any
 
 import torch
@@ -58,6 +60,8 @@ def quantise_frozen(module: nn.Module, dtype: str, *, leave: nn.Module) -> None:
             packed, widened = _quantised(functional, weight.detach().float(), dtype)
             layer.weight = nn.Parameter(packed, requires_grad=False)
             parametrize.register_parametrization(layer, "weight", widened, unsafe=True)
+    with suppress(OSError, AttributeError):  # glibc keeps freed memory that lies between what is in use
+        ctypes.CDLL(None).malloc_trim(0)
 
 
 def widen_frozen(module: nn.Module) -> None:

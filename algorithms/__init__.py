@@ -1,4 +1,4 @@
 """Federated learning algorithms: their contract, seeded directions and their replay, and one paper per file.
 
-Doors: `contract`, `dense`, `directions`, `objective`, `scalar_only`, `schedule`, `shared_work`, `summed`.
+Doors: `contract`, `dense`, `directions`, `objective`, `order_free`, `scalar_only`, `schedule`, `shared_work`, `summed`.
 """

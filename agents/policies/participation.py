@@ -2,14 +2,15 @@
 
 A round asks a cohort, which `selection` draws. It is over when all of the cohort have answered, when enough reports
 have come (over-selection, buffer), or at its deadline. With fewer than `quorum` usable reports it makes no commit.
-Reports that come later are discarded, or count in a later commit (`late`).
+Reports that come later are discarded, or count in a later commit (`late`). A stream (`mode: stream`) waits for
+nobody: reports commit as they come.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
@@ -19,6 +20,9 @@ from seedbus.agents.policies.selection.uniform import Uniform
 
 AnySelection = Annotated[Selection, SELECTIONS]
 LONGEST_S = 10**6
+MOST_STALE = 10**6
+STREAM_STALE = 100
+"""In a stream a report may count until each client at work could have reported so often since."""
 
 
 class Late(BaseModel):
@@ -32,7 +36,7 @@ class Late(BaseModel):
 
     discount: float = Field(default=0.5, ge=0, le=10, description="a in s(τ) = (1 + τ)^−a; 0: all count alike")
     max_staleness: int = Field(
-        default=10, ge=1, le=10_000, description="for how many rounds after its own a report may still count"
+        default=10, ge=1, le=MOST_STALE, description="for how many rounds after its own a report may still count"
     )
 
     def weight(self, staleness: int) -> float:
@@ -73,6 +77,11 @@ class Participation(BaseModel):
         le=100,
         description="ask this many times m clients; the round closes with m reports (Bonawitz et al. 2019: 1.3)",
     )
+    mode: Literal["rounds", "stream"] = Field(
+        default="rounds",
+        description="stream: no rounds to wait for: each report is a commit as it comes, and weighs 1/m; "
+        "its client goes on at once from the newest version (docs/participation.md); needs arithmetic: integer",
+    )
     selection: AnySelection = Field(default=Uniform(), description="which clients a round asks")
     quorum: int = Field(default=1, ge=1, description="usable reports that a commit needs")
     deadline_s: float | None = Field(
@@ -94,6 +103,22 @@ class Participation(BaseModel):
     )
 
     @model_validator(mode="after")
+    def _streamed(self) -> Participation:
+        """Fill in what a stream is: rounds that one report ends, and reports that count alike however late they are."""
+        if self.is_stream:
+            if self.over_selection > 1:
+                raise ValueError(f"over_selection ({self.over_selection:g}) is for rounds; leave it out of a stream")
+            if self.buffer is None and self.quorum > 1:
+                raise ValueError(
+                    f"quorum ({self.quorum}) is for rounds; leave it out of a stream, which commits each report as it "
+                    "comes, or set buffer too"
+                )
+            late = Late(discount=0, max_staleness=min(MOST_STALE, STREAM_STALE * self.size))
+            self.__dict__["late"] = late if self.late is None else self.late
+            self.__dict__["buffer"] = 1 if self.buffer is None else self.buffer
+        return self
+
+    @model_validator(mode="after")
     def _sound(self) -> Participation:
         if self.cohort is not None and self.fraction is not None:
             raise ValueError("give cohort or fraction, not both")
@@ -110,6 +135,11 @@ class Participation(BaseModel):
         if self.buffer is not None and self.over_selection > 1:
             raise ValueError("give over_selection or buffer, not both")
         return self
+
+    @property
+    def is_stream(self) -> bool:
+        """Whether reports commit as they come."""
+        return self.mode == "stream"
 
     @property
     def size(self) -> int:

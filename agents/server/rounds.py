@@ -15,7 +15,8 @@ from seedbus.agents.round_record import RoundRecord
 from seedbus.agents.seeds import of_directions
 from seedbus.agents.server.member_index import MemberIndex
 from seedbus.agents.server.round import OverdueRounds, Round
-from seedbus.algorithms.contract import ReportRefused
+from seedbus.algorithms.contract import LateReports, ReportRefused
+from seedbus.algorithms.order_free import OrderFree
 from seedbus.algorithms.summed import Summed
 from seedbus.bus.network import round_ns
 from seedbus.vector import norm
@@ -118,6 +119,8 @@ class Rounds:
         if number > self.number or (number == self.number and self.current is None):
             raise ReportRefused("wrong-round", f"round {number} has not begun; this is round {self.number}")
         answered = self.get(number)
+        if answered is None and self.policy.is_stream and number >= self.number - self.policy.staleness:
+            raise ReportRefused("duplicate", f"all whom round {number} asked have answered or left")
         if answered is None:
             raise ReportRefused("late", f"round {number} is closed")
         return answered
@@ -230,7 +233,7 @@ class Rounds:
             return self._of_sum(current, self._mechanism.sum(current.plan.round, current.reports)), late
 
         def weight(discount: Late, overdue: Round) -> float:
-            asked = overdue.size if policy.buffer is None else total
+            asked = overdue.size if policy.buffer is None else policy.size if policy.is_stream else total
             staleness = version - overdue.plan.version
             late.append((staleness, sorted(overdue.reports)))
             return discount.weight(staleness) / asked
@@ -238,9 +241,13 @@ class Rounds:
         share = 1.0 if policy.buffer is None else fresh_count / total
         overdue = self._overdue.take(partial(weight, policy.late)) if late_count and policy.late is not None else []
         try:
-            commit, self._state = self.algorithm.aggregate(
-                self._state, current.plan, current.reports, share=share, late=overdue, members=current.members
-            )
+            if policy.is_stream and isinstance(self.algorithm, OrderFree):
+                fresh = [LateReports(current.plan, current.reports, 1 / policy.size)] if current.reports else []
+                commit, self._state = self.algorithm.aggregate_each(self._state, current.plan, [*overdue, *fresh])
+            else:
+                commit, self._state = self.algorithm.aggregate(
+                    self._state, current.plan, current.reports, share=share, late=overdue, members=current.members
+                )
         except OverflowError as error:
             raise Unfinishable(f"round {current.plan.round} can make no commit: {error}") from None
         return commit, late

@@ -44,7 +44,7 @@ from seedbus.algorithms.scalar_only.block import Block, coefficients_of, descend
 from seedbus.algorithms.scalar_only.fields import ScalarFields
 from seedbus.algorithms.scalar_only.local import measure
 from seedbus.algorithms.scalar_only.payloads import ScalarCommit, ScalarPlan, Scalars, Term
-from seedbus.algorithms.scalar_only.perturbed import PERTURBED_MODELS
+from seedbus.algorithms.scalar_only.perturbed import PERTURBED_MODELS, Copying
 from seedbus.algorithms.scalar_only.replay import fused
 from seedbus.algorithms.schedule import at
 from seedbus.vector import Vector
@@ -142,6 +142,16 @@ class ScalarOnly(ScalarFields):
             raise result
         return result
 
+    def trained(self, replica: Replica, memory: Any, plan: ScalarPlan, objective: Objective) -> Vector:
+        start = Copying(self, self._source(replica, plan, objective), replica, plan)
+        (scalars,) = measure(self, start, plan, [objective])
+        if isinstance(scalars, Declined):
+            raise scalars
+        model = start.fork()
+        for of_step in scalars:
+            model.advance(of_step)
+        return model.point
+
     def reported(self, scalars: Sequence[float]) -> Sequence[float]:
         """Return what a client reports of the P scalars of one local step, for instance their signs.
 
@@ -230,6 +240,21 @@ class ScalarOnly(ScalarFields):
         if self.grid is None:
             raise RuntimeError("reports of scalars do not add up; see adds_up")
         return exact.aggregate_sum(self.grid, state, plan, total, count)
+
+    @property
+    def is_order_free(self) -> bool:
+        """Whether reports may be committed one by one, in any order. See `OrderFree`.
+
+        An algorithm with an `aggregate` of its own also needs its own `aggregate_each`.
+        """
+        aggregating = next(kind for kind in type(self).__mro__ if "aggregate" in vars(kind))
+        return self.grid is not None and self.aggregation.rule == "mean" and "aggregate_each" in vars(aggregating)
+
+    def aggregate_each(self, state: Any, plan: ScalarPlan, groups: Sequence[LateReports]) -> tuple[Any, Any]:
+        """Return a commit in which each report is rounded on its own. See `OrderFree`."""
+        if self.grid is None:
+            raise RuntimeError("steps of arithmetic: float depend on their order; see is_order_free")
+        return exact.aggregate_each(self.grid, state, plan, groups, is_whole=self.adds_up)
 
     def max_norm(self, plan: ScalarPlan, reports: Mapping[int, Scalars]) -> None:
         """Return None: no client's scalars depend on those of others."""
@@ -333,6 +358,10 @@ class ScalarOnly(ScalarFields):
         if self.grid is not None:
             return exact_directions(self.directions)
         return directions_for(self.directions, x)
+
+    def _source(self, replica: Replica, plan: ScalarPlan, objective: Any) -> Any:
+        """Return the directions of one client's local steps, like `_backend`."""
+        return self._backend(replica.x)
 
     def _fold(self, block: Block, backend: Directions, commit: ScalarCommit, term: Term) -> None:
         if not term.weight:

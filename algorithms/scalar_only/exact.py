@@ -174,6 +174,37 @@ def aggregate(
     return _commit(grid, plan, terms, of_rule, spent)
 
 
+def aggregate_each(
+    grid: Grid, state: Any, plan: ScalarPlan, groups: Sequence[LateReports], *, is_whole: bool
+) -> tuple[ScalarCommit, list[Any]]:
+    """Return a commit with a term for each report, rounded on its own. See `OrderFree`.
+
+    The commit goes by the round of its first term, as the wire has it.
+
+    Args:
+        grid: the run's.
+        state: [that of the rule, the budget that commits have used], or None.
+        plan: the plan of the open round.
+        groups: the reports, by the plan that they answer.
+        is_whole: whether reports hold numbers n, and not scalars g.
+
+    Raises:
+        OverflowError: the budget is used up.
+    """
+    of_rule, spent = state or (None, 0)
+    terms = []
+    for group in groups:
+        for _, report in sorted(group.reports.items()):
+            numbers = (
+                nearest(report * group.weight)
+                if is_whole
+                else grid.numbers(report, group.plan.learning_rate, group.weight)
+            )
+            terms.append(Term(group.plan.round, group.plan.seed, numbers))
+    spent = spend(grid, spent, (term.scalars for term in terms))
+    return ScalarCommit(plan.version + 1, terms[0].round, plan.learning_rate, tuple(terms)), [of_rule, spent]
+
+
 def aggregate_sum(
     grid: Grid, state: Any, plan: ScalarPlan, total: NDArray[np.int64], count: int
 ) -> tuple[ScalarCommit, list[Any]]:

@@ -95,12 +95,15 @@ class FedKSeed(ScalarOnly):
         ]
 
     def _measured(self, replica: Replica, plan: ScalarPlan, objective: Any) -> PoolReport | Declined:
-        indices = drawn(objective.key, plan.shape, self.pool)
-        source = _PoolDirections(self._backend(replica.x), self.pool_seed, indices)
+        source = self._source(replica, plan, objective)
         start = PERTURBED_MODELS[self.revert](self, source, replica, plan)
         (scalars,) = measure(self, start, plan, [objective])
         scalars = exact.sendable(self._exact, self._largest_rate, scalars)
-        return scalars if isinstance(scalars, Declined) else PoolReport(indices, scalars)
+        return scalars if isinstance(scalars, Declined) else PoolReport(source.indices, scalars)
+
+    def _source(self, replica: Replica, plan: ScalarPlan, objective: Any) -> _PoolDirections:
+        indices = drawn(objective.key, plan.shape, self.pool)
+        return _PoolDirections(self._backend(replica.x), self.pool_seed, indices)
 
     # -- the server
 
@@ -143,6 +146,22 @@ class FedKSeed(ScalarOnly):
         spent = exact.spend(self._exact, state or 0, [numbers])
         indices = np.array(list(found), np.uint16)
         return PoolCommit(plan.version, plan.version + 1, plan.round, indices, numbers), spent
+
+    def aggregate_each(self, state: Any, plan: ScalarPlan, groups: Sequence[LateReports]) -> tuple[PoolCommit, Any]:
+        """Return the commit of n, for which each report is rounded on its own. See `OrderFree`.
+
+        Raises:
+            OverflowError: the sums of all commits might overflow.
+        """
+        indices, numbers = [], []
+        for group in groups:
+            for _, report in sorted(group.reports.items()):
+                indices.append(report.indices.ravel())
+                own = self._exact.numbers(report.scalars, group.plan.learning_rate, group.weight)
+                numbers.append(own.ravel().astype(np.int64))
+        found, sums = pool.added(np.concatenate(indices), np.concatenate(numbers))
+        spent = exact.spend(self._exact, state or 0, [sums])
+        return PoolCommit(plan.version, plan.version + 1, plan.round, found, sums), spent
 
     def values(self, report: PoolReport) -> Vector:  # type: ignore[override]
         return report.scalars

@@ -11,7 +11,8 @@ import msgpack
 import numpy as np
 from pydantic import ValidationError
 
-from seedbus.algorithms.contract import BadPayload, CommitGap, Replica, ReportRefused
+from seedbus.algorithms.contract import BadPayload, CommitGap, LateReports, Replica, ReportRefused
+from seedbus.algorithms.order_free import OrderFree
 from seedbus.scenarios.conformance.promises import bits, over_the_wire, require, require_same, spoiled
 from seedbus.scenarios.conformance.rehearsal import DIMENSION, Rehearsal, objective, rehearse, x0
 from seedbus.scenarios.conformance.runs import (
@@ -197,6 +198,28 @@ def the_order_of_arrival_does_not_change_a_commit(run: Rehearsal) -> None:
         backwards = dict(reversed(reports.items()))
         found = run.algorithm.aggregate(state, plan, backwards)[0]
         require_same(found, commit, f"the commit of clients {list(backwards)}", f"that of {list(reports)}")
+
+
+def reports_that_commit_as_they_come_lead_to_one_model(run: Rehearsal) -> None:
+    """With exact sums, reports that commit one by one lead to the same bits in any order and grouping."""
+    algorithm = run.algorithm
+    if not (isinstance(algorithm, OrderFree) and algorithm.is_order_free):
+        return
+    each = [
+        LateReports(plan, {client: report}, 0.5)
+        for plan, reports in zip(run.plans, run.reports, strict=True)
+        for client, report in reports.items()
+    ]
+
+    def fields(groups: Sequence[Sequence[LateReports]]) -> Any:
+        replica, state = run.newcomer(), run.states[0]
+        for version, group in enumerate(groups):
+            commit, state = algorithm.aggregate_each(state, run.algorithm.plan(len(groups), version, 0), group)
+            run.algorithm.apply(replica, [commit])
+        return replica.fields
+
+    backwards = fields([[report] for report in reversed(each)])
+    require_same(backwards, fields([each[:2], each[2:]]), "reports one by one, backwards,", "and in two groups")
 
 
 def the_servers_state_survives_a_checkpoint(run: Rehearsal) -> None:
@@ -385,6 +408,7 @@ CONTRACT: Sequence[Any] = [
     a_catch_up_brings_a_laggard_to_the_same_bits,
     a_client_is_never_handed_the_servers_own_vectors,
     the_order_of_arrival_does_not_change_a_commit,
+    reports_that_commit_as_they_come_lead_to_one_model,
     the_servers_state_survives_a_checkpoint,
     aggregating_leaves_state_and_reports_untouched,
     a_commit_is_the_next_version_of_its_round,

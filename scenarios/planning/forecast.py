@@ -24,7 +24,7 @@ from seedbus.algorithms.scalar_only.base import ScalarOnly
 from seedbus.bus.clock import cpu_seconds
 from seedbus.models.errors import DataError
 from seedbus.scenarios.planning.rehearsal import Rehearsed, rehearse, try_out
-from seedbus.scenarios.running.limits import least_memory
+from seedbus.scenarios.running.limits import least_memory, replica_bytes
 from seedbus.scenarios.schema.scenario import Scenario
 
 Numbers = NDArray[np.float64]
@@ -183,14 +183,13 @@ def _time(scenario: Scenario, rounds: int, rehearsal: Rehearsed, trial: Rehearse
 
 
 def _memory(scenario: Scenario, rehearsal: Rehearsed, trial: Rehearsed, tried_bytes: int) -> Memory:
-    fields = len(scenario.algorithm.replica(np.zeros(1, np.float32)).fields)
     replicas = max(rehearsal.course.replicas)
     more = max(0, replicas - max(trial.course.replicas))
     return Memory(
         least=least_memory(scenario, scenario.participation.clients),
         tried=tried_bytes,
         replicas=replicas,
-        total=tried_bytes + more * fields * 4 * scenario.task.dimension,
+        total=tried_bytes + more * replica_bytes(scenario),
     )
 
 

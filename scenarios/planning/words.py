@@ -10,6 +10,7 @@ from typing import Any
 from pydantic import BaseModel
 
 from seedbus.agents.availability import AvailabilityFault
+from seedbus.agents.policies.participation import Participation
 from seedbus.models.errors import DataError
 from seedbus.scenarios.planning.fault_words import plain
 from seedbus.scenarios.planning.fault_words import sentences as fault_sentences
@@ -63,6 +64,13 @@ def _data(scenario: Scenario) -> list[str]:
 
 def _clients(scenario: Scenario) -> list[str]:
     part = scenario.participation
+    if part.is_stream:
+        who = "all" if part.size == part.clients else f"{part.size:,} of"
+        each = "each report" if part.buffer == 1 else f"every {part.buffer:,} reports"
+        return [
+            f"a stream: {who} {part.clients:,} clients are at work at a time ({plain(part.selection)})",
+            f"a commit for {each}, in which a report weighs 1/{part.size:,}",
+        ]
     if part.asked == part.clients:
         said = [f"each round asks all {part.clients:,} clients"]
     else:
@@ -77,6 +85,8 @@ def _clients(scenario: Scenario) -> list[str]:
 
 def _rounds(scenario: Scenario) -> list[str]:
     part = scenario.participation
+    if part.is_stream:
+        return _stream(part)
     ends = f"after {part.deadline_s:g} s at the latest" if part.deadline_s is not None else "never sooner"
     least = "without a usable report" if part.quorum == 1 else f"with fewer than {part.quorum:,} usable reports"
     said = [f"a round is over when those asked have answered, {ends}; {least} it makes no commit"]
@@ -91,6 +101,19 @@ def _rounds(scenario: Scenario) -> list[str]:
             else f"a late report counts for {part.late.max_staleness:,} more rounds, with the weight "
             f"(1 + τ)^−{part.late.discount:g} after τ commits"
         )
+    return said
+
+
+def _stream(part: Participation) -> list[str]:
+    said = ["a round is a commit, and the next one begins at once"]
+    if part.deadline_s is not None:
+        said.append(
+            f"a client that has not answered after {part.deadline_s:g} s may be asked again, and a round without a "
+            "report ends then without a commit"
+        )
+    if part.late is not None:
+        weight = f", with (1 + τ)^−{part.late.discount:g} of its weight after τ commits" if part.late.discount else ""
+        said.append(f"a report counts for {part.late.max_staleness:,} rounds after its own{weight}")
     return said
 
 
@@ -134,12 +157,14 @@ def _lag(scenario: Scenario) -> list[str]:
         return ["none can build up: a plan always holds the newest model"]
     causes = [f"participation: a client is asked about every {part.clients / part.asked:.3g} rounds"]
     causes = causes if part.asked < part.clients else []
+    if part.is_stream:
+        causes = [f"participation: a client is asked about every {part.clients:,} commits"]
     away = [number for number, fault in enumerate(scenario.faults) if isinstance(fault, AvailabilityFault)]
     losing = [number for number, fault in enumerate(scenario.faults) if fault.may_lose and number not in away]
     for numbers, effect in ((losing, "messages are lost"), (away, "clients are away")):
         if numbers:
             causes.append(f"fault{'s' * (len(numbers) > 1)} {', '.join(map(str, numbers))}: {effect}")
-    if part.deadline_s is not None:
+    if part.deadline_s is not None and not part.is_stream:
         causes.append("participation.deadline_s: rounds close without clients that are slower")
     unused = "nothing; a smaller cohort (or fraction), a deadline and faults such as dropout and churn would"
     said = ["what makes clients lag here: " + ("; ".join(causes) or unused)]

@@ -18,6 +18,7 @@ from seedbus.agents.refusals import Reason
 from seedbus.agents.secure.settings import MOST_NEIGHBOURS, SecureAggregation
 from seedbus.agents.server.stopping import Cadence, Stop
 from seedbus.algorithms.contract import Algorithm
+from seedbus.algorithms.order_free import OrderFree
 from seedbus.algorithms.summed import Summed
 from seedbus.bus import Compute, Network
 from seedbus.bus.network import Constant
@@ -115,6 +116,30 @@ class Scenario(BaseModel):
         """Name the plug-ins whose classes are used; those that are named must be there."""
         refuse_missing(self.plugins)
         self.__dict__["plugins"] = self.plugins | needed(self)
+        return self
+
+    @model_validator(mode="after")
+    def _streamable(self) -> Scenario:
+        """With a stream, check that reports may be committed one by one, in any order."""
+        if not self.participation.is_stream:
+            return self
+        what, algorithm = "participation.mode: stream commits each report as it comes", self.algorithm
+        if algorithm.aggregation.rule != "mean":
+            raise ValueError(
+                f"{what}, and algorithm.aggregation: {algorithm.aggregation.rule} compares those of a round; mean is "
+                "accepted"
+            )
+        if not (isinstance(algorithm, OrderFree) and algorithm.is_order_free):
+            raise ValueError(
+                f"{what}, in any order, and what algorithm {algorithm.name} adds to x with these settings depends on "
+                "the order; decomfl and mezo with arithmetic: integer, and fedkseed, are accepted"
+            )
+        if self.secure_aggregation is not None:
+            raise ValueError(
+                f"{what}, and secure_aggregation hides reports in the sum of a round; mode: rounds is accepted"
+            )
+        if self.privacy is not None:
+            raise ValueError(f"{what}, and privacy accounts for the sum of a round; mode: rounds is accepted")
         return self
 
     @model_validator(mode="after")

@@ -96,7 +96,32 @@ def document(seed: int) -> dict[str, Any]:
     choose_secure = Chooser(seed, "secure aggregation")
     if clients > 3 and choose_secure.chance(0.15) and find_spec("cryptography") is not None:
         drawn |= _secure(choose_secure, drawn)
+        return drawn
+    choose_stream = Chooser(seed, "stream")
+    if choose_stream.chance(0.15):
+        drawn |= _stream(choose_stream, drawn)
     return drawn
+
+
+def _stream(choose: Chooser, drawn: dict[str, Any]) -> dict[str, Any]:
+    """Return what changes where reports commit as they come."""
+    policy = {name: drawn["participation"][name] for name in ("clients", "deadline_s", "selection")}
+    cohort = choose.whole(1, policy["clients"])
+    policy |= {"mode": "stream", "cohort": cohort, "quorum": 1}
+    if choose.chance(0.3):
+        policy["buffer"] = choose.whole(1, cohort)
+    if choose.chance(0.3):
+        policy["late"] = {"discount": choose.one((0.0, 0.5)), "max_staleness": choose.whole(1, 40)}
+    algorithm: dict[str, Any] = {
+        "perturbations": choose.whole(2, 5),
+        "local_steps": choose.whole(1, 2),
+        "learning_rate": choose.one((0.003, {0: 0.003, 10: 0.001})),
+    }
+    if choose.chance(0.5):
+        algorithm |= {"name": "fedkseed", "pool": choose.one((7, 1024))}
+    else:
+        algorithm |= {"name": "decomfl", "arithmetic": "integer", "precision": choose.one(("float32", "int32"))}
+    return {"algorithm": algorithm, "participation": policy}
 
 
 def _secure(choose: Chooser, drawn: dict[str, Any]) -> dict[str, Any]:

@@ -164,6 +164,15 @@ class FirstCome(ScalarOnly):
         return super().aggregate(state, plan, {0: next(iter(reports.values()))}, **options)
 
 
+class Averaging(ScalarOnly):
+    breaks: ClassVar[str] = "reports_that_commit_as_they_come_lead_to_one_model"
+    name: Literal["averaging"] = "averaging"
+    arithmetic: Literal["integer"] = "integer"
+
+    def aggregate_each(self, state: Any, plan: Any, groups: Sequence[Any]) -> Any:
+        return super().aggregate_each(state, plan, [each._replace(weight=1 / len(groups)) for each in groups])
+
+
 class Secretive(ScalarOnly):
     breaks: ClassVar[str] = "the_servers_state_survives_a_checkpoint"
     name: Literal["secretive"] = "secretive"

@@ -1,0 +1,136 @@
+"""Whole runs of streams: faults, lag, snapshots, resuming and worker processes change nothing that they must not."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+from power_cuts import run_with_power_cuts
+from worlds import outcome, scenario
+
+from seedbus.agents.journal.journal import Journal
+from seedbus.agents.launcher import history
+from seedbus.scenarios.errors import ScenarioError
+from seedbus.scenarios.reporting.results import Results
+from seedbus.scenarios.running.replay import replay
+from seedbus.scenarios.running.run import run
+from seedbus.scenarios.schema.scenario import Scenario
+from seedbus.scenarios.transports.placement import Placement
+
+KINDS: dict[str, dict[str, Any]] = {
+    "decomfl": {"name": "decomfl", "arithmetic": "integer", "perturbations": 3, "learning_rate": 0.01},
+    "fedkseed": {"name": "fedkseed", "pool": 64, "perturbations": 3, "learning_rate": 0.01},
+}
+each_kind = pytest.mark.parametrize("kind", KINDS)
+ROUGH = [
+    {"fault": "straggler", "clients": [0, 1], "factor": 20},
+    {"fault": "drop", "probability": 0.1},
+    {"fault": "duplicate", "probability": 0.2},
+    {"fault": "reorder", "probability": 0.2, "window_s": 2},
+    {"fault": "delay", "by": {"distribution": "pareto", "minimum": 0.2, "shape": 1.2}, "probability": 0.2},
+    {
+        "fault": "churn",
+        "stays": {"distribution": "exponential", "mean": 8},
+        "away": {"distribution": "exponential", "mean": 2},
+    },
+    {"fault": "server-crash", "at_round": 20, "phase": "gathering", "down_s": 1},
+]
+
+
+def stream(kind: str = "decomfl", **changes: Any) -> Scenario:
+    """Return a stream of six clients of eight on bad links, which pull snapshots after a lag of 25 commits."""
+    said = {
+        "algorithm": KINDS[kind],
+        "participation": {"mode": "stream", "clients": 8, "cohort": 6, "deadline_s": 4},
+        "compute": {"evaluation": {"distribution": "exponential", "mean": 0.02}},
+        "faults": ROUGH,
+        "lag": {"snapshot_after_commits": 25},
+        "stop": {"rounds": 120},
+    }
+    return scenario(**(said | changes))
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Results]:
+    folder = tmp_path_factory.mktemp("whole")
+    return {kind: run(stream(kind), folder / kind) for kind in KINDS}
+
+
+def log_of(results: Results) -> list[Any]:
+    with closing(Journal.open(results.folder, for_writing=False)) as journal:
+        return list(history(stream(results.folder.name).algorithm, journal))
+
+
+@each_kind
+def test_all_kinds_of_faults_strike_and_no_replica_diverges(whole: dict[str, Results], kind: str) -> None:
+    """Otherwise the rest of this file would prove nothing."""
+    summary = whole[kind].summary
+    assert set(summary["refusals"]) == {"duplicate", "not-asked"}
+    assert all(len(fault) > 1 and all(fault.values()) for fault in summary["faults"])
+    assert summary["staleness"]["max"] > 8 and summary["participation"]["counted"]["total"] == summary["version"] > 90
+    assert summary["traffic"]["by_kind"]["snapshot"]["messages"] > 5
+    assert replay(whole[kind].folder).digest == whole[kind].digest
+
+
+@each_kind
+def test_the_commits_of_a_run_lead_to_its_digest_in_any_order(whole: dict[str, Results], kind: str) -> None:
+    log, algorithm = log_of(whole[kind]), stream(kind).algorithm
+    for seed in range(3):
+        replica = replay(whole[kind].folder, 0).replica
+        Random(seed).shuffle(log)
+        renumbered = [replace(commit, version=at + 1) for at, commit in enumerate(log)]
+        if kind == "fedkseed":
+            renumbered = [replace(commit, base=at) for at, commit in enumerate(renumbered)]
+        algorithm.apply(replica, renumbered)
+        assert replica.digest() == whole[kind].digest
+
+
+@pytest.mark.few(1)
+@each_kind
+def test_a_stream_that_is_cut_off_and_resumed_ends_alike(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, whole: dict[str, Results], kind: str
+) -> None:
+    results, cuts = run_with_power_cuts(stream(kind), tmp_path / "run", monkeypatch, [(17, True), (30, False)])
+    assert cuts > 3 and outcome(results) == outcome(whole[kind])
+
+
+@pytest.mark.slow
+def test_a_stream_is_the_same_in_two_processes(tmp_path: Path, whole: dict[str, Results]) -> None:
+    kind = "fedkseed"
+    assert outcome(run(stream(kind), tmp_path / "run", placement=Placement("tcp", 2))) == outcome(whole[kind])
+
+
+@pytest.mark.slow
+def test_in_real_time_followers_agree_and_the_journal_replays_to_their_digest(tmp_path: Path) -> None:
+    """Which commits there are differs from run to run."""
+    quick = {"latency": {"distribution": "exponential", "mean": 0.002}}
+    faults = [{"fault": "duplicate", "probability": 0.2}, {"fault": "straggler", "clients": [0], "factor": 20}]
+    what = stream(clock="wall", network=quick, faults=faults, compute={"evaluation": 0.001}, lag=None)
+    results = run(what, tmp_path / "run", placement=Placement("tcp", 2))
+    assert replay(results.folder).digest == results.digest and "diverged" not in results.summary["refusals"]
+    assert results.summary["version"] == 120 <= results.summary["participation"]["counted"]["total"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"algorithm": {"name": "decomfl"}}, "decomfl and mezo with arithmetic: integer, and fedkseed, are accepted"),
+        ({"algorithm": {"name": "fedavg"}}, "what algorithm fedavg adds to x with these settings depends on the order"),
+        ({"algorithm": KINDS["decomfl"] | {"aggregation": "median"}}, "median compares those of a round; mean is"),
+        (
+            {"algorithm": KINDS["decomfl"] | {"precision": "int32"}, "secure_aggregation": {}},
+            "secure_aggregation hides reports in the sum of a round; mode: rounds is accepted",
+        ),
+        (
+            {"algorithm": KINDS["decomfl"] | {"precision": "int32"}, "privacy": {"clip": 9, "noise_multiplier": 1}},
+            "privacy accounts for the sum of a round; mode: rounds is accepted",
+        ),
+    ],
+)
+def test_what_does_not_fit_a_stream_is_refused_with_its_reason(changes: dict[str, Any], reason: str) -> None:
+    with pytest.raises(ScenarioError, match=reason):
+        stream(**changes)

@@ -50,6 +50,24 @@ class Deferred(Protocol):
         ...
 
 
+class Compared(Protocol):
+    """An objective that is told the losses of each local step, and counts the steps where they do not differ.
+
+    It is known by its `compare`, for a check of a protocol would take longer than all else here.
+
+    Attributes:
+        steps: number of local steps.
+        equal: how many of them had losses that its arithmetic can hardly tell apart.
+    """
+
+    steps: int
+    equal: int
+
+    def compare(self, losses: Sequence[float]) -> None:
+        """Take the losses of one local step, at all of its points."""
+        ...
+
+
 @runtime_checkable
 class Layered(Protocol):
     """An objective that needs no point: it requests coordinates when its forward pass reaches them."""

@@ -1,6 +1,7 @@
 """The memory of a client process with a language model: with copies of x, one layer at a time, or with a gradient.
 
     python benchmarks/memory.py [--models small 125m] [--batch-size 32]
+    python benchmarks/memory.py --large [--models 125m]
 
 Models have OPT's architecture and random weights, all of which are trained. A batch is one short sentence, so that
 activations are small, or `--batch-size` sentences of 24 tokens. Every case runs in a process of its own, which first
@@ -9,6 +10,10 @@ subtracted. `round` is the peak resident set of one round (two clients' local st
 first one. `start` is the peak of loading the model, making the replica and the first round. `must` is the size of the
 vectors that a round needs, 4 bytes a coordinate: the replica's fields and copies of x, or with `light` the fields and
 the largest layer. Linux only: the peak of the resident set is reset through /proc.
+
+`--large` measures what large models need: `revert: light` on NumPy's arrays and on tensors (`--device torch`), with a
+forward pass in bfloat16, and LoRA on weights that are frozen in 16 and in 4 bits. There `must` has the frozen weights
+as they are stored, too, and the largest layer as float32.
 
 For comparison, one client of the same model as in public code: DeComFL and HiSo of `plain.py`, which perturb x in place
 by a z of its length, and torch's own gradient with SGD and with Adam.
@@ -51,12 +56,16 @@ class Case(NamedTuple):
         algorithm: fields of the algorithm.
         fields: vectors of a replica.
         copies: further vectors of length d, without `light` or for a gradient.
+        task: fields of the task.
+        device: where the process computes.
     """
 
     name: str
     algorithm: dict[str, Any]
     fields: int
     copies: int
+    task: dict[str, Any] = {}  # noqa: RUF012  # never written to
+    device: str = "cpu"
 
 
 DECOMFL: dict[str, Any] = {"name": "decomfl", "perturbations": 1}
@@ -65,6 +74,16 @@ CASES = [
     Case("DeComFL, K = 2", DECOMFL | {"local_steps": 2}, 1, 3),
     Case("DeComFL, momentum, K = 2", DECOMFL | {"local_steps": 2, "momentum": 0.9}, 2, 4),
     Case("HiSo, K = 1", {"name": "hiso", "perturbations": 1}, 2, 3),
+]
+LORA: dict[str, Any] = {"train": {"kind": "lora"}}
+LARGE = [
+    Case("float32", DECOMFL, 1, 2),
+    Case("float32, tensors", DECOMFL, 1, 2, device="torch"),
+    Case("bfloat16 forward", DECOMFL, 1, 2, {"compute_dtype": "bfloat16"}),
+    Case("bfloat16 forward, tensors", DECOMFL, 1, 2, {"compute_dtype": "bfloat16"}, "torch"),
+    Case("LoRA, bfloat16 frozen", DECOMFL, 1, 2, LORA | {"dtype": "bfloat16"}),
+    Case("LoRA, int8 frozen", DECOMFL, 1, 2, LORA | {"dtype": "int8"}),
+    Case("LoRA, nf4 frozen", DECOMFL, 1, 2, LORA | {"dtype": "nf4"}),
 ]
 GRADIENT = Case("a gradient", DECOMFL, 1, 3)
 AIM = 1.05  # times the vectors that a round needs
@@ -114,15 +133,18 @@ class Party:
 
     def __init__(self, folder: Path, case: Case, revert: str, size: int) -> None:
         from seedbus.models import Iid
+        from seedbus.models.device import on_device, placed_beside
         from seedbus.models.tasks.language_model import LanguageModel
         from seedbus.scenarios.schema.discovery import ALGORITHMS
 
         made = {} if revert == "gradient" else {"revert": revert}
-        described: Any = ALGORITHMS.all()[case.algorithm["name"]]
-        self.algorithm = described.model_validate(case.algorithm | made)
-        task = LanguageModel(model=str(folder), data=str(folder), batch_size=size, validation=0)
-        self.problem: Any = task.bind(seed=0, clients=len(CLIENTS), partition=Iid())
-        self.replica = self.algorithm.replica(self.problem.x0())
+        chosen: Any = ALGORITHMS.all()[case.algorithm["name"]]
+        self.algorithm = chosen.model_validate(case.algorithm | made)
+        described = {"model": str(folder), "data": str(folder), "batch_size": size, "validation": 0} | case.task
+        with on_device(case.device):
+            task = LanguageModel.model_validate(described)
+            self.problem: Any = task.bind(seed=0, clients=len(CLIENTS), partition=Iid())
+        self.replica = self.algorithm.replica(placed_beside(self.problem)(self.problem.x0()))
         self._is_gradient = revert == "gradient"
 
     def round(self, round: int) -> None:
@@ -206,9 +228,11 @@ def measure(folder: Path, case: Case, way: str, size: int) -> Figure:
     begun = time.perf_counter()
     party.round(1)
     seconds = time.perf_counter() - begun
-    sizes = [parameter.numel() for parameter in party.module.parameters()]
-    beside = max(sizes) if way == "light" else case.copies * sum(sizes)
-    vectors = 4 * (case.fields * sum(sizes) + beside)
+    trained = [p.numel() for p in party.module.parameters() if p.requires_grad]
+    frozen = [p for p in [*party.module.parameters(), *party.module.buffers()] if not p.requires_grad]
+    beside = max([*trained, *(p.numel() for p in frozen)]) if way == "light" else case.copies * sum(trained)
+    stored = sum(p.numel() * p.element_size() for p in frozen)
+    vectors = 4 * (case.fields * sum(trained) + beside) + stored
     return Figure(start, resident("VmHWM") - ground, vectors, seconds)
 
 
@@ -265,10 +289,12 @@ def main() -> None:
     models = [name for name in SHAPES if name != "tiny"]
     parser.add_argument("--models", nargs="+", choices=models, default=["small", "125m"])
     parser.add_argument("--batch-size", type=int, default=1, help="more than 1: sequences of 24 tokens")
+    parser.add_argument("--large", action="store_true", help="what large models need, layer by layer")
     options = parser.parse_args()
     print("| model | | | round, MB | must, MB | ratio | start, MB | seconds |\n|---|---|---|---|---|---|---|---|")
     for model in options.models:
-        measured = cases(options.batch_size)
+        large = [(case, "light") for case in LARGE]
+        measured = large if options.large else cases(options.batch_size)
         for (case, way), found in zip(measured, figures(model, measured, options.batch_size), strict=True):
             share = found.round / found.vectors
             mega = [f"{part / 1e6:,.0f}" for part in (found.round, found.vectors, found.start)]

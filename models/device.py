@@ -156,7 +156,11 @@ def _make_deterministic() -> None:
 
 
 def placed_beside(problem: Any) -> Callable[[Vector], Vector]:
-    """Return a function that moves vectors to where a problem computes, which its point tells."""
-    point: Any = problem.objective(0, 0).point
-    tensor = getattr(point, "tensor", None)
+    """Return a function that moves vectors to where a problem computes: its `device`, or else that of its point.
+
+    A large model is not asked for its point, since with `revert: light` it needs no memory for one.
+    """
+    if hasattr(problem, "device"):
+        return lambda vector: vector_on(vector, problem.device)
+    tensor = getattr(problem.objective(0, 0).point, "tensor", None)
     return lambda vector: vector_on(vector, None if tensor is None else tensor.device)

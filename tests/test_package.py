@@ -24,7 +24,7 @@ DISTRIBUTIONS = {
     "yaml": "pyyaml",
     "zmq": "pyzmq",
 }
-EXTRAS = {"cluster", "flwr", "gpu", "hub", "images", "plot", "privacy", "secure", "study", "track"}
+EXTRAS = {"cluster", "flwr", "gpu", "hub", "images", "plot", "privacy", "quantized", "secure", "study", "track"}
 BROUGHT_BY = {
     "huggingface_hub": "transformers",
     "llvmlite": "numba",

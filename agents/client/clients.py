@@ -17,6 +17,7 @@ from seedbus.agents.chunks import Chunk
 from seedbus.agents.client.client_state import ClientStateStore
 from seedbus.agents.client.downloads import Downloads
 from seedbus.agents.client.replicas import Replicas
+from seedbus.agents.client.resolution import LossWatch
 from seedbus.agents.client.snapshot_source import SnapshotSource
 from seedbus.agents.client.tampering import Tampering
 from seedbus.agents.messages import AnyAlgorithm, Join
@@ -108,6 +109,7 @@ class Host:
         self._proof = proof
         self._verifier = Verifier(verify_every)
         self._observer = observer
+        self._watch = LossWatch(observer)
         self._tampering = tampering
         self._memories = memories
         self._party = party
@@ -282,6 +284,8 @@ class Host:
             outcomes = self.algorithm.local_together(replica, memories, plan, objectives)
         else:
             outcomes = one_by_one(self.algorithm, replica, memories, plan, objectives)
+        for each, objective in zip(group, objectives, strict=True):
+            self._watch.saw(each.client, plan.round, objective)
         for each, outcome in zip(group, outcomes, strict=True):
             self._answers[each.client] = self._answer(each, outcome)
         if self.algorithm.is_dense:  # each answer is a whole model; a client that is asked again repeats its work

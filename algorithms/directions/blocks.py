@@ -22,6 +22,9 @@ BLOCK: Final = 16_384
 DEVICE_BLOCK: Final = 1 << 22
 """Coordinates in a block on a device: enough to use all of it, and 16 MiB for a temporary vector."""
 
+TENSOR_BLOCK: Final = 1 << 16
+"""Coordinates in a block of a tensor in the processor's memory."""
+
 _threads = 1
 
 
@@ -56,7 +59,8 @@ def for_blocks(
         ValueError: the block is not a multiple of `ALIGNMENT`.
     """
     if like is not None and not is_on_host(like):
-        threads, block = 1, DEVICE_BLOCK
+        is_near = getattr(like, "tensor").device.type == "cpu"  # noqa: B009  # a vector's type has no tensor
+        threads, block = 1, TENSOR_BLOCK if is_near else DEVICE_BLOCK
     if block < ALIGNMENT or block % ALIGNMENT:
         raise ValueError(f"block = {block}: a block is a multiple of {ALIGNMENT} coordinates")
     pending = deque(slice(first, min(first + block, dimension)) for first in range(0, dimension, block))

@@ -9,7 +9,7 @@ import numpy as np
 
 from seedbus.algorithms.contract import Declined
 from seedbus.algorithms.objective import Objective
-from seedbus.algorithms.scalar_only.differences import differences, with_curvature
+from seedbus.algorithms.scalar_only.differences import Losses, Shift, differences, with_curvature
 from seedbus.algorithms.scalar_only.payloads import ScalarPlan, Scalars
 from seedbus.algorithms.scalar_only.perturbed import PerturbedModel
 from seedbus.algorithms.scalar_only.precision import FLOAT32, WIRE_FORMATS, WirePrecision
@@ -88,18 +88,32 @@ def _estimate(
     algorithm: Estimation, model: PerturbedModel, plan: ScalarPlan, objectives: Sequence[Objective]
 ) -> list[tuple[float, ...]]:
     """Return each client's P gradient scalars of one local step, all on the step's own mini-batch."""
+    losses = _compared(model.losses(objectives), objectives)
     smoothing, estimator = float(np.float32(at(algorithm.smoothing, plan.round))), at(algorithm.estimator, plan.round)
     if estimator == "projection":
         found = model.project_gradients(objectives, plan.perturbations)
     elif estimator == "curvature":
-        found = with_curvature(model.losses(objectives), plan.perturbations // 2, smoothing)
+        found = with_curvature(losses, plan.perturbations // 2, smoothing)
     else:
         is_central = estimator == "central"
-        found = differences(model.losses(objectives), plan.perturbations, smoothing, is_central=is_central)
+        found = differences(losses, plan.perturbations, smoothing, is_central=is_central)
     if not algorithm.is_normalised:
         return found
     norms = model.squared_norms(plan.perturbations)
     return [tuple(g / norm for g, norm in zip(scalars, norms, strict=True)) for scalars in found]
+
+
+def _compared(losses: Losses, objectives: Sequence[Objective]) -> Losses:
+    """Return the function of the losses, which also tells each objective its own."""
+
+    def compared(shifts: Sequence[Shift]) -> list[list[float]]:
+        found = losses(shifts)
+        for objective, own in zip(objectives, found, strict=True):
+            if (compare := getattr(objective, "compare", None)) is not None:
+                compare(own)
+        return found
+
+    return compared
 
 
 def _rounded(precision: WirePrecision, clients: Sequence[Sequence[float]]) -> list[Scalars | Declined]:

@@ -69,7 +69,9 @@ def _with_lora(model: Any, train: Any, names: dict[str, str], body: set[str], *k
     """Return the model with LoRA's additions if they are trained. Targets are names in the model's file."""
     if not isinstance(train, Lora):
         return model
-    endings = tuple(f".{target}.weight" for target in train.targets)
+    shapes = {names[name]: tuple(each.shape) for name, each in model.named_parameters() if names[name] in body}
+    targets = train.layers(shapes)
+    endings = tuple(f".{target}.weight" for target in targets)
     layers = [
         name.removesuffix(".weight") for name, own in names.items() if own in body and f".{own}".endswith(endings)
     ]
@@ -77,7 +79,7 @@ def _with_lora(model: Any, train: Any, names: dict[str, str], body: set[str], *k
         outer = peft_model(model, "LoraConfig", r=train.rank, lora_alpha=train.alpha, target_modules=layers)
     except ValueError as error:  # a layer that peft cannot extend
         reason = str(error).strip().partition("\n")[0]
-        raise DataError("task.train.targets", f"{', '.join(train.targets)} ({reason})", "linear layers") from error
+        raise DataError("task.train.targets", f"{', '.join(targets)} ({reason})", "linear layers") from error
     draw_lora(outer, *key)
     return outer
 
@@ -174,10 +176,7 @@ class SequenceClassifier(Classifier):
     def __init__(self, task: HuggingFaceSettings, seed: int) -> None:
         super().__init__(task, seed, "AutoModelForSequenceClassification", ("AutoTokenizer", {}))
         self._limit = _limit(self._model, self.processor, task)
-        self._pad = self.processor.pad_token_id
-        if self._pad is None:
-            raise DataError(f"task.model {task.model}", "a tokenizer without a padding token", "a tokenizer with one")
-        self._model.config.pad_token_id = self._pad  # by which models without attention to the right find the end
+        self._rows = self._model.get_input_embeddings().weight.shape[0]
 
     def encode(self, row: Row) -> dict[str, list[int]]:
         """Return the tokens of a text or a pair, and of which of them each is."""
@@ -185,7 +184,7 @@ class SequenceClassifier(Classifier):
         pair = None if columns.text_pair is None else content[columns.text_pair]
         encoding = self.processor(content[str(columns.text)], pair, truncation=True, max_length=self._limit)
         names = ("input_ids", "token_type_ids")
-        return {name: list(encoding[name]) or [self._pad] for name in names if name in encoding}
+        return {name: list(encoding[name]) or [self.processor.pad_token_id or 0] for name in names if name in encoding}
 
     def length(self, item: dict[str, list[int]]) -> int:
         """The number of tokens."""
@@ -195,14 +194,26 @@ class SequenceClassifier(Classifier):
         """See `Classifier`."""
         width = max(map(self.length, items))
         masks = [[1] * self.length(item) for item in items]
+        pad = self._padding(items)
+        self._model.config.pad_token_id = pad  # by which models without attention to the right find the end
         inputs = {
-            name: _padded([item[name] for item in items], width, self._pad if name == "input_ids" else 0)
-            for name in items[0]
+            name: _padded([item[name] for item in items], width, pad if name == "input_ids" else 0) for name in items[0]
         }
         with explain_out_of_memory((len(items), width), "task.batch_size"):
             inputs = moved(inputs | {"attention_mask": _padded(masks, width, 0)}, self.trained.device)
             logits: Tensor = self.training.outer(**inputs).logits
         return logits
+
+    def _padding(self, items: Sequence[dict[str, list[int]]]) -> int:
+        """Return the tokenizer's padding token, or one that no text of the batch has. Raises `DataError`."""
+        if self.processor.pad_token_id is not None:
+            return int(self.processor.pad_token_id)
+        used = {token for item in items for token in item["input_ids"]}
+        unused = next((token for token in range(self._rows) if token not in used), None)
+        if unused is None:
+            found = "a tokenizer without a padding token, and a batch with all of its tokens"
+            raise DataError(f"task.model {self.task.model}", found, "a tokenizer with one, or a smaller batch")
+        return unused
 
     def facts(self, first: Row) -> bytes:
         """Return what the tokenizer does."""

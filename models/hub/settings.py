@@ -102,6 +102,11 @@ class HuggingFaceSettings(PretrainedTask, frozen=True):
         return "float32"
 
     @property
+    def compute_dtype(self) -> str:
+        """The type of a forward pass."""
+        return "float32"
+
+    @property
     def draws(self) -> str:
         """See `PretrainedTask`. A folder has another path on another machine, so its name keys nothing."""
         return self.name

@@ -26,7 +26,7 @@ from seedbus.models.parameters.compiled import Loss, compiled
 from seedbus.models.parameters.derivatives import loss_derivatives
 from seedbus.models.parameters.flat import FlatModule
 from seedbus.models.parameters.gradients import Criterion, Outputs, backward, outputs, through
-from seedbus.models.parameters.losses import mean_of_parts, read, weights
+from seedbus.models.parameters.losses import Compared, mean_of_parts, read, weights
 from seedbus.models.parameters.stacked import StackedLoss
 from seedbus.models.partition import Divisible, Partition, divide, division_identity
 from seedbus.models.streams import private_key
@@ -234,7 +234,7 @@ class SampleProblem(ABC, Generic[S]):
             return self.flat.tensors()
 
 
-class SampleObjective:
+class SampleObjective(Compared):
     """One client's mean loss in one round. Keeps only the batch of the current step."""
 
     def __init__(self, problem: SampleProblem[Any], client: int, round: int) -> None:

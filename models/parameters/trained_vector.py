@@ -13,7 +13,6 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
-from torch.nn.utils import parametrize
 
 from seedbus.models.parameters.coordinates import Coordinates, add_tensor
 from seedbus.models.task import Vector
@@ -64,21 +63,3 @@ class TrainedVector(Coordinates):
             if name in persistent:
                 add_tensor(state, name, buffer)
         return state.digest()
-
-
-class _Widened(nn.Module):
-    """Converts a 16-bit weight to float32 each time that it is used."""
-
-    def forward(self, weight: Tensor) -> Tensor:
-        return weight.float()
-
-
-def widen_frozen(module: nn.Module) -> None:
-    """Keep frozen 16-bit parameters in 16 bits, but compute with them in float32.
-
-    In 16-bit arithmetic, rounding would exceed the difference of two losses. Tied parameters stay tied.
-    """
-    for layer in list(module.modules()):
-        for name, parameter in list(layer.named_parameters(recurse=False)):
-            if parameter.dtype in (torch.bfloat16, torch.float16) and not parameter.requires_grad:
-                parametrize.register_parametrization(layer, name, _Widened(), unsafe=True)

@@ -11,7 +11,7 @@ import copy
 import os
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import cached_property
 from typing import Any, Protocol
 
@@ -24,13 +24,15 @@ from torch.nn.functional import cross_entropy
 from seedbus.models.device import moved
 from seedbus.models.errors import DataError, is_out_of_memory
 from seedbus.models.parameters.flat import initial_values
-from seedbus.models.parameters.trained_vector import TrainedVector, widen_frozen
+from seedbus.models.parameters.storage import kept_in, quantise_frozen, quieten, widen_frozen
+from seedbus.models.parameters.trained_vector import TrainedVector
 from seedbus.models.streams import stream
 from seedbus.models.text.tokens import Batch
 from seedbus.models.text.training import LayerNorm, Lora, Prefix
 from seedbus.models.text.weights import (
     WHAT_A_FOLDER_HOLDS,
     download_command,
+    inspect_pretrained,
     is_norm,
     missing_processor,
     reason_not_loadable,
@@ -51,6 +53,8 @@ class NetworkSettings(Protocol):
     @property
     def dtype(self) -> str: ...
     @property
+    def compute_dtype(self) -> str: ...
+    @property
     def max_length(self) -> int | None: ...
     @property
     def train(self) -> Any: ...
@@ -60,12 +64,17 @@ class Network:
     """A causal language model that computes logits at given positions only. Not thread-safe."""
 
     def __init__(self, task: NetworkSettings, seed: int) -> None:
-        model, self.tokenizer = load(task.model, task.dtype, "AutoModelForCausalLM")
+        model, self.tokenizer = load(task.model, kept_in(task.dtype), "AutoModelForCausalLM")
         self._model = model.eval().requires_grad_(False)
         self._check_tokenizer(task.model)
         self.context = self._context(task)
         self._outer = self.with_training(task, seed)
+        head = self._model.get_output_embeddings()
+        quantise_frozen(self._outer, task.dtype, leave=head)
         widen_frozen(self._outer)
+        self._computes_in = getattr(torch, task.compute_dtype)
+        self._scored: tuple[Tensor, Tensor] | None = None
+        self._score_chosen(head)
         self.trained = TrainedVector(self._outer)
 
     def with_training(self, task: NetworkSettings, seed: int) -> Any:
@@ -93,13 +102,14 @@ class Network:
         Returns:
             float32 [n, vocabulary].
         """
-        past = self._outer.get_prompt(len(ids)) if self._has_prefix else None
-        if not self._head_is_a_product:
-            logits: Tensor = self._model(input_ids=ids, past_key_values=past, use_cache=False).logits
-            return logits[rows, columns].float()
-        hidden = self._model.get_decoder()(input_ids=ids, past_key_values=past, use_cache=False).last_hidden_state
-        head: Tensor = self._model.get_output_embeddings()(hidden[rows, columns])
-        return head.float()
+        prefix = {"past_key_values": self._outer.get_prompt(len(ids))} if self._has_prefix else {}
+        self._scored = rows, columns
+        try:
+            with self._arithmetic(self._computes_in):
+                logits: Tensor = self._model(input_ids=ids, use_cache=False, **prefix).logits
+        finally:
+            self._scored = None
+        return logits.float()
 
     def generate(self, ids: list[int], length: int, ends: list[int]) -> list[int]:
         """Return the greedy continuation of a prompt.
@@ -111,7 +121,7 @@ class Network:
         """
         prompt = torch.tensor([ids], device=self._outer.device)
         settings = {"max_new_tokens": length, "do_sample": False, "num_beams": 1, "eos_token_id": ends}
-        with torch.inference_mode():
+        with torch.inference_mode(), self._arithmetic(self._computes_in):
             tokens = self._outer.generate(
                 input_ids=prompt, attention_mask=torch.ones_like(prompt), pad_token_id=ends[0], **settings
             )
@@ -121,15 +131,25 @@ class Network:
     def _has_prefix(self) -> bool:
         return hasattr(self._outer, "get_prompt") and self._outer.active_peft_config.is_prompt_learning
 
-    @cached_property
-    def _head_is_a_product(self) -> bool:
-        """True if the logits are the head applied to the hidden states; some models also scale or cap them."""
-        with torch.inference_mode():
-            ids = torch.zeros((1, 2), dtype=torch.int64, device=self._model.device)
-            logits = self._model(input_ids=ids, use_cache=False).logits
-            hidden = self._model.get_decoder()(input_ids=ids, use_cache=False).last_hidden_state
-            head = self._model.get_output_embeddings()
-            return hidden.shape[-1] == head.weight.shape[-1] and torch.allclose(head(hidden), logits, atol=1e-4)
+    def _score_chosen(self, head: nn.Module) -> None:
+        """Let the head see only the positions that `logits` asks for, and compute in float32.
+
+        Models scale and cap logits after their head.
+        """
+        product = head.forward
+
+        def forward(hidden: Tensor) -> Any:
+            with self._arithmetic(torch.float32):
+                return product((hidden if self._scored is None else hidden[self._scored]).float())
+
+        head.forward = forward
+
+    def _arithmetic(self, dtype: torch.dtype) -> AbstractContextManager[Any]:
+        """Within this context products are computed in a type; a weight is rounded to it each time that it is used."""
+        if self._computes_in == torch.float32:
+            return nullcontext()
+        kind = (self.trained.device or torch.device("cpu")).type
+        return torch.autocast(kind, self._computes_in, enabled=dtype != torch.float32, cache_enabled=False)
 
     def _check_tokenizer(self, model: str) -> None:
         tokens = len(self.tokenizer)
@@ -211,6 +231,7 @@ def peft_model(network: Any, kind: str, **settings: Any) -> Any:
     Raises:
         DataError: peft is not installed.
     """
+    quieten()
     try:
         import peft
     except ImportError as error:
@@ -237,7 +258,7 @@ def _with_training(model: Any, task: NetworkSettings, seed: int) -> Any:
             "LoraConfig",
             r=train.rank,
             lora_alpha=train.alpha,
-            target_modules=list(train.targets),
+            target_modules=list(train.layers(inspect_pretrained(task.model).shapes)),
             lora_dropout=0.0,
             task_type="CAUSAL_LM",
         )
@@ -299,7 +320,7 @@ def _too_large(model: str) -> DataError:
     return DataError(
         f"task.model {model}",
         "no memory to load it",
-        "a smaller model, or frozen weights of 16 bits: train: {kind: lora} with dtype: bfloat16",
+        "a smaller model, or frozen weights of fewer bits: train: {kind: lora} with dtype: bfloat16",
     )
 
 

@@ -24,8 +24,15 @@ class LanguageModelSettings(TextTask, frozen=True):
         description="the data set; answers of squad are generated and evaluated by F1, the others are classified",
     )
     train: Training = Field(Full(), description="which weights are trained; they are x")
-    dtype: Literal["float32", "bfloat16", "float16"] = Field(
-        "float32", description="storage type of frozen weights; computation is always in float32"
+    dtype: Literal["float32", "bfloat16", "float16", "int8", "nf4"] = Field(
+        "float32",
+        description="storage type of frozen weights, which are widened to float32 layer by layer; int8 and nf4 (4 "
+        "bits): the matrices of layers, by bitsandbytes, and bfloat16 for the others",
+    )
+    compute_dtype: Literal["float32", "bfloat16"] = Field(
+        "float32",
+        description="type of a forward pass; bfloat16: products in mixed precision, of weights that are rounded one "
+        "layer at a time, while x, the head and the loss are float32",
     )
     max_length: int | None = Field(
         None,
@@ -60,8 +67,9 @@ class LanguageModelSettings(TextTask, frozen=True):
         """See `task.Task`."""
         if self.train.kind == "full":
             return ["task.train: {kind: lora}", *super().memory_saving_settings()]
-        is_wide = self.dtype == "float32" and self.train.kind != "prefix"
-        return [*(["task.dtype: bfloat16"] if is_wide else []), *super().memory_saving_settings()]
+        narrower = {"float32": "bfloat16", "bfloat16": "nf4", "float16": "nf4", "int8": "nf4"}.get(self.dtype)
+        is_frozen = narrower is not None and self.train.kind != "prefix"
+        return [*([f"task.dtype: {narrower}"] if is_frozen else []), *super().memory_saving_settings()]
 
     @property
     def dimension(self) -> int:

@@ -22,7 +22,7 @@ from torch import Tensor
 from seedbus.models.data.batches import batch, batches_per_pass, parts
 from seedbus.models.device import moved
 from seedbus.models.errors import DataError, OutOfMemory, is_out_of_memory
-from seedbus.models.parameters.losses import mean_of_parts, read, weights
+from seedbus.models.parameters.losses import FLOAT32, Compared, mean_of_parts, read, weights
 from seedbus.models.parameters.trained_vector import TrainedVector
 from seedbus.models.partition import Partition, divide, division_identity
 from seedbus.models.streams import private_key
@@ -40,9 +40,11 @@ class PretrainedProblem(ABC, Generic[SampleT, BatchT]):
     """Implements `task.Problem`. Not thread-safe. BatchT is the type of a mini-batch, ready for the network.
 
     Attributes:
+        resolution: of its losses, relative to them.
         splits: the samples of "train", "validation" and "test".
     """
 
+    resolution = FLOAT32
     trained: TrainedVector
     splits: dict[str, list[SampleT]]
 
@@ -114,6 +116,11 @@ class PretrainedProblem(ABC, Generic[SampleT, BatchT]):
     def dimension(self) -> int:
         return self.trained.dimension
 
+    @property
+    def device(self) -> torch.device | None:
+        """The torch device of the network; None: vectors are NumPy arrays."""
+        return self.trained.device
+
     def x0(self) -> NDArray[np.float32]:
         """Return the pretrained weights, or the initial weights that are added to frozen ones, float32 [d].
 
@@ -161,7 +168,7 @@ class PretrainedProblem(ABC, Generic[SampleT, BatchT]):
         return self.splits[split]
 
 
-class PretrainedObjective(Generic[BatchT]):
+class PretrainedObjective(Compared, Generic[BatchT]):
     """One client's loss in one round. Keeps only the batch of the current step."""
 
     def __init__(self, problem: PretrainedProblem[Any, BatchT], client: int, round: int) -> None:
@@ -169,6 +176,7 @@ class PretrainedObjective(Generic[BatchT]):
         self._client = client
         self._round = round
         self._step: int | None = None  # whose batch is kept
+        self.resolution = problem.resolution
 
     @property
     def point(self) -> Vector:

@@ -26,6 +26,7 @@ from seedbus.models.text.problem import PretrainedProblem, explain_out_of_memory
 from seedbus.models.text.sentence_settings import TEXTS, SentenceEncoderSettings
 from seedbus.models.text.tokens import chunks
 from seedbus.models.text.training import Full, Lora
+from seedbus.models.text.weights import inspect_pretrained
 
 EVALUATION_TOKENS = 8_192  # of one forward pass
 SentenceBatch = tuple[list[tuple[str, int]], Tensor]
@@ -132,7 +133,7 @@ def _prepared(encoder: Any, task: SentenceEncoderSettings, seed: int) -> Any:
     """Return the encoder with `requires_grad` set on its trained parameters."""
     encoder.requires_grad_(isinstance(task.train, Full))
     if isinstance(task.train, Lora):
-        targets = list(task.train.targets)
+        targets = list(task.train.layers(inspect_pretrained(task.model).shapes))
         encoder = peft_model(
             encoder, "LoraConfig", r=task.train.rank, lora_alpha=task.train.alpha, target_modules=targets
         )

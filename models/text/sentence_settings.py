@@ -32,7 +32,7 @@ class SentenceEncoderSettings(TextTask, frozen=True):
     )
     dataset: Literal["sst2", "rte", "cb", "qqp"] = Field("sst2", description="the data set")
     train: Annotated[Head | Full | Lora, Field(discriminator="kind")] = Field(
-        Head(), description="what is trained besides the classifier; typical targets of lora are query and value"
+        Head(), description="what is trained besides the classifier"
     )
     max_length: int = Field(128, ge=4, le=512, description="most tokens of a text; the end of a longer text is cut")
 

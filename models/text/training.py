@@ -12,7 +12,18 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, Field
 
 from seedbus.models.errors import DataError
-from seedbus.models.text.weights import Pretrained, is_norm, matrix_shapes
+from seedbus.models.text.weights import Pretrained, Shapes, is_norm, matrix_shapes
+
+_QUERIES_AND_VALUES = (  # the layers' names in transformers; in some models one layer has queries, keys and values
+    ("q_proj", "v_proj"),  # OPT, Llama, Mistral, Qwen, Gemma, OLMo
+    ("query", "value"),  # BERT, RoBERTa, ViT
+    ("q_lin", "v_lin"),  # DistilBERT
+    ("q", "v"),  # MPNet
+    ("query_key_value",),  # GPT-NeoX, Pythia, BLOOM, Falcon
+    ("qkv_proj",),  # Phi-3
+    ("c_attn",),  # GPT-2
+    ("Wqkv",),  # MPT, ModernBERT
+)
 
 
 class Full(BaseModel, frozen=True, extra="forbid"):
@@ -36,17 +47,35 @@ class Lora(BaseModel, frozen=True, extra="forbid"):
     kind: Literal["lora"] = "lora"
     rank: int = Field(8, ge=1, le=4096, description="rows of A and columns of B")
     alpha: float = Field(8.0, gt=0, le=1e6, description="BA is scaled by alpha over rank")
-    targets: tuple[str, ...] = Field(
-        ("q_proj", "v_proj"), min_length=1, description="names of the linear layers, in all blocks"
+    targets: tuple[str, ...] | None = Field(
+        None,
+        min_length=1,
+        description="names of the linear layers, in all blocks; none: those of queries and values, as the model names "
+        "them",
     )
 
+    def layers(self, shapes: Shapes) -> tuple[str, ...]:
+        """Return the names of the layers with additions. Raises `DataError` if the model lacks one of them.
+
+        Args:
+            shapes: the shapes of the model's weights by their names in its file.
+        """
+        matrices = [name.split(".") for name, shape in shapes.items() if len(shape) == 2 and name.endswith(".weight")]
+        in_blocks = [parts for parts in matrices if any(part.isdecimal() for part in parts[:-2])]
+        own = {parts[-2] for parts in in_blocks or matrices}
+        chosen = self.targets or next((names for names in _QUERIES_AND_VALUES if own.issuperset(names)), None)
+        found = "no layers of queries and values with a known name" if chosen is None else ""
+        missing = found or ", ".join(name for name in chosen or () if not matrix_shapes(shapes, [name]))
+        if missing or chosen is None:
+            names = (
+                f"names of layers: {', '.join(sorted(own))}" if own else "another train: the model has no such layers"
+            )
+            raise DataError("task.train.targets", missing, names)
+        return chosen
+
     def count(self, pretrained: Pretrained) -> int:
-        """Return the number of coordinates. Raises `DataError` if the model has no layer of these names."""
-        shapes = matrix_shapes(pretrained.shapes, self.targets)
-        if not shapes:
-            linear = sorted({name.split(".")[-2] for name, shape in pretrained.shapes.items() if len(shape) == 2})
-            names = f"names of layers: {', '.join(linear)}" if linear else "another train: the model has no such layers"
-            raise DataError("task.train.targets", ", ".join(self.targets), names)
+        """Return the number of coordinates. Raises `DataError` if the model lacks a layer."""
+        shapes = matrix_shapes(pretrained.shapes, self.layers(pretrained.shapes))
         return sum(self.rank * sum(shape) for shape in shapes)
 
 

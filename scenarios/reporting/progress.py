@@ -33,7 +33,8 @@ PROCESSES = {
     "waiting": "worker {number} waits for a node with {needs}; there are {nodes}",
     "apart": "worker {number} at {node} does not see {folder}: if it ends before the run, the run ends",
 }
-LOSSES = {event: "seedbus: note: {what}" for event in ("lost", "weakened", "untracked")}  # printed with --quiet too
+_NOTED = ("lost", "weakened", "untracked", "coarse-losses")
+LOSSES = {event: "seedbus: note: {what}" for event in _NOTED}  # printed with --quiet too
 MAX_REFUSALS = 5  # printed; late reports may cause a refusal in every round
 WAITING = {"kernels": "compiling kernels, {compiling}…"}  # printed on a terminal only
 

@@ -241,3 +241,18 @@ def test_blank_texts_are_no_samples_of_a_causal_model(make_hub: Any, hub_data: A
         file.write('"  ",,0,bad,author 1\n')
     columns = {"text": "sentence"}
     assert len(two_clients(make_hub("gpt2", dataset=str(data), columns=columns, validation=0)).splits["train"]) == 24
+
+
+def test_a_classifier_without_a_padding_token_has_the_losses_of_texts_alone(make_hub: Any, tmp_path: Path) -> None:
+    from transformers import AutoTokenizer
+
+    task = make_hub("gpt2-classifier")
+    folder = shutil.copytree(task.model, tmp_path / "model")
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    tokenizer.pad_token = None
+    tokenizer.save_pretrained(folder)
+    ours, padded = two_clients(task.model_copy(update={"model": str(folder)})), two_clients(task)
+    assert ours.network.processor.pad_token_id is None
+    for problem in (ours, padded):
+        problem.point[:] = problem.x0()
+    assert ours.objective(0, 0).loss(0) == pytest.approx(padded.objective(0, 0).loss(0), rel=1e-6)

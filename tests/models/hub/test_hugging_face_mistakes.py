@@ -45,7 +45,10 @@ def sentence_of(task: Any) -> str:
         ({"configuration": "de"}, "de: found no such folder; expected task.configuration"),
         ({"max_length": 65}, "task.max_length: found 65 tokens; expected at most 64"),
         ({"train": {"kind": "last-blocks", "blocks": 3}}, "task.train.blocks: found 3; expected at most 2"),
-        ({"train": {"kind": "lora"}}, "found q_proj, v_proj; expected names of layers: dense, key"),
+        (
+            {"train": {"kind": "lora", "targets": ["key", "q_proj"]}},
+            "found q_proj; expected names of layers: dense, key",
+        ),
         ({"model": "no-such-folder"}, "no folder no-such-folder and no model of that name in this machine's"),
         ({"dataset": "nobody/has-this"}, "nothing that `datasets` can load, and HF_HUB_OFFLINE is set"),
     ],

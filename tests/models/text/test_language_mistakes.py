@@ -244,7 +244,7 @@ def full(*_: Any, **__: Any) -> Any:
             {"train": {"kind": "lora"}, "dtype": "float16"},
             {"name": "decomfl", "estimator": "projection"},
             False,
-            ["task.micro_batch: 16", "task.batch_size: 16"],
+            ["task.dtype: nf4", "task.micro_batch: 16", "task.batch_size: 16"],
         ),
     ],
 )

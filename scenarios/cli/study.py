@@ -13,7 +13,18 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from seedbus.scenarios.cli.options import Address, Launch, LauncherName, Live, Plugins, Quiet, Set, Track, WorkerCpus, WorkerGpus
+from seedbus.scenarios.cli.options import (
+    Address,
+    Launch,
+    LauncherName,
+    Live,
+    Plugins,
+    Quiet,
+    Set,
+    Track,
+    WorkerCpus,
+    WorkerGpus,
+)
 from seedbus.scenarios.cli_errors import cli_errors
 from seedbus.scenarios.errors import Exit, ScenarioError
 from seedbus.scenarios.reporting.terminal import note, say
@@ -164,7 +175,7 @@ def _announce(conduct: Conduct, jobs: int) -> None:
     time = f"{minutes:.0f} min" if minutes >= 2 else f"{60 * minutes:.0f} s"
     where = _counted(jobs, "process", "processes")
     what = f"{len(scenarios):,} to make: about {time} in {where}, about {readable(cost.bytes)} sent"
-    unknown = f" (without {cost.unknown:,} runs that fail at once)" if cost.unknown else ""
+    unknown = f" (without {_counted(cost.unknown, 'run')} that would fail: {cost.why})" if cost.unknown else ""
     say(f"{said}; {what}{unknown}", to_stderr=True)
 
 

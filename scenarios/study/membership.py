@@ -31,7 +31,9 @@ class Membership(Tracker):
 
     def begin(self, run: TrackedRun) -> TrackerRun:
         shared = self.folder.resolve() / FOLDER
-        safe = "".join(each if each.isprintable() and each not in "/\\%" else quote(each, safe="") for each in self.name)
+        safe = "".join(
+            each if each.isprintable() and each not in "/\\%" else quote(each, safe="") for each in self.name
+        )
         folder = shared / (safe if len(safe.encode()) <= MAX_NAME else run.folder.name)
         folder.mkdir(parents=True, exist_ok=True)
         return self.told.begin(replace(run, name=self.name, folder=folder, tags=self.tags, shared=shared))

@@ -6,6 +6,7 @@ import io
 import math
 from collections.abc import Sequence
 from importlib.util import find_spec
+from typing import Any
 
 import numpy as np
 
@@ -16,7 +17,7 @@ WIDTH_IN, HEIGHT_IN = 3.25, 2.3
 KEY_IN = 0.14
 """Height of a line of the legend."""
 SHORT = 24  # characters of a name; with such names the legend has two columns
-_STYLE = {
+_STYLE: Any = {
     "font.size": 8,
     "legend.fontsize": 7,
     "axes.linewidth": 0.6,
@@ -52,15 +53,13 @@ def lines_pdf(x_name: str, y_name: str, drawn: Sequence[Line], *, is_log: bool =
         for line, (colour, dashes) in zip(drawn, looks(drawn), strict=True):
             x, y = np.asarray(line.x, float), np.asarray(line.y, float)
             x = np.where(x > 0, x, np.nan) if is_log else x
-            is_point = line.is_dotted or np.count_nonzero(np.isfinite(x) & np.isfinite(y)) == 1
-            look = (
-                {"linestyle": "none", "marker": "o", "markersize": 3}
-                if is_point
-                else {"linestyle": (0, [float(each) for each in dashes.split()]) if dashes else "-"}
-            )
+            look: dict[str, Any] = {"linestyle": (0, [float(each) for each in dashes.split()]) if dashes else "-"}
+            if line.is_dotted or np.count_nonzero(np.isfinite(x) & np.isfinite(y)) == 1:
+                look = {"linestyle": "none", "marker": "o", "markersize": 3}
             axes.plot(x, y, color=colour, label=_plain(line.name), **look)
             if len(line.edges) == 2:
-                axes.fill_between(x, *line.edges, color=colour, alpha=0.14, linewidth=0)
+                low, high = line.edges
+                axes.fill_between(x, low, high, color=colour, alpha=0.14, linewidth=0)
         axes.set(xlabel=_plain(x_name), ylabel=_plain(y_name), xscale="log" if is_log else "linear")
         axes.grid(alpha=0.3, linewidth=0.4)
         if keys:

@@ -5,7 +5,8 @@
 
 - A block with a title, ```yaml title="mine.yaml", is a file.
 - A block of the language `console` holds commands (`$ …`), each followed by what it prints on stdout and stderr.
-- `<!-- not run: why -->` before a block keeps it from being run.
+- `<!-- not run: why -->` before a block keeps it from being run. After `<!-- run, output not shown -->` its commands
+  are run, each must end with exit code 0, and what they print is not compared.
 
 A page is followed in an empty folder with a link to examples/.
 
@@ -27,11 +28,11 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
 _BLOCK = re.compile(
-    r"^(?:<!-- not run: (?P<why>.+?) -->\n+)?"
-    r'```(?P<language>\w+)(?: title="(?P<title>.+?)")?\n(?P<text>.*?)^```$',
+    r"^(?:<!-- (?:not run: (?P<why>.+?)|(?P<silent>run, output not shown)) -->\n+)?"
+    r'```(?P<language>\w*)(?: title="(?P<title>.+?)")?\n(?P<text>.*?)^```$',
     re.M | re.S,
 )
 _TOKEN = re.compile(r"(?P<digest>\b[0-9a-f]{32}\b)|(?P<number>\d[\d,]*(?:\.\d+)?)|(?P<any>…)")
@@ -49,6 +50,7 @@ class Block:
         text: its content.
         line: its first line in the page.
         why_not: why it is not run; "" if it is.
+        is_shown: whether what its commands print follows them.
     """
 
     language: str
@@ -56,6 +58,7 @@ class Block:
     text: str
     line: int
     why_not: str
+    is_shown: bool
 
     @property
     def commands(self) -> list[tuple[str, str]]:
@@ -65,11 +68,13 @@ class Block:
 
 
 def blocks(page: Path) -> Iterator[Block]:
-    """Yield the blocks of a page that name a language."""
+    """Yield the blocks of a page."""
     text = page.read_text(encoding="utf-8")
     for found in _BLOCK.finditer(text):
         line = text.count("\n", 0, found.start()) + 1
-        yield Block(found["language"], found["title"] or "", found["text"], line, found["why"] or "")
+        yield Block(
+            found["language"], found["title"] or "", found["text"], line, found["why"] or "", not found["silent"]
+        )
 
 
 @dataclass(frozen=True)
@@ -109,13 +114,18 @@ def follow(page: Path, folder: Path, *, is_exact: bool = False) -> Iterator[Diff
             path.write_text(block.text, encoding="utf-8")
         elif block.language == "console" and not block.why_not:
             for command, shown in block.commands:
-                printed = _trimmed(_run(command, folder))
+                code, text = _run(command, folder)
+                printed = _trimmed(text)
+                if not block.is_shown:
+                    if code:
+                        yield Difference(block.line, command, "exit code 0\n", f"{printed}exit code {code}\n")
+                    continue
                 is_other = is_exact and "…" not in shown and shown != printed
                 if is_other or not _pattern(shown).fullmatch(printed):
                     yield Difference(block.line, command, shown, printed)
 
 
-def _run(command: str, folder: Path) -> str:
+def _run(command: str, folder: Path) -> tuple[int, str]:
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
     environment = {**os.environ, "PATH": path, "COLUMNS": "100", "TERM": "dumb"}
     done = subprocess.run(
@@ -128,7 +138,7 @@ def _run(command: str, folder: Path) -> str:
         text=True,
         timeout=WITHIN_S,
     )
-    return done.stdout
+    return done.returncode, done.stdout
 
 
 def _trimmed(text: str) -> str:

@@ -166,7 +166,7 @@ def test_a_published_curve_is_dashed_in_the_colour_of_its_row_and_ends_where_the
     study = found.plan.study.model_copy(update={"published": {"hiso, drop 0.1": "theirs.csv"}})
     beside = replace(found, plan=replace(found.plan, study=study))
     drawn = next(plots(beside)).drawn
-    assert (drawn[-1].name, list(drawn[-1].x)) == ("hiso, drop 0.1 (published)", [5, 10])
+    assert (drawn[-1].name, np.asarray(drawn[-1].x).tolist()) == ("hiso, drop 0.1 (published)", [5, 10])
     by_name = dict(zip((line.name for line in drawn), looks(drawn), strict=True))
     (own, solid), (theirs, dashes) = by_name["hiso, drop 0.1"], by_name["hiso, drop 0.1 (published)"]
     assert own == theirs and dashes and not solid

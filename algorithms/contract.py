@@ -299,6 +299,16 @@ class Algorithm(Payloads[PlanT, ReportT, CommitT], Protocol[PlanT, ReportT, Comm
         """
         ...
 
+    def trained(self, replica: Replica, memory: Any, plan: PlanT, objective: Objective) -> Vector:
+        """Return a client's own model after all its local steps of one round, [d]. The replica is not changed.
+
+        No run needs it: clients of scalar-only algorithms do not take their last step. Instruments compare clients.
+
+        Raises:
+            Declined: the client cannot measure.
+        """
+        ...
+
     def check(self, plan: PlanT, report: ReportT) -> None:
         """Server: raise `ReportRefused` if the report must not be aggregated."""
         ...

@@ -31,7 +31,7 @@ ORDER: dict[str, tuple[tuple[str, ...], ...]] = {
         ("reporting",),
         ("running", "cli_errors"),
         ("study",),
-        ("conformance", "planning", "stress", "operations"),
+        ("analysis", "conformance", "planning", "stress", "operations"),
         ("cli",),
     ),
     "agents": ((FLOOR,), ("policies", "privacy", "secure"), ("journal",), ("client",), ("server",), ("launcher",)),

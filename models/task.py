@@ -9,8 +9,10 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, runtime_checkable
 
+import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel, Field
 
@@ -81,6 +83,32 @@ class NeedsPreparation(Protocol):
 
     def prepare(self, note: Note) -> None:
         """Prepare the problem, once in each process that hosts clients. Raises `DataError`."""
+        ...
+
+
+class Derivatives(Protocol):
+    """The derivatives of F, the mean loss over training samples, at one point."""
+
+    def gradient(self) -> NDArray[np.float64]:
+        """Return ∇F, float64 [d]."""
+        ...
+
+    def times(self, vector: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return the product of ∇²F and a vector, float64 [d] each."""
+        ...
+
+
+@runtime_checkable
+class TwiceDifferentiable(Protocol):
+    """A problem whose Hessian can be measured."""
+
+    def derivatives(self, x: Vector, count: int) -> AbstractContextManager[Derivatives]:
+        """Return a context with the derivatives of the mean loss over training samples.
+
+        Args:
+            x: the point, [d], which must not be changed within the context.
+            count: number of samples, spread evenly over those of all clients; if there are fewer, all.
+        """
         ...
 
 

@@ -201,6 +201,9 @@ class FedAvg(BaseModel):
         report = self._report(local)
         return report, {name: to_bytes(vector) for name, vector in sorted(local.memory.items())} or None
 
+    def trained(self, replica: Replica, memory: Any, plan: DensePlan, objective: Differentiable) -> Vector:
+        return train(self, replica, memory, plan, objective).x
+
     def _report(self, local: Local) -> DenseReport:
         update = local.update
         if self.error_feedback:

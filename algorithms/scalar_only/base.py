@@ -44,7 +44,7 @@ from seedbus.algorithms.scalar_only.block import Block, coefficients_of, descend
 from seedbus.algorithms.scalar_only.fields import ScalarFields
 from seedbus.algorithms.scalar_only.local import measure
 from seedbus.algorithms.scalar_only.payloads import ScalarCommit, ScalarPlan, Scalars, Term
-from seedbus.algorithms.scalar_only.perturbed import PERTURBED_MODELS
+from seedbus.algorithms.scalar_only.perturbed import PERTURBED_MODELS, Copying
 from seedbus.algorithms.scalar_only.replay import fused
 from seedbus.algorithms.schedule import at
 from seedbus.vector import Vector
@@ -141,6 +141,16 @@ class ScalarOnly(ScalarFields):
         if isinstance(result, Declined):
             raise result
         return result
+
+    def trained(self, replica: Replica, memory: Any, plan: ScalarPlan, objective: Objective) -> Vector:
+        start = Copying(self, self._source(replica, plan, objective), replica, plan)
+        (scalars,) = measure(self, start, plan, [objective])
+        if isinstance(scalars, Declined):
+            raise scalars
+        model = start.fork()
+        for of_step in scalars:
+            model.advance(of_step)
+        return model.point
 
     def reported(self, scalars: Sequence[float]) -> Sequence[float]:
         """Return what a client reports of the P scalars of one local step, for instance their signs.
@@ -333,6 +343,10 @@ class ScalarOnly(ScalarFields):
         if self.grid is not None:
             return exact_directions(self.directions)
         return directions_for(self.directions, x)
+
+    def _source(self, replica: Replica, plan: ScalarPlan, objective: Any) -> Any:
+        """Return the directions of one client's local steps, like `_backend`."""
+        return self._backend(replica.x)
 
     def _fold(self, block: Block, backend: Directions, commit: ScalarCommit, term: Term) -> None:
         if not term.weight:

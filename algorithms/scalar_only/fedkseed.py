@@ -95,12 +95,15 @@ class FedKSeed(ScalarOnly):
         ]
 
     def _measured(self, replica: Replica, plan: ScalarPlan, objective: Any) -> PoolReport | Declined:
-        indices = drawn(objective.key, plan.shape, self.pool)
-        source = _PoolDirections(self._backend(replica.x), self.pool_seed, indices)
+        source = self._source(replica, plan, objective)
         start = PERTURBED_MODELS[self.revert](self, source, replica, plan)
         (scalars,) = measure(self, start, plan, [objective])
         scalars = exact.sendable(self._exact, self._largest_rate, scalars)
-        return scalars if isinstance(scalars, Declined) else PoolReport(indices, scalars)
+        return scalars if isinstance(scalars, Declined) else PoolReport(source.indices, scalars)
+
+    def _source(self, replica: Replica, plan: ScalarPlan, objective: Any) -> _PoolDirections:
+        indices = drawn(objective.key, plan.shape, self.pool)
+        return _PoolDirections(self._backend(replica.x), self.pool_seed, indices)
 
     # -- the server
 

@@ -139,6 +139,11 @@ class Copying(PerturbedModel):
         self._fields = fields
         self._k += 1
 
+    @property
+    def point(self) -> Vector:
+        """The model's coordinates, [d]; not to be written to."""
+        return self._steps.coordinates(self._fields["x"])
+
     def _coordinates(self, span: slice) -> Vector:
         return self._steps.coordinates(self._fields["x"][span])
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any, Generic, Protocol, TypeVar
 
 import numpy as np
@@ -21,13 +22,14 @@ from seedbus.models.data.batches import batch, batch_of_pass, batches_per_pass, 
 from seedbus.models.errors import DataError
 from seedbus.models.images.settings import BatchSettings
 from seedbus.models.parameters.compiled import Loss, compiled
+from seedbus.models.parameters.derivatives import loss_derivatives
 from seedbus.models.parameters.flat import FlatModule
 from seedbus.models.parameters.gradients import Criterion, Outputs, backward, outputs, through
 from seedbus.models.parameters.losses import mean_of_parts, read, weights
 from seedbus.models.parameters.stacked import StackedLoss
 from seedbus.models.partition import Divisible, Partition, divide, division_identity
 from seedbus.models.streams import private_key
-from seedbus.models.task import Fill, Note, Vector
+from seedbus.models.task import Derivatives, Fill, Note, Vector
 
 PROBED = 16  # batches whose losses distinguish two compilations, or two processors' stacked losses
 EVALUATION_BATCH = 128  # samples; the fastest of 32 to 512 on one core, by a factor of two for the Fashion CNN
@@ -194,6 +196,20 @@ class SampleProblem(ABC, Generic[S]):
     def forward(self, inputs: Any) -> Any:
         """Return the network's outputs for a batch of inputs, [b, …]."""
         return self.flat.module(inputs)
+
+    @contextmanager
+    def derivatives(self, x: Vector, count: int) -> Iterator[Derivatives]:
+        """Yield the derivatives at x of the mean loss over samples of all clients; see `task.TwiceDifferentiable`."""
+        held = np.sort(np.concatenate(self.parts))
+        chosen = held[np.linspace(0, held.size - 1, min(count, held.size)).astype(np.int64)]
+        spans = parts(chosen.size, self.evaluation_batch)
+        batches = [self.tensors(self.splits["train"], chosen[span]) for span in spans]
+        losses = [
+            lambda batch=batch, share=share: self.mean_loss(*batch) * share
+            for batch, share in zip(batches, weights([len(labels) for _, labels in batches]), strict=True)
+        ]
+        with loss_derivatives(self.flat, x, losses) as found:
+            yield found
 
     def loss_at(self, fill: Fill, inputs: Any, labels: Tensor) -> Tensor:
         """Return the mean loss of a batch at the point that `fill` writes, one layer at a time."""

@@ -11,8 +11,10 @@ The invariant: losses are summed in float64 for a point of any type, so with a f
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cached_property
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
@@ -95,6 +97,11 @@ class QuadraticProblem:
         gap = float(0.5 * np.sum(self.curvature * (x - self.optimum) ** 2))
         return {"loss": self.least_loss + gap, "gap": gap}
 
+    @contextmanager
+    def derivatives(self, x: Vector, count: int) -> Iterator[QuadraticDerivatives]:
+        """Yield the derivatives of F at x, which has no samples: `count` changes nothing."""
+        yield QuadraticDerivatives(self.curvature, x - self.optimum)
+
     def state_dict(self, x: Vector) -> dict[str, Vector]:
         """Return {"x": a copy of x}."""
         return {"x": x.copy()}
@@ -109,6 +116,24 @@ class QuadraticProblem:
             mean += deviation / (client + 1)
             squares += deviation * (center - mean)
         return mean, squares / self.clients
+
+
+class QuadraticDerivatives(NamedTuple):
+    """The derivatives of F; see `task.Derivatives`.
+
+    Attributes:
+        curvature: a, float64 [d].
+        offset: x − x*, float64 [d].
+    """
+
+    curvature: NDArray[np.float64]
+    offset: NDArray[np.float64]
+
+    def gradient(self) -> NDArray[np.float64]:
+        return self.curvature * self.offset
+
+    def times(self, vector: NDArray[np.float64]) -> NDArray[np.float64]:
+        return self.curvature * vector
 
 
 class QuadraticObjective:

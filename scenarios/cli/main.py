@@ -1,5 +1,5 @@
 """The command line: `seedbus run`, `server`, `client`, `init`, `check`, `check-plugin`, `explain`, `list`, `schema`,
-`replay`, `privacy`, `report`, `compare`, `partition`, `stress`, `study`, `top`, `runs`, `stop`.
+`replay`, `analyse`, `privacy`, `report`, `compare`, `partition`, `stress`, `study`, `top`, `runs`, `stop`.
 
 Errors that the user can fix are one sentence on stderr and an exit code (`Exit`); a traceback is always a bug of ours.
 Commands import heavy modules only when they need them. The docstring of a command is its help text.
@@ -17,6 +17,7 @@ from typing import Annotated, Any
 
 import typer
 
+from seedbus.scenarios.cli.analyse import analyse
 from seedbus.scenarios.cli.check_plugin import check_plugin
 from seedbus.scenarios.cli.client import client
 from seedbus.scenarios.cli.compare import compare
@@ -88,6 +89,7 @@ def options(
     """Options of `seedbus` itself."""
 
 
+app.command("analyse")(analyse)
 app.command("check-plugin")(check_plugin)
 app.command("compare")(compare)
 app.command("explain")(explain)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from seedbus.agents.errors import JournalDamaged, RunFolderError
 from seedbus.agents.journal.journal import Journal
@@ -77,26 +79,45 @@ def replay(run: str | Path, round: int | None = None, *, task: Task | None = Non
         DataError: the task's data is missing.
         ScenarioError: the run has no such round, or kept no model of it.
     """
+    (replayed,) = replays(run, [round], task=task)
+    return replayed
+
+
+def replays(run: str | Path, rounds: Sequence[int | None], *, task: Task | None = None) -> Iterator[Replayed]:
+    """Yield the models after several rounds, in their order, as `replay` returns them. The task is bound once.
+
+    Raises:
+        RunFolderError, JournalDamaged, DataError, ScenarioError: as `replay` does.
+    """
     own = scenario_of(Path(run))
     scenario = own.with_task(task)
     refuse_another(scenario, own, Path(run))
     with closing(Journal.open(Path(run), for_writing=False)) as journal:
-        rounds = _undamaged(journal, round)
+        needed = None if None in rounds else max((each for each in rounds if each is not None), default=0)
+        stored = _undamaged(journal, needed)
         facts = journal.facts()
-    last = len(rounds) if round is None else round
-    if not 0 <= last <= len(rounds):
-        raise ScenarioError(
-            f"--round {last}", [f"the run in {run} has {len(rounds)} rounds; expected 0 to {len(rounds)}"]
-        )
+    numbers = [len(stored) if each is None else each for each in rounds]
+    for number in numbers:
+        if not 0 <= number <= len(stored):
+            raise ScenarioError(
+                f"--round {number}", [f"the run in {run} has {len(stored)} rounds; expected 0 to {len(stored)}"]
+            )
+        packed = _packed(stored, number)
+        if packed and not packed[-1]:
+            raise ScenarioError(f"--round {number}", [_kept_models(run, stored)])
     problem = bind(scenario)
     check_build(Path(run), facts, build_of(scenario, problem))
     algorithm = followed(scenario, problem)
-    replica = algorithm.replica(problem.x0())
-    packed = [stored.commit for stored in rounds[:last] if stored.commit is not None]
-    if packed and not packed[-1]:
-        raise ScenarioError(f"--round {last}", [_kept_models(run, rounds)])
-    algorithm.apply(replica, [commit for body in packed for commit in algorithm.unpack_commits(body)])
-    return Replayed(last, replica, problem, algorithm.point(replica))
+    for number in numbers:
+        replica = algorithm.replica(problem.x0())
+        bodies = _packed(stored, number)
+        algorithm.apply(replica, [commit for body in bodies for commit in algorithm.unpack_commits(body)])
+        yield Replayed(number, replica, problem, algorithm.point(replica))
+
+
+def _packed(rounds: list[StoredRound], count: int) -> list[list[Any]]:
+    """Return the packed commits of the first `count` rounds."""
+    return [stored.commit for stored in rounds[:count] if stored.commit is not None]
 
 
 def _kept_models(run: str | Path, rounds: list[StoredRound]) -> str:

@@ -1,0 +1,80 @@
+"""Analyse a finished run: every instrument on the models of some rounds, as tables and as RUN/analysis.html."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from seedbus.models.task import Task
+from seedbus.scenarios.analysis.break_even import TITLE as BREAK_EVEN
+from seedbus.scenarios.analysis.break_even import break_even
+from seedbus.scenarios.analysis.curvature import Effort
+from seedbus.scenarios.analysis.divergence import TITLE as DIVERGENCE
+from seedbus.scenarios.analysis.divergence import divergence
+from seedbus.scenarios.analysis.findings import Finding, page
+from seedbus.scenarios.analysis.hessian import TITLE as HESSIAN
+from seedbus.scenarios.analysis.hessian import hessian
+from seedbus.scenarios.analysis.meter import Meter
+from seedbus.scenarios.analysis.spectrum import TITLE as SPECTRUM
+from seedbus.scenarios.analysis.spectrum import spectrum
+from seedbus.scenarios.analysis.subject import NotHere, Subject
+from seedbus.scenarios.analysis.whitening import TITLE as WHITENING
+from seedbus.scenarios.analysis.whitening import whitening
+from seedbus.scenarios.errors import ScenarioError
+from seedbus.scenarios.reporting.results import write
+from seedbus.scenarios.run_folder import writable
+from seedbus.scenarios.sentences import nearest, quoted
+
+PAGE = "analysis.html"
+INSTRUMENTS: dict[str, tuple[str, Callable[[Subject], Finding]]] = {
+    "spectrum": (SPECTRUM, spectrum),
+    "whitening": (WHITENING, whitening),
+    "hessian": (HESSIAN, hessian),
+    "divergence": (DIVERGENCE, divergence),
+    "break-even": (BREAK_EVEN, break_even),
+}
+"""name → title, and the instrument."""
+
+
+def analyse(
+    folder: str | Path,
+    rounds: Sequence[int] = (),
+    *,
+    only: Sequence[str] = (),
+    effort: Effort | None = None,
+    meter: Meter | None = None,
+    task: Task | None = None,
+) -> list[Finding]:
+    """Measure a finished run, and write what is found to `analysis.html` in its folder.
+
+    Args:
+        folder: the run's folder.
+        rounds: the models after so many rounds; none: after the last.
+        only: names of instruments; none: all.
+        effort: how much is spent on each model.
+        meter: shows progress; None: nothing does.
+        task: the run's task, if it holds functions or data sets that only a Python program has.
+
+    Raises:
+        RunFolderError, JournalDamaged, LedgerDamaged: the run cannot be read, or the page cannot be written.
+        DataError: the task's data is missing.
+        ScenarioError: there is no such round or instrument.
+    """
+    folder = Path(folder)
+    for name in only:
+        if name not in INSTRUMENTS:
+            raise ScenarioError("--only", [f"{quoted(name)} is no instrument; {nearest(name, INSTRUMENTS)}"])
+    with meter or Meter(is_quiet=True) as shown:
+        run = Subject.of(folder, rounds, effort or Effort(), shown, task)
+        found = [_found(name, run) for name in INSTRUMENTS if not only or name in only]
+    with writable(folder):
+        write(folder / PAGE, page(f"{run.scenario.name}: analysis", found))
+    return found
+
+
+def _found(name: str, run: Subject) -> Finding:
+    title, instrument = INSTRUMENTS[name]
+    try:
+        return instrument(run)
+    except NotHere as why:
+        return Finding(name, title, notes=[f"Nothing to measure: {why}."], facts={"nothing": str(why)})

@@ -1,0 +1,150 @@
+"""A finished run as its instruments see it: the models of some rounds, their curvature, and H without a signal."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import closing
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from seedbus.agents.journal.journal import Journal
+from seedbus.agents.journal.records import StoredRound
+from seedbus.agents.messages import AnyAlgorithm
+from seedbus.algorithms.contract import Vector
+from seedbus.keyed import keyed_bits
+from seedbus.models.task import Problem, Task, TwiceDifferentiable
+from seedbus.scenarios.analysis.curvature import Curvature, Effort, measured
+from seedbus.scenarios.analysis.lanczos import Vector64
+from seedbus.scenarios.analysis.meter import Meter
+from seedbus.scenarios.reporting.results import Results
+from seedbus.scenarios.run_folder import scenario_of
+from seedbus.scenarios.running.prepare import followed
+from seedbus.scenarios.running.replay import Replayed, replays
+from seedbus.scenarios.schema.scenario import Scenario
+
+ABOUT_NULLS = (
+    "mean [least, most] of {nulls} H for which the run's scalars were folded along other directions than they were "
+    "measured on."
+)
+"""What H without a signal are, in words."""
+
+
+class NotHere(Exception):
+    """An instrument has nothing to measure in this run; the text is a sentence that says why."""
+
+
+@dataclass
+class Model:
+    """The model of one round.
+
+    Attributes:
+        replayed: the model.
+        run: the run.
+    """
+
+    replayed: Replayed
+    run: Subject
+
+    @property
+    def round(self) -> int:
+        return self.replayed.round
+
+    @property
+    def point(self) -> Vector:
+        return self.replayed.point
+
+    @cached_property
+    def curvature(self) -> Curvature:
+        """The Hessian there. Raises `NotHere` for a task without one."""
+        problem = self.run.problem
+        if not isinstance(problem, TwiceDifferentiable):
+            raise NotHere(f"task {self.run.scenario.task.name} has no second derivatives here")
+        effort, what = self.run.effort, f"round {self.round:,}"
+        with problem.derivatives(self.point, effort.samples) as derivatives:
+            return measured(derivatives, problem.dimension, effort, self.run.meter, what)
+
+    @cached_property
+    def scaling(self) -> Vector64 | None:
+        """What divides the squares of directions after this round, HiSo's H, float64 [d]; None: nothing does."""
+        divisor = getattr(self.run.algorithm, "divisor", None)
+        fields = self.replayed.replica.fields
+        found = None if divisor is None else divisor(fields, np.empty_like(self.point))
+        return None if found is None else np.asarray(found, np.float64) ** 2
+
+    @cached_property
+    def null_hessians(self) -> list[Vector64]:
+        """H as it would be without a signal, several times, float64 [d] each.
+
+        The run's own scalars are folded along other directions than they were measured on: all is as in the run, but
+        what H could know of coordinates.
+        """
+        algorithm, commits = self.run.algorithm, self.run.commits[: self.replayed.replica.version]
+        found, work = [], self.run.meter.begin(f"round {self.round:,}: H without a signal", self.run.effort.nulls)
+        for number in range(self.run.effort.nulls):
+            replica = algorithm.replica(self.run.problem.x0())
+            algorithm.apply(replica, [_elsewhere(commit, number) for commit in commits])
+            found.append(replica.fields["hessian"].astype(np.float64))
+            work.advance()
+        work.end()
+        return found
+
+
+@dataclass
+class Subject:
+    """A finished run.
+
+    Attributes:
+        folder: its folder.
+        results: its results and its ledger.
+        scenario: its scenario.
+        problem: its task with its data.
+        algorithm: its algorithm, as followers have it.
+        stored: its rounds, as they are in the journal.
+        models: those of the rounds that are asked for, ascending.
+        effort: how much is spent on each.
+        meter: shows progress.
+    """
+
+    folder: Path
+    results: Results
+    scenario: Scenario
+    problem: Problem
+    algorithm: AnyAlgorithm
+    stored: Sequence[StoredRound]
+    effort: Effort
+    meter: Meter
+    models: Sequence[Model] = ()
+
+    @staticmethod
+    def of(folder: Path, rounds: Sequence[int], effort: Effort, meter: Meter, task: Task | None = None) -> Subject:
+        """Read a run and rebuild its models; rounds: after how many, none: after the last.
+
+        Raises:
+            RunFolderError, JournalDamaged, LedgerDamaged, DataError, ScenarioError: the run cannot be read or replayed.
+        """
+        results = Results.read(folder)
+        chosen: list[int | None] = [*sorted(set(rounds))] or [None]
+        replayed = list(replays(folder, chosen, task=task))
+        scenario = scenario_of(folder).with_task(task)
+        with closing(Journal.open(folder, for_writing=False)) as journal:
+            stored = list(journal.rounds())
+        problem = replayed[0].problem
+        run = Subject(folder, results, scenario, problem, followed(scenario, problem), stored, effort, meter)
+        run.models = [Model(each, run) for each in replayed]
+        return run
+
+    @cached_property
+    def commits(self) -> list[Any]:
+        """All commits, oldest first; of a dense algorithm those that are kept."""
+        bodies = [stored.commit for stored in self.stored if stored.commit]
+        return [commit for body in bodies for commit in self.algorithm.unpack_commits(body)]
+
+
+def _elsewhere(commit: Any, number: int) -> Any:
+    """Return a commit with the same scalars along other directions."""
+    terms = [replace(term, seed=keyed_bits("null", number, term.seed)) for term in commit.terms]
+    return replace(commit, terms=tuple(terms))

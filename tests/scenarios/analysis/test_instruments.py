@@ -1,0 +1,150 @@
+"""Instruments on finished runs: H against a known diagonal, clients apart, replay against snapshots."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from worlds import DECOMFL, HISO, go, scenario
+
+from seedbus.algorithms.dense.base import FedAvg
+from seedbus.algorithms.scalar_only.decomfl import DeComFL
+from seedbus.algorithms.scalar_only.hiso import HiSo
+from seedbus.bus import Fate, Kind
+from seedbus.models.partitions.iid import Iid
+from seedbus.models.tasks.quadratic import Quadratic
+from seedbus.scenarios.analysis.analyse import analyse
+from seedbus.scenarios.analysis.break_even import BreakEven, catch_up_bytes, crossing, snapshot_bytes
+from seedbus.scenarios.analysis.curvature import Effort
+from seedbus.scenarios.analysis.divergence import cka, gram
+from seedbus.scenarios.analysis.hessian import hessian
+from seedbus.scenarios.analysis.meter import Meter
+from seedbus.scenarios.analysis.subject import Subject
+from seedbus.scenarios.analysis.whitening import whitening
+from seedbus.scenarios.schema.scenario import Scenario
+
+
+def subject(folder: Path, what: Scenario, **effort: Any) -> Subject:
+    """Run a scenario and return it as instruments see it."""
+    go(folder, what)
+    return Subject.of(folder, [], Effort(**effort), Meter(is_quiet=True))
+
+
+def test_an_h_that_is_the_diagonal_is_found_to_be_it_and_one_that_is_not_is_like_its_null(tmp_path: Path) -> None:
+    run = subject(tmp_path / "run", scenario(algorithm=HISO), nulls=10)
+    (model,) = run.models
+    curvature: Any = run.problem
+    fields = model.replayed.replica.fields
+
+    fields["hessian"][:] = curvature.curvature
+    (found,) = hessian(run).facts["rounds"]
+    assert found["correlation_with_the_diagonal"] == pytest.approx(1)
+    assert found["null"]["correlation_with_the_diagonal"]["high"] < 0.3
+    (zetas,) = whitening(run).facts["rounds"]
+    assert zetas["zeta"]["value"] == pytest.approx(300, rel=1e-5)  # a perfect H: ζ = d
+    assert zetas["zeta_at_equal_lengths"]["value"] < 0.8 * zetas["null"]["low"]
+    assert zetas["null"]["low"] < zetas["Lkappa"]["value"] < zetas["null"]["high"]
+
+    fields["hessian"][:] = model.null_hessians[3]
+    (found,) = hessian(run).facts["rounds"]
+    for name, null in found["null"].items():
+        assert null["low"] <= found[name] <= null["high"]
+
+
+def test_h_without_a_signal_is_the_same_in_every_analysis_and_another_in_every_draw(tmp_path: Path) -> None:
+    run = subject(tmp_path / "run", scenario(algorithm=HISO, stop={"rounds": 60}, verify=False), nulls=5)
+    (model,) = run.models
+    spreads = [each.std() / each.mean() for each in model.null_hessians]
+    again = Subject.of(run.folder, [], run.effort, run.meter).models[0].null_hessians
+    assert all(np.array_equal(one, other) for one, other in zip(model.null_hessians, again, strict=True))
+    assert len({each.tobytes() for each in model.null_hessians}) == 5
+    assert max(spreads) < 1.5 * min(spreads)
+
+
+def test_linear_cka_knows_rotations_scales_and_strangers() -> None:
+    rng = np.random.Generator(np.random.Philox(3))
+    features = rng.standard_normal((200, 12)) @ rng.standard_normal((12, 12)) + 5
+    other = rng.standard_normal((200, 7))
+    rotation = np.linalg.qr(rng.standard_normal((12, 12)))[0]
+    assert cka(gram(features), gram(features)) == pytest.approx(1)
+    assert cka(gram(features), gram(-3 * features @ rotation + 2)) == pytest.approx(1)
+    assert cka(gram(features), gram(other)) < 0.2
+    one, two = (each - each.mean(axis=0) for each in (features, other))
+    by_features = np.linalg.norm(two.T @ one) ** 2 / (np.linalg.norm(one.T @ one) * np.linalg.norm(two.T @ two))
+    assert cka(gram(features), gram(other)) == pytest.approx(by_features)
+
+
+@pytest.mark.parametrize(
+    "algorithm",
+    [
+        DeComFL(perturbations=3, local_steps=3, momentum=0.5, learning_rate=0.05),
+        DeComFL(perturbations=3, local_steps=2, arithmetic="integer", precision="int32"),
+        HiSo(perturbations=4, local_steps=3),
+    ],
+    ids=["decomfl", "integer", "hiso"],
+)
+def test_a_clients_own_model_is_what_a_commit_of_its_report_alone_makes(algorithm: Any) -> None:
+    problem = Quadratic(dimension=70).bind(seed=1, clients=2, partition=Iid())
+    replica = algorithm.replica(problem.x0())
+    plan, objective = algorithm.plan(0, 0, 12345), problem.objective(1, 0)
+    before = replica.digest()
+    own = algorithm.trained(replica, None, plan, objective)
+    assert replica.digest() == before
+    report, _ = algorithm.local(replica, None, plan, objective)
+    commit, _ = algorithm.aggregate(algorithm.first_state(problem.x0), plan, {1: report})
+    algorithm.apply(replica, [commit])
+    assert np.array_equal(own, algorithm.point(replica))
+
+
+def test_a_dense_clients_own_model_is_its_start_and_its_update() -> None:
+    problem = Quadratic(dimension=70).bind(seed=1, clients=2, partition=Iid())
+    algorithm: Any = FedAvg(local_steps=4).sized(70)
+    replica, objective = algorithm.replica(problem.x0()), problem.objective(1, 0)
+    plan = algorithm.plan(0, 0, 1)
+    report, _ = algorithm.local(replica, None, plan, objective)
+    own = algorithm.trained(replica, None, plan, objective)
+    assert np.array_equal(own - replica.x, report.vectors[0])
+
+
+def test_the_bytes_of_a_lag_are_those_of_the_ledger(tmp_path: Path) -> None:
+    (found,) = analyse(_lagging(tmp_path), only=["break-even"])
+    measured, counted = found.facts["ledger_mean_bytes"], found.facts["catch_up_bytes"]
+    common = measured.keys() & counted.keys()
+    assert len(common) >= 3
+    for lag in common:  # a round's number takes one to three bytes
+        assert measured[lag] == pytest.approx(counted[lag], abs=2)
+
+
+def _lagging(folder: Path) -> Path:
+    what = scenario(algorithm=DECOMFL, participation={"clients": 12, "cohort": 2}, stop={"rounds": 40}, verify=False)
+    return go(folder / "run", what).folder
+
+
+def test_the_break_even_is_the_last_lag_at_which_commits_take_no_more_than_a_snapshot(tmp_path: Path) -> None:
+    run = Subject.of(_lagging(tmp_path), [], Effort(), Meter(is_quiet=True))
+    sizes = [catch_up_bytes(run.algorithm, run.commits, lag) for lag in range(1, 41)]
+    for snapshot in (sizes[0] - 1, 300, 411, sizes[-1] - 1):
+        found = crossing(lambda lag: sizes[lag - 1], 40, snapshot, None)
+        assert found == BreakEven(sum(size <= snapshot for size in sizes), is_measured=True)
+    beyond = crossing(lambda lag: 20 + 10 * lag, 40, 1_025, None)
+    assert beyond == BreakEven(100, is_measured=False)
+    assert crossing(lambda lag: sizes[lag - 1], 40, 10**6, 10**5).lag is None
+
+
+def test_a_snapshot_is_counted_with_the_bytes_that_one_takes(tmp_path: Path) -> None:
+    lag = {"snapshot_after_commits": 1, "chunk_bytes": 256, "window": 3}
+    run = subject(tmp_path / "run", scenario(algorithm=HISO, lag=lag, verify=False))
+    columns = run.results.columns
+    sizes = columns["header_bytes"] + columns["payload_bytes"]
+    is_down = (columns["kind"] == Kind.SNAPSHOT) & (columns["fate"] == Fate.DELIVERED) & (columns["recipient"] >= 0)
+    whole = [
+        sizes[is_down & (columns["recipient"] == client) & (columns["round"] == round)].sum()
+        for round in range(4, 20)
+        for client in range(8)
+        if (is_down & (columns["recipient"] == client) & (columns["round"] == round)).sum() == 1 + 10
+    ]
+    assert whole
+    down, _ = snapshot_bytes(run.models[0].replayed.replica, run.scenario.lag or pytest.fail("no lag"))
+    assert max(abs(each - down) for each in whole) <= 11  # a version takes one byte or two

@@ -30,7 +30,7 @@ HEAD = """# Claims
 
 What the papers' figures and tables claim, and what runs of Seedbus say of it. Each row is a study that comes with
 Seedbus (`seedbus list studies`), whose `expect:` has the claim in numbers ([studies.md](studies.md#claims)). A claim
-*holds* if all of its expectations do: the 95 % interval of the mean over seeds lies within their bounds. It *does not
+*holds* if all of its expectations do: the 95% interval of the mean over seeds lies within their bounds. It *does not
 hold* if one interval lies outside, and is *not settled* if one crosses a bound. `python benchmarks/claims.py --write
 docs` computes this page from [claims.json](claims.json), which has the figures of every run. Nothing here was run on
 a GPU.

@@ -65,7 +65,7 @@ def accuracy(rounds: int) -> None:
                 last = run(digits(algorithm, seed, rounds), Path(folder) / "run").metrics.iloc[-1]
             found.append((100 * float(last["accuracy"]), float(last["loss"])))
         cells = [*found, (fmean(each for each, _ in found), fmean(each for _, each in found))]
-        print(f"{name:38}" + "".join(f"{percent:8.2f} % {loss:8.5f}" for percent, loss in cells), flush=True)
+        print(f"{name:38}" + "".join(f"{percent:9.2f}% {loss:8.5f}" for percent, loss in cells), flush=True)
 
 
 def commits_of(algorithm: Any, rounds: int) -> list[Any]:

@@ -3,7 +3,7 @@
 It is trained by stochastic gradient descent with momentum on one thread; x₀ and the batches are drawn by key, so all
 processes of a machine get the same bits. On another machine the last bit of a sum may differ, and training amplifies
 the difference: to run one scenario on several machines, copy the folder `prepared/` of the cache. **Ours**: the network
-and its training; FedZO attacks a network for CIFAR-10 with an accuracy of about 82.3 %.
+and its training; FedZO attacks a network for CIFAR-10 with an accuracy of about 82.3%.
 
 The invariant: a trained classifier is used only with the files and settings that it was trained on.
 """

@@ -13,7 +13,18 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from seedbus.scenarios.cli.options import Live, Plugins, Quiet, Set
+from seedbus.scenarios.cli.options import (
+    Address,
+    Launch,
+    LauncherName,
+    Live,
+    Plugins,
+    Quiet,
+    Set,
+    Track,
+    WorkerCpus,
+    WorkerGpus,
+)
 from seedbus.scenarios.cli_errors import cli_errors
 from seedbus.scenarios.errors import Exit, ScenarioError
 from seedbus.scenarios.reporting.terminal import note, say
@@ -48,6 +59,18 @@ def study(
     output: Annotated[
         StudyFormat, typer.Option("--format", help="The table on stdout; all of them are in the study's folder.")
     ] = StudyFormat.text,
+    workers: Annotated[
+        int,
+        typer.Option(
+            min=0, max=1024, help="Processes that share the clients of each run; 0: none, or on a cluster one."
+        ),
+    ] = 0,
+    launcher: LauncherName = "local",
+    address: Address = None,
+    worker_cpus: WorkerCpus = None,
+    worker_gpus: WorkerGpus = None,
+    launch: Launch = None,
+    track: Track = None,
     live: Live = None,
     plugin: Plugins = None,
     quiet: Quiet = False,
@@ -57,6 +80,7 @@ def study(
     Every run is kept by its content, so nothing is run twice: after Ctrl-C, the same command goes on.
     """
     with cli_errors():
+        from seedbus.scenarios.launchers.named import launcher_of
         from seedbus.scenarios.study.cells import metric_of, plan_of
         from seedbus.scenarios.study.claims import verdict
         from seedbus.scenarios.study.pool import Pool
@@ -64,12 +88,22 @@ def study(
         from seedbus.scenarios.study.store import Store
         from seedbus.scenarios.study.study import Conduct
         from seedbus.scenarios.study.study_page import write_report
+        from seedbus.scenarios.tracking.tracker import usable
 
+        options = {"address": address, "worker_cpus": worker_cpus, "worker_gpus": worker_gpus}
+        launches = launcher_of(launcher, options, launch or [])
+        workers = workers or int(launches.reaches_nodes)
+        if not (dry_run or so_far):
+            launches.check(workers)
+            launches.close()
+            usable(track or [])
         if output is StudyFormat.parquet and sys.stdout.isatty():
             raise ScenarioError("--format parquet", ["it is not text; expected stdout to be a file or a pipe"])
         plan = plan_of(file, settings)
         with Pool(jobs) as pool:
-            conduct = Conduct(plan, Store(folder), pool, is_idle=so_far)
+            conduct = Conduct(plan, Store(folder), pool, is_idle=so_far, trackers=track or [])
+            if workers:
+                conduct.launch = {"launcher": launches.model_dump(), "workers": workers}
             metric_of(plan)  # a mistake in it is told before anything is run
             if dry_run or not (quiet or so_far):
                 _announce(conduct, jobs)
@@ -90,6 +124,8 @@ def study(
         _print(results, output)
         if not quiet:
             say(f"written: {page}, and tables and figures beside it", to_stderr=True)
+        for each in conduct.notes:
+            note(each)
         for failure in results.failures:
             say(f"seedbus: a run failed: {failure}", to_stderr=True)
     if results.failures:
@@ -139,7 +175,7 @@ def _announce(conduct: Conduct, jobs: int) -> None:
     time = f"{minutes:.0f} min" if minutes >= 2 else f"{60 * minutes:.0f} s"
     where = _counted(jobs, "process", "processes")
     what = f"{len(scenarios):,} to make: about {time} in {where}, about {readable(cost.bytes)} sent"
-    unknown = f" (without {cost.unknown:,} runs that fail at once)" if cost.unknown else ""
+    unknown = f" (without {_counted(cost.unknown, 'run')} that would fail: {cost.why})" if cost.unknown else ""
     say(f"{said}; {what}{unknown}", to_stderr=True)
 
 

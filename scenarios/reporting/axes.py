@@ -72,6 +72,11 @@ def metric_axis(metric: str) -> tuple[str, float]:
     return (f"{metric} (%)", 100.0) if metric.startswith("accuracy") else (metric, 1.0)
 
 
+def with_unit(text: str, unit: str) -> str:
+    """Return a number as text with its unit: apart from it, but for percent (91.58%); "" is no unit."""
+    return f"{text}{unit}" if unit in ("", "%") else f"{text} {unit}"
+
+
 def byte_unit(maximum: float) -> tuple[float, str]:
     """Return the unit for byte counts up to `maximum`, in bytes, and its name."""
     return next((unit, name) for unit, name in _BYTES if maximum >= unit or unit == 1)

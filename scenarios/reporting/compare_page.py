@@ -9,7 +9,7 @@ from html import escape
 import numpy as np
 from rich.table import Table
 
-from seedbus.scenarios.reporting.axes import byte_unit, metric_axis, sample_indices
+from seedbus.scenarios.reporting.axes import byte_unit, metric_axis, sample_indices, with_unit
 from seedbus.scenarios.reporting.compared import ENDING, Compared, Row, Run, Spread
 from seedbus.scenarios.reporting.figures import Line, lines
 from seedbus.scenarios.reporting.page import document, with_plots
@@ -108,7 +108,7 @@ def _with_deviation(mean: str, deviation: str | None) -> str:
 
 def _share(spread: Spread) -> str:
     deviation = None if spread.deviation is None else f"{100 * spread.deviation:.2f}"
-    return f"{_with_deviation(f'{100 * spread.mean:.2f}', deviation)} %"
+    return with_unit(_with_deviation(f"{100 * spread.mean:.2f}", deviation), "%")
 
 
 def _number(spread: Spread) -> str:
@@ -130,7 +130,8 @@ def _size(spread: Spread) -> str:
 
 
 def _seconds(spread: Spread) -> str:
-    return f"{_with_deviation(f'{spread.mean:,.1f}', None if not spread.deviation else f'{spread.deviation:,.1f}')} s"
+    deviation = f"{spread.deviation:,.1f}" if spread.deviation else None
+    return with_unit(_with_deviation(f"{spread.mean:,.1f}", deviation), "s")
 
 
 def _html(text: str) -> str:

@@ -30,6 +30,7 @@ class Line(NamedTuple):
         is_dotted: draw only the points.
         low: [n], the lower edge of a band around the line; None: no band.
         high: [n], its upper edge.
+        beside: the name of another line with which it is compared: it has that line's colour, and is dashed.
     """
 
     name: str
@@ -38,6 +39,7 @@ class Line(NamedTuple):
     is_dotted: bool = False
     low: ArrayLike | None = None
     high: ArrayLike | None = None
+    beside: str | None = None
 
     @property
     def edges(self) -> list[NDArray[np.float64]]:
@@ -89,7 +91,8 @@ def lines(
         marks: what is marked along the x axis.
     """
     parts = _line_parts(x_name, y_name, drawn, is_log=is_log, marks=marks)
-    keys = [(line.name, _stroke(*_look(number))) for number, line in enumerate(drawn)] if len(drawn) > 1 else []
+    keys = [(line.name, _stroke(*look)) for line, look in zip(drawn, looks(drawn), strict=True)]
+    keys = keys if len(drawn) > 1 else []
     return figure(title, parts, legend([*keys, *marks.keys()]))
 
 
@@ -97,8 +100,8 @@ def lines_file(title: str, x_name: str, y_name: str, drawn: Sequence[Line], *, i
     """Return the plot of `lines` as the text of an SVG file, with the title and a legend."""
     parts = _line_parts(x_name, y_name, drawn, is_log=is_log)
     parts.append(text_at((LEFT + WIDTH - RIGHT) / 2, 16, title, "middle", "name"))
-    for number, line in enumerate(drawn):
-        (colour, dashes), y = _look(number), HEIGHT + 12 + 16 * number
+    for number, (line, (colour, dashes)) in enumerate(zip(drawn, looks(drawn), strict=True)):
+        y = HEIGHT + 12 + 16 * number
         dashed = f' stroke-dasharray="{dashes}"' if dashes else ""
         parts.append(
             f'<line stroke="{colour}" stroke-width="1.6"{dashed} x1="{LEFT}" x2="{LEFT + 24}" y1="{y}" y2="{y}"/>'
@@ -119,15 +122,15 @@ def _line_parts(x_name: str, y_name: str, drawn: Sequence[Line], *, is_log: bool
         value = 10**tick if is_log else tick
         parts.append(text_at(frame.horizontal(tick), HEIGHT - BOTTOM + 18, number_text(value), "middle"))
     parts += mark_parts(marks, *frame.across)
-    for number, (line, (x, _)) in enumerate(zip(drawn, columns, strict=True)):
-        parts += _band(frame, line, x, number)
-    for number, (line, (x, y)) in enumerate(zip(drawn, columns, strict=True)):
-        parts += _marks(frame, line, x, y, number)
+    for line, (x, _), (colour, _) in zip(drawn, columns, looks(drawn), strict=True):
+        parts += _band(frame, line, x, colour)
+    for line, (x, y), look in zip(drawn, columns, looks(drawn), strict=True):
+        parts += _marks(frame, line, x, y, look)
     return parts
 
 
-def _band(frame: Frame, line: Line, x: NDArray[np.float64], number: int) -> list[str]:
-    """Return the SVG elements of the band around a line; `number` is the line's index in the plot."""
+def _band(frame: Frame, line: Line, x: NDArray[np.float64], colour: str) -> list[str]:
+    """Return the SVG elements of the band around a line."""
     if len(line.edges) < 2:
         return []
     low, high = line.edges
@@ -137,13 +140,15 @@ def _band(frame: Frame, line: Line, x: NDArray[np.float64], number: int) -> list
         along = np.concatenate([low[start:end], high[start:end][::-1]])
         pairs = zip(frame.horizontal(across), frame.vertical(along), strict=True)
         points = " ".join(f"{px:.1f},{py:.1f}" for px, py in pairs)
-        parts.append(f'<polygon fill="{_look(number)[0]}" fill-opacity="0.14" points="{points}"/>')
+        parts.append(f'<polygon fill="{colour}" fill-opacity="0.14" points="{points}"/>')
     return parts
 
 
-def _marks(frame: Frame, line: Line, x: NDArray[np.float64], y: NDArray[np.float64], number: int) -> list[str]:
-    """Return the SVG elements of one line; `number` is its index in the plot."""
-    colour, dashes = _look(number)
+def _marks(
+    frame: Frame, line: Line, x: NDArray[np.float64], y: NDArray[np.float64], look: tuple[str, str]
+) -> list[str]:
+    """Return the SVG elements of one line; `look` is its colour and its dash pattern."""
+    colour, dashes = look
     parts = []
     for start, end in _segments(np.isfinite(x) & np.isfinite(y)):
         points = list(zip(frame.horizontal(x[start:end]), frame.vertical(y[start:end]), strict=True))
@@ -178,9 +183,15 @@ def mark_parts(marks: Marks, first: float, last: float) -> list[str]:
     return parts
 
 
-def _look(number: int) -> tuple[str, str]:
-    """Return the colour and the dash pattern of the line with this index."""
-    return COLOURS[number % len(COLOURS)], DASHES[number // len(COLOURS) % len(DASHES)]
+def looks(drawn: Sequence[Line]) -> list[tuple[str, str]]:
+    """Return the colour and the dash pattern of each line."""
+    count = len(COLOURS)
+    own = [(COLOURS[number % count], DASHES[number // count % len(DASHES)]) for number in range(len(drawn))]
+    named = {line.name: colour for line, (colour, _) in zip(drawn, own, strict=True)}
+    return [
+        look if line.beside is None else (named.get(line.beside, look[0]), DASHES[1])
+        for line, look in zip(drawn, own, strict=True)
+    ]
 
 
 def _stroke(colour: str, dashes: str) -> str:

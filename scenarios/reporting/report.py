@@ -148,7 +148,7 @@ def _catch_up(traffic: Summary) -> Rows:
     if not traffic["catchup_bytes"]:
         return []
     spread = traffic["catchup_per_client"]
-    sizes = f"{readable(spread['median'])} median, {readable(spread['p95'])} at 95 %, {readable(spread['max'])} at most"
+    sizes = f"{readable(spread['median'])} median, {readable(spread['p95'])} at 95%, {readable(spread['max'])} at most"
     return [("… per client", f"{sizes}; {traffic['replayed']:,} commits replayed")]
 
 

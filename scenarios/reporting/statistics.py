@@ -1,7 +1,7 @@
 """Statistics of a run's clients and rounds: participation, lag, staleness, round times.
 
 Everything is computed on whole columns, so that a hundred thousand clients and millions of messages take seconds. A
-p95 is a nearest-rank percentile: the smallest value that at least 95 % do not exceed. The statistics of an empty
+p95 is a nearest-rank percentile: the smallest value that at least 95% do not exceed. The statistics of an empty
 column are zeros.
 """
 

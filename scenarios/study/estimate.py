@@ -30,11 +30,13 @@ class Estimate:
         seconds: real time in all processes together.
         bytes: of plans and reports.
         unknown: number of runs that are not counted, because their trial failed.
+        why: the first of these failures.
     """
 
     seconds: float
     bytes: float
     unknown: int = 0
+    why: str = ""
 
 
 def estimate(scenarios: Sequence[Scenario], pool: Pool) -> Estimate:
@@ -51,16 +53,16 @@ def estimate(scenarios: Sequence[Scenario], pool: Pool) -> Estimate:
         parts = {name: fields.get(name) for name in deciding}
         alike.setdefault(json.dumps(parts), []).append(scenario)
     jobs = [Job("trial", members, {"scenario": members[0].resolved()}) for members in alike.values()]
-    seconds, sent, unknown = 0.0, 0.0, 0
+    seconds, sent, unknown, why = 0.0, 0.0, 0, ""
     for answer in pool.do(jobs):
         members: list[Scenario] = answer.job.subject
         if answer.failure is not None:
-            unknown += len(members)
+            unknown, why = unknown + len(members), why or answer.failure
             continue
         trial = answer.facts
         seconds += sum(trial["start_s"] + trial["round_s"] * member.stop.rounds for member in members)
         sent += sum(_bytes(members, trial["round_bytes"]))
-    return Estimate(seconds, sent, unknown)
+    return Estimate(seconds, sent, unknown, why)
 
 
 def _bytes(scenarios: Sequence[Scenario], round_bytes: float) -> list[float]:

@@ -30,7 +30,7 @@ class Mean:
     Attributes:
         mean: mean over the seeds that have it.
         deviation: sample standard deviation; None for one seed.
-        low: lower end of the 95 % bootstrap interval of the mean; None for one seed.
+        low: lower end of the 95% bootstrap interval of the mean; None for one seed.
         high: upper end.
         seeds: number of seeds that have it.
     """

@@ -105,7 +105,7 @@ class StudyResults:
         runs: data frame with a row for every finished run: `row`, `variant`, the fields of the grid and of `tune`,
             `seed`, `run` (its folder), and the figures.
         table: data frame with a row for every row of the study; each figure with its mean, `_sd` (standard deviation),
-            `_low` and `_high` (95 % bootstrap interval) and `_seeds` (runs that have it).
+            `_low` and `_high` (95% bootstrap interval) and `_seeds` (runs that have it).
         differences: data frame with a row for every pair of rows that is compared: mean of `row` − `other` in the final
             moving average, paired over seeds, the interval, and the `better` row if the interval says so.
         curves: data frame with a row for every evaluation of every run.

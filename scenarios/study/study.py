@@ -18,8 +18,10 @@ from seedbus.scenarios.study.pool import Answer, Job, Pool
 from seedbus.scenarios.study.results import Failure, RowRun, StudyResults, Tuned, read_run
 from seedbus.scenarios.study.store import Store, StoredRun
 from seedbus.scenarios.study.tuning import Values
+from seedbus.scenarios.tracking.tracker import usable
 
 STUDIES = "studies"
+RUNS = "runs"  # all that are not trials
 
 
 class Watcher(Protocol):
@@ -72,7 +74,10 @@ class Conduct:
         pool: the processes that make the runs.
         watcher: is told how it goes on; may be None.
         is_idle: make nothing, and return what is there.
+        launch: where the clients of runs are, see `worker`; None: in the process that makes the run.
+        trackers: names of the trackers that are told of all runs but trials, also of those that are finished.
         failures: runs that could not be made.
+        notes: why trackers are told no more, each once.
         batches: the trials, in the order in which they were asked for.
     """
 
@@ -81,7 +86,10 @@ class Conduct:
     pool: Pool
     watcher: Watcher | None = None
     is_idle: bool = False
+    launch: dict[str, Any] | None = None
+    trackers: Sequence[str] = ()
     failures: list[Failure] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
     batches: list[list[StoredRun]] = field(default_factory=list)
 
     def run(self) -> StudyResults:
@@ -94,7 +102,7 @@ class Conduct:
         metric = metric_of(self.plan)
         values = self.tuned(metric) if self.plan.study.tune else {}
         wanted = dict(wanted_runs(self.plan, self.store, {row: each.chosen for row, each in values.items()}))
-        self._make("runs", [_Subject(row, run) for (row, _), run in wanted.items()], self.plan.study.ask.splits)
+        self._make(RUNS, [_Subject(row, run) for (row, _), run in wanted.items()], self.plan.study.ask.splits)
         return results_of(self.plan, self.store, metric, wanted, values, self.failures)
 
     def tuned(self, metric: str) -> dict[str, Tuned]:
@@ -122,7 +130,8 @@ class Conduct:
             return
         missing: dict[Path, _Subject] = {}
         for subject in subjects:
-            if not subject.stored.is_finished or set(splits) - subject.stored.splits().keys():
+            is_told = bool(self.trackers) and what == RUNS
+            if is_told or not subject.stored.is_finished or set(splits) - subject.stored.splits().keys():
                 missing.setdefault(subject.stored.folder, subject)
         rounds = sum(subject.rounds for subject in missing.values())
         count = len({subject.stored.folder for subject in subjects})
@@ -131,9 +140,22 @@ class Conduct:
         jobs = []
         for folder, subject in missing.items():
             facts = {"scenario": subject.stored.scenario.resolved(), "folder": str(folder), "splits": list(splits)}
-            jobs.append(Job("run", subject, facts))
+            track = self._track(subject) if self.trackers and what == RUNS else None
+            jobs.append(Job("run", subject, facts | {"launch": self.launch, "track": track}))
         for answer in self.pool.do(jobs):
             self._note(answer)
+
+    def _track(self, subject: _Subject) -> dict[str, Any]:
+        """Return what trackers are told of a run, see `worker`."""
+        variant = next(cell.variant for cell in self.plan.cells if cell.name == subject.row)
+        study, seed = self.plan.study.name, str(subject.seed)
+        tags = {"study": study, "row": subject.row, "variant": variant, "seed": seed}
+        return {
+            "trackers": list(self.trackers),
+            "folder": str(self.store.folder / study),
+            "name": f"{subject.row}, seed {seed}",
+            "tags": {name: text for name, text in tags.items() if text},
+        }
 
     def _note(self, answer: Answer) -> None:
         subject: _Subject = answer.job.subject
@@ -143,8 +165,10 @@ class Conduct:
             return
         if answer.failure is not None:
             self.failures.append(Failure(subject.row, subject.seed, answer.failure))
-        elif answer.facts["splits"]:
-            subject.stored.add_splits(answer.facts["splits"])
+        else:
+            if answer.facts["splits"]:
+                subject.stored.add_splits(answer.facts["splits"])
+            self.notes += [note for note in answer.facts["notes"] if note not in self.notes]
         if self.watcher is not None:
             self.watcher.ended(subject.row, subject.seed, subject.rounds, answer.failure)
 
@@ -156,6 +180,7 @@ def study(
     jobs: int = 1,
     settings: list[str] | None = None,
     watcher: Watcher | None = None,
+    track: str | Sequence[str] = (),
 ) -> StudyResults:
     """Make all runs of a study that are missing, and return what was found.
 
@@ -165,14 +190,16 @@ def study(
         jobs: number of processes.
         settings: `field=value` entries that change the scenario of every row.
         watcher: is told how it goes on.
+        track: names of the trackers that are told of every run but trials, such as "tensorboard".
 
     Raises:
         ScenarioError, DataError: the study, a scenario of it, or a file that one names, is not valid.
         RunFolderError, JournalDamaged: a finished run cannot be read.
     """
-    plan = plan_of(source, settings)
+    plan, trackers = plan_of(source, settings), [track] if isinstance(track, str) else track
+    usable(trackers)
     with Pool(jobs) as pool:
-        return Conduct(plan, Store(Path(folder)), pool, watcher).run()
+        return Conduct(plan, Store(Path(folder)), pool, watcher, trackers=trackers).run()
 
 
 @dataclass(frozen=True)

@@ -19,6 +19,7 @@ from seedbus.bus.files import atomic_write, make_folder
 from seedbus.scenarios.reporting.axes import byte_unit, metric_axis, sample_indices
 from seedbus.scenarios.reporting.figures import Line, lines, lines_file
 from seedbus.scenarios.reporting.page import document, with_plots
+from seedbus.scenarios.reporting.paper import can_draw, lines_pdf
 from seedbus.scenarios.reporting.results import write
 from seedbus.scenarios.reporting.terminal import shown
 from seedbus.scenarios.study.claims import FINAL
@@ -69,6 +70,9 @@ def write_report(results: StudyResults) -> Path:
     all_plots = list(plots(results))
     for plot in all_plots:
         write(figures / f"{plot.name}.svg", lines_file(*plot[1:5], is_log=plot.is_log))
+        if can_draw():
+            with atomic_write(figures / f"{plot.name}.pdf") as file:
+                file.write(lines_pdf(*plot[2:5], is_log=plot.is_log))
     write(folder / PAGE, page(results, all_plots))
     write(folder / "table.md", markdown(results) + "\n")
     write(folder / "table.tex", latex(results) + "\n")
@@ -113,18 +117,29 @@ def plots(results: StudyResults) -> Iterator[Plot]:
             x, mean, deviation = curve[number], scale * curve[4], scale * curve[5]
             if what == "bytes":  # x₀ costs next to none; it would stretch the axis by decades
                 x = np.where(curve[0] > 0, x / unit, np.nan)
-            if np.isfinite(x).any():
-                drawn.append(Line(row, x, mean, low=mean - deviation, high=mean + deviation))
+            if np.max(np.nan_to_num(x), initial=0.0) > 0:  # a network without latency takes no simulated time
+                low, high = mean - deviation, mean + deviation
+                if scale != 1:  # there are no shares below 0 or above 1
+                    low, high = np.maximum(low, 0), np.minimum(high, scale)
+                drawn.append(Line(row, x, mean, low=low, high=high))
         if what == "rounds" and drawn:
-            for label, beside in published(results.plan.study.published)[0].items():
-                drawn.append(Line(f"{label} (published)", beside.rounds, scale * np.array(beside.values)))
+            drawn += _published(results, max(float(np.max(line.x)) for line in drawn), scale)
         if drawn:
             name = f"{results.metric}-over-{what.replace(' ', '-')}"
             heading = f"{metric.capitalize()} over {what}"
             yield Plot(_safe(name), heading, x_name.format(unit=unit_name), y_name, drawn, what == "bytes")
-    if results.front:
+    if results.front and len(results.members) > 1:
         yield _pareto(results)
     yield from _tuning(results)
+
+
+def _published(results: StudyResults, last: float, scale: float) -> Iterator[Line]:
+    """Yield the published curves as far as the study's own go, to round `last`, beside the rows of their names."""
+    for label, curve in published(results.plan.study.published)[0].items():
+        rounds, values = np.array(curve.rounds), scale * np.array(curve.values)
+        is_seen = rounds <= last
+        if is_seen.any():
+            yield Line(f"{label} (published)", rounds[is_seen], values[is_seen], beside=shown(label))
 
 
 def _pareto(results: StudyResults) -> Plot:

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from rich.table import Table
 
-from seedbus.scenarios.reporting.axes import byte_unit
+from seedbus.scenarios.reporting.axes import byte_unit, with_unit
 from seedbus.scenarios.reporting.terminal import console, shown
 from seedbus.scenarios.study.claims import FINAL, verdict
 from seedbus.scenarios.study.intervals import Difference, Mean
@@ -135,7 +135,7 @@ def title(results: StudyResults) -> str:
     study = results.plan.study
     runs = sum(map(len, results.members.values()))
     what = study.description or study.name
-    return shown(f"{what}: {runs:,} runs; mean ± standard deviation over seeds, [95 % bootstrap interval of the mean]")
+    return shown(f"{what}: {runs:,} runs; mean ± standard deviation over seeds, [95% bootstrap interval of the mean]")
 
 
 def sentences(results: StudyResults) -> list[str]:
@@ -145,10 +145,9 @@ def sentences(results: StudyResults) -> list[str]:
     seen = [(row, other, each) for row, other, each in pairs if each.is_seen]
     found = _claim(results)
     if pairs:
-        share = f"{ask.confidence:.0%}".replace("%", " %")
         pair = "pair" if len(pairs) == 1 else "pairs"
         chance = f"each, so that {(1 - ask.confidence) * len(pairs):.1g} of them may seem to differ by chance"
-        which = f"{len(pairs):,} {pair} at {share} {'together' if ask.together else chance}"
+        which = f"{len(pairs):,} {pair} at {ask.confidence:.0%} {'together' if ask.together else chance}"
         found.append(f"Differences in {metric} (average at the end), paired over seeds; {which}:")
     ordered = sorted(seen, key=lambda each: -abs(each[2].mean))
     found += [f"{_verdict(results, *each)}" for each in ordered[:MAX_SENTENCES]]
@@ -232,7 +231,7 @@ def _cell(mean: Mean | None, column: Column, runs: int) -> str:
     text = written(mean.mean)
     if mean.deviation:
         text += f" ± {written(mean.deviation)}"
-    text += f" {unit}" if unit else ""
+    text = with_unit(text, unit)
     if column.has_interval and mean.low is not None and mean.high is not None and mean.low < mean.high:
         text += f"\n[{written(mean.low)}, {written(mean.high)}]"
     return text

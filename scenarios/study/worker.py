@@ -26,6 +26,10 @@ from seedbus.scenarios.errors import ScenarioError
 from seedbus.scenarios.reporting.results import RESULTS, Results, strict
 from seedbus.scenarios.run_folder import scenario_of
 from seedbus.scenarios.schema.loading import validate
+from seedbus.scenarios.study.membership import Membership
+from seedbus.scenarios.tracking.tracker import Tracker, usable
+from seedbus.scenarios.transports.placement import Placement
+from seedbus.scenarios.transports.transports import worker_transport
 
 Answer = Callable[[dict[str, Any]], None]
 EVERY_S = 0.1  # between two answers about rounds
@@ -34,11 +38,16 @@ COLD_S = 10.0  # a first trial that is shorter only warms up
 
 
 class _Rounds(NullObserver):
-    """Answers how many rounds a run has closed."""
+    """Answers how many rounds a run has closed, and keeps what is noted of trackers."""
 
     def __init__(self, answer: Answer) -> None:
         self._answer = answer
         self._next_s = 0.0
+        self.notes: list[str] = []
+
+    def noted(self, event: str, **facts: Any) -> None:
+        if event == "untracked":
+            self.notes.append(facts["what"])
 
     def round_closed(self, closed: ClosedRound, now_ns: int, bytes_so_far: int) -> None:
         if wall_seconds() >= self._next_s:
@@ -50,21 +59,23 @@ def make_run(job: dict[str, Any], answer: Answer) -> dict[str, Any]:
     """Make a run, or go on with it, and measure its final model on further splits.
 
     Args:
-        job: `scenario`, `folder`, and the `splits` to measure.
+        job: `scenario`, `folder`, and the `splits` to measure; `launch` (see `_placement`) and `track` (see
+            `_trackers`), or None.
         answer: is given the number of closed rounds now and then.
 
     Returns:
-        `splits`: split → metrics of the final model.
+        `splits`: split → metrics of the final model; `notes`: why trackers are told no more.
     """
     from seedbus.scenarios.running.run import run
 
-    folder = Path(job["folder"])
-    if not (folder / RESULTS).is_file():
+    folder, trackers, rounds = Path(job["folder"]), _trackers(job["track"]), _Rounds(answer)
+    if trackers or not (folder / RESULTS).is_file():  # trackers are told what they lack of a finished run too
         has_begun = (folder / FILE).is_file()
         # another study may have begun it under another name
         scenario = scenario_of(folder) if has_begun else validate(job["scenario"], str(folder))
-        run(scenario, folder, resume=has_begun, observer=_Rounds(answer))
-    return {"splits": _on_splits(folder, job["splits"])}
+        placement = _placement(job["launch"], scenario.transport)
+        run(scenario, folder, resume=has_begun, observer=rounds, placement=placement, track=trackers)
+    return {"splits": _on_splits(folder, job["splits"]), "notes": rounds.notes}
 
 
 def try_out(job: dict[str, Any], answer: Answer) -> dict[str, Any]:
@@ -91,6 +102,34 @@ def try_out(job: dict[str, Any], answer: Answer) -> dict[str, Any]:
                 "round_bytes": summary["traffic"]["bytes"] / count,
             }
         count *= 4
+
+
+def _placement(launch: dict[str, Any] | None, transport: str) -> Placement | None:
+    """Return where the clients of a run are.
+
+    Args:
+        launch: `launcher`, the launcher's name with its fields, and `workers` of each run; None: in this process.
+        transport: the scenario's.
+    """
+    if launch is None:
+        return None
+    from seedbus.scenarios.launchers.named import launcher_of
+
+    options = dict(launch["launcher"])
+    launcher = launcher_of(options.pop("launcher"), options)
+    return Placement(worker_transport(transport, launcher.reaches_nodes), launch["workers"], launcher=launcher)
+
+
+def _trackers(track: dict[str, Any] | None) -> list[Tracker]:
+    """Return the trackers of a run.
+
+    Args:
+        track: `trackers`, their names, and the `folder`, `name` and `tags` of a `Membership`; None: there are none.
+    """
+    if track is None:
+        return []
+    of = {name: track[name] for name in ("folder", "name", "tags")}
+    return [Membership(tracker=each.tracker, told=each, **of) for each in usable(track["trackers"])]
 
 
 def _on_splits(folder: Path, splits: list[str]) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""MLflow: the store that MLFLOW_TRACKING_URI names, or else files in RUN/mlruns.
+"""MLflow: the store that MLFLOW_TRACKING_URI names, or else files in RUN/mlruns, which the runs of a study share.
 
 MLflow keeps its store of files for those who ask for it (MLFLOW_ALLOW_FILE_STORE), as this does. Its report on its own
 use to its makers stays off unless the environment turns it on.
@@ -9,11 +9,13 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from itertools import islice
+from pathlib import Path
 from typing import Any, ClassVar, Literal, TypeVar
 
 from seedbus.bus.clock import calendar_seconds
-from seedbus.bus.files import check_folder
+from seedbus.bus.files import check_folder, make_folder
 from seedbus.scenarios.tracking.tracker import Ending, TrackedRun, Tracker, TrackerRun
 
 FOLDER = "mlruns"
@@ -38,8 +40,11 @@ class MLflow(Tracker):
         uri = os.environ.get("MLFLOW_TRACKING_URI")
         if uri is None:
             os.environ.setdefault("MLFLOW_ALLOW_FILE_STORE", "true")
-            check_folder(run.folder / FOLDER)
-            uri = (run.folder / FOLDER).as_uri()
+            folder = (run.shared or run.folder) / FOLDER
+            check_folder(folder)
+            make_folder(folder)
+            with _alone(folder):  # MLflow's files know no locks
+                return _MLflowRun(run, folder.as_uri())
         return _MLflowRun(run, uri)
 
 
@@ -49,7 +54,7 @@ class _MLflowRun(TrackerRun):
         from mlflow.tracking import MlflowClient
 
         self._client = MlflowClient(tracking_uri=uri)
-        experiment = self._experiment(os.environ.get("MLFLOW_EXPERIMENT_NAME", "seedbus"))
+        experiment = self._experiment(os.environ.get("MLFLOW_EXPERIMENT_NAME", run.tags.get("study", "seedbus")))
         found = self._client.search_runs([experiment], f"tags.`{TAG}` = '{run.id}'", max_results=1)
         self._steps = dict[str, int]()  # a process that was killed may have left a part of a step's values
         self._has_end = bool(found) and found[0].info.status == _STATUS["finished"]
@@ -63,6 +68,8 @@ class _MLflowRun(TrackerRun):
         else:
             opened = self._client.create_run(experiment, run_name=run.name, tags={TAG: run.id})
             self._id = opened.info.run_id
+        for name, text in run.tags.items():
+            self._client.set_tag(self._id, f"seedbus.{name}", text)
         texts = {_name(name): str(value)[:_MAX_TEXT] for name, value in run.parameters.items()}
         # MLflow keeps the first value of a parameter, and refuses another
         new = [Param(name, text) for name, text in texts.items() if name not in opened.data.params]
@@ -95,6 +102,16 @@ class _MLflowRun(TrackerRun):
 
     def _history(self, name: str) -> Any:
         return self._client.get_metric_history(self._id, name)
+
+
+@contextmanager
+def _alone(folder: Path) -> Iterator[None]:
+    """Wait until no other process is here with this folder."""
+    import fcntl
+
+    with (folder / ".lock").open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
 
 
 def _name(name: str) -> str:

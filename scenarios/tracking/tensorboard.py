@@ -38,6 +38,7 @@ class _EventFile(TrackerRun):
         writer: Any = SummaryWriter
         self._file = writer(str(folder))
         known = {name: value for name, value in run.parameters.items() if value is not None}
+        known |= {f"study.{name}": text for name, text in run.tags.items()}
         described: Any = hparams
         *opening, self._ended = described(known, dict.fromkeys(run.metrics, 0.0))
         if self.last_step < 0:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
 from typing import ClassVar, Literal
@@ -32,6 +32,8 @@ class TrackedRun:
         folder: its folder, an absolute path.
         parameters: the scenario's fields by their paths, such as `task.name` and `faults.0.probability`.
         metrics: the names of all values that `TrackerRun.log` may be given.
+        tags: of a run of a study: `study`, `row`, `variant` if there are any, and `seed`; else none.
+        shared: the folder that all runs of the study share, an absolute path; None: there is no study.
     """
 
     id: str
@@ -39,6 +41,8 @@ class TrackedRun:
     folder: Path
     parameters: Mapping[str, Parameter]
     metrics: Sequence[str]
+    tags: Mapping[str, str] = field(default_factory=dict)
+    shared: Path | None = None
 
 
 class TrackerRun(ABC):

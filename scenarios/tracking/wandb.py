@@ -17,6 +17,7 @@ from seedbus.scenarios.tracking.tracker import Ending, TrackedRun, Tracker, Trac
 FOLDER = "wandb"
 LAST_STEP = "seedbus-last-step"
 """The file with the last step that was logged, as decimal digits."""
+MAX_TAG = 64  # characters
 
 
 class WandB(Tracker):
@@ -44,6 +45,8 @@ class _WandBRun(TrackerRun):
             project=os.environ.get("WANDB_PROJECT", "seedbus"),
             id=run.id,
             name=run.name,
+            group=run.tags.get("study"),
+            tags=[f"{name} {text}"[:MAX_TAG] for name, text in run.tags.items() if name != "study"],
             dir=os.environ.get("WANDB_DIR", str(run.folder)),
             config=dict(run.parameters),
             mode=os.environ.get("WANDB_MODE", "offline"),  # type: ignore[arg-type]

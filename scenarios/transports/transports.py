@@ -55,3 +55,15 @@ def connected(hosting: Hosting) -> AbstractContextManager[Connect]:
     if recruit is not None and wrap is not None:
         hosting = replace(hosting, recruit=wrap(recruit))
     return TRANSPORTS[hosting.placement.transport].connected(hosting)
+
+
+def worker_transport(name: str, is_on_nodes: bool) -> str:
+    """Return the transport of a run whose clients are in worker processes.
+
+    Args:
+        name: the scenario's own transport.
+        is_on_nodes: whether the processes may be on other machines.
+    """
+    if is_on_nodes:
+        return FOR_NODES
+    return name if TRANSPORTS[name].reaches_processes else FOR_WORKERS

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 import xml.etree.ElementTree as Xml
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,8 @@ from worlds import HISO, lossy, outcome
 
 import seedbus
 from seedbus.scenarios.errors import Exit, ScenarioError
+from seedbus.scenarios.reporting.figures import looks
+from seedbus.scenarios.reporting.paper import can_draw, lines_pdf
 from seedbus.scenarios.reporting.results import Results
 from seedbus.scenarios.running.run import run
 from seedbus.scenarios.schema.yaml_text import dump
@@ -29,7 +32,7 @@ from seedbus.scenarios.study.cells import plan_of
 from seedbus.scenarios.study.results import StudyResults
 from seedbus.scenarios.study.schema import Ask, Study, Tuning
 from seedbus.scenarios.study.store import Store, key
-from seedbus.scenarios.study.study_page import write_report
+from seedbus.scenarios.study.study_page import plots, write_report
 from seedbus.scenarios.study.tables import cells, latex, markdown, sentences
 
 pytestmark = pytest.mark.slow
@@ -131,8 +134,10 @@ def test_the_key_is_that_of_what_is_computed() -> None:
 def test_the_report_has_all_tables_and_plots_with_bands(found: StudyResults) -> None:
     html = write_report(found).read_text().replace(' xmlns="http://www.w3.org/2000/svg"', "")
     assert "http" not in html and "<script" not in html and "decomfl, drop 0.1" in html
-    figures = {path.name: Xml.parse(path).getroot() for path in (found.folder / "figures").iterdir()}
+    figures = {path.name: Xml.parse(path).getroot() for path in (found.folder / "figures").glob("*.svg")}
     axes = ("rounds", "bytes", "simulated-time", "forward-passes")
+    if can_draw():
+        assert {path.stem for path in (found.folder / "figures").glob("*.pdf")} == {name[:-4] for name in figures}
     assert set(figures) == {"pareto.svg", *(f"loss-over-{axis}.svg" for axis in axes)}
     for name, figure in figures.items():
         bands = [each for each in figure.iter("{http://www.w3.org/2000/svg}polygon")]
@@ -141,6 +146,71 @@ def test_the_report_has_all_tables_and_plots_with_bands(found: StudyResults) -> 
         frame = getattr(found, name)
         pd.testing.assert_frame_equal(pd.read_parquet(found.folder / f"{name}.parquet"), frame)
         assert list(pd.read_csv(found.folder / f"{name}.csv").columns) == list(frame.columns)
+
+
+def test_figures_for_papers_are_as_wide_as_a_column_and_the_same_bytes_each_time(found: StudyResults) -> None:
+    pytest.importorskip("matplotlib", reason="the extra plot has it")
+    for plot in plots(found):
+        content, again = (lines_pdf(*plot[2:5], is_log=plot.is_log) for _ in range(2))
+        assert content == again
+        width_pt = float(re.search(rb"/MediaBox \[ 0 0 ([\d.]+)", content)[1])  # type: ignore[index]
+        assert width_pt == 3.25 * 72 and b"/Type3" not in content
+
+
+def test_a_published_curve_is_dashed_in_the_colour_of_its_row_and_ends_where_the_rows_do(
+    found: StudyResults, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SEEDBUS_DATA", str(tmp_path))
+    (tmp_path / "published-curves").mkdir()
+    (tmp_path / "published-curves" / "theirs.csv").write_text("round,value\n4,9\n9,8\n499,7\n")
+    study = found.plan.study.model_copy(update={"published": {"hiso, drop 0.1": "theirs.csv"}})
+    beside = replace(found, plan=replace(found.plan, study=study))
+    drawn = next(plots(beside)).drawn
+    assert (drawn[-1].name, np.asarray(drawn[-1].x).tolist()) == ("hiso, drop 0.1 (published)", [5, 10])
+    by_name = dict(zip((line.name for line in drawn), looks(drawn), strict=True))
+    (own, solid), (theirs, dashes) = by_name["hiso, drop 0.1"], by_name["hiso, drop 0.1 (published)"]
+    assert own == theirs and dashes and not solid
+    assert dashes in write_report(beside).read_text()
+
+
+def test_trackers_are_told_of_every_run_with_its_tags_also_of_finished_ones(
+    seedbus: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two processes write into one store at once; each run is there once."""
+    pytest.importorskip("mlflow", reason='needs pip install "seedbus[track]"')
+    for name in [name for name in os.environ if name.startswith("MLFLOW_")]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
+    from mlflow.tracking import MlflowClient
+
+    Path("told.yaml").write_text(dump(STUDY | {"name": "told", "grid": {}, "seeds": [1], "ask": {}}))
+    assert seedbus("study", "told.yaml", "-q").code == Exit.OK
+    Path("told.yaml").write_text(dump(STUDY | {"name": "told", "grid": {}, "seeds": [1, 2], "ask": {}}))
+    for _ in range(2):
+        answer = seedbus("study", "told.yaml", "-q", "--jobs", "2", "--track", "mlflow")
+        assert (answer.code, answer.err) == (Exit.OK, "")
+    client = MlflowClient(tracking_uri=(tmp_path / "studies/told/tracked/mlruns").as_uri())
+    (experiment,) = [each for each in client.search_experiments() if each.name == "told"]
+    runs = client.search_runs([experiment.experiment_id])
+    names = sorted(each.info.run_name for each in runs)
+    assert names == [f"{row}, seed {seed}" for row in ("decomfl", "hiso") for seed in (1, 2)]
+    hiso = next(each for each in runs if each.info.run_name == "hiso, seed 2")
+    assert hiso.data.tags["seedbus.variant"] == "hiso" and hiso.data.tags["seedbus.study"] == "told"
+    assert hiso.data.tags["seedbus.digest"] == run(lossy(0.1, algorithm=HISO, seed=2), tmp_path / "alone").digest
+
+
+def test_a_launcher_places_the_clients_of_every_run_and_a_run_that_it_cannot_place_is_told(seedbus: Command) -> None:
+    pytest.importorskip("submitit", reason='needs pip install "seedbus[cluster]"')
+    Path("small.yaml").write_text(dump(STUDY | {"variants": {}, "grid": {}, "seeds": [1, 2], "ask": {}}))
+    placed = ["--launcher", "slurm", "--launch", "cluster=local", "--jobs", "2", "-q", "--format", "json"]
+    answer = seedbus("study", "small.yaml", *placed)
+    assert answer.code == Exit.OK
+    (row,) = json.loads(answer.out)["rows"]
+    for number, folder in enumerate(row["runs"], 1):
+        assert '"submitted"' in (Path(folder) / "log.jsonl").read_text()
+        assert Results.read(Path(folder)).digest == run(lossy(0.1, seed=number), Path(f"alone-{number}")).digest
+    many = seedbus("study", "small.yaml", "--folder", "other", "--workers", "99", *placed)
+    assert many.code == Exit.INCOMPLETE and many.err.count("a run failed") == 2 and "99" in many.err
 
 
 def test_the_table_is_one_in_all_formats(found: StudyResults) -> None:

@@ -201,6 +201,13 @@ OTHERS: dict[str, Document] = {
     # tasks whose losses torch computes
     "digits-decomfl": {"task": DIGITS},
     "digits-cnn": {"task": CNN, "stop": {"rounds": 5}},
+    "digits-lozo": {"task": DIGITS, "algorithm": {"name": "lozo", "perturbations": 2, "interval": 2}},
+    "digits-masked": {"task": DIGITS, "mask": {"rule": "gradient", "density": 0.1}},
+    "digits-cnn-compensate": {
+        "task": CNN,
+        "algorithm": DECOMFL | {"revert": "compensate", "momentum": 0},
+        "stop": {"rounds": 3},
+    },
     "digits-cnn-light": {"task": CNN, "algorithm": DECOMFL | {"revert": "light"}, "stop": {"rounds": 5}},
     "digits-hiso": {"task": DIGITS, "algorithm": HISO, "partition": {"kind": "dirichlet", "alpha": 0.5}},
     "digits-fedavg": {"task": DIGITS | {"batches": "passes"}, "algorithm": FEDAVG, "partition": {"kind": "shards"}},
@@ -230,6 +237,11 @@ OTHERS: dict[str, Document] = {
     "hizoo": LAGGING | {"lag": LAG, "algorithm": {"name": "hizoo", "perturbations": 3, "alpha": 0.01}},
     "hiso-variants": LAGGING | {"lag": LAG, "algorithm": HISO_VARIANTS},
     "integer": {"algorithm": {"name": "decomfl", "perturbations": 3, "local_steps": 2, "arithmetic": "integer"}},
+    "stream": {
+        "participation": {"clients": 6, "cohort": 3, "mode": "stream"},
+        "compute": WORK,
+        "algorithm": {"name": "decomfl", "perturbations": 3, "arithmetic": "integer"},
+    },
     "null": {"task": NULL},
     "zero": {"task": NULL | {"losses": "zero"}, "algorithm": FEDAVG},
     "without-verify": {"verify": False},

@@ -105,7 +105,7 @@ def a_round(workers: int, rounds: int, task: dict[str, Any]) -> float:
     from seedbus.scenarios.schema.loading import validate
     from seedbus.scenarios.transports.placement import Placement
 
-    stopwatch = Stopwatch()
+    stopwatch = Stopwatch(time.perf_counter)
     with tempfile.TemporaryDirectory() as folder:
         scenario = validate(document(task, rounds), "a benchmark")
         run(scenario, Path(folder) / "run", observer=stopwatch, placement=Placement("tcp", workers))

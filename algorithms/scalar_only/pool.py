@@ -127,7 +127,7 @@ def width_of(numbers: Numbers) -> int:
     """Return the fewest bytes, at least 1, that hold each of these numbers in two's complement."""
     if not numbers.size:
         return 1
-    return max(int(numbers.max()).bit_length(), (~min(int(numbers.min()), -1)).bit_length()) // 8 + 1
+    return max(max(int(numbers.max()), 0).bit_length(), (~min(int(numbers.min()), -1)).bit_length()) // 8 + 1
 
 
 def _pack_segment(commits: Sequence[PoolCommit]) -> list[Any]:

@@ -73,7 +73,7 @@ def formats(name: str) -> list[str]:
     ("name", "case", "precision"), [(name, case, each) for name, case in CASES for each in formats(name)]
 )
 def test_shared_work_gives_the_same_scalars_as_separate_work(name: str, case: str, precision: str) -> None:
-    algorithm = make(name, **CONFIGURATIONS[name][case] | {"precision": precision})
+    algorithm = make(name, **CONFIGURATIONS[name][case] | {"precision": precision}).sized(DIMENSION)
     replica = algorithm.replica(x0())
     for round in (0, 3, 5):
         plan, memories = algorithm.plan(round, 0, 99 + round), list(range(5))

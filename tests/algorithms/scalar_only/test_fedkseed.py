@@ -140,6 +140,8 @@ def test_what_a_pool_cannot_do_is_refused(fields: dict[str, Any], reason: str) -
 @example(numbers={0: 128}, shift=0)
 @example(numbers={0: 127}, shift=0)
 @example(numbers={0: 2**63 - 1}, shift=0)
+@example(numbers={0: -(2**63)}, shift=0)
+@example(numbers={0: -128}, shift=0)
 def test_a_sum_survives_the_wire_in_the_fewest_bytes(numbers: dict[int, int], shift: int) -> None:
     small = {index: number >> shift for index, number in numbers.items() if number >> shift}
     indices = np.array(sorted(small), np.uint16)

@@ -22,6 +22,17 @@ def test_every_command_of_a_page_prints_what_the_page_shows(page: Path, tmp_path
     assert not differences, "\n".join(differences)
 
 
+def test_a_command_stands_in_a_block_that_is_run_or_says_why_not() -> None:
+    elsewhere = [
+        f"{page.name}, line {block.line}: {command}"
+        for page in PAGES
+        for block in blocks(page)
+        if block.language in ("", "text", "sh", "bash", "shell") and not block.title
+        for command in re.findall(r"^(?:\w*\$ .*|(?:seedbus|make|pip|python|for) .*)", block.text, re.M)
+    ]
+    assert not elsewhere, "\n".join(elsewhere)
+
+
 @pytest.mark.parametrize(
     ("shown", "differs"),
     [

@@ -37,6 +37,7 @@ POLL_S = 0.2  # how often it is looked whether a task has ended
 ASK_S = 10.0  # how often Slurm is asked about a job
 OVER = {"BOOT_FAIL", "CANCELLED", "COMPLETED", "DEADLINE", "FAILED", "NODE_FAIL", "OUT_OF_MEMORY", "TIMEOUT"}
 """States of a job that goes on no more, and is not queued again either."""
+_LOG_LEVEL = "SUBMITIT_LOG_LEVEL"
 WARNINGS = (signal.SIGTERM, signal.SIGUSR2)
 
 
@@ -267,9 +268,16 @@ class SlurmWorker:
 
 
 def _submitit() -> Any:
+    """Return submitit, imported without its settings of `logging`, which close all handlers of this process."""
+    level = os.environ.get(_LOG_LEVEL)
+    os.environ[_LOG_LEVEL] = "NOCONFIG"
     try:
         import submitit
     except ImportError:
         needed = 'submitit is not installed here; expected it after `pip install "seedbus[cluster]"`'
         raise ScenarioError("--launcher slurm", [needed]) from None
+    finally:
+        os.environ.pop(_LOG_LEVEL)
+        if level is not None:
+            os.environ[_LOG_LEVEL] = level
     return submitit

@@ -9,6 +9,7 @@ import os
 import signal
 import socket
 import stat
+import subprocess
 import sys
 import threading
 import time
@@ -43,8 +44,6 @@ def of_job(job: Any, word: bytes) -> list[int]:
 
 def preempt(job: Any) -> None:
     """Do to a local job what Slurm does when it preempts a job: warn its processes, and then kill the tasks."""
-    from submitit import JobEnvironment
-
     tasks, workers = of_job(job, b"submitit.core._submit"), of_job(job, b"--parent-pipe")
     assert len(tasks) == len(workers) == 2
     for process in [*workers, *tasks]:
@@ -52,7 +51,7 @@ def preempt(job: Any) -> None:
     time.sleep(1.0)  # one that the warning ends has ended by then
     assert all(map(is_alive, [*workers, *tasks]))
     for process in [*workers, *tasks]:
-        kill(process, JobEnvironment._usr_sig())
+        kill(process, slurm._submitit().JobEnvironment._usr_sig())
     for task in tasks:
         threading.Timer(1.0, kill, (task, signal.SIGKILL)).start()
 
@@ -131,6 +130,15 @@ def test_a_task_whose_file_is_gone_ends_its_process(monkeypatch: pytest.MonkeyPa
     file.write_bytes(msgpack.packb([parcel.packed(), b"{}\n"]))
     threading.Timer(0.3, file.unlink).start()
     assert slurm.Task(str(tmp_path / "it"))() == (7, "")
+
+
+@pytest.mark.slow
+def test_importing_submitit_closes_no_log_handler() -> None:
+    handler = "h = logging.StreamHandler(); h.close = lambda: print('closed')"
+    program = (
+        f"import logging; {handler}; from seedbus.scenarios.launchers import slurm; slurm._submitit(); del h.close"
+    )
+    assert subprocess.run([sys.executable, "-c", program], capture_output=True, check=True, text=True).stdout == ""
 
 
 def test_a_name_by_which_no_node_reaches_this_machine_is_refused(

@@ -6,6 +6,9 @@ What this module does, no node knows of: it opens the rounds, keeps the journal,
 journal holds all commits, those of a round as one entry, so replay needs no node either.
 
 After the last round the nodes repair until each has all commits. All replicas then have the same bits (`verify`).
+
+What the nodes have and which messages are on their way is in no checkpoint: a run that is resumed computes its rounds
+again from the first, compares those that are in the journal with it, and adds the others.
 """
 
 from __future__ import annotations
@@ -19,6 +22,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
+import msgpack
 import numpy as np
 
 from seedbus.agents.availability import Availability, AvailabilityFault
@@ -28,6 +32,7 @@ from seedbus.agents.gossip.node import Node, Steps, fold
 from seedbus.agents.gossip.settings import METRICS, Gossip
 from seedbus.agents.journal.file import FILE
 from seedbus.agents.journal.journal import Entry, Journal
+from seedbus.agents.journal.records import StoredRound
 from seedbus.agents.launcher import MESSAGES, OUTCOME, Outcome, Setup, faults_of_kind, outcome_of
 from seedbus.agents.messages import Evaluation
 from seedbus.agents.observer import Observer
@@ -56,7 +61,7 @@ def run(
     observer: Observer,
     stop: StopRequest,
 ) -> Outcome:
-    """Execute a run from its beginning.
+    """Execute a run, or resume one.
 
     Args:
         setup: the run.
@@ -71,15 +76,12 @@ def run(
     Raises:
         StopRequested: it was asked to stop, and has.
         Unfinishable: the next commit cannot be made.
-        RunFolderError: the folder holds the beginning of a run, or cannot be written.
+        RunFolderError: a round that is computed again differs from the journal's, or the folder cannot be written.
         KeyboardInterrupt: on Ctrl-C.
     """
     ended = journal.facts().get(OUTCOME)
     if ended is not None:
         return outcome_of(ended, folder / FILE)
-    if journal.checkpoint() is not None:
-        what = "a run without a server keeps no checkpoint of its nodes; run the scenario in another folder: same bits"
-        raise RunFolderError(folder, what)
     set_threads(os.cpu_count() or 1)  # for replay only; it changes no bit
     return _GossipRun(setup, gossip, problem, split, folder, journal, observer, stop).run()
 
@@ -122,6 +124,9 @@ class _GossipRun:
         self.made: list[Record] = []  # all commits, in the order in which they were made
         self.kept = 0  # of these, how many are in the journal
         self.lines: list[dict[str, Any]] = []  # of metrics, not in the journal yet
+        checkpoint = journal.checkpoint()
+        self.before = 0 if checkpoint is None else checkpoint.last.round + 1  # rounds that are in the journal
+        self.known = journal.rounds()
 
     def run(self) -> Outcome:
         reason, rounds = self.clock.run(self._work())
@@ -240,17 +245,22 @@ class _GossipRun:
         is_full = self.ledger.is_full
         if is_full:
             self.ledger.write_segment()
+        body, rows = self.setup.algorithm.pack_log(commits).body if commits else None, self.ledger.take_new()
+        if round < self.before:
+            self._compare(round, cohort, reported, body)
+            self.lines = []
+            return
         self.journal.append(
             Entry(
                 round=round,
                 version=self.kept,
                 cohort=cohort,
                 reported=reported,
-                commit=self.setup.algorithm.pack_log(commits).body if commits else None,
+                commit=body,
                 positions=(),
                 actual_versions=(),
                 metrics=self.lines,
-                rows=self.ledger.take_new(),
+                rows=rows,
                 segments=self.ledger.segments,
                 is_rotated=is_full,
                 state=[],
@@ -263,6 +273,15 @@ class _GossipRun:
         self.lines = []
         closed = ClosedRound(round, self.kept, tuple(cohort), tuple(reported), commits or None, record)
         self.observer.round_closed(closed, now_ns, self.progress.bytes)
+
+    def _compare(self, round: int, cohort: list[int], reported: list[int], commit: list[Any] | None) -> None:
+        """Compare a round that was computed again with the journal's."""
+        found = StoredRound(round, self.kept, cohort, reported, [], commit)
+        if msgpack.packb(next(self.known)._replace(record=[])) != msgpack.packb(found):
+            what = (
+                f"round {round} was computed again, and is not the journal's; expected the processor and the versions "
+            )
+            raise RunFolderError(self.journal.folder, what + "that the run was begun with")
 
     async def _repair(self, first: int) -> str:
         """Repair until each node has all commits. Returns what is to be said if some do not."""
@@ -286,7 +305,8 @@ class _GossipRun:
         evaluation = Evaluation(round, len(self.made), metrics)
         line = self.progress.measured(evaluation, self.setup.stop, self.clock.now_ns, self.progress.bytes, 0)
         self.lines.append(line)
-        self.observer.measured(line)
+        if round >= self.before:
+            self.observer.measured(line)
 
     def _distance(self) -> float:
         """Return the root of the mean squared distance of the nodes' models from their mean."""
@@ -317,7 +337,8 @@ class _GossipRun:
     def _refuse(self, node: int, round: int, reason: str, detail: str) -> None:
         self.refusals.of_client(node, reason, detail)
         self.too_large += reason in TOO_LARGE
-        self.observer.refused(Refusal(node, round, reason, detail))
+        if round >= self.before:
+            self.observer.refused(Refusal(node, round, reason, detail))
 
 
 def _tell(nodes: list[Node]) -> None:

@@ -265,8 +265,14 @@ def _with_training(model: Any, task: NetworkSettings, seed: int) -> Any:
         draw_lora(lora, task.name, seed)
         return lora
     if isinstance(train, Prefix):
-        activations = _activations(model, train.tokens, stream("prefix", task.name, seed))
-        prefix = peft_model(model, "PrefixTuningConfig", num_virtual_tokens=train.tokens, task_type="CAUSAL_LM")
+        try:
+            activations = _activations(model, train.tokens, stream("prefix", task.name, seed))
+            prefix = peft_model(model, "PrefixTuningConfig", num_virtual_tokens=train.tokens, task_type="CAUSAL_LM")
+        except (AttributeError, NotImplementedError, RuntimeError, TypeError) as error:  # of a model that has no room
+            if is_out_of_memory(error):
+                raise
+            found = f"prefix, which {type(model).__name__} does not take ({(str(error).splitlines() or [''])[0]})"
+            raise DataError("task.train.kind", found, "full, lora or layernorm") from error
         prefix.prompt_encoder["default"].embedding.weight.data = torch.from_numpy(activations)
         return prefix
     for name, parameter in model.named_parameters():

@@ -11,6 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from seedbus.bus import Deadlock, EndOfTime, Mailbox, VirtualClock
+from seedbus.bus import clock as clock_module
 from seedbus.bus.event_queue import FIRST, LAST, LAST_NS
 
 SECOND = 10**9
@@ -323,3 +324,15 @@ def test_an_error_in_an_event_ends_the_run_and_is_raised() -> None:
     clock.at(5, (), broken)
     with pytest.raises(ZeroDivisionError, match="an event that fails"):
         clock.run(forever())
+
+
+def test_a_complaint_that_comes_after_the_loop_is_closed_is_no_error() -> None:
+    """As when a second signal ends a run that is just stopping: its tasks are left behind."""
+    loop = asyncio.new_event_loop()
+    left = loop.create_task(clock_module._guarded(forever()))
+    loop.run_until_complete(asyncio.sleep(0))
+    loop.run_until_complete(asyncio.sleep(0))
+    complain = loop.get_exception_handler()
+    assert complain is not None and not left.done()
+    loop.close()
+    complain(loop, {"message": "Task was destroyed but it is pending!"})

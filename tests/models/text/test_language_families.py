@@ -99,3 +99,14 @@ def test_a_target_that_a_model_lacks_is_one_sentence_with_those_that_it_has(tmp_
         has = "dense, dense_4h_to_h, dense_h_to_4h, query_key_value"
         with pytest.raises(DataError, match=f"^task.train.targets: found q_proj; expected names of layers: {has}$"):
             _ = task.dimension
+
+
+def test_a_model_that_takes_no_prefix_says_so(tmp_path: Path, texts: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its experts compute in float32 and float16 only."""
+    experts = {"num_local_experts": 2, "num_experts_per_tok": 1}
+    monkeypatch.setitem(FAMILIES, "mixtral", ("MixtralConfig", experts, 1280))
+    fields = {"model": str(write_family(tmp_path, "mixtral")), "data": str(texts / "sst2"), "train": {"kind": "prefix"}}
+    with pytest.raises(
+        DataError, match=r"task.train.kind: found prefix, which Mixtral\w+ does not take \(.+\); expected"
+    ):
+        bind(LanguageModel.model_validate(fields)).x0()

@@ -46,7 +46,7 @@ bench: install
 gpu: install
 	$(BIN)/python benchmarks/gpu.py --is-there
 	SEEDBUS_TEST_DEVICE=cuda $(BIN)/pytest -q tests/test_tensors.py tests/algorithms/test_on_devices.py \
-		tests/algorithms/directions/test_triton.py tests/runs/test_device_runs.py
+		tests/algorithms/directions/test_exact.py tests/algorithms/directions/test_triton.py tests/runs/test_device_runs.py
 	$(BIN)/python benchmarks/gpu.py
 
 soak: install

@@ -18,7 +18,7 @@ import json
 import os
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from importlib.util import find_spec
 from typing import Any
 
@@ -79,6 +79,7 @@ def cases(x: torch.Tensor) -> Iterator[Case]:
     name = f"replay L {commits} P {PERTURBATIONS}"
     for directions_of in ("gaussian", "rademacher"):
         yield replaying(f"{name} decomfl {directions_of}", DeComFL(directions=directions_of), x)
+        yield adding(f"{name} decomfl integer {directions_of}", DeComFL(directions=directions_of), x)
     yield replaying(f"{name} decomfl momentum", DeComFL(momentum=0.9), x)
     yield replaying(f"{name} hiso", HiSo(), x)
     yield replaying(f"{name} decomfl bfloat16", DeComFL(), x.to(torch.bfloat16))
@@ -125,6 +126,20 @@ def replaying(name: str, algorithm: ScalarOnly, x: torch.Tensor) -> Case:
     width = sum(2 * field.element_size() for field in fields.values())
     commits = log(commits_on(x))
     return Case(name, len(commits) * PERTURBATIONS, width, lambda: replay(fields, algorithm, commits))
+
+
+def adding(name: str, algorithm: ScalarOnly, x: torch.Tensor) -> Case:
+    """Return the case of the same commits in whole numbers, added to sums."""
+    from seedbus.algorithms.directions.triton_exact import TritonExactDirections
+    from seedbus.algorithms.scalar_only.exact import Grid, terms_of
+
+    sums, source, grid = torch.zeros_like(x, dtype=torch.int64), TritonExactDirections(algorithm.directions), Grid(28)
+    commits = log(commits_on(x))
+    whole = [
+        replace(commit, terms=tuple(replace(term, scalars=grid.numbers(term.scalars, 1e-4)) for term in commit.terms))
+        for commit in commits
+    ]
+    return Case(name, len(commits) * PERTURBATIONS, 16, lambda: source.add_terms(sums, terms_of(whole)))
 
 
 def commits_on(x: torch.Tensor) -> int:

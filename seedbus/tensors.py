@@ -267,6 +267,7 @@ _UFUNCS: dict[str, Callable[..., Tensor]] = {
     "absolute": torch.abs,
     "sqrt": sqrt,
     "square": torch.square,
+    "rint": torch.round,  # both take the even one of two nearest
     "sign": torch.sign,
     "isfinite": torch.isfinite,
     "isnan": torch.isnan,

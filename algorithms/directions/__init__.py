@@ -1,6 +1,6 @@
 """Seeded random directions with the same bits on every machine and in every backend (Salmon et al. 2011).
 
-Doors: `laws`, `look_ups`, `low_rank`, `selftest`, `triton_fold`, `warm`.
+Doors: `laws`, `look_ups`, `low_rank`, `selftest`, `triton_exact`, `triton_fold`, `warm`.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from seedbus.algorithms.directions.selection import (
     directions_for,
     exact_compiled,
     exact_directions,
+    exact_directions_for,
     exact_reference,
     reference,
 )
@@ -55,6 +56,7 @@ __all__ = [
     "directions_for",
     "exact_compiled",
     "exact_directions",
+    "exact_directions_for",
     "exact_reference",
     "for_blocks",
     "law_of",

@@ -110,8 +110,13 @@ def without_zeros(terms: Terms) -> Terms:
     return others
 
 
-def check_terms(law: Law, sums: Sums, terms: Terms, start: int) -> None:
-    """Raise ValueError unless an exact backend can add these terms to these sums."""
-    check_stream(law, sums.size, seed=0, step=0, perturbation=0, start=start)
-    if sums.dtype != np.int64 or not sums.flags.c_contiguous or terms.dtype != TERM:
-        raise ValueError(f"exact sums are contiguous int64 and their terms TERM, not {sums.dtype} and {terms.dtype}")
+def is_sums(vector: Sums) -> bool:
+    """Whether an array can hold exact sums."""
+    return vector.dtype == np.int64 and vector.flags.c_contiguous
+
+
+def check_terms(law: Law, size: int, terms: Terms, start: int, *, has_sums: bool) -> None:
+    """Raise ValueError unless an exact backend can add these terms to sums of this size; has_sums: whether they are."""
+    check_stream(law, size, seed=0, step=0, perturbation=0, start=start)
+    if not has_sums or terms.dtype != TERM:
+        raise ValueError(f"exact sums are contiguous int64 [d], and their terms TERM, not {terms.dtype}")

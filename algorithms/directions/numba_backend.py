@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from seedbus.algorithms.directions import numba_exact, numba_fold
 from seedbus.algorithms.directions.contract import check_stream, stream_key, with_key
-from seedbus.algorithms.directions.exact import Sums, Terms, check_terms, rounded_table, whole_table
+from seedbus.algorithms.directions.exact import Sums, Terms, check_terms, is_sums, rounded_table, whole_table
 from seedbus.algorithms.directions.folding import ReplaySteps, UpdateRule
 from seedbus.algorithms.directions.kernels import (
     ABSENT,
@@ -145,7 +145,7 @@ class NumbaExactDirections(NumbaDirections):
     """`ExactDirections` compiled by Numba."""
 
     def add_terms(self, sums: Sums, terms: Terms, *, start: int = 0) -> None:
-        check_terms(self.law, sums, terms, start)
+        check_terms(self.law, sums.size, terms, start, has_sums=is_sums(sums))
         numba_exact.add_terms(self._whole, sums, with_key(self.law, terms), start)
 
     @cached_property

@@ -19,6 +19,7 @@ from seedbus.algorithms.directions.exact import (
     Sums,
     Terms,
     check_terms,
+    is_sums,
     rounded_table,
     whole_table,
 )
@@ -92,7 +93,7 @@ class NumpyExactDirections(NumpyDirections):
     """The reference of `ExactDirections`."""
 
     def add_terms(self, sums: Sums, terms: Terms, *, start: int = 0) -> None:
-        check_terms(self.law, sums, terms, start)
+        check_terms(self.law, sums.size, terms, start, has_sums=is_sums(sums))
         table = mirrored(whole_table(self.law))
         for low, high, step, perturbation, number in terms.tolist():
             words = _words(self.law, sums.size, high << 32 | low, step, perturbation, start)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 
 from seedbus.algorithms.directions.contract import Directions, Folding
-from seedbus.algorithms.directions.exact import ExactDirections
+from seedbus.algorithms.directions.exact import ExactDirections, Sums
 from seedbus.algorithms.directions.laws.law import Kind, law_of
 from seedbus.algorithms.directions.numpy_backend import NumpyDirections, NumpyExactDirections
 from seedbus.vector import Vector, is_on_host
@@ -32,9 +33,9 @@ def compiled(kind: Kind) -> Folding:
 def directions_for(kind: Kind, x: Vector) -> Directions:
     """Return the fastest directions for vectors of a type, in a processor's memory or on a device."""
     if not is_on_host(x):
-        from seedbus.algorithms.directions.tensor_directions import on_device_of
+        from seedbus.algorithms.directions.tensor_directions import on_device
 
-        return on_device_of(law_of(kind), x)
+        return on_device(law_of(kind), _device_of(x))
     return directions(kind) if x.dtype == np.float32 else reference(kind)
 
 
@@ -61,6 +62,21 @@ def exact_compiled(kind: Kind) -> ExactDirections:
     from seedbus.algorithms.directions.numba_backend import NumbaExactDirections
 
     return NumbaExactDirections(law_of(kind))
+
+
+def exact_directions_for(kind: Kind, sums: Sums) -> ExactDirections:
+    """Return the fastest exact directions for sums in a processor's memory or on a device."""
+    if not is_on_host(sums):
+        from seedbus.algorithms.directions.tensor_directions import exact_on_device
+
+        return exact_on_device(law_of(kind), _device_of(sums))
+    return exact_directions(kind)
+
+
+def _device_of(vector: Any) -> str:
+    """Return the kind of device that a `TensorVector` lies on."""
+    kind: str = vector.tensor.device.type
+    return kind
 
 
 @lru_cache(maxsize=16)

@@ -10,6 +10,7 @@ from typing import Any
 
 from numpy.typing import ArrayLike
 
+from seedbus.algorithms.directions.exact import Sums, Terms
 from seedbus.algorithms.directions.folding import ReplaySteps, UpdateRule
 from seedbus.algorithms.directions.laws.law import Law
 from seedbus.vector import Vector
@@ -69,6 +70,14 @@ class TensorDirections:
         self.backend.fold(rule, {name: _tensor(field) for name, field in fields.items()}, steps, start=start)
 
 
+class ExactTensorDirections(TensorDirections):
+    """`ExactDirections` of one law, written to `TensorVector`s."""
+
+    def add_terms(self, sums: Sums, terms: Terms, *, start: int = 0) -> None:
+        """See `ExactDirections.add_terms`."""
+        self.backend.add_terms(_tensor(sums), terms, start=start)
+
+
 @lru_cache(maxsize=16)
 def on_device(law: Law, device_type: str) -> TensorDirections:
     """Return directions for vectors on a kind of device: Triton's on CUDA if it is installed, else torch's own."""
@@ -81,9 +90,16 @@ def on_device(law: Law, device_type: str) -> TensorDirections:
     return TensorDirections(TorchDirections(law))
 
 
-def on_device_of(law: Law, vector: Any) -> TensorDirections:
-    """Return directions for vectors that lie where a `TensorVector` does."""
-    return on_device(law, vector.tensor.device.type)
+@lru_cache(maxsize=16)
+def exact_on_device(law: Law, device_type: str) -> ExactTensorDirections:
+    """Return exact directions for vectors on a kind of device, chosen as by `on_device`."""
+    if device_type == "cuda" and find_spec("triton") is not None:
+        from seedbus.algorithms.directions.triton_exact import TritonExactDirections
+
+        return ExactTensorDirections(TritonExactDirections(law))
+    from seedbus.algorithms.directions.torch_backend import TorchExactDirections
+
+    return ExactTensorDirections(TorchExactDirections(law))
 
 
 def _tensor(vector: Any) -> Any:

@@ -17,6 +17,7 @@ from numpy.typing import ArrayLike
 from torch import Tensor
 
 from seedbus.algorithms.directions.contract import ALIGNMENT, check_stream, domain, per_block, stream_key
+from seedbus.algorithms.directions.exact import FRACTION, Terms, check_terms, rounded_table, whole_table
 from seedbus.algorithms.directions.folding import ReplaySteps, UpdateRule
 from seedbus.algorithms.directions.laws.law import Law, mirrored
 from seedbus.algorithms.directions.philox import MULTIPLIERS, ROUNDS, WEYL
@@ -103,13 +104,39 @@ class TorchDirections:
 
     def _direction(self, like: Tensor, seed: int, step: int, perturbation: int, start: int) -> Tensor:
         """Return z(step, perturbation)[start : start + len(like)], float32."""
-        count = -(-len(like) // per_block(self.law))
-        words = _words(self.law, count, seed, step, perturbation, start // per_block(self.law), like.device)
-        if not self.law.is_signs:
-            halves = torch.stack((words & 0xFFFF, words >> 16), dim=-1).reshape(-1)[: len(like)]
-            return _table(self.law, like.device)[halves]
-        bits = (words.unsqueeze(-1) >> torch.arange(32, device=like.device)) & 1
-        return bits.reshape(-1)[: len(like)].to(torch.float32) * 2 - 1
+        drawn = _drawn(self.law, like, seed, step, perturbation, start)
+        return drawn.to(torch.float32) * 2 - 1 if self.law.is_signs else self._table(like.device)[drawn]
+
+    def _table(self, device: torch.device) -> Tensor:
+        return _table(self.law, device)
+
+
+class TorchExactDirections(TorchDirections):
+    """`ExactDirections` on the device of the tensors; sums are int64 [d], one-dimensional and contiguous."""
+
+    def add_terms(self, sums: Tensor, terms: Terms, *, start: int = 0) -> None:
+        """See `ExactDirections.add_terms`."""
+        check_terms(self.law, len(sums), terms, start, has_sums=is_sums(sums))
+        numbers = (terms["number"] << FRACTION if self.law.is_signs else terms["number"]).tolist()  # modulo 2⁶⁴
+        for span, first in _chunks(len(sums), start):
+            part = sums[span]
+            for (low, high, step, perturbation, _), number in zip(terms.tolist(), numbers, strict=True):
+                drawn = _drawn(self.law, part, high << 32 | low, step, perturbation, first)
+                q = drawn * 2 - 1 if self.law.is_signs else _whole_table(self.law, part.device)[drawn]
+                part.add_(q, alpha=number)
+
+    def _table(self, device: torch.device) -> Tensor:
+        return _rounded_table(self.law, device)
+
+
+def _drawn(law: Law, like: Tensor, seed: int, step: int, perturbation: int, start: int) -> Tensor:
+    """Return what the stream draws for the coordinates of `like`, int64: numbers of quantiles, or bits for signs."""
+    count = -(-len(like) // per_block(law))
+    words = _words(law, count, seed, step, perturbation, start // per_block(law), like.device)
+    if not law.is_signs:
+        return torch.stack((words & 0xFFFF, words >> 16), dim=-1).reshape(-1)[: len(like)]
+    bits = (words.unsqueeze(-1) >> torch.arange(32, device=like.device)) & 1
+    return bits.reshape(-1)[: len(like)]
 
 
 def _update(rule: UpdateRule, fields: Mapping[str, Tensor], delta: Tensor, row: Any) -> None:
@@ -154,6 +181,21 @@ def _chunks(size: int, start: int) -> list[tuple[slice, int]]:
 @lru_cache(maxsize=16)
 def _table(law: Law, device: torch.device) -> Tensor:
     return torch.from_numpy(mirrored(law.table).copy()).to(device)
+
+
+@lru_cache(maxsize=16)
+def _rounded_table(law: Law, device: torch.device) -> Tensor:
+    return torch.from_numpy(mirrored(rounded_table(law)).copy()).to(device)
+
+
+@lru_cache(maxsize=16)
+def _whole_table(law: Law, device: torch.device) -> Tensor:
+    return torch.from_numpy(mirrored(whole_table(law)).astype(np.int64)).to(device)
+
+
+def is_sums(tensor: Tensor) -> bool:
+    """Whether a tensor can hold exact sums."""
+    return tensor.dtype == torch.int64 and tensor.ndim == 1 and tensor.is_contiguous()
 
 
 def _rounded(value: float) -> float:

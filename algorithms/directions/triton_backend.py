@@ -38,12 +38,16 @@ class TritonDirections:
 
     law: Law
 
+    def _table(self, device: torch.device) -> Tensor:
+        """Return the upper half of the table of z on a device."""
+        return table(self.law, device)
+
     def fill(self, out: Tensor, *, seed: int, step: int, perturbation: int, start: int = 0) -> None:
         """Write out = z(step, perturbation)[start : start + len(out)]."""
         check_tensors(out)
         check_stream(self.law, len(out), seed=seed, step=step, perturbation=perturbation, start=start)
         words = (start, *_signed(step, perturbation, *stream_key(self.law, seed)))
-        launch(kernels.fill, self.law, out, as_stored(out), table(self.law, out.device), len(out), *words)
+        launch(kernels.fill, self.law, out, as_stored(out), self._table(out.device), len(out), *words)
 
     def accumulate(
         self,
@@ -60,7 +64,7 @@ class TritonDirections:
         check_tensors(out, divisor)
         check_stream(self.law, len(out), seed=seed, step=step, perturbation=len(scales), start=start)
         words = (start, *_signed(step, *stream_key(self.law, seed)))
-        sums = (scales.to(out.device), len(scales), table(self.law, out.device), len(out))
+        sums = (scales.to(out.device), len(scales), self._table(out.device), len(out))
         launch(kernels.accumulate, self.law, out, as_stored(out), as_stored(divisor), *sums, *words)
 
     def perturb(
@@ -83,7 +87,7 @@ class TritonDirections:
         check_stream(self.law, len(out), seed=seed, step=step, perturbation=perturbation, start=start)
         words = (start, *_signed(step, perturbation, *stream_key(self.law, seed)))
         vectors = (as_stored(out), as_stored(x), as_stored(divisor))
-        launch(kernels.perturb, self.law, out, *vectors, float32(scale), table(self.law, out.device), len(out), *words)
+        launch(kernels.perturb, self.law, out, *vectors, float32(scale), self._table(out.device), len(out), *words)
 
 
 def launch(kernel: Any, law: Law, out: Tensor, *arguments: Any, **options: Any) -> None:

@@ -17,6 +17,7 @@ from typing import Any, Final
 import triton
 import triton.language as tl
 
+from seedbus.algorithms.directions.exact import FRACTION
 from seedbus.algorithms.directions.philox import MULTIPLIERS, ROUNDS, WEYL
 
 COUNT: Final = 1024
@@ -28,6 +29,7 @@ M0, M1 = (tl.constexpr(multiplier) for multiplier in MULTIPLIERS)
 W0, W1 = (tl.constexpr(weyl) for weyl in WEYL)
 TURNS = tl.constexpr(ROUNDS)
 SIGN = tl.constexpr(-(1 << 31))
+ONE = tl.constexpr(1 << FRACTION)
 
 
 @triton.jit
@@ -45,10 +47,17 @@ def _philox(block, step, p, domain: tl.constexpr, low, high):  # type: ignore[no
 
 @triton.jit
 def _quantile(table, number):  # type: ignore[no-untyped-def]
-    """Return quantiles by their numbers. The table is their upper half, which fits into a first-level cache."""
+    """Return quantiles by their numbers. The table is their upper half, which fits into a first-level cache.
+
+    A table of int16 has q, which is returned as int32 (directions.exact); one of float32 has z.
+    """
     centred = number.to(tl.int32) - 32768
     upper = tl.load(table + (centred ^ (centred >> 31)))
-    return (upper.to(tl.int32, bitcast=True) ^ (centred & SIGN)).to(tl.float32, bitcast=True)
+    if table.dtype.element_ty == tl.int16:
+        quantile = (upper.to(tl.int32) ^ (centred >> 31)) - (centred >> 31)
+    else:
+        quantile = (upper.to(tl.int32, bitcast=True) ^ (centred & SIGN)).to(tl.float32, bitcast=True)
+    return quantile
 
 
 @triton.jit
@@ -59,7 +68,10 @@ def _quantiles(table, even, odd):  # type: ignore[no-untyped-def]
 
 @triton.jit
 def direction(table, start, step, p, low, high, COUNT: tl.constexpr, IS_GAUSSIAN: tl.constexpr):  # type: ignore[no-untyped-def]
-    """Return z(step, p)[start : start + COUNT], float32; start: int64, a multiple of 128; the other numbers: uint32."""
+    """Return z(step, p)[start : start + COUNT], float32; start: int64, a multiple of 128; the other numbers: uint32.
+
+    With a table of int16: q instead, int32.
+    """
     eight = tl.arange(0, COUNT // 8).to(tl.uint32)
     if IS_GAUSSIAN:
         c0, c1, c2, c3 = _philox((start // 8).to(tl.uint32) + eight, step, p, 0, low, high)
@@ -71,7 +83,11 @@ def direction(table, start, step, p, low, high, COUNT: tl.constexpr, IS_GAUSSIAN
         number = eight // 4 % 4
         word = tl.where(number < 2, tl.where(number == 0, c0, c1), tl.where(number == 2, c2, c3))
         bits = (word >> (eight % 4 * 8))[:, None] >> tl.arange(0, 8).to(tl.uint32)[None, :]
-        z = tl.where(tl.reshape(bits & 1, [COUNT]) == 1, 1.0, -1.0)
+        is_plus = tl.reshape(bits & 1, [COUNT]) == 1
+        if table.dtype.element_ty == tl.int16:
+            z = tl.where(is_plus, ONE, -ONE)
+        else:
+            z = tl.where(is_plus, 1.0, -1.0)
     return z
 
 

@@ -36,7 +36,7 @@ from seedbus.algorithms.contract import (
     ReportRefused,
     commits_after,
 )
-from seedbus.algorithms.directions import Directions, UpdateRule, directions_for, exact_directions, for_blocks
+from seedbus.algorithms.directions import Directions, UpdateRule, directions_for, exact_directions_for, for_blocks
 from seedbus.algorithms.numbers import ABSURD
 from seedbus.algorithms.objective import PASSES, Objective
 from seedbus.algorithms.scalar_only import exact
@@ -375,7 +375,7 @@ class ScalarOnly(ScalarFields):
     def _backend(self, x: Any) -> Any:
         """Return the directions for a replica's x: `Directions`, or `ExactDirections` if it holds sums."""
         if self.grid is not None:
-            return exact_directions(self.directions)
+            return exact_directions_for(self.directions, x)
         return directions_for(self.directions, x)
 
     def _source(self, replica: Replica, plan: ScalarPlan, objective: Any) -> Any:

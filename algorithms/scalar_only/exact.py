@@ -90,7 +90,7 @@ class Grid:
         Raises:
             OverflowError: one is not finite, or beyond the range.
         """
-        sums = np.empty(x.size, np.int64)
+        sums = np.empty_like(x, dtype=np.int64)
 
         def convert(span: slice) -> None:
             scaled = np.rint(x[span].astype(np.float64) * 2.0 ** (self.unit_bits + FRACTION))
@@ -99,7 +99,7 @@ class Grid:
                 raise OverflowError(f"x₀ holds {np.abs(x).max()}, and unit_bits: {self.unit_bits} less than {most:.6g}")
             sums[span] = scaled
 
-        for_blocks(x.size, convert)
+        for_blocks(x.size, convert, like=x)
         return sums
 
     def coordinates(self, sums: Sums) -> Vector:
@@ -293,7 +293,7 @@ def add_terms(sums: Sums, backend: ExactDirections, parts: Sequence[Terms]) -> N
         for part in parts:
             backend.add_terms(sums[span], part, start=span.start)
 
-    for_blocks(sums.size, fold)
+    for_blocks(sums.size, fold, like=sums)
 
 
 def spend(grid: Grid, spent: int, numbers: Iterable[NDArray[Any]]) -> int:

@@ -86,7 +86,7 @@ def fold_tensors(fields: Mapping[str, Tensor], algorithm: Any, commits: Sequence
         ImportError: Triton is not installed.
     """
     if algorithm.grid is not None:
-        raise TypeError("arithmetic: integer has no replay on a GPU")
+        raise TypeError("arithmetic: integer keeps sums, to which TritonExactDirections adds terms")
     from seedbus.algorithms.directions.triton_fold import fold
 
     rule = rule_of(algorithm)

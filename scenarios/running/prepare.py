@@ -18,7 +18,7 @@ from seedbus.algorithms.directions.warm import warm
 from seedbus.algorithms.scalar_only.base import ScalarOnly
 from seedbus.algorithms.shaped import Shaped
 from seedbus.bus import Follower, Offer, Recruit
-from seedbus.models.device import placed_beside, torch_device
+from seedbus.models.device import placed_beside
 from seedbus.models.masked_problem import MaskedProblem
 from seedbus.models.task import HasShapes, NeedsPreparation, Note, Problem
 from seedbus.scenarios.errors import ScenarioError
@@ -98,9 +98,6 @@ def bind_for_clients(scenario: Scenario, note: Note) -> Problem:
     Raises:
         DataError, ScenarioError: the data is missing or cannot be used.
     """
-    if getattr(scenario.algorithm, "arithmetic", "float") == "integer" and torch_device() is not None:
-        what = f"algorithm {scenario.algorithm.name} with arithmetic: integer adds on the processor; expected cpu"
-        raise ScenarioError("--device", [what])
     problem = bind(scenario)
     if isinstance(problem, NeedsPreparation):
         problem.prepare(note)

@@ -24,7 +24,6 @@ CASES = [pytest.param(make(name), id=name) for name in ALGORITHMS.all()] + [
     for name, cases in CONFIGURATIONS.items()
     for case, hyperparameters in cases.items()
 ]
-CASES = [case for case in CASES if getattr(case.values[0], "arithmetic", "float") == "float"]  # sums stay on the host
 
 
 def moved(replica: Replica) -> Replica:

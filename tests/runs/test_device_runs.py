@@ -29,6 +29,8 @@ from seedbus.scenarios.transports.placement import Placement
 from seedbus.tensors import TensorVector
 
 DIGITS = {"name": "digits", "batch_size": 8}
+INTEGER = {"name": "decomfl", "arithmetic": "integer", "perturbations": 3, "learning_rate": 0.05}
+POOL = {"name": "fedkseed", "pool": 64, "perturbations": 3, "learning_rate": 0.05}
 DENSE = {"name": "scaffold", "local_steps": 2, "momentum": 0.5, "weight_decay": 0.01}
 
 
@@ -41,8 +43,17 @@ def without_device(results: Results) -> Any:
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "algorithm",
-    [DECOMFL, HISO, HISO | {"revert": "light", "perturbations": 2}, DECOMFL | {"directions": "rademacher"}, DENSE],
-    ids=["decomfl", "hiso", "light", "rademacher", "dense"],
+    [
+        DECOMFL,
+        HISO,
+        HISO | {"revert": "light", "perturbations": 2},
+        DECOMFL | {"directions": "rademacher"},
+        INTEGER,
+        INTEGER | {"revert": "light", "local_steps": 2, "directions": "rademacher", "precision": "int32"},
+        POOL,
+        DENSE,
+    ],
+    ids=["decomfl", "hiso", "light", "rademacher", "integer", "integer-light", "pool", "dense"],
 )
 def test_a_run_in_torchs_memory_has_the_processors_bits(tmp_path: Path, algorithm: dict[str, Any]) -> None:
     what = scenario(task=DIGITS, algorithm=algorithm, stop={"rounds": 4}, evaluation={"every": 2})
@@ -57,12 +68,13 @@ def test_a_run_in_torchs_memory_has_the_processors_bits(tmp_path: Path, algorith
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("algorithm", [HISO, INTEGER], ids=["hiso", "integer"])
 def test_clients_in_torchs_memory_agree_with_an_evaluator_on_the_processor_through_lag_and_snapshots(
-    tmp_path: Path,
+    tmp_path: Path, algorithm: dict[str, Any]
 ) -> None:
     """With `verify`, every report's digests are compared with the evaluator's."""
     lag = {"source": "peer", "window": 16}
-    what = rough(0.1, task=DIGITS, algorithm=HISO, stop={"rounds": 25}, lag=lag, verify=True)
+    what = rough(0.1, task=DIGITS, algorithm=algorithm, stop={"rounds": 25}, lag=lag, verify=True)
     here = go(tmp_path / "here", what)
     there = run(what, tmp_path / "there", placement=Placement("ipc", workers=2, devices=("cpu", DEVICE)))
     assert not {"diverged", "selftest"} & there.summary["refusals"].keys()

@@ -38,9 +38,20 @@ def running() -> Iterator[None]:
 
 with running():
     from seedbus.algorithms.directions.triton_backend import IS_INTERPRETED, TritonDirections
+    from seedbus.algorithms.directions.triton_exact import TritonExactDirections
     from seedbus.algorithms.scalar_only.replay import fold_tensors as replay
 
-__all__ = ["DEVICE", "HAS_GPU", "OnDevice", "assert_alike", "replay", "running", "to_device", "to_host"]
+__all__ = [
+    "DEVICE",
+    "HAS_GPU",
+    "OnDevice",
+    "TritonExactDirections",
+    "assert_alike",
+    "replay",
+    "running",
+    "to_device",
+    "to_host",
+]
 
 if IS_INTERPRETED == HAS_GPU:
     # Triton chooses what runs a kernel when the kernel's module is imported, once a process. An error is raised because

@@ -1,4 +1,7 @@
-"""Exact directions: the table of whole quantiles, NumPy against Numba, and sums that depend on no order."""
+"""Exact directions: the table of whole quantiles, every backend against NumPy, and sums that depend on no order.
+
+Triton's kernel is in test_triton.py.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from devices import TORCH_DEVICE, there
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -14,11 +18,31 @@ from seedbus.algorithms.directions.exact import MOST_Q, rounded_table, whole_tab
 from seedbus.algorithms.directions.kernels import PIECE
 from seedbus.algorithms.directions.laws.law import mirrored
 from seedbus.algorithms.directions.quantiles import quantiles
+from seedbus.algorithms.directions.tensor_directions import exact_on_device
 
 KINDS: tuple[Kind, ...] = ("gaussian", "rademacher")
 each_kind = pytest.mark.parametrize("kind", KINDS)
 dimensions = st.one_of(st.integers(1, 300), st.integers(PIECE - 130, PIECE + 130), st.just(9_001))
-magnitudes = st.sampled_from([1, 2**18, 2**27, 2**31 - 1, 2**45])
+magnitudes = st.sampled_from([1, 2**18, 2**27, 2**31 - 1, 2**45, 2**62])
+
+
+class OnDevice:
+    """The exact directions of the tests' device, as a NumPy backend: vectors are copied there and back."""
+
+    def __init__(self, kind: Kind) -> None:
+        self.source = exact_on_device(law_of(kind), TORCH_DEVICE)
+
+    def __getattr__(self, name: str) -> Any:
+        def call(out: Any, *arguments: Any, **where: Any) -> None:
+            result = there(out)
+            moved = (there(each) if getattr(each, "dtype", None) == np.float32 else each for each in arguments)
+            getattr(self.source, name)(result, *moved, **where)
+            out[:] = result
+
+        return call
+
+
+backends = pytest.mark.parametrize("of", [exact_compiled, OnDevice], ids=["numba", "tensors"])
 
 
 def drawn(seed: int, count: int, magnitude: int) -> Terms:
@@ -50,14 +74,20 @@ def test_whole_quantiles_have_mean_0_by_antisymmetry_and_the_variance_of_the_flo
     assert (mirrored(rounded_table(law_of("gaussian"))) == z).all()
 
 
+@backends
 @each_kind
 @settings(max_examples=25, deadline=None)
-@given(dimension=dimensions, count=st.integers(0, 40), magnitude=magnitudes, seed=st.integers(0, 99))
-def test_numba_adds_terms_to_the_integers_of_the_reference(
-    kind: Kind, dimension: int, count: int, magnitude: int, seed: int
+@given(
+    dimension=dimensions,
+    count=st.integers(0, 40),
+    magnitude=magnitudes,
+    seed=st.integers(0, 99),
+)
+def test_every_backend_adds_terms_to_the_integers_of_the_reference(
+    of: Any, kind: Kind, dimension: int, count: int, magnitude: int, seed: int
 ) -> None:
     terms = drawn(seed, count, magnitude)
-    assert summed(kind, dimension, terms) == summed(kind, dimension, terms, of=exact_reference)
+    assert summed(kind, dimension, terms, of=of) == summed(kind, dimension, terms, of=exact_reference)
 
 
 @each_kind
@@ -76,10 +106,10 @@ def test_any_order_any_grouping_and_any_partial_sums_give_the_same_bits(
 
 @each_kind
 def test_the_direction_that_is_measured_along_is_the_one_that_is_added(kind: Kind) -> None:
-    """z = q · 2⁻¹², to the last bit, in both backends."""
+    """z = q · 2⁻¹², to the last bit, in all backends."""
     where: dict[str, Any] = {"seed": 5 << 40 | 3, "step": 2, "perturbation": 9, "start": 256}
     term = np.array([(3, 5 << 8, 2, 9, 1)], TERM)
-    for of in (exact_compiled, exact_reference):
+    for of in (exact_compiled, exact_reference, OnDevice):
         source, z, moved = of(kind), np.empty(1_003, np.float32), np.empty(1_003, np.float32)
         sums = np.zeros(1_003, np.int64)
         source.fill(z, **where)
@@ -92,7 +122,7 @@ def test_the_direction_that_is_measured_along_is_the_one_that_is_added(kind: Kin
 
 def test_what_no_exact_backend_can_add_is_refused() -> None:
     terms = np.zeros(1, TERM)
-    for of in (exact_compiled, exact_reference):
+    for of in (exact_compiled, exact_reference, OnDevice):
         for sums, wrong in ((np.zeros(128, np.float32), terms), (np.zeros(128, np.int64), np.zeros(1))):
             with pytest.raises(ValueError, match="contiguous int64"):
                 of("gaussian").add_terms(sums, wrong)

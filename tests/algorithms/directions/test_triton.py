@@ -16,9 +16,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from own_laws import Ternary
-from triton_device import DEVICE, HAS_GPU, OnDevice, assert_alike, running, to_device, to_host
+from triton_device import DEVICE, HAS_GPU, OnDevice, TritonExactDirections, assert_alike, running, to_device, to_host
 
-from seedbus.algorithms.directions import Kind, law_of, reference, selftest
+from seedbus.algorithms.directions import TERM, Kind, exact_reference, law_of, reference, selftest
 from seedbus.algorithms.directions.triton_backend import TritonDirections
 from seedbus.algorithms.scalar_only.precision import FORMATS
 
@@ -78,6 +78,33 @@ def test_triton_equals_the_reference_bit_for_bit(
     assert_alike(*both(kind, size, "fill", perturbation=perturbation, **stream))
     assert_alike(*both(kind, size, "accumulate", coefficients, divisor=divisor, **stream))
     assert_alike(*both(kind, size, "perturb", x, scale, perturbation=perturbation, divisor=divisor, **stream))
+
+
+@each_kind
+@settings(max_examples=8, deadline=None)
+@given(
+    size=st.one_of(st.integers(1, 300), st.integers(1000, 3000)),
+    groups=st.one_of(st.integers(0, 2**20), st.integers(0, 2**28 - 30)),
+    seed=st.integers(0, 2**32),
+    magnitude=st.sampled_from([1, 2**18, 2**31 - 1, 2**62]),
+)
+def test_triton_adds_terms_to_the_integers_of_the_reference(
+    kind: Kind, size: int, groups: int, seed: int, magnitude: int
+) -> None:
+    """And what it perturbs along is what it adds: z = q · 2⁻¹², to the last bit."""
+    generator, terms = np.random.default_rng(seed), np.zeros(6, TERM)
+    for name in ("low", "high", "step", "perturbation"):
+        terms[name] = generator.integers(0, 2**32 - 1, terms.size)
+    terms["number"] = generator.integers(-magnitude, magnitude, terms.size, endpoint=True)
+    source, start, sums = TritonExactDirections(law_of(kind)), 128 * groups, np.arange(size) << 20
+    ours = torch.from_numpy(sums.copy()).to(DEVICE)
+    source.add_terms(ours, terms, start=start)
+    exact_reference(kind).add_terms(sums, terms, start=start)
+    np.testing.assert_array_equal(ours.cpu().numpy(), sums)
+    z, point = np.empty(size, np.float32), to_device(np.full(size, 0.3, np.float32))
+    exact_reference(kind).fill(z, perturbation=5, start=start, **STREAM)
+    source.perturb(point, point, 1e-3, perturbation=5, start=start, **STREAM)
+    assert_alike(to_host(point), np.float32(0.3) + np.float32(1e-3) * z)
 
 
 @pytest.mark.slow

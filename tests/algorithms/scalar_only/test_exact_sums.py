@@ -19,7 +19,6 @@ from seedbus.algorithms.scalar_only.block import Block
 from seedbus.algorithms.scalar_only.decomfl import DeComFL
 from seedbus.algorithms.scalar_only.exact import BUDGET, Grid, add_terms, default_unit_bits, terms_of
 from seedbus.algorithms.scalar_only.payloads import ScalarCommit, Term, pack_commits
-from seedbus.algorithms.scalar_only.replay import fold_tensors
 
 DIMENSION, ROUNDS = 1_003, 12
 each_kind = pytest.mark.parametrize("kind", ["gaussian", "rademacher"])
@@ -91,7 +90,7 @@ def test_a_late_term_is_another_term(run: Rehearsal) -> None:
 def test_the_reference_folds_and_measures_to_the_same_bits(kind: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     algorithm = integers(directions=kind, local_steps=3)
     fast = rehearse(algorithm, 3)
-    monkeypatch.setattr(scalar, "exact_directions", exact_reference)
+    monkeypatch.setattr(scalar, "exact_directions_for", lambda kind, x: exact_reference(kind))
     slow = rehearse(algorithm, 3)
     assert bits(fast.commits) == bits(slow.commits)
     assert bits(fast.replica) == bits(slow.replica)
@@ -235,9 +234,3 @@ def test_the_server_makes_no_commit_that_might_overflow_the_sums() -> None:
 def test_an_x0_beyond_the_range_is_refused(value: float) -> None:
     with pytest.raises(OverflowError, match="x₀ holds"):
         integers().replica(np.array([0.0, value], np.float32))
-
-
-def test_there_is_no_replay_in_integers_on_a_gpu_yet() -> None:
-    pytest.importorskip("torch")
-    with pytest.raises(TypeError, match="arithmetic: integer"):
-        fold_tensors({}, integers(), [])

@@ -82,6 +82,8 @@ def read_document(source: str | Path) -> tuple[dict[str, Any], str, Path | None]
     document = _parse(text, name)
     if not isinstance(document, dict):
         raise ScenarioError(name, [f"{quoted(document)} is not a scenario; expected a mapping of fields"])
+    if "base" in document and "task" not in document:
+        raise ScenarioError(name, ["it is a study, and no scenario; `seedbus study` makes its runs"])
     document.setdefault("name", default_name)
     return document, name, folder
 

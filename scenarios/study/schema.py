@@ -210,6 +210,9 @@ def load_study(source: str | Path | dict[str, Any]) -> tuple[Study, str, Path | 
     if not isinstance(document, dict):
         raise ScenarioError(str(path), [f"{quoted(document)} is not a study; expected a mapping of fields"])
     document.setdefault("name", path.stem)
+    if "task" in document and "base" not in document:
+        what = "it is a scenario, and no study; `seedbus run` runs it, and a study names it as its `base`"
+        raise ScenarioError(str(path), [what])
     return _validated(document, str(path)), str(path), path.parent
 
 

@@ -31,7 +31,7 @@ from seedbus.scenarios.running.run import run
 from seedbus.scenarios.schema.yaml_text import dump
 from seedbus.scenarios.study.cells import plan_of
 from seedbus.scenarios.study.results import StudyResults
-from seedbus.scenarios.study.schema import Ask, Study, Tuning
+from seedbus.scenarios.study.schema import Ask, Study, Tuning, load_study
 from seedbus.scenarios.study.store import Store, key
 from seedbus.scenarios.study.study_page import plots, write_report
 from seedbus.scenarios.study.tables import cells, latex, markdown, sentences
@@ -392,3 +392,10 @@ def test_a_base_file_is_looked_for_beside_the_study(tmp_path: Path) -> None:
     assert Store(tmp_path).stored(cell.scenario).folder == tmp_path / "runs" / key(cell.scenario)
     with pytest.raises(ScenarioError, match="there is no such file"):
         plan_of({"base": "mine.yaml"})
+
+
+def test_a_scenario_is_no_study(tmp_path: Path) -> None:
+    path = tmp_path / "mine.yaml"
+    path.write_text("task: {name: digits}\nalgorithm: {name: fedavg}\n")
+    with pytest.raises(ScenarioError, match="it is a scenario, and no study; `seedbus run` runs it"):
+        load_study(path)

@@ -13,6 +13,7 @@ import warnings
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import cached_property
+from inspect import signature
 from typing import Any, Protocol
 
 import numpy as np
@@ -102,7 +103,7 @@ class Network:
         Returns:
             float32 [n, vocabulary].
         """
-        prefix = {"past_key_values": self._outer.get_prompt(len(ids))} if self._has_prefix else {}
+        prefix = {_cache_name(self._model): self._outer.get_prompt(len(ids))} if self._has_prefix else {}
         self._scored = rows, columns
         try:
             with self._arithmetic(self._computes_in):
@@ -122,10 +123,22 @@ class Network:
         prompt = torch.tensor([ids], device=self._outer.device)
         settings = {"max_new_tokens": length, "do_sample": False, "num_beams": 1, "eos_token_id": ends}
         with torch.inference_mode(), self._arithmetic(self._computes_in):
+            if self._has_prefix:
+                return self._continued(prompt, length, ends)
             tokens = self._outer.generate(
                 input_ids=prompt, attention_mask=torch.ones_like(prompt), pad_token_id=ends[0], **settings
             )
         return [int(token) for token in tokens[0, len(ids) :]]
+
+    def _continued(self, words: Tensor, length: int, ends: list[int]) -> list[int]:
+        """Return the greedy continuation after the prefix, which peft 0.21 repeats with transformers 5.24."""
+        name, found = _cache_name(self._model), list[int]()
+        cache = self._outer.get_prompt(1)
+        while len(found) < length and not (found and found[-1] in ends):
+            after = self._model(input_ids=words, use_cache=True, **{name: cache})
+            words, cache = after.logits[:, -1:].argmax(-1), getattr(after, name)
+            found.append(int(words))
+        return found
 
     @cached_property
     def _has_prefix(self) -> bool:
@@ -286,10 +299,15 @@ def _activations(model: Any, tokens: int, rng: np.random.Generator) -> NDArray[n
     """Return keys and values of random words, [tokens, layers · 2 · width], rounded to bfloat16. See `Prefix`."""
     words = torch.from_numpy(rng.integers(0, model.config.vocab_size, (1, tokens)))
     with torch.inference_mode():
-        cache = copy.deepcopy(model).double()(input_ids=words, use_cache=True).past_key_values
+        cache = getattr(copy.deepcopy(model).double()(input_ids=words, use_cache=True), _cache_name(model))
         parts = [part for layer in cache.layers for part in (layer.keys, layer.values)]  # [1, heads, tokens, width]
         flat = [part[0].transpose(0, 1).reshape(tokens, -1) for part in parts]
         return torch.cat(flat, dim=1).to(torch.bfloat16).float().numpy()
+
+
+def _cache_name(model: Any) -> str:
+    """Return what a model calls the keys and values of earlier tokens; transformers renamed them in 5.24."""
+    return "cache" if "cache" in signature(model.forward).parameters else "past_key_values"
 
 
 @contextmanager

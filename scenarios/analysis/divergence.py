@@ -15,6 +15,7 @@ journal does not have it.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from itertools import combinations
 from typing import Any
 
@@ -96,11 +97,9 @@ def _trained(model: Model) -> list[NDArray[Any]]:
     plan = run.algorithm.plan(model.round, replica.version, of_directions(run.scenario.seed, model.round))
     found, work = [], run.meter.begin(f"round {model.round:,}: local steps", len(cohort))
     for client in cohort:
-        try:
+        with suppress(Declined):
             after = run.algorithm.trained(placed, None, plan, run.problem.objective(client, model.round))
-        except Declined:
-            continue
-        found.append(np.asarray(after).copy())
+            found.append(np.asarray(after).copy())
         work.advance()
     work.end()
     return found

@@ -16,7 +16,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -41,7 +41,7 @@ from seedbus.agents.refusals import Mark, Reason, Refusal, Refusals
 from seedbus.agents.round_record import ClosedRound, RoundRecord
 from seedbus.agents.server.stopping import Progress
 from seedbus.agents.stop_request import StopRequest
-from seedbus.algorithms.contract import Declined, Replica, ReportRefused
+from seedbus.algorithms.contract import Declined, Replica, ReportRefused, Vector
 from seedbus.algorithms.directions import set_threads
 from seedbus.bus import Bus, FaultHooks, Kind, Ledger, Links, MemoryTransport, Pace, VirtualClock
 from seedbus.bus.envelope import BETWEEN
@@ -60,6 +60,7 @@ def run(
     journal: Journal,
     observer: Observer,
     stop: StopRequest,
+    place: Callable[[Vector], Vector],
 ) -> Outcome:
     """Execute a run, or resume one.
 
@@ -72,6 +73,7 @@ def run(
         journal: its journal, open for writing.
         observer: is called with what happens.
         stop: asks the run to stop after the round in progress.
+        place: moves a vector into the memory in which this process computes.
 
     Raises:
         StopRequested: it was asked to stop, and has.
@@ -83,7 +85,7 @@ def run(
     if ended is not None:
         return outcome_of(ended, folder / FILE)
     set_threads(os.cpu_count() or 1)  # for replay only; it changes no bit
-    return _GossipRun(setup, gossip, problem, split, folder, journal, observer, stop).run()
+    return _GossipRun(setup, gossip, problem, split, folder, journal, observer, stop, place).run()
 
 
 class _GossipRun:
@@ -99,6 +101,7 @@ class _GossipRun:
         journal: Journal,
         observer: Observer,
         stop: StopRequest,
+        place: Callable[[Vector], Vector],
     ) -> None:
         nodes, seed = setup.participation.clients, setup.seed
         self.setup, self.gossip, self.problem, self.split = setup, gossip, problem, split
@@ -115,7 +118,8 @@ class _GossipRun:
         self.pace = Pace(setup.compute, seed, self.hooks)
         self.steps = Steps(setup.algorithm, problem, nodes, seed)
         neighbours = gossip.neighbours(nodes, seed)
-        start = setup.algorithm.replica(problem.x0())
+        fields = setup.algorithm.replica(problem.x0()).fields
+        start = Replica(0, {name: place(field) for name, field in fields.items()})
         self.nodes = [Node(each, neighbours, self.steps, self.bus, start.copy(), seed) for each in range(nodes)]
         self.start = start
         self.progress = Progress()
@@ -311,9 +315,9 @@ class _GossipRun:
     def _distance(self) -> float:
         """Return the root of the mean squared distance of the nodes' models from their mean."""
         total, squares = np.zeros(self.problem.dimension), 0.0
-        first = self.setup.algorithm.point(self.nodes[0].replica).astype(np.float64)
+        first = np.asarray(self.setup.algorithm.point(self.nodes[0].replica)).astype(np.float64)
         for node in self.nodes:  # relative to one of them, so that little is cancelled
-            apart = self.setup.algorithm.point(node.replica) - first
+            apart = np.asarray(self.setup.algorithm.point(node.replica)) - first
             total += apart
             squares += float(apart @ apart)
         mean = total / len(self.nodes)

@@ -11,6 +11,7 @@ from seedbus.agents.launcher import Outcome, Setup, check_build
 from seedbus.agents.monitor import Monitor
 from seedbus.bus.envelope import SHORT
 from seedbus.bus.files import check_folder
+from seedbus.models.device import placed_beside
 from seedbus.scenarios.running.limits import replica_bytes
 from seedbus.scenarios.running.open_run import OpenRun
 from seedbus.scenarios.running.prepare import Prepared, build_of, mechanism, recruit
@@ -43,7 +44,8 @@ def execute(prepared: Prepared, run: OpenRun, monitor: Monitor | None = None) ->
     setup = _setup(prepared)
     if scenario.topology is not None and problem is not None:
         split, topology = scenario.evaluation.split, scenario.topology
-        return gossip.run(setup, topology, problem, split, run.folder, run.journal, run.recorder, run.stop)
+        place = placed_beside(problem)
+        return gossip.run(setup, topology, problem, split, run.folder, run.journal, run.recorder, run.stop, place)
     hosting = Hosting(
         replace(prepared.placement, memory=memory),
         clients=scenario.participation.clients,

@@ -82,6 +82,23 @@ def test_clients_in_torchs_memory_agree_with_an_evaluator_on_the_processor_throu
     assert here.summary["traffic"]["by_kind"]["snapshot"]["messages"] and "diverged" not in here.summary["refusals"]
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"participation": {"clients": 8}, "topology": {"kind": "gossip", "graph": "ring"}},
+        {"participation": {"clients": 8, "cohort": 3, "mode": "stream", "deadline_s": 5}},
+    ],
+    ids=["gossip", "stream"],
+)
+def test_runs_without_rounds_in_torchs_memory_have_the_processors_bits(tmp_path: Path, fields: dict[str, Any]) -> None:
+    what = {"name": "sums", "task": DIGITS, "algorithm": INTEGER, "evaluation": {"every": 2}, "stop": {"rounds": 4}}
+    here, there = (run({**what, **fields}, tmp_path / device, device=device) for device in ("cpu", DEVICE))
+    assert not there.summary["refusals"]
+    assert without_device(there) == without_device(here) or not IS_PROCESSOR
+    assert replay(there.folder).digest == there.summary["digest"]
+
+
 class StopsAt(NullObserver):
     """Presses Ctrl-C when so many rounds are closed."""
 

@@ -26,6 +26,8 @@ from seedbus.models.errors import DataError
 from seedbus.models.hub.rows import Row
 from seedbus.models.hub.settings import HuggingFaceSettings
 from seedbus.models.hub.weights import heads, selected
+from seedbus.models.parameters.arithmetic import Arithmetic
+from seedbus.models.parameters.storage import kept_in, quantise_frozen, widen_frozen
 from seedbus.models.parameters.trained_vector import TrainedVector
 from seedbus.models.text.language_network import Network, draw_lora, load, peft_model
 from seedbus.models.text.problem import explain_out_of_memory, tokenizer_facts
@@ -51,7 +53,9 @@ class Training:
         body = set(own) - (heads(own) if task.classes else set())
         self.outer = _with_lora(model, task.train, self._names, body, task.name, seed)
         for name, parameter in parameters.items():
-            parameter.requires_grad_(self._names[name] in chosen)
+            if self._names[name] in chosen:
+                parameter.data = parameter.data.float()
+                parameter.requires_grad_(True)
 
     def name(self, name: str) -> str:
         """Return the name under which transformers or peft loads a trained parameter."""
@@ -92,11 +96,20 @@ class Classifier(ABC):
         trained: its trained weights.
     """
 
+    trained: TrainedVector
+
     def __init__(self, task: HuggingFaceSettings, seed: int, head: str, processor: tuple[str, dict[str, Any]]) -> None:
         self.task = task
-        self._model, self.processor = load(task.model, task.dtype, head, processor)
+        self._model, self.processor = load(task.model, kept_in(task.dtype), head, processor)
         self._model.config.use_cache = False
+        own = {name.partition(".")[0] for name in heads(name for name, _ in self._model.named_parameters())}
+        parts = [part for name, part in self._model.named_children() if name in own]
         self.training = Training(self._model, task, seed)
+        quantise_frozen(self.training.outer, task.dtype, leave=parts)
+        widen_frozen(self.training.outer)
+        self._arithmetic = Arithmetic(task.compute_dtype, lambda: self.trained.device)
+        for part in parts:
+            self._arithmetic.float32_head(part)
         self.trained = TrainedVector(self.training.outer)
 
     def measures(self, items: Sequence[Any], labels: Tensor) -> dict[str, Tensor]:
@@ -119,6 +132,12 @@ class Classifier(ABC):
     def loss(self, items: Sequence[Any], labels: Tensor) -> Tensor:
         """Return the mean cross-entropy of a batch."""
         return cross_entropy(self.logits(items), labels)
+
+    def output(self, **inputs: Tensor) -> Tensor:
+        """Return the model's logits, float32 [b, classes]."""
+        with self._arithmetic.products():
+            logits: Tensor = self.training.outer(**inputs).logits
+        return logits.float()
 
     @abstractmethod
     def encode(self, row: Row) -> Any:
@@ -162,8 +181,7 @@ class ImageClassifier(Classifier):
             found = f"a processor that leaves images of {sizes}"
             raise DataError(f"task.model {self.task.model}", found, "one that gives all images the same size")
         pixels = moved(torch.cat(list(items)), self.trained.device)
-        logits: Tensor = self.training.outer(pixel_values=pixels).logits
-        return logits
+        return self.output(pixel_values=pixels)
 
     def facts(self, first: Row) -> bytes:
         """Return the pixels that a first image becomes: another version of Pillow may round otherwise."""
@@ -201,8 +219,7 @@ class SequenceClassifier(Classifier):
         }
         with explain_out_of_memory((len(items), width), "task.batch_size"):
             inputs = moved(inputs | {"attention_mask": _padded(masks, width, 0)}, self.trained.device)
-            logits: Tensor = self.training.outer(**inputs).logits
-        return logits
+            return self.output(**inputs)
 
     def _padding(self, items: Sequence[dict[str, list[int]]]) -> int:
         """Return the tokenizer's padding token, or one that no text of the batch has. Raises `DataError`."""

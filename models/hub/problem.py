@@ -19,6 +19,7 @@ from seedbus.models.data.batches import parts
 from seedbus.models.hub.networks import NETWORKS, ImageClassifier, image_bytes
 from seedbus.models.hub.rows import Row, contents
 from seedbus.models.hub.settings import HuggingFaceSettings
+from seedbus.models.parameters.losses import resolution_of
 from seedbus.models.parameters.trained_vector import TrainedVector
 from seedbus.models.partition import Partition
 from seedbus.models.task import Vector
@@ -39,6 +40,7 @@ class HubProblem(PretrainedProblem[Row, Batch]):
         expected = task.dimension  # read first, because its errors about a wrong folder are clearer
         super().__init__(task, seed=seed, clients=clients, partition=partition)
         self.task = task
+        self.resolution = resolution_of(task.compute_dtype)
         self.network = NETWORKS[task.head](task, seed)
         self.set_trained(self.network.trained, expected)
         self._encoded: dict[tuple[str, int], Any] = {}

@@ -14,7 +14,7 @@ from seedbus.models.errors import DataError
 from seedbus.models.hub.rows import Columns, DataSet, Row, Splits, read_rows
 from seedbus.models.hub.weights import LastBlocks, heads, selected
 from seedbus.models.partition import Divisible
-from seedbus.models.text.task import PretrainedTask, folder_of
+from seedbus.models.text.task import PrecisionTask, folder_of
 from seedbus.models.text.training import Full, Head, LayerNorm, Lora
 from seedbus.models.text.weights import Pretrained, inspect_pretrained
 
@@ -26,7 +26,7 @@ _COLUMNS = {  # the columns that a head reads, besides the owner's, and whether 
 }
 
 
-class HuggingFaceSettings(PretrainedTask, frozen=True):
+class HuggingFaceSettings(PrecisionTask, frozen=True):
     """The fields of a task on any data set and model of the Hugging Face libraries."""
 
     model: str = Field(
@@ -95,16 +95,6 @@ class HuggingFaceSettings(PretrainedTask, frozen=True):
     def has_owners(self) -> bool:  # type: ignore[override]  # a class variable of Task; here it depends on the columns
         """Whether a column says whose a sample is."""
         return self.columns.owner is not None
-
-    @property
-    def dtype(self) -> str:
-        """The type of all weights."""
-        return "float32"
-
-    @property
-    def compute_dtype(self) -> str:
-        """The type of a forward pass."""
-        return "float32"
 
     @property
     def draws(self) -> str:

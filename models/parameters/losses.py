@@ -14,6 +14,11 @@ BFLOAT16 = 2.0**-12
 17 million random weights and 8 sentences, changes of a loss of 10.9 were wrong by 0.001 (rms), whatever the change."""
 
 
+def resolution_of(compute_dtype: str) -> float:
+    """Return the resolution of losses whose products are in "float32" or "bfloat16"."""
+    return BFLOAT16 if compute_dtype == "bfloat16" else FLOAT32
+
+
 class Compared:
     """An objective that counts the local steps at whose points its losses do not differ. See `objective.Compared`."""
 

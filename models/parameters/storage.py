@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import ctypes
 import logging
+from collections.abc import Iterable
 from contextlib import suppress
 from typing import Any
 
@@ -38,22 +39,22 @@ def kept_in(dtype: str) -> str:
     return "bfloat16" if dtype in QUANTISED else dtype
 
 
-def quantise_frozen(module: nn.Module, dtype: str, *, leave: nn.Module) -> None:
+def quantise_frozen(module: nn.Module, dtype: str, *, leave: Iterable[nn.Module]) -> None:
     """Store the frozen matrices of layers in 8 or 4 bits.
 
     Args:
         module: the module; its trained parameters are marked by `requires_grad`.
         dtype: "int8" or "nf4"; anything else changes nothing.
-        leave: a layer that is left as it is, the head.
+        leave: parts of it that are left as they are, such as its head.
 
     Raises:
         DataError: bitsandbytes is not installed.
     """
     if dtype not in QUANTISED:
         return
-    functional = _bitsandbytes(dtype)
+    functional, left = _bitsandbytes(dtype), {layer for part in leave for layer in part.modules()}
     for layer in list(module.modules()):
-        if layer is leave or not (isinstance(layer, nn.Linear) or type(layer).__name__ == "Conv1D"):
+        if layer in left or not (isinstance(layer, nn.Linear) or type(layer).__name__ == "Conv1D"):
             continue
         weight: Any = layer.weight
         if not weight.requires_grad:
@@ -67,9 +68,13 @@ def quantise_frozen(module: nn.Module, dtype: str, *, leave: nn.Module) -> None:
 def widen_frozen(module: nn.Module) -> None:
     """Keep frozen 16-bit parameters in 16 bits, but compute with them in float32.
 
-    In 16-bit arithmetic, rounding would exceed the difference of two losses. Tied parameters stay tied.
+    In 16-bit arithmetic, rounding would exceed the difference of two losses. Tied parameters stay tied. Buffers, such
+    as the statistics of BatchNorm layers, are few, and are kept in float32 from now on.
     """
     for layer in list(module.modules()):
+        for name, buffer in list(layer.named_buffers(recurse=False)):
+            if buffer.dtype in (torch.bfloat16, torch.float16):
+                layer.register_buffer(name, buffer.float(), persistent=name not in layer._non_persistent_buffers_set)
         for name, parameter in list(layer.named_parameters(recurse=False)):
             if parameter.dtype in (torch.bfloat16, torch.float16) and not parameter.requires_grad:
                 parametrize.register_parametrization(layer, name, _Widened(), unsafe=True)

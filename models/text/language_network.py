@@ -11,7 +11,7 @@ import copy
 import os
 import warnings
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager
 from functools import cached_property
 from inspect import signature
 from typing import Any, Protocol
@@ -24,6 +24,7 @@ from torch.nn.functional import cross_entropy
 
 from seedbus.models.device import moved
 from seedbus.models.errors import DataError, is_out_of_memory
+from seedbus.models.parameters.arithmetic import Arithmetic
 from seedbus.models.parameters.flat import initial_values
 from seedbus.models.parameters.storage import kept_in, quantise_frozen, quieten, widen_frozen
 from seedbus.models.parameters.trained_vector import TrainedVector
@@ -64,6 +65,8 @@ class NetworkSettings(Protocol):
 class Network:
     """A causal language model that computes logits at given positions only. Not thread-safe."""
 
+    trained: TrainedVector
+
     def __init__(self, task: NetworkSettings, seed: int) -> None:
         model, self.tokenizer = load(task.model, kept_in(task.dtype), "AutoModelForCausalLM")
         self._model = model.eval().requires_grad_(False)
@@ -71,11 +74,11 @@ class Network:
         self.context = self._context(task)
         self._outer = self.with_training(task, seed)
         head = self._model.get_output_embeddings()
-        quantise_frozen(self._outer, task.dtype, leave=head)
+        quantise_frozen(self._outer, task.dtype, leave=[head])
         widen_frozen(self._outer)
-        self._computes_in = getattr(torch, task.compute_dtype)
         self._scored: tuple[Tensor, Tensor] | None = None
-        self._score_chosen(head)
+        self._arithmetic = Arithmetic(task.compute_dtype, lambda: self.trained.device)
+        self._arithmetic.float32_head(head, self._chosen)
         self.trained = TrainedVector(self._outer)
 
     def with_training(self, task: NetworkSettings, seed: int) -> Any:
@@ -106,7 +109,7 @@ class Network:
         prefix = {_cache_name(self._model): self._outer.get_prompt(len(ids))} if self._has_prefix else {}
         self._scored = rows, columns
         try:
-            with self._arithmetic(self._computes_in):
+            with self._arithmetic.products():
                 logits: Tensor = self._model(input_ids=ids, use_cache=False, **prefix).logits
         finally:
             self._scored = None
@@ -122,7 +125,7 @@ class Network:
         """
         prompt = torch.tensor([ids], device=self._outer.device)
         settings = {"max_new_tokens": length, "do_sample": False, "num_beams": 1, "eos_token_id": ends}
-        with torch.inference_mode(), self._arithmetic(self._computes_in):
+        with torch.inference_mode(), self._arithmetic.products():
             if self._has_prefix:
                 return self._continued(prompt, length, ends)
             tokens = self._outer.generate(
@@ -144,25 +147,9 @@ class Network:
     def _has_prefix(self) -> bool:
         return hasattr(self._outer, "get_prompt") and self._outer.active_peft_config.is_prompt_learning
 
-    def _score_chosen(self, head: nn.Module) -> None:
-        """Let the head see only the positions that `logits` asks for, and compute in float32.
-
-        Models scale and cap logits after their head.
-        """
-        product = head.forward
-
-        def forward(hidden: Tensor) -> Any:
-            with self._arithmetic(torch.float32):
-                return product((hidden if self._scored is None else hidden[self._scored]).float())
-
-        head.forward = forward
-
-    def _arithmetic(self, dtype: torch.dtype) -> AbstractContextManager[Any]:
-        """Within this context products are computed in a type; a weight is rounded to it each time that it is used."""
-        if self._computes_in == torch.float32:
-            return nullcontext()
-        kind = (self.trained.device or torch.device("cpu")).type
-        return torch.autocast(kind, self._computes_in, enabled=dtype != torch.float32, cache_enabled=False)
+    def _chosen(self, hidden: Tensor) -> Tensor:
+        """Return what the head sees: the positions that `logits` asks for. Models scale and cap what it returns."""
+        return hidden if self._scored is None else hidden[self._scored]
 
     def _check_tokenizer(self, model: str) -> None:
         tokens = len(self.tokenizer)

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-from seedbus.models.parameters.losses import BFLOAT16, FLOAT32
+from seedbus.models.parameters.losses import resolution_of
 from seedbus.models.parameters.trained_vector import TrainedVector
 from seedbus.models.partition import Partition
 from seedbus.models.task import Vector
@@ -40,7 +40,7 @@ class LanguageProblem(PretrainedProblem[Sample, tuple[Batch, Tensor]]):
         expected = task.dimension  # read first, because its errors about a wrong folder are clearer
         super().__init__(task, seed=seed, clients=clients, partition=partition)
         self.task = task
-        self.resolution = BFLOAT16 if task.compute_dtype == "bfloat16" else FLOAT32
+        self.resolution = resolution_of(task.compute_dtype)
         self.network = Network(task, seed)
         self.set_trained(self.network.trained, expected)
         self.encoder = Encoder(self.network.tokenizer, PROMPTS[task.dataset], self.network.context)

@@ -6,12 +6,12 @@ from typing import Literal, Self
 
 from pydantic import Field, model_validator
 
-from seedbus.models.text.task import TextTask
+from seedbus.models.text.task import PrecisionTask, TextTask
 from seedbus.models.text.training import Full, Training
 from seedbus.models.text.weights import inspect_pretrained
 
 
-class LanguageModelSettings(TextTask, frozen=True):
+class LanguageModelSettings(PrecisionTask, TextTask, frozen=True):
     """The fields of a task that fine-tunes a causal language model on prompts."""
 
     model: str = Field(
@@ -24,16 +24,6 @@ class LanguageModelSettings(TextTask, frozen=True):
         description="the data set; answers of squad are generated and evaluated by F1, the others are classified",
     )
     train: Training = Field(Full(), description="which weights are trained; they are x")
-    dtype: Literal["float32", "bfloat16", "float16", "int8", "nf4"] = Field(
-        "float32",
-        description="storage type of frozen weights, which are widened to float32 layer by layer; int8 and nf4 (4 "
-        "bits): the matrices of layers, by bitsandbytes, and bfloat16 for the others",
-    )
-    compute_dtype: Literal["float32", "bfloat16"] = Field(
-        "float32",
-        description="type of a forward pass; bfloat16: products in mixed precision, of weights that are rounded one "
-        "layer at a time, while x, the head and the loss are float32",
-    )
     max_length: int | None = Field(
         None,
         ge=8,
@@ -48,12 +38,6 @@ class LanguageModelSettings(TextTask, frozen=True):
 
     @model_validator(mode="after")
     def _check_combinations(self) -> Self:
-        if self.dtype != "float32" and self.train.kind in ("full", "prefix"):
-            reason = "freezes none" if self.train.kind == "full" else "peft rounds to the type of frozen weights"
-            raise ValueError(
-                f"dtype is {self.dtype}, for frozen weights, and train is {self.train.kind}, which {reason}; expected "
-                "dtype: float32, or train: {kind: lora} or {kind: layernorm}"
-            )
         if self.loss == "options" and self.dataset == "squad":
             raise ValueError("loss is options, and squad's answers are text, not classes; expected loss: answer")
         return self
@@ -67,9 +51,7 @@ class LanguageModelSettings(TextTask, frozen=True):
         """See `task.Task`."""
         if self.train.kind == "full":
             return ["task.train: {kind: lora}", *super().memory_saving_settings()]
-        narrower = {"float32": "bfloat16", "bfloat16": "nf4", "float16": "nf4", "int8": "nf4"}.get(self.dtype)
-        is_frozen = narrower is not None and self.train.kind != "prefix"
-        return [*([f"task.dtype: {narrower}"] if is_frozen else []), *super().memory_saving_settings()]
+        return super().memory_saving_settings()
 
     @property
     def dimension(self) -> int:

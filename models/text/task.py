@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import Field, ValidationInfo, field_validator
+from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from seedbus.models.data.batches import MICRO_BATCH
 from seedbus.models.data.roots import Roots, locate
@@ -114,6 +114,42 @@ class PretrainedTask(Task, frozen=True):
     def evaluated_indices(self, count: int) -> NDArray[np.int64]:
         """Return the indices of the samples that are evaluated, ascending, of a split with `count` samples."""
         return np.sort(stream("evaluated", self.draws).permutation(count)[: self.evaluated])
+
+
+class PrecisionTask(PretrainedTask, frozen=True):
+    """The base of tasks whose models may be stored, and computed with, in fewer bits."""
+
+    dtype: Literal["float32", "bfloat16", "float16", "int8", "nf4"] = Field(
+        "float32",
+        description="storage type of frozen weights, which are widened to float32 layer by layer; int8 and nf4 (4 "
+        "bits): the matrices of layers, by bitsandbytes, and bfloat16 for the others",
+    )
+    compute_dtype: Literal["float32", "bfloat16"] = Field(
+        "float32",
+        description="type of a forward pass; bfloat16: products in mixed precision, of weights that are rounded one "
+        "layer at a time, while x, the head and the loss are float32",
+    )
+
+    if TYPE_CHECKING:  # a field of the subclasses
+
+        @property
+        def train(self) -> Any: ...
+
+    @model_validator(mode="after")
+    def _check_dtype(self) -> Self:
+        if self.dtype != "float32" and self.train.kind in ("full", "prefix"):
+            reason = "freezes none" if self.train.kind == "full" else "peft rounds to the type of frozen weights"
+            raise ValueError(
+                f"dtype is {self.dtype}, for frozen weights, and train is {self.train.kind}, which {reason}; expected "
+                "dtype: float32, or train: {kind: lora} or {kind: layernorm}"
+            )
+        return self
+
+    def memory_saving_settings(self) -> list[str]:
+        """See `task.Task`."""
+        narrower = {"float32": "bfloat16", "bfloat16": "nf4", "float16": "nf4", "int8": "nf4"}.get(self.dtype)
+        is_frozen = narrower is not None and self.train.kind not in ("full", "prefix")
+        return [*([f"task.dtype: {narrower}"] if is_frozen else []), *super().memory_saving_settings()]
 
 
 class TextTask(PretrainedTask, frozen=True):

@@ -13,6 +13,7 @@ from small_hub import CLASSES, MODELS, texts, write_hub_model, write_texts
 from task_contract import CONTRACT, bind
 
 from seedbus.models import File, Natural, Pathological
+from seedbus.models.device import on_device
 from seedbus.models.hub.problem import HubProblem
 
 pytestmark = pytest.mark.slow
@@ -256,3 +257,37 @@ def test_a_classifier_without_a_padding_token_has_the_losses_of_texts_alone(make
     for problem in (ours, padded):
         problem.point[:] = problem.x0()
     assert ours.objective(0, 0).loss(0) == pytest.approx(padded.objective(0, 0).loss(0), rel=1e-6)
+
+
+@pytest.mark.parametrize("name", ["vit", "resnet", "bert", "distilbert", "roberta", "gpt2-classifier", "llama"])
+@pytest.mark.parametrize("bits", [{"dtype": "bfloat16"}, {"dtype": "nf4"}, {"compute_dtype": "bfloat16"}], ids=str)
+def test_a_model_in_fewer_bits_is_near_the_whole_one_and_alike_in_every_process(
+    make_hub: Any, name: str, bits: dict[str, str]
+) -> None:
+    if "nf4" in bits.values():
+        pytest.importorskip("bitsandbytes", reason="quantised weights need bitsandbytes")
+    train = {"kind": "last-blocks"}
+    whole = two_clients(make_hub(name, train=train, validation=0))
+    task = make_hub(name, train=train, validation=0, **bits)
+    here, again = two_clients(task), two_clients(task)
+    with on_device("torch"):
+        there = two_clients(task)
+    rounded = torch.from_numpy(whole.x0()).bfloat16().float().numpy() if "dtype" in bits else whole.x0()
+    assert np.array_equal(here.x0(), rounded) and here.identity() == again.identity() == there.identity()
+    losses = []
+    for problem in (whole, here, there):
+        np.copyto(problem.point, rounded)
+        losses.append(problem.objective(0, 0).loss(0))
+    assert losses[0] != losses[1] == losses[2] and losses[1] == pytest.approx(losses[0], rel=0.5)
+    gradient = here.objective(0, 0).gradient(0)
+    assert gradient.dtype == np.float32 and np.linalg.norm(gradient) > 0
+    assert again.objective(0, 0).loss_at(0, lambda span, out: np.copyto(out, rounded[span])) == losses[1]
+    frozen = [p for p in here.trained.module.parameters() if not p.requires_grad]
+    assert {p.dtype for p in frozen} <= ({torch.bfloat16, torch.uint8} if "dtype" in bits else {torch.float32})
+
+
+def test_fewer_bits_are_for_frozen_weights(make_hub: Any) -> None:
+    with pytest.raises(ValueError, match="train is full, which freezes none; expected dtype: float32"):
+        make_hub("vit", train={"kind": "full"}, dtype="nf4")
+    head = make_hub("bert", train={"kind": "head"})
+    assert "task.dtype: bfloat16" in head.memory_saving_settings()

@@ -58,7 +58,7 @@ def test_a_quantised_layer_has_the_nearest_value_that_its_block_of_64_can_stand_
     layer, other = torch.nn.Linear(columns, rows), torch.nn.Linear(rows, 2)
     module = torch.nn.Sequential(layer, other).requires_grad_(False)
     weight = layer.weight.detach().clone()
-    quantise_frozen(module, dtype, leave=other)
+    quantise_frozen(module, dtype, leave=[other])
     assert other.weight.is_floating_point() and not torch.nn.utils.parametrize.is_parametrized(other)
     functional = bitsandbytes.functional
     code = functional.get_4bit_type("nf4", device="cpu") if dtype == "nf4" else functional.create_linear_map(True, 8)

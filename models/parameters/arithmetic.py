@@ -14,11 +14,7 @@ from torch import Tensor, nn
 
 
 class Arithmetic:
-    """How a module computes.
-
-    Attributes:
-        computes_in: the type of products.
-    """
+    """How a module computes."""
 
     def __init__(self, compute_dtype: str, device: Callable[[], torch.device | None]) -> None:
         """Choose.
@@ -27,7 +23,7 @@ class Arithmetic:
             compute_dtype: "float32" or "bfloat16".
             device: returns where the module lies; None: on the processor.
         """
-        self.computes_in: torch.dtype = getattr(torch, compute_dtype)
+        self._computes_in: torch.dtype = getattr(torch, compute_dtype)
         self._device = device
 
     def products(self) -> AbstractContextManager[Any]:
@@ -50,7 +46,7 @@ class Arithmetic:
         head.forward = forward
 
     def _context(self, *, is_narrow: bool) -> AbstractContextManager[Any]:
-        if self.computes_in == torch.float32:
+        if self._computes_in == torch.float32:
             return nullcontext()
         kind = (self._device() or torch.device("cpu")).type
-        return torch.autocast(kind, self.computes_in, enabled=is_narrow, cache_enabled=False)
+        return torch.autocast(kind, self._computes_in, enabled=is_narrow, cache_enabled=False)

@@ -286,6 +286,21 @@ def test_a_model_in_fewer_bits_is_near_the_whole_one_and_alike_in_every_process(
     assert {p.dtype for p in frozen} <= ({torch.bfloat16, torch.uint8} if "dtype" in bits else {torch.float32})
 
 
+@pytest.mark.parametrize("name", ["vit", "resnet", "distilbert", "roberta", "gpt2-classifier"])
+def test_a_classifiers_head_computes_in_float32_when_its_body_does_not(make_hub: Any, name: str) -> None:
+    problem = two_clients(make_hub(name, train={"kind": "head"}, compute_dtype="bfloat16"))
+    types: dict[str, set[torch.dtype]] = {"head": set(), "body": set()}
+    trained = {id(parameter) for parameter in problem.trained.module.parameters() if parameter.requires_grad}
+    for layer in problem.trained.module.modules():
+        if (weight := getattr(layer, "weight", None)) is not None and weight.dim() in (2, 4):
+            found = types["head" if id(weight) in trained else "body"]
+            layer.register_forward_hook(lambda _, __, output, found=found: found.add(output.dtype))
+    problem.point[:] = problem.x0()
+    problem.objective(0, 0).loss(0)
+    assert types["head"] == {torch.float32} and torch.bfloat16 in types["body"]
+    assert problem.resolution > two_clients(make_hub(name)).resolution
+
+
 def test_fewer_bits_are_for_frozen_weights(make_hub: Any) -> None:
     with pytest.raises(ValueError, match="train is full, which freezes none; expected dtype: float32"):
         make_hub("vit", train={"kind": "full"}, dtype="nf4")

@@ -108,6 +108,10 @@ class Replica:
     def copy(self) -> Replica:
         return Replica(self.version, {name: field.copy() for name, field in self.fields.items()})
 
+    def placed(self, place: Callable[[Vector], Vector]) -> Replica:
+        """Return it with its fields where `place` moves them, such as onto a device."""
+        return Replica(self.version, {name: place(field) for name, field in self.fields.items()})
+
     def digests(self) -> dict[str, bytes]:
         """Return one digest per field, `DIGEST_BYTES` long, of the field's little-endian bytes.
 

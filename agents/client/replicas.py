@@ -63,7 +63,7 @@ class Replicas:
 
     def first(self) -> Replica:
         """Return a new replica at version 0, which belongs to no client."""
-        replica = self._placed(self._x0())
+        replica = self._x0().placed(self._place)
         if not self._algorithm.is_dense:
             return replica
         # Nothing is folded from an old version of a dense model, yet there may be one for each client: as a file's
@@ -94,7 +94,7 @@ class Replicas:
         """Give a client a whole replica in the place of its own."""
         if client in self._by_client:
             self._release(client)
-        placed = self._placed(replica)
+        placed = replica.placed(self._place)
         self._hold(client, placed if self._private else self._by_version.get(replica.version, placed))
 
     def advance(self, client: int, commits: Sequence[Any], version: int) -> Replica:
@@ -164,9 +164,6 @@ class Replicas:
         if replica.version != version:
             raise CommitGap(replica.version, version)
         return replica
-
-    def _placed(self, replica: Replica) -> Replica:
-        return Replica(replica.version, {name: self._place(field) for name, field in replica.fields.items()})
 
     def _hold(self, client: int, replica: Replica) -> None:
         self._by_client[client] = replica

@@ -118,8 +118,7 @@ class _GossipRun:
         self.pace = Pace(setup.compute, seed, self.hooks)
         self.steps = Steps(setup.algorithm, problem, nodes, seed)
         neighbours = gossip.neighbours(nodes, seed)
-        fields = setup.algorithm.replica(problem.x0()).fields
-        start = Replica(0, {name: place(field) for name, field in fields.items()})
+        start = setup.algorithm.replica(problem.x0()).placed(place)
         self.nodes = [Node(each, neighbours, self.steps, self.bus, start.copy(), seed) for each in range(nodes)]
         self.start = start
         self.progress = Progress()

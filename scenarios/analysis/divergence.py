@@ -24,7 +24,7 @@ import torch
 from numpy.typing import NDArray
 
 from seedbus.agents.seeds import of_directions
-from seedbus.algorithms.contract import Declined, Replica
+from seedbus.algorithms.contract import Declined
 from seedbus.models.device import placed_beside
 from seedbus.models.errors import DataError
 from seedbus.models.images.sample_problem import SampleProblem
@@ -92,8 +92,7 @@ def _trained(model: Model) -> list[NDArray[Any]]:
     """
     run, replica = model.run, model.replayed.replica
     cohort = run.stored[min(model.round, len(run.stored) - 1)].cohort[: run.effort.clients]
-    place = placed_beside(run.problem)
-    placed = Replica(replica.version, {name: place(field) for name, field in replica.fields.items()})
+    placed = replica.placed(placed_beside(run.problem))
     plan = run.algorithm.plan(model.round, replica.version, of_directions(run.scenario.seed, model.round))
     found, work = [], run.meter.begin(f"round {model.round:,}: local steps", len(cohort))
     for client in cohort:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -19,6 +20,11 @@ from seedbus.scenarios.cli import main as cli
 from seedbus.scenarios.schema.yaml_text import dump
 
 pytest.register_assert_rewrite("task_contract")
+
+# A shell has its background jobs ignore Ctrl-C, and so would all processes that tests start. The handling is restored
+# here, not by each process between fork and exec: there, Python code can wait forever for a lock of another thread.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.hookimpl(tryfirst=True)  # before pytest deselects slow tests

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import yaml
 from commands import Command
-from processes import hears_ctrl_c, wait_for
+from processes import wait_for
 from worlds import lossy
 
 from seedbus.scenarios.reporting.results import Results
@@ -79,7 +79,7 @@ def test_a_job_that_is_stopped_asks_to_be_queued_again_and_then_goes_on(tmp_path
 
     def job() -> subprocess.Popen[str]:
         pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-        return subprocess.Popen(command, env=os.environ | variables, preexec_fn=hears_ctrl_c, **pipes)
+        return subprocess.Popen(command, env=os.environ | variables, **pipes)
 
     first, log = job(), tmp_path / "run" / "log.jsonl"
     wait_for(lambda: log.exists() and log.read_text().count('"event": "round"') > 50)

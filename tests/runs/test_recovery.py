@@ -12,7 +12,6 @@ from pathlib import Path
 
 import pytest
 from power_cuts import PowerCut, cut_power
-from processes import hears_ctrl_c
 from worlds import DECOMFL, HISO, lossy, outcome, reopened, scenario
 
 from seedbus.agents.errors import RunFolderError
@@ -103,7 +102,7 @@ def _lines(log: Path) -> list[bytes]:
 
 def _start(file: Path, folder: Path) -> subprocess.Popen[bytes]:
     command = [sys.executable, "-c", _SCRIPT, str(file), str(folder)]
-    return subprocess.Popen(command, stderr=subprocess.DEVNULL, preexec_fn=hears_ctrl_c)
+    return subprocess.Popen(command, stderr=subprocess.DEVNULL)
 
 
 @pytest.mark.slow

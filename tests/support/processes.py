@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
 import subprocess
 import sys
 import time
@@ -17,12 +16,7 @@ def seedbus(*arguments: object, within: Sequence[str] = (), **options: Any) -> s
     """Start the command in a session of its own; `within`: the command that runs it."""
     command = [*within, sys.executable, "-m", "seedbus", *map(str, arguments)]
     pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-    return subprocess.Popen(command, start_new_session=True, preexec_fn=hears_ctrl_c, **(pipes | options))
-
-
-def hears_ctrl_c() -> None:
-    """Restore the handling of Ctrl-C in a child process, which tests run in the background would have it ignore."""
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    return subprocess.Popen(command, start_new_session=True, **(pipes | options))
 
 
 def workers_of(pid: int) -> list[int]:

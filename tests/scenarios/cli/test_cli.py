@@ -8,7 +8,7 @@ import re
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Sequence
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,6 @@ import pydantic_core
 import pytest
 import typer
 from commands import Command
-from processes import hears_ctrl_c
 from worlds import scenario
 
 from seedbus.agents.client.replicas import Replicas
@@ -328,27 +327,26 @@ def test_ctrl_c_that_comes_while_something_is_loaded_is_one_sentence(
     assert seedbus("run", "small.yaml") == (Exit.INTERRUPTED, "", "seedbus: stopped\n")
 
 
-def is_deaf() -> None:
-    """Ignore SIGINT before a process starts, as in a background job of a shell script."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+IGNORES_CTRL_C = ["sh", "-c", 'trap "" INT; exec "$@"', "sh"]
+"""What starts a process as a background job of a shell script is started."""
 
 
-def _started(folder: Path, *arguments: str, how: Callable[[], None] = hears_ctrl_c) -> subprocess.Popen[str]:
-    command = [sys.executable, "-m", "seedbus", "run", "long.yaml", *arguments]
+def _started(folder: Path, *arguments: str, within: Sequence[str] = ()) -> subprocess.Popen[str]:
+    command = [*within, sys.executable, "-m", "seedbus", "run", "long.yaml", *arguments]
     pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-    return subprocess.Popen(command, cwd=folder, preexec_fn=how, **pipes)
+    return subprocess.Popen(command, cwd=folder, **pipes)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("by", "how"), [(signal.SIGINT, hears_ctrl_c), (signal.SIGTERM, hears_ctrl_c), (signal.SIGTERM, is_deaf)]
+    ("by", "within"), [(signal.SIGINT, []), (signal.SIGTERM, []), (signal.SIGTERM, IGNORES_CTRL_C)]
 )
 def test_ctrl_c_names_the_folder_and_the_resumed_run_ends_as_if_it_had_not_stopped(
-    seedbus: Command, tmp_path: Path, by: signal.Signals, how: Callable[[], None]
+    seedbus: Command, tmp_path: Path, by: signal.Signals, within: list[str]
 ) -> None:
     what = scenario(stop={"rounds": 150}, verify=False)
     Path("long.yaml").write_text(dump(what.resolved()), encoding="utf-8")
-    process = _started(tmp_path, how=how)
+    process = _started(tmp_path, within=within)
     assert process.stderr is not None
     line = ""
     while not line.startswith("round 10/"):

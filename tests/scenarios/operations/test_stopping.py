@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 from commands import Command
-from processes import hears_ctrl_c, is_alive, kill, wait_for
+from processes import is_alive, kill, wait_for
 from processes import seedbus as process_of
 from worlds import outcome, scenario
 
@@ -129,9 +129,7 @@ def test_what_is_not_running_is_one_sentence(seedbus: Command) -> None:
 def test_a_program_that_takes_no_requests_gets_no_signal(seedbus: Command, tmp_path: Path) -> None:
     seedbus("run", "small.yaml", "--out", "run")
     command = [sys.executable, "-c", HOLDS, str(tmp_path / "run"), "False"]
-    program = subprocess.Popen(
-        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, preexec_fn=hears_ctrl_c
-    )
+    program = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     try:
         assert program.stdout is not None and program.stdout.readline() == "held\n"
         assert holder(tmp_path / "run") == Holder(program.pid, listens=False)

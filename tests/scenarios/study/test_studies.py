@@ -19,7 +19,6 @@ import numpy as np
 import pandas as pd
 import pytest
 from commands import Command
-from processes import hears_ctrl_c
 from worlds import HISO, lossy, outcome
 
 import seedbus
@@ -278,7 +277,7 @@ def test_a_study_that_is_stopped_goes_on_where_it_was(tmp_path: Path, how: signa
     (tmp_path / "study.yaml").write_text(dump(study))
     command = [sys.executable, "-m", "seedbus", "study", "study.yaml", "--quiet", "--format", "json"]
     pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-    child = subprocess.Popen(command, cwd=tmp_path, preexec_fn=hears_ctrl_c, **pipes)
+    child = subprocess.Popen(command, cwd=tmp_path, **pipes)
     folder = tmp_path / "studies" / "runs"
     deadline = time.monotonic() + 60
     while len(list(folder.glob("*/results.json"))) < 2 and time.monotonic() < deadline:

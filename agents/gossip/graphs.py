@@ -62,7 +62,8 @@ def regular(nodes: int, degree: int, seed: int) -> set[Edge]:
             c, d = d, c
         new = _edge(a, c), _edge(b, d)
         if len({a, b, c, d}) == 4 and not taken & set(new):
-            taken = taken - {edges[one], edges[other]} | set(new)
+            taken -= {edges[one], edges[other]}
+            taken |= set(new)
             edges[one], edges[other] = new
         if draw > 100 * SWAPS * len(edges):  # a circle of three or four nodes has nothing to swap
             break

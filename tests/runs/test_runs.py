@@ -22,6 +22,7 @@ from seedbus.agents.errors import Unfinishable
 from seedbus.algorithms.contract import Replica
 from seedbus.bus import Envelope, Kind
 from seedbus.scenarios.reporting.results import Results
+from seedbus.scenarios.running.replay import replay
 
 COMING_AND_GOING = {"JOIN", "WELCOME", "REFUSE", "BYE", "LINK"}
 
@@ -32,6 +33,17 @@ def test_the_same_scenario_twice_gives_the_same_bits_and_the_same_messages(
 ) -> None:
     what = lossy(algorithm=algorithm)
     assert outcome(go(tmp_path / "a", what)) == outcome(go(tmp_path / "b", what))
+
+
+def test_a_run_is_evaluated_on_the_samples_that_its_scenario_names(tmp_path: Path) -> None:
+    found = {}
+    for split in ("train", "validation", "test"):
+        evaluation = {"every": 3, "split": split}
+        results = go(tmp_path / split, scenario(task={"name": "digits"}, evaluation=evaluation, stop={"rounds": 3}))
+        replayed = replay(results.folder)
+        found[split] = results.lines[-1]["loss"]
+        assert found[split] == replayed.problem.evaluate(replayed.point, split)["loss"]
+    assert len(set(found.values())) == 3
 
 
 def test_another_seed_gives_another_run(tmp_path: Path) -> None:

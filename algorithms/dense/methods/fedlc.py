@@ -5,8 +5,8 @@ arXiv:2209.00189, equation 7:
 
     L(y; f) = −log( e^{f_y − τ n_y^{−1/4}} / Σ_c e^{f_c − τ n_c^{−1/4}} )
 
-The sum is over all classes, the label's too: a softmax, as in FedACG's code and in the library fluke. Whether the paper's
-own sum leaves the label out was not checked against its text.
+The sum is over all classes, the label's too: a softmax, as in FedACG's code and in the library fluke. Whether the
+paper's own sum leaves the label out was not checked against its text.
 
 n_c: number of the client's samples of class c. For n_c = 0, n_c^{−1/4} = ∞ and the class drops out of the sum.
 """

@@ -61,6 +61,13 @@ def test_a_target_is_met_by_the_moving_average_and_not_by_one_value() -> None:
     assert falling["rounds_to_target"] == 10 and falling["best"] == 0.0
 
 
+def test_a_value_at_a_round_stands_beside_its_moving_average() -> None:
+    figures = unfinished([0.0, 1.0, 0.5]).figures("accuracy", None, [20, 40])
+    assert figures["at_20"] == 0.5
+    assert figures["at_20_ema"] == pytest.approx((1 - 0.9**10) * 0.9**10 + 0.5 * (1 - 0.9**10))
+    assert (figures["at_40"], figures["at_40_ema"]) == (None, None), "nothing was evaluated then"
+
+
 def test_the_average_forgets_with_rounds_and_not_with_evaluations() -> None:
     """Constant values give the same average whether they are measured every round or every fifth round."""
 

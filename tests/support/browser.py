@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import os
+import select
 import shutil
 import subprocess
 from collections.abc import Iterator
@@ -17,6 +18,7 @@ from seedbus.bus.clock import wall_seconds
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 MISSING = "there is no chromium here (apt-get install chromium)"
 DESKTOP, PHONE = (1280, 900), (390, 844)
+PATIENCE_S = 60.0
 
 
 class Browser:
@@ -87,8 +89,9 @@ class Browser:
 
     def _read(self) -> dict[str, Any]:
         while b"\0" not in self._rest:
-            part = os.read(self._back, 1 << 20)
-            assert part, "chromium has ended"
+            is_there, _, _ = select.select([self._back], [], [], PATIENCE_S)
+            part = os.read(self._back, 1 << 20) if is_there else b""
+            assert part, "chromium has ended, or says nothing"
             self._rest += part
         line, self._rest = self._rest.split(b"\0", 1)
         message: dict[str, Any] = json.loads(line)

@@ -78,8 +78,11 @@ class Member:
         """Read the offer as far as its session number."""
         self.peer.socket.setblocking(False)
         head, loop = b"", asyncio.get_running_loop()
-        while len(head) < 18:
-            head += await loop.sock_recv(self.peer.socket, 18 - len(head))
+        async with asyncio.timeout(60):
+            while len(head) < 18:
+                part = await loop.sock_recv(self.peer.socket, 18 - len(head))
+                assert part, "the hub has hung up"
+                head += part
         self.peer.socket.setblocking(True)
         self.session = head[10:] if head[0] & 2 else head[3:11]
 

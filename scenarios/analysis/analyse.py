@@ -1,4 +1,4 @@
-"""Analyse a finished run: every instrument on the models of some rounds, as tables and as RUN/analysis.html."""
+"""Analyse a finished run: every instrument on the models of some rounds, as tables and in RUN/report.html."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from seedbus.scenarios.analysis.break_even import break_even
 from seedbus.scenarios.analysis.curvature import Effort
 from seedbus.scenarios.analysis.divergence import TITLE as DIVERGENCE
 from seedbus.scenarios.analysis.divergence import divergence
-from seedbus.scenarios.analysis.findings import Finding, page
 from seedbus.scenarios.analysis.hessian import TITLE as HESSIAN
 from seedbus.scenarios.analysis.hessian import hessian
 from seedbus.scenarios.analysis.meter import Meter
@@ -21,11 +20,11 @@ from seedbus.scenarios.analysis.subject import NotHere, Subject
 from seedbus.scenarios.analysis.whitening import TITLE as WHITENING
 from seedbus.scenarios.analysis.whitening import whitening
 from seedbus.scenarios.errors import ScenarioError
-from seedbus.scenarios.reporting.results import write
+from seedbus.scenarios.reporting.findings import Finding, keep, kept
+from seedbus.scenarios.reporting.page import write_page
 from seedbus.scenarios.run_folder import writable
 from seedbus.scenarios.sentences import nearest, quoted
 
-PAGE = "analysis.html"
 INSTRUMENTS: dict[str, tuple[str, Callable[[Subject], Finding]]] = {
     "spectrum": (SPECTRUM, spectrum),
     "whitening": (WHITENING, whitening),
@@ -45,7 +44,9 @@ def analyse(
     meter: Meter | None = None,
     task: Task | None = None,
 ) -> list[Finding]:
-    """Measure a finished run, and write what is found to `analysis.html` in its folder.
+    """Measure a finished run; write what is found to `analysis.json` in its folder, and into its `report.html`.
+
+    A finding takes the place of an earlier one of the same instrument; those of other instruments stay.
 
     Args:
         folder: the run's folder.
@@ -56,7 +57,7 @@ def analyse(
         task: the run's task, if it holds functions or data sets that only a Python program has.
 
     Raises:
-        RunFolderError, JournalDamaged, LedgerDamaged: the run cannot be read, or the page cannot be written.
+        RunFolderError, JournalDamaged, LedgerDamaged: the run cannot be read, or its folder cannot be written.
         DataError: the task's data is missing.
         ScenarioError: there is no such round or instrument.
     """
@@ -64,11 +65,14 @@ def analyse(
     for name in only:
         if name not in INSTRUMENTS:
             raise ScenarioError("--only", [f"{quoted(name)} is no instrument; {nearest(name, INSTRUMENTS)}"])
+    before = {each.name: each for each in kept(folder)}
     with meter or Meter(is_quiet=True) as shown:
         run = Subject.of(folder, rounds, effort or Effort(), shown, task)
         found = [_found(name, run) for name in INSTRUMENTS if not only or name in only]
+    all_found = before | {each.name: each for each in found}
     with writable(folder):
-        write(folder / PAGE, page(f"{run.scenario.name}: analysis", found))
+        keep(folder, [all_found[name] for name in INSTRUMENTS if name in all_found])
+        write_page(run.results)
     return found
 
 

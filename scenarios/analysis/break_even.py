@@ -19,9 +19,9 @@ from seedbus.agents.policies.snapshot_budget import Lag
 from seedbus.algorithms.contract import Replica
 from seedbus.bus import Envelope, Fate, Kind
 from seedbus.bus.codec import encode
-from seedbus.scenarios.analysis.findings import Finding
 from seedbus.scenarios.analysis.subject import NotHere, Subject
-from seedbus.scenarios.reporting.figures import Line, lines
+from seedbus.scenarios.reporting.figures import Line
+from seedbus.scenarios.reporting.findings import Finding, Plot
 from seedbus.scenarios.reporting.progress import readable
 from seedbus.scenarios.reporting.round_table import Pairs
 
@@ -91,7 +91,7 @@ def break_even(run: Subject) -> Finding:
         ["missed commits", "bytes", "mean in the ledger", "of a snapshot"],
         rows,
         notes,
-        [lines("Catching up", "missed commits (log scale)", "kB", drawn, is_log=True)],
+        [Plot.of_lines("Catching up", "missed commits (log scale)", "kB", drawn, is_log=True)],
         facts,
     )
 

@@ -30,10 +30,10 @@ from seedbus.models.errors import DataError
 from seedbus.models.images.sample_problem import SampleProblem
 from seedbus.models.parameters.gradients import outputs
 from seedbus.scenarios.analysis.estimate import number
-from seedbus.scenarios.analysis.findings import Finding
 from seedbus.scenarios.analysis.lanczos import Vector64
 from seedbus.scenarios.analysis.subject import Model, NotHere, Subject
-from seedbus.scenarios.reporting.figures import Line, lines
+from seedbus.scenarios.reporting.figures import Line
+from seedbus.scenarios.reporting.findings import Finding, Plot
 
 TITLE = "Clients after their local steps (FedACG, Figure 2)"
 
@@ -80,7 +80,7 @@ def divergence(run: Subject) -> Finding:
     ]
     if not blocks:
         notes.append("No CKA: it takes a classifier whose network is a sequence of layers.")
-    plot = lines("CKA between clients", "block of the network", "linear CKA, mean over pairs", drawn)
+    plot = Plot.of_lines("CKA between clients", "block of the network", "linear CKA, mean over pairs", drawn)
     heads = ["round", "clients", "divergence", "move", "cosine", *(f"CKA {n}" for n in range(1, blocks + 1))]
     return Finding("divergence", TITLE, heads, rows, notes, [plot] if blocks else [], {"rounds": facts})
 

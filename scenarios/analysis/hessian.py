@@ -15,10 +15,10 @@ from numpy.typing import NDArray
 
 from seedbus.scenarios.analysis.curvature import Curvature
 from seedbus.scenarios.analysis.estimate import Null, number, rank_correlation
-from seedbus.scenarios.analysis.findings import Finding
 from seedbus.scenarios.analysis.lanczos import Vector64
 from seedbus.scenarios.analysis.subject import ABOUT_NULLS, NotHere, Subject
-from seedbus.scenarios.reporting.figures import Line, lines
+from seedbus.scenarios.reporting.figures import Line
+from seedbus.scenarios.reporting.findings import Finding, Plot
 
 TITLE = "H against the diagonal of the Hessian"
 _BINS = 50
@@ -87,7 +87,7 @@ def _reliability(curvature: Curvature) -> float | None:
     return 2 * between / (1 + between) if between > 0 else 0.0
 
 
-def _plot(round: int, learnt: Vector64, null: Vector64, diagonal: NDArray[np.float64]) -> str:
+def _plot(round: int, learnt: Vector64, null: Vector64, diagonal: NDArray[np.float64]) -> Plot:
     """Plot the mean of H in bins of coordinates, by the rank of their curvature."""
     parts = np.array_split(np.argsort(diagonal), min(_BINS, diagonal.size))
     ranks = [100 * (number + 0.5) / len(parts) for number in range(len(parts))]
@@ -96,4 +96,4 @@ def _plot(round: int, learnt: Vector64, null: Vector64, diagonal: NDArray[np.flo
         for name, values in (("H", learnt), ("H without a signal", null))
     ]
     title = f"H by curvature, round {round:,}"
-    return lines(title, "coordinates by their diagonal entry, smallest first (%)", "H over its mean", drawn)
+    return Plot.of_lines(title, "coordinates by their diagonal entry, smallest first (%)", "H over its mean", drawn)

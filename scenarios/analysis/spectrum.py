@@ -9,10 +9,10 @@ from __future__ import annotations
 import numpy as np
 
 from seedbus.scenarios.analysis.estimate import Estimate, number
-from seedbus.scenarios.analysis.findings import Finding
 from seedbus.scenarios.analysis.subject import Subject
 from seedbus.scenarios.reporting.axes import sample_indices
-from seedbus.scenarios.reporting.figures import Line, lines
+from seedbus.scenarios.reporting.figures import Line
+from seedbus.scenarios.reporting.findings import Finding, Plot
 
 TITLE = "Spectrum of the Hessian"
 
@@ -54,8 +54,8 @@ def spectrum(run: Subject) -> Finding:
         rows,
         [f"Measured: {curvature.method}. F is the mean loss over {run.effort.samples:,} training samples, or all."],
         [
-            lines("Eigenvalues by rank", by_rank, "|λ|", drawn, is_log=True),
-            lines("Share of Tr |∇²F|", by_rank, "share up to there (%)", gained, is_log=True),
+            Plot.of_lines("Eigenvalues by rank", by_rank, "|λ|", drawn, is_log=True),
+            Plot.of_lines("Share of Tr |∇²F|", by_rank, "share up to there (%)", gained, is_log=True),
         ],
         {"dimension": curvature.dimension, "rounds": facts},
     )

@@ -17,10 +17,9 @@ import numpy as np
 
 from seedbus.scenarios.analysis.curvature import Curvature
 from seedbus.scenarios.analysis.estimate import Estimate, Null, number
-from seedbus.scenarios.analysis.findings import Finding
 from seedbus.scenarios.analysis.lanczos import Vector64
 from seedbus.scenarios.analysis.subject import ABOUT_NULLS, Subject
-from seedbus.scenarios.reporting.figures import bars
+from seedbus.scenarios.reporting.findings import Finding, Plot
 
 TITLE = "ζ, Lκ and Ld (HiSo, Figure 4)"
 
@@ -47,7 +46,7 @@ def whitening(run: Subject) -> Finding:
                 shown["without a signal"] = null.mean
         rows.append([*row, *["–"] * (6 - len(row))])
         facts.append(fact)
-        plots.append(bars(f"What divides the variance, round {model.round:,}", "quantity", "log₁₀", _logs(shown)))
+        plots.append(Plot(f"What divides the variance, round {model.round:,}", "quantity", "log₁₀", bars=_logs(shown)))
     has_h = any(model.scaling is not None for model in run.models)
     notes = (
         [
@@ -74,5 +73,5 @@ def _at_equal_lengths(curvature: Curvature, hessian: Vector64) -> Estimate:
     return curvature.whitened(inverse / inverse.mean())
 
 
-def _logs(values: dict[str, float]) -> dict[str, float]:
+def _logs(values: dict[str, float]) -> dict[str, float | None]:
     return {name: float(np.log10(max(value, 1.0))) for name, value in values.items()}

@@ -45,17 +45,17 @@ def analyse(
 ) -> None:
     """Measure a finished run: the Hessian's spectrum, HiSo's H, how far clients are apart, replay against snapshots.
 
-    Models are rebuilt from the journal, so the run's data must be here. Tables are printed, and RUN/analysis.html has
+    Models are rebuilt from the journal, so the run's data must be here. Tables are printed, and RUN/report.html has
     them with plots. Time goes with rounds × (probes × steps + diagonal-probes) × samples.
     """
     with cli_errors():
         at = _rounds(rounds)
         from seedbus.models.device import devices_of, on_device
-        from seedbus.scenarios.analysis import findings
-        from seedbus.scenarios.analysis.analyse import PAGE
         from seedbus.scenarios.analysis.analyse import analyse as analysis_of
         from seedbus.scenarios.analysis.curvature import Effort
         from seedbus.scenarios.analysis.meter import Meter
+        from seedbus.scenarios.reporting import findings
+        from seedbus.scenarios.reporting.page import PAGE
 
         effort = Effort(samples, probes, steps, diagonal_probes, exact_up_to, nulls, clients)
         place, *more = devices_of(device)

@@ -1,4 +1,4 @@
-"""`report.html`: a self-contained page with a run's closing table and plots."""
+"""`report.html`: a self-contained page with a run's closing table and plots, and what its analysis has found."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from seedbus.agents.server.stopping import rounds_done
 from seedbus.scenarios.reporting.axes import MAX_POINTS, byte_unit, metric_axis, sample_indices
 from seedbus.scenarios.reporting.figures import COLOURS, DARK, NO_MARKS, Line, Marks, bars, lines
+from seedbus.scenarios.reporting.findings import Finding, kept
 from seedbus.scenarios.reporting.ran import marks, rows
 from seedbus.scenarios.reporting.report import grouped, groups, title
 from seedbus.scenarios.reporting.results import Results, write
@@ -64,6 +65,7 @@ class Finished(NamedTuple):
         history: all rounds.
         arrived: the reports that arrived.
         table: the columns of `statistics.clients_table`.
+        findings: those of its analysis; none if it was not analysed.
     """
 
     scenario: Scenario
@@ -72,6 +74,7 @@ class Finished(NamedTuple):
     history: RoundTable
     arrived: ArrivedReports
     table: Table
+    findings: Sequence[Finding]
 
     @staticmethod
     def of(results: Results) -> Finished:
@@ -80,8 +83,10 @@ class Finished(NamedTuple):
         Raises:
             RunFolderError, JournalDamaged, LedgerDamaged: the run cannot be read.
         """
-        scenario = scenario_of(results.folder)
-        return Finished(scenario, results.summary, results.lines, results.history, results.arrived, results.table)
+        scenario, found = scenario_of(results.folder), kept(results.folder)
+        return Finished(
+            scenario, results.summary, results.lines, results.history, results.arrived, results.table, found
+        )
 
 
 def page(run: Finished) -> str:
@@ -94,7 +99,7 @@ def content(run: Finished) -> str:
     summary, history = run.summary, run.history
     took_s = (history.closed_ns - history.opened_ns) / 1e9
     marked = marks(run.scenario, history)
-    return with_plots(
+    about_run = with_plots(
         grouped([rows(run.scenario, summary), *groups(summary)]),
         [
             *metric_plots(run.measured, marked),
@@ -104,6 +109,17 @@ def content(run: Finished) -> str:
             _traffic(summary),
         ],
     )
+    return about_run + "".join(map(_section, run.findings))
+
+
+def _section(finding: Finding) -> str:
+    """Return what an instrument has found, as HTML: its table, its sentences and its plots."""
+    head = "".join(f"<th>{escape(each)}</th>" for each in finding.heads)
+    body = "".join(f"<tr>{''.join(f'<td>{escape(each)}</td>' for each in row)}</tr>\n" for row in finding.rows)
+    table = f"<table>\n<thead><tr>{head}</tr></thead>\n<tbody>\n{body}</tbody>\n</table>\n" if finding.rows else ""
+    notes = "".join(f"<p>{escape(note)}</p>\n" for note in finding.notes)
+    title = f'<h2 id="{escape(finding.name, quote=True)}">{escape(finding.title)}</h2>\n'
+    return title + with_plots(table + notes, [plot.figure for plot in finding.plots])
 
 
 def document(title: str, content: str, script: str = "") -> str:

@@ -13,6 +13,7 @@ from seedbus.bus import ledger_hash, read_ledger
 from seedbus.bus.errors import LedgerDamaged
 from seedbus.bus.ledger import Columns
 from seedbus.scenarios.reporting.accounting import account
+from seedbus.scenarios.reporting.findings import kept
 from seedbus.scenarios.reporting.page import PAGE, Finished, page
 from seedbus.scenarios.reporting.ran import processor
 from seedbus.scenarios.reporting.results import RESULTS, Results, strict, write
@@ -63,7 +64,7 @@ def report(
     summary["was_resumed"], summary["device"] = was_resumed, device
     summary["seedbus"], summary["processor"] = version("seedbus"), processor()
     with writable(folder):
-        write(folder / PAGE, page(Finished(scenario, summary, lines, rounds, arrived, clients)))
+        write(folder / PAGE, page(Finished(scenario, summary, lines, rounds, arrived, clients, kept(folder))))
         write(folder / RESULTS, json.dumps(summary, indent=2))
     return Results(folder, summary)
 

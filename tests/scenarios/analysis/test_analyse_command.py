@@ -26,12 +26,16 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.slow
 def test_a_run_of_digits_is_analysed_in_tables_numbers_and_a_page(tmp_path: Path, seedbus: Command) -> None:
     folder = go(tmp_path / "run", scenario(algorithm=HISO, **DIGITS)).folder
+    before = (folder / "report.html").read_text(encoding="utf-8")
     shown = seedbus("analyse", folder, "--rounds", "2,6", *LITTLE)
     assert shown.code == 0, shown.err
     for words in ("d = 1,898", "2 probes × 6 steps", "ζ (eq. 16)", "correlation with the diagonal", "CKA 3"):
         assert words in shown.out
-    page = (folder / "analysis.html").read_text(encoding="utf-8")
-    assert page.count("<figure>") == 2 + 2 + 2 + 1 + 1 and "nan" not in re.sub("[a-z]+nan|nan[a-z]+", "", page)
+    page = (folder / "report.html").read_text(encoding="utf-8")
+    added = page.removeprefix(before.removesuffix("</body>\n</html>\n"))
+    assert added.count("<figure>") == 2 + 2 + 2 + 1 + 1 and "nan" not in re.sub("[a-z]+nan|nan[a-z]+", "", added)
+    for words in ("ζ (eq. 16)", "correlation with the diagonal", "CKA 3", "A snapshot takes"):
+        assert words in added
 
     facts = json.loads(seedbus("analyse", folder, "--rounds", "2,6", *LITTLE, "--format", "json").out)
     assert list(facts) == ["spectrum", "whitening", "hessian", "divergence", "break-even"]

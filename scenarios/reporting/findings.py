@@ -1,0 +1,160 @@
+"""What an instrument has found in a finished run: a table, sentences, plots and figures; how it is kept and shown.
+
+`RUN/analysis.json` holds the findings as data, and `report.html`, whenever it is written, shows them.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from pydantic import TypeAdapter, ValidationError
+from rich.table import Table
+
+from seedbus.agents.errors import RunFolderError
+from seedbus.bus.files import read
+from seedbus.scenarios.reporting.figures import Line, bars, lines
+from seedbus.scenarios.reporting.results import write
+from seedbus.scenarios.reporting.terminal import console, say, shown
+
+ANALYSIS = "analysis.json"
+_WIDTH = 10_000
+
+Values = list[float | None]
+"""Numbers of a plot; None: not finite."""
+
+
+@dataclass(frozen=True)
+class Plot:
+    """A plot as data.
+
+    Attributes:
+        title: what it shows.
+        x_name: the x axis, with its unit.
+        y_name: the y axis, with its unit.
+        lines: name, x [n] and y [n] of each line.
+        bars: name and height of each bar, where there are no lines.
+        is_log: whether x is on a logarithmic axis.
+    """
+
+    title: str
+    x_name: str
+    y_name: str
+    lines: list[tuple[str, Values, Values]] = field(default_factory=list)
+    bars: dict[str, float | None] = field(default_factory=dict)
+    is_log: bool = False
+
+    @staticmethod
+    def of_lines(title: str, x_name: str, y_name: str, drawn: Sequence[Line], *, is_log: bool = False) -> Plot:
+        """Return a plot of lines, without their looks."""
+        found = [(each.name, _values(each.x), _values(each.y)) for each in drawn]
+        return Plot(title, x_name, y_name, found, is_log=is_log)
+
+    @property
+    def figure(self) -> str:
+        """The plot as an HTML figure."""
+        if self.bars:
+            return bars(self.title, self.x_name, self.y_name, {name: _float(each) for name, each in self.bars.items()})
+        drawn = [Line(name, list(map(_float, x)), list(map(_float, y))) for name, x, y in self.lines]
+        return lines(self.title, self.x_name, self.y_name, drawn, is_log=self.is_log)
+
+
+@dataclass(frozen=True)
+class Finding:
+    """The result of one instrument.
+
+    Attributes:
+        name: the instrument's, as `--only` takes it.
+        title: what the table shows.
+        heads: names of the columns.
+        rows: cells, as many as columns each.
+        notes: sentences on what the figures mean, or why there are none.
+        plots: its plots.
+        facts: the same in numbers, for JSON.
+    """
+
+    name: str
+    title: str
+    heads: Sequence[str] = ()
+    rows: Sequence[Sequence[str]] = ()
+    notes: Sequence[str] = ()
+    plots: Sequence[Plot] = ()
+    facts: dict[str, Any] = field(default_factory=dict)
+
+
+def show(findings: Sequence[Finding]) -> None:
+    """Print all tables, each with its notes, to stdout."""
+    for number, finding in enumerate(findings):
+        if number:
+            say("")
+        if not finding.rows:
+            say(finding.title)
+        else:
+            table = Table(title=shown(finding.title), title_justify="left")
+            for column, head in enumerate(finding.heads):
+                table.add_column(shown(head), justify="right" if column else "left", overflow="fold")
+            for row in finding.rows:
+                table.add_row(*map(shown, row))
+            needed = console(width=_WIDTH).measure(table).maximum
+            console(width=None if sys.stdout.isatty() else needed).print(table)
+        for note in finding.notes:
+            say(note)
+
+
+def markdown(findings: Sequence[Finding]) -> str:
+    """Return all tables in Markdown."""
+    parts = []
+    for finding in findings:
+        table = [finding.heads, ["---", *["---:"] * (len(finding.heads) - 1)], *finding.rows] if finding.rows else []
+        lines = [f"| {' | '.join(_cell(cell) for cell in row)} |" for row in table]
+        parts.append("\n\n".join([f"### {finding.title}", *(["\n".join(lines)] if lines else []), *finding.notes]))
+    return "\n\n".join(parts)
+
+
+def keep(folder: Path, findings: Sequence[Finding]) -> None:
+    """Write findings to a run's folder, in the place of those that are there.
+
+    Raises:
+        OSError: the file cannot be written.
+    """
+    write(folder / ANALYSIS, _FINDINGS.dump_json(list(findings), indent=1).decode())
+
+
+def kept(folder: Path) -> list[Finding]:
+    """Return the findings in a run's folder; none if it was not analysed.
+
+    Raises:
+        RunFolderError: the file cannot be read, or is damaged.
+    """
+    path = folder / ANALYSIS
+    try:
+        return _FINDINGS.validate_json(read(path), strict=True)
+    except FileNotFoundError:
+        return []
+    except OSError as error:
+        raise RunFolderError(path, f"it cannot be read ({error.strerror})") from None
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(map(str, first["loc"]))
+        what = f"{where}: {first['msg']}" if where else first["msg"]
+        repair = f"delete it, and `seedbus analyse {folder}` measures again"
+        raise RunFolderError(path, f"it is damaged ({what}); {repair}") from None
+
+
+_FINDINGS = TypeAdapter(list[Finding])
+
+
+def _values(numbers: Any) -> Values:
+    return [float(each) if np.isfinite(each) else None for each in np.asarray(numbers, float)]
+
+
+def _float(value: float | None) -> float:
+    return float("nan") if value is None else value
+
+
+def _cell(text: str) -> str:
+    return shown(text).replace("|", "\\|")

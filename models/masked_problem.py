@@ -7,26 +7,28 @@ into them: nobody else writes to a point, so the others keep the values of x₀.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from seedbus.models.mask import Mask
-from seedbus.models.task import Fill, NeedsPreparation, Note, Problem, Vector
+from seedbus.models.task import Derivatives, Fill, NeedsPreparation, Note, Problem, TwiceDifferentiable, Vector
 
 
 class MaskedProblem:
     """Implements `task.Problem` for the coordinates of a mask. Not thread-safe.
 
     Attributes:
+        inside: the problem of all coordinates.
         mask_digest: 16 bytes of the mask: which coordinates it has.
     """
 
     def __init__(self, problem: Problem, mask: Mask, seed: int) -> None:
         """Choose the mask; seed: the run's. Raises `DataError`."""
-        self._problem = problem
+        self.inside = problem
         self._x0 = problem.x0()
         self._places = mask.choose(problem, self._x0, seed)
         self.mask_digest = hashlib.blake2b(self._places.astype("<i8").tobytes(), digest_size=16).digest()
@@ -40,29 +42,41 @@ class MaskedProblem:
         return self._x0[self._places]
 
     def objective(self, client: int, round: int) -> MaskedObjective:
-        return MaskedObjective(self, self._problem.objective(client, round))
+        return MaskedObjective(self, self.inside.objective(client, round))
 
     def evaluate(self, x: Vector, split: str) -> dict[str, float]:
-        return self._problem.evaluate(self.whole(x), split)
+        return self.inside.evaluate(self.whole(x), split)
 
     def samples(self, client: int) -> int:
-        return self._problem.samples(client)
+        return self.inside.samples(client)
+
+    @contextmanager
+    def derivatives(self, x: Vector, count: int) -> Iterator[MaskedDerivatives]:
+        """Yield the derivatives by the trained coordinates; see `task.TwiceDifferentiable`.
+
+        Raises:
+            TypeError: the problem inside has none.
+        """
+        if not isinstance(self.inside, TwiceDifferentiable):
+            raise TypeError(f"{type(self.inside).__name__} has no derivatives")
+        with self.inside.derivatives(self.whole(x), count) as whole:
+            yield MaskedDerivatives(whole, self._places, self._x0.size)
 
     def state_dict(self, x: Vector) -> dict[str, NDArray[Any]]:
-        return self._problem.state_dict(self.whole(x))
+        return self.inside.state_dict(self.whole(x))
 
     def prepare(self, note: Note) -> None:
-        if isinstance(self._problem, NeedsPreparation):
-            self._problem.prepare(note)
+        if isinstance(self.inside, NeedsPreparation):
+            self.inside.prepare(note)
         self._points = []  # a preparation may write to points
 
     def identity(self) -> bytes:
         """Return a digest of all coordinates of x₀, and of what else decides the problem inside."""
-        inside = self._problem.identity() if hasattr(self._problem, "identity") else b""
+        inside = self.inside.identity() if hasattr(self.inside, "identity") else b""
         return hashlib.blake2b(self._x0.astype("<f4").tobytes() + inside, digest_size=16).digest()
 
     def probe(self) -> bytes:
-        digest: bytes = self._problem.probe() if hasattr(self._problem, "probe") else b""
+        digest: bytes = self.inside.probe() if hasattr(self.inside, "probe") else b""
         self._points = []
         return digest
 
@@ -104,6 +118,32 @@ class MaskedProblem:
                 out[self._places[first:last] - span.start] = own
 
         return fill_all
+
+
+class MaskedDerivatives:
+    """Derivatives by the trained coordinates: the rows and columns of a mask; see `task.Derivatives`."""
+
+    def __init__(self, whole: Derivatives, places: NDArray[np.int64], dimension: int) -> None:
+        """Restrict derivatives.
+
+        Args:
+            whole: those by all coordinates, [d].
+            places: the coordinates of the mask, [s].
+            dimension: d.
+        """
+        self._whole = whole
+        self._places = places
+        self._dimension = dimension
+
+    def gradient(self) -> NDArray[np.float64]:
+        """Return the gradient by the trained coordinates, float64 [s]."""
+        return self._whole.gradient()[self._places]
+
+    def times(self, vector: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return the product of the Hessian's rows and columns of the mask, [s, s], and a vector, float64 [s] each."""
+        along = np.zeros(self._dimension)
+        along[self._places] = vector
+        return self._whole.times(along)[self._places]
 
 
 class MaskedObjective:

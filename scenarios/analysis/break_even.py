@@ -51,6 +51,8 @@ def break_even(run: Subject) -> Finding:
     algorithm, commits = run.algorithm, run.commits
     if algorithm.is_dense:
         raise NotHere(f"{algorithm.name} is dense: every plan has the whole model, and nobody catches up by commits")
+    if run.scenario.topology is not None:
+        raise NotHere("nodes without a server send each other the commits that they lack, and no snapshots")
     if len(commits) < 2:
         raise NotHere("the run has fewer than two commits")
     replica = run.models[-1].replayed.replica

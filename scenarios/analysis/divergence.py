@@ -1,7 +1,8 @@
 """How far clients' models are apart after local training from the same model (FedACG, arXiv:2201.03172, Figure 2).
 
-The local steps of one round's cohort are taken again, each client's from the round's model, with the round's own
-directions and mini-batches; so this works for scalar-only methods too, whose clients report no models. The paper gives
+The local steps of one round's cohort are taken again, each client's from the round's model, with the directions and
+mini-batches that it had there; so this works for scalar-only methods too, whose clients report no models. In a run
+without a server each node has directions of its own, and the round's model is the sum of all commits. The paper gives
 no formula for its divergence. Here, with w_i the clients' models, w̄ their mean and w the model that they start from:
 
     divergence   mean ‖w_i − w̄‖          move   ‖w̄ − w‖           cosine   of w_i − w and w_j − w, mean over pairs
@@ -23,11 +24,12 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from seedbus.agents.seeds import of_directions
+from seedbus.agents.seeds import of_directions, of_step
 from seedbus.algorithms.contract import Declined
 from seedbus.models.device import placed_beside
 from seedbus.models.errors import DataError
 from seedbus.models.images.sample_problem import SampleProblem
+from seedbus.models.masked_problem import MaskedProblem
 from seedbus.models.parameters.gradients import outputs
 from seedbus.scenarios.analysis.estimate import number
 from seedbus.scenarios.analysis.lanczos import Vector64
@@ -93,20 +95,32 @@ def _trained(model: Model) -> list[NDArray[Any]]:
     run, replica = model.run, model.replayed.replica
     cohort = run.stored[min(model.round, len(run.stored) - 1)].cohort[: run.effort.clients]
     placed = replica.placed(placed_beside(run.problem))
-    plan = run.algorithm.plan(model.round, replica.version, of_directions(run.scenario.seed, model.round))
     found, work = [], run.meter.begin(f"round {model.round:,}: local steps", len(cohort))
     for client in cohort:
         with suppress(Declined):
-            after = run.algorithm.trained(placed, None, plan, run.problem.objective(client, model.round))
+            objective = run.problem.objective(client, model.round)
+            after = run.algorithm.trained(placed, None, _plan(model, client), objective)
             found.append(np.asarray(after).copy())
         work.advance()
     work.end()
     return found
 
 
+def _plan(model: Model, client: int) -> Any:
+    """Return the plan of a client in the round that begins with a model, as the client has it."""
+    algorithm, scenario, round = model.run.algorithm, model.run.scenario, model.round
+    if scenario.topology is not None:
+        return algorithm.plan(round, 0, of_step(scenario.seed, client, round))
+    version = model.replayed.replica.version
+    sent = algorithm.pack_plan(algorithm.plan(round, version, of_directions(scenario.seed, round))).body
+    return algorithm.unpack_plan(sent, round, version)  # with the shift of a private secret
+
+
 def _similarities(run: Subject, models: list[NDArray[Any]]) -> list[float]:
     """Return the mean CKA over pairs of models for each block of the network; none if it has none."""
-    problem = run.problem
+    problem: Any = run.problem
+    if isinstance(problem, MaskedProblem):
+        problem, models = problem.inside, [np.asarray(problem.whole(model)) for model in models]
     if not isinstance(problem, SampleProblem):
         return []
     grams = []

@@ -16,6 +16,7 @@ from seedbus.agents.journal.records import StoredRound
 from seedbus.agents.messages import AnyAlgorithm
 from seedbus.algorithms.contract import Vector
 from seedbus.keyed import keyed_bits
+from seedbus.models.masked_problem import MaskedProblem
 from seedbus.models.task import Problem, Task, TwiceDifferentiable
 from seedbus.scenarios.analysis.curvature import Curvature, Effort, measured
 from seedbus.scenarios.analysis.lanczos import Vector64
@@ -60,8 +61,9 @@ class Model:
     @cached_property
     def curvature(self) -> Curvature:
         """The Hessian there. Raises `NotHere` for a task without one."""
-        problem = self.run.problem
-        if not isinstance(problem, TwiceDifferentiable):
+        problem: Any = self.run.problem
+        inside = problem.inside if isinstance(problem, MaskedProblem) else problem
+        if not isinstance(inside, TwiceDifferentiable):
             raise NotHere(f"task {self.run.scenario.task.name} has no second derivatives here")
         effort, what = self.run.effort, f"round {self.round:,}"
         with problem.derivatives(self.point, effort.samples) as derivatives:

@@ -11,6 +11,8 @@ from numpy.typing import NDArray
 from torch import nn
 from torch.nn.functional import cross_entropy
 
+from seedbus.models.mask import Mask
+from seedbus.models.masked_problem import MaskedProblem
 from seedbus.models.parameters.derivatives import loss_derivatives
 from seedbus.models.parameters.flat import FlatModule
 from seedbus.models.partitions.iid import Iid
@@ -55,6 +57,25 @@ def test_lanczos_ends_where_its_basis_spans_an_invariant_subspace() -> None:
     values = np.repeat([3.0, -1.0, 0.0], 20)
     found = lanczos(lambda v: values * v, np.ones(60), 30)
     assert np.allclose(found.nodes, [-1, 0, 3]) and np.allclose(found.weights, 1 / 3)
+
+
+def test_the_hessian_of_a_masked_network_is_rows_and_columns_of_the_whole_one() -> None:
+    inside: Any = Digits(model="softmax").bind(seed=1, clients=3, partition=Iid())
+    mask = Mask(rule="random", density=0.05)
+    problem = MaskedProblem(inside, mask, 1)
+    places = mask.choose(inside, inside.x0(), 1)
+    x = problem.x0() + np.float32(0.3)
+    samples = inside.splits["train"]
+    with problem.derivatives(x, 100) as derivatives:
+        chosen = np.linspace(0, samples.labels.size - 1, 100).astype(np.int64)
+        inputs, _ = inside.tensors(samples, chosen)
+        found = measured(derivatives, 32, Effort(), Meter(is_quiet=True), "test")
+        rows = np.array([derivatives.times(unit) for unit in np.eye(32)])
+    with inside.derivatives(problem.whole(x), 100) as derivatives:
+        assert np.array_equal(found.gradient, derivatives.gradient()[places])
+    matrix = softmax_hessian(problem.whole(x), inputs.flatten(1).double().numpy())[np.ix_(places, places)]
+    assert np.allclose(rows, matrix, atol=1e-5 * matrix.max()) and np.abs(matrix).max() > 0.1
+    assert np.allclose(found.nodes[0], np.linalg.eigvalsh(matrix), atol=1e-5 * matrix.max())
 
 
 @pytest.mark.slow

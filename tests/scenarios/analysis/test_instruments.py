@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from worlds import DECOMFL, HISO, go, scenario
 
+from seedbus.agents.seeds import of_directions
 from seedbus.algorithms.dense.base import FedAvg
 from seedbus.algorithms.scalar_only.decomfl import DeComFL
 from seedbus.algorithms.scalar_only.hiso import HiSo
@@ -18,12 +21,15 @@ from seedbus.models.tasks.quadratic import Quadratic
 from seedbus.scenarios.analysis.analyse import analyse
 from seedbus.scenarios.analysis.break_even import BreakEven, catch_up_bytes, crossing, snapshot_bytes
 from seedbus.scenarios.analysis.curvature import Effort
-from seedbus.scenarios.analysis.divergence import cka, gram
+from seedbus.scenarios.analysis.divergence import cka, divergence, gram
 from seedbus.scenarios.analysis.hessian import hessian
 from seedbus.scenarios.analysis.meter import Meter
+from seedbus.scenarios.analysis.spectrum import spectrum
 from seedbus.scenarios.analysis.subject import Subject
 from seedbus.scenarios.analysis.whitening import whitening
 from seedbus.scenarios.schema.scenario import Scenario
+
+RING = {"kind": "gossip", "graph": "ring"}
 
 
 def subject(folder: Path, what: Scenario, **effort: Any) -> Subject:
@@ -106,6 +112,49 @@ def test_a_dense_clients_own_model_is_its_start_and_its_update() -> None:
     report, _ = algorithm.local(replica, None, plan, objective)
     own = algorithm.trained(replica, None, plan, objective)
     assert np.array_equal(own - replica.x, report.vectors[0])
+
+
+@pytest.mark.parametrize("has_server", [True, False], ids=["shifted", "gossip"])
+def test_clients_move_as_the_directions_of_the_run_moved_them(has_server: bool, tmp_path: Path) -> None:
+    """The mean over clients of what one step moves is what the commits of that round have moved."""
+    secret = tmp_path / "secret"
+    secret.write_bytes(b"0123456789abcdef")
+    integer = {"name": "decomfl", "arithmetic": "integer", "perturbations": 3, "learning_rate": 0.01}
+    there: dict[str, Any] = {"algorithm": DECOMFL | {"momentum": 0}, "seed_shift": str(secret)}
+    between = {"algorithm": integer, "participation": {"clients": 4}, "topology": RING, "network": {}}
+    what = scenario(stop={"rounds": 3}, **(there if has_server else between | {"verify": False}))
+    folder = go(tmp_path / "run", what).folder
+    run = Subject.of(folder, [0, 1], Effort(), Meter(is_quiet=True))
+    (found, _) = divergence(run).facts["rounds"]
+    before, after = (np.asarray(model.point, np.float64) for model in run.models)
+    assert found["clients"] == len(run.stored[0].reported) > 1
+    assert found["move"] == pytest.approx(np.linalg.norm(after - before), rel=1e-3)
+
+
+def test_nodes_without_a_server_have_no_snapshots_to_break_even_with(tmp_path: Path) -> None:
+    integer = {"name": "decomfl", "arithmetic": "integer", "perturbations": 3}
+    what = scenario(algorithm=integer, participation={"clients": 4}, topology=RING, stop={"rounds": 3})
+    (found,) = analyse(go(tmp_path / "run", what).folder, only=["break-even"])
+    assert not found.rows and "and no snapshots" in found.facts["nothing"]
+
+
+def test_a_masked_run_has_curvature_by_its_coordinates_and_cka_by_its_whole_network(tmp_path: Path) -> None:
+    digits = {"task": {"name": "digits", "model": "cnn"}, "mask": {"rule": "random", "density": 0.01}}
+    run = subject(tmp_path / "run", scenario(stop={"rounds": 2}, **digits), samples=60, test_samples=40)
+    assert spectrum(run).facts["dimension"] == 19
+    (found,) = divergence(run).facts["rounds"]
+    problem: Any = run.problem
+    (model,) = run.models
+    plan, inside = run.algorithm.plan(2, 2, of_directions(run.scenario.seed, 2)), problem.inside
+    chosen = np.linspace(0, inside.splits["test"].labels.size - 1, 40).astype(np.int64)
+    inputs, _ = inside.tensors(inside.splits["test"], chosen)
+    logits = []
+    for client in run.stored[-1].cohort:
+        own = run.algorithm.trained(model.replayed.replica, None, plan, problem.objective(client, 2))
+        with torch.no_grad(), inside.flat.at(problem.whole(own)):
+            logits.append(gram(inside.flat.module(inputs).double().numpy()))
+    assert found["cka"][-1] == pytest.approx(np.mean([cka(*pair) for pair in combinations(logits, 2)]), abs=1e-6)
+    assert len(found["cka"]) == 3
 
 
 def test_the_bytes_of_a_lag_are_those_of_the_ledger(tmp_path: Path) -> None:

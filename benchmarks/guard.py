@@ -236,6 +236,7 @@ OTHERS: dict[str, Document] = {
     "zo-adam": LAGGING | {"lag": LAG, "algorithm": {"name": "zo-adam", "perturbations": 3, "local_steps": 2}},
     "hizoo": LAGGING | {"lag": LAG, "algorithm": {"name": "hizoo", "perturbations": 3, "alpha": 0.01}},
     "hiso-variants": LAGGING | {"lag": LAG, "algorithm": HISO_VARIANTS},
+    "hiso-curvature": LAGGING | {"lag": LAG, "algorithm": HISO | {"estimator": "curvature", "precision": "bfloat16"}},
     "integer": {"algorithm": {"name": "decomfl", "perturbations": 3, "local_steps": 2, "arithmetic": "integer"}},
     "stream": {
         "participation": {"clients": 6, "cohort": 3, "mode": "stream"},

@@ -122,8 +122,8 @@ class ScalarOnly(ScalarFields):
         return self.coordinates(replica.x)
 
     def plan(self, round: int, version: int, seed: int) -> ScalarPlan:
-        steps, perturbations = at(self.local_steps, round), at(self.perturbations, round)
-        return ScalarPlan(round, version, seed, steps, perturbations, float(np.float32(at(self.learning_rate, round))))
+        steps, scalars = at(self.local_steps, round), at(self.perturbations, round) * self._per_direction
+        return ScalarPlan(round, version, seed, steps, scalars, float(np.float32(at(self.learning_rate, round))))
 
     def reachable(self, plan: ScalarPlan, cohort: Sequence[int]) -> list[int]:
         return list(cohort)
@@ -137,11 +137,13 @@ class ScalarOnly(ScalarFields):
         return True
 
     def scalars(self, round: int) -> int:
-        return at(self.perturbations, round) * at(self.local_steps, round)
+        return at(self.perturbations, round) * at(self.local_steps, round) * self._per_direction
 
     def evaluations(self, round: int) -> int:
         perturbations = at(self.perturbations, round)
-        per_step = {"forward": perturbations + 1, "central": 2 * perturbations, "projection": PASSES}
+        both_sides = 2 * perturbations
+        per_step = {"forward": perturbations + 1, "central": both_sides, "projection": PASSES}
+        per_step["curvature"] = both_sides + 1
         return at(self.local_steps, round) * per_step[at(self.estimator, round)]
 
     def local(self, replica: Replica, memory: Any, plan: ScalarPlan, objective: Objective) -> tuple[Scalars, Any]:

@@ -88,6 +88,14 @@ class ScalarFields(BaseModel):
             )
         if self.revert == "light" and "projection" in values(self.estimator):
             raise ValueError("revert: light makes no gradients; estimator: projection needs revert: copy")
+        if self.has_curvature and self.precision == "sign":
+            raise ValueError(
+                "precision: sign leaves nothing of a curvature; float32, float16 and bfloat16 are accepted"
+            )
+        if self.has_curvature and self.directions.is_signs:
+            raise ValueError(
+                "rademacher directions have u² = 1 and tell H one number; directions: gaussian is accepted"
+            )
         if self.arithmetic == "float" and self.unit_bits is not None:
             raise ValueError(f"unit_bits: {self.unit_bits} is for arithmetic: integer; leave it out with float")
         if self.arithmetic == "float" and self.precision == "int32":
@@ -134,9 +142,19 @@ class ScalarFields(BaseModel):
         return self._format if self.grid is None else INT32
 
     @property
+    def has_curvature(self) -> bool:
+        """Whether a report holds P second differences after the P slopes of each local step."""
+        return str(self.estimator) == "curvature"
+
+    @property
+    def _per_direction(self) -> int:
+        """The scalars of a direction in a report."""
+        return 1 + self.has_curvature
+
+    @property
     def _most(self) -> int:
         """The most scalars that a report holds."""
-        return max(values(self.local_steps)) * max(values(self.perturbations))
+        return max(values(self.local_steps)) * max(values(self.perturbations)) * self._per_direction
 
     @property
     def _largest_rate(self) -> float:

@@ -15,26 +15,37 @@ Variants, each off by default:
 
 H is a field of the replica. Commits do not contain it: every follower rebuilds it from the same scalars. The mean over
 P is taken first and then squared. Equation 113 has a factor 1/τ that the algorithms do not have; this file follows the
-algorithms. The paper has no momentum (§4.2, footnote); the authors' optimiser has. Equation 11 measures uᵀ∇²F u, and
-the paper gives no rule by which H would learn from it; `hizoo` has one.
+algorithms. The paper has no momentum (§4.2, footnote); the authors' optimiser has.
+
+`estimator: curvature` is equation 11, which the paper names and leaves for equation 12, because it takes another
+evaluation a direction and more scalars. A client reports central differences g and, after them, second ones:
+
+    c[k,p] = (f(x+μz) + f(x−μz) − 2f(x)) / μ² ≈ zᵀ∇²f z              eq. 11; the printed 2μ² makes half of that
+    H      ← (1−ν)H + ν((1/P) Σ_p |c̄[k,p]| H_r u(r,k,p)² + ε)        in the place of eq. 12, with the same k
+
+The measurement and the moving average are the paper's. It does not say by which rule H would learn from c; this one
+is that of HiZOO (arXiv:2402.15173; `hizoo`), with HiSo's order (H learns after the step, one H_r for all k), ν, ε and
+clip. **Ours**: c is measured along z and not along u, so that g and c need the same directions; H_r undoes that. c is
+averaged over clients before its magnitude is taken. For a constant diagonal Hessian A, H comes to rest at (d + 2)·A.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 from pydantic import Field, model_validator
 
 from seedbus.algorithms.contract import Replica
-from seedbus.algorithms.directions import Hessian, UpdateRule
+from seedbus.algorithms.directions import Directions, Hessian, UpdateRule
 from seedbus.algorithms.numbers import Positive
-from seedbus.algorithms.scalar_only.block import Block, total
+from seedbus.algorithms.scalar_only.block import Block, coefficients_of, total
+from seedbus.algorithms.scalar_only.curvature import weighted_squares
 from seedbus.algorithms.scalar_only.decomfl import DeComFL
-from seedbus.algorithms.scalar_only.payloads import ScalarCommit
-from seedbus.algorithms.schedule import values
+from seedbus.algorithms.scalar_only.payloads import ScalarCommit, ScalarPlan, Scalars, Term
+from seedbus.algorithms.schedule import Scheduled, values
 from seedbus.vector import Vector
 
 
@@ -44,6 +55,11 @@ class HiSo(DeComFL):
     name: Literal["hiso"] = "hiso"  # type: ignore[assignment]
     nu: float = Field(default=0.05, ge=0, le=1, description="ν, weight of the newest Δ² in H; 0 is DeComFL to the bit")
     epsilon: Positive = Field(default=1e-8, description="ε added to Δ², so that H stays above 0")
+    estimator: Scheduled[Literal["forward", "central", "projection", "curvature"]] = Field(  # type: ignore[assignment]
+        default="forward",
+        description="as for DeComFL; or curvature, equation 11: central differences, and second ones from the loss at "
+        "x, from which H learns in the place of Δ²: 2P + 1 evaluations a step, 2P scalars",
+    )
     hessian_step: Literal["every", "last"] = Field(
         default="every",
         description="fold every local step into H (eq. 12) or only the last (Algorithm 2a, line 6)",
@@ -66,6 +82,12 @@ class HiSo(DeComFL):
     def _sound(self) -> HiSo:
         if self.directions.is_signs and min(values(self.perturbations)) == 1:
             raise ValueError("rademacher directions have u² = 1 and tell H nothing at perturbations: 1; use gaussian")
+        if not self.has_curvature and "curvature" in values(self.estimator):
+            raise ValueError("estimator: curvature is for all rounds; a schedule of the others is accepted")
+        if self.normalise and self.has_curvature:
+            raise ValueError(
+                "normalise: true divides slopes and not curvatures; leave it out with estimator: curvature"
+            )
         if self.clip is not None and self.clip[0] > self.clip[1]:
             raise ValueError(f"clip: the lower bound {self.clip[0]} is above the upper bound {self.clip[1]}")
         return self
@@ -107,11 +129,39 @@ class HiSo(DeComFL):
             super().apply(replica, [commit])
             replica.fields["hessian_mean"].fill(total(hessian, lambda span: hessian[span]) / hessian.size)
 
-    def learn(self, block: Block, is_last_step: bool) -> None:
-        if self.hessian_step == "last" and not is_last_step:
+    def move(
+        self, block: Block, source: Any, divisor: Vector | None, plan: ScalarPlan, k: int, scalars: Scalars
+    ) -> None:
+        super().move(block, source, divisor, plan, k, scalars[: scalars.size // self._per_direction])
+
+    def _fold(self, block: Block, backend: Directions, commit: ScalarCommit, term: Term) -> None:
+        if not self.has_curvature or not term.weight:
+            super()._fold(block, backend, commit, term)
             return
-        hessian, real = block.fields["hessian"], block.delta.dtype.type
-        squares = np.multiply(block.delta, block.delta, out=block.delta)
+        _, weight, rate = commit.effect(term)
+        divisor, real = self.divisor(block.fields, block.sqrt_hessian), block.delta.dtype.type
+        for k, scalars in enumerate(term.scalars):
+            slopes, halves = np.split(scalars, 2)
+            where: dict[str, int] = {"seed": term.seed, "step": k}
+            weights = coefficients_of(slopes, weight, real)
+            backend.accumulate(block.delta, weights, start=block.start, divisor=divisor, **where)
+            self._step(block, rate)
+            if self._learns(k + 1 == len(term.scalars)):
+                found = weighted_squares(block, backend, coefficients_of(np.abs(halves), 2.0, real), **where)
+                np.multiply(found, block.sqrt_hessian, out=found)
+                np.multiply(found, block.sqrt_hessian, out=found)
+                self._average(block, found)
+
+    def learn(self, block: Block, is_last_step: bool) -> None:
+        if self._learns(is_last_step):
+            self._average(block, np.multiply(block.delta, block.delta, out=block.delta))
+
+    def _learns(self, is_last_step: bool) -> bool:
+        return self.hessian_step == "every" or is_last_step
+
+    def _average(self, block: Block, squares: Vector) -> None:
+        """Compute H ← (1−ν)H + ν(squares + ε), within its bounds; squares, [n], are written to."""
+        hessian, real = block.fields["hessian"], squares.dtype.type
         np.add(squares, real(self.epsilon), out=squares)
         np.multiply(squares, real(self.nu), out=squares)
         np.multiply(hessian, real(1 - self.nu), out=hessian)
@@ -120,8 +170,8 @@ class HiSo(DeComFL):
             np.clip(hessian, real(self.clip[0]), real(self.clip[1]), out=hessian)
 
     def update_rule(self) -> UpdateRule | None:
-        if self.hessian == "mean":
-            return None  # a mean over all coordinates, which a block does not know
+        if self.hessian == "mean" or self.has_curvature:
+            return None  # a mean over all coordinates, which a block does not know; or second differences
         lowest, highest = self.clip or (-math.inf, math.inf)
         learning = Hessian(1 - self.nu, self.nu, self.epsilon, lowest, highest, self.hessian_step == "last")
         return UpdateRule(self.momentum_rule, learning)
@@ -132,12 +182,12 @@ class HiSo(DeComFL):
         Spreads are coefficients of variation. Without information Δ_j² = s·u_j²/H_j, where s is the sum of P squared
         scalars. A plain average of u² has the variance 2ν/(2−ν). The factor 1/H_j pulls a large H_j back, which halves
         the variance; scalars of a normal distribution vary s from round to round, which multiplies it by 1 + 2/P. Both
-        to first order in ν.
+        to first order in ν. For second differences there is no such formula.
         """
         hessian = replica.fields["hessian"].astype(np.float64)
         mean = float(hessian.mean())
-        return {
-            "hessian_mean": mean,
-            "hessian_cv": float(hessian.std()) / mean if mean else 0.0,
-            "hessian_cv_null": math.sqrt(self.nu / (2 - self.nu) * (1 + 2 / min(values(self.perturbations)))),
-        }
+        found = {"hessian_mean": mean, "hessian_cv": float(hessian.std()) / mean if mean else 0.0}
+        if self.has_curvature:
+            return found
+        null = math.sqrt(self.nu / (2 - self.nu) * (1 + 2 / min(values(self.perturbations))))
+        return found | {"hessian_cv_null": null}

@@ -25,18 +25,18 @@ direction. K is 1.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from seedbus.algorithms.contract import Replica
 from seedbus.algorithms.directions import Directions
+from seedbus.algorithms.objective import Objective
 from seedbus.algorithms.scalar_only.base import ScalarOnly
 from seedbus.algorithms.scalar_only.block import Block, coefficients_of
+from seedbus.algorithms.scalar_only.curvature import weighted_squares
 from seedbus.algorithms.scalar_only.payloads import ScalarCommit, ScalarPlan, Term
-from seedbus.algorithms.schedule import at
 from seedbus.vector import Vector
 
 
@@ -50,18 +50,6 @@ class HiZOO(ScalarOnly):
         default="curvature", description="central differences, and second ones from the loss at x: 2P + 1 evaluations"
     )
 
-    @model_validator(mode="after")
-    def _has_curvature(self) -> HiZOO:
-        if self.precision == "sign":
-            raise ValueError(
-                "precision: sign leaves nothing of a curvature; float32, float16 and bfloat16 are accepted"
-            )
-        if self.directions.is_signs:
-            raise ValueError(
-                "rademacher directions have u² = 1 and tell H one number; directions: gaussian is accepted"
-            )
-        return self
-
     @property
     def takes_late(self) -> bool:
         return False  # directions are scaled by the H of their round, which the replica no longer has
@@ -72,19 +60,12 @@ class HiZOO(ScalarOnly):
     def divisor(self, fields: Mapping[str, Vector], out: Vector) -> Vector | None:
         return np.sqrt(fields["hessian"], out=out)
 
-    def plan(self, round: int, version: int, seed: int) -> ScalarPlan:
-        plan = super().plan(round, version, seed)
-        return replace(plan, perturbations=2 * plan.perturbations)  # scalars of a step
-
-    def scalars(self, round: int) -> int:
-        return 2 * super().scalars(round)
-
-    def evaluations(self, round: int) -> int:
-        return 2 * at(self.perturbations, round) + 1
-
-    @property
-    def _most(self) -> int:
-        return 2 * super()._most
+    def trained(self, replica: Replica, memory: Any, plan: ScalarPlan, objective: Objective) -> Vector:
+        scalars, _ = self.local(replica, memory, plan, objective)
+        own = replica.copy()  # H learns before x moves, as in a commit
+        term = Term(plan.round, plan.seed, scalars)
+        self.apply(own, [ScalarCommit(own.version + 1, plan.round, plan.learning_rate, (term,))])
+        return self.point(own)
 
     def _fold(self, block: Block, backend: Directions, commit: ScalarCommit, term: Term) -> None:
         if not term.weight:
@@ -92,24 +73,15 @@ class HiZOO(ScalarOnly):
         _, weight, rate = commit.effect(term)
         slopes, curvatures = np.split(term.scalars[0], 2)
         real = block.delta.dtype.type
-        self._learn_curvature(block, backend, term.seed, coefficients_of(np.abs(curvatures), 1.0, real))
+        magnitudes = coefficients_of(np.abs(curvatures), 1.0, real)
+        factor = weighted_squares(block, backend, magnitudes, seed=term.seed, step=0)
+        np.multiply(factor, real(self.alpha), out=factor)
+        np.add(factor, real(1 - self.alpha), out=factor)
+        np.multiply(block.fields["hessian"], factor, out=block.fields["hessian"])
         sqrt_hessian = self.divisor(block.fields, block.sqrt_hessian)
         weights = coefficients_of(slopes, weight, real)
         backend.accumulate(block.delta, weights, seed=term.seed, step=0, start=block.start, divisor=sqrt_hessian)
         self._step(block, rate)
-
-    def _learn_curvature(self, block: Block, backend: Directions, seed: int, weights: Vector) -> None:
-        """Compute H ← H·((1−α) + α Σ_p weights[p] u[p]²)."""
-        factor, squares, real = block.delta, block.spare, block.delta.dtype.type
-        factor.fill(0)
-        for p, weight in enumerate(weights):
-            backend.fill(squares, seed=seed, step=0, perturbation=p, start=block.start)
-            np.multiply(squares, squares, out=squares)
-            np.multiply(squares, weight, out=squares)
-            np.add(factor, squares, out=factor)
-        np.multiply(factor, real(self.alpha), out=factor)
-        np.add(factor, real(1 - self.alpha), out=factor)
-        np.multiply(block.fields["hessian"], factor, out=block.fields["hessian"])
 
     def diagnostics(self, replica: Replica) -> dict[str, float]:
         """Return the mean of H, and its spread as a coefficient of variation."""

@@ -40,7 +40,7 @@ class ScalarPlan:
         version: the version from which local steps start.
         seed: 64 bits that key the directions.
         steps: local steps, K.
-        perturbations: directions per local step, P.
+        perturbations: scalars per local step: P, one a direction, or 2P with second differences.
         learning_rate: η, a float32 value.
     """
 

@@ -93,6 +93,17 @@ CONFIGURATIONS: dict[str, dict[str, dict[str, Any]]] = {
         "mean": {"hessian": "mean", "nu": 0.5, "local_steps": 2, "perturbations": 3},
         "clipped-float16": {"aggregation": "clipped", "precision": "float16"},
         "bfloat16": {"precision": "bfloat16", "local_steps": 2, "perturbations": 3},
+        "curvature": {"estimator": "curvature", "local_steps": 2, "perturbations": {0: 3, 4: 5}, "momentum": 0.5},
+        "curvature-last": {
+            "estimator": "curvature",
+            "hessian_step": "last",
+            "local_steps": 3,
+            "perturbations": 2,
+            "precision": "float16",
+            "weight_decay": 0.1,
+            "aggregation": "median",
+        },
+        "curvature-mean": {"estimator": "curvature", "hessian": "mean", "nu": 0.5, "clip": [0.5, 2.0]},
     },
     "hizoo": {
         "several": {"perturbations": {0: 3, 4: 5}, "alpha": 0.3, "aggregation": "median"},

@@ -15,6 +15,7 @@ from seedbus.agents.seeds import of_directions
 from seedbus.algorithms.dense.base import FedAvg
 from seedbus.algorithms.scalar_only.decomfl import DeComFL
 from seedbus.algorithms.scalar_only.hiso import HiSo
+from seedbus.algorithms.scalar_only.hizoo import HiZOO
 from seedbus.bus import Fate, Kind
 from seedbus.models.partitions.iid import Iid
 from seedbus.models.tasks.quadratic import Quadratic
@@ -88,8 +89,10 @@ def test_linear_cka_knows_rotations_scales_and_strangers() -> None:
         DeComFL(perturbations=3, local_steps=3, momentum=0.5, learning_rate=0.05),
         DeComFL(perturbations=3, local_steps=2, arithmetic="integer", precision="int32"),
         HiSo(perturbations=4, local_steps=3),
+        HiSo(perturbations=4, local_steps=3, estimator="curvature"),
+        HiZOO(perturbations=4, alpha=0.1),
     ],
-    ids=["decomfl", "integer", "hiso"],
+    ids=["decomfl", "integer", "hiso", "hiso-curvature", "hizoo"],
 )
 def test_a_clients_own_model_is_what_a_commit_of_its_report_alone_makes(algorithm: Any) -> None:
     problem = Quadratic(dimension=70).bind(seed=1, clients=2, partition=Iid())

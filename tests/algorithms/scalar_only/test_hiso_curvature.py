@@ -1,0 +1,122 @@
+"""HiSo by equation 11: its equations in float64, with lag, its bytes, and what its H learns."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgpack
+import numpy as np
+import pytest
+from algorithm_cases import Quadratic, make, over_the_wire, seed_of, x0
+from numpy.typing import NDArray
+from pydantic import ValidationError
+from scalar_cases import DIMENSION, GRAIN, RATE, ROUNDS, SMOOTHING, direction_of
+
+Array = NDArray[np.floating[Any]]
+CLIENTS, STEPS, PERTURBATIONS, NU, EPSILON, MOMENTUM = 4, 2, 3, 0.25, 0.125, 0.5
+FIELDS: dict[str, Any] = {
+    "estimator": "curvature",
+    "local_steps": STEPS,
+    "perturbations": PERTURBATIONS,
+    "learning_rate": RATE,
+    "smoothing": SMOOTHING,
+    "nu": NU,
+    "epsilon": EPSILON,
+    "momentum": MOMENTUM,
+    "dampening": False,
+}
+
+
+def loss(client: int, round: int, step: int, x: Array) -> float:
+    objective = Quadratic(x.size, client, round, np.float64, GRAIN)
+    objective.point[:] = x
+    return objective.loss(step)
+
+
+def by_the_equations(hessian_step: str) -> tuple[Array, Array]:
+    """Return x and H after all rounds; clients take their local steps with momentum, H is that of the round."""
+    x, m, hessian = x0(DIMENSION, np.float64), np.zeros(DIMENSION), np.ones(DIMENSION)
+    for round in range(ROUNDS):
+        z = [[direction_of(seed_of(round), k, p) / np.sqrt(hessian) for p in range(PERTURBATIONS)] for k in (0, 1)]
+        slopes, curvatures = np.zeros((2, CLIENTS, STEPS, PERTURBATIONS))
+        for client in range(CLIENTS):
+            own, own_m = x.copy(), m.copy()
+            for k in range(STEPS):
+                here = loss(client, round, k, own)
+                for p in range(PERTURBATIONS):
+                    ahead, behind = (loss(client, round, k, own + s * SMOOTHING * z[k][p]) for s in (1, -1))
+                    slopes[client, k, p] = (ahead - behind) / (2 * SMOOTHING)
+                    curvatures[client, k, p] = (ahead + behind - 2 * here) / SMOOTHING**2
+                own_m = MOMENTUM * own_m + np.mean(
+                    [g * each for g, each in zip(slopes[client, k], z[k], strict=True)], 0
+                )
+                own = own - RATE * own_m
+        old = hessian
+        for k in range(STEPS):
+            along = zip(slopes.mean(axis=0)[k], z[k], strict=True)
+            m = MOMENTUM * m + np.mean([g * each for g, each in along], axis=0)
+            x = x - RATE * m
+            if hessian_step == "every" or k == STEPS - 1:
+                among = zip(curvatures.mean(axis=0)[k], z[k], strict=True)
+                learned = np.mean([abs(c) * (old * each) ** 2 for c, each in among], axis=0)
+                hessian = (1 - NU) * hessian + NU * (learned + EPSILON)
+    return x, hessian
+
+
+@pytest.mark.parametrize("hessian_step", ["every", "last"])
+def test_it_is_its_equations_at_any_lag_and_sends_twice_the_scalars(hessian_step: str) -> None:
+    algorithm = make("hiso", hessian_step=hessian_step, **FIELDS)
+    replica, late = (algorithm.replica(x0(DIMENSION, np.float64)) for _ in range(2))
+    log: Any = []
+    for round in range(ROUNDS):
+        plan = algorithm.plan(round, round, seed_of(round))
+        reports = {}
+        for client in range(CLIENTS):
+            objective = Quadratic(DIMENSION, client, round, np.float64, GRAIN)
+            report, _ = algorithm.local(replica, None, plan, objective)
+            packed = algorithm.pack_report(plan, report)
+            assert packed.scalars == algorithm.scalars(round) == 2 * STEPS * PERTURBATIONS
+            assert len(msgpack.packb(packed.body)) >= 4 * packed.scalars
+            assert objective.evaluations == algorithm.evaluations(round) == STEPS * (2 * PERTURBATIONS + 1)
+            reports[client] = algorithm.unpack_report(over_the_wire(packed.body), plan)
+        log.append(algorithm.aggregate(None, plan, reports)[0])
+        algorithm.apply(replica, log)
+    packed = algorithm.pack_commits(log)
+    assert packed.scalars == ROUNDS * 2 * STEPS * PERTURBATIONS
+    algorithm.apply(late, algorithm.unpack_commits(over_the_wire(packed.body)))
+    assert late.digest() == replica.digest()
+    x, hessian = by_the_equations(hessian_step)
+    assert np.abs(x - x0(DIMENSION, np.float64)).max() > 1e-2 and np.abs(hessian - 1).max() > 0.1
+    np.testing.assert_allclose(late.x, x, rtol=0, atol=1e-10)
+    np.testing.assert_allclose(late.fields["hessian"], hessian, rtol=0, atol=1e-10)
+
+
+def test_h_comes_to_rest_at_a_multiple_of_the_diagonal_of_the_hessian() -> None:
+    """(d + 2)·A for a loss with the Hessian A, here within the noise of a moving average."""
+    dimension, rounds = 8, 300
+    algorithm = make("hiso", estimator="curvature", perturbations=20, nu=0.05, learning_rate=1e-6, smoothing=0.125)
+    replica, objective = algorithm.replica(x0(dimension)), Quadratic(dimension, 0, 0)
+    for round in range(rounds):
+        plan = algorithm.plan(round, round, seed_of(round))
+        report, _ = algorithm.local(replica, None, plan, objective)
+        algorithm.apply(replica, [algorithm.aggregate(None, plan, {0: report})[0]])
+    diagonal = (1.5 + np.sin(np.arange(dimension))) / dimension
+    np.testing.assert_allclose(replica.fields["hessian"], (dimension + 2) * diagonal, rtol=0.35)
+    assert diagonal.max() > 4 * diagonal.min()
+    assert "hessian_cv_null" not in algorithm.diagnostics(replica)
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"precision": "sign"}, "leaves nothing of a curvature"),
+        ({"directions": "rademacher", "perturbations": 5}, "tell H one number"),
+        ({"arithmetic": "integer"}, "its update is its own"),
+        ({"estimator": {0: "forward", 5: "curvature"}}, "is for all rounds"),
+        ({"normalise": True}, "divides slopes and not curvatures"),
+        ({"perturbations": 9_000}, "is 18000"),
+    ],
+)
+def test_invalid_fields_are_refused(fields: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValidationError, match=message):
+        make("hiso", **{"estimator": "curvature"} | fields)

@@ -10,7 +10,7 @@ import numpy as np
 
 from seedbus.scenarios.analysis.estimate import Estimate, number
 from seedbus.scenarios.analysis.subject import Subject
-from seedbus.scenarios.reporting.axes import sample_indices
+from seedbus.scenarios.reporting.axes import MAX_POINTS
 from seedbus.scenarios.reporting.figures import Line
 from seedbus.scenarios.reporting.findings import Finding, Plot
 
@@ -43,7 +43,7 @@ def spectrum(run: Subject) -> Finding:
                 "half_of_trace": half,
             }
         )
-        at = sample_indices(sizes.size)
+        at = np.unique(np.geomspace(1, sizes.size, MAX_POINTS).astype(np.int64)) - 1  # more where ranks are low
         drawn.append(Line(name, ranks[at], sizes[at]))
         gained.append(Line(name, ranks[at], 100 * share[at]))
     curvature, by_rank = run.models[0].curvature, "rank, largest magnitude first (log scale)"

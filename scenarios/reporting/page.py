@@ -36,7 +36,7 @@ th { padding: .15rem .8rem .3rem 0; text-align: left; vertical-align: bottom; }
 td:first-child { font-weight: 600; white-space: nowrap; }
 tbody tr:first-child td { border-top: 1px solid var(--rule); padding-top: .4rem; }
 thead th, thead + tbody td:not(:first-child) { overflow-wrap: normal; white-space: nowrap; }
-main { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(30rem, 100%), 1fr)); gap: 1.5rem; }
+main { display: grid; grid-template-columns: repeat(auto-fill, minmax(min(30rem, 100%), 1fr)); gap: 1.5rem; }
 .table { overflow-x: auto; } figure { margin: 0; min-width: 0; } figcaption { font-weight: 600; }
 figure > svg { width: 100%; height: auto; fill: var(--soft); } .name { font-size: 13px; } .grid { stroke: var(--grid); }
 .legend { margin: .2rem 0 0; font-size: 13px; } .legend span { margin-right: 1rem; display: inline-block; }

@@ -1,7 +1,7 @@
 """One column of a table of the user's own, learnt from others: a CSV or Parquet file, and no code.
 
 See `tables/columns.py` for what a file may hold, and `tables/encoding.py` for what a network reads. A process proves
-its samples, and who holds them, when it joins.
+its samples, and their division among the clients, when it joins.
 """
 
 from __future__ import annotations

@@ -184,7 +184,7 @@ def server_command(
     ] = False,
     evaluator: Annotated[
         EvaluatorHost,
-        typer.Option(help="Who evaluates: a process of this server's own, or a key that is authorised for it."),
+        typer.Option(help="The process that evaluates: this server's own, or one whose key is authorised for it."),
     ] = EvaluatorHost.own,
     device: Devices = "",
     other_device: OtherDevice = False,

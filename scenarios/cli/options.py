@@ -95,7 +95,7 @@ Track = Annotated[
 ]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress, only the results.")]
 LauncherName = Annotated[
-    str, typer.Option("--launcher", metavar="NAME", help="Who starts the workers: local, ray, or slurm.")
+    str, typer.Option("--launcher", metavar="NAME", help="What starts the workers: local, ray or slurm.")
 ]
 Address = Annotated[
     str | None,

@@ -136,7 +136,7 @@ def run_command(
     output: Output = Format.text,
     quiet: Quiet = False,
 ) -> None:
-    """Run a scenario to its end, or go on with one that stopped."""
+    """Run a scenario to its end, or resume a run that stopped."""
     with cli_errors():
         requested = _requested("seedbus run", scenario, settings, out, resume)
         from seedbus.models.device import devices_of
@@ -197,7 +197,7 @@ def server_command(
 ) -> None:
     """Run a scenario's server; clients come from other terminals, by `seedbus client`.
 
-    Where other machines can reach it, only keys come in that were authorised (`seedbus keys`).
+    Where other machines can reach it, only authorised keys are let in (`seedbus keys`).
     """
     with cli_errors():
         from seedbus.models.device import devices_of

@@ -18,7 +18,7 @@ from seedbus.scenarios.reporting.terminal import console, say, shown
 
 def top(
     run: RunFolder,
-    once: Annotated[bool, typer.Option("--once", help="Print one frame; so it is where there is no terminal.")] = False,
+    once: Annotated[bool, typer.Option("--once", help="Print one frame, as without a terminal.")] = False,
 ) -> None:
     """Watch a run: its processes, lag, rates, the slowest clients and refusals. For an ended run, show its end.
 

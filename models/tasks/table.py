@@ -93,4 +93,4 @@ class Table(TableSettings, frozen=True):
     def _check(self, partition: Partition) -> None:
         if partition.by == "owners" and self.owner is None:
             found = f"task {self.name} without an owner"
-            raise DataError(f"partition {partition.kind}", found, "task.owner: the column that says whose a row is")
+            raise DataError(f"partition {partition.kind}", found, "task.owner: the column with the owner of each row")

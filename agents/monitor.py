@@ -1,4 +1,4 @@
-"""Readings of a running server for those who operate it. Nothing in the run depends on them."""
+"""Readings of a running server for its operators. Nothing in the run depends on them."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 
 The server appends commits to a log. Every follower (client, evaluator, auditor) holds a `Replica` and folds the
 commits that it missed into it with `apply`. Nothing else ever changes a replica. So at version v all replicas hold the
-same bits, no matter who holds them and in how many calls they were folded.
+same bits, whichever process holds them, and in however many calls they were folded.
 
     round     an attempt; it keys the directions and the cohort
     version   the number of commits folded; a round without quorum makes no commit

@@ -27,7 +27,7 @@ NAMES = (
     "perturbing a coordinate",
     "replaying a coordinate",
     "a message",
-    "a missed commit that a plan tells",
+    "a missed commit in a plan",
     "a round",
 )
 WARM = 2  # first rounds, which do not count

@@ -268,7 +268,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--minutes", type=float, default=60.0)
     parser.add_argument("--every", type=float, default=5.0, metavar="SECONDS", help="between two samples")
-    parser.add_argument("--seed", type=int, default=0, help="of who goes when, and how")
+    parser.add_argument("--seed", type=int, default=0, help="draws which client goes when, and how")
     parser.add_argument("--write", type=Path, metavar="FOLDER", help="where soak.csv and soak.svg go")
     asked = parser.parse_args()
     samples = soak(asked.minutes, asked.every, asked.seed, asked.write)

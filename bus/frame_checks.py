@@ -22,7 +22,7 @@ def decode_arrived(message: InFlightMessage, report_limit: int) -> Envelope:
     kind, client = message.key[:2]
     envelope = decode(message.full_frame, message.ends[0], most=report_limit if kind.is_upward else None)
     if envelope.client != client:
-        raise MalformedEnvelope(f"is {envelope.client}, who did not send it", "the client", client)
+        raise MalformedEnvelope(f"is {envelope.client}, which did not send it", "the client", client)
     if envelope.kind.is_upward != kind.is_upward:
         raise MalformedEnvelope(f"is {envelope.kind.name}, which travels the other way", "the kind", client)
     return envelope

@@ -2,9 +2,9 @@
 
     python examples/reconstruction.py
 
-A report is g = ⟨z, ∇f⟩ for each direction z. Who knows the seeds solves these equations for ∇f. With the shift of
-DeComFL's Appendix A.3 (arXiv:2405.15861) the server's directions are not the client's. Of softmax regression on a
-single image the gradient is (p − y)·[image, 1], so who has the gradient has the image.
+A report is g = ⟨z, ∇f⟩ for each direction z. A server that knows the seeds solves these equations for ∇f. With the
+shift of DeComFL's Appendix A.3 (arXiv:2405.15861) the server's directions are not the client's. Of softmax regression
+on a single image the gradient is (p − y)·[image, 1], so the gradient reveals the image.
 """
 
 from __future__ import annotations

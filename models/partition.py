@@ -3,8 +3,8 @@
 A kind is a file of `models/partitions`: a frozen pydantic model whose fields are those of a scenario's `partition:`,
 and whose `kind` selects it there. The invariant: no sample goes to two clients, every client has at least one, and the
 division depends only on the samples, the number of clients and the seed. No sample is dropped to make sizes equal, so
-equal sizes may differ by one. (Only `natural`, `by-column` and `file` leave samples out, those of nobody who is a
-client, and some partitioners of `flwr`.)
+equal sizes may differ by one. (Only `natural`, `by-column` and `file` leave samples out, those that belong
+to no client, and so do some partitioners of `flwr`.)
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Divisible(NamedTuple):
 
 
 class Division(NamedTuple):
-    """Training samples, and who holds them.
+    """Training samples, and the clients that hold them.
 
     Attributes:
         labels: the class of each sample, [n].

@@ -167,7 +167,7 @@ class Task(BaseModel, frozen=True, extra="forbid"):
         return 0
 
     def division(self, *, seed: int, clients: int, partition: Partition) -> Division:
-        """Return who holds which training samples, as in the problem that `bind` returns, without its network.
+        """Return which client holds which training samples, as in the problem that `bind` returns, without its network.
 
         Args:
             seed: the run's seed.

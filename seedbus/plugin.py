@@ -18,7 +18,8 @@ entry point in the group `seedbus.plugins`, or in Python by `load`; `register` t
     task         name      Task, whose `bind` returns a Problem
     partition    kind      Partition
     policy       policy    Selection
-    fault        fault     MessageSelector, TrafficSelector, RoundSelector, ClientSelector, or Fault
+    fault        fault     MessageSelector, TrafficSelector, RoundSelector, ClientSelector, or Fault; AvailabilityFault
+                           says what one has that keeps clients away
     tracker      tracker   Tracker, whose `begin` returns a TrackerRun; `--track` names it, no scenario does
 
 Names in `__all__` change only with VERSION.

@@ -78,7 +78,7 @@ class TensorVector(NDArrayOperatorsMixin):
     # -- coordinates
 
     def __array__(self, dtype: DTypeLike | None = None, copy: bool | None = None) -> NDArray[Any]:
-        """Return a copy in host memory. It is read-only: nobody who writes to it would change this vector."""
+        """Return a copy in host memory. It is read-only, because writing to it would not change this vector."""
         array = self.tensor.detach().cpu().numpy()
         array = array.copy() if self.tensor.device.type == "cpu" else array
         array = array if dtype is None else array.astype(dtype, copy=False)

@@ -7,6 +7,7 @@ import re
 import sys
 import tomllib
 from collections.abc import Iterator
+from datetime import date
 from pathlib import Path
 
 import seedbus
@@ -65,12 +66,10 @@ def test_the_description_of_the_package_has_no_link_that_needs_a_checkout() -> N
     assert text and not [link for link in re.findall(r"\]\(([^)]*)\)", text) if not link.startswith("https://")]
 
 
-def test_the_citation_names_the_version_of_the_package() -> None:
-    assert f"\nversion: {PROJECT['version']}\n" in (ROOT / "CITATION.cff").read_text(encoding="utf-8")
-
-
-def test_the_version_is_the_same_in_the_package_the_citation_and_the_changelog() -> None:
-    citation = re.search(r"^version: (\S+)$", (ROOT / "CITATION.cff").read_text(encoding="utf-8"), re.M)
-    changes = re.search(r"^## (\S+) \(.+\)$", (ROOT / "CHANGELOG.md").read_text(encoding="utf-8"), re.M)
-    assert citation is not None and changes is not None
-    assert citation[1] == changes[1] == PROJECT["version"] == seedbus.__version__
+def test_package_citation_and_changelog_agree_on_the_version_and_its_date() -> None:
+    citation = (ROOT / "CITATION.cff").read_text(encoding="utf-8")
+    cited = re.search(r"^version: (\S+)\ndate-released: (\S+)$", citation, re.M)
+    newest = re.search(r"^## (\S+) \((.+)\)$", (ROOT / "CHANGELOG.md").read_text(encoding="utf-8"), re.M)
+    assert cited is not None and newest is not None
+    assert cited[1] == newest[1] == PROJECT["version"] == seedbus.__version__
+    assert date.fromisoformat(cited[2]) == date.fromisoformat(newest[2])

@@ -9,8 +9,8 @@ cohorts: public    Neighbours: all reports of one client are zeros instead (dp-a
                    spent most. There is no amplification, and how cohorts are chosen does not matter as long as it
                    does not depend on the clients' data.
 cohorts: secret    Neighbours: one client's data is replaced (REPLACE_ONE), which changes a sum by 2C, so z/2 counts.
-                   Each round's cohort is a uniform sample without replacement from all clients, of which nobody knows
-                   who is in it: SampledWithoutReplacementDpEvent, Wang, Balle, Kasiviswanathan, arXiv:1808.00087,
+                   Each round's cohort is a uniform sample without replacement from all clients, which is
+                   secret: SampledWithoutReplacementDpEvent, Wang, Balle, Kasiviswanathan, arXiv:1808.00087,
                    Theorem 27. All commits count. That theorem's bound for the Gaussian is used for the discrete one;
                    for σ² ≥ 64 they differ by less than e⁻¹²⁰⁰ in relation.
 """

@@ -22,8 +22,8 @@ class Privacy(BaseModel):
 
     mechanism: Literal["central", "distributed"] = Field(
         default="central",
-        description="who adds the noise: the server, to each round's sum; or each client a share of it, to its own "
-        "report, which secure_aggregation hides",
+        description="where the noise is added: central, by the server, to each round's sum; distributed, by each "
+        "client, a share of it, to its own report, which secure_aggregation hides",
     )
     clip: int = Field(
         ge=1,
@@ -38,8 +38,8 @@ class Privacy(BaseModel):
     )
     cohorts: Literal["public", "secret"] = Field(
         default="public",
-        description="who is asked in a round is known: ε is that of the client that reported most often; or it is "
-        "secret: ε has amplification by sampling without replacement, over all rounds",
+        description="public: the cohorts are known, and ε is that of the client that reported most often; secret: they "
+        "are not known, and ε has amplification by sampling without replacement, over all rounds",
     )
     noise: Literal["seeded", "system"] | None = Field(
         default=None,

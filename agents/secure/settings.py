@@ -1,4 +1,4 @@
-"""The settings of secure aggregation, and the graph of a round: who masks with whom."""
+"""The settings of secure aggregation, and the graph of a round: which clients share masks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Clients come and go while a run goes on: who is there again joins anew, and rounds wait where that helps."""
+"""Clients leave and return during a run: a client that returns joins anew, and rounds wait where that helps."""
 
 from __future__ import annotations
 

@@ -7,7 +7,7 @@ Rules
 - Events go in (`joined`, `reported`, `deadline_passed`, `evaluated`). Every message that follows goes to one outbox;
   the caller empties it after each event (`take_outbox`), and does the waiting and the storing. What was refused is
   returned.
-- Reports are kept by client and aggregated in the order of clients: who was fast has no effect.
+- Reports are kept by client and aggregated in the order of clients: the order of arrival has no effect.
 - A report counts once at most, for the round that asked for it and from its cohort only. Anything else is a `Refusal`,
   counted by reason and client, and the round goes on. A DECLINE is counted as a refusal too, and its client not waited
   for.
@@ -98,7 +98,7 @@ class Coordinator:
 
         Args:
             algorithm: plans, checks and aggregates.
-            participation: who is asked, and when a round is over.
+            participation: which clients are asked, and when a round is over.
             seed: the scenario's.
             stop: when the run is over.
             evaluation: when the model is evaluated.

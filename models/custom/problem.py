@@ -64,7 +64,7 @@ class TorchProblem(SampleProblem[Selection]):
         return self._x0.copy()
 
     def identity(self) -> bytes:
-        """Return a digest of what decides losses beside x: frozen parameters, buffers, all samples and who has them."""
+        """Return a digest of what decides losses beside x: frozen parameters, buffers, all samples, their division."""
         return self._constants
 
     def tensors(self, samples: Selection, indices: NDArray[np.int64], **key: int) -> tuple[Any, Tensor]:

@@ -54,7 +54,7 @@ class HubProblem(PretrainedProblem[Row, Batch]):
         """Return a digest of everything that decides a loss and is not part of x₀.
 
         That is frozen weights, buffers, the model's configuration, what tokenizer or image processor do, the samples,
-        and who holds them if a file says so.
+        and their division if a file gives it.
         """
         config = json.dumps(inspect_pretrained(self.task.model).config, sort_keys=True).encode()
         samples = hashlib.blake2b()

@@ -48,7 +48,9 @@ class Columns(BaseModel, frozen=True, extra="forbid"):
     text: str | None = Field(None, description="texts")
     text_pair: str | None = Field(None, description="second texts, for models that read pairs")
     label: str | None = Field(None, description="classes: their numbers or their names")
-    owner: str | None = Field(None, description="whose a sample is, for `partition: {kind: natural}`")
+    owner: str | None = Field(
+        None, description="the column with the owner of each sample, for `partition: {kind: natural}`"
+    )
 
 
 class Splits(BaseModel, frozen=True, extra="forbid"):

@@ -93,7 +93,7 @@ class HuggingFaceSettings(PrecisionTask, frozen=True):
 
     @property
     def has_owners(self) -> bool:  # type: ignore[override]  # a class variable of Task; here it depends on the columns
-        """Whether a column says whose a sample is."""
+        """Whether a column has the owners of samples."""
         return self.columns.owner is not None
 
     @property

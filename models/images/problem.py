@@ -82,7 +82,7 @@ class ImageProblem(SampleProblem[Images]):
 
 
 def samples_identity(splits: Mapping[str, Images], parts: Sequence[Indices]) -> bytes:
-    """Return a digest of the samples of all splits and of who holds which, 16 bytes."""
+    """Return a digest of the samples of all splits and of their division, 16 bytes."""
     return hashlib.blake2b(
         b"".join([*(splits[name].digest() for name in SPLITS), digest(parts)]), digest_size=16
     ).digest()

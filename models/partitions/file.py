@@ -1,4 +1,4 @@
-"""A division that was made elsewhere: a CSV table says who holds which sample."""
+"""A division that was made elsewhere: a CSV table says which client holds which sample."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _MAX_DIGITS = 9
 
 
 class File(Partition, frozen=True):
-    """A CSV file with the columns client and row says who holds which sample.
+    """A CSV file with the columns client and row says which client holds which sample.
 
     A row is the number of a sample in the data set's training file, from 0. Rows that the task holds out are passed
     over, so the table need not change with `task.validation`. Samples that the table leaves out are not trained on.

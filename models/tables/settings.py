@@ -27,7 +27,7 @@ class TableSettings(ClassifierTask, frozen=True):
         None, min_length=1, description="the columns that it is learnt from; none: all but target and owner"
     )
     categorical: tuple[str, ...] = Field((), description="columns of numbers whose cells are taken as texts")
-    owner: str | None = Field(None, description="the column that says whose a row is, for `partition: natural`")
+    owner: str | None = Field(None, description="the column with the owner of each row, for `partition: natural`")
     kind: Literal["classification", "regression"] | None = Field(
         None,
         description="none: classification if the target is texts, or at most 20 different whole numbers; otherwise "

@@ -1,7 +1,7 @@
 """One column of a table of the user's own, learnt from others: a CSV or Parquet file, and no code.
 
 See `tables/columns.py` for what a file may hold, and `tables/encoding.py` for what a network reads. A process proves
-its samples, and who holds them, when it joins.
+its samples, and their division among the clients, when it joins.
 """
 
 from __future__ import annotations
@@ -93,4 +93,4 @@ class Table(TableSettings, frozen=True):
     def _check(self, partition: Partition) -> None:
         if partition.by == "owners" and self.owner is None:
             found = f"task {self.name} without an owner"
-            raise DataError(f"partition {partition.kind}", found, "task.owner: the column that says whose a row is")
+            raise DataError(f"partition {partition.kind}", found, "task.owner: the column with the owner of each row")

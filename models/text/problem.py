@@ -270,7 +270,7 @@ class PretrainedObjective(Compared, Generic[BatchT]):
 def identity(problem: PretrainedProblem[Sample, Any], tokenizer: Any, *, special: bool) -> bytes:
     """Return a digest of everything that decides a loss and is not part of x₀.
 
-    That is frozen weights, tokenizer and samples, and who holds them if a file says so.
+    That is frozen weights, tokenizer and samples, and their division if a file gives it.
 
     Args:
         problem: the problem whose weights and samples are digested.

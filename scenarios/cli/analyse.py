@@ -25,14 +25,16 @@ def analyse(
             help="One instrument: spectrum, whitening, hessian, divergence or break-even; may be given again.",
         ),
     ] = None,
-    samples: Annotated[int, typer.Option(min=1, help="Training samples whose mean loss the Hessian is of.")] = 1000,
+    samples: Annotated[int, typer.Option(min=1, help="Training samples over which the loss is averaged.")] = 1000,
     probes: Annotated[int, typer.Option(min=1, help="Random vectors from which Lanczos' method starts.")] = 8,
     steps: Annotated[int, typer.Option(min=2, help="Products with the Hessian from each of them.")] = 30,
     diagonal_probes: Annotated[int, typer.Option(min=0, help="Further products, for the diagonal.")] = 64,
     exact_up_to: Annotated[
-        int, typer.Option(min=0, help="Make the whole Hessian of models with so many coordinates at most.")
+        int, typer.Option(min=0, help="Compute the whole Hessian of models with at most so many coordinates.")
     ] = 2000,
-    nulls: Annotated[int, typer.Option(min=0, help="How many H without a signal HiSo's H is compared with.")] = 20,
+    nulls: Annotated[
+        int, typer.Option(min=0, help="Number of H without a signal with which to compare HiSo's H.")
+    ] = 20,
     clients: Annotated[int, typer.Option(min=2, help="Clients that are trained and compared, at most.")] = 10,
     device: Annotated[
         str, typer.Option(metavar="DEVICE", help="Where networks lie: cpu, cuda, mps; default: SEEDBUS_DEVICE, or cpu.")

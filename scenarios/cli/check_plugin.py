@@ -22,7 +22,7 @@ def check_plugin(
     plugin: Plugins = None,
     output: Output = Format.text,
 ) -> None:
-    """Check that what a plug-in defines keeps the contract of its kind, by the tests of our own algorithms, faults, …
+    """Check a plug-in with the contract tests that Seedbus's own algorithms, faults, … have to pass.
 
     Ends with code 11 if a promise is broken.
     """

@@ -33,7 +33,7 @@ def client(
     ] = False,
     memory: Annotated[
         Path | None,
-        typer.Option(help="A folder for what clients remember of earlier rounds; default: it ends with the process."),
+        typer.Option(help="A folder for what clients remember of earlier rounds; default: lost when the process ends."),
     ] = None,
     data: Annotated[
         list[Path] | None,
@@ -68,7 +68,7 @@ def client(
     """Host clients of a server that another terminal runs, until its run is over.
 
     The server is not trusted: what its scenario asks for beyond --data, --tasks and the --max options is refused before
-    anything is loaded, with exit code 9, and the server is told no more than that.
+    anything is loaded, with exit code 9, and the server learns no more than that.
     """
     with cli_errors():
         from seedbus.models.device import devices_of

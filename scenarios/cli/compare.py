@@ -29,7 +29,7 @@ def compare(
         TableFormat, typer.Option("--format", help="text, a table in Markdown, or one JSON object on stdout.")
     ] = TableFormat.text,
 ) -> None:
-    """Put runs side by side: what they reach, by when, for how many bytes; seeds of one scenario are one row."""
+    """Compare runs: what they reach, after how many rounds and bytes. Runs that differ only in the seed are one row."""
     with cli_errors():
         metric, value = _target(target)
         rounds = _rounds(at)

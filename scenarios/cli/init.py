@@ -43,7 +43,7 @@ def init(
 ) -> None:
     """Write a first scenario, with comments.
 
-    At a terminal it asks what no option says; elsewhere what is not said has its default.
+    At a terminal it asks for what the options leave out; elsewhere these things have their defaults.
     """
     with cli_errors():
         if os.path.lexists(file) and not force:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 CLIENT_KEY = "client"
 
 keys = typer.Typer(
-    help="Make keys, and say which of them a server lets in. A server that runs hears of changes by itself.",
+    help="Make keys, and authorise those that a server lets in. A running server notices changes.",
     no_args_is_help=True,
     rich_markup_mode="markdown",
 )
@@ -73,7 +73,7 @@ def authorise_command(
     evaluator: Annotated[bool, typer.Option("--evaluator", help="It may host the evaluator, and decides x₀.")] = False,
     folder: KeysFolder = None,
 ) -> None:
-    """Let a key in, at once. A name that is known gets this key in the place of its old one."""
+    """Authorise a key, at once. If the name exists, this key replaces its old one."""
     with cli_errors():
         from seedbus.bus.zeromq.keys import TABLE, Entry, check_name, clients_of, public_key, read_table, write_table
 
@@ -96,7 +96,7 @@ def authorise_command(
 
 @keys.command("revoke")
 def revoke_command(name: _Name, folder: KeysFolder = None) -> None:
-    """Let a key in no more: processes that came with it are sent away within a heartbeat."""
+    """Revoke a key: the processes that use it are sent away within a heartbeat."""
     with cli_errors():
         from seedbus.bus.zeromq.keys import TABLE, read_table, write_table
 

@@ -136,7 +136,7 @@ def run_command(
     output: Output = Format.text,
     quiet: Quiet = False,
 ) -> None:
-    """Run a scenario to its end, or go on with one that stopped."""
+    """Run a scenario to its end, or resume a run that stopped."""
     with cli_errors():
         requested = _requested("seedbus run", scenario, settings, out, resume)
         from seedbus.models.device import devices_of
@@ -184,7 +184,7 @@ def server_command(
     ] = False,
     evaluator: Annotated[
         EvaluatorHost,
-        typer.Option(help="Who evaluates: a process of this server's own, or a key that is authorised for it."),
+        typer.Option(help="The process that evaluates: this server's own, or one whose key is authorised for it."),
     ] = EvaluatorHost.own,
     device: Devices = "",
     other_device: OtherDevice = False,
@@ -197,7 +197,7 @@ def server_command(
 ) -> None:
     """Run a scenario's server; clients come from other terminals, by `seedbus client`.
 
-    Where other machines can reach it, only keys come in that were authorised (`seedbus keys`).
+    Where other machines can reach it, only authorised keys are let in (`seedbus keys`).
     """
     with cli_errors():
         from seedbus.models.device import devices_of

@@ -18,9 +18,9 @@ from seedbus.scenarios.reporting.terminal import console, say, shown
 
 def top(
     run: RunFolder,
-    once: Annotated[bool, typer.Option("--once", help="Print one frame; so it is where there is no terminal.")] = False,
+    once: Annotated[bool, typer.Option("--once", help="Print one frame, as without a terminal.")] = False,
 ) -> None:
-    """Watch a run: who is there, lag, rates, the slowest clients and refusals; of one that has ended, its end.
+    """Watch a run: its processes, lag, rates, the slowest clients and refusals. For an ended run, show its end.
 
     It reads the run's folder only, and the run does not notice. Ctrl-C ends it.
     """

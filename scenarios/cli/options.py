@@ -68,7 +68,7 @@ Devices = Annotated[
     ),
 ]
 OtherDevice = Annotated[
-    bool, typer.Option("--other-device", help="With --resume: go on on another device than the run was begun on.")
+    bool, typer.Option("--other-device", help="With --resume: accept another device than that on which the run began.")
 ]
 Set = Annotated[
     list[str] | None, typer.Option("--set", metavar="FIELD=VALUE", help="Change a field, e.g. algorithm.momentum=0.5.")
@@ -90,12 +90,12 @@ Track = Annotated[
     list[str] | None,
     typer.Option(
         metavar="NAME",
-        help="Tell a tracker of the run: tensorboard, mlflow or wandb (`seedbus list trackers`); may be given again.",
+        help="Send the run to a tracker: tensorboard, mlflow or wandb (`seedbus list trackers`); may be given again.",
     ),
 ]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress, only the results.")]
 LauncherName = Annotated[
-    str, typer.Option("--launcher", metavar="NAME", help="Who starts the workers: local, ray, or slurm.")
+    str, typer.Option("--launcher", metavar="NAME", help="What starts the workers: local, ray or slurm.")
 ]
 Address = Annotated[
     str | None,
@@ -117,20 +117,24 @@ Patience = Annotated[
     typer.Option(
         min=0,
         metavar="SECONDS",
-        help="How long the other side may be away before this one gives up. Until a run begins its server waits.",
+        help="How long the other side may be away before this one gives up. Before a run begins, its server waits.",
     ),
 ]
 JoinWithin = Annotated[float, typer.Option(min=1, metavar="SECONDS", help="How long a process may take to join.")]
 AnswerWithin = Annotated[
     float | None,
     typer.Option(
-        min=1, metavar="SECONDS", help="How long a process may owe an answer before it is gone; default: --patience."
+        min=1,
+        metavar="SECONDS",
+        help="How long a process may owe an answer before it counts as gone; default: --patience.",
     ),
 ]
 KEYS = "SEEDBUS_KEYS"
 ServerKeys = Annotated[
     Path | None,
-    typer.Option(metavar="FOLDER", help="The server's keys, and whom they let in; on by default beyond this machine."),
+    typer.Option(
+        metavar="FOLDER", help="The server's keys, and those that it lets in; on by default beyond this machine."
+    ),
 ]
 KeysFolder = Annotated[
     Path | None,

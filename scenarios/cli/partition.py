@@ -22,7 +22,7 @@ def partition(
     plugin: Plugins = None,
     output: Output = Format.text,
 ) -> None:
-    """Show who holds what before any run: samples by client and class, and how much the clients differ."""
+    """Show which client holds which samples, before any run: by class, and how much the clients differ."""
     with cli_errors():
         if svg is not None and not svg.name:
             raise ScenarioError(f"--svg {svg}", ["it names no file; expected one like partition.svg"])

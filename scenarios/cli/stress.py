@@ -35,12 +35,12 @@ def stress(
         int | None, typer.Option(min=1, help="How many; default: 100, or what the minutes allow.")
     ] = None,
     minutes: Annotated[
-        float | None, typer.Option(min=0.01, help="Go on for so long; what is not examined by then is cut short.")
+        float | None, typer.Option(min=0.01, help="Go on for so long; the scenario in progress is then cut off.")
     ] = None,
     workers: Annotated[int, typer.Option(min=1, max=256, help="Processes.")] = os.cpu_count() or 1,
     keep: Annotated[Path, typer.Option(help="Where the scenario of a failure is written.")] = Path("."),
 ) -> None:
-    """Run random scenarios and check what must be true of every run; a failure is told by its seed and made small."""
+    """Run random scenarios and check what must be true of every run. Failures are reported by seed and made small."""
     with cli_errors():
         count = scenarios if scenarios is not None or minutes is not None else 100
         total, failures = Total(), 0

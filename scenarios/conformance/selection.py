@@ -47,7 +47,7 @@ def fills(selection: Any, members: set[int], statistics: Mapping[int, tuple[int,
     chosen = selection.choose(present, count, seen, 7, n)
     where = f"of {len(members)} members, for {count} places,"
     require(isinstance(chosen, list) and len(chosen) == count, f"{where} it chose {chosen!r:.80}")
-    require(set(chosen) <= members, f"{where} it chose {sorted(set(chosen) - members)}, who are none")
+    require(set(chosen) <= members, f"{where} it chose {sorted(set(chosen) - members)}, which are no members")
     require(chosen == sorted(set(chosen)), f"{where} it chose {chosen}; expected different ones, ascending")
     require(set(present) == members, f"{where} it changed the members")
     require(seen == known(statistics), f"{where} it changed what is known of clients")

@@ -95,7 +95,7 @@ class LivePage:
         self.url = f"{self._server.origin}/"
 
     def close(self) -> None:
-        """End the server; who looks at the page still gets the end."""
+        """End the server. An open page still gets the end."""
         server, self._server = self._server, None
         if server is not None:
             server.close(self._end() if server.is_watched else "")
@@ -103,7 +103,7 @@ class LivePage:
     def _end(self) -> str:
         try:
             return self.last() if self.last is not None else f"<p>stopped before its end</p>\n{self._subject.drawn()}"
-        except Exception:  # such as a folder that cannot be read: who runs it is told, and not here
+        except Exception:  # such as a folder that cannot be read, which the command reports
             return ""
 
     def answer(self, path: str) -> Answer:

@@ -1,4 +1,4 @@
-"""A scenario in plain words: the model, the data, who is asked when, the algorithm, faults, lag, and the end.
+"""A scenario in plain words: the model, the data, which clients are asked when, algorithm, faults, lag, and the end.
 
 Nothing is run. Settings that the scenario leaves to their defaults are named as such.
 """

@@ -1,4 +1,4 @@
-"""Who holds which samples, before any run: counts by client and class, and how far clients differ from the whole.
+"""Which client holds which samples, before any run: counts by class, and how far clients differ from the whole.
 
 The figure of heterogeneity is the total-variation distance between the label distributions of a client and of all
 clients together, ½ Σ |p_client − p_all|: 0 if they are alike, and nearly 1 if the client's classes are rare ones. Small

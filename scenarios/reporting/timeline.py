@@ -1,4 +1,4 @@
-"""Who took part when: a picture of clients over rounds, of a bounded size however many there are of either.
+"""Which clients took part when: a picture of clients over rounds, of a bounded size for any number of either.
 
 Where there are more clients or rounds than cells, a cell stands for several of both, and shows what most of the clients
 that it asked did; of equally many, the worse.
@@ -62,7 +62,7 @@ def timeline(history: RoundTable, arrived: ArrivedReports, marks: Marks) -> str:
         if count > cells
     )
     told = f'<p class="legend">a cell is up to {each}, and shows what most of those asked did</p>' if each else ""
-    return figure("Who took part", parts, legend([*keys, *marks.keys()]) + told, kind="cells")
+    return figure("Which clients took part", parts, legend([*keys, *marks.keys()]) + told, kind="cells")
 
 
 def _runs(mask: NDArray[np.bool_]) -> str:

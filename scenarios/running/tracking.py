@@ -88,7 +88,7 @@ class Tracking(NullObserver):
     """Tells trackers of one run.
 
     Args:
-        trackers: who is told.
+        trackers: those that get the run.
         scenario: the run's.
         folder: the run's.
         run_id: identifies the run, hexadecimal digits.

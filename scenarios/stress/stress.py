@@ -11,8 +11,8 @@ policies, links, algorithm), which runs on the virtual clock. The invariants are
 - the journal alone rebuilds the final model, bit for bit;
 - a run that is stopped and resumed ends like one that is not (every third seed);
 - with clients that violate the protocol: no honest client is refused, every refusal is counted by reason and client,
-  the final model is that of a run in which these clients are silent (unless reports are masked: who shares no masks
-  changes how many have to help), and a run over sockets has the same results (every seventh seed);
+  the final model is that of a run in which these clients are silent (unless reports are masked: clients that share no
+  masks change how many have to help), and a run over sockets has the same results (every seventh seed);
 - with a lying evaluator, the run ends, or stops with an error message (every fifth seed).
 
 A seed that fails is run again with smaller and smaller scenarios, until nothing can be removed.

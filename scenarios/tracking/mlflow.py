@@ -1,7 +1,7 @@
 """MLflow: the store that MLFLOW_TRACKING_URI names, or else files in RUN/mlruns, which the runs of a study share.
 
-MLflow keeps its store of files for those who ask for it (MLFLOW_ALLOW_FILE_STORE), as this does. Its report on its own
-use to its makers stays off unless the environment turns it on.
+MLflow opens a store of files only with MLFLOW_ALLOW_FILE_STORE, which this sets. Its report on its own use to its
+makers stays off unless the environment turns it on.
 """
 
 from __future__ import annotations

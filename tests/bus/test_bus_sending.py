@@ -57,7 +57,7 @@ def test_a_client_cannot_send_in_the_name_of_another() -> None:
     harness.run()
     assert harness.fates == [Fate.REFUSED]
     (error,) = (receipt.content for receipt in harness.receipts)
-    assert "the client is 2, who did not send it" in str(error)
+    assert "the client is 2, which did not send it" in str(error)
 
 
 @pytest.mark.parametrize("frame", [encode(plan(3))[0], encode(Envelope(Kind.BYE, 3, 0, 0))[0]])

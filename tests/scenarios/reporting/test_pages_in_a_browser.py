@@ -24,7 +24,7 @@ OVERPRINTED = """
     .map(([other]) => name + ' on ' + other));
 })"""
 COMPARED = {"Loss over rounds", "Loss over bytes"}
-RUN = COMPARED | {"Who took part", "How long rounds took", "Participation per client", "Lag"}
+RUN = COMPARED | {"Which clients took part", "How long rounds took", "Participation per client", "Lag"}
 
 
 @pytest.fixture(scope="module")

@@ -27,7 +27,7 @@ AXES = {
     "Loss over bytes": ("plans and reports sent, all clients (kB)", "loss"),
     "Gap over rounds": ("rounds", "gap"),
     "Gap over bytes": ("plans and reports sent, all clients (kB)", "gap"),
-    "Who took part": ("rounds", "client"),
+    "Which clients took part": ("rounds", "client"),
     "How long rounds took": ("round", "seconds (simulated)"),
     "Participation per client": ("clients, each line with its most active first", "rounds"),
     "Lag": ("commits that a client had missed when it was asked", "times"),
@@ -147,7 +147,7 @@ def test_who_took_part_is_drawn_cell_by_cell_and_stays_small_with_many_clients(r
         set(zip(each.round.tolist(), each.client.tolist(), strict=True)) for each in (history.asked, history.reported)
     )
     assert np.bincount(what, minlength=3)[2] == len(asked & reported) and 0 < len(reported) < len(asked)
-    drawn = figures(timeline(history, arrived, Marks()).replace(SVG, ""))["Who took part"]
+    drawn = figures(timeline(history, arrived, Marks()).replace(SVG, ""))["Which clients took part"]
     lengths = [int(run) for path in drawn.iter("path") for run in re.findall(r"h(\d+)", path.attrib["d"])]
     assert sum(lengths) == len(asked), "8 clients and 30 rounds: every pair is a cell"
     many = 10_000

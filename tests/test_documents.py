@@ -27,6 +27,7 @@ SOAK = [page for page in PAGES if any(page == other and block.is_soak for other,
     [pytest.param(page, marks=() if page.name == "CONTRIBUTING.md" else pytest.mark.slow) for page in SLOW],
     ids=[page.stem for page in SLOW],
 )
+@pytest.mark.timeout(1400)
 def test_every_command_of_a_page_prints_what_the_page_shows(page: Path, tmp_path: Path) -> None:
     differences = [str(difference) for difference in follow(page, tmp_path)]
     assert not differences, "\n".join(differences)

@@ -23,7 +23,7 @@ from tempfile import TemporaryDirectory
 from document_blocks import PAGES, ROOT, Block, blocks
 from document_outputs import is_as_shown, trimmed
 
-SLOWER = 10
+SLOWER = 20
 """How many times as long as on two quiet cores a command may take before it is ended."""
 
 

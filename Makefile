@@ -6,8 +6,9 @@ BIN := $(VENV)/bin
 # An index with torch's builds for CPUs, where pip does not find one by itself: PyPI's for Linux are for CUDA, and several
 # times as large. `make install TORCH_INDEX=URL`, with the URL that PyTorch's installation page names for CPUs.
 TORCH_INDEX ?=
-# two processes; the tests of a file stay together, for what they share is built once for a file
-PARALLEL := -n 2 --dist loadfile
+# two processes; the tests of a file stay together, for what they share is built once for a file (tests/conftest.py names
+# the exceptions); a process that ends in a test is replaced once
+PARALLEL := -n 2 --dist loadfile --max-worker-restart 1
 FOLDERS := $(shell find agents algorithms bus models scenarios seedbus -type d -not -name __pycache__)
 
 .PHONY: install demo test slow lint bench gpu soak docs site clean
@@ -50,7 +51,7 @@ gpu: install
 	$(BIN)/python benchmarks/gpu.py
 
 soak: install
-	$(BIN)/pytest -m soak
+	$(BIN)/pytest -m soak -o faulthandler_timeout=0
 	$(BIN)/python benchmarks/soak.py --minutes 60 --write docs
 
 docs: install
@@ -62,6 +63,7 @@ docs: install
 site: install
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt "mkdocs-material>=9.5" "mkdocstrings[python]>=0.27"
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
+	$(BIN)/python benchmarks/site_links.py build/site
 	@echo "written: build/site/index.html"
 
 clean:

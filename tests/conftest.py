@@ -26,10 +26,32 @@ pytest.register_assert_rewrite("task_contract")
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
+TIMEOUTS_S = {"soak": 12 * 3600, "slow": 900}
+"""What a test may take by its mark, unless it says so itself; for all others pyproject.toml has `timeout`."""
+
+APART = {"tests/test_documents.py", "tests/test_examples.py"}
+"""Files whose cases share nothing, so that processes share the cases."""
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Give processes whole files, as --dist loadfile says, but those of `APART` case by case."""
+    from xdist.scheduler import LoadScopeScheduling
+
+    def unit(test: str) -> str:
+        file = test.partition("::")[0]
+        return test if file in APART else file
+
+    if config.getoption("dist") != "loadfile":
+        return None
+    scheduling = LoadScopeScheduling(config, log)
+    scheduling._split_scope = unit
+    return scheduling
+
 
 @pytest.hookimpl(tryfirst=True)  # before pytest deselects slow tests
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Apply `@pytest.mark.few(count)`: keep `count` cases of a test, spread evenly, and mark the others as slow."""
+    """Apply `@pytest.mark.few(count)` (`count` cases of a test, spread evenly, are not slow) and `TIMEOUTS_S`."""
     cases: dict[object, list[pytest.Item]] = {}
     for item in items:
         if item.get_closest_marker("few") is not None:
@@ -42,6 +64,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         for number, item in enumerate(items_of_test):
             if number not in kept:
                 item.add_marker(pytest.mark.slow)
+    for item in items:
+        longest = next((seconds for mark, seconds in TIMEOUTS_S.items() if item.get_closest_marker(mark)), None)
+        if longest is not None and item.get_closest_marker("timeout") is None:
+            item.add_marker(pytest.mark.timeout(longest))
 
 
 @pytest.fixture(scope="session", autouse=True)

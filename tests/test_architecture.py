@@ -9,10 +9,13 @@ from xml.etree import ElementTree
 import pytest
 from architecture import PANELS, draw, table
 from house import ORDER, PACKAGE, House, read
+from site_links import dead_links
 
 ROOT = Path(__file__).resolve().parent.parent
 FOLDERS = ("agents", "algorithms", "benchmarks", "bus", "examples", "models", "scenarios", "seedbus", "tests")
-PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
+PAGES = sorted(
+    path for folder in (".", "docs", "docs/*", "examples", "benchmarks") for path in ROOT.glob(f"{folder}/*.md")
+)
 READERS = {"careless.py", "mine.py", "notebook.py", "paper.py", "sparse.py"}
 """Files of a reader's own, which pages name as examples."""
 
@@ -84,6 +87,17 @@ def test_every_page_and_heading_that_a_page_links_to_is_there(page: Path) -> Non
             headings = re.findall(r"(?m)^#+ (.+)$", linked.read_text(encoding="utf-8"))
             anchors = {re.sub(r"[^\w\- ]", "", text.lower()).replace(" ", "-") for text in headings}
             assert heading in anchors, (target, heading)
+
+
+def test_a_dead_link_of_the_site_is_found(tmp_path: Path) -> None:
+    (tmp_path / "a.html").write_text(
+        '<h1 id="top">A</h1> <a href="#top"></a> <a href="b.html#end"></a> <a href="https://a.b"></a>'
+    )
+    (tmp_path / "b.html").write_text(
+        '<a href="a.html#bottom"></a> <a href="c.html?x=1"></a> <img src="p.png"> <a href="./a.html"></a>'
+    )
+    dead = ["a.html: b.html#end", "b.html: a.html#bottom", "b.html: c.html?x=1", "b.html: p.png"]
+    assert dead_links(tmp_path) == (6, dead)
 
 
 def test_the_site_shows_every_page_once() -> None:

@@ -3,34 +3,89 @@
 from __future__ import annotations
 
 import re
+import time
 from pathlib import Path
 from types import ModuleType
 
 import pytest
-from documents import PAGES, ROOT, blocks, follow
+from document_blocks import PAGES, ROOT, Block, blocks
+from document_outputs import is_as_shown
+from documents import follow
 
 import seedbus
 from seedbus import plugin
+from seedbus.scenarios.schema.yaml_text import parse
 
-FOLLOWED = [page for page in PAGES if any(block.language == "console" for block in blocks(page))]
+BLOCKS = [(page, block) for page in PAGES for block in blocks(page)]
+RUN = [(page, block) for page, block in BLOCKS if block.commands and not block.why_not]
+SLOW = [page for page in PAGES if any(page == other and not block.is_soak for other, block in RUN)]
+SOAK = [page for page in PAGES if any(page == other and block.is_soak for other, block in RUN)]
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("page", FOLLOWED, ids=lambda page: page.stem)
+@pytest.mark.parametrize(
+    "page",
+    [pytest.param(page, marks=() if page.name == "CONTRIBUTING.md" else pytest.mark.slow) for page in SLOW],
+    ids=[page.stem for page in SLOW],
+)
+@pytest.mark.timeout(1400)
 def test_every_command_of_a_page_prints_what_the_page_shows(page: Path, tmp_path: Path) -> None:
     differences = [str(difference) for difference in follow(page, tmp_path)]
     assert not differences, "\n".join(differences)
 
 
+@pytest.mark.soak
+@pytest.mark.parametrize("page", SOAK, ids=lambda page: page.stem)
+def test_so_do_the_commands_that_take_minutes(page: Path, tmp_path: Path) -> None:
+    differences = [str(difference) for difference in follow(page, tmp_path, is_soak=True)]
+    assert not differences, "\n".join(differences)
+
+
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "page").mkdir()
+    return tmp_path / "page"
+
+
 def test_a_command_stands_in_a_block_that_is_run_or_says_why_not() -> None:
     elsewhere = [
         f"{page.name}, line {block.line}: {command}"
-        for page in PAGES
-        for block in blocks(page)
+        for page, block in BLOCKS
         if block.language in ("", "text", "sh", "bash", "shell") and not block.title
         for command in re.findall(r"^(?:\w*\$ .*|(?:seedbus|make|pip|python|for) .*)", block.text, re.M)
     ]
     assert not elsewhere, "\n".join(elsewhere)
+
+
+def cases(language: str) -> pytest.MarkDecorator:
+    of_language = [(page, block) for page, block in BLOCKS if block.language == language and not block.title]
+    return pytest.mark.parametrize(
+        ("page", "block"), of_language, ids=[f"{page.stem}-{block.line}" for page, block in of_language]
+    )
+
+
+@cases("yaml")
+def test_a_part_of_a_scenario_or_study_is_accepted(page: Path, block: Block) -> None:
+    """Also: a part that begins with the name of a file consists of lines of that file."""
+    fields = parse(block.text)
+    assert isinstance(fields, dict)
+    first, _, rest = block.text.partition("\n")
+    if named := re.fullmatch(r"# (?:seedbus/)?(\S+\.yaml)(?:, in part)?", first):
+        assert set(rest.splitlines()) <= set((ROOT / named[1]).read_text(encoding="utf-8").splitlines())
+    elif not block.why_not:
+        seedbus.Scenario(
+            **{
+                "task": "digits",
+                "algorithm": {"name": "decomfl", "arithmetic": "integer"},
+                "participation": {"clients": 50} | ({} if "topology" in fields else {"deadline_s": 5}),
+                "stop": {"rounds": 10},
+            }
+            | fields
+        )
+
+
+@cases("python")
+def test_a_part_of_a_source_file_is_what_stands_there(page: Path, block: Block) -> None:
+    if part := re.fullmatch(r"a part of (\S+)", block.why_not):
+        assert block.text in (ROOT / part[1]).read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize(
@@ -40,6 +95,7 @@ def test_a_command_stands_in_a_block_that_is_run_or_says_why_not() -> None:
         ("printed 3 lines in 3 s\n", False),
         ("printed …\n", False),
         ("…\n", False),
+        ("printed 4 lines in 2.5 s\n", True),
         ("printed 3 rows in 2.5 s\n", True),
         ("printed 3 lines in 2.5 s\nand more\n", True),
         ("", True),
@@ -50,9 +106,64 @@ def test_a_page_that_shows_something_else_is_found(shown: str, differs: bool, tm
     page.write_text(
         '```text title="mine.txt"\nprinted 3 lines in 2.5 s\n```\n\n'
         "<!-- not run: it would fail -->\n```console\n$ false; echo no\n```\n\n"
+        "<!-- run, soak -->\n```console\n$ false; echo no\n```\n\n"
+        "```python\nfrom pathlib import Path\nassert Path('mine.txt').exists()\n```\n\n"
         f"```console\n$ cat \\\n    mine.txt\n{shown}```\n"
     )
-    assert bool(list(follow(page, tmp_path))) is differs
+    assert bool(list(follow(page, folder(tmp_path)))) is differs
+
+
+@pytest.mark.parametrize(
+    ("block", "found"),
+    [
+        ("```console\n$ false\n```\n", []),
+        ("<!-- run, output not shown -->\n```console\n$ false\n```\n", ["exit code 1\n"]),
+        ("```python\nraise SystemExit(3)\n```\n", ["exit code 3\n"]),
+        ("<!-- run, within 0 s -->\n```console\n$ sleep 100\n```\n", ["it had not ended after 0 s\n"]),
+        ("<!-- run, soak, within 9 s -->\n```console\n$ echo a\nb\n```\n", ["a\n"]),
+        ("<!-- run, figures vary -->\n```console\n$ echo 3 rounds\n4 rounds\n```\n", []),
+    ],
+)
+def test_a_block_is_run_as_the_mark_before_it_says(block: str, found: list[str], tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text(block)
+    assert [difference.printed for difference in follow(page, folder(tmp_path), is_soak=True)] == found
+
+
+def test_a_mark_that_there_is_not_is_named(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text("<!-- run, quickly -->\n```console\n$ true\n```\n")
+    with pytest.raises(ValueError, match=r"page\.md, line 1: quickly is no mark; expected output not shown"):
+        list(blocks(page))
+
+
+def test_the_processes_that_a_page_leaves_behind_are_ended(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text("```console\n$ sleep 100 > /dev/null 2>&1 & echo $! > process\n```\n")
+    assert not list(follow(page, folder(tmp_path)))
+    left = Path("/proc", (tmp_path / "page" / "process").read_text().strip(), "cmdline")
+    for _ in range(100):
+        if not left.exists() or not left.read_bytes():  # gone, or a zombie
+            break
+        time.sleep(0.05)
+    else:
+        pytest.fail("it goes on")
+
+
+@pytest.mark.parametrize(
+    ("shown", "printed", "is_same"),
+    [
+        ("│ 1,199 reports │", "│ 1,198 reports │", False),
+        ("│ 119.52 kB up  │", "│ 119.53 kB up  │", False),
+        ("│ 12 s, 0.4953  │", "│ 3 s, 1.2e-05  │", True),
+        ("│ 91.58%, 5 min │", "│ 7%, 12 min    │", True),
+        ("0" * 32 + " " + "0" * 32, "1" * 32 + " " + "1" * 32, True),
+        ("0" * 32 + " " + "0" * 32, "1" * 32 + " " + "2" * 32, False),
+    ],
+)
+def test_bytes_and_counts_are_exact_and_equal_digests_are_equal(shown: str, printed: str, is_same: bool) -> None:
+    assert is_as_shown(f"{shown}\n", f"{printed}\n", {}) is is_same
+    assert is_as_shown("…\n", f"{printed}\n", {})
 
 
 @pytest.mark.parametrize("module", [seedbus, plugin], ids=lambda module: module.__name__)

@@ -114,13 +114,8 @@ def test_a_newcomer_to_a_long_run_gets_a_snapshot(tmp_path: Path) -> None:
 @pytest.mark.few(1)
 @pytest.mark.parametrize(
     ("algorithm", "source"),
-    [
-        (DECOMFL, "peer"),
-        (HISO, "evaluator"),
-        pytest.param(DECOMFL, "evaluator", marks=pytest.mark.slow),
-        pytest.param(HISO, "peer", marks=pytest.mark.slow),
-    ],
-    ids=["decomfl-peer", "hiso-evaluator", "decomfl-evaluator", "hiso-peer"],
+    [(DECOMFL, "peer"), (HISO, "evaluator")],
+    ids=["decomfl-peer", "hiso-evaluator"],
 )
 @pytest.mark.parametrize(
     ("owner", "name", "at"),

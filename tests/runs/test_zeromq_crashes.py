@@ -39,7 +39,7 @@ def long(rounds: int) -> Scenario:
 
 @pytest.mark.parametrize(
     ("kills", "rounds"),
-    [pytest.param(10, 600, marks=pytest.mark.slow), pytest.param(100, 6000, marks=pytest.mark.soak)],
+    [pytest.param(6, 400, marks=pytest.mark.slow), pytest.param(100, 6000, marks=pytest.mark.soak)],
 )
 def test_workers_killed_at_random_moments_leave_no_trace(tmp_path: Path, kills: int, rounds: int) -> None:
     what, watcher, done = long(rounds), RunWatcher(), threading.Event()
@@ -91,7 +91,7 @@ def test_clients_outlive_a_server_that_is_killed_and_resumed(tmp_path: Path) -> 
 
 @pytest.mark.parametrize(
     ("signals", "rounds"),
-    [pytest.param(8, 3000, marks=pytest.mark.slow), pytest.param(100, 3000, marks=pytest.mark.soak)],
+    [pytest.param(5, 3000, marks=pytest.mark.slow), pytest.param(100, 3000, marks=pytest.mark.soak)],
 )
 def test_ctrl_c_at_any_moment_ends_within_two_seconds_and_leaves_no_process(
     tmp_path: Path, signals: int, rounds: int

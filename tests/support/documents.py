@@ -3,78 +3,28 @@
     python tests/support/documents.py          counts the commands under test, and those that are not, page by page
     python tests/support/documents.py PAGE …   runs pages, and writes what is printed where they show another thing
 
-- A block with a title, ```yaml title="mine.yaml", is a file.
-- A block of the language `console` holds commands (`$ …`), each followed by what it prints on stdout and stderr.
-- `<!-- not run: why -->` before a block keeps it from being run. After `<!-- run, output not shown -->` its commands
-  are run, each must end with exit code 0, and what they print is not compared.
-
-A page is followed in an empty folder with a link to examples/.
-
-In the printed text, a line `…` stands for any lines, and `…` in a line for any text. A long line may be
-broken at a space. Numbers and digests may differ: losses depend on the processor, and times on everything. (That bytes
-are what they were is for other tests to say.)
+`document_blocks.py` has the marks of blocks, `document_outputs.py` what may differ. A page is followed in an empty
+folder with links to examples/ and tests/.
 """
 
 from __future__ import annotations
 
 import os
-import re
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from difflib import unified_diff
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-ROOT = Path(__file__).resolve().parents[2]
-PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
+from document_blocks import PAGES, ROOT, Block, blocks
+from document_outputs import is_as_shown, trimmed
 
-_BLOCK = re.compile(
-    r"^(?:<!-- (?:not run: (?P<why>.+?)|(?P<silent>run, output not shown)) -->\n+)?"
-    r'```(?P<language>\w*)(?: title="(?P<title>.+?)")?\n(?P<text>.*?)^```$',
-    re.M | re.S,
-)
-_TOKEN = re.compile(r"(?P<digest>\b[0-9a-f]{32}\b)|(?P<number>\d[\d,]*(?:\.\d+)?)|(?P<any>…)")
-_MAY_BE = {"digest": "[0-9a-f]{32}", "number": r"[\d.,]+", "any": ".*"}
-WITHIN_S = 600
-
-
-@dataclass(frozen=True)
-class Block:
-    """A fenced block of a page.
-
-    Attributes:
-        language: its language.
-        title: the file that it is; "" for none.
-        text: its content.
-        line: its first line in the page.
-        why_not: why it is not run; "" if it is.
-        is_shown: whether what its commands print follows them.
-    """
-
-    language: str
-    title: str
-    text: str
-    line: int
-    why_not: str
-    is_shown: bool
-
-    @property
-    def commands(self) -> list[tuple[str, str]]:
-        """Its commands, each with what it prints."""
-        parts = re.split(r"^\$ ((?:.*\\\n)*.*)\n", self.text, flags=re.M)[1:]
-        return list(zip(parts[::2], parts[1::2], strict=True))
-
-
-def blocks(page: Path) -> Iterator[Block]:
-    """Yield the blocks of a page."""
-    text = page.read_text(encoding="utf-8")
-    for found in _BLOCK.finditer(text):
-        line = text.count("\n", 0, found.start()) + 1
-        yield Block(
-            found["language"], found["title"] or "", found["text"], line, found["why"] or "", not found["silent"]
-        )
+SLOWER = 20
+"""How many times as long as on two quiet cores a command may take before it is ended."""
 
 
 @dataclass(frozen=True)
@@ -98,91 +48,110 @@ class Difference:
         return "\n".join([f"line {self.line}: {self.command}", *lines])
 
 
-def follow(page: Path, folder: Path, *, is_exact: bool = False) -> Iterator[Difference]:
+def follow(page: Path, folder: Path, *, is_soak: bool = False, is_literal: bool = False) -> Iterator[Difference]:
     """Do what a page shows, and yield each difference between what it shows and what is printed.
 
     Args:
         page: the page.
         folder: an empty folder.
-        is_exact: in outputs that are shown without `…`, numbers and digests may not differ either.
+        is_soak: do what takes minutes or hours, too.
+        is_literal: in outputs that are shown without `…`, no number and digest may differ.
     """
-    (folder / "examples").symlink_to(ROOT / "examples")
-    for block in blocks(page):
-        if block.title:
-            path = folder / block.title
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(block.text, encoding="utf-8")
-        elif block.language == "console" and not block.why_not:
-            for command, shown in block.commands:
-                code, text = _run(command, folder)
-                printed = _trimmed(text)
-                if not block.is_shown:
-                    if code:
-                        yield Difference(block.line, command, "exit code 0\n", f"{printed}exit code {code}\n")
-                    continue
-                is_other = is_exact and "…" not in shown and shown != printed
-                if is_other or not _pattern(shown).fullmatch(printed):
-                    yield Difference(block.line, command, shown, printed)
+    for name in ("examples", "tests"):
+        (folder / name).symlink_to(ROOT / name)
+    shell = _Shell(folder)
+    digests: dict[str, str] = {}
+    try:
+        for block in blocks(page):
+            if block.title:
+                path = folder / block.title
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.write_text(block.text, encoding="utf-8")
+            elif not block.why_not and (is_soak or not block.is_soak):
+                for command, shown in block.commands:
+                    code, printed = shell.run(_order(block, command), block.within_s * SLOWER)
+                    if block.language == "python" or not block.is_shown:
+                        if code:
+                            yield Difference(block.line, command, "exit code 0\n", f"{printed}exit code {code}\n")
+                        continue
+                    is_other = is_literal and "…" not in shown and shown != printed
+                    if is_other or not is_as_shown(shown, printed, digests, is_exact=block.is_exact):
+                        yield Difference(block.line, command, shown, printed)
+    finally:
+        shell.end()
 
 
-def _run(command: str, folder: Path) -> tuple[int, str]:
-    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
-    environment = {**os.environ, "PATH": path, "COLUMNS": "100", "TERM": "dumb"}
-    done = subprocess.run(
-        ["bash", "-c", command],
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        cwd=folder,
-        env=environment,
-        text=True,
-        timeout=WITHIN_S,
-    )
-    return done.returncode, done.stdout
+def _order(block: Block, command: str) -> list[str]:
+    return [sys.executable, "-c", command] if block.language == "python" else ["bash", "-c", command]
 
 
-def _trimmed(text: str) -> str:
-    return "".join(f"{line.rstrip()}\n" for line in text.splitlines())
+class _Shell:
+    """Runs the commands of a page, and ends what they leave behind.
 
+    Args:
+        folder: the folder in which they are run.
+    """
 
-def _pattern(shown: str) -> re.Pattern[str]:
-    lines = _trimmed(shown).splitlines()
-    return re.compile("".join("(?:.*\n)*?" if line.strip() == "…" else f"{_line(line)}[ \n]" for line in lines))
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._groups: list[int] = []
+        path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+        self._environment = {**os.environ, "PATH": path, "COLUMNS": "100", "TERM": "dumb"}
 
+    def run(self, command: list[str], within_s: int) -> tuple[int, str]:
+        """Run a command, and return its exit code and what it printed; one that takes too long is killed."""
+        process = subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            cwd=self._folder,
+            env=self._environment,
+            text=True,
+            start_new_session=True,
+        )
+        self._groups.append(process.pid)
+        try:
+            text, _ = process.communicate(timeout=within_s)
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)
+            text, _ = process.communicate()
+            return process.returncode, f"{trimmed(text)}it had not ended after {within_s} s\n"
+        return process.returncode, trimmed(text)
 
-def _line(line: str) -> str:
-    parts, at = [], 0
-    for found in _TOKEN.finditer(line):
-        parts.append(_spaced(line[at : found.start()]))
-        parts.append(_MAY_BE[str(found.lastgroup)])
-        at = found.end()
-    return "".join([*parts, _spaced(line[at:])])
-
-
-def _spaced(text: str) -> str:
-    """Return a pattern of a text in which any spaces match any spaces: columns are as wide as their numbers."""
-    return re.sub(r"(?:\\ )+", r"[ ]+", re.escape(text))
+    def end(self) -> None:
+        """Kill the processes that commands have left in the background."""
+        for group in self._groups:
+            with suppress(ProcessLookupError):
+                os.killpg(group, signal.SIGKILL)
 
 
 def _count() -> None:
     """Print the number of commands of each page that are run, and the blocks that are not."""
-    in_all = 0
+    totals = {"run": 0, "compared": 0, "soak": 0, "not": 0}
     for page in PAGES:
-        shells = [block for block in blocks(page) if block.language == "console"]
-        run = sum(len(block.commands) for block in shells if not block.why_not)
-        in_all += run
-        if shells:
+        of_page = [block for block in blocks(page) if block.commands]
+        run = sum(len(block.commands) for block in of_page if not block.why_not)
+        if of_page:
             print(f"{run:4} {page.relative_to(ROOT)}")
-        for block in shells:
+        for block in of_page:
+            count = len(block.commands)
+            totals["not" if block.why_not else "run"] += count
             if block.why_not:
-                print(f"       line {block.line}: {len(block.commands)} not run: {block.why_not}")
-    print(f"{in_all:4} commands are run")
+                print(f"       line {block.line}: {count} not run: {block.why_not}")
+                continue
+            totals["compared"] += count * (block.is_shown and block.language == "console")
+            totals["soak"] += count * block.is_soak
+    print(
+        f"{totals['run']} commands and programs are run, {totals['soak']} of them by `make soak`; what "
+        f"{totals['compared']} of them print is compared; {totals['not']} are not run"
+    )
 
 
 def _write(page: Path) -> None:
     """Run a page, and write what its commands print where the page shows something else."""
     with TemporaryDirectory() as folder:
-        for difference in follow(page, Path(folder), is_exact=True):
+        for difference in follow(page, Path(folder), is_literal=True):
             print(f"{page.name}, {difference}")
             order = f"$ {difference.command}\n"
             text = page.read_text(encoding="utf-8")

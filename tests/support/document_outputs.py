@@ -1,0 +1,66 @@
+"""Whether a command printed what a page shows.
+
+In the shown text, a line `…` stands for any lines, and `…` in a line for any text. A long line may be broken at a
+space. Fractions, percentages, times and digests may differ: losses depend on the processor, and times on everything.
+Whole numbers and bytes may not, unless the block says so. Digests that are equal on the page have to be equal.
+"""
+
+from __future__ import annotations
+
+import re
+
+_TOKEN = re.compile(
+    r"(?P<digest>\b[0-9a-f]{32}\b)|(?P<number>\d[\d,]*(?:\.\d+)*(?:e[+-]?\d+)?)(?P<unit>%| ?[A-Za-zµ]+\b)?|(?P<any>…)"
+)
+_BYTES = {"B", "kB", "MB", "GB", "bytes"}
+_SECONDS = {"s", "ms", "µs", "min", "h"}
+
+
+def is_as_shown(shown: str, printed: str, digests: dict[str, str], *, is_exact: bool = True) -> bool:
+    """Return whether what was printed is what is shown.
+
+    Args:
+        shown: the text of the page.
+        printed: what was printed, without spaces at the ends of lines.
+        digests: each digest that the page has shown so far, with the one that was printed for it; is extended.
+        is_exact: whole numbers and bytes have to be the same.
+    """
+    found = re.fullmatch(_pattern(shown, is_exact), printed)
+    if found is None:
+        return False
+    pairs = zip(re.findall(r"\b[0-9a-f]{32}\b", shown), found.groups(), strict=True)
+    return all(digests.setdefault(digest, other) == other for digest, other in pairs)
+
+
+def trimmed(text: str) -> str:
+    """Return a text without spaces at the ends of its lines."""
+    return "".join(f"{line.rstrip()}\n" for line in text.splitlines())
+
+
+def _pattern(shown: str, is_exact: bool) -> str:
+    lines = trimmed(shown).splitlines()
+    return "".join("(?:.*\n)*?" if line.strip() == "…" else f"{_line(line, is_exact)}[ \n]" for line in lines)
+
+
+def _line(line: str, is_exact: bool) -> str:
+    parts, at = [], 0
+    for found in _TOKEN.finditer(line):
+        parts += [_spaced(line[at : found.start()]), _token(found, is_exact)]
+        at = found.end()
+    return "".join([*parts, _spaced(line[at:])])
+
+
+def _token(found: re.Match[str], is_exact: bool) -> str:
+    if found["any"]:
+        return ".*"
+    if found["digest"]:
+        return "([0-9a-f]{32})"
+    number, unit = found["number"], found["unit"] or ""
+    is_whole = "." not in number and "e" not in number and unit != "%" and unit.strip() not in _SECONDS
+    is_counted = is_whole or unit.strip() in _BYTES
+    return (re.escape(number) if is_exact and is_counted else r"[\d.,]+(?:e[+-]?\d+)?") + _spaced(unit)
+
+
+def _spaced(text: str) -> str:
+    """Return a pattern of a text in which any spaces match any spaces: columns are as wide as their numbers."""
+    return re.sub(r"(?:\\ )+", r"[ ]+", re.escape(text))

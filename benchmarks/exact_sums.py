@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import tempfile
+from bisect import bisect_left
 from collections.abc import Iterable
 from pathlib import Path
 from statistics import fmean
@@ -28,7 +29,15 @@ from seedbus.scenarios.schema.scenario import Scenario
 SEEDS = (1, 2, 3)
 LAGS = (1, 3, 10, 30, 100, 300, 1_000, 3_000, 10_000)
 POOLS = (1024, 4096)
-MODELS = {"MNIST CNN": 28_938, "Fashion CNN": 1_206_590, "OPT-125M": 125_239_296}
+MODELS = {
+    "digits, softmax": 650,
+    "Fashion, softmax": 7_850,
+    "MNIST CNN": 28_938,
+    "Fashion CNN": 1_206_590,
+    "OPT-125M": 125_239_296,
+}
+SNAPSHOTS = {"float32": 4, "int64": 8}
+"""Bytes a coordinate."""
 COHORT, PAIRS = 5, 10
 
 
@@ -105,26 +114,37 @@ def sizes(algorithm: Any, commits: list[Any], lags: Iterable[int]) -> list[int]:
 
 
 def catch_up(rounds: int) -> None:
-    """Print bytes against lag, what a snapshot has, and where one takes fewer."""
+    """Print bytes against lag, from which d on they are fewer than a snapshot's, and for how long a lag they are."""
     lags = [lag for lag in LAGS if lag <= rounds]
     settings: dict[str, Any] = {"perturbations": PAIRS, "learning_rate": 0.01}
-    kinds: dict[str, Any] = {"DeComFL, float32 or integer": DeComFL(arithmetic="integer", **settings)}
+    kinds: dict[str, Any] = {"DeComFL": DeComFL(arithmetic="integer", **settings)}
     kinds |= {f"FedKSeed, S {pool:,}": FedKSeed(pool=pool, **settings) for pool in POOLS}
+    made = {name: (algorithm, commits_of(algorithm, rounds)) for name, algorithm in kinds.items()}
+    table = {name: sizes(*each, lags) for name, each in made.items()}
     print(f"{f'K·P {PAIRS}, {COHORT} clients a round; lag':38}" + "".join(f"{lag:>9,}" for lag in lags))
-    table = {}
-    for name, algorithm in kinds.items():
-        table[name] = sizes(algorithm, commits_of(algorithm, rounds), lags)
-        print(f"{name:38}" + "".join(f"{size:>9,}" for size in table[name]), flush=True)
-    print()
-    for model, dimension in MODELS.items():
-        where = f"a snapshot of {model}, d {dimension:,}"
-        print(f"{where:42}{4 * dimension:>14,} float32{8 * dimension:>16,} integer")
-    print()
     for name, row in table.items():
-        for lag in (100, lags[-1]):
-            most = row[lags.index(lag)]
-            print(f"{name:28} lag {lag:>6,}: fewer bytes than a snapshot from d = {most // 4 + 1:,} (float32),", end="")
-            print(f" {most // 8 + 1:,} (integer) on")
+        print(f"{name:38}" + "".join(f"{size:>9,}" for size in row))
+    print("\nfewer bytes than a snapshot from this d on")
+    for name, row in table.items():
+        for number, width in SNAPSHOTS.items():
+            print(f"{f'{name}, beside {number}':38}" + "".join(f"{size // width + 1:>9,}" for size in row))
+    print(f"\n{'':38}" + "".join(f"{model:>18}" for model in MODELS))
+    print(f"{'d':38}" + "".join(f"{dimension:>18,}" for dimension in MODELS.values()))
+    for number, width in SNAPSHOTS.items():
+        print(f"{f'snapshot, {number}, bytes':38}" + "".join(f"{width * each:>18,}" for each in MODELS.values()))
+    print("the longest lag with fewer bytes than a snapshot")
+    for name, each in made.items():
+        for number, width in SNAPSHOTS.items():
+            longest = [longest_lag(*each, width * dimension) for dimension in MODELS.values()]
+            cells = (f"{lag:,}" if lag < rounds else f"over {rounds:,}" for lag in longest)
+            print(f"{f'{name}, beside {number}':38}" + "".join(f"{cell:>18}" for cell in cells))
+
+
+def longest_lag(algorithm: Any, commits: list[Any], snapshot: int) -> int:
+    """Return the longest lag, up to that of all commits, that takes fewer bytes than the snapshot."""
+    return bisect_left(
+        range(1, len(commits) + 1), True, key=lambda lag: sizes(algorithm, commits, [lag])[0] >= snapshot
+    )
 
 
 def main() -> None:

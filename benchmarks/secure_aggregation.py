@@ -3,15 +3,21 @@
 python benchmarks/secure_aggregation.py bytes [--rounds 50]   digits, 50 clients: bytes a client and round, by message
 python benchmarks/secure_aggregation.py cohorts [--rounds 4]  10 to 1,000 clients, 30% of whom drop out: messages, bytes
 python benchmarks/secure_aggregation.py time                  milliseconds a client and a server take for their parts
+python benchmarks/secure_aggregation.py sharing               milliseconds to share and recover a secret, beside
+                                                              pycryptodome and shamirs where these are installed
 """
 
 from __future__ import annotations
 
 import argparse
+import os
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
+from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +26,7 @@ import numpy as np
 from seedbus.agents.secure.party import Party
 from seedbus.agents.secure.secure_round import SecureRound
 from seedbus.agents.secure.settings import SecureAggregation
+from seedbus.agents.secure.sharing import PRIME, recover, split
 from seedbus.bus import Kind
 from seedbus.scenarios.running.run import run
 from seedbus.scenarios.schema.loading import validate
@@ -126,17 +133,56 @@ def _time_round(count: int, neighbours: Any, dropped: int, round: int) -> tuple[
     return spent["client"] / count, spent["server"]
 
 
+def measure_sharing() -> None:
+    """Print the milliseconds of processor time in which secrets are shared and recovered, the lowest of three tries."""
+    for count, needed in ((10, 6), (101, 51), (512, 257)):
+        for name, (share, recovered) in schemes(os.urandom(16), count, needed).items():
+            shared, shares = _processor_ms(share)
+            back, secret = _processor_ms(partial(recovered, shares))
+            assert secret == recovered(share()), name
+            print(f"{needed:>4} of {count:<4} {name:14} shared {shared:>9.3f}   recovered {back:>9.3f}")
+
+
+def schemes(secret: bytes, count: int, needed: int) -> dict[str, tuple[Callable[[], Any], Callable[[Any], Any]]]:
+    """Return, by package, a function that shares a secret and one that recovers it from shares."""
+    found: dict[str, tuple[Callable[[], Any], Callable[[Any], Any]]] = {
+        "seedbus": (lambda: split(secret, range(count), needed), lambda all: recover(dict(enumerate(all[:needed])))),
+    }
+    if find_spec("Crypto"):
+        shamir = import_module("Crypto.Protocol.SecretSharing").Shamir
+        found["pycryptodome"] = (lambda: shamir.split(needed, count, secret), lambda all: shamir.combine(all[:needed]))
+    if find_spec("shamirs"):
+        module, number = import_module("shamirs"), int.from_bytes(secret, "little")
+        found["shamirs"] = (
+            lambda: module.shares(number, count, PRIME, needed),
+            lambda all: module.interpolate(all[:needed]),
+        )
+    return found
+
+
+def _processor_ms(work: Callable[[], Any]) -> tuple[float, Any]:
+    """Return the milliseconds, and what the work returns."""
+    found = []
+    for _ in range(3):
+        began = time.process_time()
+        result = work()
+        found.append(1e3 * (time.process_time() - began))
+    return min(found), result
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=("bytes", "cohorts", "time"))
+    parser.add_argument("what", choices=("bytes", "cohorts", "time", "sharing"))
     parser.add_argument("--rounds", type=int)
     arguments = parser.parse_args()
     if arguments.what == "bytes":
         measure_bytes(arguments.rounds or 50)
     elif arguments.what == "cohorts":
         measure_cohorts(arguments.rounds or 4)
-    else:
+    elif arguments.what == "time":
         measure_time()
+    else:
+        measure_sharing()
 
 
 if __name__ == "__main__":

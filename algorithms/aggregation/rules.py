@@ -167,6 +167,51 @@ class Krum(Rule):
         return sorted(sorted(range(rows), key=scores.__getitem__)[: min(self.multi, rows - malicious)])
 
 
+class NearestMixing(Rule):
+    """Each report mixed with its neighbours, then a robust rule (nearest-neighbour mixing; Allouah, Farhadkhani,
+    Guerraoui, Gupta, Pinot, Stephan 2023, arXiv:2302.01772).
+
+    Each of n reports is replaced by the mean of the n − f reports that are nearest to it, itself among them; `then`
+    combines these means. Honest clients whose data differ have means that differ less, so that the rule leaves out
+    less of what only some of them know. Between equal distances the lower client is nearer. Mixed model updates take
+    n·d float64 numbers.
+    """
+
+    rule: Literal["nnm"] = "nnm"
+    f: int | None = Field(
+        default=None,
+        ge=0,
+        lt=2**16,
+        description="malicious clients; needs 2f + 1 reports, with krum 2f + 3; none: as many as the reports allow",
+    )
+    then: Literal["median", "trimmed-mean", "krum"] = Field(
+        default="trimmed-mean", description="rule that combines the mixed reports, with the same f"
+    )
+
+    @property
+    def fewest_reports(self) -> int:
+        return 1 if self.f is None else 2 * self.f + (3 if self.then == "krum" else 1)
+
+    def combine(self, rows: Matrix, state: Any) -> tuple[Row, Any]:
+        f, neighbours = self._neighbours(squared_distances(rows))
+        return self._next(f).combine(np.array([mean(rows[each]) for each in neighbours]), state)
+
+    def blend(self, updates: Sequence[Vector], state: Any) -> tuple[Row, Any]:
+        f, neighbours = self._neighbours(vectors.squared_distances(updates))
+        mixed = [vectors.average([updates[i] for i in each]) for each in neighbours]
+        return self._next(f).blend(mixed, state)
+
+    def _next(self, f: int) -> Rule:
+        return Median() if self.then == "median" else TrimmedMean(f=f) if self.then == "trimmed-mean" else Krum(f=f)
+
+    def _neighbours(self, distances: list[list[float]]) -> tuple[int, list[list[int]]]:
+        """Return f, and the n − f rows nearest to each, from the squared distances [rows, rows]."""
+        rows = len(distances)
+        most = max((rows - 3) // 2, 0) if self.then == "krum" else (rows - 1) // 2
+        f = most if self.f is None else min(self.f, most)
+        return f, [sorted(sorted(range(rows), key=each.__getitem__)[: rows - f]) for each in distances]
+
+
 class Clipped(Rule):
     """The mean of values clipped to ±τ, or of model updates clipped to the norm τ, where τ follows their usual size.
 

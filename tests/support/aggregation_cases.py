@@ -5,14 +5,23 @@ from __future__ import annotations
 import numpy as np
 from hypothesis import strategies as st
 
-from seedbus.algorithms.aggregation.rules import Clipped, Krum, Mean, Median, TrimmedMean
+from seedbus.algorithms.aggregation.rules import Clipped, Krum, Mean, Median, NearestMixing, TrimmedMean
 from seedbus.scenarios.conformance.rule import Matrix, crowd
 
-__all__ = ["ALL", "ROBUST", "Matrix", "crowd", "matrices", "numbers"]
+__all__ = ["ALL", "MIXING", "ROBUST", "Matrix", "crowd", "matrices", "numbers"]
 
 numbers = st.floats(-(2.0**40), 2.0**40, width=32)
-ROBUST = [Median(), TrimmedMean(f=2), TrimmedMean(trim=0.25), Krum(f=2), Krum(f=2, multi=4), Clipped(quantile=0.7)]
-ALL = [Mean(), *ROBUST, Krum(), Krum(multi=3), TrimmedMean()]
+MIXING = [NearestMixing(f=2), NearestMixing(f=2, then="median"), NearestMixing(f=2, then="krum")]
+ROBUST = [
+    Median(),
+    TrimmedMean(f=2),
+    TrimmedMean(trim=0.25),
+    Krum(f=2),
+    Krum(f=2, multi=4),
+    Clipped(quantile=0.7),
+    *MIXING,
+]
+ALL = [Mean(), *ROBUST, Krum(), Krum(multi=3), TrimmedMean(), NearestMixing()]
 
 
 @st.composite

@@ -75,19 +75,21 @@ def unmasked(this: MaskedRound, reported: Collection[int]) -> dict[int, Any]:
     given: dict[tuple[int, str], dict[int, bytes]] = {}
     for told in this.seen:
         if told.body[0] == Stage.UNMASK:
-            owners = [*(c for c in this.cohort if c != told.client and c in this.server.sharers), told.client]
+            owners = [*this.server._sharing(told.client), told.client]
             for at, owner in enumerate(owners):
                 kind = "self" if owner in reported else "mask"
                 given.setdefault((owner, kind), {})[told.client] = told.body[1][17 * at : 17 * at + 17]
-    needed = this.settings.shares_needed(len(this.cohort) - 1)
-    known = {what: recover(shares) for what, shares in given.items() if len(shares) >= needed}
+    known = {}
+    for (owner, kind), shares in given.items():
+        if len(shares) >= this.settings.shares_needed(len(this.server._neighbours[owner])):
+            known[owner, kind] = recover(shares)
     public = {told.client: told.body[1] for told in this.seen if told.body[0] == Stage.KEYS}
     result = {}
     for client, masked in this.masked.items():
         words = masked.ravel().view(np.uint32).copy()
         if (secret := known.get((client, "self"))) is not None:
             words -= self_mask(secret, ROUND, client, SIZE)
-        for other in this.server.sharers - {client}:
+        for other in this.server._sharing(client):
             for one, its in ((client, other), (other, client)):
                 seed = known.get((one, "mask"))
                 if seed is not None and mask_public(seed, ROUND) == public[one][32:]:
@@ -98,21 +100,55 @@ def unmasked(this: MaskedRound, reported: Collection[int]) -> dict[int, Any]:
     return result
 
 
-def test_from_all_that_it_received_the_server_finds_only_the_sum() -> None:
-    """Client 8 shares and its report comes too late: the server has it, and everybody's shares."""
-    this = MaskedRound(COHORT)
-    this.share()
-    reported = this.report(silent=[8])
-    this.exchange(this.server.ask_unmask(reported))
-    words = unmasked(this, reported)
-    found = []
-    for size in range(1, len(COHORT) + 1):
-        for some in combinations(COHORT, size):
+def sums_found(this: MaskedRound, reported: Collection[int]) -> list[tuple[int, ...]]:
+    """Return the groups of clients of which a server without rules finds the sum, or even one number of it."""
+    words, found = unmasked(this, reported), []
+    for size in range(1, len(this.cohort) + 1):
+        for some in combinations(this.cohort, size):
             total = sum((words[client] for client in some), np.zeros(SIZE, np.uint32)).view(np.int32)
             truth = sum(this.reports[client].astype(np.int64) for client in some).ravel()
-            if (total == truth).any():  # not even in one of its six numbers
+            if (total == truth).any():
                 found.append(some)
-    assert found == [tuple(sorted(reported))]
+    return found
+
+
+def round_with_late(late: Collection[int], cohort: list[int], **settings: Any) -> tuple[MaskedRound, frozenset[int]]:
+    """Return an unmasked round and who reported: late clients share, and the server has their reports too late."""
+    this = MaskedRound(cohort, SecureAggregation(**settings))
+    this.share()
+    reported = this.report(silent=late)
+    this.exchange(this.server.ask_unmask(reported))
+    assert (this.total(reported) == this.expected(reported)).all()
+    return this, reported
+
+
+@pytest.mark.parametrize(
+    ("cohort", "settings", "late"),
+    [
+        (COHORT, {}, [8]),
+        ([*COHORT, 34, 55, 89], {"neighbours": 4}, [8]),
+        ([*COHORT, 34, 55, 89], {"neighbours": 4}, [2, 55]),
+        ([*COHORT, 34, 55, 89], {"neighbours": 6, "threshold": 0.6}, [3, 8]),
+    ],
+    ids=["all", "4 of 8, one late", "4 of 8, two late", "6 of 8, two late"],
+)
+def test_from_all_that_it_received_the_server_finds_only_the_sum(
+    cohort: list[int], settings: dict[str, Any], late: list[int]
+) -> None:
+    this, reported = round_with_late(late, cohort, **settings)
+    assert sums_found(this, reported) == [tuple(sorted(reported))]
+
+
+def test_a_graph_that_dropouts_cut_in_two_gives_the_sums_of_its_parts_and_none_of_fewer_than_t() -> None:
+    """The graph of two neighbours is a circle; without two of its clients it is two arcs, here of two and of three."""
+    cohort = [*COHORT, 34]
+    circle, at = [cohort[0]], MaskedRound(cohort, SecureAggregation(neighbours=2)).server._graph
+    while len(circle) < len(cohort):
+        circle.append(next(each for each in at[circle[-1]] if each not in circle))
+    this, reported = round_with_late([circle[0], circle[3]], cohort, neighbours=2)
+    arcs = [tuple(sorted(arc)) for arc in (circle[1:3], circle[4:])]
+    assert sums_found(this, reported) == [*arcs, tuple(sorted(reported))]
+    assert this.settings.shares_needed(2) == min(map(len, arcs))
 
 
 def test_a_server_that_had_both_kinds_of_shares_would_find_a_report() -> None:

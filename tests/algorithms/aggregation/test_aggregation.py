@@ -10,13 +10,13 @@ from typing import Any
 import msgpack
 import numpy as np
 import pytest
-from aggregation_cases import ALL, ROBUST, Matrix, crowd, matrices, numbers
+from aggregation_cases import ALL, MIXING, ROBUST, Matrix, crowd, matrices, numbers
 from algorithm_cases import bits, make, seed_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from seedbus.algorithms.aggregation.rules import Clipped, Krum, Mean, Median, TrimmedMean
+from seedbus.algorithms.aggregation.rules import Clipped, Krum, Mean, Median, NearestMixing, TrimmedMean
 from seedbus.scenarios.conformance import rule as conformance
 from seedbus.scenarios.conformance.promises import Promise
 
@@ -79,6 +79,32 @@ def test_krum_breaks_ties_in_favour_of_the_lower_client_number() -> None:
     assert combined(Krum(f=0), [[1.0, 0.0], [0.0, 1.0], [1.0, 1.0], [0.0, 0.0]]) == [1.0, 0.0]
 
 
+@given(rows=matrices(3), then=st.sampled_from(["median", "trimmed-mean", "krum"]), data=st.data())
+def test_nearest_neighbour_mixing_agrees_with_its_definition(rows: Matrix, then: Any, data: st.DataObject) -> None:
+    f = data.draw(st.integers(0, (len(rows) - (3 if then == "krum" else 1)) // 2))
+    mixed = []
+    for row in rows:
+        distances = [math.fsum(((row - other) ** 2).tolist()) for other in rows]
+        nearest = sorted(range(len(rows)), key=lambda i: (distances[i], i))[: len(rows) - f]
+        mixed.append(combined(Mean(), rows[nearest]))
+    rule: Any = {"median": Median(), "trimmed-mean": TrimmedMean(f=f), "krum": Krum(f=f)}[then]
+    assert combined(NearestMixing(f=f, then=then), rows) == combined(rule, mixed)
+
+
+def test_mixing_by_hand_keeps_what_a_minority_of_honest_clients_knows() -> None:
+    """Five clients, one of whom lies; another one alone has the second feature, which the rules without mixing drop."""
+    rows = [[1.0, 0.0], [1.0, 0.0], [1.0, 0.0], [1.0, 8.0], [-40.0, 0.0]]
+    assert combined(Median(), rows) == combined(TrimmedMean(f=1), rows) == combined(Krum(f=1), rows) == [1.0, 0.0]
+    for then in ("median", "trimmed-mean", "krum"):
+        assert combined(make("decomfl", aggregation={"rule": "nnm", "f": 1, "then": then}).aggregation, rows) == [
+            1.0,
+            2.0,
+        ]
+    without_f, too_large = combined(NearestMixing(), rows), combined(NearestMixing(f=9), rows)
+    assert without_f == too_large == combined(NearestMixing(f=2), rows)
+    assert [rule.fewest_reports for rule in (*MIXING, NearestMixing())] == [5, 5, 7, 1]
+
+
 def test_clipping_by_hand() -> None:
     rule = Clipped(quantile=0.5, window=2)
     first, state = rule.combine(np.array([[1.0, -2.0], [3.0, 8.0]]), None)
@@ -112,7 +138,9 @@ def test_a_rule_keeps_its_promises(rule: Any, promise: Promise) -> None:
 
 
 @pytest.mark.parametrize("f", [1, 2, 3])
-@pytest.mark.parametrize("kind", [lambda f: Median(), lambda f: TrimmedMean(f=f), lambda f: Krum(f=f)])
+@pytest.mark.parametrize(
+    "kind", [lambda f: Median(), lambda f: TrimmedMean(f=f), lambda f: Krum(f=f), lambda f: NearestMixing(f=f)]
+)
 def test_f_byzantine_clients_do_not_move_a_robust_rule_beyond_honest_values(kind: Any, f: int) -> None:
     conformance.keeps_out(kind(f), f)
     with pytest.raises(AssertionError, match=f"with {f} of .* clients that send"):
@@ -190,7 +218,7 @@ def test_rounding_to_float16_does_not_go_through_float32() -> None:
 
 
 @pytest.mark.parametrize("name", ["decomfl", "hiso", "mezo"])
-@pytest.mark.parametrize("rule", ["mean", "median", "trimmed-mean", "krum", "clipped"])
+@pytest.mark.parametrize("rule", ["mean", "median", "trimmed-mean", "krum", "clipped", "nnm"])
 def test_a_rule_given_by_name_alone_has_its_defaults(name: str, rule: str) -> None:
     by_name, in_full = make(name, aggregation=rule), make(name, aggregation={"rule": rule})
     assert by_name == in_full and by_name.aggregation.rule == rule
@@ -204,6 +232,7 @@ def test_a_rule_given_by_name_alone_has_its_defaults(name: str, rule: str) -> No
         {"rule": "trimmed-mean", "trim": 0.5},
         {"rule": "trimmed-mean", "f": -1},
         {"rule": "krum", "multi": 0},
+        {"rule": "nnm", "then": "mean"},
         {"rule": "clipped", "quantile": 0.0},
         {"rule": "clipped", "window": 0},
     ],

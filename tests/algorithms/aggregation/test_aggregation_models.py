@@ -8,16 +8,16 @@ from typing import Any
 
 import numpy as np
 import pytest
-from aggregation_cases import ALL, Matrix, crowd, matrices
+from aggregation_cases import ALL, MIXING, Matrix, crowd, matrices
 from algorithm_cases import bits
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from seedbus.algorithms.aggregation import vectors as coordinates
-from seedbus.algorithms.aggregation.rules import Clipped, Krum, Mean, Median, TrimmedMean
+from seedbus.algorithms.aggregation.rules import Clipped, Krum, Mean, Median, NearestMixing, TrimmedMean
 
 BY_VALUE = [rule for rule in ALL if not isinstance(rule, Clipped)]
-ROBUST = [Median(), TrimmedMean(f=2), Krum(f=2), Krum(f=2, multi=4), Clipped(quantile=0.7)]
+ROBUST = [Median(), TrimmedMean(f=2), Krum(f=2), Krum(f=2, multi=4), Clipped(quantile=0.7), *MIXING]
 
 
 def blended(rule: Any, rows: Any, state: Any = None) -> Any:
@@ -69,7 +69,7 @@ def test_no_update_contributes_more_than_the_clipping_limit(rows: Matrix, limit:
     assert np.linalg.norm(blended(Clipped(), rows, [limit])) <= limit * (1 + 1e-12)
 
 
-@pytest.mark.parametrize("rule", [Mean(), Median(), TrimmedMean(), Krum(multi=3), Clipped()], ids=repr)
+@pytest.mark.parametrize("rule", [Mean(), Median(), TrimmedMean(), Krum(multi=3), Clipped(), NearestMixing()], ids=repr)
 def test_ten_models_of_a_million_coordinates_are_aggregated_quickly(rule: Any) -> None:
     row = np.random.default_rng(1).standard_normal(1_206_590, np.float32)
     updates = [np.roll(row, shift) for shift in range(10)]

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable
 
 import pytest
-from documents import PAGES, ROOT, blocks
+from document_blocks import PAGES, ROOT, blocks
 from house import GROUND
 from pydantic import ValidationError
 

@@ -141,9 +141,8 @@ class ScalarOnly(ScalarFields):
 
     def evaluations(self, round: int) -> int:
         perturbations = at(self.perturbations, round)
-        both_sides = 2 * perturbations
-        per_step = {"forward": perturbations + 1, "central": both_sides, "projection": PASSES}
-        per_step["curvature"] = both_sides + 1
+        per_step = {"forward": perturbations + 1, "central": 2 * perturbations, "projection": PASSES}
+        per_step["curvature"] = per_step["central"] + 1
         return at(self.local_steps, round) * per_step[at(self.estimator, round)]
 
     def local(self, replica: Replica, memory: Any, plan: ScalarPlan, objective: Objective) -> tuple[Scalars, Any]:

@@ -16,7 +16,7 @@ FOLDERS = ("agents", "algorithms", "benchmarks", "bus", "examples", "models", "s
 PAGES = sorted(
     path for folder in (".", "docs", "docs/*", "examples", "benchmarks") for path in ROOT.glob(f"{folder}/*.md")
 )
-READERS = {"careless.py", "mine.py", "notebook.py", "paper.py", "scenarios/faults/my_fault.py", "sparse.py"}
+READERS = {"careless.py", "mine.py", "notebook.py", "paper.py", "sparse.py"}
 """Files of a reader's own, which pages name as examples."""
 
 

@@ -112,7 +112,10 @@ class Figure(NamedTuple):
 
 
 def write(folder: Path, shape: dict[str, int], size: int) -> None:
-    """Write a model of a shape, its tokenizer, and a data set of a few sentences, or of batches of a size."""
+    """Write a model of a shape, its tokenizer, and a data set of a few sentences, or of batches of a size.
+
+    A shape has fields of `OPTConfig`.
+    """
     from pretrain import train_tokenizer
     from transformers import OPTConfig, OPTForCausalLM
 
@@ -120,9 +123,9 @@ def write(folder: Path, shape: dict[str, int], size: int) -> None:
     sentences = SENTENCES if size == 1 else [f"{'a ' * (LONG - 4)}{word}" for word in ("film", "wit")] * size
     tokenizer.save_pretrained(folder)
     width = shape["hidden_size"]
-    sizes: dict[str, Any] = shape | {"ffn_dim": 4 * width, "word_embed_proj_dim": width}
+    sizes: dict[str, Any] = {"max_position_embeddings": POSITIONS, "ffn_dim": 4 * width, "word_embed_proj_dim": width}
     ends: dict[str, Any] = {"bos_token_id": 2, "eos_token_id": 2, "pad_token_id": 1}
-    OPTForCausalLM(OPTConfig(max_position_embeddings=POSITIONS, **sizes, **ends)).save_pretrained(folder)
+    OPTForCausalLM(OPTConfig(**(sizes | shape), **ends)).save_pretrained(folder, max_shard_size="100GB")
     for split, texts in (("train", sentences), ("dev", SENTENCES)):
         rows = "".join(f"{text} \t{number % 2}\n" for number, text in enumerate(texts))
         (folder / f"{split}.tsv").write_text("sentence\tlabel\n" + rows, encoding="utf-8")

@@ -1,4 +1,4 @@
-"""The baseline: zeroth-order federated learning as in public code, in plain torch, on one core.
+"""The baseline: zeroth-order federated learning as in public code, in plain torch, on one core or one GPU.
 
 A Python loop runs over the clients. Each direction is `torch.randn` of the whole model, from a generator that is
 reseeded for it. A client perturbs its model in place, takes one forward pass, and restores it. A client that has missed
@@ -73,14 +73,14 @@ class Follower:
         self.version = 0
         self.m = torch.zeros_like(x) if recipe.momentum else None
         self.hessian = None if recipe.nu is None else torch.ones_like(x)
-        self._generator = torch.Generator()
+        self._generator = torch.Generator(x.device)
 
     def direction(self, seed: int, step: int, perturbation: int) -> Tensor:
         """Draw a direction, a new vector [d]."""
         self._generator.manual_seed(hash((seed, step, perturbation)) & 0xFFFF_FFFF)
         if self.recipe.is_signs:
             return torch.empty_like(self.x).bernoulli_(0.5, generator=self._generator).mul_(2).sub_(1)
-        return torch.randn(self.x.numel(), generator=self._generator)
+        return torch.randn(self.x.numel(), generator=self._generator, device=self.x.device)
 
     def catch_up(self, log: Sequence[Commit]) -> None:
         """Fold the commits that it has missed."""

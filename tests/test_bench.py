@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import io
 import json
+import re
 import subprocess
 import sys
 from dataclasses import asdict, replace
@@ -13,6 +14,10 @@ from typing import Any
 
 import bench
 import gpu
+import gpu_kernels
+import gpu_replayed
+import gpu_rounds
+import gpu_tables
 import pytest
 from rich.console import Console
 from rows import HEADS, Row, Skip, number
@@ -130,7 +135,74 @@ def test_without_a_gpu_its_rows_are_a_sentence(monkeypatch: pytest.MonkeyPatch) 
 
 @pytest.mark.slow
 def test_every_row_of_the_gpu_can_be_gone_through_on_a_processor() -> None:
-    command = [sys.executable, gpu.__file__, "--dry-run", "--rounds", "1", "--json"]
-    shown = subprocess.run(command, capture_output=True, text=True, check=True).stdout
-    cases = [figure["case"] for figure in json.loads(shown)["figures"]]
+    """The run of lm/ on torch's path is replayed by another process to the same digest."""
+    command = [sys.executable, gpu.__file__, "--dry-run", "--calls", "1", "--turns", "1", "--json"]
+    shown = json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
+    cases = [figure["case"] for figure in shown["kernels"]]
     assert sum(case.startswith("replay") for case in cases) == 7 and len(cases) == len(set(cases)) == 13
+    assert {row["work"]["name"] for row in shown["rounds"]} == {it.name for it in gpu_rounds.WORKS}
+    assert {row["work"]["forward"] for row in shown["crowd"]} == {it.forward for it in gpu_rounds.CROWDS}
+    assert all(row[who]["seconds"] > 0 for row in shown["rounds"] + shown["crowd"] for who in ("ours", "plain"))
+    (run,) = shown["replayed"]
+    assert run["rounds"] == 50 and run["device"].startswith("torch, ") and run["digest"] == run["replayed"]
+
+
+TURN = gpu_rounds.Turn(0.5, 3 * 2**30)
+FOUND: dict[str, list[Any]] = {
+    "kernels": [gpu_kernels.Figure("OPT-125M", "replay", 2.0, 626.0, 500.0, 0.25, 0.47)],
+    "rounds": [gpu_rounds.Figure(gpu_rounds.WORKS[0], 28_938, TURN, replace(TURN, seconds=2.0))],
+    "crowd": [gpu_rounds.Figure(gpu_rounds.CROWDS[-1], 28_938, replace(TURN, peak=0), None)],
+    "replayed": [gpu_replayed.Replayed("cuda (A)", 125_239_296, 50, "ab" * 16, "ab" * 16, 61.0, 90.0)],
+}
+
+
+def test_the_tables_of_a_gpu_say_what_was_measured_and_what_did_not_fit() -> None:
+    shown = gpu_tables.page("cuda (A)", FOUND)
+    assert "Measured on: cuda (A)." in shown
+    assert "| OPT-125M | replay | 2 | 626 | 500 | 25% | 0.47 |" in shown
+    assert "| MNIST CNN (28,938) | 10 of 100, 10, 32 | 20 | 3 | 5 | 3 | 4× |" in shown
+    assert "| 1,000 | MNIST CNN, stacked | 2,000 | – | out of memory | – | – |" in shown
+    assert "to the same digest: abab" in shown
+    other = replace(FOUND["replayed"][0], replayed="cd" * 16)
+    assert not other.is_same and "to another digest" in gpu_tables.page("", {"replayed": [other]})
+
+
+def test_tables_are_put_between_their_two_lines_of_the_benchmarks_page() -> None:
+    text = gpu.README.read_text(encoding="utf-8")
+    written = gpu_tables.put_between(text, gpu.BEGIN, gpu.END, "new")
+    before, after = text.split(gpu.BEGIN)[0], text.split(gpu.END)[1]
+    assert written == f"{before}{gpu.BEGIN}\nnew\n{gpu.END}{after}"
+    assert gpu_tables.put_between(written, gpu.BEGIN, gpu.END, "new") == written
+    for damaged in (text.replace(gpu.END, ""), text + gpu.BEGIN, gpu.END + gpu.BEGIN):
+        with pytest.raises(ValueError, match="found no place for the tables"):
+            gpu_tables.put_between(damaged, gpu.BEGIN, gpu.END, "new")
+
+
+@pytest.mark.parametrize("options", [["--dry-run"], ["--only", "kernels"]])
+def test_a_dry_run_and_a_part_are_not_written(options: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "argv", ["gpu.py", "--write", *options])
+    with pytest.raises(SystemExit) as ended:
+        gpu.main()
+    assert ended.value.code == 2
+
+
+def test_without_a_gpu_nothing_is_measured_and_the_exit_code_says_so(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(gpu, "obstacle", lambda: "There is no GPU here.")
+    for options in ([], ["--write"], ["--is-there"]):
+        monkeypatch.setattr(sys, "argv", ["gpu.py", *options])
+        with pytest.raises(SystemExit) as ended:
+            gpu.main()
+        assert ended.value.code == 3 and capsys.readouterr().out == "gpu: There is no GPU here.\n"
+
+
+def test_make_gpu_runs_every_suite_that_computes_on_a_device() -> None:
+    root = Path(__file__).parent
+    using = {
+        str(path.relative_to(root.parent))
+        for path in root.rglob("test_*.py")
+        if any(f"\nfrom {name} import" in path.read_text("utf-8") for name in ("devices", "triton_device"))
+    }
+    (listed,) = re.findall(r"^ON_DEVICES := ((?:.*\\\n)*.*)$", (root.parent / "Makefile").read_text("utf-8"), re.M)
+    assert set(listed.replace("\\", " ").split()) == using

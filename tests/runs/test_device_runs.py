@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import shutil
+import signal
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from clusters import free_endpoint
 from commands import Command
 from devices import DEVICE, IS_PROCESSOR, TORCH_DEVICE
+from processes import kill, wait_for
+from processes import seedbus as seedbus_process
 from small_language import bind, write_model, write_sets
 from snapshot_cases import rough
+from worker_kills import alike
 from worlds import DECOMFL, HISO, go, outcome, scenario
 
 from seedbus.agents.errors import RunFolderError
@@ -25,6 +30,7 @@ from seedbus.scenarios.errors import Exit, Interrupted
 from seedbus.scenarios.reporting.results import Results
 from seedbus.scenarios.running.replay import replay
 from seedbus.scenarios.running.run import run
+from seedbus.scenarios.schema.yaml_text import dump
 from seedbus.scenarios.transports.placement import Placement
 from seedbus.tensors import TensorVector
 
@@ -80,6 +86,49 @@ def test_clients_in_torchs_memory_agree_with_an_evaluator_on_the_processor_throu
     assert not {"diverged", "selftest"} & there.summary["refusals"].keys()
     assert without_device(there) == without_device(here) or not IS_PROCESSOR
     assert here.summary["traffic"]["by_kind"]["snapshot"]["messages"] and "diverged" not in here.summary["refusals"]
+
+
+@pytest.mark.slow
+def test_clients_all_in_torchs_memory_agree_with_an_evaluator_on_the_processor_through_kills_and_resume(
+    tmp_path: Path,
+) -> None:
+    """Server and evaluator are processes on the processor. First the server is killed and resumed, then a client."""
+    lag = {"source": "peer", "window": 16}
+    what = rough(0.1, task=DIGITS, algorithm=HISO, stop={"rounds": 120}, evaluation={"every": 40}, lag=lag)
+    whole = run(what, tmp_path / "whole", device="cpu" if IS_PROCESSOR else DEVICE)
+    (tmp_path / "what.yaml").write_text(dump(what.resolved()))
+    endpoint, log = free_endpoint(scenario(stop={"rounds": 1}), tmp_path / "port"), tmp_path / "run" / "log.jsonl"
+    options = ("--bind", endpoint, "--expect-workers", 2, "--device", "cpu", "-q")
+
+    def join() -> Any:
+        return seedbus_process("client", "--connect", endpoint, "--patience", 60, "--device", DEVICE)
+
+    def wait_for_rounds(more: int) -> None:
+        begun = closed_rounds(log)
+        wait_for(lambda: closed_rounds(log) >= begun + more, 120)
+
+    first, clients = seedbus_process("server", tmp_path / "what.yaml", *options, "--out", tmp_path / "run"), [join()]
+    clients.append(join())
+    wait_for_rounds(20)
+    kill(first.pid, signal.SIGKILL)
+    first.communicate()
+    second = seedbus_process("server", *options, "--resume", tmp_path / "run")
+    wait_for_rounds(20)
+    kill(clients[0].pid, signal.SIGKILL)
+    assert second.poll() is None, "the run was over before its client was killed"
+    clients.append(join())
+    _, told = second.communicate(timeout=180)
+    assert second.returncode == 0, told
+    assert [client.communicate(timeout=60) and client.returncode for client in clients] == [-signal.SIGKILL, 0, 0]
+    results = Results.read(tmp_path / "run")
+    assert what.verify and results.summary["traffic"]["by_kind"]["snapshot"]["messages"]
+    assert "diverged" not in results.summary["refusals"] and results.summary["digest"] == whole.summary["digest"]
+    assert alike(results, whole) or not IS_PROCESSOR
+
+
+def closed_rounds(log: Path) -> int:
+    """Return how many rounds a run's log tells of."""
+    return log.read_text().count('"event": "round"') if log.exists() else 0
 
 
 @pytest.mark.slow

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from devices import DEVICE, IS_PROCESSOR
 from small_hub import CLASSES, MODELS, texts, write_hub_model, write_texts
 from task_contract import CONTRACT, bind
 
@@ -270,7 +271,7 @@ def test_a_model_in_fewer_bits_is_near_the_whole_one_and_alike_in_every_process(
     whole = two_clients(make_hub(name, train=train, validation=0))
     task = make_hub(name, train=train, validation=0, **bits)
     here, again = two_clients(task), two_clients(task)
-    with on_device("torch"):
+    with on_device(DEVICE):
         there = two_clients(task)
     rounded = torch.from_numpy(whole.x0()).bfloat16().float().numpy() if "dtype" in bits else whole.x0()
     assert np.array_equal(here.x0(), rounded) and here.identity() == again.identity() == there.identity()
@@ -278,7 +279,8 @@ def test_a_model_in_fewer_bits_is_near_the_whole_one_and_alike_in_every_process(
     for problem in (whole, here, there):
         np.copyto(problem.point, rounded)
         losses.append(problem.objective(0, 0).loss(0))
-    assert losses[0] != losses[1] == losses[2] and losses[1] == pytest.approx(losses[0], rel=0.5)
+    assert losses[0] != losses[1] == pytest.approx(losses[0], rel=0.5)
+    assert losses[2] == (losses[1] if IS_PROCESSOR else pytest.approx(losses[1], rel=0.05))
     gradient = here.objective(0, 0).gradient(0)
     assert gradient.dtype == np.float32 and np.linalg.norm(gradient) > 0
     assert again.objective(0, 0).loss_at(0, lambda span, out: np.copyto(out, rounded[span])) == losses[1]

@@ -109,7 +109,7 @@ class Replica:
         return Replica(self.version, {name: field.copy() for name, field in self.fields.items()})
 
     def placed(self, place: Callable[[Vector], Vector]) -> Replica:
-        """Return it with its fields where `place` moves them, such as onto a device."""
+        """Return it with its fields where `place` moves them."""
         return Replica(self.version, {name: place(field) for name, field in self.fields.items()})
 
     def digests(self) -> dict[str, bytes]:

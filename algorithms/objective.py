@@ -31,7 +31,7 @@ class Objective(Protocol):
 
 
 class Deferred(Protocol):
-    """An objective whose losses stay on its device until all that a local step needs are read in one transfer."""
+    """An objective whose losses stay unread until all that a local step needs are read in one transfer."""
 
     def points(self) -> Sequence[Vector]:
         """Return the points of one call of `measure`, [d] each; the caller writes into them."""

@@ -11,6 +11,7 @@ what a client measures there depends on the device, its driver and torch.
 
 from __future__ import annotations
 
+import ctypes
 import os
 import re
 from collections.abc import Callable, Iterator, Sequence
@@ -102,8 +103,20 @@ def device_text(names: Sequence[str]) -> str:
     def described(name: str) -> str:
         return f"{name} ({torch.cuda.get_device_name(name)})" if name.startswith("cuda") else name
 
-    cuda = f", CUDA {torch.version.cuda}" if any(name.startswith("cuda") for name in names) else ""
+    on_gpu = any(name.startswith("cuda") for name in names)
+    cuda = f", CUDA {torch.version.cuda}, driver {driver_version()}" if on_gpu else ""
     return f"{', '.join(map(described, dict.fromkeys(names)))}, torch {torch.__version__}{cuda}"
+
+
+def driver_version() -> str:
+    """Return the version of NVIDIA's driver, as its management library (NVML) tells it; "unknown" without that."""
+    text = ctypes.create_string_buffer(80)  # NVML_SYSTEM_DRIVER_VERSION_BUFFER_SIZE
+    try:
+        library = ctypes.CDLL("libnvidia-ml.so.1")
+        failed = library.nvmlInit_v2() or library.nvmlSystemGetDriverVersion(text, ctypes.c_uint(len(text)))
+    except (OSError, AttributeError):
+        return "unknown"
+    return "unknown" if failed else text.value.decode()
 
 
 def devices_of(text: str) -> tuple[str, ...]:

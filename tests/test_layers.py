@@ -228,3 +228,20 @@ def test_importing_the_bus_imports_no_other_layer() -> None:
     code = "import sys, seedbus.bus; print(sorted({n.split('.')[1] for n in sys.modules if n.startswith('seedbus.')}))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT / "tests")
     assert done.stdout.strip() == "['bus', 'keyed']", done.stderr
+
+
+DEVICE = re.compile(r"\bdevices?\b|_device\b|\bgpu|cuda|\bmps\b", re.IGNORECASE)
+ON_DEVICES = r"algorithms/directions/(blocks|low_rank|selection|tensor_directions|torch_backend|triton_\w+)\.py"
+
+
+def test_no_algorithm_mentions_a_device() -> None:
+    """Only the directions, which compute where a vector lies, know of them: their backends, and what chooses one."""
+    counts = {
+        name(path): sum(bool(DEVICE.search(line)) for line in path.read_text(encoding="utf-8").splitlines())
+        for path in PACKAGE
+        if path.is_relative_to(ROOT / "algorithms")
+    }
+    others = {file: count for file, count in counts.items() if not re.fullmatch(ON_DEVICES, file)}
+    print(f"lines that mention a device: {sum(others.values())} in {len(others)} files")  # noqa: T201
+    assert {file: count for file, count in others.items() if count} == {}
+    assert len(others) > 50 and all(counts[file] for file in counts.keys() - others.keys())

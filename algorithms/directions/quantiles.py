@@ -1,6 +1,6 @@
 """The table of normal quantiles: entry i is Φ⁻¹((i + ½) / 65536) as float32, antisymmetric to the bit.
 
-A table look-up is exact on every device, and a logarithm is not. So the table is a file that is never recomputed where
+A table look-up is exact everywhere, and a logarithm is not. So the table is a file that is never recomputed where
 it is used, and its SHA-256 is checked when it is read. Its variance is 0.99998 and its kurtosis 2.9992. Its values
 reach ±4.32. `python -m seedbus.algorithms.directions.quantiles FILE` writes the table again.
 """

@@ -52,7 +52,7 @@ def descend(block: Block, direction: Vector, learning_rate: float) -> None:
 
 
 def total(like: Vector, values: Callable[[slice], Vector]) -> float:
-    """Return the sum of d values, the same to the bit whatever the blocks, the threads and the device.
+    """Return the sum of d values, the same to the bit whatever the blocks, the threads and the memory of the values.
 
     Args:
         like: a vector [d] of the kind that the values are.

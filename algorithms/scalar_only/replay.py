@@ -71,10 +71,10 @@ def replay_steps(commits: Sequence[ScalarCommit]) -> ReplaySteps:
 
 
 def fold_tensors(fields: Mapping[str, Tensor], algorithm: Any, commits: Sequence[ScalarCommit]) -> None:
-    """Fold commits into the fields of a replica on a GPU.
+    """Fold commits into the fields of a replica that are torch tensors, in Triton.
 
     Args:
-        fields: name → tensor [d], float32 or bfloat16 each, all on one device: x and the algorithm's companions, at the
+        fields: name → tensor [d], float32 or bfloat16 each, all in one memory: x and the algorithm's companions, at the
             version before the first commit.
         algorithm: the algorithm, a `ScalarOnly`.
         commits: the commits to fold, oldest first.
@@ -91,7 +91,7 @@ def fold_tensors(fields: Mapping[str, Tensor], algorithm: Any, commits: Sequence
 
     rule = rule_of(algorithm)
     if rule is None:
-        raise TypeError(f"{type(algorithm).__name__} has no replay on a GPU: it gives no UpdateRule for its update")
+        raise TypeError(f"{type(algorithm).__name__} has no replay in Triton: it gives no UpdateRule for its update")
     expected = {"x", *algorithm.companions()}
     if set(fields) != expected:
         raise ValueError(f"a replica of {type(algorithm).__name__} has {sorted(expected)}, not {sorted(fields)}")

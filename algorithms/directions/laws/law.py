@@ -1,6 +1,6 @@
 """The law of a direction: the distribution of its coordinates, as a table of 65,536 quantiles.
 
-Sixteen random bits are the number of a quantile. A look-up is exact on every device, so every backend, compiled or not,
+Sixteen random bits are the number of a quantile. A look-up is exact everywhere, so every backend, compiled or not,
 draws from the table of any law, with the same bits and at the same speed. Laws are symmetric: `quantiles` gives the
 upper half of the table, and the lower half is its mirror image. So the mean is exactly 0.
 """

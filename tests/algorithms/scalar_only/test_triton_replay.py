@@ -26,7 +26,7 @@ CASES = [
     pytest.param(name, fields, id=f"{name}-{title}")
     for name in ("decomfl", "hiso", "mezo")
     for title, fields in [("defaults", DEFAULTS), *CONFIGURATIONS[name].items()]
-    # an aggregation changes scalars alone; the others have no replay on a GPU
+    # an aggregation changes scalars alone; the others have no replay in Triton
     if not {"aggregation", "arithmetic", "revert"} & fields.keys() and fields.get("hessian") != "mean"
 ]
 OF_EACH_KIND = [
@@ -229,5 +229,5 @@ def test_an_algorithm_with_its_own_step_is_refused() -> None:
         def step(self, block: Any, learning_rate: float) -> None:
             """Differ from the update rule of the parent class."""
 
-    with pytest.raises(TypeError, match="Sideways has no replay on a GPU"):
+    with pytest.raises(TypeError, match="Sideways has no replay in Triton"):
         replay({"x": torch.zeros(DIMENSION, device=DEVICE)}, Sideways(), log_of(True))

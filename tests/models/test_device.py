@@ -1,0 +1,119 @@
+"""Where a process computes: the variable that names it, torch's settings there, and what a run records of it."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from commands import Command
+from devices import DEVICE
+from worlds import scenario
+
+from seedbus.models import device
+from seedbus.models.errors import DataError
+from seedbus.scenarios.errors import Exit
+from seedbus.scenarios.reporting.results import Results
+from seedbus.scenarios.running.run import run
+
+WORKSPACE = "CUBLAS_WORKSPACE_CONFIG"
+DIGITS = {"name": "digits", "batch_size": 8}
+
+
+@pytest.fixture
+def careless(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Torch with the settings that make it fast and its bits uncertain; its own settings come back."""
+    monkeypatch.setenv(WORKSPACE, "")
+    monkeypatch.delenv(WORKSPACE)
+    places = [(torch.backends.cuda.matmul, "allow_tf32"), (torch.backends.cudnn, "allow_tf32")]
+    places.append((torch.backends.cudnn, "benchmark"))
+    own = [(place, name, getattr(place, name)) for place, name in places]
+    deterministic, warns = (
+        torch.are_deterministic_algorithms_enabled(),
+        torch.is_deterministic_algorithms_warn_only_enabled(),
+    )
+    torch.use_deterministic_algorithms(False)
+    for place, name in places:
+        setattr(place, name, True)
+    yield
+    torch.use_deterministic_algorithms(deterministic, warn_only=warns)
+    for place, name, value in own:
+        setattr(place, name, value)
+
+
+def settings() -> dict[str, Any]:
+    return {
+        "deterministic": torch.are_deterministic_algorithms_enabled(),
+        "matmul": torch.backends.cuda.matmul.allow_tf32,
+        "cudnn": torch.backends.cudnn.allow_tf32,
+        "benchmark": torch.backends.cudnn.benchmark,
+        "workspace": os.environ.get(WORKSPACE),
+    }
+
+
+@pytest.mark.usefixtures("careless")
+def test_on_a_gpu_torch_is_deterministic_and_tf32_is_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = settings()
+    with device.on_device("cpu"), device.on_device("torch"):
+        assert settings() == before
+    monkeypatch.setattr(device, "check_device", lambda name: None)
+    expected = {"deterministic": True, "matmul": False, "cudnn": False, "benchmark": False, "workspace": ":4096:8"}
+    with device.on_device("cuda"):
+        assert settings() == expected and settings() != before
+    monkeypatch.setenv(WORKSPACE, ":16:8")
+    with device.on_device("cuda:1"):
+        assert settings() == expected | {"workspace": ":16:8"}, "the user's own is kept"
+
+
+def test_the_variable_names_the_default_device_of_commands_and_of_python(
+    monkeypatch: pytest.MonkeyPatch, seedbus: Command, tmp_path: Path
+) -> None:
+    what = scenario(task=DIGITS, stop={"rounds": 1})
+    monkeypatch.setenv(device.VARIABLE, DEVICE)
+    assert device.devices_of("") == (DEVICE,) and device.devices_of("cpu") == ("cpu",)
+    assert run(what, tmp_path / "python").summary["device"].startswith(DEVICE)
+    assert run(what, tmp_path / "option", device="cpu").summary["device"] == "cpu"
+    assert seedbus("run", "small.yaml", "--out", tmp_path / "command", "-q").code == 0
+    assert Results.read(tmp_path / "command").summary["device"].startswith(DEVICE)
+    monkeypatch.setenv(device.VARIABLE, "gpu")
+    with pytest.raises(DataError, match="SEEDBUS_DEVICE: found 'gpu'; expected cpu, torch"):
+        device.devices_of("")
+    answer = seedbus("run", "small.yaml", "--out", tmp_path / "mistake", "-q")
+    assert answer.code == Exit.DATA and answer.err.startswith("seedbus: SEEDBUS_DEVICE: found 'gpu'; expected cpu")
+
+
+def library(code: int) -> Any:
+    """Return NVML as ctypes loads it, which tells a version if the code is 0."""
+
+    def tell(buffer: Any, length: ctypes.c_uint) -> int:
+        buffer.value = b"550.54.15"
+        assert length.value >= 80
+        return code
+
+    return SimpleNamespace(nvmlInit_v2=lambda: 0, nvmlSystemGetDriverVersion=tell)
+
+
+@pytest.mark.parametrize(
+    ("loaded", "driver"),
+    [(library(0), "550.54.15"), (library(9), "unknown"), (SimpleNamespace(), "unknown"), (OSError("none"), "unknown")],
+    ids=["there", "fails", "another library", "none"],
+)
+def test_what_decides_the_bits_of_a_gpu_is_told_with_its_driver(
+    monkeypatch: pytest.MonkeyPatch, loaded: Any, driver: str
+) -> None:
+    def load(name: str) -> Any:
+        if isinstance(loaded, OSError):
+            raise loaded
+        return loaded
+
+    monkeypatch.setattr(ctypes, "CDLL", load)
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda name: f"card {name}")
+    monkeypatch.setattr(torch.version, "cuda", "12.6")
+    told = f"cuda:0 (card cuda:0), cpu, torch {torch.__version__}, CUDA 12.6, driver {driver}"
+    assert device.device_text(["cuda:0", "cpu", "cuda:0"]) == told
+    assert device.device_text(["cpu"]) == "cpu" and "driver" not in device.device_text(["torch"])

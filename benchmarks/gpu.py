@@ -82,12 +82,11 @@ def measured(parts: list[str], calls: int, turns: int, *, is_dry: bool) -> dict[
 
     device, found = ("torch" if is_dry else "cuda"), dict[str, list[Any]]()
     if "kernels" in parts:
-        sizes = gpu_kernels.DRY_MODELS if is_dry else gpu_kernels.MODELS
-        vectors = {name: torch.device("cpu" if is_dry else "cuda") for name in sizes}
+        sizes, where = (gpu_kernels.DRY_MODELS, "cpu") if is_dry else (gpu_kernels.MODELS, "cuda")
         found["kernels"] = [
             figure
-            for name, where in vectors.items()
-            for figure in gpu_kernels.measure(name, torch.zeros(sizes[name], device=where), calls)
+            for name, size in sizes.items()
+            for figure in gpu_kernels.measure(name, torch.zeros(size, device=where), calls)
         ]
     if "rounds" in parts:
         works = gpu_rounds.DRY_WORKS if is_dry else gpu_rounds.WORKS

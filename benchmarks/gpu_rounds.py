@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from memory import Answering, write
+from memory import Answering, long_sentence, write
 from plain import Batch, Commit, Follower, Recipe, federated_round, flat
 from pydantic import Field
 from rounds import as_in_papers
@@ -37,7 +37,6 @@ from seedbus.models.tasks.mnist import FashionMnist
 from seedbus.scenarios.running.run import run
 
 WARM = 2  # rounds that do not count
-WORDS = 24  # of a sentence, about as many tokens
 OPT: dict[str, dict[str, int]] = {
     "OPT-125M": {"hidden_size": 768, "num_hidden_layers": 12, "num_attention_heads": 12, "vocab_size": 50_272},
     "OPT-350M": {
@@ -221,11 +220,11 @@ def network_and_batch(work: Work, folder: Path) -> tuple[Any, Batch]:
     torch.set_num_threads(1)
     task: Any = task_of(work, folder)
     if work.name in OPT:
-        from transformers import AutoModelForCausalLM
+        from transformers import AutoModelForCausalLM, AutoTokenizer
 
         module = AutoModelForCausalLM.from_pretrained(task.model, dtype=torch.float32).eval().requires_grad_(False)
-        ids = torch.arange(work.batch * WORDS).remainder(100).add(4).view(work.batch, WORDS)
-        return Language(module), Batch(ids, torch.full((work.batch,), 7))
+        row = AutoTokenizer.from_pretrained(task.model)(f"{long_sentence(0)} It was great")["input_ids"]
+        return Language(module), Batch(torch.tensor([row] * work.batch), torch.full((work.batch,), row[-1]))
     images, _ = task.load()
     pixels = torch.from_numpy(task.inputs(images.stored[: work.batch])).permute(0, 3, 1, 2).contiguous()
     network = task.network() if work.name == RESNET else as_in_papers(task.network())

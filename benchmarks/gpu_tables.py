@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from gpu_kernels import Figure as Kernel
@@ -16,6 +16,7 @@ FULL = "out of memory"
 
 def page(device: str, found: Mapping[str, Sequence[Any]]) -> str:
     """Return the tables of the parts that were measured, under the device's name."""
+    tables: dict[str, Callable[[Any], Iterator[str]]]
     tables = {"kernels": kernels, "rounds": rounds, "crowd": crowd, "replayed": replayed}
     parts = ["\n".join(table(found[part])) for part, table in tables.items() if found.get(part)]
     return "\n\n".join([f"Measured on: {device}.", *parts])

@@ -18,9 +18,12 @@ import gpu_kernels
 import gpu_replayed
 import gpu_rounds
 import gpu_tables
+import memory
 import pytest
 from rich.console import Console
 from rows import HEADS, Row, Skip, number
+
+from seedbus.models import Iid
 
 ROW = Row("a replay", "s", 2.0, 10.0, "torch", 1.0, "RNG rate", "faster", 5.0)
 FAKE = """
@@ -145,6 +148,16 @@ def test_every_row_of_the_gpu_can_be_gone_through_on_a_processor() -> None:
     assert all(row[who]["seconds"] > 0 for row in shown["rounds"] + shown["crowd"] for who in ("ours", "plain"))
     (run,) = shown["replayed"]
     assert run["rounds"] == 50 and run["device"].startswith("torch, ") and run["digest"] == run["replayed"]
+
+
+@pytest.mark.slow
+def test_plain_torch_computes_as_many_tokens_as_seedbus(tmp_path: Path) -> None:
+    work = replace(gpu_rounds.DRY_WORKS[-1], batch=8)
+    memory.write(tmp_path / work.name, gpu_rounds.DRY_OPT[work.name], work.batch * work.clients)
+    _, batch = gpu_rounds.network_and_batch(work, tmp_path)
+    problem: Any = gpu_rounds.task_of(work, tmp_path).bind(seed=1, clients=work.clients, partition=Iid())
+    ((size, (ours, _)),) = problem.objective(0, 0).parts(0)
+    assert size == len(ours.ids) == 8 and ours.ids.shape == batch.images.shape
 
 
 TURN = gpu_rounds.Turn(0.5, 3 * 2**30)

@@ -100,26 +100,37 @@ def test_clients_all_in_torchs_memory_agree_with_an_evaluator_on_the_processor_t
     endpoint, log = free_endpoint(scenario(stop={"rounds": 1}), tmp_path / "port"), tmp_path / "run" / "log.jsonl"
     options = ("--bind", endpoint, "--expect-workers", 2, "--device", "cpu", "-q")
 
+    started: list[Any] = []
+
+    def start(*arguments: object) -> Any:
+        started.append(seedbus_process(*arguments))
+        return started[-1]
+
     def join() -> Any:
-        return seedbus_process("client", "--connect", endpoint, "--patience", 60, "--device", DEVICE)
+        return start("client", "--connect", endpoint, "--patience", 60, "--device", DEVICE)
 
     def wait_for_rounds(more: int) -> None:
         begun = closed_rounds(log)
         wait_for(lambda: closed_rounds(log) >= begun + more, 120)
 
-    first, clients = seedbus_process("server", tmp_path / "what.yaml", *options, "--out", tmp_path / "run"), [join()]
-    clients.append(join())
-    wait_for_rounds(20)
-    kill(first.pid, signal.SIGKILL)
-    first.communicate()
-    second = seedbus_process("server", *options, "--resume", tmp_path / "run")
-    wait_for_rounds(20)
-    kill(clients[0].pid, signal.SIGKILL)
-    assert second.poll() is None, "the run was over before its client was killed"
-    clients.append(join())
-    _, told = second.communicate(timeout=180)
-    assert second.returncode == 0, told
-    assert [client.communicate(timeout=60) and client.returncode for client in clients] == [-signal.SIGKILL, 0, 0]
+    try:
+        first = start("server", tmp_path / "what.yaml", *options, "--out", tmp_path / "run")
+        clients = [join(), join()]
+        wait_for_rounds(20)
+        kill(first.pid, signal.SIGKILL)
+        first.communicate()
+        second = start("server", *options, "--resume", tmp_path / "run")
+        wait_for_rounds(20)
+        kill(clients[0].pid, signal.SIGKILL)
+        assert second.poll() is None, "the run was over before its client was killed"
+        clients.append(join())
+        _, told = second.communicate(timeout=180)
+        assert second.returncode == 0, told
+        assert [client.communicate(timeout=60) and client.returncode for client in clients] == [-signal.SIGKILL, 0, 0]
+    finally:
+        for process in started:
+            process.kill()
+            process.communicate()
     results = Results.read(tmp_path / "run")
     assert what.verify and results.summary["traffic"]["by_kind"]["snapshot"]["messages"]
     assert "diverged" not in results.summary["refusals"] and results.summary["digest"] == whole.summary["digest"]

@@ -15,10 +15,10 @@ DeComFL's did there, to its end, with random weights of MiniLM's shape: 39 s, an
 *From FLOPs*: two floating-point operations a weight of the layers and token, and four times the width a layer and pair
 of tokens, for each forward pass of a loss or of an evaluation; heads, embeddings and loading are left out. Directions
 are drawn three times a round: for the points, by the clients' replica and by the evaluator's. `CPU` and `GPU` below are
-the rates. The CPU's are what `--rates` measured on that EPYC (80 to 86 GFLOP/s for OPT's layers, 105 for ResNet-18,
-0.6 to 1.5·10⁹ coordinates of directions). The GPU's are assumed, not measured: 10 TFLOP/s is half of what NVIDIA states
-for an A100 in float32 without TF32, 50·10⁹ coordinates, no less than the launches of all passes at 10 µs each, and 20 s
-to start where that matters.
+the rates. The CPU's are what `--rates` measured on that EPYC (79 to 86 GFLOP/s for OPT's layers, 94 to 105 for
+ResNet-18, 0.6 to 1.5·10⁹ coordinates of directions, in two runs). The GPU's are assumed, not measured: 10 TFLOP/s is
+half of what NVIDIA states for an A100 in float32 without TF32, 50·10⁹ coordinates, no less than the launches of all
+passes at 10 µs each, and 20 s to start where that matters.
 
 A row's tokens are those of the longest of a batch of 32, prompt and answer included: 1.3 a word, with words counted in
 the training files of SST-2, RTE and QQP, and assumed for the other sets. SQuAD's generated answers are not counted.

@@ -136,14 +136,40 @@ def torch_device() -> torch.device | None:
     return torch.device("cpu" if _current == "torch" else _current)
 
 
+def free_memory(device: torch.device) -> int | None:
+    """Return the bytes that a GPU has free for this process; None: a device in the processor's own memory.
+
+    What torch holds of a GPU without using it is free as well.
+    """
+    import torch
+
+    if device.type == "cuda":
+        free, _ = torch.cuda.mem_get_info(device)
+        return free + torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+    if device.type == "mps":
+        return max(0, torch.mps.recommended_max_memory() - torch.mps.driver_allocated_memory())
+    return None
+
+
 def moved(value: ValueT, device: torch.device | None) -> ValueT:
-    """Return a tensor, or a structure of tensors, on a device; None: as it is."""
+    """Return a tensor, or a structure of tensors, on a device; None: as it is.
+
+    To a GPU they are copied from pinned memory, and the host does not wait for it. torch keeps that memory until the
+    copy is done.
+    """
     if device is None:
         return value
     from torch import Tensor
     from torch.utils._pytree import tree_map
 
-    on_device: Any = tree_map(lambda each: each.to(device) if isinstance(each, Tensor) else each, value)
+    def there(each: Any) -> Any:
+        if not isinstance(each, Tensor):
+            return each
+        if device.type == "cuda" and each.device.type == "cpu":
+            return each.pin_memory().to(device, non_blocking=True)
+        return each.to(device)
+
+    on_device: Any = tree_map(there, value)
     return on_device  # type: ignore[no-any-return]
 
 

@@ -22,7 +22,6 @@ from seedbus.models.custom.network import FIELD, built_alike, digest, reason
 from seedbus.models.custom.samples import Selection, check_divisible
 from seedbus.models.custom.settings import TorchSettings
 from seedbus.models.data.batches import parts
-from seedbus.models.device import moved
 from seedbus.models.errors import DataError, is_out_of_memory
 from seedbus.models.images.sample_problem import SampleProblem
 from seedbus.models.parameters.coordinates import add_tensor
@@ -69,7 +68,7 @@ class TorchProblem(SampleProblem[Selection]):
 
     def tensors(self, samples: Selection, indices: NDArray[np.int64], **key: int) -> tuple[Any, Tensor]:
         """Return inputs in the structure of the data set's items, and targets. See `SampleProblem.tensors`."""
-        return moved(samples.batch(indices), self.flat.device)
+        return samples.batch(indices, self.flat.device)
 
     def forward(self, inputs: Any) -> Any:
         """Return the network's outputs: inputs that are a list or mapping are its arguments."""

@@ -22,8 +22,10 @@ from torch.utils._pytree import tree_flatten, tree_unflatten
 from torch.utils.data import IterableDataset, default_collate
 
 from seedbus.models.custom.network import reason
+from seedbus.models.device import moved
 from seedbus.models.errors import DataError, is_out_of_memory
 from seedbus.models.partition import Divisible, Indices, Partition
+from seedbus.models.resident import Rows
 
 CHUNK = 256  # items read at a time
 READ_AGAIN = 16  # items of a kept data set that are read a second time, to find one that draws at random
@@ -53,6 +55,7 @@ class Reading:
         self._spec: Any = None  # the structure of the inputs
         self._alike: list[tuple[Any, ...]] = []
         self._kept: list[Tensor] | None = None
+        self._placed: dict[torch.device | None, Rows] = {}
         count = self._count()
         if count == 0:
             raise DataError(f"task.data: {what}", "no items", "at least one")
@@ -81,18 +84,24 @@ class Reading:
         """Number of items."""
         return self._digests.size
 
-    def batch(self, rows: Indices) -> tuple[Any, Tensor]:
+    def batch(self, rows: Indices, device: torch.device | None = None) -> tuple[Any, Tensor]:
         """Return inputs, as tensors [b, …] in the items' structure, and targets [b, …].
+
+        Args:
+            rows: the items, [b].
+            device: where the tensors shall lie, and the items too if they fit; None: in host memory.
 
         Raises:
             DataError: an item is gone, or has other values than at first.
         """
         if self._kept is not None:
-            index = torch.from_numpy(rows)
-            leaves = [leaf[index] for leaf in self._kept]
+            if device not in self._placed:
+                self._placed[device] = Rows(self._kept, device)
+            leaves = self._placed[device].at(rows)
         else:
             leaves = self._read(rows)
             self._check_same(leaves, rows)
+            leaves = moved(leaves, device)
         inputs: Any = tree_unflatten(leaves[:-1], self._spec)
         return inputs, leaves[-1]
 
@@ -198,9 +207,9 @@ class Selection:
         """Return some of these samples."""
         return Selection(self.reading, self.labels[indices], self.rows[indices], self.has_classes)
 
-    def batch(self, indices: Indices) -> tuple[Any, Tensor]:
-        """Return inputs and targets of some of these samples. Raises `DataError`."""
-        return self.reading.batch(self.rows[indices])
+    def batch(self, indices: Indices, device: torch.device | None = None) -> tuple[Any, Tensor]:
+        """Return inputs and targets of some of these samples, on a device. Raises `DataError`."""
+        return self.reading.batch(self.rows[indices], device)
 
 
 def selection(reading: Reading, labels: NDArray[np.int64] | None = None) -> Selection:

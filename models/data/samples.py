@@ -49,7 +49,11 @@ class Images(NamedTuple):
 
     def pick(self, indices: NDArray[np.int64]) -> NDArray[Any]:
         """Return a copy of some images' pixels, uint8 [b, height, width, channels]."""
-        return self.stored[indices if self.rows is None else self.rows[indices]]
+        return self.stored[self.places(indices)]
+
+    def places(self, indices: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return where some of these images are among those stored, [b]."""
+        return indices if self.rows is None else self.rows[indices]
 
     def take(self, indices: NDArray[np.int64]) -> Images:
         """Return a selection of these images, without copying pixels."""

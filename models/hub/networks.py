@@ -180,7 +180,7 @@ class ImageClassifier(Classifier):
             sizes = " and ".join(f"{shape[2]}×{shape[3]}" for shape in sorted(shapes)[:2])
             found = f"a processor that leaves images of {sizes}"
             raise DataError(f"task.model {self.task.model}", found, "one that gives all images the same size")
-        pixels = moved(torch.cat(list(items)), self.trained.device)
+        pixels = torch.cat([moved(item, self.trained.device) for item in items])  # kept ones may lie there
         return self.output(pixel_values=pixels)
 
     def facts(self, first: Row) -> bytes:

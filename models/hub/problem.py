@@ -16,12 +16,14 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from seedbus.models.data.batches import parts
+from seedbus.models.device import moved
 from seedbus.models.hub.networks import NETWORKS, ImageClassifier, image_bytes
 from seedbus.models.hub.rows import Row, contents
 from seedbus.models.hub.settings import HuggingFaceSettings
 from seedbus.models.parameters.losses import resolution_of
 from seedbus.models.parameters.trained_vector import TrainedVector
 from seedbus.models.partition import Partition
+from seedbus.models.resident import fits
 from seedbus.models.task import Vector
 from seedbus.models.text.problem import PretrainedProblem
 from seedbus.models.text.tokens import chunks
@@ -45,6 +47,7 @@ class HubProblem(PretrainedProblem[Row, Batch]):
         self.set_trained(self.network.trained, expected)
         self._encoded: dict[tuple[str, int], Any] = {}
         self._kept_pixels = 0
+        self._are_resident: bool | None = None
 
     def load(self) -> TrainedVector:
         """See `text.problem`. Raises `DataError`."""
@@ -114,7 +117,10 @@ class HubProblem(PretrainedProblem[Row, Batch]):
             return {self.network.training.name(name): tensor for name, tensor in self.trained.tensors().items()}
 
     def _item(self, split: str, index: int) -> Any:
-        """Return a sample, encoded: tokens are kept, and pixels as long as they are less than `KEPT_PIXELS`."""
+        """Return a sample, encoded: tokens are kept, and pixels as long as they are less than `KEPT_PIXELS`.
+
+        Kept pixels lie on the device if all that may be kept fit there.
+        """
         key = split, index
         if key in self._encoded:
             return self._encoded[key]
@@ -122,5 +128,14 @@ class HubProblem(PretrainedProblem[Row, Batch]):
         size = item.numel() if isinstance(item, Tensor) else 0
         if self._kept_pixels + size <= KEPT_PIXELS:
             self._kept_pixels += size
-            self._encoded[key] = item
+            self._encoded[key] = item = self._placed(item)
         return item
+
+    def _placed(self, item: Any) -> Any:
+        """Return an encoded sample where it is kept: pixels on the device, or in host memory."""
+        if not isinstance(item, Tensor) or self.device is None:
+            return item
+        if self._are_resident is None:
+            images = min(KEPT_PIXELS // max(1, item.numel()), sum(map(len, self.splits.values())))
+            self._are_resident = fits(images * item.nbytes, self.device)
+        return moved(item, self.device) if self._are_resident else item

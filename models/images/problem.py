@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import torch
@@ -15,6 +16,7 @@ from seedbus.models.data.batches import parts
 from seedbus.models.data.samples import Images
 from seedbus.models.device import moved
 from seedbus.models.errors import DataError
+from seedbus.models.images.resident_images import ResidentImages, resident_images
 from seedbus.models.images.sample_problem import SampleProblem
 from seedbus.models.images.settings import ClassifierSettings
 from seedbus.models.parameters.flat import FlatModule, initial_values
@@ -30,6 +32,7 @@ class ImageProblem(SampleProblem[Images]):
         flat = FlatModule(task.network())
         super().__init__(task, flat, task.splits(), seed=seed, clients=clients, partition=partition)
         self.task = task
+        self._on_device: dict[int, ResidentImages | None] = {}
         if task.is_proven:
             self._identity = samples_identity(self.splits, self.parts)
 
@@ -75,10 +78,24 @@ class ImageProblem(SampleProblem[Images]):
             Inputs, and labels int64 [b]. Images are float32 [b, channels, height, width] in channels_last order, and
             texts int64 [b, length].
         """
-        stored = samples.pick(indices)
-        inputs = torch.from_numpy(self.task.inputs(self.task.augmented(stored, **key) if key else stored))
+        labels = torch.from_numpy(samples.labels[indices])
+        resident = self._resident(samples.stored)
+        if resident is None:
+            stored = samples.pick(indices)
+            inputs = torch.from_numpy(self.task.inputs(self.task.augmented(stored, **key) if key else stored))
+        else:
+            pixels = resident.at(samples.places(indices))
+            inputs = resident.inputs(self.task.augmented(pixels, **key) if key else pixels)
         inputs = inputs.permute(0, 3, 1, 2) if inputs.ndim == 4 else inputs
-        return moved((inputs, torch.from_numpy(samples.labels[indices])), self.flat.device)
+        return moved((inputs, labels), self.flat.device)
+
+    def _resident(self, stored: NDArray[Any]) -> ResidentImages | None:
+        """Return stored samples on the device; None: batches are made in host memory."""
+        if self.flat.device is None:
+            return None
+        if id(stored) not in self._on_device:  # the splits keep `stored`, so no other array gets its number
+            self._on_device[id(stored)] = resident_images(stored, self.task, self.flat.device)
+        return self._on_device[id(stored)]
 
 
 def samples_identity(splits: Mapping[str, Images], parts: Sequence[Indices]) -> bytes:

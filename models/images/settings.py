@@ -11,6 +11,7 @@ from pydantic import Field, model_validator
 
 from seedbus.models.data.batches import MICRO_BATCH
 from seedbus.models.data.samples import Images
+from seedbus.models.images.augmentation import PixelsT
 from seedbus.models.partition import Division, Partition, divide
 from seedbus.models.streams import stream
 from seedbus.models.task import Task
@@ -88,12 +89,21 @@ class ClassifierSettings(BatchSettings, frozen=True):
 
     @abstractmethod
     def inputs(self, stored: NDArray[np.uint8]) -> NDArray[np.float32] | NDArray[np.int64]:
-        """Convert stored samples [b, …] to inputs of the network, of the same shape."""
+        """Convert stored samples [b, …] to inputs of the network, of the same shape.
 
-    def augmented(
-        self, stored: NDArray[np.uint8], *, seed: int, client: int, round: int, step: int
-    ) -> NDArray[np.uint8]:
-        """Return a training batch after random augmentation, if the task has one; the arguments key the draws."""
+        If an input depends on its own byte and channel alone, batches can be made on a device (`resident_images`).
+        """
+
+    def augmented(self, stored: PixelsT, *, seed: int, client: int, round: int, step: int) -> PixelsT:
+        """Return a training batch after random augmentation, if the task has one; the arguments key the draws.
+
+        Args:
+            stored: samples [b, …], as a NumPy array or as a tensor on the device where they lie.
+            seed: the run's.
+            client: the client's number.
+            round: the round's number.
+            step: the local step.
+        """
         return stored
 
     def class_names(self) -> list[str]:

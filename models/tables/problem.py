@@ -9,13 +9,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.functional import mse_loss
 
 from seedbus.models.data.samples import Images
-from seedbus.models.device import moved
 from seedbus.models.images.problem import ImageProblem
 from seedbus.models.partition import Partition
 
@@ -45,5 +43,5 @@ class RegressionProblem(ImageProblem):
 
     def tensors(self, samples: Images, indices: NDArray[np.int64], **key: int) -> tuple[Tensor, Tensor]:
         """Return inputs [b, f], and as labels the standardised targets [b], which are the last number of a row."""
-        rows = torch.from_numpy(samples.pick(indices))
-        return moved((rows[:, :-1].contiguous(), rows[:, -1].contiguous()), self.flat.device)
+        rows, _ = super().tensors(samples, indices, **key)
+        return rows[:, :-1].contiguous(), rows[:, -1].contiguous()

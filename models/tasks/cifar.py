@@ -22,6 +22,7 @@ from pydantic import Field
 from seedbus.models.data.prepared import Arrays, data_folder, prepared
 from seedbus.models.data.samples import Images
 from seedbus.models.errors import DataError
+from seedbus.models.images.augmentation import PixelsT, cropped
 from seedbus.models.images.task import ImageTask
 from seedbus.models.streams import stream
 
@@ -63,20 +64,17 @@ class CifarTask(ImageTask, frozen=True):
         """Return 50,000 training images (validation included) and 10,000 test images. Raises `DataError`."""
         return self._split("train"), self._split("test")
 
-    def augmented(
-        self, stored: NDArray[np.uint8], *, seed: int, client: int, round: int, step: int
-    ) -> NDArray[np.uint8]:
+    def augmented(self, stored: PixelsT, *, seed: int, client: int, round: int, step: int) -> PixelsT:
         """Return the batch [b, 32, 32, 3], each image cropped from its black frame and mirrored with probability ½."""
         if self.augmentation == "none":
             return stored
+        count = len(stored)  # type: ignore[arg-type]
         rng = stream("augmentation", seed, client, round, step)
-        tops, lefts = rng.integers(0, 2 * FRAME + 1, (2, len(stored)))
-        mirrored = rng.integers(0, 2, len(stored)).astype(bool)
-        framed = np.pad(stored, ((0, 0), (FRAME, FRAME), (FRAME, FRAME), (0, 0)))
+        tops, lefts = rng.integers(0, 2 * FRAME + 1, (2, count))
+        mirrored = rng.integers(0, 2, count).astype(bool)
         rows, columns = tops[:, None] + np.arange(SIDE), lefts[:, None] + np.arange(SIDE)
         columns[mirrored] = columns[mirrored, ::-1]
-        cropped: NDArray[np.uint8] = framed[np.arange(len(stored))[:, None, None], rows[:, :, None], columns[:, None]]
-        return cropped
+        return cropped(stored, FRAME, rows, columns)
 
     def _split(self, split: str) -> Images:
         paths = [data_folder(self.folder, _SOURCE) / name for name in self.files[split]]

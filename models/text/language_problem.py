@@ -21,6 +21,7 @@ from torch.nn.functional import cross_entropy
 from seedbus.models.parameters.losses import resolution_of
 from seedbus.models.parameters.trained_vector import TrainedVector
 from seedbus.models.partition import Partition
+from seedbus.models.resident import fits
 from seedbus.models.task import Vector
 from seedbus.models.text.answers import f1, is_exact
 from seedbus.models.text.files import Sample
@@ -45,6 +46,7 @@ class LanguageProblem(PretrainedProblem[Sample, tuple[Batch, Tensor]]):
         self.set_trained(self.network.trained, expected)
         self.encoder = Encoder(self.network.tokenizer, PROMPTS[task.dataset], self.network.context)
         self._encoded: dict[tuple[str, int], list[Pair]] = {}
+        self._evaluated: dict[str, list[tuple[Batch, Tensor]]] = {}
 
     def load(self) -> TrainedVector:
         """See `problem.PretrainedProblem`. Raises `DataError`."""
@@ -63,20 +65,35 @@ class LanguageProblem(PretrainedProblem[Sample, tuple[Batch, Tensor]]):
     def _measured(self, samples: Sequence[Sample], split: str) -> dict[str, float]:
         """Evaluate the current parameters."""
         chosen = self.task.evaluated_indices(len(samples))
-        encoded = [self.encoded(split, int(index)) for index in chosen]
-        labels = self.on_device(torch.tensor([samples[index].label for index in chosen]))
         loss = 0.0
         correct = 0
-        for group in chunks([sum(pair.length for pair in pairs) for pairs in encoded], EVALUATION_TOKENS):
-            batch = self.on_device(collate([pair for index in group for pair in encoded[index]]))
+        for batch, labels in self._evaluation_batches(samples, split):
+            batch, labels = self.on_device((batch, labels))
             with torch.inference_mode(), explain_out_of_memory(batch.ids.shape, "task.max_length"):
-                scores = self.scores(batch).view(len(group), -1)
-                loss += float(self.losses(scores, labels[group]).double().sum())
-                correct += int((scores.argmax(dim=1) == labels[group]).sum())
+                scores = self.scores(batch).view(len(labels), -1)
+                loss += float(self.losses(scores, labels).double().sum())
+                correct += int((scores.argmax(dim=1) == labels).sum())
         metrics = {"loss": loss / len(chosen), "accuracy": correct / len(chosen)}
         return (
             metrics if PROMPTS[self.task.dataset].answers else metrics | self._generated([samples[i] for i in chosen])
         )
+
+    def _evaluation_batches(self, samples: Sequence[Sample], split: str) -> list[tuple[Batch, Tensor]]:
+        """Return the batches of an evaluation, made once, and the labels of each; on the device if all of them fit."""
+        if split not in self._evaluated:
+            chosen = self.task.evaluated_indices(len(samples))
+            encoded = [self.encoded(split, int(index)) for index in chosen]
+            batches = [
+                (
+                    collate([pair for place in group for pair in encoded[place]]),
+                    torch.tensor([samples[chosen[place]].label for place in group]),
+                )
+                for group in chunks([sum(pair.length for pair in pairs) for pairs in encoded], EVALUATION_TOKENS)
+            ]
+            size = sum(tensor.nbytes for batch, labels in batches for tensor in (*batch, labels))
+            are_resident = self.device is not None and fits(size, self.device)
+            self._evaluated[split] = self.on_device(batches) if are_resident else batches
+        return self._evaluated[split]
 
     def _generated(self, samples: Sequence[Sample]) -> dict[str, float]:
         """Return "accuracy" and "f1" of greedy answers. Samples are generated one by one, so there is no padding."""

@@ -20,6 +20,10 @@ class ClientProblem(Protocol):
         """Return the initial model, float32 [d]: it is never sent, so it has the same bits in every process."""
         ...
 
+    def samples(self, client: int) -> int:
+        """Return the number of training samples that a client holds."""
+        ...
+
     def objective(self, client: int, round: int) -> Objective:
         """Return a client's loss in a round; its mini-batches are keyed by (seed, client, round, step)."""
         ...

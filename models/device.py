@@ -39,20 +39,37 @@ class GpuMemory(NamedTuple):
     Attributes:
         total: its bytes.
         peak: the most bytes that torch has taken of them for this process.
+        free: those that no process has taken.
     """
 
     total: int
     peak: int
+    free: int
 
 
-def gpu_memory(name: str) -> GpuMemory | None:
-    """Return a reading of the memory of a device; None: it is no GPU whose memory torch counts."""
+def gpu_name(name: str) -> str | None:
+    """Return a GPU's name, the same in every process, whatever its number there; None: torch counts no memory of it."""
     if not name.startswith("cuda"):
         return None
     import torch
 
-    _, total = torch.cuda.mem_get_info(name)
-    return GpuMemory(total, torch.cuda.max_memory_reserved(name))
+    return str(torch.cuda.get_device_properties(name).uuid)
+
+
+def gpu_memory(name: str) -> GpuMemory:
+    """Return a reading of the memory of a GPU. The first one starts CUDA in this process, which takes some of it."""
+    import torch
+
+    free, total = torch.cuda.mem_get_info(name)
+    return GpuMemory(total, torch.cuda.max_memory_reserved(name), free)
+
+
+def hold_memory(name: str, size: int) -> None:
+    """Let torch take so many bytes of a GPU for later tensors of this process."""
+    import torch
+
+    if size > 0:
+        torch.empty(size, dtype=torch.uint8, device=name)
 
 
 def default_device() -> str:

@@ -8,6 +8,7 @@ again for the same round and version sends the same answer again.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from heapq import nlargest
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from seedbus.agents import chunks, messages
@@ -280,10 +281,7 @@ class Host:
         (_, plan, replica), *_ = group
         memories = [self._memories.before(each.client, plan.round) for each in group]
         objectives = [self.problem.objective(each.client, plan.round) for each in group]
-        if isinstance(self.algorithm, SharedWork):
-            outcomes = self.algorithm.local_together(replica, memories, plan, objectives)
-        else:
-            outcomes = one_by_one(self.algorithm, replica, memories, plan, objectives)
+        outcomes = self._outcomes(replica, memories, plan, objectives)
         for each, objective in zip(group, objectives, strict=True):
             self._watch.saw(each.client, plan.round, objective)
         for each, outcome in zip(group, outcomes, strict=True):
@@ -291,6 +289,22 @@ class Host:
         if self.algorithm.is_dense:  # each answer is a whole model; a client that is asked again repeats its work
             recent = {client: answer for client, answer in self._answers.items() if answer.round >= plan.round - 1}
             self._answers = recent
+
+    def _outcomes(
+        self, replica: Replica, memories: Sequence[Any], plan: Any, objectives: Sequence[Any]
+    ) -> list[tuple[Any, Any] | Declined]:
+        """Return each client's report and memory, or why it declines, from local steps that share what they can."""
+        if isinstance(self.algorithm, SharedWork):
+            return self.algorithm.local_together(replica, memories, plan, objectives)
+        return one_by_one(self.algorithm, replica, memories, plan, objectives)
+
+    def try_first_round(self, most: int) -> None:
+        """Compute the reports of a first round, of the `most` clients with the most samples, and answer nobody."""
+        chosen = nlargest(most, self.clients, key=self.problem.samples)
+        objectives = [self.problem.objective(client, 0) for client in chosen]
+        if chosen:
+            plan = self.algorithm.plan(0, 0, 0)
+            self._outcomes(self.replicas.first(), [None] * len(chosen), plan, objectives)
 
     def _answer(self, asked: _Asked, outcome: tuple[Any, Any] | Declined) -> Envelope:
         client, plan, replica = asked

@@ -69,6 +69,11 @@ class Evaluator:
         digests = replica.digests() if wants & DIGEST else {}
         return [Evaluation(envelope.round, envelope.base, metrics, digests).pack()] if metrics or digests else []
 
+    def try_first_round(self) -> None:
+        """Measure the model at x₀, and tell nobody."""
+        point = self.algorithm.evaluation_point(self._replicas.first(), None)
+        self.problem.evaluate(point, self.split)
+
     def _fold(self, commits: Sequence[Any]) -> Replica:
         reached = max([self._replicas.version(EVALUATOR), *(commit.version for commit in commits)])
         replica = self._replicas.advance(EVALUATOR, commits, reached)

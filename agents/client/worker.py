@@ -133,6 +133,16 @@ class Followers:
         )
         self.evaluator = Evaluator(algorithm, problem, replicas, split, observer) if offer.evaluates else None
 
+    def try_first_round(self, cohort: int) -> None:
+        """Compute what a first round needs, an evaluation too if it is due here, and keep nothing of it.
+
+        Args:
+            cohort: how many clients a round asks.
+        """
+        self.host.try_first_round(min(cohort, self._max_together))
+        if self.evaluator is not None:
+            self.evaluator.try_first_round()
+
     def join(self, host: int, nonce: bytes = b"") -> list[bytes]:
         """Return the JOINs of all clients, as frames; host: the process's address; nonce: the offer's."""
         return _encoded(self.host.join(host, self.host.clients, nonce))

@@ -100,11 +100,17 @@ def least_memory(scenario: Scenario, clients: int) -> int:
         clients: number of clients in this process.
     """
     dimension, participation = scenario.task.dimension, scenario.participation
-    asked = (participation.cohort or participation.clients) * scenario.stop.rounds
-    replicas = max(1, min(clients, asked)) if scenario.verify else 1
+    replicas = replicas_of(scenario, clients)
     frozen = max(0, scenario.task.pretrained_size() - dimension)
     weights = replica_bytes(scenario) * replicas + 4 * dimension * scenario.task.stacked_points + 2 * frozen
     return weights + CLIENT_BYTES * (clients + participation.clients)
+
+
+def replicas_of(scenario: Scenario, clients: int) -> int:
+    """Return how many replicas a process with so many clients has at least, at the end of the run."""
+    participation = scenario.participation
+    asked = (participation.cohort or participation.clients) * scenario.stop.rounds
+    return max(1, min(clients, asked)) if scenario.verify else 1
 
 
 def replica_bytes(scenario: Scenario) -> int:

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 
 from seedbus.algorithms.scalar_only.base import ScalarOnly
 from seedbus.algorithms.schedule import values
-from seedbus.models.device import HOST, gpu_memory
+from seedbus.models.device import HOST, gpu_memory, gpu_name
 from seedbus.models.errors import DataError, OutOfMemory, is_out_of_memory
 from seedbus.scenarios.schema.scenario import Scenario
 
@@ -56,9 +56,9 @@ def lighter_settings(scenario: Scenario) -> list[str]:
 
 def _fewer_processes(device: str, error: BaseException) -> list[str]:
     """Return how many processes a GPU has memory for if each takes what this one has taken and asked for."""
-    memory = gpu_memory(device)
-    if memory is None:
+    if gpu_name(device) is None:
         return []
+    memory = gpu_memory(device)
     needed = memory.peak + _asked_of_gpu(error)
     fitting = memory.total // max(1, needed)
     if not fitting:

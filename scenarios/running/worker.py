@@ -6,11 +6,12 @@ import json
 import re
 import sys
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from pathlib import Path
 
 import zmq
 
+from seedbus.agents.client.worker import Followers
 from seedbus.agents.observer import NullObserver
 from seedbus.algorithms.directions import set_threads
 from seedbus.bus import HostRequest, Offer, Recruit
@@ -21,7 +22,15 @@ from seedbus.bus.zeromq.keys import Identity
 from seedbus.bus.zeromq.sockets import check_files
 from seedbus.models.device import HOST, on_device
 from seedbus.scenarios.errors import ScenarioError
-from seedbus.scenarios.running.limits import Limits, farewell_code, limit_memory, read_scenario
+from seedbus.scenarios.running.gpu_admission import GpuAdmission
+from seedbus.scenarios.running.limits import (
+    Limits,
+    farewell_code,
+    limit_memory,
+    read_scenario,
+    replica_bytes,
+    replicas_of,
+)
 from seedbus.scenarios.running.memory_hints import memory_hints
 from seedbus.scenarios.running.prepare import bind_for_clients, recruit
 
@@ -86,22 +95,36 @@ def serve(
 
     def recruit_for(offer: Offer) -> Follower:
         # a process binds a scenario once, however many links it has
-        if offer.scenario not in recruits:
+        if offer.scenario in recruits:
+            follower = recruits[offer.scenario](offer)
+        else:
             recruits.clear()
-            scenario = read_scenario(offer, endpoint, limits)
-            if limits is not None and limits.max_memory is not None:
-                limit_memory(limits.max_memory)
-            stack.enter_context(memory_hints(scenario, device))
-            recruits[offer.scenario] = recruit(scenario, bind_for_clients(scenario, note), _NotesOnly(note), memory)
-        follower = recruits[offer.scenario](offer)
+            follower = first_follower(offer)
         note("hosting", clients=count_of(offer.spans), evaluates=offer.evaluates)
         return follower
 
+    def first_follower(offer: Offer) -> Follower:
+        scenario = read_scenario(offer, endpoint, limits)
+        if limits is not None and limits.max_memory is not None:
+            limit_memory(limits.max_memory)
+        stack.enter_context(memory_hints(scenario, device))
+        with admission.turn(offer.scenario) as measure:
+            problem = bind_for_clients(scenario, note)
+            recruits[offer.scenario] = recruit(scenario, problem, _NotesOnly(note), memory)
+            follower = recruits[offer.scenario](offer)
+            participation = scenario.participation
+            cohort = participation.cohort or participation.clients
+            if isinstance(follower, Followers):
+                later = (replicas_of(scenario, count_of(offer.spans)) - 1) * replica_bytes(scenario)
+                measure(lambda: follower.try_first_round(cohort), later)
+        return follower
+
+    admission = GpuAdmission(device, note)
     requests = [HostRequest(tuple(spans), count, evaluates)]
     if socket_per_client:
         requests = _one_request_per_client(spans, count, evaluates)
         check_files(len(requests), FILES_EACH)
-    with ExitStack() as stack, on_device(device):
+    with ExitStack() as stack, closing(admission), on_device(device):
         follow(
             endpoint,
             requests,

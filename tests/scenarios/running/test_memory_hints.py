@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from seedbus.models.device import GpuMemory, gpu_memory
+from seedbus.models.device import GpuMemory, gpu_name
 from seedbus.models.errors import DataError
 from seedbus.scenarios.running import memory_hints as module
 from seedbus.scenarios.running.limits import farewell_code
@@ -27,7 +27,8 @@ GIB = 2**30
 def test_a_full_gpu_is_one_sentence_with_the_number_of_processes_that_fit(
     total: int, peak: int, expected: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "gpu_memory", lambda name: GpuMemory(total, peak))
+    monkeypatch.setattr(module, "gpu_name", lambda name: "a-gpu")
+    monkeypatch.setattr(module, "gpu_memory", lambda name: GpuMemory(total, peak, 0))
     document = {
         "name": "full",
         "task": {"name": "digits"},
@@ -44,4 +45,4 @@ def test_a_full_gpu_is_one_sentence_with_the_number_of_processes_that_fit(
 
 
 def test_a_processor_has_no_reading() -> None:
-    assert gpu_memory("cpu") is None and gpu_memory("torch") is None
+    assert gpu_name("cpu") is None and gpu_name("torch") is None

@@ -1,0 +1,147 @@
+"""Processes that share a GPU: one after the other is measured in a first round, before it joins the run.
+
+    turn     a file that one process at a time locks, while it loads its data and computes a first round
+    places   a file of each process that was measured, locked while the process lives: what it took
+
+torch keeps the memory that it has taken, so what a first round needed stays the process's own, and no other process can
+take it in the middle of the run. A process of the same run that comes later needs as much: if less is free, it ends
+before the run begins. The system releases locks when a process ends, however it ends.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import os
+import stat
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import BinaryIO
+
+from seedbus.bus.files import descriptor
+from seedbus.models.device import GpuMemory, gpu_memory, gpu_name, hold_memory
+from seedbus.models.errors import DataError
+from seedbus.models.task import Note
+
+TURN = "turn"
+RUNTIME = "XDG_RUNTIME_DIR"
+
+
+class GpuAdmission:
+    """A process's place on its device; other devices than a GPU have no places, and nothing is measured there.
+
+    Args:
+        device: where the process computes.
+        note: is told when it waits for its turn, and what it took.
+    """
+
+    def __init__(self, device: str, note: Note) -> None:
+        self._device = device
+        self._note = note
+        self._places: list[BinaryIO] = []  # their locks last as long as these files are open
+
+    @contextmanager
+    def turn(self, run: bytes) -> Iterator[Callable[[Callable[[], None], int], None]]:
+        """Within this context no other process is measured. Nothing of the run may be on the device before.
+
+        Args:
+            run: what all processes of a run have in common.
+
+        Yields:
+            A function that takes a first round and computes it, and the bytes that later rounds will take beyond it.
+
+        Raises:
+            DataError: less memory is free than a process of this run takes.
+        """
+        name = gpu_name(self._device)
+        if name is None:
+            yield lambda first_round, later: None
+            return
+        folder = _folder() / name
+        folder.mkdir(mode=0o700, exist_ok=True)
+        prefix = hashlib.blake2b(run, digest_size=8).hexdigest()
+        with self._locked(folder / TURN):
+            before = gpu_memory(self._device)  # the first reading, which itself takes memory: not out of turn
+            sizes = _sizes(folder, prefix)
+            if sizes and before.free < max(sizes):
+                raise self._refusal(max(sizes), len(sizes), before)
+
+            def measure(first_round: Callable[[], None], later: int) -> None:
+                first_round()
+                hold_memory(self._device, later)
+                after = gpu_memory(self._device)
+                self._keep(folder, prefix, max(before.free - after.free, after.peak), after)
+
+            yield measure
+
+    def close(self) -> None:
+        """Give the process's places up; its end does so too."""
+        for place in self._places:
+            place.close()
+        self._places.clear()
+
+    def _keep(self, folder: Path, prefix: str, size: int, after: GpuMemory) -> None:
+        """Take a place; other processes find it, and what it takes, until this one ends."""
+        path = folder / f"{prefix}-{os.getpid()}-{os.urandom(4).hex()}"
+        place = open(descriptor(path, os.O_RDWR | os.O_CREAT | os.O_EXCL), "wb+")
+        fcntl.flock(place, fcntl.LOCK_EX)
+        place.write(b"%d" % size)
+        place.flush()
+        self._places.append(place)
+        self._note("measured", device=self._device, takes=_gib(size), free=_gib(after.free), total=_gib(after.total))
+
+    def _refusal(self, size: int, processes: int, memory: GpuMemory) -> DataError:
+        takes = f"each of {processes} takes" if processes > 1 else "one takes"
+        room = f"{_gib(memory.free)} of {_gib(memory.total)} are free, and {takes} {_gib(size)}"
+        share = max(1, 1000 // processes) / 1000  # rounded down, so that Ray has room for as many
+        return DataError(
+            self._device,
+            f"not enough memory for another process of this run: {room}",
+            f"--workers {processes} for each GPU (under Ray --worker-gpus {share:g})",
+        )
+
+    @contextmanager
+    def _locked(self, path: Path) -> Iterator[None]:
+        with open(descriptor(path, os.O_RDWR | os.O_CREAT), "rb+") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                self._note("waiting", device=self._device, turn="another process is being measured")
+                fcntl.flock(file, fcntl.LOCK_EX)
+            yield
+
+
+def _sizes(folder: Path, prefix: str) -> list[int]:
+    """Return what each living process of a run has taken, and remove the places of those that ended."""
+    sizes = []
+    for path in folder.iterdir():
+        if path.name == TURN:
+            continue
+        with open(descriptor(path, os.O_RDWR), "rb+") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                if path.name.startswith(f"{prefix}-"):
+                    sizes.append(int(file.read() or 0))
+                continue
+            with suppress(FileNotFoundError):
+                path.unlink()
+    return sizes
+
+
+def _folder() -> Path:
+    """Return the folder in which processes of this user find each other. Raises `DataError` if it is another user's."""
+    runtime = os.environ.get(RUNTIME, "")
+    is_given = os.path.isdir(runtime) and os.access(runtime, os.W_OK)
+    folder = Path(runtime) / "seedbus" if is_given else Path(tempfile.gettempdir()) / f"seedbus-{os.getuid()}"
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    status = folder.lstat()
+    if status.st_uid != os.getuid() or not stat.S_ISDIR(status.st_mode):
+        raise DataError(folder, "a folder of another user, or no folder", f"{RUNTIME}, a folder of your own")
+    return folder
+
+
+def _gib(size: int) -> str:
+    return f"{size / 2**30:.2f} GiB"

@@ -1,0 +1,163 @@
+"""Processes that share a GPU are measured one after the other, and what does not fit ends before the run begins.
+
+There is no GPU here: the reading of its memory is given, and what reads it is the code of every run.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from worlds import DECOMFL, outcome, scenario
+
+from seedbus.models.device import GpuMemory
+from seedbus.models.errors import DataError
+from seedbus.scenarios.errors import Exit, WorkerFailed
+from seedbus.scenarios.running import gpu_admission as module
+from seedbus.scenarios.running.gpu_admission import RUNTIME, GpuAdmission
+from seedbus.scenarios.running.limits import farewell_code
+from seedbus.scenarios.running.run import run
+from seedbus.scenarios.transports.placement import Placement
+
+GIB = 2**30
+CROWDED = Path(__file__).resolve().parents[2] / "support" / "plugins" / "crowded.py"
+
+
+class Gpu:
+    """A reading of 16 GiB, of which each process takes some."""
+
+    def __init__(self) -> None:
+        self.free = 16 * GIB
+        self.later: list[int] = []
+        self.processes: list[GpuAdmission] = []
+
+    def reading(self, name: str) -> GpuMemory:
+        return GpuMemory(16 * GIB, 0, self.free)
+
+    def take(self, size: int) -> None:
+        self.free -= size
+
+    def hold(self, name: str, size: int) -> None:
+        self.later.append(size)
+        self.free -= size
+
+
+@pytest.fixture
+def gpu(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Gpu]:
+    gpu = Gpu()
+    monkeypatch.setenv(RUNTIME, str(tmp_path))
+    monkeypatch.setattr(module, "gpu_name", lambda name: "a-gpu" if name.startswith("cuda") else None)
+    monkeypatch.setattr(module, "gpu_memory", gpu.reading)
+    monkeypatch.setattr(module, "hold_memory", gpu.hold)
+    yield gpu
+    end(gpu)
+
+
+def end(gpu: Gpu) -> None:
+    """End all processes: the system gives their locks up."""
+    for process in gpu.processes:
+        process.close()
+
+
+def enter(gpu: Gpu, gib: float, run: bytes = b"run", later: int = 0, device: str = "cuda:0") -> None:
+    """Admit a process whose first round takes so much."""
+    notes: list[str] = []
+    admission = GpuAdmission(device, lambda event, **facts: notes.append(event))
+    with admission.turn(run) as measure:
+        measure(lambda: gpu.take(int(gib * GIB)), later)
+    gpu.processes.append(admission)
+    assert notes == (["measured"] if device.startswith("cuda") else [])
+
+
+def test_a_process_that_does_not_fit_is_refused_with_the_number_that_does(gpu: Gpu) -> None:
+    enter(gpu, 4.5)
+    enter(gpu, 4.0, later=GIB)
+    enter(gpu, 5.0)
+    assert gpu.later == [0, GIB, 0] and gpu.free == int(1.5 * GIB)
+    with pytest.raises(DataError) as raised:
+        enter(gpu, 0)
+    assert str(raised.value) == (
+        "cuda:0: found not enough memory for another process of this run: 1.50 GiB of 16.00 GiB are free, and each of "
+        "3 takes 5.00 GiB; expected --workers 3 for each GPU (under Ray --worker-gpus 0.333)"
+    )
+    assert farewell_code(raised.value) == "memory"
+    enter(gpu, 1.0, run=b"another")  # of which nothing is known yet
+    with pytest.raises(
+        DataError, match=r"0.50 GiB of 16.00 GiB are free, and one takes 1.00 GiB; expected --workers 1 "
+    ):
+        enter(gpu, 0, run=b"another")
+
+
+def test_the_place_of_a_process_that_has_ended_is_free(gpu: Gpu) -> None:
+    enter(gpu, 9.0)
+    with pytest.raises(DataError, match=r"7\.00 GiB of 16\.00 GiB are free"):
+        enter(gpu, 0)
+    end(gpu)
+    enter(gpu, 4.0)  # of a run whose processes have all ended nothing is known
+    with pytest.raises(DataError, match=r"3\.00 GiB of 16\.00 GiB are free, and one takes 4\.00 GiB"):
+        enter(gpu, 0)
+
+
+def test_processes_are_measured_one_at_a_time(gpu: Gpu) -> None:
+    order: list[str] = []
+    waits, began = threading.Event(), threading.Event()
+
+    def note(event: str, **facts: Any) -> None:
+        order.append(event)
+        waits.set()
+
+    def second() -> None:
+        began.set()
+        with GpuAdmission("cuda:0", note).turn(b"run"):
+            order.append("second")
+
+    thread = threading.Thread(target=second)
+    with GpuAdmission("cuda:0", lambda event, **facts: None).turn(b"run"):
+        thread.start()
+        assert began.wait(10) and waits.wait(10)
+        order.append("first")
+    thread.join(10)
+    assert order == ["waiting", "first", "second"]
+
+
+def test_nothing_is_measured_elsewhere(gpu: Gpu, tmp_path: Path) -> None:
+    enter(gpu, 1.0, device="torch")
+    assert gpu.free == 16 * GIB and list(tmp_path.iterdir()) == []
+
+
+def test_the_folder_of_another_user_is_refused(gpu: Gpu, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "seedbus").symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(DataError, match="found a folder of another user, or no folder; expected XDG_RUNTIME_DIR"):
+        enter(gpu, 1.0)
+
+
+@pytest.mark.slow
+def test_a_run_with_more_processes_than_fit_ends_before_its_first_round(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], no_plugins: None
+) -> None:
+    """Of 16 GiB each process takes 4, and 0.5 for CUDA, as a plug-in says that replaces the readings in the workers."""
+    from seedbus.plugin import load_plugin
+
+    (tmp_path / "gpu").mkdir()
+    monkeypatch.setenv(RUNTIME, str(tmp_path))
+    load_plugin(str(CROWDED))
+    monkeypatch.setenv("SEEDBUS_TEST_GPU", str(tmp_path / "gpu"))
+    what = scenario(
+        task={"name": "digits", "batch_size": 8}, algorithm=DECOMFL, stop={"rounds": 2}, participation={"clients": 8}
+    )
+    three = run(what, tmp_path / "three", placement=Placement("ipc", workers=3, devices=("torch",)))
+    monkeypatch.delenv("SEEDBUS_TEST_GPU")
+    alone = run(what, tmp_path / "alone", device="torch")
+    assert outcome(three)[1] == outcome(alone)[1] and three.summary["digest"] == alone.summary["digest"]
+    monkeypatch.setenv("SEEDBUS_TEST_GPU", str(tmp_path / "gpu"))
+    capfd.readouterr()
+    with pytest.raises(WorkerFailed) as raised:
+        run(what, tmp_path / "four", placement=Placement("ipc", workers=4, devices=("torch",)))
+    assert raised.value.code == Exit.DATA
+    assert "each of 3 takes 4.00 GiB; expected --workers 3 for each GPU (under Ray --worker-gpus 0.333)" in (
+        capfd.readouterr().err
+    )

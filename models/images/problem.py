@@ -28,6 +28,8 @@ from seedbus.models.task import SPLITS, Vector, check_split
 class ImageProblem(SampleProblem[Images]):
     """Implements `task.Problem`. Not thread-safe. A subclass may override `loss` and `measures`."""
 
+    is_recordable = True
+
     def __init__(self, task: ClassifierSettings, *, seed: int, clients: int, partition: Partition) -> None:
         flat = FlatModule(task.network())
         super().__init__(task, flat, task.splits(), seed=seed, clients=clients, partition=partition)

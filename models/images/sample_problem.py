@@ -27,6 +27,7 @@ from seedbus.models.parameters.derivatives import loss_derivatives
 from seedbus.models.parameters.flat import FlatModule
 from seedbus.models.parameters.gradients import Criterion, Outputs, backward, outputs, through
 from seedbus.models.parameters.losses import Compared, mean_of_parts, read, weights
+from seedbus.models.parameters.recorded_losses import SMALL, RecordedLosses, capture_on
 from seedbus.models.parameters.stacked import StackedLoss
 from seedbus.models.partition import Divisible, Partition, divide, division_identity
 from seedbus.models.streams import private_key
@@ -58,6 +59,8 @@ class SampleProblem(ABC, Generic[S]):
 
     without_gradients: type[torch.no_grad | torch.inference_mode] = torch.inference_mode
     """The context in which losses are computed."""
+    is_recordable = False
+    """Whether losses are always the same operations on a batch's tensors and the points, for a GPU to record."""
 
     def __init__(
         self,
@@ -90,6 +93,8 @@ class SampleProblem(ABC, Generic[S]):
         self._identity = division_identity(partition, self.parts)
         self._compiled: Loss | None = None
         self._stacked: StackedLoss | None = None
+        self._note: Note = lambda *_, **__: None
+        self._recorded: RecordedLosses | None = None
 
     @abstractmethod
     def x0(self) -> NDArray[np.float32]:
@@ -135,6 +140,7 @@ class SampleProblem(ABC, Generic[S]):
 
     def prepare(self, note: Note) -> None:
         """Compile the loss of a full batch, or stack losses, if the task asks for it. Raises `DataError`."""
+        self._note = note
         if self.settings.forward == "compiled":
             note("compiling", what=f"the loss of task {self.settings.name}")
             first = np.zeros(self.settings.batch_size, np.int64)
@@ -202,6 +208,26 @@ class SampleProblem(ABC, Generic[S]):
             raise DataError("task.forward: compiled", found, "a call of the problem's `prepare` before its first loss")
         return self._compiled(inputs, labels)
 
+    def losses(self, inputs: Any, labels: Tensor, count: int) -> Tensor:
+        """Return the mean losses of a training batch at the first `count` points, on a GPU by recordings."""
+        loss = self.batch_loss
+        if self.settings.forward == "stacked":
+            stacked = self.stacked()
+
+            def loss(inputs: Any, labels: Tensor) -> Tensor:
+                return stacked.losses(inputs, labels, count)
+
+        if self._recorded is None:
+            capture = capture_on(self.flat.device) if self._may_record else None
+            if capture is None:
+                return loss(inputs, labels)
+            self._recorded = RecordedLosses(capture, self._note)
+        return self._recorded.losses(loss, count, inputs, labels)
+
+    @property
+    def _may_record(self) -> bool:
+        return self.is_recordable and self.settings.forward != "compiled" and self.dimension <= SMALL
+
     def mean_loss(self, inputs: Any, labels: Tensor) -> Tensor:
         """Return the mean loss of a batch at the point, not compiled."""
         return self.loss(self.forward(inputs), labels)
@@ -268,9 +294,7 @@ class SampleObjective(Compared):
         problem = self._problem
         self._batch_of(step)  # outside of inference mode: its tensors cannot have gradients, and this batch is kept
         with problem.without_gradients():
-            if problem.settings.forward == "stacked":
-                return self._mean(step, lambda inputs, labels: problem.stacked().losses(inputs, labels, count))
-            return self._mean(step, problem.batch_loss)
+            return self._mean(step, lambda inputs, labels: problem.losses(inputs, labels, count))
 
     def read(self, measured: Sequence[Tensor]) -> list[float]:
         """Return losses as numbers, by one transfer from their device."""

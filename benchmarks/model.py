@@ -148,7 +148,8 @@ def measured_how(turns: int) -> str:
 
 def plots(costs: Costs, found: Mapping[Point, float]) -> list[str]:
     """Return a plot for each axis: the model's line, the fitted runs, and the checked runs."""
-    from seedbus.scenarios.reporting.figures import Line, lines
+    from seedbus.scenarios.reporting.looks import Line
+    from seedbus.scenarios.reporting.svg import lines_file
 
     drawn = []
     for axis, points in CHECKED.items():
@@ -161,7 +162,7 @@ def plots(costs: Costs, found: Mapping[Point, float]) -> list[str]:
             Line("fitted", nowhere + [along(axis, p) for p in fitted], nothing + [found[p] for p in fitted], True),
             Line("checked", [along(axis, p) for p in points], [found[p] for p in points], True),
         ]
-        drawn.append(lines(AXES[axis][1], AXES[axis][0], "CPU ms a round", parts, is_log=axis == "dimension"))
+        drawn.append(lines_file(AXES[axis][1], AXES[axis][0], "CPU ms a round", parts, is_log=axis == "dimension"))
     return drawn
 
 
@@ -179,10 +180,12 @@ def _moved(axis: str, point: Point, x: float) -> Point:
 
 def page(figures: Sequence[str]) -> str:
     """Return plots as one SVG file, two in a row."""
-    wide, high, parts = 560, 330, list[str]()
+    wide, high, parts = 560, 370, list[str]()
     for number, figure in enumerate(figures):
         inner = figure[figure.index("<svg ") + 5 : figure.index("</svg>") + 6]
-        place = f'x="{number % 2 * wide}" y="{number // 2 * high}" width="{wide}" height="300" overflow="visible"'
+        place = (
+            f'x="{number % 2 * wide}" y="{number // 2 * high}" width="{wide}" height="{high - 10}" overflow="visible"'
+        )
         parts.append(f"<svg {place} {inner}".replace('r="2"', 'r="4"'))
     height = (len(figures) + 1) // 2 * high
     style = "text { font: 12px sans-serif; fill: #3c4654; } text.name { font-size: 13px; } .grid { stroke: #e2e6ec; }"

@@ -29,7 +29,8 @@ from typing import Any
 import numpy as np
 from model import page
 
-from seedbus.scenarios.reporting.figures import Line, lines
+from seedbus.scenarios.reporting.looks import Line
+from seedbus.scenarios.reporting.svg import lines_file
 
 SCENARIO = """
 name: soak
@@ -235,17 +236,17 @@ def plots(samples: list[Sample]) -> str:
     rates = [0.0] + [(b.rounds - a.rounds) / (b.at_s - a.at_s) for a, b in pairwise(samples)]
     gone = [sample.left + sample.killed for sample in samples]
     figures = [
-        lines("memory", x, "the server's memory (MB)", [Line("", minutes, [s.resident_mb for s in samples])]),
-        lines("rounds", x, "rounds a second", [Line("", minutes, rates)]),
-        lines("descriptors", x, "open descriptors", [Line("", minutes, [s.descriptors for s in samples])]),
-        lines(
+        lines_file("memory", x, "the server's memory (MB)", [Line("", minutes, [s.resident_mb for s in samples])]),
+        lines_file("rounds", x, "rounds a second", [Line("", minutes, rates)]),
+        lines_file("descriptors", x, "open descriptors", [Line("", minutes, [s.descriptors for s in samples])]),
+        lines_file(
             "churn",
             x,
             "processes",
             [Line("joined", minutes, [s.joined for s in samples]), Line("left or killed", minutes, gone)],
         ),
-        lines("log", x, "log.jsonl (MB)", [Line("", minutes, [s.log_mb for s in samples])]),
-        lines("folder", x, "the run's folder (MB)", [Line("", minutes, [s.folder_mb for s in samples])]),
+        lines_file("log", x, "log.jsonl (MB)", [Line("", minutes, [s.log_mb for s in samples])]),
+        lines_file("folder", x, "the run's folder (MB)", [Line("", minutes, [s.folder_mb for s in samples])]),
     ]
     return page(figures)
 

@@ -20,8 +20,8 @@ from seedbus.algorithms.contract import Replica
 from seedbus.bus import Envelope, Fate, Kind
 from seedbus.bus.codec import encode
 from seedbus.scenarios.analysis.subject import NotHere, Subject
-from seedbus.scenarios.reporting.figures import Line
 from seedbus.scenarios.reporting.findings import Finding, Plot
+from seedbus.scenarios.reporting.looks import Line
 from seedbus.scenarios.reporting.progress import readable
 from seedbus.scenarios.reporting.round_table import Pairs
 

@@ -34,8 +34,8 @@ from seedbus.models.parameters.gradients import outputs
 from seedbus.scenarios.analysis.estimate import number
 from seedbus.scenarios.analysis.lanczos import Vector64
 from seedbus.scenarios.analysis.subject import Model, NotHere, Subject
-from seedbus.scenarios.reporting.figures import Line
 from seedbus.scenarios.reporting.findings import Finding, Plot
+from seedbus.scenarios.reporting.looks import Line
 
 TITLE = "Clients after their local steps (FedACG, Figure 2)"
 

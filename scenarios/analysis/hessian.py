@@ -17,8 +17,8 @@ from seedbus.scenarios.analysis.curvature import Curvature
 from seedbus.scenarios.analysis.estimate import Null, number, rank_correlation
 from seedbus.scenarios.analysis.lanczos import Vector64
 from seedbus.scenarios.analysis.subject import ABOUT_NULLS, NotHere, Subject
-from seedbus.scenarios.reporting.figures import Line
 from seedbus.scenarios.reporting.findings import Finding, Plot
+from seedbus.scenarios.reporting.looks import Line
 
 TITLE = "H against the diagonal of the Hessian"
 _BINS = 50

@@ -11,8 +11,8 @@ import numpy as np
 from seedbus.scenarios.analysis.estimate import Estimate, number
 from seedbus.scenarios.analysis.subject import Subject
 from seedbus.scenarios.reporting.axes import MAX_POINTS
-from seedbus.scenarios.reporting.figures import Line
 from seedbus.scenarios.reporting.findings import Finding, Plot
+from seedbus.scenarios.reporting.looks import Line
 
 TITLE = "Spectrum of the Hessian"
 

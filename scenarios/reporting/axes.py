@@ -98,3 +98,9 @@ def limits(columns: Iterable[NDArray[np.float64]], *, from_0: bool = True) -> tu
         return 0.0, 1.0
     low, high = float(values.min()), float(values.max())
     return (0.0 if from_0 and 0 < low < high / 2 else low), high
+
+
+def segments(mask: NDArray[np.bool_]) -> list[tuple[int, int]]:
+    """Return start and end (exclusive) of every run of true values."""
+    edges = np.flatnonzero(np.diff(np.concatenate([[False], mask, [False]]).astype(np.int8)))
+    return list(zip(edges[::2].tolist(), edges[1::2].tolist(), strict=True))

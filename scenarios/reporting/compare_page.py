@@ -11,8 +11,9 @@ from rich.table import Table
 
 from seedbus.scenarios.reporting.axes import byte_unit, metric_axis, sample_indices, with_unit
 from seedbus.scenarios.reporting.compared import ENDING, Compared, Row, Run, Spread
-from seedbus.scenarios.reporting.figures import Line, lines
-from seedbus.scenarios.reporting.page import document, with_plots
+from seedbus.scenarios.reporting.document import document, table, with_plots
+from seedbus.scenarios.reporting.figures import lines
+from seedbus.scenarios.reporting.looks import Line
 from seedbus.scenarios.reporting.terminal import console, shown
 
 Cells = list[list[str]]
@@ -24,30 +25,27 @@ _PLUS = " ± "
 def show(comparison: Compared) -> None:
     """Print the table to stdout. If stdout is not a terminal, the table is as wide as its content needs."""
     heads, rows = cells(comparison)
-    table = Table(title=_title(comparison), title_justify="left", show_lines=True)
+    printed = Table(title=_title(comparison), title_justify="left", show_lines=True)
     for number, head in enumerate(heads):
-        table.add_column(head, justify="right" if number else "left", overflow="fold")  # no digit is cut off
+        printed.add_column(head, justify="right" if number else "left", overflow="fold")  # no digit is cut off
     for row in rows:
-        table.add_row(*row)
-    needed = console(width=MAX_WIDTH).measure(table).maximum
-    console(width=None if sys.stdout.isatty() else needed).print(table)
+        printed.add_row(*row)
+    needed = console(width=MAX_WIDTH).measure(printed).maximum
+    console(width=None if sys.stdout.isatty() else needed).print(printed)
 
 
 def markdown(comparison: Compared) -> str:
     """Return the table in Markdown. The lines of a cell are joined by commas."""
     heads, rows = cells(comparison)
-    table = [heads, ["---", *["---:"] * (len(heads) - 1)], *rows]
-    return "\n".join(f"| {' | '.join(map(_markdown, row))} |" for row in table)
+    written = [heads, ["---", *["---:"] * (len(heads) - 1)], *rows]
+    return "\n".join(f"| {' | '.join(map(_markdown, row))} |" for row in written)
 
 
 def page(comparison: Compared) -> str:
     """Return a self-contained HTML page with the table and the plots."""
     heads, rows = cells(comparison)
-    head = "".join(f"<th>{_html(each)}</th>" for each in heads)
-    body = "".join(f"<tr>{''.join(f'<td>{_html(each)}</td>' for each in row)}</tr>\n" for row in rows)
     notes = "".join(f"<p>{escape(shown(note))}</p>\n" for note in comparison.notes)
-    table = f"<table>\n<thead><tr>{head}</tr></thead>\n<tbody>\n{body}</tbody>\n</table>\n{notes}"
-    return document(_title(comparison), with_plots(table, _plots(comparison)))
+    return document(_title(comparison), with_plots(table(heads, rows) + notes, _plots(comparison)))
 
 
 def cells(comparison: Compared) -> tuple[list[str], Cells]:
@@ -132,10 +130,6 @@ def _size(spread: Spread) -> str:
 def _seconds(spread: Spread) -> str:
     deviation = f"{spread.deviation:,.1f}" if spread.deviation else None
     return with_unit(_with_deviation(f"{spread.mean:,.1f}", deviation), "s")
-
-
-def _html(text: str) -> str:
-    return "<br>".join(map(escape, text.split("\n")))
 
 
 def _markdown(text: str) -> str:

@@ -80,8 +80,11 @@ class Run:
 
     def remarks(self, metric: str) -> list[str]:
         """Return how training diverged, if it did, and what the run did not achieve; in sentences."""
-        ended = [self.divergence] if self.divergence else []
-        return ended + shortcomings(self.lines, self.lines[-1]["version"], metric)
+        return [*([self.divergence] if self.divergence else []), *self.shortcomings(metric)]
+
+    def shortcomings(self, metric: str) -> list[str]:
+        """Return what the run did not achieve by a metric, in sentences."""
+        return shortcomings(self.lines, self.lines[-1]["version"], metric)
 
     @cached_property
     def rounds(self) -> list[int]:

@@ -17,7 +17,7 @@ from rich.table import Table
 from seedbus.models.partition import Division
 from seedbus.models.streams import stream
 from seedbus.scenarios.reporting.compare_page import MAX_WIDTH
-from seedbus.scenarios.reporting.figures import stacked
+from seedbus.scenarios.reporting.svg import stacked
 from seedbus.scenarios.reporting.terminal import console, say, shown
 from seedbus.scenarios.schema.scenario import Scenario
 

@@ -1,77 +1,30 @@
-"""Line and bar plots as SVG text. Every axis has a name, a unit and ticks. No scripts, no external resources."""
+"""Plots of a page: HTML figures that hold their data as JSON, in the words of plotly.js, which draws them.
+
+Python writes the data, and `plots.js` draws all figures of a page in its looks, light or dark. Names are data, not
+markup: the JSON is escaped for HTML, and names within it for plotly.js, which knows some tags.
+"""
 
 from __future__ import annotations
 
-import math
+import json
 from collections.abc import Mapping, Sequence
 from html import escape
-from typing import NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from seedbus.scenarios.reporting.axes import BOTTOM, HEIGHT, LEFT, RIGHT, TOP, WIDTH, Frame, limits
+from seedbus.scenarios.reporting.axes import limits, segments
+from seedbus.scenarios.reporting.looks import COLOURS, MISSED, NO_MARKS, WINDOW, Line, Marks, looks
 
-COLOURS = ("#1f5fa8", "#c8641b", "#2f7d4f", "#8c3fa0", "#b02a37", "#117a8b", "#8a6d1b", "#d0478f", "#5b6470", "#6aa121")
-DARK = ("#6ea8e8", "#e8955a", "#63b985", "#c585d6", "#ea7480", "#4fb6c6", "#c9aa52", "#ea85b8", "#a3abb8", "#9bcf57")
-"""The same colours on a dark page."""
-INK, GRID = "#3c4654", "#dfe3e9"
-MISSED, WINDOW = COLOURS[4], COLOURS[6]
-DASHES = ("", "7 3", "2 3")  # the second is used when all colours have been used once
-
-
-class Line(NamedTuple):
-    """One line of a plot.
-
-    Attributes:
-        name: its name in the legend.
-        x: [n]; values need not be finite.
-        y: [n]; values need not be finite.
-        is_dotted: draw only the points.
-        low: [n], the lower edge of a band around the line; None: no band.
-        high: [n], its upper edge.
-        beside: the name of another line with which it is compared: it has that line's colour, and is dashed.
-    """
-
-    name: str
-    x: ArrayLike
-    y: ArrayLike
-    is_dotted: bool = False
-    low: ArrayLike | None = None
-    high: ArrayLike | None = None
-    beside: str | None = None
-
-    @property
-    def edges(self) -> list[NDArray[np.float64]]:
-        """The edges of the band, [n] each; none without a band."""
-        return [np.asarray(edge, float) for edge in (self.low, self.high) if edge is not None]
-
-
-class Marks(NamedTuple):
-    """What is marked along the x axis of a plot over rounds.
-
-    Attributes:
-        missed: positions of rounds without a commit, [n].
-        windows: (start, end, name) of each span of rounds in which a fault was in force.
-    """
-
-    missed: ArrayLike = ()
-    windows: Sequence[tuple[float, float, str]] = ()
-
-    def moved(self, by: float) -> Marks:
-        """Return the same marks elsewhere on the axis."""
-        return Marks(np.asarray(self.missed, float) + by, [(a + by, b + by, name) for a, b, name in self.windows])
-
-    def keys(self) -> list[tuple[str, str]]:
-        """Return the legend's entries: a name and how it looks."""
-        struck = ", ".join(dict.fromkeys(name for _, _, name in self.windows))
-        return [
-            *([("round without a commit", f'stroke="{MISSED}"')] if np.size(self.missed) else []),
-            *([(f"in force: {struck}", f'stroke="{WINDOW}" stroke-opacity="0.3" stroke-width="10"')] if struck else []),
-        ]
-
-
-NO_MARKS = Marks()
+Trace = dict[str, Any]
+CLASS = "plot"
+"""The class of the element in which a plot is drawn."""
+_STEPS = 1000  # of an axis, as fine as marks are drawn
+_DIGITS = 8  # significant ones of a number
+_FEW = 3  # decades
+_BESIDE = 0.02  # of an axis, so that points at its ends are whole
+_TOLD = 8  # lines whose values are told together, at the mouse's x
 
 
 def lines(
@@ -86,215 +39,241 @@ def lines(
     """Return a plot of one or more lines as an HTML figure. A line has a gap where a value is not finite.
 
     Args:
+        title: its title.
+        x_name: the name of the x axis.
+        y_name: the name of the y axis.
         drawn: the lines.
         is_log: draw x on a logarithmic axis; points with x ≤ 0 are left out.
         marks: what is marked along the x axis.
     """
-    parts = _line_parts(x_name, y_name, drawn, is_log=is_log, marks=marks)
-    keys = [(line.name, _stroke(*look)) for line, look in zip(drawn, looks(drawn), strict=True)]
-    keys = keys if len(drawn) > 1 else []
-    return figure(title, parts, legend([*keys, *marks.keys()]))
-
-
-def lines_file(title: str, x_name: str, y_name: str, drawn: Sequence[Line], *, is_log: bool = False) -> str:
-    """Return the plot of `lines` as the text of an SVG file, with the title and a legend."""
-    parts = _line_parts(x_name, y_name, drawn, is_log=is_log)
-    parts.append(text_at((LEFT + WIDTH - RIGHT) / 2, 16, title, "middle", "name"))
-    for number, (line, (colour, dashes)) in enumerate(zip(drawn, looks(drawn), strict=True)):
-        y = HEIGHT + 12 + 16 * number
-        dashed = f' stroke-dasharray="{dashes}"' if dashes else ""
-        parts.append(
-            f'<line stroke="{colour}" stroke-width="1.6"{dashed} x1="{LEFT}" x2="{LEFT + 24}" y1="{y}" y2="{y}"/>'
-        )
-        parts.append(text_at(LEFT + 30, y + 4, line.name, "start"))
-    return _file(HEIGHT + 16 * len(drawn) + 8, parts)
-
-
-def _line_parts(x_name: str, y_name: str, drawn: Sequence[Line], *, is_log: bool, marks: Marks = NO_MARKS) -> list[str]:
-    """Return the SVG elements of a plot of lines: axes, bands, and lines."""
     columns = [(np.asarray(line.x, float), np.asarray(line.y, float)) for line in drawn]
     if is_log:
-        columns = [(np.log10(np.where(x > 0, x, np.nan)), y) for x, y in columns]
+        columns = [(np.where(x > 0, x, np.nan), y) for x, y in columns]
+    low, high = limits((np.log10(x) if is_log else x for x, _ in columns), from_0=not is_log)
     heights = [*(y for _, y in columns), *(edge for line in drawn for edge in line.edges)]
-    frame = Frame(limits((x for x, _ in columns), from_0=not is_log), limits(heights), is_log=is_log)
-    parts = [text_at((LEFT + WIDTH - RIGHT) / 2, HEIGHT - 8, x_name, "middle", "name"), y_axis(frame, y_name)]
-    for tick in frame.x_ticks:
-        value = 10**tick if is_log else tick
-        parts.append(text_at(frame.horizontal(tick), HEIGHT - BOTTOM + 18, number_text(value), "middle"))
-    parts += mark_parts(marks, *frame.across)
-    for line, (x, _), (colour, _) in zip(drawn, columns, looks(drawn), strict=True):
-        parts += _band(frame, line, x, colour)
-    for line, (x, y), look in zip(drawn, columns, looks(drawn), strict=True):
-        parts += _marks(frame, line, x, y, look)
-    return parts
-
-
-def _band(frame: Frame, line: Line, x: NDArray[np.float64], colour: str) -> list[str]:
-    """Return the SVG elements of the band around a line."""
-    if len(line.edges) < 2:
-        return []
-    low, high = line.edges
-    parts = []
-    for start, end in _segments(np.isfinite(x) & np.isfinite(low) & np.isfinite(high)):
-        across = np.concatenate([x[start:end], x[start:end][::-1]])
-        along = np.concatenate([low[start:end], high[start:end][::-1]])
-        pairs = zip(frame.horizontal(across), frame.vertical(along), strict=True)
-        points = " ".join(f"{px:.1f},{py:.1f}" for px, py in pairs)
-        parts.append(f'<polygon fill="{colour}" fill-opacity="0.14" points="{points}"/>')
-    return parts
-
-
-def _marks(
-    frame: Frame, line: Line, x: NDArray[np.float64], y: NDArray[np.float64], look: tuple[str, str]
-) -> list[str]:
-    """Return the SVG elements of one line; `look` is its colour and its dash pattern."""
-    colour, dashes = look
-    parts = []
-    for start, end in _segments(np.isfinite(x) & np.isfinite(y)):
-        points = list(zip(frame.horizontal(x[start:end]), frame.vertical(y[start:end]), strict=True))
-        if line.is_dotted or len(points) == 1:
-            parts += [
-                f'<circle fill="{colour}" cx="{px:.1f}" cy="{py:.1f}" r="{2 if line.is_dotted else 3}"/>'
-                for px, py in points
-            ]
-        else:
-            path = " ".join(f"{px:.1f},{py:.1f}" for px, py in points)
-            dashed = f' stroke-dasharray="{dashes}"' if dashes else ""
-            parts.append(f'<polyline fill="none" stroke="{colour}" stroke-width="1.6"{dashed} points="{path}"/>')
-    return parts
-
-
-def mark_parts(marks: Marks, first: float, last: float) -> list[str]:
-    """Return the SVG elements of marks on an x axis from `first` to `last`.
-
-    There is at most one mark a pixel, however many rounds there are.
-    """
-    parts = []
-    scale = (WIDTH - LEFT - RIGHT) / max(last - first, 1e-9)
-    for start, end, name in marks.windows:
-        left, right = (LEFT + scale * (min(max(each, first), last) - first) for each in (start, end))
-        size = f'x="{left:.1f}" y="{TOP}" width="{right - left:.1f}" height="{HEIGHT - TOP - BOTTOM}"'
-        parts.append(f'<rect fill="{WINDOW}" fill-opacity="0.15" {size}><title>{escape(name)}</title></rect>')
-    missed = np.asarray(marks.missed, float)
-    at = np.unique(np.round(LEFT + scale * (missed[(missed >= first) & (missed <= last)] - first)).astype(int))
-    if at.size:
-        path = "".join(f"M{x} {HEIGHT - BOTTOM}v-7" for x in at.tolist())
-        parts.append(f'<path fill="none" stroke="{MISSED}" d="{path}"/>')
-    return parts
-
-
-def looks(drawn: Sequence[Line]) -> list[tuple[str, str]]:
-    """Return the colour and the dash pattern of each line."""
-    count = len(COLOURS)
-    own = [(COLOURS[number % count], DASHES[number // count % len(DASHES)]) for number in range(len(drawn))]
-    named = {line.name: colour for line, (colour, _) in zip(drawn, own, strict=True)}
-    return [
-        look if line.beside is None else (named.get(line.beside, look[0]), DASHES[1])
-        for line, look in zip(drawn, own, strict=True)
-    ]
-
-
-def _stroke(colour: str, dashes: str) -> str:
-    """Return the attributes of a line with this colour and dash pattern."""
-    return f'stroke="{colour}" stroke-width="2"' + (f' stroke-dasharray="{dashes}"' if dashes else "")
-
-
-def legend(keys: Sequence[tuple[str, str]]) -> str:
-    """Return the names of what is drawn, each with a piece of it, as HTML; "" without any."""
-    line = '<svg class="key" width="24" height="10"><line x1="0" x2="24" y1="5" y2="5" {look}/></svg>'
-    entries = [f"<span>{line.format(look=look)} {escape(name)}</span> " for name, look in keys]
-    return f'<p class="legend">{"".join(entries)}</p>' if keys else ""
+    x_axis: dict[str, Any] = {**_named(x_name), **(_log(high - low) if is_log else {"type": "linear"})}
+    if any(line.is_dotted or np.size(line.x) == 1 for line in drawn):
+        low, high = low - _BESIDE * (high - low), high + _BESIDE * (high - low)
+    if high > low:
+        x_axis["range"] = _plain(np.array([low, high]))
+    y_axis = {**_named(y_name), "rangemode": "tozero" if limits(heights)[0] == 0 else "normal"}
+    styles = looks(drawn)
+    traces = [_band(line, x, colour) for line, (x, _), (colour, _) in zip(drawn, columns, styles, strict=True)]
+    traces += [_curve(line, x, y, look) for line, (x, y), look in zip(drawn, columns, styles, strict=True)]
+    shown = [*filter(None, traces), *mark_traces(marks, low, high)]
+    return figure(title, shown, x_axis, y_axis, hovers="x unified" if len(drawn) <= _TOLD else "closest")
 
 
 def bars(title: str, x_name: str, y_name: str, heights: Mapping[str, float]) -> str:
     """Return a plot with one bar for every name, in the given order, as an HTML figure."""
-    frame = Frame((0, len(heights)), (0, max(heights.values(), default=0)))
-    parts = [text_at((LEFT + WIDTH - RIGHT) / 2, HEIGHT - 8, x_name, "middle", "name"), y_axis(frame, y_name)]
-    width = (WIDTH - LEFT - RIGHT) / max(len(heights), 1)
-    every = math.ceil(max((8 * len(name) for name in heights), default=0) / width)  # so that names do not overlap
-    for number, (name, height) in enumerate(heights.items()):
-        left, top, bottom = LEFT + number * width, frame.vertical(height), frame.vertical(0)
-        size = f'x="{left + 0.1 * width:.1f}" y="{top:.1f}" width="{0.8 * width:.1f}" height="{bottom - top:.1f}"'
-        parts.append(f'<rect fill="{COLOURS[0]}" {size}><title>{escape(name)}: {number_text(height)}</title></rect>')
-        if number % every == 0:
-            parts.append(text_at(left + width / 2, HEIGHT - BOTTOM + 18, name, "middle"))
-    return figure(title, parts, kind="bars")
+    trace = {
+        "type": "bar",
+        "x": [_text(name) for name in heights],
+        "y": _plain(list(heights.values())),
+        "marker": {"color": COLOURS[0]},
+        "hovertemplate": "%{x}: %{y}<extra></extra>",
+    }
+    x_axis = {"type": "category", "autotickangles": [0, 90], **_named(x_name)}
+    return figure(title, [trace], x_axis, _named(y_name))
 
 
-def stacked(title: str, x_name: str, y_name: str, heights: NDArray[np.integer], names: Sequence[str]) -> str:
-    """Return a plot with a bar for each row of heights [bars, parts], as the text of an SVG file with a legend.
+def layers(
+    title: str,
+    x_name: str,
+    y_name: str,
+    x: ArrayLike,
+    heights: Mapping[str, ArrayLike],
+    marks: Marks = NO_MARKS,
+    note: str = "",
+) -> str:
+    """Return a plot of bars as an HTML figure; each bar has layers, one on the other.
 
     Args:
-        names: the parts' names, [parts].
+        title: its title.
+        x_name: the name of the x axis.
+        y_name: the name of the y axis.
+        x: the middles of the bars, evenly spaced, ascending, [n].
+        heights: name → its layers' heights, [n]; the lowest layer first.
+        marks: what is marked along the x axis.
+        note: a sentence below the plot.
     """
-    count = len(heights)
-    frame = Frame((0, count), (0, int(heights.sum(axis=1).max())))
-    colours = [_colour(number, len(names)) for number in range(len(names))]
-    parts = [text_at(LEFT, 14, title, "start", "name"), y_axis(frame, y_name)]
-    parts.append(text_at((LEFT + WIDTH - RIGHT) / 2, HEIGHT - 8, x_name, "middle", "name"))
-    width = (WIDTH - LEFT - RIGHT) / count
-    every = math.ceil(8 * len(str(count)) / width)  # so that numbers do not overlap
-    for bar, row in enumerate(heights):
-        left = LEFT + bar * width
-        for part in np.flatnonzero(row).tolist():
-            bottom, top = (float(frame.vertical(row[:end].sum())) for end in (part, part + 1))
-            size = f'x="{left + 0.05 * width:.2f}" y="{top:.2f}" width="{0.9 * width:.2f}" height="{bottom - top:.2f}"'
-            what = escape(f"{x_name} {bar}, {names[part]}: {row[part]:,}")
-            parts.append(f'<rect class="bar" fill="{colours[part]}" {size}><title>{what}</title></rect>')
-        if bar % every == 0:
-            parts.append(text_at(left + width / 2, HEIGHT - BOTTOM + 18, str(bar), "middle"))
-    for number, name in enumerate(names):
-        x, y = LEFT + 30 * (number % 16), HEIGHT + 12 + 16 * (number // 16)
-        parts.append(f'<rect fill="{colours[number]}" x="{x}" y="{y - 9}" width="10" height="10"/>')
-        parts.append(text_at(x + 13, y, name, "start"))
-    return _file(HEIGHT + 16 * math.ceil(len(names) / 16) + 8, parts)
+    at = np.asarray(x, float)
+    half = (at[1] - at[0]) / 2 if at.size > 1 else 0.5
+    low, high = (float(at[0] - half), float(at[-1] + half)) if at.size else (0.0, 1.0)
+    traces: list[Trace] = [
+        {
+            "type": "bar",
+            "name": _text(name),
+            "x": _plain(at),
+            "y": _plain(each),
+            "width": 2 * half,
+            "marker": {"color": COLOURS[number % len(COLOURS)], "line": {"width": 0}},
+            "hovertemplate": "%{x}: %{y} %{fullData.name}<extra></extra>",
+        }
+        for number, (name, each) in enumerate(heights.items())
+    ]
+    x_axis = {**_named(x_name), "range": _plain([low, high]), "showgrid": False}
+    return figure(title, [*traces, *mark_traces(marks, low, high)], x_axis, _named(y_name), note)
 
 
-def _file(height: int, parts: Sequence[str]) -> str:
-    """Return the text of an SVG file."""
+def figure(
+    title: str,
+    traces: Sequence[Trace],
+    x_axis: Mapping[str, Any],
+    y_axis: Mapping[str, Any],
+    note: str = "",
+    hovers: str = "closest",
+) -> str:
+    """Return an HTML figure.
+
+    Args:
+        title: its title, plain text.
+        traces: what is drawn, as plotly.js takes it.
+        x_axis: the x axis, too.
+        y_axis: the y axis, too.
+        note: a sentence below the plot, plain text.
+        hovers: which values the mouse tells, as plotly.js calls it.
+    """
+    spec = {"data": traces, "layout": {"xaxis": x_axis, "yaxis": y_axis, "hovermode": hovers}}
+    name, told = escape(title, quote=True), f'<p class="note">{escape(note)}</p>' if note else ""
     return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" font-family="sans-serif">\n'
-        f"<style>text {{ font-size: 11px; fill: {INK}; }}</style>\n"
-        f'<rect fill="#fff" width="{WIDTH}" height="{height}"/>\n' + "\n".join(parts) + "\n</svg>\n"
+        f'<figure><figcaption>{name}</figcaption>\n<div class="{CLASS}" aria-label="{name}"></div>'
+        f"{told}{data(spec)}</figure>\n"
     )
 
 
-def _colour(number: int, of: int) -> str:
-    return COLOURS[number] if of <= len(COLOURS) else f"hsl({360 * number // of}, 60%, 50%)"
+def data(value: Any) -> str:
+    """Return plain data as an HTML element that scripts read and that nobody sees."""
+    text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    for character in "<>&\u2028\u2029":  # an end tag or a comment within the element would end it, or not end it
+        text = text.replace(character, f"\\u{ord(character):04x}")
+    return f'<script type="application/json">{text}</script>'
 
 
-def _segments(mask: NDArray[np.bool_]) -> list[tuple[int, int]]:
-    """Return start and end (exclusive) of every run of true values."""
-    edges = np.flatnonzero(np.diff(np.concatenate([[False], mask, [False]]).astype(np.int8)))
-    return list(zip(edges[::2].tolist(), edges[1::2].tolist(), strict=True))
+def mark_traces(marks: Marks, low: float, high: float) -> list[Trace]:
+    """Return what is drawn of marks on an x axis from `low` to `high`.
+
+    There are at most 1,000 of each kind, however many rounds there are.
+    """
+    step = max((high - low) / _STEPS, 1e-9)
+    traces = []
+    for name in dict.fromkeys(name for _, _, name in marks.windows):
+        struck = np.array([(start, end) for start, end, each in marks.windows if each == name])
+        traces.append(_windows(name, struck, low, high, step))
+    missed = np.asarray(marks.missed, float)
+    missed = missed[(missed >= low) & (missed <= high)]
+    if missed.size:
+        _, first = np.unique(np.floor((missed - low) / step), return_index=True)
+        at = missed[first]
+        traces.append(
+            {
+                "type": "scatter",
+                "mode": "markers",
+                "name": "round without a commit",
+                "x": _plain(at),
+                "y": [0.02] * at.size,
+                "yaxis": "y2",
+                "marker": {"symbol": "line-ns-open", "size": 9, "color": MISSED},
+                "hovertemplate": "no commit<extra></extra>",
+            }
+        )
+    return traces
 
 
-def y_axis(frame: Frame, name: str) -> str:
-    parts = [text_at(16, (TOP + HEIGHT - BOTTOM) / 2, name, "middle", "name turned")]
-    for tick in frame.y_ticks:
-        y = frame.vertical(tick)
-        parts.append(f'<line class="grid" stroke="{GRID}" x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{y:.1f}" y2="{y:.1f}"/>')
-        parts.append(text_at(LEFT - 6, y + 4, number_text(tick), "end"))
-    return "".join(parts)
+def _windows(name: str, struck: NDArray[np.float64], low: float, high: float, step: float) -> Trace:
+    """Return the spans [n, 2] in which a fault was in force, as boxes behind the lines."""
+    count = _STEPS + 1
+    edges = np.clip(np.stack([np.floor((struck[:, 0] - low) / step), np.ceil((struck[:, 1] - low) / step)]), 0, count)
+    starts, ends = edges.astype(np.int64)
+    depth = np.bincount(starts, minlength=count + 1) - np.bincount(ends, minlength=count + 1)
+    x: list[float | None] = []
+    y: list[float | None] = []
+    for start, end in segments(np.cumsum(depth)[:-1] > 0):
+        left, right = low + start * step, min(low + end * step, high)
+        x += [left, left, right, right, None]
+        y += [0, 1, 1, 0, None]
+    return {
+        "type": "scatter",
+        "mode": "lines",
+        "name": _text(f"in force: {name}"),
+        "x": [None if each is None else float(f"{each:.{_DIGITS}g}") for each in x],
+        "y": y,
+        "yaxis": "y2",
+        "line": {"width": 0, "color": WINDOW},
+        "fill": "toself",
+        "fillcolor": WINDOW,
+        "opacity": 0.22,
+        "hoverinfo": "skip",
+    }
 
 
-def figure(title: str, parts: Sequence[str], below: str = "", kind: str = "plot") -> str:
-    """Return an HTML figure of SVG elements, whose drawing keeps its looks when it is taken out of the page."""
-    drawn = "\n".join(parts)
-    name = escape(title, quote=True)
-    return (
-        f"<figure><figcaption>{name}</figcaption>\n"
-        f'<svg xmlns="http://www.w3.org/2000/svg" class="{kind}" viewBox="0 0 {WIDTH} {HEIGHT}" role="img" '
-        f'aria-label="{name}" font-family="sans-serif" font-size="12" fill="{INK}">\n{drawn}\n</svg>{below}</figure>\n'
-    )
+def _band(line: Line, x: NDArray[np.float64], colour: str) -> Trace | None:
+    """Return the band around a line; it is shown and hidden with the line."""
+    if len(line.edges) < 2:
+        return None
+    low, high = line.edges
+    across: list[float | None] = []
+    along: list[float | None] = []
+    for start, end in segments(np.isfinite(x) & np.isfinite(low) & np.isfinite(high)):
+        across += [*_plain(x[start:end]), *_plain(x[start:end][::-1]), None]
+        along += [*_plain(low[start:end]), *_plain(high[start:end][::-1]), None]
+    return {
+        "type": "scatter",
+        "mode": "lines",
+        "name": _text(line.name),
+        "legendgroup": _text(line.name),
+        "showlegend": False,
+        "x": across,
+        "y": along,
+        "line": {"width": 0, "color": colour},
+        "fill": "toself",
+        "fillcolor": colour,
+        "opacity": 0.16,
+        "hoverinfo": "skip",
+    }
 
 
-def text_at(x: float, y: float, words: str, anchor: str, kind: str = "tick") -> str:
-    """Return a text in SVG; `kind`: tick or name, "name turned" from below."""
-    turn = f' transform="rotate(-90 {x:.1f} {y:.1f})"' if kind.endswith("turned") else ""
-    where = f'class="{kind}" x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}"'
-    return f"<text {where}{turn}>{escape(words)}</text>"
+def _curve(line: Line, x: NDArray[np.float64], y: NDArray[np.float64], look: tuple[str, str]) -> Trace:
+    """Return one line; `look` is its colour and its dash pattern. A value between two gaps is a point."""
+    colour, dashes = look
+    alone = [start for start, end in segments(np.isfinite(x) & np.isfinite(y)) if end - start == 1]
+    trace: Trace = {
+        "type": "scatter",
+        "mode": "markers" if line.is_dotted else "lines+markers" if alone else "lines",
+        "name": _text(line.name),
+        "legendgroup": _text(line.name),
+        "x": _plain(x),
+        "y": _plain(y),
+        "line": {"color": colour, "width": 1.8, "dash": ",".join(f"{each}px" for each in dashes.split()) or "solid"},
+    }
+    if line.is_dotted:
+        trace["marker"] = {"color": colour, "size": 5}
+    elif alone:
+        trace["marker"] = {"color": colour, "opacity": 1, "size": [8 * (index in alone) for index in range(x.size)]}
+        trace["zorder"] = 1  # above the lines
+    return trace
 
 
-def number_text(value: float) -> str:
-    return f"{value:,.10g}" if abs(value) < 1e10 else f"{value:.3g}"
+def _log(decades: float) -> dict[str, Any]:
+    """Return a logarithmic axis over some decades; of few, 2 and 5 are named, too."""
+    return {"type": "log", "tickformat": "~g"} | ({"dtick": "D2"} if decades < _FEW else {})
+
+
+def _named(name: str) -> dict[str, Any]:
+    return {"title": {"text": _text(name)}}
+
+
+def _text(name: str) -> str:
+    """Return a name so that plotly.js shows it as it is: it has tags and entities of its own."""
+    return escape(name, quote=False)
+
+
+def _plain(values: ArrayLike) -> list[float | None]:
+    """Return numbers as JSON has them; None for those that are not finite."""
+    found = np.asarray(values, float)
+    return [
+        int(each) if each == int(each) and abs(each) < 1e15 else float(f"{each:.{_DIGITS}g}") if known else None
+        for each, known in zip(
+            np.where(np.isfinite(found), found, 0.5).tolist(), np.isfinite(found).tolist(), strict=True
+        )
+    ]

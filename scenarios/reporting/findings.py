@@ -17,7 +17,8 @@ from rich.table import Table
 
 from seedbus.agents.errors import RunFolderError
 from seedbus.bus.files import read
-from seedbus.scenarios.reporting.figures import Line, bars, lines
+from seedbus.scenarios.reporting.figures import bars, lines
+from seedbus.scenarios.reporting.looks import Line
 from seedbus.scenarios.reporting.results import write
 from seedbus.scenarios.reporting.terminal import console, say, shown
 

@@ -1,8 +1,8 @@
-"""`report.html`: a self-contained page with a run's closing table and plots, and what its analysis has found."""
+"""`report.html`: a self-contained page with a run's closing table, its plots, tables, and what its analysis found."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from html import escape
 from typing import Any, NamedTuple
 
@@ -11,48 +11,35 @@ from numpy.typing import NDArray
 
 from seedbus.agents.server.stopping import rounds_done
 from seedbus.scenarios.reporting.axes import MAX_POINTS, byte_unit, metric_axis, sample_indices
-from seedbus.scenarios.reporting.figures import COLOURS, DARK, NO_MARKS, Line, Marks, bars, lines
+from seedbus.scenarios.reporting.document import document, section, table, with_plots
+from seedbus.scenarios.reporting.effects import HEADS, NOTE, effects
+from seedbus.scenarios.reporting.figures import bars, layers, lines
 from seedbus.scenarios.reporting.findings import Finding, kept
+from seedbus.scenarios.reporting.looks import NO_MARKS, Line, Marks
+from seedbus.scenarios.reporting.progress import readable
 from seedbus.scenarios.reporting.ran import marks, rows
 from seedbus.scenarios.reporting.report import grouped, groups, title
 from seedbus.scenarios.reporting.results import Results, write
 from seedbus.scenarios.reporting.round_table import RoundTable
-from seedbus.scenarios.reporting.statistics import ArrivedReports, Table, histogram
-from seedbus.scenarios.reporting.timeline import timeline
+from seedbus.scenarios.reporting.statistics import NS, ArrivedReports, Table, histogram
+from seedbus.scenarios.reporting.timeline import absences, fates, timeline
+from seedbus.scenarios.reporting.waits import PARTS, Waits
 from seedbus.scenarios.run_folder import scenario_of
 from seedbus.scenarios.schema.scenario import Scenario
+from seedbus.scenarios.schema.yaml_text import dump
 
 PAGE = "report.html"
 _SHOWN = ("accuracy", "loss", "gap")
 _SEGMENTS = 100  # of a plot over many rounds
-_STYLE = """
-:root { color-scheme: light dark; --ink: #1c2430; --soft: #3c4654; --paper: #fff; --rule: #d5dae1; --grid: #dfe3e9; }
-body { font: 15px/1.45 system-ui, sans-serif; color: var(--ink); background: var(--paper); margin: 2rem auto;
-       max-width: 75rem; padding: 0 1rem; overflow-wrap: anywhere; }
-h1 { font-size: 1.4rem; margin-bottom: .2rem; }
-table { border-collapse: collapse; margin: 1rem 0 2rem; }
-td { padding: .15rem .8rem .15rem 0; vertical-align: top; }
-th { padding: .15rem .8rem .3rem 0; text-align: left; vertical-align: bottom; }
-td:first-child { font-weight: 600; white-space: nowrap; }
-tbody tr:first-child td { border-top: 1px solid var(--rule); padding-top: .4rem; }
-thead th, thead + tbody td:not(:first-child) { overflow-wrap: normal; white-space: nowrap; }
-main { display: grid; grid-template-columns: repeat(auto-fill, minmax(min(30rem, 100%), 1fr)); gap: 1.5rem; }
-.table { overflow-x: auto; } figure { margin: 0; min-width: 0; } figcaption { font-weight: 600; }
-figure > svg { width: 100%; height: auto; fill: var(--soft); } .name { font-size: 13px; } .grid { stroke: var(--grid); }
-.legend { margin: .2rem 0 0; font-size: 13px; } .legend span { margin-right: 1rem; display: inline-block; }
-@media (max-width: 40rem) { body { margin: 1rem auto; } .name { font-size: 17px; }
-  .tick { font-size: 16px; } .bars .tick { font-size: 13px; } }
-@media (prefers-color-scheme: dark) {
-  :root { --ink: #e4e8ee; --soft: #b6bfcb; --paper: #14181f; --rule: #39414d; --grid: #2b323c; }
-  LOOKS
-}
-""".replace(
-    "LOOKS",
-    "\n  ".join(
-        f'[stroke="{light}"] {{ stroke: {dark}; }} [fill="{light}"] {{ fill: {dark}; }}'
-        for light, dark in zip(COLOURS, DARK, strict=True)
+_LISTED = 10  # clients in a table
+_PATH = "Along the way of each round's last report in time; the legend has the sums."
+_HESSIAN = {
+    "H over rounds": ("mean of H", {"hessian_mean": "mean"}),
+    "Spread of H over rounds": (
+        "standard deviation / mean",
+        {"hessian_cv": "H", "hessian_cv_null": "an H that has learned nothing"},
     ),
-)
+}
 
 
 class Finished(NamedTuple):
@@ -65,6 +52,7 @@ class Finished(NamedTuple):
         history: all rounds.
         arrived: the reports that arrived.
         table: the columns of `statistics.clients_table`.
+        waits: where the time of rounds went.
         findings: those of its analysis; none if it was not analysed.
     """
 
@@ -74,6 +62,7 @@ class Finished(NamedTuple):
     history: RoundTable
     arrived: ArrivedReports
     table: Table
+    waits: Waits
     findings: Sequence[Finding]
 
     @staticmethod
@@ -83,9 +72,10 @@ class Finished(NamedTuple):
         Raises:
             RunFolderError, JournalDamaged, LedgerDamaged: the run cannot be read.
         """
-        scenario, found = scenario_of(results.folder), kept(results.folder)
+        scenario, history, arrived = scenario_of(results.folder), results.history, results.arrived
+        waits = Waits.of(results.columns, history, arrived)
         return Finished(
-            scenario, results.summary, results.lines, results.history, results.arrived, results.table, found
+            scenario, results.summary, results.lines, history, arrived, results.table, waits, kept(results.folder)
         )
 
 
@@ -97,50 +87,39 @@ def page(run: Finished) -> str:
 def content(run: Finished) -> str:
     """Return what is on the page below its title."""
     summary, history = run.summary, run.history
-    took_s = (history.closed_ns - history.opened_ns) / 1e9
+    took_s = (history.closed_ns - history.opened_ns) / NS
     marked = marks(run.scenario, history)
-    about_run = with_plots(
+    by_number = marked.moved(-0.5)
+    what = fates(history, run.arrived, absences(run.scenario, history))
+    above = with_plots(
         grouped([rows(run.scenario, summary), *groups(summary)]),
         [
             *metric_plots(run.measured, marked),
-            timeline(history, run.arrived, marked),
-            round_plot(took_s, is_simulated=summary["clock"] == "virtual", marked=marked.moved(-0.5)),
+            timeline(history, what, by_number),
+            round_plot(took_s, is_simulated=summary["clock"] == "virtual", marked=by_number),
+            *_parts(run.waits, by_number),
             *_clients(history, run.table),
             _traffic(summary),
         ],
     )
-    return about_run + "".join(map(_section, run.findings))
-
-
-def _section(finding: Finding) -> str:
-    """Return what an instrument has found, as HTML: its table, its sentences and its plots."""
-    head = "".join(f"<th>{escape(each)}</th>" for each in finding.heads)
-    body = "".join(f"<tr>{''.join(f'<td>{escape(each)}</td>' for each in row)}</tr>\n" for row in finding.rows)
-    table = f"<table>\n<thead><tr>{head}</tr></thead>\n<tbody>\n{body}</tbody>\n</table>\n" if finding.rows else ""
-    notes = "".join(f"<p>{escape(note)}</p>\n" for note in finding.notes)
-    title = f'<h2 id="{escape(finding.name, quote=True)}">{escape(finding.title)}</h2>\n'
-    return title + with_plots(table + notes, [plot.figure for plot in finding.plots])
-
-
-def document(title: str, content: str, script: str = "") -> str:
-    """Return an HTML page.
-
-    Args:
-        title: plain text.
-        content: HTML of what is below the title.
-        script: JavaScript that runs once all is there; "": none.
-    """
-    return (
-        f'<!DOCTYPE html>\n<html lang="en">\n<head><meta charset="utf-8">'
-        f'<meta name="viewport" content="width=device-width, initial-scale=1"><title>{escape(title)}</title>'
-        f"<style>{_STYLE}</style></head>\n<body>\n<h1>{escape(title)}</h1>\n{content}"
-        f"{f'<script>{script}</script>' if script else ''}</body>\n</html>\n"
+    return above + "".join(
+        [
+            section("Faults and their effect", HEADS, effects(run.scenario, summary, history), NOTE),
+            section("The clients that rounds waited for longest", *_waited(run.waits)),
+            section("The clients that lagged most", *_lagging(run.table)),
+            f"<details><summary>The scenario with all its defaults</summary>\n<pre>"
+            f"{escape(dump(run.scenario.resolved()))}</pre></details>\n",
+            *map(_found, run.findings),
+        ]
     )
 
 
-def with_plots(above: str, plots: Sequence[str]) -> str:
-    """Return the content of a page: HTML of a table, and of each figure."""
-    return f'<div class="table">{above}</div>\n<main>\n{"".join(plots)}</main>\n'
+def _found(finding: Finding) -> str:
+    """Return what an instrument has found, as HTML: its table, its sentences and its plots."""
+    title = f'<h2 id="{escape(finding.name, quote=True)}">{escape(finding.title)}</h2>\n'
+    notes = "".join(f"<p>{escape(note)}</p>\n" for note in finding.notes)
+    above = (table(finding.heads, finding.rows) if finding.rows else "") + notes
+    return title + with_plots(above, [plot.figure for plot in finding.plots])
 
 
 def write_page(results: Results) -> None:
@@ -173,6 +152,14 @@ def metric_plots(measured: Sequence[Mapping[str, Any]], marked: Marks = NO_MARKS
             drawn_lines = [Line(labels[each], x, values[each]) for each in drawn]
             here = marked if over == "rounds" else NO_MARKS
             plots.append(lines(f"{name.capitalize()} over {over}", x_name, y_name, drawn_lines, marks=here))
+    for heading, (y_name, names) in _HESSIAN.items():
+        drawn_lines = [
+            Line(label, rounds, [_finite(line.get(name)) for line in sample])
+            for name, label in names.items()
+            if sample and name in sample[-1]
+        ]
+        if drawn_lines:
+            plots.append(lines(heading, "rounds", y_name, drawn_lines, marks=marked))
     return plots
 
 
@@ -192,18 +179,74 @@ def round_plot(took_s: NDArray[np.float64], *, is_simulated: bool, marked: Marks
     return lines("How long rounds took", "round", f"seconds ({clock})", drawn, marks=marked)
 
 
+def _parts(waits: Waits, marked: Marks) -> Iterator[str]:
+    """Plot what the rounds' time went into; with many rounds, the mean of each of 100 segments.
+
+    Nothing is plotted of a run in which no report came in time, or that has no server.
+    """
+    rounds = len(waits.parts_ns)
+    if not waits.parts_ns[:, :-1].any():
+        return
+    count = rounds if rounds <= 2 * _SEGMENTS else _SEGMENTS
+    starts = np.linspace(0, rounds, count + 1).astype(np.int64)[:-1]
+    sizes = np.diff(np.append(starts, rounds))
+    seconds = np.add.reduceat(waits.parts_ns, starts, axis=0) / sizes[:, None] / NS
+    total = waits.total_ns
+    heights = {f"{name}, {total[name] / NS:,.3g} s": seconds[:, at] for at, name in enumerate(PARTS) if total[name]}
+    y_name = "seconds" if count == rounds else f"seconds, mean of {rounds / count:.0f} rounds"
+    middles = np.linspace(0, rounds, 2 * count + 1)[1::2] - 0.5
+    yield layers("Where the time went", "round", y_name, middles, heights, marked, _PATH)
+
+
+def _waited(waits: Waits) -> tuple[Sequence[str], Sequence[Sequence[str]], str]:
+    """Return the table of the clients that rounds waited for: headings, rows and what is said of it."""
+    heads = ("client", "rounds it ended", "waited for it alone", "rounds that missed it", "waited in vain")
+    found = [
+        [f"{client:,}", f"{waits.ended[client]:,}", f"{waits.alone_ns[client] / NS:,.3g} s",
+         f"{waits.missed[client]:,}", f"{waits.missed_ns[client] / NS:,.3g} s"]
+        for client in waits.most(_LISTED).tolist()
+    ]  # fmt: skip
+    return heads, found, "Several clients may be waited for at the same time, so the last column has no sum."
+
+
+def _lagging(table: Table) -> tuple[Sequence[str], Sequence[Sequence[str]], str]:
+    """Return the table of the clients that lagged most: headings, rows and what is said of it."""
+    heads = ("client", "lag, at most", "lag, mean", "asked", "commits replayed", "catch-up", "last heard")
+    order = np.lexsort((-table["lag_mean"], -table["lag_max"]))[:_LISTED]
+    found = [
+        [f"{client:,}", f"{table['lag_max'][client]:,}", f"{table['lag_mean'][client]:.3g}",
+         f"{table['asked'][client]:,}", f"{table['replayed'][client]:,}",
+         readable(int(table["catchup_bytes"][client])),
+         "never" if np.isnan(table["last_heard_s"][client]) else f"{table['last_heard_s'][client]:,.1f} s"]
+        for client in order[table["lag_max"][order] > 0].tolist()
+    ]  # fmt: skip
+    return heads, found, "Lag is counted in commits that a client had missed when it was asked."
+
+
 def _clients(history: RoundTable, table: Table) -> list[str]:
-    """Plot participation, lag and staleness."""
-    ranks = sample_indices(history.clients)
-    drawn = [Line(name, ranks + 1, np.sort(table[name])[::-1][ranks]) for name in ("asked", "answered", "counted")]
+    """Plot participation, lag, what it cost to catch up, and staleness."""
+    drawn = {name: table[name] for name in ("asked", "answered", "counted")}
+    lags = {name: np.maximum(table[column], 0) for name, column in (("at most", "lag_max"), ("mean", "lag_mean"))}
     plots = [
-        lines("Participation per client", "clients, each line with its most active first", "rounds", drawn),
+        _ranked("Participation per client", "most active", "rounds", drawn),
+        _ranked("Lag per client", "most lagging", "commits", lags),
         bars("Lag", "commits that a client had missed when it was asked", "times", histogram(history.lags)),
     ]
+    if table["catchup_bytes"].any():
+        unit, name = byte_unit(float(table["catchup_bytes"].max()))
+        sizes = {"catch-up": table["catchup_bytes"] / unit}
+        plots.append(_ranked("Catch-up per client", "most expensive", f"bytes that brought commits ({name})", sizes))
     if history.staleness.size:
         ages = np.concatenate([np.zeros(int(history.is_counted.sum()), np.int64), history.staleness])
         plots.append(bars("Staleness", "commits made since a counted report started", "reports", histogram(ages)))
     return plots
+
+
+def _ranked(title: str, first: str, y_name: str, values: Mapping[str, NDArray[Any]]) -> str:
+    """Plot quantities of all clients [N], each in descending order; `first`: what its first clients are."""
+    ranks = sample_indices(len(next(iter(values.values()))))
+    drawn = [Line(name, ranks + 1, np.sort(each)[::-1][ranks]) for name, each in values.items()]
+    return lines(title, f"clients, each line with its {first} first", y_name, drawn)
 
 
 def _traffic(summary: Mapping[str, Any]) -> str:

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from seedbus.scenarios.reporting.figures import Line, looks
+from seedbus.scenarios.reporting.looks import Line, looks
 
 WIDTH_IN, HEIGHT_IN = 3.25, 2.3
 """A column of a two-column paper (ICML, ACM); the height is without the legend."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import platform
 from collections.abc import Mapping
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ import numpy as np
 
 from seedbus.scenarios.faults.base import Fault, RoundSelector, TrafficSelector
 from seedbus.scenarios.faults.server_crash import ServerCrash
-from seedbus.scenarios.reporting.figures import Marks
+from seedbus.scenarios.reporting.looks import Marks
 from seedbus.scenarios.reporting.round_table import Flags, RoundTable
 from seedbus.scenarios.reporting.terminal import shown
 from seedbus.scenarios.schema.scenario import Scenario
@@ -26,6 +27,11 @@ def processor(what: str = "model name") -> str:
     except OSError:
         return platform.processor()
     return next((line.partition(":")[2].strip() for line in lines if line.startswith(what)), "")
+
+
+def versions() -> dict[str, str]:
+    """Return the versions of what computes: Python, and the libraries of arrays and of kernels."""
+    return {"Python": platform.python_version()} | {name: version(name) for name in ("torch", "numpy", "numba")}
 
 
 def rows(scenario: Scenario, summary: Mapping[str, Any]) -> list[tuple[str, str]]:
@@ -49,6 +55,7 @@ def rows(scenario: Scenario, summary: Mapping[str, Any]) -> list[tuple[str, str]
         ("data", f"{partition['kind']}{alpha}"),
         ("faults", ", ".join(fault["fault"] for fault in resolved["faults"]) or "none"),
         ("ran with", f"{built}seed {scenario.seed}, transport {scenario.transport}"),
+        ("versions", ", ".join(f"{name} {each}" for name, each in summary.get("versions", {}).items())),
         ("on", ", ".join(filter(None, (str(summary.get("device", "")), str(summary.get("processor", "")))))),
     ]  # fmt: skip
     return [(name, shown(value)) for name, value in found if value]
@@ -58,23 +65,26 @@ def marks(scenario: Scenario, history: RoundTable) -> Marks:
     """Return which rounds made no commit, and in which a fault was in force that is not always."""
     windows = []
     for fault in scenario.faults:
-        due = _due(fault, history)
-        if due.any() and not due.all():
-            edges = np.flatnonzero(np.diff(np.concatenate([[False], due, [False]]).astype(np.int8)))
+        is_due = due(fault, history)
+        if is_due.any() and not is_due.all():
+            edges = np.flatnonzero(np.diff(np.concatenate([[False], is_due, [False]]).astype(np.int8)))
             name = str(type(fault).model_fields["fault"].default)
             windows += [(float(a), float(b), name) for a, b in edges.reshape(-1, 2).tolist()]
     return Marks(np.flatnonzero(~history.has_commit) + 0.5, windows)
 
 
-def _due(fault: Fault, history: RoundTable) -> Flags:
-    """Return in which rounds a fault was in force, bool [R]: for one of times, at the round's begin or end."""
+def due(fault: Fault, history: RoundTable) -> Flags:
+    """Return in which rounds a fault was in force, bool [R]: for one of times, at the round's begin or end.
+
+    A fault that has no rounds or times of its own, such as churn, is in force in all.
+    """
     rounds = range(history.opened_ns.size)
     if isinstance(fault, ServerCrash):
         return np.array([fault.outage_ns(round, fault.phase) is not None for round in rounds], bool)
     if not isinstance(fault, RoundSelector):
-        return np.zeros(len(rounds), bool)
-    due = np.array([fault.is_due(round) for round in rounds], bool)
+        return np.ones(len(rounds), bool)
+    found = np.array([fault.is_due(round) for round in rounds], bool)
     if isinstance(fault, TrafficSelector):
         times = zip(history.opened_ns.tolist(), history.closed_ns.tolist(), strict=True)
-        due &= np.array([fault.is_open(opened) or fault.is_open(closed) for opened, closed in times], bool)
-    return due
+        found &= np.array([fault.is_open(opened) or fault.is_open(closed) for opened, closed in times], bool)
+    return found

@@ -15,11 +15,12 @@ from seedbus.bus.ledger import Columns
 from seedbus.scenarios.reporting.accounting import account
 from seedbus.scenarios.reporting.findings import kept
 from seedbus.scenarios.reporting.page import PAGE, Finished, page
-from seedbus.scenarios.reporting.ran import processor
+from seedbus.scenarios.reporting.ran import processor, versions
 from seedbus.scenarios.reporting.results import RESULTS, Results, strict, write
 from seedbus.scenarios.reporting.round_table import RoundTable
 from seedbus.scenarios.reporting.shortcomings import shortcomings
 from seedbus.scenarios.reporting.statistics import ArrivedReports, clients_table, describe, replay_time
+from seedbus.scenarios.reporting.waits import Waits
 from seedbus.scenarios.run_folder import writable
 from seedbus.scenarios.schema.expectations import judged
 from seedbus.scenarios.schema.scenario import Scenario
@@ -35,6 +36,7 @@ def report(
     cpu_s: float,
     was_resumed: bool,
     device: str,
+    has_page: bool,
 ) -> Results:
     """Write `results.json` and the page of a run that has ended.
 
@@ -47,6 +49,7 @@ def report(
         cpu_s: processor seconds since the run was started or resumed.
         was_resumed: whether the run had closed rounds before.
         device: where clients computed.
+        has_page: whether the page is written.
 
     Raises:
         LedgerDamaged: files of the ledger are missing or damaged.
@@ -62,9 +65,13 @@ def report(
     summary["expectations"] = judged(scenario.expect, summary, [strict(line) for line in lines])
     summary["wall_s"], summary["cpu_s"] = wall_s, cpu_s
     summary["was_resumed"], summary["device"] = was_resumed, device
-    summary["seedbus"], summary["processor"] = version("seedbus"), processor()
+    summary["seedbus"], summary["versions"], summary["processor"] = version("seedbus"), versions(), processor()
     with writable(folder):
-        write(folder / PAGE, page(Finished(scenario, summary, lines, rounds, arrived, clients, kept(folder))))
+        if has_page:
+            waits = Waits.of(columns, rounds, arrived)
+            write(
+                folder / PAGE, page(Finished(scenario, summary, lines, rounds, arrived, clients, waits, kept(folder)))
+            )
         write(folder / RESULTS, json.dumps(summary, indent=2))
     return Results(folder, summary)
 

@@ -121,6 +121,7 @@ class _Summary(TypedDict):
     device: NotRequired[Text]
     seedbus: NotRequired[Text]
     processor: NotRequired[Text]
+    versions: NotRequired[Annotated[dict[Text, Text], Field(max_length=MAX_NAMES)]]
     traffic: _Traffic
     refusals: Annotated[dict[Text, dict[Text, Count]], Field(max_length=MAX_NAMES)]
     refusal_details: NotRequired[Annotated[dict[Text, Text], Field(max_length=MAX_NAMES)]]

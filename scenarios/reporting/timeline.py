@@ -7,83 +7,107 @@ that it asked did; of equally many, the worse.
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from seedbus.scenarios.reporting.axes import BOTTOM, HEIGHT, LEFT, RIGHT, TOP, WIDTH, ticks
-from seedbus.scenarios.reporting.figures import COLOURS, Marks, figure, legend, mark_parts, number_text, text_at
-from seedbus.scenarios.reporting.round_table import RoundTable
+from seedbus.agents.availability import Availability, AvailabilityFault
+from seedbus.scenarios.errors import ScenarioError
+from seedbus.scenarios.reporting.figures import Trace, figure, mark_traces
+from seedbus.scenarios.reporting.looks import COLOURS, Marks
+from seedbus.scenarios.reporting.round_table import Flags, RoundTable, Whole
 from seedbus.scenarios.reporting.statistics import ArrivedReports
+from seedbus.scenarios.schema.scenario import Scenario
 
 MAX_ROWS, MAX_COLUMNS = 100, 230
-FATES = ("dropped", "late", "took part")
-"""What a client that was asked did, the worst first: no report of it arrived; it came too late; it came in time."""
-_LOOKS = dict(zip(FATES, (COLOURS[4], COLOURS[1], COLOURS[0]), strict=True))
+FATES = ("dropped", "absent", "late", "took part")
+"""What a client that was asked did, the worst first: no report of it arrived; nor could one, since the client was away
+when it was asked; its report came too late; it came in time."""
+_LOOKS = dict(zip(FATES, (COLOURS[4], COLOURS[8], COLOURS[1], COLOURS[0]), strict=True))
 
 
-def fates(history: RoundTable, arrived: ArrivedReports) -> NDArray[np.int64]:
-    """Return the index into `FATES` of each pair of `history.asked`."""
+def absences(scenario: Scenario, history: RoundTable) -> Flags:
+    """Return whether each of `history.asked` was away when its round opened, by the scenario's faults; bool.
+
+    Nobody counts as away if a fault needs a file that cannot be read any more.
+    """
+    asked = history.asked
+    found = np.zeros(asked.client.size, bool)
+    faults: list[Any] = [fault for fault in scenario.faults if isinstance(fault, AvailabilityFault)]
+    if not faults:
+        return found
+    try:
+        availability = Availability(faults, scenario.seed, history.clients)
+    except ScenarioError:
+        return found
+    starts = np.searchsorted(asked.round, np.arange(history.opened_ns.size + 1))
+    for round, opened_ns in enumerate(history.opened_ns.tolist()):
+        availability.advance(round, opened_ns)
+        away = np.fromiter(availability.away, np.int64)
+        here = slice(starts[round], starts[round + 1])
+        found[here] = np.isin(asked.client[here], away)
+    return found
+
+
+def fates(history: RoundTable, arrived: ArrivedReports, is_absent: Flags) -> Whole:
+    """Return the index into `FATES` of each pair of `history.asked`; is_absent: see `absences`."""
     asked = history.asked.keys(history.clients)
     in_time = np.isin(asked, history.reported.keys(history.clients))
-    return np.where(in_time, 2, np.isin(asked, arrived.keys)).astype(np.int64)
+    came = np.isin(asked, arrived.keys)
+    return np.select([in_time, came, is_absent], [3, 2, 1], 0)
 
 
-def timeline(history: RoundTable, arrived: ArrivedReports, marks: Marks) -> str:
-    """Return the picture as an HTML figure; its legend counts the pairs of a client and a round."""
+def timeline(history: RoundTable, what: Whole, marks: Marks) -> str:
+    """Return the picture as an HTML figure; its legend counts the pairs of a client and a round.
+
+    Args:
+        history: all rounds.
+        what: what each of those asked did; see `fates`.
+        marks: what is marked at the rounds, by their numbers.
+    """
     rounds = history.opened_ns.size
-    what = fates(history, arrived)
     rows, columns = min(history.clients, MAX_ROWS), max(min(rounds, MAX_COLUMNS), 1)
+    counts = np.zeros((rows, columns, len(FATES)), np.int64)
     row = history.asked.client * rows // history.clients
     column = history.asked.round * columns // max(rounds, 1)
-    counts = np.zeros((rows, columns, len(FATES)), np.int64)
     np.add.at(counts, (row, column, what), 1)
     shown = np.where(counts.sum(axis=2) > 0, counts.argmax(axis=2), -1)  # argmax: the first, and so the worse
-
-    wide, high = (WIDTH - LEFT - RIGHT) / columns, (HEIGHT - TOP - BOTTOM) / rows
-    parts = [f'<g fill="none" transform="translate({LEFT} {TOP}) scale({wide:.6g} {high:.6g})">']
-    parts += [
-        f'<path stroke="{_LOOKS[name]}" d="{_runs(shown == number)}"/>'
-        for number, name in enumerate(FATES)
-        if (shown == number).any()
-    ]
-    parts += ["</g>", *_axes(history.clients, rounds), *mark_parts(marks, 0, rounds)]
-    all_pairs = history.clients * rounds
     totals = np.bincount(what, minlength=len(FATES)).tolist()
-    keys = [
-        (f"{name} {total:,}", f'stroke="{_LOOKS[name]}" stroke-width="8"')
-        for name, total in zip(FATES[::-1], totals[::-1], strict=True)
-        if total
+    wide, high = max(rounds, 1) / columns, history.clients / rows
+    traces = [
+        _cells(f"{FATES[fate]} {totals[fate]:,}", FATES[fate], shown == fate, wide, high)
+        for fate in reversed(range(len(FATES)))
+        if totals[fate]
     ]
-    keys.append((f"absent (not asked) {all_pairs - what.size:,}", 'stroke="none"'))
     each = ", ".join(
         f"{math.ceil(count / cells):,} {name}"
         for count, cells, name in ((history.clients, rows, "clients"), (rounds, columns, "rounds"))
         if count > cells
     )
-    told = f'<p class="legend">a cell is up to {each}, and shows what most of those asked did</p>' if each else ""
-    return figure("Which clients took part", parts, legend([*keys, *marks.keys()]) + told, kind="cells")
+    blank = f"Blank: not asked, {history.clients * rounds - what.size:,} times."
+    told = f"{blank} A cell is up to {each}, and shows what most of those asked did." if each else blank
+    plain = {"showgrid": False, "zeroline": False}
+    x_axis = {"title": {"text": "round"}, "range": [-0.5, max(rounds, 1) - 0.5], **plain}
+    y_axis = {"title": {"text": "client"}, "range": [history.clients - 0.5, -0.5], **plain}
+    return figure("Which clients took part", [*traces, *mark_traces(marks, -0.5, rounds - 0.5)], x_axis, y_axis, told)
 
 
-def _runs(mask: NDArray[np.bool_]) -> str:
-    """Return a path through the middle of the cells [rows, columns] that are true, in units of a cell."""
-    edges = np.diff(np.pad(mask, ((0, 0), (1, 1))).astype(np.int8), axis=1)
-    start_rows, starts = np.nonzero(edges == 1)
-    _, ends = np.nonzero(edges == -1)
-    return "".join(
-        f"M{x} {y}.5h{length}"
-        for x, y, length in zip(starts.tolist(), start_rows.tolist(), (ends - starts).tolist(), strict=True)
-    )
-
-
-def _axes(clients: int, rounds: int) -> list[str]:
-    across, down = WIDTH - LEFT - RIGHT, HEIGHT - TOP - BOTTOM
-    parts = [
-        text_at((LEFT + WIDTH - RIGHT) / 2, HEIGHT - 8, "rounds", "middle", "name"),
-        text_at(16, (TOP + HEIGHT - BOTTOM) / 2, "client", "middle", "name turned"),
-    ]
-    for tick in (each for each in ticks(0, rounds) if each <= rounds and each == int(each)):
-        parts.append(text_at(LEFT + across * tick / max(rounds, 1), HEIGHT - BOTTOM + 18, number_text(tick), "middle"))
-    for tick in (each for each in ticks(0, clients) if each < clients and each == int(each)):
-        parts.append(text_at(LEFT - 6, TOP + down * (tick + 0.5) / clients + 4, number_text(tick), "end"))
-    return parts
+def _cells(name: str, fate: str, mask: NDArray[np.bool_], wide: float, high: float) -> Trace:
+    """Return the cells [rows, columns] of one fate."""
+    colour, near = _LOOKS[fate], "near " if max(wide, high) > 1 else ""
+    return {
+        "type": "heatmap",
+        "name": name,
+        "x0": (wide - 1) / 2,
+        "dx": wide,
+        "y0": (high - 1) / 2,
+        "dy": high,
+        "z": [[1 if each else None for each in row] for row in mask.tolist()],
+        "zmin": 0,
+        "zmax": 1,
+        "colorscale": [[0, colour], [1, colour]],
+        "showscale": False,
+        "hoverongaps": False,
+        "hovertemplate": f"{fate}: {near}client %{{y:.0f}}, round %{{x:.0f}}<extra></extra>",
+    }

@@ -43,6 +43,7 @@ def run(
     device: str | None = None,
     monitor: Monitor | None = None,
     track: str | Tracker | Sequence[str | Tracker] = (),
+    page: bool = True,
 ) -> Results:
     """Run a scenario to its end and return its results.
 
@@ -61,6 +62,7 @@ def run(
         device: where networks and vectors lie, such as "cuda" (see `models.device`); None: as the placement says.
         monitor: takes readings of the run's server; None: nobody does.
         track: the trackers that are told of the run, by name or as objects, such as "tensorboard".
+        page: write `report.html`, 5 MB, as `seedbus report` does at any time.
 
     Raises:
         ScenarioError, DataError, BadEndpoint, TooFewFiles: the scenario cannot run here as it is.
@@ -112,6 +114,7 @@ def run(
                 cpu_s=cpu_seconds() - cpu_s,
                 was_resumed=running.was_resumed,
                 device=device_text(placement.devices),
+                has_page=page,
             )
             tracking.end("finished", results)
             return results

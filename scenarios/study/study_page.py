@@ -17,10 +17,12 @@ from numpy.typing import NDArray
 
 from seedbus.bus.files import atomic_write, make_folder
 from seedbus.scenarios.reporting.axes import byte_unit, metric_axis, sample_indices
-from seedbus.scenarios.reporting.figures import Line, lines, lines_file
-from seedbus.scenarios.reporting.page import document, with_plots
+from seedbus.scenarios.reporting.document import document, table, with_plots
+from seedbus.scenarios.reporting.figures import lines
+from seedbus.scenarios.reporting.looks import Line
 from seedbus.scenarios.reporting.paper import can_draw, lines_pdf
 from seedbus.scenarios.reporting.results import write
+from seedbus.scenarios.reporting.svg import lines_file
 from seedbus.scenarios.reporting.terminal import shown
 from seedbus.scenarios.study.claims import FINAL
 from seedbus.scenarios.study.published import published
@@ -97,12 +99,9 @@ def page(results: StudyResults, all_plots: list[Plot]) -> str:
 def content(results: StudyResults, all_plots: list[Plot]) -> str:
     """Return what is on the page below its title."""
     heads, rows = cells(results)
-    head = "".join(f"<th>{escape(each)}</th>" for each in heads)
-    body = "".join(f"<tr>{''.join(f'<td>{_html(each)}</td>' for each in row)}</tr>\n" for row in rows)
-    table = f"<table>\n<thead><tr>{head}</tr></thead>\n<tbody>\n{body}</tbody>\n</table>\n"
     told = "".join(f"<p>{escape(shown(sentence))}</p>\n" for sentence in sentences(results))
     figures = [lines(*plot[1:5], is_log=plot.is_log) for plot in all_plots]
-    return with_plots(table + told, figures)
+    return with_plots(table(heads, rows) + told, figures)
 
 
 def plots(results: StudyResults) -> Iterator[Plot]:
@@ -211,10 +210,6 @@ def _curve(runs: list[RowRun], metric: str) -> list[Column]:
     deviation = values[:, :, 3].std(axis=0, ddof=1) if len(runs) > 1 else np.zeros(len(at))
     mean = values.mean(axis=0)
     return [np.array(at, float), mean[:, 0], mean[:, 1], mean[:, 2], mean[:, 3], deviation]
-
-
-def _html(text: str) -> str:
-    return "<br>".join(map(escape, text.split("\n")))
 
 
 def _safe(name: str) -> str:

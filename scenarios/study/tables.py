@@ -155,6 +155,7 @@ def sentences(results: StudyResults) -> list[str]:
         found.append(f"and {len(seen) - MAX_SENTENCES:,} more pairs differ (differences.csv)")
     found += _unseen(pairs)
     found += [_divergence(results, row) for row in results.diverged]
+    found += _remarks(results)
     if results.front:
         found.append(f"Pareto front of {metric} against bytes: {'; '.join(map(shown, results.front))}")
     for row, tuned in results.tuned.items():
@@ -193,6 +194,18 @@ def _divergence(results: StudyResults, row: str) -> str:
         how = "; ".join(f"seed {each.seed}: {each.run.divergence}" for each in ended[:MAX_SENTENCES])
         what = f"{shown(how)}; {len(ended)} of {len(results.members[row])} runs diverged"
     return f"{shown(row)}: {what}, so this row is compared with none"
+
+
+def _remarks(results: StudyResults) -> list[str]:
+    """Return what runs did not achieve: no commit, or a model that is worse than the one they began with."""
+    told = [
+        f"{shown(row)}, seed {member.seed}: {remark}"
+        for row, members in results.members.items()
+        for member in members
+        for remark in member.run.shortcomings(results.metric)
+    ]
+    more = [f"and {len(told) - MAX_SENTENCES:,} more runs without success (runs.csv)"] if told[MAX_SENTENCES:] else []
+    return [*told[:MAX_SENTENCES], *more]
 
 
 def _verdict(results: StudyResults, row: str, other: str, difference: Difference) -> str:

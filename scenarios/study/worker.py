@@ -74,7 +74,8 @@ def make_run(job: dict[str, Any], answer: Answer) -> dict[str, Any]:
         # another study may have begun it under another name
         scenario = scenario_of(folder) if has_begun else validate(job["scenario"], str(folder))
         placement = _placement(job["launch"], scenario.transport)
-        run(scenario, folder, resume=has_begun, observer=rounds, placement=placement, track=trackers)
+        # of hundreds of runs nobody reads the pages; `seedbus report` writes one
+        run(scenario, folder, resume=has_begun, observer=rounds, placement=placement, track=trackers, page=False)
     return {"splits": _on_splits(folder, job["splits"]), "notes": rounds.notes}
 
 
@@ -92,7 +93,7 @@ def try_out(job: dict[str, Any], answer: Answer) -> dict[str, Any]:
         began_s = wall_seconds()
         with TemporaryDirectory(prefix="study-") as folder:
             short = job["scenario"] | {"stop": {"rounds": count}, "expect": {}}
-            summary = run(validate(short, "a trial"), Path(folder) / "run", progress=False).summary
+            summary = run(validate(short, "a trial"), Path(folder) / "run", progress=False, page=False).summary
         is_cold, is_first = is_first and summary["wall_s"] < COLD_S, False  # libraries may have been loaded meanwhile
         if not is_cold and (summary["wall_s"] >= TRIAL_S or count == most):
             start_s = wall_seconds() - began_s - summary["wall_s"]

@@ -61,6 +61,22 @@ class Browser:
         while not self.evaluate(expression):
             assert wall_seconds() - began_s < within_s, f"not within {within_s} s: {expression}"
 
+    def press(self, *keys: str) -> None:
+        """Press and release keys, by the names that events give them, such as ArrowRight, Tab or 0."""
+        for key in keys:
+            text = {"text": key} if len(key) == 1 else {"text": "\r"} if key == "Enter" else {}
+            code = {"Tab": 9, "Enter": 13}.get(key, 0)
+            self._ask("Input.dispatchKeyEvent", type="keyDown", key=key, windowsVirtualKeyCode=code, **text)
+            self._ask("Input.dispatchKeyEvent", type="keyUp", key=key, windowsVirtualKeyCode=code)
+
+    def move_to(self, x: float, y: float) -> None:
+        """Move the mouse to a place of the window, in CSS pixels."""
+        self._ask("Input.dispatchMouseEvent", type="mouseMoved", x=x, y=y)
+
+    def printed(self, path: Path) -> None:
+        """Write the page into a PDF file, as it is printed."""
+        path.write_bytes(base64.b64decode(self._ask("Page.printToPDF", printBackground=True)["data"]))
+
     def picture(self, path: Path, *, is_whole: bool = False) -> None:
         """Write what is seen, or the whole page, into a PNG file."""
         clip = {"clip": {**self._ask("Page.getLayoutMetrics")["cssContentSize"], "scale": 1}} if is_whole else {}

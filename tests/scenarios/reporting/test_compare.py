@@ -15,6 +15,7 @@ import pytest
 from commands import Command
 from hypothesis import given
 from hypothesis import strategies as st
+from pages import allowed, own, plots
 from worlds import HISO, go, scenario
 
 import seedbus
@@ -23,8 +24,10 @@ from seedbus.scenarios.errors import Exit
 from seedbus.scenarios.reporting.axes import decades
 from seedbus.scenarios.reporting.compare import Comparison, compare
 from seedbus.scenarios.reporting.compared import Run, Spread
-from seedbus.scenarios.reporting.figures import COLOURS, Line, lines
+from seedbus.scenarios.reporting.figures import lines
+from seedbus.scenarios.reporting.looks import COLOURS, Line
 from seedbus.scenarios.reporting.results import RESULTS, Results
+from seedbus.scenarios.reporting.svg import lines_file
 
 
 @pytest.fixture(scope="module")
@@ -190,11 +193,10 @@ def test_the_table_and_the_page_hold_the_same_and_the_page_has_both_plots(
     html = Path("compare.html").read_text(encoding="utf-8")
     for text in ("decomfl, 2 seeds", "rounds to 60", " ± ", "forward"):
         assert text in result.out and text in html
-    html = html.replace(' xmlns="http://www.w3.org/2000/svg"', "")
-    assert "http" not in html and "<script" not in html
-    figures = [Xml.fromstring(text) for text in re.findall(r"<figure>.*?</figure>", html, re.DOTALL)]
-    assert [figure.findtext("figcaption") for figure in figures] == ["Loss over rounds", "Loss over bytes"]
-    points = [[line.attrib["points"].count(",") for line in figure.iter("polyline")] for figure in figures]
+    assert "http:" not in own(html) and allowed(html) in html
+    found = plots(html)
+    assert list(found) == ["Loss over rounds", "Loss over bytes"]
+    points = [[sum(x is not None for x in line["x"]) for line in plot["data"]] for plot in found.values()]
     measured = sorted(len(runs[name].metrics) for name in ("one", "hiso"))
     assert sorted(points[0]) == measured
     assert sorted(points[1]) == [count - 1 for count in measured], "x₀ has no place among logarithms"
@@ -263,11 +265,16 @@ def test_decades_are_few_whole_and_cover_what_is_shown(low: float, width: float)
     assert comparison[0] <= low + 1e-6 and comparison[-1] >= low + width - 1e-6
 
 
-def test_many_lines_have_distinct_styles_and_are_named_under_the_plot() -> None:
+def test_many_lines_have_distinct_styles_and_are_named() -> None:
     many = [Line(f"<{number}>", [1, 10, 100], [number] * 3) for number in range(2 * len(COLOURS))]
-    figure = Xml.fromstring(lines("t", "x", "y", many, is_log=True).replace(' xmlns="http://www.w3.org/2000/svg"', ""))
-    looks = {(line.attrib["stroke"], line.attrib.get("stroke-dasharray")) for line in figure.iter("polyline")}
+    (plot,) = plots(lines("t", "x", "y", many, is_log=True)).values()
+    assert len({(line["line"]["color"], line["line"]["dash"]) for line in plot["data"]}) == len(many)
+    assert plot["data"][0]["name"] == "&lt;0&gt;" and plot["layout"]["xaxis"]["type"] == "log"
+    assert plot["layout"]["xaxis"]["range"] == [0, 2]
+    svg = "{http://www.w3.org/2000/svg}"
+    figure = Xml.fromstring(lines_file("t", "x", "y", many, is_log=True))
+    looks = {(line.attrib["stroke"], line.attrib.get("stroke-dasharray")) for line in figure.iter(f"{svg}polyline")}
     assert len(looks) == len(many)
-    assert "".join(next(figure.iter("span")).itertext()) == " <0>" and len(list(figure.iter("span"))) == len(many)
-    across = [float(pair.split(",")[0]) for pair in next(figure.iter("polyline")).attrib["points"].split()]
+    assert {f"<{number}>" for number in range(len(many))} <= {text.text for text in figure.iter(f"{svg}text")}
+    across = [float(pair.split(",")[0]) for pair in next(figure.iter(f"{svg}polyline")).attrib["points"].split()]
     assert across[1] - across[0] == pytest.approx(across[2] - across[1], abs=0.2)

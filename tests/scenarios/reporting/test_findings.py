@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import html
 from pathlib import Path
 
 import pytest
 from commands import Command
+from pages import allowed, own, plots
 from worlds import go, scenario
 
 from seedbus.scenarios.analysis.analyse import analyse
 from seedbus.scenarios.errors import Exit
-from seedbus.scenarios.reporting.figures import Line
 from seedbus.scenarios.reporting.findings import ANALYSIS, Finding, Plot, keep, kept
+from seedbus.scenarios.reporting.looks import Line
 from seedbus.scenarios.reporting.page import write_page
 from seedbus.scenarios.reporting.results import Results
 from seedbus.scenarios.running.run import run
@@ -28,7 +30,7 @@ def test_an_analysis_stays_in_the_report_however_often_it_is_written_again(tmp_p
     (curvature,) = analyse(folder, only=["spectrum"])
     assert [each.title for each in kept(folder)] == [curvature.title, bytes_by_lag.title], "one more, none less"
     analysed = page_of(folder)
-    assert analysed.startswith(plain.removesuffix("</body>\n</html>\n"))
+    assert analysed.startswith(plain.partition("<noscript>")[0])
     assert analysed.count("<figure>") == plain.count("<figure>") + 2 + 1
     for finding in (bytes_by_lag, curvature):
         assert all(f"<td>{cell}</td>" in analysed for row in finding.rows for cell in row)
@@ -49,7 +51,11 @@ def test_findings_are_data_that_come_back_as_they_were_and_are_escaped(tmp_path:
     assert kept(results.folder) == found
     write_page(Results.read(results.folder))
     page = page_of(results.folder)
-    assert "<script" not in page and page.count("&lt;script&gt;") > 8 and "<circle" in page.split("<h2")[1]
+    assert "<script>alert" not in page and own(page).count("&lt;script&gt;") > 6 and allowed(page) in page
+    titles = [title for title in plots(page) if "alert" in title]
+    assert [html.unescape(title) for title in titles] == [odd]
+    (line,) = plots(page)[titles[0]]["data"]
+    assert line["marker"]["size"] == [8, 0, 8], "each point stands alone"
 
 
 @pytest.mark.parametrize("text", ["", "[{}]", '[{"name": 1, "title": "a"}]', '{"name": "a", "title": "b"}'])

@@ -10,21 +10,28 @@ import pytest
 from browser import CHROMIUM, DESKTOP, MISSING, PHONE, Browser, browser
 from commands import Command
 from processes import kill, seedbus
-from worlds import go, lossy, scenario
+from worlds import DECOMFL, go, lossy, scenario
 
+from seedbus.scenarios.reporting.looks import COLOURS
+from seedbus.scenarios.reporting.page import write_page
+from seedbus.scenarios.reporting.results import Results
 from seedbus.scenarios.schema.yaml_text import dump
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(CHROMIUM is None, reason=MISSING)]
 
 OVERPRINTED = """
-[...document.querySelectorAll('figure > svg')].flatMap(svg => {
-  const texts = [...svg.querySelectorAll('text')].map(text => [text.textContent, text.getBoundingClientRect()]);
+[...document.querySelectorAll('figure')].flatMap(figure => {
+  const seen = [...figure.querySelectorAll('.xtick text, .ytick text, .xtitle, .ytitle, .legend button')];
+  const texts = seen.map(text => [text.textContent, text.getBoundingClientRect()]);
   return texts.flatMap(([name, a], index) => texts.slice(index + 1)
     .filter(([, b]) => a.left < b.right - 1 && b.left < a.right - 1 && a.top < b.bottom - 3 && b.top < a.bottom - 3)
     .map(([other]) => name + ' on ' + other));
 })"""
+DRAWN = "document.querySelectorAll('.plot').length === document.querySelectorAll('.plot .main-svg .xtitle').length"
+BUTTONS = {"Download plot", "Zoom", "Pan", "Zoom in", "Zoom out", "Reset axes"}
 COMPARED = {"Loss over rounds", "Loss over bytes"}
-RUN = COMPARED | {"Which clients took part", "How long rounds took", "Participation per client", "Lag"}
+RUN = COMPARED | {"Which clients took part", "How long rounds took", "Where the time went", "Lag per client", "Lag"}
+FIRST = "document.querySelector('.plot')"
 
 
 @pytest.fixture(scope="module")
@@ -45,7 +52,10 @@ def fits_everywhere(tab: Browser, url: str, headings: set[str], ready: str = "tr
             assert tab.evaluate("document.documentElement.scrollWidth") <= size[0]
             assert headings <= set(tab.evaluate("[...document.querySelectorAll('figcaption')].map(e => e.textContent)"))
             assert tab.evaluate("document.querySelector('h1').textContent")
-            assert tab.evaluate(OVERPRINTED) == []
+            assert tab.evaluate(DRAWN) and tab.evaluate(OVERPRINTED) == []
+            assert BUTTONS == set(
+                tab.evaluate("[...document.querySelectorAll('.modebar-btn')].map(each => each.dataset.title)")
+            ), "none of them sends data"
             papers.add((is_dark, tab.evaluate("getComputedStyle(document.body).backgroundColor")))
     assert len(papers) == 2 and len({colour for _, colour in papers}) == 2
 
@@ -60,17 +70,85 @@ def test_the_pages_of_runs_and_of_their_comparison_fit(tab: Browser, tmp_path: P
     fits_everywhere(tab, (tmp_path / "both.html").as_uri(), COMPARED)
 
 
-def test_a_drawing_taken_out_of_the_page_keeps_its_looks(tab: Browser, tmp_path: Path) -> None:
+def test_a_plot_can_be_read_zoomed_and_printed_by_mouse_and_by_keyboard(tab: Browser, tmp_path: Path) -> None:
     results = go(tmp_path / "run", lossy(stop={"rounds": 20}))
-    html = (results.folder / "report.html").read_text()
-    alone = tmp_path / "alone.svg"
-    alone.write_text(re.findall(r"<svg xmlns.*?</svg>", html, re.DOTALL)[0])
-    tab.show(alone.as_uri(), DESKTOP)
-    assert not tab.problems
-    style = "getComputedStyle(document.querySelector({!r})).{}"
-    assert tab.evaluate(style.format(".grid", "stroke")) == "rgb(223, 227, 233)"
-    assert tab.evaluate(style.format("text", "fontFamily")) == "sans-serif"
-    assert tab.evaluate(style.format("text", "fill")) == "rgb(60, 70, 84)"
+    tab.show((results.folder / "report.html").as_uri(), DESKTOP)
+    losses = [f"{each:.6g}" for each in results.metrics["loss"]]
+    tab.evaluate(f"{FIRST}.scrollIntoView()")
+    place = f"{FIRST}.querySelector('.nsewdrag').getBoundingClientRect()"
+    tab.move_to(*tab.evaluate(f"(place => [place.left + place.width / 2, place.top + place.height / 2])({place})"))
+    tab.wait_for(f"{FIRST}.querySelector('.hoverlayer').textContent.includes({losses[2]!r})")
+
+    tab.evaluate(f"{FIRST}.focus()")
+    assert "Loss over rounds" in tab.evaluate("document.activeElement.ariaLabel")
+    tab.press("ArrowRight", "ArrowRight", "ArrowRight", "ArrowLeft")
+    told = tab.evaluate(f"{FIRST}.parentElement.querySelector('.told').textContent")
+    assert re.fullmatch(rf"loss: 5, {results.metrics['loss'][1]:.8g}", told)
+    span = f"{FIRST}._fullLayout.xaxis.range"
+    assert tab.evaluate(span) == [0, 20]
+    tab.press("+")
+    assert tab.evaluate(span) == [2.5, 12.5], "around what was told"
+    tab.press("0")
+    assert tab.evaluate(span) == [0, 20]
+
+    entry = f"{FIRST}.parentElement.querySelector('.legend button')"
+    tab.evaluate(f"{entry}.focus()")
+    tab.press("Enter")
+    tab.wait_for(f"{entry}.ariaPressed === 'false' && {FIRST}.data[0].visible === 'legendonly'")
+    assert tab.evaluate(f"document.activeElement === {entry}"), "the next press shows it again"
+    tab.press("Enter")
+    tab.wait_for(f"{entry}.ariaPressed === 'true' && {FIRST}.data[0].visible === true")
+
+    tab.show((results.folder / "report.html").as_uri(), DESKTOP, is_dark=True)
+    dark = tab.evaluate(f"{FIRST}.data[0].line.color")
+    tab.evaluate(
+        "addEventListener('beforeprint', () => { globalThis.printed = [...document.querySelectorAll('.plot')].map("
+        "each => [each.data[0].line?.color ?? '', each._fullLayout.width]); })"
+    )
+    tab.printed(tmp_path / "page.pdf")
+    (light, _), *_ = printed = tab.evaluate("printed")
+    assert light == COLOURS[0] != dark and {width for _, width in printed} == {620}
+    assert tab.evaluate(f"{FIRST}.data[0].line.color") == dark and not tab.problems
+    assert (tmp_path / "page.pdf").read_bytes().startswith(b"%PDF")
+
+
+def test_what_a_peer_says_is_shown_and_never_run(tab: Browser, tmp_path: Path) -> None:
+    results = go(tmp_path / "run", scenario(stop={"rounds": 2}))
+    evil = "</script><script>evil = 1</script><img src=x onerror='evil = 2'>"
+    traffic = results.summary["traffic"]
+    kinds = traffic["by_kind"] | {evil: {"bytes": 10**6}}
+    write_page(Results(results.folder, results.summary | {"reason": evil, "traffic": traffic | {"by_kind": kinds}}))
+    page = results.folder / "report.html"
+    tab.show(page.as_uri(), DESKTOP)
+    assert tab.evaluate("typeof evil") == "undefined" and not tab.problems
+    assert evil in tab.evaluate("document.querySelector('h1').textContent")
+    ticks = tab.evaluate("[...document.querySelectorAll('.xtick text')].map(each => each.textContent)")
+    assert any("<img src=x" in each for each in ticks)
+    page.write_text(page.read_text().replace("<h1>", "<h1><script>evil = 3</script><img src=x onerror='evil = 4'>"))
+    tab.show(page.as_uri(), DESKTOP)
+    assert tab.evaluate("typeof evil") == "undefined" and tab.problems, "the policy of the page refuses it"
+
+
+def test_the_page_of_ten_thousand_clients_is_small_and_drawn(tab: Browser, tmp_path: Path) -> None:
+    away = {"fault": "crash", "fraction": 0.2, "at_round": 5, "for_rounds": 10}
+    slow = {"fault": "straggler", "fraction": 0.1, "factor": 5}
+    what = lossy(
+        name="many",
+        algorithm=DECOMFL | {"perturbations": 1},
+        task={"name": "quadratic", "dimension": 10},
+        participation={"clients": 10_000, "cohort": 500, "deadline_s": 0.5},
+        faults=[away, slow, {"fault": "drop", "probability": 0.05}],
+        compute={"evaluation": 0.01},
+        stop={"rounds": 12},
+        verify=False,
+    )
+    results = go(tmp_path / "run", what)
+    page = results.folder / "report.html"
+    assert page.stat().st_size < 8_000_000
+    fits_everywhere(tab, page.as_uri(), RUN)
+    seen = tab.evaluate("document.body.innerText")
+    assert all(f"{name} " in seen for name in ("took part", "late", "dropped", "absent"))
+    assert "Faults and their effect" in seen and "The clients that lagged most" in seen
 
 
 def test_the_page_of_a_study_fits(tab: Browser, tmp_path: Path, seedbus: Command) -> None:
@@ -89,8 +167,15 @@ def test_the_page_of_a_run_that_goes_on_fits(tab: Browser, tmp_path: Path) -> No
     try:
         assert process.stderr is not None
         url = next(found[0] for line in process.stderr if (found := re.findall(r"live page is at (\S+)", line)))
-        drawn = "[...document.querySelectorAll('figcaption')].some(each => each.textContent === 'Loss over rounds')"
-        fits_everywhere(tab, url, {"Loss over rounds"}, drawn)
+        fits_everywhere(tab, url, {"Loss over rounds"}, f"{FIRST}?._fullLayout !== undefined")
+        tab.evaluate(f"Plotly.relayout({FIRST}, {{'xaxis.range': [1, 3]}}); globalThis.before = {FIRST}; 0")
+        rounds = "document.body.innerText.match(/([0-9,]+) of 1,000,000/)?.[1]"
+        now = tab.evaluate(rounds)
+        tab.wait_for(f"{rounds} !== {now!r}")
+        assert tab.evaluate(f"[{FIRST} === before, {FIRST}._fullLayout.xaxis.range]") == [True, [1, 3]], (
+            "zoomed as it was"
+        )
+        assert not tab.problems
     finally:
         kill(process.pid, 9)
         process.communicate()

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import builtins
 import dataclasses
+import json
 import re
-import xml.etree.ElementTree as Xml
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -13,26 +14,38 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from worlds import go, lossy, scenario
+from pages import allowed, axes, own, plots, traces
+from worlds import HISO, go, lossy, scenario
 
-from seedbus.scenarios.reporting.axes import HEIGHT, WIDTH, ticks
-from seedbus.scenarios.reporting.figures import Line, Marks, bars, lines
+from seedbus.scenarios.reporting.axes import ticks
+from seedbus.scenarios.reporting.document import document
+from seedbus.scenarios.reporting.effects import effects
+from seedbus.scenarios.reporting.figures import bars, data, lines
+from seedbus.scenarios.reporting.looks import Line, Marks
+from seedbus.scenarios.reporting.page import write_page
 from seedbus.scenarios.reporting.results import Results
 from seedbus.scenarios.reporting.round_table import Pairs
-from seedbus.scenarios.reporting.timeline import fates, timeline
+from seedbus.scenarios.reporting.timeline import FATES, absences, fates, timeline
+from seedbus.scenarios.running.run import run
 
-SVG = ' xmlns="http://www.w3.org/2000/svg"'
 AXES = {
     "Loss over rounds": ("rounds", "loss"),
     "Loss over bytes": ("plans and reports sent, all clients (kB)", "loss"),
     "Gap over rounds": ("rounds", "gap"),
     "Gap over bytes": ("plans and reports sent, all clients (kB)", "gap"),
-    "Which clients took part": ("rounds", "client"),
+    "Which clients took part": ("round", "client"),
     "How long rounds took": ("round", "seconds (simulated)"),
+    "Where the time went": ("round", "seconds"),
     "Participation per client": ("clients, each line with its most active first", "rounds"),
+    "Lag per client": ("clients, each line with its most lagging first", "commits"),
     "Lag": ("commits that a client had missed when it was asked", "times"),
+    "Catch-up per client": (
+        "clients, each line with its most expensive first",
+        "bytes that brought commits (kB)",
+    ),
     "Bytes by kind of message": ("kind of message", "headers and payloads (kB)"),
 }
+EVIL = "</script><script>alert(1)</script><!--<b>&amp;"
 
 
 @pytest.fixture(scope="module")
@@ -44,91 +57,116 @@ def text_of(results: Results) -> str:
     return (results.folder / "report.html").read_text(encoding="utf-8")
 
 
-def figures(html: str) -> dict[str, Xml.Element]:
-    """Return the parsed plots of a page, by title."""
-    elements = [Xml.fromstring(text) for text in re.findall(r"<figure>.*?</figure>", html.replace(SVG, ""), re.DOTALL)]
-    return {str(figure.findtext("figcaption")): figure for figure in elements}
-
-
-def axes(figure: Xml.Element) -> tuple[str, str]:
-    named = [each for each in figure.iter("text") if "name" in each.attrib["class"]]
-    across = [each.text for each in named if "transform" not in each.attrib]
-    up = [each.text for each in named if "transform" in each.attrib]
-    assert len(across) == len(up) == 1
-    return str(across[0]), str(up[0])
-
-
-def test_every_figure_has_its_axes_with_units_and_ticks(results: Results) -> None:
-    plots = figures(text_of(results))
-    assert {title: axes(figure) for title, figure in plots.items()} == AXES
-    for figure in plots.values():
-        assert sum(each.attrib["class"] == "tick" for each in figure.iter("text")) >= 3
-        assert any(figure.iter(tag) for tag in ("polyline", "rect", "circle"))
-
-
-def test_everything_lies_on_the_paper(results: Results) -> None:
-    for figure in figures(text_of(results)).values():
-        for line in figure.iter("polyline"):
-            points = np.array([pair.split(",") for pair in line.attrib["points"].split()], float)
-            assert (points >= 0).all() and (points <= (WIDTH, HEIGHT)).all()
-        for bar in figure.iter("rect"):
-            assert float(bar.attrib["height"]) >= 0 and 0 <= float(bar.attrib["x"]) <= WIDTH
+def test_every_figure_has_its_axes_with_units(results: Results) -> None:
+    found = plots(text_of(results))
+    assert {title: axes(plot) for title, plot in found.items()} == AXES
+    assert all(plot["data"] for plot in found.values())
 
 
 def test_the_page_is_well_formed_loads_nothing_and_holds_the_closing_table(results: Results) -> None:
-    html, open_tags = text_of(results), []
+    html, open_tags = own(text_of(results)), []
 
     class Reader(HTMLParser):
         def handle_starttag(self, tag: str, attributes: Any) -> None:
-            assert not {"src", "href"} & dict(attributes).keys() and tag not in ("script", "link", "img")
+            assert not {"src", "href"} & dict(attributes).keys() and tag not in ("link", "img", "iframe")
+            assert not any(name.startswith("on") for name, _ in attributes)
             if tag != "meta":
                 open_tags.append(tag)
-
-        def handle_startendtag(self, tag: str, attributes: Any) -> None:
-            pass
 
         def handle_endtag(self, tag: str) -> None:
             assert open_tags.pop() == tag
 
     Reader().feed(html)
-    assert not open_tags and "http" not in html.replace(SVG, "") and "url(" not in html
+    assert not open_tags and "http:" not in html and "https:" not in html and "url(" not in html
     assert results.digest in html and "✗ gap" in html and "lost to stragglers" in html
+    whole = text_of(results)
+    assert allowed(whole) in whole and "default-src 'none'" in whole and "unsafe-eval" not in own(whole)
+    assert len(re.findall("<script>", own(whole))) == 1 and len(whole) < 6_000_000
 
 
 def test_the_figures_hold_the_runs_numbers(results: Results) -> None:
-    plots = figures(text_of(results))
-    heights = {str(bar.findtext("title")): bar for bar in plots["Lag"].iter("rect")}
-    assert set(heights) == {f"{name}: {count:,}" for name, count in results.summary["lag"]["histogram"].items()}
-    line = next(plots["Gap over rounds"].iter("polyline")).attrib["points"]
-    points = np.array([pair.split(",") for pair in line.split()], float)
-    gaps = results.metrics["gap"].to_numpy()
-    assert len(points) == len(gaps)
-    assert np.corrcoef(points[:, 1], gaps)[0, 1] == pytest.approx(-1, abs=1e-4), "up on the paper is down in pixels"
+    found = plots(text_of(results))
+    (lag,) = found["Lag"]["data"]
+    assert dict(zip(lag["x"], lag["y"], strict=True)) == results.summary["lag"]["histogram"]
+    line = traces(found["Gap over rounds"])["gap"]
+    assert np.allclose(line["y"], results.metrics["gap"]) and line["x"] == [*range(0, 31, 5)]
+
+
+def test_a_hiso_run_shows_its_h_over_rounds(tmp_path: Path) -> None:
+    results = go(tmp_path / "run", scenario(algorithm=HISO))
+    found = plots(text_of(results))
+    assert np.allclose(found["H over rounds"]["data"][0]["y"], results.metrics["hessian_mean"])
+    spread = traces(found["Spread of H over rounds"])
+    assert np.allclose(spread["H"]["y"], results.metrics["hessian_cv"])
+    assert np.allclose(spread["an H that has learned nothing"]["y"], results.metrics["hessian_cv_null"])
+
+
+def test_the_page_says_with_what_the_run_was_made(results: Results) -> None:
+    import platform
+
+    import torch
+
+    html = own(text_of(results))
+    assert f"Python {platform.python_version()}, torch {torch.__version__}, numpy {np.__version__}" in html
+    details = html[html.index("<details>") : html.index("</details>")]
+    assert "deadline_s: 0.5" in details and "dampening: false" in details and "momentum: 0.5" in details
 
 
 def test_what_was_named_oddly_is_escaped(tmp_path: Path) -> None:
-    import json
-
-    from seedbus.scenarios.reporting.page import write_page
-
     results = go(tmp_path / "run", scenario(stop={"rounds": 2}))
-    odd = results.summary | {"reason": "<script>alert('&')</script>"}
+    kinds = results.summary["traffic"]["by_kind"] | {EVIL: {"bytes": 5}}
+    odd = results.summary | {"reason": EVIL, "traffic": results.summary["traffic"] | {"by_kind": kinds}}
     write_page(Results(results.folder, json.loads(json.dumps(odd))))
-    assert "<script" not in text_of(results) and "&lt;script&gt;" in text_of(results)
+    html = text_of(results)
+    assert "alert(1)</script" not in html and "&lt;/script&gt;&lt;script&gt;alert" in html and allowed(html) in html
+    assert (
+        "&lt;/script&gt;&lt;script&gt;alert(1)&lt;/script&gt;&lt;!--&lt;b&gt;&amp;amp;"
+        in (plots(html)["Bytes by kind of message"]["data"][0]["x"])
+    ), "plotly.js has tags, too"
+
+
+@given(st.text())
+def test_data_of_a_page_come_back_as_they_were_and_hold_no_markup(text: str) -> None:
+    element = data({"name": text + EVIL})
+    inner = element.removeprefix('<script type="application/json">').removesuffix("</script>")
+    assert json.loads(inner) == {"name": text + EVIL} and not re.search("[<>&]", inner)
+
+
+def test_a_page_without_plots_runs_no_script() -> None:
+    html = document("title", "<p>nothing</p>")
+    assert "<script" not in html and "script-src 'none';" in html and len(html) < 10_000
 
 
 def test_what_is_not_finite_leaves_a_gap() -> None:
     y = [1.0, 2.0, float("nan"), 3.0, float("inf"), 4.0, 5.0]
-    figure = figures(lines("t", "x", "y", [Line("a", range(7), y)]))["t"]
-    assert [line.attrib["points"].count(",") for line in figure.iter("polyline")] == [2, 2]
-    assert len(list(figure.iter("circle"))) == 1  # a circle marks an isolated point, which a line would not show
+    (line,) = plots(lines("t", "x", "y", [Line("a", range(7), y)]))["t"]["data"]
+    assert line["y"] == [1, 2, None, 3, None, 4, 5]
+    assert line["marker"]["size"] == [0, 0, 0, 8, 0, 0, 0], "an isolated point, which a line would not show"
+
+
+def test_a_band_has_its_lines_colour_and_goes_with_it() -> None:
+    y = np.array([1.0, 2.0, np.nan, 4.0])
+    band, line = plots(lines("t", "x", "y", [Line("a", range(4), y, low=y - 1, high=y + 1)]))["t"]["data"]
+    assert band["name"] == line["name"] and band["fillcolor"] == line["line"]["color"]
+    assert band["y"] == [0, 1, 3, 2, None, 3, 5, None] and band["x"] == [0, 1, 1, 0, None, 3, 3, None]
+
+
+def test_marks_lie_where_they_belong_and_are_few_however_many_there_are() -> None:
+    line = Line("a", [0, 100], [1, 2])
+    marked = Marks([20.5], [(10, 15, "partition"), (30, 35, "partition"), (40, 60, "drop")])
+    found = traces(plots(lines("t", "x", "y", [line], marks=marked))["t"])
+    assert found["in force: partition"]["x"] == [10, 10, 15, 15, None, 30, 30, 35, 35, None]
+    assert found["in force: drop"]["x"][:4] == [40, 40, 60, 60]
+    assert found["round without a commit"]["x"] == [20.5]
+    many = Marks(np.arange(10**5) + 0.5, [(2 * each, 2 * each + 1, "drop") for each in range(50_000)])
+    assert len(lines("t", "x", "y", [Line("a", [0, 10**5], [1, 2])], marks=many)) < 60_000
 
 
 @pytest.mark.parametrize("values", [[], [float("nan")], [0.0], [7.0, 7.0], [-3.0, -3.0], [1e-9, 2e-9], [1e300, -1e300]])
 def test_there_is_a_plot_of_whatever_there_is(values: list[float]) -> None:
-    html = lines("t", "x", "y", [Line("a", range(len(values)), values)])
-    assert "nan" not in html and "inf" not in html
-    assert axes(figures(html)["t"]) == ("x", "y")
+    for is_log in (False, True):
+        html = lines("t", "x", "y", [Line("a", values, values)], is_log=is_log)
+        assert axes(plots(html)["t"]) == ("x", "y")
     bars("t", "x", "y", {str(number): abs(value) for number, value in enumerate(values) if np.isfinite(value)})
 
 
@@ -142,14 +180,21 @@ def test_ticks_are_few_round_and_cover_what_is_shown(low: float, width: float) -
 
 def test_who_took_part_is_drawn_cell_by_cell_and_stays_small_with_many_clients(results: Results) -> None:
     history, arrived = results.history, results.arrived
-    what = fates(history, arrived)
+    what = fates(history, arrived, np.zeros(history.asked.client.size, bool))
     asked, reported = (
         set(zip(each.round.tolist(), each.client.tolist(), strict=True)) for each in (history.asked, history.reported)
     )
-    assert np.bincount(what, minlength=3)[2] == len(asked & reported) and 0 < len(reported) < len(asked)
-    drawn = figures(timeline(history, arrived, Marks()).replace(SVG, ""))["Which clients took part"]
-    lengths = [int(run) for path in drawn.iter("path") for run in re.findall(r"h(\d+)", path.attrib["d"])]
-    assert sum(lengths) == len(asked), "8 clients and 30 rounds: every pair is a cell"
+    assert np.bincount(what, minlength=4)[3] == len(asked & reported) and 0 < len(reported) < len(asked)
+    drawn = traces(plots(timeline(history, what, Marks()))["Which clients took part"])
+    cells = {
+        (round, client, name.split(" ")[0])
+        for name, each in drawn.items()
+        for client, row in enumerate(each["z"])
+        for round, is_so in enumerate(row)
+        if is_so
+    }
+    found = zip(history.asked.round.tolist(), history.asked.client.tolist(), what.tolist(), strict=True)
+    assert cells == {(round, client, FATES[fate].split(" ")[0]) for round, client, fate in found}
     many = 10_000
     pairs = Pairs(np.repeat(np.arange(500), many // 10), np.random.default_rng(1).integers(0, many, 50 * many))
     large = dataclasses.replace(
@@ -159,4 +204,71 @@ def test_who_took_part_is_drawn_cell_by_cell_and_stays_small_with_many_clients(r
         asked=pairs,
         reported=Pairs(pairs.round[::2], pairs.client[::2]),
     )
-    assert len(timeline(large, arrived, Marks(np.arange(500) + 0.5))) < 500_000
+    what = fates(large, arrived, np.zeros(pairs.client.size, bool))
+    assert len(timeline(large, what, Marks(np.arange(500) + 0.5))) < 700_000
+
+
+def test_a_client_that_was_away_when_it_was_asked_is_absent_and_not_dropped(tmp_path: Path) -> None:
+    away = {"fault": "crash", "clients": [1, 2], "at_round": 5, "for_rounds": 10}
+    what = lossy(stop={"rounds": 30}, faults=[away], participation={"clients": 8, "cohort": 6, "deadline_s": 5.0})
+    results = go(tmp_path / "run", what)
+    history = results.history
+    rounds, clients = history.asked.round, history.asked.client
+    is_absent = absences(what, history)
+    assert is_absent.any()
+    assert (is_absent == (np.isin(clients, [1, 2]) & (rounds >= 5) & (rounds < 15))).all()
+    found = fates(history, results.arrived, is_absent)
+    assert (found[is_absent] == FATES.index("absent")).all()
+    assert f"absent {int(is_absent.sum())}" in own(text_of(results))
+    assert not absences(lossy(), history).any()
+
+
+def test_faults_are_told_with_what_they_did_and_how_rounds_went_without_them(tmp_path: Path) -> None:
+    gone = {"fault": "dropout", "clients": [0, 1, 2, 3], "at_round": 10, "for_rounds": 5}
+    never = {"fault": "drop", "at_round": 1000}
+    always = {"fault": "straggler", "factor": 1}
+    what = scenario(
+        faults=[gone, never, always],
+        participation={"clients": 8, "cohort": 8, "deadline_s": 2.0},
+        network={"latency": 0.1},
+    )
+    results = go(tmp_path / "run", what)
+    struck, missing, steady = effects(what, results.summary, results.history)
+    assert struck[0] == "dropout" and struck[1].startswith("20 ")
+    assert struck[2:] == ["5 of 20", "50%\n100%", "2 s\n0.2 s", "0\n0"]
+    assert missing[2:] == ["0 of 20", "–\n88%", "–\n0.2 s", "–\n0"]
+    assert steady[2:] == ["20 of 20", "88%", "0.2 s", "0"]
+    html = own(text_of(results))
+    assert "<td>50%<br>100%</td>" in html and "Faults and their effect" in html
+    assert "in force: dropout" in traces(plots(html)["Loss over rounds"])
+
+
+def test_the_clients_that_lagged_most_are_listed_with_what_it_cost(results: Results) -> None:
+    html = own(text_of(results))
+    table = html[html.index("The clients that lagged most") :]
+    rows = re.findall(r"<tr><td>(\d+)</td><td>(\d+)</td>.*?</tr>", table)
+    clients = results.clients
+    assert [int(lag) for _, lag in rows] == sorted(clients["lag_max"], reverse=True)
+    assert all(clients["lag_max"][int(client)] == int(lag) for client, lag in rows)
+    found = plots(text_of(results))
+    assert traces(found["Lag per client"])["at most"]["y"] == sorted(clients["lag_max"], reverse=True)
+    kilobytes = sorted(clients["catchup_bytes"] / 1000, reverse=True)
+    assert np.allclose(traces(found["Catch-up per client"])["catch-up"]["y"], kilobytes)
+
+
+def test_a_run_imports_nothing_of_plotly(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    real = builtins.__import__
+
+    def refusing(name: str, *rest: Any, **more: Any) -> Any:
+        assert name.partition(".")[0] != "plotly"
+        return real(name, *rest, **more)
+
+    monkeypatch.setattr(builtins, "__import__", refusing)
+    assert plots(text_of(go(tmp_path / "run", scenario(stop={"rounds": 2}))))
+
+
+def test_a_run_may_have_no_page_until_it_is_asked_for(tmp_path: Path) -> None:
+    results = run(scenario(stop={"rounds": 2}), tmp_path / "run", page=False)
+    assert not (results.folder / "report.html").exists()
+    write_page(results)
+    assert "How long rounds took" in text_of(results)

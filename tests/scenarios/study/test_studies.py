@@ -19,11 +19,13 @@ import numpy as np
 import pandas as pd
 import pytest
 from commands import Command
+from pages import allowed, own
+from pages import plots as drawings
 from worlds import HISO, lossy, outcome
 
 import seedbus
 from seedbus.scenarios.errors import Exit, ScenarioError
-from seedbus.scenarios.reporting.figures import looks
+from seedbus.scenarios.reporting.looks import looks
 from seedbus.scenarios.reporting.paper import can_draw, lines_pdf
 from seedbus.scenarios.reporting.results import Results
 from seedbus.scenarios.running.run import run
@@ -132,8 +134,10 @@ def test_the_key_is_that_of_what_is_computed() -> None:
 
 
 def test_the_report_has_all_tables_and_plots_with_bands(found: StudyResults) -> None:
-    html = write_report(found).read_text().replace(' xmlns="http://www.w3.org/2000/svg"', "")
-    assert "http" not in html and "<script" not in html and "decomfl, drop 0.1" in html
+    html = write_report(found).read_text()
+    assert "http:" not in own(html) and allowed(html) in html and "decomfl, drop 0.1" in own(html)
+    drawn = drawings(html)
+    assert len(drawn) == 5 and [len(plot["data"]) for plot in drawn.values()] == [8, 8, 8, 8, 5], "a band for each line"
     figures = {path.name: Xml.parse(path).getroot() for path in (found.folder / "figures").glob("*.svg")}
     axes = ("rounds", "bytes", "simulated-time", "forward-passes")
     if can_draw():
@@ -228,6 +232,17 @@ def test_pairs_without_a_difference_are_told_with_the_number_of_seeds(tmp_path: 
     few = STUDY | {"variants": {}, "seeds": [1, 2], "grid": {"faults.0.probability": [0.1, 0.11]}, "ask": {}}
     found = seedbus.study(few, tmp_path)
     assert "no difference seen at 2 seeds: drop 0.1 and drop 0.11" in sentences(found)
+
+
+def test_runs_without_a_commit_and_those_that_end_worse_than_they_began_are_told(tmp_path: Path) -> None:
+    variants = {"lost": ["faults.0.probability=1.0"], "rising": ["algorithm.learning_rate=0.05"], "good": []}
+    few = STUDY | {"variants": variants, "grid": {}, "seeds": [1, 2], "ask": {}}
+    told = sentences(seedbus.study(few, tmp_path))
+    for seed in (1, 2):
+        assert f"lost, seed {seed}: no round made a commit: the model is the one that the run began with" in told
+        worse = rf"rising, seed {seed}: the model ended worse than it began: loss [\d.]+, before the first round [\d.]+"
+        assert any(re.fullmatch(worse, each) for each in told)
+    assert not any(each.startswith("good, seed") for each in told)
 
 
 def test_a_run_that_fails_is_told_and_the_others_go_on(seedbus: Command, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,78 @@
+"""What plots show and how it looks: lines, marks along the x axis, and their colours on light and on dark pages."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+COLOURS = ("#1f5fa8", "#c8641b", "#2f7d4f", "#8c3fa0", "#b02a37", "#117a8b", "#8a6d1b", "#d0478f", "#5b6470", "#6aa121")
+DARK = ("#6ea8e8", "#e8955a", "#63b985", "#c585d6", "#ea7480", "#4fb6c6", "#c9aa52", "#ea85b8", "#a3abb8", "#9bcf57")
+"""The same colours on a dark page."""
+INK, GRID = "#3c4654", "#dfe3e9"
+MISSED, WINDOW = COLOURS[4], COLOURS[6]
+DASHES = ("", "7 3", "2 3")  # the second is used when all colours have been used once
+
+
+class Line(NamedTuple):
+    """One line of a plot.
+
+    Attributes:
+        name: its name in the legend.
+        x: [n]; values need not be finite.
+        y: [n]; values need not be finite.
+        is_dotted: draw only the points.
+        low: [n], the lower edge of a band around the line; None: no band.
+        high: [n], its upper edge.
+        beside: the name of another line with which it is compared: it has that line's colour, and is dashed.
+    """
+
+    name: str
+    x: ArrayLike
+    y: ArrayLike
+    is_dotted: bool = False
+    low: ArrayLike | None = None
+    high: ArrayLike | None = None
+    beside: str | None = None
+
+    @property
+    def edges(self) -> list[NDArray[np.float64]]:
+        """The edges of the band, [n] each; none without a band."""
+        return [np.asarray(edge, float) for edge in (self.low, self.high) if edge is not None]
+
+
+class Marks(NamedTuple):
+    """What is marked along the x axis of a plot over rounds.
+
+    Attributes:
+        missed: positions of rounds without a commit, [n].
+        windows: (start, end, name) of each span of rounds in which a fault was in force.
+    """
+
+    missed: ArrayLike = ()
+    windows: Sequence[tuple[float, float, str]] = ()
+
+    def moved(self, by: float) -> Marks:
+        """Return the same marks elsewhere on the axis."""
+        return Marks(np.asarray(self.missed, float) + by, [(a + by, b + by, name) for a, b, name in self.windows])
+
+
+NO_MARKS = Marks()
+
+
+def looks(drawn: Sequence[Line]) -> list[tuple[str, str]]:
+    """Return the colour and the dash pattern of each line."""
+    count = len(COLOURS)
+    own = [(COLOURS[number % count], DASHES[number // count % len(DASHES)]) for number in range(len(drawn))]
+    named = {line.name: colour for line, (colour, _) in zip(drawn, own, strict=True)}
+    return [
+        look if line.beside is None else (named.get(line.beside, look[0]), DASHES[1])
+        for line, look in zip(drawn, own, strict=True)
+    ]
+
+
+def number_text(value: float) -> str:
+    """Return a number as text, with separators of thousands or an exponent."""
+    return f"{value:,.10g}" if abs(value) < 1e10 else f"{value:.3g}"

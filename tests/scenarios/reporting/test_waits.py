@@ -1,0 +1,60 @@
+"""Where the time of rounds went: the parts add up, and whoever is slow or silent is found."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from worlds import go, lossy, scenario
+
+from seedbus.scenarios.reporting.page import Finished
+from seedbus.scenarios.reporting.results import Results
+from seedbus.scenarios.reporting.waits import PARTS, Waits
+
+ALL = {"clients": 8, "cohort": 8}
+
+
+def waits(results: Results) -> Waits:
+    return Finished.of(results).waits
+
+
+def test_the_parts_of_each_round_add_up_to_its_duration(tmp_path: Path) -> None:
+    again = {"fault": "drop", "probability": 0.3}
+    results = go(tmp_path / "run", lossy(stop={"rounds": 40}, faults=[again], compute={"evaluation": 0.01}))
+    history, found = results.history, waits(results)
+    assert (found.parts_ns.sum(axis=1) == history.closed_ns - history.opened_ns).all()
+    assert (found.parts_ns >= 0).all() and found.ended.sum() == len(set(history.reported.round.tolist()))
+    work = found.parts_ns[:, PARTS.index("client works")]
+    evaluations = results.summary["traffic"]["up"]["scalars"] // max(history.reported.client.size, 1) + 1
+    assert set(work.tolist()) <= {0, *(each * 10**7 for each in range(1, 2 * evaluations))} and work.any()
+
+
+def test_a_round_is_work_and_two_ways_and_ends_with_its_slowest_client(tmp_path: Path) -> None:
+    slow = {"fault": "straggler", "clients": [5], "factor": 10}
+    what = scenario(participation=ALL, faults=[slow], compute={"evaluation": 0.01}, network={"latency": 0.1})
+    results = go(tmp_path / "run", what)
+    found, rounds = waits(results), results.summary["rounds"]
+    down, work, up = (found.total_ns[name] / rounds / 1e9 for name in PARTS[1:4])
+    assert (down, up) == pytest.approx((0.1, 0.1)) and found.total_ns["waiting in vain"] == 0
+    assert found.ended.tolist() == [0, 0, 0, 0, 0, rounds, 0, 0] and found.most(3).tolist() == [5]
+    assert found.alone_ns[5] / 1e9 == pytest.approx(0.9 * work * rounds), "the others need a tenth of its work"
+
+
+def test_a_client_that_never_answers_is_waited_for_until_the_deadline(tmp_path: Path) -> None:
+    gone = {"fault": "dropout", "clients": [2], "at_round": 10}
+    what = scenario(participation=ALL | {"deadline_s": 2.0}, faults=[gone], network={"latency": 0.1})
+    results = go(tmp_path / "run", what)
+    found = waits(results)
+    in_vain = found.parts_ns[:, PARTS.index("waiting in vain")] / 1e9
+    assert np.allclose(in_vain, [0.0] * 10 + [1.8] * 10)
+    assert found.missed.tolist() == [0, 0, 10, 0, 0, 0, 0, 0] and found.missed_ns[2] / 1e9 == pytest.approx(18)
+
+
+def test_a_run_in_which_nobody_answers_is_one_wait(tmp_path: Path) -> None:
+    what = lossy(1.0, stop={"rounds": 3})
+    results = go(tmp_path / "run", what)
+    found = waits(results)
+    assert not found.parts_ns[:, :-1].any() and not found.ended.any()
+    assert (found.parts_ns[:, -1] == results.history.closed_ns - results.history.opened_ns).all()
+    assert "Where the time went" not in (results.folder / "report.html").read_text()

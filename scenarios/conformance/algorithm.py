@@ -14,7 +14,7 @@ from pydantic import ValidationError
 from seedbus.algorithms.contract import BadPayload, CommitGap, LateReports, Replica, ReportRefused
 from seedbus.algorithms.order_free import OrderFree
 from seedbus.scenarios.conformance.promises import bits, over_the_wire, require, require_same, spoiled
-from seedbus.scenarios.conformance.rehearsal import DIMENSION, Rehearsal, objective, rehearse, x0
+from seedbus.scenarios.conformance.rehearsal import DIMENSION, Rehearsal, rehearse, x0
 from seedbus.scenarios.conformance.runs import (
     ONE_WORKER,
     TWO_WORKERS,
@@ -89,9 +89,9 @@ def local_work_leaves_the_replica_untouched_and_is_deterministic(run: Rehearsal)
     replica = run.replica.copy()
     before = replica.digest()
     plan = run.algorithm.plan(len(run.commits), replica.version, 2**64 - 1)
-    first, _ = run.algorithm.local(replica, None, plan, objective(run.algorithm, 4, len(run.commits)))
+    first, _ = run.algorithm.local(replica, None, plan, run.objective(4, len(run.commits)))
     require(replica.digest() == before, f"the digest of the replica was {before}, and is {replica.digest()}")
-    again, _ = run.algorithm.local(replica, None, plan, objective(run.algorithm, 4, len(run.commits)))
+    again, _ = run.algorithm.local(replica, None, plan, run.objective(4, len(run.commits)))
     require_same(again, first, "the second report", "and the first was")
     run.algorithm.check(plan, first)
 
@@ -99,7 +99,7 @@ def local_work_leaves_the_replica_untouched_and_is_deterministic(run: Rehearsal)
 def local_work_evaluates_the_loss_as_often_as_declared(run: Rehearsal) -> None:
     """Local work evaluates the loss as often as `evaluations` says, where a gradient counts as three."""
     for plan in run.plans:
-        own = objective(run.algorithm, 0, plan.round)
+        own = run.objective(0, plan.round)
         run.algorithm.local(run.replica, None, plan, own)
         passes = own.steps_an_epoch if getattr(plan, "epochs", 0) else 1
         declared = run.algorithm.evaluations(plan.round) * passes

@@ -91,7 +91,8 @@ class Replica:
     Attributes:
         version: number of commits folded.
         fields: name → vector [d]; always "x"; HiSo adds "hessian", momentum adds "momentum". Fields are float32, but
-            with `arithmetic: integer` x is int64, the sums that the algorithm's `point` makes coordinates from.
+            x is int64 with `arithmetic: integer`, sums, and int16 with `arithmetic: bfloat16`, bits; the algorithm's
+            `point` makes coordinates from it.
     """
 
     version: int

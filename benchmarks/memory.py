@@ -8,8 +8,8 @@ activations are small, or `--batch-size` sentences of 44 tokens. Every case runs
 does a round with a tiny model. The memory that it then has (Python, torch and compiled kernels) is the base, which is
 subtracted. `round` is the peak resident set of one round (two clients' local steps, a commit, an evaluation) after a
 first one. `start` is the peak of loading the model, making the replica and the first round. `must` is the size of the
-vectors that a round needs, 4 bytes a coordinate: the replica's fields and copies of x, or with `light` the fields and
-the largest layer. Linux only: the peak of the resident set is reset through /proc.
+vectors that a round needs, 4 bytes a coordinate (x in bfloat16: 2): the replica's fields and copies of x, or with
+`light` the fields and the largest layer. Linux only: the peak of the resident set is reset through /proc.
 
 `--large` measures what large models need: `revert: light` on NumPy's arrays and on tensors (`--device torch`), with a
 forward pass in bfloat16, and LoRA on weights that are frozen in 16 and in 4 bits. There `must` has the frozen weights
@@ -58,6 +58,7 @@ class Case(NamedTuple):
         copies: further vectors of length d, without `light` or for a gradient.
         task: fields of the task.
         device: where the process computes.
+        evaluates: whether the process has the evaluator, too.
     """
 
     name: str
@@ -66,6 +67,7 @@ class Case(NamedTuple):
     copies: int
     task: dict[str, Any] = {}  # noqa: RUF012  # never written to
     device: str = "cpu"
+    evaluates: bool = True
 
 
 DECOMFL: dict[str, Any] = {"name": "decomfl", "perturbations": 1}
@@ -75,10 +77,13 @@ CASES = [
     Case("DeComFL, momentum, K = 2", DECOMFL | {"local_steps": 2, "momentum": 0.9}, 2, 4),
     Case("HiSo, K = 1", {"name": "hiso", "perturbations": 1}, 2, 3),
 ]
+HALF = DECOMFL | {"arithmetic": "bfloat16"}
 LORA: dict[str, Any] = {"train": {"kind": "lora"}}
 LARGE = [
     Case("float32", DECOMFL, 1, 2),
     Case("float32, tensors", DECOMFL, 1, 2, device="torch"),
+    Case("bfloat16 x, not evaluated", HALF, 1, 2, evaluates=False),
+    Case("bfloat16 x, tensors, not evaluated", HALF, 1, 2, device="torch", evaluates=False),
     Case("bfloat16 forward", DECOMFL, 1, 2, {"compute_dtype": "bfloat16"}),
     Case("bfloat16 forward, tensors", DECOMFL, 1, 2, {"compute_dtype": "bfloat16"}, "torch"),
     Case("LoRA, bfloat16 frozen", DECOMFL, 1, 2, LORA | {"dtype": "bfloat16"}),
@@ -154,6 +159,7 @@ class Party:
             self.problem: Any = task.bind(seed=0, clients=len(CLIENTS), partition=Iid())
         self.replica = self.algorithm.replica(placed_beside(self.problem)(self.problem.x0()))
         self._is_gradient = revert == "gradient"
+        self._evaluates = case.evaluates
 
     def round(self, round: int) -> None:
         objectives = [self.problem.objective(client, round) for client in CLIENTS]
@@ -166,7 +172,8 @@ class Party:
         found = self.algorithm.local_together(self.replica, [None] * len(CLIENTS), plan, objectives)
         reports = {client: report for client, (report, _) in zip(CLIENTS, found, strict=True)}
         self.algorithm.apply(self.replica, [self.algorithm.aggregate(None, plan, reports)[0]])
-        self.problem.evaluate(self.replica.x, "test")
+        if self._evaluates:
+            self.problem.evaluate(self.algorithm.point(self.replica), "test")
 
     @property
     def module(self) -> Any:
@@ -240,7 +247,8 @@ def measure(folder: Path, case: Case, way: str, size: int) -> Figure:
     frozen = [p for p in [*party.module.parameters(), *party.module.buffers()] if not p.requires_grad]
     beside = max([*trained, *(p.numel() for p in frozen)]) if way == "light" else case.copies * sum(trained)
     stored = sum(p.numel() * p.element_size() for p in frozen)
-    vectors = 4 * (case.fields * sum(trained) + beside) + stored
+    widths = 4 * case.fields - 2 * (case.algorithm.get("arithmetic") == "bfloat16")
+    vectors = widths * sum(trained) + 4 * beside + stored
     return Figure(start, resident("VmHWM") - ground, vectors, seconds)
 
 

@@ -26,6 +26,7 @@ _TORCH: dict[np.dtype[Any], torch.dtype] = {
     np.dtype(np.float32): torch.float32,
     np.dtype(np.float64): torch.float64,
     np.dtype(np.float16): torch.float16,
+    np.dtype(np.int16): torch.int16,
     np.dtype(np.int32): torch.int32,
     np.dtype(np.int64): torch.int64,
     np.dtype(np.uint8): torch.uint8,

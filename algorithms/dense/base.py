@@ -148,8 +148,8 @@ class FedAvg(BaseModel):
 
     def apply(self, replica: Replica, commits: Sequence[DenseCommit]) -> None:
         for commit in self.pending(replica.version, commits):
-            for field, value in zip(replica.fields.values(), commit.fields, strict=True):
-                np.copyto(field, value)
+            for name, value in zip(("x", *self.shared), commit.fields, strict=True):
+                np.copyto(replica.fields[name], value)
             replica.version = commit.version
 
     def point(self, replica: Replica) -> Vector:

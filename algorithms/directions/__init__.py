@@ -1,6 +1,6 @@
 """Seeded random directions with the same bits on every machine and in every backend (Salmon et al. 2011).
 
-Doors: `laws`, `look_ups`, `low_rank`, `selftest`, `triton_fold`, `warm`.
+Doors: `bfloat16`, `laws`, `look_ups`, `low_rank`, `selftest`, `triton_fold`, `warm`.
 """
 
 from __future__ import annotations

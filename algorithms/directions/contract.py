@@ -117,7 +117,8 @@ class Folding(Directions, Protocol):
 
         Args:
             rule: how each step updates the fields.
-            fields: name → the span's coordinates of a field.
+            fields: name → the span's coordinates of a field; an x in bfloat16 (its bits, int16) is rounded after every
+                step.
             steps: the steps of the commits, oldest first.
             start: the first coordinate of the span.
         """

@@ -11,9 +11,12 @@ from collections.abc import Mapping
 import numpy as np
 from numpy.typing import NDArray
 
+from seedbus.algorithms.directions.bfloat16 import BITS, narrowed, widened
 from seedbus.algorithms.directions.folding import ReplaySteps, UpdateRule
 from seedbus.algorithms.directions.kernels import PIECE, SCRATCH_WORDS, add_all, check_float32, groups, inlined, kernel
 from seedbus.vector import Vector
+
+_SIXTEEN, _ONE, _BELOW_HALF, _QUIET, _UPPER = (np.uint32(bits) for bits in (16, 1, 0x7FFF, 0x400000, 0xFFFF0000))
 
 
 @inlined
@@ -62,8 +65,20 @@ def _own(x, m, h, delta, decayed, step, decay, momentum, hessian, is_last_only):
         _learn(h, delta, hessian[0], hessian[1], hessian[2], hessian[3], hessian[4])
 
 
+@inlined
+def _round(x):  # type: ignore[no-untyped-def]
+    """Round x to the nearest bfloat16, ties to even, as `bfloat16.narrowed` does."""
+    bits = x.view(np.uint32)
+    for i in range(bits.size):
+        half = (bits[i] >> _SIXTEEN) & _ONE
+        rounded = bits[i] + _BELOW_HALF + half
+        if x[i] != x[i]:
+            rounded = bits[i] | _QUIET
+        bits[i] = rounded & _UPPER
+
+
 @kernel
-def _fold(x, m, h, start, steps, coefficients, table, gathers, decay, momentum, hessian, is_last_only):  # type: ignore[no-untyped-def]
+def _fold(x, m, h, start, steps, coefficients, table, gathers, decay, momentum, hessian, is_last_only, rounds):  # type: ignore[no-untyped-def]
     words, deltas, roots = np.empty(SCRATCH_WORDS, np.uint32), np.empty(PIECE, np.float32), np.empty(PIECE, np.float32)
     decayed = np.empty(PIECE, np.float32)
     for first in range(0, x.size, PIECE):
@@ -80,6 +95,8 @@ def _fold(x, m, h, start, steps, coefficients, table, gathers, decay, momentum, 
                 _own(x_piece, m_piece, h_piece, delta, decayed, step, decay, momentum, hessian, is_last_only)
             else:
                 _descend(x_piece, delta, step.rate)
+            if rounds:
+                _round(x_piece)
 
 
 def fold(
@@ -94,13 +111,14 @@ def fold(
 
     Args:
         rule: how each step updates the fields.
-        fields: name → the block's coordinates of a field, float32.
+        fields: name → the block's coordinates of a field, float32; x may be in bfloat16.
         steps: the steps of the commits, oldest first.
         start: the block's first coordinate, a multiple of 128.
         table: the upper half of the quantiles for `gaussian`; without elements for `rademacher`.
         gathers: whether quantiles are looked up by gathers.
     """
-    x = fields["x"]
+    stored = fields["x"]
+    x, rounds = widened(stored), stored.dtype == BITS
     m = None if rule.momentum is None else fields["momentum"]
     h = None if rule.hessian is None else fields["hessian"]
     check_float32(x, m, h)
@@ -108,4 +126,6 @@ def fold(
     *numbers, is_last_only = rule.hessian or (0, 0, 0, 0, 0, False)
     hessian = np.array(numbers, np.float32)
     for at, parts in groups(start, x, m, h, written=3):
-        _fold(*parts, at, *steps, table, gathers, np.float32(rule.decay), momentum, hessian, is_last_only)
+        _fold(*parts, at, *steps, table, gathers, np.float32(rule.decay), momentum, hessian, is_last_only, rounds)
+    if rounds:
+        stored[:] = narrowed(x)

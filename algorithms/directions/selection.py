@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from seedbus.algorithms.directions.bfloat16 import BITS
 from seedbus.algorithms.directions.contract import Directions, Folding
 from seedbus.algorithms.directions.exact import ExactDirections, Sums
 from seedbus.algorithms.directions.laws.law import Kind, law_of
@@ -36,7 +37,7 @@ def directions_for(kind: Kind, x: Vector) -> Directions:
         from seedbus.algorithms.directions.tensor_directions import on_device
 
         return on_device(law_of(kind), _device_of(x))
-    return directions(kind) if x.dtype == np.float32 else reference(kind)
+    return directions(kind) if x.dtype in (np.float32, BITS) else reference(kind)
 
 
 @lru_cache(maxsize=16)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
@@ -78,25 +79,47 @@ class ExactTensorDirections(TensorDirections):
         self.backend.add_terms(_tensor(sums), terms, start=start)
 
 
-@lru_cache(maxsize=16)
 def on_device(law: Law, device_type: str) -> TensorDirections:
-    """Return directions for vectors on a kind of device: Triton's on CUDA if it is installed, else torch's own."""
-    if device_type == "cuda" and find_spec("triton") is not None:
-        from seedbus.algorithms.directions.triton_fold import TritonReplay
+    """Return directions for vectors on a kind of device: Triton's where its kernels run, else torch's own.
 
-        return TensorDirections(TritonReplay(law))
+    Triton's kernels run on CUDA, and in its interpreter (TRITON_INTERPRET=1, which only tests want) on the processor.
+    """
+    return _with_triton(law) if _runs_triton(device_type) else _with_torch(law)
+
+
+def exact_on_device(law: Law, device_type: str) -> ExactTensorDirections:
+    """Return exact directions for vectors on a kind of device, chosen as by `on_device`."""
+    return _exact_with_triton(law) if _runs_triton(device_type) else _exact_with_torch(law)
+
+
+def _runs_triton(device_type: str) -> bool:
+    is_interpreted = os.environ.get("TRITON_INTERPRET") == "1"
+    return device_type == ("cpu" if is_interpreted else "cuda") and find_spec("triton") is not None
+
+
+@lru_cache(maxsize=16)
+def _with_triton(law: Law) -> TensorDirections:
+    from seedbus.algorithms.directions.triton_fold import TritonReplay
+
+    return TensorDirections(TritonReplay(law))
+
+
+@lru_cache(maxsize=16)
+def _with_torch(law: Law) -> TensorDirections:
     from seedbus.algorithms.directions.torch_backend import TorchDirections
 
     return TensorDirections(TorchDirections(law))
 
 
 @lru_cache(maxsize=16)
-def exact_on_device(law: Law, device_type: str) -> ExactTensorDirections:
-    """Return exact directions for vectors on a kind of device, chosen as by `on_device`."""
-    if device_type == "cuda" and find_spec("triton") is not None:
-        from seedbus.algorithms.directions.triton_exact import TritonExactDirections
+def _exact_with_triton(law: Law) -> ExactTensorDirections:
+    from seedbus.algorithms.directions.triton_exact import TritonExactDirections
 
-        return ExactTensorDirections(TritonExactDirections(law))
+    return ExactTensorDirections(TritonExactDirections(law))
+
+
+@lru_cache(maxsize=16)
+def _exact_with_torch(law: Law) -> ExactTensorDirections:
     from seedbus.algorithms.directions.torch_backend import TorchExactDirections
 
     return ExactTensorDirections(TorchExactDirections(law))

@@ -16,6 +16,7 @@ import torch
 from numpy.typing import ArrayLike
 from torch import Tensor
 
+from seedbus.algorithms.directions.bfloat16 import narrowed_tensor, widened_tensor
 from seedbus.algorithms.directions.contract import ALIGNMENT, check_stream, domain, per_block, stream_key
 from seedbus.algorithms.directions.exact import FRACTION, Terms, check_terms, rounded_table, whole_table
 from seedbus.algorithms.directions.folding import ReplaySteps, UpdateRule
@@ -90,6 +91,10 @@ class TorchDirections:
         ]
         for span, first in _chunks(len(fields["x"]), start):
             part = {name: tensor[span] for name, tensor in fields.items()}
+            stored = part["x"]
+            rounds = stored.dtype == torch.int16
+            if rounds:
+                part["x"] = widened_tensor(stored)
             sqrt_hessian: Tensor | None = None
             for row, weights in numbers:
                 if rule.hessian is not None and row["is_first"]:
@@ -101,6 +106,9 @@ class TorchDirections:
                 if sqrt_hessian is not None:
                     delta /= sqrt_hessian
                 _update(rule, part, delta, row)
+                if rounds:  # and x goes on from what it has been rounded to
+                    stored.copy_(narrowed_tensor(part["x"]))
+                    part["x"] = widened_tensor(stored)
 
     def _direction(self, like: Tensor, seed: int, step: int, perturbation: int, start: int) -> Tensor:
         """Return z(step, perturbation)[start : start + len(like)], float32."""

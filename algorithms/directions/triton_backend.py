@@ -1,8 +1,8 @@
 """Directions for torch tensors on a CUDA device, in Triton: the same methods and the same bits as the other backends.
 
-Tensors are one-dimensional, contiguous, float32 or bfloat16, and all of one size on one device. The arithmetic is
-always float32: a bfloat16 is widened when it is read, and a result is rounded once when it is written, to nearest, ties
-to even.
+Tensors are one-dimensional, contiguous, float32 or bfloat16 (or its bits, int16), and all of one size on one device.
+The arithmetic is always float32: a bfloat16 is widened when it is read, and a result is rounded once when it is
+written, to nearest, ties to even.
 
 A NaN appears wherever it does in the reference, but its payload bits depend on the device.
 
@@ -28,7 +28,7 @@ from seedbus.algorithms.directions.contract import check_stream, stream_key
 from seedbus.algorithms.directions.laws.law import Law
 
 IS_INTERPRETED: Final = not isinstance(kernels.fill, triton.JITFunction)
-STORAGE: Final = {torch.float32: torch.float32, torch.bfloat16: torch.int16}
+STORAGE: Final = {torch.float32: torch.float32, torch.bfloat16: torch.int16, torch.int16: torch.int16}
 """dtype of a tensor → dtype under which the kernels read and write its memory."""
 
 

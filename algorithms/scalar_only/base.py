@@ -37,6 +37,7 @@ from seedbus.algorithms.contract import (
     commits_after,
 )
 from seedbus.algorithms.directions import Directions, UpdateRule, directions_for, exact_directions_for, for_blocks
+from seedbus.algorithms.directions.bfloat16 import BITS, narrowed, widened
 from seedbus.algorithms.numbers import ABSURD
 from seedbus.algorithms.objective import PASSES, Objective
 from seedbus.algorithms.scalar_only import exact
@@ -112,7 +113,7 @@ class ScalarOnly(ScalarFields):
         return False
 
     def replica(self, x0: Vector) -> Replica:
-        x: Any = x0.copy() if self.grid is None else self.grid.fixed(x0)
+        x: Any = self._kept(x0)
         drifted = {DRIFTED: x0.copy()} if self.revert == "compensate" else {}
         return Replica(
             0, {"x": x, **drifted, **{name: np.full_like(x0, value) for name, value in self.companions().items()}}
@@ -305,6 +306,7 @@ class ScalarOnly(ScalarFields):
                 for commit in pending:
                     for term in commit.terms:
                         self._fold(block, backend, commit, term)
+            block.store()
 
         work = fused(self, backend, replica, pending) or fold
         blocks = {} if self.fold_block is None else {"block": self.fold_block}
@@ -337,7 +339,21 @@ class ScalarOnly(ScalarFields):
 
     def coordinates(self, x: Any) -> Vector:
         """Return the coordinates that a replica's x, or a span of it, stands for; not to be written to."""
-        return x if self.grid is None else self.grid.coordinates(x)
+        return widened(x) if self.grid is None else self.grid.coordinates(x)
+
+    def _kept(self, x0: Vector) -> Any:
+        """Return x₀ as a replica keeps it, a copy."""
+        if self.grid is not None:
+            return self.grid.fixed(x0)
+        if self.arithmetic == "float":
+            return x0.copy()
+        x = np.empty_like(x0, dtype=BITS)
+
+        def narrow(span: slice) -> None:
+            x[span] = narrowed(x0[span])
+
+        for_blocks(x0.size, narrow, like=x0)
+        return x
 
     def move(
         self, block: Block, source: Any, divisor: Vector | None, plan: ScalarPlan, k: int, scalars: Scalars

@@ -9,28 +9,40 @@ from typing import Any
 import numpy as np
 
 from seedbus.algorithms.directions import ALIGNMENT, for_blocks
+from seedbus.algorithms.directions.bfloat16 import BITS, narrowed, widened
 from seedbus.vector import Vector
 
 
 class Block:
     """A cache-sized span of a replica's fields, with scratch vectors of the same length n.
 
+    An x in bfloat16 is widened, and rounded after each step; `store` writes it back.
+
     Attributes:
         start: the span's first coordinate.
-        fields: name → view of a field's coordinates, [n].
+        fields: name → view of a field's coordinates, [n]; of an x in bfloat16 a float32 copy.
         delta: scratch for Δ, [n].
         spare: scratch for one step's intermediate results, [n].
         sqrt_hessian: scratch for √H, [n].
     """
 
-    __slots__ = ("delta", "fields", "spare", "sqrt_hessian", "start")
+    __slots__ = ("delta", "fields", "spare", "sqrt_hessian", "start", "stored")
 
     def __init__(self, fields: Mapping[str, Vector], span: slice) -> None:
         self.start: int = span.start
         self.fields = {name: field[span] for name, field in fields.items()}
+        self.stored: Any = None
+        if self.fields["x"].dtype == BITS:
+            self.stored = self.fields["x"]
+            self.fields["x"] = widened(self.stored)
         self.delta: Vector = np.empty_like(self.fields["x"])
         self.spare: Vector = np.empty_like(self.fields["x"])
         self.sqrt_hessian: Vector = np.empty_like(self.fields["x"])
+
+    def store(self) -> None:
+        """Write an x in bfloat16 back; every other field is a view."""
+        if self.stored is not None:
+            self.stored[:] = narrowed(self.fields["x"])
 
 
 def coefficients_of(scalars: Vector, weight: float, real: type[np.floating[Any]]) -> Vector:
@@ -46,9 +58,11 @@ def coefficients_of(scalars: Vector, weight: float, real: type[np.floating[Any]]
 
 
 def descend(block: Block, direction: Vector, learning_rate: float) -> None:
-    """Compute x ← x − η·direction: one rounded product and one rounded difference."""
+    """Compute x ← x − η·direction: one rounded product and one rounded difference, which bfloat16 rounds once more."""
     np.multiply(direction, direction.dtype.type(learning_rate), out=block.spare)
     np.subtract(block.fields["x"], block.spare, out=block.fields["x"])
+    if block.stored is not None:
+        np.copyto(block.fields["x"], widened(narrowed(block.fields["x"])))
 
 
 def total(like: Vector, values: Callable[[slice], Vector]) -> float:

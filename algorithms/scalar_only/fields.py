@@ -67,10 +67,11 @@ class ScalarFields(BaseModel):
         description="format of scalars on the wire; bytes: 4, 2, 2 and 4; int32: with arithmetic: integer each client "
         "rounds its own n and reports that (docs/secure-aggregation.md); sign: a bit, and a commit is their majority",
     )
-    arithmetic: Literal["float", "integer"] = Field(
+    arithmetic: Literal["float", "integer", "bfloat16"] = Field(
         default="float",
         description="float: x is float32 and commits are folded in order; integer: commits hold whole numbers, x is "
-        "their exact sum, and no order or grouping of commits changes a bit (docs/exact-sums.md)",
+        "their exact sum, and no order or grouping of commits changes a bit (docs/exact-sums.md); bfloat16: x takes 2 "
+        "bytes a coordinate, and is rounded after every step, which loses small ones (docs/language-models.md)",
     )
     unit_bits: int | None = Field(
         default=None,
@@ -96,9 +97,11 @@ class ScalarFields(BaseModel):
             raise ValueError(
                 "rademacher directions have u² = 1 and tell H one number; directions: gaussian is accepted"
             )
-        if self.arithmetic == "float" and self.unit_bits is not None:
-            raise ValueError(f"unit_bits: {self.unit_bits} is for arithmetic: integer; leave it out with float")
-        if self.arithmetic == "float" and self.precision == "int32":
+        if self.arithmetic != "integer" and self.unit_bits is not None:
+            raise ValueError(
+                f"unit_bits: {self.unit_bits} is for arithmetic: integer; leave it out with {self.arithmetic}"
+            )
+        if self.arithmetic != "integer" and self.precision == "int32":
             raise ValueError("precision: int32 is for arithmetic: integer; float32, float16 and bfloat16 are accepted")
         if self.arithmetic == "integer" and self.precision == "sign":
             raise ValueError("precision: sign is for arithmetic: float, as arithmetic: integer commits no majority")
@@ -114,6 +117,8 @@ class ScalarFields(BaseModel):
         """Raise ValueError unless equation 10 is the update, up to rounding."""
         if self.arithmetic == "integer":
             reason = "arithmetic: integer makes x anew from exact sums, so nothing drifts"
+        elif self.arithmetic == "bfloat16":
+            reason = "arithmetic: bfloat16 rounds x to 8 bits after every step, and a perturbation would be lost"
         elif "projection" in values(self.estimator):
             reason = "estimator: projection perturbs nothing"
         else:
@@ -123,8 +128,8 @@ class ScalarFields(BaseModel):
 
     @property
     def grid(self) -> Grid | None:
-        """The whole numbers of `arithmetic: integer`; None: float."""
-        if self.arithmetic == "float":
+        """The whole numbers of `arithmetic: integer`; None: float or bfloat16."""
+        if self.arithmetic != "integer":
             return None
         return exact.grid_of(self.learning_rate, self.unit_bits, self.directions)
 

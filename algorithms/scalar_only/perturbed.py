@@ -22,6 +22,7 @@ import numpy as np
 
 from seedbus.algorithms.contract import Replica
 from seedbus.algorithms.directions import ALIGNMENT, Directions, for_blocks
+from seedbus.algorithms.directions.bfloat16 import empty_values
 from seedbus.algorithms.objective import Deferred, Objective, deferred
 from seedbus.algorithms.scalar_only.block import Block, total
 from seedbus.algorithms.scalar_only.compensation import DRIFTED, moves
@@ -92,7 +93,7 @@ class Copying(PerturbedModel):
 
     def __init__(self, steps: Steps, directions: Directions, replica: Replica, plan: ScalarPlan) -> None:
         super().__init__(steps, directions, replica, plan)
-        self._sqrt_hessian = steps.divisor(replica.fields, np.empty_like(replica.x))
+        self._sqrt_hessian = steps.divisor(replica.fields, empty_values(replica.x))
         self._fields = replica.fields
 
     def fork(self) -> Self:
@@ -136,6 +137,7 @@ class Copying(PerturbedModel):
             block = Block(fields, span)
             divisor = None if sqrt_hessian is None else sqrt_hessian[span]
             self._steps.move(block, self._directions, divisor, self._plan, self._k, scalars)
+            block.store()
 
         with np.errstate(over="ignore", invalid="ignore"):
             for_blocks(fields["x"].size, move, like=fields["x"])

@@ -27,6 +27,7 @@ from seedbus.models.errors import DataError
 
 QUANTISED = ("int8", "nf4")
 BLOCK = 64  # weights with one scale
+LARGE = 1 << 23  # weights: widened, 32 MiB, for which glibc never uses memory that it keeps
 
 
 def quieten() -> None:
@@ -61,8 +62,6 @@ def quantise_frozen(module: nn.Module, dtype: str, *, leave: Iterable[nn.Module]
             packed, widened = _quantised(functional, weight.detach().float(), dtype)
             layer.weight = nn.Parameter(packed, requires_grad=False)
             parametrize.register_parametrization(layer, "weight", widened, unsafe=True)
-    with suppress(OSError, AttributeError):  # glibc keeps freed memory that lies between what is in use
-        ctypes.CDLL(None).malloc_trim(0)
 
 
 def widen_frozen(module: nn.Module) -> None:
@@ -78,12 +77,21 @@ def widen_frozen(module: nn.Module) -> None:
         for name, parameter in list(layer.named_parameters(recurse=False)):
             if parameter.dtype in (torch.bfloat16, torch.float16) and not parameter.requires_grad:
                 parametrize.register_parametrization(layer, name, _Widened(), unsafe=True)
+    _give_back_freed()  # what was loaded and converted
+
+
+def _give_back_freed() -> None:
+    """Have glibc give the memory that is freed, and that it keeps, back to the system."""
+    with suppress(OSError, AttributeError):  # another C library
+        ctypes.CDLL(None).malloc_trim(0)
 
 
 class _Widened(nn.Module):
     """Converts a 16-bit weight to float32 each time that it is used."""
 
     def forward(self, weight: Tensor) -> Tensor:
+        if weight.numel() >= LARGE and weight.device.type == "cpu":
+            _give_back_freed()  # what smaller layers were widened into
         return weight.float()
 
 

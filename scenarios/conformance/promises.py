@@ -40,7 +40,7 @@ def bits(value: Any) -> Any:
     """Return a value that compares bit for bit: 0 and −0 differ, and a NaN equals itself."""
     if dataclasses.is_dataclass(value):
         return type(value), [bits(getattr(value, field.name)) for field in dataclasses.fields(value)]
-    if isinstance(value, np.ndarray):
+    if hasattr(value, "__array_function__"):  # an array, or a vector on a device
         return value.dtype.str, value.shape, value.tobytes()
     if isinstance(value, dict):
         return {key: bits(element) for key, element in value.items()}
@@ -56,7 +56,8 @@ def digest(value: Any) -> str:
 
 def brief(value: Any) -> str:
     """Return a value as a few words."""
-    if isinstance(value, np.ndarray):
+    if hasattr(value, "__array_function__"):
+        value = np.asarray(value)
         flat = value.reshape(-1)
         numbers = ", ".join(f"{each:.9g}" for each in flat[:3].tolist())
         return f"{value.dtype} {list(value.shape)} ({numbers}{', …' if flat.size > 3 else ''})"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -117,14 +118,30 @@ class Classifier(Quadratic):
     def _drawn(self, step: int) -> tuple[Any, Any]:
         import torch
 
+        from seedbus.models.device import moved
+
         labels = np.arange(5) % 3
         inputs = np.cos(np.arange(30.0).reshape(5, 6) * (self._batch + step + 1)) + labels[:, None]
-        return torch.from_numpy(inputs.astype(np.float32)), torch.from_numpy(labels)
+        return moved((torch.from_numpy(inputs.astype(np.float32)), torch.from_numpy(labels)), self._flat.device)
 
 
-def objective(algorithm: Any, client: int, round: int, dimension: int = DIMENSION) -> Quadratic:
+def in_host_memory(vector: Vector) -> Vector:
+    return vector
+
+
+Place = Callable[[Vector], Vector]
+"""Moves a vector into the memory of a device. A network is built on the device of this process (`models.device`)."""
+
+
+def objective(
+    algorithm: Any, client: int, round: int, dimension: int = DIMENSION, place: Place = in_host_memory
+) -> Quadratic:
     """Return a client's objective that the algorithm can work with."""
-    return (Classifier if algorithm.needs_outputs else Quadratic)(dimension, client, round)
+    if algorithm.needs_outputs:
+        return Classifier(dimension, client, round)
+    quadratic = Quadratic(dimension, client, round)
+    quadratic.point = place(quadratic.point)
+    return quadratic
 
 
 def of_dimension(algorithm: Any, dimension: int) -> Any:
@@ -151,6 +168,7 @@ class Rehearsal(NamedTuple):
         commits: one a round.
         states: the server's state before each commit.
         replica: of a client that folded each commit at once.
+        place: moves vectors to where replicas and points lie.
     """
 
     algorithm: Any
@@ -159,18 +177,38 @@ class Rehearsal(NamedTuple):
     commits: list[Any]
     states: list[Any]
     replica: Replica
+    place: Place = in_host_memory
 
     def newcomer(self) -> Replica:
         """Return a replica at version 0."""
-        replica: Replica = self.algorithm.replica(x0(self.replica.dimension))
+        replica: Replica = self.algorithm.replica(x0(self.replica.dimension)).placed(self.place)
         return replica
 
+    def objective(self, client: int, round: int) -> Quadratic:
+        """Return a client's objective in a round."""
+        return objective(self.algorithm, client, round, self.replica.dimension, self.place)
 
-def rehearse(algorithm: Any, rounds: int = ROUNDS, *, clients: int = 3, dimension: int = DIMENSION) -> Rehearsal:
-    """Run an algorithm's rounds without a bus, with so many clients or as many as it takes."""
+
+def rehearse(
+    algorithm: Any,
+    rounds: int = ROUNDS,
+    *,
+    clients: int = 3,
+    dimension: int = DIMENSION,
+    place: Place = in_host_memory,
+) -> Rehearsal:
+    """Run an algorithm's rounds without a bus, with so many clients or as many as it takes.
+
+    Args:
+        algorithm: the algorithm.
+        rounds: how many rounds.
+        clients: how many clients.
+        dimension: d.
+        place: moves vectors to where replicas and points are to lie.
+    """
     clients = min(clients, getattr(algorithm, "most_clients", None) or clients)
     algorithm = of_dimension(algorithm, dimension)
-    replica, memory = algorithm.replica(x0(dimension)), dict.fromkeys(range(clients))
+    replica, memory = algorithm.replica(x0(dimension)).placed(place), dict.fromkeys(range(clients))
     state = algorithm.first_state(lambda: x0(dimension))
     plans, reports, commits = [], [], []
     states: list[Any] = []
@@ -178,7 +216,7 @@ def rehearse(algorithm: Any, rounds: int = ROUNDS, *, clients: int = 3, dimensio
         plan = algorithm.plan(round, replica.version, seed_of(round))
         answers = {}
         for client in range(clients):
-            own = objective(algorithm, client, round, dimension)
+            own = objective(algorithm, client, round, dimension, place)
             answers[client], memory[client] = algorithm.local(replica, memory[client], plan, own)
         states.append(state)
         commit, state = algorithm.aggregate(state, plan, answers)
@@ -186,4 +224,4 @@ def rehearse(algorithm: Any, rounds: int = ROUNDS, *, clients: int = 3, dimensio
         plans.append(plan)
         reports.append(answers)
         commits.append(commit)
-    return Rehearsal(algorithm, plans, reports, commits, states, replica)
+    return Rehearsal(algorithm, plans, reports, commits, states, replica, place)

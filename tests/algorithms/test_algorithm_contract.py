@@ -12,7 +12,7 @@ from typing import Any
 import algorithm_cases
 import numpy as np
 import pytest
-from algorithm_cases import CONFIGURATIONS, DIMENSION, Log, Rehearsal, bits, make, objective, over_the_wire
+from algorithm_cases import CONFIGURATIONS, DIMENSION, Log, Rehearsal, bits, make, over_the_wire
 
 from seedbus.algorithms.directions import set_threads
 from seedbus.algorithms.directions.blocks import BLOCK
@@ -97,7 +97,7 @@ def test_neither_blocks_nor_threads_change_a_bit(
     run.algorithm.apply(replica, run.commits)
     assert bits(replica) == bits(run.replica)
     plan = run.algorithm.plan(0, 0, algorithm_cases.seed_of(0))
-    report, _ = run.algorithm.local(run.newcomer(), None, plan, objective(run.algorithm, 0, 0))
+    report, _ = run.algorithm.local(run.newcomer(), None, plan, run.objective(0, 0))
     assert bits(report) == bits(run.reports[0][0])
 
 
@@ -156,7 +156,7 @@ def test_a_report_that_would_poison_the_model_is_refused_with_its_reason(
 def test_a_flipped_bit_changes_the_digest_of_its_field(run: Rehearsal) -> None:
     for name in run.replica.fields:
         replica = run.replica.copy()
-        replica.fields[name].view(np.uint32)[DIMENSION - 1] ^= 1
+        replica.fields[name].view(np.uint8)[-1] ^= 1
         differing = {key for key, digest in replica.digests().items() if digest != run.replica.digests()[key]}
         assert differing == {name}
         assert replica.digest() != run.replica.digest()

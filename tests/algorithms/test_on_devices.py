@@ -1,61 +1,126 @@
-"""Every algorithm on vectors of a device: replicas have the same bits as on the host, and so have its scalars."""
+"""Every algorithm on vectors of a device: its promises hold there, and its bits are those of NumPy and Numba.
+
+Without a GPU there are two devices: torch's own operations, and Triton's kernels in their interpreter.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import algorithm_cases
+import msgpack
 import numpy as np
 import pytest
 from algorithm_cases import CONFIGURATIONS, DIMENSION, make, objective, x0
-from devices import DEVICE, TORCH_DEVICE, there
+from devices import DEVICE, IS_PROCESSOR, TORCH_DEVICE, there
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from seedbus.algorithms.contract import Replica
-from seedbus.algorithms.directions import directions, law_of, reference, selftest
+from seedbus.agents import chunks
+from seedbus.algorithms.directions import directions, directions_for, law_of, reference, selftest
 from seedbus.algorithms.directions.tensor_directions import on_device as directions_on
 from seedbus.models.device import on_device
+from seedbus.scenarios.conformance import algorithm as conformance
 from seedbus.scenarios.schema.discovery import ALGORITHMS
 from seedbus.tensors import TensorVector
 
-CASES = [pytest.param(make(name), id=name) for name in ALGORITHMS.all()] + [
-    pytest.param(make(name, **hyperparameters), id=f"{name}-{case}")
+BACKENDS = {"torch": "TorchDirections", "triton": "TritonReplay"} if IS_PROCESSOR else {DEVICE: "TritonReplay"}
+CASES = [pytest.param(name, {}, id=name) for name in ALGORITHMS.all()] + [
+    pytest.param(name, hyperparameters, id=f"{name}-{case}")
     for name, cases in CONFIGURATIONS.items()
     for case, hyperparameters in cases.items()
 ]
+OF_REPLICAS = (
+    conformance.local_work_leaves_the_replica_untouched_and_is_deterministic,
+    conformance.local_work_evaluates_the_loss_as_often_as_declared,
+    conformance.diagnostics_are_figures_that_leave_the_replica_untouched,
+    conformance.every_commit_moves_x,
+    conformance.commits_fold_to_the_same_bits_one_by_one_all_at_once_and_in_chunks,
+    conformance.a_commit_folded_twice_changes_nothing,
+    conformance.a_gap_is_refused_and_leaves_the_replica_untouched,
+    conformance.a_catch_up_brings_a_laggard_to_the_same_bits,
+    conformance.a_client_is_never_handed_the_servers_own_vectors,
+)
+"""Promises of a replica and of the work on it; what others are about, such as messages, is on no device."""
+each_case = pytest.mark.parametrize(("name", "fields"), CASES)
 
 
-def moved(replica: Replica) -> Replica:
-    """Return a replica whose vectors lie in torch's memory."""
-    return Replica(replica.version, {name: there(field) for name, field in replica.fields.items()})
+@contextmanager
+def running(backend: str) -> Iterator[None]:
+    """Within this context problems are bound on the device, and directions on it come from a backend."""
+    with ExitStack() as stack:
+        if backend == "triton":
+            import triton_device
+
+            stack.enter_context(triton_device.running())
+        stack.enter_context(on_device(DEVICE))
+        yield
 
 
-@pytest.mark.few(10)
-@pytest.mark.parametrize("algorithm", CASES)
-def test_folding_and_local_work_have_the_hosts_bits(algorithm: Any) -> None:
-    clients = min(2, algorithm.most_clients or 2)
-    run = algorithm_cases.rehearse(algorithm, 3, clients=clients)
-    algorithm = run.algorithm
-    replica = moved(algorithm.replica(x0()))
-    for plan, reports, commit in zip(run.plans, run.reports, run.commits, strict=True):
-        if algorithm.is_dense and plan.round:
-            break  # what a client remembers of earlier rounds is tested in whole runs
-        with on_device(DEVICE):
-            own = objective(algorithm, 0, plan.round)
-        if type(own) is algorithm_cases.Quadratic:
-            own.point = there(own.point)
-        report, _ = algorithm.local(replica, None, plan, own)
-        mine, theirs = (np.asarray(algorithm.values(each), np.float32) for each in (report, reports[0]))
-        if algorithm.is_dense or "projection" in str(algorithm.estimator):  # sums over coordinates in another order
-            assert np.allclose(mine, theirs, rtol=1e-4, atol=1e-6)
-        else:
-            assert mine.tobytes() == theirs.tobytes()
-        algorithm.apply(replica, [commit])
-    late = moved(algorithm.replica(x0()))
-    algorithm.apply(late, run.commits)
-    assert late.digest() == run.replica.digest()
-    assert all(isinstance(field, TensorVector) for field in late.fields.values())
+def fewer(name: str, fields: dict[str, Any]) -> dict[str, Any]:
+    """Return fields with at most two steps of two directions: torch is slow here, and the interpreter draws fifty of
+    them a second."""
+
+    def least(value: Any) -> Any:
+        return {round: min(of_round, 2) for round, of_round in value.items()} if type(value) is dict else min(value, 2)
+
+    defaults = {key: field.default for key, field in ALGORITHMS.all()[name].model_fields.items()}
+    given = {key: fields.get(key, defaults.get(key)) for key in ("perturbations", "local_steps")}
+    return fields | {key: least(value) for key, value in given.items() if value is not None}
+
+
+def adds_coordinates(algorithm: Any) -> bool:
+    """Whether what a client reports depends on sums over coordinates, which a device takes in an order of its own."""
+    return algorithm.is_dense or "projection" in str(algorithm.estimator)
+
+
+@pytest.mark.few(3)
+@each_case
+def test_an_algorithm_keeps_its_promises_on_vectors_of_a_device(name: str, fields: dict[str, Any]) -> None:
+    """And all its rounds, with clients' memories, have the host's bits."""
+    algorithm = make(name, **fewer(name, fields))
+    host = algorithm_cases.rehearse(algorithm, 4)
+    with running(next(iter(BACKENDS))):
+        run = algorithm_cases.rehearse(algorithm, 4, place=there)
+        assert all(isinstance(field, TensorVector) for field in run.replica.fields.values())
+        for promise in OF_REPLICAS:
+            promise(run)
+    if adds_coordinates(run.algorithm):
+        assert np.allclose(run.replica.x, host.replica.x, rtol=1e-4, atol=1e-6)
+    else:
+        assert run.replica.digest() == host.replica.digest()
+
+
+@pytest.mark.few(4)
+@pytest.mark.parametrize("backend", BACKENDS)
+@each_case
+def test_folding_local_work_and_snapshots_have_the_hosts_bits(name: str, fields: dict[str, Any], backend: str) -> None:
+    run = algorithm_cases.rehearse(make(name, **fewer(name, fields)), 2, clients=2)
+    algorithm, memory = run.algorithm, None
+    with running(backend):
+        replica, late = (algorithm.replica(x0()).placed(there) for _ in range(2))
+        assert type(directions_for("gaussian", there(x0())).backend).__name__ == BACKENDS[backend]  # type: ignore[attr-defined]
+        for plan, reports, commit in zip(run.plans, run.reports, run.commits, strict=True):
+            if algorithm.is_dense or plan.round:  # the first round of clients without a memory has nothing of its own
+                own = objective(algorithm, 0, plan.round, place=there)
+                report, memory = algorithm.local(replica, memory, plan, own)
+                memory = msgpack.unpackb(msgpack.packb(memory))  # as a process keeps it on the disk
+                mine, theirs = (np.asarray(algorithm.values(each), np.float32) for each in (report, reports[0]))
+                if adds_coordinates(algorithm):
+                    assert np.allclose(mine, theirs, rtol=1e-4, atol=1e-6)
+                else:
+                    assert mine.tobytes() == theirs.tobytes()
+            algorithm.apply(replica, [commit])
+            if plan.round == 0:
+                title, shape = chunks.title_of(replica, 1000), chunks.shape_of(replica)
+                pieces = [chunks.cut(replica, title, index, 1000).data for index in range(title.count)]
+                snapshot = chunks.restored(shape, title, b"".join(pieces)).placed(there)
+        algorithm.apply(late, run.commits)
+        algorithm.apply(snapshot, run.commits[1:])
+    assert replica.digest() == late.digest() == snapshot.digest() == run.replica.digest()
+    assert all(isinstance(field, TensorVector) for each in (late, snapshot) for field in each.fields.values())
 
 
 @settings(deadline=None, max_examples=30)
@@ -95,7 +160,7 @@ def test_a_process_on_a_device_shows_the_hosts_self_test() -> None:
 def test_a_replica_on_a_device_is_digested_and_copied_like_one_on_the_host() -> None:
     algorithm = make("hiso").sized(DIMENSION)
     here = algorithm.replica(x0())
-    copied_there = moved(here)
+    copied_there = here.placed(there)
     assert copied_there.digest() == here.digest() and copied_there.dimension == here.dimension
     copied = copied_there.copy()
     copied.fields["x"] += 1

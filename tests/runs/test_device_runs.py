@@ -36,6 +36,7 @@ from seedbus.tensors import TensorVector
 
 DIGITS = {"name": "digits", "batch_size": 8}
 INTEGER = {"name": "decomfl", "arithmetic": "integer", "perturbations": 3, "learning_rate": 0.05}
+BFLOAT16 = {"name": "hiso", "arithmetic": "bfloat16", "perturbations": 3, "local_steps": 2, "learning_rate": 0.05}
 POOL = {"name": "fedkseed", "pool": 64, "perturbations": 3, "learning_rate": 0.05}
 DENSE = {"name": "scaffold", "local_steps": 2, "momentum": 0.5, "weight_decay": 0.01}
 
@@ -56,10 +57,23 @@ def without_device(results: Results) -> Any:
         DECOMFL | {"directions": "rademacher"},
         INTEGER,
         INTEGER | {"revert": "light", "local_steps": 2, "directions": "rademacher", "precision": "int32"},
+        BFLOAT16,
+        BFLOAT16 | {"revert": "light", "momentum": 0.5, "weight_decay": 0.01},
         POOL,
         DENSE,
     ],
-    ids=["decomfl", "hiso", "light", "rademacher", "integer", "integer-light", "pool", "dense"],
+    ids=[
+        "decomfl",
+        "hiso",
+        "light",
+        "rademacher",
+        "integer",
+        "integer-light",
+        "bfloat16",
+        "bfloat16-light",
+        "pool",
+        "dense",
+    ],
 )
 def test_a_run_in_torchs_memory_has_the_processors_bits(tmp_path: Path, algorithm: dict[str, Any]) -> None:
     what = scenario(task=DIGITS, algorithm=algorithm, stop={"rounds": 4}, evaluation={"every": 2})
@@ -74,7 +88,7 @@ def test_a_run_in_torchs_memory_has_the_processors_bits(tmp_path: Path, algorith
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("algorithm", [HISO, INTEGER], ids=["hiso", "integer"])
+@pytest.mark.parametrize("algorithm", [HISO, INTEGER, BFLOAT16], ids=["hiso", "integer", "bfloat16"])
 def test_clients_in_torchs_memory_agree_with_an_evaluator_on_the_processor_through_lag_and_snapshots(
     tmp_path: Path, algorithm: dict[str, Any]
 ) -> None:

@@ -73,6 +73,14 @@ CONFIGURATIONS: dict[str, dict[str, dict[str, Any]]] = {
         },
         "decay": {"weight_decay": 0.1, "momentum": 0.5, "local_steps": 2},
         "compensate": {"revert": "compensate", "local_steps": 2, "perturbations": {0: 3, 4: 5}},
+        "bfloat16-x": {
+            "arithmetic": "bfloat16",
+            "learning_rate": 0.5,
+            "local_steps": 3,
+            "perturbations": 2,
+            "momentum": 0.5,
+            "weight_decay": 0.1,
+        },
         "integer-projection": {"arithmetic": "integer", "estimator": "projection", "unit_bits": 20},
     },
     "hiso": {
@@ -104,9 +112,12 @@ CONFIGURATIONS: dict[str, dict[str, dict[str, Any]]] = {
             "aggregation": "median",
         },
         "curvature-mean": {"estimator": "curvature", "hessian": "mean", "nu": 0.5, "clip": [0.5, 2.0]},
+        "bfloat16-x": {"arithmetic": "bfloat16", "local_steps": 2, "perturbations": 3, "clip": [0.6, 0.9]},
+        "bfloat16-mean": {"arithmetic": "bfloat16", "local_steps": 2, "hessian": "mean", "directions": "rademacher"},
     },
     "hizoo": {
         "several": {"perturbations": {0: 3, 4: 5}, "alpha": 0.3, "aggregation": "median"},
+        "bfloat16-x": {"perturbations": 3, "arithmetic": "bfloat16", "weight_decay": 0.1},
         "decay-float16": {"alpha": 0.1, "weight_decay": 0.1, "precision": "float16"},
     },
     "feedsign": {
@@ -116,6 +127,7 @@ CONFIGURATIONS: dict[str, dict[str, dict[str, Any]]] = {
     "zo-signsgd": {"several": {"local_steps": 3, "perturbations": {0: 3, 4: 5}, "aggregation": "median"}},
     "zo-adam": {
         "several": {"local_steps": 3, "perturbations": {0: 3, 4: 5}},
+        "bfloat16-x": {"local_steps": 2, "perturbations": 2, "arithmetic": "bfloat16"},
         "amsgrad-rademacher": {"amsgrad": True, "directions": "rademacher", "precision": "float16"},
     },
     "fedkseed": {
@@ -124,6 +136,7 @@ CONFIGURATIONS: dict[str, dict[str, dict[str, Any]]] = {
     },
     "lozo": {
         "several": {"local_steps": 2, "perturbations": {0: 3, 4: 5}, "interval": 3, "weight_decay": 0.1},
+        "bfloat16-x": {"local_steps": 2, "perturbations": 2, "arithmetic": "bfloat16", "learning_rate": 0.1},
         "rademacher": {"rank": 3, "directions": "rademacher", "precision": "float16", "estimator": "forward"},
     },
     "mezo": {"several": {"perturbations": 3}, "integer": {"arithmetic": "integer", "perturbations": 2}},

@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import hashlib
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -85,7 +86,7 @@ def page(kept: Kept) -> str:
         study = plan.study
         short = name.removeprefix("figures/")
         if name not in current:
-            rows.append(f"| {study.source} | {study.claim} | not run: {needs(plan)} | `{short}` |")
+            rows.append(f"| {study.source} | {study.claim} | not run: {needs(name, plan)} | `{short}` |")
             continue
         facts = current[name]
         samples = {
@@ -106,19 +107,20 @@ def page(kept: Kept) -> str:
     table = "| figure | claim | verdict | study |\n|---|---|---|---|\n" + "\n".join(rows)
     told = (
         "\nThe command of each is `seedbus study figures/STUDY`; with `--dry-run` it says how long it would take\n"
-        "on the machine at hand, once the data is there.\n"
+        "on the machine at hand, once the data is there. The times above are of one core and of a GPU, foreseen and\n"
+        "not measured: the study's file says how.\n"
     )
     return f"{HEAD}\n{table}\n{told}\n## What was run\n" + "\n".join(details) + "\n"
 
 
-def needs(plan: Plan) -> str:
-    """Return what must be there for a study, as far as its scenarios say."""
+def needs(name: str, plan: Plan) -> str:
+    """Return what must be there for a study, as far as its scenarios say, and how long its file says that it takes."""
     found = set()
     for cell in plan.cells:
         task = cell.scenario.resolved()["task"]
         found.add(f"{task['dataset']} and {task['model']}" if task["name"] == "language-model" else task["name"])
-    rounds = sum(cell.scenario.stop.rounds for cell in plan.cells) * len(plan.study.seeds)
-    return f"needs {', '.join(sorted(found))}; {rounds:,} rounds"
+    takes = re.findall(r"^# (CPU|GPU): (about [\d.]+ \w+)", studies()[name].read_text(encoding="utf-8"), re.MULTILINE)
+    return "; ".join([f"needs {', '.join(sorted(found))}", *(f"{processor}: {time}" for processor, time in takes)])
 
 
 def main() -> None:

@@ -6,9 +6,10 @@ import re
 from typing import Any
 
 import pytest
+import study_durations
 from durations import LIBRARY, OPT, RESNET, TOKENS, about, lines, names, path_of, power, with_lines
 
-from seedbus.scenarios.schema.loading import load
+from seedbus.scenarios.schema.loading import load, studies
 
 HOW = {
     "CPU": r"about [\d.]+ \w+, foreseen (by|from) (`seedbus explain.*`|a run of .*|FLOPs .*), one core of .*\.",
@@ -31,6 +32,20 @@ def test_the_lines_are_those_of_durations_py_for_the_scenarios_as_they_are() -> 
     for name in names():
         text = path_of(name).read_text(encoding="utf-8")
         assert with_lines(text, lines(name)) == text, f"{name}: python benchmarks/durations.py --write"
+
+
+def test_every_study_of_a_figure_says_what_it_takes_and_how_that_was_found() -> None:
+    how = {
+        "CPU": r"about [\d.]+ \w+, (measured, \d+ runs on|foreseen from .*) one core of an .*",
+        "GPU": r"about [\d.]+ \w+, an estimate from .*; not measured|needs none, for there is no network",
+    }
+    assert len(studies()) > 30
+    for name in studies():
+        new = study_durations.lines(name)
+        text = study_durations.path_of(name).read_text(encoding="utf-8")
+        assert study_durations.with_lines(text, new) == text, f"{name}: python benchmarks/study_durations.py --write"
+        for processor, line in zip(("CPU", "GPU"), new, strict=True):
+            assert re.match(rf"# {processor}: ({how[processor]})", line) and len(line) <= 120, line
 
 
 def test_old_lines_are_replaced_and_nothing_else_is_changed() -> None:

@@ -1,0 +1,144 @@
+"""How long the studies of the papers' figures take, on a processor and on a GPU: two lines at the head of their files.
+
+    python benchmarks/study_durations.py              # the lines of every study
+    python benchmarks/study_durations.py --write      # puts them into the files
+
+*Measured*: the processor time of all runs, from docs/claims.json. *Foreseen from FLOPs*: as `durations.py` does it, with
+its rates and assumptions: three forward passes for a gradient, evaluations of 10,000 samples, and no less on a GPU than
+the launches of all passes. What tuning would take is not counted, and no figure is a GPU's.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+from functools import cache
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from claims import KEPT, digest
+from durations import CPU, GPU, GPU_START_S, LAUNCH_S, LIBRARY, OPT, RESNET, TOKENS, Network, about, power
+
+from seedbus.scenarios.schema.loading import studies
+from seedbus.scenarios.study.cells import Plan, plan_of
+
+DOCS = Path(__file__).resolve().parent.parent / "docs"
+WITHOUT_NETWORK = {"null", "quadratic"}
+ATTACK = "blackbox-attack"
+LIKE_ATTACKS = "figures/fedzo-figure-1b"
+"""The measured study whose time for a forward pass the other attacks are taken to have."""
+LSTM = Network(80 * 2 * 4 * 256 * (8 + 256 + 256 + 256), 400)  # 80 symbols, two layers of 256
+EVALUATED = 10_000
+
+
+class Work(NamedTuple):
+    """What the runs of a study compute.
+
+    Attributes:
+        flops: of networks' forward passes.
+        drawn: coordinates of directions.
+        passes: forward passes.
+        launches: kernels that a GPU starts, about.
+    """
+
+    flops: float
+    drawn: float
+    passes: int
+    launches: int
+
+
+def work(plan: Plan) -> Work:
+    """Add up what all runs of a study compute."""
+    flops, drawn, passes, launches = 0.0, 0.0, 0, 0
+    for cell in plan.cells:
+        scenario: Any = cell.scenario
+        rounds, task = scenario.stop.rounds, scenario.task
+        count = sum(scenario.participation.size * scenario.algorithm.evaluations(round) for round in range(rounds))
+        passes += count
+        drawn += 3 * rounds * scenario.algorithm.scalars(0) * scenario.dimension
+        if task.name in WITHOUT_NETWORK:
+            continue
+        network = Network(0, 10) if task.name == ATTACK else network_of(task)
+        launches += count * network.launches
+        samples = count * task.batch_size + (rounds // scenario.evaluation.every + 1) * EVALUATED
+        flops += network.flops * samples
+    seeds = len(plan.study.seeds)
+    return Work(flops * seeds, drawn * seeds, passes * seeds, launches * seeds)
+
+
+def network_of(task: Any) -> Network:
+    """Return the cost of a task's forward pass."""
+    if task.name == "language-model":
+        layers = OPT[task.model.rpartition("/")[2]]
+        return layers.network(TOKENS[task.dataset])
+    if task.name == "shakespeare":
+        return LSTM
+    if task.model == "resnet-18":
+        return RESNET
+    return Network(counted(task), 10)
+
+
+@cache
+def counted(task: Any) -> float:
+    """Return the floating-point operations that torch counts in a network's forward pass of one image."""
+    import torch
+    from torch.utils.flop_counter import FlopCounterMode
+
+    side = 8 if task.name == "digits" else 28
+    with FlopCounterMode(display=False) as counter, torch.inference_mode():
+        task.network()(torch.zeros(1, 1, side, side))
+    return float(counter.get_total_flops())
+
+
+def lines(name: str) -> list[str]:
+    """Return the two lines of a study's file."""
+    plan, kept = plan_of(name), json.loads((DOCS / KEPT).read_text(encoding="utf-8"))
+    done, tasks = work(plan), {cell.scenario.task.name for cell in plan.cells}
+    runs = f"{len(plan.cells) * len(plan.study.seeds)} runs"
+    there = f"{GPU_START_S:.0f} s to start; not measured"
+    if name in kept and kept[name]["study"] == digest(plan):
+        here = f"{about(kept[name]['cpu_s'])}, measured, {runs} on one core of an Intel Xeon"
+    elif tasks == {ATTACK}:
+        a_pass = kept[LIKE_ATTACKS]["cpu_s"] / work(plan_of(LIKE_ATTACKS)).passes
+        found = "foreseen from the passes of fedzo-figure-1b, one core of an Intel Xeon"
+        here = f"{about(done.passes * a_pass)}, {found}; not run"
+    else:
+        seconds = done.flops / CPU.flops + done.drawn / CPU.coordinates
+        found = f"foreseen from FLOPs ({power(done.flops)} at 80 GFLOP/s, one core of an AMD EPYC)"
+        here = f"{about(seconds)}, {found}; not run"
+    if tasks <= WITHOUT_NETWORK:
+        return [f"# CPU: {here}.", "# GPU: needs none, for there is no network."]
+    launched = done.launches * LAUNCH_S
+    computed = done.flops / GPU.flops + done.drawn / GPU.coordinates
+    if computed > launched:
+        gpu = f"{about(computed)}, an estimate from FLOPs at 10 TFLOP/s, an assumed rate; not measured"
+    else:
+        gpu = f"{about(launched + GPU_START_S)}, an estimate from {done.launches:,} launches at 10 µs, {there}"
+    return [f"# CPU: {here}.", f"# GPU: {gpu}."]
+
+
+def path_of(name: str) -> Path:
+    return LIBRARY / f"{name}.yaml"
+
+
+def with_lines(text: str, new: list[str]) -> str:
+    """Return a study's text with these two lines before its description, in the place of others."""
+    text = re.sub(r"^# (CPU|GPU): .*\n", "", text, flags=re.MULTILINE)
+    head, first, rest = text.partition("description: ")
+    return "".join([head, *(f"{line}\n" for line in new), first, rest])
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--write", action="store_true", help="put the lines into the files")
+    asked = parser.parse_args()
+    for name in studies():
+        print(name, *lines(name), sep="\n", end="\n\n")
+        if asked.write:
+            path = path_of(name)
+            path.write_text(with_lines(path.read_text(encoding="utf-8"), lines(name)), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -74,9 +74,10 @@ function legend(figure, plot) {
     button.type = "button";
     button.append(sample(trace), shown(trace.name));
     button.setAttribute("aria-pressed", isShown);
-    button.onclick = async () => {
-      await Plotly.restyle(plot, {visible: isShown ? "legendonly" : true}, indices);
-      legend(figure, plot);
+    button.onclick = () => {
+      const isNow = button.getAttribute("aria-pressed") !== "true";
+      button.setAttribute("aria-pressed", isNow);
+      Plotly.restyle(plot, {visible: isNow ? true : "legendonly"}, indices);
     };
     return button;
   }));

@@ -45,7 +45,8 @@ bench: install
 
 # every suite that computes where SEEDBUS_TEST_DEVICE says, or in Triton
 ON_DEVICES := tests/test_tensors.py tests/algorithms/test_on_devices.py tests/algorithms/directions/test_exact.py \
-	tests/algorithms/directions/test_triton.py tests/algorithms/scalar_only/test_triton_replay.py \
+	tests/algorithms/directions/test_triton.py tests/algorithms/scalar_only/test_bfloat16.py \
+	tests/algorithms/scalar_only/test_triton_replay.py \
 	tests/models/test_device.py tests/models/test_micro_batch.py tests/models/test_stacked.py \
 	tests/models/test_recorded_losses.py tests/models/test_resident.py \
 	tests/models/parameters/test_one_transfer.py \

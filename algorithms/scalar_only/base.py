@@ -381,13 +381,13 @@ class ScalarOnly(ScalarFields):
 
     def _step(self, block: Block, learning_rate: float) -> None:
         """Take the algorithm's step along Δ + λx; what it does to block.delta, it then does to that sum."""
-        if not self.weight_decay:
-            self.step(block, learning_rate)
-            return
         delta, x = block.delta, block.fields["x"]
-        block.delta = np.add(delta, np.multiply(x, x.dtype.type(self.weight_decay)))
+        if self.weight_decay:
+            block.delta = np.add(delta, np.multiply(x, x.dtype.type(self.weight_decay)))
         self.step(block, learning_rate)
-        block.delta = delta
+        if self.weight_decay:
+            block.delta = delta
+        block.round()
 
     def _backend(self, x: Any) -> Any:
         """Return the directions for a replica's x: `Directions`, or `ExactDirections` if it holds sums."""
@@ -412,3 +412,4 @@ class ScalarOnly(ScalarFields):
                 self.learn(block, k + 1 == len(term.scalars))
             else:
                 descend(block, block.delta, rate)
+                block.round()

@@ -16,7 +16,7 @@ from seedbus.vector import Vector
 class Block:
     """A cache-sized span of a replica's fields, with scratch vectors of the same length n.
 
-    An x in bfloat16 is widened, and rounded after each step; `store` writes it back.
+    An x in bfloat16 is widened; `round` rounds it after each step, and `store` writes it back.
 
     Attributes:
         start: the span's first coordinate.
@@ -39,6 +39,11 @@ class Block:
         self.spare: Vector = np.empty_like(self.fields["x"])
         self.sqrt_hessian: Vector = np.empty_like(self.fields["x"])
 
+    def round(self) -> None:
+        """Round an x in bfloat16, after a step; no other field is rounded."""
+        if self.stored is not None:
+            np.copyto(self.fields["x"], widened(narrowed(self.fields["x"])))
+
     def store(self) -> None:
         """Write an x in bfloat16 back; every other field is a view."""
         if self.stored is not None:
@@ -58,11 +63,9 @@ def coefficients_of(scalars: Vector, weight: float, real: type[np.floating[Any]]
 
 
 def descend(block: Block, direction: Vector, learning_rate: float) -> None:
-    """Compute x ← x − η·direction: one rounded product and one rounded difference, which bfloat16 rounds once more."""
+    """Compute x ← x − η·direction: one rounded product and one rounded difference."""
     np.multiply(direction, direction.dtype.type(learning_rate), out=block.spare)
     np.subtract(block.fields["x"], block.spare, out=block.fields["x"])
-    if block.stored is not None:
-        np.copyto(block.fields["x"], widened(narrowed(block.fields["x"])))
 
 
 def total(like: Vector, values: Callable[[slice], Vector]) -> float:

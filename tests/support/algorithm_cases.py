@@ -114,6 +114,14 @@ CONFIGURATIONS: dict[str, dict[str, dict[str, Any]]] = {
         "curvature-mean": {"estimator": "curvature", "hessian": "mean", "nu": 0.5, "clip": [0.5, 2.0]},
         "bfloat16-x": {"arithmetic": "bfloat16", "local_steps": 2, "perturbations": 3, "clip": [0.6, 0.9]},
         "bfloat16-mean": {"arithmetic": "bfloat16", "local_steps": 2, "hessian": "mean", "directions": "rademacher"},
+        "bfloat16-curvature": {
+            "arithmetic": "bfloat16",
+            "estimator": "curvature",
+            "local_steps": 2,
+            "perturbations": 2,
+            "momentum": 0.5,
+            "weight_decay": 0.1,
+        },
     },
     "hizoo": {
         "several": {"perturbations": {0: 3, 4: 5}, "alpha": 0.3, "aggregation": "median"},

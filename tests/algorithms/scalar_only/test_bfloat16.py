@@ -13,6 +13,8 @@ from hypothesis import strategies as st
 
 from seedbus.algorithms.directions import selection
 from seedbus.algorithms.directions.bfloat16 import narrowed, widened
+from seedbus.algorithms.scalar_only.block import Block
+from seedbus.algorithms.scalar_only.decomfl import DeComFL
 from seedbus.algorithms.scalar_only.precision import FORMATS
 
 CASES = [
@@ -71,6 +73,25 @@ def test_a_step_below_half_a_unit_in_the_last_place_is_lost() -> None:
     x, started = np.asarray(widened(run.replica.x)), np.asarray(widened(run.newcomer().x))
     moved = np.asarray(rehearse(make("decomfl", learning_rate=1e-5, perturbations=2), 5).replica.x) != x0()
     assert moved.mean() > 0.9 and (x != started).mean() < 0.1
+
+
+class Halving(DeComFL):
+    """As a plug-in may: a step that writes x itself."""
+
+    def step(self, block: Block, learning_rate: float) -> None:
+        x, real = block.fields["x"], block.delta.dtype.type
+        x *= real(1 - learning_rate / 128)
+        x -= real(learning_rate) * block.delta
+
+
+def test_every_step_is_rounded_whoever_takes_it_so_that_grouping_changes_no_bit() -> None:
+    algorithm = Halving(arithmetic="bfloat16", local_steps=2, perturbations=2, learning_rate=0.5)
+    run = rehearse(algorithm, 4)
+    together, alone = run.newcomer(), run.newcomer()
+    algorithm.apply(together, run.commits)
+    for commit in run.commits:
+        algorithm.apply(alone, [commit])
+    assert together.digest() == alone.digest() == run.replica.digest() != run.newcomer().digest()
 
 
 @pytest.mark.parametrize(

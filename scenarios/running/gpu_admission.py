@@ -53,14 +53,15 @@ class GpuAdmission:
             A function that takes a first round and computes it, and the bytes that later rounds will take beyond it.
 
         Raises:
-            DataError: less memory is free than a process of this run takes.
+            DataError: less memory is free than a process of this run takes, or processes have no folder to find each
+                other in.
         """
         name = gpu_name(self._device)
         if name is None:
             yield lambda first_round, later: None
             return
-        folder = _folder() / name
-        folder.mkdir(mode=0o700, exist_ok=True)
+        self.close()  # of the run before, if this process was sent to another
+        folder = _folder(name)
         prefix = hashlib.blake2b(run, digest_size=8).hexdigest()
         with self._locked(folder / TURN):
             before = gpu_memory(self._device)  # the first reading, which itself takes memory: not out of turn
@@ -131,16 +132,26 @@ def _sizes(folder: Path, prefix: str) -> list[int]:
     return sizes
 
 
-def _folder() -> Path:
-    """Return the folder in which processes of this user find each other. Raises `DataError` if it is another user's."""
+def _folder(name: str) -> Path:
+    """Return the folder in which processes of this user that share a GPU find each other.
+
+    Raises:
+        DataError: it is another user's, or cannot be made.
+    """
     runtime = os.environ.get(RUNTIME, "")
     is_given = os.path.isdir(runtime) and os.access(runtime, os.W_OK)
     folder = Path(runtime) / "seedbus" if is_given else Path(tempfile.gettempdir()) / f"seedbus-{os.getuid()}"
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    status = folder.lstat()
-    if status.st_uid != os.getuid() or not stat.S_ISDIR(status.st_mode):
-        raise DataError(folder, "a folder of another user, or no folder", f"{RUNTIME}, a folder of your own")
-    return folder
+    expected = f"{RUNTIME}, a folder of your own"
+    try:
+        with suppress(FileExistsError):
+            folder.mkdir(mode=0o700)
+        status = folder.lstat()
+        if status.st_uid != os.getuid() or not stat.S_ISDIR(status.st_mode):
+            raise DataError(folder, "a folder of another user, or no folder", expected)
+        (folder / name).mkdir(mode=0o700, exist_ok=True)
+    except OSError as error:
+        raise DataError(folder, f"no folder that can be written ({error.strerror})", expected) from None
+    return folder / name
 
 
 def _gib(size: int) -> str:

@@ -135,6 +135,36 @@ def test_the_folder_of_another_user_is_refused(gpu: Gpu, monkeypatch: pytest.Mon
         enter(gpu, 1.0)
 
 
+def test_a_place_for_a_folder_at_which_there_is_a_file_or_no_right_to_write_is_said(
+    gpu: Gpu, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "seedbus").touch()
+    with pytest.raises(DataError, match=r"seedbus: found .*, or no folder; expected XDG_RUNTIME_DIR"):
+        enter(gpu, 1.0)
+    (tmp_path / "seedbus").unlink()
+
+    def refused(path: Path, **options: Any) -> None:
+        raise PermissionError(13, "Permission denied", str(path))
+
+    monkeypatch.setattr(Path, "mkdir", refused)
+    with pytest.raises(DataError, match=r"found no folder that can be written \(Permission denied\); expected XDG_RUN"):
+        enter(gpu, 1.0)
+
+
+def test_a_process_that_is_sent_to_another_run_gives_its_place_up(gpu: Gpu) -> None:
+    """Otherwise it would find its own place, taken by a process of the run to which it returns."""
+    admission = GpuAdmission("cuda:0", lambda event, **facts: None)
+    gpu.processes.append(admission)
+    for name in (b"run", b"another", b"run"):
+        gpu.free = 7 * GIB
+        with admission.turn(name) as measure:
+            measure(lambda: gpu.take(4 * GIB), 0)
+            gpu.free = 3 * GIB
+    with pytest.raises(DataError, match=r"and one takes 4\.00 GiB; expected --workers 1 "):
+        enter(gpu, 0)
+    enter(gpu, 1.0, run=b"another")
+
+
 @pytest.mark.slow
 def test_a_run_with_more_processes_than_fit_ends_before_its_first_round(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], no_plugins: None

@@ -61,9 +61,9 @@ class Waits:
         which, who, end_ns = of_round[last], key[last] % clients, time_ns[last]
         opened_ns, closed_ns = history.opened_ns[which], history.closed_ns[which]
 
-        sent_ns = _latest(columns, Kind.REPORT, "sender", clients, key[last], end_ns, "sent_ns")
-        came_ns = _latest(columns, Kind.PLAN, "recipient", clients, key[last], sent_ns, "arrived_ns")
-        left_ns = _latest(columns, Kind.PLAN, "recipient", clients, key[last], sent_ns, "sent_ns")
+        sent_ns = latest(columns, Kind.REPORT, "sender", clients, key[last], end_ns, "sent_ns")
+        came_ns = latest(columns, Kind.PLAN, "recipient", clients, key[last], sent_ns, "arrived_ns")
+        left_ns = latest(columns, Kind.PLAN, "recipient", clients, key[last], sent_ns, "sent_ns")
         moments = np.stack([opened_ns, left_ns, came_ns, sent_ns, end_ns, closed_ns], axis=1)
         moments = np.maximum.accumulate(np.clip(moments, opened_ns[:, None], closed_ns[:, None]), axis=1)
         parts_ns = np.zeros((rounds, len(PARTS)), np.int64)
@@ -95,7 +95,7 @@ class Waits:
         return order[waited[order] > 0]
 
 
-def _latest(
+def latest(
     columns: Columns, kind: Kind, end: str, clients: int, keys: Whole, before_ns: Whole, column: str
 ) -> NDArray[Any]:
     """Return, of the last delivered message of each key that had arrived or left by a moment, one of its columns.
@@ -116,10 +116,11 @@ def _latest(
     order = np.lexsort((columns["arrived_ns"][rows], found))
     rows, found = rows[order], found[order]
     # both keys are turned into ranks, so that a pair of them is one number
-    values = np.unique(np.concatenate([columns["arrived_ns"][rows], before_ns]))
+    messages, values = np.unique(found), np.unique(np.concatenate([columns["arrived_ns"][rows], before_ns]))
     wide = values.size + 1
-    ranks = found * wide + np.searchsorted(values, columns["arrived_ns"][rows])
-    at = np.searchsorted(ranks, keys * wide + np.searchsorted(values, before_ns), side="right") - 1
+    ranks = np.searchsorted(messages, found) * wide + np.searchsorted(values, columns["arrived_ns"][rows])
+    wanted = np.searchsorted(messages, keys) * wide + np.searchsorted(values, before_ns)
+    at = np.searchsorted(ranks, wanted, side="right") - 1
     is_there = (at >= 0) & (found[np.maximum(at, 0)] == keys) if rows.size else np.zeros(keys.size, bool)
     return np.where(is_there, columns[column][rows[np.maximum(at, 0)]] if rows.size else 0, before_ns)
 

@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 from worlds import go, lossy, scenario
 
+from seedbus.bus import Fate, Kind
 from seedbus.scenarios.reporting.page import Finished
 from seedbus.scenarios.reporting.results import Results
-from seedbus.scenarios.reporting.waits import PARTS, Waits
+from seedbus.scenarios.reporting.waits import PARTS, Waits, latest
 
 ALL = {"clients": 8, "cohort": 8}
 
@@ -58,3 +59,18 @@ def test_a_run_in_which_nobody_answers_is_one_wait(tmp_path: Path) -> None:
     assert not found.parts_ns[:, :-1].any() and not found.ended.any()
     assert (found.parts_ns[:, -1] == results.history.closed_ns - results.history.opened_ns).all()
     assert "Where the time went" not in (results.folder / "report.html").read_text()
+
+
+def test_the_latest_message_is_found_where_rounds_times_clients_is_near_the_largest_integer() -> None:
+    clients, rounds = 2**31, np.array([2**29, 2**29, 2**29, 3])
+    columns = {
+        "kind": np.full(4, Kind.PLAN),
+        "fate": np.full(4, Fate.DELIVERED),
+        "recipient": np.array([7, 7, 8, 7]),
+        "round": rounds,
+        "arrived_ns": np.array([10, 20, 5, 30]),
+        "sent_ns": np.array([1, 2, 3, 4]),
+    }
+    keys = np.array([2**29, 2**29, 2**29, 3, 3]) * clients + np.array([7, 7, 8, 7, 8])
+    found = latest(columns, Kind.PLAN, "recipient", clients, keys, np.array([19, 25, 4, 30, 30]), "sent_ns")
+    assert found.tolist() == [1, 2, 4, 4, 30], "that of another client or a later moment is none"

@@ -40,6 +40,9 @@ class Plot:
         lines: name, x [n] and y [n] of each line.
         bars: name and height of each bar, where there are no lines.
         is_log: whether x is on a logarithmic axis.
+
+    Raises:
+        ValueError: a line has more values of x than of y, or fewer.
     """
 
     title: str
@@ -48,6 +51,11 @@ class Plot:
     lines: list[tuple[str, Values, Values]] = field(default_factory=list)
     bars: dict[str, float | None] = field(default_factory=dict)
     is_log: bool = False
+
+    def __post_init__(self) -> None:
+        for name, x, y in self.lines:
+            if len(x) != len(y):
+                raise ValueError(f"line {name!r} has {len(x):,} values of x and {len(y):,} of y; expected as many")
 
     @staticmethod
     def of_lines(title: str, x_name: str, y_name: str, drawn: Sequence[Line], *, is_log: bool = False) -> Plot:
@@ -112,7 +120,8 @@ def markdown(findings: Sequence[Finding]) -> str:
     for finding in findings:
         table = [finding.heads, ["---", *["---:"] * (len(finding.heads) - 1)], *finding.rows] if finding.rows else []
         lines = [f"| {' | '.join(_cell(cell) for cell in row)} |" for row in table]
-        parts.append("\n\n".join([f"### {finding.title}", *(["\n".join(lines)] if lines else []), *finding.notes]))
+        notes = map(shown, finding.notes)
+        parts.append("\n\n".join([f"### {shown(finding.title)}", *(["\n".join(lines)] if lines else []), *notes]))
     return "\n\n".join(parts)
 
 

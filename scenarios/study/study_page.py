@@ -138,7 +138,7 @@ def _published(results: StudyResults, last: float, scale: float) -> Iterator[Lin
         rounds, values = np.array(curve.rounds), scale * np.array(curve.values)
         is_seen = rounds <= last
         if is_seen.any():
-            yield Line(f"{label} (published)", rounds[is_seen], values[is_seen], beside=shown(label))
+            yield Line(f"{shown(label)} (published)", rounds[is_seen], values[is_seen], beside=shown(label))
 
 
 def _pareto(results: StudyResults) -> Plot:

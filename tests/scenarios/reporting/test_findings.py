@@ -12,7 +12,7 @@ from worlds import go, scenario
 
 from seedbus.scenarios.analysis.analyse import analyse
 from seedbus.scenarios.errors import Exit
-from seedbus.scenarios.reporting.findings import ANALYSIS, Finding, Plot, keep, kept
+from seedbus.scenarios.reporting.findings import ANALYSIS, Finding, Plot, keep, kept, markdown
 from seedbus.scenarios.reporting.looks import Line
 from seedbus.scenarios.reporting.page import write_page
 from seedbus.scenarios.reporting.results import Results
@@ -58,7 +58,18 @@ def test_findings_are_data_that_come_back_as_they_were_and_are_escaped(tmp_path:
     assert line["marker"]["size"] == [8, 0, 8], "each point stands alone"
 
 
-@pytest.mark.parametrize("text", ["", "[{}]", '[{"name": 1, "title": "a"}]', '{"name": "a", "title": "b"}'])
+UNEVEN = (
+    '[{"name": "a", "title": "b", "plots": [{"title": "", "x_name": "", "y_name": "", "lines": [["c", [1, 2], [1]]]}]}]'
+)
+
+
+def test_findings_in_markdown_are_safe_to_print() -> None:
+    odd = "a\x1b[31m\u202e"
+    printed = markdown([Finding("spectrum", odd, [odd], [[odd]], [odd])])
+    assert printed.replace("\n", "").isprintable() and printed.count("a [31m ") == 4
+
+
+@pytest.mark.parametrize("text", ["", "[{}]", '[{"name": 1, "title": "a"}]', '{"name": "a", "title": "b"}', UNEVEN])
 def test_a_damaged_analysis_is_one_sentence(text: str, tmp_path: Path, seedbus: Command) -> None:
     folder = go(tmp_path / "run", scenario(stop={"rounds": 2})).folder
     (folder / ANALYSIS).write_text(text)

@@ -17,7 +17,7 @@ function looks(isPrinted) {
 function specification(figure, isPrinted) {
   const text = figure.querySelector("script").textContent;
   if (!darkness.matches || isPrinted) return JSON.parse(text);
-  const dark = JSON.parse(document.getElementById("dark").textContent);
+  const dark = JSON.parse(document.querySelector("script#dark").textContent);
   return JSON.parse(text.replace(/#[0-9a-f]{6}/g, colour => dark[colour] ?? colour));
 }
 
@@ -121,7 +121,9 @@ function reads(figure, plot, title) {
     if (!hasValue(next)) return;
     at = next;
     Plotly.Fx.hover(plot, [{curveNumber: index, pointNumber: at}], [trace.yaxis === "y2" ? "xy2" : "xy"]);
-    told.textContent = `${trace.name === undefined ? "" : shown(trace.name) + ": "}${trace.x[at]}, ${trace.y[at]}`;
+    const values = trace.yaxis === "y2" ? [trace.x[at]] : [trace.x[at], trace.y[at]];  // a mark has no y of its own
+    const name = trace.name === undefined ? "" : `${shown(trace.name)}: `;
+    told.textContent = name + values.map(value => shown(String(value))).join(", ");
   };
   const zoom = factor => {
     const [low, high] = plot._fullLayout.xaxis.range.map(Number), x = curves()[line]?.trace.x[at];
@@ -160,6 +162,7 @@ function showContent(part, html) {
   for (const figure of fresh.querySelectorAll("figure:has(.plot)")) {
     const kept = before.get(title(figure));
     if (kept === undefined) continue;
+    before.delete(title(figure));
     kept.querySelector("script").textContent = figure.querySelector("script").textContent;
     figure.replaceWith(kept);
   }

@@ -12,6 +12,7 @@ from commands import Command
 from processes import kill, seedbus
 from worlds import DECOMFL, go, lossy, scenario
 
+from seedbus.scenarios.reporting.findings import Finding, Plot, keep
 from seedbus.scenarios.reporting.looks import COLOURS
 from seedbus.scenarios.reporting.page import write_page
 from seedbus.scenarios.reporting.results import Results
@@ -115,6 +116,7 @@ def test_a_plot_can_be_read_zoomed_and_printed_by_mouse_and_by_keyboard(tab: Bro
 def test_what_a_peer_says_is_shown_and_never_run(tab: Browser, tmp_path: Path) -> None:
     results = go(tmp_path / "run", scenario(stop={"rounds": 2}))
     evil = "</script><script>evil = 1</script><img src=x onerror='evil = 2'>"
+    keep(results.folder, [Finding("dark", evil, plots=[Plot(evil, "x", "y", bars={evil: 1.0})])])
     traffic = results.summary["traffic"]
     kinds = traffic["by_kind"] | {evil: {"bytes": 10**6}}
     write_page(Results(results.folder, results.summary | {"reason": evil, "traffic": traffic | {"by_kind": kinds}}))
@@ -124,6 +126,12 @@ def test_what_a_peer_says_is_shown_and_never_run(tab: Browser, tmp_path: Path) -
     assert evil in tab.evaluate("document.querySelector('h1').textContent")
     ticks = tab.evaluate("[...document.querySelectorAll('.xtick text')].map(each => each.textContent)")
     assert any("<img src=x" in each for each in ticks)
+    last = "[...document.querySelectorAll('.plot')].at(-1)"
+    tab.evaluate(f"{last}.focus()")
+    tab.press("ArrowRight")
+    assert tab.evaluate(f"{last}.parentElement.querySelector('.told').textContent") == f"{evil}, 1"
+    tab.show(page.as_uri(), DESKTOP, is_dark=True)
+    assert tab.evaluate(DRAWN) and not tab.problems
     page.write_text(page.read_text().replace("<h1>", "<h1><script>evil = 3</script><img src=x onerror='evil = 4'>"))
     tab.show(page.as_uri(), DESKTOP)
     assert tab.evaluate("typeof evil") == "undefined" and tab.problems, "the policy of the page refuses it"

@@ -21,9 +21,9 @@ from seedbus.scenarios.reporting.statistics import ArrivedReports
 from seedbus.scenarios.schema.scenario import Scenario
 
 MAX_ROWS, MAX_COLUMNS = 100, 230
-FATES = ("dropped", "absent", "late", "took part")
+FATES = ("dropped", "absent", "late or refused", "took part")
 """What a client that was asked did, the worst first: no report of it arrived; nor could one, since the client was away
-when it was asked; its report came too late; it came in time."""
+when it was asked; its report came too late, or the server refused what it says; it came in time."""
 _LOOKS = dict(zip(FATES, (COLOURS[4], COLOURS[8], COLOURS[1], COLOURS[0]), strict=True))
 
 

@@ -223,6 +223,17 @@ def test_a_client_that_was_away_when_it_was_asked_is_absent_and_not_dropped(tmp_
     assert not absences(lossy(), history).any()
 
 
+def test_a_client_whose_report_is_refused_is_not_said_to_have_come_too_late(tmp_path: Path) -> None:
+    lies = {"fault": "byzantine", "clients": [3], "attack": "nan"}
+    everybody = {"clients": 8, "cohort": 8, "deadline_s": 2.0}
+    results = go(tmp_path / "run", scenario(participation=everybody, faults=[lies], stop={"rounds": 5}))
+    drawn = traces(plots(text_of(results))["Which clients took part"])
+    assert results.summary["refusals"] == {"not-finite": {"3": 5}} and list(drawn) == [
+        "took part 35",
+        "late or refused 5",
+    ]
+
+
 def test_faults_are_told_with_what_they_did_and_how_rounds_went_without_them(tmp_path: Path) -> None:
     gone = {"fault": "dropout", "clients": [0, 1, 2, 3], "at_round": 10, "for_rounds": 5}
     never = {"fault": "drop", "at_round": 1000}

@@ -98,7 +98,7 @@ def content(run: Finished) -> str:
             timeline(history, what, by_number),
             round_plot(took_s, is_simulated=summary["clock"] == "virtual", marked=by_number),
             *_parts(run.waits, by_number),
-            *_clients(history, run.table),
+            *_clients(history, run.table, has_server=run.scenario.topology is None),
             _traffic(summary),
         ],
     )
@@ -223,9 +223,9 @@ def _lagging(table: Table) -> tuple[Sequence[str], Sequence[Sequence[str]], str]
     return heads, found, "Lag is counted in commits that a client had missed when it was asked."
 
 
-def _clients(history: RoundTable, table: Table) -> list[str]:
-    """Plot participation, lag, what it cost to catch up, and staleness."""
-    drawn = {name: table[name] for name in ("asked", "answered", "counted")}
+def _clients(history: RoundTable, table: Table, *, has_server: bool) -> list[str]:
+    """Plot participation, lag, what it cost to catch up, and staleness; without a server nobody answers one."""
+    drawn = {name: table[name] for name in ("asked", "answered", "counted") if has_server or name != "answered"}
     lags = {name: np.maximum(table[column], 0) for name, column in (("at most", "lag_max"), ("mean", "lag_mean"))}
     plots = [
         _ranked("Participation per client", "most active", "rounds", drawn),

@@ -254,6 +254,16 @@ def test_faults_are_told_with_what_they_did_and_how_rounds_went_without_them(tmp
     assert "in force: dropout" in traces(plots(html)["Loss over rounds"])
 
 
+def test_a_run_without_a_server_has_no_share_of_reports_and_no_answers(tmp_path: Path) -> None:
+    whole = {"name": "decomfl", "arithmetic": "integer", "perturbations": 2}
+    nodes: dict[str, Any] = {"topology": {"kind": "gossip", "graph": "ring"}, "participation": {"clients": 8}}
+    what = lossy(algorithm=whole, stop={"rounds": 4}, **nodes)
+    results = go(tmp_path / "run", what)
+    ((_, did, in_force, share, *_),) = effects(what, results.summary, results.history)
+    assert did != "never struck" and (in_force, share) == ("4 of 4", "–")
+    assert list(traces(plots(text_of(results))["Participation per client"])) == ["asked", "counted"]
+
+
 def test_the_clients_that_lagged_most_are_listed_with_what_it_cost(results: Results) -> None:
     html = own(text_of(results))
     table = html[html.index("The clients that lagged most") :]

@@ -125,7 +125,8 @@ def _sizes(folder: Path, prefix: str) -> list[int]:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 if path.name.startswith(f"{prefix}-"):
-                    sizes.append(int(file.read() or 0))
+                    size = file.read(20)  # empty until the process has written it
+                    sizes.append(int(size) if size.isdigit() else 0)
                 continue
             with suppress(FileNotFoundError):
                 path.unlink()

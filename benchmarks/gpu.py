@@ -88,6 +88,8 @@ def measured(parts: list[str], calls: int, turns: int, *, is_dry: bool) -> dict[
             for name, size in sizes.items()
             for figure in gpu_kernels.measure(name, torch.zeros(size, device=where), calls)
         ]
+    if is_dry:
+        os.environ.pop("TRITON_INTERPRET", None)  # interpreted, the runs below would take hours
     if "rounds" in parts:
         works = gpu_rounds.DRY_WORKS if is_dry else gpu_rounds.WORKS
         found["rounds"] = list(gpu_rounds.measure(works, device, turns, is_dry=is_dry))

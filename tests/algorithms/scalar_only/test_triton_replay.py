@@ -27,7 +27,9 @@ CASES = [
     for name in ("decomfl", "hiso", "mezo")
     for title, fields in [("defaults", DEFAULTS), *CONFIGURATIONS[name].items()]
     # an aggregation changes scalars alone; the others have no replay in Triton
-    if not {"aggregation", "arithmetic", "revert"} & fields.keys() and fields.get("hessian") != "mean"
+    if not {"aggregation", "arithmetic", "revert"} & fields.keys()
+    and fields.get("hessian") != "mean"
+    and fields.get("estimator") != "curvature"
 ]
 OF_EACH_KIND = [
     ("decomfl", {"directions": "rademacher"}),

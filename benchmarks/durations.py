@@ -29,7 +29,7 @@ from __future__ import annotations
 import argparse
 import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -165,10 +165,19 @@ def path_of(name: str) -> Path:
 
 
 def with_lines(text: str, new: list[str]) -> str:
-    """Return a scenario's text with these two lines before its name, in the place of others."""
+    """Return a file's text with these two lines before its name or description, in the place of others."""
     text = re.sub(r"^# (CPU|GPU): .*\n", "", text, flags=re.MULTILINE)
-    head, name, rest = text.partition("name: ")
-    return "".join([head, *(f"{line}\n" for line in new), name, rest])
+    head, first, rest = re.split(r"^(name: |description: )", text, maxsplit=1, flags=re.MULTILINE)
+    return "".join([head, *(f"{line}\n" for line in new), first, rest])
+
+
+def show(new: Mapping[str, list[str]], *, writes: bool) -> None:
+    """Print the lines of files, by name, and put them into the files if asked."""
+    for name, pair in new.items():
+        print(name, *pair, sep="\n", end="\n\n")
+        if writes:
+            path = path_of(name)
+            path.write_text(with_lines(path.read_text(encoding="utf-8"), pair), encoding="utf-8")
 
 
 def measure_rates() -> None:
@@ -219,11 +228,7 @@ def main() -> None:
     asked = parser.parse_args()
     if asked.rates:
         return measure_rates()
-    for name in names():
-        print(name, *lines(name), sep="\n", end="\n\n")
-        if asked.write:
-            path = path_of(name)
-            path.write_text(with_lines(path.read_text(encoding="utf-8"), lines(name)), encoding="utf-8")
+    return show({name: lines(name) for name in names()}, writes=asked.write)
 
 
 if __name__ == "__main__":

@@ -12,13 +12,12 @@ from __future__ import annotations
 
 import argparse
 import json
-import re
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from claims import KEPT, digest
-from durations import CPU, GPU, GPU_START_S, LAUNCH_S, LIBRARY, OPT, RESNET, TOKENS, Network, about, power
+from durations import CPU, GPU, GPU_START_S, LAUNCH_S, OPT, RESNET, TOKENS, Network, about, power, show
 
 from seedbus.scenarios.schema.loading import studies
 from seedbus.scenarios.study.cells import Plan, plan_of
@@ -118,26 +117,11 @@ def lines(name: str) -> list[str]:
     return [f"# CPU: {here}.", f"# GPU: {gpu}."]
 
 
-def path_of(name: str) -> Path:
-    return LIBRARY / f"{name}.yaml"
-
-
-def with_lines(text: str, new: list[str]) -> str:
-    """Return a study's text with these two lines before its description, in the place of others."""
-    text = re.sub(r"^# (CPU|GPU): .*\n", "", text, flags=re.MULTILINE)
-    head, first, rest = text.partition("description: ")
-    return "".join([head, *(f"{line}\n" for line in new), first, rest])
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--write", action="store_true", help="put the lines into the files")
     asked = parser.parse_args()
-    for name in studies():
-        print(name, *lines(name), sep="\n", end="\n\n")
-        if asked.write:
-            path = path_of(name)
-            path.write_text(with_lines(path.read_text(encoding="utf-8"), lines(name)), encoding="utf-8")
+    show({name: lines(name) for name in studies()}, writes=asked.write)
 
 
 if __name__ == "__main__":

@@ -42,8 +42,8 @@ def test_every_study_of_a_figure_says_what_it_takes_and_how_that_was_found() -> 
     assert len(studies()) > 30
     for name in studies():
         new = study_durations.lines(name)
-        text = study_durations.path_of(name).read_text(encoding="utf-8")
-        assert study_durations.with_lines(text, new) == text, f"{name}: python benchmarks/study_durations.py --write"
+        text = path_of(name).read_text(encoding="utf-8")
+        assert with_lines(text, new) == text, f"{name}: python benchmarks/study_durations.py --write"
         for processor, line in zip(("CPU", "GPU"), new, strict=True):
             assert re.match(rf"# {processor}: ({how[processor]})", line) and len(line) <= 120, line
 

@@ -125,6 +125,10 @@ def test_a_page_that_shows_something_else_is_found(shown: str, differs: bool, tm
         ("```python\nraise SystemExit(3)\n```\n", ["exit code 3\n"]),
         ("<!-- run, within 0 s -->\n```console\n$ sleep 100\n```\n", ["it had not ended after 0 s\n"]),
         ("<!-- run, soak, within 9 s -->\n```console\n$ echo a\nb\n```\n", ["a\n"]),
+        (
+            "<!-- run, in 2 rounds -->\n```console\n$ echo seedbus run a; true\n…\n$ echo seedbus run a\nrun\n```\n",
+            ["seedbus run a --set stop.rounds=2 --set evaluation.every=2\n"],
+        ),
         ("<!-- run, figures vary -->\n```console\n$ echo 3 rounds\n4 rounds\n```\n", []),
     ],
 )

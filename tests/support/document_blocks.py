@@ -7,6 +7,7 @@
 - `<!-- run, MARK, MARK -->` before a block says how it is run:
   `output not shown`: each command must end with exit code 0, and what it prints is not compared.
   `figures vary`: whole numbers and bytes may differ, as other figures may anywhere.
+  `in 2 rounds`: each `seedbus run` ends after 2 rounds; what takes hours is only tried.
   `within 90 s`: what one of its commands may take on two quiet cores; without it, 30 s.
   `soak`: it takes minutes or hours, and `make soak` runs it.
 """
@@ -45,6 +46,7 @@ class Block:
         is_exact: whether whole numbers and bytes have to be those that are shown.
         is_soak: whether it is too long for continuous integration.
         within_s: seconds that one of its commands may take on two quiet cores.
+        rounds: after how many rounds a `seedbus run` ends; 0 for its scenario's.
     """
 
     language: str
@@ -56,6 +58,7 @@ class Block:
     is_exact: bool = True
     is_soak: bool = False
     within_s: int = WITHIN_S
+    rounds: int = 0
 
     @property
     def commands(self) -> list[tuple[str, str]]:
@@ -86,6 +89,8 @@ def _marks(marks: list[str], where: str) -> dict[str, Any]:
     for mark in marks:
         if seconds := re.fullmatch(r"within (\d+) s", mark):
             fields["within_s"] = int(seconds[1])
+        elif rounds := re.fullmatch(r"in (\d+) rounds", mark):
+            fields["rounds"] = int(rounds[1])
         elif mark == "output not shown":
             fields["is_shown"] = False
         elif mark == "figures vary":
@@ -94,6 +99,6 @@ def _marks(marks: list[str], where: str) -> dict[str, Any]:
             fields["is_soak"] = True
         else:
             raise ValueError(
-                f"{where}: {mark} is no mark; expected output not shown, figures vary, within 90 s or soak"
+                f"{where}: {mark} is no mark; expected output not shown, figures vary, in 2 rounds, within 90 s or soak"
             )
     return fields

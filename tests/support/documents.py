@@ -10,6 +10,7 @@ folder with links to examples/ and tests/.
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -82,7 +83,12 @@ def follow(page: Path, folder: Path, *, is_soak: bool = False, is_literal: bool 
 
 
 def _order(block: Block, command: str) -> list[str]:
-    return [sys.executable, "-c", command] if block.language == "python" else ["bash", "-c", command]
+    if block.language == "python":
+        return [sys.executable, "-c", command]
+    if block.rounds:
+        fewer = rf"\g<0> --set stop.rounds={block.rounds} --set evaluation.every={block.rounds}"
+        command = re.sub(r"\bseedbus run \S+", fewer, command)
+    return ["bash", "-c", command]
 
 
 class _Shell:

@@ -14,7 +14,6 @@ import numpy as np
 
 from seedbus.algorithms.directions.contract import ALIGNMENT
 from seedbus.algorithms.directions.exact import TERM
-from seedbus.algorithms.directions.folding import STEP, ReplaySteps, UpdateRule
 from seedbus.algorithms.directions.selection import compiled, exact_compiled
 from seedbus.algorithms.directions.selftest import selftest
 
@@ -52,9 +51,6 @@ def warm(on_compile: Callable[[], None]) -> None:
 def use() -> None:
     """Call every kernel once, with arguments of the types that runs use."""
     selftest(compiled)
-    backend = compiled("gaussian")
-    steps = ReplaySteps(np.array([(0, 0, 0, 0, 1, 0.0, True, True, True)], STEP), np.zeros(1, np.float32))
-    backend.fold(UpdateRule(), {"x": np.zeros(ALIGNMENT, np.float32)}, steps)
     exact_compiled("gaussian").add_terms(np.zeros(ALIGNMENT, np.int64), np.zeros(1, TERM))
 
 

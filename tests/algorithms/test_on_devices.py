@@ -19,7 +19,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from seedbus.agents import chunks
-from seedbus.algorithms.directions import directions, directions_for, law_of, reference, selftest
+from seedbus.algorithms.directions import bfloat16, directions, directions_for, law_of, reference, selftest
 from seedbus.algorithms.directions.tensor_directions import on_device as directions_on
 from seedbus.models.device import on_device
 from seedbus.scenarios.conformance import algorithm as conformance
@@ -155,6 +155,14 @@ def test_directions_on_tensors_have_the_references_bits(
 
 def test_a_process_on_a_device_shows_the_hosts_self_test() -> None:
     assert selftest(place=there) == selftest() == selftest(reference) == selftest(directions)
+
+
+def test_a_process_on_a_device_that_rounds_ties_away_from_zero_shows_another_self_test(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    ours = selftest()
+    monkeypatch.setattr(bfloat16, "_rounded", lambda bits, where: bits + 0x8000)
+    assert selftest(place=there) != ours
 
 
 def test_a_replica_on_a_device_is_digested_and_copied_like_one_on_the_host() -> None:

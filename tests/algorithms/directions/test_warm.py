@@ -169,6 +169,7 @@ def test_kernels_for_processors_without_avx_512_give_the_same_bits(processor: st
     tests = Path(__file__).parents[1]
     files = [
         tests / "directions/test_directions.py",
+        tests / "directions/test_selftest.py",
         tests / "directions/test_exact.py",
         tests / "scalar_only/test_replay.py",
     ]

@@ -98,6 +98,9 @@ def document(seed: int) -> dict[str, Any]:
         hostile = _instance(FAULTS.all()[HOSTILE], choose_hostile, clients, rounds)
         if hostile is not None:
             drawn["faults"].append(hostile)
+    choose_arithmetic = Chooser(seed, "bfloat16")
+    if _takes_bfloat16(algorithm) and choose_arithmetic.chance(0.3):
+        drawn["algorithm"] = algorithm | {"arithmetic": "bfloat16"}
     choose_secure = Chooser(seed, "secure aggregation")
     if clients > 3 and choose_secure.chance(0.15) and find_spec("cryptography") is not None:
         drawn |= _secure(choose_secure, drawn)
@@ -156,6 +159,12 @@ def _secure(choose: Chooser, drawn: dict[str, Any]) -> dict[str, Any]:
 def _is_dense(name: str) -> bool:
     kind: Any = ALGORITHMS.all()[name]
     return bool(kind().is_dense)
+
+
+def _takes_bfloat16(drawn: dict[str, Any]) -> bool:
+    """Whether an algorithm with float32 coordinates can have coordinates in bfloat16 instead."""
+    field = ALGORITHMS.all()[drawn["name"]].model_fields.get("arithmetic")
+    return field is not None and "bfloat16" in get_args(field.annotation) and drawn.get("arithmetic") != "integer"
 
 
 def _task(choose: Chooser) -> dict[str, Any]:

@@ -27,7 +27,7 @@ from seedbus.scenarios.errors import Exit
 from seedbus.scenarios.faults.base import FAULTS
 from seedbus.scenarios.schema.discovery import ALGORITHMS
 from seedbus.scenarios.schema.loading import load, validate
-from seedbus.scenarios.stress.random_scenarios import document
+from seedbus.scenarios.stress.random_scenarios import SCALAR, document
 from seedbus.scenarios.stress.stress import _check_deceived, examine, shrink
 
 
@@ -48,6 +48,19 @@ def test_every_algorithm_that_needs_no_network_is_drawn() -> None:
     kinds: dict[str, Any] = dict(ALGORITHMS.all())
     able = {name for name, kind in kinds.items() if not kind().needs_outputs and name not in ("mezo", "lozo")}
     assert {document(seed)["algorithm"]["name"] for seed in range(600)} == able
+
+
+def test_every_algorithm_that_takes_bfloat16_is_drawn_with_it_and_other_draws_stay(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    narrow = {seed: document(seed) for seed in range(400)}
+    monkeypatch.setattr("seedbus.scenarios.stress.random_scenarios._takes_bfloat16", lambda _: False)
+    changed = {seed: each for seed, each in narrow.items() if each != document(seed)}
+    assert {each["algorithm"]["name"] for each in changed.values()} == set(SCALAR) - {"fedkseed"}
+    for seed, each in changed.items():
+        before = document(seed)
+        assert before["algorithm"].get("arithmetic", "float") == "float"
+        assert each == before | {"algorithm": before["algorithm"] | {"arithmetic": "bfloat16"}}
 
 
 def hostile_seeds(most: int) -> list[int]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Protocol, runtime_checkable
 
 from seedbus.algorithms.contract import Vector
@@ -30,6 +31,15 @@ class ClientProblem(Protocol):
 
     def evaluate(self, x: Vector, split: str) -> dict[str, float]:
         """Return metrics over a whole split, "train", "validation" or "test"."""
+        ...
+
+
+@runtime_checkable
+class MeasuredByLayer(Protocol):
+    """A problem that can be evaluated without a vector of its point."""
+
+    def evaluate_at(self, fill: Callable[[slice, Vector], None], split: str) -> dict[str, float]:
+        """Return what `evaluate` returns at the point whose spans `fill` writes; see `objective.Layered`."""
         ...
 
 

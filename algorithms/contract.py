@@ -408,6 +408,12 @@ class Algorithm(Payloads[PlanT, ReportT, CommitT], Protocol[PlanT, ReportT, Comm
         """
         ...
 
+    def evaluation_fill(self, replica: Replica) -> Callable[[slice, Vector], None] | None:
+        """Return a function that writes any span of the evaluation point, if the point takes memory of its own that
+        `evaluation_point` should not take; else None.
+        """
+        ...
+
     def diagnostics(self, replica: Replica) -> dict[str, float]:
         """Return statistics of the algorithm's own fields, by name, to be recorded with an evaluation."""
         ...

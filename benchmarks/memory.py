@@ -58,7 +58,6 @@ class Case(NamedTuple):
         copies: further vectors of length d, without `light` or for a gradient.
         task: fields of the task.
         device: where the process computes.
-        evaluates: whether the process has the evaluator, too.
     """
 
     name: str
@@ -67,7 +66,6 @@ class Case(NamedTuple):
     copies: int
     task: dict[str, Any] = {}  # noqa: RUF012  # never written to
     device: str = "cpu"
-    evaluates: bool = True
 
 
 DECOMFL: dict[str, Any] = {"name": "decomfl", "perturbations": 1}
@@ -82,8 +80,8 @@ LORA: dict[str, Any] = {"train": {"kind": "lora"}}
 LARGE = [
     Case("float32", DECOMFL, 1, 2),
     Case("float32, tensors", DECOMFL, 1, 2, device="torch"),
-    Case("bfloat16 x, not evaluated", HALF, 1, 2, evaluates=False),
-    Case("bfloat16 x, tensors, not evaluated", HALF, 1, 2, device="torch", evaluates=False),
+    Case("bfloat16 x", HALF, 1, 2),
+    Case("bfloat16 x, tensors", HALF, 1, 2, device="torch"),
     Case("bfloat16 forward", DECOMFL, 1, 2, {"compute_dtype": "bfloat16"}),
     Case("bfloat16 forward, tensors", DECOMFL, 1, 2, {"compute_dtype": "bfloat16"}, "torch"),
     Case("LoRA, bfloat16 frozen", DECOMFL, 1, 2, LORA | {"dtype": "bfloat16"}),
@@ -159,9 +157,10 @@ class Party:
             self.problem: Any = task.bind(seed=0, clients=len(CLIENTS), partition=Iid())
         self.replica = self.algorithm.replica(placed_beside(self.problem)(self.problem.x0()))
         self._is_gradient = revert == "gradient"
-        self._evaluates = case.evaluates
 
     def round(self, round: int) -> None:
+        from seedbus.agents.client.evaluator import measured
+
         objectives = [self.problem.objective(client, round) for client in CLIENTS]
         if self._is_gradient:
             for objective in objectives:
@@ -172,8 +171,7 @@ class Party:
         found = self.algorithm.local_together(self.replica, [None] * len(CLIENTS), plan, objectives)
         reports = {client: report for client, (report, _) in zip(CLIENTS, found, strict=True)}
         self.algorithm.apply(self.replica, [self.algorithm.aggregate(None, plan, reports)[0]])
-        if self._evaluates:
-            self.problem.evaluate(self.algorithm.point(self.replica), "test")
+        measured(self.algorithm, self.problem, self.replica, None, "test")
 
     @property
     def module(self) -> Any:

@@ -15,9 +15,23 @@ from seedbus.agents.client.replicas import Replicas
 from seedbus.agents.client.snapshot_source import SnapshotSource
 from seedbus.agents.messages import DIGEST, EVALUATE, AnyAlgorithm, Evaluation
 from seedbus.agents.observer import Observer
-from seedbus.agents.problem import ClientProblem
+from seedbus.agents.problem import ClientProblem, MeasuredByLayer
 from seedbus.algorithms.contract import BadPayload, CommitGap, Replica
 from seedbus.bus import EVALUATOR, Envelope
+
+
+def measured(
+    algorithm: AnyAlgorithm, problem: ClientProblem, replica: Replica, newest: Any, split: str
+) -> dict[str, float]:
+    """Return the metrics of a replica's model on a split.
+
+    Where the algorithm wants it and the problem can do it, one layer after the other is widened from the replica's own
+    memory, to the same bits, and no vector of the point is made.
+    """
+    fill = algorithm.evaluation_fill(replica)
+    if fill is not None and isinstance(problem, MeasuredByLayer):
+        return problem.evaluate_at(fill, split)
+    return problem.evaluate(algorithm.evaluation_point(replica, newest), split)
 
 
 class Evaluator:
@@ -64,15 +78,16 @@ class Evaluator:
             return []
         metrics = {}
         if wants & EVALUATE:
-            point = self.algorithm.evaluation_point(replica, self._newest)
-            metrics = self.problem.evaluate(point, self.split) | self.algorithm.diagnostics(replica)
+            metrics = self._measured(replica, self._newest) | self.algorithm.diagnostics(replica)
         digests = replica.digests() if wants & DIGEST else {}
         return [Evaluation(envelope.round, envelope.base, metrics, digests).pack()] if metrics or digests else []
 
     def try_first_round(self) -> None:
         """Measure the model at x₀, and tell nobody."""
-        point = self.algorithm.evaluation_point(self._replicas.first(), None)
-        self.problem.evaluate(point, self.split)
+        self._measured(self._replicas.first(), None)
+
+    def _measured(self, replica: Replica, newest: Any) -> dict[str, float]:
+        return measured(self.algorithm, self.problem, replica, newest, self.split)
 
     def _fold(self, commits: Sequence[Any]) -> Replica:
         reached = max([self._replicas.version(EVALUATOR), *(commit.version for commit in commits)])

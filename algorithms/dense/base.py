@@ -164,6 +164,9 @@ class FedAvg(BaseModel):
             return replica.x
         return newest.model
 
+    def evaluation_fill(self, replica: Replica) -> None:
+        return None
+
     def diagnostics(self, replica: Replica) -> dict[str, float]:
         return {}
 

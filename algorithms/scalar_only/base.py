@@ -329,6 +329,20 @@ class ScalarOnly(ScalarFields):
     def evaluation_point(self, replica: Replica, newest: ScalarCommit | None) -> Vector:
         return self.point(replica)
 
+    def evaluation_fill(self, replica: Replica) -> Callable[[slice, Vector], None] | None:
+        if self.revert != "light" or self.arithmetic == "float":
+            return None
+
+        def fill(span: slice, out: Vector) -> None:
+            x = replica.fields["x"][span]
+
+            def write(part: slice) -> None:
+                np.copyto(out[part], self.coordinates(x[part]))
+
+            for_blocks(out.size, write, like=out)
+
+        return fill
+
     def diagnostics(self, replica: Replica) -> dict[str, float]:
         return drift(replica) if self.revert == "compensate" else {}
 

@@ -72,7 +72,7 @@ class HubProblem(PretrainedProblem[Row, Batch]):
         facts = self.network.facts(self.splits["train"][0])
         return self.trained.frozen_digest(config, facts, samples.digest())
 
-    def evaluate(self, x: Vector, split: str) -> dict[str, float]:
+    def measured(self, split: str) -> dict[str, float]:
         """Return the task's metrics, means over samples; the perplexity is that of all tokens. Raises `DataError`."""
         rows = self.samples_of(split)
         chosen = [int(index) for index in self.task.evaluated_indices(len(rows))]
@@ -80,7 +80,7 @@ class HubProblem(PretrainedProblem[Row, Batch]):
         for group in self._groups(split, chosen):
             items = [self._item(split, index) for index in group]
             labels = self.on_device(torch.tensor([rows[index].label for index in group]))
-            with torch.inference_mode(), self.trained.at(x):
+            with torch.inference_mode():
                 measures = self.network.measures(items, labels)
             for name, values in measures.items():
                 sums[name] += float(values.double().sum())

@@ -14,7 +14,7 @@ import hashlib
 import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -25,6 +25,7 @@ from seedbus.models.device import torch_device, vector_on
 from seedbus.models.task import Fill, Vector
 from seedbus.tensors import tensor_of
 
+T = TypeVar("T")
 LINE = 16  # floats of a cache line of 64 bytes
 
 
@@ -115,23 +116,33 @@ class Coordinates:
             fill: writes the coordinates of a span into an array.
             loss: runs the module and returns the loss.
         """
+        return self.computed_at(fill, loss, lambda value: value.item())
+
+    def computed_at(self, fill: Fill, compute: Callable[[], T], loss: Callable[[T], float]) -> T:
+        """Return what the module's forward passes give at a vector that is generated layer by layer.
+
+        Args:
+            fill: writes the coordinates of a span into an array.
+            compute: runs the module, as often as it likes, and returns the result; it may be called twice.
+            loss: returns a loss of that result: a NaN if a parameter was used that no layer had filled.
+        """
         if self._layers is None:
             self._layers = _Layers(self.module, self._spans, self.shaped, self.device)
         if self._point is None:
             self._free_storage()
         before = [parameter.data for parameter in self._parameters]
         try:
-            value = self._filled_loss(self._layers, fill, loss)
-            if self._layers.uncalled() and math.isnan(value.item()) and self._layers.move_uncalled():
-                value = self._filled_loss(self._layers, fill, loss)
+            value = self._filled(self._layers, fill, compute)
+            if self._layers.uncalled() and math.isnan(loss(value)) and self._layers.move_uncalled():
+                value = self._filled(self._layers, fill, compute)
         finally:
             self._bind(before)
         return value
 
     @staticmethod
-    def _filled_loss(layers: _Layers, fill: Fill, loss: Callable[[], Tensor]) -> Tensor:
+    def _filled(layers: _Layers, fill: Fill, compute: Callable[[], T]) -> T:
         with torch.inference_mode(), layers.filled_by(fill):
-            return loss()
+            return compute()
 
     def _bind(self, tensors: Sequence[Tensor]) -> None:
         for parameter, tensor in zip(self._parameters, tensors, strict=True):

@@ -18,11 +18,13 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
+from seedbus.models.device import vector_on
+from seedbus.models.parameters.coordinates import aligned_zeros
 from seedbus.models.parameters.losses import resolution_of
 from seedbus.models.parameters.trained_vector import TrainedVector
 from seedbus.models.partition import Partition
 from seedbus.models.resident import fits
-from seedbus.models.task import Vector
+from seedbus.models.task import Fill
 from seedbus.models.text.answers import f1, is_exact
 from seedbus.models.text.files import Sample
 from seedbus.models.text.language_network import Network
@@ -56,14 +58,17 @@ class LanguageProblem(PretrainedProblem[Sample, tuple[Batch, Tensor]]):
         """See `problem.identity`."""
         return identity(self, self.network.tokenizer, special=False)
 
-    def evaluate(self, x: Vector, split: str) -> dict[str, float]:
+    def evaluate_at(self, fill: Fill, split: str) -> dict[str, float]:
+        """See `problem.PretrainedProblem`. Where answers are generated, each token would take every layer anew."""
+        if PROMPTS[self.task.dataset].answers:
+            return super().evaluate_at(fill, split)
+        x = vector_on(aligned_zeros(self.dimension), self.device)
+        fill(slice(0, self.dimension), x)
+        return self.evaluate(x, split)
+
+    def measured(self, split: str) -> dict[str, float]:
         """Return means over samples: "loss" and "accuracy", for SQuAD also "f1"."""
         samples = self.samples_of(split)
-        with self.trained.at(x):
-            return self._measured(samples, split)
-
-    def _measured(self, samples: Sequence[Sample], split: str) -> dict[str, float]:
-        """Evaluate the current parameters."""
         chosen = self.task.evaluated_indices(len(samples))
         loss = 0.0
         correct = 0

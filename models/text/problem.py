@@ -147,6 +147,19 @@ class PretrainedProblem(ABC, Generic[SampleT, BatchT]):
             self._x0 = self.x0()
         return self.trained.point
 
+    def evaluate(self, x: Vector, split: str) -> dict[str, float]:
+        """Return the means of the task's metrics over the samples of a split. Raises `DataError`."""
+        with self.trained.at(x):
+            return self.measured(split)
+
+    def evaluate_at(self, fill: Fill, split: str) -> dict[str, float]:
+        """Return what `evaluate` returns at the point that `fill` writes, with one layer's parameters in memory."""
+        return self.trained.computed_at(fill, lambda: self.measured(split), lambda metrics: metrics["loss"])
+
+    @abstractmethod
+    def measured(self, split: str) -> dict[str, float]:
+        """Return the metrics of the parameters that the network has, as `evaluate` does."""
+
     def samples(self, client: int) -> int:
         """The number of the client's training samples."""
         return int(self.parts[client].size)

@@ -19,7 +19,6 @@ from seedbus.models.parameters.flat import initial_values
 from seedbus.models.parameters.trained_vector import TrainedVector
 from seedbus.models.partition import Partition
 from seedbus.models.streams import stream
-from seedbus.models.task import Vector
 from seedbus.models.text.files import Sample
 from seedbus.models.text.language_network import draw_lora, load, peft_model
 from seedbus.models.text.problem import PretrainedProblem, explain_out_of_memory, identity
@@ -53,7 +52,7 @@ class SentenceProblem(PretrainedProblem[Sample, SentenceBatch]):
         """See `problem.identity`."""
         return identity(self, self.tokenizer, special=True)
 
-    def evaluate(self, x: Vector, split: str) -> dict[str, float]:
+    def measured(self, split: str) -> dict[str, float]:
         """Return "loss" and "accuracy", means over samples."""
         samples = self.samples_of(split)
         chosen = [int(index) for index in self.task.evaluated_indices(len(samples))]
@@ -63,7 +62,7 @@ class SentenceProblem(PretrainedProblem[Sample, SentenceBatch]):
         for group in chunks(lengths, EVALUATION_TOKENS):
             keys = [(split, chosen[position]) for position in group]
             labels = self.on_device(torch.tensor([samples[index].label for _, index in keys]))
-            with torch.inference_mode(), self.trained.at(x):
+            with torch.inference_mode():
                 logits = self._logits(keys)
             loss += float(cross_entropy(logits, labels, reduction="none").double().sum())
             correct += int((logits.argmax(dim=1) == labels).sum())

@@ -284,6 +284,8 @@ def test_a_model_in_fewer_bits_is_near_the_whole_one_and_alike_in_every_process(
     gradient = here.objective(0, 0).gradient(0)
     assert gradient.dtype == np.float32 and np.linalg.norm(gradient) > 0
     assert again.objective(0, 0).loss_at(0, lambda span, out: np.copyto(out, rounded[span])) == losses[1]
+    metrics = again.evaluate_at(lambda span, out: np.copyto(out, rounded[span]), "test")
+    assert metrics == here.evaluate(rounded, "test")
     frozen = [p for p in here.trained.module.parameters() if not p.requires_grad]
     assert {p.dtype for p in frozen} <= ({torch.bfloat16, torch.uint8} if "dtype" in bits else {torch.float32})
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from typing import Any
 
@@ -11,8 +12,10 @@ import torch
 from devices import DEVICE, IS_PROCESSOR
 from small_language import bind
 
+from seedbus.agents.client.evaluator import measured
+from seedbus.algorithms.scalar_only.decomfl import DeComFL
 from seedbus.models import DataError
-from seedbus.models.device import on_device
+from seedbus.models.device import on_device, placed_beside
 from seedbus.models.parameters.storage import quantise_frozen
 
 pytestmark = pytest.mark.usefixtures("one_thread", "opt")
@@ -121,3 +124,32 @@ def test_a_forward_pass_in_16_bits_has_the_same_bits_with_and_without_a_point_an
     gradients = [problem.objective(0, 0).gradient(0).copy() for problem in (half, exact)]
     assert gradients[0].dtype == np.float32
     assert np.linalg.norm(gradients[0] - gradients[1]) < 0.1 * np.linalg.norm(gradients[1])
+
+
+@pytest.mark.parametrize("arithmetic", ["bfloat16", "integer"])
+@pytest.mark.parametrize("dataset", ["sst2", "squad"])
+def test_an_evaluation_with_revert_light_widens_one_layer_after_the_other_to_the_metrics_of_a_widened_copy(
+    make: Any, dataset: str, arithmetic: Any
+) -> None:
+    """Where answers are generated, a copy is made after all: each token would take every layer."""
+    light = DeComFL(revert="light", arithmetic=arithmetic)
+    copying = light.model_copy(update={"revert": "copy"})
+    with on_device(DEVICE):
+        problem = bind(make(dataset, validation=0))
+    replica = light.replica(placed_beside(problem)(problem.x0() + np.float32(1e-3)))
+    expected = measured(copying, problem, replica, None, "test")
+    spans: list[int] = []
+    fill: Any = light.evaluation_fill(replica)
+
+    def watched(span: slice, out: Any) -> None:
+        spans.append(out.size)
+        fill(span, out)
+
+    class Watching(DeComFL):
+        def evaluation_fill(self, replica: Any) -> Any:
+            return watched
+
+    assert measured(Watching(), problem, replica, None, "test") == expected
+    whole, largest = problem.dimension, max(map(math.prod, problem.shapes()))
+    assert max(spans) == (whole if dataset == "squad" else largest)
+    assert copying.evaluation_fill(replica) is None is DeComFL(revert="light").evaluation_fill(replica)

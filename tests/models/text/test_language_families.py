@@ -83,8 +83,10 @@ def test_a_family_has_transformers_own_losses_and_its_own_targets_for_lora(
     expected = theirs(folder, full)
     assert full.evaluate(x, "test")["loss"] == pytest.approx(expected, rel=1e-5)
     assert full.network.tokenizer.pad_token_id is None and full.network.tokenizer.padding_side == "left"
-    layerwise = bind(LanguageModel.model_validate(fields)).objective(0, 0)
     full.point[:] = x
+    light = bind(LanguageModel.model_validate(fields))
+    assert light.evaluate_at(lambda span, out: np.copyto(out, x[span]), "test") == full.evaluate(x, "test")
+    layerwise = light.objective(0, 0)
     assert layerwise.loss_at(0, lambda span, out: np.copyto(out, x[span])) == full.objective(0, 0).loss(0)
     lora = bind(LanguageModel.model_validate(fields | {"train": {"kind": "lora"}}))
     assert lora.dimension == FAMILIES[name][2]

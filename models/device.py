@@ -12,6 +12,7 @@ what a client measures there depends on the device, its driver and torch.
 from __future__ import annotations
 
 import ctypes
+import gc
 import os
 import re
 from collections.abc import Callable, Iterator, Sequence
@@ -38,7 +39,7 @@ class GpuMemory(NamedTuple):
 
     Attributes:
         total: its bytes.
-        peak: the most bytes that torch has taken of them for this process.
+        peak: the most bytes that torch has taken of them for this process, since `release_memory` if it was called.
         free: those that no process has taken.
     """
 
@@ -70,6 +71,16 @@ def hold_memory(name: str, size: int) -> None:
 
     if size > 0:
         torch.empty(size, dtype=torch.uint8, device=name)
+
+
+def release_memory(name: str) -> None:
+    """Give back what torch holds of a GPU without using it, and count the peak from here on."""
+    import torch
+
+    gc.collect()  # tensors of the run that refer to each other
+    torch.cuda.empty_cache()
+    if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
+        torch.cuda.reset_peak_memory_stats(name)
 
 
 def default_device() -> str:

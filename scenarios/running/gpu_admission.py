@@ -6,6 +6,9 @@
 torch keeps the memory that it has taken, so what a first round needed stays the process's own, and no other process can
 take it in the middle of the run. A process of the same run that comes later needs as much: if less is free, it ends
 before the run begins. The system releases locks when a process ends, however it ends.
+
+A process makes one run at a time (its device is one for all that it binds, and the processes of a study are given their
+runs one by one), so there are no turns within a process.
 """
 
 from __future__ import annotations
@@ -21,7 +24,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from seedbus.bus.files import descriptor
-from seedbus.models.device import GpuMemory, gpu_memory, gpu_name, hold_memory
+from seedbus.models.device import GpuMemory, gpu_memory, gpu_name, hold_memory, release_memory
 from seedbus.models.errors import DataError
 from seedbus.models.task import Note
 
@@ -64,6 +67,7 @@ class GpuAdmission:
         folder = _folder(name)
         prefix = hashlib.blake2b(run, digest_size=8).hexdigest()
         with self._locked(folder / TURN):
+            release_memory(self._device)
             before = gpu_memory(self._device)  # the first reading, which itself takes memory: not out of turn
             sizes = _sizes(folder, prefix)
             if sizes and before.free < max(sizes):

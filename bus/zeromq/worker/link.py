@@ -253,6 +253,7 @@ class Link:
     def _build(self, offered: Offered, session: WorkerSession) -> Callable[[], None]:
         """Build followers for an offer, on the worker thread; returns a function that sends their JOINs."""
         if self._follower is None or offered.is_new:
+            self._follower = None  # so that its memory is free for the next one
             self._follower = self._recruit(offered.offer)
         return partial(self._join, session, self._follower.join(offered.offer.host, offered.offer.nonce))
 

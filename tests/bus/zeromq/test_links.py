@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import os
+import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -18,12 +20,13 @@ from hypothesis import strategies as st
 from seedbus.agents import messages
 from seedbus.agents.errors import JoinRefused
 from seedbus.agents.observer import NullObserver
-from seedbus.bus import HostRequest, Kind, encode
+from seedbus.bus import HostRequest, Kind, Offer, encode
 from seedbus.bus.errors import BadServer, MalformedEnvelope, MalformedPacket, SentAway
 from seedbus.bus.zeromq import packet as packet
 from seedbus.bus.zeromq.packet import Packet, Type
 from seedbus.bus.zeromq.worker import protocol, session
 from seedbus.bus.zeromq.worker.link import Link
+from seedbus.bus.zeromq.worker.protocol import Offered
 from seedbus.scenarios.running.prepare import bind, recruit
 from seedbus.scenarios.schema.loading import validate
 
@@ -228,3 +231,21 @@ def test_chunks_of_a_snapshot_take_no_more_memory_than_the_snapshot() -> None:
             link._follower.handle(encode(chunk)[0])
         stored_bytes = sum(len(data) for chunks in downloads._chunks.values() for data in chunks.values())
         assert stored_bytes <= 2 * 80
+
+
+def test_followers_for_another_offer_are_built_when_those_before_are_gone() -> None:
+    """Otherwise a process would need memory for two runs."""
+    with running_link() as link:
+        build, alive = link._recruit, list[object]()
+
+        def recruit_alone(offer: Offer) -> Any:
+            gc.collect()
+            alive.append(None if before is None else before())
+            return build(offer)
+
+        link._recruit = recruit_alone
+        before: Any = None
+        for spans in (((0, 3),), ((0, 2),)):
+            link._build(Offered(Offer(HOST, spans, True, b""), is_new=True), link._protocol.session)
+            before = weakref.ref(link._follower)
+        assert alive == [None, None]

@@ -7,10 +7,13 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import torch
 from worlds import DECOMFL, outcome, scenario
 
 from seedbus.models.device import GpuMemory
@@ -163,6 +166,40 @@ def test_a_process_that_is_sent_to_another_run_gives_its_place_up(gpu: Gpu) -> N
     with pytest.raises(DataError, match=r"and one takes 4\.00 GiB; expected --workers 1 "):
         enter(gpu, 0)
     enter(gpu, 1.0, run=b"another")
+
+
+class Cuda:
+    """What torch.cuda tells of 16 GiB, of which its allocator keeps what tensors no longer need."""
+
+    def __init__(self, patch: pytest.MonkeyPatch) -> None:
+        self.used = self.kept = self.peak = 0
+        patch.setattr(torch.cuda, "get_device_properties", lambda name: SimpleNamespace(uuid="a-gpu"))
+        patch.setattr(torch.cuda, "mem_get_info", lambda name: (16 * GIB - self.kept, 16 * GIB))
+        patch.setattr(torch.cuda, "max_memory_reserved", lambda name: self.peak)
+        patch.setattr(torch.cuda, "is_initialized", lambda: True)
+        patch.setattr(torch.cuda, "empty_cache", lambda: self.keep(self.used))
+        patch.setattr(torch.cuda, "reset_peak_memory_stats", lambda name: setattr(self, "peak", self.kept))
+
+    def keep(self, size: int) -> None:
+        self.kept, self.peak = size, max(self.peak, size)
+
+    def take(self, gib: int) -> None:
+        self.used += gib * GIB
+        self.keep(max(self.kept, self.used))
+
+
+def test_what_torch_kept_of_a_run_that_has_ended_is_free_for_the_next_and_no_part_of_its_figure(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv(RUNTIME, str(tmp_path))
+    cuda, told = Cuda(monkeypatch), list[tuple[str, str]]()
+    admission = GpuAdmission("cuda:0", lambda event, **facts: told.append((facts["takes"], facts["free"])))
+    for name, gib in ((b"large", 12), (b"small", 2), (b"larger", 13)):
+        with admission.turn(name) as measure:
+            measure(partial(cuda.take, gib), 0)
+        cuda.used = 0  # the run has ended, and its tensors are gone
+    admission.close()
+    assert told == [("12.00 GiB", "4.00 GiB"), ("2.00 GiB", "14.00 GiB"), ("13.00 GiB", "3.00 GiB")]
 
 
 @pytest.mark.slow

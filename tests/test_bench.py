@@ -10,6 +10,7 @@ import subprocess
 import sys
 from dataclasses import asdict, replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import bench
@@ -20,6 +21,7 @@ import gpu_rounds
 import gpu_tables
 import memory
 import pytest
+import replay
 from rich.console import Console
 from rows import HEADS, Row, Skip, number
 
@@ -219,3 +221,37 @@ def test_make_gpu_runs_every_suite_that_computes_on_a_device() -> None:
     }
     (listed,) = re.findall(r"^ON_DEVICES := ((?:.*\\\n)*.*)$", (root.parent / "Makefile").read_text("utf-8"), re.M)
     assert set(listed.replace("\\", " ").split()) == using
+
+
+@pytest.mark.parametrize(("features", "gaussian", "rademacher"), [("+avx2,+avx512f", 6, 30), ("+avx2,-avx512f", 5, 25)])
+def test_the_aims_of_a_replay_are_those_of_the_processor_that_numba_compiles_for(
+    features: str, gaussian: float, rademacher: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And a replay is never to be slower than a simple loop."""
+    codegen = SimpleNamespace(magic_tuple=lambda: ("x86_64", "a processor", features))
+    monkeypatch.setattr(replay, "cpu_target", SimpleNamespace(target_context=SimpleNamespace(codegen=lambda: codegen)))
+    seconds = {
+        "plain_s": 10.0,
+        "gaussian_s": 1.0,
+        "rademacher_s": 1.0,
+        "gaussian_loop_s": 0.9,
+        "rademacher_loop_s": 1.1,
+    }
+    rates = dict.fromkeys((replay.WORDS, replay.LOOK_UPS, replay.SIGNS, replay.MEMORY), 1e9)
+    replays = [{"model": model, "law": law} | seconds for model in replay.MODELS for law in ("DeComFL", "HiSo")]
+    monkeypatch.setattr(replay, "measure", lambda *_: {"replays": replays, "limits_per_s": rates})
+    prefix = "replay: MNIST CNN, DeComFL, "
+    found = {row.name.removeprefix(prefix): (row.aim, row.is_met) for row in replay.rows(True) if prefix in row.name}
+    assert found == {
+        "gaussian": (gaussian, True),
+        "gaussian beside a loop": (1, False),
+        "rademacher": (rademacher, False),
+        "rademacher beside a loop": (1, True),
+    }
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", replay.KINDS)
+def test_the_simple_loop_has_the_bits_of_a_replay(kind: str) -> None:
+    """Otherwise `looped` raises."""
+    replay.looped(3001, kind)()

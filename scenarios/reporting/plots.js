@@ -18,7 +18,7 @@ function specification(figure, isPrinted) {
   const text = figure.querySelector("script").textContent;
   if (!darkness.matches || isPrinted) return JSON.parse(text);
   const dark = JSON.parse(document.querySelector("script#dark").textContent);
-  return JSON.parse(text.replace(/#[0-9a-f]{6}/g, colour => dark[colour] ?? colour));
+  return JSON.parse(text, (key, value) => key !== "name" && Object.hasOwn(dark, value) ? dark[value] : value);
 }
 
 function layout(given, colours, isPrinted) {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -102,6 +103,9 @@ def test_a_plot_can_be_read_zoomed_and_printed_by_mouse_and_by_keyboard(tab: Bro
 
     tab.show((results.folder / "report.html").as_uri(), DESKTOP, is_dark=True)
     dark = tab.evaluate(f"{FIRST}.data[0].line.color")
+    given = json.dumps({"color": [COLOURS[0], "red"], "name": COLOURS[0], "text": f"{COLOURS[0]} "})
+    read = tab.evaluate(f"specification({{querySelector: () => ({{textContent: {given!r}}})}}, false)")
+    assert read == {"color": [dark, "red"], "name": COLOURS[0], "text": f"{COLOURS[0]} "}, "names are no colours"
     tab.evaluate(
         "addEventListener('beforeprint', () => { globalThis.printed = [...document.querySelectorAll('.plot')].map("
         "each => [each.data[0].line?.color ?? '', each._fullLayout.width]); })"

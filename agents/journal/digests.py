@@ -7,7 +7,7 @@ a few integer operations. Metrics, and rows of the ledger, only grow at their en
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from typing import Self
@@ -18,6 +18,8 @@ SEAL = "seal"
 """The name of the fact that holds the digest of all other facts."""
 MemberValue = int | bytes
 """What a table stores of a member: a version, or a note."""
+Holders = tuple[MemberValue, Sequence[int]]
+"""A value, and clients that have it: most clients of a round have the same."""
 _MASK = 2**128 - 1  # sums and products are taken modulo 2¹²⁸
 _ABSENT = -(2**33)  # stands for a member that a table does not have; no version, and no complement of one, is as low
 
@@ -43,16 +45,20 @@ class TableDigests:
         others = (digest(each) for each in (self.metrics, self.rows, self.snapshot))
         return digest(b"".join([self.members.to_bytes(16, "big"), *others]))
 
-    def moved(self, table: str, before: Mapping[int, MemberValue], now: Iterable[tuple[int, MemberValue]]) -> Self:
+    def moved(self, table: str, before: Iterable[Holders], now: Iterable[Holders]) -> Self:
         """Return the digests after values of members changed.
 
         Args:
             table: the name of the table.
-            before: client → old value, of those of the changed clients that the table had.
-            now: (client, new value) of the changed clients.
+            before: old values, with those of the changed clients that the table had.
+            now: new values, with the changed clients.
         """
         weigh = _weights(table)
-        change = sum((_number(value) - _number(before.get(client, _ABSENT))) * weigh(client) for client, value in now)
+        change = 0
+        for value, clients in now:
+            change += (_number(value) - _ABSENT) * sum(map(weigh, clients))
+        for value, clients in before:
+            change -= (_number(value) - _ABSENT) * sum(map(weigh, clients))
         return replace(self, members=(self.members + change) & _MASK)
 
     def holding(self, snapshot: bytes) -> Self:

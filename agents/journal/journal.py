@@ -18,7 +18,7 @@ import json
 import os
 import sqlite3
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,7 +27,7 @@ from typing import Any
 import msgpack
 
 from seedbus.agents.errors import JournalDamaged, RunFolderError
-from seedbus.agents.journal.digests import SEAL, TableDigests, digest, seal_of
+from seedbus.agents.journal.digests import SEAL, MemberValue, TableDigests, digest, seal_of
 from seedbus.agents.journal.file import (
     FILE,
     begin,
@@ -222,13 +222,12 @@ class Journal:
                 database.execute("INSERT INTO models VALUES (?, ?)", (entry.version, model))
                 old = (entry.version, KEPT_EVERY)
                 database.execute("DELETE FROM models WHERE version < ? AND version % ?", old)
-            positions = {client: position.pack() for client, position in entry.positions}
-            tables = self._moved("known", positions, tables)
-            tables = self._moved("held", dict(entry.actual_versions), tables)
+            tables = self._moved("known", [(client, position.pack()) for client, position in entry.positions], tables)
+            tables = self._moved("held", entry.actual_versions, tables)
             if entry.is_rotated:
                 database.execute("DELETE FROM rows")
                 tables = tables.rotated()
-            tables = self._moved("halves", dict(entry.partial_downloads), tables)
+            tables = self._moved("halves", entry.partial_downloads, tables)
             if entry.snapshot is not None:
                 database.execute("INSERT OR REPLACE INTO snapshot VALUES (1, ?)", (entry.snapshot,))
                 tables = tables.holding(entry.snapshot)
@@ -355,11 +354,17 @@ class Journal:
         sealed = facts | {SEAL: seal_of(self.facts() | facts)}
         self._database.executemany("INSERT OR REPLACE INTO facts VALUES (?, ?)", sealed.items())
 
-    def _moved(self, table: str, now: Mapping[int, int] | Mapping[int, bytes], tables: TableDigests) -> TableDigests:
-        """Write new values of members. Returns the digests after that."""
-        among = f"client, {MEMBERS[table]} FROM {table} WHERE client IN (SELECT value FROM json_each(?))"
-        before = dict(self._reader.select(among, json.dumps(list(now))))
-        self._database.executemany(f"INSERT OR REPLACE INTO {table} VALUES (?, ?)", now.items())
+    def _moved(self, table: str, moved: Iterable[tuple[int, MemberValue]], tables: TableDigests) -> TableDigests:
+        """Write new values of members, one statement for each value. Returns the digests after that."""
+        now: dict[MemberValue, list[int]] = {}
+        for client, value in moved:
+            now.setdefault(value, []).append(client)
+        column, among = MEMBERS[table], f"FROM json_each(?) JOIN {table} ON client = value"
+        holders = f"{column}, json_group_array(client) {among} GROUP BY {column}"
+        clients_json = json.dumps([client for clients in now.values() for client in clients])
+        before = [(value, json.loads(clients)) for value, clients in self._reader.select(holders, clients_json)]
+        insert = f"INSERT OR REPLACE INTO {table} SELECT value, ? FROM json_each(?)"
+        self._database.executemany(insert, ((value, json.dumps(clients)) for value, clients in now.items()))
         return tables.moved(table, before, now.items())
 
     def _grown(self, lines: list[str], rows: list[bytes], tables: TableDigests) -> TableDigests:

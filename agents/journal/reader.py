@@ -75,7 +75,7 @@ class JournalReader:
         (chain,) = self.select("chain FROM rounds ORDER BY round DESC LIMIT 1").fetchone() or (self._root(),)
         tables = TableDigests().holding(self.snapshot())
         for table in MEMBERS:
-            tables = tables.moved(table, {}, self.members(table))
+            tables = tables.moved(table, (), ((value, (client,)) for client, value in self.members(table)))
         return JournalEnd(chain, tables.grown(metrics=self.metrics(), rows=self.rows()))
 
     def glance(self) -> Glance:

@@ -185,17 +185,20 @@ def check_append(folder: Path, state: Any, at: int) -> None:
 
 
 def test_members_at_other_versions_have_another_digest() -> None:
+    def digests_of(members: dict[int, int], table: str = "known") -> TableDigests:
+        return TableDigests().moved(table, (), [(version, [client]) for client, version in members.items()])
+
     members = {-2: 4, 0: 0, 1: 4, 2: 3, 10**6: 4}
-    digests = TableDigests().moved("known", {}, members.items())
+    digests = digests_of(members)
+    assert digests == TableDigests().moved("known", (), [(4, [1, 10**6, -2]), (3, [2]), (0, [0])])
     for client, version in members.items():
         others = {name: value for name, value in members.items() if name != client}
         for changed in (others, others | {client: version + 1}, members | {5: 0}, others | {client + 7: version}):
-            assert TableDigests().moved("known", {}, changed.items()) != digests
-        stepped = TableDigests().moved("known", {}, (others | {client: 1}).items())
-        assert stepped.moved("known", {client: 1}, [(client, version)]) == digests
-    assert TableDigests().moved("held", {}, members.items()) != digests
-    swapped = members | {1: members[2], 2: members[1]}
-    assert TableDigests().moved("known", {}, swapped.items()) != digests
+            assert digests_of(changed) != digests
+        stepped = digests_of(others | {client: 1})
+        assert stepped.moved("known", [(1, [client])], [(version, [client])]) == digests
+    assert digests_of(members, "held") != digests
+    assert digests_of(members | {1: members[2], 2: members[1]}) != digests
 
 
 @pytest.mark.slow

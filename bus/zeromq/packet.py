@@ -63,6 +63,8 @@ class Type(enum.IntEnum):
     FAREWELL = 9
 
 
+_ONE_BYTE = [bytes((value,)) for value in range(0x80)]
+"""The numbers that take one byte."""
 Bytes = bytes | memoryview
 """What is read. Long packets are read through a view, so that only their entries are copied."""
 
@@ -181,7 +183,7 @@ def entry(frame: bytes, tail: bytes = b"") -> bytes:
 
 def entry_bytes(size: int) -> int:
     """Return how many bytes an entry takes whose frame has `size` bytes."""
-    return number_bytes(size) + size
+    return 1 + size if size < 0x80 else number_bytes(size) + size
 
 
 def entries(frames: Iterable[bytes]) -> bytes:
@@ -232,7 +234,11 @@ def read_answers(content: Bytes) -> tuple[int, list[list[bytes]]]:
     first, offset = _read_number(content, 0)
     by_delivery = []
     while offset < len(content):
-        count, offset = _read_number(content, offset)
+        count = content[offset]
+        if count < 0x80:
+            offset += 1
+        else:
+            count, offset = _read_number(content, offset)
         if count > MOST_ANSWERS:
             raise MalformedPacket("too-many-entries", f"{count} entries answer one delivery; at most {MOST_ANSWERS}")
         frames = []
@@ -255,7 +261,7 @@ def read_entries(content: Bytes, offset: int = 0) -> list[bytes]:
 def number(value: int) -> bytes:
     """Return a number in LEB128, in the shortest form."""
     if value < 0x80:
-        return bytes((value,))
+        return _ONE_BYTE[value]
     out = bytearray()
     while value >= 0x80:
         out.append(value & 0x7F | 0x80)
@@ -285,7 +291,11 @@ def _read_number(content: Bytes, offset: int) -> tuple[int, int]:
 
 
 def _read_entry(content: Bytes, offset: int) -> tuple[bytes, int]:
-    size, offset = _read_number(content, offset)
+    size = content[offset] if offset < len(content) else 0x80
+    if size < 0x80:  # as that of nearly all is, and without a call
+        offset += 1
+    else:
+        size, offset = _read_number(content, offset)
     end = offset + size
     if end > len(content):
         raise MalformedPacket("cut-short", f"an entry of {size} bytes, of which {len(content) - offset} are there")

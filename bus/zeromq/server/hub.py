@@ -80,6 +80,7 @@ class Hub:
     """
 
     is_wire = True
+    framing_bytes = staticmethod(packet.number_bytes)
 
     def __init__(
         self,
@@ -149,9 +150,6 @@ class Hub:
         session = self._hosts.get(host)
         if session is not None and not self._is_closing:
             session.dismiss(frame)
-
-    def framing_bytes(self, size: int) -> int:
-        return packet.number_bytes(size)
 
     def link_bytes(self) -> list[tuple[int, int, int]]:
         for session in self._hosts.values():

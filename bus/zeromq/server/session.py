@@ -39,7 +39,7 @@ class Limits:
     join_s: float = 300.0
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, init=False, eq=False)
 class Delivery:
     """A frame for an address.
 
@@ -53,12 +53,17 @@ class Delivery:
     address: int
     frame: bytes
     answered: Answered
-    tail: bytes = b""
-    was_sent: bool = False
-    size: int = field(init=False)
+    tail: bytes
+    was_sent: bool
+    size: int
 
-    def __post_init__(self) -> None:
-        self.size = len(self.frame) + len(self.tail)
+    def __init__(self, address: int, frame: bytes, answered: Answered, tail: bytes = b"") -> None:
+        self.address = address
+        self.frame = frame
+        self.answered = answered
+        self.tail = tail
+        self.was_sent = False
+        self.size = len(frame) + len(tail)
 
 
 @dataclass(slots=True)
@@ -178,11 +183,13 @@ class Session:
         batch = list[Delivery]()
         size = 0
         while self._unsent and size < BATCH:
-            batch.append(self._unsent.popleft())
-            size += batch[-1].size
+            delivery = self._unsent.popleft()
+            batch.append(delivery)
+            size += delivery.size
+            if not delivery.was_sent:
+                # An entry's bytes are in the ledger's row of its message; when it is sent again, they are the link's.
+                self._down_bytes -= packet.entry_bytes(delivery.size)
         self._unsent_bytes -= size
-        # An entry's bytes are in the ledger's row of its message; when it is sent again, they count for the link.
-        self._down_bytes -= sum(packet.entry_bytes(each.size) for each in batch if not each.was_sent)
         parts = packet.deliveries(self._next_delivery, [(each.frame, each.tail) for each in batch])
         self._next_delivery += len(batch)
         if not self._unanswered:
@@ -191,7 +198,7 @@ class Session:
         self._unanswered_bytes += size
         self._put(Type.DELIVER, *parts)
 
-    def answer(self, first: int, answers: Sequence[Sequence[bytes]]) -> None:
+    def answer(self, first: int, answers: Sequence[list[bytes]]) -> None:
         """Hand answers to the callers that wait for them.
 
         Args:
@@ -210,10 +217,11 @@ class Session:
         self._next_answer += len(answers)
         self._waiting_since_s = wall_seconds()
         for frames in answers:
-            self._up_bytes -= sum(packet.entry_bytes(len(frame)) for frame in frames)
+            for frame in frames:
+                self._up_bytes -= packet.entry_bytes(len(frame))
             delivery = self._unanswered.popleft()
             self._unanswered_bytes -= delivery.size
-            delivery.answered(list(frames))
+            delivery.answered(frames)
         if self._is_flushing:
             self.flush()
 

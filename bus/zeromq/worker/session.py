@@ -94,7 +94,9 @@ class WorkerSession:
         batch: list[list[bytes]] = []
         batch_bytes = 0
         for frames in answers:
-            size = 1 + sum(packet.entry_bytes(len(frame)) for frame in frames)
+            size = 1
+            for frame in frames:
+                size += packet.entry_bytes(len(frame))
             if batch and batch_bytes + size > PACKET_BYTES:
                 self._put_batch(batch)
                 batch = []

@@ -8,7 +8,7 @@ import os
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field, fields
-from functools import lru_cache
+from functools import lru_cache, partial
 from importlib.metadata import version
 from itertools import islice
 from pathlib import Path
@@ -269,7 +269,7 @@ class _ServerRun:
             self.ledger,
             Links(setup.network, setup.seed, hooks),
             hooks,
-            tally=lambda envelope: tally(setup.algorithm, self.coordinator.verifier.is_due, envelope),
+            tally=partial(tally, setup.algorithm, self.coordinator.verifier.is_due),
             answer_ns=self._answer_ns,
             report_limit=setup.report_limit,
             on_answer=positions.answered,

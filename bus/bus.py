@@ -82,6 +82,7 @@ class Bus:
         self._occurrences: dict[tuple[Kind, int, int], int] = {}
         self._is_wire = transport.is_wire
         self._is_virtual = clock.is_virtual
+        self._is_flush_due = False
         self._is_closed = False
 
     def open(self, address: int, name: str) -> Mailbox:
@@ -130,6 +131,7 @@ class Bus:
         frame, _ = encode(Envelope(Kind.WAKE, client, round, most, list(body)))
         answered = self.answers.expect((Kind.WAKE, client, round, 0, 0), most, self.clock.now_ns)
         self.transport.deliver(client, frame, answered)
+        self._flush_soon()
         self._record_bytes(SERVER, client, len(frame) + self.transport.framing_bytes(len(frame)))
 
     @property
@@ -174,7 +176,7 @@ class Bus:
         for message in self._sorted_in_flight():
             self._settle(message, Fate.UNDER_WAY)
         for answer in self.answers.close():
-            self._record_unsent(answer)
+            self._record_carried(answer.key[1], answer.frames or [])
         self.record_link_bytes()
 
     def record_link_bytes(self) -> None:
@@ -183,12 +185,8 @@ class Bus:
             self._record_bytes(host, SERVER, up)
             self._record_bytes(SERVER, host, down)
 
-    def _record_unsent(self, answer: Answer) -> None:
-        """Record an answer that the transport has carried and that, in the simulation, is never sent."""
-        self._record_carried(answer.key[1], answer.frames or [])
-
     def _record_carried(self, follower: int, frames: list[bytes]) -> None:
-        """Record frames of a follower that are not messages."""
+        """Record frames of a follower that the transport has carried and that, in the simulation, are never sent."""
         size = sum(len(frame) + self.transport.framing_bytes(len(frame)) for frame in frames)
         self._record_bytes(follower, SERVER, size)
 
@@ -238,7 +236,7 @@ class Bus:
             # A damaged message fails its checksum, and its sender cannot be known; the recipient does not get it.
             self._settle(message, DROPPED if is_dropped else REFUSED)
             return
-        recipient = message.ends[1]
+        mailbox = self._mailboxes.get(message.recipient)
         content: Envelope | MalformedEnvelope | None = message.envelope
         fate = DELIVERED
         if content is None:
@@ -246,15 +244,15 @@ class Bus:
                 content = decode_arrived(message, self._report_limit)
             except MalformedEnvelope as error:
                 content, fate = error, REFUSED
-                self.refused[message.ends[0], error.where] += 1
-        if recipient in self._mailboxes:
+                self.refused[message.sender, error.where] += 1
+        if mailbox is not None:
             self._settle(message, fate)  # first, because `put` may run the recipient's handler at once
-            self._mailboxes[recipient].put(content)
+            mailbox.put(content)
             return
-        if not self.transport.reaches(recipient):
+        if not self.transport.reaches(message.recipient):
             fate = DROPPED  # in real time the recipient's process may have gone while the message was in flight
         elif fate is DELIVERED:
-            self._deliver(recipient, message)
+            self._deliver(message.recipient, message)
         self._settle(message, fate)
 
     def _deliver(self, recipient: int, message: InFlightMessage) -> None:
@@ -262,8 +260,17 @@ class Bus:
         needed_ns = self._answer_ns(recipient, message.key[2], message.tally.seeds) if message.key[0] is PLAN else 0
         answered = self.answers.expect(message.key, message.base, self.clock.now_ns + needed_ns)
         self.transport.deliver(recipient, message.frame, answered, message.tail)
-        if not self._is_virtual:
-            asyncio.get_running_loop().call_soon(self.transport.flush)
+        self._flush_soon()
+
+    def _flush_soon(self) -> None:
+        """In real time, what the callbacks of one turn of the loop have delivered is sent at its end."""
+        if not (self._is_virtual or self._is_flush_due):
+            self._is_flush_due = True
+            asyncio.get_running_loop().call_soon(self._flush)
+
+    def _flush(self) -> None:
+        self._is_flush_due = False
+        self.transport.flush()
 
     def _settle(self, message: InFlightMessage, fate: Fate) -> None:
         """End a message: it is no longer in flight, and its ledger row is written. Called once for each message."""
@@ -277,7 +284,7 @@ class Bus:
         has_faults = not self.rules.is_empty
         is_exempt = kind is not PLAN and kind in JOIN_REQUESTS
         if has_faults and kind is PLAN and answer.frames and self.rules.is_silent(client, round):
-            self._record_unsent(answer)
+            self._record_carried(client, answer.frames)
             return
         if has_faults:
             self.rules.answered(client, round)
@@ -293,5 +300,4 @@ class Bus:
                     self.rules.reported(client, frame_round)
                 if len(frame) > SHORT:
                     envelope = None  # decoded again at arrival: until then memory would hold the content twice
-            now_ns = self.clock.now_ns
-            self._depart(InFlightMessage(now_ns, key, base, header_bytes, tally, frame, is_exempt, envelope))
+            self._depart(InFlightMessage(self.clock.now_ns, key, base, header_bytes, tally, frame, is_exempt, envelope))

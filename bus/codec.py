@@ -45,8 +45,8 @@ _FAST_PATH_LIMIT = ARRAY_LIMIT
 
 def encode(envelope: Envelope) -> tuple[bytes, int]:
     """Return the envelope's frame and the number of its header bytes. Raises `EnvelopeTooLong`."""
-    header = _header(envelope)
-    body = envelope.body
+    kind, client, round, base, body = envelope
+    header = _header(kind, client, round, base)
     frame = b"".join((header, *_pieces(body))) if body and _has_long(body) else header + _pack(body)
     if len(frame) > SHORT:
         _check_length(envelope, len(frame))
@@ -68,14 +68,15 @@ class Encoder:
 
         If the previous envelope had the same body object, the same packed bytes object is returned.
         """
-        header = _header(envelope)
-        body = envelope.body
+        kind, client, round, base, body = envelope
+        header = _header(kind, client, round, base)
         if body is not self._body:
             self._packed = b"".join(_pieces(body)) if _has_long(body) else _pack(body)
             self._body = body
-        if len(self._packed) > _SHORT_BODY:
-            _check_length(envelope, len(header) + len(self._packed))
-        return header, self._packed
+        packed = self._packed
+        if len(packed) > _SHORT_BODY:
+            _check_length(envelope, len(header) + len(packed))
+        return header, packed
 
 
 class Decoder:
@@ -145,7 +146,7 @@ def decode_parts(frame: bytes, peer: int | None, most: int | None) -> tuple[Enve
             type(tag) is type(client) is type(round) is type(base) is int
             and not (client | round | base) >> _BITS  # each of them is in 0 … 2³² − 1
             and type(body) is list
-            and frame[: len(header)] == header
+            and frame.startswith(header)
             and (not body or _is_plain(body, DEPTH_LIMIT - 1))
         ):
             return _new(Envelope, (kind, client, round, base, body)), len(header)
@@ -182,12 +183,12 @@ def _decode_strictly(frame: bytes, peer: int | None, most: int | None) -> tuple[
     return Envelope(kind, client, round, base, body), len(header)
 
 
-def _header(envelope: Envelope) -> bytes:
+def _header(kind: Kind, client: int, round: int, base: int) -> bytes:
     """The encoded bytes before the body. Raises `EnvelopeTooLong`."""
-    kind, client, round, base, _ = envelope
     header = _pack((_TAG + kind, client, round, base, 0))[:-1]  # without the last byte, the 0 in the body's place
     if len(header) > HEADER_LIMIT:
-        raise EnvelopeTooLong(f"the header of {_name(envelope)}", len(header), HEADER_LIMIT)
+        name = _name(Envelope(kind, client, round, base))
+        raise EnvelopeTooLong(f"the header of {name}", len(header), HEADER_LIMIT)
     return header
 
 

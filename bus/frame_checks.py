@@ -20,7 +20,7 @@ def decode_arrived(message: InFlightMessage, report_limit: int) -> Envelope:
             in the other direction.
     """
     kind, client = message.key[:2]
-    envelope = decode(message.full_frame, message.ends[0], most=report_limit if kind.is_upward else None)
+    envelope = decode(message.full_frame, message.sender, most=report_limit if kind.is_upward else None)
     if envelope.client != client:
         raise MalformedEnvelope(f"is {envelope.client}, which did not send it", "the client", client)
     if envelope.kind.is_upward != kind.is_upward:

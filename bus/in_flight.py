@@ -21,7 +21,8 @@ class InFlightMessage:
         due_ns: when it arrives.
         sent_ns: when it was sent.
         key: its identity.
-        is_upward: whether it travels to the server.
+        sender: its address.
+        recipient: its address.
         peer: the node that it is sent to by another; `SERVER` if one end is the server.
         base: the model version it refers to.
         header_bytes: bytes of its header.
@@ -37,7 +38,8 @@ class InFlightMessage:
     due_ns: int
     sent_ns: int
     key: Key
-    is_upward: bool
+    sender: int
+    recipient: int
     peer: int
     base: int
     header_bytes: int
@@ -63,8 +65,9 @@ class InFlightMessage:
     ) -> None:
         self.due_ns = self.sent_ns = sent_ns
         self.key = key
-        self.is_upward = key[0].is_upward
-        self.peer = base if key[0].is_between else SERVER
+        kind, client, _, _, _ = key
+        self.sender, self.recipient = ends(kind, client, base)
+        self.peer = base if kind.is_between else SERVER
         self.base = base
         self.header_bytes = header_bytes
         self.tally = tally
@@ -123,11 +126,6 @@ class InFlightMessage:
             self.is_damaged = True
             self.envelope = None
 
-    @property
-    def ends(self) -> tuple[int, int]:
-        """Addresses of sender and recipient."""
-        return ends(*self.key[:2], self.base)
-
     def row(self, fate: Fate, now_ns: int, framing_bytes: int) -> tuple[int, ...]:
         """Return the fields of its `Row`.
 
@@ -137,19 +135,18 @@ class InFlightMessage:
             framing_bytes: bytes that the transport adds to it, if the transport carried it.
         """
         kind, _, round, _, copy = self.key
-        sender, recipient = self.ends
+        recipient = self.recipient
         scalars, seeds, catchup_bytes, digest_bytes = self.tally
-        is_upward = self.is_upward
         header_bytes = self.header_bytes
         has_arrived = fate is DELIVERED or fate is REFUSED
         # An upward message crosses the wire once, before any fault applies to it; a downward one after all faults.
-        is_carried = copy == 0 if is_upward else fate is DELIVERED
+        is_carried = copy == 0 if recipient == SERVER else fate is DELIVERED
         return (
             self.sent_ns,
             now_ns if has_arrived else -1,
             round,
             kind,
-            sender,
+            self.sender,
             recipient,
             header_bytes,
             self.size - header_bytes,

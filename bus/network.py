@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from fractions import Fraction
+from functools import lru_cache, partial
 from statistics import NormalDist
 from typing import Annotated, Any, Literal, NamedTuple, Protocol, runtime_checkable
 
@@ -144,6 +145,11 @@ class Compute(BaseModel):
     replay: Duration = Field(default=Constant(), description="seconds to fold one missed commit, drawn every round")
     slowness: Duration = Field(default=Constant(value=1.0), description="a client's own factor, drawn once")
 
+    @property
+    def is_drawn(self) -> bool:
+        """Whether anything is drawn for a client or a round; if not, all clients compute equally long."""
+        return not all(isinstance(each, Constant) for each in (self.evaluation, self.replay, self.slowness))
+
     def time_ns(self, seed: int, client: int, round: int, evaluations: int, missed: int = 0) -> int:
         """Return the nanoseconds that a client computes in a round, without faults.
 
@@ -199,6 +205,8 @@ class Pace:
         self._compute = compute
         self._seed = seed
         self._slowdowns = [each for each in rules.faults if isinstance(each.fault, Slowdown)]
+        self._is_drawn = compute.is_drawn
+        self._equal_ns = lru_cache(maxsize=64)(partial(compute.time_ns, seed, 0, 0))
 
     def time_ns(self, client: int, round: int, evaluations: int, missed: int = 0) -> int:
         """Return the nanoseconds that a client computes in a round; count the delay that each fault alone causes.
@@ -209,7 +217,10 @@ class Pace:
             evaluations: number of evaluations of f.
             missed: number of missed commits to fold.
         """
-        base_ns = self._compute.time_ns(self._seed, client, round, evaluations, missed)
+        if self._is_drawn:
+            base_ns = self._compute.time_ns(self._seed, client, round, evaluations, missed)
+        else:
+            base_ns = self._equal_ns(evaluations, missed)
         if not self._slowdowns:
             return base_ns
         factor = Fraction(1)

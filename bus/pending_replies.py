@@ -121,7 +121,10 @@ class PendingReplies:
     def _receive(self, answer: Answer, frames: list[bytes]) -> None:
         if self._is_closed or answer.frames is not None:
             return
-        notes = [frame for frame in frames if frame[:2] == _NOTE_PREFIX]
+        notes: list[bytes] = []
+        for frame in frames:  # no comprehension, which in Python 3.11 is a call
+            if frame[:2] == _NOTE_PREFIX:
+                notes.append(frame)
         answer.frames = [frame for frame in frames if frame[:2] != _NOTE_PREFIX] if notes else frames
         self._missing -= 1
         if self._on_answer(answer.key, answer.base, answer.frames, notes):
@@ -140,7 +143,8 @@ class PendingReplies:
         if answer.frames is None:
             answer.is_late = True
             self._clock.hold()
-            self._transport.flush()
+            if self._clock.is_virtual:  # real time does not stand still, and the bus has flushed
+                self._transport.flush()
         else:
             del self._unsent[answer]
             self._send(answer)

@@ -108,6 +108,8 @@ class Host:
         self.downloads = Downloads(replicas.at)
         self.member_proof = proof
         self._proof = proof
+        # once: this check of a protocol costs more than a message
+        self._together = algorithm.local_together if isinstance(algorithm, SharedWork) else None
         self._verifier = Verifier(verify_every)
         self._observer = observer
         self._watch = LossWatch(observer)
@@ -266,10 +268,10 @@ class Host:
     def _groups(self, asked: Sequence[_Asked]) -> list[list[_Asked]]:
         """Group clients that can work together: they share a replica and a plan. With verification none share one."""
         groups: list[list[_Asked]] = []
-        can_share = isinstance(self.algorithm, SharedWork)  # once: this check of a protocol costs more than a message
         for each in asked:
-            for group in groups if can_share else ():
-                if group[0].replica is each.replica and group[0].plan == each.plan:
+            for group in groups if self._together is not None else ():
+                first = group[0]
+                if first.replica is each.replica and (first.plan is each.plan or first.plan == each.plan):
                     group.append(each)
                     break
             else:
@@ -294,8 +296,8 @@ class Host:
         self, replica: Replica, memories: Sequence[Any], plan: Any, objectives: Sequence[Any]
     ) -> list[tuple[Any, Any] | Declined]:
         """Return each client's report and memory, or why it declines, from local steps that share what they can."""
-        if isinstance(self.algorithm, SharedWork):
-            return self.algorithm.local_together(replica, memories, plan, objectives)
+        if self._together is not None:
+            return self._together(replica, memories, plan, objectives)
         return one_by_one(self.algorithm, replica, memories, plan, objectives)
 
     def try_first_round(self, most: int) -> None:

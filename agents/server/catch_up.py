@@ -113,7 +113,7 @@ class CatchUp:
     def settle(self, now: Round | None) -> None:
         """After anything has happened in the open round: turn to the evaluator if no peer is left that could give a
         snapshot, and send plans to clients that are to replay after all."""
-        if now is None or self.snapshots.is_idle:
+        if now is None:
             return
         self.snapshots.settle(now.waiting)
         for client in self.snapshots.take_fallback_to_replay():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from functools import cache
 
 from seedbus.agents.journal.records import MemberPosition
 from seedbus.agents.server.commit_window import LowestVersion
@@ -65,7 +66,8 @@ class ClientPositions:
 
     def take_moved(self) -> list[tuple[int, MemberPosition]]:
         """Return the clients that joined, moved or left since the last call, ascending."""
-        moved = [(each, MemberPosition(self.versions[each], each in self.members)) for each in sorted(self._moved)]
+        position = cache(MemberPosition)  # nearly all are at the same
+        moved = [(each, position(self.versions[each], each in self.members)) for each in sorted(self._moved)]
         self._moved.clear()
         return moved
 

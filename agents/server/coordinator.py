@@ -237,7 +237,8 @@ class Coordinator:
             from seedbus.agents.secure.secure_round import SecureRound  # needs a package that is not always installed
 
             now.secure = SecureRound(self._secure, self.round, self.version, now.cohort, self.seed)
-        now.lags = [self.version - self.versions[client] for client in now.cohort]
+        version, versions = self.version, self.versions
+        now.lags = [version - versions[client] for client in now.cohort]
         self.snapshots.open(self.round, self.version)
         self._plans = [plan for client in now.cohort for plan in self._catch_up.plan_for(client, now)]
 
@@ -306,7 +307,8 @@ class Coordinator:
     def take_outbox(self) -> list[Outgoing]:
         """Return all messages to be sent now, oldest first."""
         now = self._rounds.current
-        self._catch_up.settle(now)
+        if not self.snapshots.is_idle:
+            self._catch_up.settle(now)
         messages = self._outbox.take()
         return messages if now is None or now.secure is None else list(self._with_masks(messages, now.secure))
 

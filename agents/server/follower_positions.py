@@ -52,7 +52,7 @@ class FollowerPositions:
         Returns:
             Whether the notes count as carried bytes.
         """
-        kind, client = message[:2]
+        kind, client, _, _, _ = message
         is_join = bool(frames)
         for frame in frames:  # honest clients never send a JOIN together with other frames
             is_join = is_join and frame[:2] == _JOINS

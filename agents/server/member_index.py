@@ -34,7 +34,8 @@ class MemberIndex(Sequence[int]):
     def __getitem__(self, index: slice) -> list[int]: ...
     def __getitem__(self, index: int | slice) -> int | list[int]:
         if isinstance(index, slice):
-            return [self[each] for each in range(*index.indices(len(self)))]
+            places = range(*index.indices(len(self)))
+            return list(places) if self._count == len(self._is_in) else [self[each] for each in places]
         if not 0 <= index < self._count:
             raise IndexError(index)
         if self._count == len(self._is_in):

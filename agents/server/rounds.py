@@ -108,7 +108,7 @@ class Rounds:
 
     def get(self, number: int | None) -> Round | None:
         """Return a round that may still be answered, by default the open one; None if there is none."""
-        return self.current if number in (None, self.number) else self._overdue.get(number or 0)
+        return self.current if number is None or number == self.number else self._overdue.get(number)
 
     def answered_round(self, number: int) -> Round:
         """Return the round that an answer is for.
@@ -116,14 +116,14 @@ class Rounds:
         Raises:
             ReportRefused: the round has not begun, or may not be answered any more.
         """
-        if number > self.number or (number == self.number and self.current is None):
-            raise ReportRefused("wrong-round", f"round {number} has not begun; this is round {self.number}")
         answered = self.get(number)
-        if answered is None and self.policy.is_stream and number >= self.number - self.policy.staleness:
+        if answered is not None:
+            return answered
+        if number >= self.number:
+            raise ReportRefused("wrong-round", f"round {number} has not begun; this is round {self.number}")
+        if self.policy.is_stream and number >= self.number - self.policy.staleness:
             raise ReportRefused("duplicate", f"all whom round {number} asked have answered or left")
-        if answered is None:
-            raise ReportRefused("late", f"round {number} is closed")
-        return answered
+        raise ReportRefused("late", f"round {number} is closed")
 
     def add_report(self, answered: Round, client: int, report: Any, now_ns: int) -> None:
         """Add a report that has passed all checks to the round that it answers."""

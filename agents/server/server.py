@@ -320,7 +320,8 @@ class Server:
         def act(letter: Envelope | MalformedEnvelope | int | None) -> bool:
             self._read(letter)
             self._send_all()
-            self._stop_if_asked()
+            if self._stop.is_made:
+                self._stop_if_asked()
             return is_done()
 
         if not is_done():
@@ -329,26 +330,24 @@ class Server:
     def _read(self, letter: Envelope | MalformedEnvelope | int | None) -> None:
         """Act upon one letter. If anything is wrong with it, it is counted as refused, and the run goes on."""
         coordinator = self.coordinator
-        if letter is None:
-            return  # a process has joined or is gone, or the run is to stop: `_until` looks again
-        if isinstance(letter, int):
-            coordinator.deadline_passed(letter)
-        elif isinstance(letter, MalformedEnvelope):
-            self.observer.refused(
-                coordinator.refused(SERVER if letter.peer is None else letter.peer, "malformed", str(letter))
-            )
-        elif letter.kind in UP:
+        if isinstance(letter, Envelope) and letter.kind in UP:
             now_ns = self.bus.clock.now_ns
             refusal = coordinator.reported(letter, now_ns)
             if refusal is not None:
                 self.observer.refused(refusal)
             elif self._instruments is not None and letter.kind is REPORT:
                 self._instruments.reported(letter, now_ns)
-        else:
+        elif isinstance(letter, Envelope):
             try:
                 self._read_other(letter)
             except BadPayload as error:
                 self.observer.refused(coordinator.refused(letter.client, "bad-payload", str(error)))
+        elif isinstance(letter, MalformedEnvelope):
+            self.observer.refused(
+                coordinator.refused(SERVER if letter.peer is None else letter.peer, "malformed", str(letter))
+            )
+        elif letter is not None:  # None: a process has joined or is gone, or the run is to stop: `_until` looks again
+            coordinator.deadline_passed(letter)
 
     def _read_other(self, letter: Envelope) -> None:
         if letter.kind is Kind.JOIN:

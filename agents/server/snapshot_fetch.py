@@ -64,6 +64,7 @@ class SnapshotFetch:
     """Fetches one snapshot at a time.
 
     Attributes:
+        transfer: the snapshot that is being fetched; None: none is.
         distrusts_peers: whether a peer failed since the last snapshot that was complete; kept in checkpoints.
     """
 
@@ -71,17 +72,13 @@ class SnapshotFetch:
         self._lag = lag
         self._round = 0
         self._version = 0
-        self._transfer: _Transfer | None = None
+        self.transfer: _Transfer | None = None
         self.distrusts_peers = False
-
-    @property
-    def is_fetching(self) -> bool:
-        return self._transfer is not None
 
     @property
     def awaits_evaluator(self) -> bool:
         """Whether the evaluator owes an answer, which takes no simulated time."""
-        return self._transfer is not None and self._transfer.source == EVALUATOR
+        return self.transfer is not None and self.transfer.source == EVALUATOR
 
     def open_round(self, round: int, version: int) -> None:
         """Fetch replicas of this version from now on."""
@@ -90,7 +87,7 @@ class SnapshotFetch:
 
     def request(self) -> list[Outgoing]:
         """Begin to fetch, unless a snapshot is being fetched already."""
-        if self._transfer is not None:
+        if self.transfer is not None:
             return []
         transfer = self._begin()
         has_peers = self._lag.source == "peer" and not self.distrusts_peers
@@ -98,7 +95,7 @@ class SnapshotFetch:
 
     def client_reported(self, client: int) -> list[Outgoing]:
         """A client reported in the open round, so it holds the round's version: it may be the peer that is sought."""
-        transfer = self._transfer
+        transfer = self.transfer
         if transfer is None or transfer.source is not None:
             return []
         transfer.source = client
@@ -106,13 +103,13 @@ class SnapshotFetch:
 
     def client_left(self, client: int) -> list[Outgoing]:
         """A client is gone. If it was the source, the evaluator takes its place."""
-        if self._transfer is None or self._transfer.source != client:
+        if self.transfer is None or self.transfer.source != client:
             return []
         return self._turn_to_evaluator()
 
     def no_peer_left(self) -> list[Outgoing]:
         """No client of the open round can become the source. If one is sought, the evaluator takes its place."""
-        if self._transfer is None or self._transfer.source is not None:
+        if self.transfer is None or self.transfer.source is not None:
             return []
         return self._turn_to_evaluator()
 
@@ -123,7 +120,7 @@ class SnapshotFetch:
             BadPayload: the message cannot be unpacked, or the chunk has the wrong size.
             ReportRefused: nobody asked its sender for this.
         """
-        transfer = self._transfer
+        transfer = self.transfer
         if transfer is None or (envelope.client, envelope.base) != (transfer.source, transfer.version):
             raise ReportRefused("not-fetched", f"client {envelope.client} was not asked for its replica (any more)")
         unpacked = chunks.unpack(envelope)
@@ -140,17 +137,17 @@ class SnapshotFetch:
 
     def close_round(self) -> None:
         """The round is over. A source that has not delivered by now is given up, and peers are no longer trusted."""
-        if self._transfer is not None:
+        if self.transfer is not None:
             self.distrusts_peers = True
         self.abandon()
 
     def abandon(self) -> None:
         """Forget what was received of a snapshot that is not complete."""
-        self._transfer = None
+        self.transfer = None
 
     def _begin(self) -> _Transfer:
-        self._transfer = _Transfer(self._version, EVALUATOR)
-        return self._transfer
+        self.transfer = _Transfer(self._version, EVALUATOR)
+        return self.transfer
 
     def _turn_to_evaluator(self) -> list[Outgoing]:
         transfer = self._begin()
@@ -175,7 +172,7 @@ class SnapshotFetch:
         transfer.pieces[chunk.index] = chunk.data
         transfer.wanted.discard(chunk.index)
         if len(transfer.pieces) == title.count:
-            self._transfer = None
+            self.transfer = None
             self.distrusts_peers = False
             pieces = [transfer.pieces[index] for index in range(title.count)]
             return FetchStep(snapshot=Snapshot(title, pieces, source != EVALUATOR))

@@ -119,7 +119,7 @@ class Snapshots:
     @property
     def is_idle(self) -> bool:
         """Whether nothing follows from a report: no snapshot is being fetched, and no client is to replay instead."""
-        return not self._fetch.is_fetching and not self._fallback_to_replay
+        return self._fetch.transfer is None and not self._fallback_to_replay
 
     def reported(self, client: int) -> None:
         """A client of the open round has reported."""

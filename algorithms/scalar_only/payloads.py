@@ -93,8 +93,8 @@ class ScalarCommit:
 
 def rows(reports: Mapping[int, Scalars]) -> NDArray[np.float64]:
     """Return reports as rows, float64 [clients, K·P], clients in ascending order."""
-    stacked = np.stack([reports[client] for client in sorted(reports)]).reshape(len(reports), -1)
-    return stacked.astype(np.float64)
+    joined = np.concatenate([reports[client] for client in sorted(reports)])  # which asks less of each than np.stack
+    return joined.reshape(len(reports), -1).astype(np.float64)
 
 
 def pack_plan(plan: ScalarPlan) -> Packed:
@@ -117,13 +117,14 @@ def pack_report(scalars: Scalars, form: Format = FLOAT32) -> Packed:
 def count_scalars(body: Any, form: Format = FLOAT32) -> int:
     """Return how many scalars a report's body holds, for signs including those that fill up its last byte."""
     size = len(body[0]) if isinstance(body, list) and body and isinstance(body[0], bytes) else 0
-    return 8 * size if form is SIGN else size // form.width
+    return 8 * size if form is SIGN else size // form.dtype.itemsize
 
 
 def unpack_report(body: Any, plan: ScalarPlan, form: Format = FLOAT32) -> Scalars:
     """Unpack a report. NaN and Inf pass here: `check` refuses them, with a reason that is counted."""
     (scalars,) = fields(body, 1, "a report")
-    return _read_scalars(scalars, plan.steps * plan.perturbations, form).reshape(plan.shape)
+    steps, perturbations = plan.steps, plan.perturbations
+    return _read_scalars(scalars, steps * perturbations, form).reshape(steps, perturbations)
 
 
 def pack_commits(commits: Sequence[ScalarCommit], form: Format = FLOAT32) -> Packed:
@@ -195,7 +196,7 @@ def _unpack_segment(segment: Any, form: Format) -> Iterator[ScalarCommit]:
 
 def _pack_scalars(scalars: NDArray[Any], form: Format) -> bytes:
     stored = form.narrow(scalars)
-    return np.packbits(stored).tobytes() if form is SIGN else column(stored, form.dtype)
+    return np.packbits(stored).tobytes() if form is SIGN else stored.astype(form.dtype, copy=False).tobytes()
 
 
 def _read_scalars(packed: Any, count: int, form: Format) -> NDArray[Any]:

@@ -2,6 +2,7 @@
 
     python benchmarks/zeromq.py [--clients 1000 5000] [--workers 2] [--rounds 100] [--json]
     python benchmarks/zeromq.py --queues 5       (rounds in memory alone, beside a queue: CPU time of a message)
+    python benchmarks/zeromq.py --parts 3        (rounds over tcp and an echo that is read: time of each part)
 
 The null task, in which every client is asked in every round: a seed and a few numbers to each, one scalar back. For
 comparison a bare ROUTER and bare DEALERs over TCP (`echo.py`) pass as many envelopes, in one message for each worker:
@@ -16,16 +17,23 @@ import argparse
 import json
 import resource
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from itertools import pairwise
 from pathlib import Path
 from statistics import median
 from typing import Any
 
-from echo import WAYS, echo, through_a_queue
+import numpy as np
+from echo import WAYS, children_s, echo, through_a_queue
 from rows import Row
 
 from seedbus.agents.observer import NullObserver
+from seedbus.agents.server.coordinator import Coordinator
+from seedbus.bus.clock import VirtualClock
+from seedbus.bus.zeromq import Hub
 from seedbus.scenarios.running.run import run
 from seedbus.scenarios.schema.loading import validate
 from seedbus.scenarios.transports.placement import Placement
@@ -73,6 +81,88 @@ def in_queues(turns: int, rounds: int) -> tuple[float, float]:
     return min(ours), min(queue)
 
 
+def journal_s() -> float:
+    """Return the CPU seconds of the thread that writes the journal."""
+    writers = [each for each in threading.enumerate() if each.name.startswith("journal")]
+    return sum(time.clock_gettime(time.pthread_getcpuclockid(each.ident or 0)) for each in writers)
+
+
+PARTS: dict[str, Callable[[], float]] = {
+    "wall time": time.perf_counter,
+    "the server's loop": time.thread_time,
+    "its journal's thread": journal_s,
+    "its other threads": lambda: time.process_time() - time.thread_time() - journal_s(),
+    "the workers": children_s,
+}
+"""The parts of a round over tcp, each with its clock; all but the first measure CPU time."""
+STEPS: dict[str, tuple[type, str]] = {
+    "opening a round": (Coordinator, "open_round"),
+    "sending PLANs": (Coordinator, "send_plans"),
+    "delivering PLANs": (Hub, "deliver"),
+    "taking REPORTs": (VirtualClock, "hold"),
+    "closing the round": (Coordinator, "close_round"),
+}
+"""The steps of a round in the server's loop, each with the method whose first call begins it."""
+
+
+@contextmanager
+def steps_timed() -> Iterator[list[list[float]]]:
+    """Yield a list that gets, for each round in this context, the CPU time at which each of its steps began."""
+    rounds, order = list[list[float]](), list(STEPS)
+    originals = {step: getattr(*where) for step, where in STEPS.items()}
+
+    def timed(step: str) -> Callable[..., Any]:
+        def call(*arguments: Any, **named: Any) -> Any:
+            if step == order[0]:
+                rounds.append([])
+            if rounds and len(rounds[-1]) == order.index(step):
+                rounds[-1].append(time.thread_time())
+            return originals[step](*arguments, **named)
+
+        return call
+
+    try:
+        for step, (owner, name) in STEPS.items():
+            setattr(owner, name, timed(step))
+        yield rounds
+    finally:
+        for step, (owner, name) in STEPS.items():
+            setattr(owner, name, originals[step])
+
+
+def by_parts(turns: int, clients: int, workers: int, rounds: int) -> None:
+    """Print the microseconds a client of each part of a round, of an echo that is read, and of the loop's steps.
+
+    Each is the median of rounds, the best of the turns.
+    """
+    readings: list[list[float]] = []
+
+    def clock() -> float:
+        readings.append([each() for each in PARTS.values()])
+        return readings[-1][0]
+
+    def middle(differences: Any) -> Any:
+        return 1e6 * np.median(differences, axis=0) / clients
+
+    ours, read, steps = [], [], []
+    for _ in range(turns):
+        readings.clear()
+        a_round(clients, workers, rounds, clock)
+        ours.append(middle(np.diff(readings, axis=0)))
+        readings.clear()
+        echo(workers, clients, rounds, "read", clock)  # which reads it before and after each round
+        read.append(middle(np.diff(readings, axis=0)[::2]))
+        with steps_timed() as began:
+            a_round(clients, workers, rounds)
+        ends = [[*this, following[0]] for this, following in pairwise(began)]
+        steps.append(middle(np.diff(ends, axis=1)))
+    print(f"µs a client; {clients:,} clients, {workers} workers, {rounds} rounds, the best of {turns} turns")
+    for name, our_us, read_us in zip(PARTS, np.min(ours, axis=0), np.min(read, axis=0), strict=True):
+        print(f"{name:24}{our_us:8.2f}   echo {read_us:6.2f}")
+    for name, us in zip(STEPS, np.min(steps, axis=0), strict=True):
+        print(f"    {name:20}{us:8.2f}")
+
+
 AIM_QUEUE, AIM_ECHO, AIM_MEMORY = 15.0, 5.0, 1.5  # times a queue, an echo that is read, the same round in memory
 
 
@@ -106,12 +196,16 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=100)
     parser.add_argument("--json", action="store_true", help="print one JSON object instead of a table")
     parser.add_argument("--queues", type=int, default=0, help="turns of rounds in memory and of a queue, and stop")
+    parser.add_argument("--parts", type=int, default=0, help="turns of rounds over tcp and of an echo, and stop")
     arguments = parser.parse_args()
     found = []
     a_round(10, 0, 3)  # imports and compilation are not part of a round
     if arguments.queues:
         message, queue = in_queues(arguments.queues, 15)
         print(f"a message of a null round {message:.2f} µs, of a queue {queue:.2f} µs: {message / queue:.1f} queues")
+        return
+    if arguments.parts:
+        by_parts(arguments.parts, arguments.clients[0], arguments.workers, 30)
         return
     for clients in arguments.clients:
         before = highest_mb()

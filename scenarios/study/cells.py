@@ -121,7 +121,7 @@ def figures(plan: Plan) -> list[str]:
     found += [f"at_{round}{end}" for round in ask.at for end in ("", "_ema")]
     if ask.target is not None:
         found += [f"{cost}_to_target" for cost in ("rounds", "bytes", "simulated_s")]
-    return [*found, *COSTS]
+    return [*found, *ask.analysis, *COSTS]
 
 
 def _check_expectations(plan: Plan) -> None:

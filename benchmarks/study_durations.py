@@ -5,7 +5,7 @@
 
 *Measured*: the processor time of all runs, from docs/claims.json. *Foreseen from FLOPs*: as `durations.py` does it,
 with its rates and assumptions: three forward passes for a gradient, evaluations of 10,000 samples, and no less on a GPU
-than the launches of all passes. What tuning would take is not counted, and no figure is a GPU's.
+than the launches of all passes. What tuning and analyses would take is not counted, and no figure is a GPU's.
 """
 
 from __future__ import annotations

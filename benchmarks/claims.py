@@ -17,6 +17,8 @@ import re
 from pathlib import Path
 from typing import Any
 
+from published_figures import listed
+
 from seedbus.scenarios.schema.loading import read_document, studies
 from seedbus.scenarios.study.cells import Plan, plan_of
 from seedbus.scenarios.study.claims import judged, verdict
@@ -35,6 +37,15 @@ Seedbus (`seedbus list studies`), whose `expect:` has the claim in numbers ([stu
 hold* if one interval lies outside, and is *not settled* if one crosses a bound. `python benchmarks/claims.py --write
 docs` computes this page from [claims.json](claims.json), which has the figures of every run. Nothing here was run on
 a GPU.
+"""
+PUBLISHED = """
+## The papers' figures and tables
+
+Every figure and table, with its studies and the verdicts of those that were run. The last column has what they leave
+out, and why.
+
+| paper | figure or table | studies | not there |
+|---|---|---|---|
 """
 
 
@@ -81,7 +92,7 @@ def page(kept: Kept) -> str:
     """Return the page."""
     plans = {name: plan_of(name) for name in studies()}
     current = {name: kept[name] for name in plans if name in kept and kept[name]["study"] == digest(plans[name])}
-    rows, details = [], []
+    rows, details, verdicts = [], [], dict[str, str]()
     for name, plan in sorted(plans.items(), key=lambda each: each[0] not in current):
         study = plan.study
         short = name.removeprefix("figures/")
@@ -94,6 +105,7 @@ def page(kept: Kept) -> str:
             for figure, by_row in facts["figures"].items()
         }
         parts = [judged(each, samples, study.seeds, study.ask.confidence) for each in study.expect]
+        verdicts[short] = verdict(parts)
         rows.append(f"| {study.source} | {study.claim} | **{verdict(parts)}** | [`{short}`](#{short.lower()}) |")
         minutes = facts["cpu_s"] / 60
         details += [
@@ -110,7 +122,22 @@ def page(kept: Kept) -> str:
         "on the machine at hand, once the data is there. The times above are of one core and of a GPU, foreseen and\n"
         "not measured: the study's file says how.\n"
     )
-    return f"{HEAD}\n{table}\n{told}\n## What was run\n" + "\n".join(details) + "\n"
+    run = "\n## What was run\n" + "\n".join(details)
+    return f"{HEAD}\n{table}\n{told}{run}\n{published([name.removeprefix('figures/') for name in plans], verdicts)}"
+
+
+def published(names: list[str], verdicts: dict[str, str]) -> str:
+    """Return the list of the papers' figures and tables.
+
+    Args:
+        names: of the studies, without their folder.
+        verdicts: of those that were run.
+    """
+    lines = []
+    for paper, each, shown in listed(names):
+        told = [f"`{name}`" + (f" ({verdicts[name]})" if name in verdicts else "") for name in shown]
+        lines.append(f"| {paper} | {each.what} | {', '.join(told) or 'none'} | {each.else_} |")
+    return f"{PUBLISHED}{chr(10).join(lines)}\n"
 
 
 def needs(name: str, plan: Plan) -> str:

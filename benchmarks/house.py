@@ -30,8 +30,9 @@ ORDER: dict[str, tuple[tuple[str, ...], ...]] = {
         ("run_folder",),
         ("reporting",),
         ("running", "cli_errors"),
+        ("analysis",),
         ("study",),
-        ("analysis", "conformance", "planning", "stress", "operations"),
+        ("conformance", "planning", "stress", "operations"),
         ("cli",),
     ),
     "agents": (

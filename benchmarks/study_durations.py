@@ -5,7 +5,7 @@
 
 *Measured*: the processor time of all runs, from docs/claims.json. *Foreseen from FLOPs*: as `durations.py` does it,
 with its rates and assumptions: three forward passes for a gradient, evaluations of 10,000 samples, and no less on a GPU
-than the launches of all passes. What tuning would take is not counted, and no figure is a GPU's.
+than the launches of all passes. What tuning and analyses would take is not counted, and no figure is a GPU's.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ def lines(name: str) -> list[str]:
     runs = f"{len(plan.cells) * len(plan.study.seeds)} runs"
     there = f"{GPU_START_S:.0f} s to start; not measured"
     if name in kept and kept[name]["study"] == digest(plan):
-        here = f"{about(kept[name]['cpu_s'])}, measured, {runs} on one core of an Intel Xeon"
+        here = f"{about(kept[name]['cpu_s'])}, measured, {runs} on one core of an {maker(kept[name])}"
     elif tasks == {ATTACK}:
         a_pass = kept[LIKE_ATTACKS]["cpu_s"] / work(plan_of(LIKE_ATTACKS)).passes
         found = "foreseen from the passes of fedzo-figure-1b, one core of an Intel Xeon"
@@ -115,6 +115,11 @@ def lines(name: str) -> list[str]:
     else:
         gpu = f"{about(launched + GPU_START_S)}, an estimate from {done.launches:,} launches at 10 µs, {there}"
     return [f"# CPU: {here}.", f"# GPU: {gpu}."]
+
+
+def maker(kept: dict[str, Any]) -> str:
+    """Return the processor of kept runs in two words."""
+    return "AMD EPYC" if "AMD" in kept["processor"] else "Intel Xeon"
 
 
 def main() -> None:

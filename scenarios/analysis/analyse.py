@@ -43,6 +43,7 @@ def analyse(
     effort: Effort | None = None,
     meter: Meter | None = None,
     task: Task | None = None,
+    page: bool = True,
 ) -> list[Finding]:
     """Measure a finished run; write what is found to `analysis.json` in its folder, and into its `report.html`.
 
@@ -55,6 +56,7 @@ def analyse(
         effort: how much is spent on each model.
         meter: shows progress; None: nothing does.
         task: the run's task, if it holds functions or data sets that only a Python program has.
+        page: whether `report.html` is written anew.
 
     Raises:
         RunFolderError, JournalDamaged, LedgerDamaged: the run cannot be read, or its folder cannot be written.
@@ -72,7 +74,8 @@ def analyse(
     all_found = before | {each.name: each for each in found}
     with writable(folder):
         keep(folder, [all_found[name] for name in INSTRUMENTS if name in all_found])
-        write_page(run.results)
+        if page:
+            write_page(run.results)
     return found
 
 

@@ -105,6 +105,12 @@ def plan_of(source: str | Path | dict[str, Any], settings: list[str] | None = No
     twice = next((row for row in rows if rows.count(row) > 1), None)
     if twice is not None:
         raise ScenarioError(name, [f"two rows are the same ({twice}); expected values that differ"])
+    by_content: dict[str, str] = {}
+    for row, content in zip(rows, fields, strict=True):
+        other = by_content.setdefault(_told_apart(content), row)
+        if other != row:
+            what = f"rows {other} and {row} are the same run; expected settings that differ"
+            raise ScenarioError(name, [f"{what} (the grid sets its fields after the variants)"])
     if study.ask.against is not None and study.ask.against not in rows:
         raise ScenarioError(name, [f"ask.against: there is no row {study.ask.against}; there are {', '.join(rows)}"])
     for cell in named:
@@ -114,6 +120,11 @@ def plan_of(source: str | Path | dict[str, Any], settings: list[str] | None = No
     return plan
 
 
+def _told_apart(fields: Mapping[str, Any]) -> str:
+    """Return what tells a scenario from others of a study."""
+    return json.dumps({name: value for name, value in fields.items() if name not in UNNAMED}, sort_keys=True)
+
+
 def figures(plan: Plan) -> list[str]:
     """Return the names of the figures that every run of a study has. Raises `ScenarioError` as `metric_of`."""
     ask, metric = plan.study.ask, metric_of(plan)
@@ -121,7 +132,7 @@ def figures(plan: Plan) -> list[str]:
     found += [f"at_{round}{end}" for round in ask.at for end in ("", "_ema")]
     if ask.target is not None:
         found += [f"{cost}_to_target" for cost in ("rounds", "bytes", "simulated_s")]
-    return [*found, *COSTS]
+    return [*found, *ask.analysis, *COSTS]
 
 
 def _check_expectations(plan: Plan) -> None:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from seedbus.agents.server.stopping import averages
+from seedbus.scenarios.analysis.quantities import QUANTITIES
 from seedbus.scenarios.reporting.compared import Run
 from seedbus.scenarios.reporting.shortcomings import RISING
 from seedbus.scenarios.study.cells import Cell, Plan
@@ -324,7 +325,7 @@ def read_run(stored: StoredRun, metric: str, plan: Plan) -> RowRun:
     Args:
         stored: where it lies.
         metric: the metric that is reported.
-        plan: says at which rounds, for which target, and on which splits.
+        plan: says at which rounds, for which target, on which splits and by which instruments.
 
     Raises:
         RunFolderError, JournalDamaged: it cannot be read.
@@ -334,15 +335,11 @@ def read_run(stored: StoredRun, metric: str, plan: Plan) -> RowRun:
     final = {FINAL: figures.pop("ema"), "last": figures.pop("last"), "best": figures.pop("best")}
     del figures["end"]
     up, down = figures["bytes_up"] or 0.0, figures["bytes_down"] or 0.0
-    on_splits = {
-        f"{split}_{name}": value
-        for split, measured in stored.splits().items()
-        if split in ask.splits
-        for name, value in measured.items()
-        if name == metric
-    }
+    measured = stored.measured()
+    more = {f"{split}_{metric}": measured.get(split, {}).get(metric) for split in ask.splits}
+    more |= {name: measured.get(QUANTITIES[name].instrument, {}).get(name) for name in ask.analysis}
     figures["forward_passes"] = figures.pop("evaluations")
-    return RowRun(stored.scenario.seed, stored, run, final | on_splits | figures | {"bytes": up + down})
+    return RowRun(stored.scenario.seed, stored, run, final | more | figures | {"bytes": up + down})
 
 
 def _plain(mean: Mean | None) -> dict[str, Any] | None:

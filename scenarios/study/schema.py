@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Discriminator, Field, Tag, ValidationError, model_validator
 
+from seedbus.scenarios.analysis.quantities import Name, instruments
 from seedbus.scenarios.errors import ScenarioError
 from seedbus.scenarios.schema.loading import studies
 from seedbus.scenarios.schema.yaml_text import MAX_CHARACTERS, NotPlain, parse
@@ -42,11 +43,19 @@ class Ask(BaseModel):
     splits: list[Literal["train", "validation", "test"]] = Field(
         default=[], description="splits on which the final model is measured too"
     )
+    analysis: list[Name] = Field(
+        default=[], description="quantities of the final model that `seedbus analyse` measures, such as kappa"
+    )
     against: str | None = Field(
         default=None, description="the row that the others are compared with; none: rows that differ in one thing"
     )
     confidence: float = Field(default=0.95, ge=0.5, lt=1, description="of the intervals of differences")
     together: bool = Field(default=False, description="whether all intervals hold together with that confidence")
+
+    @property
+    def parts(self) -> list[str]:
+        """What is measured of final models: splits, and names of instruments."""
+        return [*self.splits, *instruments(self.analysis)]
 
 
 class Range(BaseModel):

@@ -1,7 +1,7 @@
 """The folder of studies: runs by their content, so that no run is made twice, and each study's report.
 
 studies/runs/KEY/          a run, as `seedbus run --out` writes it
-studies/runs/KEY.json      metrics of its final model on further splits
+studies/runs/KEY.json      what else was measured of its final model
 studies/NAME/              the report of the study NAME
 """
 
@@ -22,8 +22,8 @@ from seedbus.scenarios.schema.scenario import Scenario
 NOT_IN_KEY = ("name", "description", "transport", "expect")
 """Fields that change neither the bits of a run nor its messages."""
 
-Splits = dict[str, dict[str, float | None]]
-"""Split → metric → value."""
+Measured = dict[str, dict[str, float | None]]
+"""Split → metric → value, and instrument → quantity → value."""
 
 
 @dataclass(frozen=True)
@@ -46,20 +46,20 @@ class StoredRun:
     def has_begun(self) -> bool:
         return (self.folder / FILE).is_file()
 
-    def splits(self) -> Splits:
-        """Return the metrics of the final model that were measured on further splits."""
-        path = self._splits_file
+    def measured(self) -> Measured:
+        """Return what was measured of the final model, on further splits and by instruments."""
+        path = self._measured_file
         try:
             found = json.loads(read(path)) if path.is_file() else {}
         except (OSError, ValueError) as error:
             raise RunFolderError(path, f"it cannot be read ({error}); delete it, and it is made again") from None
         return found if isinstance(found, dict) else {}
 
-    def add_splits(self, splits: Splits) -> None:
-        write(self._splits_file, json.dumps(self.splits() | splits))
+    def add(self, measured: Measured) -> None:
+        write(self._measured_file, json.dumps(self.measured() | measured))
 
     @property
-    def _splits_file(self) -> Path:
+    def _measured_file(self) -> Path:
         return self.folder.with_name(self.folder.name + ".json")
 
 

@@ -102,7 +102,7 @@ class Conduct:
         metric = metric_of(self.plan)
         values = self.tuned(metric) if self.plan.study.tune else {}
         wanted = dict(wanted_runs(self.plan, self.store, {row: each.chosen for row, each in values.items()}))
-        self._make(RUNS, [_Subject(row, run) for (row, _), run in wanted.items()], self.plan.study.ask.splits)
+        self._make(RUNS, [_Subject(row, run) for (row, _), run in wanted.items()], self.plan.study.ask.parts)
         return results_of(self.plan, self.store, metric, wanted, values, self.failures)
 
     def tuned(self, metric: str) -> dict[str, Tuned]:
@@ -124,14 +124,14 @@ class Conduct:
             return []
         return [_score(runs, metric) for runs in trials]
 
-    def _make(self, what: str, subjects: list[_Subject], splits: Sequence[str]) -> None:
-        """Make those of the runs that are missing, each once."""
+    def _make(self, what: str, subjects: list[_Subject], parts: Sequence[str]) -> None:
+        """Make those of the runs that are missing, each once, and measure parts of their final models."""
         if self.is_idle:
             return
         missing: dict[Path, _Subject] = {}
         for subject in subjects:
             is_told = bool(self.trackers) and what == RUNS
-            if is_told or not subject.stored.is_finished or set(splits) - subject.stored.splits().keys():
+            if is_told or not subject.stored.is_finished or set(parts) - subject.stored.measured().keys():
                 missing.setdefault(subject.stored.folder, subject)
         rounds = sum(subject.rounds for subject in missing.values())
         count = len({subject.stored.folder for subject in subjects})
@@ -139,7 +139,7 @@ class Conduct:
             self.watcher.begins(self.plan, what, count, rounds, count - len(missing))
         jobs = []
         for folder, subject in missing.items():
-            facts = {"scenario": subject.stored.scenario.resolved(), "folder": str(folder), "splits": list(splits)}
+            facts = {"scenario": subject.stored.scenario.resolved(), "folder": str(folder), "parts": list(parts)}
             track = self._track(subject) if self.trackers and what == RUNS else None
             jobs.append(Job("run", subject, facts | {"launch": self.launch, "track": track}))
         for answer in self.pool.do(jobs):
@@ -166,8 +166,8 @@ class Conduct:
         if answer.failure is not None:
             self.failures.append(Failure(subject.row, subject.seed, answer.failure))
         else:
-            if answer.facts["splits"]:
-                subject.stored.add_splits(answer.facts["splits"])
+            if answer.facts["measured"]:
+                subject.stored.add(answer.facts["measured"])
             self.notes += [note for note in answer.facts["notes"] if note not in self.notes]
         if self.watcher is not None:
             self.watcher.ended(subject.row, subject.seed, subject.rounds, answer.failure)

@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from rich.table import Table
 
+from seedbus.scenarios.analysis.quantities import QUANTITIES
 from seedbus.scenarios.reporting.axes import byte_unit, with_unit
 from seedbus.scenarios.reporting.terminal import console, shown
 from seedbus.scenarios.study.claims import FINAL, verdict
@@ -68,6 +69,7 @@ def columns(results: StudyResults) -> list[Column]:
         ]
     return [
         *found,
+        *(Column(QUANTITIES[name].words, name, _number, "analysis") for name in ask.analysis),
         Column("bytes", "bytes", _size, "cost"),
         Column("simulated time", "simulated_s", _seconds, "cost"),
         Column("forward passes", "forward_passes", _count, "cost"),

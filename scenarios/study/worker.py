@@ -21,6 +21,7 @@ from seedbus.agents.journal.file import FILE
 from seedbus.agents.observer import NullObserver
 from seedbus.agents.round_record import ClosedRound
 from seedbus.bus.clock import wall_seconds
+from seedbus.scenarios.analysis.quantities import QUANTITIES, quantities
 from seedbus.scenarios.cli_errors import exit_code
 from seedbus.scenarios.errors import ScenarioError
 from seedbus.scenarios.reporting.results import RESULTS, Results, strict
@@ -56,15 +57,15 @@ class _Rounds(NullObserver):
 
 
 def make_run(job: dict[str, Any], answer: Answer) -> dict[str, Any]:
-    """Make a run, or go on with it, and measure its final model on further splits.
+    """Make a run, or go on with it, and measure its final model.
 
     Args:
-        job: `scenario`, `folder`, and the `splits` to measure; `launch` (see `_placement`) and `track` (see
+        job: `scenario`, `folder`, and the `parts` to measure, see `Ask`; `launch` (see `_placement`) and `track` (see
             `_trackers`), or None.
         answer: is given the number of closed rounds now and then.
 
     Returns:
-        `splits`: split → metrics of the final model; `notes`: why trackers are told no more.
+        `measured`: see `store.Measured`; `notes`: why trackers are told no more.
     """
     from seedbus.scenarios.running.run import run
 
@@ -76,7 +77,7 @@ def make_run(job: dict[str, Any], answer: Answer) -> dict[str, Any]:
         placement = _placement(job["launch"], scenario.transport)
         # of hundreds of runs nobody reads the pages; `seedbus report` writes one
         run(scenario, folder, resume=has_begun, observer=rounds, placement=placement, track=trackers, page=False)
-    return {"splits": _on_splits(folder, job["splits"]), "notes": rounds.notes}
+    return {"measured": _measured(folder, job["parts"]), "notes": rounds.notes}
 
 
 def try_out(job: dict[str, Any], answer: Answer) -> dict[str, Any]:
@@ -133,13 +134,21 @@ def _trackers(track: dict[str, Any] | None) -> list[Tracker]:
     return [Membership(tracker=each.tracker, told=each, **of) for each in usable(track["trackers"])]
 
 
-def _on_splits(folder: Path, splits: list[str]) -> dict[str, Any]:
-    if not splits:
-        return {}
-    from seedbus.scenarios.running.replay import replay
+def _measured(folder: Path, parts: list[str]) -> dict[str, Any]:
+    by_instrument = {quantity.instrument for quantity in QUANTITIES.values()}
+    splits, instruments = [[part for part in parts if (part in by_instrument) is wanted] for wanted in (False, True)]
+    found: dict[str, Any] = {}
+    if splits:
+        from seedbus.scenarios.running.replay import replay
 
-    final = replay(folder, Results.read(folder).summary["rounds"])
-    return {split: strict(final.problem.evaluate(final.point, split)) for split in splits}
+        final = replay(folder, Results.read(folder).summary["rounds"])
+        found = {split: strict(final.problem.evaluate(final.point, split)) for split in splits}
+    if instruments:
+        from seedbus.scenarios.analysis.analyse import analyse
+
+        for finding in analyse(folder, only=instruments, page=False):
+            found[finding.name] = quantities(finding.name, finding.facts)
+    return found
 
 
 JOBS = {"run": make_run, "trial": try_out}

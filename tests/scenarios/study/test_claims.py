@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
 import claims
 import pytest
+from published_figures import PAPERS, listed
 
 from seedbus.scenarios.errors import ScenarioError
 from seedbus.scenarios.schema.loading import studies
@@ -84,3 +86,13 @@ def test_the_page_of_claims_is_computed_from_the_kept_figures() -> None:
     for found in (load_study(name)[0] for name in studies()):
         assert found.source and found.claim and found.expect and found.description and len(found.seeds) >= 3
     assert claims.page(kept) == (docs / "claims.md").read_text(encoding="utf-8")
+
+
+def test_every_study_stands_once_in_the_list_of_the_papers_figures_and_every_figure_has_a_study_or_a_reason() -> None:
+    names = [name.removeprefix("figures/") for name in studies()]
+    rows = list(listed(names))
+    assert sorted(name for _, _, shown in rows for name in shown) == sorted(names)
+    assert [each.what for _, each, shown in rows if not shown and not each.else_] == []
+    for each in (each for published in PAPERS.values() for each in published):
+        for pattern in each.patterns:
+            assert [name for name in names if fnmatchcase(name, pattern)], f"{each.what}: no study is named {pattern}"

@@ -367,6 +367,10 @@ MISTAKES: list[tuple[dict[str, Any], str]] = [
     ({"grid": {"faults.0.probability": []}}, "grid.faults.0.probability: [] is not accepted; expected 1 or more"),
     ({"grid": {"seed": [1]}}, "seed cannot vary between rows"),
     ({"grid": {"stop.rounds": [5, 5]}, "variants": {}}, "two rows are the same (small)"),
+    (
+        {"variants": {"a": [], "b": ["stop.rounds=7"]}, "grid": {"stop.rounds": [5]}},
+        "rows a and b are the same run; expected settings that differ (the grid sets its fields after the variants)",
+    ),
     ({"variants": {"a": ["algorithm=hizo"]}}, 'variants.a.algorithm: algorithm.name: "hizo" is not known; did you'),
     ({"ask": {"metric": "los"}}, 'ask.metric: "los" is not measured in decomfl, drop 0.1; did you mean loss?'),
     ({"ask": {"splits": ["tset"]}}, "ask.splits.0: \"tset\" is not accepted; expected 'train', 'validation' or"),

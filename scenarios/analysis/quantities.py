@@ -1,0 +1,69 @@
+"""What a study may ask an analysis of its runs' last models: numbers by name, each from the facts of one instrument.
+
+No instrument is imported here, so that a study can be checked without torch.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Literal, NamedTuple
+
+Name = Literal["kappa", "kappa_share", "zeta_share", "spread_share", "divergence", "cka", "break_even"]
+Facts = Mapping[str, Any]
+
+
+class Quantity(NamedTuple):
+    """A number.
+
+    Attributes:
+        instrument: that measures it.
+        words: what it is, as the head of a column.
+        of: the instrument's facts of a model → the number; KeyError or None: there is none.
+    """
+
+    instrument: str
+    words: str
+    of: Callable[[Facts], float | None]
+
+
+QUANTITIES: Mapping[Name, Quantity] = {
+    "kappa": Quantity("spectrum", "effective rank κ", lambda facts: facts["effective_rank"]["value"]),
+    "kappa_share": Quantity("spectrum", "κ ÷ d", lambda facts: facts["effective_rank"]["value"] / facts["dimension"]),
+    "zeta_share": Quantity(
+        "whitening",
+        "ζ at equal lengths ÷ Lκ",
+        lambda facts: facts["zeta_at_equal_lengths"]["value"] / facts["Lkappa"]["value"],
+    ),
+    "spread_share": Quantity(
+        "hessian", "spread of H ÷ without a signal", lambda facts: facts["spread"] / facts["null"]["spread"]["mean"]
+    ),
+    "divergence": Quantity("divergence", "divergence of clients", lambda facts: facts["divergence"]),
+    "cka": Quantity("divergence", "CKA, mean over blocks", lambda facts: sum(facts["cka"]) / len(facts["cka"])),
+    "break_even": Quantity("break-even", "lag of break-even", lambda facts: facts["break_even_lag"]),
+}
+"""name → the quantity."""
+
+
+def instruments(names: Iterable[Name]) -> list[str]:
+    """Return the instruments that measure the named quantities, each once."""
+    return list(dict.fromkeys(QUANTITIES[name].instrument for name in names))
+
+
+def quantities(instrument: str, facts: Facts) -> dict[str, float | None]:
+    """Return the quantities of an instrument.
+
+    Args:
+        instrument: its name.
+        facts: of its finding; of several models the last one counts.
+    """
+    model = facts | facts["rounds"][-1] if "rounds" in facts else facts
+    return {name: _number(each, model) for name, each in QUANTITIES.items() if each.instrument == instrument}
+
+
+def _number(quantity: Quantity, facts: Facts) -> float | None:
+    try:
+        found = quantity.of(facts)
+    except (KeyError, ZeroDivisionError):  # it does not exist in this run, such as ζ without an H
+        return None
+    return float(found) if found is not None and math.isfinite(found) else None

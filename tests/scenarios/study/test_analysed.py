@@ -1,0 +1,70 @@
+"""Quantities of an analysis as figures of a study."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, get_args
+
+import numpy as np
+import pytest
+
+from seedbus.scenarios.analysis.analyse import INSTRUMENTS
+from seedbus.scenarios.analysis.quantities import QUANTITIES, Name, quantities
+from seedbus.scenarios.errors import ScenarioError
+from seedbus.scenarios.reporting.findings import ANALYSIS
+from seedbus.scenarios.reporting.page import PAGE
+from seedbus.scenarios.study.cells import plan_of
+from seedbus.scenarios.study.claims import verdict
+from seedbus.scenarios.study.study import study
+from seedbus.scenarios.study.tables import cells
+
+D, CONDITION = 30, 1e4
+KAPPA = float(np.geomspace(1 / CONDITION, 1, D).sum())
+"""The quadratic's curvature is known: a geometric sequence whose largest value is 1."""
+STUDY: dict[str, Any] = {
+    "base": {
+        "task": {"name": "quadratic", "dimension": D, "condition": CONDITION},
+        "algorithm": {"name": "decomfl"},
+        "participation": {"clients": 4, "cohort": 2},
+        "stop": {"rounds": 4},
+    },
+    "variants": {"DeComFL": [], "HiSo": ["algorithm.name=hiso"]},
+    "ask": {"metric": "loss", "splits": ["train"], "analysis": ["kappa", "kappa_share", "zeta_share"]},
+    "claim": "The effective rank is low",
+    "expect": [{"row": "HiSo", "figure": "kappa_share", "at_least": KAPPA / D - 1e-9, "at_most": KAPPA / D + 1e-9}],
+}
+
+
+def test_a_study_may_ask_for_what_an_analysis_measures_and_expect_it(tmp_path: Path) -> None:
+    found = study(STUDY, tmp_path)
+    assert not found.failures and verdict(found.judged) == "holds"
+    hiso, decomfl = found.members["HiSo"][0], found.members["DeComFL"][0]
+    assert hiso.figures["kappa"] == pytest.approx(KAPPA) and hiso.figures["train_loss"]
+    assert hiso.figures["zeta_share"] and decomfl.figures["zeta_share"] is None  # DeComFL has no H
+    assert (hiso.stored.folder / ANALYSIS).is_file() and not (hiso.stored.folder / PAGE).exists()
+    heads, rows = cells(found)
+    column = heads.index("effective rank κ")
+    assert [row[column] for row in rows] == [f"{KAPPA:.4g}"] * 2
+
+    before = (hiso.stored.folder / "results.json").stat().st_mtime_ns
+    more = study(
+        STUDY | {"ask": {"metric": "loss", "analysis": ["divergence", "kappa"]}, "claim": "", "expect": []}, tmp_path
+    )
+    again = more.members["HiSo"][0]
+    assert again.figures["divergence"] and again.figures["kappa"] == hiso.figures["kappa"]
+    assert (again.stored.folder / "results.json").stat().st_mtime_ns == before, "the run was made again"
+
+
+def test_every_quantity_has_an_instrument_and_a_mistake_in_its_name_is_one_sentence() -> None:
+    assert QUANTITIES.keys() == set(get_args(Name))
+    assert {each.instrument for each in QUANTITIES.values()} <= INSTRUMENTS.keys()
+    with pytest.raises(ScenarioError) as caught:
+        plan_of(STUDY | {"ask": {"metric": "loss", "analysis": ["kapa"]}})
+    assert any('ask.analysis.0: "kapa" is not accepted; expected' in each for each in caught.value.sentences)
+
+
+def test_the_last_model_counts_and_what_a_run_does_not_have_is_none() -> None:
+    models = [{"divergence": 1.0, "cka": []}, {"divergence": 2.0, "cka": []}]
+    assert quantities("divergence", {"rounds": models}) == {"divergence": 2.0, "cka": None}
+    assert quantities("break-even", {"break_even_lag": 7}) == {"break_even": 7.0}
+    assert quantities("break-even", {"nothing": "dense"}) == {"break_even": None}

@@ -75,6 +75,7 @@ def enter(gpu: Gpu, gib: float, run: bytes = b"run", later: int = 0, device: str
     assert notes == (["measured"] if device.startswith("cuda") else [])
 
 
+@pytest.mark.slow
 def test_a_process_that_does_not_fit_is_refused_with_the_number_that_does(gpu: Gpu) -> None:
     enter(gpu, 4.5)
     enter(gpu, 4.0, later=GIB)
@@ -94,6 +95,7 @@ def test_a_process_that_does_not_fit_is_refused_with_the_number_that_does(gpu: G
         enter(gpu, 0, run=b"another")
 
 
+@pytest.mark.slow
 def test_the_place_of_a_process_that_has_ended_is_free(gpu: Gpu) -> None:
     enter(gpu, 9.0)
     with pytest.raises(DataError, match=r"7\.00 GiB of 16\.00 GiB are free"):
@@ -104,6 +106,7 @@ def test_the_place_of_a_process_that_has_ended_is_free(gpu: Gpu) -> None:
         enter(gpu, 0)
 
 
+@pytest.mark.slow
 def test_processes_are_measured_one_at_a_time(gpu: Gpu) -> None:
     order: list[str] = []
     waits, began = threading.Event(), threading.Event()
@@ -154,6 +157,7 @@ def test_a_place_for_a_folder_at_which_there_is_a_file_or_no_right_to_write_is_s
         enter(gpu, 1.0)
 
 
+@pytest.mark.slow
 def test_a_process_that_is_sent_to_another_run_gives_its_place_up(gpu: Gpu) -> None:
     """Otherwise it would find its own place, taken by a process of the run to which it returns."""
     admission = GpuAdmission("cuda:0", lambda event, **facts: None)
@@ -188,6 +192,7 @@ class Cuda:
         self.keep(max(self.kept, self.used))
 
 
+@pytest.mark.slow
 def test_what_torch_kept_of_a_run_that_has_ended_is_free_for_the_next_and_no_part_of_its_figure(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

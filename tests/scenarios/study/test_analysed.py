@@ -35,6 +35,7 @@ STUDY: dict[str, Any] = {
 }
 
 
+@pytest.mark.slow
 def test_a_study_may_ask_for_what_an_analysis_measures_and_expect_it(tmp_path: Path) -> None:
     found = study(STUDY, tmp_path)
     assert not found.failures and verdict(found.judged) == "holds"

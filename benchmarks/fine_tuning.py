@@ -74,9 +74,7 @@ RATES = {  # the first learning rates; FedAdam's are the server's, and its clien
     },
     ("small-opt", "full"): {
         "decomfl": (3e-4, 1e-3, 3e-3),
-        "hiso": (3e-4, 1e-3, 3e-3),
         "fedavg": (3e-4, 1e-3, 3e-3),
-        "fedadam": (1e-4, 3e-4, 1e-3),
     },
 }
 LABELS = {
@@ -208,6 +206,8 @@ def difference(values: Sequence[float]) -> str:
 
 def size(count: float) -> str:
     """Return a number of bytes."""
+    if count < 1000:
+        return f"{count:.0f} B"
     return f"{count / 1e6:.2f} MB" if count >= 1e6 else f"{count / 1e3:.1f} kB"
 
 

@@ -74,6 +74,7 @@ RATES = {  # the first learning rates; FedAdam's are the server's, and its clien
     },
     ("small-opt", "full"): {
         "decomfl": (3e-4, 1e-3, 3e-3),
+        "hiso": (3e-4, 1e-3, 3e-3),
         "fedavg": (3e-4, 1e-3, 3e-3),
     },
 }
@@ -160,8 +161,8 @@ class Comparison:
     def table(self, algorithms: Sequence[str]) -> str:
         """Return the runs of these algorithms as a table in Markdown.
 
-        Ends are compared with those of DeComFL's runs with the same seeds: the difference has Student's 95% interval,
-        and stars around it if it is seen (`intervals.Difference`).
+        Ends are compared with those of DeComFL's runs with the same seeds: a difference has its interval, which
+        holds together with those of the other rows with 95%, and is in bold if it is seen (`intervals.Difference`).
         """
         runs = {
             algorithm: [Run.read(self.folder(algorithm, self.best(algorithm), seed)) for seed in self.seeds]
@@ -178,7 +179,7 @@ class Comparison:
             cells = [LABELS[algorithm], f"{self.best(algorithm):g}"]
             cells += [", ".join(f"{rate:g}" for rate in sorted(self.losses(algorithm)))]
             cells += [spread([run.at("accuracy", self.work.at) for run in each]), spread(ends[algorithm])]
-            cells += ["" if algorithm == "decomfl" else difference(paired)]
+            cells += ["" if algorithm == "decomfl" else difference(paired, len(runs) - 1)]
             cells += [f"{first.costs['evaluations']:,.0f}"]
             cells += [size(first.costs[f"bytes_{way}_per_client"] or 0) for way in ("up", "down")]
             lines.append(f"| {' | '.join(cells)} |")
@@ -197,9 +198,9 @@ def spread(values: Sequence[float | None]) -> str:
     return f"{100 * found.mean:.1f}{deviation}"
 
 
-def difference(values: Sequence[float]) -> str:
-    """Return what differences of shares say, in per cent."""
-    found = Difference.of(values)
+def difference(values: Sequence[float], pairs: int) -> str:
+    """Return what differences of shares say, in per cent, with an interval that holds together with other pairs'."""
+    found = Difference.of(values, pairs=pairs)
     text = f"{100 * found.mean:+.1f} ({100 * found.low:+.1f} to {100 * found.high:+.1f})".replace("-", "−")
     return f"**{text}**" if found.is_seen else text
 

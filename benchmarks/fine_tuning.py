@@ -1,84 +1,215 @@
-"""One row of the comparison in docs/language-models.md: a search over learning rates, and runs with the best.
+"""A table of the comparison in docs/language-models.md: a search over learning rates, and runs with the best ones.
 
-    python benchmarks/fine_tuning.py small-opt full decomfl --model runs/small-opt
-    seedbus compare runs/lm-small-opt-full-*
+    python benchmarks/fine_tuning.py minilm head
+    python benchmarks/fine_tuning.py small-opt full --model runs/small-opt
 
-Settings are those of the library's lm/small-opt-sst2-… and lm/minilm-sst2-…. Each rate has a short run (pilot) for
-each seed, with P = 5, evaluated on validation sentences. The rate with the lowest mean loss over the last evaluations
-is then used for the runs evaluated on the test sentences. The search begins with three rates, and goes on beyond the
-best one until it has worse ones on both sides. Runs are written to OUT/lm-MODEL-TRAIN-ALGORITHM, with P = 5 to …-p5,
-and those of another seed than the first to …-s1. A run that exists already is left as it is.
+Settings are those of the library's lm/minilm-sst2-… and lm/small-opt-sst2-…, but for what `WORK` says. Each rate has a
+short run (pilot) for each seed, evaluated on validation sentences. The rate with the lowest mean loss over the last
+evaluations is then used for the runs, which are evaluated on the test sentences. The search begins with three rates,
+and goes on beyond the best one until it has worse ones on both sides.
+
+Runs are written to OUT/lm-MODEL-TRAIN-ALGORITHM-RATE-sSEED, and the losses of pilots to
+OUT/lm-MODEL-TRAIN-pilots.json. Both are kept: the same command goes on where it was stopped, and prints only the table
+once all of them are there.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import math
 import tempfile
-from itertools import product
+from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+import torch
+from torch import Tensor
+
+from seedbus.models.text.sentence_problem import SentenceProblem
+from seedbus.scenarios.reporting.compared import Run, Spread
 from seedbus.scenarios.running.run import run
 from seedbus.scenarios.schema.loading import load
+from seedbus.scenarios.study.intervals import Difference
 
-LAST = 3  # last evaluations of a pilot, whose mean loss decides
 MOST_RATES = 9  # of a search; a best one at the edge after so many is reported
 
 
 class Work(NamedTuple):
-    """The length of runs.
+    """What is run in one setting.
 
     Attributes:
         pilot: rounds of a pilot.
         rounds: rounds of a run.
         every: rounds between two evaluations.
-        settings: further settings of the scenario.
+        last: last evaluations, whose mean is a pilot's loss and a run's accuracy at its end.
+        at: rounds after which the table shows the accuracy.
+        perturbations: P of zeroth-order algorithms.
+        settings: further settings of the scenarios.
     """
 
     pilot: int
     rounds: int
     every: int
+    last: int
+    at: int
+    perturbations: int
     settings: tuple[str, ...] = ()
 
 
 WORK = {
-    ("minilm", "head"): Work(300, 1000, 10),
-    ("minilm", "lora"): Work(20, 60, 10, ("task.train={kind: lora, targets: [query, value]}",)),
-    ("minilm", "full"): Work(20, 60, 10, ("task.train={kind: full}",)),
-    ("small-opt", "full"): Work(30, 120, 10),
-    ("small-opt", "lora"): Work(30, 120, 10, ("task.train={kind: lora}",)),
+    ("minilm", "head"): Work(300, 300, 10, 3, 100, 10),
+    ("small-opt", "full"): Work(20, 20, 10, 1, 10, 5, ("task.batch_size=16", "task.micro_batch=8")),
 }
-ZEROTH = ("decomfl", "hiso", "fedzo", "mezo")
-RATES = {  # learning rates; FedAdam's are the server's, and its clients take one step of the scenario's rate
-    ("minilm", "head"): {"hiso": (0.02, 0.05, 0.15), "fedavg": (1, 3, 10), "fedadam": (0.003, 0.01, 0.03)},
-    ("minilm", "lora"): {"hiso": (0.003, 0.01, 0.03), "fedavg": (0.3, 1, 3), "fedadam": (1e-3, 3e-3, 1e-2)},
-    ("minilm", "full"): {"hiso": (3e-4, 1e-3, 3e-3), "fedavg": (0.03, 0.1, 0.3), "fedadam": (1e-4, 3e-4, 1e-3)},
-    ("small-opt", "full"): {"hiso": (3e-4, 1e-3, 3e-3), "fedavg": (1e-3, 3e-3, 1e-2), "fedadam": (1e-4, 3e-4, 1e-3)},
-    ("small-opt", "lora"): {"hiso": (3e-3, 1e-2, 3e-2), "fedavg": (0.1, 0.3, 1), "fedadam": (1e-3, 3e-3, 1e-2)},
+ALGORITHMS = ("decomfl", "hiso", "fedzo", "mezo", "fedavg", "fedadam")
+ZEROTH = ALGORITHMS[:4]
+RATES = {  # the first learning rates; FedAdam's are the server's, and its clients take one step of the scenario's rate
+    ("minilm", "head"): {
+        "decomfl": (0.1, 0.3, 1),
+        "hiso": (0.03, 0.1, 0.3),
+        "fedzo": (0.1, 0.3, 1),
+        "mezo": (0.1, 0.3, 1),
+        "fedavg": (0.3, 1, 3),
+        "fedadam": (0.003, 0.01, 0.03),
+    },
+    ("small-opt", "full"): {
+        "decomfl": (3e-4, 1e-3, 3e-3),
+        "hiso": (3e-4, 1e-3, 3e-3),
+        "fedavg": (3e-4, 1e-3, 3e-3),
+    },
 }
-OTHERS = {  # learning rates of DeComFL, and of FedZO and MeZO, whose steps are as long
-    ("minilm", "head"): (0.1, 0.3, 1),
-    ("minilm", "lora"): (0.01, 0.03, 0.1),
-    ("minilm", "full"): (1e-4, 3e-4, 1e-3),
-    ("small-opt", "full"): (1e-4, 3e-4, 1e-3),
-    ("small-opt", "lora"): (1e-2, 3e-2, 0.1),
+LABELS = {
+    "decomfl": "DeComFL",
+    "hiso": "HiSo",
+    "fedzo": "FedZO",
+    "mezo": "MeZO",
+    "fedavg": "FedAvg",
+    "fedadam": "FedAdam",
 }
 
 
-def tried(kind: str, train: str, algorithm: str, settings: list[str], seeds: list[int]) -> float:
-    """Return the best rate on the validation split: one with worse rates on both sides, if there is one."""
-    losses: dict[float, float] = {}
-    wanted = [float(rate) for rate in RATES[kind, train].get(algorithm, OTHERS[kind, train])]
-    while wanted:
-        for rate in wanted:
-            losses[rate] = piloted(kind, train, algorithm, [*settings, rated(algorithm, rate)], seeds)
-            print(f"{kind} {train} {algorithm}: rate {rate:g}, loss {losses[rate]:.4f}", flush=True)
-        wanted = beyond(losses)
-    best = min(losses, key=lambda rate: losses[rate])
-    if best in (min(losses), max(losses)):
-        print(f"{kind} {train} {algorithm}: the best of {len(losses)} rates, {best:g}, is at the edge", flush=True)
-    return best
+class Comparison:
+    """All runs in one setting. Problems, and vectors of sentences, are computed once for all of them."""
+
+    def __init__(self, kind: str, train: str, settings: Sequence[str], out: Path, seeds: Sequence[int]) -> None:
+        self.kind, self.train, self.out, self.seeds = kind, train, out, seeds
+        self.work = WORK[kind, train]
+        self.settings = [f"evaluation.every={self.work.every}", *self.work.settings, *settings]
+        self.path = out / f"lm-{kind}-{train}-pilots.json"
+        self.pilots: dict[str, dict[str, dict[str, float]]] = {}  # algorithm → rate → seed → loss
+        if self.path.exists():
+            self.pilots = json.loads(self.path.read_text(encoding="utf-8"))
+        self._problems: dict[str, Any] = {}
+        self._vectors: dict[str, Tensor] = {}
+
+    def search(self, algorithm: str) -> float:
+        """Return the best rate on the validation split: one with worse rates on both sides, if there is one."""
+        wanted = [float(rate) for rate in RATES[self.kind, self.train][algorithm]]
+        while wanted:
+            for rate in wanted:
+                self._pilot(algorithm, rate)
+            wanted = beyond(self.losses(algorithm))
+        return self.best(algorithm)
+
+    def losses(self, algorithm: str) -> dict[float, float]:
+        """Return the mean loss over seeds of each rate that was tried; infinite if a pilot diverged."""
+        tried = self.pilots[algorithm]
+        return {float(rate): sum(each[str(s)] for s in self.seeds) / len(self.seeds) for rate, each in tried.items()}
+
+    def best(self, algorithm: str) -> float:
+        losses = self.losses(algorithm)
+        return min(losses, key=lambda rate: losses[rate])
+
+    def _pilot(self, algorithm: str, rate: float) -> None:
+        """Run the pilots of a rate that have not been run."""
+        found = self.pilots.setdefault(algorithm, {}).setdefault(f"{rate:g}", {})
+        pilot = ["evaluation.split=validation", f"stop.rounds={self.work.pilot}", "stop.diverged=continue"]
+        for seed in (seed for seed in self.seeds if str(seed) not in found):
+            with tempfile.TemporaryDirectory() as folder:
+                loss = self._run(algorithm, rate, seed, pilot, Path(folder) / "pilot").metrics["loss"]
+            mean = float(loss.iloc[-self.work.last :].mean(skipna=False))
+            found[str(seed)] = mean if math.isfinite(mean) else math.inf
+            self.path.write_text(json.dumps(self.pilots, indent=1), encoding="utf-8")
+        print(f"{algorithm}: rate {rate:g}, loss {self.losses(algorithm)[rate]:.4f}", flush=True)
+
+    def folder(self, algorithm: str, rate: float, seed: int) -> Path:
+        return self.out / f"lm-{self.kind}-{self.train}-{algorithm}-{rate:g}-s{seed}"
+
+    def finish(self, algorithm: str, rate: float) -> None:
+        """Run what is missing of the runs with the best rate."""
+        for seed in self.seeds:
+            folder = self.folder(algorithm, rate, seed)
+            if not folder.exists():
+                settings = [f"stop.rounds={self.work.rounds}", f"name={folder.name}"]
+                accuracy = self._run(algorithm, rate, seed, settings, folder).metrics["accuracy"]
+                print(f"{folder}: accuracy {accuracy.iloc[0]:.4f} to {accuracy.iloc[-1]:.4f}", flush=True)
+
+    def _run(self, algorithm: str, rate: float, seed: int, settings: Sequence[str], folder: Path) -> Any:
+        which = f"algorithm.{'server_' if algorithm == 'fedadam' else ''}learning_rate={rate!r}"
+        count = [f"algorithm.perturbations={self.work.perturbations}"] if algorithm in ZEROTH else []
+        name = f"lm/{self.kind}-sst2-{algorithm}"
+        scenario = load(name, [*self.settings, *settings, *count, which, f"seed={seed}", "verify=false"])
+        key = repr((scenario.task, scenario.seed, scenario.participation.clients, scenario.partition))
+        if key not in self._problems:
+            clients = scenario.participation.clients
+            problem = scenario.task.bind(seed=seed, clients=clients, partition=scenario.partition)
+            if isinstance(problem, SentenceProblem):
+                problem._vectors = self._vectors
+            self._problems[key] = problem
+        return run(scenario, folder, problem=self._problems[key], page=False)
+
+    def table(self, algorithms: Sequence[str]) -> str:
+        """Return the runs of these algorithms as a table in Markdown.
+
+        Ends are compared with those of DeComFL's runs with the same seeds: a difference has its interval, which
+        holds together with those of the other rows with 95%, and is in bold if it is seen (`intervals.Difference`).
+        """
+        runs = {
+            algorithm: [Run.read(self.folder(algorithm, self.best(algorithm), seed)) for seed in self.seeds]
+            for algorithm in algorithms
+        }
+        ends = {algorithm: [self._end(run) for run in each] for algorithm, each in runs.items()}
+        start = spread([run.values("accuracy")[0] for run in runs["decomfl"]])
+        heads = ["", "rate", "rates tried", f"at {self.work.at}", "end", "against DeComFL"]
+        heads += ["forward passes", "up, per client", "down"]
+        lines = [f"before: {start}", "", f"| {' | '.join(heads)} |", f"|---|---:|---|{'---:|' * 6}"]
+        for algorithm, each in runs.items():
+            first = each[0]
+            paired = [end - other for end, other in zip(ends[algorithm], ends["decomfl"], strict=True)]
+            cells = [LABELS[algorithm], f"{self.best(algorithm):g}"]
+            cells += [", ".join(f"{rate:g}" for rate in sorted(self.losses(algorithm)))]
+            cells += [spread([run.at("accuracy", self.work.at) for run in each]), spread(ends[algorithm])]
+            cells += ["" if algorithm == "decomfl" else difference(paired, len(runs) - 1)]
+            cells += [f"{first.costs['evaluations']:,.0f}"]
+            cells += [size(first.costs[f"bytes_{way}_per_client"] or 0) for way in ("up", "down")]
+            lines.append(f"| {' | '.join(cells)} |")
+        return "\n".join(lines)
+
+    def _end(self, run: Run) -> float:
+        """Return the mean accuracy of a run's last evaluations."""
+        return sum(run.values("accuracy")[-self.work.last :]) / self.work.last
+
+
+def spread(values: Sequence[float | None]) -> str:
+    """Return mean and standard deviation of shares, in per cent."""
+    found = Spread.of(values)
+    assert found is not None
+    deviation = "" if found.deviation is None else f" ± {100 * found.deviation:.1f}"
+    return f"{100 * found.mean:.1f}{deviation}"
+
+
+def difference(values: Sequence[float], pairs: int) -> str:
+    """Return what differences of shares say, in per cent, with an interval that holds together with other pairs'."""
+    found = Difference.of(values, pairs=pairs)
+    text = f"{100 * found.mean:+.1f} ({100 * found.low:+.1f} to {100 * found.high:+.1f})".replace("-", "−")
+    return f"**{text}**" if found.is_seen else text
+
+
+def size(count: float) -> str:
+    """Return a number of bytes."""
+    if count < 1000:
+        return f"{count:.0f} B"
+    return f"{count / 1e6:.2f} MB" if count >= 1e6 else f"{count / 1e3:.1f} kB"
 
 
 def beyond(losses: dict[float, float]) -> list[float]:
@@ -91,51 +222,27 @@ def beyond(losses: dict[float, float]) -> list[float]:
     return [float(f"{best * best / inner:.1g}")]
 
 
-def piloted(kind: str, train: str, algorithm: str, settings: list[str], seeds: list[int]) -> float:
-    """Return the mean loss of pilots at their end, one for each seed; infinite if one of them diverges."""
-    work, found = WORK[kind, train], list[float]()
-    pilot = ["evaluation.split=validation", "verify=false", f"stop.rounds={work.pilot}", "stop.diverged=continue"]
-    fewest = ["algorithm.perturbations=5"] if algorithm in ZEROTH else []
-    for seed in seeds:
-        chosen = load(f"lm/{kind}-sst2-{algorithm}", [*settings, *pilot, *fewest, f"seed={seed}"])
-        with tempfile.TemporaryDirectory() as folder:
-            loss = run(chosen, Path(folder) / "pilot").metrics["loss"].iloc[-LAST:].mean()
-        found.append(loss if math.isfinite(loss) else math.inf)
-    return sum(found) / len(found)
-
-
-def rated(algorithm: str, rate: float) -> str:
-    return f"algorithm.{'server_' if algorithm == 'fedadam' else ''}learning_rate={float(rate)}"
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("kind", choices=sorted({kind for kind, _ in WORK}), metavar="model")
-    parser.add_argument("train", choices=["head", "lora", "full"])
-    parser.add_argument("algorithm", choices=[*ZEROTH, "fedavg", "fedadam"])
+    parser.add_argument("train", choices=sorted({train for _, train in WORK}))
+    parser.add_argument("--algorithms", choices=ALGORITHMS, nargs="+", help="default: all that are in RATES")
     parser.add_argument("--model", default="runs/small-opt", help="what pretrain.py wrote")
     parser.add_argument("--out", type=Path, default=Path("runs"))
-    parser.add_argument("--perturbations", type=int, nargs="+", default=[5, 10], help="of a zeroth-order algorithm")
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2], help="of pilots and runs")
     options = parser.parse_args()
-    kind, train, algorithm = options.kind, options.train, options.algorithm
-    if (kind, train) not in WORK:
-        parser.error(f"{kind} has no {train}")
-    work = WORK[kind, train]
-    settings = [f"evaluation.every={work.every}", *work.settings]
-    if kind == "small-opt":
-        settings += [f"task.model={options.model}", f"task.data={options.model}/sst2"]
-    rate = tried(kind, train, algorithm, settings, options.seeds)
-    settings += [rated(algorithm, rate), f"stop.rounds={work.rounds}"]
-    counts = options.perturbations if algorithm in ZEROTH else [0]
-    for count, seed in product(counts, options.seeds):
-        ending = f"{f'-p{count}' if count else ''}{f'-s{seed}' if seed != options.seeds[0] else ''}"
-        name = f"lm-{kind}-{train}-{algorithm}{ending}"
-        further = [f"seed={seed}", *([f"algorithm.perturbations={count}"] if count else [])]
-        chosen = load(f"lm/{kind}-sst2-{algorithm}", [*settings, *further, f"name={name}"])
-        if not (options.out / name).exists():
-            accuracy = run(chosen, options.out / name).metrics["accuracy"]
-            print(f"{options.out / name}: rate {rate}, accuracy {accuracy.iloc[0]:.4f} to {accuracy.iloc[-1]:.4f}")
+    if (options.kind, options.train) not in WORK:
+        parser.error(f"{options.kind} has no {options.train}")
+    algorithms = options.algorithms or list(RATES[options.kind, options.train])
+    if "decomfl" not in algorithms or not set(algorithms) <= set(RATES[options.kind, options.train]):
+        parser.error(f"expected algorithms of {', '.join(RATES[options.kind, options.train])}, and decomfl among them")
+    torch.set_num_threads(1)
+    paths = [f"task.model={options.model}", f"task.data={options.model}/sst2"] if options.kind == "small-opt" else []
+    options.out.mkdir(parents=True, exist_ok=True)
+    comparison = Comparison(options.kind, options.train, paths, options.out, options.seeds)
+    for algorithm in algorithms:
+        comparison.finish(algorithm, comparison.search(algorithm))
+    print(comparison.table(algorithms))
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """The rounds in which runs reach the first run's best accuracy, as in Table 2 of HiSo (arXiv:2506.02370).
 
-    python benchmarks/speed_up.py runs/lm-minilm-head-decomfl-p5 runs/lm-minilm-head-hiso-p5
+    python benchmarks/speed_up.py runs/lm-minilm-head-decomfl-0.3-s0 runs/lm-minilm-head-hiso-0.1-s0
 
 Accuracy is a moving average with factor 0.9 per round. The first run needs the rounds until it first has its best.
 """

@@ -110,6 +110,7 @@ def fake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     return made
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize(("then", "code"), [("pass", 0), ("raise ValueError('no memory')", 1)])
 def test_one_table_shows_what_was_measured_and_why_the_rest_was_not(
     fake: Any, then: str, code: int, capfd: pytest.CaptureFixture[str]

@@ -34,6 +34,7 @@ def test_the_lines_are_those_of_durations_py_for_the_scenarios_as_they_are() -> 
         assert with_lines(text, lines(name)) == text, f"{name}: python benchmarks/durations.py --write"
 
 
+@pytest.mark.slow
 def test_every_study_of_a_figure_says_what_it_takes_and_how_that_was_found() -> None:
     how = {
         "CPU": r"about [\d.]+ \w+, (measured, \d+ runs on|foreseen from .*) one core of an .*",

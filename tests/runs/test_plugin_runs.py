@@ -47,6 +47,7 @@ def own() -> Scenario:
     )
 
 
+@pytest.mark.slow
 def test_a_run_with_a_plug_in_has_the_same_bits_in_one_process_and_in_two_workers(tmp_path: Path) -> None:
     what = own()
     here = go(tmp_path / "here", what)

@@ -80,6 +80,7 @@ def test_triton_equals_the_reference_bit_for_bit(
     assert_alike(*both(kind, size, "perturb", x, scale, perturbation=perturbation, divisor=divisor, **stream))
 
 
+@pytest.mark.slow
 @each_kind
 @settings(max_examples=8, deadline=None)
 @given(

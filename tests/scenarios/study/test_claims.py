@@ -79,6 +79,7 @@ def test_a_study_judges_its_claim_from_its_runs(tmp_path: Path) -> None:
     assert results.json()["claim"]["verdict"] == "holds"
 
 
+@pytest.mark.slow
 def test_the_page_of_claims_is_computed_from_the_kept_figures() -> None:
     docs = Path(__file__).parents[3] / "docs"
     kept = json.loads((docs / "claims.json").read_text(encoding="utf-8"))

@@ -6,9 +6,9 @@ BIN := $(VENV)/bin
 # An index with torch's builds for CPUs, where pip does not find one by itself: PyPI's for Linux are for CUDA, and several
 # times as large. `make install TORCH_INDEX=URL`, with the URL that PyTorch's installation page names for CPUs.
 TORCH_INDEX ?=
-# The tests of a file stay together, for what they share is built once for a file (tests/conftest.py names the exceptions); a
-# process that ends in a test is replaced once. Two processes compute; slow tests mostly wait for others, so they are four.
-PARALLEL := --dist loadfile --max-worker-restart 1
+# two processes; the tests of a file stay together, for what they share is built once for a file (tests/conftest.py names
+# the exceptions); a process that ends in a test is replaced once
+PARALLEL := -n 2 --dist loadfile --max-worker-restart 1
 FOLDERS := $(shell find agents algorithms bus models scenarios seedbus -type d -not -name __pycache__)
 
 .PHONY: install demo test slow lint bench gpu soak docs site clean
@@ -29,10 +29,10 @@ demo: install
 	$(BIN)/seedbus run quickstart
 
 test: install
-	$(BIN)/pytest -n 2 $(PARALLEL)
+	$(BIN)/pytest $(PARALLEL)
 
 slow: install
-	$(BIN)/pytest -m "slow and not soak" -n 4 $(PARALLEL) --durations 15
+	$(BIN)/pytest -m "slow and not soak" $(PARALLEL) --durations 15
 
 lint: install
 	$(BIN)/ruff check .

@@ -136,7 +136,7 @@ def published(names: list[str], verdicts: dict[str, str]) -> str:
     lines = []
     for paper, each, shown in listed(names):
         told = [f"`{name}`" + (f" ({verdicts[name]})" if name in verdicts else "") for name in shown]
-        lines.append(f"| {paper} | {each.what} | {', '.join(told) or 'none'} | {each.else_} |")
+        lines.append(f"| {paper} | {each.what} | {', '.join(told) or 'none'} | {each.left_out} |")
     return f"{PUBLISHED}{chr(10).join(lines)}\n"
 
 

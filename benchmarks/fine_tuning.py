@@ -28,6 +28,7 @@ from torch import Tensor
 
 from seedbus.models.text.sentence_problem import SentenceProblem
 from seedbus.scenarios.reporting.compared import Run, Spread
+from seedbus.scenarios.reporting.progress import readable
 from seedbus.scenarios.running.run import run
 from seedbus.scenarios.schema.loading import load
 from seedbus.scenarios.study.intervals import Difference
@@ -61,8 +62,15 @@ WORK = {
     ("minilm", "head"): Work(300, 300, 10, 3, 100, 10),
     ("small-opt", "full"): Work(20, 20, 10, 1, 10, 5, ("task.batch_size=16", "task.micro_batch=8")),
 }
-ALGORITHMS = ("decomfl", "hiso", "fedzo", "mezo", "fedavg", "fedadam")
-ZEROTH = ALGORITHMS[:4]
+LABELS = {
+    "decomfl": "DeComFL",
+    "hiso": "HiSo",
+    "fedzo": "FedZO",
+    "mezo": "MeZO",
+    "fedavg": "FedAvg",
+    "fedadam": "FedAdam",
+}
+ZEROTH = ("decomfl", "hiso", "fedzo", "mezo")
 RATES = {  # the first learning rates; FedAdam's are the server's, and its clients take one step of the scenario's rate
     ("minilm", "head"): {
         "decomfl": (0.1, 0.3, 1),
@@ -77,14 +85,6 @@ RATES = {  # the first learning rates; FedAdam's are the server's, and its clien
         "hiso": (3e-4, 1e-3, 3e-3),
         "fedavg": (3e-4, 1e-3, 3e-3),
     },
-}
-LABELS = {
-    "decomfl": "DeComFL",
-    "hiso": "HiSo",
-    "fedzo": "FedZO",
-    "mezo": "MeZO",
-    "fedavg": "FedAvg",
-    "fedadam": "FedAdam",
 }
 
 
@@ -181,7 +181,7 @@ class Comparison:
             cells += [spread([run.at("accuracy", self.work.at) for run in each]), spread(ends[algorithm])]
             cells += ["" if algorithm == "decomfl" else difference(paired, len(runs) - 1)]
             cells += [f"{first.costs['evaluations']:,.0f}"]
-            cells += [size(first.costs[f"bytes_{way}_per_client"] or 0) for way in ("up", "down")]
+            cells += [readable(first.costs[f"bytes_{way}_per_client"] or 0) for way in ("up", "down")]
             lines.append(f"| {' | '.join(cells)} |")
         return "\n".join(lines)
 
@@ -205,13 +205,6 @@ def difference(values: Sequence[float], pairs: int) -> str:
     return f"**{text}**" if found.is_seen else text
 
 
-def size(count: float) -> str:
-    """Return a number of bytes."""
-    if count < 1000:
-        return f"{count:.0f} B"
-    return f"{count / 1e6:.2f} MB" if count >= 1e6 else f"{count / 1e3:.1f} kB"
-
-
 def beyond(losses: dict[float, float]) -> list[float]:
     """Return the rate to try next, beyond a best one at the edge of those tried; nothing if it is inside."""
     rates = sorted(losses)
@@ -226,7 +219,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("kind", choices=sorted({kind for kind, _ in WORK}), metavar="model")
     parser.add_argument("train", choices=sorted({train for _, train in WORK}))
-    parser.add_argument("--algorithms", choices=ALGORITHMS, nargs="+", help="default: all that are in RATES")
+    parser.add_argument("--algorithms", choices=list(LABELS), nargs="+", help="default: all that are in RATES")
     parser.add_argument("--model", default="runs/small-opt", help="what pretrain.py wrote")
     parser.add_argument("--out", type=Path, default=Path("runs"))
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2], help="of pilots and runs")

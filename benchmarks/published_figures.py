@@ -17,12 +17,12 @@ class Published(NamedTuple):
     Attributes:
         what: which.
         patterns: of the names of studies.
-        else_: what they do not show, and why, or where it is measured.
+        left_out: what they do not show, and why, or where it is measured.
     """
 
     what: str
     patterns: tuple[str, ...] = ()
-    else_: str = ""
+    left_out: str = ""
 
 
 DRAWN, WORDS = "a drawing", "notation or settings"
@@ -30,7 +30,7 @@ TINY = "Tiny-ImageNet: `task: image-folder` reads it (`--set task=…`), but no 
 
 PAPERS: Mapping[str, tuple[Published, ...]] = {
     "DeComFL": (
-        Published("Figure 1", else_=DRAWN),
+        Published("Figure 1", left_out=DRAWN),
         Published("Figure 2", ("decomfl-figure-2-*",)),
         Published("Figure 3", ("decomfl-figure-3",)),
         Published("Figure 4", ("decomfl-figure-4",)),
@@ -42,8 +42,8 @@ PAPERS: Mapping[str, tuple[Published, ...]] = {
             "the factors of the rates: trends only",
         ),
         Published("Table 2", ("decomfl-table-2-*",), "FedAvg's column, which has no claim beside bytes (Table 1)"),
-        Published("Tables 3 and 5", else_=f"{WORDS}; those of Table 5 are in `lm/*`"),
-        Published("Table 4", else_="memory is no figure of a study; `benchmarks/memory.py` measures it"),
+        Published("Tables 3 and 5", left_out=f"{WORDS}; those of Table 5 are in `lm/*`"),
+        Published("Table 4", left_out="memory is no figure of a study; `benchmarks/memory.py` measures it"),
         Published(
             "Table 6", ("decomfl-table-6", "decomfl-table-6-*"), "MeZO, FedZO and P = 5 on sets other than SST-2"
         ),
@@ -56,12 +56,12 @@ PAPERS: Mapping[str, tuple[Published, ...]] = {
         ),
     ),
     "DeComFL, workshop": (
-        Published("Figure 1", else_=DRAWN),
+        Published("Figure 1", left_out=DRAWN),
         Published("Table 1", ("decomfl-workshop-table-1",), "OPT-1.3B, as in DeComFL's Table 2"),
-        Published("Tables 2 and 3", else_=WORDS),
+        Published("Tables 2 and 3", left_out=WORDS),
     ),
     "HiSo": (
-        Published("Figures 1, 2, 3 and 7", else_=DRAWN),
+        Published("Figures 1, 2, 3 and 7", left_out=DRAWN),
         Published(
             "Figure 4, Table 1", ("hiso-figure-4", "hiso-figure-4-*"), "the eigenvalues of the paper's simulation"
         ),
@@ -69,11 +69,11 @@ PAPERS: Mapping[str, tuple[Published, ...]] = {
         Published("Figure 6", ("hiso-figure-6",), "OPT-350M and 1.3B, whose bytes are in `hiso-table-5-*`"),
         Published("Figure 8", ("hiso-figure-8",)),
         Published("Table 2", ("hiso-table-2-*",)),
-        Published("Tables 3 and 4", else_=WORDS),
+        Published("Tables 3 and 4", left_out=WORDS),
         Published("Table 5", ("hiso-table-5-*",)),
     ),
     "FedACG": (
-        Published("Figure 1", else_=DRAWN),
+        Published("Figure 1", left_out=DRAWN),
         Published("Figure 2", ("fedacg-figure-2", "fedacg-figure-2-*"), "(a), a loss surface, is no number"),
         Published("Tables 1(a) and 1(b)", ("fedacg-table-1*",), TINY),
         Published("Table 2, Figure E", ("fedacg-table-2", "fedacg-table-2-*")),
@@ -86,7 +86,9 @@ PAPERS: Mapping[str, tuple[Published, ...]] = {
         Published("Table A", ("fedacg-table-A", "fedacg-table-A-*"), "Tiny-ImageNet, as in Table 1"),
         Published("Tables B and C", ("fedacg-table-[BC]", "fedacg-table-[BC]-*")),
         Published("Figure A", ("fedacg-figure-A",), "how smooth the curves are"),
-        Published("Figures B, C and D", else_="curves of Tables 1, B and C, which the reports of those studies draw"),
+        Published(
+            "Figures B, C and D", left_out="curves of Tables 1, B and C, which the reports of those studies draw"
+        ),
     ),
     "FedZO": (
         Published("Figure 1", ("fedzo-figure-1?",), "the paper's classifier of CIFAR-10: stand-ins on Fashion-MNIST"),

@@ -93,7 +93,7 @@ def test_every_study_stands_once_in_the_list_of_the_papers_figures_and_every_fig
     names = [name.removeprefix("figures/") for name in studies()]
     rows = list(listed(names))
     assert sorted(name for _, _, shown in rows for name in shown) == sorted(names)
-    assert [each.what for _, each, shown in rows if not shown and not each.else_] == []
+    assert [each.what for _, each, shown in rows if not shown and not each.left_out] == []
     for each in (each for published in PAPERS.values() for each in published):
         for pattern in each.patterns:
             assert [name for name in names if fnmatchcase(name, pattern)], f"{each.what}: no study is named {pattern}"

@@ -2,10 +2,12 @@
 
     python benchmarks/rounds.py [mnist-cnn fashion-cnn] [--algorithms decomfl hiso] [--repeats 3] [--forward eager]
     python benchmarks/rounds.py mnist-cnn --accuracy 300
+    python benchmarks/rounds.py mnist-cnn --layers
 
 A hundred clients, ten a round, K = 1, batches of 32, forward differences, one thread, on Fashion-MNIST. The plain
 simulator is `plain.py`, with tensors in torch's own memory order and ReLU before pooling. Each measurement runs in a
-process of its own; contenders take turns, and the best turn of each counts.
+process of its own; contenders take turns, and the best turn of each counts. `--layers` says what the layers of a
+forward pass of Seedbus take, and how near they come to the rate of a product of matrices.
 """
 
 from __future__ import annotations
@@ -171,7 +173,7 @@ def ours(model: str, algorithm: str, rounds: int, forward: str) -> dict[str, flo
             meter.end()
 
     for owner, name, what in (
-        (SampleObjective, "loss", "forward"),
+        (SampleObjective, "measure", "forward"),
         (NumbaDirections, "perturb", "perturb"),
         (Replicas, "advance", "replay"),
         (Evaluator, "on_commit", "replay"),
@@ -246,16 +248,62 @@ def rows(is_quick: bool) -> Iterator[Row | Skip]:
 
 
 def flops(model: str, batch: int) -> int:
-    """Return the floating-point operations of a forward pass as torch counts them: convolutions, matrix products."""
+    """Return the floating-point operations of a forward pass, see `flops_of`."""
     import torch
-    from torch.utils.flop_counter import FlopCounterMode
 
     from seedbus.models.images import networks
 
     network = {"mnist-cnn": networks.mnist_cnn, "fashion-cnn": networks.fashion_cnn}[model]()
-    with torch.inference_mode(), FlopCounterMode(display=False) as counter:
-        network(torch.zeros(batch, 1, 28, 28))
+    with torch.inference_mode():
+        return flops_of(network, torch.zeros(batch, 1, 28, 28))
+
+
+def flops_of(module: Any, inputs: Any) -> int:
+    """Return the floating-point operations of a call as torch counts them: convolutions, matrix products."""
+    from torch.utils.flop_counter import FlopCounterMode
+
+    with FlopCounterMode(display=False) as counter:
+        module(inputs.clone())
     return int(counter.get_total_flops())
+
+
+def layers(model: str, repeats: int = 200) -> None:
+    """Print the CPU milliseconds of each layer of a forward pass on a training batch, the best of repeats."""
+    import numpy as np
+    import torch
+
+    from seedbus.models.images.problem import ImageProblem
+    from seedbus.scenarios.running.prepare import bind
+    from seedbus.scenarios.schema.loading import validate
+
+    torch.set_num_threads(1)
+    problem = bind(validate(document(model, "decomfl", 1, ""), "a benchmark"))
+    assert isinstance(problem, ImageProblem)
+    network, (values, _) = problem.flat.module, problem.tensors(problem.splits["train"], np.arange(32))
+
+    def best(module: Any, inputs: Any) -> float:
+        took = []
+        for _ in range(repeats):
+            copied = inputs.clone()  # ReLU works in place
+            started = time.thread_time()
+            module(copied)
+            took.append(time.thread_time() - started)
+        return min(took)
+
+    def line(name: str, seconds: float, work: int) -> None:
+        rate = (
+            f"{work / 1e6:7.1f} Mflop {work / seconds / 1e9:6.1f} Gflop/s {work / seconds / limit:4.0%}" if work else ""
+        )
+        print(f"{name:8} {1e3 * seconds:7.3f} ms {seconds / whole:4.0%} {rate}".rstrip())
+
+    limit = matrix_rate()
+    print(f"a product of matrices: {limit / 1e9:.1f} Gflop/s")
+    with torch.inference_mode():
+        whole = best(network, values)
+        line("all", whole, flops_of(network, values))
+        for name, layer in network.named_children():
+            line(name, best(layer, values), flops_of(layer, values))
+            values = layer(values.clone())
 
 
 def matrix_rate(size: int = 1024, repeats: int = 15) -> float:
@@ -279,9 +327,13 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--rounds", type=int, help="by default 24 and 12, of which the first third does not count")
     parser.add_argument("--accuracy", type=int, metavar="ROUNDS", help="one long run of each, for its accuracy")
+    parser.add_argument("--layers", action="store_true", help="only what each layer of a forward pass takes")
     parser.add_argument("--child", choices=["plain", "eager", "compiled"], help=argparse.SUPPRESS)
     asked = parser.parse_args()
     for model in asked.models:
+        if asked.layers:
+            layers(model)
+            continue
         for algorithm in asked.algorithms:
             rounds = asked.accuracy or asked.rounds or ROUNDS[model]
             if asked.child == "plain":

@@ -63,6 +63,10 @@ def for_blocks(
         threads, block = 1, TENSOR_BLOCK if is_near else DEVICE_BLOCK
     if block < ALIGNMENT or block % ALIGNMENT:
         raise ValueError(f"block = {block}: a block is a multiple of {ALIGNMENT} coordinates")
+    if dimension <= block:  # a small model: as little as possible around the work
+        if dimension:
+            work(slice(0, dimension))
+        return
     pending = deque(slice(first, min(first + block, dimension)) for first in range(0, dimension, block))
     helpers = min(_threads if threads is None else threads, len(pending)) - 1
     if helpers < 1:

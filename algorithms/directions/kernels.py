@@ -6,7 +6,8 @@ look-ups for some words wait for memory while the processor computes the next on
 upper half of the table of quantiles. An absent array, such as this table for `rademacher`, has no elements. So a kernel
 is compiled only once, for every kind, update rule and replica; it chooses between its loops at the start of each piece.
 
-Kernels take whole groups of 128 coordinates. The caller pads the end of a vector (`groups`).
+Kernels take whole groups of 128 coordinates. The end of a vector is padded, in the kernel (`padded`) or by its caller
+(`groups`).
 """
 
 from __future__ import annotations
@@ -145,6 +146,14 @@ def divide_by(divisor, scratch, table):  # type: ignore[no-untyped-def]
     for i in range(factor.size):
         factor[i] = ONE / divisor[i]
     return factor
+
+
+@inlined
+def padded(vector, count):  # type: ignore[no-untyped-def]
+    """Return a copy of the vector and `count` ones; one without elements stays so."""
+    longer = np.ones(vector.size + count if vector.size else 0, np.float32)
+    longer[: vector.size] = vector
+    return longer
 
 
 def check_float32(out: Vector, *others: Vector | None) -> None:

@@ -12,7 +12,7 @@ from numba import float32
 from numpy.typing import ArrayLike, NDArray
 
 from seedbus.algorithms.directions import numba_exact, numba_fold
-from seedbus.algorithms.directions.contract import check_stream, stream_key, with_key
+from seedbus.algorithms.directions.contract import ALIGNMENT, check_stream, stream_key, with_key
 from seedbus.algorithms.directions.exact import Sums, Terms, check_terms, is_sums, rounded_table, whole_table
 from seedbus.algorithms.directions.folding import ReplaySteps, UpdateRule
 from seedbus.algorithms.directions.kernels import (
@@ -27,6 +27,7 @@ from seedbus.algorithms.directions.kernels import (
     divide_by,
     groups,
     kernel,
+    padded,
     sources,
 )
 from seedbus.algorithms.directions.laws.law import Law, mirrored
@@ -54,9 +55,27 @@ def _accumulate(out, scales, low, high, step, start, table, gathers, divisor):  
 def _perturb(out, x, scale, low, high, step, p, start, table, gathers, divisor):  # type: ignore[no-untyped-def]
     words, scratch = np.empty(4 * BLOCKS, np.uint32), np.empty(PIECE, np.float32)
     for first in range(0, out.size, PIECE):
-        piece, base = out[first : first + PIECE], x[first : first + PIECE]
-        factor = divide_by(divisor[first : first + PIECE], scratch, table)
-        add(piece, base, scale, words, start + first, step, p, low, high, table, gathers, factor)
+        last = min(first + PIECE, out.size)
+        piece, base, part = out[first:last], x[first:last], divisor[first:last]
+        rest = (first - last) % ALIGNMENT
+        if rest:
+            piece, base, part = padded(piece, rest), padded(base, rest), padded(part, rest)
+        add(
+            piece,
+            base,
+            scale,
+            words,
+            start + first,
+            step,
+            p,
+            low,
+            high,
+            table,
+            gathers,
+            divide_by(part, scratch, table),
+        )
+        if rest:
+            out[first:last] = piece[: last - first]
 
 
 @lru_cache(maxsize=1)
@@ -122,10 +141,8 @@ class NumbaDirections:
         check_float32(out, x, divisor)
         check_stream(self.law, out.size, seed=seed, step=step, perturbation=perturbation, start=start)
         low, high = stream_key(self.law, seed)
-        for at, (piece, base, part) in groups(start, out, x, divisor):
-            _perturb(
-                piece, base, np.float32(scale), low, high, step, perturbation, at, self._table, self._gathers, part
-            )
+        where = (low, high, step, perturbation, start, self._table, self._gathers)
+        _perturb(out, x, np.float32(scale), *where, ABSENT if divisor is None else divisor)
 
     def fold(self, rule: UpdateRule, fields: Mapping[str, Vector], steps: ReplaySteps, *, start: int = 0) -> None:
         check_stream(self.law, fields["x"].size, seed=0, step=0, perturbation=0, start=start)

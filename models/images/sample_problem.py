@@ -200,8 +200,7 @@ class SampleProblem(ABC, Generic[S]):
 
     def batch_loss(self, inputs: Any, labels: Tensor) -> Tensor:
         """Return the mean loss of a training batch at the point. Only full batches use the compiled loss."""
-        is_full = len(labels) == self.settings.batch_size
-        if self.settings.forward != "compiled" or not is_full:
+        if self.settings.forward != "compiled" or len(labels) != self.settings.batch_size:
             return self.mean_loss(inputs, labels)
         if self._compiled is None:
             found = "a training loss before the compilation"
@@ -371,13 +370,14 @@ class SampleObjective(Compared):
     def _mean(self, step: int, loss: Callable[[Any, Tensor], Tensor]) -> Tensor:
         """Return the mean over the step's batch of a loss of its parts."""
         divided = self._parts_of(step)
+        if len(divided) == 1:
+            return loss(*divided[0])
         return mean_of_parts([loss(*part) for part in divided], [len(labels) for _, labels in divided])
 
     def _parts_of(self, step: int) -> list[tuple[Any, Tensor]]:
         """Return the parts of a step's batch."""
-        whole = self._batch_of(step)
-        spans = parts(len(whole[1]), self._problem.settings.micro_batch)
-        if len(spans) == 1:
+        whole, most = self._batch_of(step), self._problem.settings.micro_batch
+        if most is None or len(spans := parts(len(whole[1]), most)) == 1:
             return [whole]
         return [tree_map(lambda each, span=span: each[span], whole) for span in spans]
 

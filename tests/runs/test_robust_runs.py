@@ -262,7 +262,7 @@ def accuracy(folder: Path, faults: list[dict[str, Any]], **changes: str) -> tupl
         "network={latency: {distribution: constant}}",
         *(f"algorithm.{field}={value}" for field, value in changes.items()),
         "verify=false",
-        "evaluation.every=50",
+        "evaluation.every=100",
         "stop.rounds=200",
     ]
     what = load("quickstart", [*settings, "faults=[]"])

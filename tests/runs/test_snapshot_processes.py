@@ -55,23 +55,23 @@ def test_a_network_that_breaks_leaves_no_trace(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_workers_killed_with_half_snapshots_leave_no_trace(tmp_path: Path) -> None:
-    what, watcher, done = crowd(400), RunWatcher(), threading.Event()
+    what, watcher, done = crowd(200), RunWatcher(), threading.Event()
     whole = run(what, tmp_path / "whole")
     found: list[int] = []
-    killer = threading.Thread(target=lambda: found.append(killing(watcher, 8, 5, done)))
+    killer = threading.Thread(target=lambda: found.append(killing(watcher, 4, 5, done)))
     killer.start()
     try:
         results = run(what, tmp_path / "killed", observer=watcher, placement=Placement("tcp", 2))
     finally:
         done.set()
         killer.join()
-    assert found == [8]
+    assert found == [4]
     assert alike(results, whole)
 
 
 @pytest.mark.slow
 def test_clients_outlive_a_server_that_is_killed_with_snapshots_under_way(tmp_path: Path) -> None:
-    what = crowd(300)
+    what = crowd(200)
     whole = run(what, tmp_path / "whole")
     endpoint = free_endpoint(crowd(1), tmp_path / "port")
     results, *_ = stopped_and_resumed(what, tmp_path, endpoint, signal.SIGKILL)

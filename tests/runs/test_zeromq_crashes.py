@@ -39,7 +39,7 @@ def long(rounds: int) -> Scenario:
 
 @pytest.mark.parametrize(
     ("kills", "rounds"),
-    [pytest.param(6, 400, marks=pytest.mark.slow), pytest.param(100, 6000, marks=pytest.mark.soak)],
+    [pytest.param(4, 300, marks=pytest.mark.slow), pytest.param(100, 6000, marks=pytest.mark.soak)],
 )
 def test_workers_killed_at_random_moments_leave_no_trace(tmp_path: Path, kills: int, rounds: int) -> None:
     what, watcher, done = long(rounds), RunWatcher(), threading.Event()

@@ -91,7 +91,7 @@ def bench(memory: Path) -> DamagedJournal:
     return DamagedJournal(memory)
 
 
-STEPS = [101, pytest.param(7, marks=pytest.mark.slow), pytest.param(1, marks=pytest.mark.soak)]
+STEPS = [101, pytest.param(17, marks=pytest.mark.slow), pytest.param(1, marks=pytest.mark.soak)]
 
 
 @pytest.mark.parametrize("step", STEPS)
@@ -112,7 +112,7 @@ def test_damage_in_the_last_record_of_a_log_recovers_the_prefix_before_it(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("step", [1009, 61])
+@pytest.mark.parametrize("step", [1009, 211, pytest.param(61, marks=pytest.mark.soak)])
 @pytest.mark.parametrize("how", ["cut", "flipped"])
 def test_damage_anywhere_in_a_log_recovers_an_exact_prefix(bench: DamagedJournal, how: str, step: int) -> None:
     ends, outcomes = frames(bench.log), Counter[str]()
@@ -140,7 +140,7 @@ def test_a_log_that_lags_behind_its_file_is_refused_or_an_exact_prefix(bench: Da
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("step", [53, 3])
+@pytest.mark.parametrize("step", [53, 11, pytest.param(3, marks=pytest.mark.soak)])
 @pytest.mark.parametrize("mask", [1, 0xFF])
 def test_a_flipped_byte_of_a_file_is_refused_or_hit_no_content(bench: DamagedJournal, mask: int, step: int) -> None:
     with closing(Journal.open(bench.base / "kept")):
@@ -202,7 +202,7 @@ def test_members_at_other_versions_have_another_digest() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("count", [4, 60])
+@pytest.mark.parametrize("count", [4, 20, pytest.param(60, marks=pytest.mark.soak)])
 def test_a_run_with_a_torn_journal_resumes_and_ends_alike_or_is_refused(
     memory: Path, monkeypatch: pytest.MonkeyPatch, count: int
 ) -> None:

@@ -13,6 +13,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from contextlib import contextmanager
+from decimal import Decimal, localcontext
 from functools import cached_property
 from typing import Any, ClassVar, Literal, NamedTuple
 
@@ -60,7 +61,7 @@ class QuadraticProblem:
         self.clients = clients
         self.dimension = task.dimension
         self.point: Vector = np.zeros(self.dimension, dtype=dtype)
-        self.curvature = np.geomspace(1 / task.condition, 1.0, self.dimension)
+        self.curvature = _geometric(task.condition, self.dimension)
         self._center = _uniform(stream("center", task.name, seed), self.dimension)
 
     def x0(self) -> Vector:
@@ -181,6 +182,21 @@ class QuadraticObjective:
             self._xi = math.sqrt(3) * _uniform(rng, self._problem.dimension)
             self._cached_step = step
         return self._xi
+
+
+def _geometric(condition: float, size: int) -> NDArray[np.float64]:
+    """Return a geometric sequence from 1/condition to 1, float64 [size], with the same bits on every processor.
+
+    Each is a product of powers condition^(−2^b/(size − 1)), which Decimal computes. The last bits of NumPy's powers,
+    as in `np.geomspace`, depend on the processor.
+    """
+    sequence, left = np.ones(size), np.arange(size)[::-1]  # how many are behind each
+    with localcontext(prec=50):
+        for b in range((size - 1).bit_length()):
+            power = float(Decimal(condition) ** (Decimal(-(1 << b)) / (size - 1)))
+            np.multiply(sequence, power, out=sequence, where=(left >> b & 1).astype(bool))
+    sequence[0] = 1 / condition
+    return sequence
 
 
 def _uniform(rng: np.random.Generator, count: int) -> NDArray[np.float64]:

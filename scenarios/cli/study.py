@@ -105,18 +105,19 @@ def study(
             if workers:
                 conduct.launch = {"launcher": launches.model_dump(), "workers": workers}
             metric_of(plan)  # a mistake in it is told before anything is run
-            if dry_run or not (quiet or so_far):
-                _announce(conduct, jobs)
-            if dry_run:
-                return
-            progress = None if quiet or so_far else StudyProgress(plan.study.name)
-            conduct.watcher = progress
+            progress = None
             try:
+                if dry_run or not (quiet or so_far):
+                    _announce(conduct, jobs)
+                if dry_run:
+                    return
+                progress = None if quiet or so_far else StudyProgress(plan.study.name)
+                conduct.watcher = progress
                 with _live(conduct, live):
                     results = conduct.run()
             except KeyboardInterrupt:
                 kept = f"stopped; every closed round is kept: go on with `seedbus study {file} --folder {folder}`"
-                raise KeyboardInterrupt(kept) from None
+                raise KeyboardInterrupt("stopped" if dry_run else kept) from None
             finally:
                 if progress is not None:
                     progress.close()

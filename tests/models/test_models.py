@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import subprocess
 import sys
 from typing import Any
@@ -165,6 +166,18 @@ def test_the_optimum_is_where_the_mean_gradient_vanishes_in_float64() -> None:
     assert np.abs(gradient).max() < 1e-14
     assert problem.evaluate(problem.optimum, "test")["gap"] == 0.0
     assert problem.curvature[[0, -1]].tolist() == [0.01, 1.0]
+
+
+@pytest.mark.parametrize(
+    ("condition", "dimension", "digest"),
+    [(10.0, 1, "5055ab2a5af8ffc7"), (10.0, 203, "f248645f2c5b2ce6"), (1e12, 1000, "9303792821701708")],
+)
+def test_the_curvatures_of_a_quadratic_are_the_same_bits_on_every_processor(
+    condition: float, dimension: int, digest: str
+) -> None:
+    found = exact(Quadratic(dimension=dimension, condition=condition)).curvature
+    assert hashlib.blake2b(found.tobytes(), digest_size=8).hexdigest() == digest
+    assert found == pytest.approx(np.geomspace(1 / condition, 1, dimension), rel=1e-13)
 
 
 def test_the_global_loss_is_the_mean_of_the_clients_losses() -> None:

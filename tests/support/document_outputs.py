@@ -62,5 +62,5 @@ def _token(found: re.Match[str], is_exact: bool) -> str:
 
 
 def _spaced(text: str) -> str:
-    """Return a pattern of a text in which any spaces match any spaces: columns are as wide as their numbers."""
-    return re.sub(r"(?:\\ )+", r"[ ]+", re.escape(text))
+    """Return a pattern of a text in which spaces and rules match others: columns are as wide as their numbers."""
+    return re.sub(r"(?:\\ )+", r"[ ]+", re.sub(r"([━─═])+", r"\1+", re.escape(text)))

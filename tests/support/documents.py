@@ -9,6 +9,7 @@ folder with links to examples/ and tests/.
 
 from __future__ import annotations
 
+import atexit
 import os
 import re
 import signal
@@ -18,14 +19,20 @@ from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from difflib import unified_diff
+from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from document_blocks import PAGES, ROOT, Block, blocks
 from document_outputs import is_as_shown, trimmed
+from warm_command import WarmCommand
 
 SLOWER = 20
 """How many times as long as on two quiet cores a command may take before it is ended."""
+
+
+_NEEDS_A_PROCESS = re.compile(r"(?<![>&])&(?![>&\d])|\bkill\b|\btimeout\b")
+"""A command that goes on in the background, or is sent signals, is a process of its own (see `warm_command`)."""
 
 
 @dataclass(frozen=True)
@@ -84,7 +91,7 @@ def follow(page: Path, folder: Path, *, is_soak: bool = False, is_literal: bool 
 
 def _order(block: Block, command: str) -> list[str]:
     if block.language == "python":
-        return [sys.executable, "-c", command]
+        return [str(_warm() / "seedbus"), "-c", command]
     if block.rounds:
         fewer = rf"\g<0> --set stop.rounds={block.rounds} --set evaluation.every={block.rounds}"
         command = re.sub(r"\bseedbus run \S+", fewer, command)
@@ -102,17 +109,19 @@ class _Shell:
         self._folder = folder
         self._groups: list[int] = []
         path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
-        self._environment = {**os.environ, "PATH": path, "COLUMNS": "100", "TERM": "dumb"}
+        self._path = path
+        self._environment = {**os.environ, "COLUMNS": "100", "TERM": "dumb"}
 
     def run(self, command: list[str], within_s: int) -> tuple[int, str]:
         """Run a command, and return its exit code and what it printed; one that takes too long is killed."""
+        path = self._path if _NEEDS_A_PROCESS.search(command[-1]) else os.pathsep.join([str(_warm()), self._path])
         process = subprocess.Popen(
             command,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             cwd=self._folder,
-            env=self._environment,
+            env=self._environment | {"PATH": path},
             text=True,
             start_new_session=True,
         )
@@ -130,6 +139,14 @@ class _Shell:
         for group in self._groups:
             with suppress(ProcessLookupError):
                 os.killpg(group, signal.SIGKILL)
+
+
+@cache
+def _warm() -> Path:
+    """Return the folder of a `seedbus` that starts fast."""
+    command = WarmCommand()
+    atexit.register(command.__exit__, None, None, None)
+    return command.__enter__()
 
 
 def _count() -> None:

@@ -24,7 +24,7 @@ from pages import plots as drawings
 from worlds import HISO, lossy, outcome
 
 import seedbus
-from seedbus.scenarios.errors import Exit, ScenarioError
+from seedbus.scenarios.errors import Exit, Interrupted, ScenarioError
 from seedbus.scenarios.reporting.looks import looks
 from seedbus.scenarios.reporting.paper import can_draw, lines_pdf
 from seedbus.scenarios.reporting.results import Results
@@ -283,6 +283,20 @@ def test_a_killed_worker_costs_its_run_alone(tmp_path: Path) -> None:
     assert len(first.runs) == 1 and not first.is_complete
     again = seedbus.study(study, tmp_path)
     assert again.is_complete and not again.failures
+
+
+def test_a_study_that_is_stopped_while_it_estimates_says_how_it_goes_on(
+    seedbus: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def rehearse(*arguments: Any, **options: Any) -> None:
+        raise Interrupted(Path("a folder that is gone"))
+
+    monkeypatch.setattr("seedbus.scenarios.study.estimate.run", rehearse)
+    Path("study.yaml").write_text(dump(STUDY))
+    for option, said in (("--dry-run", ""), ("--jobs=1", "study.yaml --folder studies`")):
+        answer = seedbus("study", "study.yaml", option)
+        assert answer.code == Exit.INTERRUPTED and answer.err.startswith("seedbus: stopped")
+        assert answer.err.endswith(f"{said}\n") and "gone" not in answer.err
 
 
 @pytest.mark.few(1)

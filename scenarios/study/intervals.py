@@ -49,6 +49,8 @@ class Mean:
             return None
         if len(known) == 1:
             return Mean(known[0], None, None, None, 1)
+        if min(known) == max(known):  # a mean of equal values, as it is computed, may be another number
+            return Mean(known[0], 0.0, known[0], known[0], len(known))
         low, high = bootstrap(known, CONFIDENCE)
         return Mean(float(np.mean(known)), float(np.std(known, ddof=1)), low, high, len(known))
 

@@ -19,6 +19,8 @@ def test_a_mean_has_the_samples_deviation_and_an_interval_within_its_range() -> 
     assert mean.deviation == pytest.approx(np.std([0.9, 0.91, 0.93], ddof=1))
     assert mean.low is not None and mean.high is not None and 0.9 <= mean.low < mean.mean < mean.high <= 0.93
     assert Mean.of([5.0]) == Mean(5.0, None, None, None, 1) and Mean.of([None]) is None
+    same = 3.674789596091542  # three of which have another mean in float64
+    assert np.mean([same] * 3) != same and Mean.of([same] * 3) == Mean(same, 0.0, same, same, 3)
 
 
 def test_the_bootstrap_is_the_same_every_time_and_narrows_with_more_values() -> None:

@@ -51,10 +51,13 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
 @pytest.hookimpl(tryfirst=True)  # before pytest deselects slow tests
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Apply `@pytest.mark.few(count)` (`count` cases of a test, spread evenly, are not slow) and `TIMEOUTS_S`."""
+    """Apply `@pytest.mark.few(count)` and `TIMEOUTS_S`.
+
+    Of a test's cases that are not in the soak suite, `count`, spread evenly, are not slow.
+    """
     cases: dict[object, list[pytest.Item]] = {}
     for item in items:
-        if item.get_closest_marker("few") is not None:
+        if item.get_closest_marker("few") is not None and item.get_closest_marker("soak") is None:
             cases.setdefault((item.path, getattr(item, "originalname", item.name)), []).append(item)
     for items_of_test in cases.values():
         marker = items_of_test[0].get_closest_marker("few")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import os
 import re
 import subprocess
 import sys
@@ -10,11 +11,12 @@ import time
 from collections import Counter
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import pytest
 from document_blocks import PAGES, ROOT, Block, blocks
 from document_outputs import is_as_shown
-from documents import follow
+from documents import follow, warm
 
 import seedbus
 from seedbus import plugin
@@ -145,17 +147,49 @@ def test_a_mark_that_there_is_not_is_named(tmp_path: Path) -> None:
         list(blocks(page))
 
 
+def fast(code: str, **options: Any) -> subprocess.Popen[str]:
+    return subprocess.Popen([warm() / "seedbus", "-c", code], stdout=subprocess.PIPE, text=True, **options)
+
+
+def test_a_command_that_starts_fast_is_like_one_that_does_not(tmp_path: Path) -> None:
+    code = "import os, sys; print(os.getcwd(), os.environ['MINE'], sys.stdin.read()); sys.exit(3)"
+    with fast(code, stdin=subprocess.PIPE, cwd=tmp_path, env=os.environ | {"MINE": "my own"}) as process:
+        assert process.communicate("asked")[0] == f"{tmp_path} my own asked\n"
+    assert process.returncode == 3
+    folders = subprocess.run(
+        [warm() / "seedbus", "-c", "import sys; print(*sys.path)"], capture_output=True, text=True, check=True
+    ).stdout
+    assert str(ROOT / "tests") not in folders
+    for arguments in (["run", "nothing"], ["--version"]):
+        own, other = (
+            subprocess.run([program, *arguments], capture_output=True, text=True, check=False)
+            for program in (warm() / "seedbus", Path(sys.executable).with_name("seedbus"))
+        )
+        assert (own.returncode, own.stdout, own.stderr) == (other.returncode, other.stdout, other.stderr)
+
+
+def test_a_command_that_starts_fast_ends_with_the_program_that_asked_for_it() -> None:
+    with fast("import os, time; print(os.getpid(), flush=True); time.sleep(100)") as process:
+        assert process.stdout is not None
+        number = int(process.stdout.readline())
+        process.kill()
+    assert is_gone(number)
+
+
+def is_gone(process: int) -> bool:
+    left = Path(f"/proc/{process}/cmdline")
+    for _ in range(100):
+        if not left.exists() or not left.read_bytes():  # gone, or a zombie
+            return True
+        time.sleep(0.05)
+    return False
+
+
 def test_the_processes_that_a_page_leaves_behind_are_ended(tmp_path: Path) -> None:
     page = tmp_path / "page.md"
     page.write_text("```console\n$ sleep 100 > /dev/null 2>&1 & echo $! > process\n```\n")
     assert not list(follow(page, folder(tmp_path)))
-    left = Path("/proc", (tmp_path / "page" / "process").read_text().strip(), "cmdline")
-    for _ in range(100):
-        if not left.exists() or not left.read_bytes():  # gone, or a zombie
-            break
-        time.sleep(0.05)
-    else:
-        pytest.fail("it goes on")
+    assert is_gone(int((tmp_path / "page" / "process").read_text()))
 
 
 @pytest.mark.parametrize(

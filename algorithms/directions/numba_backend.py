@@ -60,20 +60,8 @@ def _perturb(out, x, scale, low, high, step, p, start, table, gathers, divisor):
         rest = (first - last) % ALIGNMENT
         if rest:
             piece, base, part = padded(piece, rest), padded(base, rest), padded(part, rest)
-        add(
-            piece,
-            base,
-            scale,
-            words,
-            start + first,
-            step,
-            p,
-            low,
-            high,
-            table,
-            gathers,
-            divide_by(part, scratch, table),
-        )
+        factor = divide_by(part, scratch, table)
+        add(piece, base, scale, words, start + first, step, p, low, high, table, gathers, factor)
         if rest:
             out[first:last] = piece[: last - first]
 

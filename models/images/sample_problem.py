@@ -370,8 +370,6 @@ class SampleObjective(Compared):
     def _mean(self, step: int, loss: Callable[[Any, Tensor], Tensor]) -> Tensor:
         """Return the mean over the step's batch of a loss of its parts."""
         divided = self._parts_of(step)
-        if len(divided) == 1:
-            return loss(*divided[0])
         return mean_of_parts([loss(*part) for part in divided], [len(labels) for _, labels in divided])
 
     def _parts_of(self, step: int) -> list[tuple[Any, Tensor]]:

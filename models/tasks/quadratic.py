@@ -190,11 +190,11 @@ def _geometric(condition: float, size: int) -> NDArray[np.float64]:
     Each is a product of powers condition^(−2^b/(size − 1)), which Decimal computes. The last bits of NumPy's powers,
     as in `np.geomspace`, depend on the processor.
     """
-    sequence, left = np.ones(size), np.arange(size)[::-1]  # how many are behind each
+    sequence, after = np.ones(size), np.arange(size)[::-1]  # how many terms come after each
     with localcontext(prec=50):
         for b in range((size - 1).bit_length()):
             power = float(Decimal(condition) ** (Decimal(-(1 << b)) / (size - 1)))
-            np.multiply(sequence, power, out=sequence, where=(left >> b & 1).astype(bool))
+            np.multiply(sequence, power, out=sequence, where=(after >> b & 1).astype(bool))
     sequence[0] = 1 / condition
     return sequence
 

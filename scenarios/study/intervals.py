@@ -13,6 +13,7 @@ Student's is the wider, the more pairs there are (Bonferroni).
 from __future__ import annotations
 
 import math
+import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -49,10 +50,8 @@ class Mean:
             return None
         if len(known) == 1:
             return Mean(known[0], None, None, None, 1)
-        if min(known) == max(known):  # a mean of equal values, as it is computed, may be another number
-            return Mean(known[0], 0.0, known[0], known[0], len(known))
         low, high = bootstrap(known, CONFIDENCE)
-        return Mean(float(np.mean(known)), float(np.std(known, ddof=1)), low, high, len(known))
+        return Mean(*_moments(known), low, high, len(known))
 
 
 @dataclass(frozen=True)
@@ -82,14 +81,23 @@ class Difference:
             confidence: probability with which the interval holds.
             pairs: number of pairs whose intervals hold together with that probability.
         """
-        seeds, mean = len(differences), float(np.mean(differences))
+        seeds = len(differences)
         if seeds < 2:
-            return Difference(mean, -math.inf, math.inf, seeds, False)
+            return Difference(float(differences[0]), -math.inf, math.inf, seeds, False)
+        mean, deviation = _moments(differences)
         reach = float(stats.t.ppf(1 - (1 - confidence) / pairs / 2, seeds - 1))
-        half = reach * float(np.std(differences, ddof=1)) / math.sqrt(seeds)
+        half = reach * deviation / math.sqrt(seeds)
         low, high = bootstrap(differences, confidence)
         is_seen = min(mean - half, low) > 0 or max(mean + half, high) < 0
         return Difference(mean, mean - half, mean + half, seeds, is_seen)
+
+
+def _moments(values: Sequence[float]) -> tuple[float, float]:
+    """Return mean and sample standard deviation of two or more values, from exact sums: equal values have none.
+
+    In float64 the mean of three equal numbers may be another number.
+    """
+    return float(statistics.mean(values)), float(statistics.stdev(values))
 
 
 def covering(values: Sequence[float], confidence: float = CONFIDENCE) -> tuple[float, float, float]:

@@ -30,7 +30,6 @@ from warm_command import WarmCommand
 SLOWER = 20
 """How many times as long as on two quiet cores a command may take before it is ended."""
 
-
 _NEEDS_A_PROCESS = re.compile(r"(?<![>&])&(?![>&\d])|\bkill\b|\btimeout\b")
 """A command that goes on in the background, or is sent signals, is a process of its own (see `warm_command`)."""
 
@@ -91,7 +90,7 @@ def follow(page: Path, folder: Path, *, is_soak: bool = False, is_literal: bool 
 
 def _order(block: Block, command: str) -> list[str]:
     if block.language == "python":
-        return [str(_warm() / "seedbus"), "-c", command]
+        return [str(warm() / "seedbus"), "-c", command]
     if block.rounds:
         fewer = rf"\g<0> --set stop.rounds={block.rounds} --set evaluation.every={block.rounds}"
         command = re.sub(r"\bseedbus run \S+", fewer, command)
@@ -108,13 +107,12 @@ class _Shell:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._groups: list[int] = []
-        path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
-        self._path = path
+        self._path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
         self._environment = {**os.environ, "COLUMNS": "100", "TERM": "dumb"}
 
     def run(self, command: list[str], within_s: int) -> tuple[int, str]:
         """Run a command, and return its exit code and what it printed; one that takes too long is killed."""
-        path = self._path if _NEEDS_A_PROCESS.search(command[-1]) else os.pathsep.join([str(_warm()), self._path])
+        path = self._path if _NEEDS_A_PROCESS.search(command[-1]) else os.pathsep.join([str(warm()), self._path])
         process = subprocess.Popen(
             command,
             stdin=subprocess.DEVNULL,
@@ -142,7 +140,7 @@ class _Shell:
 
 
 @cache
-def _warm() -> Path:
+def warm() -> Path:
     """Return the folder of a `seedbus` that starts fast."""
     command = WarmCommand()
     atexit.register(command.__exit__, None, None, None)

@@ -240,6 +240,11 @@ STRIKING = [
 FIRST = [next(each for each in STRIKING if each.values[0] == name) for name in CASES]
 """The first line with an effect of every fault."""
 
+OTHERS_IN_SOAK = [
+    each if each in FIRST else pytest.param(*each.values, id=each.id, marks=pytest.mark.soak) for each in STRIKING
+]
+"""All of `STRIKING`, of which those that are not in `FIRST` belong to the soak suite."""
+
 IDLING = [
     pytest.param(name, {"fault": name} | line, id=f"{name}-{number}")
     for name, case in CASES.items()

@@ -4,7 +4,7 @@
 
 `seedbus -c CODE` is `python -c CODE`. The program passes its arguments, folder, environment and standard streams on,
 waits, and ends with the exit code. What it runs is in another process group, so it is not for commands that are sent
-signals, or that stay in the background.
+signals, or that stay in the background. It ends with the program, if that is killed.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class WarmCommand(AbstractContextManager[Path]):
         path = folder / "seedbus"
         path.write_text(PROGRAM.format(python=sys.executable, socket=str(folder / "socket")), encoding="utf-8")
         path.chmod(0o755)
-        command = [sys.executable, __file__, str(folder / "socket")]
+        command = [sys.executable, "-P", __file__, str(folder / "socket")]  # no folder of tests in sys.path
         self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True)
         assert self._process.stdout is not None
         self._process.stdout.readline()  # it listens
@@ -131,6 +131,10 @@ def _serve(path: str) -> None:
             if not (command := os.fork()):
                 connection.close()
                 _run(facts, streams)
+            asking = connection.fileno()
+            if asking in select.select([asking, os.pidfd_open(command)], [], [])[0]:
+                os.kill(command, signal.SIGKILL)  # the program is gone: it says nothing more before it has an answer
+                os._exit(0)
             connection.sendall(bytes([os.waitstatus_to_exitcode(os.waitpid(command, 0)[1]) & 0xFF]))
             os._exit(0)
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fault_cases import CASES, FIRST, IDLING, MISTAKEN, STRIKING, Line
+from fault_cases import CASES, FIRST, IDLING, MISTAKEN, OTHERS_IN_SOAK, STRIKING, Line
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -88,7 +88,12 @@ def test_a_fault_is_counted_changes_the_run_and_lets_no_replica_diverge(name: st
 @pytest.mark.few(3)
 @pytest.mark.parametrize(
     ("transport", "name", "line", "does"),
-    [("tcp", *each.values) for each in FIRST] + [(way, *FIRST[0].values) for way in ("inproc", "ipc")],
+    [pytest.param("tcp", *each.values, id=f"tcp-{each.id}", marks=each.marks) for each in OTHERS_IN_SOAK]
+    + [
+        pytest.param(way, *each.values, id=f"{way}-{each.id}", marks=[pytest.mark.soak] * (number > 0))
+        for way in ("inproc", "ipc")
+        for number, each in enumerate(FIRST)
+    ],
 )
 def test_the_same_seed_gives_the_same_faults_on_every_transport(
     transport: str, name: str, line: Line, does: str
@@ -115,7 +120,7 @@ def test_a_fault_made_idle_by_its_base_class_changes_nothing(name: str, line: Li
 
 
 @pytest.mark.few(6)
-@pytest.mark.parametrize(("name", "line", "does"), FIRST)
+@pytest.mark.parametrize(("name", "line", "does"), OTHERS_IN_SOAK)
 def test_faults_that_never_apply_do_not_change_other_faults(name: str, line: Line, does: str) -> None:
     idle = [{"fault": other} | idle for other, case in CASES.items() if not case.world for idle in case.idles]
     conformance.leaves_alone(idle, [line], CASES[name].world)

@@ -62,7 +62,7 @@ GOLDEN: dict[str, tuple[int, int]] = {
 
 
 FEW_EVALUATED = ["evaluation={every: 2, split: validation}", "task.validation=0.01"]
-"""Settings of a run in whose end its metrics do not count."""
+"""Settings of a run whose metrics no test looks at: they are of a few samples."""
 
 
 @pytest.mark.slow

@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from seedbus.scenarios.study.intervals import Difference, Mean, bootstrap
+from seedbus.scenarios.study.intervals import Difference, Mean, bootstrap, covering
 
 DRAWS = 300
 
@@ -19,8 +19,13 @@ def test_a_mean_has_the_samples_deviation_and_an_interval_within_its_range() -> 
     assert mean.deviation == pytest.approx(np.std([0.9, 0.91, 0.93], ddof=1))
     assert mean.low is not None and mean.high is not None and 0.9 <= mean.low < mean.mean < mean.high <= 0.93
     assert Mean.of([5.0]) == Mean(5.0, None, None, None, 1) and Mean.of([None]) is None
-    same = 3.674789596091542  # three of which have another mean in float64
-    assert np.mean([same] * 3) != same and Mean.of([same] * 3) == Mean(same, 0.0, same, same, 3)
+
+
+def test_equal_values_are_their_mean_and_have_no_deviation() -> None:
+    same = 3.674789596091542
+    assert np.mean([same] * 3) != same, "in float64 three of them have another mean"
+    assert Mean.of([same] * 3) == Mean(same, 0.0, same, same, 3)
+    assert covering([same] * 3) == (same, same, same)
 
 
 def test_the_bootstrap_is_the_same_every_time_and_narrows_with_more_values() -> None:

@@ -71,6 +71,10 @@ class Forging:
         forges = [fault for fault in faults if isinstance(fault, Forge)]
         self._forges = sorted(with_random(forges, seed, clients), key=lambda pair: repr(pair[0]))
 
+    def try_first_round(self, cohort: int) -> None:
+        """As `Followers.try_first_round`."""
+        self._honest.try_first_round(cohort)
+
     def join(self, host: int, nonce: bytes = b"") -> list[bytes]:
         """As `Followers.join`."""
         frames = self._honest.join(host, nonce)

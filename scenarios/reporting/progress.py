@@ -30,6 +30,8 @@ PROCESSES = {
     "worker": "worker {number} ended ({ended}); another takes its place",
     "submitted": "job {job} has been submitted, of {workers} workers",
     "placed": "worker {number} is at {node}",
+    "turn": "{waits} on {device}: this one waits for its turn",
+    "measured": "takes {takes} of {device}, of whose {total} {free} are free now",
     "waiting": "worker {number} waits for a node with {needs}; there are {nodes}",
     "apart": "worker {number} at {node} does not see {folder}: if it ends before the run, the run ends",
 }

@@ -12,6 +12,7 @@ from seedbus.agents.monitor import Monitor
 from seedbus.bus.envelope import SHORT
 from seedbus.bus.files import check_folder
 from seedbus.models.device import placed_beside
+from seedbus.scenarios.running.gpu_admission import Measure, measuring
 from seedbus.scenarios.running.limits import replica_bytes
 from seedbus.scenarios.running.open_run import OpenRun
 from seedbus.scenarios.running.prepare import Prepared, build_of, mechanism, recruit
@@ -23,12 +24,13 @@ from seedbus.scenarios.transports.contract import Hosting
 MEMORY = "clients"  # the folder, inside the run's, for the state that clients keep between rounds
 
 
-def execute(prepared: Prepared, run: OpenRun, monitor: Monitor | None = None) -> Outcome:
+def execute(prepared: Prepared, run: OpenRun, measure: Measure, monitor: Monitor | None = None) -> Outcome:
     """Run the scenario's server, or its nodes, until the run is over, with clients where the placement puts them.
 
     Args:
         prepared: the checked scenario with its data.
         run: the open folder of the run.
+        measure: is given the first round, if the clients are in this process.
         monitor: takes readings of the server; None: nobody does.
 
     Raises:
@@ -40,17 +42,19 @@ def execute(prepared: Prepared, run: OpenRun, monitor: Monitor | None = None) ->
     check_folder(memory)  # refuses links; the files in it are checked when they are opened
     if problem is not None:
         check_build(run.folder, run.journal.facts(), build_of(scenario, problem))
-    is_here = problem is not None and prepared.placement.is_here
     setup = _setup(prepared)
     if scenario.topology is not None and problem is not None:
         split, topology = scenario.evaluation.split, scenario.topology
         place = placed_beside(problem)
         return gossip.run(setup, topology, problem, split, run.folder, run.journal, run.recorder, run.stop, place)
+    followers = None
+    if problem is not None and prepared.placement.is_here:
+        followers = measuring(recruit(scenario, problem, run.recorder, memory), scenario, measure)
     hosting = Hosting(
         replace(prepared.placement, memory=memory),
         clients=scenario.participation.clients,
         is_virtual=setup.is_virtual,
-        recruit=recruit(scenario, problem, run.recorder, memory) if problem is not None and is_here else None,
+        recruit=followers,
         observer=run.recorder,
         report_limit=setup.report_limit,
         log=run.folder / LOG,

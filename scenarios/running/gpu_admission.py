@@ -1,11 +1,13 @@
-"""Processes that share a GPU: one after the other is measured in a first round, before it joins the run.
+"""Processes that share a GPU: one after the other is measured in a first round, before its run begins.
 
     turn     a file that one process at a time locks, while it loads its data and computes a first round
     places   a file of each process that was measured, locked while the process lives: what it took
 
 torch keeps the memory that it has taken, so what a first round needed stays the process's own, and no other process can
 take it in the middle of the run. A process of the same run that comes later needs as much: if less is free, it ends
-before the run begins. The system releases locks when a process ends, however it ends.
+before the run begins. What a run in one process takes is known from its own first round alone: if it does not fit,
+memory runs out there, and not in the middle of other runs. The system releases locks when a process ends, however it
+ends.
 
 A process makes one run at a time (its device is one for all that it binds, and the processes of a study are given their
 runs one by one), so there are no turns within a process.
@@ -19,15 +21,23 @@ import os
 import stat
 import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, closing, contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
 
+from seedbus.agents.client.forging import Forging
+from seedbus.agents.client.worker import Followers
+from seedbus.bus import Follower, Offer, Recruit
 from seedbus.bus.files import descriptor
+from seedbus.bus.transport import count_of
 from seedbus.models.device import GpuMemory, gpu_memory, gpu_name, hold_memory, release_memory
 from seedbus.models.errors import DataError
 from seedbus.models.task import Note
+from seedbus.scenarios.running.limits import replica_bytes, replicas_of
+from seedbus.scenarios.schema.scenario import Scenario
 
+Measure = Callable[[Callable[[], None], int], None]
+"""Takes a first round and computes it, and the bytes that later rounds will take beyond it."""
 TURN = "turn"
 RUNTIME = "XDG_RUNTIME_DIR"
 
@@ -46,14 +56,14 @@ class GpuAdmission:
         self._places: list[BinaryIO] = []  # their locks last as long as these files are open
 
     @contextmanager
-    def turn(self, run: bytes) -> Iterator[Callable[[Callable[[], None], int], None]]:
-        """Within this context no other process is measured. Nothing of the run may be on the device before.
+    def turn(self, run: bytes) -> Iterator[Measure]:
+        """Within this context, until it is measured, no other process is. Nothing of the run may be on the device yet.
 
         Args:
             run: what all processes of a run have in common.
 
         Yields:
-            A function that takes a first round and computes it, and the bytes that later rounds will take beyond it.
+            The function that measures, and ends the turn; more calls do nothing.
 
         Raises:
             DataError: less memory is free than a process of this run takes, or processes have no folder to find each
@@ -61,12 +71,13 @@ class GpuAdmission:
         """
         name = gpu_name(self._device)
         if name is None:
-            yield lambda first_round, later: None
+            yield _nothing
             return
         self.close()  # of the run before, if this process was sent to another
         folder = _folder(name)
         prefix = hashlib.blake2b(run, digest_size=8).hexdigest()
-        with self._locked(folder / TURN):
+        with ExitStack() as turn:
+            turn.enter_context(self._locked(folder / TURN))
             release_memory(self._device)
             before = gpu_memory(self._device)  # the first reading, which itself takes memory: not out of turn
             sizes = _sizes(folder, prefix)
@@ -74,10 +85,13 @@ class GpuAdmission:
                 raise self._refusal(max(sizes), len(sizes), before)
 
             def measure(first_round: Callable[[], None], later: int) -> None:
+                if self._places:
+                    return
                 first_round()
                 hold_memory(self._device, later)
                 after = gpu_memory(self._device)
                 self._keep(folder, prefix, max(before.free - after.free, after.peak), after)
+                turn.close()
 
             yield measure
 
@@ -113,9 +127,34 @@ class GpuAdmission:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
-                self._note("waiting", device=self._device, turn="another process is being measured")
+                self._note("turn", device=self._device, waits="another process is being measured")
                 fcntl.flock(file, fcntl.LOCK_EX)
             yield
+
+
+@contextmanager
+def turn_of_one_process(device: str, note: Note) -> Iterator[Measure]:
+    """Within this context a run's only process has its place on a device; see `GpuAdmission.turn`."""
+    with closing(GpuAdmission(device, note)) as admission, admission.turn(os.urandom(16)) as measure:
+        yield measure
+
+
+def measuring(recruit: Recruit, scenario: Scenario, measure: Measure) -> Recruit:
+    """Return the function that creates a scenario's clients, as one that also measures their first round."""
+    participation = scenario.participation
+
+    def followers(offer: Offer) -> Follower:
+        follower = recruit(offer)
+        if isinstance(follower, Followers | Forging):
+            later = (replicas_of(scenario, count_of(offer.spans)) - 1) * replica_bytes(scenario)
+            measure(lambda: follower.try_first_round(participation.cohort or participation.clients), later)
+        return follower
+
+    return followers
+
+
+def _nothing(first_round: Callable[[], None], later: int) -> None:
+    """Measure nothing."""
 
 
 def _sizes(folder: Path, prefix: str) -> list[int]:

@@ -12,7 +12,7 @@ from typing import Any
 from seedbus.agents.monitor import Monitor
 from seedbus.agents.observer import NullObserver, Observer
 from seedbus.bus.clock import cpu_seconds, wall_seconds
-from seedbus.models.device import default_device, device_text, on_device
+from seedbus.models.device import HOST, default_device, device_text, on_device
 from seedbus.models.task import Problem, Task
 from seedbus.scenarios.errors import ScenarioError
 from seedbus.scenarios.reporting.results import RESULTS, Results
@@ -20,6 +20,7 @@ from seedbus.scenarios.reporting.run_report import judge_again, report
 from seedbus.scenarios.reporting.watching import in_notebook, watching
 from seedbus.scenarios.run_folder import check_name, refuse_another, scenario_of
 from seedbus.scenarios.running.execute import execute
+from seedbus.scenarios.running.gpu_admission import turn_of_one_process
 from seedbus.scenarios.running.memory_hints import memory_hints
 from seedbus.scenarios.running.open_run import opened
 from seedbus.scenarios.running.prepare import prepare
@@ -94,7 +95,14 @@ def run(
         watched = watching(scenario)
     else:
         watched = nullcontext(NullObserver())
-    with watched as watcher, memory_hints(scenario, placement.devices[0]), on_device(placement.devices[0]):
+    device = placement.devices[0]
+    shares_gpu = placement.is_here and scenario.topology is None
+    with (
+        watched as watcher,
+        memory_hints(scenario, device),
+        on_device(device),
+        turn_of_one_process(device if shares_gpu else HOST, watcher.noted) as measure,
+    ):
         # data is loaded before the folder is created, so that a scenario that cannot run leaves no folder
         prepared = prepare(scenario, placement, watcher.noted, problem)
         with (
@@ -103,7 +111,7 @@ def run(
             _own_loop(),
         ):
             wall_s, cpu_s = wall_seconds(), cpu_seconds()
-            outcome = execute(prepared, running, monitor)
+            outcome = execute(prepared, running, measure, monitor)
             running.recorder.sync()
             results = report(
                 scenario,

@@ -11,7 +11,6 @@ from pathlib import Path
 
 import zmq
 
-from seedbus.agents.client.worker import Followers
 from seedbus.agents.observer import NullObserver
 from seedbus.algorithms.directions import set_threads
 from seedbus.bus import HostRequest, Offer, Recruit
@@ -22,14 +21,12 @@ from seedbus.bus.zeromq.keys import Identity
 from seedbus.bus.zeromq.sockets import check_files
 from seedbus.models.device import HOST, on_device
 from seedbus.scenarios.errors import ScenarioError
-from seedbus.scenarios.running.gpu_admission import GpuAdmission
+from seedbus.scenarios.running.gpu_admission import GpuAdmission, measuring
 from seedbus.scenarios.running.limits import (
     Limits,
     farewell_code,
     limit_memory,
     read_scenario,
-    replica_bytes,
-    replicas_of,
 )
 from seedbus.scenarios.running.memory_hints import memory_hints
 from seedbus.scenarios.running.prepare import bind_for_clients, recruit
@@ -110,14 +107,10 @@ def serve(
         stack.enter_context(memory_hints(scenario, device))
         with admission.turn(offer.scenario) as measure:
             problem = bind_for_clients(scenario, note)
-            recruits[offer.scenario] = recruit(scenario, problem, _NotesOnly(note), memory)
-            follower = recruits[offer.scenario](offer)
-            participation = scenario.participation
-            cohort = participation.cohort or participation.clients
-            if isinstance(follower, Followers):
-                later = (replicas_of(scenario, count_of(offer.spans)) - 1) * replica_bytes(scenario)
-                measure(lambda: follower.try_first_round(cohort), later)
-        return follower
+            recruits[offer.scenario] = measuring(
+                recruit(scenario, problem, _NotesOnly(note), memory), scenario, measure
+            )
+            return recruits[offer.scenario](offer)
 
     admission = GpuAdmission(device, note)
     requests = [HostRequest(tuple(spans), count, evaluates)]

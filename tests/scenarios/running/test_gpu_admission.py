@@ -16,6 +16,8 @@ import pytest
 import torch
 from worlds import DECOMFL, outcome, scenario
 
+from seedbus.agents.observer import NullObserver
+from seedbus.agents.round_record import ClosedRound
 from seedbus.models.device import GpuMemory
 from seedbus.models.errors import DataError
 from seedbus.scenarios.errors import Exit, WorkerFailed
@@ -26,6 +28,7 @@ from seedbus.scenarios.running.run import run
 from seedbus.scenarios.transports.placement import Placement
 
 GIB = 2**30
+PARTS = {"clients": 8, "cohort": 3, "deadline_s": 10}
 CROWDED = Path(__file__).resolve().parents[2] / "support" / "plugins" / "crowded.py"
 
 
@@ -126,7 +129,7 @@ def test_processes_are_measured_one_at_a_time(gpu: Gpu) -> None:
         assert began.wait(10) and waits.wait(10)
         order.append("first")
     thread.join(10)
-    assert order == ["waiting", "first", "second"]
+    assert order == ["turn", "first", "second"]
 
 
 def test_nothing_is_measured_elsewhere(gpu: Gpu, tmp_path: Path) -> None:
@@ -205,6 +208,58 @@ def test_what_torch_kept_of_a_run_that_has_ended_is_free_for_the_next_and_no_par
         cuda.used = 0  # the run has ended, and its tensors are gone
     admission.close()
     assert told == [("12.00 GiB", "4.00 GiB"), ("2.00 GiB", "14.00 GiB"), ("13.00 GiB", "3.00 GiB")]
+
+
+@pytest.mark.parametrize(
+    "faults",
+    [
+        [{"fault": "server-crash", "at_round": 1, "phase": "gathering", "down_s": 1}],
+        [{"fault": "hostile", "clients": [0]}],
+    ],
+    ids=["whose-clients-join-twice", "whose-clients-forge"],
+)
+def test_a_run_in_one_process_waits_for_its_turn_which_ends_with_its_first_round(
+    faults: list[dict[str, Any]], gpu: Gpu, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "gpu_name", lambda name: "a-gpu")
+    what = scenario(task={"name": "digits", "batch_size": 8}, faults=faults, stop={"rounds": 3}, participation=PARTS)
+    measured, release = threading.Event(), threading.Event()
+
+    def another() -> None:
+        with GpuAdmission("torch", lambda event, **facts: None).turn(b"another"):
+            measured.set()
+            assert release.wait(60)
+
+    thread = threading.Thread(target=another)
+    thread.start()
+    assert measured.wait(10)
+    watch = Watch(release)
+    shared = run(what, tmp_path / "shared", device="torch", observer=watch)
+    thread.join(10)
+    assert watch.events == ["turn", "measured", *["round"] * 3]
+    monkeypatch.setattr(module, "gpu_name", lambda name: None)
+    alone = run(what, tmp_path / "alone", device="torch")
+    assert outcome(shared) == outcome(alone)
+
+
+class Watch(NullObserver):
+    """Ends another process's turn when a run waits for it, and takes a turn itself after each round."""
+
+    def __init__(self, release: threading.Event) -> None:
+        self._release = release
+        self.events: list[str] = []
+
+    def noted(self, event: str, **facts: Any) -> None:
+        if event in ("turn", "measured"):
+            self.events.append(event)
+            self._release.set()
+
+    def round_closed(self, closed: ClosedRound, now_ns: int, bytes_so_far: int) -> None:
+        def waits(event: str, **facts: Any) -> None:
+            raise AssertionError("the run still has its turn")
+
+        with GpuAdmission("torch", waits).turn(b"a third"):
+            self.events.append("round")
 
 
 @pytest.mark.slow

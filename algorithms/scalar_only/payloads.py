@@ -15,10 +15,10 @@ packed eight to a byte, the first in the highest bit, and the last byte is fille
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from itertools import pairwise
+from itertools import chain, islice
 from typing import Any
 
 import numpy as np
@@ -138,9 +138,12 @@ def pack_commits(commits: Sequence[ScalarCommit], form: Format = FLOAT32) -> Pac
 def unpack_commits(body: Any, form: Format = FLOAT32) -> list[ScalarCommit]:
     if not isinstance(body, list) or not all(isinstance(page, list) for page in body):
         raise BadPayload("commits are not lists of segments")
-    commits = [commit for page in body for segment in page for commit in _unpack_segment(segment, form)]
-    if any(later.version != earlier.version + 1 for earlier, later in pairwise(commits)):
-        raise BadPayload("commits do not follow each other")
+    commits: list[ScalarCommit] = []
+    for segment in chain.from_iterable(body):
+        more = _unpack_segment(segment, form)
+        if commits and more[0].version != commits[-1].version + 1:
+            raise BadPayload("commits do not follow each other")
+        commits += more
     return commits
 
 
@@ -162,7 +165,8 @@ def _pack_segment(commits: Sequence[ScalarCommit], form: Format) -> list[Any]:
     ]
 
 
-def _unpack_segment(segment: Any, form: Format) -> Iterator[ScalarCommit]:
+def _unpack_segment(segment: Any, form: Format) -> list[ScalarCommit]:
+    """Return a segment's commits, at least one, whose versions follow each other."""
     version, counts, rounds, rates, weights, shapes, seeds, scalars = fields(segment, 8, "a segment")
     if not isinstance(seeds, bytes) or not seeds or len(seeds) % 8:
         raise BadPayload("a segment's seeds are not a column of 64-bit numbers")
@@ -174,24 +178,23 @@ def _unpack_segment(segment: Any, form: Format) -> Iterator[ScalarCommit]:
         of_round = read(rounds, "<u4", total, "rounds").tolist()
     else:
         of_round = list(range(whole(rounds, "a round", 0, 2**32 - total + 1), rounds + total))
-    rate = _finite(_spread(rates, "<f4", len(per_commit), "η"), "η").tolist()
+    rates = _finite(_spread(rates, "<f4", len(per_commit), "η"), "η").tolist()
     weight = [1.0] * total if weights == b"" else _finite(read(weights, "<f4", total, "weights"), "weights").tolist()
     shape = _spread(shapes, "<u2", total, "shapes", width=2).reshape(total, 2).tolist()
     if min(map(min, shape)) == 0:
         raise BadPayload("shapes: a term without scalars")
     seed = read(seeds, "<u8", total, "seeds").tolist()
     flat = _finite(_read_scalars(scalars, sum(k * p for k, p in shape), form), "scalars")
-    ends = np.cumsum([k * p for k, p in shape]).tolist()
-    terms = [
-        Term(of_round[i], seed[i], flat[ends[i] - k * p : ends[i]].reshape(k, p), weight[i])
-        for i, (k, p) in enumerate(shape)
-    ]
-    whole(version, "a version", 1, 2**32 - len(per_commit) + 1)
-    first = 0
-    for number, count in enumerate(per_commit):
-        terms_of_commit = tuple(terms[first : first + count])
-        yield ScalarCommit(version + number, terms_of_commit[0].round, rate[number], terms_of_commit)
-        first += count
+    each: Iterable[NDArray[Any]]
+    if shape.count(shape[0]) == total:
+        each = flat.reshape(total, *shape[0])  # at once: a lagging client reads tens of thousands
+    else:
+        ends = np.cumsum([k * p for k, p in shape]).tolist()
+        each = [flat[end - k * p : end].reshape(k, p) for end, (k, p) in zip(ends, shape, strict=True)]
+    terms = map(Term, of_round, seed, each, weight)
+    versions = range(whole(version, "a version", 1, 2**32 - len(per_commit) + 1), version + len(per_commit))
+    tuples = zip(terms) if counts == b"" else [tuple(islice(terms, count)) for count in per_commit]
+    return [ScalarCommit(at, its[0].round, rate, its) for at, rate, its in zip(versions, rates, tuples, strict=True)]
 
 
 def _pack_scalars(scalars: NDArray[Any], form: Format) -> bytes:

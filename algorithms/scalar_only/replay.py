@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from seedbus.algorithms.contract import CommitGap, Replica
+from seedbus.algorithms.contract import CommitGap, Replica, Vector
 from seedbus.algorithms.directions import STEP, Directions, Folding, ReplaySteps, UpdateRule, check_stream
 from seedbus.algorithms.scalar_only.block import coefficients_of
 from seedbus.algorithms.scalar_only.payloads import ScalarCommit
@@ -56,7 +56,8 @@ def fused(
 def replay_steps(commits: Sequence[ScalarCommit]) -> ReplaySteps:
     """Return every local step of every term whose weight is not 0, in order."""
     steps: list[tuple[Any, ...]] = []
-    parts, first = [np.empty(0, np.float32)], 0
+    joined: list[tuple[tuple[int, float], list[Vector]]] = []  # one call multiplies scalars of equal P and weight
+    first = 0
     for commit in commits:
         for term in commit.terms:
             if not term.weight:
@@ -65,9 +66,12 @@ def replay_steps(commits: Sequence[ScalarCommit]) -> ReplaySteps:
             (local_steps, count), words = term.scalars.shape, (term.seed & 0xFFFFFFFF, term.seed >> 32)
             for k in range(local_steps):
                 steps.append((*words, k, first + k * count, count, rate, is_own, k == 0, k + 1 == local_steps))
-            parts.append(coefficients_of(term.scalars, weight, np.float32).ravel())
+            if not joined or joined[-1][0] != (count, weight):
+                joined.append(((count, weight), []))
+            joined[-1][1].append(term.scalars)
             first += term.scalars.size
-    return ReplaySteps(np.array(steps, STEP), np.concatenate(parts))
+    parts = [coefficients_of(np.concatenate(each), weight, np.float32).ravel() for (_, weight), each in joined]
+    return ReplaySteps(np.array(steps, STEP), np.concatenate([np.empty(0, np.float32), *parts]))
 
 
 def fold_tensors(fields: Mapping[str, Tensor], algorithm: Any, commits: Sequence[ScalarCommit]) -> None:

@@ -5,7 +5,8 @@
 All contenders run in turn in every round, and the best round of each counts. Time is this thread's CPU time, so that
 other load on the machine matters less. Of plain torch only two commits are timed and scaled to a hundred, because each
 commit is the same work. The limits at the end are measured in the same turns: the rates, in coordinates, at which
-the processor generates random words in cache, looks up quantiles, and reads and writes a vector in memory.
+the processor generates random words in cache, looks up quantiles, and reads and writes a vector in memory. After them
+comes what a missed commit costs beside its coordinates: packed by the server, read and folded by a client.
 
 NUMBA_CPU_NAME=znver2 with NUMBA_CPU_FEATURES=+avx2,+fma measures the code of processors without AVX-512 on one that has
 it (without the second, Numba adds this processor's own features to the name, AVX-512 too); SEEDBUS_LOOK_UPS forces one
@@ -54,6 +55,7 @@ SIGNS, MEMORY = "rademacher: its random words, in cache", "reading and writing x
 AIMS = {"gaussian": 6.0, "rademacher": 30.0}  # times faster than plain, with AVX-512
 NARROW_AIMS = {"gaussian": 5.0, "rademacher": 25.0}  # without
 HISO_AIM = 2.0  # times what DeComFL costs
+SMALL, MANY, FEW = 1_000, 10_000, 2  # coordinates, commits and perturbations of what a commit costs by itself
 LOOPS, LOOP_AIM = {kind: f"{kind}_loop" for kind in KINDS}, 1.0  # a simple loop in Numba, for DeComFL
 
 Work = Callable[[], object]
@@ -150,6 +152,23 @@ def limits() -> dict[str, tuple[int, Work]]:
     }
 
 
+def by_itself() -> dict[str, tuple[int, Work]]:
+    """Return what a catch-up of many commits takes where the model is small."""
+    algorithm = DeComFL.model_validate({"perturbations": FEW})
+    drawn = np.random.default_rng(7).standard_normal((MANY, 1, FEW)).astype(np.float32)
+    log = [
+        ScalarCommit(version + 1, version, RATE, (Term(version, 7 << 32 | version, each),))
+        for version, each in enumerate(drawn)
+    ]
+    body = algorithm.pack_commits(log).body
+    start = algorithm.replica(np.zeros(SMALL, np.float32))
+    return {
+        "packing": (MANY, lambda: algorithm.pack_commits(log)),
+        "reading": (MANY, lambda: algorithm.unpack_commits(body)),
+        "folding": (MANY, lambda: algorithm.apply(Replica(0, start.fields), log)),
+    }
+
+
 def seconds(work: Work) -> float:
     started = time.thread_time()
     work()
@@ -174,8 +193,8 @@ def measure(rounds: int, laws: Sequence[str] = tuple(LAWS)) -> dict[str, Any]:
         for law, those in contenders(dimension, laws).items()
         for who, (commits, work) in those.items()
     }
-    bounds = limits()
-    found = best({**works, **bounds}, rounds)
+    bounds, commit = limits(), by_itself()
+    found = best({**works, **bounds, **commit}, rounds)
     replays = [
         {
             "model": model,
@@ -189,7 +208,11 @@ def measure(rounds: int, laws: Sequence[str] = tuple(LAWS)) -> dict[str, Any]:
         }
         for model, law in dict.fromkeys((model, law) for model, law, _ in works)
     ]
-    return {"replays": replays, "limits_per_s": {name: 1 / found[name] for name in bounds}}
+    return {
+        "replays": replays,
+        "limits_per_s": {name: 1 / found[name] for name in bounds},
+        "commit_s": {name: found[name] for name in commit},
+    }
 
 
 def show(figures: dict[str, Any]) -> None:
@@ -210,6 +233,8 @@ def show(figures: dict[str, Any]) -> None:
     print("limits, million coordinates per second")
     for name, rate in figures["limits_per_s"].items():
         print(f"{name:44}{rate / 1e6:20.0f}")
+    steps = ", ".join(f"{name} {1e6 * took:.2f} µs" for name, took in figures["commit_s"].items())
+    print(f"\na commit of {FEW} perturbations, d = {SMALL:,}, of {MANY:,} at once: {steps}")
 
 
 def has_avx512() -> bool:

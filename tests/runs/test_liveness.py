@@ -73,6 +73,7 @@ def test_everybody_is_at_the_head_two_rounds_after_the_last_fault(seed: int, tmp
 
 
 @pytest.mark.slow
-def test_everybody_is_at_the_head_for_a_hundred_seeds_more(tmp_path: Path) -> None:
-    for seed in range(100, 200):
+@pytest.mark.parametrize("seeds", [range(100, 125), pytest.param(range(125, 300), marks=pytest.mark.soak)])
+def test_everybody_is_at_the_head_for_more_seeds(seeds: range, tmp_path: Path) -> None:
+    for seed in seeds:
         check(seed, tmp_path / str(seed))

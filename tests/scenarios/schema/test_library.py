@@ -87,12 +87,18 @@ def test_the_papers_settings_run_on_the_real_images(tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.skipif("SEEDBUS_DATA" not in os.environ, reason="SEEDBUS_DATA does not say where the data sets are")
 @pytest.mark.parametrize(
-    ("name", "rounds"), [("femnist", 20), ("shakespeare", 2), ("fashion-softmax", 10), ("blackbox-attack", 2)]
+    ("name", "rounds", "more"),
+    [
+        ("femnist", 20, []),
+        ("shakespeare", 2, []),
+        ("fashion-softmax", 10, []),
+        ("blackbox-attack", 2, ["task.classifier_steps=100"]),
+    ],
 )
 def test_scenarios_of_natural_divisions_shards_and_the_attack_run_on_real_data(
-    tmp_path: Path, name: str, rounds: int
+    tmp_path: Path, name: str, rounds: int, more: list[str]
 ) -> None:
-    settings = [f"stop.rounds={rounds}", f"evaluation.every={rounds}", "verify=true"]
+    settings = [f"stop.rounds={rounds}", f"evaluation.every={rounds}", "verify=true", *more]
     results = run(load(name, settings), tmp_path / name)
     assert results.summary["version"] == rounds and results.summary["refusals"] == {}
     assert results.summary["metrics"]["loss"] < results.metrics["loss"].iloc[0]

@@ -132,6 +132,15 @@ def test_processes_are_measured_one_at_a_time(gpu: Gpu) -> None:
     assert order == ["turn", "first", "second"]
 
 
+def test_a_process_of_many_links_is_measured_over_its_first(gpu: Gpu) -> None:
+    admission = GpuAdmission("cuda:0", lambda event, **facts: None)
+    gpu.processes.append(admission)
+    with admission.turn(b"run") as measure:
+        for _ in range(3):
+            measure(lambda: gpu.take(4 * GIB), 0)
+    assert gpu.free == 12 * GIB
+
+
 def test_nothing_is_measured_elsewhere(gpu: Gpu, tmp_path: Path) -> None:
     enter(gpu, 1.0, device="torch")
     assert gpu.free == 16 * GIB and list(tmp_path.iterdir()) == []
@@ -216,7 +225,7 @@ def test_what_torch_kept_of_a_run_that_has_ended_is_free_for_the_next_and_no_par
         [{"fault": "server-crash", "at_round": 1, "phase": "gathering", "down_s": 1}],
         [{"fault": "hostile", "clients": [0]}],
     ],
-    ids=["whose-clients-join-twice", "whose-clients-forge"],
+    ids=["whose-server-crashes", "whose-clients-forge"],
 )
 def test_a_run_in_one_process_waits_for_its_turn_which_ends_with_its_first_round(
     faults: list[dict[str, Any]], gpu: Gpu, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -67,7 +67,12 @@ def scalars() -> np.ndarray[Any, np.dtype[np.float32]]:
 
 
 def log_of(algorithm: ScalarOnly, commits: int) -> list[ScalarCommit]:
-    rows = scalars()[:commits] if algorithm.grid is None else algorithm.grid.numbers(scalars()[:commits], RATE)
+    drawn = scalars()[:commits]
+    return commits_of(drawn if algorithm.grid is None else algorithm.grid.numbers(drawn, RATE))
+
+
+def commits_of(rows: np.ndarray[Any, np.dtype[Any]]) -> list[ScalarCommit]:
+    """Return a commit of one term for each row of scalars, [commits, P]."""
     return [
         ScalarCommit(version + 1, version, RATE, (Term(version, 7 << 32 | version, row[None]),))
         for version, row in enumerate(rows)
@@ -155,11 +160,7 @@ def limits() -> dict[str, tuple[int, Work]]:
 def by_itself() -> dict[str, tuple[int, Work]]:
     """Return what a catch-up of many commits takes where the model is small."""
     algorithm = DeComFL.model_validate({"perturbations": FEW})
-    drawn = np.random.default_rng(7).standard_normal((MANY, 1, FEW)).astype(np.float32)
-    log = [
-        ScalarCommit(version + 1, version, RATE, (Term(version, 7 << 32 | version, each),))
-        for version, each in enumerate(drawn)
-    ]
+    log = commits_of(np.random.default_rng(7).standard_normal((MANY, FEW)).astype(np.float32))
     body = algorithm.pack_commits(log).body
     start = algorithm.replica(np.zeros(SMALL, np.float32))
     return {

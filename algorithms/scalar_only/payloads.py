@@ -185,13 +185,13 @@ def _unpack_segment(segment: Any, form: Format) -> list[ScalarCommit]:
         raise BadPayload("shapes: a term without scalars")
     seed = read(seeds, "<u8", total, "seeds").tolist()
     flat = _finite(_read_scalars(scalars, sum(k * p for k, p in shape), form), "scalars")
-    each: Iterable[NDArray[Any]]
+    of_term: Iterable[NDArray[Any]]
     if shape.count(shape[0]) == total:
-        each = flat.reshape(total, *shape[0])  # at once: a lagging client reads tens of thousands
+        of_term = flat.reshape(total, *shape[0])  # at once: a lagging client reads tens of thousands
     else:
         ends = np.cumsum([k * p for k, p in shape]).tolist()
-        each = [flat[end - k * p : end].reshape(k, p) for end, (k, p) in zip(ends, shape, strict=True)]
-    terms = map(Term, of_round, seed, each, weight)
+        of_term = [flat[end - k * p : end].reshape(k, p) for end, (k, p) in zip(ends, shape, strict=True)]
+    terms = map(Term, of_round, seed, of_term, weight)
     versions = range(whole(version, "a version", 1, 2**32 - len(per_commit) + 1), version + len(per_commit))
     tuples = zip(terms) if counts == b"" else [tuple(islice(terms, count)) for count in per_commit]
     return [ScalarCommit(at, its[0].round, rate, its) for at, rate, its in zip(versions, rates, tuples, strict=True)]

@@ -22,12 +22,7 @@ from seedbus.bus.zeromq.sockets import check_files
 from seedbus.models.device import HOST, on_device
 from seedbus.scenarios.errors import ScenarioError
 from seedbus.scenarios.running.gpu_admission import GpuAdmission, measuring
-from seedbus.scenarios.running.limits import (
-    Limits,
-    farewell_code,
-    limit_memory,
-    read_scenario,
-)
+from seedbus.scenarios.running.limits import Limits, farewell_code, limit_memory, read_scenario
 from seedbus.scenarios.running.memory_hints import memory_hints
 from seedbus.scenarios.running.prepare import bind_for_clients, recruit
 

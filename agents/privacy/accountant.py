@@ -80,7 +80,7 @@ class Accountant:
     def measured(self, rounds: int) -> float:
         """Return ε of the model after so many rounds, and forget those before."""
         self._recent = {after: epsilon for after, epsilon in self._recent.items() if after >= rounds}
-        return self._recent.get(rounds, 0.0)
+        return self._recent.get(rounds, self.epsilon if rounds else 0.0)  # never less than was spent
 
     def pack(self) -> list[Any]:
         """Return what a checkpoint stores."""

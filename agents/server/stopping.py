@@ -1,9 +1,10 @@
 """When a run is evaluated and when it ends: after a number of rounds, at a target, past a budget of bytes, or diverged.
 
 A target is met by the exponential moving average of a metric with parameter 0.9 per round, which is how the
-papers' tables count rounds (FedACG, arXiv:2201.03172, §5). The papers measure after every round. Here a value that was
-measured r rounds after the previous one has weight 1 − 0.9^r, so that the average does not lag further behind if
-measurements are rarer.
+papers' tables count rounds (FedACG, arXiv:2201.03172, Table 1). The papers measure after every round. Here a value that
+was measured r rounds after the previous one has weight 1 − 0.9^r, so that the average does not lag further behind if
+measurements are rarer. **Ours**: it begins with x₀, whose weight after r rounds is 0.9^r. The authors' code measures no
+x₀; its first average is the first round's value. So ours meets a target later, and in short runs stays lower.
 
 Training has diverged if the loss of an evaluation is not finite, or if `BARREN` rounds in a row were barren: no commit,
 no report that counted, and at least one that was refused or declined because of its magnitude (`Mark.TOO_LARGE`). The

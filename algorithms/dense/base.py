@@ -191,7 +191,8 @@ class FedAvg(BaseModel):
     def evaluations(self, round: int) -> int:
         """Return how often f is evaluated in a round. An epoch counts as one step: only the client knows its length."""
         own = [method.evaluations for method in self.methods if method.evaluations is not None]
-        return (own[0] if own else PASSES) * (self.epochs or self.local_steps or 10)
+        of_step = (own[0] if own else PASSES) + sum(method.extra_passes for method in self.methods)
+        return of_step * (self.epochs or self.local_steps or 10)
 
     def local(
         self, replica: Replica, memory: Any, plan: DensePlan, objective: Differentiable
@@ -217,6 +218,10 @@ class FedAvg(BaseModel):
         if self.error_feedback:
             with np.errstate(invalid="ignore"):  # the server refuses an update that diverged
                 local.memory["error"] = update - report.vectors[0]
+        local.update, local.sent = report.vectors[0], dict(zip(self.sent, report.vectors[1:], strict=True))
+        with np.errstate(over="ignore", invalid="ignore"):
+            for method in self.methods:
+                method.remember(local)
         return report
 
     def _encode(self, vectors: Sequence[Vector], samples: int, key: int) -> DenseReport:

@@ -93,7 +93,8 @@ def aggregate(
         for number, received in enumerate([update, *sent.values()]):
             sent_norms = [float(report.norms[number]) for report in all_reports]
             received += algorithm.channel.noise(plan.seed, number, sent_norms, before.x.size)
-    server = Server(before.x, update, sent, before.shared, before.own, plan, count, members or count)
+    moved = update if share == 1 and not late else mean(all_reports, 0, before.x.size)
+    server = Server(before.x, update, moved, sent, before.shared, before.own, plan, count, members or count)
     ahead = _advance(algorithm, server)
     fields = (ahead.copy(), *(server.shared[name].copy() for name in algorithm.shared))
     commit = DenseCommit(plan.version + 1, plan.round, fields, None if ahead is server.x else server.x.copy())
@@ -123,6 +124,8 @@ def combine_updates(
 ) -> tuple[Vector, Any]:
     """Return Σ ω_i Δ_i, float32 [d], summed in float64 in the order of clients, and the rule's next state.
 
+    A late report has its weight; by samples, times its number of samples over the mean of all reports' numbers.
+
     Args:
         algorithm: its aggregation rule, weighting and channel.
         rule: the state of the aggregation rule.
@@ -133,17 +136,20 @@ def combine_updates(
     """
     total = np.zeros(dimension)
     clients = sorted(reports)
+    by_samples = algorithm.weighting == "samples" and algorithm.channel is None
     if clients and not isinstance(algorithm.aggregation, Mean):
         blended, rule = algorithm.aggregation.blend([reports[client].vectors[0] for client in clients], rule)
         total += share * blended
     elif clients:
-        by_samples = algorithm.weighting == "samples" and algorithm.channel is None
         weights = [reports[client].samples if by_samples else 1 for client in clients]
         for client, weight in zip(clients, weights, strict=True):
             total += share * weight / sum(weights) * reports[client].vectors[0].astype(np.float64)
+    samples = [report.samples for each in (reports, *(group.reports for group in late)) for report in each.values()]
     for group in late:
-        for client in sorted(group.reports):
-            total += group.weight * group.reports[client].vectors[0].astype(np.float64)
+        for _, report in sorted(group.reports.items()):
+            # as in the weighted mean of a round, where n_i/Σn is n_i/n̄ times 1/m
+            relative = report.samples / (sum(samples) / len(samples)) if by_samples else 1.0
+            total += group.weight * relative * report.vectors[0].astype(np.float64)
     return total.astype(np.float32), rule
 
 

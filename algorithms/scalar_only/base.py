@@ -157,7 +157,8 @@ class ScalarOnly(ScalarFields):
         return result
 
     def trained(self, replica: Replica, memory: Any, plan: ScalarPlan, objective: Objective) -> Vector:
-        start = Copying(self, self._source(replica, plan, objective), replica, plan)
+        source = self.directions_of(self._source(replica, plan, objective), plan.round)
+        start = Copying(self, source, replica, plan)
         (scalars,) = measure(self, start, plan, [objective])
         if isinstance(scalars, Declined):
             raise scalars
@@ -228,7 +229,8 @@ class ScalarOnly(ScalarFields):
     ) -> tuple[ScalarCommit, Any]:
         """Return the commit of ḡ: the cohort's scalars in client order, combined in float64 and rounded for the wire.
 
-        Each late round becomes a term of its own: for n reports, Σ_i w·Δ(g_i) is Δ(mean g) with the weight n·w.
+        Each late round becomes a term of its own: for n reports, Σ_i w·Δ(g_i) is Δ(mean g) with the weight n·w. Its
+        scalars were measured along steps of its own η; the term's weight has η of that round over η of this one.
 
         Raises:
             OverflowError: with `arithmetic: integer`, the sums of all commits might overflow.
@@ -244,7 +246,8 @@ class ScalarOnly(ScalarFields):
         terms = [own]
         for group in late:
             mean = self._format.rounded(Mean().combine(wire.rows(group.reports), None)[0]).reshape(group.plan.shape)
-            weight = float(np.float32(group.weight * len(group.reports)))
+            older = group.plan.learning_rate / plan.learning_rate
+            weight = float(np.float32(group.weight * len(group.reports) * older))
             terms.append(Term(group.plan.round, group.plan.seed, mean, weight))
         return ScalarCommit(plan.version + 1, plan.round, plan.learning_rate, tuple(terms)), state
 

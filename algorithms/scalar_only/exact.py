@@ -158,18 +158,18 @@ def aggregate(
         OverflowError: the budget is used up.
     """
     of_rule, spent = state or (None, 0)
-    numbers, rate = np.zeros((1, 1), np.int32), plan.learning_rate
+    numbers = np.zeros((1, 1), np.int32)
 
-    def rounded(combined: NDArray[np.float64], weight: float) -> NDArray[np.int32]:
+    def rounded(combined: NDArray[np.float64], weight: float, rate: float) -> NDArray[np.int32]:
         return nearest(combined * weight) if is_whole else grid.numbers(combined, rate, weight)
 
     if reports:
         combined, of_rule = rule.combine(rows(reports), of_rule)
-        numbers = rounded(combined.reshape(plan.shape), share)
+        numbers = rounded(combined.reshape(plan.shape), share, plan.learning_rate)
     terms = [Term(plan.round, plan.seed, numbers)]
     for group in late:
         mean = Mean().combine(rows(group.reports), None)[0].reshape(group.plan.shape)
-        numbers = rounded(mean, group.weight * len(group.reports))
+        numbers = rounded(mean, group.weight * len(group.reports), group.plan.learning_rate)
         terms.append(Term(group.plan.round, group.plan.seed, numbers))
     return _commit(grid, plan, terms, of_rule, spent)
 

@@ -130,11 +130,10 @@ class FedKSeed(ScalarOnly):
             OverflowError: the sums of all commits might overflow.
         """
         moves = defaultdict[int, list[float]](list)
-        groups = [*((group.reports, group.weight) for group in late)]
-        groups = [(reports, share / len(reports)), *groups] if reports else groups
-        for those, weight in groups:
-            for _, report in sorted(those.items()):
-                scale = -plan.learning_rate * weight / report.scalars.shape[-1]
+        groups = [LateReports(plan, reports, share / len(reports)), *late] if reports else late
+        for group in groups:
+            for _, report in sorted(group.reports.items()):
+                scale = -group.plan.learning_rate * group.weight / report.scalars.shape[-1]
                 for index, scalar in zip(report.indices.flat, report.scalars.flat, strict=True):
                     moves[int(index)].append(scale * float(scalar))
         unit = 2.0**self._exact.unit_bits

@@ -179,15 +179,17 @@ class HiSo(DeComFL):
     def diagnostics(self, replica: Replica) -> dict[str, float]:
         """Return the mean and the spread of H, and the spread of an H without information: the noise of its average.
 
-        Spreads are coefficients of variation. Without information Δ_j² = s·u_j²/H_j, where s is the sum of P squared
-        scalars. A plain average of u² has the variance 2ν/(2−ν). The factor 1/H_j pulls a large H_j back, which halves
-        the variance; scalars of a normal distribution vary s from round to round, which multiplies it by 1 + 2/P. Both
-        to first order in ν. For second differences there is no such formula.
+        Spreads are coefficients of variation. Without information Δ_j² = (Σ_p g_p u_jp)²/(P²·H_j). For scalars of a
+        normal distribution the square has the relative variance 2(1 + 2/P) over coordinates and rounds with gaussian
+        u, and 2(1 − 1/P) with u = ±1; an average of such squares has it times ν/(2−ν). The factor 1/H_j, which
+        `hessian: mean` does not have, pulls a large H_j back, and halves it. All to first order in ν. For second
+        differences there is no such formula.
         """
         hessian = replica.fields["hessian"].astype(np.float64)
         mean = float(hessian.mean())
         found = {"hessian_mean": mean, "hessian_cv": float(hessian.std()) / mean if mean else 0.0}
         if self.has_curvature:
             return found
-        null = math.sqrt(self.nu / (2 - self.nu) * (1 + 2 / min(values(self.perturbations))))
-        return found | {"hessian_cv_null": null}
+        of_law = 1 + (-1 if self.directions.is_signs else 2) / min(values(self.perturbations))
+        pulled = 1 if self.hessian == "diagonal" else 2
+        return found | {"hessian_cv_null": math.sqrt(pulled * of_law * self.nu / (2 - self.nu))}

@@ -6,15 +6,16 @@ Chen, Zhang, Cao, Yuan, Wen. "Enhancing Zeroth-Order Fine-Tuning for Language Mo
     g = (f(X + εUVᵀ) − f(X − εUVᵀ)) / 2ε,   X ← X − η g UVᵀ / r         U [m, r] new in each step, V [n, r] for ν steps
 
 for every matrix X [m, n] of a network; other parameters have independent coordinates. Here z = UVᵀ/√r
-(`directions.low_rank`), which is the same with μ = ε√r, and has the variance 1 of all directions. The authors' code has
-no 1/r, which is an η that is r times as large.
+(`directions.low_rank`), which for matrices is the same with μ = ε√r, and has the variance 1 of all directions. The
+authors' code has no 1/r, which for matrices is an η that is r times as large. **Ours**: other parameters get that μ and
+that η too.
 
 Because V stays, the sum over P directions is one matrix of the same rank, and a follower adds the U of a step before it
 makes a product: replay costs r products a coordinate and step, where dense directions cost P draws.
 
-**Ours**: many clients; ν counts rounds, and V is keyed by the number of the window that a round is in, so that a commit
-says which V it means; a convolution is a matrix with a row for each output channel. LOZO-M, whose momentum is of low
-rank too, is not here.
+**Ours**: many clients; ν counts rounds, and V is keyed by the number of the window that a round is in alone, so that a
+commit says which V it means: all seeds of a scenario have the same V. A convolution is a matrix with a row for each
+output channel. LOZO-M, whose momentum is of low rank too, is not here.
 """
 
 from __future__ import annotations

@@ -98,10 +98,11 @@ def local_work_leaves_the_replica_untouched_and_is_deterministic(run: Rehearsal)
 
 
 def local_work_evaluates_the_loss_as_often_as_declared(run: Rehearsal) -> None:
-    """Local work evaluates the loss as often as `evaluations` says, where a gradient counts as three."""
+    """A client that took part before makes as many passes as `evaluations` says, where a gradient counts as three."""
     for plan in run.plans:
+        _, memory = run.algorithm.local(run.replica, None, plan, run.objective(0, plan.round))
         own = run.objective(0, plan.round)
-        run.algorithm.local(run.replica, None, plan, own)
+        run.algorithm.local(run.replica, memory, plan, own)
         passes = own.steps_an_epoch if getattr(plan, "epochs", 0) else 1
         declared = run.algorithm.evaluations(plan.round) * passes
         require(own.evaluations == declared, f"in round {plan.round} it was {own.evaluations}, and declared {declared}")

@@ -30,7 +30,7 @@ class Quadratic:
 
     Attributes:
         point: x, [d].
-        evaluations: how many evaluations have been made; a gradient counts as 3.
+        evaluations: how many forward passes have been made; a gradient counts as 3.
     """
 
     samples, steps_an_epoch = 5, 2
@@ -101,6 +101,7 @@ class Classifier(Quadratic):
         return backward(self._flat, [lambda: criterion(outputs(self._flat, inputs, labels))])
 
     def outputs(self, step: int, at: Vector) -> Any:
+        self.evaluations += 1
         from seedbus.models.parameters.gradients import Outputs, through
 
         inputs, labels = self._drawn(step)

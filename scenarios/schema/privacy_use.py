@@ -31,6 +31,16 @@ def refuse_unprivate(scenario: Any, privacy: Privacy) -> None:
             f"participation.selection: {who.selection.policy} looks at reports before noise is added to them; with "
             "privacy uniform is accepted"
         )
+    if scenario.evaluation.split == "train":
+        raise ValueError(
+            "evaluation.split: train measures on the clients' own samples, without noise, and ε does not count that; "
+            "with privacy validation and test are accepted"
+        )
+    if privacy.delta * who.clients >= 1:
+        raise ValueError(
+            f"privacy.delta is {privacy.delta:g}: of {who.clients:,} clients it lets one be exposed; below "
+            f"{1 / who.clients:g} is accepted"
+        )
     _refuse_mechanism(scenario, privacy)
     variance = privacy.variance(who.quorum)
     if variance < FINEST:

@@ -197,6 +197,12 @@ class Scenario(BaseModel):
                 f"participation.late: algorithm {self.algorithm.name} cannot use late reports, because "
                 f"{reason}; leave late (and buffer) out"
             )
+        if self.participation.late is not None and self.algorithm.aggregation.rule != "mean":
+            raise ValueError(
+                f"participation.late: algorithm.aggregation: {self.algorithm.aggregation.rule} compares the reports of "
+                "one round, and a late one would count beside it, unchecked; leave late (and buffer) out, or choose "
+                "mean"
+            )
         if self.lag is not None and self.lag.snapshot_after_s is not None and not self.replay_s:
             raise ValueError(
                 "lag.snapshot_after_s needs to know how long it takes to fold a commit; set compute.replay to a "

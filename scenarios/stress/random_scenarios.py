@@ -85,6 +85,9 @@ def document(seed: int) -> dict[str, Any]:
         "verify": True,
         "verify_every": choose.one((1, 1, 1, 2, 5)),
     }
+    if "aggregation" in algorithm:  # a rule that compares reports takes no late ones
+        for field in ("late", "buffer"):
+            drawn["participation"].pop(field, None)
     kinds = [fault for name, fault in FAULTS.all().items() if name != HOSTILE and not _needs_text(fault)]
     chosen = [_instance(choose.one(kinds), choose, clients, rounds) for _ in range(choose.whole(0, 4))]
     drawn["faults"] = [fault for fault in chosen if fault is not None]

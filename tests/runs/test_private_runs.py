@@ -108,6 +108,8 @@ def test_a_client_that_cannot_measure_reports_zeros_and_no_round_tells_who_it_wa
         ({"privacy": CENTRAL | {"cohorts": "secret"}, "clock": "wall"}, "with clock: wall some may be away"),
         ({"privacy": None, "stop": {"rounds": 5, "epsilon": 1.0}}, "stop.epsilon is 1, and the run is not private"),
         ({"privacy": CENTRAL | {"delta": 1.0}}, "privacy.delta"),
+        ({"privacy": CENTRAL | {"delta": 0.5}}, "it lets one be exposed; below "),
+        ({"evaluation": {"split": "train"}}, "ε does not count that; with privacy validation and test"),
     ],
 )
 def test_what_noise_cannot_hide_is_refused_in_a_sentence(changes: dict[str, Any], sentence: str) -> None:

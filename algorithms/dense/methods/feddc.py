@@ -41,13 +41,13 @@ class FedDC(ControlVariates):
         pull(gradient, local, self.drift_penalty)
         gradient += np.float32(self.drift_penalty) * local.remembered("feddc.h")
 
-    def finish(self, local: Local) -> None:
-        super().finish(local)
+    def remember(self, local: Local) -> None:
+        super().remember(local)
         local.memory["feddc.h"] = local.remembered("feddc.h") + local.update
 
     def move(self, server: Server) -> bool:
         drift = server.vector("feddc.h")
-        drift += np.float32(server.reporters / server.members) * server.update
+        drift += np.float32(server.reporters / server.members) * server.moved
         server.x += np.float32(server.plan.server_learning_rate) * server.update
         server.x += drift
         return True

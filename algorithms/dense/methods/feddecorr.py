@@ -38,10 +38,10 @@ class FedDecorr(Method):
     def loss(self, loss: Any, outputs: Outputs, local: Local) -> Any:
         features = outputs.features
         samples, dimension = features.shape
-        if samples < 2:  # one sample has no correlations
+        is_code = self.normalisation == "code"
+        if samples < 2 or (is_code and dimension < 2):  # one sample has no correlations, nor has one feature
             return loss
         centred = features - features.mean(dim=0)
-        is_code = self.normalisation == "code"
         variances = centred.square().sum(dim=0) / (samples - 1 if is_code else samples)
         scaled = centred / (variances + EPSILON).sqrt()
         # ‖SᵀS‖ = ‖SSᵀ‖; the smaller of the two products is taken

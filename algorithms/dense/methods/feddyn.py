@@ -8,7 +8,7 @@ ICLR 2021, arXiv:2111.04263, Algorithm 1:
 
 Each client remembers h_i, and loses it with its state; the server keeps h. N is the number of members. The server
 stores s = h/α, and computes s ← s − (|C|/N)·Δ, θ ← θ + η_g·Δ − s, with Δ = Σ ω_i Δ_i; if weights are not uniform, Δ is
-the weighted mean in both.
+the weighted mean in both. In s each report counts once, however late it is, since each changes an h_i once.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ class FedDyn(Method):
         pull(gradient, local, self.regularisation)
         gradient -= local.remembered("feddyn.h")
 
-    def finish(self, local: Local) -> None:
+    def remember(self, local: Local) -> None:
         local.memory["feddyn.h"] = local.remembered("feddyn.h") - np.float32(self.regularisation) * local.update
 
     def move(self, server: Server) -> bool:
         s = server.vector("feddyn.s")
-        s -= np.float32(server.reporters / server.members) * server.update
+        s -= np.float32(server.reporters / server.members) * server.moved
         server.x += np.float32(server.plan.server_learning_rate) * server.update
         server.x -= s
         return True

@@ -5,12 +5,13 @@ NeurIPS 2022, arXiv:2106.03097, equations 2–4:
 
     L = CE(q, y) + β·KL(q̃_g ‖ q̃),    q̃_c = e^{f_c/τ} / Σ_{c' ≠ y} e^{f_c'/τ}   for c ≠ y
 
-q̃_g: q̃ of the model as the client received it, without a gradient.
+q̃_g: q̃ of the model as the client received it, without a gradient. The authors' code multiplies the divergence by τ²,
+which the equations do not; at τ = 1, their setting and the default, it is the same.
 """
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from pydantic import Field
 
@@ -20,6 +21,8 @@ from seedbus.algorithms.objective import Outputs
 
 class FedNTD(Method):
     """FedNTD (arXiv:2106.03097): distillation of the not-true classes."""
+
+    extra_passes: ClassVar[int] = 1  # through the model as received
 
     name: Literal["fedntd"] = "fedntd"
     distillation: float = Field(default=1.0, ge=0, lt=1e37, description="β, weight of the distillation")

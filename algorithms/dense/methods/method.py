@@ -5,7 +5,7 @@ algorithm's name in a scenario, and its module's docstring gives the paper and t
 that its paper needs. An algorithm may have several methods (`also:`); they are independent and never use each other.
 
     client   gradient of loss(logits(·)) ─► correct ─► clipping, weight decay, momentum ─► direct ─► x ← x − η·direction
-             after the last step ─► finish
+             after the last step ─► finish ─► what is reported, as the server decodes it ─► remember
     server   mean of what was reported ─► move ─► learn ─► ahead
 
 Each hook is called for the algorithm's own method first, then for those under `also`, in their order.
@@ -72,7 +72,9 @@ class Server:
 
     Attributes:
         x: the model.
-        update: Σ ω_i Δ_i over the reports.
+        update: Σ ω_i Δ_i over the reports; a late one has its weight in the commit.
+        moved: the mean of Δ_i in which each report counts once, as it does in a client's memory; `update` if none may
+            be late.
         sent: the unweighted means of the other vectors that were reported, late reports included, by name.
         shared: the vectors that replicas hold beside x, by name.
         state: the vectors that only the server holds; a name begins with its method's name.
@@ -83,6 +85,7 @@ class Server:
 
     x: Vector
     update: Vector
+    moved: Vector
     sent: dict[str, Vector]
     shared: dict[str, Vector]
     state: dict[str, Vector]
@@ -103,6 +106,9 @@ class Method(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
     defaults: ClassVar[dict[str, Any]] = {}
     """Other defaults for fields of FedAvg, in the algorithm that is named after the method."""
+
+    extra_passes: ClassVar[int] = 0
+    """Forward passes of a step beside those of its gradient."""
 
     name: str
 
@@ -150,7 +156,10 @@ class Method(BaseModel):
         """Change the direction of a step in place; after clipping, weight decay and momentum."""
 
     def finish(self, local: Local) -> None:
-        """Set what is reported (`update`, `sent`) and remembered (`memory`), after the last step."""
+        """Set what is reported (`update`, `sent`), after the last step, and what is remembered of the client's own."""
+
+    def remember(self, local: Local) -> None:
+        """Set in `memory` what the server tracks too: `update` and `sent` are as it decodes them from the report."""
 
     # -- the server
 

@@ -11,7 +11,7 @@ q_prev = q_glob its gradient would be 0.
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from pydantic import Field
 
@@ -23,6 +23,8 @@ PREVIOUS = "moon.previous"
 
 class Moon(Method):
     """MOON (arXiv:2103.16257): contrastive learning between models; clients remember their previous one."""
+
+    extra_passes: ClassVar[int] = 2  # through the model as received and the previous one, from the second round on
 
     name: Literal["moon"] = "moon"
     contrast: float = Field(default=1.0, ge=0, lt=1e37, description="μ, weight of the contrastive term")

@@ -48,8 +48,10 @@ class ControlVariates(Method):
     def finish(self, local: Local) -> None:
         scale = np.float32(-1 / (local.plan.learning_rate * local.steps))
         change = scale * local.update - local.fields[self.variate]
-        local.memory[self.variate] = local.remembered(self.variate) + change
         local.sent[self.variate] = change
+
+    def remember(self, local: Local) -> None:
+        local.memory[self.variate] = local.remembered(self.variate) + local.sent[self.variate]
 
     def learn(self, server: Server) -> None:
         server.shared[self.variate] += np.float32(server.reporters / server.members) * server.sent[self.variate]

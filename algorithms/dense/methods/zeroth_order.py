@@ -1,6 +1,6 @@
 """The common part of methods without gradients: FedZO's estimator, which uses losses only.
 
-Fang et al. 2022, arXiv:2201.09531, equation 4 (seedbus.algorithms.dense.methods.fedzo):
+Fang et al. 2022, arXiv:2201.09531, equation 2 (seedbus.algorithms.dense.methods.fedzo):
 
     e(x) = (1/(b₁b₂)) Σ_m Σ_n (d/μ)(F(x + μv_n; ξ_m) − F(x; ξ_m))·v_n,   v_n uniform on the unit sphere
 

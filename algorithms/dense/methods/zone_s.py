@@ -49,12 +49,12 @@ class ZoneS(ZerothOrder):
         pull(gradient, local, 1 / local.plan.learning_rate)
         gradient += local.remembered(MULTIPLIER)
 
-    def finish(self, local: Local) -> None:
+    def remember(self, local: Local) -> None:
         local.memory[MULTIPLIER] = local.remembered(MULTIPLIER) + local.update / np.float32(local.plan.learning_rate)
 
     def move(self, server: Server) -> bool:
         s = server.vector(MEAN)
         rate = np.float32(server.plan.learning_rate)
         server.x += np.float32(server.plan.server_learning_rate) * (server.update + rate * s)
-        s += np.float32(server.reporters / server.members) / rate * server.update
+        s += np.float32(server.reporters / server.members) / rate * server.moved
         return True

@@ -49,3 +49,4 @@ def test_what_was_stored_goes_on_alike() -> None:
     one.closed(1, 10, [1, 2])
     other.unpack(one.pack())
     assert other.closed(2, 10, [2, 3]) == one.closed(2, 10, [2, 3]) == one.measured(2)
+    assert one.measured(1) == one.epsilon and one.measured(0) == 0, "what was forgotten is not told as less"

@@ -229,3 +229,15 @@ def test_an_algorithm_whose_directions_depend_on_its_replica_refuses_late_in_one
         "participation.late: algorithm hiso cannot use late reports, because the scalars of earlier rounds do not "
         "add to its step; leave late (and buffer) out"
     ]
+
+
+def test_a_rule_that_compares_the_reports_of_a_round_refuses_late_in_one_sentence() -> None:
+    with pytest.raises(ScenarioError) as error:
+        scenario(
+            algorithm={"name": "decomfl", "aggregation": "median"},
+            participation={"clients": 8, "cohort": 3, "deadline_s": 1, "late": {}},
+        )
+    assert error.value.problems == [
+        "participation.late: algorithm.aggregation: median compares the reports of one round, and a late one would "
+        "count beside it, unchecked; leave late (and buffer) out, or choose mean"
+    ]

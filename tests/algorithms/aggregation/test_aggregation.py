@@ -113,6 +113,8 @@ def test_clipping_by_hand() -> None:
     assert state == [2.0, 6.0] and second.tolist() == [1.5, 0.0], "to 2, what the round before found"
     third, state = rule.combine(np.array([[5.0, -9.0], [1.0, 0.5]]), state)
     assert state == [6.0, 1.0] and third.tolist() == [2.5, -1.75], "to 4, the median of both; the oldest is forgotten"
+    _, state = Clipped(quantile=0.28).combine(np.arange(1.0, 26.0).reshape(-1, 1), None)
+    assert state == [7.0], "0.28 of 25 is 7"
 
 
 @given(rounds=st.lists(matrices(), min_size=1, max_size=12), window=st.integers(1, 4))

@@ -17,7 +17,10 @@ from worlds import outcome, scenario
 from seedbus.agents.journal.journal import Journal
 from seedbus.algorithms.contract import LateReports
 from seedbus.algorithms.dense.payloads import DenseReport
+from seedbus.algorithms.dense.server import State
 from seedbus.bus import EVALUATOR, Kind, read_ledger
+from seedbus.models.partitions.iid import Iid
+from seedbus.models.tasks.quadratic import Quadratic
 from seedbus.scenarios.running.replay import replay
 from seedbus.scenarios.running.run import run
 from seedbus.scenarios.schema.scenario import Scenario
@@ -62,18 +65,68 @@ def test_a_buffer_of_updates_is_fedbuffs_step() -> None:
     assert bits(again) == bits(commit)
 
 
-def test_a_late_report_has_its_own_weight_beside_a_rule_and_samples_weight_only_fresh_reports() -> None:
-    fresh, late = {i: report_of(i, 1, samples) for i, samples in ((0, 1), (1, 3), (2, 4))}, {4: report_of(4, 0, 1000)}
+def test_a_late_report_has_its_weight_and_that_of_its_samples_beside_the_mean_number() -> None:
+    fresh, late = {i: report_of(i, 1, samples) for i, samples in ((0, 1), (1, 3), (2, 4))}, {4: report_of(4, 0, 12)}
     rows = {client: report.vectors[0].astype(np.float64) for client, report in (fresh | late).items()}
-    for fields, own in (
-        ({}, (rows[0] + 3 * rows[1] + 4 * rows[2]) / 8),
-        ({"aggregation": "median"}, np.median([rows[0], rows[1], rows[2]], axis=0)),
+    for weighting, own, relative in (
+        ("samples", (rows[0] + 3 * rows[1] + 4 * rows[2]) / 8, 12 / 5),
+        ("uniform", (rows[0] + rows[1] + rows[2]) / 3, 1),
     ):
-        algorithm = make("fedavg", **fields).sized(D)
+        algorithm = make("fedavg", weighting=weighting).sized(D)
         plan, overdue = algorithm.plan(1, 1, 0), [LateReports(algorithm.plan(0, 0, 0), late, 0.25)]
         state = algorithm.first_state(lambda: np.zeros(D, np.float32))
         commit, _ = algorithm.aggregate(state, plan, fresh, late=overdue)
-        assert np.abs(commit.fields[0] - (own + 0.25 * rows[4])).max() < 1e-6
+        assert np.abs(commit.fields[0] - (own + 0.25 * relative * rows[4])).max() < 1e-6
+
+
+@pytest.mark.parametrize(
+    ("name", "memory", "kept", "scale"),
+    [
+        ("feddyn", "feddyn.h", "feddyn.s", 0.1),
+        ("feddc", "feddc.h", "feddc.h", 1),
+        ("zone-s", "zone-s.lambda", "zone-s.s", 1),
+    ],
+)
+@pytest.mark.parametrize("compression", [None, {"kind": "qsgd", "levels": 3}], ids=["whole", "compressed"])
+def test_what_the_server_tracks_is_the_mean_of_what_clients_remember(
+    name: str, memory: str, kept: str, scale: float, compression: Any
+) -> None:
+    """Four clients, of which one is always a round late; with a codec the memories are of what it brings."""
+    algorithm: Any = make(name, compression=compression, local_steps=2).sized(D)
+    problem = Quadratic(dimension=D).bind(seed=1, clients=4, partition=Iid())
+    replica, state = algorithm.replica(problem.x0()), algorithm.first_state(problem.x0)
+    memories: list[Any] = [None] * 4
+    overdue: list[LateReports] = []
+    for round in range(6):
+        plan, reports = algorithm.plan(round, round, round), {}
+        for client in range(4):
+            reports[client], memories[client] = algorithm.local(
+                replica, memories[client], plan, problem.objective(client, round)
+            )
+        late, overdue = overdue, [LateReports(plan, {3: reports.pop(3)}, 0.125)]
+        commit, state = algorithm.aggregate(state, plan, reports, share=0.75, late=late, members=4)
+        algorithm.apply(replica, [commit])
+    commit, state = algorithm.aggregate(state, algorithm.plan(6, 6, 6), {}, late=overdue, members=4)
+    remembered = np.mean([np.frombuffer(each[memory], "<f4") for each in memories], axis=0)
+    found = scale * State.unpack(state).own[kept]
+    assert np.abs(found - remembered).max() < 1e-4 * np.abs(remembered).max() and np.abs(remembered).max() > 1e-3
+
+
+@pytest.mark.parametrize("compression", [None, {"kind": "top-k", "fraction": 0.3}], ids=["whole", "compressed"])
+def test_scaffolds_c_is_the_mean_of_the_clients(compression: Any) -> None:
+    algorithm: Any = make("scaffold", compression=compression, local_steps=2).sized(D)
+    problem = Quadratic(dimension=D).bind(seed=1, clients=3, partition=Iid())
+    replica, state, memories = algorithm.replica(problem.x0()), algorithm.first_state(problem.x0), [None] * 3
+    for round in range(4):
+        plan, reports = algorithm.plan(round, round, round), {}
+        for client in range(3):
+            reports[client], memories[client] = algorithm.local(
+                replica, memories[client], plan, problem.objective(client, round)
+            )
+        commit, state = algorithm.aggregate(state, plan, reports, members=3)
+        algorithm.apply(replica, [commit])
+    remembered: Any = np.mean([np.frombuffer(each["scaffold.c"], "<f4") for each in memories], axis=0)  # type: ignore[index]
+    assert np.abs(replica.fields["scaffold.c"] - remembered).max() < 1e-5 and np.abs(remembered).max() > 1e-3
 
 
 def world(name: str, policy: str, **fields: Any) -> Scenario:

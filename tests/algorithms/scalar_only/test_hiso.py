@@ -169,10 +169,22 @@ def test_rademacher_directions_are_accepted_with_several_perturbations() -> None
 # information in H
 
 
-@pytest.mark.parametrize(("nu", "perturbations"), [(0.05, 1), (0.05, 10), (0.02, 100)])
-def test_h_without_information_has_the_spread_of_the_null_hypothesis(nu: float, perturbations: int) -> None:
+@pytest.mark.parametrize(
+    ("nu", "perturbations", "fields"),
+    [
+        (0.05, 1, {}),
+        (0.05, 10, {}),
+        (0.02, 100, {}),
+        (0.05, 10, {"hessian": "mean"}),
+        (0.05, 2, {"directions": "rademacher"}),
+        (0.05, 3, {"directions": "rademacher", "hessian": "mean"}),
+    ],
+)
+def test_h_without_information_has_the_spread_of_the_null_hypothesis(
+    nu: float, perturbations: int, fields: dict[str, Any]
+) -> None:
     """Scalars drawn at random carry no information about coordinates: the spread of H is the noise of its average."""
-    algorithm, random = make("hiso", nu=nu, perturbations=perturbations), np.random.default_rng(0)
+    algorithm, random = make("hiso", nu=nu, perturbations=perturbations, **fields), np.random.default_rng(0)
     log = [commit_of(random.normal(0, 5, (1, perturbations)), version) for version in range(1, 1201)]
     replica, spreads = algorithm.replica(x0(2_001)), []
     for start in range(0, len(log), 5):

@@ -16,6 +16,7 @@ from seedbus.algorithms.dense.base import FedAvg
 from seedbus.algorithms.scalar_only.decomfl import DeComFL
 from seedbus.algorithms.scalar_only.hiso import HiSo
 from seedbus.algorithms.scalar_only.hizoo import HiZOO
+from seedbus.algorithms.scalar_only.lozo import LOZO
 from seedbus.bus import Fate, Kind
 from seedbus.models.partitions.iid import Iid
 from seedbus.models.tasks.quadratic import Quadratic
@@ -91,8 +92,9 @@ def test_linear_cka_knows_rotations_scales_and_strangers() -> None:
         HiSo(perturbations=4, local_steps=3),
         HiSo(perturbations=4, local_steps=3, estimator="curvature"),
         HiZOO(perturbations=4, alpha=0.1),
+        LOZO(perturbations=3, local_steps=3, rank=1).shaped([(10, 7)]),
     ],
-    ids=["decomfl", "integer", "hiso", "hiso-curvature", "hizoo"],
+    ids=["decomfl", "integer", "hiso", "hiso-curvature", "hizoo", "lozo"],
 )
 def test_a_clients_own_model_is_what_a_commit_of_its_report_alone_makes(algorithm: Any) -> None:
     problem = Quadratic(dimension=70).bind(seed=1, clients=2, partition=Iid())

@@ -11,7 +11,7 @@ TORCH_INDEX ?=
 PARALLEL := -n 2 --dist loadfile --max-worker-restart 1
 FOLDERS := $(shell find agents algorithms bus models scenarios seedbus -type d -not -name __pycache__)
 
-.PHONY: install demo test slow lint bench gpu soak docs site clean
+.PHONY: install demo test slow lint bench gpu gpu-here soak docs site clean
 
 install: $(VENV)/.installed
 
@@ -53,10 +53,14 @@ ON_DEVICES := tests/test_tensors.py tests/algorithms/test_on_devices.py tests/al
 	tests/models/text/test_language_arithmetic.py tests/models/hub/test_hugging_face.py tests/runs/test_device_runs.py
 
 # on a machine with an NVIDIA GPU; elsewhere its first line says so, ends with exit code 3, and make stops
-gpu: install
-	$(BIN)/python benchmarks/gpu.py --is-there
-	SEEDBUS_TEST_DEVICE=cuda $(BIN)/pytest -q -m "not soak" $(ON_DEVICES)
-	$(BIN)/python benchmarks/gpu.py --write
+gpu: install gpu-here
+
+# the same without installing anything: `make gpu-here PY=python3`, where what is needed can be imported
+PY ?= $(BIN)/python
+gpu-here:
+	$(PY) benchmarks/gpu.py --is-there
+	SEEDBUS_TEST_DEVICE=cuda $(PY) -m pytest -q -m "not soak" $(ON_DEVICES)
+	$(PY) benchmarks/gpu.py --write
 
 soak: install
 	$(BIN)/pytest -m soak -o faulthandler_timeout=0

@@ -67,11 +67,11 @@ def replays(model: str, x: torch.Tensor, rounds: int) -> Iterator[Row]:
         yield Row(name, "ms", ours, plain, "torch.randn + add_", share * ours, bound, "faster", AIM)
 
 
-def measured(parts: list[str], calls: int, turns: int, *, is_dry: bool) -> dict[str, list[Any]]:
-    """Measure parts, on the GPU or in a dry run.
+def measured(part: str, calls: int, turns: int, *, is_dry: bool) -> list[Any]:
+    """Measure a part, on the GPU or in a dry run.
 
     Args:
-        parts: names in PARTS.
+        part: a name in PARTS.
         calls: of each kernel.
         turns: of each contender.
         is_dry: go through the same code on a processor, with tiny models.
@@ -80,25 +80,23 @@ def measured(parts: list[str], calls: int, turns: int, *, is_dry: bool) -> dict[
     import gpu_replayed
     import gpu_rounds
 
-    device, found = ("torch" if is_dry else "cuda"), dict[str, list[Any]]()
-    if "kernels" in parts:
+    device = "torch" if is_dry else "cuda"
+    if part == "kernels":
         sizes, where = (gpu_kernels.DRY_MODELS, "cpu") if is_dry else (gpu_kernels.MODELS, "cuda")
-        found["kernels"] = [
+        return [
             figure
             for name, size in sizes.items()
             for figure in gpu_kernels.measure(name, torch.zeros(size, device=where), calls)
         ]
     if is_dry:
         os.environ.pop("TRITON_INTERPRET", None)  # interpreted, the runs below would take hours
-    if "rounds" in parts:
+    if part == "replayed":
+        return [gpu_replayed.measure(device, is_dry=is_dry)]
+    if part == "rounds":
         works = gpu_rounds.DRY_WORKS if is_dry else gpu_rounds.WORKS
-        found["rounds"] = list(gpu_rounds.measure(works, device, turns, is_dry=is_dry))
-    if "crowd" in parts:
+    else:
         works = gpu_rounds.DRY_CROWDS if is_dry else gpu_rounds.CROWDS
-        found["crowd"] = list(gpu_rounds.measure(works, device, turns, is_dry=is_dry))
-    if "replayed" in parts:
-        found["replayed"] = [gpu_replayed.measure(device, is_dry=is_dry)]
-    return found
+    return list(gpu_rounds.measure(works, device, turns, is_dry=is_dry))
 
 
 def named(*, is_dry: bool) -> str:
@@ -114,6 +112,7 @@ def main() -> None:
     parser.add_argument("--calls", type=int, default=7, help="of each kernel")
     parser.add_argument("--turns", type=int, default=3, help="of Seedbus and plain torch")
     parser.add_argument("--only", nargs="+", choices=PARTS, default=list(PARTS))
+    parser.add_argument("--into", type=Path, help="a folder that gets each part's table as soon as it is measured")
     parser.add_argument("--json", action="store_true", help="print one JSON object instead of tables")
     parser.add_argument("--write", action="store_true", help="put the tables into benchmarks/README.md")
     parser.add_argument("--is-there", action="store_true", help="only tell whether there is a GPU that can be used")
@@ -130,9 +129,14 @@ def main() -> None:
     if reason is not None:
         print(f"gpu: {reason}")
         raise SystemExit(3)
-    found, name = measured(asked.only, asked.calls, asked.turns, is_dry=asked.dry_run), named(is_dry=asked.dry_run)
     from gpu_tables import page, put_between
 
+    found, name = dict[str, list[Any]](), named(is_dry=asked.dry_run)
+    for part in (each for each in PARTS if each in asked.only):
+        found[part] = measured(part, asked.calls, asked.turns, is_dry=asked.dry_run)
+        if asked.into is not None:
+            asked.into.mkdir(parents=True, exist_ok=True)
+            (asked.into / f"{part}.md").write_text(page(name, {part: found[part]}), encoding="utf-8")
     if asked.json:
         figures = {part: [asdict(figure) for figure in figures] for part, figures in found.items()}
         print(json.dumps({"device": name} | figures, indent=2))

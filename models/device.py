@@ -15,8 +15,9 @@ import ctypes
 import gc
 import os
 import re
+import warnings
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from seedbus.models.errors import DataError
@@ -217,9 +218,24 @@ def _make_deterministic() -> None:
     import torch
 
     torch.use_deterministic_algorithms(True, warn_only=True)
+    torch.utils.deterministic.fill_uninitialized_memory = False  # nothing reads it, and filling it takes a pass
     torch.backends.cuda.matmul.allow_tf32 = False
     torch.backends.cudnn.allow_tf32 = False
+    if hasattr(torch.backends.cudnn, "conv"):  # since 2.9 "not allowed" takes what torch.backends.fp32_precision says
+        torch.backends.cudnn.conv.fp32_precision = torch.backends.cudnn.rnn.fp32_precision = "ieee"
     torch.backends.cudnn.benchmark = False
+    # all parameters are parts of one vector, and cuDNN copies those of a recurrent layer for each call
+    warnings.filterwarnings("ignore", "RNN module weights are not part of single contiguous chunk")
+
+
+def repeatable_gradients(device: torch.device | None) -> AbstractContextManager[None]:
+    """Return a context in which gradients on a GPU repeat their bits; torch's fast kernels of attention do not."""
+    if device is None or device.type != "cuda":
+        return nullcontext()
+    from torch.nn.attention import SDPBackend, sdpa_kernel
+
+    plain: AbstractContextManager[None] = sdpa_kernel(SDPBackend.MATH)
+    return plain
 
 
 def placed_beside(problem: Any) -> Callable[[Vector], Vector]:

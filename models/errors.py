@@ -8,6 +8,7 @@ _OUT_OF_MEMORY = (
     "failed to map segment",  # a library cannot be loaded
     "not enough memory",
     "out of memory",
+    "status_alloc_failed",  # of cuBLAS and cuDNN
 )
 
 

@@ -12,6 +12,7 @@ from typing import NamedTuple
 from torch import Tensor, nn
 from torch.func import functional_call
 
+from seedbus.models.device import repeatable_gradients
 from seedbus.models.errors import DataError
 from seedbus.models.parameters.flat import FlatModule
 from seedbus.models.task import Vector
@@ -74,7 +75,7 @@ def backward(flat: FlatModule, losses: Iterable[Callable[[], Tensor]]) -> Vector
         flat: the module.
         losses: each computes one loss; only one of their graphs is in memory at a time.
     """
-    with flat.differentiated() as gradient:
+    with flat.differentiated() as gradient, repeatable_gradients(flat.device):
         for loss in losses:
             loss().backward()  # type: ignore[no-untyped-call]
     return gradient

@@ -8,7 +8,9 @@ that is not recorded; each recording is compared with one before it is used.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 
 import torch
@@ -100,12 +102,18 @@ def capture_on(device: torch.device | None) -> Capture | None:
 
 
 def _cuda_capture(device: torch.device) -> Capture:
+    streams: list[torch.cuda.Stream] = []  # one for all recordings: each has a workspace and freed memory of its own
+
     def capture(launch: Launch) -> Launch:
         with torch.cuda.device(device):
-            stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
+            if not streams:
+                streams.append(torch.cuda.Stream())  # type: ignore[no-untyped-call]
+            (stream,) = streams
             stream.wait_stream(torch.cuda.current_stream())
             with torch.cuda.stream(stream):
-                for _ in range(WARM_UPS):
+                for _ in range(WARM_UPS - 1):
+                    launch()
+                with _no_waiting():  # waiting for the GPU ends a recording, and spoils torch's allocator
                     launch()
                 torch.cuda.synchronize()
                 graph = torch.cuda.CUDAGraph()
@@ -113,8 +121,11 @@ def _cuda_capture(device: torch.device) -> Capture:
                 graph.capture_begin(capture_error_mode="thread_local")
                 try:
                     result = launch()
-                finally:
-                    graph.capture_end()
+                except BaseException:
+                    with suppress(RuntimeError):  # which would say no more than that there was one before
+                        graph.capture_end()
+                    raise
+                graph.capture_end()
             torch.cuda.current_stream().wait_stream(stream)
 
         def replay() -> Tensor:
@@ -124,6 +135,19 @@ def _cuda_capture(device: torch.device) -> Capture:
         return replay
 
     return capture
+
+
+@contextmanager
+def _no_waiting() -> Iterator[None]:
+    """In this context an operation that waits for the GPU, such as reading a number from it, raises `RuntimeError`."""
+    before = torch.cuda.get_sync_debug_mode()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # torch says that the mode is a prototype
+        torch.cuda.set_sync_debug_mode("error")
+    try:
+        yield
+    finally:
+        torch.cuda.set_sync_debug_mode(before)
 
 
 def _layout(tensor: Tensor) -> tuple[object, ...]:

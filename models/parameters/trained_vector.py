@@ -14,6 +14,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from seedbus.models.device import repeatable_gradients
 from seedbus.models.parameters.coordinates import Coordinates, add_tensor
 from seedbus.models.task import Vector
 
@@ -41,8 +42,9 @@ class TrainedVector(Coordinates):
             for (_, parameter), span in zip(self._named, self.views(self.tensor(self._gradient)), strict=True):
                 parameter.grad = span  # backward adds to it in place
         self._gradient[:] = 0
-        for loss in losses:
-            loss().backward()  # type: ignore[no-untyped-call]
+        with repeatable_gradients(self.device):
+            for loss in losses:
+                loss().backward()  # type: ignore[no-untyped-call]
         return self._gradient
 
     def tensors(self) -> dict[str, NDArray[np.float32]]:

@@ -103,13 +103,17 @@ class Slurm(Launcher):
     def _parameters(self, workers: int) -> dict[str, Any]:
         nodes = self.nodes if workers % self.nodes == 0 else 1
         tasks = workers // nodes
-        slurm = {"slurm_partition": self.partition, "slurm_account": self.account}
+        slurm: dict[str, Any] = {"slurm_partition": self.partition, "slurm_account": self.account}
+        if self.worker_gpus:  # by the task: of a node's GPUs each task would see all, and take the first
+            on_slurm = self.cluster == "slurm"
+            slurm["slurm_gpus_per_task" if on_slurm else "gpus_per_node"] = self.worker_gpus * (
+                1 if on_slurm else tasks
+            )
         return {
             "name": "seedbus",
             "nodes": nodes,
             "tasks_per_node": tasks,
             "cpus_per_task": self.worker_cpus,
-            "gpus_per_node": self.worker_gpus * tasks,
             "timeout_min": self.minutes,
             "slurm_srun_args": ["--kill-on-bad-exit=1"],  # a job of which a task was killed would wait for it
         } | {name: value for name, value in slurm.items() if value is not None}

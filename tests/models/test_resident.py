@@ -151,7 +151,8 @@ def test_evaluation_batches_of_a_language_model_are_made_once(
         there = bind(task, clients=2)
     x = here.x0()
     measured = [problem.evaluate(x, split) for problem in (here, there) for split in ("test", "train", "test")]
-    assert len(made) == 2 * 2 and measured[:3] == measured[3:] and measured[0] == measured[2] != measured[1]
+    assert len(made) == 2 * 2 and all(first == again != other for first, other, again in (measured[:3], measured[3:]))
+    assert measured[:3] == measured[3:] or TORCH_DEVICE != "cpu"  # losses of a GPU have other bits
 
 
 @pytest.mark.parametrize("free", [None, 0])

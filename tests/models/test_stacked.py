@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from devices import DEVICE
+from devices import DEVICE, IS_PROCESSOR
 from own_networks import LAYERS, Judge
 from own_networks import task as own_task
 from torch import Tensor
@@ -129,5 +129,6 @@ def test_the_estimate_of_memory_counts_the_points() -> None:
 def test_a_stacked_run_has_the_same_bits_here_and_in_two_processes(tmp_path: Path) -> None:
     what = scenario(task=STACKED, participation={"clients": 8, "cohort": 6}, stop={"rounds": 8})
     here = go(tmp_path / "here", what).summary
-    spread = run(what, tmp_path / "spread", placement=Placement("ipc", workers=2, devices=("cpu", DEVICE))).summary
-    assert (here["digest"] == spread["digest"] and not spread["refusals"]) or DEVICE != "torch"
+    devices = ("cpu", DEVICE) if IS_PROCESSOR else (DEVICE,)  # losses of a GPU have other bits, so it is not admitted
+    spread = run(what, tmp_path / "spread", placement=Placement("ipc", workers=2, devices=devices)).summary
+    assert not spread["refusals"] and (here["digest"] == spread["digest"] or not IS_PROCESSOR)

@@ -70,6 +70,8 @@ def stand_in(monkeypatch: pytest.MonkeyPatch) -> type[Graph]:
         "stream": lambda stream: nullcontext(),
         "device": lambda device: nullcontext(),
         "synchronize": lambda: None,
+        "get_sync_debug_mode": lambda: 0,
+        "set_sync_debug_mode": lambda mode: None,
     }.items():
         monkeypatch.setattr(torch.cuda, name, value)
     return Own

@@ -89,11 +89,17 @@ def default_device() -> str:
     return os.environ.get(VARIABLE) or HOST
 
 
-def check_device(name: str, source: str = "--device") -> None:
-    """Raise `DataError` unless this process can use a device; source: where it was named."""
+def check_device(name: str, source: str = "--device", *, is_here: bool = True) -> None:
+    """Raise `DataError` unless this process can use a device.
+
+    Args:
+        name: the device.
+        source: where it was named.
+        is_here: whether this process is to use it; if not, only its name is checked.
+    """
     if not re.fullmatch(r"cpu|torch|mps|cuda(:\d{1,3})?", name):
         raise DataError(source, repr(name), _ACCEPTED)
-    if name in (HOST, "torch"):
+    if name in (HOST, "torch") or not is_here:
         return
     import torch
 
@@ -124,15 +130,19 @@ def on_device(name: str) -> Iterator[None]:
 
 
 def device_text(names: Sequence[str]) -> str:
-    """Return what of devices decides the bits of losses, as text; "cpu" for the processor."""
+    """Return what of devices decides the bits of losses, as text; "cpu" for the processor.
+
+    Of GPUs on other machines, where a launcher starts the workers, only the names that they have there are known.
+    """
     if set(names) == {HOST}:
         return HOST
     import torch
 
     def described(name: str) -> str:
-        return f"{name} ({torch.cuda.get_device_name(name)})" if name.startswith("cuda") else name
+        return f"{name} ({torch.cuda.get_device_name(name)})" if is_there and name.startswith("cuda") else name
 
-    on_gpu = any(name.startswith("cuda") for name in names)
+    is_there = torch.cuda.is_available()
+    on_gpu = is_there and any(name.startswith("cuda") for name in names)
     cuda = f", CUDA {torch.version.cuda}, driver {driver_version()}" if on_gpu else ""
     return f"{', '.join(map(described, dict.fromkeys(names)))}, torch {torch.__version__}{cuda}"
 
@@ -148,11 +158,16 @@ def driver_version() -> str:
     return "unknown" if failed else text.value.decode()
 
 
-def devices_of(text: str) -> tuple[str, ...]:
-    """Return the devices in the value of an option or of SEEDBUS_DEVICE, which commas separate. Raises `DataError`."""
+def devices_of(text: str, *, are_here: bool = True) -> tuple[str, ...]:
+    """Return the devices in the value of an option or of SEEDBUS_DEVICE, which commas separate. Raises `DataError`.
+
+    Args:
+        text: the option's value; "" if it is not given.
+        are_here: whether this machine must have them.
+    """
     names = tuple(part.strip() for part in (text or default_device()).split(","))
     for name in names:
-        check_device(name, "--device" if text else VARIABLE)
+        check_device(name, "--device" if text else VARIABLE, is_here=are_here)
     return names
 
 

@@ -95,7 +95,7 @@ def run(
         watched = watching(scenario)
     else:
         watched = nullcontext(NullObserver())
-    device = placement.devices[0]
+    device = placement.own_device
     shares_gpu = placement.is_here and scenario.topology is None
     with (
         watched as watcher,

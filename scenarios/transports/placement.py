@@ -35,7 +35,7 @@ class Placement:
         keys: the folder with the server's keys and the table of authorised keys; None: no encryption.
         evaluator: the process that evaluates and provides x₀. `own`: one that the server starts; `keys`: one whose key
             is authorised for it; `anybody`: the first one that asks, for tests in which all peers are trusted.
-        devices: where networks and vectors lie; worker processes take them in turn, this process the first.
+        devices: where networks and vectors lie; worker processes take them in turn (this process: `own_device`).
         other_device: whether a run that was begun on other devices goes on on these.
     """
 
@@ -58,6 +58,11 @@ class Placement:
     @property
     def answer_within_s(self) -> float:
         return max(self.patience_s, MIN_ANSWER_S) if self.answer_s is None else self.answer_s
+
+    @property
+    def own_device(self) -> str:
+        """Where this process computes: on the processor, if a launcher starts workers on other machines."""
+        return "cpu" if self.launcher is not None and self.launcher.reaches_nodes else self.devices[0]
 
     @property
     def is_here(self) -> bool:

@@ -18,8 +18,10 @@ from worlds import scenario
 from seedbus.models import device
 from seedbus.models.errors import DataError
 from seedbus.scenarios.errors import Exit
+from seedbus.scenarios.launchers.ray import Ray
 from seedbus.scenarios.reporting.results import Results
 from seedbus.scenarios.running.run import run
+from seedbus.scenarios.transports.placement import Placement
 
 WORKSPACE = "CUBLAS_WORKSPACE_CONFIG"
 DIGITS = {"name": "digits", "batch_size": 8}
@@ -42,8 +44,13 @@ def careless(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         setattr(place, name, True)
     yield
     torch.use_deterministic_algorithms(deterministic, warn_only=warns)
-    for place, name, value in own:
+    for place, name, value in [*((layers, "fp32_precision", "none") for layers in CUDNN), *own]:
         setattr(place, name, value)
+    torch.utils.deterministic.fill_uninitialized_memory = True
+
+
+CUDNN = [getattr(torch.backends.cudnn, name) for name in ("conv", "rnn") if hasattr(torch.backends.cudnn, name)]
+"""What has a precision of its own since torch 2.9."""
 
 
 def settings() -> dict[str, Any]:
@@ -65,6 +72,8 @@ def test_on_a_gpu_torch_is_deterministic_and_tf32_is_off(monkeypatch: pytest.Mon
     expected = {"deterministic": True, "matmul": False, "cudnn": False, "benchmark": False, "workspace": ":4096:8"}
     with device.on_device("cuda"):
         assert settings() == expected and settings() != before
+        for layers in CUDNN:  # "not allowed" alone would follow a user's torch.backends.fp32_precision
+            assert layers.fp32_precision == "ieee"
     monkeypatch.setenv(WORKSPACE, ":16:8")
     with device.on_device("cuda:1"):
         assert settings() == expected | {"workspace": ":16:8"}, "the user's own is kept"
@@ -114,6 +123,21 @@ def test_what_decides_the_bits_of_a_gpu_is_told_with_its_driver(
     monkeypatch.setattr(ctypes, "CDLL", load)
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda name: f"card {name}")
     monkeypatch.setattr(torch.version, "cuda", "12.6")
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     told = f"cuda:0 (card cuda:0), cpu, torch {torch.__version__}, CUDA 12.6, driver {driver}"
     assert device.device_text(["cuda:0", "cpu", "cuda:0"]) == told
     assert device.device_text(["cpu"]) == "cpu" and "driver" not in device.device_text(["torch"])
+
+
+def test_gpus_of_other_machines_are_known_by_name_and_this_process_computes_on_its_processor(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    with pytest.raises(DataError, match="--device: found cuda:3, and"):
+        device.devices_of("cuda:3")
+    with pytest.raises(DataError, match="--device: found 'gpu'"):
+        device.devices_of("gpu", are_here=False)
+    devices = device.devices_of("cuda:3, cuda", are_here=False)
+    assert device.device_text(devices) == f"cuda:3, cuda, torch {torch.__version__}"
+    there, here = Placement("tcp", 2, devices=devices, launcher=Ray()), Placement("tcp", 2, devices=devices)
+    assert (there.own_device, here.own_device) == ("cpu", "cuda:3")

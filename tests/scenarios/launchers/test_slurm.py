@@ -96,6 +96,12 @@ def test_a_machine_without_slurm_and_workers_that_cannot_be_divided_are_refused(
         Slurm().check(2)
 
 
+@pytest.mark.parametrize(("cluster", "asked"), [("slurm", "slurm_gpus_per_task"), ("local", "gpus_per_node")])
+def test_each_task_of_a_job_has_its_own_gpus(cluster: Any, asked: str) -> None:
+    parameters = Slurm(cluster=cluster, worker_gpus=1)._parameters(3)
+    assert parameters[asked] == (1 if cluster == "slurm" else 3) and "gpus" not in str(Slurm()._parameters(3))
+
+
 def test_a_job_is_over_when_slurm_says_so_twice_or_has_forgotten_it(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

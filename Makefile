@@ -1,3 +1,4 @@
+unexport PYTHONDONTWRITEBYTECODE # else each process of the tests compiles all modules again
 # What people type. Everything happens in .venv, which `make install` keeps up to date.
 
 PYTHON ?= python3

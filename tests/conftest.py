@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import signal
 import sys
+import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
+import typer.main
 from commands import Command, CommandResult
 from small_hub import MODELS, write_hub_model, write_images, write_texts
 from small_language import write_model, write_sets
@@ -26,21 +29,31 @@ pytest.register_assert_rewrite("task_contract")
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
+# Temporary folders that are not pytest's own are where those are, perhaps in memory: a journal waits for a disk.
+if root := os.environ.get("PYTEST_DEBUG_TEMPROOT"):
+    os.environ["TMPDIR"] = tempfile.tempdir = root
+
+get_command = functools.cache(typer.main.get_command)
+"""The command's tree of options, which a process makes once; tests run hundreds of commands in theirs."""
+
 TIMEOUTS_S = {"soak": 12 * 3600, "slow": 900}
 """What a test may take by its mark, unless it says so itself; for all others pyproject.toml has `timeout`."""
 
-APART = {"tests/test_documents.py", "tests/test_examples.py"}
-"""Files whose cases share nothing, so that processes share the cases."""
+APART = ("tests/test_documents.py::test_every_command_of_a_page", "tests/test_examples.py::")
+"""Cases that share nothing, so that processes share them."""
+TOGETHER = ("tests/models/text/", "tests/models/hub/")
+"""Folders whose files one process runs, because what they import takes long."""
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """Give processes whole files, as --dist loadfile says, but those of `APART` case by case."""
+    """Give processes whole files, as --dist loadfile says; but `APART` case by case, and `TOGETHER` by folder."""
     from xdist.scheduler import LoadScopeScheduling
 
     def unit(test: str) -> str:
-        file = test.partition("::")[0]
-        return test if file in APART else file
+        if test.startswith(APART):
+            return test
+        return next((folder for folder in TOGETHER if test.startswith(folder)), test.partition("::")[0])
 
     if config.getoption("dist") != "loadfile":
         return None
@@ -185,6 +198,7 @@ def seedbus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capt
 
     def call(*arguments: Any) -> CommandResult:
         monkeypatch.setattr(sys, "argv", ["seedbus", *map(str, arguments)])
+        monkeypatch.setattr("typer.main.get_command", get_command)
         with pytest.raises(SystemExit) as raised:
             cli.main()
         captured = capsys.readouterr()

@@ -11,6 +11,7 @@ import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import cache
 from textwrap import wrap
 from typing import Any
 
@@ -119,7 +120,7 @@ def similar(choices: Choices) -> tuple[str, dict[str, Any]] | None:
     Of several it is one that is named after the algorithm, and the one with the shortest name.
     """
     task, algorithm = _name(choices.task, "name"), _name(choices.algorithm, "name")
-    documents = {name: parse(item.read_text("utf-8")) for name, item in library().items()}
+    documents = _documents()
     same = [
         name
         for name, document in documents.items()
@@ -127,6 +128,12 @@ def similar(choices: Choices) -> tuple[str, dict[str, Any]] | None:
     ]
     same.sort(key=lambda name: (not name.rpartition("/")[2].startswith(str(algorithm)), len(name), name))
     return (same[0], documents[same[0]]) if same else None
+
+
+@cache
+def _documents() -> dict[str, dict[str, Any]]:
+    """Return the library's scenarios by name, as their files have them."""
+    return {name: parse(item.read_text("utf-8")) for name, item in library().items()}
 
 
 def _document(chosen: Choices, participation: dict[str, Any]) -> dict[str, Any]:

@@ -13,5 +13,7 @@ SIGNS = Path(__file__).parent / "plugins" / "signs.py"
 
 def forget() -> None:
     """Forget all plug-ins, as if this process had just begun."""
+    if not PLUGINS:
+        return  # the schema is as it was built
     PLUGINS.clear()
     plugins._rebuild(Scenario, set())

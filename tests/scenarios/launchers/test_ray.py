@@ -47,7 +47,7 @@ class Nodes:
 
 @pytest.fixture(scope="module")
 def nodes() -> Iterator[Nodes]:
-    quiet = os.environ | {"RAY_USAGE_STATS_ENABLED": "0"}
+    quiet = os.environ | {"RAY_USAGE_STATS_ENABLED": "0", "RAY_TMPDIR": "/tmp"}
     pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
     process = subprocess.Popen([sys.executable, SUPPORT / "ray_nodes.py"], env=quiet, text=True, **pipes)
     assert process.stdout is not None

@@ -64,9 +64,10 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
 @pytest.hookimpl(tryfirst=True)  # before pytest deselects slow tests
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Apply `@pytest.mark.few(count)` and `TIMEOUTS_S`.
+    """Apply `@pytest.mark.few(count, slow=…)` and `TIMEOUTS_S`.
 
-    Of a test's cases that are not in the soak suite, `count`, spread evenly, are not slow.
+    Of a test's cases that are not in the soak suite, `count`, spread evenly, are not slow. Of the others so many as
+    `slow` says, spread evenly too, are; the rest is in the soak suite. Without `slow` all of them are slow.
     """
     cases: dict[object, list[pytest.Item]] = {}
     for item in items:
@@ -75,15 +76,20 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for items_of_test in cases.values():
         marker = items_of_test[0].get_closest_marker("few")
         assert marker is not None
-        count = min(marker.args[0], len(items_of_test))
-        kept = {number * len(items_of_test) // count for number in range(count)}
-        for number, item in enumerate(items_of_test):
-            if number not in kept:
-                item.add_marker(pytest.mark.slow)
+        others = _without_spread(items_of_test, marker.args[0])
+        later = _without_spread(others, marker.kwargs.get("slow", len(others)))
+        for item in others:
+            item.add_marker(pytest.mark.soak if item in later else pytest.mark.slow)
     for item in items:
         longest = next((seconds for mark, seconds in TIMEOUTS_S.items() if item.get_closest_marker(mark)), None)
         if longest is not None and item.get_closest_marker("timeout") is None:
             item.add_marker(pytest.mark.timeout(longest))
+
+
+def _without_spread(items: list[pytest.Item], count: int) -> list[pytest.Item]:
+    """Return what is left of cases when `count` of them, spread evenly, are taken."""
+    taken = {number * len(items) // count for number in range(min(count, len(items)))}
+    return [item for number, item in enumerate(items) if number not in taken]
 
 
 @pytest.fixture(scope="session", autouse=True)

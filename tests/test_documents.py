@@ -28,11 +28,8 @@ SLOW = [page for page in PAGES if any(page == other and not block.is_soak for ot
 SOAK = [page for page in PAGES if any(page == other and block.is_soak for other, block in RUN)]
 
 
-@pytest.mark.parametrize(
-    "page",
-    [pytest.param(page, marks=() if page.name == "CONTRIBUTING.md" else pytest.mark.slow) for page in SLOW],
-    ids=[page.stem for page in SLOW],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("page", SLOW, ids=lambda page: page.stem)
 @pytest.mark.timeout(1400)
 def test_every_command_of_a_page_prints_what_the_page_shows(page: Path, tmp_path: Path) -> None:
     differences = [str(difference) for difference in follow(page, tmp_path)]
@@ -107,6 +104,7 @@ def test_a_part_of_a_source_file_is_what_stands_there(page: Path, block: Block) 
         ("", True),
     ],
 )
+@pytest.mark.slow
 def test_a_page_that_shows_something_else_is_found(shown: str, differs: bool, tmp_path: Path) -> None:
     page = tmp_path / "page.md"
     page.write_text(
@@ -151,6 +149,7 @@ def fast(code: str, **options: Any) -> subprocess.Popen[str]:
     return subprocess.Popen([warm() / "seedbus", "-c", code], stdout=subprocess.PIPE, text=True, **options)
 
 
+@pytest.mark.slow
 def test_a_command_that_starts_fast_is_like_one_that_does_not(tmp_path: Path) -> None:
     code = "import os, sys; print(os.getcwd(), os.environ['MINE'], sys.stdin.read()); sys.exit(3)"
     with fast(code, stdin=subprocess.PIPE, cwd=tmp_path, env=os.environ | {"MINE": "my own"}) as process:

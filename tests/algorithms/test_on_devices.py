@@ -76,7 +76,7 @@ def adds_coordinates(algorithm: Any) -> bool:
     return algorithm.is_dense or "projection" in str(algorithm.estimator)
 
 
-@pytest.mark.few(3)
+@pytest.mark.few(3, slow=36)
 @each_case
 def test_an_algorithm_keeps_its_promises_on_vectors_of_a_device(name: str, fields: dict[str, Any]) -> None:
     """And all its rounds, with clients' memories, have the host's bits."""

@@ -248,6 +248,7 @@ def answer_ns(client: int, round: int, seeds: int = 0) -> int:
 
 @settings(deadline=None)
 @given(messages, messages, rules, meddling, st.integers(1, 80 * MS), st.booleans())
+@pytest.mark.slow
 def test_a_bus_restored_with_messages_in_flight_delivers_the_same(
     before: list[Any],
     after: list[Any],

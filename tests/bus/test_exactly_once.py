@@ -40,9 +40,7 @@ def repeating(patch: pytest.MonkeyPatch) -> Iterator[dict[str, int]]:
 
 
 @pytest.mark.parametrize("transport", ["memory", "tcp"])
-@pytest.mark.parametrize(
-    "rounds", [40, pytest.param(400, marks=pytest.mark.slow), pytest.param(4000, marks=pytest.mark.soak)]
-)
+@pytest.mark.parametrize("rounds", [40, pytest.param(4000, marks=pytest.mark.soak)])
 def test_no_report_counts_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rounds: int, transport: Any) -> None:
     what = scenario(algorithm=DECOMFL, stop={"rounds": rounds})
     reference = run(what, tmp_path / "whole")

@@ -90,6 +90,7 @@ def test_the_run_goes_on_with_the_good(among_the_bad: tuple[Results, ByRound]) -
     print(f"refused: {dict(expected)}")
 
 
+@pytest.mark.slow
 def test_bad_members_give_the_same_bits_over_sockets_and_in_memory(
     among_the_bad: tuple[Results, ByRound], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

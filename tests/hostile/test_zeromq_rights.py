@@ -106,6 +106,7 @@ def evaluator(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
     return may_start
 
 
+@pytest.mark.slow
 def test_strangers_neither_evaluate_nor_say_what_x0_is_nor_keep_anybody_out(
     tmp_path: Path, in_memory: Results, evaluator: threading.Event, stranger: Callable[..., Stranger]
 ) -> None:

@@ -137,6 +137,7 @@ def test_a_run_goes_on_only_where_its_compiled_losses_are_the_same(tmp_path: Pat
     assert _run_of(1.0, tmp_path / "run", resume=True) == reference
 
 
+@pytest.mark.slow
 def test_a_server_that_goes_on_knows_the_compiled_losses_that_its_run_began_with(tmp_path: Path) -> None:
     reference = _run_of(1.0, tmp_path / "whole")
     with pytest.MonkeyPatch.context() as patch, pytest.raises(PowerCut):

@@ -37,7 +37,7 @@ def names(value: Any) -> str | None:
     [
         (HISO, 20, 1),
         pytest.param(HISO, 200, 2, marks=pytest.mark.soak),
-        pytest.param(AIR, 15, 6, marks=pytest.mark.slow),
+        pytest.param(AIR, 8, 6, marks=pytest.mark.slow),
         pytest.param(DECOMFL, 200, 2, marks=pytest.mark.soak),
         pytest.param(HISO, 0, 3, marks=pytest.mark.soak),
         pytest.param(DECOMFL, 0, 3, marks=pytest.mark.soak),
@@ -54,7 +54,7 @@ def test_a_process_killed_at_any_write_and_any_send_goes_on_as_if_it_had_not(
 
 @pytest.mark.parametrize(
     ("kills", "seed"),
-    [pytest.param(50, 4, marks=pytest.mark.slow), pytest.param(2000, 5, marks=pytest.mark.soak)],
+    [pytest.param(30, 4, marks=pytest.mark.slow), pytest.param(2000, 5, marks=pytest.mark.soak)],
 )
 def test_a_run_killed_again_and_again_at_any_instant_ends_as_if_it_had_not(memory: Path, kills: int, seed: int) -> None:
     found = run_program(memory, scenario={"algorithm": HISO, "stop": {"rounds": 40}}, kills=kills, seed=seed)

@@ -119,6 +119,7 @@ def test_one_usable_report_in_ten_rounds_is_enough_to_go_on(tmp_path: Path) -> N
     assert results.summary["shortcomings"] == ["no round made a commit: the model is the one that the run began with"]
 
 
+@pytest.mark.slow
 def test_the_commands_say_that_training_diverged_and_exit_12(seedbus: Command, tmp_path: Path) -> None:
     (tmp_path / "small.yaml").write_text(dump(world("refused").resolved()))
     said = seedbus("run", "small.yaml", "-q", "--out", "runs/one", "--format", "json")

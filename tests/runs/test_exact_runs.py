@@ -71,6 +71,7 @@ def test_a_run_cut_off_again_and_again_ends_alike(
     assert outcome(results) == whole
 
 
+@pytest.mark.slow
 def test_the_loss_falls_as_with_float32(tmp_path: Path) -> None:
     losses = [
         run(scenario(algorithm=kind, stop={"rounds": 60}), tmp_path / name).metrics["loss"].iloc[-1]

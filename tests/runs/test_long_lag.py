@@ -29,7 +29,9 @@ HISO = {
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("algorithm", [DECOMFL, HISO], ids=lambda algorithm: str(algorithm["name"]))
+@pytest.mark.parametrize(
+    "algorithm", [pytest.param(DECOMFL, marks=pytest.mark.soak, id="decomfl"), pytest.param(HISO, id="hiso")]
+)
 def test_a_client_that_lagged_one_that_is_new_and_a_replay_hold_the_same_bits(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, algorithm: dict[str, Any]
 ) -> None:

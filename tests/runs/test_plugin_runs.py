@@ -116,6 +116,7 @@ def test_a_process_whose_table_has_another_bit_does_not_take_part(
     assert "its directions or arithmetic differ" in capfd.readouterr().err
 
 
+@pytest.mark.slow
 def test_a_class_of_a_notebook_runs_in_one_process_and_is_refused_for_several(tmp_path: Path) -> None:
     @register
     class Mine(ScalarOnly):
@@ -129,6 +130,7 @@ def test_a_class_of_a_notebook_runs_in_one_process_and_is_refused_for_several(tm
         go(tmp_path / "there", what, placement=TWO_WORKERS)
 
 
+@pytest.mark.slow
 def test_a_server_can_name_a_plug_in_and_never_has_one_loaded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Not even one that lies where the client works, on its path, or under the name of an installed module."""
     what = own().resolved()

@@ -159,7 +159,7 @@ def interrupted(monkeypatch: pytest.MonkeyPatch, what: Scenario, folder: Path, r
     return False
 
 
-@pytest.mark.few(2)
+@pytest.mark.few(2, slow=14)
 @each_policy
 @pytest.mark.parametrize(("owner", "name", "at", "before"), POINTS)
 def test_a_run_cut_off_while_late_reports_are_kept_ends_alike(

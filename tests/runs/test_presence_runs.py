@@ -49,7 +49,7 @@ def test_the_worlds_are_different(whole: dict[str, Results]) -> None:
     assert len({results.summary["ledger_hash"] for results in whole.values()}) == len(whole)
 
 
-@pytest.mark.few(1)
+@pytest.mark.few(1, slow=4)
 @pytest.mark.parametrize("name", FAULTS)
 def test_a_run_cut_off_after_every_round_ends_alike(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, whole: dict[str, Results], name: str
@@ -68,7 +68,7 @@ def test_a_run_cut_off_after_every_round_ends_alike(
     assert outcome(results) == outcome(whole[name])
 
 
-@pytest.mark.few(5)
+@pytest.mark.few(5, slow=13)
 @pytest.mark.parametrize("name", FAULTS)
 @pytest.mark.parametrize(
     ("owner", "method", "at", "before"),
@@ -116,7 +116,7 @@ def test_the_cuts_meet_with_joins_in_flight_and_with_clients_that_are_away(
     assert min(seen.values()) >= 5 and len(seen) == 4, seen
 
 
-@pytest.mark.few(6)
+@pytest.mark.few(6, slow=9)
 @pytest.mark.parametrize("name", FAULTS)
 @pytest.mark.parametrize("transport", ["inproc", "ipc", "tcp"])
 def test_the_clients_that_are_there_are_the_same_on_every_transport(
@@ -127,7 +127,13 @@ def test_the_clients_that_are_there_are_the_same_on_every_transport(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["churn from another run", "crash without state", "all at once"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        *(pytest.param(n, marks=pytest.mark.soak) for n in ("churn from another run", "crash without state")),
+        "all at once",
+    ],
+)
 def test_the_clients_that_are_there_are_the_same_in_two_processes(
     tmp_path: Path, whole: dict[str, Results], name: str
 ) -> None:

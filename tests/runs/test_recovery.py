@@ -106,7 +106,9 @@ def _start(file: Path, folder: Path) -> subprocess.Popen[bytes]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("how", "after_lines"), [(signal.SIGKILL, 60), (signal.SIGINT, 97)])
+@pytest.mark.parametrize(
+    ("how", "after_lines"), [pytest.param(signal.SIGKILL, 60, marks=pytest.mark.soak), (signal.SIGINT, 97)]
+)
 def test_a_process_killed_at_any_moment_and_resumed_ends_alike(
     tmp_path: Path, how: signal.Signals, after_lines: int
 ) -> None:

@@ -29,7 +29,7 @@ def crowd(rounds: int, **changes: Any) -> Scenario:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("transport", ["ipc", "tcp"])
+@pytest.mark.parametrize("transport", [pytest.param("ipc", marks=pytest.mark.soak), "tcp"])
 def test_the_same_in_two_workers(tmp_path: Path, transport: Any) -> None:
     what = crowd(60, algorithm=DECOMFL)
     whole = run(what, tmp_path / "whole")

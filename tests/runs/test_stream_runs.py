@@ -66,6 +66,7 @@ def log_of(results: Results) -> list[Any]:
 
 
 @each_kind
+@pytest.mark.slow
 def test_all_kinds_of_faults_strike_and_no_replica_diverges(whole: dict[str, Results], kind: str) -> None:
     """Otherwise the rest of this file would prove nothing."""
     summary = whole[kind].summary
@@ -91,6 +92,7 @@ def test_the_commits_of_a_run_lead_to_its_digest_in_any_order(whole: dict[str, R
 
 @pytest.mark.few(1)
 @each_kind
+@pytest.mark.slow
 def test_a_stream_that_is_cut_off_and_resumed_ends_alike(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, whole: dict[str, Results], kind: str
 ) -> None:

@@ -128,8 +128,8 @@ def test_what_the_evaluator_had_not_answered_when_a_run_in_real_time_stopped_is_
     with monkeypatch.context() as patch, ServerThread(what, tmp_path / "run", patience_s=5.0) as server:
         stopping(patch, 6)
         patch.setattr(Evaluator, "on_commit", hang)
-        evaluates = ClientsThread(what, server.watcher.endpoint, HostRequest(((7, 7),)))
-        works = ClientsThread(what, server.watcher.endpoint, HostRequest(((0, 6),), evaluates=False))
+        evaluates = ClientsThread(what, server.watcher.endpoint, HostRequest(((7, 7),)), patience_s=2.0)
+        works = ClientsThread(what, server.watcher.endpoint, HostRequest(((0, 6),), evaluates=False), patience_s=2.0)
         with pytest.raises(KeyboardInterrupt):
             server.results()
         may_end.set()

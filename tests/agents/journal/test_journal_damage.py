@@ -140,7 +140,7 @@ def test_a_log_that_lags_behind_its_file_is_refused_or_an_exact_prefix(bench: Da
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("step", [53, 11, pytest.param(3, marks=pytest.mark.soak)])
+@pytest.mark.parametrize("step", [53, *(pytest.param(step, marks=pytest.mark.soak) for step in (11, 3))])
 @pytest.mark.parametrize("mask", [1, 0xFF])
 def test_a_flipped_byte_of_a_file_is_refused_or_hit_no_content(bench: DamagedJournal, mask: int, step: int) -> None:
     with closing(Journal.open(bench.base / "kept")):

@@ -57,7 +57,7 @@ def copies(memory: Path) -> Copies:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("step", [1013, 61])
+@pytest.mark.parametrize("step", [1013, pytest.param(61, marks=pytest.mark.soak)])
 def test_a_flipped_bit_of_the_log_that_loses_rounds_is_reported(copies: Copies, step: int) -> None:
     """Flip every byte of the log's header and of two frame headers, and every `step`-th other byte."""
     log, outcomes = copies.files[WAL], Counter[str]()

@@ -71,6 +71,7 @@ answers = st.lists(st.tuples(st.sets(st.integers(0, 3)), st.sets(st.integers(0, 
 
 
 @given(answers, st.integers(1, 3), st.integers(1, 2), st.integers(0, 8))
+@pytest.mark.slow
 def test_every_report_counts_at_most_once_in_any_order_and_after_restoring(
     history: list[tuple[set[int], set[int]]], max_staleness: int, quorum: int, cut: int
 ) -> None:

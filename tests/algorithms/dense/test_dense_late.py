@@ -136,7 +136,12 @@ def world(name: str, policy: str, **fields: Any) -> Scenario:
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "policy", "workers"),
-    [("fedavg", "late", 2), ("scaffold", "buffer", 2), ("fedadam", "buffer", 0), ("fedcm", "late", 0)],
+    [
+        pytest.param("fedavg", "late", 2, marks=pytest.mark.soak),
+        ("scaffold", "buffer", 2),
+        ("fedadam", "buffer", 0),
+        ("fedcm", "late", 0),
+    ],
 )
 def test_late_reports_give_the_same_bits_in_one_process_and_in_two(
     tmp_path: Path, name: str, policy: str, workers: int
@@ -150,6 +155,7 @@ def test_late_reports_give_the_same_bits_in_one_process_and_in_two(
     assert replay(tmp_path / "whole").digest == single.digest
 
 
+@pytest.mark.slow
 def test_reports_that_wait_for_a_commit_survive_a_server_crash(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     what = world("scaffold", "buffer")
     uninterrupted, resume = outcome(run(what, tmp_path / "whole")), False

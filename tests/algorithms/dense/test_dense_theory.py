@@ -260,6 +260,7 @@ def gathered(name: str, rounds: int, **fields: Any) -> Array:
     return models
 
 
+@pytest.mark.slow
 def test_drift_correction_converges_to_the_minimum_of_the_mean_loss_and_fedavg_does_not(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -82,6 +82,7 @@ def test_without_numba_the_bits_are_the_same(monkeypatch: pytest.MonkeyPatch) ->
     assert compiled.tobytes() == plain.tobytes()
 
 
+@pytest.mark.slow
 def test_a_matrix_has_rank_r_variance_1_and_one_row_space_for_all_seeds() -> None:
     layers = Layers.of([(400, 300)], 2)
     z = np.empty((3, 400 * 300), np.float64)

@@ -51,6 +51,7 @@ def test_two_steps_without_momentum_by_hand() -> None:
 
 
 @pytest.mark.parametrize("momentum", [0.0, 0.9])
+@pytest.mark.slow
 def test_weight_decay_is_that_of_torchs_sgd(momentum: float) -> None:
     """torch adds λx to the gradient, before momentum. Its first m is the gradient, as here without dampening."""
     log = [commit_of([[1.5], [0.3]], 1, 0.5), commit_of([[-2.0], [0.7]], 2, 0.25)]

@@ -54,6 +54,7 @@ def test_a_run_in_float64_is_the_recursion_of_the_paper() -> None:
         assert np.allclose(replica.x, x.ravel(), rtol=0, atol=1e-7)
 
 
+@pytest.mark.slow
 def test_a_run_on_a_network_is_replayed_and_light_has_its_bits(tmp_path: Path) -> None:
     fields: dict[str, Any] = {
         "task": {"name": "digits"},

@@ -310,6 +310,7 @@ def test_a_revoked_key_is_gone_within_two_heartbeats_and_another_takes_its_place
     assert results.digest == run(WHAT, tmp_path / "memory").digest
 
 
+@pytest.mark.slow
 def test_a_table_that_turns_bad_during_a_run_admits_no_key_and_disconnects_none(
     tmp_path: Path, keyed: Keyed, serving: Callable[..., ServerThread]
 ) -> None:

@@ -233,6 +233,7 @@ def test_chunks_of_a_snapshot_take_no_more_memory_than_the_snapshot() -> None:
         assert stored_bytes <= 2 * 80
 
 
+@pytest.mark.slow
 def test_followers_for_another_offer_are_built_when_those_before_are_gone() -> None:
     """Otherwise a process would need memory for two runs."""
     with running_link() as link:

@@ -62,7 +62,7 @@ def test_clients_of_a_server_that_fails_during_a_run_join_the_resumed_one(tmp_pa
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("stop_signal", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("stop_signal", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.soak)])
 def test_clients_of_a_server_that_is_told_to_stop_join_the_resumed_one(
     tmp_path: Path, stop_signal: signal.Signals
 ) -> None:

@@ -18,7 +18,7 @@ from seedbus.models import DataError
 from seedbus.models.device import on_device, placed_beside
 from seedbus.models.parameters.storage import quantise_frozen
 
-pytestmark = pytest.mark.usefixtures("one_thread", "opt")
+pytestmark = [pytest.mark.usefixtures("one_thread", "opt"), pytest.mark.slow]
 LORA: dict[str, Any] = {"train": {"kind": "lora"}, "validation": 0}
 
 

@@ -15,7 +15,7 @@ from torch.nn.functional import log_softmax
 from seedbus.models import DataError
 from seedbus.models.tasks.language_model import LanguageModel
 
-pytestmark = pytest.mark.usefixtures("one_thread", "opt")
+pytestmark = [pytest.mark.usefixtures("one_thread", "opt"), pytest.mark.slow]
 
 _LLAMA: dict[str, Any] = {
     "hidden_size": 16,

@@ -29,7 +29,7 @@ WAYS: dict[str, Any] = {
 }
 
 
-pytestmark = pytest.mark.usefixtures("one_thread")
+pytestmark = [pytest.mark.usefixtures("one_thread"), pytest.mark.slow]
 
 
 def hugging_face(folder: Path, pair: Pair) -> float:

@@ -40,6 +40,7 @@ def subject(folder: Path, what: Scenario, **effort: Any) -> Subject:
     return Subject.of(folder, [], Effort(**effort), Meter(is_quiet=True))
 
 
+@pytest.mark.slow
 def test_an_h_that_is_the_diagonal_is_found_to_be_it_and_one_that_is_not_is_like_its_null(tmp_path: Path) -> None:
     run = subject(tmp_path / "run", scenario(algorithm=HISO), nulls=10)
     (model,) = run.models

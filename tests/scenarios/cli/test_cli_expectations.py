@@ -12,6 +12,7 @@ from commands import Command, CommandResult
 from seedbus.scenarios.errors import Exit
 
 
+@pytest.mark.slow
 def test_a_run_that_misses_what_is_expected_exits_8_and_shows_what_it_found(seedbus: Command) -> None:
     met, unmet = "expect.rounds.at_least=5", "expect.gap.at_least=1e9"
     assert seedbus("run", "small.yaml", "-q", "--out", "met", "--set", met).code == Exit.OK

@@ -129,6 +129,7 @@ def test_there_are_no_files_behind_it(path: str, status: int) -> None:
         assert other.recv(12) == b"HTTP/1.1 %d" % status
 
 
+@pytest.mark.slow
 def test_a_stream_shows_the_run_as_it_goes_on_and_at_last_its_report(tmp_path: Path, fast: None) -> None:
     what = lossy(stop={"rounds": 300})
     watcher, shown = LiveRun(what), list[str]()

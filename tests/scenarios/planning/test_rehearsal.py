@@ -57,6 +57,7 @@ def test_a_rehearsal_sends_the_messages_of_the_run_to_the_byte(name: str, tmp_pa
     assert rehearsed.course.bytes[-1] == run["traffic"]["bytes"] and rehearsed.rounds == run["rounds"]
 
 
+@pytest.mark.slow
 def test_a_trial_is_the_beginning_of_the_run(tmp_path: Path) -> None:
     whole = try_out(lossy(stop=LONG), 60)
     begun = try_out(lossy(stop=LONG), 0)

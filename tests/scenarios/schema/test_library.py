@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -42,6 +44,11 @@ def test_a_papers_setting_has_the_papers_numbers(name: str) -> None:
     scenario = load(name)
     participation = scenario.participation
     assert (participation.clients, participation.size, scenario.task.dimension) == PAPER[name]
+
+
+def sooner(names: Iterable[str], *own: str) -> list[Any]:
+    """Return names as parameters, of which those that end with `own` are run by continuous integration, not in soak."""
+    return [pytest.param(name, marks=() if name.rpartition("/")[2] in own else pytest.mark.soak) for name in names]
 
 
 def test_the_quickstart_sends_exactly_what_it_sent_in_earlier_versions(tmp_path: Path) -> None:
@@ -138,7 +145,7 @@ def test_rows_without_gradients_cost_as_many_forward_passes_as_those_with_them()
 
 @pytest.mark.slow
 @pytest.mark.skipif("SEEDBUS_DATA" not in os.environ, reason="SEEDBUS_DATA does not say where Fashion-MNIST is")
-@pytest.mark.parametrize("name", FASHION)
+@pytest.mark.parametrize("name", sooner(FASHION, "decomfl", "hiso", "fedzo", "fedacg-fedmlb", "moon", "scaffold"))
 def test_a_scenario_of_fashion_keeps_its_replicas_equal(tmp_path: Path, name: str) -> None:
     less = "algorithm.perturbations=5" if name in ("fashion/decomfl", "fashion/hiso") else "algorithm.local_steps=4"
     settings = ["stop.rounds=2", "verify=true", less, *FEW_EVALUATED]
@@ -149,8 +156,12 @@ def test_a_scenario_of_fashion_keeps_its_replicas_equal(tmp_path: Path, name: st
 STRESS = sorted(name for name in library() if name.startswith("stress/"))
 
 
+# docs/faults.md runs stress/everything, which has these faults and the tampering and diurnal ones, to its end
+AT_LENGTH = {"dropout-30", "diurnal", "flaky-network", "partition-heals", "late-joiners", "stragglers", "everything"}
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("name", STRESS)
+@pytest.mark.parametrize("name", sooner(STRESS, *{name.removeprefix("stress/") for name in STRESS} - AT_LENGTH))
 def test_a_scenario_of_stress_reaches_what_it_says(tmp_path: Path, name: str) -> None:
     scenario = load(name)
     assert scenario.expect and scenario.verify

@@ -82,6 +82,7 @@ def _expanded() -> dict[str, Any]:
     return {"participation": participation}
 
 
+@pytest.mark.slow
 def test_a_scenario_that_needs_a_plug_in_is_refused_where_it_is_missing_or_differs(tmp_path: Path) -> None:
     load_plugin(SIGNS)
     resolved = load("quickstart", ["algorithm=signs"]).resolved()

@@ -73,6 +73,7 @@ def test_a_mistake_in_a_claim_is_one_sentence(change: dict[str, Any], sentence: 
     assert any(sentence in each for each in caught.value.sentences), caught.value.sentences
 
 
+@pytest.mark.slow
 def test_a_study_judges_its_claim_from_its_runs(tmp_path: Path) -> None:
     results = study(STUDY, tmp_path)
     assert verdict(results.judged) == "holds"

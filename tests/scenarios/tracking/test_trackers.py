@@ -100,6 +100,7 @@ def test_a_tracker_is_told_the_scenario_each_evaluation_and_the_closing_figures(
 
 
 @pytest.mark.parametrize("last", [0, 11])
+@pytest.mark.slow
 def test_a_run_that_is_interrupted_tells_every_evaluation_once(tmp_path: Path, last: int, no_plugins: None) -> None:
     from seedbus.plugin import load_plugin
 

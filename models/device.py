@@ -233,11 +233,13 @@ def _make_deterministic() -> None:
     import torch
 
     torch.use_deterministic_algorithms(True, warn_only=True)
-    torch.utils.deterministic.fill_uninitialized_memory = False  # nothing reads it, and filling it takes a pass
+    # nothing reads it, and filling it takes a pass
+    torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
     torch.backends.cuda.matmul.allow_tf32 = False
     torch.backends.cudnn.allow_tf32 = False
     if hasattr(torch.backends.cudnn, "conv"):  # since 2.9 "not allowed" takes what torch.backends.fp32_precision says
-        torch.backends.cudnn.conv.fp32_precision = torch.backends.cudnn.rnn.fp32_precision = "ieee"
+        for layers in (torch.backends.cudnn.conv, torch.backends.cudnn.rnn):
+            layers.fp32_precision = "ieee"  # type: ignore[union-attr]
     torch.backends.cudnn.benchmark = False
     # all parameters are parts of one vector, and cuDNN copies those of a recurrent layer for each call
     warnings.filterwarnings("ignore", "RNN module weights are not part of single contiguous chunk")

@@ -46,7 +46,7 @@ def careless(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     torch.use_deterministic_algorithms(deterministic, warn_only=warns)
     for place, name, value in [*((layers, "fp32_precision", "none") for layers in CUDNN), *own]:
         setattr(place, name, value)
-    torch.utils.deterministic.fill_uninitialized_memory = True
+    torch.utils.deterministic.fill_uninitialized_memory = True  # type: ignore[attr-defined]
 
 
 CUDNN = [getattr(torch.backends.cudnn, name) for name in ("conv", "rnn") if hasattr(torch.backends.cudnn, name)]

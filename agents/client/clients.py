@@ -199,7 +199,7 @@ class Host:
             return self.downloads.note(client, envelope.round)
         try:
             outcome = self.downloads.on_chunk(envelope, unpacked)
-        except BadPayload as error:
+        except (BadPayload, CommitGap) as error:
             self._observer.noted("bad-snapshot", client=client, detail=str(error))
             return [chunks.pull(unpacked.title, (), client, envelope.round)]
         if isinstance(outcome, list):
@@ -211,7 +211,7 @@ class Host:
         """Return pieces of a client's replica, for the server's snapshot."""
         try:
             return self._source.pieces(envelope, self.replicas.get(envelope.client))
-        except BadPayload as error:
+        except (BadPayload, CommitGap) as error:
             self._observer.noted("bad-fetch", client=envelope.client, detail=str(error))
             return []
 

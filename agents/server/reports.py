@@ -88,6 +88,8 @@ class ReportHandler:
     def _report(self, envelope: Envelope, now_ns: int) -> None:
         now, client = self._expecting(envelope), envelope.client
         is_due = self._verifier.is_due(envelope.base)
+        if now.secure is not None and client not in now.secure.sharers:
+            raise ReportRefused("not-asked", f"client {client} has shared no secrets in round {envelope.round}")
         if now.secure is not None and now.secure.stage is not Stage.SHARES:
             raise ReportRefused("late", f"the reports of round {envelope.round} are being unmasked")
         report, claim = messages.unpack_report(self._algorithm, envelope, now.plan, has_digests=is_due)

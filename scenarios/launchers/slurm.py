@@ -89,7 +89,10 @@ class Slurm(Launcher):
                 content = msgpack.packb([Parcel.of(order, run).packed(), order.secrets])
                 with open(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600), "wb") as out:
                     out.write(content)
-            executor = submitit.AutoExecutor(folder / "jobs", cluster=self.cluster)
+            # submitit unpickles what lies here: never a folder that another process can have filled
+            jobs = folder / f"jobs-{os.urandom(16).hex()}"
+            jobs.mkdir(mode=0o700)
+            executor = submitit.AutoExecutor(jobs, cluster=self.cluster)
             executor.update_parameters(**self._parameters(len(orders)))
             job = Job(executor.submit(Task(str(folder / group))), len(orders), is_local=self.cluster == "local")
         except (OSError, RuntimeError, submitit.core.utils.FailedJobError) as error:

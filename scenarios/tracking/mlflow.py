@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Literal, TypeVar
 
 from seedbus.bus.clock import calendar_seconds
-from seedbus.bus.files import check_folder, make_folder
+from seedbus.bus.files import check_folder, descriptor, make_folder
 from seedbus.scenarios.tracking.tracker import Ending, TrackedRun, Tracker, TrackerRun
 
 FOLDER = "mlruns"
@@ -109,7 +109,7 @@ def _alone(folder: Path) -> Iterator[None]:
     """Wait until no other process is here with this folder."""
     import fcntl
 
-    with (folder / ".lock").open("w") as file:
+    with open(descriptor(folder / ".lock", os.O_RDWR | os.O_CREAT), "rb+") as file:  # and no link's target
         fcntl.flock(file, fcntl.LOCK_EX)
         yield
 

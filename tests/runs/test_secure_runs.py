@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 from power_cuts import run_with_power_cuts
 from snapshot_cases import lagging
 from worlds import DECOMFL, outcome, scenario
 
+from seedbus.agents.client.forging import Occasion
 from seedbus.agents.secure.stages import Stage
-from seedbus.bus import PASS, Kind, Passage, Verdict
+from seedbus.bus import PASS, Envelope, KeyedRandom, Kind, Passage, Verdict, encode
+from seedbus.plugin import register
 from seedbus.scenarios.errors import ScenarioError
+from seedbus.scenarios.faults.base import RoundSelector
 from seedbus.scenarios.faults.drop import Drop
 from seedbus.scenarios.reporting.results import Results
 from seedbus.scenarios.running.replay import replay
@@ -47,6 +50,34 @@ class DropUnmask(Drop):
     def judge(self, passage: Passage) -> Verdict:
         is_last = passage.kind is Kind.TELL and passage.occurrence == Stage.UNMASK
         return super().judge(passage) if is_last else PASS
+
+
+SEEN: dict[int, list[Any]] = {}
+
+
+class Early(RoundSelector):
+    """Report before plans are sent, and refuse to share the keys of masks, or the shares of secrets."""
+
+    fault: Literal["early"] = "early"
+    stage: int
+
+    @property
+    def may_lose(self) -> bool:
+        return False
+
+    def forges(self, client: int, round: int, random: KeyedRandom) -> bool:
+        return self.strikes_client(client, round, random)
+
+    def forge(self, occasion: Occasion, random: KeyedRandom) -> list[bytes] | None:
+        asked = occasion.asked
+        if asked.kind is Kind.PLAN:
+            SEEN[asked.client] = occasion.answers[0].body
+        is_struck = asked.kind is Kind.ASK and asked.body[0] == self.stage and asked.client in SEEN
+        if not is_struck or not self.forges(asked.client, asked.round, random):
+            return None
+        report = Envelope(Kind.REPORT, asked.client, asked.round, asked.base, SEEN[asked.client])
+        refusal = Envelope(Kind.TELL, asked.client, asked.round, asked.base, [self.stage, "no-masks", "no"])
+        return [encode(each)[0] for each in (refusal, *[report] * 8)]
 
 
 FAULTS: dict[str, list[Any]] = {
@@ -139,6 +170,22 @@ def test_a_lying_client_changes_the_sum_but_learns_and_stops_nothing(tmp_path: P
     liar = {"fault": "byzantine", "clients": [3], "attack": "scale", "by": 5.0}
     what = secure(faults=[liar], stop={"rounds": 5})
     assert run(what, tmp_path / "masked").digest == run(without(what), tmp_path / "plain").digest
+
+
+@pytest.mark.usefixtures("no_plugins")
+@pytest.mark.parametrize("stage", [Stage.KEYS, Stage.SHARES])
+def test_who_reports_without_a_share_in_the_masks_stops_nothing(tmp_path: Path, stage: Stage) -> None:
+    register(Early)
+    SEEN.clear()
+    what = secure(
+        participation={"clients": 6, "quorum": 2},
+        faults=[{"fault": "early", "clients": [2], "stage": int(stage)}],
+        network={"latency": {"distribution": "lognormal", "median": 0.05, "sigma": 0.5}},
+        stop={"rounds": 6},
+        verify=False,
+    )
+    summary = run(what, tmp_path / "run").summary
+    assert summary["version"] == 6 and summary["refusals"]["not-asked"].keys() == {"2"}
 
 
 @pytest.mark.parametrize(

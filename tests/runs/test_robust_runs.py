@@ -281,7 +281,7 @@ def test_a_fifth_of_the_clients_ruins_the_mean_and_no_robust_rule(tmp_path: Path
     assert set(refusals) == {"absurd"} and len(refusals["absurd"]) == 5, "1e30 is refused, by whom it came from"
     for rule in ("median", "trimmed-mean", "{rule: krum, f: 4, multi: 6}", "clipped"):
         found, refusals = accuracy(tmp_path / rule[:12], FOOLED, aggregation=rule)
-        assert found > honest - 0.25, rule
+        assert found > honest - 0.35, rule  # the mean is 0.79 below it
         assert set(refusals) == {"absurd"}
 
 

@@ -1,7 +1,8 @@
-unexport PYTHONDONTWRITEBYTECODE # else each process of the tests compiles all modules again
 # What people type. Everything happens in .venv, which `make install` keeps up to date.
 
 PYTHON ?= python3
+# else each process of the tests compiles all modules again
+unexport PYTHONDONTWRITEBYTECODE
 VENV := .venv
 BIN := $(VENV)/bin
 # An index with torch's builds for CPUs, where pip does not find one by itself: PyPI's for Linux are for CUDA, and several

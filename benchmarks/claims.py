@@ -78,6 +78,7 @@ def keep(folder: Path, kept: Kept) -> None:
             "seedbus": summaries[0]["seedbus"],
             "processor": summaries[0]["processor"],
             "cpu_s": round(sum(summary["cpu_s"] for summary in summaries), 1),
+            "resumed": sum(bool(summary["was_resumed"]) for summary in summaries),
             "figures": {
                 figure: {
                     row: {str(member.seed): member.figures[figure] for member in members}
@@ -86,6 +87,12 @@ def keep(folder: Path, kept: Kept) -> None:
                 for figure in sorted({each.figure for each in plan.study.expect})
             },
         }
+
+
+def uncounted(facts: dict[str, Any]) -> str:
+    """Return what the processor time of kept runs leaves out, as a clause; "" if nothing."""
+    resumed = facts.get("resumed", 0)
+    return f"; without what {resumed} took before they were resumed" if resumed else ""
 
 
 def page(kept: Kept) -> str:
@@ -114,7 +121,7 @@ def page(kept: Kept) -> str:
             "| expected | found | |\n|---|---|---|",
             *(f"| {part.expected} | {part.found} | {part.verdict} |" for part in parts),
             f"\n`seedbus study {name}`: {len(plan.cells) * len(study.seeds)} runs, {minutes:.1f} min of one core,"
-            f" {facts['processor']}, Seedbus {facts['seedbus']}.",
+            f" {facts['processor']}, Seedbus {facts['seedbus']}{uncounted(facts)}.",
         ]
     table = "| figure | claim | verdict | study |\n|---|---|---|---|\n" + "\n".join(rows)
     told = (

@@ -16,7 +16,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from claims import KEPT, digest
+from claims import KEPT, digest, uncounted
 from durations import CPU, GPU, GPU_START_S, LAUNCH_S, OPT, RESNET, TOKENS, Network, about, power, show
 
 from seedbus.scenarios.schema.loading import studies
@@ -98,6 +98,7 @@ def lines(name: str) -> list[str]:
     there = f"{GPU_START_S:.0f} s to start; not measured"
     if name in kept and kept[name]["study"] == digest(plan):
         here = f"{about(kept[name]['cpu_s'])}, measured, {runs} on one core of an {maker(kept[name])}"
+        here += uncounted(kept[name])
     elif tasks == {ATTACK}:
         a_pass = kept[LIKE_ATTACKS]["cpu_s"] / work(plan_of(LIKE_ATTACKS)).passes
         found = "foreseen from the passes of fedzo-figure-1b, one core of an Intel Xeon"

@@ -101,9 +101,9 @@ class Classifier(Quadratic):
         return backward(self._flat, [lambda: criterion(outputs(self._flat, inputs, labels))])
 
     def outputs(self, step: int, at: Vector) -> Any:
-        self.evaluations += 1
         from seedbus.models.parameters.gradients import Outputs, through
 
+        self.evaluations += 1
         inputs, labels = self._drawn(step)
         *hidden, logits = through(self._flat, inputs, -1, at)
         return Outputs(inputs, logits.detach(), tuple(each.detach() for each in hidden), labels)

@@ -107,11 +107,12 @@ class Slurm(Launcher):
         nodes = self.nodes if workers % self.nodes == 0 else 1
         tasks = workers // nodes
         slurm: dict[str, Any] = {"slurm_partition": self.partition, "slurm_account": self.account}
-        if self.worker_gpus:  # by the task: of a node's GPUs each task would see all, and take the first
-            on_slurm = self.cluster == "slurm"
-            slurm["slurm_gpus_per_task" if on_slurm else "gpus_per_node"] = self.worker_gpus * (
-                1 if on_slurm else tasks
-            )
+        if self.worker_gpus and self.cluster == "slurm":
+            slurm["slurm_gpus_per_task"] = (
+                self.worker_gpus
+            )  # of a node's GPUs each task would see all, and take the first
+        elif self.worker_gpus:
+            slurm["gpus_per_node"] = self.worker_gpus * tasks
         return {
             "name": "seedbus",
             "nodes": nodes,

@@ -262,8 +262,8 @@ def accuracy(folder: Path, faults: list[dict[str, Any]], **changes: str) -> tupl
         "network={latency: {distribution: constant}}",
         *(f"algorithm.{field}={value}" for field, value in changes.items()),
         "verify=false",
-        "evaluation.every=50",
-        "stop.rounds=100",
+        "evaluation.every=100",
+        "stop.rounds=200",
     ]
     what = load("quickstart", [*settings, "faults=[]"])
     document = what.resolved() | {"faults": faults}
@@ -273,19 +273,19 @@ def accuracy(folder: Path, faults: list[dict[str, Any]], **changes: str) -> tupl
 
 @pytest.mark.slow
 def test_a_fifth_of_the_clients_ruins_the_mean_and_no_robust_rule(tmp_path: Path) -> None:
-    """Accuracy on 297 test images after 100 rounds, from 9 % at the start."""
+    """Accuracy on 297 test images after 200 rounds, from 9 % at the start."""
     honest, _ = accuracy(tmp_path / "honest", [])
     fooled, refusals = accuracy(tmp_path / "mean", FOOLED)
-    assert honest > 0.8
+    assert honest > 0.85
     assert fooled < 0.3
     assert set(refusals) == {"absurd"} and len(refusals["absurd"]) == 5, "1e30 is refused, by whom it came from"
     for rule in ("median", "trimmed-mean", "{rule: krum, f: 4, multi: 6}", "clipped"):
         found, refusals = accuracy(tmp_path / rule[:12], FOOLED, aggregation=rule)
-        assert found > honest - 0.35, rule  # the mean is 0.79 below it
+        assert found > honest - 0.15, rule
         assert set(refusals) == {"absurd"}
 
 
 @pytest.mark.soak
 def test_sixteen_bits_learn_as_well_as_thirty_two(tmp_path: Path) -> None:
     found = [accuracy(tmp_path / each, [], precision=each)[0] for each in WIDTHS]
-    assert min(found) > 0.8 and max(found) - min(found) < 0.06
+    assert min(found) > 0.85 and max(found) - min(found) < 0.04

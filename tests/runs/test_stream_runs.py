@@ -90,7 +90,6 @@ def test_the_commits_of_a_run_lead_to_its_digest_in_any_order(whole: dict[str, R
         assert replica.digest() == whole[kind].digest
 
 
-@pytest.mark.few(1)
 @each_kind
 @pytest.mark.slow
 def test_a_stream_that_is_cut_off_and_resumed_ends_alike(

@@ -11,7 +11,9 @@ from event_recorder import EventRecorder
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from seedbus.agents import messages
+from seedbus.agents import chunks, messages
+from seedbus.agents.chunks import Chunk, Title
+from seedbus.agents.client.downloads import pack_notes
 from seedbus.agents.client.worker import Followers, prove
 from seedbus.agents.errors import JoinRefused
 from seedbus.agents.messages import DIGEST, EVALUATE, Join, Span
@@ -236,3 +238,22 @@ def test_an_old_dense_answer_is_not_stored_and_is_recomputed_to_the_bit(verify_e
     assert isinstance(hosted.host.replicas.get(0).x, np.memmap)
     assert [hosted.handle(request(round)) for round in (0, 3, 5, 1)] == [first[round] for round in (0, 3, 5, 1)]
     assert events(hosted) == []
+
+
+def test_a_server_that_asks_for_a_model_that_it_never_sent_gets_no_answer() -> None:
+    algorithm = make("fedavg").sized(PROBLEM.dimension)
+    hosted = Followers(
+        Offer(HOST, ((0, 1),), False, b""), algorithm, PROBLEM, split="test", verify_every=0, observer=EventRecorder()
+    )
+    hosted.welcome(frame(messages.welcome(algorithm, HOST, 5, [5, 5])))
+    assert answers_to(hosted, frame(chunks.fetch(5, 100, [], 0, 1))) == [] and events(hosted)[-1:] == ["bad-fetch"]
+
+
+def test_a_chunk_of_a_snapshot_that_a_false_note_told_of_is_asked_for_anew() -> None:
+    """The note is of a part of version 7, in a WELCOME whose log ends at 0: no replica at 7 can be checked."""
+    title, lacks = Title(7, 2, b"d" * 16), 1
+    note = Envelope(Kind.WAKE, 0, 0, 7, [2, title.digest, 8, 16, bytes([1]), [[1, 1]]])
+    hosted = followers((0, 1))
+    hosted.welcome(frame(messages.welcome(ALGORITHM, HOST, 0, [0, 0], (), pack_notes([frame(note)]))))
+    (answer,) = answers_to(hosted, frame(Chunk(title, lacks, b"x" * 8).pack(Kind.SNAPSHOT, 0, 1)))
+    assert answer.kind is Kind.PULL and events(hosted)[-1:] == ["bad-snapshot"]

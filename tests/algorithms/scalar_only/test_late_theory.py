@@ -19,10 +19,16 @@ from scalar_cases import DIMENSION, RATE, direction_of
 from seedbus.agents.client.replicas import Replicas
 from seedbus.algorithms.contract import LateReports
 from seedbus.algorithms.scalar_only.payloads import ScalarCommit
+from seedbus.algorithms.scalar_only.pool import PoolReport
 
 SHAPES = {"local_steps": {0: 1, 1: 3, 2: 2}, "perturbations": {0: 2, 1: 4, 2: 1, 3: 8}}
 ROUNDS = 5
-VARIANTS: list[dict[str, Any]] = [{}, {"momentum": 0.75}, {"momentum": 0.5, "dampening": False}]
+VARIANTS: list[dict[str, Any]] = [
+    {},
+    {"momentum": 0.75},
+    {"momentum": 0.5, "dampening": False},
+    {"learning_rate": {0: RATE / 4, 1: RATE / 2, 3: 8 * RATE}},
+]
 each_variant = pytest.mark.parametrize("momentum", VARIANTS, ids=str)
 
 
@@ -58,12 +64,12 @@ class Dense:
         for k in range(plan.steps):
             moves = [direction(plan, report)[k] for report in reports.values()]
             self.m = self._beta * self.m + self._damping * share * np.mean(moves, axis=0)
-            self.x = self.x - RATE * self.m
+            self.x = self.x - plan.learning_rate * self.m
 
     def late(self, plan: Any, reports: Mapping[int, Any], weight: float) -> None:
-        """Apply x ← x − η Σ_i weight·Δ(g_i) for each late client."""
+        """Apply x ← x − η Σ_i weight·Δ(g_i) for each late client, with η of the round that it answers."""
         for report in reports.values():
-            self.x = self.x - RATE * weight * sum(direction(plan, report))
+            self.x = self.x - plan.learning_rate * weight * sum(direction(plan, report))
 
 
 def dense(momentum: Mapping[str, Any]) -> Dense:
@@ -96,7 +102,7 @@ def test_late_terms_move_the_model_as_the_dense_formula_says(momentum: dict[str,
         algorithm.apply(replica, received)
         assert np.abs(reference.x - x0(DIMENSION, np.float64)).max() > 0.5
         np.testing.assert_allclose(replica.x, reference.x, rtol=0, atol=1e-10)
-        if momentum:
+        if "momentum" in momentum:
             np.testing.assert_allclose(replica.fields["momentum"], reference.m, rtol=0, atol=1e-10)
 
 
@@ -132,7 +138,7 @@ def test_momentum_does_not_advance_for_a_late_report(momentum: dict[str, Any], d
     before = mixed.copy()
     algorithm.apply(mixed, [algorithm.aggregate(None, third, {}, share=0.0, late=late)[0]])
     assert mixed.digests()["x"] != before.digests()["x"] and mixed.version == 3
-    if momentum:
+    if "momentum" in momentum:
         for replica in (before, mixed):
             assert replica.digests()["momentum"] == plain.digests()["momentum"]
 
@@ -213,3 +219,23 @@ def size(value: Sequence[Any]) -> int:
     import msgpack
 
     return len(msgpack.packb(value))
+
+
+@pytest.mark.parametrize(("name", "weight"), [("decomfl", 0.25), ("fedkseed", 0.5)])
+def test_whole_numbers_of_a_late_report_are_of_the_rate_of_its_round(name: str, weight: float) -> None:
+    """As those of reports that are committed one by one."""
+    rates = {"arithmetic": "integer"} if name == "decomfl" else {}
+    algorithm = make(name, learning_rate={0: 2.0**-3, 1: 2.0**-6}, perturbations=2, **rates).sized(DIMENSION)
+    plans = [plan_of(algorithm, round, round) for round in range(2)]
+    report = scalars_of(plans[0], 4)
+    if name == "fedkseed":
+        report = PoolReport(np.array([[3, 8]]), report)
+    late = [LateReports(plans[0], {4: report}, weight)]
+    together, _ = algorithm.aggregate(None, plans[1], {}, late=late)
+    alone, _ = algorithm.aggregate_each(None, plans[1], late)
+    assert numbers_of(together).any() and numbers_of(together).tolist() == numbers_of(alone).tolist()
+
+
+def numbers_of(commit: Any) -> Any:
+    """Return the whole numbers of a commit's last term, or of all its terms in a pool."""
+    return commit.terms[-1].scalars if isinstance(commit, ScalarCommit) else commit.numbers

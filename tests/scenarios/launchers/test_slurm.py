@@ -80,6 +80,9 @@ def test_a_run_whose_job_is_preempted_ends_in_the_same_bits(tmp_path: Path, monk
     results = run(what, tmp_path / "run", placement=placement, observer=watcher)
     assert alike(results, run(what, tmp_path / "here"))
     assert watcher.joined == 4 and len(workers) == 2, "both tasks were ended, and began again as the same job"
+    assert not (tmp_path / "run" / FOLDER / "jobs").exists(), (
+        "submitit unpickles results: their folder cannot be foreseen"
+    )
     logs = [path.read_text() for path in (tmp_path / "run" / FOLDER).glob("jobs-*/*.err")]
     assert len(logs) == 2 and all(log.count("hosting: clients 4") == 2 for log in logs)
     assert modes == {0o600} and stat.S_IMODE((tmp_path / "run" / FOLDER).stat().st_mode) == 0o700

@@ -21,6 +21,7 @@ from worlds import lossy, scenario
 from seedbus.agents.observer import NullObserver
 from seedbus.agents.round_record import ClosedRound
 from seedbus.bus.clock import wall_seconds
+from seedbus.bus.files import WrongFileType
 from seedbus.plugin import TrackedRun, Tracker, TrackerRun
 from seedbus.scenarios.conformance.kinds import home
 from seedbus.scenarios.errors import Exit, Interrupted
@@ -28,6 +29,7 @@ from seedbus.scenarios.reporting.results import Results
 from seedbus.scenarios.running import tracking
 from seedbus.scenarios.running.run import run
 from seedbus.scenarios.running.tracking import Tracking
+from seedbus.scenarios.tracking import mlflow
 from seedbus.scenarios.tracking.tracker import TRACKERS
 
 PROMISES = home("tracker")
@@ -250,3 +252,13 @@ def test_a_run_whose_process_is_killed_leaves_every_evaluation_once(tmp_path: Pa
     assert 10 < len(steps()) < 301
     subprocess.run([*order, "--resume", str(folder), *track], check=True, stdout=subprocess.DEVNULL)
     assert steps() == [*range(301)]
+
+
+def test_a_link_in_a_foreign_folder_leads_mlflow_to_no_file_of_the_user(tmp_path: Path) -> None:
+    own, folder = tmp_path / "own", tmp_path / "mlruns"
+    own.write_text("precious")
+    folder.mkdir()
+    (folder / ".lock").symlink_to(own)
+    with pytest.raises(WrongFileType), mlflow._alone(folder):
+        pass
+    assert own.read_text() == "precious"

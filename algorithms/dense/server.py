@@ -144,11 +144,12 @@ def combine_updates(
         weights = [reports[client].samples if by_samples else 1 for client in clients]
         for client, weight in zip(clients, weights, strict=True):
             total += share * weight / sum(weights) * reports[client].vectors[0].astype(np.float64)
-    samples = [report.samples for each in (reports, *(group.reports for group in late)) for report in each.values()]
+    if late:
+        samples = [report.samples for each in (reports, *(group.reports for group in late)) for report in each.values()]
+        mean_samples = sum(samples) / len(samples)  # n̄: in the weighted mean of a round, n_i/Σn is n_i/n̄ times 1/m
     for group in late:
         for _, report in sorted(group.reports.items()):
-            # as in the weighted mean of a round, where n_i/Σn is n_i/n̄ times 1/m
-            relative = report.samples / (sum(samples) / len(samples)) if by_samples else 1.0
+            relative = report.samples / mean_samples if by_samples else 1.0
             total += group.weight * relative * report.vectors[0].astype(np.float64)
     return total.astype(np.float32), rule
 

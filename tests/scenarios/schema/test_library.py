@@ -156,7 +156,7 @@ def test_a_scenario_of_fashion_keeps_its_replicas_equal(tmp_path: Path, name: st
 STRESS = sorted(name for name in library() if name.startswith("stress/"))
 
 
-# docs/faults.md runs stress/everything, which has these faults and the tampering and diurnal ones, to its end
+# docs/faults.md runs stress/everything, which has all of their faults but the diurnal one, to its end
 AT_LENGTH = {"dropout-30", "diurnal", "flaky-network", "partition-heals", "late-joiners", "stragglers", "everything"}
 
 

@@ -11,19 +11,23 @@ from __future__ import annotations
 
 import gzip
 import hashlib
+import io
 import math
 import mmap
 import os
 import shutil
 import struct
 import zlib
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import BinaryIO
 
 import numpy as np
 from numpy.typing import NDArray
 
+from seedbus.models.data.untrusted import Limited, most_unpacked
 from seedbus.models.errors import DataError
 
 _UNSIGNED_BYTES = 0x08
@@ -55,21 +59,36 @@ def read(path: Path, dimensions: int) -> NDArray[np.uint8]:
     Raises:
         DataError: the file is damaged, cannot be read, or has another type, number of dimensions or size.
     """
-    content = _content(path)
-    header = 4 + 4 * dimensions
-    if len(content) < header:
-        raise DataError(path, f"{len(content)} bytes", f"an idx header of {header} bytes")
-    magic, *shape = struct.unpack(f">{1 + dimensions}I", content[:header].tobytes())
+    content = _content(path, dimensions)
+    header = _header_bytes(dimensions)
+    shape = _shape(path, content[:header].tobytes(), dimensions)
+    declared = math.prod(shape)
+    actual = len(content) - header
+    if actual != declared:
+        raise DataError(path, f"{actual} data bytes", _declared(shape))
+    return content[header:].reshape(shape)
+
+
+def _header_bytes(dimensions: int) -> int:
+    return 4 + 4 * dimensions
+
+
+def _shape(path: Path, start: bytes, dimensions: int) -> list[int]:
+    """Return the sizes that a file's first bytes declare. Raises `DataError`."""
+    header = _header_bytes(dimensions)
+    if len(start) < header:
+        raise DataError(path, f"{len(start)} bytes", f"an idx header of {header} bytes")
+    magic, *shape = struct.unpack(f">{1 + dimensions}I", start)
     expected_magic = _UNSIGNED_BYTES << 8 | dimensions
     if magic != expected_magic:
         raise DataError(path, f"magic number {magic}", f"{expected_magic} (idx, unsigned bytes, {dimensions}-d)")
     if 0 in shape:
         raise DataError(path, f"sizes {'×'.join(map(str, shape))}", "at least one sample")
-    declared = math.prod(shape)
-    actual = len(content) - header
-    if actual != declared:
-        raise DataError(path, f"{actual} data bytes", f"{declared} for sizes {'×'.join(map(str, shape))}")
-    return content[header:].reshape(shape)
+    return shape
+
+
+def _declared(shape: list[int]) -> str:
+    return f"{math.prod(shape)} for sizes {'×'.join(map(str, shape))}"
 
 
 def write(path: Path, array: NDArray[np.uint8]) -> None:
@@ -85,12 +104,12 @@ def write(path: Path, array: NDArray[np.uint8]) -> None:
     partial.replace(path)
 
 
-def _content(path: Path) -> NDArray[np.uint8]:
+def _content(path: Path, dimensions: int) -> NDArray[np.uint8]:
     is_packed = path.suffix == ".gz"
     try:
         with suppress(OSError, RuntimeError):  # an error of the file itself is raised again by reading it
-            return _mapped(_unpacked(path) if is_packed else path)
-        with gzip.open(path) if is_packed else path.open("rb") as file:
+            return _mapped(_unpacked(path, dimensions) if is_packed else path)
+        with _opened(path, dimensions) if is_packed else path.open("rb") as file:
             return np.frombuffer(file.read(), dtype=np.uint8)
     except EOFError:
         raise DataError(path, "a gzip stream that ends early", "a complete download") from None
@@ -107,7 +126,7 @@ def _mapped(path: Path) -> NDArray[np.uint8]:
         return np.frombuffer(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ), dtype=np.uint8)
 
 
-def _unpacked(path: Path) -> Path:
+def _unpacked(path: Path, dimensions: int) -> Path:
     """Return the unpacked copy of a .gz file in the cache; unpack it if no process has done so before."""
     source = os.path.realpath(path)
     status = path.stat()
@@ -117,17 +136,32 @@ def _unpacked(path: Path) -> Path:
     target = folder / f"{prefix}-{state}"
     if not target.exists():
         folder.mkdir(parents=True, exist_ok=True)
-        _unpack(path, target)
+        _unpack(path, target, dimensions)
         for earlier in set(folder.glob(f"{prefix}-*")) - {target}:
             earlier.unlink(missing_ok=True)
     return target
 
 
-def _unpack(path: Path, target: Path) -> None:
+@contextmanager
+def _opened(path: Path, dimensions: int) -> Iterator[BinaryIO]:
+    """Open a .gz file, of which no more is read than its header declares. Raises `DataError` for a wrong header."""
+    header, most = _header_bytes(dimensions), most_unpacked(path)
+    with gzip.open(path) as packed:
+        shape = _shape(path, packed.read(header), dimensions)
+        declared = math.prod(shape)
+        if declared > most:
+            found = f"a header that declares {_declared(shape)}"
+            raise DataError(path, found, f"at most {most} data bytes in a .gz file of its size")
+        packed.seek(0)
+        error = DataError(path, "more data bytes", _declared(shape))
+        yield io.BufferedReader(Limited(packed, header + declared, error))
+
+
+def _unpack(path: Path, target: Path, dimensions: int) -> None:
     """Write the unpacked file atomically, even if other processes write the same file."""
     with TemporaryDirectory(dir=target.parent, prefix=".") as own:
         partial = Path(own) / target.name
-        with gzip.open(path) as packed, partial.open("wb") as file:
+        with _opened(path, dimensions) as packed, partial.open("wb") as file:
             shutil.copyfileobj(packed, file, _CHUNK)
             file.flush()
             os.fsync(file.fileno())  # otherwise a power cut could leave the name without the bytes

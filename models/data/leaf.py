@@ -9,7 +9,7 @@ The invariant: a set is used only if every x has a y, and both have the form tha
 
 from __future__ import annotations
 
-import json
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from seedbus.models.data.prepared import Arrays, data_folder, prepared
 from seedbus.models.data.samples import Images
+from seedbus.models.data.untrusted import parse_json, regular
 from seedbus.models.errors import DataError
 
 _SOURCE = "LEAF's JSON files in train/ and test/ (https://leaf.cmu.edu)"
@@ -74,7 +75,7 @@ def _parse(paths: list[Path], encode: Encode) -> Arrays:
 def _users(path: Path) -> list[tuple[str, list[Any], list[Any]]]:
     """Return name, x and y of every user with samples, in the order of the file. Raises `DataError`."""
     try:
-        document = json.loads(path.read_bytes())
+        document = parse_json(regular(path).read_bytes())
         users = [
             (user, document["user_data"][user]["x"], document["user_data"][user]["y"]) for user in document["users"]
         ]
@@ -82,8 +83,11 @@ def _users(path: Path) -> list[tuple[str, list[Any], list[Any]]]:
         raise DataError(path, f"a file that cannot be read ({error.strerror})", "a readable file") from error
     except ValueError as error:
         raise DataError(path, f"invalid JSON ({error})", "LEAF's JSON") from None
-    except (KeyError, TypeError) as error:
+    except (LookupError, TypeError) as error:
         raise DataError(path, f"another layout ({type(error).__name__}: {error})", "LEAF's JSON") from None
+    twice = next((user for user, count in Counter(user for user, _, _ in users).items() if count > 1), None)
+    if twice is not None:  # a short list of names could repeat one person's samples without end
+        raise DataError(path, f"user {twice} twice", "every user once")
     for user, x, y in users:
         if not isinstance(x, list) or not isinstance(y, list) or len(x) != len(y):
             raise DataError(

@@ -14,13 +14,15 @@ import io
 import json
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
+from seedbus.models.data.untrusted import regular
 from seedbus.models.device import moved
 from seedbus.models.errors import DataError
 from seedbus.models.hub.rows import Row
@@ -165,12 +167,14 @@ class ImageClassifier(Classifier):
         """Return the pixels of an image, float32 [1, 3, height, width]. Raises `DataError`."""
         import PIL.Image
 
+        file = io.BytesIO(image_bytes(self.task, row.number, row.content))
         try:
-            with PIL.Image.open(io.BytesIO(image_bytes(row.content[str(self.task.columns.image)]))) as image:
+            with PIL.Image.open(file) as image:
                 pixels: Tensor = self.processor(image.convert("RGB"), return_tensors="pt")["pixel_values"]
-        except (OSError, ValueError) as error:  # Pillow's errors are of both kinds
-            where = f"task.dataset {self.task.dataset}"
-            raise DataError(where, f"an image in row {row.number} that cannot be read ({error})", "an image") from error
+        except MemoryError:
+            raise
+        except Exception as error:  # for damaged files Pillow raises many unrelated types
+            raise _unreadable(self.task, row.number, error) from error
         return pixels
 
     def logits(self, items: Sequence[Tensor]) -> Tensor:
@@ -299,12 +303,21 @@ NETWORKS: dict[str, type[ImageClassifier] | type[SequenceClassifier] | type[Caus
 }
 
 
-def image_bytes(stored: dict[str, Any]) -> bytes:
-    """Return an image's file: its own bytes, or those at its path. Raises `OSError`."""
+def image_bytes(task: HuggingFaceSettings, number: int, content: Mapping[str, Any]) -> bytes:
+    """Return a row's image as a file: its own bytes, or those at its path. Raises `DataError`."""
+    stored = content[str(task.columns.image)]
     if stored["bytes"] is not None:
         return bytes(stored["bytes"])
-    with open(stored["path"], "rb") as file:
-        return file.read()
+    try:
+        return regular(Path(stored["path"] or "")).read_bytes()
+    except (OSError, ValueError) as error:
+        raise _unreadable(task, number, error) from None
+
+
+def _unreadable(task: HuggingFaceSettings, number: int, error: Exception) -> DataError:
+    return DataError(
+        f"task.dataset {task.dataset}", f"an image in row {number} that cannot be read ({error})", "an image"
+    )
 
 
 def _padded(rows: Sequence[list[int]], width: int, filler: int) -> Tensor:

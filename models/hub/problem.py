@@ -67,7 +67,7 @@ class HubProblem(PretrainedProblem[Row, Batch]):
                 for name in (self.task.columns.text, self.task.columns.text_pair):
                     samples.update(b"" if name is None else json.dumps(content[name]).encode())
                 if self.task.columns.image is not None:
-                    samples.update(hashlib.blake2b(image_bytes(content[self.task.columns.image])).digest())
+                    samples.update(hashlib.blake2b(image_bytes(self.task, row.number, content)).digest())
         samples.update(self.division_identity)
         facts = self.network.facts(self.splits["train"][0])
         return self.trained.frozen_digest(config, facts, samples.digest())

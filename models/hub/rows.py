@@ -24,6 +24,7 @@ from pydantic import BaseModel, Field
 
 from seedbus.models.data.idx import cache_folder
 from seedbus.models.data.roots import own_folder, searched
+from seedbus.models.data.untrusted import check_parquet, regular
 from seedbus.models.errors import DataError
 
 _IMAGES = frozenset({".png", ".jpg", ".jpeg", ".bmp", ".gif", ".tif", ".tiff", ".webp"})
@@ -163,10 +164,25 @@ def _in_folder(datasets: Any, folder: Path) -> Mapping[str, Any]:
     reader, options = next((_FILES[suffix] for suffix in _FILES if suffix in suffixes), ("", {}))
     if not reader:
         raise DataError(folder, "none of the files that are read", _LAYOUT)
+    if reader == "parquet":
+        _check_sizes(folder)
     own: Mapping[str, Any] = datasets.load_dataset(
         reader, data_dir=str(folder.absolute()), cache_dir=str(cache_folder() / "datasets"), **options
     )
     return own
+
+
+def _check_sizes(folder: Path) -> None:
+    """Raise `DataError` for a Parquet file that holds more than one of its size may: `datasets` would unpack it."""
+    import pyarrow.parquet
+
+    for path in sorted(folder.rglob("*.parquet")):
+        try:
+            with pyarrow.parquet.ParquetFile(regular(path)) as file:
+                check_parquet(file.metadata, path)
+        except OSError as error:
+            why = error.strerror or error
+            raise DataError(path, f"a file that cannot be read ({why})", "a Parquet file") from None
 
 
 def _source(data: DataSet, table: Any, where: str) -> Any:

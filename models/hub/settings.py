@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal, Self
 
 import numpy as np
@@ -16,9 +16,10 @@ from seedbus.models.hub.weights import LastBlocks, heads, selected
 from seedbus.models.partition import Divisible
 from seedbus.models.text.task import PrecisionTask, folder_of
 from seedbus.models.text.training import Full, Head, LayerNorm, Lora
-from seedbus.models.text.weights import Pretrained, inspect_pretrained
+from seedbus.models.text.weights import Pretrained, inspect_pretrained, whole
 
 Training = Annotated[Full | Head | LastBlocks | LayerNorm | Lora, Field(discriminator="kind")]
+_MOST_CLASSES = 2**20
 _COLUMNS = {  # the columns that a head reads, besides the owner's, and whether they are needed
     "image-classification": {"image": True, "label": True},
     "sequence-classification": {"text": True, "text_pair": False, "label": True},
@@ -106,7 +107,7 @@ class HuggingFaceSettings(PrecisionTask, frozen=True):
         """The number of the model's classes; 0 for a causal model. Raises `DataError` for one class."""
         if self.head == "causal-lm":
             return 0
-        count = class_count(inspect_pretrained(self.model).config)
+        count = class_count(inspect_pretrained(self.model).config, f"task.model {self.model}")
         if count < 2:
             raise DataError(
                 f"task.model {self.model}", f"{count} class, as config.json says", "a classifier: two or more"
@@ -166,7 +167,14 @@ class HuggingFaceSettings(PrecisionTask, frozen=True):
         return np.array([row.owner for row in samples], dtype=np.int64) if self.has_owners else None
 
 
-def class_count(config: Any) -> int:
-    """Return the number of classes that a model's configuration states; transformers' default is two."""
+def class_count(config: Mapping[str, Any], where: object) -> int:
+    """Return the number of classes that a model's configuration states; transformers' default is two.
+
+    Args:
+        config: the configuration.
+        where: what the sentence of a `DataError` names.
+    """
     named = config.get("id2label")
-    return len(named) if isinstance(named, dict) else int(config.get("num_labels") or 2)
+    if isinstance(named, dict):
+        return len(named)
+    return whole(config, "num_labels", where, _MOST_CLASSES) if config.get("num_labels") else 2

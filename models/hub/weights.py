@@ -18,7 +18,7 @@ from seedbus.models.errors import DataError
 from seedbus.models.text.training import Full, Head, LayerNorm, Lora
 from seedbus.models.text.weights import is_norm
 
-_BLOCK = re.compile(r"(?:^|^(.*?)\.)(\d+)\.")
+_BLOCK = re.compile(r"(?:^|^(.*?)\.)(\d{1,9})\.")
 
 
 class LastBlocks(BaseModel, frozen=True, extra="forbid"):

@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 
 from seedbus.models.data.prepared import Arrays, prepared
 from seedbus.models.data.samples import Images
+from seedbus.models.data.untrusted import regular
 from seedbus.models.errors import DataError
 from seedbus.models.streams import stream
 
@@ -135,7 +136,7 @@ def _image(file: Path, size: int, channels: int) -> NDArray[np.uint8]:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("error", Image.DecompressionBombWarning)
-            with Image.open(file, formats=("PNG", "JPEG")) as opened:
+            with Image.open(regular(file), formats=("PNG", "JPEG")) as opened:
                 _check_depth(opened, file)
                 turned = ImageOps.exif_transpose(opened).convert("L" if channels == 1 else "RGB")
         resized = turned.resize((size, size), Image.Resampling.BILINEAR)
@@ -143,7 +144,9 @@ def _image(file: Path, size: int, channels: int) -> NDArray[np.uint8]:
         raise
     except (Image.DecompressionBombError, Image.DecompressionBombWarning):
         raise DataError(file, "an image of too many pixels", f"at most {Image.MAX_IMAGE_PIXELS} pixels") from None
-    except (OSError, ValueError, SyntaxError) as error:  # a damaged PNG raises a SyntaxError
+    except MemoryError:
+        raise
+    except Exception as error:  # for damaged files Pillow raises many unrelated types
         why = (str(error).splitlines() or [type(error).__name__])[0].replace(str(file), file.name)[:200]
         raise DataError(file, f"an image that cannot be read ({why})", "an image as PNG or JPEG") from None
     return np.asarray(resized, dtype=np.uint8).reshape(size, size, channels)

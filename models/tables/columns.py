@@ -11,6 +11,7 @@ import csv
 import gzip
 import io
 import os
+import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import cached_property
@@ -20,6 +21,7 @@ from typing import IO, TYPE_CHECKING, Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from seedbus.models.data.untrusted import Limited, check_parquet, most_unpacked, too_large
 from seedbus.models.errors import DataError
 
 if TYPE_CHECKING:
@@ -84,13 +86,17 @@ class TableFile:
             DataError: the file has no such column, or a cell is neither a text nor a finite number.
         """
         self.check(name, field)
+        with self._explained():
+            return self._cells(name, kind)
+
+    def _cells(self, name: str, kind: Kind | None) -> Values:
         import pyarrow
         import pyarrow.compute as compute
 
         cells = self._table.column(self.names.index(name))
         if pyarrow.types.is_dictionary(cells.type):
-            cells = cells.cast(cells.type.value_type)
-        if pyarrow.types.is_string(cells.type) or pyarrow.types.is_large_string(cells.type):
+            cells = self._without_dictionary(cells, name)
+        if _is_text(cells.type):
             texts = compute.utf8_trim_whitespace(compute.fill_null(cells, ""))
             is_number = np.asarray(compute.match_substring_regex(texts, _NUMBER))
             if kind == "texts" or (kind is None and 2 * np.count_nonzero(is_number) <= is_number.size):
@@ -103,10 +109,31 @@ class TableFile:
             if kind == "texts":
                 return np.array([spelled(value) for value in values], dtype=object)
         else:
-            where = f"{self.path}, column {name}"
-            raise DataError(where, f"cells of the type {cells.type}", "texts or numbers, or other task.features")
+            raise self._wrong_type(cells.type, name)
         self._refuse(~(np.abs(values) <= LARGEST), texts, name, kind)
         return values
+
+    def _without_dictionary(self, cells: Any, name: str) -> Any:
+        """Return cells that are numbers of a list of values as these values.
+
+        Raises:
+            DataError: they are neither texts nor numbers.
+            OSError: they are too large.
+        """
+        import pyarrow.compute as compute
+
+        kind = cells.type.value_type
+        if not _is_text(kind) and not any(is_of(kind) for is_of in _numeric()):
+            raise self._wrong_type(kind, name)
+        if _is_text(kind):
+            sizes = (compute.binary_length(chunk.dictionary).take(chunk.indices) for chunk in cells.chunks)
+            if sum(compute.sum(each).as_py() or 0 for each in sizes) > (most := most_unpacked(self.path)):
+                raise too_large(most)
+        return cells.cast(kind)
+
+    def _wrong_type(self, kind: Any, name: str) -> DataError:
+        where = f"{self.path}, column {name}"
+        return DataError(where, f"cells of the type {kind}", "texts or numbers, or other task.features")
 
     def check(self, name: str, field: str) -> None:
         """Raise `DataError` if there is no such column; the arguments are those of `column`."""
@@ -152,9 +179,23 @@ class TableFile:
         return table
 
     def _read_parquet(self) -> pyarrow.Table:
+        """Read texts as numbers of different texts, and no cells of other types without a fixed size.
+
+        Parquet stores a repeated value once, so a small file could fill all memory with a large one.
+        """
         import pyarrow.parquet
 
-        return pyarrow.parquet.read_table(self.path)
+        with pyarrow.parquet.ParquetFile(self.path) as file:
+            check_parquet(file.metadata, self.path)
+            schema = file.schema_arrow
+        texts = [each.name for each in schema if _is_text(each.type)]
+        unread = [place for place, each in enumerate(schema) if not _is_text(each.type) and not _is_small(each.type)]
+        own = [each.name for place, each in enumerate(schema) if place not in unread] if unread else None
+        table = pyarrow.parquet.read_table(self.path, columns=own, read_dictionary=texts)
+        for place in unread:
+            nothing = pyarrow.nulls(table.num_rows, pyarrow.int8()), pyarrow.array([], schema.field(place).type)
+            table = table.add_column(place, schema.field(place).name, pyarrow.DictionaryArray.from_arrays(*nothing))
+        return table
 
     def _read_csv(self) -> pyarrow.Table:
         import pyarrow
@@ -187,7 +228,10 @@ class TableFile:
     def _opened(self) -> IO[bytes]:
         with self.path.open("rb") as file:
             is_packed = file.read(2) == b"\x1f\x8b"
-        return gzip.open(self.path) if is_packed else self.path.open("rb")  # type: ignore[return-value]
+        if not is_packed:
+            return self.path.open("rb")
+        most = most_unpacked(self.path)
+        return io.BufferedReader(Limited(gzip.open(self.path), most, too_large(most)))
 
     def _lines(self) -> Iterator[tuple[int, list[str]]]:
         """Yield the number of each line, from 1, and its cells; of a row of several lines the last one's."""
@@ -199,11 +243,13 @@ class TableFile:
     @contextmanager
     def _explained(self) -> Iterator[None]:
         """Turn what readers raise into `DataError`."""
+        from pyarrow import ArrowException
+
         try:
             yield
-        except DataError:
+        except (DataError, MemoryError):
             raise
-        except (OSError, EOFError, ValueError, csv.Error) as error:  # pyarrow's errors are ValueErrors
+        except (OSError, EOFError, ValueError, csv.Error, zlib.error, ArrowException) as error:
             why = getattr(error, "strerror", None) or str(error).splitlines()[0][:200]
             raise DataError(self.path, f"a file that cannot be read ({why})", _FORMATS) from None
 
@@ -219,6 +265,19 @@ def state_of(paths: Sequence[Path]) -> tuple[tuple[str, int, int], ...]:
         return tuple((str(path), (status := os.stat(path)).st_size, status.st_mtime_ns) for path in paths)
     except OSError as error:
         raise DataError(error.filename, f"a file that cannot be read ({error.strerror})", _FORMATS) from None
+
+
+def _is_text(kind: Any) -> bool:
+    from pyarrow import types
+
+    return bool(types.is_string(kind) or types.is_large_string(kind))
+
+
+def _is_small(kind: Any) -> bool:
+    """Whether a cell of this type has few bytes, or the number of a value that is stored once."""
+    from pyarrow import types
+
+    return bool(types.is_dictionary(kind) or types.is_primitive(kind) or types.is_decimal(kind) or types.is_null(kind))
 
 
 def _numeric() -> list[Any]:

@@ -60,7 +60,7 @@ def _encode(x: list[Any], y: list[Any]) -> tuple[NDArray[np.uint8], NDArray[np.u
     """Return a user's pixels, uint8 [n, 28, 28, 1], and labels, uint8 [n]."""
     try:
         brightness, labels = np.asarray(x, dtype=np.float64), np.asarray(y)
-    except (ValueError, TypeError):
+    except (ValueError, TypeError, OverflowError):
         brightness, labels = np.empty(0), np.empty(0)
     if brightness.shape != (len(y), _SIDE**2) or not ((brightness >= 0) & (brightness <= 1)).all():
         raise ValueError(f"an image; {_SIDE**2} numbers from 0 to 1")

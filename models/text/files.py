@@ -14,13 +14,13 @@ The invariant: every sample has all fields that its prompt shows, as text, and a
 from __future__ import annotations
 
 import csv
-import json
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from seedbus.models.data.roots import own_folder, searched
+from seedbus.models.data.untrusted import parse_json
 from seedbus.models.errors import DataError
 
 Row = Mapping[str, Any]
@@ -97,6 +97,8 @@ _FILES = {
     "test": ("dev.tsv", "val.jsonl", "dev.jsonl", "dev.json", "dev-v1.1.json"),
 }
 _HUB_SPLITS = {"train": "train", "test": "validation"}
+_MAX_DIGITS = 9
+_SHOWN = 60  # characters of a label in a sentence
 _TEST_EVERY = 5  # every fifth article is for testing, if a SQuAD folder has no training file
 
 
@@ -161,12 +163,15 @@ def _rows(path: Path) -> Iterator[Row]:
             if path.suffix == ".tsv":
                 yield from csv.DictReader(file, delimiter="\t", quoting=csv.QUOTE_NONE)
             elif path.suffix == ".jsonl":
-                yield from (json.loads(line) for line in file if line.strip())
+                yield from (parse_json(line) for line in file if line.strip())
             else:
-                document = json.load(file)
+                document = parse_json(file.read())
                 yield from _squad_rows(document["data"]) if "data" in document else document.values()
     except (OSError, ValueError, csv.Error) as error:
         raise DataError(path, f"a file that cannot be read ({error})", "the file as published") from error
+    except (LookupError, TypeError, AttributeError) as error:
+        found = f"another layout ({type(error).__name__}: {error})"
+        raise DataError(path, found, "the file as published") from None
 
 
 def _squad_rows(articles: Iterable[Row]) -> Iterator[Row]:
@@ -188,11 +193,11 @@ def _samples(name: str, rows: Iterable[Row], where: object) -> Iterator[Sample]:
                 if name != "squad":
                     yield Sample(fields, _label(each["label"], data_set.labels))
                     continue
-                answers = tuple(each["answers"]["text"])
+                answers = tuple(map(str, each["answers"]["text"]))
                 if not answers:
                     raise DataError(where, f"row {number} without an answer", "SQuAD 1.1, where every question has one")
                 yield Sample(fields, articles.setdefault(fields["title"], len(articles)), answers)
-    except (KeyError, TypeError, AttributeError) as error:
+    except (KeyError, TypeError, AttributeError, RecursionError) as error:
         missing = f"no field {error}" if isinstance(error, KeyError) else "no such fields"
         raise DataError(
             where, f"{missing} in row {number}", f"{', '.join(data_set.fields)}, label for {name}"
@@ -211,9 +216,9 @@ def _label(value: Any, labels: tuple[str, ...]) -> int:
     text = str(value).lower()
     if text in labels:
         return labels.index(text)
-    if text.isdecimal() and int(text) < len(labels):
+    if text.isdecimal() and len(text) <= _MAX_DIGITS and int(text) < len(labels):
         return int(text)
-    raise _UnknownLabel(repr(value))
+    raise _UnknownLabel(repr(value)[:_SHOWN])
 
 
 def _from_hub(name: str) -> Mapping[str, Iterable[Row]]:

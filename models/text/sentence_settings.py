@@ -10,7 +10,7 @@ from seedbus.models.errors import DataError
 from seedbus.models.text.files import SETS
 from seedbus.models.text.task import TextTask
 from seedbus.models.text.training import Full, Head, Lora
-from seedbus.models.text.weights import Pretrained, inspect_pretrained
+from seedbus.models.text.weights import Pretrained, inspect_pretrained, whole
 
 TEXTS = {  # which fields of a sample are encoded
     "sst2": ("sentence",),
@@ -53,7 +53,9 @@ class SentenceEncoderSettings(TextTask, frozen=True):
         pretrained = inspect_pretrained(self.model)
         if "hidden_size" not in pretrained.config:
             raise DataError(f"task.model {self.model}", "no hidden_size in its config.json", "a BERT-like encoder")
-        features = (1 if len(TEXTS[self.dataset]) == 1 else 3) * int(pretrained.config["hidden_size"])
+        features = (1 if len(TEXTS[self.dataset]) == 1 else 3) * whole(
+            pretrained.config, "hidden_size", f"task.model {self.model}"
+        )
         head = (features + 1) * self.classes
         if isinstance(self.train, Head):
             return head

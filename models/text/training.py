@@ -12,7 +12,7 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, Field
 
 from seedbus.models.errors import DataError
-from seedbus.models.text.weights import Pretrained, Shapes, is_norm, matrix_shapes
+from seedbus.models.text.weights import Pretrained, Shapes, is_norm, matrix_shapes, whole
 
 _QUERIES_AND_VALUES = (  # the layers' names in transformers; in some models one layer has queries, keys and values
     ("q_proj", "v_proj"),  # OPT, Llama, Mistral, Qwen, Gemma, OLMo
@@ -23,6 +23,12 @@ _QUERIES_AND_VALUES = (  # the layers' names in transformers; in some models one
     ("qkv_proj",),  # Phi-3
     ("c_attn",),  # GPT-2
     ("Wqkv",),  # MPT, ModernBERT
+)
+
+_SIZES_OF_LAYERS = (  # their number, width and heads, as most models and as GPT-2 name them
+    ("num_hidden_layers", "n_layer"),
+    ("hidden_size", "n_embd"),
+    ("num_attention_heads", "n_head"),
 )
 
 
@@ -92,13 +98,13 @@ class Prefix(BaseModel, frozen=True, extra="forbid"):
 
     def count(self, pretrained: Pretrained) -> int:
         config = pretrained.config
-        layers = config.get("num_hidden_layers") or config.get("n_layer")
-        hidden = config.get("hidden_size") or config.get("n_embd")
-        heads = config.get("num_attention_heads") or config.get("n_head")
-        if not (layers and hidden and heads):
+        names = [next(filter(config.get, own), None) for own in _SIZES_OF_LAYERS]
+        if None in names:
             raise DataError("task.train", "a model whose config.json does not give its layers", "another `train`")
-        width = int(config.get("num_key_value_heads") or heads) * int(config.get("head_dim") or hidden // heads)
-        return int(layers) * 2 * self.tokens * width
+        layers, hidden, heads = (whole(config, str(name), "task.model") for name in names)
+        keys = whole(config, "num_key_value_heads", "task.model") if config.get("num_key_value_heads") else heads
+        width = whole(config, "head_dim", "task.model") if config.get("head_dim") else hidden // heads
+        return layers * 2 * self.tokens * keys * width
 
 
 class LayerNorm(BaseModel, frozen=True, extra="forbid"):

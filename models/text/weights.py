@@ -15,15 +15,16 @@ model of any size is known from a few kilobytes. For OPT the configuration suffi
 from __future__ import annotations
 
 import importlib.util
-import json
 import math
 import os
 import re
+import reprlib
 import struct
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from seedbus.models.data.untrusted import parse_json, regular
 from seedbus.models.errors import DataError
 
 WHAT_A_FOLDER_HOLDS = "config.json, model.safetensors and tokenizer.json"
@@ -71,6 +72,10 @@ _PROCESSORS = {  # class of transformers → what it loads, and words in the nam
 _CONFIGS = ("config.json", "tokenizer_config.json")
 _SAFE = ("model.safetensors", "model.safetensors.index.json")
 _LARGEST_HEADER = 100 * 2**20  # bytes; the limit of the format
+_LARGEST = 2**40  # weights of a tensor
+_MOST_DIMENSIONS = 64
+_MOST_LAYERS = 10_000
+_SHOWN = 60  # characters of a name in a sentence
 
 
 class Pretrained(NamedTuple):
@@ -92,7 +97,7 @@ def inspect_pretrained(model: str) -> Pretrained:
         return _in_folder(Path(folder))
     if model in _OPT:
         config = _published(model)
-        return Pretrained(config, _opt_shapes(config))
+        return Pretrained(config, _opt_shapes(config, model))
     if model in _ENCODERS:
         return Pretrained(_ENCODERS[model], _bert_shapes(_ENCODERS[model]))
     return _in_folder(_cached(model))
@@ -207,16 +212,16 @@ def _cached(model: str) -> Path:
 
 def _in_folder(folder: Path) -> Pretrained:
     config = _json(folder / "config.json", f"a folder with {WHAT_A_FOLDER_HOLDS}")
-    is_classifier = any("Classification" in str(name) for name in config.get("architectures") or ())
+    is_classifier = any("Classification" in name for name in _architectures(config, folder))
     if config.get("model_type") == "opt" and not config.get("_remove_final_layer_norm") and not is_classifier:
         config = _published("facebook/opt-125m") | config  # defaults of what config.json leaves out
-        return Pretrained(config, _opt_shapes(config))
+        return Pretrained(config, _opt_shapes(config, folder / "config.json"))
     return Pretrained(config, _stored(folder, config))
 
 
 def _json(path: Path, expected: str) -> dict[str, Any]:
     try:
-        document = json.loads(path.read_text(encoding="utf-8"))
+        document = parse_json(regular(path).read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise DataError(path, "no such file", expected) from None
     except (OSError, ValueError) as error:
@@ -236,14 +241,14 @@ def _stored(folder: Path, config: Mapping[str, Any]) -> Shapes:
         shards = _json(index, "the index of a model in several files").get("weight_map", {})
         files = [folder / name for name in _names(shards, index)]
     else:
-        head = next((name for name in map(str, config.get("architectures") or ()) if name.isidentifier()), None)
+        head = next((name for name in _architectures(config, folder) if name.isidentifier()), None)
         expected = f"model.safetensors: {written_by(head or 'AutoModelForCausalLM')}"
         raise DataError(folder, "no model.safetensors", expected)
     is_tied = config.get("tie_word_embeddings", True)
     shapes: dict[str, tuple[int, ...]] = {}
     for file in files:
         shapes |= {
-            name: tuple(entry["shape"])
+            name: _shape(entry, name, file)
             for name, entry in _header(file).items()
             if name != "__metadata__" and not _NO_WEIGHTS.search(name) and not (is_tied and name == "lm_head.weight")
         }
@@ -260,9 +265,9 @@ def _names(shards: Any, index: Path) -> list[str]:
 
 def _header(path: Path) -> dict[str, Any]:
     try:
-        with path.open("rb") as file:
+        with regular(path).open("rb") as file:
             (length,) = struct.unpack("<Q", file.read(8))
-            header = json.loads(file.read(length)) if length <= _LARGEST_HEADER else None
+            header = parse_json(file.read(length)) if length <= _LARGEST_HEADER else None
     except (OSError, ValueError, struct.error) as error:
         raise DataError(path, f"no header that can be read ({error})", "a complete safetensors file") from None
     if not isinstance(header, dict):
@@ -270,16 +275,64 @@ def _header(path: Path) -> dict[str, Any]:
     return header
 
 
-def _opt_shapes(config: Mapping[str, Any]) -> Shapes:
-    """Return the shapes of an OPT model of this configuration; its head is tied to the embedding."""
-    hidden, ffn, layers = config["hidden_size"], config["ffn_dim"], config["num_hidden_layers"]
-    embedding = config.get("word_embed_proj_dim") or hidden
+def _shape(entry: Any, name: str, path: Path) -> tuple[int, ...]:
+    """Return the shape of a tensor in a header. Raises `DataError`."""
+    sizes: Any = entry.get("shape") if isinstance(entry, dict) else None
+    is_shape = isinstance(sizes, list) and len(sizes) <= _MOST_DIMENSIONS and all(map(_is_size, sizes))
+    if not is_shape or math.prod(sizes) > _LARGEST:
+        found = f"the tensor {name[:_SHOWN]} with {_shown(entry)}"
+        raise DataError(path, found, f"a shape of {_MOST_DIMENSIONS} whole numbers at most, and {_LARGEST} weights")
+    return tuple(sizes)
+
+
+def whole(config: Mapping[str, Any], name: str, where: object, most: int = _LARGEST) -> int:
+    """Return a whole number from 1 of a model's configuration.
+
+    Args:
+        config: the configuration.
+        name: the field.
+        where: what the sentence names: the file, or the field of the task.
+        most: the largest number that is accepted.
+
+    Raises:
+        DataError: the field is missing or has another value.
+    """
+    value: Any = config.get(name)
+    if not _is_size(value) or not 1 <= value <= most:
+        found = "no " + name if value is None else f"{name} {_shown(value)}"
+        raise DataError(where, f"{found} in config.json", f"a whole number from 1 to {most}")
+    return int(value)
+
+
+def _is_size(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= _LARGEST
+
+
+def _shown(value: Any) -> str:
+    return reprlib.repr(value)
+
+
+def _architectures(config: Mapping[str, Any], folder: Path) -> list[str]:
+    """Return the classes of transformers that a configuration names. Raises `DataError`."""
+    names = config.get("architectures") or []
+    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+        raise DataError(folder / "config.json", f"architectures {_shown(names)}", "a list of names")
+    return names
+
+
+def _opt_shapes(config: Mapping[str, Any], where: object) -> Shapes:
+    """Return the shapes of an OPT model of this configuration, its head tied to the embedding. Raises `DataError`."""
+    hidden, ffn, vocabulary, positions = (
+        whole(config, name, where) for name in ("hidden_size", "ffn_dim", "vocab_size", "max_position_embeddings")
+    )
+    layers = whole(config, "num_hidden_layers", where, _MOST_LAYERS)
+    embedding = whole(config, "word_embed_proj_dim", where) if config.get("word_embed_proj_dim") else hidden
     shapes: dict[str, tuple[int, ...]] = {
-        "decoder.embed_tokens.weight": (config["vocab_size"], embedding),
-        "decoder.embed_positions.weight": (config["max_position_embeddings"] + _OPT_OFFSET, hidden),
+        "decoder.embed_tokens.weight": (vocabulary, embedding),
+        "decoder.embed_positions.weight": (positions + _OPT_OFFSET, hidden),
     }
     if not config.get("tie_word_embeddings", True):
-        shapes["lm_head.weight"] = (config["vocab_size"], embedding)
+        shapes["lm_head.weight"] = (vocabulary, embedding)
     if embedding != hidden:
         shapes |= {"decoder.project_in.weight": (hidden, embedding), "decoder.project_out.weight": (embedding, hidden)}
     has_bias, has_affine = config.get("enable_bias", True), config.get("layer_norm_elementwise_affine", True)

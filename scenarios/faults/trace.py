@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import csv
 import hashlib
+import os
+import stat
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Literal
@@ -18,6 +20,7 @@ from seedbus.scenarios.sentences import quoted
 
 _HEADER = ["client", "from_s", "to_s"]
 _LATEST_S = 1e12
+_MOST_BYTES = 256 * 2**20
 
 
 class Trace(IntermittentClients):
@@ -57,6 +60,12 @@ class Trace(IntermittentClients):
     def _lines(self, clients: int) -> Iterator[tuple[int, int, int]]:
         """Yield (client, start, end) of each line, in nanoseconds. Raises `ScenarioError`."""
         try:
+            status = os.stat(self.file)
+            if not stat.S_ISREG(status.st_mode) or status.st_size > _MOST_BYTES:  # reading a device may never end
+                what = f"of {status.st_size:,} bytes" if stat.S_ISREG(status.st_mode) else "no file"
+                raise ScenarioError(
+                    self.file, [f"the trace is {what}; expected a file of at most {_MOST_BYTES:,} bytes"]
+                )
             with Path(self.file).open(encoding="utf-8-sig", newline="") as file:
                 rows = csv.reader(file)
                 if (header := next(rows, [])) != _HEADER:

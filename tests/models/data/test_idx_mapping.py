@@ -8,6 +8,7 @@ import mmap
 import multiprocessing
 import os
 import shutil
+import struct
 import threading
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing.synchronize import Barrier
@@ -157,6 +158,42 @@ def test_an_error_names_the_packed_file_and_not_the_cache(tmp_path: Path) -> Non
     (tmp_path / "empty").touch()
     with pytest.raises(DataError, match=r"empty: found 0 bytes; expected an idx header of 16 bytes"):
         idx.read(tmp_path / "empty", 3)
+
+
+@pytest.mark.parametrize("is_cached", [True, False])
+@pytest.mark.parametrize(
+    ("header", "sentence"),
+    [
+        ([0, 1, 1, 1], r"images.gz: found magic number 0; expected 2051"),
+        ([2051, 5, 4, 3], r"images.gz: found more data bytes; expected 60 for sizes 5×4×3$"),
+        (
+            [2051, 10**9, 10**9, 10**9],
+            r"found a header that declares 10+ for sizes (10+×?){3}; expected at most 268435456 data bytes in a .gz",
+        ),
+    ],
+)
+def test_no_more_is_unpacked_than_the_header_declares(
+    tmp_path: Path, unpacked: Path, monkeypatch: pytest.MonkeyPatch, is_cached: bool, header: list[int], sentence: str
+) -> None:
+    """A file of 20 kB that holds 20 MB is given up after its first megabytes, in the cache or in memory."""
+    if not is_cached:
+        monkeypatch.setattr(Path, "mkdir", fails(PermissionError(errno.EACCES, "permission denied")))
+    path = tmp_path / "images.gz"
+    path.write_bytes(gzip.compress(struct.pack(">4I", *header) + bytes(20 * 2**20)))
+    read = 0
+    original = gzip.GzipFile.read
+
+    def counted(file: gzip.GzipFile, size: int | None = -1) -> bytes:
+        nonlocal read
+        content = original(file, size)
+        read += len(content)
+        return content
+
+    monkeypatch.setattr(gzip.GzipFile, "read", counted)
+    with pytest.raises(DataError, match=sentence):
+        idx.read(path, 3)
+    assert read <= 2 * 2**20
+    assert not unpacked.exists() or list(unpacked.iterdir()) == []
 
 
 def test_threads_that_unpack_at_once_all_succeed_and_leave_one_file(

@@ -94,6 +94,18 @@ def damage(path: Path, change: Any) -> None:
         (lambda _, user: user["y"].__setitem__(0, 1.5), "a label of user f0000_00"),
         (lambda document, _: document.pop("users"), "another layout .KeyError: 'users'.; expected LEAF's JSON"),
         (lambda document, _: document["users"].append("nobody"), "another layout .KeyError: 'nobody'."),
+        (
+            lambda document, _: document.update(users=[7], user_data=[]),
+            "another layout .IndexError: list index out of range.; expected LEAF's JSON",
+        ),
+        (lambda document, _: document.update(users=5), "another layout .TypeError"),
+        (
+            lambda document, _: document.update(users=document["users"] * 1000),
+            "user f0000_00 twice; expected every user once",
+        ),
+        (lambda _, user: user["x"][1].__setitem__(5, 10**400), "an image of user f0000_00; expected 784 numbers from"),
+        (lambda _, user: user["x"][1].__setitem__(5, float("inf")), "an image of user f0000_00"),
+        (lambda _, user: user["y"].__setitem__(0, 10**400), "a label of user f0000_00; expected whole numbers from 0"),
     ],
 )
 def test_a_file_that_is_not_leafs_is_named_with_what_is_wrong(data: Path, change: Any, sentence: str) -> None:
@@ -120,6 +132,17 @@ def test_what_is_no_json_or_not_there_is_named(data: Path) -> None:
     path = data / "leaf-shakespeare" / "train" / "all_data.json"
     path.write_text(path.read_text(encoding="utf-8")[:-20], encoding="utf-8")
     with pytest.raises(DataError, match=r"all_data\.json: found invalid JSON"):
+        Shakespeare().load()
+    path.write_text("[" * 100_000)
+    with pytest.raises(
+        DataError, match=r"all_data\.json: found invalid JSON \(it is nested too deeply\); expected LEAF"
+    ):
+        Shakespeare().load()
+    path.unlink()
+    os.mkfifo(path)
+    with pytest.raises(
+        DataError, match=r"all_data\.json: found a file that cannot be read \(neither a file nor a link"
+    ):
         Shakespeare().load()
     path.unlink()
     with pytest.raises(DataError, match="train: found no JSON files; expected LEAF's JSON files in train/ and test/"):

@@ -14,6 +14,7 @@ from task_contract import bind
 from seedbus.models import DataError, Dirichlet, Natural
 from seedbus.models.data.roots import Roots
 from seedbus.models.errors import NotAllowed
+from seedbus.models.hub.networks import image_bytes
 from seedbus.models.tasks.hugging_face import HuggingFace
 from seedbus.scenarios.errors import ScenarioError
 from seedbus.scenarios.schema.loading import validate
@@ -170,3 +171,39 @@ def test_a_scenario_without_its_model_is_one_sentence(described: Any) -> None:
     with pytest.raises(ScenarioError, match="no folder nobody/has-this") as raised:
         validate(document | {"stop": {"rounds": 1}}, "a test")
     assert "\n" not in str(raised.value)
+
+
+def test_an_image_at_a_path_that_is_no_file_is_one_sentence(make_hub: Any) -> None:
+    task = make_hub("vit")
+    for path in (None, "/dev/zero", "/nowhere", "a\0b"):
+        with pytest.raises(DataError, match=r"found an image in row 3 that cannot be read \(.*\); expected an image$"):
+            image_bytes(task, 3, {str(task.columns.image): {"bytes": None, "path": path}})
+
+
+def test_an_image_that_pillow_fails_on_is_one_sentence(make_hub: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    import PIL.Image
+
+    def fail(*_: Any) -> Any:
+        raise PIL.Image.DecompressionBombError("2**40 pixels")
+
+    task = make_hub("vit", validation=0)
+    problem = bind(task, clients=2)
+    monkeypatch.setattr(PIL.Image, "open", fail)
+    with pytest.raises(
+        DataError, match=r"an image in row \d+ that cannot be read \(2\*\*40 pixels\); expected an image$"
+    ):
+        problem.evaluate(problem.x0(), "train")
+
+
+def test_parquet_of_more_rows_than_its_size_can_hold_is_not_unpacked(make_hub: Any, tmp_path: Path) -> None:
+    import numpy
+    import pyarrow
+    import pyarrow.parquet
+
+    column = pyarrow.array(numpy.zeros(40_000_000, dtype=numpy.int8))
+    pyarrow.parquet.write_table(pyarrow.table({"label": column}), tmp_path / "train.parquet")
+    sentence = sentence_of(make_hub("bert", dataset=str(tmp_path)))
+    assert (
+        "train.parquet: found a file that cannot be read (it unpacks to more than 268,435,456 bytes, the most"
+        in sentence
+    )

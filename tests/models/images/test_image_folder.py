@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import struct
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -111,6 +113,13 @@ def _damage(pictures: Path) -> None:
     file.write_bytes(file.read_bytes()[:120])
 
 
+def _damage_camera(pictures: Path) -> None:
+    """Write what a camera says as an Exif block of two entries: turn the image, and a resolution that is a text."""
+    entries = struct.pack("<HHHII", 2, 0x0112, 3, 1, 6) + struct.pack("<HHI4sI", 0x011A, 2, 1, b"ab", 0)
+    exif = b"Exif\0\0II*\0\x08\0\0\0" + entries
+    Image.new("RGB", (4, 4)).save(pictures / "day" / "x.jpg", exif=exif)
+
+
 def _empty(pictures: Path) -> None:
     (pictures / "dusk").mkdir()
 
@@ -124,6 +133,14 @@ MISTAKES: dict[str, tuple[Callable[[Path], object], str]] = {
     "deep": (
         lambda folder: Image.fromarray(np.full((4, 4), 900, np.uint16)).save(folder / "day" / "x.png"),
         r"x.png: found pixels of Pillow's mode I;16; expected an image of eight bits a channel$",
+    ),
+    "damaged camera": (
+        _damage_camera,
+        r"x.jpg: found an image that cannot be read \(bad operand type for abs.*\); expected an image as PNG",
+    ),
+    "pipe": (
+        lambda folder: os.mkfifo(folder / "day" / "x.png"),
+        r"x.png: found an image that cannot be read \(.*neither a file nor a link to one.*\); expected an image as PNG",
     ),
     "empty class": (_empty, r"dusk: found no images; expected a file at least that ends in .png, .jpg, .jpeg$"),
     "alone": (

@@ -8,6 +8,8 @@ from typing import Any
 
 import numpy as np
 import pandas
+import pyarrow
+import pyarrow.parquet
 import pytest
 from numpy.typing import NDArray
 from pydantic import ValidationError
@@ -15,6 +17,7 @@ from sklearn import datasets
 from small_data import people_table
 
 from seedbus.models import ByColumn, DataError, Dirichlet, Iid, Natural, Shards
+from seedbus.models.data import untrusted
 from seedbus.models.data.samples import Images
 from seedbus.models.tables.encoding import encode
 from seedbus.models.tasks.table import Table
@@ -24,6 +27,7 @@ from seedbus.models.tasks.table import Table
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SEEDBUS_CACHE", str(tmp_path / "cache"))
     monkeypatch.delenv("SEEDBUS_DATA", raising=False)
+    monkeypatch.setattr(untrusted, "ALWAYS_UNPACKED", 2**24)  # smaller, so that tests are quick
 
 
 def written(path: Path, text: str | bytes) -> str:
@@ -232,6 +236,67 @@ def test_a_mistake_in_a_table_is_one_sentence(tmp_path: Path, text: Any, fields:
     with pytest.raises(DataError, match=sentence) as raised:
         encode(Table(**{"file": file, "target": "y", **fields}))
     assert "\n" not in str(raised.value)
+
+
+TOO_LARGE = r"found a file that cannot be read \(it unpacks to more than [0-9,]+ bytes, the most for its size\); "
+
+
+def test_packed_csv_is_read_up_to_a_hundred_times_its_size(tmp_path: Path) -> None:
+    file = written(tmp_path / "t.csv.gz", gzip.compress(b"a,y\n" + b"1,2\n" * 5_000_000, compresslevel=1))
+    with pytest.raises(DataError, match=TOO_LARGE):
+        encode(Table(file=file, target="y"))
+
+
+@pytest.mark.parametrize("kind", [pyarrow.string(), pyarrow.large_string()], ids=str)
+@pytest.mark.parametrize("is_declared", [True, False])
+def test_a_text_that_parquet_stores_once_does_not_fill_the_memory(
+    tmp_path: Path, kind: pyarrow.DataType, is_declared: bool
+) -> None:
+    """30 kB would be 100 GB if each row had its own copy of the text."""
+    texts = pyarrow.DictionaryArray.from_arrays(
+        pyarrow.array(np.zeros(100_000, np.int32)), pyarrow.array(["x" * 10**6], kind)
+    )
+    numbers = pyarrow.array(np.arange(100_000) % 2)
+    path = tmp_path / "t.parquet"
+    pyarrow.parquet.write_table(pyarrow.table({"a": texts, "b": numbers, "y": numbers}), path, store_schema=is_declared)
+    with pytest.raises(DataError, match=r"t\.parquet: " + TOO_LARGE):
+        encode(Table(file=str(path), target="y", hidden=[]))
+    assert len(encode(Table(file=str(path), target="y", features=["b"], hidden=[])).train.labels) == 80_000
+
+
+def test_bytes_that_parquet_stores_once_are_not_read(tmp_path: Path) -> None:
+    cells = pyarrow.DictionaryArray.from_arrays(
+        pyarrow.array(np.zeros(100_000, np.int32)), pyarrow.array([b"x" * 10**6])
+    )
+    numbers = pyarrow.array(np.arange(100_000) % 2)
+    path = tmp_path / "t.parquet"
+    table = pyarrow.table({"a": cells, "lists": pyarrow.array([[1, 2]] * 100_000), "b.c": numbers, "y": numbers})
+    pyarrow.parquet.write_table(table, path, store_schema=False)
+    assert encode(Table(file=str(path), target="y", features=["b.c"], hidden=[])).facts.inputs == ["b.c"]
+    for name, kind in (("a", "binary"), ("lists", "list<.*>")):
+        with pytest.raises(
+            DataError, match=f"column {name}: found cells of the type {kind}; expected texts or numbers"
+        ):
+            encode(Table(file=str(path), target="y", features=[name], hidden=[]))
+
+
+def test_parquet_of_more_rows_than_its_size_can_hold_is_not_read(tmp_path: Path) -> None:
+    column = pyarrow.array(np.zeros(2_000_000, np.int8))
+    pyarrow.parquet.write_table(pyarrow.table({"a": column, "y": column}), tmp_path / "t.parquet")
+    with pytest.raises(DataError, match=r"t\.parquet: " + TOO_LARGE):
+        encode(Table(file=str(tmp_path / "t.parquet"), target="y"))
+
+
+def test_bytes_that_are_no_text_and_damaged_packing_are_one_sentence(tmp_path: Path) -> None:
+    cells = pyarrow.Array.from_buffers(
+        pyarrow.string(), 2, [None, pyarrow.py_buffer(np.array([0, 1, 2], np.int32)), pyarrow.py_buffer(b"\xff\xfe")]
+    )
+    pyarrow.parquet.write_table(pyarrow.table({"a": cells, "y": [1, 2]}), tmp_path / "t.parquet")
+    packed = bytearray(gzip.compress(b"a,y\n1,2\n3,4\n" * 99))
+    packed[12:16] = b"\xff" * 4
+    for file in (str(tmp_path / "t.parquet"), written(tmp_path / "t.csv.gz", bytes(packed))):
+        with pytest.raises(DataError, match=r"found a file that cannot be read \(.*\); expected a table as CSV text"):
+            encode(Table(file=file, target="y"))
 
 
 def test_a_class_without_training_rows_and_a_kind_of_cells_that_a_test_file_changes_are_named(tmp_path: Path) -> None:

@@ -15,9 +15,13 @@ from small_language import ARTICLE, ROWS, bind, write, write_model
 
 from seedbus.bus import Offer
 from seedbus.models import DataError
+from seedbus.models.hub.settings import class_count
+from seedbus.models.hub.weights import LastBlocks, selected
 from seedbus.models.tasks.language_model import LanguageModel
 from seedbus.models.text.files import read
 from seedbus.models.text.language_network import load
+from seedbus.models.text.training import Prefix
+from seedbus.models.text.weights import Pretrained
 from seedbus.scenarios.running.memory_hints import memory_hints
 from seedbus.scenarios.running.run import run
 from seedbus.scenarios.running.worker import serve
@@ -47,6 +51,11 @@ def test_a_model_in_the_cache_is_found_by_its_name(
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
     monkeypatch.setattr("huggingface_hub.file_download.HF_HUB_CACHE", str(tmp_path), raising=False)
     assert make(model="some/opt").dimension == make().dimension
+
+
+def header(text: str) -> bytes:
+    """Return a safetensors file that is this header alone."""
+    return len(text).to_bytes(8, "little") + text.encode()
 
 
 def damaged(folder: Path, opt: Path, name: str, change: Any) -> str:
@@ -98,6 +107,19 @@ def test_a_damaged_folder_is_one_sentence(
         (None, r"found no model\.safetensors; expected model\.safetensors: `Auto"),
         (4, r"model\.safetensors: found no header that can be read"),
         (b"\xff" * 64, r"model\.safetensors: found no header; expected a complete"),
+        (header("[" * 100_000), r"found no header that can be read \(it is nested too deeply\); expected a complete"),
+        (
+            header('{"w": 5}'),
+            r"model\.safetensors: found the tensor w with 5; expected a shape of 64 whole",
+        ),
+        (header('{"w": {}}'), r"found the tensor w with {}; expected a shape"),
+        (header('{"w": {"shape": "ab"}}'), r"found the tensor w with {'shape': 'ab'}; expected a shape"),
+        (header('{"w": {"shape": [[1]]}}'), r"found the tensor w with .*; expected a shape"),
+        (header('{"w": {"shape": [true]}}'), r"found the tensor w with .*; expected a shape"),
+        (header('{"w": {"shape": [-3]}}'), r"found the tensor w with .*; expected a shape"),
+        (header('{"w": {"shape": [Infinity]}}'), r"found the tensor w with .*; expected a shape"),
+        (header('{"w": {"shape": [' + "1," * 64 + "1]}}"), r"found the tensor w with .{,99}; expected a shape"),
+        (header(f'{{"w": {{"shape": [{10**400}]}}}}'), r"found the tensor w with .{,99}; expected a shape"),
     ],
 )
 def test_a_header_that_tells_nothing_is_one_sentence(tmp_path: Path, opt: Path, change: Any, sentence: str) -> None:
@@ -105,6 +127,57 @@ def test_a_header_that_tells_nothing_is_one_sentence(tmp_path: Path, opt: Path, 
     write(tmp_path / "config.json", json.dumps({"model_type": "llama"}))
     with pytest.raises(DataError, match=sentence):
         _ = LanguageModel(model=folder).dimension
+
+
+@pytest.mark.parametrize(
+    ("config", "sentence"),
+    [
+        ("[" * 100_000, r"found a file that cannot be read \(it is nested too deeply\); expected a JSON object$"),
+        ({"architectures": 5}, r"found architectures 5; expected a list of names$"),
+        ({"architectures": [[]]}, r"found architectures \[\[\]\]; expected a list of names$"),
+        ({"hidden_size": "x"}, r"found hidden_size 'x' in config\.json; expected a whole number from 1 to \d+$"),
+        ({"ffn_dim": 1.5}, r"found ffn_dim 1\.5 in config\.json; expected a whole number"),
+        ({"vocab_size": float("inf")}, r"found vocab_size inf in config\.json; expected a whole number"),
+        ({"max_position_embeddings": 10**400}, r"found max_position_embeddings 10+\.\.\.0+ in config\.json; expected"),
+        ({"num_hidden_layers": 10**9}, r"found num_hidden_layers 1000000000 in config\.json; expected .* 1 to 10000$"),
+        ({"num_hidden_layers": -1}, r"found num_hidden_layers -1 in config\.json"),
+        ({"word_embed_proj_dim": [1]}, r"found word_embed_proj_dim \[1\] in config\.json"),
+    ],
+)
+def test_a_configuration_that_makes_no_sense_is_one_sentence(tmp_path: Path, config: Any, sentence: str) -> None:
+    text = config if isinstance(config, str) else json.dumps({"model_type": "opt"} | config)
+    write(tmp_path / "config.json", text)
+    with pytest.raises(DataError, match=r"config\.json: " + sentence):
+        _ = LanguageModel(model=str(tmp_path)).dimension
+
+
+def test_a_configuration_that_is_no_file_is_one_sentence(tmp_path: Path) -> None:
+    (tmp_path / "config.json").symlink_to("/dev/zero")
+    with pytest.raises(
+        DataError, match=r"config\.json: found a file that cannot be read \(.*neither a file nor a link"
+    ):
+        _ = LanguageModel(model=str(tmp_path)).dimension
+
+
+@pytest.mark.parametrize("value", ["x", [2], 0.5, 10**400])
+def test_layers_of_no_sense_are_one_sentence_where_a_prefix_counts_them(value: Any) -> None:
+    config = {"n_layer": value, "n_embd": 8, "n_head": 1}
+    with pytest.raises(
+        DataError, match=r"task\.model: found n_layer .* in config\.json; expected a whole number from 1"
+    ):
+        Prefix().count(Pretrained(config, {}))
+
+
+@pytest.mark.parametrize("value", ["abc", float("inf"), [1], -1, 10**400, 10**9])
+def test_classes_of_no_sense_are_one_sentence(value: Any) -> None:
+    with pytest.raises(DataError, match=r"task\.model a: found num_labels .* in config\.json; expected a whole number"):
+        class_count({"num_labels": value}, "task.model a")
+    assert class_count({"num_labels": 3}, "") == 3 and class_count({}, "") == 2
+
+
+def test_a_block_whose_number_has_thousands_of_digits_is_no_block() -> None:
+    names = ["body.0.a", "body.1.a", f"body.{'1' * 5000}.a"]
+    assert selected(LastBlocks(), names, is_classifier=False) == {"body.1.a"}
 
 
 def test_a_tokenizer_with_more_words_than_the_model_is_refused(tmp_path: Path, make: Any) -> None:
@@ -165,6 +238,16 @@ def test_fields_that_make_no_sense_together_are_refused(fields: dict[str, Any], 
         (json.dumps(ROWS["rte"][0] | {"label": "maybe"}), r"label 'maybe' in row 0; expected entailment, not_entail"),
         (json.dumps(ROWS["rte"][0] | {"label": 2}), r"label 2 in row 0"),
         (json.dumps(ROWS["rte"][0] | {"label": -1}), r"label -1 in row 0"),
+        (
+            json.dumps(ROWS["rte"][0] | {"label": "1" * 5000}),
+            r"label '1{1,99} in row 0; expected entailment, not_entail",
+        ),
+        (json.dumps(ROWS["rte"][0] | {"label": 10**400}), r"label 10{1,99} in row 0"),
+        (
+            "[" * 100_000,
+            r"train\.jsonl: found a file that cannot be read \(it is nested too deeply\); expected the file",
+        ),
+        ("5\n", r"found no such fields in row 0"),
     ],
 )
 def test_a_damaged_data_set_is_one_sentence(tmp_path: Path, rows: str, sentence: str) -> None:
@@ -183,6 +266,23 @@ def test_a_folder_without_files_and_a_question_without_an_answer_are_one_sentenc
     write(tmp_path / "squad" / "dev-v1.1.json", json.dumps({"data": [none]}))
     with pytest.raises(DataError, match="row 1 without an answer"):
         read("squad", str(tmp_path / "squad"))
+
+
+@pytest.mark.parametrize("document", ["[1]", "5", '{"data": 5}', '{"data": [{"paragraphs": [{"qas": [{}]}]}]}'])
+def test_articles_in_another_layout_are_one_sentence(tmp_path: Path, document: str) -> None:
+    write(tmp_path / "dev-v1.1.json", document)
+    with pytest.raises(
+        DataError, match=r"dev-v1\.1\.json: found another layout \(.*\); expected the file as published$"
+    ):
+        read("squad", str(tmp_path))
+
+
+def test_an_answer_that_is_a_number_is_a_text(tmp_path: Path) -> None:
+    article = json.loads(json.dumps(ARTICLE))
+    article["paragraphs"][0]["qas"][0]["answers"] = [{"text": 1066}]
+    write(tmp_path / "train-v1.1.json", json.dumps({"data": [article]}))
+    write(tmp_path / "dev-v1.1.json", json.dumps({"data": [ARTICLE]}))
+    assert read("squad", str(tmp_path))[0][0].answers == ("1066",)
 
 
 def test_a_data_set_that_is_nowhere_says_where_to_put_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

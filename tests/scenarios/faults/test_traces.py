@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -106,6 +107,27 @@ def test_a_bad_trace_is_one_sentence_and_leaves_nothing_behind(tmp_path: Path, n
     assert str(caught.value).startswith(str(tmp_path / "devices.csv")) and sentence in str(caught.value)
     assert "\n" not in str(caught.value) and len(str(caught.value)) < 300 + len(str(tmp_path))
     assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("kind", ["device", "pipe", "folder", "large"])
+def test_a_trace_that_is_no_file_or_too_large_is_one_sentence(tmp_path: Path, kind: str) -> None:
+    path = tmp_path / "devices.csv"
+    if kind == "device":
+        path.symlink_to("/dev/zero")
+    elif kind == "pipe":
+        os.mkfifo(path)
+    elif kind == "folder":
+        path.mkdir()
+    else:
+        with path.open("wb") as file:
+            file.write(HEADER.encode())
+            file.truncate(2**40)
+    found = "of 1,099,511,627,776 bytes" if kind == "large" else "no file"
+    sentence = f"{path}: the trace is {found}; expected a file of at most 268,435,456 bytes"
+    for use in (lambda: Trace(file=str(path)).file_digest(4), lambda: present(Trace(file=str(path)), [0])):
+        with pytest.raises(ScenarioError) as caught:
+            use()
+        assert str(caught.value) == sentence
 
 
 @pytest.mark.slow

@@ -1,0 +1,92 @@
+"""Reading files that somebody else may have written: a small one can nest without end, or unpack to all memory.
+
+The invariant: a mistake is an `OSError` or a `ValueError` with a reason, which the reader of a format makes a sentence
+that names the file.
+"""
+
+from __future__ import annotations
+
+import errno
+import io
+import json
+import stat
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from _typeshed import WriteableBuffer
+    from pyarrow.parquet import FileMetaData
+
+ALWAYS_UNPACKED = 256 * 2**20
+"""How many bytes a packed file may unpack to, however small it is."""
+_MOST_TIMES = 100  # as large as a packed file; packed text is 3 to 20 times, and gzip allows 1,000
+_CELL = 8  # bytes
+
+
+def parse_json(text: str | bytes) -> Any:
+    """Return a JSON document. Raises `ValueError`, also for one that is nested too deeply."""
+    try:
+        return json.loads(text)
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
+
+
+def regular(path: Path) -> Path:
+    """Return the path of a file or of a link to one. Raises `OSError` for others: reading a pipe may never end."""
+    if not stat.S_ISREG(path.stat().st_mode):
+        raise OSError(errno.EINVAL, "neither a file nor a link to one", str(path))
+    return path
+
+
+def most_unpacked(path: Path) -> int:
+    """Return how many bytes a packed file may unpack to. Raises `OSError`."""
+    return max(ALWAYS_UNPACKED, _MOST_TIMES * path.stat().st_size)
+
+
+def too_large(most: int) -> OSError:
+    """Return the error of a packed file that holds more than `most` bytes."""
+    return OSError(errno.EFBIG, f"it unpacks to more than {most:,} bytes, the most for its size")
+
+
+def check_parquet(metadata: FileMetaData, path: Path) -> None:
+    """Raise `OSError` if a Parquet file declares more cells, or more bytes of them, than one of its size may hold."""
+    groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
+    cells = sum(
+        max(group.num_rows, group.column(number).num_values) for group in groups for number in range(group.num_columns)
+    )
+    most = most_unpacked(path)
+    if max(_CELL * cells, sum(group.total_byte_size for group in groups)) > most:
+        raise too_large(most)
+
+
+class Limited(io.RawIOBase):
+    """A file opened for reading that raises an error once more bytes have been read than it may hold."""
+
+    def __init__(self, file: io.BufferedIOBase, most: int, error: Exception) -> None:
+        """Wrap a file, which is closed with this one.
+
+        Args:
+            file: the file.
+            most: how many bytes it may hold.
+            error: what reading raises if it holds more.
+        """
+        self._file = file
+        self._left = most
+        self._error = error
+
+    def readable(self) -> bool:
+        """Return that it can be read."""
+        return True
+
+    def readinto(self, buffer: WriteableBuffer) -> int:
+        """Read the next bytes into the buffer; return their number."""
+        count = self._file.readinto(buffer)
+        self._left -= count
+        if self._left < 0:
+            raise self._error
+        return count
+
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close()
+        super().close()

@@ -198,7 +198,7 @@ def _print(results: StudyResults, output: StudyFormat) -> None:
         texts = {
             StudyFormat.markdown: tables.markdown(results),
             StudyFormat.latex: tables.latex(results),
-            StudyFormat.csv: results.table.to_csv(index=False).rstrip(),
+            StudyFormat.csv: tables.csv(results.table).rstrip(),
             StudyFormat.json: json.dumps(results.json()),
         }
         typer.echo(texts[output])

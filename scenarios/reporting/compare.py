@@ -14,6 +14,7 @@ from seedbus.scenarios.reporting.compare_page import markdown
 from seedbus.scenarios.reporting.compared import Compared, Row, Run, Spread
 from seedbus.scenarios.reporting.leaves import names
 from seedbus.scenarios.reporting.shortcomings import RISING
+from seedbus.scenarios.reporting.terminal import shown
 from seedbus.scenarios.sentences import nearest, quoted
 
 _SAME_RUN = ("seed", "description", "transport", "expect", "verify", "verify_every")
@@ -24,7 +25,7 @@ class Comparison(Compared):
     """The result of `compare`. Its `str` is a Markdown table."""
 
     def __str__(self) -> str:
-        return "\n".join([markdown(self), *self.notes])
+        return "\n".join([markdown(self), *map(shown, self.notes)])
 
 
 def compare(

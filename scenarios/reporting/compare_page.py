@@ -14,7 +14,7 @@ from seedbus.scenarios.reporting.compared import ENDING, Compared, Row, Run, Spr
 from seedbus.scenarios.reporting.document import document, table, with_plots
 from seedbus.scenarios.reporting.figures import lines
 from seedbus.scenarios.reporting.looks import Line
-from seedbus.scenarios.reporting.terminal import console, shown
+from seedbus.scenarios.reporting.terminal import console, in_markdown, shown
 
 Cells = list[list[str]]
 Formatter = Callable[[Spread], str]
@@ -38,7 +38,7 @@ def markdown(comparison: Compared) -> str:
     """Return the table in Markdown. The lines of a cell are joined by commas."""
     heads, rows = cells(comparison)
     written = [heads, ["---", *["---:"] * (len(heads) - 1)], *rows]
-    return "\n".join(f"| {' | '.join(map(_markdown, row))} |" for row in written)
+    return "\n".join(f"| {' | '.join(in_markdown(', '.join(text.splitlines())) for text in row)} |" for row in written)
 
 
 def page(comparison: Compared) -> str:
@@ -130,12 +130,6 @@ def _size(spread: Spread) -> str:
 def _seconds(spread: Spread) -> str:
     deviation = f"{spread.deviation:,.1f}" if spread.deviation else None
     return with_unit(_with_deviation(f"{spread.mean:,.1f}", deviation), "s")
-
-
-def _markdown(text: str) -> str:
-    for character, escaped in (("\\", "\\\\"), ("|", "\\|"), ("<", "&lt;"), ("[", "\\[")):
-        text = text.replace(character, escaped)
-    return ", ".join(text.split("\n"))
 
 
 def _plots(comparison: Compared) -> list[str]:

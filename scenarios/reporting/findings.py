@@ -20,7 +20,7 @@ from seedbus.bus.files import read
 from seedbus.scenarios.reporting.figures import bars, lines
 from seedbus.scenarios.reporting.looks import Line
 from seedbus.scenarios.reporting.results import write
-from seedbus.scenarios.reporting.terminal import console, say, shown
+from seedbus.scenarios.reporting.terminal import console, in_markdown, say, shown
 
 ANALYSIS = "analysis.json"
 _WIDTH = 10_000
@@ -119,9 +119,9 @@ def markdown(findings: Sequence[Finding]) -> str:
     parts = []
     for finding in findings:
         table = [finding.heads, ["---", *["---:"] * (len(finding.heads) - 1)], *finding.rows] if finding.rows else []
-        lines = [f"| {' | '.join(_cell(cell) for cell in row)} |" for row in table]
-        notes = map(shown, finding.notes)
-        parts.append("\n\n".join([f"### {shown(finding.title)}", *(["\n".join(lines)] if lines else []), *notes]))
+        lines = [f"| {' | '.join(in_markdown(shown(cell)) for cell in row)} |" for row in table]
+        title, *notes = (in_markdown(shown(text)) for text in (finding.title, *finding.notes))
+        parts.append("\n\n".join([f"### {title}", *(["\n".join(lines)] if lines else []), *notes]))
     return "\n\n".join(parts)
 
 
@@ -164,7 +164,3 @@ def _values(numbers: Any) -> Values:
 
 def _float(value: float | None) -> float:
     return float("nan") if value is None else value
-
-
-def _cell(text: str) -> str:
-    return shown(text).replace("|", "\\|")

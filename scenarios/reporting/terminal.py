@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 MAX_LENGTH = 2000
 """Characters of a line. A longer line loses its middle: its beginning names the file, and its end the reason."""
+_MARKDOWN = str.maketrans({"\\": "\\\\", "|": "\\|", "<": "&lt;", "[": "\\["})
 
 
 def shown(text: str, max_length: int = MAX_LENGTH) -> str:
@@ -27,6 +28,11 @@ def shown(text: str, max_length: int = MAX_LENGTH) -> str:
         half = (max_length - 3) // 2
         text = f"{text[:half]} … {text[-half:]}"
     return printable(text, max_length)
+
+
+def in_markdown(text: str) -> str:
+    """Return a text that Markdown, in a cell of a table too, shows as it is."""
+    return text.translate(_MARKDOWN)
 
 
 def say(text: str, *, to_stderr: bool = False) -> None:

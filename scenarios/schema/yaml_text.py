@@ -75,7 +75,8 @@ class _Loader(yaml.SafeLoader):
         return super().compose_node(parent, index)
 
     def construct_scalar(self, node: Any) -> Any:
-        text = super().construct_scalar(node)
+        # JSON has one character beyond U+FFFF as two escapes, a pair of surrogates
+        text = super().construct_scalar(node).encode("utf-16-le", "surrogatepass").decode("utf-16-le", "surrogatepass")
         surrogate = next((character for character in text if "\ud800" <= character <= "\udfff"), None)
         if surrogate is not None:
             raise _refusal(f"an unpaired surrogate (U+{ord(surrogate):04X}) is not accepted", node)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -175,7 +176,7 @@ def _base(base: Any, source: str, folder: Path | None) -> tuple[dict[str, Any], 
         raise ScenarioError(source, [f"base: {json.dumps(base)} is not accepted; expected a file, a name or fields"])
     beside = None if folder is None or base in library() else folder / base
     try:
-        return read_document(beside if beside is not None and beside.is_file() else base)
+        return read_document(beside if beside is not None and os.path.isfile(beside) else base)
     except ScenarioError as error:
         raise ScenarioError(source, [f"base: {sentence}" for sentence in error.sentences]) from None
 

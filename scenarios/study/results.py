@@ -10,6 +10,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from seedbus.agents.errors import RunFolderError
 from seedbus.agents.server.stopping import averages
 from seedbus.scenarios.analysis.quantities import QUANTITIES
 from seedbus.scenarios.reporting.compared import Run
@@ -304,9 +305,8 @@ class StudyResults:
 
     def _settings(self, cell: Cell) -> dict[str, Any]:
         chosen = self.tuned[cell.name].chosen if cell.name in self.tuned else {}
-        point = {
-            path: value if isinstance(value, int | float | str) else str(value) for path, value in cell.point.items()
-        }
+        grid = self.plan.study.grid
+        point = {path: value if _is_column(grid[path]) else str(value) for path, value in cell.point.items()}
         return {"row": cell.name, "variant": cell.variant} | point | self._columns(chosen)
 
     def _columns(self, values: dict[str, Any]) -> dict[str, Any]:
@@ -319,6 +319,24 @@ class StudyResults:
         return {seed: value for seed, value in found.items() if value is not None}
 
 
+def kept_run(stored: StoredRun, metric: str) -> Run:
+    """Read a finished run, which must be the one that its folder is named for.
+
+    Args:
+        stored: where it lies.
+        metric: a metric that it measures.
+
+    Raises:
+        RunFolderError, JournalDamaged, ScenarioError: it cannot be read, or is another run.
+    """
+    run = Run.read(stored.folder)
+    stored.check(run.scenario)
+    if metric not in run.metrics:
+        what = f"it has no values of {metric}, which its scenario measures"
+        raise RunFolderError(stored.folder, f"{what}; delete it, and the run is made again")
+    return run
+
+
 def read_run(stored: StoredRun, metric: str, plan: Plan) -> RowRun:
     """Read a finished run and compute its figures.
 
@@ -328,9 +346,9 @@ def read_run(stored: StoredRun, metric: str, plan: Plan) -> RowRun:
         plan: says at which rounds, for which target, on which splits and by which instruments.
 
     Raises:
-        RunFolderError, JournalDamaged: it cannot be read.
+        RunFolderError, JournalDamaged, ScenarioError: it cannot be read, or is another run.
     """
-    ask, run = plan.study.ask, Run.read(stored.folder)
+    ask, run = plan.study.ask, kept_run(stored, metric)
     figures = run.figures(metric, ask.target, ask.at)
     final = {FINAL: figures.pop("ema"), "last": figures.pop("last"), "best": figures.pop("best")}
     del figures["end"]
@@ -340,6 +358,12 @@ def read_run(stored: StoredRun, metric: str, plan: Plan) -> RowRun:
     more |= {name: measured.get(QUANTITIES[name].instrument, {}).get(name) for name in ask.analysis}
     figures["forward_passes"] = figures.pop("evaluations")
     return RowRun(stored.scenario.seed, stored, run, final | more | figures | {"bytes": up + down})
+
+
+def _is_column(values: list[Any]) -> bool:
+    """Whether values are all numbers, all text, or all true or false; a column of a Parquet file has one kind."""
+    kinds = {float if type(value) is int else type(value) for value in values}
+    return len(kinds) == 1 and kinds <= {float, str, bool}
 
 
 def _plain(mean: Mean | None) -> dict[str, Any] | None:

@@ -17,6 +17,8 @@ from seedbus.scenarios.study.claims import Expected
 
 Seed = Annotated[int, Field(ge=0, lt=2**63)]
 MAX_CELLS = 10_000
+RUNS = "runs"
+"""The folder of all runs, beside the folders of studies."""
 
 
 def _as_mapping(settings: Any) -> Any:
@@ -161,6 +163,8 @@ class Study(BaseModel):
     def _consistent(self) -> Study:
         if self.base is None and not (self.variants and all("base" in each for each in self.variants.values())):
             raise ValueError("base: this field is required (a scenario file, a name from `seedbus list`, or fields)")
+        if self.name.lower() == RUNS:  # also where a disk takes upper and lower case for one
+            raise ValueError(f"name: {quoted(self.name)} is not accepted; expected another, for runs are kept there")
         if len(set(self.seeds)) < len(self.seeds):
             raise ValueError(f"seeds: {quoted(self.seeds)} is not accepted; expected every seed once")
         for path in ("seed", "name"):
@@ -204,16 +208,16 @@ def load_study(source: str | Path | dict[str, Any]) -> tuple[Study, str, Path | 
     if str(source) in included and not path.exists():
         document = parse(included[str(source)].read_text(encoding="utf-8"))
         return _validated({"name": str(source).replace("/", "-")} | document, f"{source}.yaml"), f"{source}.yaml", None
+    expected = "expected the file of a study, or a name from `list studies`"
     try:
+        if path.exists() and not path.is_file():  # reading a pipe or a device may not end
+            raise ScenarioError(str(path), [f"it is not a file; {expected}"])
         with path.open(encoding="utf-8") as file:
             document = parse(file.read(MAX_CHARACTERS + 1))
     except UnicodeDecodeError:
         raise ScenarioError(str(path), ["it is not UTF-8 text"]) from None
     except OSError as error:
-        raise ScenarioError(
-            str(path),
-            [f"it cannot be read ({error.strerror}); expected the file of a study, or a name from `list studies`"],
-        ) from None
+        raise ScenarioError(str(path), [f"it cannot be read ({error.strerror}); {expected}"]) from None
     except NotPlain as error:
         raise ScenarioError(str(path), [str(error)]) from None
     if not isinstance(document, dict):

@@ -12,18 +12,23 @@ import json
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
+from typing import Any
+
+from pydantic import ConfigDict, TypeAdapter, ValidationError
 
 from seedbus.agents.errors import RunFolderError
 from seedbus.agents.journal.file import FILE
-from seedbus.bus.files import make_folder, read
+from seedbus.bus.files import read
 from seedbus.scenarios.reporting.results import RESULTS, write
 from seedbus.scenarios.schema.scenario import Scenario
+from seedbus.scenarios.study.schema import RUNS
 
 NOT_IN_KEY = ("name", "description", "transport", "expect")
 """Fields that change neither the bits of a run nor its messages."""
 
 Measured = dict[str, dict[str, float | None]]
 """Split → metric → value, and instrument → quantity → value."""
+_MEASURED: TypeAdapter[Measured] = TypeAdapter(Measured, config=ConfigDict(strict=True, allow_inf_nan=False))
 
 
 @dataclass(frozen=True)
@@ -46,14 +51,36 @@ class StoredRun:
     def has_begun(self) -> bool:
         return (self.folder / FILE).is_file()
 
+    def check(self, kept: Scenario) -> None:
+        """Check that the run in the folder is the one that the folder is named for.
+
+        Args:
+            kept: the scenario in the folder's journal.
+
+        Raises:
+            RunFolderError: it is another run.
+        """
+        if _content(kept) != _content(self.scenario):
+            what = "it holds another run than the one that it is named for"
+            raise RunFolderError(self.folder, f"{what}; delete it, and the run is made again")
+
     def measured(self) -> Measured:
-        """Return what was measured of the final model, on further splits and by instruments."""
+        """Return what was measured of the final model, on further splits and by instruments.
+
+        Raises:
+            RunFolderError: the file cannot be read, or is damaged.
+        """
         path = self._measured_file
         try:
-            found = json.loads(read(path)) if path.is_file() else {}
-        except (OSError, ValueError) as error:
-            raise RunFolderError(path, f"it cannot be read ({error}); delete it, and it is made again") from None
-        return found if isinstance(found, dict) else {}
+            return _MEASURED.validate_json(read(path))
+        except FileNotFoundError:
+            return {}
+        except OSError as error:
+            what = f"it cannot be read ({error.strerror})"
+        except ValidationError as error:
+            first = error.errors()[0]
+            what = f"it is damaged ({': '.join(map(str, [*first['loc'], first['msg']]))})"
+        raise RunFolderError(path, f"{what}; delete it, and it is made again")
 
     def add(self, measured: Measured) -> None:
         write(self._measured_file, json.dumps(self.measured() | measured))
@@ -75,20 +102,19 @@ class Store:
         Raises:
             ScenarioError, DataError: a file that the scenario names cannot be read.
         """
-        return StoredRun(scenario, self.folder / "runs" / key(scenario))
-
-    def report_folder(self, name: str) -> Path:
-        """Return the folder of a study's report, which is created. Raises `OSError`."""
-        folder = self.folder / name
-        make_folder(folder)
-        return folder
+        return StoredRun(scenario, self.folder / RUNS / key(scenario))
 
 
 def key(scenario: Scenario) -> str:
     """Return 16 hexadecimal digits of a run's content: its scenario with seed and plug-ins, files, and version."""
     content = {
-        "scenario": {name: value for name, value in scenario.resolved().items() if name not in NOT_IN_KEY},
+        "scenario": _content(scenario),
         "files": scenario.check(),
         "version": metadata.version("seedbus"),
     }
     return hashlib.blake2b(json.dumps(content, sort_keys=True).encode(), digest_size=8).hexdigest()
+
+
+def _content(scenario: Scenario) -> dict[str, Any]:
+    """Return the fields of a scenario that decide the bits of its run."""
+    return {name: value for name, value in scenario.resolved().items() if name not in NOT_IN_KEY}

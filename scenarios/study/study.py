@@ -5,17 +5,20 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
-from seedbus.scenarios.reporting.compared import Run
+from seedbus.agents.errors import AgentError
+from seedbus.bus.errors import LedgerDamaged
+from seedbus.scenarios.errors import ScenarioError
 from seedbus.scenarios.reporting.shortcomings import RISING
 from seedbus.scenarios.schema.scenario import Scenario
 from seedbus.scenarios.study import search, tuning
 from seedbus.scenarios.study.cells import Cell, Plan, metric_of, plan_of
 from seedbus.scenarios.study.pool import Answer, Job, Pool
-from seedbus.scenarios.study.results import Failure, RowRun, StudyResults, Tuned, read_run
+from seedbus.scenarios.study.results import Failure, RowRun, StudyResults, Tuned, kept_run, read_run
 from seedbus.scenarios.study.store import Store, StoredRun
 from seedbus.scenarios.study.tuning import Values
 from seedbus.scenarios.tracking.tracker import usable
@@ -97,7 +100,6 @@ class Conduct:
 
         Raises:
             ScenarioError, DataError: a scenario, or a file that it names, is not valid.
-            RunFolderError, JournalDamaged: a finished run cannot be read.
         """
         metric = metric_of(self.plan)
         values = self.tuned(metric) if self.plan.study.tune else {}
@@ -122,7 +124,21 @@ class Conduct:
         self._make("trials", subjects, [])
         if self.is_idle and not any(subject.stored.is_finished for subject in subjects):
             return []
-        return [_score(runs, metric) for runs in trials]
+        return [self._score(name, runs, metric) for name, runs in zip(named, trials, strict=True)]
+
+    def _score(self, name: str, runs: list[StoredRun], metric: str) -> float:
+        """Return the mean of the final moving averages of a trial; NaN unless all of its runs have one.
+
+        Those have none that are not finished, cannot be read, or diverged.
+        """
+        finals: list[float | None] = []
+        for stored in runs:
+            final = None
+            with _noting(self.failures, name, stored):
+                run = kept_run(stored, metric) if stored.is_finished else None
+                final = None if run is None or run.divergence else run.figures(metric, None, [])["ema"]
+            finals.append(final)
+        return math.nan if None in finals else sum(value for value in finals if value is not None) / len(finals)
 
     def _make(self, what: str, subjects: list[_Subject], parts: Sequence[str]) -> None:
         """Make those of the runs that are missing, each once, and measure parts of their final models."""
@@ -130,9 +146,10 @@ class Conduct:
             return
         missing: dict[Path, _Subject] = {}
         for subject in subjects:
-            is_told = bool(self.trackers) and what == RUNS
-            if is_told or not subject.stored.is_finished or set(parts) - subject.stored.measured().keys():
-                missing.setdefault(subject.stored.folder, subject)
+            is_told, stored = bool(self.trackers) and what == RUNS, subject.stored
+            with _noting(self.failures, subject.row, stored):
+                if is_told or not stored.is_finished or set(parts) - stored.measured().keys():
+                    missing.setdefault(stored.folder, subject)
         rounds = sum(subject.rounds for subject in missing.values())
         count = len({subject.stored.folder for subject in subjects})
         if self.watcher is not None:
@@ -167,7 +184,8 @@ class Conduct:
             self.failures.append(Failure(subject.row, subject.seed, answer.failure))
         else:
             if answer.facts["measured"]:
-                subject.stored.add(answer.facts["measured"])
+                with _noting(self.failures, subject.row, subject.stored):
+                    subject.stored.add(answer.facts["measured"])
             self.notes += [note for note in answer.facts["notes"] if note not in self.notes]
         if self.watcher is not None:
             self.watcher.ended(subject.row, subject.seed, subject.rounds, answer.failure)
@@ -194,7 +212,6 @@ def study(
 
     Raises:
         ScenarioError, DataError: the study, a scenario of it, or a file that one names, is not valid.
-        RunFolderError, JournalDamaged: a finished run cannot be read.
     """
     plan, trackers = plan_of(source, settings), [track] if isinstance(track, str) else track
     usable(trackers)
@@ -257,11 +274,12 @@ def results_of(
     values: dict[str, Tuned],
     failures: list[Failure],
 ) -> StudyResults:
-    """Return what the finished ones of the wanted runs say."""
+    """Return what the finished ones of the wanted runs say; those that cannot be read are added to the failures."""
     members: dict[str, list[RowRun]] = {cell.name: [] for cell in plan.cells}
     for (row, _), stored in wanted.items():
         if stored.is_finished:
-            members[row].append(read_run(stored, metric, plan))
+            with _noting(failures, row, stored):
+                members[row].append(read_run(stored, metric, plan))
     return StudyResults(store.folder / plan.study.name, plan, metric, members, values, failures)
 
 
@@ -284,10 +302,13 @@ def _told(values: Values) -> str:
     return ", ".join(f"{path.rpartition('.')[2]} {value}" for path, value in values.items())
 
 
-def _score(runs: list[StoredRun], metric: str) -> float:
-    """Return the mean of the final moving averages; NaN unless all are finished, measured it and did not diverge."""
-    if not all(run.is_finished for run in runs):
-        return math.nan
-    found = [Run.read(run.folder) for run in runs]
-    finals = [None if run.divergence else run.figures(metric, None, [])["ema"] for run in found]
-    return math.nan if None in finals else sum(value for value in finals if value is not None) / len(finals)
+@contextmanager
+def _noting(failures: list[Failure], row: str, stored: StoredRun) -> Iterator[None]:
+    """Add a run that cannot be read to the failures, unless it has failed already, and go on without it."""
+    try:
+        yield
+    except (AgentError, LedgerDamaged, ScenarioError) as error:
+        seed = stored.scenario.seed
+        if (row, seed) not in [(each.row, each.seed) for each in failures]:
+            told = error.sentences if isinstance(error, ScenarioError) else [str(error)]
+            failures.append(Failure(row, seed, "; ".join(told)))

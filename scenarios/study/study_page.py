@@ -28,7 +28,7 @@ from seedbus.scenarios.study.claims import FINAL
 from seedbus.scenarios.study.published import published
 from seedbus.scenarios.study.results import RowRun, StudyResults
 from seedbus.scenarios.study.schema import Range, is_numeric
-from seedbus.scenarios.study.tables import cells, latex, markdown, sentences, title
+from seedbus.scenarios.study.tables import cells, csv, latex, markdown, sentences, title
 
 PAGE = "report.html"
 FIGURES = "figures"
@@ -65,9 +65,10 @@ def write_report(results: StudyResults) -> Path:
     """Write the page, the figures and the tables into the study's folder, and return the page's path.
 
     Raises:
-        OSError: a file cannot be written.
+        OSError: a file cannot be written, or a link stands for the folder or a file in it.
     """
     folder, figures = results.folder, results.folder / FIGURES
+    make_folder(folder)
     make_folder(figures)
     all_plots = list(plots(results))
     for plot in all_plots:
@@ -85,7 +86,7 @@ def write_report(results: StudyResults) -> Path:
         "differences": results.differences,
     }
     for name, frame in (frames | ({"trials": results.trials} if results.tuned else {})).items():
-        write(folder / f"{name}.csv", frame.to_csv(index=False))
+        write(folder / f"{name}.csv", csv(frame))
         with atomic_write(folder / f"{name}.parquet") as file:
             file.write(frame.to_parquet(index=False))
     return folder / PAGE

@@ -1,20 +1,24 @@
-"""A study's table on a terminal, as Markdown and as LaTeX, and sentences about which rows are better."""
+"""A study's table on a terminal, as Markdown, LaTeX and CSV, and sentences about which rows are better."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rich.table import Table
 
+from seedbus.bus.text import printable
 from seedbus.scenarios.analysis.quantities import QUANTITIES
 from seedbus.scenarios.reporting.axes import byte_unit, with_unit
-from seedbus.scenarios.reporting.terminal import console, shown
+from seedbus.scenarios.reporting.terminal import console, in_markdown, shown
 from seedbus.scenarios.study.claims import FINAL, verdict
 from seedbus.scenarios.study.intervals import Difference, Mean
 from seedbus.scenarios.study.published import published
 from seedbus.scenarios.study.results import StudyResults
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 Unit = Callable[[float], tuple[float, str, int]]
 """Value → factor by which values are multiplied, the unit, and the decimal places."""
@@ -26,9 +30,17 @@ _LATEX = {
     **{each: f"\\{each}" for each in "&%$#_{}"},
     "~": r"\textasciitilde{}",
     "^": r"\textasciicircum{}",
+    "<": r"\textless{}",
+    ">": r"\textgreater{}",
+    "|": r"\textbar{}",
     "±": r"$\pm$",
+    "÷": r"$\div$",
+    "−": "$-$",
+    "κ": r"$\kappa$",
+    "ζ": r"$\zeta$",
     "–": "--",
 }
+_FORMULA = ("=", "+", "-", "@")
 
 
 class Column(NamedTuple):
@@ -77,15 +89,16 @@ def columns(results: StudyResults) -> list[Column]:
 
 
 def cells(results: StudyResults) -> tuple[list[str], list[list[str]]]:
-    """Return headings and rows. A cell may have a second line, with the interval."""
+    """Return headings and rows, safe to print. A cell may have a second line, with the interval."""
     chosen = list(results.plan.study.tune)
-    heads = ["row", "seeds", *(path.rpartition(".")[2] for path in chosen), *(each.head for each in columns(results))]
+    fields = [shown(path.rpartition(".")[2]) for path in chosen]
+    heads = ["row", "seeds", *fields, *(each.head for each in columns(results))]
     rows = []
     for cell in results.plan.cells:
         values = results.tuned[cell.name].chosen if cell.name in results.tuned else {}
         count = len(results.members[cell.name])
         of = f" of {len(results.plan.study.seeds)}" if count < len(results.plan.study.seeds) else ""
-        tuned = [f"{values[path]}" if path in values else "–" for path in chosen]
+        tuned = [shown(f"{values[path]}") if path in values else "–" for path in chosen]
         figures = [_cell(results.mean(cell.name, each.figure), each, count) for each in columns(results)]
         rows.append([shown(cell.name), f"{count}{of}", *tuned, *figures])
     return heads, rows
@@ -120,8 +133,8 @@ def markdown(results: StudyResults) -> str:
     """Return the table in Markdown, with the sentences below it."""
     heads, rows = cells(results)
     lines = [heads, ["---", *["---:"] * (len(heads) - 1)], *rows]
-    table = ["| " + " | ".join(_markdown(each) for each in row) + " |" for row in lines]
-    return "\n".join([*table, "", *(f"- {_markdown(sentence)}" for sentence in sentences(results))])
+    table = [f"| {' | '.join(in_markdown(' '.join(each.splitlines())) for each in row)} |" for row in lines]
+    return "\n".join([*table, "", *(f"- {in_markdown(sentence)}" for sentence in sentences(results))])
 
 
 def latex(results: StudyResults) -> str:
@@ -130,6 +143,14 @@ def latex(results: StudyResults) -> str:
     body = [" & ".join(_latex(each.split("\n")[0]) for each in row) + r" \\" for row in [heads, *rows]]
     begin = rf"\begin{{tabular}}{{l{'r' * (len(heads) - 1)}}}"
     return "\n".join([begin, r"\toprule", body[0], r"\midrule", *body[1:], r"\bottomrule", r"\end{tabular}"])
+
+
+def csv(frame: pd.DataFrame) -> str:
+    """Return a data frame as CSV, safe to print, in which no text is a formula to a spreadsheet."""
+    safe = frame.copy()
+    for name in frame.select_dtypes(exclude=["number", "bool"]):
+        safe[name] = frame[name].map(_csv)
+    return safe.rename(columns=_csv).to_csv(index=False)
 
 
 def title(results: StudyResults) -> str:
@@ -141,7 +162,10 @@ def title(results: StudyResults) -> str:
 
 
 def sentences(results: StudyResults) -> list[str]:
-    """Return what can be said about pairs of rows, about values at the edge of their grid, and about failed runs."""
+    """Return what can be said about pairs of rows, about values at the edge of their grid, and about failed runs.
+
+    Each is one line that is safe to print.
+    """
     ask, metric = results.plan.study.ask, shown(results.metric)
     pairs = results.compared
     seen = [(row, other, each) for row, other, each in pairs if each.is_seen]
@@ -175,7 +199,8 @@ def sentences(results: StudyResults) -> list[str]:
         if member.run.results is not None and "diverged" in member.run.results.summary["refusals"]
     ]
     found += published(results.plan.study.published)[1]
-    return [*found, *(f"failed: {failure}" for failure in results.failures)]
+    found += [f"failed: {failure}" for failure in results.failures]
+    return [printable(sentence, len(sentence)) for sentence in found]
 
 
 def _claim(results: StudyResults) -> list[str]:
@@ -273,11 +298,15 @@ def _seconds(value: float) -> tuple[float, str, int]:
     return 1, "s", 1
 
 
-def _markdown(text: str) -> str:
-    for character, escaped in (("\\", "\\\\"), ("|", "\\|"), ("<", "&lt;"), ("[", "\\[")):
-        text = text.replace(character, escaped)
-    return " ".join(text.split("\n"))
-
-
 def _latex(text: str) -> str:
-    return "".join(_LATEX.get(character, character) for character in text)
+    # at the beginning of a line these would be options of the `\\` or the `\midrule` before it
+    begins = "{}" if text.lstrip().startswith(("[", "*")) else ""
+    return begins + "".join(_LATEX.get(character, character) for character in text)
+
+
+def _csv(value: Any) -> Any:
+    """Return a cell; what is no text remains as it is."""
+    if not isinstance(value, str):
+        return value
+    text = printable(value, len(value))
+    return f"'{text}" if text.lstrip().startswith(_FORMULA) else text

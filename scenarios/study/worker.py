@@ -17,17 +17,18 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from seedbus.agents.journal.file import FILE
 from seedbus.agents.observer import NullObserver
 from seedbus.agents.round_record import ClosedRound
 from seedbus.bus.clock import wall_seconds
+from seedbus.bus.files import check_folder
 from seedbus.scenarios.analysis.quantities import QUANTITIES, quantities
 from seedbus.scenarios.cli_errors import exit_code
 from seedbus.scenarios.errors import ScenarioError
-from seedbus.scenarios.reporting.results import RESULTS, Results, strict
-from seedbus.scenarios.run_folder import scenario_of
+from seedbus.scenarios.reporting.results import Results, strict
+from seedbus.scenarios.run_folder import scenario_of, writable
 from seedbus.scenarios.schema.loading import validate
 from seedbus.scenarios.study.membership import Membership
+from seedbus.scenarios.study.store import StoredRun
 from seedbus.scenarios.tracking.tracker import Tracker, usable
 from seedbus.scenarios.transports.placement import Placement
 from seedbus.scenarios.transports.transports import worker_transport
@@ -70,10 +71,14 @@ def make_run(job: dict[str, Any], answer: Answer) -> dict[str, Any]:
     from seedbus.scenarios.running.run import run
 
     folder, trackers, rounds = Path(job["folder"]), _trackers(job["track"]), _Rounds(answer)
-    if trackers or not (folder / RESULTS).is_file():  # trackers are told what they lack of a finished run too
-        has_begun = (folder / FILE).is_file()
-        # another study may have begun it under another name
-        scenario = scenario_of(folder) if has_begun else validate(job["scenario"], str(folder))
+    with writable(folder):
+        check_folder(folder)
+    stored = StoredRun(validate(job["scenario"], str(folder)), folder)
+    has_begun = stored.has_begun
+    # another study may have begun it under another name
+    scenario = scenario_of(folder) if has_begun else stored.scenario
+    stored.check(scenario)
+    if trackers or not stored.is_finished:  # trackers are told what they lack of a finished run too
         placement = _placement(job["launch"], scenario.transport)
         # of hundreds of runs nobody reads the pages; `seedbus report` writes one
         run(scenario, folder, resume=has_begun, observer=rounds, placement=placement, track=trackers, page=False)
@@ -115,11 +120,14 @@ def _placement(launch: dict[str, Any] | None, transport: str) -> Placement | Non
     """
     if launch is None:
         return None
+    from seedbus.models.device import devices_of
     from seedbus.scenarios.launchers.named import launcher_of
 
     options = dict(launch["launcher"])
     launcher = launcher_of(options.pop("launcher"), options)
-    return Placement(worker_transport(transport, launcher.reaches_nodes), launch["workers"], launcher=launcher)
+    devices = devices_of("", are_here=not launcher.reaches_nodes)  # of SEEDBUS_DEVICE, as without workers
+    name = worker_transport(transport, launcher.reaches_nodes)
+    return Placement(name, launch["workers"], devices=devices, launcher=launcher)
 
 
 def _trackers(track: dict[str, Any] | None) -> list[Tracker]:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
-from seedbus.bus.files import check_folder
+from seedbus.bus.files import check_file, check_folder
 from seedbus.scenarios.tracking.tracker import Ending, TrackedRun, Tracker, TrackerRun
 
 FOLDER = "tensorboard"
@@ -34,6 +34,8 @@ class _EventFile(TrackerRun):
 
         self._has_end = False
         if check_folder(folder):
+            for events in folder.glob("*tfevents*"):
+                check_file(events)
             self.last_step, self._has_end = _progress(folder, run.metrics)
         writer: Any = SummaryWriter
         self._file = writer(str(folder))

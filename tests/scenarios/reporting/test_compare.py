@@ -71,6 +71,12 @@ def test_a_value_at_a_round_stands_beside_its_moving_average() -> None:
     assert (figures["at_40"], figures["at_40_ema"]) == (None, None), "nothing was evaluated then"
 
 
+def test_a_comparison_as_text_is_safe_to_print(runs: dict[str, Results], tmp_path: Path) -> None:
+    folder = Path(shutil.copytree(runs["one"].folder, tmp_path / "a\x1b]0;title\x07"))
+    text = str(compare([runs["one"].folder, folder]))
+    assert "only that is counted" in text and text.replace("\n", "").isprintable()
+
+
 def test_the_average_forgets_with_rounds_and_not_with_evaluations() -> None:
     """Constant values give the same average whether they are measured every round or every fifth round."""
 

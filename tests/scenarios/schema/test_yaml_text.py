@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import time
 from typing import Any
 
 import pytest
 import yaml
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from seedbus.scenarios.schema.yaml_text import MAX_CHARACTERS, NotPlain, dump, parse
@@ -28,6 +29,7 @@ from seedbus.scenarios.schema.yaml_text import MAX_CHARACTERS, NotPlain, dump, p
         ("a: !!int x", "line 1: a tag (!!int) is not accepted; a scenario is plain data"),
         ("a: &a [x, x]\nb: [*a, *a]\n", "line 2: an alias (*a) is not accepted; write the value out"),
         ("a: &a [*a]\n", "line 1: an alias (*a) is not accepted; write the value out"),
+        ('a: "\\ude00\\ud83d"', "line 1: an unpaired surrogate (U+DE00) is not accepted"),
         ('a: 1\nb: "\\ud800"', "line 2: an unpaired surrogate (U+D800) is not accepted"),
         ("? [1, 2]\n: 3\n", "line 1: a key is text or a number, not a mapping or a list"),
         ("a: 1\n---\na: 1\n", "line 2: expected a single document in the stream, but found another document"),
@@ -90,6 +92,12 @@ PLAIN = st.recursive(
 @given(PLAIN)
 def test_what_is_dumped_is_read_back_alike(value: Any) -> None:
     assert parse(dump({"value": value})) == {"value": value}
+
+
+@given(st.dictionaries(st.text(max_size=6), st.text(max_size=12), max_size=3))
+@example({"\U0001f600": "\x7f\x85\u2028\ufeff\U0010ffff\n\x1b"})
+def test_json_is_read_too_also_characters_that_it_has_as_two_escapes(value: dict[str, str]) -> None:
+    assert parse(json.dumps(value)) == value
 
 
 @pytest.mark.parametrize(

@@ -30,6 +30,7 @@ from seedbus.scenarios.reporting.paper import can_draw, lines_pdf
 from seedbus.scenarios.reporting.results import Results
 from seedbus.scenarios.running.run import run
 from seedbus.scenarios.schema.yaml_text import dump
+from seedbus.scenarios.study import worker
 from seedbus.scenarios.study.cells import plan_of
 from seedbus.scenarios.study.results import StudyResults
 from seedbus.scenarios.study.schema import Ask, Study, Tuning, load_study
@@ -216,6 +217,16 @@ def test_a_launcher_places_the_clients_of_every_run_and_a_run_that_it_cannot_pla
         assert Results.read(Path(folder)).digest == run(lossy(0.1, seed=number), Path(f"alone-{number}")).digest
     many = seedbus("study", "small.yaml", "--folder", "other", "--workers", "99", *placed)
     assert many.code == Exit.INCOMPLETE and many.err.count("a run failed") == 2 and "99" in many.err
+
+
+def test_workers_of_a_study_compute_where_the_variable_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    launch = {"launcher": {"launcher": "local"}, "workers": 2}
+    monkeypatch.setenv("SEEDBUS_DEVICE", "torch,cpu")
+    placement = worker._placement(launch, "memory")
+    assert placement is not None and placement.devices == ("torch", "cpu")
+    monkeypatch.delenv("SEEDBUS_DEVICE")
+    placement = worker._placement(launch, "memory")
+    assert placement is not None and placement.devices == ("cpu",)
 
 
 def test_the_table_is_one_in_all_formats(found: StudyResults) -> None:

@@ -1,0 +1,288 @@
+"""A folder of studies that somebody else has prepared: only the runs of its keys count, and no file leads elsewhere."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from commands import Command
+
+from seedbus.agents.errors import RunFolderError
+from seedbus.bus.files import WrongFileType
+from seedbus.plugin import TrackedRun, Tracker, TrackerRun
+from seedbus.scenarios.errors import Exit, ScenarioError
+from seedbus.scenarios.reporting.results import RESULTS
+from seedbus.scenarios.running.run import run
+from seedbus.scenarios.study.cells import plan_of
+from seedbus.scenarios.study.membership import MAX_NAME, Membership
+from seedbus.scenarios.study.pool import Pool
+from seedbus.scenarios.study.results import StudyResults
+from seedbus.scenarios.study.schema import load_study
+from seedbus.scenarios.study.store import Store, StoredRun
+from seedbus.scenarios.study.study import Conduct, trial_of, wanted_runs
+from seedbus.scenarios.study.study_page import write_report
+from seedbus.scenarios.study.worker import make_run
+from seedbus.scenarios.tracking.tensorboard import TensorBoard
+
+STUDY: dict[str, Any] = {
+    "name": "kept",
+    "base": {
+        "name": "tiny",
+        "task": {"name": "quadratic", "dimension": 20},
+        "algorithm": {"name": "decomfl"},
+        "participation": {"clients": 4, "cohort": 3},
+        "stop": {"rounds": 2},
+    },
+    "seeds": [1, 2],
+    "ask": {"splits": ["test"]},
+}
+
+
+@pytest.fixture(scope="module")
+def studies(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder of studies with the runs of both seeds, measured."""
+    folder = tmp_path_factory.mktemp("studies")
+    for stored in kept(folder):
+        run(stored.scenario, stored.folder, progress=False, page=False)
+        stored.add({"test": {"loss": float(stored.scenario.seed)}})
+    return folder
+
+
+@pytest.fixture
+def folder(studies: Path, tmp_path: Path) -> Path:
+    """A copy of it that a test may damage."""
+    return Path(shutil.copytree(studies, tmp_path / "studies"))
+
+
+def kept(folder: Path) -> list[StoredRun]:
+    return [stored for _, stored in wanted_runs(plan_of(STUDY), Store(folder), {})]
+
+
+def found(folder: Path, study: dict[str, Any] | None = None) -> StudyResults:
+    """Return what a study without processes finds: it makes nothing, but asks for all that it lacks."""
+    return Conduct(plan_of(study or STUDY), Store(folder), Pool(0)).run()
+
+
+def sentence(results: StudyResults, seed: int = 1) -> str:
+    """Check that the run of one seed has failed and that of the other counts, and return the reason."""
+    (failure,) = results.failures
+    (member,) = results.members["tiny"]
+    assert (failure.seed, member.seed) == (seed, 3 - seed) and "\n" not in failure.reason
+    return failure.reason
+
+
+def another(folder: Path) -> StoredRun:
+    """Put the run of seed 2 in the place of that of seed 1, which is returned."""
+    first, second = kept(folder)
+    shutil.rmtree(first.folder)
+    shutil.copytree(second.folder, first.folder)
+    return first
+
+
+def test_a_run_under_the_key_of_another_is_a_failure_and_is_not_counted(folder: Path) -> None:
+    first = another(folder)
+    assert sentence(found(folder)) == (
+        f"{first.folder}: it holds another run than the one that it is named for; delete it, and the run is made again"
+    )
+
+
+@pytest.mark.parametrize("is_finished", [True, False])
+def test_a_run_under_the_key_of_another_is_neither_measured_nor_gone_on_with(folder: Path, is_finished: bool) -> None:
+    first = another(folder)
+    if not is_finished:
+        (first.folder / RESULTS).unlink()
+    facts = {"scenario": first.scenario.resolved(), "folder": str(first.folder), "parts": ["test"]}
+    with pytest.raises(RunFolderError, match="it holds another run than the one that it is named for"):
+        make_run(facts | {"launch": None, "track": None}, lambda _: None)
+    assert (first.folder / RESULTS).exists() == is_finished
+
+
+def test_a_run_with_another_name_and_other_expectations_is_the_same_run(folder: Path) -> None:
+    base = STUDY["base"] | {"name": "other", "description": "too", "expect": {"loss": {"at_most": 9.0}}}
+    results = found(folder, STUDY | {"base": base})
+    assert results.is_complete and not results.failures
+    assert list(results.runs["test_loss"]) == [1.0, 2.0]
+
+
+def test_a_run_whose_results_are_damaged_stops_no_other(folder: Path) -> None:
+    (kept(folder)[0].folder / RESULTS).write_text("[" * 100_000)
+    assert f"{RESULTS}: it is damaged" in sentence(found(folder))
+
+
+def test_a_run_without_the_metric_is_a_failure(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from seedbus.scenarios.reporting.compared import Run
+
+    first, read = kept(folder)[0], Run.read
+
+    def forged(where: Path) -> Run:
+        it = read(where)
+        if where == first.folder:
+            it.lines[:] = [{name: value for name, value in line.items() if name != "loss"} for line in it.lines]
+        return it
+
+    monkeypatch.setattr(Run, "read", forged)
+    assert "it has no values of loss, which its scenario measures" in sentence(found(folder))
+
+
+ODD = [
+    "", "[1]", "[" * 200_000, '{"test": [1]}', '{"test": {"loss": "x"}}', '{"test": {"loss": true}}',
+    '{"test": {"loss": {}}}', '{"test": {"loss": 1e999}}', '{"test": {"loss": NaN}}',
+    '{"test": {"loss": 1' + "0" * 400 + "}}", '{"other": 1}', "\xff",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("text", ODD, ids=lambda text: ascii(text[:30]))
+def test_measurements_of_any_content_are_a_failure_of_their_run(folder: Path, text: str) -> None:
+    first = kept(folder)[0].folder
+    path = first.with_name(f"{first.name}.json")
+    path.write_text(text, encoding="latin-1")
+    reason = sentence(found(folder))
+    assert reason.startswith(f"{path}: it is damaged (") and reason.endswith("; delete it, and it is made again")
+
+
+@pytest.mark.parametrize(("make", "what"), [(os.mkfifo, "a pipe"), (lambda path: path.symlink_to("x"), "a symbolic")])
+def test_measurements_are_not_read_from_what_is_no_file(folder: Path, make: Callable[[Path], None], what: str) -> None:
+    first = kept(folder)[0].folder
+    path = first.with_name(f"{first.name}.json")
+    path.unlink()
+    make(path)
+    assert f"is {what}" in sentence(found(folder))
+
+
+def test_a_trial_under_the_key_of_another_has_no_score(tmp_path: Path) -> None:
+    rates = [0.001, 0.01]
+    path = "algorithm.learning_rate"
+    study = STUDY | {"tune": {path: rates}, "tuning": {"rounds": 2, "further": 0}, "ask": {}, "seeds": [1]}
+    plan, store = plan_of(study), Store(tmp_path)
+    first, second = (store.stored(trial_of(plan, plan.cells[0], {path: rate}, 1)) for rate in rates)
+    run(second.scenario, second.folder, progress=False, page=False)
+    shutil.copytree(second.folder, first.folder)
+    conduct = Conduct(plan, store, Pool(0))
+    assert conduct.tuned("loss")["tiny"].chosen == {path: 0.01}
+    (failure,) = conduct.failures
+    assert failure.row == "tiny, learning_rate 0.001" and "it holds another run" in failure.reason
+
+
+# what is written
+
+
+def test_neither_a_run_nor_a_report_is_written_through_a_link(folder: Path, tmp_path: Path) -> None:
+    first, mine = kept(folder)[0], tmp_path / "mine"
+    mine.mkdir()
+    shutil.rmtree(first.folder)
+    first.folder.symlink_to(mine)
+    facts = {"scenario": first.scenario.resolved(), "folder": str(first.folder), "parts": []}
+    with pytest.raises(RunFolderError, match="is a symbolic link; expected a folder"):
+        make_run(facts | {"launch": None, "track": None}, lambda _: None)
+    first.folder.unlink()
+    results = found(folder)
+    results.folder.symlink_to(mine)
+    with pytest.raises(WrongFileType, match="kept is a symbolic link; expected a folder"):
+        write_report(results)
+    assert not list(mine.iterdir())
+
+
+class _Told(Tracker):
+    tracker: str = "told"
+
+    def begin(self, run: TrackedRun) -> TrackerRun:
+        raise AssertionError("it is told of a folder elsewhere")
+
+
+class _Asked(Exception):
+    """A tracker was told of a run."""
+
+
+class _Asking(Tracker):
+    tracker: str = "asking"
+
+    def begin(self, run: TrackedRun) -> TrackerRun:
+        raise _Asked(run.folder)
+
+
+def member(folder: Path, name: str, told: Tracker) -> Membership:
+    return Membership(tracker="told", told=told, folder=folder, name=name, tags={})
+
+
+def tracked(folder: Path) -> TrackedRun:
+    return TrackedRun("0" * 32, "run", folder / "run", {}, [])
+
+
+@pytest.mark.parametrize("name", ["kept", "kept/tracked", "kept/tracked/a, seed 1"])
+def test_trackers_write_through_no_link_of_a_study(tmp_path: Path, name: str) -> None:
+    mine, link = tmp_path / "mine", tmp_path / "studies" / name
+    mine.mkdir()
+    link.parent.mkdir(parents=True)
+    link.symlink_to(mine)
+    with pytest.raises(WrongFileType, match="is a symbolic link; expected a folder"):
+        member(tmp_path / "studies" / "kept", "a, seed 1", _Told()).begin(tracked(tmp_path))
+    assert not list(mine.iterdir())
+
+
+def test_the_folder_of_a_tracked_run_has_a_name_that_the_system_can_have(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def place(name: str) -> str:
+        with pytest.raises(_Asked) as asked:
+            member(tmp_path / "kept", name, _Asking()).begin(tracked(tmp_path))
+        where: Path = asked.value.args[0]
+        assert where.parent == tmp_path / "kept" / "tracked" and where.is_dir()
+        return where.name
+
+    assert place("é/雪") == "é%2F雪" and place("雪" * MAX_NAME) == "run"
+    monkeypatch.setattr(os, "fsencode", lambda text: text.encode("ascii"))  # as with PYTHONUTF8=0 LC_ALL=C
+    assert place("a/b") == "a%2Fb" and place("é/雪") == "run"
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(60)
+def test_no_event_file_is_read_through_a_link(tmp_path: Path) -> None:
+    pytest.importorskip("tensorboard", reason='needs pip install "seedbus[track]"')
+    events = tmp_path / "run" / "tensorboard"
+    events.mkdir(parents=True)
+    os.mkfifo(events / "events.out.tfevents.1.here")
+    with pytest.raises(WrongFileType, match="is a pipe; expected a file"):
+        TensorBoard().begin(tracked(tmp_path))
+
+
+# the file of a study
+
+
+@pytest.mark.timeout(30)
+def test_a_study_is_not_read_from_what_is_no_file(tmp_path: Path, seedbus: Command) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    for path in (tmp_path / "pipe", tmp_path, Path("/dev/zero")):
+        with pytest.raises(ScenarioError) as error:
+            load_study(path)
+        (told,) = error.value.sentences
+        assert told == f"{path}: it is not a file; expected the file of a study, or a name from `list studies`"
+    assert seedbus("study", tmp_path / "pipe").code == Exit.USAGE
+
+
+@pytest.mark.parametrize("name", ["runs", "Runs"])
+def test_no_study_has_the_folder_of_the_runs(name: str) -> None:
+    with pytest.raises(ScenarioError, match=f'name: "{name}" is not accepted; expected another'):
+        plan_of(STUDY | {"name": name})
+
+
+def test_a_base_with_a_long_name_is_one_sentence(tmp_path: Path) -> None:
+    (tmp_path / "long.yaml").write_text(json.dumps({"base": "x" * 5000}))
+    with pytest.raises(ScenarioError, match=r"base: x+…: it cannot be read \(File name too long\)"):
+        plan_of(tmp_path / "long.yaml")
+
+
+@pytest.mark.parametrize("odd", ["\U0001f600", "é雪", "\x7f\x85\u2028\ufeff"])
+def test_settings_may_have_any_characters(odd: str, tmp_path: Path) -> None:
+    variants = {"a": {"description": odd}, f"b{odd}": {"algorithm.learning_rate": 0.01}}
+    fields = STUDY | {"variants": variants, "grid": {"description": [odd]}}
+    (tmp_path / "odd.yaml").write_text(json.dumps(fields))
+    for source in (fields, tmp_path / "odd.yaml"):
+        cells = plan_of(source).cells
+        assert [cell.name for cell in cells] == ["a", f"b{odd}"]
+        assert [cell.scenario.description for cell in cells] == [odd] * 2
+        assert cells[1].with_settings("tune", {"description": f"{odd}!"}).scenario.description == f"{odd}!"

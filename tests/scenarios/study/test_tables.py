@@ -1,0 +1,113 @@
+"""The tables of a study show names as text wherever they are opened: a terminal, a spreadsheet, LaTeX, a page."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+from commands import Command
+
+from seedbus.scenarios.errors import Exit
+from seedbus.scenarios.schema.yaml_text import dump
+from seedbus.scenarios.study.cells import plan_of
+from seedbus.scenarios.study.results import Failure, StudyResults, Trial, Tuned
+from seedbus.scenarios.study.study_page import write_report
+from seedbus.scenarios.study.tables import cells, csv, latex, markdown, sentences
+
+ESCAPE = "\x1b]0;title\x07\u202e"
+STUDY: dict[str, Any] = {
+    "name": "odd",
+    "base": {
+        "name": "tiny",
+        "task": {"name": "quadratic", "dimension": 20},
+        "algorithm": {"name": "decomfl"},
+        "participation": {"clients": 4, "cohort": 3},
+        "stop": {"rounds": 2},
+    },
+    "seeds": [1],
+}
+
+
+def empty(folder: Path, **changes: Any) -> StudyResults:
+    """Return a study without runs."""
+    plan = plan_of(STUDY | changes)
+    return StudyResults(folder, plan, "loss", {cell.name: [] for cell in plan.cells})
+
+
+def named(*names: str) -> dict[str, Any]:
+    return {name: {"algorithm.learning_rate": 0.01 + number} for number, name in enumerate(names)}
+
+
+def is_clean(text: str) -> bool:
+    return text.replace("\n", "").isprintable()
+
+
+def test_all_tables_are_safe_to_print_and_are_written_so(tmp_path: Path, seedbus: Command) -> None:
+    row = f"a{ESCAPE}"
+    odd = {
+        "variants": named(row, "b"),
+        "claim": f"c{ESCAPE}",
+        "source": ESCAPE,
+        "expect": [{"row": row, "at_least": 0}],
+    }
+    Path("odd.yaml").write_text(dump(STUDY | odd))
+    for output in ("text", "csv", "markdown", "latex", "json"):
+        printed = seedbus("study", "odd.yaml", "--so-far", "-q", "--format", output)
+        assert printed.code == Exit.OK and is_clean(printed.out) and "title" in printed.out, output
+    for path in Path("studies/odd").iterdir():
+        if path.suffix in (".csv", ".md", ".tex"):
+            assert is_clean(path.read_text(encoding="utf-8")), path
+
+
+def test_what_was_tuned_and_what_failed_are_safe_to_print(tmp_path: Path) -> None:
+    results = empty(tmp_path, tune={"description": [ESCAPE]})
+    results.tuned["tiny"] = Tuned([Trial({"description": ESCAPE}, 1.0)], {"description": ESCAPE}, ["description"])
+    results.failures.append(Failure("tiny", 1, f"two\nlines{ESCAPE}"))
+    assert all(is_clean(text) for row in cells(results)[1] for text in row)
+    assert all(text.isprintable() for text in sentences(results)) and "failed: tiny, seed 1: two lines" in str(
+        sentences(results)
+    )
+    assert is_clean(csv(results.trials)) and is_clean(markdown(results))
+
+
+@pytest.mark.parametrize("begin", ["=", "+", "-", "@", "\t=", "\r@", " -"])
+def test_no_text_is_a_formula_to_a_spreadsheet_and_numbers_are_numbers(begin: str) -> None:
+    frame = pd.DataFrame({"row": [f"{begin}1+1", "a-b"], "x": [-3.2, 1e-9], "n": [-1, 2], "b": [True, False]})
+    frame[f"{begin}head"] = pd.Series([-1, "-1"])
+    clean = begin.replace("\t", " ").replace("\r", " ")
+    assert csv(frame).splitlines() == [
+        f"row,x,n,b,'{clean}head",
+        f"'{clean}1+1,-3.2,-1,True,-1",
+        "a-b,1e-09,2,False,'-1",
+    ]
+    assert list(frame["row"]) == [f"{begin}1+1", "a-b"], "the frame itself, and its Parquet file, have the names"
+
+
+def test_an_ordinary_table_is_written_as_pandas_writes_it() -> None:
+    frame = pd.DataFrame({"row": ["a, b", 'c"d'], "x": [0.1, None], "who": ["é", None], "none": [None, None]})
+    assert csv(frame) == frame.to_csv(index=False)
+    for nothing in (frame[:0], pd.DataFrame()):
+        assert csv(nothing) == nothing.to_csv(index=False)
+
+
+def test_no_cell_is_an_option_or_a_command_of_latex(tmp_path: Path) -> None:
+    results = empty(tmp_path, variants=named("[9pt] a", "* b", "\x1b[2J c", r"\input{x} $ & % # _ ^ ~ <|> ÷ −"))
+    rows = [line.partition(" & ")[0] for line in latex(results).splitlines()[4:-2]]
+    assert rows == [
+        "{}[9pt] a",
+        "{}* b",
+        "{} [2J c",
+        r"\textbackslash{}input\{x\} \$ \& \% \# \_ \textasciicircum{} \textasciitilde{} "
+        r"\textless{}\textbar{}\textgreater{} $\div$ $-$",
+    ]
+
+
+def test_values_of_several_kinds_are_one_column_of_text(tmp_path: Path) -> None:
+    others = {"algorithm.dampening": [True, False], "algorithm.learning_rate": [1, 0.5]}
+    results = empty(tmp_path / "odd", grid={"participation.deadline_s": [None, 5.5]} | others)
+    write_report(results)
+    table = pd.read_parquet(tmp_path / "odd" / "table.parquet")
+    assert set(table["participation.deadline_s"]) == {"None", "5.5"}
+    assert table["algorithm.dampening"].dtype == bool and table["algorithm.learning_rate"].dtype == float

@@ -19,6 +19,7 @@ from seedbus.agents.errors import JournalDamaged, RunFolderError, Unfinishable
 from seedbus.agents.garbage import built_to_last, collected_after
 from seedbus.agents.journal.file import FILE
 from seedbus.agents.journal.journal import Journal
+from seedbus.agents.journal.records import StoredRound
 from seedbus.agents.messages import AnyAlgorithm, tally
 from seedbus.agents.monitor import Monitor
 from seedbus.agents.observer import Observer
@@ -32,7 +33,7 @@ from seedbus.agents.server.outages import Outage, Outages
 from seedbus.agents.server.server import Server
 from seedbus.agents.server.stopping import Cadence, Stop
 from seedbus.agents.stop_request import StopRequest
-from seedbus.algorithms.contract import Vector
+from seedbus.algorithms.contract import BadPayload, Vector
 from seedbus.algorithms.directions import reference, selftest, set_threads
 from seedbus.bus import (
     Bus,
@@ -191,7 +192,15 @@ def history(algorithm: AnyAlgorithm, journal: Journal, after: int = 0) -> Iterat
     """Yield the commits of a journal from version `after` + 1 on, verified; of a dense run those that are kept."""
     for stored in journal.rounds(after):
         if stored.commit:
-            yield from algorithm.unpack_commits(stored.commit)
+            yield from unpacked(algorithm, stored, journal.folder / FILE)
+
+
+def unpacked(algorithm: AnyAlgorithm, stored: StoredRound, path: Path) -> list[Any]:
+    """Return the commits of a round of the journal `path`. Raises `JournalDamaged`."""
+    try:
+        return list(algorithm.unpack_commits(stored.commit))
+    except BadPayload as error:
+        raise JournalDamaged(path, stored.round, f"the commit of round {stored.round} is none ({error})") from None
 
 
 def check_build(folder: Path, facts: dict[str, str], ours: dict[str, str]) -> None:
@@ -286,7 +295,8 @@ class _ServerRun:
             if checkpoint is None:
                 self.ledger.restore(0, b"")
             else:
-                self.server.restore(checkpoint, history(self.setup.algorithm, self.journal))
+                with self.journal.decoding():
+                    self.server.restore(checkpoint, history(self.setup.algorithm, self.journal))
             registration = self.server.registration(self.setup.scenario, self.setup.processes)
             if monitor is not None:
                 monitor.attach(asyncio.get_running_loop(), self.server.instruments().read)
@@ -321,7 +331,8 @@ class _ServerRun:
         """After a run that stopped: write the ledger's rows up to the last whole round into its files."""
         checkpoint = self.journal.checkpoint()
         if checkpoint is not None:
-            self.ledger.restore(checkpoint.segments, checkpoint.rows)
+            with self.journal.decoding():
+                self.ledger.restore(checkpoint.segments, checkpoint.rows)
             self.ledger.write_segment()
             self.journal.rotated(self.ledger.segments)
 

@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from seedbus.agents.refusals import Refusal
+
 
 @dataclass(frozen=True, slots=True)
 class RoundRecord:
@@ -53,6 +55,7 @@ class ClosedRound:
         reported: those whose reports came in time, ascending.
         commit: its commit; None if it had no quorum.
         record: how it went.
+        refusals: of what was found wrong only when the round was over.
     """
 
     round: int
@@ -61,3 +64,4 @@ class ClosedRound:
     reported: tuple[int, ...]
     commit: Any
     record: RoundRecord = NO_RECORD
+    refusals: tuple[Refusal, ...] = ()

@@ -25,7 +25,9 @@ from seedbus.bus.files import atomic_write, check_folder, descriptor, make_folde
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    from pyarrow.parquet import ParquetFile
 
+_FEW_ROWS = 1_000_000  # 112 MB in memory
 SEGMENT_ROWS = 20_000  # 2 MB in memory, plus what their compression needs
 
 
@@ -159,7 +161,11 @@ class Ledger:
             LedgerDamaged: one of these segments is missing or cannot be read.
         """
         check_folder(self.folder)
-        kept = {_path(self.folder, number) for number in range(segments)}
+        kept = set[Path]()
+        for path in (_path(self.folder, number) for number in range(segments)):
+            if not path.exists():
+                raise LedgerDamaged(str(path), "is missing")
+            kept.add(path)
         for path in set(self.folder.glob("*.*")) - kept:
             remove(path)
         self.segments = segments
@@ -170,6 +176,7 @@ class Ledger:
         self._totals.clear()
         for path in sorted(kept):
             self._count(_read(path))
+        self._count_new()
 
     def _count_new(self) -> None:
         end = len(self._rows)
@@ -277,15 +284,34 @@ def _numbers(column: pa.ChunkedArray) -> NDArray[np.int64]:
     return np.concatenate([np.empty(0, np.int64), *parts])
 
 
+def _check_size(parquet: ParquetFile, size: int) -> None:
+    """Raise `ValueError` for a file of `size` bytes that would need far more memory: Parquet stores equal rows once."""
+    import pyarrow as pa
+
+    declared = parquet.metadata
+    unpacked = sum(declared.row_group(number).total_byte_size for number in range(declared.num_row_groups))
+    most = max(_FEW_ROWS, size)  # a row takes more than a byte: of many, sender or recipient differ
+    if declared.num_rows > most or unpacked > most * 8 * len(COLUMNS):
+        found = f"it declares {declared.num_rows} rows in {unpacked} bytes"
+        raise ValueError(f"{found}; expected at most {most} rows in a file of its size")
+    schema = parquet.schema_arrow
+    if not all(pa.types.is_integer(schema.field(name).type) for name in COLUMNS):
+        raise ValueError("it has columns that are not whole numbers")
+
+
 def _read(path: Path) -> Columns:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     try:
         with open(descriptor(path, os.O_RDONLY), "rb") as file, pq.ParquetFile(file) as parquet:
-            table = parquet.read(use_threads=False)
+            _check_size(parquet, os.fstat(file.fileno()).st_size)
+            table = parquet.read(columns=list(COLUMNS), use_threads=False)
         columns = {name: _numbers(table.column(name).cast(pa.int64()).fill_null(0)) for name in COLUMNS}
         is_sound = table.schema.metadata[_DIGEST] == _digest(columns)
+        for name, known in (("kind", Kind), ("fate", Fate)):
+            for number in np.unique(columns[name]).tolist():
+                known(number)  # raises ValueError: the digest is no secret, so it proves no origin
     except FileNotFoundError:
         raise LedgerDamaged(str(path), "is missing") from None
     except (OSError, LookupError, TypeError, ValueError, pa.ArrowException) as error:

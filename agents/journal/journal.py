@@ -39,6 +39,7 @@ from seedbus.agents.journal.file import (
     prepare,
     refuse_taken,
 )
+from seedbus.agents.journal.forms import line_problem
 from seedbus.agents.journal.head import HEAD, Head, HeadWriter, read_head
 from seedbus.agents.journal.reader import KEPT_EVERY, MEMBERS, JournalReader, checkpoint_digest, link
 from seedbus.agents.journal.records import Glance, JournalEnd, LastRound, MemberPosition, StoredRound
@@ -310,7 +311,12 @@ class Journal:
         """Return all lines of metrics, oldest first. Raises `JournalDamaged`."""
         with self._plain_errors():
             self._refuse_lost()
-            return [json.loads(line) for line in self._reader.metrics()]
+            lines = [json.loads(line) for line in self._reader.metrics()]
+            for number, line in enumerate(lines):
+                if (problem := line_problem(line)) is not None:
+                    what = f"its evaluation {number} is none that a run writes ({problem})"
+                    raise JournalDamaged(self.folder / FILE, 0, what)
+            return lines
 
     def rounds(self, after: int = 0) -> Iterator[StoredRound]:
         """Yield the rounds from the one on that made version `after` + 1, verified.
@@ -339,6 +345,19 @@ class Journal:
     def is_head_damaged(self) -> bool:
         """Whether a slot of `journal.head` cannot be read. The other slot may name the round before the last."""
         return self._head.is_damaged
+
+    @contextmanager
+    def decoding(self) -> Iterator[None]:
+        """Return a context that only interprets what was read: whatever fails there is damage.
+
+        Raises:
+            JournalDamaged: what was read has another form than this version writes.
+        """
+        with self._plain_errors():
+            try:
+                yield
+            except (LookupError, ArithmeticError) as error:
+                raise ValueError(f"{type(error).__name__}: {error}") from None
 
     def close(self) -> None:
         """Close the files, and release the lock."""

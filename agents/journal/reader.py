@@ -13,6 +13,7 @@ import msgpack
 from seedbus.agents.errors import JournalDamaged
 from seedbus.agents.journal.digests import TableDigests, digest
 from seedbus.agents.journal.file import LONGEST
+from seedbus.agents.journal.forms import body_problem
 from seedbus.agents.journal.records import Glance, JournalEnd, MemberPosition, StoredRound
 
 KEPT_EVERY = 50
@@ -116,7 +117,10 @@ class JournalReader:
             chain = link(chain, round, version, body)
             if round != good or chain != its_link:
                 raise JournalDamaged(self._path, good, f"round {good} does not verify")
-            cohort, reported, record, commit = msgpack.unpackb(body)
+            unpacked = msgpack.unpackb(body)
+            if (problem := body_problem(unpacked)) is not None:
+                raise JournalDamaged(self._path, good, f"round {good} holds what no run writes ({problem})")
+            cohort, reported, record, commit = unpacked
             if isinstance(commit, bytes):
                 commit = self._model(version, commit, good)
             yield StoredRound(round, version, cohort, reported, record, commit)

@@ -48,6 +48,7 @@ class SecureRound:
     Attributes:
         stage: what was asked last.
         waiting: the clients whose part is awaited.
+        unrecovered: the client whose secret the shares of it did not give, or not the right one; None: there is none.
     """
 
     def __init__(self, settings: SecureAggregation, round: int, version: int, cohort: Sequence[int], seed: int) -> None:
@@ -62,6 +63,7 @@ class SecureRound:
         """
         self.stage = Stage.KEYS
         self.waiting: set[int] = set()
+        self.unrecovered: int | None = None
         self._settings = settings
         self._round = round
         self._version = version
@@ -168,11 +170,13 @@ class SecureRound:
             total += reports[client].ravel().view(np.uint32)
             own = self._secret(client)
             if own is None:
+                self.unrecovered = client
                 return None
             total -= self_mask(own, self._round, client, total.size)
         for client in sorted(self._lost):
             seed = self._secret(client)
             if seed is None or mask_public(seed, self._round) != self._public[client][KEY_BYTES:]:
+                self.unrecovered = client
                 return None
             for other in self._sharing(client):
                 if other in self._reported:

@@ -373,7 +373,16 @@ class Coordinator:
         plan, peak, cohort = closed.plan, closed.max_norm, tuple(closed.cohort)
         if peak is not None:
             self._outbox.extend(messages.pack_peak(client, plan, peak) for client in cohort)
-        return ClosedRound(plan.round, self.version, cohort, tuple(reported), commit, record)
+        refusals = () if closed.secure is None else self._unrecovered(plan.round, closed.secure)
+        return ClosedRound(plan.round, self.version, cohort, tuple(reported), commit, record, refusals)
+
+    def _unrecovered(self, round: int, secure: SecureRound) -> tuple[Refusal, ...]:
+        """Name the client whose secret its shares do not give: it gave false ones, or a holder changed its own."""
+        client = secure.unrecovered
+        if client is None:
+            return ()
+        what = f"the shares of client {client}'s secret of round {round} do not give it, so the round makes no commit"
+        return (self.refused(client, Reason.BAD_SHARES, what, round),)
 
     def published(self, closed: ClosedRound, bytes_so_far: int) -> None:
         """A round is durable: tell the evaluator of its commit, and ask it to evaluate if that is due."""

@@ -25,6 +25,7 @@ from seedbus.agents.server.follower_positions import FollowerPositions
 from seedbus.agents.server.instruments import Instruments
 from seedbus.agents.server.outages import Outages, Phase
 from seedbus.agents.server.registration import Registration
+from seedbus.agents.server.state_form import state_problem
 from seedbus.agents.stop_request import StopRequest
 from seedbus.algorithms.contract import BadPayload
 from seedbus.bus import EVALUATOR, SERVER, Bus, Envelope, Kind, MalformedEnvelope
@@ -112,7 +113,12 @@ class Server:
         Args:
             checkpoint: the journal's.
             log: all commits before it, in order.
+
+        Raises:
+            ValueError: its state has another form than a server writes.
         """
+        if (problem := state_problem(checkpoint.state)) is not None:
+            raise ValueError(f"a state that no server writes: {problem}")
         state = ServerState(*checkpoint.state)
         self.coordinator.restore(state.coordinator, log, checkpoint.positions, checkpoint.snapshot)
         self._availability.unpack(state.availability)
@@ -210,6 +216,8 @@ class Server:
             self.coordinator.crashed()
             return
         closed = self.coordinator.close_round(self.bus.clock.now_ns)
+        for refusal in closed.refusals:
+            self.observer.refused(refusal)
         self._send_all()  # before the checkpoint, which then has it among the messages in flight
         await self._keep(closed)
         await self._publish(closed)

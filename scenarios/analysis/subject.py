@@ -11,8 +11,10 @@ from typing import Any
 
 import numpy as np
 
+from seedbus.agents.journal.file import FILE
 from seedbus.agents.journal.journal import Journal
 from seedbus.agents.journal.records import StoredRound
+from seedbus.agents.launcher import unpacked
 from seedbus.agents.messages import AnyAlgorithm
 from seedbus.algorithms.contract import Vector
 from seedbus.keyed import keyed_bits
@@ -142,8 +144,8 @@ class Subject:
     @cached_property
     def commits(self) -> list[Any]:
         """All commits, oldest first; of a dense algorithm those that are kept."""
-        bodies = [stored.commit for stored in self.stored if stored.commit]
-        return [commit for body in bodies for commit in self.algorithm.unpack_commits(body)]
+        made = (stored for stored in self.stored if stored.commit)
+        return [commit for stored in made for commit in unpacked(self.algorithm, stored, self.folder / FILE)]
 
 
 def _elsewhere(commit: Any, number: int) -> Any:

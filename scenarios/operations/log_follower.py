@@ -12,7 +12,7 @@ from collections import deque
 from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeGuard
 
 from seedbus.bus.files import check_file, descriptor
 from seedbus.scenarios.running.recording import LOG, MAX_LINE_BYTES
@@ -90,7 +90,7 @@ class LogFollower:
         if what == "round":
             self.rounds.append(event)
         elif what == "metrics":
-            self.line = {name: value for name, value in event.items() if isinstance(value, float | int)}
+            self.line = {name: value for name, value in event.items() if _is_number(value)}
         elif what == "opened":
             self.hosts.clear()
         elif isinstance(host, int) and what == "joined":
@@ -100,9 +100,14 @@ class LogFollower:
 
 
 def number(values: dict[str, Any], name: str) -> float:
-    """Return a finite number of an event; 0.0 if it has none."""
+    """Return a number of an event; 0.0 if it has none that can be used."""
     value = values.get(name)
-    return value if isinstance(value, int | float) and math.isfinite(value) else 0.0
+    return value if _is_number(value) else 0.0
+
+
+def _is_number(value: Any) -> TypeGuard[float]:
+    """Whether a value is a finite number; an integer has no more than 64 bits, where JSON's have any length."""
+    return math.isfinite(value) if isinstance(value, float) else isinstance(value, int) and abs(value) < 2**63
 
 
 def _seconds(event: dict[str, Any]) -> float:

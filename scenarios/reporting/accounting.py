@@ -79,8 +79,9 @@ def account(columns: Columns, scenario: Scenario, rounds: int, dimension: int) -
 
 def _catch_up_bytes(columns: Columns, is_of_client: NDArray[np.bool_], clients: int) -> NDArray[Any]:
     """Catch-up bytes that were sent to each client, [N]."""
-    selected = is_of_client & (columns["catchup_bytes"] > 0)
-    return np.bincount(columns["recipient"][selected], columns["catchup_bytes"][selected], minlength=clients)
+    recipient = columns["recipient"]
+    selected = is_of_client & (columns["catchup_bytes"] > 0) & (recipient >= 0) & (recipient < clients)
+    return np.bincount(recipient[selected], columns["catchup_bytes"][selected], minlength=clients)
 
 
 def _links(columns: Columns, size: NDArray[np.int64], clients: int) -> dict[str, float]:

@@ -17,15 +17,14 @@ from typing import Any
 
 import numpy as np
 
-from seedbus.agents.errors import JournalDamaged, RunFolderError
-from seedbus.agents.journal.file import FILE
+from seedbus.agents.errors import RunFolderError
+from seedbus.agents.journal.forms import WHEN
 from seedbus.agents.journal.journal import Journal
 from seedbus.agents.server.stopping import averages, rounds_done
 from seedbus.bus.errors import LedgerDamaged
 from seedbus.scenarios.reporting.results import RESULTS, Results
 from seedbus.scenarios.reporting.shortcomings import RISING, shortcomings
 from seedbus.scenarios.reporting.statistics import ArrivedReports
-from seedbus.scenarios.reporting.summary import WHEN, lines_problem
 from seedbus.scenarios.run_folder import scenario_of
 from seedbus.scenarios.schema.scenario import Scenario
 
@@ -63,8 +62,6 @@ class Run:
             lines = journal.metrics()
         if not lines:
             raise RunFolderError(folder, "this run has no evaluations yet, so there is nothing to compare")
-        if (problem := lines_problem(lines)) is not None:
-            raise JournalDamaged(folder / FILE, 0, f"its evaluations are not what they should be ({problem})")
         return cls(folder, scenario_of(folder), lines, Results.read(folder) if (folder / RESULTS).exists() else None)
 
     @property

@@ -181,7 +181,7 @@ class Results:
         from seedbus.scenarios.reporting.round_table import RoundTable
         from seedbus.scenarios.run_folder import scenario_of
 
-        with closing(Journal.open(self.folder, for_writing=False)) as journal:
+        with closing(Journal.open(self.folder, for_writing=False)) as journal, journal.decoding():
             return RoundTable.of(journal.rounds(), scenario_of(self.folder).participation.clients)
 
     def plot(

@@ -71,7 +71,11 @@ class RoundTable:
 
     @staticmethod
     def of(rounds: Iterable[StoredRound], clients: int) -> RoundTable:
-        """Build the table from the rounds of a journal, in their order."""
+        """Build the table from the rounds of a journal, in their order.
+
+        Raises:
+            ValueError: a round names a client that there is not.
+        """
         times: list[tuple[int, int, bool, bool]] = []
         asked = _Column()
         lags = _Column()
@@ -85,6 +89,9 @@ class RoundTable:
             lags.add(record.lags)
             reported.add(stored.reported)
             late.add([client for _, clients in record.late for client in clients])
+            for named in (stored.cohort, stored.reported, *(its_clients for _, its_clients in record.late)):
+                if max(named, default=0) >= clients:
+                    raise ValueError(f"client {max(named)} of {clients} in round {stored.round}")
             staleness.add([age for age, clients in record.late for _ in clients])
         table = np.array(times, np.int64).reshape(-1, 4)
         is_expired, has_commit = table[:, 2].astype(bool), table[:, 3].astype(bool)

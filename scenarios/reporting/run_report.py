@@ -56,7 +56,8 @@ def report(
         RunFolderError: the files cannot be written.
     """
     lines, columns = journal.metrics(), _messages(folder / MESSAGES, journal)
-    rounds = RoundTable.of(journal.rounds(), scenario.participation.clients)
+    with journal.decoding():
+        rounds = RoundTable.of(journal.rounds(), scenario.participation.clients)
     arrived = ArrivedReports(columns, rounds)
     clients = clients_table(columns, rounds, arrived, replay_time(scenario.compute, scenario.seed))
     summary = _summary(scenario, folder, columns, lines, outcome)

@@ -186,7 +186,9 @@ def _replay_s(columns: Columns, clients: int, replay_s: ReplayTime) -> NDArray[n
     total_s = np.zeros(clients)
     if replay_s is no_time:
         return total_s
+    recipient = columns["recipient"]
     selected = (columns["kind"] == Kind.PLAN) & (columns["fate"] == Fate.DELIVERED) & (columns["seeds"] > 1)
+    selected &= (recipient >= 0) & (recipient < clients)
     names = ("recipient", "round", "seeds")
     for client, round, seeds in zip(*(columns[name][selected].tolist() for name in names), strict=True):
         total_s[client] += replay_s(client, round, seeds - 1)

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal, NotRequired
 
-from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic import ConfigDict, Field, TypeAdapter
 from typing_extensions import TypedDict
 
-Count = Annotated[int, Field(strict=True, ge=0, lt=2**63)]
-Measure = Annotated[float, Field(strict=True, ge=0, lt=2**63)]
-"""Bytes, seconds, shares and rounds; integer or fractional."""
+from seedbus.agents.journal.forms import Count, Measure, Text, line_problem, problem_of
+
 Value = Annotated[float, Field(strict=True, allow_inf_nan=False)]
-Text = Annotated[str, Field(strict=True, max_length=10_000)]
 MAX_NAMES = 10_000  # in one table
 
 
@@ -135,14 +133,11 @@ class _Summary(TypedDict):
 
 _SUMMARY: TypeAdapter[Any] = TypeAdapter(_Summary)
 _LINES: TypeAdapter[Any] = TypeAdapter(list[dict[Text, Value | None]])
-_WHEN: TypeAdapter[Any] = TypeAdapter(Measure)
-WHEN = ("round", "version", "time_s", "bytes_up", "bytes_down")
-"""The fields of every line of `metrics.jsonl` that are not metrics."""
 
 
 def summary_problem(summary: Any) -> str | None:
     """Return what is wrong with a summary, in a few words; None if it is valid."""
-    if (problem := _problem(_SUMMARY, summary)) is not None:
+    if (problem := problem_of(_SUMMARY, summary)) is not None:
         return problem
     for number, fault in enumerate(summary["faults"]):
         if not isinstance(fault.get("fault"), str):
@@ -154,22 +149,7 @@ def summary_problem(summary: Any) -> str | None:
 
 def lines_problem(lines: Any) -> str | None:
     """Return what is wrong with the lines of `metrics.jsonl`, in a few words; None if they are valid."""
-    if (problem := _problem(_LINES, lines)) is not None:
+    if (problem := problem_of(_LINES, lines)) is not None:
         return problem
-    for number, line in enumerate(lines):
-        for name in WHEN:
-            if (problem := _problem(_WHEN, line.get(name))) is not None:
-                return f"{number}.{name}: {problem}"
-    return None
-
-
-def _problem(schema: TypeAdapter[Any], value: Any) -> str | None:
-    try:
-        schema.validate_python(value)
-    except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        where = ".".join(map(str, first["loc"]))
-        return f"{where}: {first['msg']}" if where else first["msg"]
-    except RecursionError:
-        return "it is nested too deeply"
-    return None
+    problems = ((number, line_problem(line)) for number, line in enumerate(lines))
+    return next((f"{number}.{problem}" for number, problem in problems if problem is not None), None)

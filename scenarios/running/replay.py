@@ -9,10 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from seedbus.agents.errors import JournalDamaged, RunFolderError
+from seedbus.agents.journal.file import FILE
 from seedbus.agents.journal.journal import Journal
 from seedbus.agents.journal.reader import KEPT_EVERY
 from seedbus.agents.journal.records import StoredRound
-from seedbus.agents.launcher import check_build
+from seedbus.agents.launcher import check_build, unpacked
 from seedbus.algorithms.contract import Replica, Vector
 from seedbus.bus.files import atomic_write
 from seedbus.models.task import Problem, Task
@@ -110,8 +111,8 @@ def replays(run: str | Path, rounds: Sequence[int | None], *, task: Task | None 
     algorithm = followed(scenario, problem)
     for number in numbers:
         replica = algorithm.replica(problem.x0())
-        bodies = _packed(stored, number)
-        algorithm.apply(replica, [commit for body in bodies for commit in algorithm.unpack_commits(body)])
+        made = [each for each in stored[:number] if each.commit is not None]
+        algorithm.apply(replica, [commit for each in made for commit in unpacked(algorithm, each, Path(run) / FILE)])
         yield Replayed(number, replica, problem, algorithm.point(replica))
 
 

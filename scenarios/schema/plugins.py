@@ -13,11 +13,12 @@ import os
 import re
 import sys
 import traceback
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from importlib import metadata
+from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
 from pathlib import Path
 from types import ModuleType
-from typing import TypeVar, get_args
+from typing import Any, TypeVar, get_args
 
 from pydantic import BaseModel
 
@@ -29,10 +30,36 @@ from seedbus.scenarios.sentences import models_in
 
 VARIABLE = "SEEDBUS_PLUGINS"
 GROUP = "seedbus.plugins"
+_PREFIX = "seedbus_plugin_"
+"""Of the modules of plug-ins, so that no file hides a module of others."""
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,63}")
 _FILE = "expected a Python file, or a folder with an __init__.py"
 
 ClassT = TypeVar("ClassT", bound=type[BaseModel])
+
+
+class _FromSource(SourceFileLoader):
+    """Compiles the source always: bytecode that lies beside it may be that of other code than the digest names."""
+
+    def path_stats(self, path: str) -> Mapping[str, Any]:
+        raise OSError("bytecode is neither read nor written")
+
+
+class _Sources:
+    """Finds the modules of a plug-in that is a folder. Others than Python's sources, which have no digest, are none."""
+
+    @staticmethod
+    def find_spec(name: str, path: Sequence[str] | None, target: ModuleType | None = None) -> ModuleSpec | None:
+        if not name.startswith(_PREFIX):
+            return None
+        spec = PathFinder.find_spec(name, path, target)
+        if spec is None or not isinstance(spec.loader, SourceFileLoader):
+            raise ModuleNotFoundError(f"the plug-in has no module {name.partition('.')[2]}.py", name=name)
+        spec.loader = _FromSource(name, str(spec.origin))
+        return spec
+
+
+sys.meta_path.insert(0, _Sources)
 
 
 def load_plugins(paths: Iterable[str | Path] = ()) -> None:
@@ -74,7 +101,7 @@ def load_plugin(path: str | Path, source: str = "") -> None:
     loaded = PLUGINS.get(name)
     if loaded is not None and (loaded.path, loaded.digest) == (str(place.resolve()), digest):
         return
-    spec = importlib.util.spec_from_file_location(f"seedbus_plugin_{name}", file)  # so no file hides a module of others
+    spec = importlib.util.spec_from_file_location(_PREFIX + name, file, loader=_FromSource(_PREFIX + name, str(file)))
     if spec is None or spec.loader is None:
         raise ScenarioError(source, [f"it cannot be imported; {_FILE}"])
     module, loader = importlib.util.module_from_spec(spec), spec.loader

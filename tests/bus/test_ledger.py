@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from seedbus.bus import HOST, SERVER, Fate, Kind, Ledger, LedgerDamaged, ledger_hash, read_ledger
-from seedbus.bus.ledger import COLUMNS, Row
+from seedbus.bus.ledger import _DIGEST, COLUMNS, Row, _digest
 
 ROUNDS = (Kind.PLAN, Kind.REPORT, Kind.COMMIT, Kind.EVALUATION, Kind.DECLINE)
 
@@ -231,3 +231,44 @@ def test_a_flipped_bit_of_a_segment_never_changes_a_number_unnoticed(tmp_path: P
         except LedgerDamaged:
             noticed += 1
     assert noticed > 50
+
+
+def forged(path: Path, **columns: pa.Array) -> None:
+    """Write a segment whose columns are zeros but for these, with the digest that belongs to them."""
+    count = len(next(iter(columns.values())))
+    zeros = pa.array(np.zeros(count, np.int32))
+    table = pa.table({name: columns.get(name, zeros) for name in COLUMNS})
+    stored = {name: np.asarray(table.column(name).cast(pa.int64(), safe=False)) for name in COLUMNS}
+    pq.write_table(table.replace_schema_metadata({_DIGEST: _digest(stored)}), path)
+
+
+def test_a_small_segment_that_declares_millions_of_rows_is_not_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    forged(tmp_path / "000000.parquet", sent_ns=pa.array(np.zeros(1_000_001, np.int32)))
+    monkeypatch.setattr(pq.ParquetFile, "read", lambda *_, **__: pytest.fail("its rows were read"))
+    with pytest.raises(LedgerDamaged, match=r"it declares 1000001 rows in \d+ bytes; expected at most 1000000 rows"):
+        read_ledger(tmp_path)
+
+
+def test_a_segment_of_texts_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    long = pa.DictionaryArray.from_arrays(pa.array([0, 0], pa.int32()), pa.array(["7" * 1000]))
+    pq.write_table(pa.table(dict.fromkeys(COLUMNS, long)), tmp_path / "000000.parquet")
+    monkeypatch.setattr(pq.ParquetFile, "read", lambda *_, **__: pytest.fail("its rows were read"))
+    with pytest.raises(LedgerDamaged, match=r"is damaged \(it has columns that are not whole numbers\)"):
+        read_ledger(tmp_path)
+
+
+@pytest.mark.parametrize("column", ["kind", "fate"])
+def test_a_forged_segment_with_a_kind_that_there_is_not_is_named(tmp_path: Path, column: str) -> None:
+    forged(tmp_path / "000000.parquet", **{column: pa.array([999], pa.int32())})
+    with pytest.raises(LedgerDamaged, match=r"000000\.parquet: is damaged \(999 is not a valid"):
+        read_ledger(tmp_path)
+
+
+def test_columns_that_the_ledger_has_not_are_passed_over(tmp_path: Path) -> None:
+    written(tmp_path, rows(3))
+    path = tmp_path / "000000.parquet"
+    table = pq.read_table(path)
+    pq.write_table(table.append_column("more", pa.array([[1], [2], [3]])), path)
+    assert read(tmp_path) == rows(3)

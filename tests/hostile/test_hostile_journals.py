@@ -1,25 +1,34 @@
-"""A journal that was written to do harm: reading it ends soon, with one sentence."""
+"""A journal that was written to do harm: reading it ends soon, with one sentence.
+
+Its digests prove nothing: whoever writes a journal can compute them.
+"""
 
 from __future__ import annotations
 
 import itertools
+import random
 import shutil
 import sqlite3
 import struct
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+import msgpack
 import pytest
 from commands import Command
-from journal_cases import filled
+from journal_cases import filled, killed_run
+from snapshot_cases import lagging
 from worlds import lossy
 
 from seedbus.agents.errors import JournalDamaged
 from seedbus.agents.journal import file as journal_file
 from seedbus.agents.journal.digests import SEAL, seal_of
 from seedbus.agents.journal.file import FILE
+from seedbus.agents.journal.head import HEAD
 from seedbus.agents.journal.journal import Journal
+from seedbus.agents.journal.reader import JournalReader, checkpoint_digest, link
 from seedbus.scenarios.errors import Exit
 from seedbus.scenarios.running.run import run
 
@@ -51,8 +60,8 @@ def sealed(folder: Path, **facts: str) -> None:
         database.executemany("INSERT OR REPLACE INTO facts VALUES (?, ?)", changed.items())
 
 
-def refused(seedbus: Command, folder: Path, what: str) -> None:
-    for command in READING:
+def refused(seedbus: Command, folder: Path, what: str, commands: Sequence[list[str]] = READING) -> None:
+    for command in commands:
         said = seedbus(*command, folder)
         assert said.code == Exit.FOLDER, command
         assert said.err.startswith(f"seedbus: {folder / FILE}: the journal is damaged: ") and said.err.count("\n") == 1
@@ -174,3 +183,145 @@ def test_measurements_that_are_nested_too_deeply_are_damage(folder: Path, seedbu
         database.execute("UPDATE metrics SET line = ?", ("[" * 200_000,))
     said: Any = seedbus("compare", folder)
     assert said.code == Exit.FOLDER and "it holds what cannot be decoded" in said.err and said.err.count("\n") == 1
+
+
+def forged(folder: Path, **changes: Any) -> Path:
+    """Change a journal and compute all of its digests anew.
+
+    Args:
+        folder: the run's folder.
+        changes: `body`: what makes of the unpacked body of round 1 another; `state`: what makes of the checkpoint's
+            state another; `segments`, `snapshot`, and `lines` and `rows`: the new content; `known`: its new rows.
+    """
+    (folder / HEAD).unlink(missing_ok=True)
+    with closing(sqlite3.connect(folder / FILE)) as database, database:
+        reader = JournalReader(folder / FILE, database)
+        chain = reader._root()
+        for round, version, body in database.execute("SELECT round, version, body FROM rounds ORDER BY round"):
+            if round == 1 and "body" in changes:
+                body = msgpack.packb(changes["body"](msgpack.unpackb(body)))
+            chain = link(chain, round, version, body)
+            database.execute("UPDATE rounds SET body = ?, chain = ? WHERE round = ?", (body, chain, round))
+        for table, column in (("metrics", "line"), ("rows", "packed")):
+            if column in changes:
+                database.execute(f"DELETE FROM {table}")
+                database.execute(f"INSERT INTO {table} ({column}) VALUES (?)", (changes[column],))
+        if "known" in changes:
+            database.execute("INSERT OR REPLACE INTO known VALUES (?, ?)", changes["known"])
+        if "snapshot" in changes:
+            database.execute("INSERT OR REPLACE INTO snapshot VALUES (1, ?)", (changes["snapshot"],))
+        segments, state = database.execute("SELECT segments, state FROM checkpoint").fetchone()
+        segments = changes.get("segments", segments)
+        state = msgpack.packb(changes.get("state", lambda it: it)(msgpack.unpackb(state, strict_map_key=False)))
+        digest = checkpoint_digest(reader.end(), segments, state)
+        database.execute("UPDATE checkpoint SET segments = ?, state = ?, chain = ?", (segments, state, digest))
+    return folder
+
+
+def at(*path: int, put: Any) -> Callable[[Any], Any]:
+    """Return what replaces one value inside lists; path: its index in each, from the outermost on; none: the whole."""
+
+    def changed(value: Any) -> Any:
+        if not path:
+            return put
+        inner = value
+        for index in path[:-1]:
+            inner = inner[index]
+        inner[path[-1]] = put
+        return value
+
+    return changed
+
+
+BODIES = {
+    "no list": lambda body: 5,
+    "three fields": lambda body: body[:3],
+    "a cohort that is a number": at(0, put=7),
+    "a client below 0": at(0, 0, put=-5),
+    "a client of another run": at(0, -1, put=2**23),
+    "a client twice": lambda body: [body[0][:1] * 2 + body[0][2:], *body[1:]],
+    "a report of a word": at(1, put=["x"]),
+    "no record": at(2, put=[]),
+    "a time that is a word": at(2, 0, put="a"),
+    "a time beyond 64 bits": at(2, 0, put=2**64 - 1),
+    "too few lags": at(2, 3, put=[0]),
+    "lateness beyond 63 bits": at(2, 4, put=[[2**63, [0]]]),
+    "a late client of another run": at(2, 4, put=[[1, [2**23]]]),
+}
+
+
+@pytest.mark.parametrize("what", BODIES)
+def test_a_round_of_another_form_is_damage(seedbus: Command, folder: Path, what: str) -> None:
+    forged(folder, body=BODIES[what])
+    commands = [["report"], ["compare"], ["replay"]]
+    for command in commands[: 2 if "another run" in what else 3]:  # replaying asks only for commits
+        said = seedbus(*command, folder)
+        assert said.code == Exit.FOLDER, command
+        assert said.err.startswith(f"seedbus: {folder / FILE}: the journal is damaged: ") and said.err.count("\n") == 1
+
+
+@pytest.mark.parametrize("commit", [5, [[1, 2, 3]], [["x"] * 8]], ids=str)
+def test_a_commit_of_another_form_is_damage(seedbus: Command, folder: Path, commit: Any) -> None:
+    forged(folder, body=at(3, put=commit))
+    said = seedbus("replay", folder)
+    assert said.code == Exit.FOLDER and "the commit of round 1 is none (" in said.err and said.err.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    "line", ["5", "{}", "[" * 100_000, '{"round": "x"}', '{"round": 1%s}' % ("0" * 400), '{"\\u001b": 1}'], ids=range(6)
+)
+def test_measurements_of_another_form_are_damage(seedbus: Command, folder: Path, line: str) -> None:
+    forged(folder, line=line)
+    refused(seedbus, folder, "", commands=[["compare"]])
+    (folder / "results.json").unlink()
+    refused(seedbus, folder, "", commands=[["run", "-q", "--resume"]])
+
+
+def leaves(value: Any, path: tuple[int, ...] = ()) -> Iterator[tuple[int, ...]]:
+    """Yield the paths to all values inside lists."""
+    yield path
+    for index, inner in enumerate(value if isinstance(value, list) else ()):
+        yield from leaves(inner, (*path, index))
+
+
+@pytest.fixture(scope="module")
+def cut(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run with late reports, clients that are away and messages in flight, killed after its eighth round."""
+    lates = {"clients": 8, "cohort": 3, "deadline_s": 0.5, "late": {}}
+    faults = [{"fault": "drop", "probability": 0.3}, {"fault": "churn", "stays": 1.0, "away": 1.0}]
+    what = lagging(lossy, participation=lates, faults=faults, stop={"rounds": 14})
+    with pytest.MonkeyPatch.context() as patch:
+        return killed_run(tmp_path_factory.mktemp("cut"), patch, what)
+
+
+def test_a_state_of_another_form_is_damage_or_does_no_harm(cut: Path, tmp_path: Path, seedbus: Command) -> None:
+    with closing(sqlite3.connect(cut / FILE)) as database:
+        ((state,),) = database.execute("SELECT state FROM checkpoint")
+    paths = sorted(leaves(msgpack.unpackb(state, strict_map_key=False)))
+    draw = random.Random(1)
+    for path in draw.sample(paths, 25):
+        folder = Path(shutil.copytree(cut, tmp_path / "run", dirs_exist_ok=True))
+        put: Any = draw.choice([-1, None, "x\x1b", [], {}, 1e308, b"x", [[1, 2, 3]]])
+        forged(folder, state=at(*path, put=put))
+        said = seedbus("run", "-q", "--resume", folder)
+        assert said.code in (Exit.OK, Exit.FOLDER), (path, put)
+        assert said.code == Exit.OK or ("a state that no server writes" in said.err and said.err.count("\n") == 1)
+        shutil.rmtree(folder)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"known": (2**50, 1)},
+        {"packed": b"abc"},
+        {"packed": struct.pack("=14q", *[999] * 14)},
+        {"snapshot": b"\x01"},
+        {"segments": 400_000},
+        {"segments": 2**60},
+    ],
+    ids=str,
+)
+def test_what_else_a_run_goes_on_from_is_damage(cut: Path, tmp_path: Path, seedbus: Command, changes: Any) -> None:
+    folder = forged(Path(shutil.copytree(cut, tmp_path / "run")), **changes)
+    said = seedbus("run", "-q", "--resume", folder)
+    assert said.code == Exit.FOLDER and said.err.startswith(f"seedbus: {folder}") and said.err.count("\n") == 1

@@ -11,6 +11,7 @@ from snapshot_cases import lagging
 from worlds import DECOMFL, outcome, scenario
 
 from seedbus.agents.client.forging import Occasion
+from seedbus.agents.secure import party, sharing
 from seedbus.agents.secure.stages import Stage
 from seedbus.bus import PASS, Envelope, KeyedRandom, Kind, Passage, Verdict, encode
 from seedbus.plugin import register
@@ -186,6 +187,24 @@ def test_who_reports_without_a_share_in_the_masks_stops_nothing(tmp_path: Path, 
     )
     summary = run(what, tmp_path / "run").summary
     assert summary["version"] == 6 and summary["refusals"]["not-asked"].keys() == {"2"}
+
+
+def test_who_gives_false_shares_of_its_mask_key_and_vanishes_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    honest = sharing.split
+
+    def split(secret: bytes, holders: list[int], needed: int) -> list[bytes]:
+        return honest(bytes(len(secret)) if holders[-1] == 2 else secret, holders, needed)
+
+    monkeypatch.setattr(party, "split", split)
+    what = secure(
+        participation={"clients": 6, "quorum": 2, "deadline_s": 60.0},
+        faults=[{"fault": "dropout", "when": "after-training", "clients": [2]}],
+        stop={"rounds": 3},
+    )
+    summary = run(what, tmp_path / "run").summary
+    assert summary["version"] == 0 and summary["refusals"]["bad-shares"] == {"2": 3}
 
 
 @pytest.mark.parametrize(

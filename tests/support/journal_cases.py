@@ -12,11 +12,17 @@ import pytest
 from seedbus.agents.journal.file import FILE
 from seedbus.agents.journal.journal import Entry, Journal
 from seedbus.agents.journal.records import MemberPosition
+from seedbus.agents.round_record import RoundRecord
 from seedbus.scenarios.running.run import run
 
 WAL = f"{FILE}-wal"
 PAGE = 4096  # bytes
 HEADER, FRAME = 32, 24 + PAGE  # bytes of a write-ahead log before its first frame, and of a frame
+
+
+def measured(round: int) -> dict[str, Any]:
+    """Return a line of metrics."""
+    return {"round": round, "version": round + 1, "time_s": 0.0, "loss": 0.5, "bytes_up": 0, "bytes_down": 0}
 
 
 def entry(round: int, **changes: Any) -> Entry:
@@ -29,11 +35,12 @@ def entry(round: int, **changes: Any) -> Entry:
         "commit": [[b"commit", round]],
         "positions": [(2, MemberPosition(round))],
         "actual_versions": [(1, round), (2, round)],
-        "metrics": [{"round": round, "loss": 0.5}],
+        "metrics": [measured(round)],
         "rows": bytes([round]) * 8,
         "segments": 0,
         "is_rotated": False,
         "state": [["coordinator", round], ["bus"]],
+        "record": RoundRecord(lags=[0, 0]).pack(),
     }
     return Entry(**(fields | changes))
 

@@ -166,6 +166,7 @@ def test_every_line_of_the_log_names_its_run_and_round(finished: Path) -> None:
         b"\xff\xfe", b"[" * 100_000, b'{"event": "round", "round": "x", "bytes": 1e999, "timestamp": 7}', b"7",
         b'{"event": "joined", "host": -3, "clients": "\\u001b[2J\\u202egone"}', b'{"event": "metrics", "loss": "x"}',
         b'{"event": "round", "round": NaN, "timestamp": "9999-99-99"}', b"x" * 200_000,
+        b'{"event": "round", "bytes": 1%s}' % (b"0" * 400), b'{"event": "metrics", "loss": -1%s}' % (b"0" * 400),
     ],
 )  # fmt: skip
 def test_a_foreign_log_prints_no_escape_and_no_traceback(runs: Path, seedbus: Command, line: bytes) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import py_compile
 from pathlib import Path
 from typing import Any, Literal
 
@@ -104,6 +105,48 @@ def test_a_scenario_that_needs_a_plug_in_is_refused_where_it_is_missing_or_diffe
     ]
     with pytest.raises(ScenarioError, match=r'plugins: \{"signs": "3"\} is not accepted; expected'):
         validate(resolved | {"plugins": {"signs": "3"}}, "it")
+
+
+PLANTED = 'raise AssertionError("planted bytecode ran")'
+FAULT = """
+from typing import Literal
+from seedbus.plugin import MessageSelector
+class Mine(MessageSelector):
+    fault: Literal["mine"] = "mine"
+"""
+
+
+def bytecode(path: Path, text: str) -> Path:
+    """Leave bytecode of another text beside a file, such as Python reads without looking at the source."""
+    path.write_text(PLANTED)
+    kept = py_compile.compile(str(path), invalidation_mode=py_compile.PycInvalidationMode.UNCHECKED_HASH)
+    path.write_text(text)
+    return Path(str(kept))
+
+
+def test_bytecode_beside_a_plug_in_is_neither_run_nor_written(tmp_path: Path) -> None:
+    mine, package = tmp_path / "mine.py", tmp_path / "inner"
+    package.mkdir()
+    kept = [
+        bytecode(mine, FAULT),
+        bytecode(package / "__init__.py", "from .part import Mine"),
+        bytecode(package / "part.py", FAULT.replace("mine", "inner")),
+    ]
+    before = [each.read_bytes() for each in kept]
+    load_plugin(mine)
+    load_plugin(package)
+    assert load("quickstart", ["faults=[{fault: mine}, {fault: inner}]", "participation.deadline_s=1"]).plugins
+    assert [each.read_bytes() for each in kept] == before
+
+
+def test_a_module_of_a_plug_in_without_a_source_is_none(tmp_path: Path) -> None:
+    (tmp_path / "mine").mkdir()
+    file(tmp_path, FAULT + "from . import part", "mine/__init__.py")
+    part = bytecode(tmp_path / "mine" / "part.py", "")
+    (tmp_path / "mine" / "part.py").unlink()
+    part.rename(tmp_path / "mine" / "part.pyc")
+    with pytest.raises(ScenarioError, match="cannot import name 'part'"):
+        load_plugin(tmp_path / "mine")
 
 
 def test_a_law_is_a_word_or_a_mapping_and_is_kept_as_short_as_it_can_be(tmp_path: Path) -> None:

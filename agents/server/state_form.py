@@ -1,0 +1,51 @@
+"""The form of a checkpoint's state. It is checked when a run is resumed: its digest can be computed by anybody.
+
+Each type is what the `pack` of one part returns. The algorithm's own state is the algorithm's business.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from pydantic import Field, TypeAdapter
+
+from seedbus.agents.journal.forms import problem_of
+from seedbus.bus.transport import MOST_CLIENTS
+
+_Count = Annotated[int, Field(strict=True, ge=0, lt=2**62)]
+_Client = Annotated[int, Field(strict=True, ge=0, lt=MOST_CLIENTS)]
+_Anyone = Annotated[int, Field(strict=True, ge=-(2**31), lt=2**31)]  # hosts, the evaluator and nobody are below 0
+_Flag = Annotated[bool, Field(strict=True)]
+_Number = Annotated[float, Field(strict=True)]
+_Word = Annotated[str, Field(strict=True, max_length=10_000)]
+_Bytes = Annotated[bytes, Field(strict=True)]
+
+_Overdue = tuple[tuple[_Count, _Count, _Count, _Count], list[_Client], list[tuple[_Client, list[Any]]]]
+_Rounds = tuple[_Count, list[tuple[_Client, _Count, _Number]], list[_Count], list[_Overdue], Any]
+_Refusal = tuple[_Anyone | _Word, _Word, _Count] | tuple[_Anyone | _Word, _Word, _Count, _Word]
+_Averages = list[tuple[_Word, _Number, _Count]]
+_Spent = tuple[list[tuple[_Client, _Number]], list[tuple[_Count, _Count]], list[tuple[_Count, _Number]], _Number]
+_Progress = (
+    tuple[_Count, _Count, _Flag, _Averages, _Count, _Count | None]
+    | tuple[_Count, _Count, _Flag, _Averages, _Count, _Count | None, _Spent]
+)
+_Verified = tuple[_Count, list[tuple[_Word, _Bytes]]]
+_Snapshots = tuple[_Count, _Count, list[tuple[_Client, _Count]], _Flag]
+_Coordinator = tuple[_Rounds, list[_Refusal], _Progress, list[_Verified], _Snapshots]
+
+_Message = tuple[
+    _Count, _Count, _Count, _Anyone, _Count, _Count, _Count,
+    _Anyone, _Count, tuple[_Count, _Count, _Count, _Count], _Bytes, _Flag, _Flag,
+]  # fmt: skip
+_Answer = tuple[_Count, _Count, _Anyone, _Count, _Count, _Count, _Anyone, list[_Bytes]]
+_Links = list[tuple[_Anyone, _Flag, _Count]]
+_Bus = tuple[_Count, _Links, list[_Message], list[_Answer], list[list[tuple[_Word, _Count]]]]
+
+_State: TypeAdapter[Any] = TypeAdapter(
+    tuple[_Coordinator, _Bus, tuple[_Count, _Count, list[tuple[_Client, _Count]]], list[tuple[_Client, _Count]]]
+)
+
+
+def state_problem(state: Any) -> str | None:
+    """Return what is wrong with a checkpoint's state, in a few words; None if it has the form of one."""
+    return problem_of(_State, state)

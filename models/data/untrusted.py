@@ -13,8 +13,9 @@ import stat
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from typing_extensions import Buffer
+
 if TYPE_CHECKING:
-    from _typeshed import WriteableBuffer
     from pyarrow.parquet import FileMetaData
 
 ALWAYS_UNPACKED = 256 * 2**20
@@ -78,7 +79,7 @@ class Limited(io.RawIOBase):
         """Return that it can be read."""
         return True
 
-    def readinto(self, buffer: WriteableBuffer) -> int:
+    def readinto(self, buffer: Buffer) -> int:
         """Read the next bytes into the buffer; return their number."""
         count = self._file.readinto(buffer)
         self._left -= count

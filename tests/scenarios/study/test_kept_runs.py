@@ -187,26 +187,19 @@ def test_neither_a_run_nor_a_report_is_written_through_a_link(folder: Path, tmp_
     assert not list(mine.iterdir())
 
 
-class _Told(Tracker):
-    tracker: str = "told"
-
-    def begin(self, run: TrackedRun) -> TrackerRun:
-        raise AssertionError("it is told of a folder elsewhere")
+class Asked(Exception):
+    """A tracker was told of a run in this folder."""
 
 
-class _Asked(Exception):
-    """A tracker was told of a run."""
-
-
-class _Asking(Tracker):
+class Asking(Tracker):
     tracker: str = "asking"
 
     def begin(self, run: TrackedRun) -> TrackerRun:
-        raise _Asked(run.folder)
+        raise Asked(run.folder)
 
 
-def member(folder: Path, name: str, told: Tracker) -> Membership:
-    return Membership(tracker="told", told=told, folder=folder, name=name, tags={})
+def member(folder: Path, name: str) -> Membership:
+    return Membership(tracker="asking", told=Asking(), folder=folder, name=name, tags={})
 
 
 def tracked(folder: Path) -> TrackedRun:
@@ -220,7 +213,7 @@ def test_trackers_write_through_no_link_of_a_study(tmp_path: Path, name: str) ->
     link.parent.mkdir(parents=True)
     link.symlink_to(mine)
     with pytest.raises(WrongFileType, match="is a symbolic link; expected a folder"):
-        member(tmp_path / "studies" / "kept", "a, seed 1", _Told()).begin(tracked(tmp_path))
+        member(tmp_path / "studies" / "kept", "a, seed 1").begin(tracked(tmp_path))
     assert not list(mine.iterdir())
 
 
@@ -228,8 +221,8 @@ def test_the_folder_of_a_tracked_run_has_a_name_that_the_system_can_have(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def place(name: str) -> str:
-        with pytest.raises(_Asked) as asked:
-            member(tmp_path / "kept", name, _Asking()).begin(tracked(tmp_path))
+        with pytest.raises(Asked) as asked:
+            member(tmp_path / "kept", name).begin(tracked(tmp_path))
         where: Path = asked.value.args[0]
         assert where.parent == tmp_path / "kept" / "tracked" and where.is_dir()
         return where.name

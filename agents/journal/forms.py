@@ -17,7 +17,8 @@ WHEN = ("round", "version", "time_s", "bytes_up", "bytes_down")
 """The fields of every line of metrics that are not metrics."""
 
 _Clients = list[Annotated[int, Field(strict=True, ge=0, lt=MOST_CLIENTS)]]
-_Record = tuple[Count, Count, Annotated[bool, Field(strict=True)], list[Count], list[tuple[Count, _Clients]]]
+_Commits = Annotated[int, Field(strict=True, ge=-(2**63), lt=2**63)]  # a client that lies may be ahead
+_Record = tuple[Count, Count, Annotated[bool, Field(strict=True)], list[_Commits], list[tuple[_Commits, _Clients]]]
 _BODY: TypeAdapter[Any] = TypeAdapter(tuple[_Clients, _Clients, _Record, Any])
 _LINE: TypeAdapter[Any] = TypeAdapter(dict[Text, Annotated[float, Field(strict=True)] | None])
 _WHEN: TypeAdapter[Any] = TypeAdapter(Measure)

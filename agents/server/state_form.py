@@ -12,7 +12,8 @@ from pydantic import Field, TypeAdapter
 from seedbus.agents.journal.forms import problem_of
 from seedbus.bus.transport import MOST_CLIENTS
 
-_Count = Annotated[int, Field(strict=True, ge=0, lt=2**62)]
+_Count = Annotated[int, Field(strict=True, ge=0, lt=2**63)]
+_Sum = Annotated[int, Field(strict=True)]  # also below 0, as the time that a fault saved
 _Client = Annotated[int, Field(strict=True, ge=0, lt=MOST_CLIENTS)]
 _Anyone = Annotated[int, Field(strict=True, ge=-(2**31), lt=2**31)]  # hosts, the evaluator and nobody are below 0
 _Flag = Annotated[bool, Field(strict=True)]
@@ -30,19 +31,20 @@ _Progress = (
     | tuple[_Count, _Count, _Flag, _Averages, _Count, _Count | None, _Spent]
 )
 _Verified = tuple[_Count, list[tuple[_Word, _Bytes]]]
-_Snapshots = tuple[_Count, _Count, list[tuple[_Client, _Count]], _Flag]
+_Snapshots = tuple[_Count, _Count, list[tuple[_Client, _Sum]], _Flag]
 _Coordinator = tuple[_Rounds, list[_Refusal], _Progress, list[_Verified], _Snapshots]
 
+# what a hostile client says of its message may be any number that an envelope has room for
 _Message = tuple[
-    _Count, _Count, _Count, _Anyone, _Count, _Count, _Count,
-    _Anyone, _Count, tuple[_Count, _Count, _Count, _Count], _Bytes, _Flag, _Flag,
+    _Count, _Count, _Count, _Anyone, _Sum, _Count, _Count,
+    _Sum, _Count, tuple[_Sum, _Sum, _Sum, _Sum], _Bytes, _Flag, _Flag,
 ]  # fmt: skip
-_Answer = tuple[_Count, _Count, _Anyone, _Count, _Count, _Count, _Anyone, list[_Bytes]]
+_Answer = tuple[_Count, _Count, _Anyone, _Sum, _Count, _Count, _Sum, list[_Bytes]]
 _Links = list[tuple[_Anyone, _Flag, _Count]]
-_Bus = tuple[_Count, _Links, list[_Message], list[_Answer], list[list[tuple[_Word, _Count]]]]
+_Bus = tuple[_Count, _Links, list[_Message], list[_Answer], list[list[tuple[_Word, _Sum]]]]
 
 _State: TypeAdapter[Any] = TypeAdapter(
-    tuple[_Coordinator, _Bus, tuple[_Count, _Count, list[tuple[_Client, _Count]]], list[tuple[_Client, _Count]]]
+    tuple[_Coordinator, _Bus, tuple[_Count, _Count, list[tuple[_Client, _Sum]]], list[tuple[_Client, _Sum]]]
 )
 
 

@@ -20,7 +20,7 @@ import pytest
 from commands import Command
 from journal_cases import filled, killed_run
 from snapshot_cases import lagging
-from worlds import lossy
+from worlds import lossy, outcome
 
 from seedbus.agents.errors import JournalDamaged
 from seedbus.agents.journal import file as journal_file
@@ -325,3 +325,18 @@ def test_what_else_a_run_goes_on_from_is_damage(cut: Path, tmp_path: Path, seedb
     folder = forged(Path(shutil.copytree(cut, tmp_path / "run")), **changes)
     said = seedbus("run", "-q", "--resume", folder)
     assert said.code == Exit.FOLDER and said.err.startswith(f"seedbus: {folder}") and said.err.count("\n") == 1
+
+
+def test_a_state_with_counts_below_zero_and_messages_of_hostile_clients_is_gone_on_from(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    faults = [{"fault": "straggler", "fraction": 0.5, "factor": 0.5}, {"fault": "hostile", "fraction": 0.3}]
+    what = lossy(
+        compute={"evaluation": 0.05}, network={"latency": 0.1}, faults=[*lossy().resolved()["faults"], *faults]
+    )
+    killed = killed_run(tmp_path, monkeypatch, what)
+    with closing(sqlite3.connect(killed / FILE)) as database:
+        ((state,),) = database.execute("SELECT state FROM checkpoint")
+    *_, fault_counts = msgpack.unpackb(state, strict_map_key=False)[1]
+    assert any(count < 0 for counts in fault_counts for _, count in counts)
+    assert outcome(run(what, killed, resume=True)) == outcome(run(what, tmp_path / "whole"))

@@ -93,7 +93,7 @@ def test_an_algorithm_keeps_its_promises_on_vectors_of_a_device(name: str, field
         assert run.replica.digest() == host.replica.digest()
 
 
-@pytest.mark.few(4)
+@pytest.mark.few(4, slow=60)
 @pytest.mark.parametrize(
     ("name", "fields", "backend"),
     [

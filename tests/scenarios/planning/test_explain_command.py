@@ -82,6 +82,7 @@ def test_a_mistake_in_the_scenario_is_one_sentence(seedbus: Command) -> None:
     assert result.err.count("\n") == 1 and "stop.rounds: 0 is not accepted" in result.err
 
 
+@pytest.mark.few(16, slow=0)
 @pytest.mark.parametrize("name", [name for name in library() if not name.startswith("lm/")])
 def test_every_scenario_of_the_library_has_words(name: str) -> None:
     found = words(load(name, ["task.classifier_steps=20"] if name == "blackbox-attack" else []))

@@ -31,7 +31,7 @@ def run(seedbus: Command, *arguments: str) -> None:
     assert (ran.code, ran.err) == (Exit.OK, ""), ran.err
 
 
-@pytest.mark.few(4)
+@pytest.mark.few(10, slow=0)
 @pytest.mark.parametrize("algorithm", list(ALGORITHMS.all()))
 def test_a_scenario_of_every_algorithm_runs(seedbus: Command, algorithm: str) -> None:
     few = ALGORITHMS.all()[algorithm]().most_clients is not None

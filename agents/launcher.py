@@ -200,7 +200,9 @@ def unpacked(algorithm: AnyAlgorithm, stored: StoredRound, path: Path) -> list[A
     try:
         return list(algorithm.unpack_commits(stored.commit))
     except BadPayload as error:
-        raise JournalDamaged(path, stored.round, f"the commit of round {stored.round} is none ({error})") from None
+        raise JournalDamaged(
+            path, stored.round, f"the commit of round {stored.round} cannot be decoded ({error})"
+        ) from None
 
 
 def check_build(folder: Path, facts: dict[str, str], ours: dict[str, str]) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
 from typing import Annotated, Any
 
 from pydantic import Field, TypeAdapter, ValidationError
@@ -17,8 +16,8 @@ WHEN = ("round", "version", "time_s", "bytes_up", "bytes_down")
 """The fields of every line of metrics that are not metrics."""
 
 _Clients = list[Annotated[int, Field(strict=True, ge=0, lt=MOST_CLIENTS)]]
-_Commits = Annotated[int, Field(strict=True, ge=-(2**63), lt=2**63)]  # a client that lies may be ahead
-_Record = tuple[Count, Count, Annotated[bool, Field(strict=True)], list[_Commits], list[tuple[_Commits, _Clients]]]
+_Lag = Annotated[int, Field(strict=True, ge=-(2**63), lt=2**63)]  # commits; below 0 if a client says that it is ahead
+_Record = tuple[Count, Count, Annotated[bool, Field(strict=True)], list[_Lag], list[tuple[_Lag, _Clients]]]
 _BODY: TypeAdapter[Any] = TypeAdapter(tuple[_Clients, _Clients, _Record, Any])
 _LINE: TypeAdapter[Any] = TypeAdapter(dict[Text, Annotated[float, Field(strict=True)] | None])
 _WHEN: TypeAdapter[Any] = TypeAdapter(Measure)
@@ -29,7 +28,7 @@ def body_problem(body: Any) -> str | None:
     if (problem := problem_of(_BODY, body)) is not None:
         return problem
     cohort, reported, (_, _, _, lags, _), _ = body
-    if any(one >= next_one for clients in (cohort, reported) for one, next_one in pairwise(clients)):
+    if any(clients != sorted(set(clients)) for clients in (cohort, reported)):
         return "clients that do not ascend"
     return None if len(lags) == len(cohort) else f"{len(lags)} lags of {len(cohort)} clients"
 

@@ -314,7 +314,7 @@ class Journal:
             lines = [json.loads(line) for line in self._reader.metrics()]
             for number, line in enumerate(lines):
                 if (problem := line_problem(line)) is not None:
-                    what = f"its evaluation {number} is none that a run writes ({problem})"
+                    what = f"its evaluation {number} has another form than a run writes ({problem})"
                     raise JournalDamaged(self.folder / FILE, 0, what)
             return lines
 

@@ -119,7 +119,7 @@ class JournalReader:
                 raise JournalDamaged(self._path, good, f"round {good} does not verify")
             unpacked = msgpack.unpackb(body)
             if (problem := body_problem(unpacked)) is not None:
-                raise JournalDamaged(self._path, good, f"round {good} holds what no run writes ({problem})")
+                raise JournalDamaged(self._path, good, f"round {good} has another form than a run writes ({problem})")
             cohort, reported, record, commit = unpacked
             if isinstance(commit, bytes):
                 commit = self._model(version, commit, good)

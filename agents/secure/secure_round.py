@@ -48,7 +48,7 @@ class SecureRound:
     Attributes:
         stage: what was asked last.
         waiting: the clients whose part is awaited.
-        unrecovered: the client whose secret the shares of it did not give, or not the right one; None: there is none.
+        unrecovered: the client whose secret could not be recovered from its shares; None: there is none.
     """
 
     def __init__(self, settings: SecureAggregation, round: int, version: int, cohort: Sequence[int], seed: int) -> None:

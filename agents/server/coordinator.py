@@ -377,11 +377,11 @@ class Coordinator:
         return ClosedRound(plan.round, self.version, cohort, tuple(reported), commit, record, refusals)
 
     def _unrecovered(self, round: int, secure: SecureRound) -> tuple[Refusal, ...]:
-        """Name the client whose secret its shares do not give: it gave false ones, or a holder changed its own."""
+        """Count a refusal of a client whose secret cannot be recovered: it gave false shares, or a holder did."""
         client = secure.unrecovered
         if client is None:
             return ()
-        what = f"the shares of client {client}'s secret of round {round} do not give it, so the round makes no commit"
+        what = f"client {client}'s secret of round {round} cannot be recovered from its shares: there is no commit"
         return (self.refused(client, Reason.BAD_SHARES, what, round),)
 
     def published(self, closed: ClosedRound, bytes_so_far: int) -> None:

@@ -118,7 +118,7 @@ class Server:
             ValueError: its state has another form than a server writes.
         """
         if (problem := state_problem(checkpoint.state)) is not None:
-            raise ValueError(f"a state that no server writes: {problem}")
+            raise ValueError(f"a state of another form than a server writes: {problem}")
         state = ServerState(*checkpoint.state)
         self.coordinator.restore(state.coordinator, log, checkpoint.positions, checkpoint.snapshot)
         self._availability.unpack(state.availability)

@@ -13,9 +13,9 @@ from seedbus.agents.journal.forms import problem_of
 from seedbus.bus.transport import MOST_CLIENTS
 
 _Count = Annotated[int, Field(strict=True, ge=0, lt=2**63)]
-_Sum = Annotated[int, Field(strict=True)]  # also below 0, as the time that a fault saved
+_Whole = Annotated[int, Field(strict=True)]  # also below 0, as the time that a fault saved
 _Client = Annotated[int, Field(strict=True, ge=0, lt=MOST_CLIENTS)]
-_Anyone = Annotated[int, Field(strict=True, ge=-(2**31), lt=2**31)]  # hosts, the evaluator and nobody are below 0
+_Address = Annotated[int, Field(strict=True, ge=-(2**31), lt=2**31)]  # hosts, the evaluator and nobody are below 0
 _Flag = Annotated[bool, Field(strict=True)]
 _Number = Annotated[float, Field(strict=True)]
 _Word = Annotated[str, Field(strict=True, max_length=10_000)]
@@ -23,7 +23,7 @@ _Bytes = Annotated[bytes, Field(strict=True)]
 
 _Overdue = tuple[tuple[_Count, _Count, _Count, _Count], list[_Client], list[tuple[_Client, list[Any]]]]
 _Rounds = tuple[_Count, list[tuple[_Client, _Count, _Number]], list[_Count], list[_Overdue], Any]
-_Refusal = tuple[_Anyone | _Word, _Word, _Count] | tuple[_Anyone | _Word, _Word, _Count, _Word]
+_Refusal = tuple[_Address | _Word, _Word, _Count] | tuple[_Address | _Word, _Word, _Count, _Word]
 _Averages = list[tuple[_Word, _Number, _Count]]
 _Spent = tuple[list[tuple[_Client, _Number]], list[tuple[_Count, _Count]], list[tuple[_Count, _Number]], _Number]
 _Progress = (
@@ -31,20 +31,20 @@ _Progress = (
     | tuple[_Count, _Count, _Flag, _Averages, _Count, _Count | None, _Spent]
 )
 _Verified = tuple[_Count, list[tuple[_Word, _Bytes]]]
-_Snapshots = tuple[_Count, _Count, list[tuple[_Client, _Sum]], _Flag]
+_Snapshots = tuple[_Count, _Count, list[tuple[_Client, _Whole]], _Flag]
 _Coordinator = tuple[_Rounds, list[_Refusal], _Progress, list[_Verified], _Snapshots]
 
 # what a hostile client says of its message may be any number that an envelope has room for
 _Message = tuple[
-    _Count, _Count, _Count, _Anyone, _Sum, _Count, _Count,
-    _Sum, _Count, tuple[_Sum, _Sum, _Sum, _Sum], _Bytes, _Flag, _Flag,
+    _Count, _Count, _Count, _Address, _Whole, _Count, _Count,
+    _Whole, _Count, tuple[_Whole, _Whole, _Whole, _Whole], _Bytes, _Flag, _Flag,
 ]  # fmt: skip
-_Answer = tuple[_Count, _Count, _Anyone, _Sum, _Count, _Count, _Sum, list[_Bytes]]
-_Links = list[tuple[_Anyone, _Flag, _Count]]
-_Bus = tuple[_Count, _Links, list[_Message], list[_Answer], list[list[tuple[_Word, _Sum]]]]
+_Answer = tuple[_Count, _Count, _Address, _Whole, _Count, _Count, _Whole, list[_Bytes]]
+_Links = list[tuple[_Address, _Flag, _Count]]
+_Bus = tuple[_Count, _Links, list[_Message], list[_Answer], list[list[tuple[_Word, _Whole]]]]
 
 _State: TypeAdapter[Any] = TypeAdapter(
-    tuple[_Coordinator, _Bus, tuple[_Count, _Count, list[tuple[_Client, _Sum]]], list[tuple[_Client, _Sum]]]
+    tuple[_Coordinator, _Bus, tuple[_Count, _Count, list[tuple[_Client, _Whole]]], list[tuple[_Client, _Whole]]]
 )
 
 

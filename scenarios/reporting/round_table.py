@@ -89,10 +89,10 @@ class RoundTable:
             lags.add(record.lags)
             reported.add(stored.reported)
             late.add([client for _, clients in record.late for client in clients])
-            for named in (stored.cohort, stored.reported, *(its_clients for _, its_clients in record.late)):
-                if max(named, default=0) >= clients:
-                    raise ValueError(f"client {max(named)} of {clients} in round {stored.round}")
             staleness.add([age for age, clients in record.late for _ in clients])
+        for column in (asked, reported, late):
+            if (most := column.values().max(initial=0)) >= clients:
+                raise ValueError(f"rounds name client {most}, and there are {clients}")
         table = np.array(times, np.int64).reshape(-1, 4)
         is_expired, has_commit = table[:, 2].astype(bool), table[:, 3].astype(bool)
         return RoundTable(

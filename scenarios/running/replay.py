@@ -6,7 +6,6 @@ from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from seedbus.agents.errors import JournalDamaged, RunFolderError
 from seedbus.agents.journal.file import FILE
@@ -103,22 +102,21 @@ def replays(run: str | Path, rounds: Sequence[int | None], *, task: Task | None 
             raise ScenarioError(
                 f"--round {number}", [f"the run in {run} has {len(stored)} rounds; expected 0 to {len(stored)}"]
             )
-        packed = _packed(stored, number)
-        if packed and not packed[-1]:
+        made = _with_commit(stored[:number])
+        if made and not made[-1].commit:
             raise ScenarioError(f"--round {number}", [_kept_models(run, stored)])
     problem = bind(scenario)
     check_build(Path(run), facts, build_of(scenario, problem))
     algorithm = followed(scenario, problem)
     for number in numbers:
         replica = algorithm.replica(problem.x0())
-        made = [each for each in stored[:number] if each.commit is not None]
+        made = _with_commit(stored[:number])
         algorithm.apply(replica, [commit for each in made for commit in unpacked(algorithm, each, Path(run) / FILE)])
         yield Replayed(number, replica, problem, algorithm.point(replica))
 
 
-def _packed(rounds: list[StoredRound], count: int) -> list[list[Any]]:
-    """Return the packed commits of the first `count` rounds."""
-    return [stored.commit for stored in rounds[:count] if stored.commit is not None]
+def _with_commit(rounds: list[StoredRound]) -> list[StoredRound]:
+    return [stored for stored in rounds if stored.commit is not None]
 
 
 def _kept_models(run: str | Path, rounds: list[StoredRound]) -> str:

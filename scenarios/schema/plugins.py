@@ -45,21 +45,23 @@ class _FromSource(SourceFileLoader):
         raise OSError("bytecode is neither read nor written")
 
 
-class _Sources:
-    """Finds the modules of a plug-in that is a folder. Others than Python's sources, which have no digest, are none."""
+class _SourceFinder:
+    """Finds the modules of a plug-in that is a folder. Only sources are found: no digest includes other files."""
 
     @staticmethod
     def find_spec(name: str, path: Sequence[str] | None, target: ModuleType | None = None) -> ModuleSpec | None:
         if not name.startswith(_PREFIX):
             return None
         spec = PathFinder.find_spec(name, path, target)
-        if spec is None or not isinstance(spec.loader, SourceFileLoader):
-            raise ModuleNotFoundError(f"the plug-in has no module {name.partition('.')[2]}.py", name=name)
-        spec.loader = _FromSource(name, str(spec.origin))
+        if spec is None or spec.origin is None:  # there is none, or it is a folder without an __init__.py
+            return spec
+        if not isinstance(spec.loader, SourceFileLoader):
+            raise ModuleNotFoundError(f"{spec.origin} is no source; expected a file of Python", name=name)
+        spec.loader = _FromSource(name, spec.origin)
         return spec
 
 
-sys.meta_path.insert(0, _Sources)
+sys.meta_path.insert(0, _SourceFinder)
 
 
 def load_plugins(paths: Iterable[str | Path] = ()) -> None:
@@ -105,15 +107,14 @@ def load_plugin(path: str | Path, source: str = "") -> None:
     if spec is None or spec.loader is None:
         raise ScenarioError(source, [f"it cannot be imported; {_FILE}"])
     module, loader = importlib.util.module_from_spec(spec), spec.loader
-    before = sys.modules.get(module.__name__)
+    before = _taken_out(module.__name__)
     sys.modules[module.__name__] = module
     try:
         _run(lambda: loader.exec_module(module), source)
         _add([Plugin(name, str(place.resolve()), digest, _classes(module), module)], source)
     except BaseException:
-        del sys.modules[module.__name__]
-        if before is not None:
-            sys.modules[module.__name__] = before
+        _taken_out(module.__name__)
+        sys.modules.update(before)
         raise
 
 
@@ -149,6 +150,12 @@ def register(kind: ClassT) -> ClassT:
         PLUGINS[before.name] = before
     _add([Plugin(kind.__name__, "", digest, [kind])], f"the class {kind.__name__}")
     return kind
+
+
+def _taken_out(name: str) -> dict[str, ModuleType]:
+    """Remove a module, and those inside it, from the imported ones; return them. Others are imported in their place."""
+    names = [each for each in sys.modules if each == name or each.startswith(f"{name}.")]
+    return {each: sys.modules.pop(each) for each in names}
 
 
 def _classes(module: ModuleType) -> list[type[BaseModel]]:

@@ -21,6 +21,14 @@ DECOMFL: dict[str, Any] = {
     "dampening": False,
 }
 HISO: dict[str, Any] = {"name": "hiso", "perturbations": 5, "local_steps": 2, "learning_rate": 0.001}
+TINY: dict[str, Any] = {
+    "name": "tiny",
+    "task": {"name": "quadratic", "dimension": 20},
+    "algorithm": {"name": "decomfl"},
+    "participation": {"clients": 4, "cohort": 3},
+    "stop": {"rounds": 2},
+}
+"""The scenario of a study whose runs take no time."""
 
 
 def scenario(**changes: Any) -> Scenario:

@@ -139,6 +139,27 @@ def test_bytecode_beside_a_plug_in_is_neither_run_nor_written(tmp_path: Path) ->
     assert [each.read_bytes() for each in kept] == before
 
 
+def test_a_folder_of_a_plug_in_needs_no_init_and_its_bytecode_is_not_run_either(tmp_path: Path) -> None:
+    (tmp_path / "mine" / "inner").mkdir(parents=True)
+    file(tmp_path, "from .inner.part import Mine", "mine/__init__.py")
+    bytecode(tmp_path / "mine" / "inner" / "part.py", FAULT)
+    load_plugin(tmp_path / "mine")
+    assert load("quickstart", ["faults=[{fault: mine}]", "participation.deadline_s=1"]).plugins
+
+
+def test_a_folder_that_was_refused_is_loaded_anew_with_all_of_its_modules(tmp_path: Path) -> None:
+    (tmp_path / "mine").mkdir()
+    file(tmp_path, FAULT + "x = unknown", "mine/part.py")
+    file(tmp_path, "from .inner import x\nfrom .part import Mine", "mine/__init__.py")
+    file(tmp_path, "x = 1", "mine/inner.py")
+    with pytest.raises(ScenarioError, match="name 'unknown' is not defined"):
+        load_plugin(tmp_path / "mine")
+    file(tmp_path, "x = 2", "mine/inner.py")
+    file(tmp_path, FAULT, "mine/part.py")
+    load_plugin(tmp_path / "mine")
+    assert PLUGINS["mine"].module is not None and PLUGINS["mine"].module.x == 2
+
+
 def test_a_module_of_a_plug_in_without_a_source_is_none(tmp_path: Path) -> None:
     (tmp_path / "mine").mkdir()
     file(tmp_path, FAULT + "from . import part", "mine/__init__.py")

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from commands import Command
+from worlds import TINY
 
 from seedbus.agents.errors import RunFolderError
 from seedbus.bus.files import WrongFileType
@@ -31,13 +32,7 @@ from seedbus.scenarios.tracking.tensorboard import TensorBoard
 
 STUDY: dict[str, Any] = {
     "name": "kept",
-    "base": {
-        "name": "tiny",
-        "task": {"name": "quadratic", "dimension": 20},
-        "algorithm": {"name": "decomfl"},
-        "participation": {"clients": 4, "cohort": 3},
-        "stop": {"rounds": 2},
-    },
+    "base": TINY,
     "seeds": [1, 2],
     "ask": {"splits": ["test"]},
 }

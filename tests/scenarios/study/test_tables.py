@@ -8,6 +8,7 @@ from typing import Any
 import pandas as pd
 import pytest
 from commands import Command
+from worlds import TINY
 
 from seedbus.scenarios.errors import Exit
 from seedbus.scenarios.schema.yaml_text import dump
@@ -19,13 +20,7 @@ from seedbus.scenarios.study.tables import cells, csv, latex, markdown, sentence
 ESCAPE = "\x1b]0;title\x07\u202e"
 STUDY: dict[str, Any] = {
     "name": "odd",
-    "base": {
-        "name": "tiny",
-        "task": {"name": "quadratic", "dimension": 20},
-        "algorithm": {"name": "decomfl"},
-        "participation": {"clients": 4, "cohort": 3},
-        "stop": {"rounds": 2},
-    },
+    "base": TINY,
     "seeds": [1],
 }
 

@@ -275,7 +275,9 @@ def _arrow(column: NDArray[np.int64] | NDArray[np.int32]) -> pa.Array:
 
 
 def _numbers(column: pa.ChunkedArray) -> NDArray[np.int64]:
-    """A column of int64 without nulls, as an array [rows]."""
+    """A column of int64, as an array [rows]; raises `ValueError` if one is missing."""
+    if column.null_count:
+        raise ValueError(f"numbers are missing in it: {column.null_count}")
     parts = [
         np.frombuffer(chunk.buffers()[1], np.int64)[chunk.offset : chunk.offset + len(chunk)]
         for chunk in column.chunks
@@ -307,7 +309,7 @@ def _read(path: Path) -> Columns:
         with open(descriptor(path, os.O_RDONLY), "rb") as file, pq.ParquetFile(file) as parquet:
             _check_size(parquet, os.fstat(file.fileno()).st_size)
             table = parquet.read(columns=list(COLUMNS), use_threads=False)
-        columns = {name: _numbers(table.column(name).cast(pa.int64()).fill_null(0)) for name in COLUMNS}
+        columns = {name: _numbers(table.column(name).cast(pa.int64())) for name in COLUMNS}
         is_sound = table.schema.metadata[_DIGEST] == _digest(columns)
         for name, known in (("kind", Kind), ("fate", Fate)):
             for number in np.unique(columns[name]).tolist():

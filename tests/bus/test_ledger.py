@@ -266,6 +266,15 @@ def test_a_forged_segment_with_a_kind_that_there_is_not_is_named(tmp_path: Path,
         read_ledger(tmp_path)
 
 
+def test_a_segment_with_missing_numbers_is_named(tmp_path: Path) -> None:
+    forged(tmp_path / "000000.parquet", round=pa.array([1, 2], pa.int32()))
+    table = pq.read_table(tmp_path / "000000.parquet")
+    missing = table.set_column(table.column_names.index("round"), "round", pa.array([1, None], pa.int32()))
+    pq.write_table(missing, tmp_path / "000000.parquet")
+    with pytest.raises(LedgerDamaged, match=r"000000\.parquet: is damaged \(numbers are missing in it: 1\)"):
+        read_ledger(tmp_path)
+
+
 def test_columns_that_the_ledger_has_not_are_passed_over(tmp_path: Path) -> None:
     written(tmp_path, rows(3))
     path = tmp_path / "000000.parquet"

@@ -17,7 +17,7 @@ import pydantic_core
 import pytest
 import typer
 from commands import Command
-from worlds import scenario
+from worlds import TINY, scenario
 
 from seedbus.agents.client.replicas import Replicas
 from seedbus.algorithms.contract import Replica
@@ -305,6 +305,17 @@ def test_help_loads_nothing_heavy(arguments: list[str]) -> None:
         "    print(sorted(heavy), file=sys.stderr); raise end"
     )
     done = subprocess.run([sys.executable, "-c", code, *arguments], capture_output=True, text=True, cwd=ROOT / "tests")
+    assert (done.returncode, done.stderr.strip()) == (0, "[]")
+
+
+def test_a_run_whose_losses_numpy_takes_loads_neither_torch_nor_pandas(tmp_path: Path) -> None:
+    (tmp_path / "tiny.yaml").write_text(dump(TINY), encoding="utf-8")
+    code = (
+        "import sys\nfrom seedbus.scenarios.cli.main import main\ntry:\n    main()\nexcept SystemExit as end:\n"
+        "    print(sorted({'torch', 'pandas', 'sklearn'} & sys.modules.keys()), file=sys.stderr); raise end"
+    )
+    command = [sys.executable, "-c", code, "run", "tiny.yaml", "--out", "run", "-q"]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path)
     assert (done.returncode, done.stderr.strip()) == (0, "[]")
 
 

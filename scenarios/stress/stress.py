@@ -9,7 +9,8 @@ policies, links, algorithm), which runs on the virtual clock. The invariants are
 - the ledger balances: every message that was sent is delivered, refused, dropped or in flight;
 - memory is bounded;
 - the journal alone rebuilds the final model, bit for bit;
-- a run that is stopped and resumed ends like one that is not (every third seed);
+- a run that is stopped and resumed ends like one that is not (every third seed; unless reports are masked and a
+  question of a closed round was under way: secrets are not stored);
 - with clients that violate the protocol: no honest client is refused, every refusal is counted by reason and client,
   the final model is that of a run in which these clients are silent (unless reports are masked: clients that share no
   masks change how many have to help), and a run over sockets has the same results (every seventh seed);
@@ -32,12 +33,17 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, get_args
 
+import numpy as np
+
 from seedbus.agents.errors import TooFew
+from seedbus.agents.launcher import MESSAGES
 from seedbus.agents.observer import NullObserver
 from seedbus.agents.refusals import Mark, Reason, Refusal
 from seedbus.agents.round_record import ClosedRound
+from seedbus.bus import Kind, read_ledger
 from seedbus.bus.clock import wall_seconds
 from seedbus.bus.keyed_random import with_random
+from seedbus.bus.ledger import Columns
 from seedbus.scenarios.cli_errors import exit_code
 from seedbus.scenarios.errors import Interrupted
 from seedbus.scenarios.faults import hostile
@@ -296,7 +302,22 @@ def _check_resuming(scenario: Scenario, runs: Path, uninterrupted: Results) -> N
         pass
     second = _Inspector(scenario, round=first.round, version=first.version)
     resumed = run(scenario, runs / "cut", resume=True, observer=second)
-    _check_equal(f"stopped after round {first.round} and resumed", resumed, uninterrupted)
+    if scenario.secure_aggregation is None or not _is_late(read_ledger(runs / "run" / MESSAGES), first.round):
+        _check_equal(f"stopped after round {first.round} and resumed", resumed, uninterrupted)
+
+
+def _is_late(ledger: Columns, round: int) -> bool:
+    """Whether a question of an earlier round was still under way when one of the last two rounds before `round` closed.
+
+    In a run that is stopped and resumed there the client is a new process without the secrets of the earlier round, so
+    its answer has another length, and with narrow links other times (docs/secure-aggregation.md).
+    """
+    is_question = np.isin(ledger["kind"], (Kind.ASK, Kind.PLAN))
+    for begun in (round - 1, round):
+        began_ns = ledger["sent_ns"][ledger["round"] == begun].min(initial=2**63 - 1)
+        if (is_question & (ledger["round"] < begun) & (ledger["arrived_ns"] >= began_ns)).any():
+            return True
+    return False
 
 
 def _check_equal(how: str, actual: Results, expected: Results) -> None:

@@ -181,7 +181,9 @@ class MaskedObjective:
         return self.read([self.measure_at(step, fill)])[0]
 
     def measure_at(self, step: int, fill: Fill) -> Any:
-        measure_at: Callable[..., Any] | None = getattr(self._inside, "measure_at", None)
+        measure_at: Callable[..., Any] | None = getattr(
+            self._inside, "measure_at", getattr(self._inside, "loss_at", None)
+        )
         if measure_at is None:
             raise TypeError(f"{type(self._inside).__name__} has no loss_at, which algorithm.revert: light needs")
         return measure_at(step, self._problem.filled(fill))

@@ -5,7 +5,8 @@ from its model as it is then, and makes a commit of it once it has computed; a n
 What this module does, no node knows of: it opens the rounds, keeps the journal, and evaluates one node's model. The
 journal holds all commits, those of a round as one entry, so replay needs no node either.
 
-After the last round the nodes repair until each has all commits. All replicas then have the same bits (`verify`).
+After the last round the nodes repair until each has all commits; a step that is still computed then makes none. All
+replicas then have the same bits (`verify`).
 
 What the nodes have and which messages are on their way is in no checkpoint: a run that is resumed computes its rounds
 again from the first, compares those that are in the journal with it, and adds the others.
@@ -124,6 +125,7 @@ class _GossipRun:
         self.progress = Progress()
         self.refusals = Refusals()
         self.too_large = 0  # of these, how many in the open round show that training diverges
+        self.is_over = False  # whether the last round has closed
         self.made: list[Record] = []  # all commits, in the order in which they were made
         self.kept = 0  # of these, how many are in the journal
         self.lines: list[dict[str, Any]] = []  # of metrics, not in the journal yet
@@ -174,6 +176,7 @@ class _GossipRun:
             self._close(rounds, cohort)
             rounds += 1
             reason = self.setup.stop.reason(rounds, self.progress)
+        self.is_over = True
         lacking = await self._repair(rounds)
         if self.setup.verify_every:
             self._verify(rounds)
@@ -215,9 +218,11 @@ class _GossipRun:
         self.clock.post(due_ns, (Kind.REPORT, node.address, round, 0, 0), self._made, (node, record))
 
     def _made(self, step: tuple[Node, Record]) -> None:
-        """A node has computed a step: it is a commit now."""
+        """A node has computed a step: it is a commit now, but after the last round, when none is kept any more."""
         node, record = step
         node.is_busy = False
+        if self.is_over:
+            return
         with _finishable():
             self.steps.commit(record)
         self.made.append(record)

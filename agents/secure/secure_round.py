@@ -72,6 +72,7 @@ class SecureRound:
         self._public: dict[int, bytes] = {}
         self._neighbours: dict[int, list[int]] = {}  # those with keys, of each client that was asked to share
         self._sealed: dict[int, dict[int, bytes]] = {}  # sender → recipient → shares
+        self._too_late: set[int] = set()  # the clients that had not shared when plans were sent
         self._reported: frozenset[int] = frozenset()
         self._shares: dict[int, dict[int, bytes]] = {}  # client → holder → share of the secret that is due
 
@@ -88,6 +89,10 @@ class SecureRound:
             for client, neighbours in self._neighbours.items()
         }
         return self._ask(Stage.SHARES, bodies)
+
+    def close_sharing(self) -> None:
+        """Take no more shares: plans name the clients that have shared, and reports are masked with these."""
+        self._too_late, self.waiting = self.waiting, set()
 
     @property
     def sharers(self) -> set[int]:
@@ -120,7 +125,7 @@ class SecureRound:
             ReportRefused: it is not awaited, or the client refuses.
         """
         stage, client = stage_of(envelope), envelope.client
-        if stage < self.stage:
+        if stage < self.stage or (stage is Stage.SHARES and client in self._too_late):
             raise ReportRefused("late", f"stage {stage.name} of secure aggregation is over in round {self._round}")
         if stage > self.stage or client not in self.waiting:
             raise ReportRefused("not-asked", f"client {client} is not asked for {stage.name} in round {self._round}")

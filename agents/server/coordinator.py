@@ -246,6 +246,7 @@ class Coordinator:
         """Put the open round's plans into the outbox, in the cohort's order."""
         now = self._rounds.current
         if now is not None and now.secure is not None:
+            now.secure.close_sharing()
             now.waiting &= now.secure.sharers
         self._are_plans_due = True
         self._outbox.extend(self._plans)

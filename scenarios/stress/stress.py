@@ -342,8 +342,12 @@ def _check_silenced(drawn: dict[str, Any], runs: Path) -> None:
     number may cause an honest report of its sender in the next round to be refused.
     """
     (drawn_fault,) = (fault for fault in drawn["faults"] if fault["fault"] == HOSTILE)
-    # a report that is sent twice counts once, unlike a silent client's
-    counting = {"twice", "body"} if drawn["algorithm"]["name"] == "feedsign" else {"twice"}  # any bits are valid signs
+    counting = {
+        "twice",
+        "mask",
+    }  # reports that count: one that is sent twice, and one of a client that lies about masks
+    if drawn["algorithm"]["name"] == "feedsign":
+        counting |= {"body"}  # any bits are valid signs
     kinds = [kind for kind in drawn_fault["kinds"] or get_args(hostile.Forgery) if kind not in counting]
     clients = sorted(_hostile(validate(drawn, drawn["name"])))
     undisturbed = {name: value for name, value in drawn.items() if name not in ("network", "compute", "lag")}

@@ -120,6 +120,15 @@ def test_light_processes_and_replay_have_the_same_bits(algorithm: dict[str, Any]
     assert replay(tmp_path / "alone").replica.digest() == alone.summary["digest"]
 
 
+def test_a_task_without_layers_is_evaluated_layer_by_layer_with_a_mask_too(tmp_path: Path) -> None:
+    fields: dict[str, Any] = {"mask": {"rule": "random", "density": 0.5}, "stop": {"rounds": 3}, "verify": True}
+    runs = [
+        run(scenario(**fields, algorithm={"name": "decomfl", "revert": revert}), tmp_path / revert)
+        for revert in ("copy", "light")
+    ]
+    assert runs[0].digest == runs[1].digest
+
+
 @pytest.mark.slow
 def test_a_masked_run_has_the_same_bits_in_several_processes(tmp_path: Path) -> None:
     fields: dict[str, Any] = {

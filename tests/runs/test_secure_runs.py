@@ -17,6 +17,7 @@ from seedbus.bus import PASS, Envelope, KeyedRandom, Kind, Passage, Verdict, enc
 from seedbus.plugin import register
 from seedbus.scenarios.errors import ScenarioError
 from seedbus.scenarios.faults.base import RoundSelector
+from seedbus.scenarios.faults.delay import Delay
 from seedbus.scenarios.faults.drop import Drop
 from seedbus.scenarios.reporting.results import Results
 from seedbus.scenarios.running.replay import replay
@@ -51,6 +52,14 @@ class DropUnmask(Drop):
     def judge(self, passage: Passage) -> Verdict:
         is_last = passage.kind is Kind.TELL and passage.occurrence == Stage.UNMASK
         return super().judge(passage) if is_last else PASS
+
+
+class DelayShares(Delay):
+    """Delay the answers with which clients share their secrets."""
+
+    def judge(self, passage: Passage) -> Verdict:
+        is_sharing = passage.kind is Kind.TELL and passage.occurrence == Stage.SHARES
+        return super().judge(passage) if is_sharing else PASS
 
 
 SEEN: dict[int, list[Any]] = {}
@@ -164,6 +173,17 @@ def test_clients_that_pull_snapshots_mask_too(tmp_path: Path) -> None:
     results = run(masked, tmp_path / "masked")
     assert results.digest == run(what, tmp_path / "plain").digest
     assert results.summary["traffic"]["by_kind"]["snapshot"]["messages"] > 50
+
+
+def test_shares_that_come_after_the_plans_are_late_and_the_round_goes_on(tmp_path: Path) -> None:
+    """A plan names the clients that have shared; the others' shares are of no use, though reports are still awaited."""
+    what = secure(
+        participation={"clients": 6, "quorum": 2, "deadline_s": 2.0},
+        network={"latency": 0.4},
+        stop={"rounds": 4},
+    ).model_copy(update={"faults": [DelayShares(clients=[2], by=1.5)]})
+    summary = run(what, tmp_path / "run").summary
+    assert summary["version"] == 4 and summary["refusals"] == {"late": {"2": 4}}
 
 
 @slow

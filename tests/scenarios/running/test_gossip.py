@@ -115,6 +115,15 @@ def test_without_loss_each_commit_crosses_each_link_once_and_the_ledger_counts_i
     assert set(np.unique(columns["sender"])) == set(range(NODES))
 
 
+def test_a_step_that_is_not_done_when_the_last_round_closes_makes_no_commit(tmp_path: Path) -> None:
+    """Whether nodes repair decides nothing: with and without losses the journal holds all commits."""
+    loss = {"fault": "drop", "probability": 0.9, "for_rounds": 3}
+    for name, faults in (("repaired", [loss]), ("whole", [])):
+        results = executed(tmp_path / name, compute={"evaluation": 0.3}, stop={"rounds": 3}, faults=faults)
+        assert results.summary["version"] == NODES, "the second step of each node is not done"
+        assert results.summary["digest"] == replay(tmp_path / name).digest
+
+
 def test_nodes_that_stay_away_are_named_by_what_they_lack(tmp_path: Path) -> None:
     crash = {"fault": "crash", "clients": [2], "at_round": 3}
     topology = {"kind": "gossip", "graph": "ring", "repair_rounds": 3}

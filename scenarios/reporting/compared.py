@@ -128,19 +128,24 @@ class Run:
     def passes(self) -> list[float] | None:
         """Forward passes behind the reports that arrived, of the rounds before each evaluation, and of all rounds.
 
-        A backward pass counts as two. None if they are not known.
+        A backward pass counts as two. Without a server, those behind the commits. None if they are not known.
         """
         algorithm = self.scenario.algorithm
         if self.results is None or not algorithm.knows_evaluations:  # only the clients know how long an epoch is
             return None
-        try:
-            arrived = ArrivedReports(self.results.columns, self.results.history)
-        except LedgerDamaged:
-            return None
-        rounds, reports = np.unique(arrived.keys // self.scenario.participation.clients, return_counts=True)
-        pairs = zip(rounds.tolist(), reports.tolist(), strict=True)
-        so_far = np.cumsum([0.0, *(count * algorithm.evaluations(round) for round, count in pairs)])
-        before = so_far[np.searchsorted(rounds, self.rounds)]
+        if self.scenario.topology is not None:  # nodes send no reports
+            history = self.results.history
+            made, begun = history.reported.round, history.begun
+        else:
+            try:
+                arrived = ArrivedReports(self.results.columns, self.results.history)
+            except LedgerDamaged:
+                return None
+            made = begun = arrived.keys // self.scenario.participation.clients
+        rounds, index = np.unique(begun, return_inverse=True)
+        costs = np.array([algorithm.evaluations(round) for round in rounds.tolist()], np.float64)[index]
+        so_far = np.concatenate([[0.0], np.cumsum(costs)])
+        before = so_far[np.searchsorted(made, self.rounds)]
         return [*before.tolist(), float(so_far[-1])]
 
     def first_met(self, metric: str, target: float) -> int | None:

@@ -106,6 +106,19 @@ class RoundTable:
         counted: Flags = self.has_commit[self.reported.round]
         return counted
 
+    @property
+    def begun(self) -> Whole:
+        """The newest round, up to that of each entry of `reported`, that asked its client; int64, one for each.
+
+        Without a server, it is the round in which a node began the step: while it computes, no round asks it.
+        """
+        rounds = self.opened_ns.size
+        first = self.reported.client * rounds  # stands in where no round asked, as in a journal that someone changed
+        asked = np.sort(np.concatenate([first, self.asked.client * rounds + self.asked.round]))
+        newest = np.searchsorted(asked, first + self.reported.round, side="right") - 1
+        begun: Whole = asked[newest] - first
+        return begun
+
     def columns(self) -> dict[str, NDArray[Any]]:
         """Return what is known of each round, [R] each: when it opened, how long it took, whom it asked and heard."""
         rounds = self.opened_ns.size

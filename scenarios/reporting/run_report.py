@@ -116,7 +116,7 @@ def _summary(
         "simulated_s": outcome.simulated_s,
         "traffic": account(columns, scenario, outcome.rounds, scenario.dimension),
         "refusals": outcome.refusals,
-        "refusal_details": outcome.refusal_details,
+        "refusal_details": dict(sorted(outcome.refusal_details.items())),  # a resumed run counts in another order
         "faults": [{"fault": name} | did for name, did in zip(names, outcome.faults, strict=True)],
     }
 

@@ -13,6 +13,7 @@ from seedbus.agents.gossip.node import Node
 from seedbus.agents.observer import NullObserver
 from seedbus.bus import Fate, Kind, read_ledger
 from seedbus.scenarios.errors import Interrupted, ScenarioError
+from seedbus.scenarios.reporting.compared import Run
 from seedbus.scenarios.reporting.results import Results
 from seedbus.scenarios.running.replay import replay
 from seedbus.scenarios.running.run import run
@@ -124,6 +125,18 @@ def test_a_step_that_is_not_done_when_the_last_round_closes_makes_no_commit(tmp_
         assert results.summary["digest"] == replay(tmp_path / name).digest
 
 
+@pytest.mark.parametrize(("evaluation_s", "begun"), [(0.02, [0, 1, 2]), (0.3, [0])], ids=["in a round", "in two"])
+def test_forward_passes_are_those_of_the_rounds_in_which_the_steps_of_commits_began(
+    evaluation_s: float, begun: list[int], tmp_path: Path
+) -> None:
+    algorithm = fields()["algorithm"] | {"perturbations": {"0": 3, "1": 5, "2": 7}}
+    compute, evaluation = {"evaluation": evaluation_s}, {"every": 1}
+    executed(tmp_path / "run", algorithm=algorithm, compute=compute, evaluation=evaluation, stop={"rounds": 3})
+    passes = Run.read(tmp_path / "run").passes
+    assert passes is not None and passes[-1] == passes[-2] == NODES * sum(3 + 2 * round + 1 for round in begun)
+    assert passes[:2] == [0, NODES * 4 if len(begun) > 1 else 0], "of the rounds before each evaluation"
+
+
 def test_nodes_that_stay_away_are_named_by_what_they_lack(tmp_path: Path) -> None:
     crash = {"fault": "crash", "clients": [2], "at_round": 3}
     topology = {"kind": "gossip", "graph": "ring", "repair_rounds": 3}
@@ -172,7 +185,7 @@ def test_a_run_whose_rounds_come_out_otherwise_is_not_resumed(tmp_path: Path, mo
 
 
 REFUSED: list[tuple[dict[str, Any], str]] = [
-    ({"algorithm": {"name": "decomfl"}}, "no exact sum"),
+    ({"algorithm": {"name": "decomfl"}}, "no exact sum with these settings; decomfl, and a plug-in's"),
     ({"algorithm": {"name": "fedavg"}}, "no exact sum"),
     ({"algorithm": {"name": "fedkseed"}}, "one seed each"),
     ({"algorithm": fields()["algorithm"] | {"aggregation": "median"}}, "compares the reports"),

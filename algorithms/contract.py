@@ -277,7 +277,7 @@ class Algorithm(Payloads[PlanT, ReportT, CommitT], Protocol[PlanT, ReportT, Comm
     def reachable(self, plan: PlanT, cohort: Sequence[int]) -> list[int]:
         """Server: return the clients of a cohort that are asked; the channels of the others are too bad.
 
-        The list may be empty.
+        They ascend, as those of the cohort do. The list may be empty.
         """
         ...
 

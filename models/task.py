@@ -132,6 +132,8 @@ class Task(BaseModel, frozen=True, extra="forbid"):
     """Whether its samples may have owners, so that `partition: natural` can divide them."""
     has_columns: ClassVar[bool] = False
     """Whether its samples have columns with names, so that `partition: by-column` can divide them."""
+    has_layers: ClassVar[bool] = True
+    """Whether its problem may be one that `HasShapes`; a run finds out when it is bound."""
 
     name: str = Field(description="which task is trained")
 

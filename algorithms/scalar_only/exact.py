@@ -130,7 +130,10 @@ def why_not(algorithm: Any) -> str | None:
         return "weight_decay shrinks what earlier commits added, so the order of commits matters; use weight_decay: 0"
     rule = rule_of(algorithm)
     if rule is None:
-        return "its update is its own, and only that of UpdateRule() is known to be a sum"
+        return (
+            f"what algorithm {algorithm.name} adds to x is no plain sum of random directions, as that of decomfl, mezo "
+            "and fedkseed is"
+        )
     if rule.hessian is not None:
         return "H divides its directions, so a commit's effect depends on the commits before it"
     if rule.momentum is not None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from hashlib import blake2b
-from typing import Annotated, Any, ClassVar, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal, Self, get_args
 
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, model_validator
@@ -103,15 +103,27 @@ class ScalarFields(BaseModel):
             )
         if self.arithmetic != "integer" and self.precision == "int32":
             raise ValueError("precision: int32 is for arithmetic: integer; float32, float16 and bfloat16 are accepted")
-        if self.arithmetic == "integer" and self.precision == "sign":
-            raise ValueError("precision: sign is for arithmetic: float, as arithmetic: integer commits no majority")
         if self.revert == "compensate":
             self._refuse_uncompensated()
         _ = self.directions.table, self.grid  # of a plug-in's law: that it can be drawn from, and in whole numbers
-        reason = exact.why_not(self) if self.arithmetic == "integer" else None
-        if reason is not None:
-            raise ValueError(f"arithmetic: integer is not possible here: {reason}; arithmetic: float is accepted")
+        if self.arithmetic == "integer":
+            self._refuse_inexact()
         return self
+
+    def _refuse_inexact(self) -> None:
+        """Raise ValueError unless commits can be whole numbers, and x their sum."""
+        reason, rest = exact.why_not(self), self._choices("arithmetic", "integer")
+        if reason is None and self.precision == "sign":
+            reason = "precision is sign, and a majority of signs is no sum"
+            rest += self._choices("precision", "sign", "int32")  # fedkseed does not take int32
+        if reason is not None:
+            expected = f"; expected {', or '.join(rest)}" if rest else ""
+            raise ValueError(f"arithmetic: integer is not possible here: {reason}{expected}")
+
+    def _choices(self, field: str, *refused: str) -> list[str]:
+        """Return in a list of one phrase what else a field of this algorithm takes; an empty one if that is nothing."""
+        rest = [each for each in get_args(type(self).model_fields[field].annotation) if each not in refused]
+        return [f"{field}: {' or '.join(', '.join(rest).rsplit(', ', 1))}"] if rest else []
 
     def _refuse_uncompensated(self) -> None:
         """Raise ValueError unless equation 10 is the update, up to rounding."""

@@ -30,6 +30,7 @@ class Quadratic(Task, frozen=True):
     """One quadratic for each client: known optimum and smoothness, without data or torch."""
 
     metrics: ClassVar[tuple[str, ...]] = ("loss", "gap")
+    has_layers: ClassVar[bool] = False
 
     name: Literal["quadratic"] = "quadratic"
     dimension: int = Field(20, ge=1, description="d, the number of coordinates")

@@ -23,7 +23,7 @@ from seedbus.models.masked_problem import MaskedProblem
 from seedbus.models.task import HasShapes, NeedsPreparation, Note, Problem
 from seedbus.scenarios.errors import ScenarioError
 from seedbus.scenarios.schema.plugin_use import proof, refuse_local
-from seedbus.scenarios.schema.scenario import Scenario
+from seedbus.scenarios.schema.scenario import Scenario, without_layers
 from seedbus.scenarios.transports import transports
 from seedbus.scenarios.transports.placement import Placement
 
@@ -119,8 +119,7 @@ def followed(scenario: Scenario, problem: Problem) -> AnyAlgorithm:
     algorithm = scenario.algorithm
     if isinstance(algorithm, Shaped):
         if not isinstance(problem, HasShapes):
-            what = f"algorithm {algorithm.name} needs layers, and {scenario.task.name} has none; tasks with a network"
-            raise ScenarioError("task", [f"{what} are accepted"])
+            raise ScenarioError("task", [without_layers(algorithm.name, scenario.task.name)])
         algorithm = algorithm.shaped(problem.shapes())
     algorithm = algorithm.sized(problem.dimension)
     if scenario.seed_shift is None or not isinstance(algorithm, ScalarOnly):

@@ -52,6 +52,11 @@ else:
 MAX_DIMENSION = 2**40  # coordinates; more would take terabytes
 
 
+def without_layers(algorithm: str, task: str) -> str:
+    """Return why an algorithm that is `Shaped` refuses a task."""
+    return f"algorithm {algorithm} needs layers, and {task} has none; tasks with a network are accepted"
+
+
 class Scenario(BaseModel):
     """A whole run: task, algorithm, clients, network, faults and the end of training.
 
@@ -187,6 +192,8 @@ class Scenario(BaseModel):
                 f"mask: algorithm {self.algorithm.name} takes directions of whole layers, and a mask leaves parts of "
                 "them; leave mask out, or choose decomfl"
             )
+        if isinstance(self.algorithm, Shaped) and not self.task.has_layers:
+            raise ValueError(without_layers(self.algorithm.name, self.task.name))
         if self.participation.late is not None and not self.algorithm.takes_late:
             reason = (
                 "its channel sums all reports of a round at once"
@@ -249,7 +256,7 @@ class Scenario(BaseModel):
         if not (isinstance(algorithm, Summed) and algorithm.adds_up):
             raise ValueError(
                 f"secure_aggregation adds whole numbers up, and the reports of algorithm {algorithm.name} are none "
-                "with these settings; decomfl and mezo with arithmetic: integer and precision: int32 are accepted"
+                "with these settings; decomfl with arithmetic: integer and precision: int32 is accepted"
             )
         if algorithm.aggregation.rule != "mean":
             raise ValueError(

@@ -28,7 +28,8 @@ def refuse_server(scenario: Any, gossip: Gossip) -> None:
     if getattr(algorithm, "arithmetic", "float") != "integer":
         raise ValueError(
             f"topology: gossip adds up commits in any order, and those of algorithm {algorithm.name} are no exact sum "
-            "with these settings; decomfl, and others of the scalar-only family, with arithmetic: integer are accepted"
+            "with these settings; decomfl, and a plug-in's scalar-only algorithm whose update is a sum, are accepted "
+            "with arithmetic: integer"
         )
     if not getattr(algorithm, "has_round_seeds", False):
         raise ValueError(

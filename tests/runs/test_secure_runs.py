@@ -230,7 +230,7 @@ def test_who_gives_false_shares_of_its_mask_key_and_vanishes_is_named(
 @pytest.mark.parametrize(
     ("changes", "sentence"),
     [
-        ({"algorithm": DECOMFL}, "arithmetic: integer and precision: int32 are accepted"),
+        ({"algorithm": DECOMFL}, "these settings; decomfl with arithmetic: integer and precision: int32 is accepted"),
         ({"algorithm": {"name": "fedkseed", "precision": "int32"}}, "precision: int32 has no use here"),
         ({"algorithm": DECOMFL | {"precision": "int32"}}, "precision: int32 is for arithmetic: integer"),
         ({"algorithm": WHOLE | {"aggregation": "median"}}, "compares reports, and .* the server sees none"),

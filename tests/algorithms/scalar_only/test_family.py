@@ -142,6 +142,8 @@ def test_a_client_whose_loss_is_not_finite_declines_because_it_has_no_sign(value
 def test_decomfl_that_sends_signs_is_feedsign_and_integers_refuse_them() -> None:
     decomfl = make("decomfl", precision="sign", estimator="central", **SHAPE)
     assert np.array_equal(by_seedbus(decomfl), by_seedbus(make("feedsign", **SHAPE)))
-    for name in ("decomfl", "fedkseed"):
-        with pytest.raises(ValueError, match="precision: sign is for arithmetic: float"):
+    precisions, floats = "precision: float32, float16 or bfloat16", "arithmetic: float or bfloat16"
+    expected = {"decomfl": f"{floats}, or {precisions}", "fedkseed": precisions, "feedsign": floats}
+    for name, each in expected.items():
+        with pytest.raises(ValueError, match=rf"precision is sign, and a majority .* no sum; expected {each}(?! or|,)"):
             make(name, precision="sign", arithmetic="integer")

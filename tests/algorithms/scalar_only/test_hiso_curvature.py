@@ -111,7 +111,7 @@ def test_h_comes_to_rest_at_a_multiple_of_the_diagonal_of_the_hessian() -> None:
     [
         ({"precision": "sign"}, "leaves nothing of a curvature"),
         ({"directions": "rademacher", "perturbations": 5}, "tell H one number"),
-        ({"arithmetic": "integer"}, "its update is its own"),
+        ({"arithmetic": "integer"}, "no plain sum of random directions"),
         ({"estimator": {0: "forward", 5: "curvature"}}, "is for all rounds"),
         ({"normalise": True}, "divides slopes and not curvatures"),
         ({"perturbations": 9_000}, "is 18000"),

@@ -83,7 +83,7 @@ def test_h_comes_to_rest_at_a_multiple_of_the_diagonal_of_the_hessian() -> None:
     [
         ({"precision": "sign"}, "leaves nothing of a curvature"),
         ({"directions": "rademacher"}, "tell H one number"),
-        ({"arithmetic": "integer"}, "its update is its own"),
+        ({"arithmetic": "integer"}, "no plain sum of random directions"),
         ({"local_steps": 2}, "local_steps"),
         ({"perturbations": 9_000}, "is 18000"),
     ],

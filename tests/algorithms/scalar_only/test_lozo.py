@@ -13,6 +13,7 @@ from worlds import scenario
 from seedbus.algorithms.directions import reference
 from seedbus.keyed import keyed_bits
 from seedbus.scenarios.errors import ScenarioError
+from seedbus.scenarios.running.prepare import bind, followed
 from seedbus.scenarios.running.replay import replay
 from seedbus.scenarios.running.run import run
 
@@ -73,11 +74,14 @@ def test_a_run_on_a_network_is_replayed_and_light_has_its_bits(tmp_path: Path) -
     assert ranks and set(ranks) <= {2 * 2}  # two windows of rank 2, of four rounds of two steps
 
 
-def test_what_lozo_cannot_be_combined_with_is_refused(tmp_path: Path) -> None:
+def test_what_lozo_cannot_be_combined_with_is_refused() -> None:
     with pytest.raises(ScenarioError, match="takes directions of whole layers, and a mask leaves parts of them"):
         scenario(task={"name": "digits"}, algorithm={"name": "lozo"}, mask={"rule": "random", "density": 0.5})
     with pytest.raises(ScenarioError, match="algorithm lozo needs layers, and quadratic has none"):
-        run(scenario(task={"name": "quadratic", "dimension": 9}, algorithm={"name": "lozo"}), tmp_path / "run")
+        scenario(task={"name": "quadratic", "dimension": 9}, algorithm={"name": "lozo"})
+    with pytest.raises(ScenarioError, match="algorithm lozo needs layers, and digits has none"):  # as a plug-in's task
+        followed(scenario(task={"name": "digits"}, algorithm={"name": "lozo"}), bind(scenario()))
+    assert scenario(task={"name": "null"}, algorithm={"name": "lozo"}).task.has_layers, "its problem has one vector"
     for fields in ({"arithmetic": "integer"}, {"revert": "compensate"}):
-        with pytest.raises(ValueError, match="its update is its own"):
+        with pytest.raises(ValueError, match="no plain sum of random directions"):
             make("lozo", **fields)

@@ -16,12 +16,14 @@ from typing import TYPE_CHECKING, Any
 from typing_extensions import Buffer
 
 if TYPE_CHECKING:
-    from pyarrow.parquet import FileMetaData
+    from pyarrow.parquet import ColumnSchema, FileMetaData
 
 ALWAYS_UNPACKED = 256 * 2**20
 """How many bytes a packed file may unpack to, however small it is."""
 _MOST_TIMES = 100  # as large as a packed file; packed text is 3 to 20 times, and gzip allows 1,000
-_CELL = 8  # bytes
+_CELL = 8  # bytes, as those that follow
+_DECIMAL = 16
+_WIDTHS = {"BOOLEAN": 1, "INT32": 4, "FLOAT": 4}
 
 
 def parse_json(text: str | bytes) -> Any:
@@ -52,12 +54,27 @@ def too_large(most: int) -> OSError:
 def check_parquet(metadata: FileMetaData, path: Path) -> None:
     """Raise `OSError` if a Parquet file declares more cells, or more bytes of them, than one of its size may hold."""
     groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
-    cells = sum(
-        max(group.num_rows, group.column(number).num_values) for group in groups for number in range(group.num_columns)
+    widths = [_width(metadata.schema.column(number)) for number in range(metadata.num_columns)]
+    unpacked = sum(
+        width * max(group.num_rows, group.column(number).num_values)
+        for group in groups
+        for number, width in enumerate(widths)
     )
     most = most_unpacked(path)
-    if max(_CELL * cells, sum(group.total_byte_size for group in groups)) > most:
+    if max(unpacked, sum(group.total_byte_size for group in groups)) > most:
         raise too_large(most)
+
+
+def _width(column: ColumnSchema) -> int:
+    """Return how many bytes of memory a cell needs, however few it has in the file; of texts, their place alone."""
+    if column.physical_type == "FIXED_LEN_BYTE_ARRAY":
+        width = int(column.length)
+    else:
+        width = _WIDTHS.get(column.physical_type, _CELL)
+    if column.logical_type.type == "DECIMAL":
+        return max(width, _DECIMAL)
+    is_nested = column.max_repetition_level > 0 or column.max_definition_level > 1  # lists and structs need places too
+    return max(width, _CELL) if is_nested else width
 
 
 class Limited(io.RawIOBase):

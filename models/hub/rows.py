@@ -36,6 +36,9 @@ _FILES: dict[str, tuple[str, dict[str, str]]] = {  # suffix → reader, and its 
     ".json": ("json", {}),
     ".jsonl": ("json", {}),
 }
+_PARQUET = b"PAR1"
+_PACKED = (b"\x1f\x8b", b"PK\x03\x04", b"BZh", b"\xfd7zXZ\0", b"\x28\xb5\x2f\xfd", b"\x04\x22\x4d\x18")
+"""The first bytes of gzip, zip, bzip2, xz, zstd and lz4 files, which `datasets` unpacks without a bound."""
 _LAYOUT = (
     "a folder with CSV, TSV, JSON, JSON lines or Parquet files named by their splits, with images in <split>/<class>/, "
     "or written by `save_to_disk`"
@@ -164,7 +167,7 @@ def _in_folder(datasets: Any, folder: Path) -> Mapping[str, Any]:
     reader, options = next((_FILES[suffix] for suffix in _FILES if suffix in suffixes), ("", {}))
     if not reader:
         raise DataError(folder, "none of the files that are read", _LAYOUT)
-    if reader == "parquet":
+    if reader != "imagefolder":
         _check_sizes(folder)
     own: Mapping[str, Any] = datasets.load_dataset(
         reader, data_dir=str(folder.absolute()), cache_dir=str(cache_folder() / "datasets"), **options
@@ -173,16 +176,25 @@ def _in_folder(datasets: Any, folder: Path) -> Mapping[str, Any]:
 
 
 def _check_sizes(folder: Path) -> None:
-    """Raise `DataError` for a Parquet file that holds more than one of its size may: `datasets` would unpack it."""
+    """Raise `DataError` for a file that `datasets` would unpack to more than one of its size may hold.
+
+    It reads all files of a folder, and knows a packed one by its first bytes, whatever its name says.
+    """
+    import pyarrow
     import pyarrow.parquet
 
-    for path in sorted(folder.rglob("*.parquet")):
+    for path in sorted(each for each in folder.rglob("*") if not each.is_dir()):
         try:
-            with pyarrow.parquet.ParquetFile(regular(path)) as file:
-                check_parquet(file.metadata, path)
-        except OSError as error:
-            why = error.strerror or error
-            raise DataError(path, f"a file that cannot be read ({why})", "a Parquet file") from None
+            with regular(path).open("rb") as opened:
+                head = opened.read(6)
+            if head.startswith(_PARQUET):
+                with pyarrow.parquet.ParquetFile(path) as file:
+                    check_parquet(file.metadata, path)
+        except (OSError, pyarrow.ArrowException) as error:
+            why = str(getattr(error, "strerror", None) or error).partition("\n")[0]
+            raise DataError(path, f"a file that cannot be read ({why})", "one with rows") from None
+        if head.startswith(_PACKED):
+            raise DataError(path, "a packed file", "its contents; unpack it first")
 
 
 def _source(data: DataSet, table: Any, where: str) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import shutil
 from pathlib import Path
 from typing import Any
@@ -195,12 +196,20 @@ def test_an_image_that_pillow_fails_on_is_one_sentence(make_hub: Any, monkeypatc
         problem.evaluate(problem.x0(), "train")
 
 
+@pytest.mark.parametrize("name", ["train.jsonl", "test.other"])
+def test_a_packed_file_is_known_by_its_first_bytes(make_hub: Any, tmp_path: Path, name: str) -> None:
+    (tmp_path / "train.jsonl").write_text('{"text": "good", "label": 1}\n')
+    (tmp_path / name).write_bytes(gzip.compress(b'{"text": "good", "label": 1}\n'))
+    sentence = sentence_of(make_hub("bert", dataset=str(tmp_path)))
+    assert sentence.endswith(f"{name}: found a packed file; expected its contents; unpack it first")
+
+
 def test_parquet_of_more_rows_than_its_size_can_hold_is_not_unpacked(make_hub: Any, tmp_path: Path) -> None:
     import numpy
     import pyarrow
     import pyarrow.parquet
 
-    column = pyarrow.array(numpy.zeros(40_000_000, dtype=numpy.int8))
+    column = pyarrow.array(numpy.zeros(80_000_000, dtype=numpy.int8))
     pyarrow.parquet.write_table(pyarrow.table({"label": column}), tmp_path / "train.parquet")
     sentence = sentence_of(make_hub("bert", dataset=str(tmp_path)))
     assert (

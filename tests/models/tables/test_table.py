@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -281,10 +282,39 @@ def test_bytes_that_parquet_stores_once_are_not_read(tmp_path: Path) -> None:
 
 
 def test_parquet_of_more_rows_than_its_size_can_hold_is_not_read(tmp_path: Path) -> None:
-    column = pyarrow.array(np.zeros(2_000_000, np.int8))
+    column = pyarrow.array(np.zeros(3_000_000, np.int8))
     pyarrow.parquet.write_table(pyarrow.table({"a": column, "y": column}), tmp_path / "t.parquet")
     with pytest.raises(DataError, match=r"t\.parquet: " + TOO_LARGE):
         encode(Table(file=str(tmp_path / "t.parquet"), target="y"))
+
+
+def test_parquet_of_many_cells_of_a_byte_is_read(tmp_path: Path) -> None:
+    """They would be too many if each had 8 bytes."""
+    column = pyarrow.array(np.arange(30_000) % 2 == 0)
+    path = tmp_path / "t.parquet"
+    pyarrow.parquet.write_table(pyarrow.table({f"c{number}": column for number in range(100)}), path)
+    assert 8 * 3_000_000 > untrusted.most_unpacked(path)
+    assert len(encode(Table(file=str(path), target="c0", features=["c1"], hidden=[])).train.labels) == 24_000
+
+
+@pytest.mark.parametrize(
+    ("kind", "cell", "size"),
+    [
+        (pyarrow.binary(1000), bytes(1000), 1000),
+        (pyarrow.decimal128(5), Decimal(1), 16),
+        (pyarrow.list_(pyarrow.bool_()), [True] * 40, 40 * 8),
+        (pyarrow.struct([("a", pyarrow.bool_())]), {"a": True}, 8),
+    ],
+    ids=["bytes", "decimal", "list", "struct"],
+)
+def test_cells_that_parquet_stores_once_count_with_the_memory_that_they_need(
+    tmp_path: Path, kind: pyarrow.DataType, cell: Any, size: int
+) -> None:
+    column = pyarrow.repeat(pyarrow.scalar(cell, kind), 2**24 // size + 1)
+    path = tmp_path / "t.parquet"
+    pyarrow.parquet.write_table(pyarrow.table({"a": column}), path)
+    with pyarrow.parquet.ParquetFile(path) as file, pytest.raises(OSError, match="it unpacks to more than"):
+        untrusted.check_parquet(file.metadata, path)
 
 
 def test_bytes_that_are_no_text_and_damaged_packing_are_one_sentence(tmp_path: Path) -> None:

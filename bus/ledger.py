@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyarrow.parquet import ParquetFile
 
-_FEW_ROWS = 1_000_000  # 112 MB in memory
+_FEW_ROWS = 1_000_000  # the most in one segment; 112 MB in memory
 SEGMENT_ROWS = 20_000  # 2 MB in memory, plus what their compression needs
 
 
@@ -129,13 +129,25 @@ class Ledger:
         return len(self._rows) >= self.segment_rows * len(COLUMNS)
 
     def write_segment(self) -> None:
-        """Move all rows from memory to the next segment, atomically and synced to disk."""
-        if not self._rows:
-            return
+        """Move all rows from memory to the next segment, atomically and synced to disk.
+
+        So many that reading would refuse the segment become several; a crash between them leaves some that the
+        checkpoint does not know of, which `restore` removes.
+        """
+        left = len(self._rows)  # in real time rows may be added meanwhile; these stay in memory
+        while left:
+            end = min(left, _FEW_ROWS * len(COLUMNS))
+            self._write(_columns(self._rows[:end]))
+            self._count_new()
+            del self._rows[:end]
+            self._taken = max(0, self._taken - end)
+            self._counted -= end
+            left -= end
+
+    def _write(self, columns: Columns) -> None:
         import pyarrow as pa
         import pyarrow.parquet as pq
 
-        columns, end = _columns(self._rows), len(self._rows)
         table = pa.table({name: _arrow(_narrow(column)) for name, column in columns.items()})
         table = table.replace_schema_metadata({_DIGEST: _digest(columns)})
         make_folder(self.folder)
@@ -144,11 +156,6 @@ class Ledger:
         if not self.segments:
             sync_folder(self.folder.parent)
         self.segments += 1
-        self._count_new()
-        # In real time rows may have been added meanwhile; these stay in memory.
-        self._rows = self._rows[end:]
-        self._taken = max(0, self._taken - end)
-        self._counted -= end
 
     def restore(self, segments: int, rows: bytes) -> None:
         """Go back to a checkpoint; later segments and rows are removed.
@@ -286,16 +293,15 @@ def _numbers(column: pa.ChunkedArray) -> NDArray[np.int64]:
     return np.concatenate([np.empty(0, np.int64), *parts])
 
 
-def _check_size(parquet: ParquetFile, size: int) -> None:
-    """Raise `ValueError` for a file of `size` bytes that would need far more memory: Parquet stores equal rows once."""
+def _check_size(parquet: ParquetFile) -> None:
+    """Raise `ValueError` for a file that would need far more memory than a segment: Parquet stores equal rows once."""
     import pyarrow as pa
 
     declared = parquet.metadata
     unpacked = sum(declared.row_group(number).total_byte_size for number in range(declared.num_row_groups))
-    most = max(_FEW_ROWS, size)  # a row takes more than a byte: of many, sender or recipient differ
-    if declared.num_rows > most or unpacked > most * 8 * len(COLUMNS):
+    if declared.num_rows > _FEW_ROWS or unpacked > _FEW_ROWS * 8 * len(COLUMNS):
         found = f"it declares {declared.num_rows} rows in {unpacked} bytes"
-        raise ValueError(f"{found}; expected at most {most} rows in a file of its size")
+        raise ValueError(f"{found}; expected at most {_FEW_ROWS} rows")
     schema = parquet.schema_arrow
     if not all(pa.types.is_integer(schema.field(name).type) for name in COLUMNS):
         raise ValueError("it has columns that are not whole numbers")
@@ -307,7 +313,7 @@ def _read(path: Path) -> Columns:
 
     try:
         with open(descriptor(path, os.O_RDONLY), "rb") as file, pq.ParquetFile(file) as parquet:
-            _check_size(parquet, os.fstat(file.fileno()).st_size)
+            _check_size(parquet)
             table = parquet.read(columns=list(COLUMNS), use_threads=False)
         columns = {name: _numbers(table.column(name).cast(pa.int64())) for name in COLUMNS}
         is_sound = table.schema.metadata[_DIGEST] == _digest(columns)

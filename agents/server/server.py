@@ -9,6 +9,7 @@ import asyncio
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 from seedbus.agents import messages
@@ -117,7 +118,8 @@ class Server:
         Raises:
             ValueError: its state has another form than a server writes.
         """
-        if (problem := state_problem(checkpoint.state)) is not None:
+        is_virtual, last_round = self.bus.clock.is_virtual, checkpoint.last.round
+        if (problem := state_problem(checkpoint.state, last_round, is_virtual=is_virtual)) is not None:
             raise ValueError(f"a state of another form than a server writes: {problem}")
         state = ServerState(*checkpoint.state)
         self.coordinator.restore(state.coordinator, log, checkpoint.positions, checkpoint.snapshot)
@@ -303,7 +305,7 @@ class Server:
             metrics=self.unsaved_metrics,
             rows=ledger.take_new(),
             is_rotated=ledger.is_full,
-            segments=ledger.segments + ledger.is_full,
+            segments=ledger.segments,
             state=ServerState(
                 coordinator=self.coordinator.checkpoint(),
                 bus=self.bus.checkpoint(),
@@ -316,8 +318,8 @@ class Server:
 
         def write() -> None:
             if entry.is_rotated:
-                ledger.write_segment()  # first the file, then the journal, which counts on it
-            self.journal.append(entry)
+                ledger.write_segment()  # first the files, then the journal, which counts on them
+            self.journal.append(replace(entry, segments=ledger.segments))
 
         await self.bus.clock.offload(self._disk, write)
 

@@ -9,11 +9,14 @@ from typing import Annotated, Any
 
 from pydantic import Field, TypeAdapter
 
+from seedbus.agents.availability import RETURNS
 from seedbus.agents.journal.forms import problem_of
+from seedbus.bus.event_queue import LAST_NS
 from seedbus.bus.transport import MOST_CLIENTS
 
 _Count = Annotated[int, Field(strict=True, ge=0, lt=2**63)]
-_Whole = Annotated[int, Field(strict=True)]  # also below 0, as the time that a fault saved
+# also below 0, as the time that a fault saved; no more than the ledger has room for
+_Whole = Annotated[int, Field(strict=True, ge=-(2**63), lt=2**63)]
 _Client = Annotated[int, Field(strict=True, ge=0, lt=MOST_CLIENTS)]
 _Address = Annotated[int, Field(strict=True, ge=-(2**31), lt=2**31)]  # hosts, the evaluator and nobody are below 0
 _Flag = Annotated[bool, Field(strict=True)]
@@ -43,11 +46,29 @@ _Answer = tuple[_Count, _Count, _Address, _Whole, _Count, _Count, _Whole, list[_
 _Links = list[tuple[_Address, _Flag, _Count]]
 _Bus = tuple[_Count, _Links, list[_Message], list[_Answer], list[list[tuple[_Word, _Whole]]]]
 
-_State: TypeAdapter[Any] = TypeAdapter(
-    tuple[_Coordinator, _Bus, tuple[_Count, _Count, list[tuple[_Client, _Whole]]], list[tuple[_Client, _Whole]]]
-)
+_Returns = Annotated[int, Field(strict=True, ge=0, lt=len(RETURNS))]
+_Availability = tuple[_Count, _Count, list[tuple[_Client, _Returns]]]
+
+_State: TypeAdapter[Any] = TypeAdapter(tuple[_Coordinator, _Bus, _Availability, list[tuple[_Client, _Whole]]])
 
 
-def state_problem(state: Any) -> str | None:
-    """Return what is wrong with a checkpoint's state, in a few words; None if it has the form of one."""
-    return problem_of(_State, state)
+def state_problem(state: Any, last_round: int, *, is_virtual: bool) -> str | None:
+    """Return what is wrong with a checkpoint's state, in a few words; None: a server may have written it.
+
+    From rounds and times far ahead a run would go on without end.
+
+    Args:
+        state: the checkpoint's.
+        last_round: the journal's.
+        is_virtual: whether the run's time is simulated.
+    """
+    if (problem := problem_of(_State, state)) is not None:
+        return problem
+    ((number, *_), *_), (now_ns, *_), (moved_round, moved_ns, _), _ = state
+    if number != last_round + 1:
+        return f"its next round is {number}, after round {last_round}"
+    if is_virtual and now_ns > LAST_NS:
+        return f"its time is {now_ns} ns, after the last instant"
+    if moved_round > number or moved_ns > now_ns:
+        return f"clients came and went in round {moved_round}, at {moved_ns} ns, which is to come"
+    return None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -151,6 +152,68 @@ def test_a_segment_that_could_not_be_completed_does_not_exist(tmp_path: Path, mo
     monkeypatch.undo()
     ledger.write_segment()
     assert read(tmp_path) == [row(0)]
+
+
+@pytest.fixture
+def small(monkeypatch: pytest.MonkeyPatch) -> None:
+    """At most 100 rows in one segment."""
+    monkeypatch.setattr("seedbus.bus.ledger._FEW_ROWS", 100)
+
+
+@pytest.mark.usefixtures("small")
+def test_more_rows_than_reading_accepts_become_several_segments(tmp_path: Path) -> None:
+    ledger = written(tmp_path / "a", rows(400), 310)
+    assert ledger.segments == len(names(tmp_path / "a")) == 4 + 1  # of 310 and 90 rows
+    assert read(tmp_path / "a") == rows(400)
+    assert hash_of(tmp_path / "b", rows(400)) == ledger_hash(read_ledger(tmp_path / "a"))
+    assert ledger.totals == written(tmp_path / "c", rows(400), 90).totals and ledger.take_new() == b""
+
+
+@pytest.mark.usefixtures("small")
+def test_rows_added_while_several_segments_are_written_stay_in_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ledger, every = Ledger(tmp_path), rows(254)
+    for each in every[:250]:
+        ledger.append(each)
+    ledger.take_new()
+    added, write = iter(every[250:]), pq.write_table
+
+    def adding(*arguments: Any, **options: Any) -> None:
+        ledger.append(next(added))
+        write(*arguments, **options)
+
+    monkeypatch.setattr(pq, "write_table", adding)
+    ledger.write_segment()
+    assert ledger.segments == 3 and read(tmp_path) == every[:250]
+    assert (
+        len(ledger.take_new()) == 3 * 8 * len(COLUMNS) and sum(ledger.totals[kind, "messages"] for kind in Kind) == 253
+    )
+
+
+@pytest.mark.usefixtures("small")
+def test_a_crash_between_two_segments_leaves_what_a_checkpoint_can_go_back_from(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ledger, every = Ledger(tmp_path), rows(250)
+    for each in every:
+        ledger.append(each)
+    pending, write = ledger.take_new(), pq.write_table
+
+    def once(*arguments: Any, **options: Any) -> None:
+        if ledger.segments:
+            raise OSError(28, "No space left on device")
+        write(*arguments, **options)
+
+    monkeypatch.setattr(pq, "write_table", once)
+    with pytest.raises(OSError, match="No space left"):
+        ledger.write_segment()
+    monkeypatch.undo()
+    assert read(tmp_path) == every[:100] and ledger.segments == 1
+    resumed = Ledger(tmp_path)
+    resumed.restore(0, pending)
+    resumed.write_segment()
+    assert read(tmp_path) == every
 
 
 @pytest.mark.parametrize("segment_rows", [1, 7, 1000])

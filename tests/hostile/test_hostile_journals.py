@@ -321,6 +321,47 @@ def test_a_state_of_another_form_is_damage_or_does_no_harm(cut: Path, tmp_path: 
         shutil.rmtree(folder)
 
 
+def added(*path: int, put: Any) -> Callable[[Any], Any]:
+    """Return what appends a value to a list inside lists; path: as for `at`."""
+
+    def changed(value: Any) -> Any:
+        inner = value
+        for index in path:
+            inner = inner[index]
+        inner.append(put)
+        return value
+
+    return changed
+
+
+STATES = {
+    "a worst return that there is not": at(2, 2, put=[[0, 99]]),
+    "a worst return below 0": at(2, 2, put=[[0, -1]]),
+    "a message of a round beyond 64 bits": added(
+        1, 2, put=[10**10, 1, 6, 3, 2**64 - 1, 0, 0, 3, 10, [0, 0, 0, 0], b"x", False, False]
+    ),
+    "a message with a sum beyond 64 bits": added(
+        1, 2, put=[10**10, 1, 7, 3, 8, 0, 0, 3, 10, [2**63, 0, 0, 0], b"x", False, False]
+    ),
+    "an answer to a round beyond 64 bits": added(1, 3, put=[10**10, 6, 3, 2**64 - 1, 0, 0, 3, [b"x"]]),
+    "a fault's count beyond 64 bits": at(1, 4, 0, put=[["dropped", 2**64 - 1]]),
+    "a next round far ahead": at(0, 0, 0, put=2**40),
+    "a next round that is over": at(0, 0, 0, put=2),
+    "a time after the last instant": at(1, 0, put=2**62),
+    "a move of clients in a round to come": at(2, 0, put=2**62),
+    "a move of clients at a time to come": at(2, 1, put=2**50),
+}
+
+
+@pytest.mark.parametrize("what", STATES)
+def test_a_state_that_no_server_writes_is_damage(cut: Path, tmp_path: Path, seedbus: Command, what: str) -> None:
+    folder = forged(Path(shutil.copytree(cut, tmp_path / "run")), state=STATES[what])
+    said = seedbus("run", "-q", "--resume", folder)
+    assert said.code == Exit.FOLDER and said.err.count("\n") == 1
+    assert said.err.startswith(f"seedbus: {folder / FILE}: the journal is damaged: ")
+    assert "a state of another form than a server writes: " in said.err
+
+
 @pytest.mark.parametrize(
     "changes",
     [

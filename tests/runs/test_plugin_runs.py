@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Literal
 
@@ -13,10 +15,12 @@ from plugin_files import SIGNS, forget
 from worlds import go, outcome, scenario
 
 from seedbus.agents.admission import MEMBER, bound, false_proof
+from seedbus.agents.errors import Unfinishable
+from seedbus.agents.journal.journal import Journal
 from seedbus.agents.messages import Join
 from seedbus.bus import Offer
 from seedbus.discovery import PLUGINS
-from seedbus.plugin import ScalarOnly, load_plugin, register
+from seedbus.plugin import Known, ScalarOnly, Selection, load_plugin, register
 from seedbus.scenarios.errors import Exit, ScenarioError, WorkerFailed
 from seedbus.scenarios.running.limits import Limits, read_scenario
 from seedbus.scenarios.running.replay import replay
@@ -163,3 +167,46 @@ def test_a_join_that_shows_another_plug_in_is_refused_by_name(shown: bytes, run:
     for nonce in (b"", b"nonce", MEMBER):
         honest = Join(-2, (), **bound(proofs, nonce))
         assert Join.unpack(honest.pack()) == honest and false_proof(honest, bound(proofs, nonce)) is None
+
+
+@pytest.mark.parametrize(
+    ("picked", "wrong"),
+    [([3, 3, 1], "3 2 times"), ([0, 1, 8], "8"), ([-1, 0, 1], "-1"), ([0.0, 1, 2], "0.0")],
+    ids=["twice", "unknown", "below 0", "fraction"],
+)
+def test_a_cohort_that_no_journal_may_have_is_refused_before_the_round_is_opened(
+    tmp_path: Path, picked: list[int], wrong: str
+) -> None:
+    @register
+    class Odd(Selection):
+        """Odd."""
+
+        policy: Literal["odd"] = "odd"
+
+        def choose(self, members: Sequence[int], count: int, known: Known, seed: int, round: int) -> list[int]:
+            return picked if round else [0, 1, 2]
+
+    what = scenario(participation={"clients": 8, "cohort": 3, "selection": {"policy": "odd"}}, stop={"rounds": 3})
+    with pytest.raises(Unfinishable) as raised:
+        go(tmp_path / "run", what)
+    assert str(raised.value) == (
+        f"round 1 cannot open: the selection policy odd chose client {wrong}; "
+        "expected different numbers out of those that it was offered"
+    )
+    with closing(Journal.open(tmp_path / "run")) as journal:
+        assert [stored.cohort for stored in journal.rounds()] == [[0, 1, 2]]
+
+
+def test_the_order_in_which_a_policy_chooses_does_not_matter(tmp_path: Path) -> None:
+    @register
+    class Falling(Selection):
+        """Falling."""
+
+        policy: Literal["falling"] = "falling"
+
+        def choose(self, members: Sequence[int], count: int, known: Known, seed: int, round: int) -> list[int]:
+            return list(members[:count])[::-1]
+
+    what = scenario(participation={"clients": 8, "cohort": 3, "selection": {"policy": "falling"}}, stop={"rounds": 3})
+    ended = go(tmp_path / "run", what)
+    assert replay(tmp_path / "run").digest == ended.summary["digest"]

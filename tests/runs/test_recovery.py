@@ -8,6 +8,8 @@ import subprocess
 import sys
 import time
 from collections import Counter
+from contextlib import closing
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -16,7 +18,7 @@ from worlds import DECOMFL, HISO, lossy, outcome, reopened, scenario
 
 from seedbus.agents.errors import RunFolderError
 from seedbus.agents.journal.journal import Entry, Journal
-from seedbus.bus import Bus, Kind
+from seedbus.bus import Bus, Kind, Ledger
 from seedbus.bus.in_flight import InFlightMessage
 from seedbus.scenarios.running.replay import replay
 from seedbus.scenarios.running.run import run
@@ -40,6 +42,26 @@ def test_a_run_cut_off_again_and_again_ends_alike(tmp_path: Path, monkeypatch: p
                 cuts, resume = cuts + 1, True
     assert cuts > 5
     assert outcome(results) == whole
+
+
+@pytest.mark.parametrize("before", [True, False])
+def test_a_checkpoint_knows_of_all_segments_that_a_round_has_filled(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, before: bool
+) -> None:
+    what = lossy(faults=[{"fault": "duplicate", "probability": 1.0, "copies": 40}], stop={"rounds": 4})
+    whole = outcome(run(what, tmp_path / "whole"))
+    monkeypatch.setattr("seedbus.bus.ledger._FEW_ROWS", 100)
+    monkeypatch.setattr("seedbus.agents.launcher.Ledger", partial(Ledger, segment_rows=210))
+    with monkeypatch.context() as patch:
+        cut_power(patch, Journal, "append", 3, before=before)
+        patch.setattr("seedbus.agents.launcher._ServerRun.tidy", lambda self: None)
+        with pytest.raises(PowerCut):
+            run(what, tmp_path / "cut")
+    with closing(Journal.open(tmp_path / "cut", for_writing=False)) as journal:
+        known = journal.segments()
+    found = len(list((tmp_path / "cut" / "messages").glob("*.parquet")))
+    assert known >= 3 and (found > known + 1 if before else found == known)
+    assert outcome(run(what, tmp_path / "cut", resume=True)) == whole
 
 
 def test_a_run_that_ends_before_its_first_round_and_is_cut_off_then_keeps_its_measurement(

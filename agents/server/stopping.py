@@ -204,9 +204,8 @@ class Progress:
         if spent is not None:
             *packed, stored = packed
             spent.unpack(stored)
-        sent, awaited, is_target_met, averages, *divergence = packed  # older journals know nothing of divergence
-        progress = Progress(
-            sent, awaited, is_target_met, {name: Average(*each) for name, *each in averages}, *divergence
-        )
+        sent, awaited, is_target_met, of_metrics, *divergence = packed
+        averages = {name: Average(*each) for name, *each in of_metrics}
+        progress = Progress(sent, awaited, is_target_met, averages, *divergence)
         progress.spent = spent
         return progress

@@ -392,4 +392,7 @@ def test_a_state_with_counts_below_zero_and_messages_of_hostile_clients_is_gone_
         ((state,),) = database.execute("SELECT state FROM checkpoint")
     *_, fault_counts = msgpack.unpackb(state, strict_map_key=False)[1]
     assert any(count < 0 for counts in fault_counts for _, count in counts)
-    assert outcome(run(what, killed, resume=True)) == outcome(run(what, tmp_path / "whole"))
+    resumed, whole = run(what, killed, resume=True), run(what, tmp_path / "whole")
+    assert outcome(resumed) == outcome(whole)
+    reasons = list(whole.summary["refusal_details"])
+    assert list(resumed.summary["refusal_details"]) == reasons == sorted(reasons) and len(reasons) > 1

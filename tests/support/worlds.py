@@ -58,7 +58,6 @@ def outcome(results: Results) -> tuple[Any, ...]:
     summary = {
         name: value for name, value in results.summary.items() if name not in ("run", "wall_s", "cpu_s", "was_resumed")
     }
-    summary["refusal_details"] = list(summary["refusal_details"].items())  # in the same order, too
     # a process that reconnects sends a JOIN again
     summary["traffic"] = {name: value for name, value in summary["traffic"].items() if name != "transport"}
     lines = (results.folder / "metrics.jsonl").read_text()

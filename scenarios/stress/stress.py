@@ -342,10 +342,8 @@ def _check_silenced(drawn: dict[str, Any], runs: Path) -> None:
     number may cause an honest report of its sender in the next round to be refused.
     """
     (drawn_fault,) = (fault for fault in drawn["faults"] if fault["fault"] == HOSTILE)
-    counting = {
-        "twice",
-        "mask",
-    }  # reports that count: one that is sent twice, and one of a client that lies about masks
+    # these leave a report that counts: it is sent twice, or only the masks are lied about
+    counting = {"twice", "mask"}
     if drawn["algorithm"]["name"] == "feedsign":
         counting |= {"body"}  # any bits are valid signs
     kinds = [kind for kind in drawn_fault["kinds"] or get_args(hostile.Forgery) if kind not in counting]

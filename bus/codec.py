@@ -26,6 +26,7 @@ from seedbus.bus.envelope import (
     Kind,
 )
 from seedbus.bus.errors import EnvelopeTooLong, MalformedEnvelope
+from seedbus.discovery import PluginError
 
 # What `msgpack.unpackb` raises for bytes that are not msgpack. ExtraData is a ValueError.
 _NOT_MSGPACK = (ValueError, TypeError, RecursionError, MemoryError, msgpack.UnpackException)
@@ -47,7 +48,10 @@ def encode(envelope: Envelope) -> tuple[bytes, int]:
     """Return the envelope's frame and the number of its header bytes. Raises `EnvelopeTooLong`."""
     kind, client, round, base, body = envelope
     header = _header(kind, client, round, base)
-    frame = b"".join((header, *_pieces(body))) if body and _has_long(body) else header + _pack(body)
+    try:
+        frame = b"".join((header, *_pieces(body))) if body and _has_long(body) else header + _pack(body)
+    except TypeError as error:
+        raise _unpackable(envelope, error) from error
     if len(frame) > SHORT:
         _check_length(envelope, len(frame))
     return frame, len(header)
@@ -71,7 +75,10 @@ class Encoder:
         kind, client, round, base, body = envelope
         header = _header(kind, client, round, base)
         if body is not self._body:
-            self._packed = b"".join(_pieces(body)) if _has_long(body) else _pack(body)
+            try:
+                self._packed = b"".join(_pieces(body)) if _has_long(body) else _pack(body)
+            except TypeError as error:
+                raise _unpackable(envelope, error) from error
             self._body = body
         packed = self._packed
         if len(packed) > _SHORT_BODY:
@@ -195,6 +202,12 @@ def _header(kind: Kind, client: int, round: int, base: int) -> bytes:
 def _check_length(envelope: Envelope, size: int) -> None:
     if size > envelope.kind.limit:
         raise EnvelopeTooLong(_name(envelope), size, envelope.kind.limit)
+
+
+def _unpackable(envelope: Envelope, error: TypeError) -> PluginError:
+    return PluginError(
+        f"{_name(envelope)} cannot be packed ({error}); expected numbers, strings, bytes and lists of these"
+    )
 
 
 def _name(envelope: Envelope) -> str:

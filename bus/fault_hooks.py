@@ -20,6 +20,7 @@ from typing import Any, NamedTuple, Protocol, runtime_checkable
 from seedbus.bus.envelope import SERVER, Kind
 from seedbus.bus.in_flight import Key, random_key
 from seedbus.bus.keyed_random import KeyedRandom, with_random
+from seedbus.discovery import PluginError
 
 
 class Verdict(NamedTuple):
@@ -190,6 +191,7 @@ class FaultHooks:
             verdict = each.fault.judge(Passage(*key, now_ns, arriving, each.random, peer))
             if verdict is PASS:
                 continue
+            _check(verdict, each.fault)
             if verdict.drop:
                 each.counts["dropped"] += 1
                 drop = True
@@ -248,6 +250,17 @@ class FaultHooks:
         for each, counts in zip(self.faults, checkpoint, strict=True):
             each.counts.clear()
             each.counts.update(dict(counts))
+
+
+def _check(verdict: object, fault: object) -> None:
+    """Raise `PluginError` unless it is a verdict that a message can be given."""
+    if not isinstance(verdict, Verdict):
+        what = f"{type(verdict).__name__}, not a Verdict"
+    elif verdict.delay_ns < 0 or verdict.copies < 0:
+        what = f"delay_ns = {verdict.delay_ns} and copies = {verdict.copies}; neither may be below 0"
+    else:
+        return
+    raise PluginError(f"the fault {getattr(fault, 'fault', type(fault).__name__)} judged a message by {what}")
 
 
 def _in_seconds(name: str, number: int) -> tuple[str, float]:

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel, Field
 
-from seedbus.discovery import Variants
+from seedbus.discovery import PluginError, Variants
 from seedbus.models.errors import DataError
 
 Indices = NDArray[np.int64]
@@ -107,7 +107,22 @@ def divide(partition: Partition, samples: Divisible, clients: int, seed: int) ->
     if values is None:
         found = "samples that are nobody's" if partition.by == "owners" else "samples without columns"
         raise DataError(f"partition {partition.kind}", found, f"kind: {for_any_samples()}")
-    return partition.split(values, clients, seed)
+    parts = partition.split(values, clients, seed)
+    if len(parts) != clients:
+        raise PluginError(f"the partition {partition.kind} returned {len(parts)} parts for {clients} clients")
+    count = len(samples.labels)
+    for client, part in enumerate(parts):
+        if not (isinstance(part, np.ndarray) and part.ndim == 1 and part.dtype.kind in "iu"):
+            what = f"{part.dtype} {list(part.shape)}" if isinstance(part, np.ndarray) else type(part).__name__
+            raise PluginError(
+                f"the partition {partition.kind} gave client {client} {what}; expected an array of indices of samples"
+            )
+        if part.size and not 0 <= part.min() <= part.max() < count:
+            outside = part.min() if part.min() < 0 else part.max()
+            raise PluginError(
+                f"the partition {partition.kind} gave client {client} sample {outside}; expected 0 to {count - 1}"
+            )
+    return parts
 
 
 def for_any_samples() -> str:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+import shlex
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 import typer
 
+from seedbus.discovery import PLUGINS, PluginError
 from seedbus.scenarios.errors import Exit, ScenarioError, WorkerFailed
 from seedbus.scenarios.reporting.terminal import say
 
@@ -26,6 +28,7 @@ def cli_errors() -> Iterator[None]:
     except BrokenPipeError:
         raise  # the reader of a pipe is gone, as with `| head`: typer exits without a message
     except OSError as error:
+        _fail_in_plugin(error)
         if error.errno is None:  # of an import, such as llvmlite's
             _fail(f"a library cannot be loaded ({error})", Exit.DATA)
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # otherwise Python flushes stdout at exit, and fails again
@@ -39,8 +42,27 @@ def cli_errors() -> Iterator[None]:
             _fail("stopped", Exit.INTERRUPTED)
         code = exit_code(error)
         if code is None:
+            _fail_in_plugin(error)
+            if PLUGINS:
+                error.add_note(_what_to_check())
             raise
         _fail(error.sentences if isinstance(error, ScenarioError) else str(error), code)
+
+
+def _fail_in_plugin(error: Exception) -> None:
+    """Fail with a sentence if a line of a plug-in has raised an error."""
+    if PLUGINS:
+        from seedbus.scenarios.schema.plugins import plugin_line
+
+        line = plugin_line(error)
+        if line is not None:
+            _fail(line, Exit.BROKEN)
+
+
+def _what_to_check() -> str:
+    files = [f"`seedbus check-plugin {shlex.quote(plugin.path)}`" for plugin in PLUGINS.values() if plugin.path]
+    how = " and ".join(files) or "`seedbus check-plugin FILE.py`"
+    return f"with plug-ins ({', '.join(sorted(PLUGINS))}): {how} may find what they return that Seedbus cannot use"
 
 
 def _is_stop(error: BaseException | None) -> bool:
@@ -67,6 +89,7 @@ def exit_code(error: Exception) -> Exit | None:
         (DataError, Exit.DATA),
         (NotAllowed, Exit.LIMITS),
         (ScenarioError, Exit.USAGE),
+        (PluginError, Exit.BROKEN),
         (UnknownLookUps, Exit.USAGE),
         (Unfinishable, Exit.STUCK),
         (EndOfTime, Exit.STUCK),

@@ -19,6 +19,7 @@ from seedbus.bus.files import WrongFileType, descriptor
 from seedbus.models.device import HOST
 from seedbus.scenarios.errors import ScenarioError
 from seedbus.scenarios.schema.loading import validate
+from seedbus.scenarios.schema.plugins import plugin_line
 from seedbus.scenarios.schema.scenario import Scenario
 from seedbus.scenarios.schema.yaml_text import dump
 
@@ -177,4 +178,6 @@ def writable(folder: Path) -> Iterator[None]:
     except WrongFileType as error:
         raise RunFolderError(folder, error.what) from None
     except OSError as error:
+        if plugin_line(error) is not None:
+            raise
         raise RunFolderError(folder, f"the run's folder cannot be written ({error.strerror})") from None

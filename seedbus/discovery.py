@@ -22,6 +22,18 @@ from pydantic import BaseModel, BeforeValidator, Field, GetCoreSchemaHandler
 from pydantic_core import CoreSchema
 
 
+class PluginError(Exception):
+    """A class, nearly always a plug-in's, has returned what its kind does not allow. The run cannot go on."""
+
+
+def check_shape(found: object, shape: tuple[int, ...], what: str) -> None:
+    """Raise `PluginError` unless an array that a class returned has this shape; what: what returned it."""
+    actual = getattr(found, "shape", None)
+    if actual != shape:
+        found_here = f"an array {list(actual)}" if isinstance(actual, tuple) else type(found).__name__
+        raise PluginError(f"{what} is {found_here}; expected an array {list(shape)}")
+
+
 @dataclass(frozen=True, slots=True)
 class Plugin:
     """A module from outside the package whose classes are variants.
@@ -133,16 +145,17 @@ class Variants:
 
     def of(self, plugin: Plugin) -> dict[str, type[Any]]:
         """Return those that a plug-in defines, by name."""
-        return dict(self._named(plugin.classes))
+        return dict(self.named(plugin.classes))
 
     @cached_property
     def _own(self) -> dict[str, type[Any]]:
         package = importlib.import_module(self._package)
         found = pkgutil.iter_modules(getattr(package, "__path__", []), prefix=f"{self._package}.")
         modules = [package, *(importlib.import_module(info.name) for info in found if not info.ispkg)]
-        return dict(pair for module in modules for pair in self._named(classes_in(module)))
+        return dict(pair for module in modules for pair in self.named(classes_in(module)))
 
-    def _named(self, classes: Iterable[type[BaseModel]]) -> Iterator[tuple[str, type[Any]]]:
+    def named(self, classes: Iterable[type[BaseModel]]) -> Iterator[tuple[str, type[Any]]]:
+        """Yield those of some models that are of this kind, each with its name."""
         for each in classes:
             named = each.model_fields.get(self.tag)
             if named is not None and isinstance(named.default, str) and self.accepts(each):

@@ -9,14 +9,17 @@ nobody: reports commit as they come.
 from __future__ import annotations
 
 import math
+import operator
+from collections import Counter
 from collections.abc import Sequence
-from typing import Annotated, Literal
+from typing import Annotated, Literal, NoReturn
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from seedbus.agents.policies.selection.known import Known
 from seedbus.agents.policies.selection.selection import SELECTIONS, Selection
 from seedbus.agents.policies.selection.uniform import Uniform
+from seedbus.discovery import PluginError
 
 AnySelection = Annotated[Selection, SELECTIONS]
 LONGEST_S = 10**6
@@ -170,9 +173,29 @@ class Participation(BaseModel):
 
         Returns:
             The clients, ascending.
+
+        Raises:
+            PluginError: the policy, which may be a plug-in's, chose other clients than it may.
         """
-        count = min(self.asked - busy, len(members))
-        return self.selection.choose(members, max(0, count), known, seed, round)
+        count = max(0, min(self.asked - busy, len(members)))
+        chosen = self.selection.choose(members, count, known, seed, round)
+        try:
+            clients = sorted(map(operator.index, chosen))
+        except TypeError:
+            self._refuse(round, f"{chosen!r}", "a list of clients")
+        strange = [str(client) for client in clients if client not in members]
+        strange += [f"{client} {times} times" for client, times in Counter(clients).items() if times > 1]
+        if strange:
+            self._refuse(round, f"client {strange[0]}", "different numbers out of those that it was offered")
+        if len(clients) != count:
+            self._refuse(round, f"a cohort of {len(clients)}", f"{count}, as many as it was asked for")
+        return clients
+
+    def _refuse(self, round: int, chosen: str, expected: str) -> NoReturn:
+        raise PluginError(
+            f"round {round} cannot open: the selection policy {self.selection.policy} chose {chosen}; "
+            f"expected {expected}"
+        )
 
 
 def _ceil(product: float) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -87,28 +87,17 @@ class Rounds:
             now_ns: the current time.
 
         Raises:
-            Unfinishable: the selection policy chose a client twice, or one that it was not offered.
+            PluginError: the selection policy chose other clients than it may.
         """
         busy = set[int]()
         if self.policy.buffer is not None:  # a client that has missed the deadline may be asked again
             busy = self._overdue.busy(-1 if self.deadline_ns is None else now_ns - self.deadline_ns)
         with members.without(busy):
             chosen = self.policy.draw(members, self._known, self._seed, self.number, len(busy))
-            self._check_chosen(chosen, members)
         plan = self._plan(self.number, version)
-        cohort = self.algorithm.reachable(plan, sorted(chosen))  # a journal's cohorts ascend
+        cohort = self.algorithm.reachable(plan, chosen)
         self.current = Round(plan, cohort, now_ns, len(cohort), set(cohort), len(members))
         return self.current
-
-    def _check_chosen(self, chosen: Sequence[int], members: MemberIndex) -> None:
-        """Raise `Unfinishable` for a cohort that no journal may have: a plug-in's policy can return anything."""
-        strange = [repr(client) for client in chosen if client not in members]
-        strange += [f"{client} {count} times" for client, count in Counter(chosen).items() if count > 1]
-        if strange:
-            raise Unfinishable(
-                f"round {self.number} cannot open: the selection policy {self.policy.selection.policy} chose client "
-                f"{strange[0]}; expected different numbers out of those that it was offered"
-            )
 
     @property
     def deadline_ns(self) -> int | None:

@@ -35,6 +35,7 @@ from seedbus.algorithms.dense.server import State, aggregate, check, to_bytes
 from seedbus.algorithms.numbers import Positive
 from seedbus.algorithms.objective import PASSES, Differentiable
 from seedbus.algorithms.schedule import Scheduled, at
+from seedbus.discovery import PluginError, check_shape
 
 AnyMethod = Annotated[Method, METHODS]
 AnyCompression = Annotated[Compression, CODECS]
@@ -210,6 +211,8 @@ class FedAvg(BaseModel):
 
     def _report(self, local: Local) -> DenseReport:
         update = local.update
+        for name, vector in [("update", update), *((name, local.sent.get(name)) for name in self.sent)]:
+            check_shape(vector, local.x.shape, f"with the algorithm {self.name} a client's {name} after `finish`")
         if self.error_feedback:
             update = update + local.remembered("error")
         report = self._encode(
@@ -312,6 +315,12 @@ class FedAvg(BaseModel):
 @cache
 def _algorithm(method: type[Method]) -> type[FedAvg]:
     """Return the algorithm of a method: FedAvg with the method's fields, and its defaults for fields of FedAvg."""
+    unknown = method.defaults.keys() - FedAvg.model_fields.keys()
+    if unknown:
+        accepted = ", ".join(FedAvg.model_fields)
+        raise PluginError(
+            f"`defaults` of {method.__name__} names {min(unknown)}; expected fields of FedAvg: {accepted}"
+        )
     others = {name: copy(FedAvg.model_fields[name]) for name in method.defaults}
     for name, field in others.items():
         field.default = method.defaults[name]

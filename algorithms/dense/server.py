@@ -15,6 +15,7 @@ from seedbus.algorithms.dense.channels.contract import Channel
 from seedbus.algorithms.dense.methods.method import Method, Server
 from seedbus.algorithms.dense.payloads import DenseCommit, DensePlan, DenseReport
 from seedbus.algorithms.numbers import ABSURD
+from seedbus.discovery import PluginError, check_shape
 
 
 class Aggregating(Protocol):
@@ -92,7 +93,9 @@ def aggregate(
     if algorithm.channel is not None:
         for number, received in enumerate([update, *sent.values()]):
             sent_norms = [float(report.norms[number]) for report in all_reports]
-            received += algorithm.channel.noise(plan.seed, number, sent_norms, before.x.size)
+            noise = algorithm.channel.noise(plan.seed, number, sent_norms, before.x.size)
+            check_shape(noise, before.x.shape, f"the noise of the channel {algorithm.channel.kind}")
+            received += noise
     moved = update if share == 1 and not late else mean(all_reports, 0, before.x.size)
     server = Server(before.x, update, moved, sent, before.shared, before.own, plan, count, members or count)
     ahead = _advance(algorithm, server)
@@ -104,7 +107,7 @@ def aggregate(
 def _advance(algorithm: Aggregating, server: Server) -> Vector:
     """Call the server hooks: move the model and update the methods' vectors. Return the model to send, [d]."""
     with np.errstate(over="ignore", invalid="ignore"):
-        if not any([method.move(server) for method in algorithm.methods]):
+        if not any([_has_moved(method, server) for method in algorithm.methods]):
             server.x += server.update * np.float32(server.plan.server_learning_rate)
         for method in algorithm.methods:
             method.learn(server)
@@ -112,6 +115,17 @@ def _advance(algorithm: Aggregating, server: Server) -> Vector:
         for method in algorithm.methods:
             ahead = method.ahead(ahead, server)
     return ahead
+
+
+def _has_moved(method: Method, server: Server) -> bool:
+    """Whether a method has moved the model. Raises `PluginError` for one that does not say."""
+    moved = method.move(server)
+    if not isinstance(moved, bool):
+        raise PluginError(
+            f"move of the method {method.name} returned {moved!r}; expected True if it has moved server.x, and False "
+            "for x ← x + η_g·update"
+        )
+    return moved
 
 
 def combine_updates(
@@ -139,6 +153,7 @@ def combine_updates(
     by_samples = algorithm.weighting == "samples" and algorithm.channel is None
     if clients and not isinstance(algorithm.aggregation, Mean):
         blended, rule = algorithm.aggregation.blend([reports[client].vectors[0] for client in clients], rule)
+        check_shape(blended, (dimension,), f"the blend of the rule {algorithm.aggregation.rule}")
         total += share * blended
     elif clients:
         weights = [reports[client].samples if by_samples else 1 for client in clients]

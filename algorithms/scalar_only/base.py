@@ -50,6 +50,7 @@ from seedbus.algorithms.scalar_only.payloads import ScalarCommit, ScalarPlan, Sc
 from seedbus.algorithms.scalar_only.perturbed import PERTURBED_MODELS, Copying
 from seedbus.algorithms.scalar_only.replay import fused
 from seedbus.algorithms.schedule import at
+from seedbus.discovery import check_shape
 from seedbus.vector import Vector
 
 
@@ -241,6 +242,7 @@ class ScalarOnly(ScalarFields):
         own = Term(plan.round, plan.seed, self._format.rounded(np.zeros((1, 1))), 0.0)
         if reports:
             combined, state = self.aggregation.combine(wire.rows(reports), state)
+            check_shape(combined, (plan.steps * plan.perturbations,), f"combine of the rule {self.aggregation.rule}")
             scalars = self._format.rounded(combined).reshape(plan.shape)
             own = Term(plan.round, plan.seed, scalars, float(np.float32(share)))
         terms = [own]

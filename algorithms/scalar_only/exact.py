@@ -42,6 +42,7 @@ from seedbus.algorithms.directions import (
 from seedbus.algorithms.scalar_only.payloads import ScalarCommit, ScalarPlan, Scalars, Term, rows
 from seedbus.algorithms.scalar_only.replay import COMMITS_PER_CALL, rule_of
 from seedbus.algorithms.schedule import values
+from seedbus.discovery import check_shape
 from seedbus.vector import Vector
 
 PRECISION_BITS = 18
@@ -168,6 +169,7 @@ def aggregate(
 
     if reports:
         combined, of_rule = rule.combine(rows(reports), of_rule)
+        check_shape(combined, (plan.steps * plan.perturbations,), f"combine of the rule {rule.rule}")
         numbers = rounded(combined.reshape(plan.shape), share, plan.learning_rate)
     terms = [Term(plan.round, plan.seed, numbers)]
     for group in late:

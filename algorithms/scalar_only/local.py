@@ -14,6 +14,7 @@ from seedbus.algorithms.scalar_only.payloads import ScalarPlan, Scalars
 from seedbus.algorithms.scalar_only.perturbed import PerturbedModel
 from seedbus.algorithms.scalar_only.precision import FLOAT32, WIRE_FORMATS, WirePrecision
 from seedbus.algorithms.schedule import at
+from seedbus.discovery import PluginError
 
 
 class Estimation(Protocol):
@@ -81,7 +82,26 @@ def _reported(
 ) -> list[Scalars | Declined]:
     """Return each client's scalars of one local step as rounded for the wire, float32 [1, P], or why it declines."""
     found = _estimate(algorithm, model, plan, objectives)
-    return _rounded(algorithm.precision, [algorithm.reported(scalars) for scalars in found])
+    return _rounded(algorithm.precision, [_of_each_perturbation(algorithm, scalars) for scalars in found])
+
+
+def _of_each_perturbation(algorithm: Estimation, scalars: Sequence[float]) -> Sequence[float]:
+    """Return what the algorithm reports of P scalars. Raises `PluginError` unless these are P numbers."""
+    reported = algorithm.reported(scalars)
+    if reported is scalars:
+        return reported
+    try:
+        shape = np.asarray(reported, np.float64).shape
+    except (TypeError, ValueError):
+        shape = None
+    if shape != (len(scalars),):
+        what = repr(reported)
+        raise PluginError(
+            f"`reported` of {type(algorithm).__name__} returned "
+            f"{what if len(what) < 80 else f'{type(reported).__name__} {shape}'}; "
+            f"expected {len(scalars)} numbers, one for each perturbation"
+        )
+    return reported
 
 
 def _estimate(

@@ -181,8 +181,26 @@ class TorchProblem(SampleProblem[Selection]):
         if not _equal(outputs, self._outputs(inputs, targets)):
             expected = "a forward pass that draws nothing at random (the network is in evaluation mode)"
             raise DataError(FIELD, "other outputs for the same inputs at a second call", expected)
+        for split in ("validation", "test"):
+            self._try_split(split)
         if digest(self.flat.module) != before:
             raise DataError(FIELD, "a forward pass that changes parameters or buffers", "one that changes neither")
+
+    def _try_split(self, split: str) -> None:
+        """Compute the loss of the first samples of a split that nobody trains on. Raises `DataError`."""
+        samples = self.splits[split]
+        if not samples.rows.size:
+            return
+        inputs, targets = self.tensors(samples, np.arange(min(self.task.batch_size, samples.rows.size)))
+        try:
+            with torch.no_grad():
+                self.loss(self.forward(inputs), targets)
+        except Exception as error:
+            if is_out_of_memory(error):
+                raise
+            where = f"inputs {_shapes(inputs)} and targets {_shapes(targets)}, which fail ({reason(error)})"
+            first = " and targets ".join(map(_shapes, self._first()))
+            raise DataError(f"task.data: the {split} set", where, f"inputs {first}, as in the training set") from error
 
     def _outputs(self, inputs: Any, targets: Tensor) -> Any:
         try:

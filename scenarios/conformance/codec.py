@@ -10,7 +10,15 @@ import numpy as np
 from seedbus.algorithms.contract import BadPayload, Vector
 from seedbus.models.streams import stream
 from seedbus.scenarios.conformance import algorithm
-from seedbus.scenarios.conformance.promises import brief, digest, over_the_wire, require, require_same, spoiled
+from seedbus.scenarios.conformance.promises import (
+    brief,
+    bytes_of,
+    digest,
+    over_the_wire,
+    require,
+    require_same,
+    spoiled,
+)
 from seedbus.scenarios.conformance.rehearsal import rehearse
 
 
@@ -46,7 +54,7 @@ def round_trip(codec: Any, vector: Vector, key: int) -> None:
     )
     require_same(codec.decode(body, vector.size), arrived, "decoded again it", "and before")
     require(np.isfinite(arrived).all(), f"{brief(vector)} was decoded to {brief(arrived)}")
-    size, most = sum(map(len, body)) + 16, codec.most_bytes(vector.size)
+    size, most = bytes_of(body), codec.most_bytes(vector.size)
     require(size <= most, f"{vector.size} coordinates take {size} bytes, and most_bytes says {most}")
 
 

@@ -87,6 +87,12 @@ def over_the_wire(body: Any) -> Any:
     return decode(encode(Envelope(Kind.PLAN, 0, 0, 0, body))[0]).body
 
 
+def bytes_of(body: Any) -> int:
+    """Return the bytes that a body takes on the wire."""
+    frame, header = encode(Envelope(Kind.PLAN, 0, 0, 0, body))
+    return len(frame) - header
+
+
 def seed_of(round: int) -> int:
     """Return the 64 bits that key a rehearsed round."""
     return int.from_bytes(hashlib.blake2b(str(round).encode(), digest_size=8).digest(), "little")

@@ -13,6 +13,7 @@ import os
 import re
 import sys
 import traceback
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from importlib import metadata
 from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
@@ -152,6 +153,29 @@ def register(kind: ClassT) -> ClassT:
     return kind
 
 
+def plugin_line(error: BaseException) -> str | None:
+    """Return where a line of a plug-in raised an error, and the error, in one sentence; None if no such line did.
+
+    Of several lines it is the innermost: what the plug-in called from there may be anybody's code.
+    """
+    for frame in reversed(traceback.extract_tb(error.__traceback__)):
+        file = Path(frame.filename).resolve()
+        if any(file == place or file.is_relative_to(place) for place in map(_place, PLUGINS.values()) if place):
+            path = file.relative_to(Path.cwd()) if file.is_relative_to(Path.cwd()) else file
+            text = str(error).strip().partition("\n")[0]
+            what = f"{type(error).__name__}: {text}" if text else type(error).__name__
+            return f"{path}, line {frame.lineno}, in {frame.name}: {what}"
+    return None
+
+
+def _place(plugin: Plugin) -> Path | None:
+    """Return the file or the folder of a plug-in; None for a class that lies in none."""
+    file = None if plugin.module is None else plugin.module.__file__
+    if file is None:
+        return None
+    return Path(file).resolve().parent if hasattr(plugin.module, "__path__") else Path(file).resolve()
+
+
 def _taken_out(name: str) -> dict[str, ModuleType]:
     """Remove a module, and those inside it, from the imported ones; return them. Others are imported in their place."""
     names = [each for each in sys.modules if each == name or each.startswith(f"{name}.")]
@@ -184,7 +208,7 @@ def _add(plugins: Sequence[Plugin], source: str) -> None:
     """Make plug-ins known, all or none. Raises `ScenarioError`."""
     for plugin in plugins:
         problems = [] if plugin.name not in PLUGINS else [f"another plug-in has the name {plugin.name}"]
-        problems = problems or _clashes(plugin) or _flaws(plugin)
+        problems = problems or _clashes(plugin) or _twice(plugin) or _flaws(plugin)
         if problems:
             raise ScenarioError(source, problems)
         PLUGINS[plugin.name] = plugin
@@ -209,6 +233,21 @@ def _clashes(plugin: Plugin) -> list[str]:
     ]
 
 
+def _twice(plugin: Plugin) -> list[str]:
+    """Return a sentence for each name that several of a plug-in's classes of one kind have: only one would count."""
+    flaws = []
+    for kind in KINDS:
+        classes = defaultdict[str, list[str]](list)
+        for name, each in kind.named(dict.fromkeys(plugin.classes)):  # an alias is no second class
+            classes[name].append(each.__name__)
+        flaws += [
+            f"the classes {' and '.join(names)} have the same name, {name}; give each {kind.noun} its own"
+            for name, names in classes.items()
+            if len(names) > 1
+        ]
+    return flaws
+
+
 def owner(kind: type[BaseModel]) -> str:
     """Return whose a class is: a plug-in's name, or Seedbus."""
     classes = {kind, getattr(kind, "method", kind)}
@@ -223,6 +262,10 @@ def _flaws(plugin: Plugin) -> list[str]:
         missing: frozenset[str] = getattr(each, "__abstractmethods__", frozenset())
         if missing:
             flaws.append(f"the {kind.noun} {name} does not define {', '.join(sorted(missing))}")
+        for own in vars(each):
+            is_property = any(isinstance(vars(base).get(own), property) for base in each.__mro__[1:])
+            if is_property and inspect.isfunction(vars(each)[own]):
+                flaws.append(f"{own} of the {kind.noun} {name} is a function; expected a property (@property above it)")
         if get_args(each.model_fields[kind.tag].annotation) != (name,):
             field = f'{kind.tag}: Literal["{name}"] = "{name}"'
             flaws.append(f"the {kind.noun} {name} does not have its name as its only one; expected the field {field}")

@@ -7,19 +7,18 @@ import shutil
 from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import pytest
 from commands import Command
-from plugin_files import SIGNS, forget
+from plugin_files import MISTAKES, SIGNS, forget
 from worlds import go, outcome, scenario
 
 from seedbus.agents.admission import MEMBER, bound, false_proof
-from seedbus.agents.errors import Unfinishable
 from seedbus.agents.journal.journal import Journal
 from seedbus.agents.messages import Join
 from seedbus.bus import Offer
-from seedbus.discovery import PLUGINS
+from seedbus.discovery import PLUGINS, PluginError
 from seedbus.plugin import Known, ScalarOnly, Selection, load_plugin, register
 from seedbus.scenarios.errors import Exit, ScenarioError, WorkerFailed
 from seedbus.scenarios.running.limits import Limits, read_scenario
@@ -29,6 +28,8 @@ from seedbus.scenarios.transports.placement import Placement
 
 PROOF = {"selftest": b"s" * 8, "x0": b"x" * 8}
 TWO_WORKERS = Placement("tcp", workers=2)
+RAISING = 1 + next(number for number, line in enumerate(MISTAKES.read_text().splitlines()) if "/ 0" in line)
+"""A line of the plug-in that raises an error."""
 
 
 pytestmark = pytest.mark.usefixtures("no_plugins")
@@ -94,7 +95,7 @@ def test_a_worker_whose_file_has_changed_does_not_take_part(tmp_path: Path, capf
 
 LAW = """
 import sys
-from typing import Literal
+from typing import Any, Literal
 import numpy as np
 from seedbus.plugin import Law
 
@@ -171,11 +172,18 @@ def test_a_join_that_shows_another_plug_in_is_refused_by_name(shown: bytes, run:
 
 @pytest.mark.parametrize(
     ("picked", "wrong"),
-    [([3, 3, 1], "3 2 times"), ([0, 1, 8], "8"), ([-1, 0, 1], "-1"), ([0.0, 1, 2], "0.0")],
-    ids=["twice", "unknown", "below 0", "fraction"],
+    [
+        ([3, 3, 1], "client 3 2 times; expected different numbers out of those that it was offered"),
+        ([0, 1, 8], "client 8; expected different numbers out of those that it was offered"),
+        ([-1, 0, 1], "client -1; expected different numbers out of those that it was offered"),
+        ([0.0, 1, 2], "[0.0, 1, 2]; expected a list of clients"),
+        (None, "None; expected a list of clients"),
+        ([4, 1], "a cohort of 2; expected 3, as many as it was asked for"),
+    ],
+    ids=["twice", "unknown", "below 0", "fraction", "none", "too few"],
 )
 def test_a_cohort_that_no_journal_may_have_is_refused_before_the_round_is_opened(
-    tmp_path: Path, picked: list[int], wrong: str
+    tmp_path: Path, picked: Any, wrong: str
 ) -> None:
     @register
     class Odd(Selection):
@@ -187,14 +195,78 @@ def test_a_cohort_that_no_journal_may_have_is_refused_before_the_round_is_opened
             return picked if round else [0, 1, 2]
 
     what = scenario(participation={"clients": 8, "cohort": 3, "selection": {"policy": "odd"}}, stop={"rounds": 3})
-    with pytest.raises(Unfinishable) as raised:
+    with pytest.raises(PluginError) as raised:
         go(tmp_path / "run", what)
-    assert str(raised.value) == (
-        f"round 1 cannot open: the selection policy odd chose client {wrong}; "
-        "expected different numbers out of those that it was offered"
-    )
+    assert str(raised.value) == f"round 1 cannot open: the selection policy odd chose {wrong}"
     with closing(Journal.open(tmp_path / "run")) as journal:
         assert [stored.cohort for stored in journal.rounds()] == [[0, 1, 2]]
+
+
+FOUND = [
+    ("algorithm=raises", f"mistakes.py, line {RAISING}, in <listcomp>: ZeroDivisionError: float division by zero"),
+    ("algorithm=silent", "`reported` of Silent returned None; expected 10 numbers, one for each perturbation"),
+    ("algorithm=mute", "move of the method mute returned None; expected True if it has moved server.x, and False"),
+    ("faults=[{fault: hasty}]", "the fault hasty judged a message by delay_ns = -5 and copies = 0; neither may be"),
+    ("algorithm=opens-nothing", "FileNotFoundError: [Errno 2] No such file or directory: 'no-such-file'"),
+    ("algorithm=words", "; expected 10 numbers, one for each perturbation"),
+    ("algorithm=shortens", "a client's update after `finish` is an array [2]; expected an array [10]"),
+    ("faults=[{fault: undecided}]", "the fault undecided judged a message by NoneType, not a Verdict"),
+    ("algorithm={name: fedavg, compression: arrays}", "(can not serialize 'numpy.ndarray' object); expected numbers"),
+    ("algorithm={name: decomfl, aggregation: wide}", "combine of the rule wide is an array [3, 10]; expected an array"),
+    ("algorithm={name: fedavg, aggregation: wide}", "the blend of the rule wide is an array [3]; expected an array"),
+    ("algorithm={name: fedavg, channel: narrow}", "the noise of the channel narrow is an array [2]; expected an"),
+    ("partition=lists", "the partition lists gave client 0 list; expected an array of indices of samples"),
+]
+
+
+@pytest.mark.parametrize(
+    ("setting", "sentence"), [*FOUND[:4], *(pytest.param(*each, marks=pytest.mark.slow) for each in FOUND[4:])]
+)
+def test_a_mistake_in_a_plug_in_ends_a_run_with_a_sentence(seedbus: Command, setting: str, sentence: str) -> None:
+    task = "digits" if setting.startswith("partition") else "{name: quadratic, dimension: 10}"
+    task, clients = f"task={task}", "participation={clients: 3}"
+    chosen = [part for each in (task, clients, "stop.rounds=2", setting) for part in ("--set", each)]
+    code, _, errors = seedbus("run", "small.yaml", "-q", "--out", "out", "--plugin", MISTAKES, *chosen)
+    assert code == Exit.BROKEN and sentence in errors and "Traceback" not in errors, errors
+
+
+def test_an_error_that_no_line_of_a_plug_in_raised_names_the_plug_ins_to_check(
+    seedbus: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whose mistake it is cannot be known, so the traceback stays."""
+    monkeypatch.setattr("seedbus.agents.server.rounds.Rounds.open", lambda *_: 1 / 0)
+    with pytest.raises(ZeroDivisionError) as raised:
+        seedbus("run", "small.yaml", "-q", "--plugin", MISTAKES)
+    (note,) = raised.value.__notes__
+    assert note.startswith("with plug-ins (mistakes): `seedbus check-plugin ") and str(MISTAKES) in note
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        (
+            'class A(ScalarOnly):\n    name: Literal["one"] = "one"\nAlias = A\n'
+            'class B(A):\n    """Forgets its own name."""\n',
+            "the classes A and B have the same name, one; give each algorithm its own",
+        ),
+        (
+            'class A(Method):\n    name: Literal["one"] = "one"\n    defaults = {"server_lr": 0.1}\n',
+            "`defaults` of A names server_lr; expected fields of FedAvg: name, local_steps",
+        ),
+        (
+            'class A(Method):\n    name: Literal["one"] = "one"\n    def sends(self):\n        return ()\n',
+            "sends of the method one is a function; expected a property (@property above it)",
+        ),
+    ],
+    ids=["one name twice", "unknown default", "no property"],
+)
+def test_a_plug_in_that_could_not_do_what_it_says_is_not_loaded(tmp_path: Path, text: str, sentence: str) -> None:
+    head = "from typing import Any, ClassVar, Literal\nfrom seedbus.plugin import Method, ScalarOnly\n"
+    file = tmp_path / "flawed.py"
+    file.write_text(head + text.replace("defaults =", "defaults: ClassVar[dict[str, Any]] ="), encoding="utf-8")
+    with pytest.raises(ScenarioError) as raised:
+        load_plugin(file)
+    assert sentence in str(raised.value) and not PLUGINS
 
 
 def test_the_order_in_which_a_policy_chooses_does_not_matter(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ from seedbus.scenarios.schema import plugins
 from seedbus.scenarios.schema.scenario import Scenario
 
 SIGNS = Path(__file__).parent / "plugins" / "signs.py"
+MISTAKES = SIGNS.with_name("mistakes.py")
 
 
 def forget() -> None:

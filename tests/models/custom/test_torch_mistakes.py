@@ -41,6 +41,11 @@ class Infinite(Points):
         return np.array([1.0, 2.0, np.nan if row == 17 else 3.0, 4.0]), row % 3
 
 
+class Wide(Points):
+    def __getitem__(self, row: int) -> Any:
+        return torch.ones(5), row % 3
+
+
 class Lone(Points):
     def __getitem__(self, row: int) -> Any:
         return torch.ones(4)
@@ -146,6 +151,12 @@ MISTAKES = [
     Mistake("no pair", {"train": Lone()}, r"item 0 of the training set: found a Tensor; expected items \(input, tar"),
     Mistake("items of two shapes", {"train": Uneven()}, r"item 41 of the training set: found what torch cannot put"),
     Mistake("not finite", {"test": Infinite(20)}, r"item 17 of the test set: found an input that is not finite"),
+    Mistake(
+        "a test set of another shape",
+        {"test": Wide(20)},
+        r"the test set: found inputs float32\[8, 5\] and targets int64\[8\], which fail \(RuntimeError: mat1 .*\); "
+        r"expected inputs float32\[8, 4\] and targets int64\[8\], as in the training set",
+    ),
     Mistake("other values", {"train": Random()}, r"item 0 of the training set: found other values than when"),
     Mistake("fewer items", {"train": Shrinking()}, r"found an error when it is read \(IndexError.*had 60 items"),
     Mistake("too few labels", {"labels": [0, 1]}, r"task.labels: found a list; expected a whole number for each of"),

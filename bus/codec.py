@@ -25,8 +25,7 @@ from seedbus.bus.envelope import (
     Envelope,
     Kind,
 )
-from seedbus.bus.errors import EnvelopeTooLong, MalformedEnvelope
-from seedbus.discovery import PluginError
+from seedbus.bus.errors import EnvelopeTooLong, MalformedEnvelope, Unusable
 
 # What `msgpack.unpackb` raises for bytes that are not msgpack. ExtraData is a ValueError.
 _NOT_MSGPACK = (ValueError, TypeError, RecursionError, MemoryError, msgpack.UnpackException)
@@ -50,7 +49,7 @@ def encode(envelope: Envelope) -> tuple[bytes, int]:
     header = _header(kind, client, round, base)
     try:
         frame = b"".join((header, *_pieces(body))) if body and _has_long(body) else header + _pack(body)
-    except TypeError as error:
+    except (TypeError, OverflowError, ValueError) as error:
         raise _unpackable(envelope, error) from error
     if len(frame) > SHORT:
         _check_length(envelope, len(frame))
@@ -77,7 +76,7 @@ class Encoder:
         if body is not self._body:
             try:
                 self._packed = b"".join(_pieces(body)) if _has_long(body) else _pack(body)
-            except TypeError as error:
+            except (TypeError, OverflowError, ValueError) as error:
                 raise _unpackable(envelope, error) from error
             self._body = body
         packed = self._packed
@@ -204,8 +203,8 @@ def _check_length(envelope: Envelope, size: int) -> None:
         raise EnvelopeTooLong(_name(envelope), size, envelope.kind.limit)
 
 
-def _unpackable(envelope: Envelope, error: TypeError) -> PluginError:
-    return PluginError(
+def _unpackable(envelope: Envelope, error: Exception) -> Unusable:
+    return Unusable(
         f"{_name(envelope)} cannot be packed ({error}); expected numbers, strings, bytes and lists of these"
     )
 

@@ -217,6 +217,10 @@ class BadKey(LocalError):
         return f"{self.what} cannot be used ({self.why}); expected {self.expected}"
 
 
+class Unusable(Exception):
+    """Code outside the bus gave it what it cannot use: a verdict that is none, or content that no message can have."""
+
+
 class TooFewFiles(LocalError):
     """The limit on open files is too low; at the limit ZeroMQ stops accepting connections without an error."""
 

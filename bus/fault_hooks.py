@@ -15,12 +15,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from operator import index
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 from seedbus.bus.envelope import SERVER, Kind
+from seedbus.bus.errors import Unusable
 from seedbus.bus.in_flight import Key, random_key
 from seedbus.bus.keyed_random import KeyedRandom, with_random
-from seedbus.discovery import PluginError
 
 
 class Verdict(NamedTuple):
@@ -191,7 +192,7 @@ class FaultHooks:
             verdict = each.fault.judge(Passage(*key, now_ns, arriving, each.random, peer))
             if verdict is PASS:
                 continue
-            _check(verdict, each.fault)
+            verdict = _checked(verdict, each.fault)
             if verdict.drop:
                 each.counts["dropped"] += 1
                 drop = True
@@ -252,15 +253,22 @@ class FaultHooks:
             each.counts.update(dict(counts))
 
 
-def _check(verdict: object, fault: object) -> None:
-    """Raise `PluginError` unless it is a verdict that a message can be given."""
-    if not isinstance(verdict, Verdict):
-        what = f"{type(verdict).__name__}, not a Verdict"
-    elif verdict.delay_ns < 0 or verdict.copies < 0:
-        what = f"delay_ns = {verdict.delay_ns} and copies = {verdict.copies}; neither may be below 0"
+def _checked(verdict: Any, fault: object) -> Verdict:
+    """Return a verdict with plain numbers. Raises `Unusable` unless a message can be given it."""
+    if isinstance(verdict, Verdict):
+        delay_ns, drop, copies, flips = verdict
+        try:
+            plain = Verdict(index(delay_ns), bool(drop), index(copies), tuple(map(float, flips)))
+        except (TypeError, ValueError):
+            plain = None
+        if plain is not None and plain.delay_ns >= 0 and plain.copies >= 0:
+            return plain
+        what = f"{verdict!r}"[:200]
     else:
-        return
-    raise PluginError(f"the fault {getattr(fault, 'fault', type(fault).__name__)} judged a message by {what}")
+        what = type(verdict).__name__
+    name = getattr(fault, "fault", type(fault).__name__)
+    expected = "a Verdict with whole numbers delay_ns and copies, not below 0, and fractions as flips"
+    raise Unusable(f"the fault {name} judged a message by {what}; expected {expected}")
 
 
 def _in_seconds(name: str, number: int) -> tuple[str, float]:

@@ -108,21 +108,24 @@ def divide(partition: Partition, samples: Divisible, clients: int, seed: int) ->
         found = "samples that are nobody's" if partition.by == "owners" else "samples without columns"
         raise DataError(f"partition {partition.kind}", found, f"kind: {for_any_samples()}")
     parts = partition.split(values, clients, seed)
-    if len(parts) != clients:
-        raise PluginError(f"the partition {partition.kind} returned {len(parts)} parts for {clients} clients")
-    count = len(samples.labels)
+    _check(partition, parts, clients, len(samples.labels))
+    return parts
+
+
+def _check(partition: Partition, parts: Any, clients: int, count: int) -> None:
+    """Raise `PluginError` unless these are arrays of indices of samples, one for each client; count: of samples."""
+    who = f"the partition {partition.kind}"
+    if not isinstance(parts, list | tuple) or len(parts) != clients:
+        what = f"{len(parts)} parts" if isinstance(parts, list | tuple) else type(parts).__name__
+        raise PluginError(f"{who} returned {what}; expected a list of {clients}, one for each client")
     for client, part in enumerate(parts):
         if not (isinstance(part, np.ndarray) and part.ndim == 1 and part.dtype.kind in "iu"):
             what = f"{part.dtype} {list(part.shape)}" if isinstance(part, np.ndarray) else type(part).__name__
-            raise PluginError(
-                f"the partition {partition.kind} gave client {client} {what}; expected an array of indices of samples"
-            )
-        if part.size and not 0 <= part.min() <= part.max() < count:
-            outside = part.min() if part.min() < 0 else part.max()
-            raise PluginError(
-                f"the partition {partition.kind} gave client {client} sample {outside}; expected 0 to {count - 1}"
-            )
-    return parts
+            raise PluginError(f"{who} gave client {client} {what}; expected an array of indices of samples")
+    joined = np.concatenate(parts)
+    outside = joined[(joined < 0) | (joined >= count)]
+    if outside.size:
+        raise PluginError(f"{who} gave a client the sample {outside[0]}; expected 0 to {count - 1}")
 
 
 def for_any_samples() -> str:

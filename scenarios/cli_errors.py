@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import os
 import shlex
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 import typer
 
-from seedbus.discovery import PLUGINS, PluginError
 from seedbus.scenarios.errors import Exit, ScenarioError, WorkerFailed
-from seedbus.scenarios.reporting.terminal import say
+from seedbus.scenarios.reporting.terminal import say, shown
 
 
 @contextmanager
@@ -43,26 +43,32 @@ def cli_errors() -> Iterator[None]:
         code = exit_code(error)
         if code is None:
             _fail_in_plugin(error)
-            if PLUGINS:
-                error.add_note(_what_to_check())
+            note = _what_to_check()
+            if note:
+                error.add_note(note)
             raise
         _fail(error.sentences if isinstance(error, ScenarioError) else str(error), code)
 
 
 def _fail_in_plugin(error: Exception) -> None:
     """Fail with a sentence if a line of a plug-in has raised an error."""
-    if PLUGINS:
-        from seedbus.scenarios.schema.plugins import plugin_line
-
-        line = plugin_line(error)
-        if line is not None:
-            _fail(line, Exit.BROKEN)
+    plugins = sys.modules.get("seedbus.scenarios.schema.plugins")  # none is loaded without it
+    line = None if plugins is None else plugins.plugin_line(error)
+    if line is not None:
+        _fail(line, Exit.BROKEN)
 
 
 def _what_to_check() -> str:
+    """Return which plug-ins may have caused an error that none of their lines raised; "" without plug-ins."""
+    from seedbus.discovery import PLUGINS
+
+    if not PLUGINS:
+        return ""
     files = [f"`seedbus check-plugin {shlex.quote(plugin.path)}`" for plugin in PLUGINS.values() if plugin.path]
     how = " and ".join(files) or "`seedbus check-plugin FILE.py`"
-    return f"with plug-ins ({', '.join(sorted(PLUGINS))}): {how} may find what they return that Seedbus cannot use"
+    return shown(
+        f"with plug-ins ({', '.join(sorted(PLUGINS))}): {how} may find what they return that Seedbus cannot use"
+    )
 
 
 def _is_stop(error: BaseException | None) -> bool:
@@ -80,7 +86,8 @@ def exit_code(error: Exception) -> Exit | None:
     """Return the exit code of an error that the user can fix; None for any other error, which is a bug of ours."""
     from seedbus.agents.errors import AgentError, JoinRefused, Unfinishable
     from seedbus.algorithms.directions.look_ups import UnknownLookUps
-    from seedbus.bus.errors import BadEndpoint, BadKey, EndOfTime, LedgerDamaged, RemoteError, TooFewFiles
+    from seedbus.bus.errors import BadEndpoint, BadKey, EndOfTime, LedgerDamaged, RemoteError, TooFewFiles, Unusable
+    from seedbus.discovery import PLUGINS, PluginError
     from seedbus.models.errors import DataError, NotAllowed
 
     if isinstance(error, WorkerFailed):  # unless it was killed, the worker has printed a sentence of its own
@@ -89,7 +96,6 @@ def exit_code(error: Exception) -> Exit | None:
         (DataError, Exit.DATA),
         (NotAllowed, Exit.LIMITS),
         (ScenarioError, Exit.USAGE),
-        (PluginError, Exit.BROKEN),
         (UnknownLookUps, Exit.USAGE),
         (Unfinishable, Exit.STUCK),
         (EndOfTime, Exit.STUCK),
@@ -101,6 +107,8 @@ def exit_code(error: Exception) -> Exit | None:
         (AgentError, Exit.FOLDER),
         (LedgerDamaged, Exit.FOLDER),
     ]
+    if PLUGINS:  # otherwise a class of ours has returned what it may not
+        kinds += [(PluginError, Exit.BROKEN), (Unusable, Exit.BROKEN)]
     return next((code for kind, code in kinds if isinstance(error, kind)), None)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
 from enum import IntEnum
 from itertools import zip_longest
@@ -25,6 +26,16 @@ class Exit(IntEnum):
     BROKEN = 11
     TRAINING_DIVERGED = 12
     INTERRUPTED = 130
+
+
+def resuming(folder: Path, command: str = "seedbus run") -> str:
+    """Return the command that resumes a run, as one types it in a shell.
+
+    Args:
+        folder: the run's folder.
+        command: the command without `--resume`, quoted already.
+    """
+    return f"{command} --resume {shlex.quote(str(folder))}"
 
 
 class WorkerFailed(Exception):
@@ -87,4 +98,4 @@ class Interrupted(KeyboardInterrupt):
         super().__init__(folder, command)
 
     def __str__(self) -> str:
-        return f"stopped; every closed round is kept: go on with `{self.command} --resume {self.folder}`"
+        return f"stopped; every closed round is kept: go on with `{resuming(self.folder, self.command)}`"

@@ -27,11 +27,13 @@ class PluginError(Exception):
 
 
 def check_shape(found: object, shape: tuple[int, ...], what: str) -> None:
-    """Raise `PluginError` unless an array that a class returned has this shape; what: what returned it."""
+    """Raise `PluginError` unless what a class returned is an array of numbers of this shape; what: what returned it."""
     actual = getattr(found, "shape", None)
-    if actual != shape:
-        found_here = f"an array {list(actual)}" if isinstance(actual, tuple) else type(found).__name__
-        raise PluginError(f"{what} is {found_here}; expected an array {list(shape)}")
+    kind = getattr(getattr(found, "dtype", None), "kind", "f")  # a tensor's type has none, and is one of numbers
+    if actual != shape or kind not in "fiu":
+        is_array = isinstance(actual, tuple)
+        found_here = f"an array {list(actual)} of {found.dtype}" if is_array else type(found).__name__  # type: ignore
+        raise PluginError(f"{what} returned {found_here}; expected numbers {list(shape)}")
 
 
 @dataclass(frozen=True, slots=True)

@@ -182,7 +182,7 @@ class Participation(BaseModel):
         try:
             clients = sorted(map(operator.index, chosen))
         except TypeError:
-            self._refuse(round, f"{chosen!r}", "a list of clients")
+            self._refuse(round, f"{chosen!r}"[:80], "a list of clients")
         strange = [str(client) for client in clients if client not in members]
         strange += [f"{client} {times} times" for client, times in Counter(clients).items() if times > 1]
         if strange:

@@ -30,7 +30,7 @@ from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from seedbus.algorithms.aggregation import vectors
-from seedbus.discovery import Variants
+from seedbus.discovery import PluginError, Variants, check_shape
 from seedbus.vector import Vector
 
 Matrix = NDArray[np.float64]
@@ -65,6 +65,14 @@ class Rule(BaseModel, ABC):
     @abstractmethod
     def blend(self, updates: Sequence[Vector], state: Any) -> tuple[Row, Any]:
         """Combine model updates, float32 [d] each, into float64 [d]; otherwise like `combine`."""
+
+
+def checked(rule: Rule, hook: str, found: Any, size: int) -> tuple[Any, Any]:
+    """Return what a hook of a rule returned. Raises `PluginError` unless it is a row of `size` numbers and a state."""
+    if not (isinstance(found, tuple) and len(found) == 2):
+        raise PluginError(f"`{hook}` of the rule {rule.rule} returned {type(found).__name__}; expected (row, state)")
+    check_shape(found[0], (size,), f"`{hook}` of the rule {rule.rule}")
+    return found
 
 
 class Mean(Rule):

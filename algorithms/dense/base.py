@@ -212,7 +212,7 @@ class FedAvg(BaseModel):
     def _report(self, local: Local) -> DenseReport:
         update = local.update
         for name, vector in [("update", update), *((name, local.sent.get(name)) for name in self.sent)]:
-            check_shape(vector, local.x.shape, f"with the algorithm {self.name} a client's {name} after `finish`")
+            check_shape(vector, local.x.shape, f"for a client's {name}, `finish` of the algorithm {self.name}")
         if self.error_feedback:
             update = update + local.remembered("error")
         report = self._encode(

@@ -11,6 +11,7 @@ from seedbus.algorithms.contract import Replica
 from seedbus.algorithms.dense.methods.method import Local, Method
 from seedbus.algorithms.dense.payloads import DensePlan
 from seedbus.algorithms.objective import Criterion, Differentiable, Outputs
+from seedbus.discovery import check_shape
 from seedbus.vector import Vector, norm
 
 
@@ -85,6 +86,7 @@ def _gradient(algorithm: LocalTraining, local: Local) -> Vector:
     for method in algorithm.methods:
         estimated = method.estimate(local)
         if estimated is not None:
+            check_shape(estimated, local.x.shape, f"`estimate` of the method {method.name}")
             return estimated
     np.copyto(local.objective.point, local.x)
     return local.objective.gradient(local.step, _criterion(algorithm, local) if algorithm.needs_outputs else None)

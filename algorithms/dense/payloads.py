@@ -21,6 +21,7 @@ from seedbus.algorithms.aggregation.vectors import norms
 from seedbus.algorithms.contract import BadPayload, Packed, Vector
 from seedbus.algorithms.dense.compression.contract import Compression
 from seedbus.algorithms.dense.draws import derived
+from seedbus.discovery import PluginError
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +109,11 @@ def encode_report(
         has_norms: whether the report contains the norm of each vector.
     """
     bodies = [codec.encode(vector, derived(key, "codec", number)) for number, vector in enumerate(vectors)]
+    for body in bodies:
+        if not isinstance(body, list):
+            raise PluginError(
+                f"`encode` of the codec {type(codec).__name__} returned {type(body).__name__}; expected a list"
+            )
     decoded = [codec.decode(body, vector.size) for vector, body in zip(vectors, bodies, strict=True)]
     with np.errstate(over="ignore", invalid="ignore"):
         decoded_norms = np.array(norms(decoded) if has_norms else [], np.float32)

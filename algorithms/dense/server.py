@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from seedbus.algorithms.aggregation.rules import Aggregation, Mean
+from seedbus.algorithms.aggregation.rules import Aggregation, Mean, checked
 from seedbus.algorithms.aggregation.vectors import norms
 from seedbus.algorithms.contract import LateReports, ReportRefused, Vector
 from seedbus.algorithms.dense.channels.contract import Channel
@@ -94,7 +94,7 @@ def aggregate(
         for number, received in enumerate([update, *sent.values()]):
             sent_norms = [float(report.norms[number]) for report in all_reports]
             noise = algorithm.channel.noise(plan.seed, number, sent_norms, before.x.size)
-            check_shape(noise, before.x.shape, f"the noise of the channel {algorithm.channel.kind}")
+            check_shape(noise, before.x.shape, f"`noise` of the channel {algorithm.channel.kind}")
             received += noise
     moved = update if share == 1 and not late else mean(all_reports, 0, before.x.size)
     server = Server(before.x, update, moved, sent, before.shared, before.own, plan, count, members or count)
@@ -114,18 +114,19 @@ def _advance(algorithm: Aggregating, server: Server) -> Vector:
         ahead = server.x
         for method in algorithm.methods:
             ahead = method.ahead(ahead, server)
+            check_shape(ahead, server.x.shape, f"`ahead` of the method {method.name}")
     return ahead
 
 
 def _has_moved(method: Method, server: Server) -> bool:
     """Whether a method has moved the model. Raises `PluginError` for one that does not say."""
     moved = method.move(server)
-    if not isinstance(moved, bool):
+    if not isinstance(moved, bool | np.bool_):
         raise PluginError(
             f"move of the method {method.name} returned {moved!r}; expected True if it has moved server.x, and False "
             "for x ← x + η_g·update"
         )
-    return moved
+    return bool(moved)
 
 
 def combine_updates(
@@ -152,8 +153,8 @@ def combine_updates(
     clients = sorted(reports)
     by_samples = algorithm.weighting == "samples" and algorithm.channel is None
     if clients and not isinstance(algorithm.aggregation, Mean):
-        blended, rule = algorithm.aggregation.blend([reports[client].vectors[0] for client in clients], rule)
-        check_shape(blended, (dimension,), f"the blend of the rule {algorithm.aggregation.rule}")
+        found = algorithm.aggregation.blend([reports[client].vectors[0] for client in clients], rule)
+        blended, rule = checked(algorithm.aggregation, "blend", found, dimension)
         total += share * blended
     elif clients:
         weights = [reports[client].samples if by_samples else 1 for client in clients]

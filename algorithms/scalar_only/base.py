@@ -28,7 +28,7 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from seedbus.algorithms.aggregation.rules import Mean
+from seedbus.algorithms.aggregation.rules import Mean, checked
 from seedbus.algorithms.contract import (
     Declined,
     LateReports,
@@ -50,7 +50,6 @@ from seedbus.algorithms.scalar_only.payloads import ScalarCommit, ScalarPlan, Sc
 from seedbus.algorithms.scalar_only.perturbed import PERTURBED_MODELS, Copying
 from seedbus.algorithms.scalar_only.replay import fused
 from seedbus.algorithms.schedule import at
-from seedbus.discovery import check_shape
 from seedbus.vector import Vector
 
 
@@ -241,8 +240,8 @@ class ScalarOnly(ScalarFields):
             return exact.aggregate(self.grid, rule, state, plan, reports, share, late, is_whole=is_whole)
         own = Term(plan.round, plan.seed, self._format.rounded(np.zeros((1, 1))), 0.0)
         if reports:
-            combined, state = self.aggregation.combine(wire.rows(reports), state)
-            check_shape(combined, (plan.steps * plan.perturbations,), f"combine of the rule {self.aggregation.rule}")
+            found = self.aggregation.combine(wire.rows(reports), state)
+            combined, state = checked(self.aggregation, "combine", found, plan.steps * plan.perturbations)
             scalars = self._format.rounded(combined).reshape(plan.shape)
             own = Term(plan.round, plan.seed, scalars, float(np.float32(share)))
         terms = [own]

@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from seedbus.algorithms.aggregation.rules import Mean, Rule
+from seedbus.algorithms.aggregation.rules import Mean, Rule, checked
 from seedbus.algorithms.contract import Declined, LateReports
 from seedbus.algorithms.directions import (
     FRACTION,
@@ -42,7 +42,6 @@ from seedbus.algorithms.directions import (
 from seedbus.algorithms.scalar_only.payloads import ScalarCommit, ScalarPlan, Scalars, Term, rows
 from seedbus.algorithms.scalar_only.replay import COMMITS_PER_CALL, rule_of
 from seedbus.algorithms.schedule import values
-from seedbus.discovery import check_shape
 from seedbus.vector import Vector
 
 PRECISION_BITS = 18
@@ -168,8 +167,8 @@ def aggregate(
         return nearest(combined * weight) if is_whole else grid.numbers(combined, rate, weight)
 
     if reports:
-        combined, of_rule = rule.combine(rows(reports), of_rule)
-        check_shape(combined, (plan.steps * plan.perturbations,), f"combine of the rule {rule.rule}")
+        found = rule.combine(rows(reports), of_rule)
+        combined, of_rule = checked(rule, "combine", found, plan.steps * plan.perturbations)
         numbers = rounded(combined.reshape(plan.shape), share, plan.learning_rate)
     terms = [Term(plan.round, plan.seed, numbers)]
     for group in late:

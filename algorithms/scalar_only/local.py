@@ -91,14 +91,14 @@ def _of_each_perturbation(algorithm: Estimation, scalars: Sequence[float]) -> Se
     if reported is scalars:
         return reported
     try:
-        shape = np.asarray(reported, np.float64).shape
-    except (TypeError, ValueError):
-        shape = None
-    if shape != (len(scalars),):
+        numbers = np.asarray(reported)
+        is_each = numbers.shape == (len(scalars),) and numbers.dtype.kind in "fiub"
+    except ValueError:  # parts of different lengths
+        is_each = False
+    if not is_each:
         what = repr(reported)
         raise PluginError(
-            f"`reported` of {type(algorithm).__name__} returned "
-            f"{what if len(what) < 80 else f'{type(reported).__name__} {shape}'}; "
+            f"`reported` of {type(algorithm).__name__} returned {what if len(what) < 80 else f'{what[:79]}…'}; "
             f"expected {len(scalars)} numbers, one for each perturbation"
         )
     return reported

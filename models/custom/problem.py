@@ -200,7 +200,8 @@ class TorchProblem(SampleProblem[Selection]):
                 raise
             where = f"inputs {_shapes(inputs)} and targets {_shapes(targets)}, which fail ({reason(error)})"
             first = " and targets ".join(map(_shapes, self._first()))
-            raise DataError(f"task.data: the {split} set", where, f"inputs {first}, as in the training set") from error
+            expected = f"samples like those of the training set, whose first have inputs {first}"
+            raise DataError(f"task.data: the {split} set", where, expected) from error
 
     def _outputs(self, inputs: Any, targets: Tensor) -> Any:
         try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import sys
 from collections.abc import Collection
 from dataclasses import replace
@@ -67,7 +68,8 @@ def init(
             write(file, text)
         except OSError as error:  # it names a temporary file
             raise OSError(error.errno, error.strerror, str(file)) from None
-        say(f"written to {file}; next: `seedbus explain {file}`, then `seedbus run {file}`")
+        typed = shlex.quote(str(file))
+        say(f"written to {file}; next: `seedbus explain {typed}`, then `seedbus run {typed}`")
 
 
 def _asked(choices: Any, known: Collection[str]) -> Any:

@@ -12,7 +12,7 @@ import typer
 
 from seedbus.scenarios.cli.options import Format, Output, RunFolder
 from seedbus.scenarios.cli_errors import cli_errors
-from seedbus.scenarios.errors import Exit
+from seedbus.scenarios.errors import Exit, resuming
 from seedbus.scenarios.reporting.terminal import console, say, shown
 
 
@@ -86,7 +86,7 @@ def stop(
             say(f"seedbus: {run}: round {stopped.rounds} is open, and is its last ({at_once})", to_stderr=True)
             raise typer.Exit(Exit.STUCK)
         if stopped.state is State.STOPPED:
-            go_on = f"go on with `seedbus run --resume {run}`, or as it was started"
+            go_on = f"go on with `{resuming(run)}`, or as it was started"
             say(f"{run}: stopped after {stopped.rounds} of {stopped.last_round} rounds; {go_on}")
         else:
             say(f"{run}: it has ended: {stopped.what}")

@@ -83,7 +83,7 @@ def study(
         from seedbus.scenarios.launchers.named import launcher_of
         from seedbus.scenarios.study.cells import metric_of, plan_of
         from seedbus.scenarios.study.claims import verdict
-        from seedbus.scenarios.study.pool import Pool
+        from seedbus.scenarios.study.pool import STOP_S, Pool
         from seedbus.scenarios.study.progress import StudyProgress
         from seedbus.scenarios.study.store import Store
         from seedbus.scenarios.study.study import Conduct
@@ -100,7 +100,7 @@ def study(
         if output is StudyFormat.parquet and sys.stdout.isatty():
             raise ScenarioError("--format parquet", ["it is not text; expected stdout to be a file or a pipe"])
         plan = plan_of(file, settings)
-        with Pool(jobs) as pool:
+        with Pool(jobs, STOP_S + launches.grace_s * bool(workers)) as pool:
             conduct = Conduct(plan, Store(folder), pool, is_idle=so_far, trackers=track or [])
             if workers:
                 conduct.launch = {"launcher": launches.model_dump(), "workers": workers}
@@ -116,7 +116,7 @@ def study(
                 with _live(conduct, live):
                     results = conduct.run()
             except KeyboardInterrupt:
-                kept = f"stopped; every closed round is kept: go on with `seedbus study {file} --folder {folder}`"
+                kept = "stopped; every closed round is kept: go on with the same command"
                 raise KeyboardInterrupt("stopped" if dry_run else kept) from None
             finally:
                 if progress is not None:

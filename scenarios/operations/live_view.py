@@ -19,6 +19,7 @@ from rich.text import Text
 from seedbus.agents.launcher import MESSAGES
 from seedbus.bus.clock import calendar_seconds, wall_seconds
 from seedbus.bus.errors import LedgerDamaged
+from seedbus.scenarios.errors import resuming
 from seedbus.scenarios.operations.exposition import lags
 from seedbus.scenarios.operations.log_follower import LogFollower
 from seedbus.scenarios.operations.run_state import RunState, State, state_of
@@ -134,5 +135,5 @@ def _end(run: RunState, log: LogFollower) -> list[tuple[str, str]]:
     if run.what:
         rows.append(("damage" if run.state is State.DAMAGED else "end", run.what))
     if run.state is State.STOPPED:
-        rows.append(("go on", f"seedbus run --resume {run.folder}"))
+        rows.append(("go on", resuming(run.folder)))
     return rows

@@ -12,6 +12,7 @@ from pathlib import Path
 from seedbus.agents.errors import RunFolderError
 from seedbus.agents.journal.holder import Holder, holder
 from seedbus.bus.clock import wall_seconds
+from seedbus.scenarios.errors import resuming
 from seedbus.scenarios.operations.run_state import RunState, State, state_of
 
 LOOK_S = 0.05
@@ -83,5 +84,5 @@ def _not_running(run: RunState) -> str:
     if run.state is State.DAMAGED:
         return f"it is not running, and is damaged: {run.what}"
     if run.state is State.STOPPED:
-        return f"it is not running; it was stopped after {run.rounds} rounds (`seedbus run --resume {run.folder}`)"
+        return f"it is not running; it was stopped after {run.rounds} rounds (`{resuming(run.folder)}`)"
     return f"it is not running; it has ended: {run.what}"

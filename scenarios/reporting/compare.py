@@ -29,7 +29,10 @@ class Comparison(Compared):
 
 
 def compare(
-    folders: Sequence[str | Path], metric: str | None = None, target: float | None = None, at: Sequence[int] = ()
+    folders: str | Path | Sequence[str | Path],
+    metric: str | None = None,
+    target: float | None = None,
+    at: Sequence[int] = (),
 ) -> Comparison:
     """Compare runs.
 
@@ -42,8 +45,16 @@ def compare(
     Raises:
         RunFolderError: a folder holds no run, or one without evaluations.
         JournalDamaged: the journal of a run cannot be read.
-        ScenarioError: a run does not measure the metric.
+        ScenarioError: a run does not measure the metric, there is no run, or a number is not accepted.
     """
+    folders = [folders] if isinstance(folders, str | Path) else folders
+    if not folders:
+        raise ScenarioError("folders", ["none is given; expected the folder of at least one run"])
+    if target is not None and not math.isfinite(target):
+        raise ScenarioError("target", [f"{target!r} is not accepted; expected a finite number"])
+    for round in at:
+        if isinstance(round, bool) or not isinstance(round, int) or round < 0:
+            raise ScenarioError("at", [f"{round!r} is not accepted; expected numbers of rounds, like [50, 100]"])
     runs, notes = _one_of_each([Run.read(Path(folder)) for folder in folders])
     notes += _notes(runs)
     if metric is None:

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -151,7 +152,7 @@ def kept(folder: Path) -> list[Finding]:
         first = error.errors()[0]
         where = ".".join(map(str, first["loc"]))
         what = f"{where}: {first['msg']}" if where else first["msg"]
-        repair = f"delete it, and `seedbus analyse {folder}` measures again"
+        repair = f"delete it, and `seedbus analyse {shlex.quote(str(folder))}` measures again"
         raise RunFolderError(path, f"it is damaged ({what}); {repair}") from None
 
 

@@ -17,7 +17,7 @@ from seedbus.agents.journal.file import FILE
 from seedbus.agents.journal.journal import Journal
 from seedbus.bus.files import atomic_write, read
 from seedbus.models.errors import DataError
-from seedbus.scenarios.errors import ScenarioError
+from seedbus.scenarios.errors import ScenarioError, resuming
 from seedbus.scenarios.reporting.summary import lines_problem, summary_problem
 from seedbus.scenarios.sentences import nearest
 
@@ -40,7 +40,7 @@ class Results:
 
     Attributes:
         folder: the run's folder.
-        summary: the content of `results.json`, which `--format json` prints.
+        summary: the content of `results.json`, which `--format json` prints; `run` is the folder as it was given.
         metrics: data frame with a row for every evaluation.
         rounds: data frame with a row for every round; see `reporting.round_table.RoundTable.columns`.
         messages: data frame with a row for every message; times in nanoseconds, sizes in bytes; see
@@ -55,21 +55,22 @@ class Results:
     summary: dict[str, Any] = field(repr=False)
 
     @classmethod
-    def read(cls, folder: Path) -> Results:
+    def read(cls, folder: str | Path) -> Results:
         """Read the results in a run's folder.
 
         Raises:
             RunFolderError: the run is not finished, or its results are damaged.
         """
+        folder = Path(folder)
         path = folder / RESULTS
         if not os.path.lexists(path):
             is_run = os.path.isfile(folder / FILE)
-            unfinished = f"this run is not finished; go on with `seedbus run --resume {folder}`"
+            unfinished = f"this run is not finished; go on with `{resuming(folder)}`"
             raise RunFolderError(folder, unfinished if is_run else f"there is no run here (no {FILE})")
         summary = _decoded(path, lambda text: [_json(text)])[0]
         if (problem := summary_problem(summary)) is not None:
             raise _damaged(path, problem)
-        return cls(folder, summary)
+        return cls(folder, summary | {"run": str(folder)})  # it may have been moved since
 
     @property
     def digest(self) -> str:
@@ -259,5 +260,5 @@ def _decoded(path: Path, decode: Callable[[str], list[Any]]) -> list[dict[str, A
 
 
 def _damaged(path: Path, problem: str) -> RunFolderError:
-    repair = f"delete {RESULTS}, and `seedbus run --resume {path.parent}` writes it and {METRICS} again"
+    repair = f"delete {RESULTS}, and `{resuming(path.parent)}` writes it and {METRICS} again"
     return RunFolderError(path, f"it is damaged ({problem}); {repair}")

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from seedbus.bus import Compute, Fate, Kind
-from seedbus.bus.envelope import BETWEEN
+from seedbus.bus.envelope import BETWEEN, DOWN, UP
 from seedbus.bus.ledger import Columns
 from seedbus.bus.network import Constant
 from seedbus.scenarios.reporting.round_table import Pairs, RoundTable, Whole
@@ -93,8 +93,8 @@ def clients_table(
     - counted: how many of its reports are part of a commit;
     - late: how many of the counted reports are part of a later round's commit;
     - lag_mean, lag_max: commits that it had missed when it was asked; −1 for a client that never was asked;
-    - bytes_up, bytes_down: header and payload of its reports, and of the messages sent to it;
-    - catchup_bytes: the part of bytes_down that brought missed commits;
+    - bytes_up, bytes_down: header and payload of the messages that it sent, and that were sent to it, as in `traffic`;
+    - catchup_bytes: the part of bytes_down that brought it missed commits or snapshots, if they were delivered;
     - replayed: how many commits it replayed; every late term counts as one more;
     - replay_s: simulated seconds of replaying;
     - last_heard_s: when its last report arrived; NaN if none did.
@@ -114,8 +114,8 @@ def clients_table(
         "late": late,
         "lag_mean": np.where(asked > 0, lag_sum / np.maximum(asked, 1), -1.0),
         "lag_max": lag_max,
-        "bytes_up": _bytes(columns, (Kind.REPORT, Kind.TELL, *BETWEEN), "sender", clients),
-        "bytes_down": _bytes(columns, (Kind.PLAN, Kind.PEAK, Kind.ASK, *BETWEEN), "recipient", clients),
+        "bytes_up": _bytes(columns, (*UP, *BETWEEN), "sender", clients),
+        "bytes_down": _bytes(columns, (*DOWN, *BETWEEN), "recipient", clients),
         "catchup_bytes": _delivered(columns, columns["catchup_bytes"], clients),
         "replayed": _delivered(
             columns, np.where(columns["kind"] == Kind.PLAN, np.maximum(columns["seeds"] - 1, 0), 0), clients

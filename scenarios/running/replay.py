@@ -89,6 +89,9 @@ def replays(run: str | Path, rounds: Sequence[int | None], *, task: Task | None 
     Raises:
         RunFolderError, JournalDamaged, DataError, ScenarioError: as `replay` does.
     """
+    for number in rounds:
+        if not (number is None or (isinstance(number, int) and not isinstance(number, bool))):
+            raise ScenarioError("round", [f"{number!r} is not accepted; expected a number of rounds"])
     own = scenario_of(Path(run))
     scenario = own.with_task(task)
     refuse_another(scenario, own, Path(run))

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import signal
+import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -133,7 +136,15 @@ def _own_loop() -> Iterator[None]:
     """Let a run start its own loop in a thread where one is already running, as in a notebook; the outer loop waits."""
     outer = asyncio._get_running_loop()
     asyncio._set_running_loop(None)
+    before = signal.getsignal(signal.SIGINT)
+    # asyncio.run's handler only cancels the outer task, which waits for this run; the run's own loop needs the default
+    is_theirs = isinstance(before, partial) and getattr(before.func, "__module__", "") == "asyncio.runners"
+    is_taken = outer is not None and is_theirs and threading.current_thread() is threading.main_thread()
+    if is_taken:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         yield
     finally:
+        if is_taken:
+            signal.signal(signal.SIGINT, before)
         asyncio._set_running_loop(outer)

@@ -58,9 +58,13 @@ FIGURES = {
     "rounds": Figure("rounds", "rounds attempted"),
     "commits": Figure("version", "rounds with a commit"),
     "simulated_s": Figure("simulated_s", "seconds of the run's clock"),
-    "bytes": Figure("traffic.bytes", "bytes of plans and reports of all clients"),
-    "bytes_up": Figure("traffic.up.bytes", "bytes of reports"),
-    "bytes_down": Figure("traffic.down.bytes", "bytes of plans, including the missed commits that they carry"),
+    "bytes": Figure("traffic.bytes", "bytes of the algorithm's messages, in both directions"),
+    "bytes_up": Figure(
+        "traffic.up.bytes", "bytes that clients sent: reports, parts of snapshots and of secure aggregation"
+    ),
+    "bytes_down": Figure(
+        "traffic.down.bytes", "bytes that were sent to clients: plans with the commits that they missed, snapshots"
+    ),
     "bytes_per_client": Figure("traffic.bytes_per_client", "bytes in both directions per client, over the whole run"),
     "catchup_share": Figure("traffic.catchup_share", "fraction of `bytes` that are commits that clients had missed"),
     "heard_share": Figure("participation.heard_share", "fraction of clients from which at least one report arrived"),

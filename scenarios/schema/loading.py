@@ -81,7 +81,8 @@ def read_document(source: str | Path) -> tuple[dict[str, Any], str, Path | None]
     folder = Path(source).parent if os.path.isfile(source) else None
     document = _parse(text, name)
     if not isinstance(document, dict):
-        raise ScenarioError(name, [f"{quoted(document)} is not a scenario; expected a mapping of fields"])
+        what = "it is empty" if document is None else f"{quoted(document)} is not a scenario"
+        raise ScenarioError(name, [f"{what}; expected a mapping of fields"])
     if "base" in document and "task" not in document:
         raise ScenarioError(name, ["it is a study, and no scenario; `seedbus study` makes its runs"])
     document.setdefault("name", default_name)

@@ -6,6 +6,7 @@ package with an entry point in the group `seedbus.plugins`, or in Python by `see
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import importlib.util
 import inspect
@@ -156,24 +157,38 @@ def register(kind: ClassT) -> ClassT:
 def plugin_line(error: BaseException) -> str | None:
     """Return where a line of a plug-in raised an error, and the error, in one sentence; None if no such line did.
 
-    Of several lines it is the innermost: what the plug-in called from there may be anybody's code.
+    Of several lines it is the innermost: what the plug-in called from there may be anybody's code. An error of a full
+    or broken disk is nobody's.
     """
-    for frame in reversed(traceback.extract_tb(error.__traceback__)):
-        file = Path(frame.filename).resolve()
-        if any(file == place or file.is_relative_to(place) for place in map(_place, PLUGINS.values()) if place):
-            path = file.relative_to(Path.cwd()) if file.is_relative_to(Path.cwd()) else file
-            text = str(error).strip().partition("\n")[0]
-            what = f"{type(error).__name__}: {text}" if text else type(error).__name__
-            return f"{path}, line {frame.lineno}, in {frame.name}: {what}"
+    names = tuple(f"{plugin.module.__name__}." for plugin in PLUGINS.values() if plugin.module is not None)
+    if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EIO):
+        return None
+    for raised in (error, error.__cause__):
+        frames = [] if raised is None else list(traceback.walk_tb(raised.__traceback__))
+        for frame, line in reversed(frames):
+            if f"{frame.f_globals.get('__name__')}.".startswith(names):
+                file = os.path.relpath(frame.f_code.co_filename) if _is_below(frame.f_code.co_filename) else ""
+                place = f"{file or frame.f_code.co_filename}, line {line}, in {frame.f_code.co_name}"
+                return f"{place}: {_in_words(raised)}"
     return None
 
 
-def _place(plugin: Plugin) -> Path | None:
-    """Return the file or the folder of a plug-in; None for a class that lies in none."""
-    file = None if plugin.module is None else plugin.module.__file__
-    if file is None:
-        return None
-    return Path(file).resolve().parent if hasattr(plugin.module, "__path__") else Path(file).resolve()
+def _is_below(file: str) -> bool:
+    """Whether a file lies below the current directory, if there still is one."""
+    try:
+        return Path(file).resolve().is_relative_to(Path.cwd())
+    except OSError:
+        return False
+
+
+def _in_words(error: BaseException | None) -> str:
+    """Return an error's type and its message in one line, of some 300 characters at most."""
+    try:
+        text = " ".join(str(error).split())
+    except Exception:  # the plug-in's own error may be unable to say anything
+        text = ""
+    text = text if len(text) <= 300 else f"{text[:299]}…"
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__
 
 
 def _taken_out(name: str) -> dict[str, ModuleType]:

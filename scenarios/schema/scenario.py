@@ -349,6 +349,10 @@ class Scenario(BaseModel):
         """
         if task is None:
             return self
+        given: Any = task
+        if not isinstance(given, Task):
+            problem = f"task: {type(task).__name__} is not accepted; expected a task, such as seedbus.TorchTask(…)"
+            raise ScenarioError(self.name, [problem])
         fields = {name: getattr(self, name) for name in self.model_fields_set}
         try:
             return Scenario.model_validate(fields | {"task": task})

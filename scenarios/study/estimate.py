@@ -61,11 +61,11 @@ def estimate(scenarios: Sequence[Scenario], pool: Pool) -> Estimate:
             continue
         trial = answer.facts
         seconds += sum(trial["start_s"] + trial["round_s"] * member.stop.rounds for member in members)
-        sent += sum(_bytes(members, trial["round_bytes"]))
+        sent += sum(_bytes(members, trial["round_bytes"], pool.folder))
     return Estimate(seconds, sent, unknown, why)
 
 
-def _bytes(scenarios: Sequence[Scenario], round_bytes: float) -> list[float]:
+def _bytes(scenarios: Sequence[Scenario], round_bytes: float, folder: Path) -> list[float]:
     """Return the bytes of each run; those that differ in the seed alone have the same."""
     if scenarios[0].algorithm.is_dense:
         return [round_bytes * scenario.stop.rounds for scenario in scenarios]
@@ -74,13 +74,18 @@ def _bytes(scenarios: Sequence[Scenario], round_bytes: float) -> list[float]:
     for scenario in scenarios:
         what = json.dumps(scenario.resolved() | {"seed": 0})
         if what not in found:
-            found[what] = rehearsed_bytes(scenario)
+            found[what] = rehearsed_bytes(scenario, folder)
         sizes.append(found[what])
     return sizes
 
 
-def rehearsed_bytes(scenario: Scenario) -> float:
-    """Return the bytes of plans and reports of a scalar-only run, counted on the null task."""
+def rehearsed_bytes(scenario: Scenario, folder: Path) -> float:
+    """Return the bytes of plans and reports of a scalar-only run, counted on the null task.
+
+    Args:
+        scenario: the run's.
+        folder: for temporary files.
+    """
     rounds = min(scenario.stop.rounds, REHEARSED)
     half = max(1, rounds // 2)
     changes = {
@@ -93,8 +98,8 @@ def rehearsed_bytes(scenario: Scenario) -> float:
         "transport": "memory",
         "clock": "virtual",
     }
-    with TemporaryDirectory(prefix="study-") as folder:
-        results = run(validate(scenario.resolved() | changes, "a rehearsal"), Path(folder) / "run", progress=False)
+    with TemporaryDirectory(dir=folder) as own:
+        results = run(validate(scenario.resolved() | changes, "a rehearsal"), Path(own) / "run", progress=False)
         by_rounds = {line["round"] + 1: line["bytes_up"] + line["bytes_down"] for line in results.lines[1:]}
     total = float(by_rounds[rounds])
     growth = (total - by_rounds[half]) / (rounds - half) if rounds > half else total

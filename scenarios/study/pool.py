@@ -12,12 +12,17 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from types import TracebackType
-from typing import Any
+from typing import IO, Any
 
+from seedbus.bus.clock import wall_seconds
 from seedbus.discovery import PLUGINS
 
 WORKER = "seedbus.scenarios.study.worker"
+STOP_S = 2.0
+"""Seconds that a process may take to end; a run's own worker processes may take more."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,15 +65,25 @@ class Pool:
     """Processes that do jobs; all of them end with the block, or when this process ends.
 
     A process is started when there is a job for it, and kept for later jobs.
+
+    Attributes:
+        folder: for temporary files of this process and of the others; it is removed when all have ended.
     """
 
-    def __init__(self, count: int) -> None:
-        """Args: count: number of processes."""
+    def __init__(self, count: int, stop_s: float = STOP_S) -> None:
+        """Prepare the processes, without starting them.
+
+        Args:
+            count: number of processes.
+            stop_s: how long they may take to stop a run that is in progress; they are killed then.
+        """
         self._count = count
+        self._stop_s = stop_s
         self._children: list[subprocess.Popen[str] | None] = [None] * count
         self._threads: list[threading.Thread] = []
         self._lock = threading.Lock()  # no process is started once all are being ended
         self._is_closing = False
+        self._temporary: TemporaryDirectory[str] | None = None
 
     def __enter__(self) -> Pool:
         return self
@@ -78,15 +93,30 @@ class Pool:
     ) -> None:
         with self._lock:
             self._is_closing = True
-        for child in self._children:
-            if child is not None:
+        children = [child for child in self._children if child is not None]
+        try:
+            for child in children:
+                _close(child.stdin)  # so that it stops its run, with the run's own worker processes
+            until_s = wall_seconds() + self._stop_s
+            for child in children:
+                with suppress(subprocess.TimeoutExpired):
+                    child.wait(max(0.0, until_s - wall_seconds()))
+        finally:  # also if a second Ctrl-C ends the wait
+            for child in children:
                 child.kill()  # runs are durable round by round
                 child.wait()
+            if self._temporary is not None:
+                self._temporary.cleanup()
         for thread in self._threads:
             thread.join()
-        for child in self._children:
-            if child is not None:
-                _close(child)
+        for child in children:
+            _close(child.stdout)
+
+    @property
+    def folder(self) -> Path:
+        if self._temporary is None:
+            self._temporary = TemporaryDirectory(prefix="study-", ignore_cleanup_errors=True)
+        return Path(self._temporary.name)
 
     def do(self, jobs: Sequence[Job]) -> Iterator[Answer]:
         """Do all jobs, and yield the answers as they come. Jobs begin in the order in which they are given."""
@@ -126,7 +156,8 @@ class Pool:
                 if answer.is_last:
                     return
             self._children[number] = None
-            _close(child)
+            _close(child.stdin)
+            _close(child.stdout)
             failed = _ended(child.wait())
         except (OSError, ValueError) as error:  # closed by __exit__, or it cannot be started
             failed = f"its process cannot be used ({error})"
@@ -134,10 +165,11 @@ class Pool:
             answers.put(Answer(job, {"failed": failed, "code": 1}))
 
     def _spawn(self, number: int) -> subprocess.Popen[str]:
-        command = [sys.executable, "-m", WORKER, *(plugin.path for plugin in PLUGINS.values() if plugin.path)]
+        plugins = [plugin.path for plugin in PLUGINS.values() if plugin.path]
         with self._lock:
             if self._is_closing:
                 raise OSError("the study is over")
+            command = [sys.executable, "-m", WORKER, str(self.folder), str(self._stop_s), *plugins]
             # a process group of its own: Ctrl-C reaches this process only
             child = subprocess.Popen(
                 command,
@@ -151,11 +183,10 @@ class Pool:
         return child
 
 
-def _close(child: subprocess.Popen[str]) -> None:
-    for stream in (child.stdin, child.stdout):
-        if stream is not None:
-            with suppress(OSError):  # what was not sent cannot be sent any more
-                stream.close()
+def _close(stream: IO[str] | None) -> None:
+    if stream is not None:
+        with suppress(OSError):  # what was not sent cannot be sent any more
+            stream.close()
 
 
 def _ended(code: int) -> str:

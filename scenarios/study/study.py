@@ -205,7 +205,7 @@ def study(
     Args:
         source: the file of a study, or its fields.
         folder: the folder of studies, where runs are kept and looked for.
-        jobs: number of processes.
+        jobs: number of processes, at least 1.
         settings: `field=value` entries that change the scenario of every row.
         watcher: is told how it goes on.
         track: names of the trackers that are told of every run but trials, such as "tensorboard".
@@ -213,6 +213,8 @@ def study(
     Raises:
         ScenarioError, DataError: the study, a scenario of it, or a file that one names, is not valid.
     """
+    if isinstance(jobs, bool) or not isinstance(jobs, int) or jobs < 1:
+        raise ScenarioError("jobs", [f"{jobs!r} is not accepted; expected a whole number of processes, at least 1"])
     plan, trackers = plan_of(source, settings), [track] if isinstance(track, str) else track
     usable(trackers)
     with Pool(jobs) as pool:

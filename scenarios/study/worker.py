@@ -1,7 +1,8 @@
-"""A process that makes runs for a study: `python -m seedbus.scenarios.study.worker PLUGIN…`.
+"""A process that makes runs for a study: `python -m seedbus.scenarios.study.worker FOLDER SECONDS PLUGIN…`.
 
-It reads jobs from its standard input and answers on its standard output, an object of JSON a line, and ends when its
-input does. Runs are durable round by round, so it may be killed at any moment.
+It reads jobs from its standard input and answers on its standard output, an object of JSON a line. When its input ends,
+it stops the run in progress, removes FOLDER, where temporary files are, and ends after SECONDS at the latest. Runs are
+durable round by round, so it may also be killed at any moment.
 """
 
 from __future__ import annotations
@@ -9,13 +10,17 @@ from __future__ import annotations
 import json
 import os
 import queue
+import shutil
+import signal
 import sys
+import tempfile
 import threading
 import traceback
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Any, NoReturn
 
 from seedbus.agents.observer import NullObserver
 from seedbus.agents.round_record import ClosedRound
@@ -23,10 +28,11 @@ from seedbus.bus.clock import wall_seconds
 from seedbus.bus.files import check_folder
 from seedbus.scenarios.analysis.quantities import QUANTITIES, quantities
 from seedbus.scenarios.cli_errors import exit_code
-from seedbus.scenarios.errors import ScenarioError
+from seedbus.scenarios.errors import Exit, ScenarioError
 from seedbus.scenarios.reporting.results import Results, strict
 from seedbus.scenarios.run_folder import scenario_of, writable
 from seedbus.scenarios.schema.loading import validate
+from seedbus.scenarios.schema.plugins import plugin_line
 from seedbus.scenarios.study.membership import Membership
 from seedbus.scenarios.study.store import StoredRun
 from seedbus.scenarios.tracking.tracker import Tracker, usable
@@ -168,6 +174,9 @@ def done(job: dict[str, Any], answer: Answer) -> dict[str, Any]:
         return {"is_done": True} | JOBS[job["do"]](job, answer)
     except Exception as error:
         code = exit_code(error)
+        line = plugin_line(error) if code is None else None
+        if line is not None:
+            return {"failed": line, "code": int(Exit.BROKEN)}
         sentences = error.sentences if isinstance(error, ScenarioError) else [str(error)]
         text = "; ".join(sentences) if code is not None else traceback.format_exc()
         return {"failed": text, "code": 1 if code is None else int(code)}
@@ -178,7 +187,10 @@ def main() -> None:
     from seedbus.algorithms.directions import set_threads
     from seedbus.scenarios.schema.plugins import load_plugins
 
-    load_plugins(sys.argv[1:])
+    folder, seconds, *plugins = sys.argv[1:]
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # it is inherited, and may be ignored
+    tempfile.tempdir = folder
+    load_plugins(plugins)
     set_threads(1)  # the study's other processes use the other cores
     channel = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)  # nothing else may be written on the channel
@@ -187,15 +199,25 @@ def main() -> None:
     def listen() -> None:
         for line in sys.stdin:
             jobs.put(line)
-        os._exit(0)  # the study's process has ended, perhaps in the middle of a run
+        # the study is over, perhaps in the middle of a run; a signal to the thread also ends a wait in a system call
+        signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+        threading.Event().wait(float(seconds))
+        end()
 
     def answer(facts: dict[str, Any]) -> None:
-        channel.write(json.dumps(facts) + "\n")
-        channel.flush()
+        with suppress(BrokenPipeError):  # the study's process has ended; `listen` ends this one
+            channel.write(json.dumps(facts) + "\n")
+            channel.flush()
 
-    threading.Thread(target=listen, name="stdin", daemon=True).start()
-    while True:
-        answer(done(json.loads(jobs.get()), answer))
+    def end() -> NoReturn:
+        shutil.rmtree(folder, ignore_errors=True)  # the study's process may have been killed
+        os._exit(0)
+
+    with suppress(KeyboardInterrupt):
+        threading.Thread(target=listen, name="stdin", daemon=True).start()
+        while True:
+            answer(done(json.loads(jobs.get()), answer))
+    end()
 
 
 if __name__ == "__main__":

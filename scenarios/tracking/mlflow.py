@@ -16,7 +16,7 @@ from typing import Any, ClassVar, Literal, TypeVar
 
 from seedbus.bus.clock import calendar_seconds
 from seedbus.bus.files import check_folder, descriptor, make_folder
-from seedbus.scenarios.tracking.tracker import Ending, TrackedRun, Tracker, TrackerRun
+from seedbus.scenarios.tracking.tracker import Ending, TrackedRun, Tracker, TrackerRun, drop_empty_variables
 
 FOLDER = "mlruns"
 TAG = "seedbus.run"
@@ -36,6 +36,7 @@ class MLflow(Tracker):
     tracker: Literal["mlflow"] = "mlflow"
 
     def begin(self, run: TrackedRun) -> TrackerRun:
+        drop_empty_variables("MLFLOW_")
         os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
         uri = os.environ.get("MLFLOW_TRACKING_URI")
         if uri is None:

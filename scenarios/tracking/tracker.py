@@ -5,6 +5,7 @@ It is told on a thread of its own. What it raises ends its part with one note, a
 
 from __future__ import annotations
 
+import os
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -16,6 +17,7 @@ from pydantic import BaseModel, ConfigDict
 
 from seedbus.discovery import Variants
 from seedbus.scenarios.errors import ScenarioError
+from seedbus.scenarios.reporting.terminal import shown
 from seedbus.scenarios.sentences import variant
 
 Parameter = str | int | float | bool | None
@@ -92,6 +94,12 @@ class Tracker(BaseModel, ABC):
 TRACKERS = Variants("tracker", "tracker", "seedbus.scenarios.tracking", Tracker)
 
 
+def drop_empty_variables(prefix: str) -> None:
+    """Remove from the environment the variables of a library that are set to nothing, which some libraries refuse."""
+    for name in [name for name, value in os.environ.items() if name.startswith(prefix) and not value]:
+        del os.environ[name]
+
+
 def usable(trackers: Iterable[str | Tracker]) -> list[Tracker]:
     """Return trackers, each once; those that are named are made with their defaults.
 
@@ -99,7 +107,13 @@ def usable(trackers: Iterable[str | Tracker]) -> list[Tracker]:
         ScenarioError: there is no such tracker, or what it needs is not installed.
     """
     made = list[Tracker]()
+    if not isinstance(trackers, Iterable):
+        raise ScenarioError("track", [f"{trackers!r} is not accepted; expected names of trackers"])
     for tracker in trackers:
+        if not isinstance(tracker, str | Tracker):
+            raise ScenarioError(
+                "track", [f"{shown(repr(tracker), 80)} is not accepted; expected the name of a tracker"]
+            )
         each = tracker if isinstance(tracker, Tracker) else variant(TRACKERS, tracker, "--track", {})
         made += [each] if each not in made else []
         for package in each.packages:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 from seedbus.bus.files import atomic_write, check_file, check_folder, make_folder, read
-from seedbus.scenarios.tracking.tracker import Ending, TrackedRun, Tracker, TrackerRun
+from seedbus.scenarios.tracking.tracker import Ending, TrackedRun, Tracker, TrackerRun, drop_empty_variables
 
 FOLDER = "wandb"
 LAST_STEP = "seedbus-last-step"
@@ -36,6 +36,7 @@ class WandB(Tracker):
 
 class _WandBRun(TrackerRun):
     def __init__(self, run: TrackedRun, mark: Path) -> None:
+        drop_empty_variables("WANDB_")
         os.environ.setdefault("WANDB_ERROR_REPORTING", "false")  # read on import; else errors would go to its makers
         import wandb
 

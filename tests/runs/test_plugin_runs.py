@@ -24,6 +24,7 @@ from seedbus.scenarios.errors import Exit, ScenarioError, WorkerFailed
 from seedbus.scenarios.running.limits import Limits, read_scenario
 from seedbus.scenarios.running.replay import replay
 from seedbus.scenarios.schema.scenario import Scenario
+from seedbus.scenarios.study.worker import done
 from seedbus.scenarios.transports.placement import Placement
 
 PROOF = {"selftest": b"s" * 8, "x0": b"x" * 8}
@@ -203,18 +204,27 @@ def test_a_cohort_that_no_journal_may_have_is_refused_before_the_round_is_opened
 
 
 FOUND = [
-    ("algorithm=raises", f"mistakes.py, line {RAISING}, in <listcomp>: ZeroDivisionError: float division by zero"),
+    ("algorithm=raises", f"mistakes.py, line {RAISING}, in reported: ZeroDivisionError: float division by zero"),
     ("algorithm=silent", "`reported` of Silent returned None; expected 10 numbers, one for each perturbation"),
     ("algorithm=mute", "move of the method mute returned None; expected True if it has moved server.x, and False"),
-    ("faults=[{fault: hasty}]", "the fault hasty judged a message by delay_ns = -5 and copies = 0; neither may be"),
+    ("faults=[{fault: hasty}]", "the fault hasty judged a message by Verdict(delay_ns=-5, drop=False, copies=0,"),
     ("algorithm=opens-nothing", "FileNotFoundError: [Errno 2] No such file or directory: 'no-such-file'"),
     ("algorithm=words", "; expected 10 numbers, one for each perturbation"),
-    ("algorithm=shortens", "a client's update after `finish` is an array [2]; expected an array [10]"),
-    ("faults=[{fault: undecided}]", "the fault undecided judged a message by NoneType, not a Verdict"),
+    ("algorithm=shortens", "for a client's update, `finish` of the algorithm shortens returned an array [2] of"),
+    ("faults=[{fault: undecided}]", "the fault undecided judged a message by NoneType; expected a Verdict"),
     ("algorithm={name: fedavg, compression: arrays}", "(can not serialize 'numpy.ndarray' object); expected numbers"),
-    ("algorithm={name: decomfl, aggregation: wide}", "combine of the rule wide is an array [3, 10]; expected an array"),
-    ("algorithm={name: fedavg, aggregation: wide}", "the blend of the rule wide is an array [3]; expected an array"),
-    ("algorithm={name: fedavg, channel: narrow}", "the noise of the channel narrow is an array [2]; expected an"),
+    (
+        "algorithm={name: decomfl, aggregation: wide}",
+        "`combine` of the rule wide returned an array [3, 10]",
+    ),
+    (
+        "algorithm={name: fedavg, aggregation: wide}",
+        "`blend` of the rule wide returned an array [3]",
+    ),
+    (
+        "algorithm={name: fedavg, channel: narrow}",
+        "`noise` of the channel narrow returned an array [2]",
+    ),
     ("partition=lists", "the partition lists gave client 0 list; expected an array of indices of samples"),
 ]
 
@@ -282,3 +292,23 @@ def test_the_order_in_which_a_policy_chooses_does_not_matter(tmp_path: Path) -> 
     what = scenario(participation={"clients": 8, "cohort": 3, "selection": {"policy": "falling"}}, stop={"rounds": 3})
     ended = go(tmp_path / "run", what)
     assert replay(tmp_path / "run").digest == ended.summary["digest"]
+
+
+def test_a_run_of_a_study_that_a_plug_in_ends_fails_with_the_same_sentence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is told in one sentence, as an error of the user; a traceback would call it one of Seedbus."""
+    monkeypatch.chdir(tmp_path)
+    load_plugin(MISTAKES)
+    document = scenario(algorithm={"name": "raises"}, stop={"rounds": 1}).resolved()
+    job: dict[str, Any] = {
+        "do": "run",
+        "scenario": document,
+        "folder": str(tmp_path / "run"),
+        "parts": [],
+        "launch": None,
+        "track": None,
+    }
+    failed = done(job, lambda facts: None)
+    assert failed["code"] == Exit.BROKEN and failed["failed"].endswith("division by zero"), failed
+    assert f"mistakes.py, line {RAISING}, in reported" in failed["failed"]

@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 import math
 import os
+import re
 import shutil
 import sqlite3
 from pathlib import Path
 from typing import Any
 
 import pytest
+from commands import Command
 from worlds import go, lossy, outcome, reopened, scenario
 
 from seedbus.agents.errors import JournalDamaged, RunFolderError
@@ -19,7 +21,8 @@ from seedbus.agents.journal.journal import Journal
 from seedbus.bus.errors import LedgerDamaged
 from seedbus.models.tasks.quadratic import QuadraticProblem
 from seedbus.scenarios.cli_errors import exit_code
-from seedbus.scenarios.errors import Exit, ScenarioError
+from seedbus.scenarios.errors import Exit, Interrupted, ScenarioError
+from seedbus.scenarios.operations.run_state import state_of
 from seedbus.scenarios.reporting.report import closing_table
 from seedbus.scenarios.reporting.results import Results
 from seedbus.scenarios.run_folder import scenario_of
@@ -285,6 +288,30 @@ def test_the_results_of_a_run_that_is_not_finished_say_how_to_finish_it(stopped:
         Results.read(stopped)
     with pytest.raises(RunFolderError, match="there is no run here"):
         Results.read(tmp_path / "nope")
+
+
+def test_every_command_that_goes_on_with_a_run_is_one_that_a_shell_understands(
+    seedbus: Command, stopped: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = stopped.rename("a run")
+    command = "seedbus run --resume 'a run'"
+    monkeypatch.setattr("seedbus.scenarios.operations.stopping.stop", lambda run, wait: state_of(run))
+    assert f"`{command}`" in seedbus("stop", folder).out  # as if it had been running
+    monkeypatch.undo()
+    monkeypatch.chdir(stopped.parent)
+    texts = [str(Interrupted(Path("a run"))), seedbus("stop", "a run").err, seedbus("report", "a run").err]
+    Path("a run", "results.json").write_text("[]")
+    assert all(f"`{command}`" in text for text in [*texts, seedbus("report", "a run").err])
+    Path("a run", "results.json").unlink()
+    assert re.search(rf"go on\W+{command}", seedbus("top", "a run").out)
+
+
+def test_a_run_that_was_moved_is_told_of_where_it_is(seedbus: Command, folder: Path) -> None:
+    results = (folder / "results.json").read_bytes()
+    for command in (["report", "run"], ["run", "--resume", "run", "-q"]):
+        assert re.search(r"run folder\W+run \(plots", seedbus(*command).out)
+        assert json.loads(seedbus(*command, "--format", "json").out)["run"] == "run"
+    assert (folder / "results.json").read_bytes() == results
 
 
 @pytest.mark.parametrize("round", [-1, 13, 10**30])

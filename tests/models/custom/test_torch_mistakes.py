@@ -155,7 +155,7 @@ MISTAKES = [
         "a test set of another shape",
         {"test": Wide(20)},
         r"the test set: found inputs float32\[8, 5\] and targets int64\[8\], which fail \(RuntimeError: mat1 .*\); "
-        r"expected inputs float32\[8, 4\] and targets int64\[8\], as in the training set",
+        r"expected samples like those of the training set, whose first have inputs float32\[8, 4\] and targets int64",
     ),
     Mistake("other values", {"train": Random()}, r"item 0 of the training set: found other values than when"),
     Mistake("fewer items", {"train": Shrinking()}, r"found an error when it is read \(IndexError.*had 60 items"),

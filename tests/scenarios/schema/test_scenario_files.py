@@ -41,8 +41,8 @@ def test_a_scenario_of_the_library_is_sound_and_comes_back_from_its_own_text(tmp
 @pytest.mark.parametrize(
     ("text", "sentence"),
     [
-        ("", "null is not a scenario; expected a mapping of fields"),
-        ("# nothing\n", "null is not a scenario; expected a mapping of fields"),
+        ("", "it is empty; expected a mapping of fields"),
+        ("# nothing\n", "it is empty; expected a mapping of fields"),
         ("- a\n- b\n", '["a", "b"] is not a scenario; expected a mapping of fields'),
         ("hello", '"hello" is not a scenario; expected a mapping of fields'),
         ("base: quickstart\nseeds: [1]\n", "it is a study, and no scenario; `seedbus study` makes its runs"),

@@ -10,9 +10,11 @@ import subprocess
 import sys
 import time
 import xml.etree.ElementTree as Xml
+from collections.abc import Iterator
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -21,6 +23,8 @@ import pytest
 from commands import Command
 from pages import allowed, own
 from pages import plots as drawings
+from processes import is_alive, started_by, wait_for
+from processes import seedbus as process_of
 from worlds import HISO, lossy, outcome
 
 import seedbus
@@ -30,7 +34,7 @@ from seedbus.scenarios.reporting.paper import can_draw, lines_pdf
 from seedbus.scenarios.reporting.results import Results
 from seedbus.scenarios.running.run import run
 from seedbus.scenarios.schema.yaml_text import dump
-from seedbus.scenarios.study import worker
+from seedbus.scenarios.study import pool, worker
 from seedbus.scenarios.study.cells import plan_of
 from seedbus.scenarios.study.results import StudyResults
 from seedbus.scenarios.study.schema import Ask, Study, Tuning, load_study
@@ -304,31 +308,48 @@ def test_a_study_that_is_stopped_while_it_estimates_says_how_it_goes_on(
 
     monkeypatch.setattr("seedbus.scenarios.study.estimate.run", rehearse)
     Path("study.yaml").write_text(dump(STUDY))
-    kept = "stopped; every closed round is kept: go on with `seedbus study study.yaml --folder studies`"
+    kept = "stopped; every closed round is kept: go on with the same command"
     for option, said in (("--dry-run", "stopped"), ("--jobs=1", kept)):
         answer = seedbus("study", "study.yaml", option)
         assert (answer.code, answer.err) == (Exit.INTERRUPTED, f"seedbus: {said}\n")
 
 
-@pytest.mark.few(1)
-@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL])
-def test_a_study_that_is_stopped_goes_on_where_it_was(tmp_path: Path, how: signal.Signals) -> None:
+@pytest.fixture
+def temporary(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """The folder for temporary files; its path is short enough for sockets."""
+    with TemporaryDirectory() as folder:
+        monkeypatch.setenv("TMPDIR", folder)
+        yield Path(folder)
+
+
+@pytest.mark.few(1, slow=2)
+@pytest.mark.parametrize(
+    ("how", "options"), [(signal.SIGINT, []), (signal.SIGKILL, []), (signal.SIGINT, ["--workers", "2"])]
+)
+def test_a_study_that_is_stopped_goes_on_where_it_was(
+    tmp_path: Path, temporary: Path, how: signal.Signals, options: list[str]
+) -> None:
     study = STUDY | {"base": BASE | {"stop": {"rounds": 60}, "verify": False}, "variants": {}, "ask": {}}
     (tmp_path / "study.yaml").write_text(dump(study))
-    command = [sys.executable, "-m", "seedbus", "study", "study.yaml", "--quiet", "--format", "json"]
+    command = [sys.executable, "-m", "seedbus", "study", "study.yaml", "--quiet", "--format", "json", *options]
     pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     child = subprocess.Popen(command, cwd=tmp_path, **pipes)
     folder = tmp_path / "studies" / "runs"
-    deadline = time.monotonic() + 60
-    while len(list(folder.glob("*/results.json"))) < 2 and time.monotonic() < deadline:
-        time.sleep(0.01)
+
+    def is_in_third_run() -> bool:
+        begun = [path for path in folder.glob("*/metrics.jsonl") if path.stat().st_size]
+        return 2 <= len(list(folder.glob("*/results.json"))) < len(begun)
+
+    wait_for(is_in_third_run)
+    processes = started_by(child.pid)
     child.send_signal(how)
     _, err = child.communicate(timeout=30)
     assert child.returncode == (Exit.INTERRUPTED if how is signal.SIGINT else -how)
     if how is signal.SIGINT:
-        assert err == (
-            "seedbus: stopped; every closed round is kept: go on with `seedbus study study.yaml --folder studies`\n"
-        )
+        assert err == "seedbus: stopped; every closed round is kept: go on with the same command\n"
+        assert not list(temporary.iterdir())
+        wait_for(lambda: not any(map(is_alive, processes)), seconds=1)
+    wait_for(lambda: not list(temporary.iterdir()))
     before = {path: path.stat().st_mtime_ns for path in folder.glob("*/results.json")}
     assert 2 <= len(before) < 6
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
@@ -339,6 +360,38 @@ def test_a_study_that_is_stopped_goes_on_where_it_was(tmp_path: Path, how: signa
         other = Results.read(folder / member.stored.folder.name)
         assert other.digest == Results.read(member.stored.folder).digest
         assert other.lines == Results.read(member.stored.folder).lines
+
+
+@pytest.mark.few(1)
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL])
+def test_a_dry_run_that_is_stopped_leaves_no_temporary_files(
+    tmp_path: Path, temporary: Path, how: signal.Signals
+) -> None:
+    long = dump(STUDY | {"base": BASE | {"stop": {"rounds": 10**6}, "verify": False}})
+    (tmp_path / "study.yaml").write_text(long)
+    child = process_of("study", "study.yaml", "--dry-run", cwd=tmp_path)
+    wait_for(lambda: any(temporary.rglob("scenario.yaml")))
+    child.send_signal(how)
+    child.communicate(timeout=30)
+    if how is signal.SIGINT:
+        assert child.returncode == Exit.INTERRUPTED and not list(temporary.iterdir())
+    wait_for(lambda: not list(temporary.iterdir()))
+
+
+def test_a_worker_that_does_not_stop_is_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "deaf.py").write_text("""if True:
+        import pathlib, sys, time
+        pathlib.Path(sys.argv[1], "file").touch()
+        print('{"rounds": 1}', flush=True)
+        time.sleep(60)
+    """)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    monkeypatch.setattr(pool, "WORKER", "deaf")
+    with pool.Pool(1, stop_s=0.1) as deaf:
+        next(deaf.do([pool.Job("run", None, {})]))
+        assert [path.name for path in deaf.folder.iterdir()] == ["file"]
+        began_s = time.monotonic()
+    assert time.monotonic() - began_s < 5 and not deaf.folder.exists()
 
 
 def test_a_dry_run_says_what_it_would_cost_and_writes_nothing(seedbus: Command) -> None:

@@ -227,6 +227,22 @@ def test_all_three_libraries_read_the_same_run_back(interrupted: Results) -> Non
 
 
 @pytest.mark.slow
+def test_a_variable_that_is_empty_says_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("mlflow", "wandb"):
+        pytest.importorskip(name, reason='needs pip install "seedbus[track]"')
+    monkeypatch.chdir(tmp_path)
+    names = ["MLFLOW_TRACKING_URI", "MLFLOW_EXPERIMENT_NAME", "MLFLOW_ALLOW_FILE_STORE"]
+    for name in [*names, "WANDB_MODE", "WANDB_DIR", "WANDB_PROJECT"]:
+        monkeypatch.setenv(name, "")
+    watch = Watch()
+    folder = run(scenario(), Path("run"), track=("mlflow", "wandb"), observer=watch).folder
+    assert not watch.notes and list(Path().iterdir()) == [folder]
+    client, found = in_mlflow(folder.absolute())
+    assert client.get_experiment(found.info.experiment_id).name == "seedbus"
+    assert [row["_step"] for row in logged(folder / "wandb")[1]] == STEPS
+
+
+@pytest.mark.slow
 def test_a_run_whose_process_is_killed_leaves_every_evaluation_once(tmp_path: Path) -> None:
     accumulators = pytest.importorskip(
         "tensorboard.backend.event_processing.event_accumulator", reason='needs pip install "seedbus[track]"'

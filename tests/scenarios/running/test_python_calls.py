@@ -1,0 +1,94 @@
+"""Mistakes in calls of the Python API are sentences, and Ctrl-C ends a run that a coroutine calls."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import os
+import signal
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from processes import wait_for
+from worlds import go, scenario
+
+import seedbus
+from seedbus.scenarios.errors import Interrupted, ScenarioError
+from seedbus.scenarios.reporting.results import Results
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("python") / "run"
+    go(folder, scenario(stop={"rounds": 2}))
+    return folder
+
+
+ANY: Any = seedbus  # calls that a type checker would refuse
+CALLS: dict[str, tuple[Callable[[Path], Any], str]] = {
+    "no folder": (lambda run: ANY.compare([]), "folders: none is given; expected the folder of at least one run"),
+    "a round below 0": (lambda run: ANY.compare([run], at=[-1]), "at: -1 is not accepted; expected numbers of"),
+    "no target": (
+        lambda run: ANY.compare([run], target=math.nan),
+        "target: nan is not accepted; expected a finite",
+    ),
+    "half a round": (lambda run: ANY.replay(run, 2.5), "round: 2.5 is not accepted; expected a number of rounds"),
+    "a text": (lambda run: ANY.replay(run, "1"), "round: '1' is not accepted"),
+    "a truth": (lambda run: ANY.replay(run, True), "round: True is not accepted"),
+    "no process": (lambda run: ANY.study({}, jobs=0), "jobs: 0 is not accepted; expected a whole number of"),
+    "fewer": (lambda run: ANY.study({}, jobs=-1), "jobs: -1 is not accepted"),
+    "no tracker": (lambda run: ANY.run({}, track=[object()]), "is not accepted; expected the name of a tracker"),
+    "none": (lambda run: ANY.run({}, track=None), "track: None is not accepted; expected names of trackers"),
+    "a class": (lambda run: ANY.run(scenario(), task=ANY.TorchTask), "task: ModelMetaclass is not accepted"),
+}
+
+
+@pytest.mark.parametrize("call", CALLS)
+def test_a_value_that_no_call_accepts_is_named(run: Path, call: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(run.parent)
+    function, sentence = CALLS[call]
+    with pytest.raises(ScenarioError) as raised:
+        function(run)
+    assert sentence in str(raised.value)
+
+
+def test_folders_are_paths_or_texts_and_one_needs_no_list(run: Path) -> None:
+    assert seedbus.compare(str(run)).rows == seedbus.compare([run]).rows
+    assert Results.read(str(run)).digest == Results.read(run).digest
+
+
+def test_ctrl_c_ends_a_run_that_a_coroutine_calls(tmp_path: Path) -> None:
+    """The loop around it takes the signal, and could only cancel the task that waits for the run."""
+
+    def press() -> None:
+        wait_for(lambda: (tmp_path / "run" / "metrics.jsonl").exists())
+        os.kill(os.getpid(), signal.SIGINT)
+
+    async def calls() -> Results:
+        threading.Thread(target=press, daemon=True).start()
+        return seedbus.run(scenario(stop={"rounds": 3_000}), tmp_path / "run", page=False)
+
+    before = signal.getsignal(signal.SIGINT)
+    with pytest.raises(Interrupted):
+        asyncio.run(calls())
+    assert signal.getsignal(signal.SIGINT) == before
+
+
+@pytest.mark.parametrize("source", ["evaluator", "peer"])
+def test_the_bytes_of_clients_are_those_of_the_traffic(tmp_path: Path, source: str) -> None:
+    what = scenario(
+        task={"name": "quadratic", "dimension": 500},
+        participation={"clients": 6, "cohort": 2},
+        lag={"snapshot_after_commits": 2, "source": source},
+        stop={"rounds": 12},
+    )
+    results = go(tmp_path / "run", what)
+    traffic, clients = results.summary["traffic"], results.clients
+    assert traffic["by_kind"]["snapshot"]["bytes"] > 2_000, "a model of 500 float32 numbers"
+    assert clients.bytes_up.sum() == traffic["up"]["bytes"] and clients.bytes_down.sum() == traffic["down"]["bytes"]
+    assert (clients.catchup_bytes <= clients.bytes_down).all() and clients.catchup_bytes.sum() == traffic[
+        "catchup_bytes"
+    ]

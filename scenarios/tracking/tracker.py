@@ -17,7 +17,6 @@ from pydantic import BaseModel, ConfigDict
 
 from seedbus.discovery import Variants
 from seedbus.scenarios.errors import ScenarioError
-from seedbus.scenarios.reporting.terminal import shown
 from seedbus.scenarios.sentences import variant
 
 Parameter = str | int | float | bool | None
@@ -111,9 +110,7 @@ def usable(trackers: Iterable[str | Tracker]) -> list[Tracker]:
         raise ScenarioError("track", [f"{trackers!r} is not accepted; expected names of trackers"])
     for tracker in trackers:
         if not isinstance(tracker, str | Tracker):
-            raise ScenarioError(
-                "track", [f"{shown(repr(tracker), 80)} is not accepted; expected the name of a tracker"]
-            )
+            raise ScenarioError("track", [f"{repr(tracker)[:80]} is not accepted; expected the name of a tracker"])
         each = tracker if isinstance(tracker, Tracker) else variant(TRACKERS, tracker, "--track", {})
         made += [each] if each not in made else []
         for package in each.packages:

@@ -122,7 +122,7 @@ def _check(partition: Partition, parts: Any, clients: int, count: int) -> None:
         if not (isinstance(part, np.ndarray) and part.ndim == 1 and part.dtype.kind in "iu"):
             what = f"{part.dtype} {list(part.shape)}" if isinstance(part, np.ndarray) else type(part).__name__
             raise PluginError(f"{who} gave client {client} {what}; expected an array of indices of samples")
-    joined = np.concatenate(parts)
+    joined = np.concatenate(parts) if parts else np.zeros(0, np.int64)
     outside = joined[(joined < 0) | (joined >= count)]
     if outside.size:
         raise PluginError(f"{who} gave a client the sample {outside[0]}; expected 0 to {count - 1}")

@@ -72,8 +72,9 @@ def test_ctrl_c_ends_a_run_that_a_coroutine_calls(tmp_path: Path) -> None:
         return seedbus.run(scenario(stop={"rounds": 3_000}), tmp_path / "run", page=False)
 
     before = signal.getsignal(signal.SIGINT)
-    with pytest.raises(Interrupted):
+    with pytest.raises(KeyboardInterrupt) as raised:
         asyncio.run(calls())
+    assert isinstance(raised.value, Interrupted)
     assert signal.getsignal(signal.SIGINT) == before
 
 

@@ -22,6 +22,8 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import sys
+import time
 from collections.abc import Iterator
 from dataclasses import asdict
 from importlib.util import find_spec
@@ -131,8 +133,9 @@ def main() -> None:
         raise SystemExit(3)
     from gpu_tables import page, put_between
 
-    found, name = dict[str, list[Any]](), named(is_dry=asked.dry_run)
+    found, name, began = dict[str, list[Any]](), named(is_dry=asked.dry_run), time.monotonic()
     for part in (each for each in PARTS if each in asked.only):
+        print(f"gpu: {part}, after {time.monotonic() - began:.0f} s", file=sys.stderr, flush=True)
         found[part] = measured(part, asked.calls, asked.turns, is_dry=asked.dry_run)
         if asked.into is not None:
             asked.into.mkdir(parents=True, exist_ok=True)

@@ -23,6 +23,7 @@ from seedbus.algorithms.scalar_only.payloads import ScalarCommit, Term
 
 MODELS = {"OPT-125M": 125_239_296, "OPT-350M": 331_196_416, "OPT-1.3B": 1_315_758_080}
 PERTURBATIONS, COMMITS = 10, 100
+ENOUGH_MS = 3_000
 DRY_MODELS, DRY_COMMITS = {"dry run": 300}, 2
 
 
@@ -159,11 +160,20 @@ def measure(model: str, x: torch.Tensor, rounds: int) -> Iterator[Figure]:
         if x.is_cuda:
             torch.cuda.synchronize()
             torch.cuda.reset_peak_memory_stats()
-        best = min(milliseconds(case.work, x.device) for _ in range(rounds))
+        best = min(timings(case.work, x.device, rounds))
         rate = len(x) / best / 1e6
         peak = torch.cuda.max_memory_allocated() / 2**30 if x.is_cuda else 0.0
         moved = rate * case.bytes
         yield Figure(model, case.name, best, rate * case.directions, moved, moved / copied, peak)
+
+
+def timings(work: Callable[[], object], device: torch.device, calls: int) -> Iterator[float]:
+    """Yield the milliseconds of at most so many calls; no further one begins when they took `ENOUGH_MS` together."""
+    total = 0.0
+    for _ in range(calls):
+        if total < ENOUGH_MS:
+            yield (taken := milliseconds(work, device))
+            total += taken
 
 
 def copying(x: torch.Tensor) -> float:

@@ -15,7 +15,7 @@ from seedbus.algorithms.directions.exact import Terms, check_terms, rounded_tabl
 from seedbus.algorithms.directions.laws.law import Law
 from seedbus.algorithms.directions.torch_backend import is_sums
 from seedbus.algorithms.directions.triton_backend import TritonDirections, launch
-from seedbus.algorithms.directions.triton_kernels import direction, unsigned
+from seedbus.algorithms.directions.triton_kernels import direction, load, store, unsigned
 
 
 class TritonExactDirections(TritonDirections):
@@ -50,12 +50,11 @@ def _rounded(law: Law, device: torch.device) -> Tensor:
 def _add(sums, table, words, numbers, count, size, start, COUNT: tl.constexpr, IS_GAUSSIAN: tl.constexpr):  # type: ignore[no-untyped-def]
     """Add `count` terms to one block of sums, modulo 2⁶⁴."""
     first = tl.program_id(0).to(tl.int64) * COUNT
-    at = first + tl.arange(0, COUNT)
-    total = tl.load(sums + at, mask=at < size, other=0)
+    total = load(sums, first, size, 0, COUNT)
     for number in range(count):
         word = words + 4 * number
         low, high = unsigned(tl.load(word)), unsigned(tl.load(word + 1))
         step, p = unsigned(tl.load(word + 2)), unsigned(tl.load(word + 3))
         q = direction(table, start + first, step, p, low, high, COUNT, IS_GAUSSIAN)
         total = total + q.to(tl.int64) * tl.load(numbers + number)
-    tl.store(sums + at, total, mask=at < size)
+    store(sums, first, size, total, COUNT)

@@ -135,13 +135,13 @@ def _replay(  # type: ignore[no-untyped-def]
     IS_DECAYING: tl.constexpr,
 ):
     """Fold `count` steps into one block of x, and of m and H unless they are None."""
-    at = tl.program_id(0).to(tl.int64) * COUNT + tl.arange(0, COUNT)
-    start = first + tl.program_id(0).to(tl.int64) * COUNT
-    x = read(x_field, at, size)
+    at = tl.program_id(0).to(tl.int64) * COUNT
+    start = first + at
+    x = read(x_field, at, size, COUNT)
     if m_field is not None:
-        m = read(m_field, at, size)
+        m = read(m_field, at, size, COUNT)
     if h_field is not None:
-        h = read(h_field, at, size)
+        h = read(h_field, at, size, COUNT)
         sqrt_hessian = h
     for number in range(count):
         word = words + COLUMNS * number
@@ -172,8 +172,8 @@ def _replay(  # type: ignore[no-untyped-def]
                     h = tl.where(h < lowest, lowest, h)
                     h = tl.where(h > highest, highest, h)
                 h = stored(h_field, h)
-    write(x_field, at, size, x)
+    write(x_field, at, size, x, COUNT)
     if m_field is not None:
-        write(m_field, at, size, m)
+        write(m_field, at, size, m, COUNT)
     if h_field is not None:
-        write(h_field, at, size, h)
+        write(h_field, at, size, h, COUNT)

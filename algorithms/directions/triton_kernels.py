@@ -2,6 +2,7 @@
 
 Each thread computes a Philox block and turns it into eight coordinates, so no thread waits for the words of another.
 (A block of `rademacher` serves 128 coordinates; sixteen threads compute the same one, which is cheaper than sharing.)
+Whatever it reads and writes lies in its own registers too: no coordinate goes from thread to thread.
 
 Exactness
 - `*`, `+` and `−` are separate operations in kernels that are launched with `EXACT`: neither LLVM nor ptxas may fuse.
@@ -67,6 +68,23 @@ def _quantiles(table, even, odd):  # type: ignore[no-untyped-def]
 
 
 @triton.jit
+def _sign(unit, bits):  # type: ignore[no-untyped-def]
+    """Return `unit`, which is positive, where the lowest bit is 1, else −unit; float32 or int32."""
+    if unit.dtype == tl.float32:
+        sign = (unit.to(tl.uint32, bitcast=True) ^ (~bits << 31)).to(tl.float32, bitcast=True)
+    else:
+        flip = (bits & 1).to(tl.int32) - 1
+        sign = (unit ^ flip) - flip
+    return sign
+
+
+@triton.jit
+def _signs(unit, even, odd):  # type: ignore[no-untyped-def]
+    """Return the signs of two words, interleaved."""
+    return tl.interleave(_sign(unit, even), _sign(unit, odd))
+
+
+@triton.jit
 def direction(table, start, step, p, low, high, COUNT: tl.constexpr, IS_GAUSSIAN: tl.constexpr):  # type: ignore[no-untyped-def]
     """Return z(step, p)[start : start + COUNT], float32; start: int64, a multiple of 128; the other numbers: uint32.
 
@@ -77,18 +95,18 @@ def direction(table, start, step, p, low, high, COUNT: tl.constexpr, IS_GAUSSIAN
         c0, c1, c2, c3 = _philox((start // 8).to(tl.uint32) + eight, step, p, 0, low, high)
         even = tl.interleave(_quantiles(table, c0 & 0xFFFF, c2 & 0xFFFF), _quantiles(table, c1 & 0xFFFF, c3 & 0xFFFF))
         odd = tl.interleave(_quantiles(table, c0 >> 16, c2 >> 16), _quantiles(table, c1 >> 16, c3 >> 16))
-        z = tl.interleave(even, odd)
     else:
         c0, c1, c2, c3 = _philox((start // 128).to(tl.uint32) + eight // 16, step, p, 1, low, high)
         number = eight // 4 % 4
         word = tl.where(number < 2, tl.where(number == 0, c0, c1), tl.where(number == 2, c2, c3))
-        bits = (word >> (eight % 4 * 8))[:, None] >> tl.arange(0, 8).to(tl.uint32)[None, :]
-        is_plus = tl.reshape(bits & 1, [COUNT]) == 1
+        byte = word >> (eight % 4 * 8)
+        # loaded by each thread: Triton moves no load, so what is derived from it stays in the thread as well
+        unit = tl.load(table + eight // COUNT)
         if table.dtype.element_ty == tl.int16:
-            z = tl.where(is_plus, ONE, -ONE)
-        else:
-            z = tl.where(is_plus, 1.0, -1.0)
-    return z
+            unit = unit.to(tl.int32)
+        even = tl.interleave(_signs(unit, byte, byte >> 4), _signs(unit, byte >> 2, byte >> 6))
+        odd = tl.interleave(_signs(unit, byte >> 1, byte >> 5), _signs(unit, byte >> 3, byte >> 7))
+    return tl.interleave(even, odd)
 
 
 @triton.jit
@@ -108,24 +126,76 @@ def stored(pointer, x):  # type: ignore[no-untyped-def]
 
 
 @triton.jit
-def read(pointer, at, size):  # type: ignore[no-untyped-def]
-    """Return coordinates as float32, from float32 or from the bits of bfloat16; 1 beyond the end."""
+def load(pointer, first, size, other, COUNT: tl.constexpr):  # type: ignore[no-untyped-def]
+    """Return pointer[first : first + COUNT], and `other` from `size` on.
+
+    A thread loads the eight coordinates that it draws, in words of 16 bytes: then none of them needs another thread,
+    nor the shared memory that the first-level cache would lack.
+    """
+    eight = first + 8 * tl.arange(0, COUNT // 8)
+    if pointer.dtype.element_ty.primitive_bitwidth == 16:
+        at = eight[:, None] + tl.arange(0, 8)[None, :]
+        return tl.reshape(tl.load(pointer + at, mask=at < size, other=other), [COUNT])
+    elif pointer.dtype.element_ty.primitive_bitwidth == 32:
+        at = eight[:, None] + tl.arange(0, 4)[None, :]
+        low = tl.load(pointer + at, mask=at < size, other=other)
+        high = tl.load(pointer + at + 4, mask=at + 4 < size, other=other)
+        return tl.reshape(tl.permute(tl.join(low, high), (0, 2, 1)), [COUNT])
+    else:
+        at = eight[:, None] + tl.arange(0, 2)[None, :]
+        low = tl.join(
+            tl.load(pointer + at, mask=at < size, other=other),
+            tl.load(pointer + at + 4, mask=at + 4 < size, other=other),
+        )
+        high = tl.join(
+            tl.load(pointer + at + 2, mask=at + 2 < size, other=other),
+            tl.load(pointer + at + 6, mask=at + 6 < size, other=other),
+        )
+        return tl.reshape(tl.permute(tl.join(low, high), (0, 2, 3, 1)), [COUNT])
+
+
+@triton.jit
+def store(pointer, first, size, x, COUNT: tl.constexpr):  # type: ignore[no-untyped-def]
+    """Write pointer[first : first + COUNT] = x, up to `size`, as `load` reads it."""
+    eight = first + 8 * tl.arange(0, COUNT // 8)
+    if pointer.dtype.element_ty.primitive_bitwidth == 16:
+        at = eight[:, None] + tl.arange(0, 8)[None, :]
+        tl.store(pointer + at, tl.reshape(x, [COUNT // 8, 8]), mask=at < size)
+    elif pointer.dtype.element_ty.primitive_bitwidth == 32:
+        at = eight[:, None] + tl.arange(0, 4)[None, :]
+        low, high = tl.split(tl.permute(tl.reshape(x, [COUNT // 8, 2, 4]), (0, 2, 1)))
+        tl.store(pointer + at, low, mask=at < size)
+        tl.store(pointer + at + 4, high, mask=at + 4 < size)
+    else:
+        at = eight[:, None] + tl.arange(0, 2)[None, :]
+        low, high = tl.split(tl.permute(tl.reshape(x, [COUNT // 8, 2, 2, 2]), (0, 3, 1, 2)))
+        first_two, third_two = tl.split(low)
+        second_two, fourth_two = tl.split(high)
+        tl.store(pointer + at, first_two, mask=at < size)
+        tl.store(pointer + at + 2, second_two, mask=at + 2 < size)
+        tl.store(pointer + at + 4, third_two, mask=at + 4 < size)
+        tl.store(pointer + at + 6, fourth_two, mask=at + 6 < size)
+
+
+@triton.jit
+def read(pointer, first, size, COUNT: tl.constexpr):  # type: ignore[no-untyped-def]
+    """Return COUNT coordinates as float32, from float32 or from the bits of bfloat16; 1 beyond the end."""
     if pointer.dtype.element_ty == tl.int16:
-        half = tl.load(pointer + at, mask=at < size, other=0x3F80)
+        half = load(pointer, first, size, 0x3F80, COUNT)
         x = (half.to(tl.uint16, bitcast=True).to(tl.uint32) << 16).to(tl.float32, bitcast=True)
     else:
-        x = tl.load(pointer + at, mask=at < size, other=1.0)
+        x = load(pointer, first, size, 1.0, COUNT)
     return x
 
 
 @triton.jit
-def write(pointer, at, size, x):  # type: ignore[no-untyped-def]
-    """Write coordinates as float32, or as the bits of bfloat16 with one rounding."""
+def write(pointer, first, size, x, COUNT: tl.constexpr):  # type: ignore[no-untyped-def]
+    """Write COUNT coordinates as float32, or as the bits of bfloat16 with one rounding."""
     if pointer.dtype.element_ty == tl.int16:
         half = (_nearest(x) >> 16).to(tl.uint16)
-        tl.store(pointer + at, half.to(tl.int16, bitcast=True), mask=at < size)
+        store(pointer, first, size, half.to(tl.int16, bitcast=True), COUNT)
     else:
-        tl.store(pointer + at, x, mask=at < size)
+        store(pointer, first, size, x, COUNT)
 
 
 @triton.jit
@@ -143,7 +213,7 @@ def fill(out, table, size, start, step, p, low, high, COUNT: tl.constexpr, IS_GA
     first = tl.program_id(0).to(tl.int64) * COUNT
     step, p, low, high = unsigned(step), unsigned(p), unsigned(low), unsigned(high)
     z = direction(table, start + first, step, p, low, high, COUNT, IS_GAUSSIAN)
-    write(out, first + tl.arange(0, COUNT), size, z)
+    write(out, first, size, z, COUNT)
 
 
 @triton.jit(do_not_specialize=["start", "step", "p", "low", "high"])
@@ -152,12 +222,11 @@ def perturb(  # type: ignore[no-untyped-def]
 ):
     """Write out = x + scale · (z(step, p) / divisor); out may be x."""
     first = tl.program_id(0).to(tl.int64) * COUNT
-    at = first + tl.arange(0, COUNT)
     step, p, low, high = unsigned(step), unsigned(p), unsigned(low), unsigned(high)
     z = direction(table, start + first, step, p, low, high, COUNT, IS_GAUSSIAN)
     if divisor is not None:
-        z = tl.div_rn(z, read(divisor, at, size))
-    write(out, at, size, read(x, at, size) + scale * z)
+        z = tl.div_rn(z, read(divisor, first, size, COUNT))
+    write(out, first, size, read(x, first, size, COUNT) + scale * z, COUNT)
 
 
 @triton.jit(do_not_specialize=["count", "start", "step", "low", "high"])
@@ -166,12 +235,11 @@ def accumulate(  # type: ignore[no-untyped-def]
 ):
     """Write out = (Σ_p scales[p] · z(step, p)) / divisor, with p ascending from 0 to count − 1."""
     first = tl.program_id(0).to(tl.int64) * COUNT
-    at = first + tl.arange(0, COUNT)
     step, low, high = unsigned(step), unsigned(low), unsigned(high)
     total = tl.zeros([COUNT], tl.float32)
     for p in range(count):
         z = direction(table, start + first, step, p, low, high, COUNT, IS_GAUSSIAN)
         total = total + tl.load(scales + p) * z
     if divisor is not None:
-        total = tl.div_rn(total, read(divisor, at, size))
-    write(out, at, size, total)
+        total = tl.div_rn(total, read(divisor, first, size, COUNT))
+    write(out, first, size, total, COUNT)

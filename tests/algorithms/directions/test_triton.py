@@ -230,9 +230,9 @@ def test_tensors_that_no_kernel_supports_are_refused() -> None:
 
 
 @pytest.mark.slow
-def test_no_machine_code_fuses_flushes_or_approximates(tmp_path: Path) -> None:
+def test_no_machine_code_fuses_flushes_or_approximates_nor_waits_for_other_threads(tmp_path: Path) -> None:
     """The code that Triton compiles for a GPU is inspected without one: each float32 operation rounds to nearest
-    separately."""
+    separately, and no coordinate goes from thread to thread."""
     pytest.importorskip("triton.backends.nvidia", reason="this Triton compiles for no NVIDIA GPU")
     script = Path(__file__).parents[2] / "support" / "triton_machine_code.py"
     environment = {**os.environ, "TRITON_INTERPRET": "0", "TRITON_CACHE_DIR": str(tmp_path)}
@@ -245,5 +245,6 @@ def test_no_machine_code_fuses_flushes_or_approximates(tmp_path: Path) -> None:
             continue
         assert arithmetic <= {f"{name}.rn.f32" for name in ("add", "sub", "mul", "div", "sqrt")}, kernel
         assert not {name for name in instructions if name.startswith(("fma", "mad")) or "ftz" in name}, kernel
-        assert "add.rn.f32" in arithmetic, kernel
+        assert not {name for name in instructions if ".shared" in name or name.startswith(("bar", "shfl"))}, kernel
+        assert ("add.rn.f32" in arithmetic) != kernel.startswith("sums"), kernel
         assert ("div.rn.f32" in arithmetic) == ("divided" in kernel or "hessian" in kernel), kernel

@@ -23,7 +23,7 @@ from seedbus.algorithms.scalar_only.payloads import ScalarCommit, Term
 
 MODELS = {"OPT-125M": 125_239_296, "OPT-350M": 331_196_416, "OPT-1.3B": 1_315_758_080}
 PERTURBATIONS, COMMITS = 10, 100
-ENOUGH_MS = 3_000
+ENOUGH_MS = 1_000
 DRY_MODELS, DRY_COMMITS = {"dry run": 300}, 2
 
 

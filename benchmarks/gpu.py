@@ -69,8 +69,8 @@ def replays(model: str, x: torch.Tensor, rounds: int) -> Iterator[Row]:
         yield Row(name, "ms", ours, plain, "torch.randn + add_", share * ours, bound, "faster", AIM)
 
 
-def measured(part: str, calls: int, turns: int, *, is_dry: bool) -> list[Any]:
-    """Measure a part, on the GPU or in a dry run.
+def measured(part: str, calls: int, turns: int, *, is_dry: bool) -> Iterator[Any]:
+    """Measure a part, on the GPU or in a dry run, figure by figure.
 
     Args:
         part: a name in PARTS.
@@ -85,20 +85,19 @@ def measured(part: str, calls: int, turns: int, *, is_dry: bool) -> list[Any]:
     device = "torch" if is_dry else "cuda"
     if part == "kernels":
         sizes, where = (gpu_kernels.DRY_MODELS, "cpu") if is_dry else (gpu_kernels.MODELS, "cuda")
-        return [
-            figure
-            for name, size in sizes.items()
-            for figure in gpu_kernels.measure(name, torch.zeros(size, device=where), calls)
-        ]
+        for name, size in sizes.items():
+            yield from gpu_kernels.measure(name, torch.zeros(size, device=where), calls)
+        return
     if is_dry:
         os.environ.pop("TRITON_INTERPRET", None)  # interpreted, the runs below would take hours
     if part == "replayed":
-        return [gpu_replayed.measure(device, is_dry=is_dry)]
+        yield gpu_replayed.measure(device, is_dry=is_dry)
+        return
     if part == "rounds":
         works = gpu_rounds.DRY_WORKS if is_dry else gpu_rounds.WORKS
     else:
         works = gpu_rounds.DRY_CROWDS if is_dry else gpu_rounds.CROWDS
-    return list(gpu_rounds.measure(works, device, turns, is_dry=is_dry))
+    yield from gpu_rounds.measure(works, device, turns, is_dry=is_dry)
 
 
 def named(*, is_dry: bool) -> str:
@@ -114,7 +113,9 @@ def main() -> None:
     parser.add_argument("--calls", type=int, default=7, help="of each kernel")
     parser.add_argument("--turns", type=int, default=3, help="of Seedbus and plain torch")
     parser.add_argument("--only", nargs="+", choices=PARTS, default=list(PARTS))
-    parser.add_argument("--into", type=Path, help="a folder that gets each part's table as soon as it is measured")
+    parser.add_argument(
+        "--into", type=Path, help="a folder that gets the tables of parts, row by row as they are measured"
+    )
     parser.add_argument("--json", action="store_true", help="print one JSON object instead of tables")
     parser.add_argument("--write", action="store_true", help="put the tables into benchmarks/README.md")
     parser.add_argument("--is-there", action="store_true", help="only tell whether there is a GPU that can be used")
@@ -135,11 +136,14 @@ def main() -> None:
 
     found, name, began = dict[str, list[Any]](), named(is_dry=asked.dry_run), time.monotonic()
     for part in (each for each in PARTS if each in asked.only):
-        print(f"gpu: {part}, after {time.monotonic() - began:.0f} s", file=sys.stderr, flush=True)
-        found[part] = measured(part, asked.calls, asked.turns, is_dry=asked.dry_run)
-        if asked.into is not None:
-            asked.into.mkdir(parents=True, exist_ok=True)
-            (asked.into / f"{part}.md").write_text(page(name, {part: found[part]}), encoding="utf-8")
+        found[part] = []
+        for figure in measured(part, asked.calls, asked.turns, is_dry=asked.dry_run):
+            found[part].append(figure)
+            seconds = time.monotonic() - began
+            print(f"gpu: {part}: {len(found[part])} after {seconds:.0f} s", file=sys.stderr, flush=True)
+            if asked.into is not None:
+                asked.into.mkdir(parents=True, exist_ok=True)
+                (asked.into / f"{part}.md").write_text(page(name, {part: found[part]}), encoding="utf-8")
     if asked.json:
         figures = {part: [asdict(figure) for figure in figures] for part, figures in found.items()}
         print(json.dumps({"device": name} | figures, indent=2))

@@ -79,11 +79,12 @@ class TensorVector(NDArrayOperatorsMixin):
     # -- coordinates
 
     def __array__(self, dtype: DTypeLike | None = None, copy: bool | None = None) -> NDArray[Any]:
-        """Return a copy in host memory. It is read-only, because writing to it would not change this vector."""
+        """Return a copy in host memory; read-only unless one was asked for, as writing to it changes no vector."""
         array = self.tensor.detach().cpu().numpy()
         array = array.copy() if self.tensor.device.type == "cpu" else array
         array = array if dtype is None else array.astype(dtype, copy=False)
-        array.flags.writeable = bool(copy)
+        if not copy:  # NumPy makes no array of memory that is torch's writeable, not even one that is
+            array.flags.writeable = False
         return array
 
     def __getitem__(self, key: Any) -> Any:

@@ -61,7 +61,7 @@ gpu: install gpu-here
 PY ?= $(BIN)/python
 gpu-here:
 	$(PY) benchmarks/gpu.py --is-there
-	SEEDBUS_TEST_DEVICE=cuda $(PY) -m pytest -q -m "not soak" $(ON_DEVICES)
+	SEEDBUS_TEST_DEVICE=cuda $(PY) -m pytest -q -m "not soak" -n 4 --dist load $(ON_DEVICES)
 	$(PY) benchmarks/gpu.py --write
 
 soak: install

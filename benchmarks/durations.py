@@ -4,7 +4,7 @@
     python benchmarks/durations.py --write      # puts them into the files
     python benchmarks/durations.py --rates      # measures what one core of this machine does
 
-No figure is a GPU's, and each line says how it was found.
+No scenario was run to its end on a GPU, and each line says how it was found.
 
 *Foreseen by `seedbus explain`*: on one core of an AMD EPYC (Genoa, AVX-512; load 12 to 22 from other work, which its
 processor time hardly counts), with samples of the data sets. The small OPT had random weights, which take as long. The
@@ -16,9 +16,10 @@ DeComFL's did there, to its end, with random weights of MiniLM's shape: 39 s, an
 of tokens, for each forward pass of a loss or of an evaluation; heads, embeddings and loading are left out. Directions
 are drawn three times a round: for the points, by the clients' replica and by the evaluator's. `CPU` and `GPU` below are
 the rates. The CPU's are what `--rates` measured on that EPYC (79 to 86 GFLOP/s for OPT's layers, 94 to 105 for
-ResNet-18, 0.6 to 1.5·10⁹ coordinates of directions, in two runs). The GPU's are assumed, not measured: 10 TFLOP/s is
-half of what NVIDIA states for an A100 in float32 without TF32, 50·10⁹ coordinates, no less than the launches of all
-passes at 10 µs each, and 20 s to start where that matters.
+ResNet-18, 0.6 to 1.5·10⁹ coordinates of directions, in two runs). The GPU's are those of an NVIDIA H200 in float32
+without TF32, by the tables of `gpu.py` (README.md): 13 TFLOP/s for OPT-125M, 14 for ResNet-18, 20 for OPT-350M, and
+750·10⁹ coordinates. Assumed are no less than the launches of all passes at 10 µs each, and 20 s to start where that
+matters; the MNIST CNN took 160 µs a pass there.
 
 A row's tokens are those of the longest of a batch of 32, prompt and answer included: 1.3 a word, with words counted in
 the training files of SST-2, RTE and QQP, and assumed for the other sets. SQuAD's generated answers are not counted.
@@ -53,7 +54,7 @@ class Rates(NamedTuple):
     coordinates: float
 
 
-CPU, GPU = Rates(80e9, 1e9), Rates(10e12, 50e9)
+CPU, GPU = Rates(80e9, 1e9), Rates(13e12, 750e9)
 
 
 class Network(NamedTuple):
@@ -130,7 +131,7 @@ def lines(name: str) -> list[str]:
         return [
             f"# CPU: {about(known.fixed + passes * known.a_pass)}, {known.how}, {EPYC}.",
             f"# GPU: {about(there)}, an estimate: {passes:,} forward passes of {known.launches} launches at 10 µs, and "
-            f"{GPU_START_S:.0f} s to start; not measured.",
+            f"{GPU_START_S:.0f} s to start; not run.",
         ]
     task = scenario.task
     layers = OPT.get("-".join(name.removeprefix("lm/").split("-")[:2]))
@@ -143,7 +144,7 @@ def lines(name: str) -> list[str]:
     there = max(there, passes * network.launches * LAUNCH_S)
     return [
         f"# CPU: {about(here)}, foreseen from FLOPs ({power(flops)} at 80 GFLOP/s, {EPYC}); not run.",
-        f"# GPU: {about(there)}, an estimate from the same FLOPs at 10 TFLOP/s, an assumed rate; not measured.",
+        f"# GPU: {about(there)}, an estimate from the same FLOPs at 13 TFLOP/s, OPT-125M's on an H200; not run.",
     ]
 
 

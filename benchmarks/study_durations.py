@@ -5,7 +5,7 @@
 
 *Measured*: the processor time of all runs, from docs/claims.json. *Foreseen from FLOPs*: as `durations.py` does it,
 with its rates and assumptions: three forward passes for a gradient, evaluations of 10,000 samples, and no less on a GPU
-than the launches of all passes. What tuning and analyses would take is not counted, and no figure is a GPU's.
+than the launches of all passes. What tuning and analyses would take is not counted, and none was run on a GPU.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ def lines(name: str) -> list[str]:
     plan, kept = plan_of(name), json.loads((DOCS / KEPT).read_text(encoding="utf-8"))
     done, tasks = work(plan), {cell.scenario.task.name for cell in plan.cells}
     runs = f"{len(plan.cells) * len(plan.study.seeds)} runs"
-    there = f"{GPU_START_S:.0f} s to start; not measured"
+    there = f"{GPU_START_S:.0f} s to start; not run"
     if name in kept and kept[name]["study"] == digest(plan):
         here = f"{about(kept[name]['cpu_s'])}, measured, {runs} on one core of an {maker(kept[name])}"
         here += uncounted(kept[name])
@@ -112,7 +112,7 @@ def lines(name: str) -> list[str]:
     launched = done.launches * LAUNCH_S
     computed = done.flops / GPU.flops + done.drawn / GPU.coordinates
     if computed > launched:
-        gpu = f"{about(computed)}, an estimate from FLOPs at 10 TFLOP/s, an assumed rate; not measured"
+        gpu = f"{about(computed)}, an estimate from FLOPs at 13 TFLOP/s, OPT-125M's on an H200; not run"
     else:
         gpu = f"{about(launched + GPU_START_S)}, an estimate from {done.launches:,} launches at 10 µs, {there}"
     return [f"# CPU: {here}.", f"# GPU: {gpu}."]

@@ -80,8 +80,7 @@ class TensorVector(NDArrayOperatorsMixin):
 
     def __array__(self, dtype: DTypeLike | None = None, copy: bool | None = None) -> NDArray[Any]:
         """Return a copy in host memory; read-only unless one was asked for, as writing to it changes no vector."""
-        array = self.tensor.detach().cpu().numpy()
-        array = array.copy() if self.tensor.device.type == "cpu" else array
+        array = self.tensor.detach().to("cpu", copy=True).numpy()
         array = array if dtype is None else array.astype(dtype, copy=False)
         if not copy:  # NumPy makes no array of memory that is torch's writeable, not even one that is
             array.flags.writeable = False

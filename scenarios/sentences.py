@@ -140,6 +140,14 @@ def _sentence(path: Path, problem: Any, model: type[BaseModel]) -> str:
     return f"{where}: {quoted(given)} is not accepted; expected {_accepted(problem, fields.get(last))}"
 
 
+def option_sentence(error: ValidationError) -> str:
+    """Return a sentence about the value of a command's option."""
+    problem = error.errors(include_url=False)[0]
+    if problem["type"] == "value_error":
+        return str(problem["ctx"]["error"])
+    return f"{quoted(problem['input'])} is not accepted; expected {_accepted(problem, None)}"
+
+
 def _field_like(name: str, path: Path, fields: dict[str, FieldInfo]) -> str:
     """Return a hint for an unknown field: where one section has it, that section's field, else the nearest name."""
     sections = {section: field for section, field in fields.items() if get_origin(field.annotation) is not list}
@@ -169,6 +177,8 @@ def _unknown_variant(where: str, given: dict[str, Any], tag: str, variants: list
     name = given[tag]
     if name is None and "null" in known:
         return f'{where}.{tag}: null is YAML\'s word for nothing; write "null", in quotes, for the {where} of that name'
+    if tag == "distribution" and isinstance(name, str) and name[:1].isdigit():  # "100ms", for a number is one too
+        return f"{where}: {quoted(name)} is not accepted; expected a number without a unit, such as 0.1 for seconds"
     return f"{where}.{tag}: {quoted(name)} is not known; {nearest(str(name), known)}"
 
 

@@ -297,11 +297,23 @@ def main() -> None:
         code = app(sys.argv[1:] or ["--help"], prog_name="seedbus", standalone_mode=False)
     except _UsageError as error:
         command = error.ctx.command_path if error.ctx is not None else "seedbus"
-        say(f"seedbus: {error.format_message().rstrip('.')}; see `{command} --help`", to_stderr=True)
+        say(f"seedbus: {_usage_sentence(error).rstrip('.')}; see `{command} --help`", to_stderr=True)
         code = Exit.USAGE
     except typer.Abort:  # Ctrl-C outside of a command's function; some versions of typer return the exit code instead
         code = Exit.INTERRUPTED
     sys.exit(code)
+
+
+def _usage_sentence(error: Any) -> str:
+    """Return what is wrong with the arguments of a command; where pydantic read them, in our words."""
+    from pydantic import ValidationError
+
+    from seedbus.scenarios.sentences import option_sentence
+
+    text: str = error.format_message()
+    if not isinstance(error.__cause__, ValidationError):
+        return text
+    return f"{text.partition(': ')[0]}: {option_sentence(error.__cause__)}"
 
 
 def _requested(

@@ -83,6 +83,10 @@ def test_what_is_no_file_is_refused(tmp_path: Path) -> None:
         ("partition={kind: dirichlet, alpha: 1, aplha: 2}", "partition.aplha: no such field; did you mean alpha?"),
         ("network.latecny=3", "network.latecny: no such field; did you mean latency?"),
         (
+            "network.latency=100ms",
+            'network.latency: "100ms" is not accepted; expected a number without a unit, such as 0.1 for seconds',
+        ),
+        (
             "network.latency={distribution: pareto, minimum: 1, shape: 1, shap: 2}",
             "network.latency.shap: no such field; did you mean shape?",
         ),

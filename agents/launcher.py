@@ -16,7 +16,7 @@ from typing import Any
 
 from seedbus.agents.availability import Availability, AvailabilityFault
 from seedbus.agents.errors import JournalDamaged, RunFolderError, Unfinishable
-from seedbus.agents.garbage import built_to_last, collected_after
+from seedbus.agents.garbage import BuiltToLast, collected_after
 from seedbus.agents.journal.file import FILE
 from seedbus.agents.journal.journal import Journal
 from seedbus.agents.journal.records import StoredRound
@@ -163,9 +163,9 @@ def run(
     if ended is not None:
         return outcome_of(ended, folder / FILE)
     set_threads(os.cpu_count() or 1)  # for replay only; it changes no bit
-    with collected_after():
+    with collected_after() as built_to_last:
         with built_to_last():
-            server_run = _ServerRun(setup, folder, journal, observer, connect, stop)
+            server_run = _ServerRun(setup, folder, journal, observer, connect, stop, built_to_last)
         try:
             reason = server_run.clock.run(server_run.work(monitor))
         except (Deadlock, EndOfTime) as error:
@@ -236,12 +236,14 @@ class _ServerRun:
         observer: Observer,
         connect: Callable[[bytes], Transport],
         stop: StopRequest,
+        built_to_last: BuiltToLast,
     ) -> None:
         # with the reference backend: all have the same self-test, and this one need not be compiled
         facts, own_selftest = journal.facts(), selftest(reference, law=getattr(setup.algorithm, "directions", None))
         check_build(folder, facts, {"seedbus": version("seedbus"), "selftest": own_selftest.hex()})
         self.setup = setup
         self.journal = journal
+        self.built_to_last = built_to_last
         self.clock = VirtualClock() if setup.is_virtual else WallClock()
         self.ledger = Ledger(folder / MESSAGES)
         clients = setup.participation.clients
@@ -302,7 +304,7 @@ class _ServerRun:
             registration = self.server.registration(self.setup.scenario, self.setup.processes)
             if monitor is not None:
                 monitor.attach(asyncio.get_running_loop(), self.server.instruments().read)
-            with built_to_last():  # in memory all clients join here
+            with self.built_to_last():  # in memory all clients join here
                 self.transport.start(registration)
             return await self.server.run()
         finally:

@@ -12,6 +12,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import cache
 
 import torch
 from torch import Tensor
@@ -101,14 +102,16 @@ def capture_on(device: torch.device | None) -> Capture | None:
     return _cuda_capture(device) if device is not None and device.type == "cuda" else None
 
 
-def _cuda_capture(device: torch.device) -> Capture:
-    streams: list[torch.cuda.Stream] = []  # one for all recordings: each has a workspace and freed memory of its own
+@cache
+def _stream(device: int) -> torch.cuda.Stream:
+    """Return the stream of a device's recordings: one for all runs, because torch keeps a workspace of each."""
+    return torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
 
+
+def _cuda_capture(device: torch.device) -> Capture:
     def capture(launch: Launch) -> Launch:
         with torch.cuda.device(device):
-            if not streams:
-                streams.append(torch.cuda.Stream())  # type: ignore[no-untyped-call]
-            (stream,) = streams
+            stream = _stream(torch.cuda.current_device())
             stream.wait_stream(torch.cuda.current_stream())
             with torch.cuda.stream(stream):
                 for _ in range(WARM_UPS - 1):

@@ -53,6 +53,9 @@ class Graph(TorchDispatchMode):  # type: ignore[no-untyped-call]
 class Stream:
     """Stands for `torch.cuda.Stream`: everything is done in its order anyway."""
 
+    def __init__(self, device: int = 0) -> None:
+        self.device = device
+
     def wait_stream(self, other: Stream) -> None:
         assert isinstance(other, Stream)
 
@@ -66,6 +69,7 @@ def stand_in(monkeypatch: pytest.MonkeyPatch) -> type[Graph]:
     for name, value in {
         "CUDAGraph": Own,
         "Stream": Stream,
+        "current_device": lambda: 0,
         "current_stream": Stream,
         "stream": lambda stream: nullcontext(),
         "device": lambda device: nullcontext(),

@@ -33,6 +33,9 @@ def cli_errors() -> Iterator[None]:
             _fail(f"a library cannot be loaded ({error})", Exit.DATA)
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # otherwise Python flushes stdout at exit, and fails again
         _fail(f"{error.filename or 'stdout'}: it cannot be written ({error.strerror})", Exit.FOLDER)
+    except SystemExit as error:
+        _fail_in_plugin(error)
+        raise
     except Exception as error:
         from seedbus.models.errors import DataError, is_out_of_memory
 
@@ -50,7 +53,7 @@ def cli_errors() -> Iterator[None]:
         _fail(error.sentences if isinstance(error, ScenarioError) else str(error), code)
 
 
-def _fail_in_plugin(error: Exception) -> None:
+def _fail_in_plugin(error: BaseException) -> None:
     """Fail with a sentence if a line of a plug-in has raised an error."""
     plugins = sys.modules.get("seedbus.scenarios.schema.plugins")  # none is loaded without it
     line = None if plugins is None else plugins.plugin_line(error)

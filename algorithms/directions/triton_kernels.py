@@ -18,7 +18,6 @@ from typing import Any, Final
 import triton
 import triton.language as tl
 
-from seedbus.algorithms.directions.exact import FRACTION
 from seedbus.algorithms.directions.philox import MULTIPLIERS, ROUNDS, WEYL
 
 COUNT: Final = 1024
@@ -30,7 +29,6 @@ M0, M1 = (tl.constexpr(multiplier) for multiplier in MULTIPLIERS)
 W0, W1 = (tl.constexpr(weyl) for weyl in WEYL)
 TURNS = tl.constexpr(ROUNDS)
 SIGN = tl.constexpr(-(1 << 31))
-ONE = tl.constexpr(1 << FRACTION)
 
 
 @triton.jit

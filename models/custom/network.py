@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import copy
 import hashlib
+import threading
 import traceback
 from pathlib import Path
 from typing import Any, Literal
@@ -24,6 +25,9 @@ from seedbus.models.parameters.flat import running_statistics
 FIELD = "task.network"
 _MODELS, _TORCH = (str(Path(file).parent) for file in (Path(__file__).parent, torch.__file__))
 BatchNorm = Literal["refused", "frozen"]
+
+_ONE_AT_A_TIME = threading.RLock()
+"""Held while a user's function draws from torch's generator, of which a process has one for all its threads."""
 
 
 def built(network: Any, seed: int, batch_norm: BatchNorm) -> nn.Module:
@@ -92,18 +96,19 @@ def called(function: Any, field: str, name: str, key: int) -> Any:
     Raises:
         DataError: the function fails.
     """
-    before = torch.default_generator.get_state()
-    torch.default_generator.manual_seed(key)
-    try:
-        return function()
-    except DataError:
-        raise
-    except Exception as error:
-        if is_out_of_memory(error):
+    with _ONE_AT_A_TIME:
+        before = torch.default_generator.get_state()
+        torch.default_generator.manual_seed(key)
+        try:
+            return function()
+        except DataError:
             raise
-        raise DataError(field, f"{name}, which fails ({reason(error)})", "a function without arguments") from error
-    finally:
-        torch.default_generator.set_state(before)
+        except Exception as error:
+            if is_out_of_memory(error):
+                raise
+            raise DataError(field, f"{name}, which fails ({reason(error)})", "a function without arguments") from error
+        finally:
+            torch.default_generator.set_state(before)
 
 
 def _check(module: Any, name: str, batch_norm: BatchNorm) -> None:

@@ -137,8 +137,10 @@ def _own_loop() -> Iterator[None]:
     outer = asyncio._get_running_loop()
     asyncio._set_running_loop(None)
     before = signal.getsignal(signal.SIGINT)
-    # asyncio.run's handler only cancels the outer task, which waits for this run; the run's own loop needs the default
-    is_theirs = isinstance(before, partial) and getattr(before.func, "__module__", "") == "asyncio.runners"
+    # the handlers of asyncio.run and of a notebook's cells that await only cancel the outer task, which waits for this
+    # run; the run's own loop needs the default
+    module = getattr(before.func if isinstance(before, partial) else before, "__module__", None) or ""
+    is_theirs = module == "asyncio.runners" or module.startswith("ipykernel.")
     is_taken = outer is not None and is_theirs and threading.current_thread() is threading.main_thread()
     if is_taken:
         signal.signal(signal.SIGINT, signal.default_int_handler)

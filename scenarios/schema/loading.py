@@ -96,18 +96,23 @@ def _from_fields(fields: Mapping[str, Any], settings: list[str], needs_task: boo
     others = {name: value for name, value in fields.items() if name != "task" or given is None}
     name = str(others.setdefault("name", "scenario"))
     try:
-        document = json.loads(json.dumps(others, default=_plain))
+        document = json.loads(json.dumps(others, default=plain))
     except (TypeError, ValueError) as error:
         raise ScenarioError(name, [f"it holds a value that no scenario has ({error})"]) from None
     scenario = load_document(document, name, settings, needs_task=needs_task and given is None)
     return scenario.with_task(given)
 
 
-def _plain(value: Any) -> Any:
+def plain(value: Any) -> Any:
+    """Return what JSON knows in the place of a value that only Python has. Raises `TypeError`, `ValueError`."""
+    if isinstance(value, Scenario):
+        return value.resolved()
     if isinstance(value, BaseModel):
         return value.model_dump(mode="json", by_alias=True)
-    if isinstance(value, np.generic):
-        return value.item()
+    if isinstance(value, np.generic | np.ndarray):
+        return value.tolist()
+    if isinstance(value, range):
+        return list(value)
     if isinstance(value, PurePath):
         return str(value)
     raise TypeError(f"a {type(value).__name__}")

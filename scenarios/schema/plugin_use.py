@@ -59,7 +59,10 @@ def refuse_local(plugins: Iterable[str]) -> None:
         if PLUGINS[name].module is None:
             raise ScenarioError(
                 f"the class {name}",
-                ["it is known in this process alone; run in one process, or put it into a file for --plugin"],
+                [
+                    "it is known in this process alone; worker processes and studies need it in a file, for --plugin "
+                    "or load_plugin"
+                ],
             )
 
 

@@ -10,7 +10,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Discriminator, Fiel
 
 from seedbus.scenarios.analysis.quantities import Name, instruments
 from seedbus.scenarios.errors import ScenarioError
-from seedbus.scenarios.schema.loading import studies
+from seedbus.scenarios.schema.loading import plain, studies
 from seedbus.scenarios.schema.yaml_text import MAX_CHARACTERS, NotPlain, parse
 from seedbus.scenarios.sentences import quoted, sentences
 from seedbus.scenarios.study.claims import Expected
@@ -231,6 +231,10 @@ def load_study(source: str | Path | dict[str, Any]) -> tuple[Study, str, Path | 
 
 def _validated(document: dict[str, Any], source: str) -> Study:
     try:
-        return Study.model_validate_json(json.dumps({"name": "study"} | document), strict=True)
+        text = json.dumps({"name": "study"} | document, default=plain)
+    except (TypeError, ValueError) as error:
+        raise ScenarioError(source, [f"it holds a value that no study has ({error})"]) from None
+    try:
+        return Study.model_validate_json(text, strict=True)
     except ValidationError as error:
-        raise ScenarioError(source, sentences(error, Study, document)) from None
+        raise ScenarioError(source, sentences(error, Study, json.loads(text))) from None

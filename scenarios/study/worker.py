@@ -172,7 +172,7 @@ def done(job: dict[str, Any], answer: Answer) -> dict[str, Any]:
     """Return the last answer to a job: `is_done`, or what `failed` and the exit code of that error."""
     try:
         return {"is_done": True} | JOBS[job["do"]](job, answer)
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         code = exit_code(error)
         line = plugin_line(error) if code is None else None
         if line is not None:

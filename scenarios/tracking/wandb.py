@@ -1,13 +1,15 @@
 """Weights & Biases: offline, in RUN/wandb, unless WANDB_MODE and WANDB_DIR say otherwise; `wandb sync` uploads it.
 
 A process that goes on with a run offline writes a folder of its own beside the earlier one, with the same run's id.
-The last step is kept in a file of this tracker's own, since the library does not read its offline files again.
+The library does not read these files again, and writes them in blocks: what a process that is killed has logged last is
+nowhere. So a run goes on after the last step that the files have, or that a file of this tracker's own says they had
+when it ended, for they may have been uploaded and removed since.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
@@ -16,7 +18,9 @@ from seedbus.scenarios.tracking.tracker import Ending, TrackedRun, Tracker, Trac
 
 FOLDER = "wandb"
 LAST_STEP = "seedbus-last-step"
-"""The file with the last step that was logged, as decimal digits."""
+"""The file with the last step that was logged when a process ended, as decimal digits."""
+HEADER = 7  # bytes of an offline file, and of each fragment of a record
+BLOCK = 32_768  # bytes; no fragment lies in two
 MAX_TAG = 64  # characters
 
 
@@ -41,29 +45,62 @@ class _WandBRun(TrackerRun):
         import wandb
 
         self._mark = mark
-        self.last_step = int(read(mark)) if check_file(mark) else -1
+        place = os.environ.get("WANDB_DIR", str(run.folder))
+        ended = int(read(mark)) if check_file(mark) else -1
+        self.last_step = max(ended, _last_step(Path(place) / FOLDER, run.id))
         self._run: Any = wandb.init(
             project=os.environ.get("WANDB_PROJECT", "seedbus"),
             id=run.id,
             name=run.name,
             group=run.tags.get("study"),
             tags=[f"{name} {text}"[:MAX_TAG] for name, text in run.tags.items() if name != "study"],
-            dir=os.environ.get("WANDB_DIR", str(run.folder)),
+            dir=place,
             config=dict(run.parameters),
             mode=os.environ.get("WANDB_MODE", "offline"),  # type: ignore[arg-type]
             resume="allow",
             reinit="create_new",
             settings=wandb.Settings(console="off", silent=True),
         )
+        self.last_step = max(self.last_step, self._run.starting_step - 1)  # of a run that is online
 
     def log(self, step: int, values: Mapping[str, float]) -> None:
         self._run.log(dict(values), step=step, commit=True)
         self.last_step = step
-        with atomic_write(self._mark) as file:
-            file.write(b"%d" % step)
 
     def end(self, how: Ending, figures: Mapping[str, str | float]) -> None:
         for name, value in figures.items():
             self._run.summary[f"final/{name}"] = value
         self._run.summary["ended"] = how
         self._run.finish(exit_code=0 if how == "finished" else 1)
+        with atomic_write(self._mark) as file:
+            file.write(b"%d" % self.last_step)
+
+
+def _last_step(folder: Path, run_id: str) -> int:
+    """Return the highest step that a run has in offline files; −1 if it has none."""
+    paths = folder.glob(f"offline-run-*-{run_id}/run-{run_id}.wandb")
+    steps = [record.history.step.num for path in paths for record in records(path) if record.HasField("history")]
+    return max(steps, default=-1)
+
+
+def records(path: Path) -> Iterator[Any]:
+    """Yield the whole records of an offline file, a log in LevelDB's format; each is a message of the library's."""
+    from google.protobuf.message import DecodeError
+    from wandb.proto.wandb_internal_pb2 import Record
+
+    content, position, record = path.read_bytes(), HEADER, b""
+    while position + HEADER <= len(content):
+        if BLOCK - position % BLOCK < HEADER:  # the rest of a block is filled with zeros
+            position += BLOCK - position % BLOCK
+            continue
+        length, kind = int.from_bytes(content[position + 4 : position + 6], "little"), content[position + 6]
+        position += HEADER + length
+        if position > len(content):  # cut off where its process was killed
+            return
+        record += content[position - length : position]
+        if kind in (1, 4):  # a whole record, or the last fragment of one
+            try:
+                yield Record.FromString(record)
+            except DecodeError:
+                return
+            record = b""

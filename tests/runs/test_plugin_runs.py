@@ -132,7 +132,7 @@ def test_a_class_of_a_notebook_runs_in_one_process_and_is_refused_for_several(tm
 
     what = scenario(algorithm={"name": "mine"}, stop={"rounds": 2})
     assert go(tmp_path / "here", what).summary["version"] == 2
-    with pytest.raises(ScenarioError, match="the class Mine: it is known in this process alone; run in one process"):
+    with pytest.raises(ScenarioError, match="the class Mine: it is known in this process alone; worker processes"):
         go(tmp_path / "there", what, placement=TWO_WORKERS)
 
 
@@ -209,6 +209,7 @@ FOUND = [
     ("algorithm=mute", "move of the method mute returned None; expected True if it has moved server.x, and False"),
     ("faults=[{fault: hasty}]", "the fault hasty judged a message by Verdict(delay_ns=-5, drop=False, copies=0,"),
     ("algorithm=opens-nothing", "FileNotFoundError: [Errno 2] No such file or directory: 'no-such-file'"),
+    ("algorithm=leaves", ", in reported: SystemExit: 3"),
     ("algorithm=words", "; expected 10 numbers, one for each perturbation"),
     ("algorithm=shortens", "for a client's update, `finish` of the algorithm shortens returned an array [2] of"),
     ("faults=[{fault: undecided}]", "the fault undecided judged a message by NoneType; expected a Verdict"),

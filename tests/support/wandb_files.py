@@ -1,31 +1,12 @@
-"""Reads what Weights & Biases wrote offline: a log in LevelDB's format, each record a message of its protocol."""
+"""Reads what Weights & Biases wrote offline."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-HEADER = 7  # bytes of the file, and of each fragment
-BLOCK = 32_768  # bytes; no fragment lies in two
-
-
-def records(path: Path) -> Iterator[Any]:
-    """Yield the records of a file."""
-    from wandb.proto.wandb_internal_pb2 import Record
-
-    content, position, record = path.read_bytes(), HEADER, b""
-    while position + HEADER <= len(content):
-        if BLOCK - position % BLOCK < HEADER:  # the rest of a block is filled with zeros
-            position += BLOCK - position % BLOCK
-            continue
-        length, kind = int.from_bytes(content[position + 4 : position + 6], "little"), content[position + 6]
-        position += HEADER + length
-        record += content[position - length : position]
-        if kind in (1, 4):  # a whole record, or the last fragment of one
-            yield Record.FromString(record)
-            record = b""
+from seedbus.scenarios.tracking.wandb import records
 
 
 def logged(folder: Path) -> tuple[set[str], list[dict[str, Any]], dict[str, Any]]:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import re
 import shutil
+import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +24,7 @@ from seedbus import TorchTask
 from seedbus.agents.errors import RunFolderError
 from seedbus.discovery import PLUGINS
 from seedbus.models import DataError, Dirichlet
+from seedbus.models.custom.network import called
 from seedbus.models.parameters.compiled import COMPILERS
 from seedbus.plugin import load_plugin
 from seedbus.scenarios.errors import ScenarioError
@@ -237,3 +240,21 @@ def test_a_name_is_looked_up_in_loaded_plug_ins_alone_and_only_their_own_public_
     forget()
     with pytest.raises(ScenarioError, match=r"plugins.mine: this process has not loaded that plug-in"):
         seedbus.load(FIELDS | {"task": NAMED, "plugins": {"mine": "0" * 32}})
+
+
+def test_functions_of_runs_in_several_threads_draw_what_each_draws_alone() -> None:
+    """Torch's generator, which is seeded for a call, belongs to the whole process."""
+
+    def draws() -> list[float]:
+        found = []
+        for _ in range(20):
+            found.append(float(torch.randn(())))
+            time.sleep(0.001)
+        return found
+
+    def one(key: int) -> Any:
+        return called(draws, "task.data", "draws", key)
+
+    alone = [one(key) for key in range(4)]
+    with ThreadPoolExecutor(4) as threads:
+        assert list(threads.map(one, range(4))) == alone

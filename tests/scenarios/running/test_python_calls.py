@@ -42,6 +42,10 @@ CALLS: dict[str, tuple[Callable[[Path], Any], str]] = {
     "fewer": (lambda run: ANY.study({}, jobs=-1), "jobs: -1 is not accepted"),
     "no tracker": (lambda run: ANY.run({}, track=[object()]), "is not accepted; expected the name of a tracker"),
     "none": (lambda run: ANY.run({}, track=None), "track: None is not accepted; expected names of trackers"),
+    "a study of objects": (
+        lambda run: ANY.study({"base": "quickstart", "seeds": {1, 2}}),
+        "the study: it holds a value that no study has (a set)",
+    ),
     "a class": (lambda run: ANY.run(scenario(), task=ANY.TorchTask), "task: ModelMetaclass is not accepted"),
 }
 
@@ -60,14 +64,22 @@ def test_folders_are_paths_or_texts_and_one_needs_no_list(run: Path) -> None:
     assert Results.read(str(run)).digest == Results.read(run).digest
 
 
-def test_ctrl_c_ends_a_run_that_a_coroutine_calls(tmp_path: Path) -> None:
+@pytest.mark.parametrize("is_notebook", [False, True])
+def test_ctrl_c_ends_a_run_that_a_coroutine_calls(tmp_path: Path, is_notebook: bool) -> None:
     """The loop around it takes the signal, and could only cancel the task that waits for the run."""
+
+    def handle_sigint(*_: object) -> None:
+        """A notebook's handler for cells that await."""
+
+    handle_sigint.__module__ = "ipykernel.ipkernel"
 
     def press() -> None:
         wait_for(lambda: (tmp_path / "run" / "metrics.jsonl").exists())
         os.kill(os.getpid(), signal.SIGINT)
 
     async def calls() -> Results:
+        if is_notebook:
+            signal.signal(signal.SIGINT, handle_sigint)
         threading.Thread(target=press, daemon=True).start()
         return seedbus.run(scenario(stop={"rounds": 3_000}), tmp_path / "run", page=False)
 
@@ -75,7 +87,8 @@ def test_ctrl_c_ends_a_run_that_a_coroutine_calls(tmp_path: Path) -> None:
     with pytest.raises(KeyboardInterrupt) as raised:
         asyncio.run(calls())
     assert isinstance(raised.value, Interrupted)
-    assert signal.getsignal(signal.SIGINT) == before
+    assert signal.getsignal(signal.SIGINT) == (handle_sigint if is_notebook else before)
+    signal.signal(signal.SIGINT, before)
 
 
 @pytest.mark.parametrize("source", ["evaluator", "peer"])

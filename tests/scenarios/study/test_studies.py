@@ -44,6 +44,16 @@ from seedbus.scenarios.study.tables import cells, latex, markdown, sentences
 
 pytestmark = pytest.mark.slow
 
+
+def test_a_study_is_given_in_values_that_only_python_has(tmp_path: Path) -> None:
+    base = seedbus.load("quickstart")
+    grid = {"stop.rounds": np.arange(3, 5), "algorithm.learning_rate": [np.float64(0.5)]}
+    study, _, _ = load_study({"name": "a", "base": base, "seeds": range(1, 3), "grid": grid})
+    written = {"base": json.loads(json.dumps(base.resolved())), "seeds": [1, 2]}
+    written["grid"] = {"stop.rounds": [3, 4], "algorithm.learning_rate": [0.5]}
+    assert study == load_study({"name": "a"} | written)[0]
+
+
 ROOT = Path(__file__).resolve().parents[3]
 BASE = lossy(0.1).resolved()
 STUDY: dict[str, Any] = {

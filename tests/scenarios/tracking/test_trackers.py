@@ -247,9 +247,10 @@ def test_a_run_whose_process_is_killed_leaves_every_evaluation_once(tmp_path: Pa
     accumulators = pytest.importorskip(
         "tensorboard.backend.event_processing.event_accumulator", reason='needs pip install "seedbus[track]"'
     )
+    pytest.importorskip("wandb", reason='needs pip install "seedbus[track]"')
     folder = tmp_path / "run"
     what = ["quickstart", "--set", "stop.rounds=300", "--set", "evaluation.every=1", "--out", str(folder)]
-    order, track = [sys.executable, "-m", "seedbus", "run"], ["--track", "tensorboard", "-q"]
+    order, track = [sys.executable, "-m", "seedbus", "run"], ["--track", "tensorboard", "--track", "wandb", "-q"]
     started = subprocess.Popen([*order, *what, *track], stdout=subprocess.DEVNULL)
     try:
         until_s = wall_seconds() + 60
@@ -268,6 +269,7 @@ def test_a_run_whose_process_is_killed_leaves_every_evaluation_once(tmp_path: Pa
     assert 10 < len(steps()) < 301
     subprocess.run([*order, "--resume", str(folder), *track], check=True, stdout=subprocess.DEVNULL)
     assert steps() == [*range(301)]
+    assert [row["_step"] for row in logged(folder / "wandb")[1]] == [*range(301)], "it had most of them in memory alone"
 
 
 def test_a_link_in_a_foreign_folder_leads_mlflow_to_no_file_of_the_user(tmp_path: Path) -> None:

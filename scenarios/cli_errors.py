@@ -85,7 +85,7 @@ def _is_stop(error: BaseException | None) -> bool:
     return False
 
 
-def exit_code(error: Exception) -> Exit | None:
+def exit_code(error: BaseException) -> Exit | None:
     """Return the exit code of an error that the user can fix; None for any other error, which is a bug of ours."""
     from seedbus.agents.errors import AgentError, JoinRefused, Unfinishable
     from seedbus.algorithms.directions.look_ups import UnknownLookUps

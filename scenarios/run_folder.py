@@ -14,7 +14,7 @@ from seedbus.agents.errors import JournalDamaged, RunFolderError
 from seedbus.agents.journal.file import FILE
 from seedbus.agents.journal.head import HEAD
 from seedbus.agents.journal.journal import Journal
-from seedbus.agents.launcher import check_build
+from seedbus.agents.launcher import OUTCOME, check_build
 from seedbus.bus.files import WrongFileType, descriptor
 from seedbus.models.device import HOST
 from seedbus.scenarios.errors import ScenarioError
@@ -25,6 +25,7 @@ from seedbus.scenarios.schema.yaml_text import dump
 
 RUNS = Path("runs")
 SCENARIO = "scenario.yaml"
+THEN = ", then "  # between the devices of a run that went on elsewhere
 
 
 def scenario_of(folder: Path) -> Scenario:
@@ -123,8 +124,7 @@ def journal_in(
     journal = Journal.open(folder) if resume else Journal.create(folder, facts)
     try:
         check_build(folder, journal.facts(), files)
-        if not other_device:
-            _check_device(folder, journal.facts().get("device", HOST), device)
+        _keep_device(folder, journal, device, is_other=other_device)
         with writable(folder):
             written = descriptor(folder / SCENARIO, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
             with open(written, "w", encoding="utf-8") as file:
@@ -135,10 +135,21 @@ def journal_in(
     return journal
 
 
-def _check_device(folder: Path, before: str, now: str) -> None:
-    if before != now:
-        what = f"it was begun on {before}, and this is {now}: clients would measure other bits"
-        raise RunFolderError(folder, f"{what}; --other-device goes on nevertheless")
+def device_of(journal: Journal) -> str:
+    """Return where a run's clients computed, as text; of several devices one after another."""
+    return journal.facts().get("device", HOST)
+
+
+def _keep_device(folder: Path, journal: Journal, device: str, *, is_other: bool) -> None:
+    """Check that a run goes on on its device, or keep that it has another from now on. Raises `RunFolderError`."""
+    before = device_of(journal)
+    newest = before.rpartition(THEN)[2]
+    if device == newest or (is_other and OUTCOME in journal.facts()):
+        return
+    if not is_other:
+        what = f"it was {'continued' if THEN in before else 'begun'} on {newest}, and this is {device}"
+        raise RunFolderError(folder, f"{what}: clients would measure other bits; --other-device goes on nevertheless")
+    journal.note({"device": f"{before}{THEN}{device}"})
 
 
 def refuse_another(scenario: Scenario, before: Scenario, folder: Path) -> None:

@@ -15,13 +15,13 @@ from typing import Any
 from seedbus.agents.monitor import Monitor
 from seedbus.agents.observer import NullObserver, Observer
 from seedbus.bus.clock import cpu_seconds, wall_seconds
-from seedbus.models.device import HOST, default_device, device_text, on_device
+from seedbus.models.device import HOST, default_device, on_device
 from seedbus.models.task import Problem, Task
 from seedbus.scenarios.errors import ScenarioError
 from seedbus.scenarios.reporting.results import RESULTS, Results
 from seedbus.scenarios.reporting.run_report import judge_again, report
 from seedbus.scenarios.reporting.watching import in_notebook, watching
-from seedbus.scenarios.run_folder import check_name, refuse_another, scenario_of
+from seedbus.scenarios.run_folder import check_name, device_of, refuse_another, scenario_of
 from seedbus.scenarios.running.execute import execute
 from seedbus.scenarios.running.gpu_admission import turn_of_one_process
 from seedbus.scenarios.running.memory_hints import memory_hints
@@ -124,7 +124,7 @@ def run(
                 wall_s=wall_seconds() - wall_s,
                 cpu_s=cpu_seconds() - cpu_s,
                 was_resumed=running.was_resumed,
-                device=device_text(placement.devices),
+                device=device_of(running.journal),
                 has_page=page,
             )
             tracking.end("finished", results)

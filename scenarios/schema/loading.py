@@ -21,7 +21,7 @@ from seedbus.models.data.roots import Roots
 from seedbus.models.task import Task
 from seedbus.scenarios.errors import ScenarioError
 from seedbus.scenarios.schema.plugin_use import refuse_missing
-from seedbus.scenarios.schema.scenario import Scenario
+from seedbus.scenarios.schema.scenario import Scenario, TorchTask
 from seedbus.scenarios.schema.yaml_text import MAX_CHARACTERS, NotPlain, parse
 from seedbus.scenarios.sentences import expanded, quoted, sentences
 
@@ -107,6 +107,11 @@ def plain(value: Any) -> Any:
     """Return what JSON knows in the place of a value that only Python has. Raises `TypeError`, `ValueError`."""
     if isinstance(value, Scenario):
         return value.resolved()
+    if isinstance(value, TorchTask) and not isinstance(value.network, str):
+        raise TypeError(
+            "a TorchTask of this process alone; give {name: torch, network: FILE:function, data: FILE:function} with "
+            "--plugin FILE.py or load_plugin"
+        )
     if isinstance(value, BaseModel):
         return value.model_dump(mode="json", by_alias=True)
     if isinstance(value, np.generic | np.ndarray):

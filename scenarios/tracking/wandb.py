@@ -85,7 +85,7 @@ def _last_step(folder: Path, run_id: str) -> int:
 
 def records(path: Path) -> Iterator[Any]:
     """Yield the whole records of an offline file, a log in LevelDB's format; each is a message of the library's."""
-    from google.protobuf.message import DecodeError
+    from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
     from wandb.proto.wandb_internal_pb2 import Record
 
     content, position, record = path.read_bytes(), HEADER, b""

@@ -198,6 +198,7 @@ def test_a_run_goes_on_on_another_device_only_when_told_to(tmp_path: Path) -> No
     placement = Placement("memory", other_device=True)
     moved = run(what, tmp_path / "other", resume=True, placement=placement)
     assert resumed.summary["version"] == moved.summary["version"] == 6
+    assert moved.summary["device"] == f"{resumed.summary['device']}, then cpu"
     if IS_PROCESSOR:
         assert resumed.summary["digest"] == moved.summary["digest"] == whole.summary["digest"]
 

@@ -43,7 +43,7 @@ class OpenRun:
 
 def _journal(folder: Path, prepared: Prepared, resume: bool) -> Journal:
     placement = prepared.placement
-    device, other_device = device_text(placement.devices), placement.other_device
+    device, other_device = device_text(placement.used_devices), placement.other_device
     return journal_in(
         folder, prepared.scenario, prepared.files, resume=resume, device=device, other_device=other_device
     )

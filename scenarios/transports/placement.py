@@ -65,6 +65,11 @@ class Placement:
         return "cpu" if self.launcher is not None and self.launcher.reaches_nodes else self.devices[0]
 
     @property
+    def used_devices(self) -> tuple[str, ...]:
+        """Those of `devices` that a process of this run has."""
+        return self.devices if self.bind is not None else self.devices[: max(1, self.workers)]
+
+    @property
     def is_here(self) -> bool:
         """True if the clients are in this process."""
         return not self.workers and self.bind is None

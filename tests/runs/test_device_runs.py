@@ -221,6 +221,12 @@ def test_a_language_model_in_torchs_memory_has_the_processors_losses(tmp_path: P
     assert points[0] == points[1] or (not IS_PROCESSOR and np.allclose(points[0][0], points[1][0], rtol=1e-4))
 
 
+def test_results_name_no_device_that_no_process_had(tmp_path: Path) -> None:
+    placement = Placement("memory", devices=("torch", "cpu"))
+    results = run(scenario(task=DIGITS, stop={"rounds": 1}), tmp_path / "run", placement=placement)
+    assert results.summary["device"].startswith("torch, torch ")
+
+
 def test_digits_are_loaded_beside_the_network(tmp_path: Path) -> None:
     with on_device(DEVICE):
         problem: Any = Digits(name="digits").bind(seed=1, clients=2, partition=Iid())

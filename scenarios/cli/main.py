@@ -138,7 +138,7 @@ def run_command(
 ) -> None:
     """Run a scenario to its end, or resume a run that stopped."""
     with cli_errors():
-        requested = _requested("seedbus run", scenario, settings, out, resume)
+        requested = _requested("seedbus run", scenario, settings, out, resume, other_device)
         from seedbus.models.device import devices_of
         from seedbus.scenarios.launchers.named import launcher_of
 
@@ -203,7 +203,7 @@ def server_command(
         from seedbus.models.device import devices_of
         from seedbus.scenarios.cli.keys import server_keys
 
-        requested = _requested("seedbus server", scenario, settings, out, resume)
+        requested = _requested("seedbus server", scenario, settings, out, resume, other_device)
         placement = Placement(
             "tcp",
             bind=bind,
@@ -317,13 +317,20 @@ def _usage_sentence(error: Any) -> str:
 
 
 def _requested(
-    command: str, scenario: str | None, settings: list[str] | None, out: Path | None, resume: Path | None
+    command: str,
+    scenario: str | None,
+    settings: list[str] | None,
+    out: Path | None,
+    resume: Path | None,
+    other_device: bool,
 ) -> Any:
     """Return the scenario that a command's arguments name. Raises `ScenarioError` if the arguments contradict."""
     if resume is None and scenario is None:
         raise ScenarioError(command, ["name a scenario (`seedbus list` shows them), or --resume RUN"])
     if resume is not None and out is not None:
         raise ScenarioError(command, ["give --out for a new run or --resume for an old one, not both"])
+    if resume is None and other_device:
+        raise ScenarioError(command, ["--other-device is for a run that goes on; give it with --resume RUN"])
     if scenario is None and settings:
         raise ScenarioError(command, ["--resume goes on with the run as it is; --set would change it"])
     from seedbus.scenarios.run_folder import scenario_of

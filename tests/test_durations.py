@@ -13,7 +13,7 @@ from seedbus.scenarios.schema.loading import load, studies
 
 HOW = {
     "CPU": r"about [\d.]+ \w+, foreseen (by|from) (`seedbus explain.*`|a run of .*|FLOPs .*), one core of .*\.",
-    "GPU": r"about [\d.]+ \w+, an estimate.*; not measured\.",
+    "GPU": r"about [\d.]+ \w+, an estimate.*; not run\.",
 }
 
 
@@ -38,7 +38,7 @@ def test_the_lines_are_those_of_durations_py_for_the_scenarios_as_they_are() -> 
 def test_every_study_of_a_figure_says_what_it_takes_and_how_that_was_found() -> None:
     how = {
         "CPU": r"about [\d.]+ \w+, (measured, \d+ runs on|foreseen from .*) one core of an .*",
-        "GPU": r"about [\d.]+ \w+, an estimate from .*; not measured|needs none, for there is no network",
+        "GPU": r"about [\d.]+ \w+, an estimate from .*; not run|needs none, for there is no network",
     }
     assert len(studies()) > 30
     for name in studies():

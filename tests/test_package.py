@@ -27,6 +27,7 @@ DISTRIBUTIONS = {
 }
 EXTRAS = {"cluster", "flwr", "gpu", "hub", "images", "plot", "privacy", "quantized", "secure", "study", "track"}
 BROUGHT_BY = {
+    "google": "wandb",  # protobuf
     "huggingface_hub": "transformers",
     "llvmlite": "numba",
     "pydantic_core": "pydantic",

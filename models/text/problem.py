@@ -129,13 +129,11 @@ class PretrainedProblem(ABC, Generic[SampleT, BatchT]):
         """
         if self._x0 is not None:
             return self._x0.copy()
-        is_first = self.trained.has_initial_values
-        x0 = (self.trained if is_first else self.load()).values()
-        if self._x0_digest is None or not is_first:
-            digest = hashlib.blake2b(x0.data, digest_size=16).digest()
-            if digest != (self._x0_digest or digest):
-                raise DataError("task.model", "other weights than when this process began", "files that do not change")
-            self._x0_digest = digest
+        x0 = (self.trained if self.trained.has_initial_values else self.load()).values()
+        digest = hashlib.blake2b(x0.data, digest_size=16).digest()  # each time: weights may lie in a mapped file
+        if digest != (self._x0_digest or digest):
+            raise DataError("task.model", "other weights than when this process began", "files that do not change")
+        self._x0_digest = digest
         return x0
 
     def on_device(self, value: ValueT) -> ValueT:

@@ -88,7 +88,7 @@ def records(path: Path) -> Iterator[Any]:
     from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
     from wandb.proto.wandb_internal_pb2 import Record
 
-    content, position, record = path.read_bytes(), HEADER, b""
+    content, position, record = read(path), HEADER, b""
     while position + HEADER <= len(content):
         if BLOCK - position % BLOCK < HEADER:  # the rest of a block is filled with zeros
             position += BLOCK - position % BLOCK

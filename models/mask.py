@@ -95,6 +95,11 @@ def mean_squares(problem: Any, dimension: int) -> NDArray[np.float64]:
         sums += np.square(np.asarray(gradient, np.float64))
         count += 1
     if not count:
-        found = "gradient, and this task has no gradients on a validation split"
-        raise DataError("mask.rule", found, "largest, smallest or random, or a task with task.validation above 0")
+        raise without_gradients()
     return sums / count
+
+
+def without_gradients() -> DataError:
+    """Return why `rule: gradient` is refused for a task."""
+    found = "gradient, and this task has no gradients on a validation split"
+    return DataError("mask.rule", found, "largest, smallest or random, or a task with task.validation above 0")

@@ -134,6 +134,8 @@ class Task(BaseModel, frozen=True, extra="forbid"):
     """Whether its samples have columns with names, so that `partition: by-column` can divide them."""
     has_layers: ClassVar[bool] = True
     """Whether its problem may be one that `HasShapes`; a run finds out when it is bound."""
+    uses_device: ClassVar[bool] = True
+    """Whether its problem computes on the device of its process; False: on the processor, whatever device is named."""
 
     name: str = Field(description="which task is trained")
 
@@ -148,6 +150,11 @@ class Task(BaseModel, frozen=True, extra="forbid"):
     def declared_dimension(self) -> int | None:
         """d, if the scenario alone decides it; None if it takes code or data of the user."""
         return self.dimension
+
+    @property
+    def may_hold_out(self) -> bool:
+        """Whether its problem may be one that `mask.HeldOut`, with samples; a run finds out when it is bound."""
+        return getattr(self, "validation", None) != 0
 
     def check_elsewhere(self) -> None:
         """Raise `DataError` if another process could not make this task from the scenario."""

@@ -112,7 +112,7 @@ def journal_in(
     Args:
         files: digests of the files that the scenario names.
         resume: open the existing journal.
-        device: where clients compute.
+        device: where clients compute, if the task uses one.
         other_device: whether a run that was begun on another device may go on.
 
     Raises:
@@ -120,11 +120,14 @@ def journal_in(
         JournalDamaged: the journal cannot be read.
     """
     resolved = scenario.resolved()
+    if not scenario.task.uses_device:
+        device = HOST
     facts = {"scenario": json.dumps(resolved)} | files | ({"device": device} if device != HOST else {})
     journal = Journal.open(folder) if resume else Journal.create(folder, facts)
     try:
         check_build(folder, journal.facts(), files)
-        _keep_device(folder, journal, device, is_other=other_device)
+        if scenario.task.uses_device:
+            _keep_device(folder, journal, device, is_other=other_device)
         with writable(folder):
             written = descriptor(folder / SCENARIO, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
             with open(written, "w", encoding="utf-8") as file:

@@ -98,6 +98,11 @@ class HuggingFaceSettings(PrecisionTask, frozen=True):
         return self.columns.owner is not None
 
     @property
+    def may_hold_out(self) -> bool:
+        """See `Task`."""
+        return self.splits.validation is not None or super().may_hold_out
+
+    @property
     def draws(self) -> str:
         """See `PretrainedTask`. A folder has another path on another machine, so its name keys nothing."""
         return self.name

@@ -6,7 +6,7 @@ and point.
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,12 +21,19 @@ from seedbus.models.task import Fill, Problem, Task, Vector, check_split, refuse
 class Null(Task, frozen=True):
     """A task that learns nothing: the cost of a run is its messages, directions and replay."""
 
+    uses_device: ClassVar[bool] = False
+
     name: Literal["null"] = "null"
     dimension: int = Field(10, ge=1, description="d, the number of coordinates")
     losses: Literal["zero", "keyed"] = Field(
         "zero",
         description="always 0, or the first coordinate times a weight in [−1, 1) keyed by seed, client, round and step",
     )
+
+    @property
+    def may_hold_out(self) -> bool:
+        """See `Task`."""
+        return False
 
     def bind(self, *, seed: int, clients: int, partition: Partition) -> Problem:
         """Return the problem. Raises `DataError` for any partition but iid: there is no data to divide."""

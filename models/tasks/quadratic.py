@@ -31,12 +31,18 @@ class Quadratic(Task, frozen=True):
 
     metrics: ClassVar[tuple[str, ...]] = ("loss", "gap")
     has_layers: ClassVar[bool] = False
+    uses_device: ClassVar[bool] = False
 
     name: Literal["quadratic"] = "quadratic"
     dimension: int = Field(20, ge=1, description="d, the number of coordinates")
     condition: float = Field(10.0, ge=1, le=1e12, description="largest curvature over the smallest; the largest is 1")
     heterogeneity: float = Field(1.0, ge=0, le=1e6, description="standard deviation of client optima, each coordinate")
     noise: float = Field(0.0, ge=0, le=1e6, description="standard deviation of stochastic gradients, each coordinate")
+
+    @property
+    def may_hold_out(self) -> bool:
+        """See `Task`."""
+        return False
 
     def bind(self, *, seed: int, clients: int, partition: Partition) -> Problem:
         """Return the problem. Raises `DataError` for any partition but iid: `heterogeneity` makes clients differ."""

@@ -24,7 +24,7 @@ from seedbus.algorithms.shaped import Shaped
 from seedbus.algorithms.summed import Summed
 from seedbus.bus import Compute, Network
 from seedbus.bus.network import Constant
-from seedbus.models.mask import Mask
+from seedbus.models.mask import Mask, without_gradients
 from seedbus.models.partition import PARTITIONS, Partition, for_any_samples
 from seedbus.models.partitions.iid import Iid
 from seedbus.models.task import TASKS, NoTask, Task
@@ -192,6 +192,8 @@ class Scenario(BaseModel):
                 f"mask: algorithm {self.algorithm.name} takes directions of whole layers, and a mask leaves parts of "
                 "them; leave mask out, or choose decomfl"
             )
+        if self.mask is not None and self.mask.rule == "gradient" and not self.task.may_hold_out:
+            raise ValueError(str(without_gradients()))
         if isinstance(self.algorithm, Shaped) and not self.task.has_layers:
             raise ValueError(without_layers(self.algorithm.name, self.task.name))
         if self.participation.late is not None and not self.algorithm.takes_late:

@@ -203,6 +203,21 @@ def test_a_run_goes_on_on_another_device_only_when_told_to(tmp_path: Path) -> No
         assert resumed.summary["digest"] == moved.summary["digest"] == whole.summary["digest"]
 
 
+@pytest.mark.parametrize("task", ["quadratic", "null"])
+def test_a_task_that_uses_no_device_goes_on_anywhere_and_is_recorded_on_the_processor(
+    tmp_path: Path, task: str
+) -> None:
+    what = scenario(task={"name": task}, stop={"rounds": 4})
+    with pytest.raises(Interrupted):
+        run(what, tmp_path / "run", observer=StopsAt(2), device="torch")
+    shutil.copytree(tmp_path / "run", tmp_path / "other")
+    ends = [run(what, tmp_path / "run", resume=True), run(what, tmp_path / "other", resume=True, device="torch")]
+    assert [each.summary["device"] for each in ends] == ["cpu", "cpu"] and ends[0].digest == ends[1].digest
+    with on_device("torch"):
+        problem = what.task.bind(seed=1, clients=8, partition=Iid())
+    assert type(problem.objective(0, 0).point) is np.ndarray
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("train", [{"kind": "full"}, {"kind": "lora", "rank": 2}], ids=["full", "lora"])
 def test_a_language_model_in_torchs_memory_has_the_processors_losses(tmp_path: Path, train: Any) -> None:

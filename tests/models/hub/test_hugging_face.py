@@ -232,7 +232,9 @@ def test_clients_hold_classes_owners_or_rows_of_a_file(make_hub: Any, tmp_path: 
 def test_a_validation_split_of_the_data_set_is_used_as_it_is(make_hub: Any, hub_data: Any, tmp_path: Path) -> None:
     data = shutil.copytree(hub_data["texts"], tmp_path / "data")
     shutil.copy(data / "test.csv", data / "validation.csv")
-    problem = two_clients(make_hub("bert", dataset=str(data), splits={"validation": "validation"}))
+    task = make_hub("bert", dataset=str(data), splits={"validation": "validation"}, validation=0)
+    assert task.may_hold_out and not make_hub("bert", validation=0).may_hold_out
+    problem = two_clients(task)
     assert {split: len(rows) for split, rows in problem.splits.items()} == {"train": 24, "validation": 6, "test": 6}
     assert problem.evaluate(problem.x0(), "validation") == problem.evaluate(problem.x0(), "test")
 

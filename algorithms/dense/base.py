@@ -89,6 +89,16 @@ class FedAvg(BaseModel):
             users = [method.name for method in self.methods if getattr(type(method), hook) is not getattr(Method, hook)]
             if len(users) > 1:
                 raise ValueError(f"also: each of {' and '.join(users)} {effect}; only one method may")
+        for what in ("companions", "sends"):
+            owners: dict[str, str] = {}
+            for method in self.methods:
+                for vector in getattr(method, what):
+                    other = owners.setdefault(vector, method.name)
+                    if other != method.name:
+                        raise ValueError(
+                            f"also: `{what}` of {other} and of {method.name} name the same vector {vector}; expected "
+                            "names that begin with the method's own"
+                        )
         return self
 
     @cached_property

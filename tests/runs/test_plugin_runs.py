@@ -17,6 +17,8 @@ from worlds import go, outcome, scenario
 from seedbus.agents.admission import MEMBER, bound, false_proof
 from seedbus.agents.journal.journal import Journal
 from seedbus.agents.messages import Join
+from seedbus.algorithms.dense.methods.fedcm import FedCM
+from seedbus.algorithms.dense.methods.scaffold import Scaffold
 from seedbus.bus import Offer
 from seedbus.discovery import PLUGINS, PluginError
 from seedbus.plugin import Known, ScalarOnly, Selection, load_plugin, register
@@ -278,6 +280,30 @@ def test_a_plug_in_that_could_not_do_what_it_says_is_not_loaded(tmp_path: Path, 
     with pytest.raises(ScenarioError) as raised:
         load_plugin(file)
     assert sentence in str(raised.value) and not PLUGINS
+
+
+@pytest.mark.parametrize("what", ["companions", "sends"])
+def test_two_methods_cannot_have_one_vector(what: str) -> None:
+    first: Any = FedCM if what == "companions" else Scaffold
+
+    @register
+    class Other(first):  # type: ignore[misc]
+        """Its vectors have the names of another method's."""
+
+        name: Literal["other"] = "other"
+
+        @property
+        def companions(self) -> dict[str, float]:
+            return {"fedcm.direction": 0.0} if what == "companions" else {}
+
+        @property
+        def sends(self) -> tuple[str, ...]:
+            return ("scaffold.c",) if what == "sends" else ()
+
+    own = first.model_fields["name"].default
+    with pytest.raises(ScenarioError, match=rf"`{what}` of {own} and of other name the same vector {own}\.[a-z]+; exp"):
+        scenario(algorithm={"name": own, "also": [{"name": "other"}]})
+    assert scenario(algorithm={"name": "other"}).algorithm.label == "other"
 
 
 def test_the_order_in_which_a_policy_chooses_does_not_matter(tmp_path: Path) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field, fields
@@ -34,7 +33,7 @@ from seedbus.agents.server.server import Server
 from seedbus.agents.server.stopping import Cadence, Stop
 from seedbus.agents.stop_request import StopRequest
 from seedbus.algorithms.contract import BadPayload, Vector
-from seedbus.algorithms.directions import reference, selftest, set_threads
+from seedbus.algorithms.directions import reference, selftest, use_all_cores
 from seedbus.bus import (
     Bus,
     Compute,
@@ -162,7 +161,7 @@ def run(
     ended = journal.facts().get(OUTCOME)
     if ended is not None:
         return outcome_of(ended, folder / FILE)
-    set_threads(os.cpu_count() or 1)  # for replay only; it changes no bit
+    use_all_cores()  # for replay only; it changes no bit
     with collected_after() as built_to_last:
         with built_to_last():
             server_run = _ServerRun(setup, folder, journal, observer, connect, stop, built_to_last)

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, replace
@@ -43,7 +42,7 @@ from seedbus.agents.round_record import ClosedRound, RoundRecord
 from seedbus.agents.server.stopping import Progress
 from seedbus.agents.stop_request import StopRequest
 from seedbus.algorithms.contract import Declined, Replica, ReportRefused, Vector
-from seedbus.algorithms.directions import set_threads
+from seedbus.algorithms.directions import use_all_cores
 from seedbus.bus import Bus, FaultHooks, Kind, Ledger, Links, MemoryTransport, Pace, VirtualClock
 from seedbus.bus.envelope import BETWEEN
 from seedbus.bus.event_queue import LAST
@@ -85,7 +84,7 @@ def run(
     ended = journal.facts().get(OUTCOME)
     if ended is not None:
         return outcome_of(ended, folder / FILE)
-    set_threads(os.cpu_count() or 1)  # for replay only; it changes no bit
+    use_all_cores()  # for replay only; it changes no bit
     return _GossipRun(setup, gossip, problem, split, folder, journal, observer, stop, place).run()
 
 

@@ -5,7 +5,7 @@ Doors: `bfloat16`, `laws`, `look_ups`, `low_rank`, `selftest`, `triton_fold`, `w
 
 from __future__ import annotations
 
-from seedbus.algorithms.directions.blocks import for_blocks, set_threads
+from seedbus.algorithms.directions.blocks import for_blocks, set_threads, use_all_cores
 from seedbus.algorithms.directions.contract import ALIGNMENT, Directions, Folding, check_stream, stream_key
 from seedbus.algorithms.directions.exact import (
     FRACTION,
@@ -67,5 +67,6 @@ __all__ = [
     "selftest",
     "set_threads",
     "stream_key",
+    "use_all_cores",
     "without_zeros",
 ]

@@ -25,15 +25,22 @@ DEVICE_BLOCK: Final = 1 << 22
 TENSOR_BLOCK: Final = 1 << 16
 """Coordinates in a block of a tensor in the processor's memory."""
 
-_threads = 1
+_threads: int | None = None  # not decided yet
 
 
 def set_threads(threads: int) -> None:
-    """Set how many threads `for_blocks` uses in this process by default; initially 1."""
+    """Set how many threads `for_blocks` uses in this process by default, for good; initially 1."""
     global _threads
     if threads < 1:
         raise ValueError(f"threads = {threads}: at least one must do the work")
     _threads = threads
+
+
+def use_all_cores() -> None:
+    """Use a thread for each core by default, unless `set_threads` was called: other processes use the others then."""
+    global _threads
+    if _threads is None:
+        _threads = os.cpu_count() or 1
 
 
 def for_blocks(
@@ -52,7 +59,7 @@ def for_blocks(
         dimension: number of coordinates, d.
         work: called with the span of a block.
         like: a vector of the kind that `work` works on; one on a device is processed in long blocks, on this thread.
-        threads: the most threads to use, including this one; None for the number given to `set_threads`.
+        threads: the most threads to use, including this one; None: as `set_threads` and `use_all_cores` say.
         block: coordinates per block; a multiple of `ALIGNMENT`.
 
     Raises:
@@ -68,7 +75,7 @@ def for_blocks(
             work(slice(0, dimension))
         return
     pending = deque(slice(first, min(first + block, dimension)) for first in range(0, dimension, block))
-    helpers = min(_threads if threads is None else threads, len(pending)) - 1
+    helpers = min((_threads or 1) if threads is None else threads, len(pending)) - 1
     if helpers < 1:
         _drain(pending, work)
     else:

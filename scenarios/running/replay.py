@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
@@ -15,7 +14,7 @@ from seedbus.agents.journal.reader import KEPT_EVERY
 from seedbus.agents.journal.records import StoredRound
 from seedbus.agents.launcher import check_build, unpacked
 from seedbus.algorithms.contract import Replica, Vector
-from seedbus.algorithms.directions import set_threads
+from seedbus.algorithms.directions import use_all_cores
 from seedbus.bus.files import atomic_write
 from seedbus.models.task import Problem, Task
 from seedbus.scenarios.errors import ScenarioError
@@ -113,7 +112,7 @@ def replays(run: str | Path, rounds: Sequence[int | None], *, task: Task | None 
     problem = bind(scenario)
     check_build(Path(run), facts, build_of(scenario, problem))
     algorithm = followed(scenario, problem)
-    set_threads(os.cpu_count() or 1)  # which changes no bit
+    use_all_cores()  # which changes no bit
     for number in numbers:
         replica = algorithm.replica(problem.x0())
         made = _with_commit(stored[:number])

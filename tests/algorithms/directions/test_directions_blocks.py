@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
+import time
 from concurrent.futures import ThreadPoolExecutor
+from threading import get_ident
 
 import numpy as np
 import pytest
 
-from seedbus.algorithms.directions import Kind, directions, for_blocks, set_threads
+from seedbus.algorithms.directions import Kind, blocks, directions, for_blocks, set_threads, use_all_cores
 
 each_kind = pytest.mark.parametrize("kind", ["gaussian", "rademacher"])
 
@@ -60,6 +63,29 @@ def test_invalid_numbers_of_blocks_and_threads_are_refused() -> None:
     with pytest.raises(ValueError, match="at least one"):
         set_threads(0)
     for_blocks(0, lambda part: pytest.fail("there is nothing to do"))
+
+
+def test_all_cores_are_used_unless_a_number_of_threads_was_set(monkeypatch: pytest.MonkeyPatch) -> None:
+    def threads() -> int:
+        seen = set()
+
+        def work(part: slice) -> None:
+            seen.add(get_ident())
+            time.sleep(0.001)
+
+        for_blocks(100 * 128, work, block=128)
+        return len(seen)
+
+    monkeypatch.setattr(blocks, "_threads", None)
+    monkeypatch.setattr(os, "cpu_count", lambda: 3)
+    blocks._pool.cache_clear()
+    assert threads() == 1
+    use_all_cores()
+    assert threads() == 3
+    set_threads(1)
+    use_all_cores()
+    assert threads() == 1
+    blocks._pool.cache_clear()
 
 
 @each_kind

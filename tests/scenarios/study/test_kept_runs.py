@@ -14,6 +14,7 @@ from commands import Command
 from worlds import TINY
 
 from seedbus.agents.errors import RunFolderError
+from seedbus.algorithms.directions import blocks
 from seedbus.bus.files import WrongFileType
 from seedbus.plugin import TrackedRun, Tracker, TrackerRun
 from seedbus.scenarios.errors import Exit, ScenarioError
@@ -95,6 +96,17 @@ def test_a_run_under_the_key_of_another_is_neither_measured_nor_gone_on_with(fol
     with pytest.raises(RunFolderError, match="it holds another run than the one that it is named for"):
         make_run(facts | {"launch": None, "track": None}, lambda _: None)
     assert (first.folder / RESULTS).exists() == is_finished
+
+
+def test_a_run_of_a_study_and_its_replay_leave_the_other_cores_to_the_other_processes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(blocks, "_threads", None)
+    monkeypatch.setattr(os, "cpu_count", lambda: 4)
+    blocks.set_threads(1)  # as a study's process does
+    facts = {"scenario": TINY, "folder": str(tmp_path / "run"), "parts": ["test"]}
+    make_run(facts | {"launch": None, "track": None}, lambda _: None)
+    assert blocks._threads == 1
 
 
 def test_a_run_with_another_name_and_other_expectations_is_the_same_run(folder: Path) -> None:

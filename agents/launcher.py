@@ -8,7 +8,6 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from functools import lru_cache, partial
-from importlib.metadata import version
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -33,7 +32,7 @@ from seedbus.agents.server.server import Server
 from seedbus.agents.server.stopping import Cadence, Stop
 from seedbus.agents.stop_request import StopRequest
 from seedbus.algorithms.contract import BadPayload, Vector
-from seedbus.algorithms.directions import reference, selftest, use_all_cores
+from seedbus.algorithms.directions import reference, selftest_once, use_all_cores
 from seedbus.bus import (
     Bus,
     Compute,
@@ -49,6 +48,7 @@ from seedbus.bus import (
     WallClock,
 )
 from seedbus.bus.envelope import SHORT
+from seedbus.versions import version
 
 MESSAGES = "messages"
 """The folder of the ledger, in a run's folder."""
@@ -238,7 +238,7 @@ class _ServerRun:
         built_to_last: BuiltToLast,
     ) -> None:
         # with the reference backend: all have the same self-test, and this one need not be compiled
-        facts, own_selftest = journal.facts(), selftest(reference, law=getattr(setup.algorithm, "directions", None))
+        facts, own_selftest = journal.facts(), selftest_once(getattr(setup.algorithm, "directions", None), reference)
         check_build(folder, facts, {"seedbus": version("seedbus"), "selftest": own_selftest.hex()})
         self.setup = setup
         self.journal = journal

@@ -68,7 +68,7 @@ __all__ = [
 
 def __getattr__(name: str) -> Any:
     if name == "__version__":
-        return import_module("importlib.metadata").version("seedbus")
+        return import_module("seedbus.versions").version("seedbus")
     if name in _HOMES:
         return getattr(import_module(f"seedbus.scenarios.{_HOMES[name]}"), name)
     raise AttributeError(f"module 'seedbus' has no attribute {name!r}")

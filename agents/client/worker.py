@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from importlib.metadata import version
 from typing import TYPE_CHECKING
 
 from seedbus.agents import messages
@@ -19,11 +18,12 @@ from seedbus.agents.messages import AnyAlgorithm
 from seedbus.agents.observer import Observer
 from seedbus.agents.problem import ClientProblem, Identified, Probed
 from seedbus.algorithms.contract import BadPayload, Replica, Vector
-from seedbus.algorithms.directions import selftest
+from seedbus.algorithms.directions import selftest_once
 from seedbus.bus import EVALUATOR, Envelope, Kind, MalformedEnvelope, Offer, decode, encode
 from seedbus.bus.codec import Decoder
 from seedbus.bus.envelope import PLAN
 from seedbus.bus.transport import addresses
+from seedbus.versions import version
 
 if TYPE_CHECKING:
     from seedbus.agents.privacy.mechanism import Mechanism
@@ -57,7 +57,7 @@ def prove(
         digest = hashlib.blake2b(digest + identity, digest_size=len(digest)).digest()
     losses = problem.probe() if isinstance(problem, Probed) else b""
     optional = (("losses", losses), ("plugins", plugins), ("mask", mask))
-    always = {"selftest": selftest(place=place, law=getattr(algorithm, "directions", None)), "x0": digest}
+    always = {"selftest": selftest_once(getattr(algorithm, "directions", None), place=place), "x0": digest}
     return always | {name: proof for name, proof in optional if proof}
 
 

@@ -1,6 +1,6 @@
 """Seeded random directions with the same bits on every machine and in every backend (Salmon et al. 2011).
 
-Doors: `bfloat16`, `laws`, `look_ups`, `low_rank`, `selftest`, `triton_fold`, `warm`.
+Doors: `bfloat16`, `laws`, `look_ups`, `low_rank`, `triton_fold`, `warm`.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from seedbus.algorithms.directions.selection import (
     exact_reference,
     reference,
 )
-from seedbus.algorithms.directions.selftest import selftest
+from seedbus.algorithms.directions.selftest import selftest, selftest_once
 
 __all__ = [
     "ALIGNMENT",
@@ -65,6 +65,7 @@ __all__ = [
     "philox4x32",
     "reference",
     "selftest",
+    "selftest_once",
     "set_threads",
     "stream_key",
     "use_all_cores",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable
+from functools import lru_cache
 
 import numpy as np
 
@@ -12,7 +13,7 @@ from seedbus.algorithms.directions.contract import Directions, Folding
 from seedbus.algorithms.directions.folding import STEP, Hessian, Momentum, ReplaySteps, UpdateRule
 from seedbus.algorithms.directions.laws.law import Law, law_of
 from seedbus.algorithms.directions.selection import directions_for
-from seedbus.vector import Vector
+from seedbus.vector import Vector, is_on_host
 
 OURS = ("gaussian", "rademacher")
 DIMENSION = 5_003
@@ -71,6 +72,22 @@ def selftest(
             array = np.asarray(vector)
             digest.update(array.astype(array.dtype.newbyteorder("<")).tobytes())
     return digest.digest()
+
+
+def selftest_once(
+    law: object,
+    backend: Callable[[Law], Directions] | None = None,
+    place: Callable[[Vector], Vector] = lambda vector: vector,
+) -> bytes:
+    """Return what `selftest` does. A processor makes it once for a law, since many runs may follow in a process."""
+    if not is_on_host(place(np.zeros(1, np.float32))):
+        return selftest(backend, place, law)
+    return _on_host(law if isinstance(law, Law) else None, backend)
+
+
+@lru_cache(maxsize=16)
+def _on_host(law: Law | None, backend: Callable[[Law], Directions] | None) -> bytes:
+    return selftest(backend, law=law)
 
 
 def _replay(source: Directions, x: Vector) -> tuple[Vector, ...]:

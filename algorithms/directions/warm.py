@@ -15,7 +15,7 @@ import numpy as np
 from seedbus.algorithms.directions.contract import ALIGNMENT
 from seedbus.algorithms.directions.exact import TERM
 from seedbus.algorithms.directions.selection import compiled, exact_compiled
-from seedbus.algorithms.directions.selftest import selftest
+from seedbus.algorithms.directions.selftest import selftest_once
 
 COMPILING = "numba:compile"  # the event that Numba sends before it compiles, but not when it loads from the disk
 
@@ -50,7 +50,7 @@ def warm(on_compile: Callable[[], None]) -> None:
 
 def use() -> None:
     """Call every kernel once, with arguments of the types that runs use."""
-    selftest(compiled)
+    selftest_once(None, compiled)
     exact_compiled("gaussian").add_terms(np.zeros(ALIGNMENT, np.int64), np.zeros(1, TERM))
 
 

@@ -7,11 +7,11 @@ is not in `REASONS` are counted as `other`.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from importlib.metadata import version
 
 from seedbus.agents.monitor import Reading
 from seedbus.agents.refusals import Reason
 from seedbus.algorithms.contract import DECLINES
+from seedbus.versions import version
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 STUCK_S = 60.0

@@ -86,7 +86,7 @@ class LivePage:
         self._subject = subject
         self._content, self._drawn, self._next_s = "<p>nothing has been measured yet</p>", -1, 0.0
         waiting = '<p id="state"></p>\n<div id="live"><noscript>this page needs JavaScript</noscript></div>\n'
-        self._shell = document(subject.title, waiting, _SCRIPT)
+        self._shell = document(subject.title, waiting, _SCRIPT).decode()
         self._headers = (f"Content-Security-Policy: {policy(_SCRIPT)}; frame-ancestors 'none'", *_HEADERS)
         self._server: Server | None = None
         self._server = Server(self, port, "--live", _EXPECTED)

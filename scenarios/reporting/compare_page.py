@@ -41,8 +41,8 @@ def markdown(comparison: Compared) -> str:
     return "\n".join(f"| {' | '.join(in_markdown(', '.join(text.splitlines())) for text in row)} |" for row in written)
 
 
-def page(comparison: Compared) -> str:
-    """Return a self-contained HTML page with the table and the plots."""
+def page(comparison: Compared) -> bytes:
+    """Return a self-contained HTML page, in UTF-8, with the table and the plots."""
     heads, rows = cells(comparison)
     notes = "".join(f"<p>{escape(shown(note))}</p>\n" for note in comparison.notes)
     return document(_title(comparison), with_plots(table(heads, rows) + notes, _plots(comparison)))

@@ -18,26 +18,27 @@ from seedbus.scenarios.reporting.figures import CLASS, data
 from seedbus.scenarios.reporting.looks import COLOURS, DARK
 
 
-def document(title: str, content: str, script: str = "") -> str:
-    """Return an HTML page.
+def document(title: str, content: str, script: str = "") -> bytes:
+    """Return an HTML page in UTF-8. It is bytes, for as text all of plotly.js took two or four bytes a character.
 
     Args:
         title: plain text.
         content: HTML of what is below the title.
         script: JavaScript that runs once all is there, and may call what `plots.js` defines; "": none.
     """
-    ends, has_plots = "", bool(script) or f'class="{CLASS}"' in content
-    if has_plots:
-        palette = data(dict(zip(COLOURS, DARK, strict=True))).replace("<script", '<script id="dark"')
-        scripts = "".join(f"<script>{each}</script>" for each in _programs(script))
-        ends = f"<noscript><p>The plots need JavaScript.</p></noscript>{palette}{scripts}"
-    return (
+    has_plots = bool(script) or f'class="{CLASS}"' in content
+    head = (
         f'<!DOCTYPE html>\n<html lang="en">\n<head><meta charset="utf-8">'
         f'<meta http-equiv="Content-Security-Policy" content="{policy(script, has_plots=has_plots)}">'
         f'<meta name="viewport" content="width=device-width, initial-scale=1"><title>{escape(title)}</title>'
         f"<style>\n{_text('page.css')}</style></head>\n<body>\n<h1>{escape(title)}</h1>\n{content}"
-        f"{ends}</body>\n</html>\n"
     )
+    ends = [b"</body>\n</html>\n"]
+    if has_plots:
+        palette = data(dict(zip(COLOURS, DARK, strict=True))).replace("<script", '<script id="dark"')
+        scripts = [part for each in _programs(script) for part in (b"<script>", each, b"</script>")]
+        ends = [f"<noscript><p>The plots need JavaScript.</p></noscript>{palette}".encode(), *scripts, *ends]
+    return b"".join([head.encode(), *ends])
 
 
 def with_plots(above: str, plots: Sequence[str]) -> str:
@@ -74,8 +75,8 @@ def policy(script: str = "", *, has_plots: bool = True) -> str:
     )
 
 
-def _programs(script: str) -> list[str]:
-    return [_library(), _text("plots.js"), *([script] if script else [])]
+def _programs(script: str) -> list[bytes]:
+    return [_library(), _text("plots.js").encode(), *([script.encode()] if script else [])]
 
 
 def _lines(text: str) -> str:
@@ -83,20 +84,20 @@ def _lines(text: str) -> str:
 
 
 @cache
-def _library() -> str:
+def _library() -> bytes:
     """Return plotly.js, 5 MB. It is read from the files of its package, whose modules nobody imports."""
     found = find_spec("plotly")
     if found is None or not found.submodule_search_locations:
         raise ModuleNotFoundError("plotly is not installed (pip install plotly)", name="plotly")
-    text = Path(found.submodule_search_locations[0], "package_data", "plotly.min.js").read_text(encoding="utf-8")
-    if "</script" in text or "<!--" in text:
+    text = Path(found.submodule_search_locations[0], "package_data", "plotly.min.js").read_bytes()
+    if b"</script" in text or b"<!--" in text:
         raise ValueError("this version of plotly.js cannot stand in a page")
     return text
 
 
 @cache
-def _digest(script: str) -> str:
-    return base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+def _digest(script: bytes) -> str:
+    return base64.b64encode(hashlib.sha256(script).digest()).decode()
 
 
 @cache

@@ -79,8 +79,8 @@ class Finished(NamedTuple):
         )
 
 
-def page(run: Finished) -> str:
-    """Return the page as HTML."""
+def page(run: Finished) -> bytes:
+    """Return the page as HTML in UTF-8."""
     return document(title(run.summary), content(run))
 
 

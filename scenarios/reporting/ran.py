@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import platform
 from collections.abc import Mapping
-from importlib.metadata import version
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ from seedbus.scenarios.reporting.looks import Marks
 from seedbus.scenarios.reporting.round_table import Flags, RoundTable
 from seedbus.scenarios.reporting.terminal import shown
 from seedbus.scenarios.schema.scenario import Scenario
+from seedbus.versions import version
 
 _SHORT = {"perturbations": "P", "local_steps": "K"}
 
@@ -29,7 +30,8 @@ def processor(what: str = "model name") -> str:
     return next((line.partition(":")[2].strip() for line in lines if line.startswith(what)), "")
 
 
-def versions() -> dict[str, str]:
+@cache
+def versions() -> Mapping[str, str]:
     """Return the versions of what computes: Python, and the libraries of arrays and of kernels."""
     return {"Python": platform.python_version()} | {name: version(name) for name in ("torch", "numpy", "numba")}
 

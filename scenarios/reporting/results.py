@@ -227,14 +227,14 @@ def strict(value: Any) -> Any:
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
-def write(path: Path, text: str) -> None:
-    """Write a text file atomically.
+def write(path: Path, text: str | bytes) -> None:
+    """Write a text file, in UTF-8, atomically.
 
     Raises:
         OSError: the file cannot be written; an older file is left as it was.
     """
     with atomic_write(path) as file:
-        file.write(text.encode())
+        file.write(text.encode() if isinstance(text, str) else text)
 
 
 def _json(text: str) -> Any:

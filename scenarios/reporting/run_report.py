@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +23,7 @@ from seedbus.scenarios.reporting.waits import Waits
 from seedbus.scenarios.run_folder import writable
 from seedbus.scenarios.schema.expectations import judged
 from seedbus.scenarios.schema.scenario import Scenario
+from seedbus.versions import version
 
 
 def report(

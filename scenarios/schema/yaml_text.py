@@ -95,7 +95,10 @@ class _Loader(yaml.SafeLoader):
         return mapping
 
 
-class _Dumper(yaml.SafeDumper):
+_SafeDumper: Any = getattr(yaml, "CSafeDumper", yaml.SafeDumper)  # libyaml's, where there is one, takes a fourth
+
+
+class _Dumper(_SafeDumper):  # type: ignore[misc]
     yaml_implicit_resolvers = yaml.SafeDumper.yaml_implicit_resolvers | _RESOLVERS  # unambiguous in YAML 1.1 as well
 
     def ignore_aliases(self, data: Any) -> bool:

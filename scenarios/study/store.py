@@ -10,7 +10,6 @@ from __future__ import annotations
 import hashlib
 import json
 from dataclasses import dataclass
-from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +21,7 @@ from seedbus.bus.files import read
 from seedbus.scenarios.reporting.results import RESULTS, write
 from seedbus.scenarios.schema.scenario import Scenario
 from seedbus.scenarios.study.schema import RUNS
+from seedbus.versions import version
 
 NOT_IN_KEY = ("name", "description", "transport", "expect")
 """Fields that change neither the bits of a run nor its messages."""
@@ -110,7 +110,7 @@ def key(scenario: Scenario) -> str:
     content = {
         "scenario": _content(scenario),
         "files": scenario.check(),
-        "version": metadata.version("seedbus"),
+        "version": version("seedbus"),
     }
     return hashlib.blake2b(json.dumps(content, sort_keys=True).encode(), digest_size=8).hexdigest()
 

@@ -92,8 +92,8 @@ def write_report(results: StudyResults) -> Path:
     return folder / PAGE
 
 
-def page(results: StudyResults, all_plots: list[Plot]) -> str:
-    """Return the report as HTML."""
+def page(results: StudyResults, all_plots: list[Plot]) -> bytes:
+    """Return the report as HTML in UTF-8."""
     return document(title(results), content(results, all_plots))
 
 

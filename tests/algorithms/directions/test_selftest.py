@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from types import FunctionType
 from typing import Any
 
@@ -14,6 +15,7 @@ from seedbus.agents.admission import false_proof
 from seedbus.agents.client.worker import prove
 from seedbus.agents.messages import Join
 from seedbus.algorithms.directions import numba_fold, reference, selftest
+from seedbus.algorithms.directions.selftest import _on_host
 from seedbus.algorithms.scalar_only.decomfl import DeComFL
 from seedbus.bus import HOST
 from seedbus.models import Iid
@@ -45,6 +47,15 @@ def rounded_at_the_end(arguments: Arguments) -> None:
     arguments[-1] = False
 
 
+@pytest.fixture
+def in_a_new_process() -> Iterator[None]:
+    """The process has made no self-test yet, and the test leaves none behind."""
+    _on_host.cache_clear()
+    yield
+    _on_host.cache_clear()
+
+
+@pytest.mark.usefixtures("in_a_new_process")
 @pytest.mark.parametrize("change", [last_first, without_the_last_direction, rounded_at_the_end])
 def test_a_process_whose_kernels_fold_commits_otherwise_is_refused_by_name(
     change: Any, monkeypatch: pytest.MonkeyPatch

@@ -133,7 +133,7 @@ def test_data_of_a_page_come_back_as_they_were_and_hold_no_markup(text: str) -> 
 
 
 def test_a_page_without_plots_runs_no_script() -> None:
-    html = document("title", "<p>nothing</p>")
+    html = document("title", "<p>nothing</p>").decode()
     assert "<script" not in html and "script-src 'none';" in html and len(html) < 10_000
 
 

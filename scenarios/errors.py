@@ -64,10 +64,10 @@ class ScenarioError(ValueError):
     Attributes:
         source: the file or option.
         problems: one sentence for each problem, with the field and what is accepted.
-        settings: for each problem, the `--set` setting at fault, or ""; may be left out.
+        settings: for each problem, the `--set` settings that make it; may be left out.
     """
 
-    def __init__(self, source: str, problems: list[str], settings: Sequence[str] = ()) -> None:
+    def __init__(self, source: str, problems: list[str], settings: Sequence[Sequence[str]] = ()) -> None:
         self.source = source
         self.problems = problems
         self.settings = settings
@@ -76,8 +76,8 @@ class ScenarioError(ValueError):
     @property
     def sentences(self) -> list[str]:
         return [
-            f"{self.source}{f' --set {setting}' if setting else ''}: {problem}"
-            for problem, setting in zip_longest(self.problems, self.settings, fillvalue="")
+            f"{self.source}{''.join(f' --set {setting}' for setting in settings)}: {problem}"
+            for problem, settings in zip_longest(self.problems, self.settings, fillvalue=())
         ]
 
     def __str__(self) -> str:

@@ -42,6 +42,7 @@ _ACCEPTED = {
 }
 _MAX_PROBLEMS = 100  # every problem is compared with all others, which takes quadratic time
 _MAX_CHARACTERS = 80  # of a quoted value
+_REFUSED = " is not accepted; "
 
 
 def sentences(error: ValidationError, model: type[BaseModel], document: Any) -> list[str]:
@@ -57,6 +58,11 @@ def sentences(error: ValidationError, model: type[BaseModel], document: Any) -> 
     if len(errors) > _MAX_PROBLEMS:
         texts.append(f"and {len(errors) - _MAX_PROBLEMS:,} further mistakes")
     return texts
+
+
+def is_of_one_value(sentence: str) -> bool:
+    """Whether a problem's sentence says that one field's value is wrong, whatever the other fields hold."""
+    return _REFUSED in sentence
 
 
 def nearest(word: str, known: Iterable[str]) -> str:
@@ -136,8 +142,8 @@ def _sentence(path: Path, problem: Any, model: type[BaseModel]) -> str:
         if not path:
             return message
         is_model = _models_at(location, model) != models  # then the message itself names fields and values
-        return f"{where}: {message}" if is_model else f"{where}: {quoted(given)} is not accepted; {message}"
-    return f"{where}: {quoted(given)} is not accepted; expected {_accepted(problem, fields.get(last))}"
+        return f"{where}: {message}" if is_model else f"{where}: {quoted(given)}{_REFUSED}{message}"
+    return f"{where}: {quoted(given)}{_REFUSED}expected {_accepted(problem, fields.get(last))}"
 
 
 def option_sentence(error: ValidationError) -> str:
@@ -163,7 +169,9 @@ def _accepted(problem: Any, field: FieldInfo | None) -> str:
         return "the number of a round"
     if kind == "string_pattern_mismatch" and field is not None and field.description:
         return field.description
-    return _ACCEPTED[kind].format(**context) if kind in _ACCEPTED else str(problem["msg"])
+    accepted = _ACCEPTED[kind].format(**context) if kind in _ACCEPTED else str(problem["msg"])
+    is_scheduled = field is not None and any(get_origin(form) is dict for form in get_args(field.annotation))
+    return f"{accepted}, or a schedule, from round to value: {{0: VALUE, 500: VALUE}}" if is_scheduled else accepted
 
 
 def _unknown_variant(where: str, given: dict[str, Any], tag: str, variants: list[type[BaseModel]]) -> str:

@@ -23,7 +23,7 @@ from seedbus.scenarios.errors import ScenarioError
 from seedbus.scenarios.schema.plugin_use import refuse_missing
 from seedbus.scenarios.schema.scenario import Scenario, TorchTask
 from seedbus.scenarios.schema.yaml_text import MAX_CHARACTERS, NotPlain, parse
-from seedbus.scenarios.sentences import expanded, quoted, sentences
+from seedbus.scenarios.sentences import expanded, is_of_one_value, quoted, sentences
 
 FIGURES = "figures/"
 """The folder of the library that has studies, not scenarios."""
@@ -243,14 +243,31 @@ def _changed(document: dict[str, Any], settings: list[str]) -> dict[str, Any]:
     return changed
 
 
-def _at_fault(problems: list[str], document: dict[str, Any], settings: list[str], folder: Path | None) -> list[str]:
-    """Return for each problem the last setting without which it would not be there; "": it is the document's own."""
-    found = [""] * len(problems)
+def _at_fault(
+    problems: list[str], document: dict[str, Any], settings: list[str], folder: Path | None
+) -> list[list[str]]:
+    """Return for each problem the settings of which each takes part in it; none: it is the document's own.
+
+    Without such a setting the problem is not there. But where another section has a new problem then, that one may only
+    hide it. Of a value that is wrong by itself only the last setting is returned.
+    """
+    found: list[dict[str, bool]] = [{} for _ in problems]  # setting → whether no other section has a new problem
     for number, setting in enumerate(settings):
-        others = _problems(document, settings[:number] + settings[number + 1 :], folder)
-        if others is not None:
-            found = [before if problem in others else setting for before, problem in zip(found, problems, strict=True)]
-    return found
+        path, later = setting.partition("=")[0], settings[number + 1 :]
+        if any(f"{path}.".startswith(f"{each.partition('=')[0]}.") for each in later):
+            continue  # a later one replaces it
+        apart = [each for each in later if not each.startswith(f"{path}.")]  # those within it need it
+        others = _problems(document, settings[:number] + apart, folder)
+        if others is None:
+            continue
+        places = {each.partition(" ")[0] for each in others if each not in problems}  # sentences begin with the place
+        for problem, of_problem in zip(problems, found, strict=True):
+            if problem not in others:
+                of_problem[setting] = places <= {problem.partition(" ")[0]}
+    return [
+        list(each)[-1:] if is_of_one_value(problem) else [name for name in each if each[name]] or list(each)
+        for problem, each in zip(problems, found, strict=True)
+    ]
 
 
 def _problems(document: dict[str, Any], settings: list[str], folder: Path | None) -> list[str] | None:

@@ -197,10 +197,18 @@ def _cell(
         if error.source != source:  # a setting cannot be applied at all
             setting = error.source.removeprefix("--set ")
             raise ScenarioError(source, [f"{where.get(setting, setting)}: {each}" for each in error.problems]) from None
-        at_fault = [where.get(setting, "") for setting in error.settings] or [""] * len(error.problems)
-        problems = [f"{w}: {each}" if w else each for w, each in zip(at_fault, error.problems, strict=True)]
+        at_fault = [[where[setting] for setting in each] for each in error.settings] or [[]] * len(error.problems)
+        problems = [_placed(each, of, variant) for each, of in zip(error.problems, at_fault, strict=True)]
         raise ScenarioError(source, problems) from None
     return Cell(name, variant, point, scenario, document, source, folder, settings)
+
+
+def _placed(problem: str, at_fault: list[str], variant: str) -> str:
+    """Return a problem of a row after the fields of the study that make it, and with the row's variant."""
+    if not at_fault:
+        return problem
+    is_named = not variant or any(field.startswith(f"variants.{variant}.") for field in at_fault)
+    return f"{'' if is_named else f'variants.{variant}: '}{' and '.join(at_fault)}: {problem}"
 
 
 def metric_of(plan: Plan) -> str:

@@ -168,6 +168,7 @@ def test_a_wrong_field_gets_one_sentence_with_the_value_and_what_is_accepted(
 
 
 WHOLE, NUMBER, FINITE = "a whole number", "a number", "a finite number"
+SCHEDULE = ", or a schedule, from round to value: {0: VALUE, 500: VALUE}"
 
 
 @pytest.mark.parametrize(
@@ -194,13 +195,14 @@ WHOLE, NUMBER, FINITE = "a whole number", "a number", "a finite number"
         ("seed=-1", "-1", "at least 0"),
         (f"seed={2**63}", f"{2**63}", f"less than {2**63}"),
         ("algorithm.momentum=1", "1", "less than 1.0"),
-        ("algorithm.learning_rate=0", "0", "more than 1e-37"),
-        ("algorithm.learning_rate=x", '"x"', NUMBER),
-        ("algorithm.learning_rate=[1, 2]", "[1, 2]", NUMBER),
-        ("algorithm.learning_rate=.nan", "NaN", FINITE),
-        ("algorithm.learning_rate=1e999", "Infinity", FINITE),
+        ("algorithm.learning_rate=0", "0", "more than 1e-37" + SCHEDULE),
+        ("algorithm.learning_rate=x", '"x"', NUMBER + SCHEDULE),
+        ("algorithm.learning_rate=[1, 2]", "[1, 2]", NUMBER + SCHEDULE),
+        ("algorithm.learning_rate=.nan", "NaN", FINITE + SCHEDULE),
+        ("algorithm.learning_rate=1e999", "Infinity", FINITE + SCHEDULE),
         ("participation.deadline_s=.inf", "Infinity", FINITE),
-        ("algorithm.perturbations=0", "0", "at least 1"),
+        ("algorithm.perturbations=0", "0", "at least 1" + SCHEDULE),
+        ("algorithm.estimator=up", '"up"', "'forward', 'central' or 'projection'" + SCHEDULE),
         ("algorithm.directions=3", "3", "a mapping of fields"),
         ("evaluation.split=all", '"all"', "'train', 'validation' or 'test'"),
     ],
@@ -312,13 +314,26 @@ def test_settings_reach_fields_and_places_in_lists_and_rounds_of_schedules(tmp_p
         (["seed=-1", "verify=2", "stop.rounds=9"], [" --set seed=-1: seed: -1 is", " --set verify=2: verify: 2 is"]),
         (["algorithm=hiso", "algorithm.nu=x"], [" --set algorithm.nu=x: algorithm.nu"]),
         (["verify=true", "partition.alpha=3"], [" --set partition.alpha=3: partition.kind: this field is required"]),
+        (
+            ["participation.clients=1", "participation.cohort=5"],
+            [" --set participation.clients=1 --set participation.cohort=5: participation: cohort (5) is larger"],
+        ),
+        (["algorithm=hiso", "algorithm.nu=0.1", "stop.epsilon=1"], [" --set stop.epsilon=1: stop.epsilon is 1, and"]),
+        (
+            ["algorithm=hiso", "algorithm=fedavg", "algorithm.smoothing=1"],
+            [" --set algorithm=fedavg --set algorithm.smoothing=1: algorithm.smoothing: no such field"],
+        ),
+        (
+            ["participation.quorum=1", "participation.mode=stream"],
+            [" --set participation.mode=stream: participation.mode: stream commits each report"],
+        ),
         (["seed=3", "participation.cohort=5"], [" --set participation.cohort=5: participation: cohort (5) is larger"]),
         (["algorithm=mezo", "seed=3"], [" --set algorithm=mezo: participation.clients is 4; algorithm mezo takes at"]),
         (["faults=[drop]", "faults.0.probability=2"], [" --set faults.0.probability=2: faults.0.probability: 2 is"]),
         (["seed=-1", "seed=-1"], [": seed: -1 is not accepted"]),
     ],
 )
-def test_a_mistake_names_the_last_setting_without_which_it_would_not_be_there(
+def test_a_mistake_names_the_setting_of_a_wrong_value_or_all_settings_that_make_it(
     tmp_path: Path, settings: list[str], begin: list[str]
 ) -> None:
     path = write_scenario(tmp_path)

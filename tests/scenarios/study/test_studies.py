@@ -451,6 +451,11 @@ MISTAKES: list[tuple[dict[str, Any], str]] = [
     ),
     ({"seeds": [1, 1]}, "seeds: [1, 1] is not accepted; expected every seed once"),
     ({"grid": {"faults.0.probability": [1.3]}}, "grid.faults.0.probability: faults.0.probability: 1.3 is not accepted"),
+    (
+        {"variants": {"a": [], "b": ["algorithm=fedavg"]}, "grid": {"algorithm.smoothing": [0.1]}},
+        "variants.b.algorithm and grid.algorithm.smoothing: algorithm.smoothing: no such field",
+    ),
+    ({"grid": {"algorithm.nu": [0.1]}}, "variants.decomfl: grid.algorithm.nu: algorithm.nu: no such field"),
     ({"grid": {"faults.4.probability": [1]}}, "grid.faults.4.probability: faults is "),
     ({"grid": {"faults.0.probability": []}}, "grid.faults.0.probability: [] is not accepted; expected 1 or more"),
     ({"grid": {"seed": [1]}}, "seed cannot vary between rows"),

@@ -78,7 +78,9 @@ class Target(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     metric: str = Field(default="accuracy", description="a metric that the task reports")
-    value: float = Field(description="the run ends once the moving average, 0.9 per round, reaches it")
+    value: float = Field(
+        description="the run ends once the moving average, 0.9 per round from the value at x₀ on, reaches it"
+    )
     direction: str = Field(default="above", pattern="^(above|below)$", description="above or below")
 
 

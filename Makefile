@@ -34,7 +34,7 @@ test: install
 	$(BIN)/pytest $(PARALLEL)
 
 slow: install
-	$(BIN)/pytest -m "slow and not soak" $(PARALLEL) --durations 15
+	$(BIN)/pytest -m "slow and not soak" $(if $(PART),--part $(PART)) $(PARALLEL) --durations 15
 
 lint: install
 	$(BIN)/ruff check .

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import argparse
 import functools
 import os
 import signal
 import sys
 import tempfile
+import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -62,9 +64,20 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     return scheduling
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--part", metavar="K/N", type=_part, help="of the slow cases run the K-th of N parts, from 0")
+
+
+def _part(text: str) -> tuple[int, int]:
+    number, _, count = text.partition("/")
+    if not (number.isdecimal() and count.isdecimal() and int(number) < int(count)):
+        raise argparse.ArgumentTypeError(f"{text!r} is no part; it is K/N with K < N, as 0/3")
+    return int(number), int(count)
+
+
 @pytest.hookimpl(tryfirst=True)  # before pytest deselects slow tests
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Apply `@pytest.mark.few(count, slow=…)` and `TIMEOUTS_S`.
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Apply `@pytest.mark.few(count, slow=…)`, `TIMEOUTS_S` and `--part`.
 
     Of a test's cases that are not in the soak suite, `count`, spread evenly, are not slow. Of the others so many as
     `slow` says, spread evenly too, are; the rest is in the soak suite. Without `slow` all of them are slow.
@@ -84,6 +97,16 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         longest = next((seconds for mark, seconds in TIMEOUTS_S.items() if item.get_closest_marker(mark)), None)
         if longest is not None and item.get_closest_marker("timeout") is None:
             item.add_marker(pytest.mark.timeout(longest))
+    if (part := config.getoption("part")) is not None:
+        number, count = part
+        others = [each for each in items if each.get_closest_marker("slow") and _drawn(each, count) != number]
+        config.hook.pytest_deselected(items=others)
+        items[:] = [each for each in items if each not in set(others)]
+
+
+def _drawn(item: pytest.Item, parts: int) -> int:
+    """Return the part that a case belongs to. What it is called decides, so no other case moves when one is added."""
+    return zlib.crc32(item.nodeid.encode()) % parts
 
 
 def _without_spread(items: list[pytest.Item], count: int) -> list[pytest.Item]:

@@ -80,6 +80,7 @@ def test_figures_have_three_digits(value: float, text: str) -> None:
     assert number(value) == text
 
 
+@pytest.mark.slow
 def test_every_part_has_rows_and_no_benchmark_hides_its_own() -> None:
     folder = Path(bench.__file__).parent
     trees = {path.stem: ast.parse(path.read_text(encoding="utf-8")) for path in folder.glob("*.py")}
@@ -110,7 +111,7 @@ def fake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     return made
 
 
-@pytest.mark.few(1)
+@pytest.mark.slow
 @pytest.mark.parametrize(("then", "code"), [("pass", 0), ("raise ValueError('no memory')", 1)])
 def test_one_table_shows_what_was_measured_and_why_the_rest_was_not(
     fake: Any, then: str, code: int, capfd: pytest.CaptureFixture[str]

@@ -86,6 +86,7 @@ def test_there_is_something_to_read() -> None:
     assert Path(__file__) in AROUND and ROOT / "benchmarks" / "bus.py" in AROUND
 
 
+@pytest.mark.slow
 def test_a_module_imports_only_from_the_layers_below_it() -> None:
     def upward(path: Path) -> set[str]:
         own = {full.split(".")[1] for full in imports_in(path) if full.startswith("seedbus.")}
@@ -136,11 +137,13 @@ def test_a_room_says_what_it_is_for_and_is_entered_by_its_doors(room: str) -> No
     assert used == doors
 
 
+@pytest.mark.slow
 def test_no_modules_import_each_other_in_a_circle() -> None:
     """Imports inside functions and imports for type checkers count, too."""
     assert read(ROOT).circles == []
 
 
+@pytest.mark.slow
 def test_no_import_runs_up_from_one_room_of_a_layer_to_another() -> None:
     """`ORDER` in `benchmarks/house.py` defines the order of the rooms."""
     assert list(read(ROOT).upward) == []
@@ -168,6 +171,7 @@ def roots(path: Path) -> set[str]:
     return {full.split(".")[0] for full in imports_in(path)}
 
 
+@pytest.mark.slow
 def test_our_folders_are_never_imported_by_their_bare_names() -> None:
     assert found_in(PACKAGE + AROUND, lambda path: roots(path) & set(ALLOWED)) == {}
 
@@ -205,6 +209,7 @@ def test_every_public_module_says_what_it_is() -> None:
     assert not [name(path) for path in modules if not (ast.get_docstring(tree(path)) or "").strip()]
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize(
     "module",
     [

@@ -32,6 +32,7 @@ def without_warnings() -> Any:
         yield
 
 
+@pytest.mark.few(9)
 @pytest.mark.parametrize("name", BINARY)
 @settings(deadline=None, max_examples=30)
 @given(pair=VECTORS, scalar=SCALARS)

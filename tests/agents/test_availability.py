@@ -55,6 +55,7 @@ def walk(population: Availability, rounds: Iterable[int]) -> list[Moves]:
     return [population.advance(round, 0) for round in rounds]
 
 
+@pytest.mark.slow
 @given(presences=st.lists(aways, min_size=1, max_size=4))
 @settings(max_examples=200, deadline=None)
 def test_a_client_is_available_while_no_fault_applies_and_returns_with_the_worst_loss_of_state(

@@ -43,7 +43,7 @@ def blocks_and_threads() -> Iterator[None]:
     set_threads(1)
 
 
-@pytest.mark.few(30)
+@pytest.mark.few(22)
 def test_an_algorithm_keeps_its_promises(run: Rehearsal) -> None:
     """All in one test, because most take less than a test itself does; all that are broken are raised together."""
     broken = []

@@ -109,6 +109,7 @@ def test_only_compiled_losses_are_part_of_the_proof() -> None:
     assert {name for name in here if here[name] != other[name]} == {"losses"}
 
 
+@pytest.mark.slow
 def test_a_process_whose_compiled_losses_differ_in_a_bit_is_refused(tmp_path: Path) -> None:
     alone = _run_of(1.0, tmp_path / "alone")
     with ServerThread(SHARED, tmp_path / "run") as server:

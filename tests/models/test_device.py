@@ -21,6 +21,7 @@ from seedbus.scenarios.errors import Exit
 from seedbus.scenarios.launchers.ray import Ray
 from seedbus.scenarios.reporting.results import Results
 from seedbus.scenarios.running.run import run
+from seedbus.scenarios.schema.yaml_text import dump
 from seedbus.scenarios.transports.placement import Placement
 
 WORKSPACE = "CUBLAS_WORKSPACE_CONFIG"
@@ -87,7 +88,8 @@ def test_the_variable_names_the_default_device_of_commands_and_of_python(
     assert device.devices_of("") == (DEVICE,) and device.devices_of("cpu") == ("cpu",)
     assert run(what, tmp_path / "python").summary["device"].startswith(DEVICE)
     assert run(what, tmp_path / "option", device="cpu").summary["device"] == "cpu"
-    assert seedbus("run", "small.yaml", "--out", tmp_path / "command", "-q").code == 0
+    Path("digits.yaml").write_text(dump(what.resolved()), encoding="utf-8")
+    assert seedbus("run", "digits.yaml", "--out", tmp_path / "command", "-q").code == 0
     assert Results.read(tmp_path / "command").summary["device"].startswith(DEVICE)
     monkeypatch.setenv(device.VARIABLE, "gpu")
     with pytest.raises(DataError, match="SEEDBUS_DEVICE: found 'gpu'; expected cpu, torch"):

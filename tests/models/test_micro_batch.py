@@ -75,6 +75,7 @@ def test_losses_in_parts_have_the_same_bits_on_a_device(forward: str) -> None:
     assert len(set(losses[0])) == (16 if forward == "stacked" else 1)
 
 
+@pytest.mark.slow
 def test_texts_of_similar_length_are_in_one_part_and_padded_to_the_longest_of_it(tmp_path: Path) -> None:
     model, data = write_model(tmp_path / "model"), write_sets(tmp_path / "data")
     task = {"model": str(model), "data": str(data / "sst2"), "batch_size": 8}

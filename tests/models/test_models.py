@@ -31,6 +31,7 @@ def small_sets(tmp_path_factory: pytest.TempPathFactory, one_thread: None) -> An
         yield
 
 
+@pytest.mark.few(46)
 @pytest.mark.parametrize("check", CONTRACT, ids=lambda check: str(check.__name__))
 @pytest.mark.parametrize("task", BOUND, ids=repr)
 def test_a_task_keeps_the_contract(task: Any, check: Any) -> None:
@@ -66,6 +67,7 @@ def test_every_field_has_a_description() -> None:
         assert all(field.get("description") for name, field in fields.items() if name != "name"), task
 
 
+@pytest.mark.slow
 def test_listing_the_tasks_imports_neither_torch_nor_data_libraries() -> None:
     script = (
         f"import sys; from seedbus.models.task import TASKS; smaller = {SMALLER!r}; "
@@ -135,6 +137,7 @@ def test_without_held_out_samples_there_is_no_validation_split() -> None:
         problem.evaluate(problem.x0(), "validation")
 
 
+@pytest.mark.slow
 def test_the_small_network_is_trainable() -> None:
     problem = bind(Digits(), clients=1)
     objective = problem.objective(0, 0)

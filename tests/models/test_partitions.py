@@ -40,6 +40,7 @@ adapter: TypeAdapter[Any] = TypeAdapter(Annotated[Partition, PARTITIONS])
 label_lists = st.lists(st.integers(0, 4), min_size=1, max_size=120).map(np.array)
 
 
+@pytest.mark.few(11)
 @pytest.mark.parametrize("partition", KINDS, ids=repr)
 @settings(deadline=None, max_examples=40)
 @given(labels=label_lists, clients=st.integers(1, 12), seed=st.integers(0, 2**64 - 1))
@@ -219,6 +220,7 @@ def test_a_class_with_fewer_samples_than_clients_is_named() -> None:
         Pathological(classes=1).split(labels, 10, 0)
 
 
+@pytest.mark.slow
 def test_the_shares_of_a_quantity_skew_have_the_variance_of_their_dirichlet_and_know_no_labels() -> None:
     labels = np.arange(100_000) % 10
     parts = Quantity(beta=2.0).split(labels, 200, 0)

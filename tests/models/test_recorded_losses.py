@@ -55,6 +55,7 @@ def both(task: Any) -> tuple[Any, Any]:
     return plain, recorded
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("fields", "shapes"),
     [({}, 1), ({"micro_batch": 3}, 2), ({"forward": "stacked", "chunk": 4}, 2), ({"model": "softmax"}, 1)],

@@ -61,7 +61,7 @@ KINDS = [name for name, kind in TASKS.all().items() if issubclass(kind, Classifi
 REGRESSION = {"target": "age", "kind": "regression"}
 
 
-@pytest.mark.few(7)
+@pytest.mark.few(3)
 @pytest.mark.parametrize("is_full", [False, True], ids=["resident", "full"])
 @pytest.mark.parametrize(("name", "fields"), [*((name, {}) for name in KINDS), ("table", REGRESSION)])
 def test_batches_have_the_same_bits_on_the_device_and_in_host_memory(

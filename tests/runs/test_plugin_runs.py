@@ -232,6 +232,7 @@ FOUND = [
 ]
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize(
     ("setting", "sentence"), [*FOUND[:4], *(pytest.param(*each, marks=pytest.mark.slow) for each in FOUND[4:])]
 )
@@ -321,6 +322,7 @@ def test_the_order_in_which_a_policy_chooses_does_not_matter(tmp_path: Path) -> 
     assert replay(tmp_path / "run").digest == ended.summary["digest"]
 
 
+@pytest.mark.slow
 def test_a_run_of_a_study_that_a_plug_in_ends_fails_with_the_same_sentence(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

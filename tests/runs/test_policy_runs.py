@@ -118,6 +118,7 @@ def test_a_run_with_late_reports_is_the_same_in_any_number_of_processes(
     assert outcome(results) == outcome(in_memory[policy])
 
 
+@pytest.mark.few(3)
 @each_policy
 def test_verification_changes_no_bit_of_a_run_with_late_reports(
     tmp_path: Path, in_memory: dict[str, Results], policy: str
@@ -159,7 +160,7 @@ def interrupted(monkeypatch: pytest.MonkeyPatch, what: Scenario, folder: Path, r
     return False
 
 
-@pytest.mark.few(2, slow=14)
+@pytest.mark.few(1, slow=14)
 @each_policy
 @pytest.mark.parametrize(("owner", "name", "at", "before"), POINTS)
 def test_a_run_cut_off_while_late_reports_are_kept_ends_alike(
@@ -178,7 +179,7 @@ def test_a_run_cut_off_while_late_reports_are_kept_ends_alike(
     assert outcome(run(what, tmp_path / "cut", resume=True)) == outcome(in_memory[policy])
 
 
-@pytest.mark.few(1)
+@pytest.mark.slow
 @each_policy
 def test_a_run_cut_off_after_every_other_round_ends_alike(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, in_memory: dict[str, Results], policy: str
@@ -261,6 +262,7 @@ def test_asynchronous_rounds_go_on_though_a_third_of_all_messages_is_lost(tmp_pa
     assert fates["dropped"] > 0.3 * sum(fates.values()) - 20
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("policy", ["buffer", "buffer of two"])
 def test_no_more_than_the_cohort_is_at_work_at_any_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, policy: str

@@ -75,7 +75,7 @@ class _Leaving(MemoryTransport):
         super().deliver(address, frame, answered, tail)
 
 
-@pytest.mark.few(4)
+@pytest.mark.few(3)
 @pytest.mark.parametrize("name", ["all at once", "churn from another run", "crash without state", "churn"])
 @pytest.mark.parametrize("at", [1, 4, 7])
 def test_a_process_that_is_replaced_as_its_clients_wake_leaves_no_trace(

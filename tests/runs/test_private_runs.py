@@ -46,6 +46,7 @@ def recorded(results: Results) -> dict[int, float]:
     return {line["round"] + 1: line["epsilon"] for line in results.lines if line["version"]}
 
 
+@pytest.mark.slow
 def test_the_epsilon_that_was_recorded_is_the_one_that_the_journal_gives(tmp_path: Path) -> None:
     results = run(private(), tmp_path / "run")
     epsilons = list(epsilons_of(tmp_path / "run"))

@@ -44,6 +44,7 @@ def test_a_run_cut_off_again_and_again_ends_alike(tmp_path: Path, monkeypatch: p
     assert outcome(results) == whole
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("before", [True, False])
 def test_a_checkpoint_knows_of_all_segments_that_a_round_has_filled(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, before: bool

@@ -99,7 +99,7 @@ def test_a_quorum_that_a_rule_can_work_with_is_accepted() -> None:
 CUTS = [(Journal, "append", 1), (Journal, "append", 9), (Journal, "append", 25), (Coordinator, "close_round", 14)]
 
 
-@pytest.mark.few(1)
+@pytest.mark.slow
 @pytest.mark.parametrize(("owner", "name", "at"), CUTS)
 def test_what_the_server_remembers_survives_its_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, owner: type, name: str, at: int
@@ -114,6 +114,7 @@ def test_what_the_server_remembers_survives_its_end(
     assert outcome(run(robust(), tmp_path / "cut", resume=True)) == whole
 
 
+@pytest.mark.slow
 def test_a_server_that_forgot_would_show(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Otherwise the test before this one would prove nothing."""
     whole = run(robust(), tmp_path / "whole")
@@ -135,6 +136,7 @@ def test_a_server_that_forgot_would_show(tmp_path: Path, monkeypatch: pytest.Mon
 # precision
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("base", [DECOMFL, HISO], ids=lambda base: str(base["name"]))
 def test_a_scalar_costs_its_width_on_the_way_up_and_in_every_catch_up(tmp_path: Path, base: dict[str, Any]) -> None:
     runs = {
@@ -153,6 +155,7 @@ def test_a_scalar_costs_its_width_on_the_way_up_and_in_every_catch_up(tmp_path: 
             assert 0 <= saved <= ours["messages"]
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("precision", ["float16", "bfloat16"])
 def test_commits_in_the_journal_hold_what_travelled(tmp_path: Path, precision: Any) -> None:
     what = robust(precision=precision)

@@ -35,6 +35,7 @@ def test_the_same_scenario_twice_gives_the_same_bits_and_the_same_messages(
     assert outcome(go(tmp_path / "a", what)) == outcome(go(tmp_path / "b", what))
 
 
+@pytest.mark.slow
 def test_a_run_is_evaluated_on_the_samples_that_its_scenario_names(tmp_path: Path) -> None:
     found = {}
     for split in ("train", "validation", "test"):

@@ -41,7 +41,7 @@ def test_what_arrives_while_the_server_is_away_is_lost_and_counted(tmp_path: Pat
     assert (dropped > 0) == (phase in ("asking", "gathering"))
 
 
-@pytest.mark.few(5)
+@pytest.mark.few(2)
 @pytest.mark.parametrize("phase", PHASES)
 @pytest.mark.parametrize("at", [3, 4, 5, 8])
 def test_a_run_that_is_killed_around_an_outage_ends_like_one_that_is_not(

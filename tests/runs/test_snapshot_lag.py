@@ -31,6 +31,7 @@ def watched(monkeypatch: pytest.MonkeyPatch) -> dict[int, dict[str, set[int]]]:
     return found
 
 
+@pytest.mark.few(7)
 @pytest.mark.parametrize("lag", [1, 2, 3, 10, 50, pytest.param(1000, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("algorithm", [DECOMFL, HISO], ids=lambda algorithm: str(algorithm["name"]))
 def test_a_client_that_missed_so_many_commits_replays_or_installs_the_same_bits(
@@ -58,6 +59,7 @@ def test_a_client_that_missed_so_many_commits_replays_or_installs_the_same_bits(
     assert results.messages.query("kind == 'REPORT' and sender == 2")["round"].tolist() == list(range(first, lag + 5))
 
 
+@pytest.mark.slow
 def test_a_budget_of_time_is_one_of_commits_and_replay_takes_that_time(tmp_path: Path) -> None:
     """Ten seconds at two seconds a commit are five commits; a client that missed four answers eight seconds later."""
     asked: dict[str, Any] = {

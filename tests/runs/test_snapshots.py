@@ -29,7 +29,7 @@ def kinds(results: Results) -> dict[str, int]:
     return {kind: line["messages"] for kind, line in results.summary["traffic"]["by_kind"].items()}
 
 
-@pytest.mark.few(2)
+@pytest.mark.slow
 @ALGORITHMS
 @pytest.mark.parametrize("source", ["evaluator", "peer"])
 @pytest.mark.parametrize("budget", BUDGETS, ids=["commits", "bytes"])
@@ -47,12 +47,13 @@ def test_a_client_that_pulled_a_snapshot_holds_the_bits_of_one_that_replayed(
     assert plans["catchup_bytes"].max() < without.messages.query("kind == 'PLAN'")["catchup_bytes"].max()
 
 
+@pytest.mark.slow
 def test_a_budget_bounds_the_commits_of_every_plan(tmp_path: Path) -> None:
     results = run(lagging(), tmp_path / "run")
     assert results.messages.query("kind == 'PLAN'")["seeds"].max() == 1 + 4
 
 
-@pytest.mark.few(3)
+@pytest.mark.slow
 @ALGORITHMS
 @pytest.mark.parametrize("probability", [0.1, 0.3])
 @pytest.mark.parametrize("source", ["evaluator", "peer"])
@@ -201,6 +202,7 @@ def test_the_server_holds_few_commits_and_strands_nobody(
     assert len(last) == 100 and last.min() > 100
 
 
+@pytest.mark.slow
 def test_without_a_budget_history_goes_back_to_the_slowest_member(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -70,7 +70,7 @@ def in_memory(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Results]:
     return {name: run(lossy(**world), folder / name) for name, world in WORLDS.items()}
 
 
-@pytest.mark.few(6)
+@pytest.mark.few(3)
 @pytest.mark.parametrize("world", WORLDS)
 @pytest.mark.parametrize("transport", ["inproc", "ipc", "tcp"])
 def test_a_run_is_the_same_on_every_transport(
@@ -83,7 +83,7 @@ def test_a_run_is_the_same_on_every_transport(
     assert ledger_hash(ours) == ledger_hash(theirs)
 
 
-@pytest.mark.few(1)
+@pytest.mark.slow
 @pytest.mark.parametrize(("transport", "workers"), [("tcp", 2), ("ipc", 3)])
 def test_a_run_is_the_same_in_any_number_of_processes(
     tmp_path: Path, in_memory: dict[str, Results], transport: Any, workers: int
@@ -189,6 +189,7 @@ def test_what_is_no_address_is_refused_at_once(endpoint: str) -> None:
         follow(endpoint, [HostRequest()], lambda offer: pytest.fail("nothing was offered"))
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("way", ["tcp", "ipc"])
 def test_an_address_that_is_taken_is_refused_by_name_and_leaves_no_folder(tmp_path: Path, way: str) -> None:
     with ServerThread(small(), tmp_path / "one", bind=_free(way, tmp_path)) as server:
@@ -266,6 +267,7 @@ def test_a_process_that_asks_for_too_many_clients_is_told_how_many_are_left(tmp_
     assert follower.failure is None
 
 
+@pytest.mark.slow
 def test_a_process_of_another_run_is_sent_away(tmp_path: Path) -> None:
     with ServerThread(small(), tmp_path / "one") as server:
         endpoint = server.watcher.endpoint
@@ -296,6 +298,7 @@ def test_too_low_a_limit_on_files_is_refused_before_anything_begins() -> None:
     assert "this process may open 200 files, and 1564 are needed for its connections" in done.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("hard", "wanted", "soft"), [(900, 500, 564), (500, 800, 500), (900, 10, 100)])
 def test_the_limit_on_files_is_raised_as_far_as_it_goes_and_never_lowered(hard: int, wanted: int, soft: int) -> None:
     code = f"""import resource

@@ -127,6 +127,7 @@ def reference(tmp_path_factory: pytest.TempPathFactory) -> Results:
     return run(world(), tmp_path_factory.mktemp("run") / "whole")
 
 
+@pytest.mark.slow
 def test_the_run_ends_with_other_results_without_client_state(
     tmp_path: Path, reference: Results, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -149,6 +150,7 @@ BARE = {
 CUTS = [(2, False), (3, True), (2, True), (3, False), (2, True), (3, True)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("algorithm", "faults"), [(SCAFFOLD, TROUBLE), (SCAFFOLD, [*TROUBLE, BARE]), (FEDDC, [BARE])], ids=str
 )
@@ -256,6 +258,7 @@ def test_a_new_client_has_no_state_and_fedacg_needs_none(
     assert {each for each in had_state if not had_state[each]} == newcomers
 
 
+@pytest.mark.slow
 def test_a_dense_journal_keeps_the_newest_and_some_older_models(tmp_path: Path) -> None:
     run(quiet(participation={"clients": 1}, stop={"rounds": KEPT_EVERY + 3}), tmp_path / "run")
     journal = Journal.open(tmp_path / "run", for_writing=False)

@@ -204,6 +204,7 @@ MIXED = followers((0, 5), evaluates=True, verify_every=1)
 SOUND = [plan(2, 1), plan(3, 4, version=2, missed=2), commit(1, EVALUATE | DIGEST), commit(2, 0, commits=2)]
 
 
+@pytest.mark.slow
 @settings(max_examples=400, deadline=None)
 @given(
     st.sampled_from(SOUND),

@@ -30,6 +30,7 @@ EVERYBODY = range(1000)
 # selection
 
 
+@pytest.mark.few(3)
 @each_selection
 @given(
     members=st.sets(st.integers(0, 60), min_size=1),

@@ -117,6 +117,7 @@ def test_clipping_by_hand() -> None:
     assert state == [7.0], "0.28 of 25 is 7"
 
 
+@pytest.mark.slow
 @given(rounds=st.lists(matrices(), min_size=1, max_size=12), window=st.integers(1, 4))
 def test_clipping_remembers_a_number_for_each_of_the_last_rounds(rounds: list[Matrix], window: int) -> None:
     rule, state = Clipped(window=window), None
@@ -157,6 +158,7 @@ def test_identical_reports_aggregate_to_themselves(rule: Any, row: list[float], 
     assert combined(rule, [row] * clients, unlimited) == pytest.approx(row, rel=1e-15)
 
 
+@pytest.mark.few(8)
 @pytest.mark.parametrize("rule", ALL, ids=repr)
 @settings(max_examples=40)
 @given(rows=matrices(), state=st.none() | st.just([3.0, 1.0]))

@@ -114,6 +114,7 @@ def test_many_directions_approximate_gradient_descent(monkeypatch: pytest.Monkey
     assert N == 5 and np.abs(models[-1] - fedavg[-1]).max() < 0.25 * np.abs(fedavg[-1] - START).max()
 
 
+@pytest.mark.slow
 def test_softmax_regression_learns_without_gradients(tmp_path: Path) -> None:
     fields = ["algorithm={name: fedzo, local_steps: 5, perturbations: 20, learning_rate: 0.05}", "stop.rounds=8"]
     results = run(load("quickstart", [*fields, "participation.clients=10", "participation.cohort=5"]), tmp_path / "run")

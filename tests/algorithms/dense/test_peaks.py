@@ -99,6 +99,7 @@ def test_a_round_without_a_commit_and_a_run_without_a_channel_send_no_peak() -> 
 # bytes
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "vectors"), [("fedavg", 1), ("scaffold", 2)])
 def test_a_round_costs_the_bytes_of_the_exchange(tmp_path: Path, name: str, vectors: int) -> None:
     """Each client of M_t sends ‖Δ_i‖ and receives Δ_max: 4 bytes a vector in addition to msgpack's framing."""

@@ -74,6 +74,7 @@ def test_whole_quantiles_have_mean_0_by_antisymmetry_and_the_variance_of_the_flo
     assert (mirrored(rounded_table(law_of("gaussian"))) == z).all()
 
 
+@pytest.mark.few(2)
 @backends
 @each_kind
 @settings(max_examples=25, deadline=None)

@@ -174,6 +174,7 @@ def test_bfloat16_output_is_rounded_once_to_nearest_even() -> None:
     assert_alike(to_host(out), narrow.widen(narrow.narrow(expected)))
 
 
+@pytest.mark.slow
 @each_kind
 def test_a_bfloat16_model_is_perturbed_in_float32(kind: Kind) -> None:
     narrow = FORMATS["bfloat16"]

@@ -131,6 +131,7 @@ def test_what_a_pool_cannot_do_is_refused(fields: dict[str, Any], reason: str) -
         make("fedkseed", **fields)
 
 
+@pytest.mark.slow
 @settings(max_examples=100, deadline=None)
 @given(
     numbers=st.dictionaries(st.integers(0, 99), st.integers(-(2**63), 2**63 - 1).filter(bool), max_size=100),

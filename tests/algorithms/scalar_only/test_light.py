@@ -90,7 +90,7 @@ def rounds(algorithm: Any, objective: Callable[[int, int], Any], start: Vector, 
     return [*records, bits(replica)]
 
 
-@pytest.mark.few(8)
+@pytest.mark.few(7)
 @pytest.mark.parametrize(("name", "case"), CASES)
 @settings(deadline=None, max_examples=5)
 @given(st.sets(st.integers(1, DIMENSION - 1), max_size=6))
@@ -205,7 +205,7 @@ def test_the_trained_part_of_a_frozen_model_is_perturbed_layer_by_layer(opt: Pat
     assert light == copied
 
 
-@pytest.mark.few(2)
+@pytest.mark.slow
 @pytest.mark.parametrize("task", BOUND, ids=repr)
 def test_every_task_works_with_and_without_copies(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, task: Any) -> None:
     skip_without_packages(task.name)

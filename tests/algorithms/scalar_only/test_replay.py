@@ -81,6 +81,7 @@ def same(left: Replica, right: Replica) -> bool:
     return all(left.fields[name].tobytes() == right.fields[name].tobytes() for name in left.fields)
 
 
+@pytest.mark.few(7)
 @each_law
 @each_kind
 @settings(max_examples=12, deadline=None)

@@ -98,6 +98,7 @@ def cohorts() -> list[list[int]]:
     ]
 
 
+@pytest.mark.few(5)
 @pytest.mark.parametrize(("steps", "perturbations"), [(1, 1), (3, 4)])
 @pytest.mark.parametrize(
     ("name", "hyperparameters", "dense"),

@@ -116,7 +116,7 @@ def test_replay_equals_apply_bit_for_bit(name: str, fields: dict[str, Any]) -> N
     assert not np.array_equal(actual["x"], x0(DIMENSION))
 
 
-@pytest.mark.few(2)
+@pytest.mark.slow
 @each
 def test_replay_goes_on_from_program_to_program(name: str, fields: dict[str, Any]) -> None:
     algorithm, start = make(name, **fields), x0(2 * COUNT + 7)
@@ -124,6 +124,7 @@ def test_replay_goes_on_from_program_to_program(name: str, fields: dict[str, Any
     assert_all_alike(replayed(algorithm, [log], start), applied(algorithm, log, start))
 
 
+@pytest.mark.few(2)
 @each
 def test_late_terms_and_weights_are_folded_as_apply_does(name: str, fields: dict[str, Any]) -> None:
     algorithm = make(name, **fields)
@@ -144,7 +145,7 @@ def test_overflows_and_subnormals_agree_with_apply(
     assert np.isfinite(expected["x"]).all() == (scale < 1)
 
 
-@pytest.mark.few(1)
+@pytest.mark.slow
 @each
 @pytest.mark.parametrize("types", [{"x": torch.bfloat16}, ALL_NARROW])
 def test_the_number_of_commits_folded_at_a_time_changes_no_bit(name: str, fields: dict[str, Any], types: Types) -> None:
@@ -194,7 +195,7 @@ def settled(monkeypatch: pytest.MonkeyPatch, types: Types) -> None:
     )  # which does not go by `_fold`
 
 
-@pytest.mark.few(3)
+@pytest.mark.few(2)
 @each
 @pytest.mark.parametrize("types", [{"x": torch.bfloat16}, ALL_NARROW])
 def test_bfloat16_is_rounded_after_every_global_step(

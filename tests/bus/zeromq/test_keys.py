@@ -218,6 +218,7 @@ def serving(tmp_path: Path, keyed: Keyed) -> Callable[..., ServerThread]:
     return start
 
 
+@pytest.mark.slow
 def test_the_ledger_holds_every_byte_of_an_encrypted_wire(keyed: Keyed, serving: Callable[..., ServerThread]) -> None:
     what = lossy(algorithm=HISO, stop={"rounds": 60}, faults=FAULTS)
     with serving(what, expect=2) as server, CountingProxy(server.port) as proxy:

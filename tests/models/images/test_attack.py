@@ -59,6 +59,7 @@ def test_the_loss_is_the_papers_equation_21() -> None:
         assert float(problem.loss(outputs, wanted)) == pytest.approx(np.mean(expected), rel=1e-4)
 
 
+@pytest.mark.slow
 def test_unperturbed_images_are_classified_correctly_and_unchanged() -> None:
     problem = bind()
     for split in ("train", "validation", "test"):

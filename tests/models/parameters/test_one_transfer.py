@@ -65,6 +65,7 @@ def scalars(problem: Any, **fields: Any) -> Any:
     return np.array([report for report, _ in results])
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize(
     ("fields", "losses"),
     [({}, P + 1), ({"estimator": "central"}, 2 * P), ({"revert": "light"}, P + 1)],

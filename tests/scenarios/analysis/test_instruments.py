@@ -144,6 +144,7 @@ def test_nodes_without_a_server_have_no_snapshots_to_break_even_with(tmp_path: P
     assert not found.rows and "and no snapshots" in found.facts["nothing"]
 
 
+@pytest.mark.slow
 def test_a_masked_run_has_curvature_by_its_coordinates_and_cka_by_its_whole_network(tmp_path: Path) -> None:
     digits = {"task": {"name": "digits", "model": "cnn"}, "mask": {"rule": "random", "density": 0.01}}
     run = subject(tmp_path / "run", scenario(stop={"rounds": 2}, **digits), samples=60, test_samples=40)

@@ -266,6 +266,7 @@ def test_the_reference_lists_every_exit_code() -> None:
     assert listed == {str(int(code)): code.name for code in Exit}
 
 
+@pytest.mark.slow
 def test_the_reference_shows_every_field_as_it_is() -> None:
     assert BEGIN in REFERENCE
     assert inserted(REFERENCE) == REFERENCE, "run python -m seedbus.scenarios.reporting.reference docs/reference.md"
@@ -310,6 +311,7 @@ def test_help_loads_nothing_heavy(arguments: list[str]) -> None:
     assert (done.returncode, done.stderr.strip()) == (0, "[]")
 
 
+@pytest.mark.slow
 def test_a_run_whose_losses_numpy_takes_loads_neither_torch_nor_pandas(tmp_path: Path) -> None:
     (tmp_path / "tiny.yaml").write_text(dump(TINY), encoding="utf-8")
     code = (

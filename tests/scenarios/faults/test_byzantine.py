@@ -205,7 +205,7 @@ def hash_of(results: Results) -> str:
     return ledger_hash(read_ledger(results.folder / "messages"))
 
 
-@pytest.mark.few(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("algorithm", [DECOMFL, HISO], ids=lambda algorithm: str(algorithm["name"]))
 @pytest.mark.parametrize(("attack", "reason"), [("nan", "not-finite"), ("huge", "absurd")])
 def test_a_refused_report_has_the_effect_of_a_lost_one(
@@ -225,6 +225,7 @@ def test_a_refused_report_has_the_effect_of_a_lost_one(
     assert runs["lies"].digest == runs["losses"].digest != runs["neither"].digest
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("attack", ["sign-flip", "scale", "noise", "constant", "replay"])
 def test_a_plausible_attack_changes_the_model_and_nothing_else(tmp_path: Path, attack: str) -> None:
     lying = scenario(faults=[{"fault": "byzantine", "attack": attack, "clients": [2]}], participation=ALL)

@@ -154,6 +154,7 @@ def test_a_factor_has_its_distribution(factor: Any) -> None:
     assert slowed[200] / (10 * MS) == pytest.approx(factor.quantile(0.5), rel=0.2)
 
 
+@pytest.mark.slow
 def test_a_straggler_is_chosen_by_probability_in_every_round() -> None:
     fault = Straggler(pause_s=1, probability=0.25, fraction=0.5)
     slow = Counter(

@@ -65,6 +65,7 @@ def test_every_availability_fault_is_tested_here() -> None:
     assert about == {*PRESENCES, "trace"}, "a trace has a file of its own"
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize("name", PRESENCES)
 @given(data=st.data(), at=moments)
 @settings(max_examples=60, deadline=None)
@@ -142,6 +143,7 @@ def test_a_crash_that_hardly_ever_strikes_costs_no_more_to_look_for() -> None:
     assert schedule_.is_over and not schedule_.advance(10**6, 0)
 
 
+@pytest.mark.slow
 def test_churn_stays_and_is_away_as_long_as_its_distributions_say() -> None:
     fault = Churn(stays=exponential(30.0), away=exponential(10.0))
     clients, until_ns = 300, 4000 * SECOND

@@ -83,6 +83,7 @@ def test_ten_thousand_strangers_write_a_few_lines_of_the_log(tmp_path: Path) -> 
     assert then.seen == 10_000, "whoever watches the run is told of all"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("is_terminal", [False, True])
 def test_ten_thousand_strangers_write_a_few_lines_of_the_terminal(is_terminal: bool) -> None:
     shown = io.StringIO()

@@ -186,6 +186,7 @@ def test_a_whole_run_agrees_with_its_own_messages(tmp_path: Path) -> None:
     assert {name: sum(each[name] for each in fates) for name in fates[0]} == traffic["fates"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("returns", ["with-state", "without-state"])
 def test_the_lag_of_clients_that_come_and_go_is_what_they_were_sent(tmp_path: Path, returns: str) -> None:
     stays, away = ({"distribution": "exponential", "mean": mean} for mean in (3, 2))
@@ -208,6 +209,7 @@ def test_rounds_follow_each_other_on_every_clock(tmp_path: Path, clock: str) -> 
     assert (history.closed_ns[:-1] <= history.opened_ns[1:]).all()
 
 
+@pytest.mark.slow
 def test_a_run_whose_reports_come_late_says_how_stale_they_are(tmp_path: Path) -> None:
     late = {"clients": 8, "cohort": 6, "deadline_s": 0.3, "late": {"discount": 0.5}}
     results = go(tmp_path / "late", lossy(participation=late, stop={"rounds": 40}))

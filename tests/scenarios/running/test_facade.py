@@ -68,6 +68,7 @@ def test_a_script_loads_runs_looks_and_replays(tmp_path: Path, monkeypatch: pyte
     assert seedbus.replay(results.folder, round=0).digest != results.digest
 
 
+@pytest.mark.slow
 def test_a_scenario_of_keywords_and_its_tables_and_plots_need_no_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -63,6 +63,7 @@ def executed(folder: Path, **changed: Any) -> Results:
     return run(Scenario.model_validate(fields(**changed)), folder)
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("faults", FAULTS.values(), ids=list(FAULTS))
 def test_all_nodes_end_with_the_sum_of_all_commits_whatever_the_network_does(
     faults: list[dict[str, Any]], tmp_path: Path
@@ -156,6 +157,7 @@ class Stopping(NullObserver):
             raise KeyboardInterrupt
 
 
+@pytest.mark.slow
 def test_a_run_that_is_stopped_and_resumed_twice_ends_like_one_that_is_not(tmp_path: Path) -> None:
     faults = FAULTS["churn and late joiners"] + FAULTS["loss"]
     whole, scenario = executed(tmp_path / "whole", faults=faults), Scenario.model_validate(fields(faults=faults))
@@ -172,6 +174,7 @@ def test_a_run_that_is_stopped_and_resumed_twice_ends_like_one_that_is_not(tmp_p
         ]
 
 
+@pytest.mark.slow
 def test_a_run_whose_rounds_come_out_otherwise_is_not_resumed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(Interrupted):
         run(Scenario.model_validate(fields()), tmp_path / "run", observer=Stopping(4))

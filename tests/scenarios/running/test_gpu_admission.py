@@ -227,7 +227,7 @@ def test_what_torch_kept_of_a_run_that_has_ended_is_free_for_the_next_and_no_par
     ],
     ids=["whose-server-crashes", "whose-clients-forge"],
 )
-@pytest.mark.few(1)
+@pytest.mark.slow
 def test_a_run_in_one_process_waits_for_its_turn_which_ends_with_its_first_round(
     faults: list[dict[str, Any]], gpu: Gpu, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

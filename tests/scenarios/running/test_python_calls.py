@@ -74,7 +74,8 @@ def test_ctrl_c_ends_a_run_that_a_coroutine_calls(tmp_path: Path, is_notebook: b
     handle_sigint.__module__ = "ipykernel.ipkernel"
 
     def press() -> None:
-        wait_for(lambda: (tmp_path / "run" / "metrics.jsonl").exists())
+        lines = tmp_path / "run" / "metrics.jsonl"
+        wait_for(lambda: lines.exists() and lines.stat().st_size > 0)  # the run is under way, and listens
         os.kill(os.getpid(), signal.SIGINT)
 
     async def calls() -> Results:

@@ -170,6 +170,7 @@ def test_a_module_of_a_plug_in_without_a_source_is_none(tmp_path: Path) -> None:
         load_plugin(tmp_path / "mine")
 
 
+@pytest.mark.slow
 def test_a_law_is_a_word_or_a_mapping_and_is_kept_as_short_as_it_can_be(tmp_path: Path) -> None:
     assert load("quickstart").resolved()["algorithm"]["directions"] == "gaussian"
     load_plugin(SIGNS)
@@ -265,6 +266,7 @@ def test_a_path_that_is_no_plug_in_is_refused(tmp_path: Path, name: str, sentenc
     assert raised.value.problems == [sentence]
 
 
+@pytest.mark.slow
 def test_a_plug_in_may_be_a_folder_whose_every_file_counts_and_is_loaded_once(tmp_path: Path) -> None:
     folder = tmp_path / "whole"
     file(folder, "from .inner import Mine", "__init__.py")

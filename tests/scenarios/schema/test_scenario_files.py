@@ -31,6 +31,7 @@ def refusal(source: Any, *settings: str) -> str:
     return "\n".join(raised.value.problems)
 
 
+@pytest.mark.few(42)
 @pytest.mark.parametrize("name", library())
 def test_a_scenario_of_the_library_is_sound_and_comes_back_from_its_own_text(tmp_path: Path, name: str) -> None:
     scenario = load(name)
@@ -55,6 +56,7 @@ def test_a_file_that_is_no_mapping_is_refused(tmp_path: Path, text: str | bytes,
     assert refusal(write_scenario(tmp_path, text)) == sentence
 
 
+@pytest.mark.slow
 def test_a_file_of_many_mistakes_is_refused_with_the_first_of_them(tmp_path: Path) -> None:
     began = time.process_time()
     sentences = refusal(

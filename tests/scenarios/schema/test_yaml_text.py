@@ -94,6 +94,7 @@ def test_what_is_dumped_is_read_back_alike(value: Any) -> None:
     assert parse(dump({"value": value})) == {"value": value}
 
 
+@pytest.mark.slow
 @given(st.dictionaries(st.text(max_size=6), st.text(max_size=12), max_size=3))
 @example({"\U0001f600": "\x7f\x85\u2028\ufeff\U0010ffff\n\x1b"})
 def test_json_is_read_too_also_characters_that_it_has_as_two_escapes(value: dict[str, str]) -> None:

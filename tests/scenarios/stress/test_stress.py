@@ -79,7 +79,7 @@ def test_memory_without_bounds_is_found(tmp_path: Path, monkeypatch: pytest.Monk
     assert "the run took 1024 MiB more" in str(examine(3, tmp_path).problem)
 
 
-@pytest.mark.few(3)
+@pytest.mark.few(2)
 @pytest.mark.parametrize("seed", [*range(6), *hostile_seeds(2)])
 def test_the_invariants_of_every_run_hold(seed: int, tmp_path: Path) -> None:
     verdict = examine(seed, tmp_path)
@@ -177,6 +177,7 @@ def test_a_server_that_passes_on_keys_of_no_use_is_found(tmp_path: Path, monkeyp
     assert any("bad-ask" in str(examine(seed, tmp_path).problem) for seed in masked)
 
 
+@pytest.mark.slow
 def test_a_refusal_that_is_reported_and_not_counted_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     by_reason = Refusals.by_reason
 
@@ -187,6 +188,7 @@ def test_a_refusal_that_is_reported_and_not_counted_is_found(tmp_path: Path, mon
     assert "refusals are counted as" in first_problem(tmp_path, monkeypatch)
 
 
+@pytest.mark.slow
 def test_a_server_that_an_evaluator_can_break_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def trusting(self: Evaluation, *_: object) -> None:
         assert all(map(str.isidentifier, self.metrics)), "what is shown is code"

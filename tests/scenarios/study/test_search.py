@@ -53,6 +53,7 @@ def tried(rows: dict[str, Tuned]) -> dict[str, list[dict[str, Any]]]:
     return {row: [trial.values for trial in tuned.trials] for row, tuned in rows.items()}
 
 
+@pytest.mark.slow
 def test_all_rows_spend_one_budget_on_values_within_their_ranges_and_the_best_is_chosen() -> None:
     rows = found(tuning={"trials": 21}, variants=ROWS)
     for tuned in rows.values():
@@ -65,6 +66,7 @@ def test_all_rows_spend_one_budget_on_values_within_their_ranges_and_the_best_is
     assert sum(guided) < sum(t.score for t in at_random.trials[12:]), "later proposals learn from earlier ones"
 
 
+@pytest.mark.slow
 def test_other_seeds_propose_other_values_and_a_best_near_an_end_is_told() -> None:
     assert tried(found(tuning={"trials": 2})) != tried(found(tuning={"trials": 2, "seed": 4}))
     low = {RATE: {"low": 1e-4, "high": 1.0, "log": True}, COUNT: {"low": 4, "high": 8}}

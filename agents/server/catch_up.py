@@ -18,6 +18,7 @@ from seedbus.agents.server.snapshots import Snapshots
 from seedbus.algorithms.contract import ReportRefused
 from seedbus.bus import Envelope
 
+_new = tuple.__new__  # faster than a named tuple's own constructor, and called for each client of a round
 MAX_LOST = 2  # times in a round that a client may say where it is: once back, once for a plan that was on its way
 
 
@@ -58,7 +59,7 @@ class CatchUp:
     def plan_for(self, client: int, now: Round) -> list[Outgoing]:
         """The open round's plan for a client, or nothing if it lags so far that it is to get a snapshot first."""
         version = self._versions[client]
-        if self._is_beyond(version) and not self.snapshots.replays(client):
+        if self.history.is_limited and self._is_beyond(version) and not self.snapshots.replays(client):
             self.snapshots.request_snapshot(client, lambda version: not self._is_beyond(version))
             return []
         if version not in now.cached_plans:  # clients at one version get the same plan
@@ -66,7 +67,7 @@ class CatchUp:
             missed = self.history.since(0 if self._algorithm.is_dense else version)
             now.cached_plans[version] = messages.pack_plan(self._algorithm, client, now.plan, missed)
         (kind, _, round, base, body), tally = now.cached_plans[version]
-        return [(Envelope(kind, client, round, base, body), tally)]
+        return [(_new(Envelope, (kind, client, round, base, body)), tally)]
 
     def _is_beyond(self, version: int) -> bool:
         """Return whether a client at `version` misses more than it is sent: commits, or their sum if that is sent."""

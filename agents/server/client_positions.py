@@ -45,8 +45,7 @@ class ClientPositions:
             return
         self.versions[client] = version
         if before is not None and client in self.members:
-            self._lowest.discard(before)
-            self._lowest.add(version)
+            self._lowest.replace(before, version)
 
     def leave(self, client: int) -> None:
         """Remove a client from the members; its version stays known."""

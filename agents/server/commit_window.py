@@ -28,6 +28,7 @@ class CommitWindow:
 
     Attributes:
         version: the version of the newest commit; 0 before the first.
+        is_limited: whether a follower may miss more than it is sent.
     """
 
     def __init__(
@@ -42,6 +43,7 @@ class CommitWindow:
         self._max_commits = max_commits
         self._max_bytes = max_bytes
         self._is_dense = is_dense
+        self.is_limited = max_commits is not None or max_bytes is not None
         self.version = 0
         self._commits: list[Any] = []
         self._sizes = deque[int]()  # bytes of the newest commits, as many as a follower is sent
@@ -64,7 +66,7 @@ class CommitWindow:
             return
         self._commits.append(commit)
         self.version += 1
-        if self._max_commits is not None or self._max_bytes is not None:
+        if self.is_limited:
             self._sizes.append(size)
             self._bytes += size
         # The newest commit is sent whatever its size, because the newest snapshot may be one version older.
@@ -118,6 +120,15 @@ class LowestVersion:
             self._counts[version] = count
         else:
             del self._counts[version]
+
+    def replace(self, before: int, version: int) -> None:
+        counts = self._counts
+        if counts[before] > 1 and version in counts:  # as for nearly all clients of a round
+            counts[before] -= 1
+            counts[version] += 1
+        else:
+            self.discard(before)
+            self.add(version)
 
     @property
     def counts(self) -> dict[int, int]:

@@ -305,6 +305,11 @@ class Coordinator:
         """The clients that the open round waits for."""
         return sorted(self._rounds.current.waiting) if self._rounds.current is not None else []
 
+    @property
+    def has_messages(self) -> bool:
+        """Whether `take_outbox` may return any."""
+        return not (self._outbox.is_empty and self.snapshots.is_idle)
+
     def take_outbox(self) -> list[Outgoing]:
         """Return all messages to be sent now, oldest first."""
         now = self._rounds.current

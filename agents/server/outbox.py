@@ -22,6 +22,10 @@ class Outbox:
     def extend(self, messages: Iterable[Outgoing]) -> None:
         self._messages += messages
 
+    @property
+    def is_empty(self) -> bool:
+        return not self._messages
+
     def take(self) -> list[Outgoing]:
         """Return all messages and empty the outbox."""
         taken, self._messages = self._messages, []

@@ -154,8 +154,9 @@ class Rounds:
         if policy.buffer is not None:
             is_full = len(current.reports) + self._overdue.report_count >= policy.buffer
             return current.is_expired or is_full or not (current.waiting or self._overdue.is_awaited)
-        is_enough = policy.over_selection > 1 and len(current.reports) >= policy.size
-        return current.is_expired or is_enough or not current.waiting
+        if current.is_expired or not current.waiting:
+            return True
+        return policy.over_selection > 1 and len(current.reports) >= policy.size
 
     def close(self, version: int, now_ns: int) -> tuple[Round, list[int], Any, RoundRecord]:
         """Close the open round and aggregate its reports.

@@ -329,7 +329,8 @@ class Server:
 
         def act(letter: Envelope | MalformedEnvelope | int | None) -> bool:
             self._read(letter)
-            self._send_all()
+            if self.coordinator.has_messages:
+                self._send_all()
             if self._stop.is_made:
                 self._stop_if_asked()
             return is_done()

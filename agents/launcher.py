@@ -7,7 +7,7 @@ import json
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field, fields
-from functools import lru_cache, partial
+from functools import lru_cache
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,7 @@ from seedbus.agents.garbage import BuiltToLast, collected_after
 from seedbus.agents.journal.file import FILE
 from seedbus.agents.journal.journal import Journal
 from seedbus.agents.journal.records import StoredRound
-from seedbus.agents.messages import AnyAlgorithm, tally
+from seedbus.agents.messages import AnyAlgorithm
 from seedbus.agents.monitor import Monitor
 from seedbus.agents.observer import Observer
 from seedbus.agents.policies.participation import Participation
@@ -281,7 +281,8 @@ class _ServerRun:
             self.ledger,
             Links(setup.network, setup.seed, hooks),
             hooks,
-            tally=partial(tally, setup.algorithm, self.coordinator.verifier.is_due),
+            tally=self.coordinator.reader.tally,
+            on_decoded=self.coordinator.reader.read_together,
             answer_ns=self._answer_ns,
             report_limit=setup.report_limit,
             on_answer=positions.answered,

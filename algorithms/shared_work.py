@@ -1,4 +1,4 @@
-"""Local steps of several clients of one process at once: an optional addition to the contract of an algorithm."""
+"""Work for several clients at once: optional additions to the contract of an algorithm."""
 
 from __future__ import annotations
 
@@ -25,6 +25,19 @@ class SharedWork(Protocol):
             memories: each client's memory.
             plan: the plan of all these clients.
             objectives: each client's objective; they belong to one problem, so they share one point.
+        """
+        ...
+
+
+@runtime_checkable
+class SharedReading(Protocol):
+    """An algorithm whose server reads reports that have come together at once."""
+
+    def read_together(self, bodies: Sequence[Any], plan: Any) -> list[Any]:
+        """Return for each packed report what `unpack_report` returns, to the bit, if it is short and `check` passes it.
+
+        None stands for every other, which is to be read alone. Nothing is raised, whatever the bodies are. The reports
+        hold equally many scalars.
         """
         ...
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from seedbus.bus.clock import Clock
@@ -26,6 +26,9 @@ from seedbus.bus.mailbox import Mailbox
 from seedbus.bus.network import Links
 from seedbus.bus.pending_replies import JOIN_REQUESTS, OnAnswer, PendingReplies
 from seedbus.bus.transport import Transport
+
+_TOGETHER = 1024  # answers that are decoded at a time
+_SHORT_ANSWER = 1024  # bytes of an answer that is decoded before it is sent
 
 
 def _no_tally(envelope: Envelope) -> Tally:
@@ -44,6 +47,7 @@ class Bus:
         tally: returns what the ledger records of a follower's message beside its length.
         answer_ns: (client, round, number of seeds in the plan) → nanoseconds that the client needs to answer a plan.
         report_limit: maximum bytes of a REPORT in this run.
+        on_decoded: called with answers that have come together, before they are sent.
         on_answer: called with every answer; see `OnAnswer`.
 
     Attributes:
@@ -62,6 +66,7 @@ class Bus:
         tally: Callable[[Envelope], Tally] = _no_tally,
         answer_ns: Callable[[int, int, int], int] = lambda client, round, seeds: 0,
         report_limit: int = SHORT,
+        on_decoded: Callable[[Sequence[Envelope]], None] = lambda envelopes: None,
         on_answer: OnAnswer = lambda message, base, frames, notes: False,
     ) -> None:
         self.clock = clock
@@ -71,6 +76,7 @@ class Bus:
         self.rules = rules
         self._tally = tally
         self._answer_ns = answer_ns
+        self._on_decoded = on_decoded
         self._report_limit = max(report_limit, SHORT)
         self._encoder = Encoder()
         self.answers = PendingReplies(
@@ -278,6 +284,22 @@ class Bus:
         framing_bytes = self.transport.framing_bytes(message.size) if self._is_wire else 0
         self.ledger.append(message.row(fate, self.clock.now_ns, framing_bytes))
 
+    def _decoded(self, answer: Answer, frames: list[bytes]) -> list[tuple[Envelope | None, int]]:
+        """Decode an answer, and with it others that have come and are short."""
+        if answer.decoded is None:
+            together = list[Envelope]()
+            for each in self.answers.take_received(_TOGETHER):
+                if each.frames and len(each.frames) == 1 and len(each.frames[0]) <= _SHORT_ANSWER:
+                    each.decoded = [decode_answer(each.key[1], each.frames[0], self._report_limit)]
+                    envelope, _ = each.decoded[0]
+                    if envelope is not None:
+                        together.append(envelope)
+            if len(together) > 1:
+                self._on_decoded(together)
+        if answer.decoded is None:
+            answer.decoded = [decode_answer(answer.key[1], frame, self._report_limit) for frame in frames]
+        return answer.decoded
+
     def _send_answer(self, answer: Answer) -> None:
         """Send a follower's answer, which is due and has come."""
         kind, client, round, _, _ = answer.key
@@ -288,8 +310,8 @@ class Bus:
             return
         if has_faults:
             self.rules.answered(client, round)
-        for frame in answer.frames or ():
-            envelope, header_bytes = decode_answer(client, frame, self._report_limit)
+        frames = answer.frames or []
+        for frame, (envelope, header_bytes) in zip(frames, self._decoded(answer, frames), strict=True):
             if envelope is None:
                 key, base, tally = next_key(self._occurrences, REPORT, client, round), answer.base, NO_TALLY
             else:

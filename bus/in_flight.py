@@ -169,6 +169,7 @@ class Answer:
         base: the model version of that message.
         frames: its frames; None until the transport has brought them.
         is_late: whether it is due and has not come, so that simulated time stands still.
+        decoded: what `decode_answer` returned for each frame, if that has been called already.
     """
 
     due_ns: int
@@ -176,6 +177,7 @@ class Answer:
     base: int
     frames: list[bytes] | None = None
     is_late: bool = False
+    decoded: list[tuple[Envelope | None, int]] | None = None
 
     def pack(self) -> list[Any]:
         """Return what a checkpoint keeps of it."""

@@ -7,6 +7,7 @@ still until it does. In real time nothing waits for it: it is sent when it comes
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -53,6 +54,7 @@ class PendingReplies:
         self._record_notes = record_notes
         self._on_answer = on_answer
         self._unsent: dict[Answer, None] = {}
+        self._received: deque[Answer] = deque()  # the newest, oldest first
         self._missing = 0
         self._all_here: asyncio.Future[None] | None = None
         self._is_closed = False
@@ -84,6 +86,11 @@ class PendingReplies:
             finally:
                 self._clock.release()
                 self._all_here = None
+
+    def take_received(self, most: int) -> list[Answer]:
+        """Return the next answers that have come, oldest first, each once."""
+        received = self._received
+        return [received.popleft() for _ in range(min(most, len(received)))]
 
     def __len__(self) -> int:
         return len(self._unsent)
@@ -127,6 +134,7 @@ class PendingReplies:
                 notes.append(frame)
         answer.frames = [frame for frame in frames if frame[:2] != _NOTE_PREFIX] if notes else frames
         self._missing -= 1
+        self._received.append(answer)
         if self._on_answer(answer.key, answer.base, answer.frames, notes):
             self._record_notes(answer.key[1], notes)
         if answer.is_late:

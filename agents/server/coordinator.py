@@ -38,6 +38,7 @@ from seedbus.agents.server.client_positions import ClientPositions
 from seedbus.agents.server.commit_window import Reload
 from seedbus.agents.server.joining import Joining
 from seedbus.agents.server.outbox import Outbox
+from seedbus.agents.server.report_reader import ReportReader
 from seedbus.agents.server.reports import ReportHandler
 from seedbus.agents.server.rounds import Rounds
 from seedbus.agents.server.stopping import Cadence, Progress, Stop
@@ -71,6 +72,7 @@ class Coordinator:
         history: the commits that are held.
         snapshots: the snapshot that is held, and the one on its way.
         refusals: counts of what was refused.
+        reader: reads reports that have come together.
         progress: how far the run is, for its stopping rule.
         last_digest: the digest of the model that was evaluated last.
     """
@@ -147,7 +149,8 @@ class Coordinator:
             believes=believes,
             apart=apart,
         )
-        self._reports = ReportHandler(algorithm, self._positions, self._catch_up, self._rounds, self.verifier)
+        self.reader = ReportReader(algorithm, self._rounds, self.verifier)
+        self._reports = ReportHandler(self.reader, self._positions, self._catch_up, self._rounds, self.verifier)
 
     def _accountant(self) -> Accountant | None:
         if self._mechanism is None:

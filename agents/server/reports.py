@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from seedbus.agents import messages
-from seedbus.agents.messages import AnyAlgorithm
 from seedbus.agents.secure.stages import Stage
 from seedbus.agents.server.catch_up import CatchUp
 from seedbus.agents.server.client_positions import ClientPositions
+from seedbus.agents.server.report_reader import ReportReader
 from seedbus.agents.server.round import Round
 from seedbus.agents.server.rounds import Rounds
 from seedbus.agents.server.snapshot_offers import NoSnapshot
@@ -20,9 +20,14 @@ class ReportHandler:
     """Takes answers for the coordinator, whose parts it works on."""
 
     def __init__(
-        self, algorithm: AnyAlgorithm, positions: ClientPositions, catch_up: CatchUp, rounds: Rounds, verifier: Verifier
+        self,
+        reader: ReportReader,
+        positions: ClientPositions,
+        catch_up: CatchUp,
+        rounds: Rounds,
+        verifier: Verifier,
     ) -> None:
-        self._algorithm = algorithm
+        self._reader = reader
         self._positions = positions
         self._catch_up = catch_up
         self._rounds = rounds
@@ -92,8 +97,7 @@ class ReportHandler:
             raise ReportRefused("not-asked", f"client {client} has shared no secrets in round {envelope.round}")
         if now.secure is not None and now.secure.stage is not Stage.SHARES:
             raise ReportRefused("late", f"the reports of round {envelope.round} are being unmasked")
-        report, claim = messages.unpack_report(self._algorithm, envelope, now.plan, has_digests=is_due)
-        self._algorithm.check(now.plan, report)
+        report, claim = self._reader.read(envelope, now.plan, has_digests=is_due)
         difference = self._verifier.claimed(client, envelope.base, claim) if is_due else None
         if difference is not None:
             raise ReportRefused("diverged", difference)

@@ -214,6 +214,13 @@ class ScalarOnly(ScalarFields):
             except OverflowError as error:
                 raise ReportRefused("absurd", str(error)) from None
 
+    def read_together(self, bodies: Sequence[Any], plan: ScalarPlan) -> list[Scalars | None]:
+        """Return the reports among these that are sound. See `SharedReading`."""
+        is_own = type(self).unpack_report is ScalarFields.unpack_report and type(self).check is ScalarOnly.check
+        if self.grid is not None or not is_own:
+            return [None] * len(bodies)
+        return wire.unpack_reports(bodies, plan, self._format, ABSURD)
+
     def first_state(self, x0: Callable[[], Vector]) -> None:
         """Return None: a server of scalars has no model."""
 

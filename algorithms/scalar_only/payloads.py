@@ -28,6 +28,7 @@ from seedbus.algorithms.contract import BadPayload, Packed
 from seedbus.algorithms.scalar_only.precision import FLOAT32, SIGN, Format
 
 SEGMENT = 64  # commits in a segment, and segments in a list, at most
+_SHORT_REPORT = 1024  # bytes of a report that is read with others
 REPORTABLE = 16_000  # scalars in a report at most: they fit the 64 KiB that a server accepts from a client
 Scalars = NDArray[np.float32]
 
@@ -125,6 +126,29 @@ def unpack_report(body: Any, plan: ScalarPlan, form: Format = FLOAT32) -> Scalar
     (scalars,) = fields(body, 1, "a report")
     steps, perturbations = plan.steps, plan.perturbations
     return _read_scalars(scalars, steps * perturbations, form).reshape(steps, perturbations)
+
+
+def unpack_reports(bodies: Sequence[Any], plan: ScalarPlan, form: Format, most: float) -> list[Scalars | None]:
+    """Unpack short reports at once. None stands for one that is not, and for one whose squares do not add up to `most`.
+
+    Args:
+        bodies: the reports' bodies, of any form.
+        plan: their plan.
+        form: their format.
+        most: the largest sum of squares; no sum of NaN or Inf is below it.
+    """
+    steps, perturbations = plan.steps, plan.perturbations
+    size = steps * perturbations * form.width
+    if form is SIGN or size > _SHORT_REPORT:
+        return [None] * len(bodies)
+    columns = [
+        body[0] if len(body) == 1 and type(body[0]) is bytes and len(body[0]) == size else b"" for body in bodies
+    ]
+    values = form.widen(read(b"".join(columns), form.dtype, None, "scalars")).reshape(-1, steps, perturbations)
+    with np.errstate(all="ignore"):  # what overflows is not sound
+        are_sound = (np.einsum("rkp,rkp->r", values, values) <= most).tolist()
+    reports = iter([report if is_sound else None for report, is_sound in zip(values, are_sound, strict=True)])
+    return [next(reports) if column else None for column in columns]
 
 
 def pack_commits(commits: Sequence[ScalarCommit], form: Format = FLOAT32) -> Packed:

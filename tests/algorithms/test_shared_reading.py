@@ -1,0 +1,77 @@
+"""Reports that are read together are those that would be accepted alone, to the bit; all others are left to be read
+alone."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from algorithm_cases import CONFIGURATIONS, DIMENSION, make
+from hypothesis import given
+from hypothesis import strategies as st
+
+from seedbus.algorithms.contract import BadPayload, ReportRefused
+from seedbus.algorithms.scalar_only.decomfl import DeComFL
+from seedbus.algorithms.shared_work import SharedReading
+from seedbus.scenarios.schema.discovery import ALGORITHMS
+
+KINDS: dict[str, Any] = dict(ALGORITHMS.all())
+CASES = [
+    (name, case) for name in CONFIGURATIONS if issubclass(KINDS[name], SharedReading) for case in CONFIGURATIONS[name]
+]
+SCALARS = st.one_of(st.floats(width=32), st.sampled_from([0.0, 1e5, 1e6, 1e7, 1e12, 2e12, np.inf, np.nan]))
+
+
+def alone(algorithm: Any, body: Any, plan: Any) -> Any:
+    """Return the report, or None if it is refused."""
+    try:
+        report = algorithm.unpack_report(body, plan)
+        algorithm.check(plan, report)
+    except (BadPayload, ReportRefused):
+        return None
+    return report
+
+
+def assert_same(algorithm: Any, bodies: list[Any], plan: Any) -> int:
+    """Compare reports that are read together with those that are read alone; return how many were."""
+    together = algorithm.read_together(bodies, plan)
+    assert len(together) == len(bodies)
+    for body, report in zip(bodies, together, strict=True):
+        if report is not None:
+            expected = alone(algorithm, body, plan)
+            assert expected is not None and report.dtype == expected.dtype and report.shape == expected.shape
+            assert report.tobytes() == expected.tobytes()
+            assert algorithm.count_scalars(body) == report.size
+    return sum(report is not None for report in together)
+
+
+@pytest.mark.parametrize(("name", "case"), CASES, ids=str)
+def test_whatever_is_read_together_would_be_accepted_alone(name: str, case: str) -> None:
+    algorithm = make(name, **CONFIGURATIONS[name][case]).sized(DIMENSION)
+    plan = algorithm.plan(0, 0, 7)
+    sizes = {size for width in (1, 2, 4) for size in (plan.steps * plan.perturbations * width, 3)}
+    bodies: list[Any] = [[], [0], ["text"], [[b""]], [b"", b""]]
+    bodies += [[bytes(size)] for size in sizes] + [[b"\xff" * size] for size in sizes]
+    assert_same(algorithm, bodies, plan)
+
+
+@pytest.mark.parametrize("precision", ["float32", "float16", "bfloat16"])
+@given(rows=st.lists(st.lists(SCALARS, min_size=6, max_size=6), max_size=8))
+def test_sound_reports_are_read_together(precision: Any, rows: list[list[float]]) -> None:
+    algorithm = DeComFL(perturbations=3, local_steps=2, precision=precision)
+    plan = algorithm.plan(0, 0, 7)
+    with np.errstate(all="ignore"):
+        reports = [np.array(row, np.float32).reshape(2, 3) for row in rows]
+        bodies = [algorithm.pack_report(plan, report).body for report in reports]
+    few = sum(bool(np.abs(report).max() < 6e4 and np.isfinite(report).all()) for report in reports)
+    assert assert_same(algorithm, [*bodies, [b"short"]], plan) >= few
+
+
+def test_an_algorithm_with_a_check_of_its_own_reads_each_report_alone() -> None:
+    class Strict(DeComFL):
+        def check(self, plan: Any, report: Any) -> None:
+            raise ReportRefused("shape", "nothing is good enough")
+
+    algorithm = Strict(perturbations=1)
+    assert algorithm.read_together([[bytes(4)]], algorithm.plan(0, 0, 7)) == [None]

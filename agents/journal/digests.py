@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache, partial
+from functools import cache, lru_cache
 from typing import Self
 
 import msgpack
@@ -54,11 +54,12 @@ class TableDigests:
             now: new values, with the changed clients.
         """
         weigh = _weights(table)
+        weights = lru_cache(2)(lambda clients: sum(map(weigh, clients)))  # most who change together were together
         change = 0
         for value, clients in now:
-            change += (_number(value) - _ABSENT) * sum(map(weigh, clients))
+            change += (_number(value) - _ABSENT) * weights(tuple(clients))
         for value, clients in before:
-            change -= (_number(value) - _ABSENT) * sum(map(weigh, clients))
+            change -= (_number(value) - _ABSENT) * weights(tuple(clients))
         return replace(self, members=(self.members + change) & _MASK)
 
     def holding(self, snapshot: bytes) -> Self:
@@ -94,13 +95,15 @@ def _number(value: MemberValue) -> int:
     return value if isinstance(value, int) else int.from_bytes(digest(value), "big")
 
 
+@cache
 def _weights(table: str) -> Callable[[int], int]:
     """client → an odd number of 128 bits that belongs to it alone: what a value greater by one adds to the sum."""
-    return partial(_weight, int.from_bytes(digest(table.encode()), "big"))
+    salt = int.from_bytes(digest(table.encode()), "big")
 
+    @lru_cache(2**13)  # of some thousand clients that are asked again and again; 2 MB
+    def weight(client: int) -> int:
+        mixed = ((client << 64) ^ salt) * 0x2360ED051FC65DA44385DF649FCCF645 & _MASK
+        mixed = (mixed ^ mixed >> 67) * 0x9E3779B97F4A7C15F39CC0605CEDC835 & _MASK
+        return (mixed ^ mixed >> 61) | 1
 
-@lru_cache(2**14)  # of some thousand clients that are asked again and again; 5 MB
-def _weight(salt: int, client: int) -> int:
-    mixed = ((client << 64) ^ salt) * 0x2360ED051FC65DA44385DF649FCCF645 & _MASK
-    mixed = (mixed ^ mixed >> 67) * 0x9E3779B97F4A7C15F39CC0605CEDC835 & _MASK
-    return (mixed ^ mixed >> 61) | 1
+    return weight

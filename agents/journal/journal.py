@@ -380,10 +380,11 @@ class Journal:
             now.setdefault(value, []).append(client)
         column, among = MEMBERS[table], f"FROM json_each(?) JOIN {table} ON client = value"
         holders = f"{column}, json_group_array(client) {among} GROUP BY {column}"
-        clients_json = json.dumps([client for clients in now.values() for client in clients])
+        packed = {value: json.dumps(clients) for value, clients in now.items()}
+        clients_json = f"[{','.join(text[1:-1] for text in packed.values())}]"
         before = [(value, json.loads(clients)) for value, clients in self._reader.select(holders, clients_json)]
         insert = f"INSERT OR REPLACE INTO {table} SELECT value, ? FROM json_each(?)"
-        self._database.executemany(insert, ((value, json.dumps(clients)) for value, clients in now.items()))
+        self._database.executemany(insert, packed.items())
         return tables.moved(table, before, now.items())
 
     def _grown(self, lines: list[str], rows: list[bytes], tables: TableDigests) -> TableDigests:

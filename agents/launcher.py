@@ -7,7 +7,7 @@ import json
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field, fields
-from functools import lru_cache
+from functools import lru_cache, partial
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -273,7 +273,9 @@ class _ServerRun:
         )
         self.transport = connect(journal.run_id)
         self.pace = Pace(setup.compute, setup.seed, hooks)
-        self._evaluations = lru_cache(maxsize=16)(setup.algorithm.evaluations)  # called for each client of a round
+        # called for each client of a round
+        self._evaluations = lru_cache(maxsize=16)(setup.algorithm.evaluations)
+        self._equal_ns = lru_cache(maxsize=64)(partial(self._answer_ns, 0))
         positions = FollowerPositions()
         self.bus = Bus(
             self.clock,
@@ -283,7 +285,7 @@ class _ServerRun:
             hooks,
             tally=self.coordinator.reader.tally,
             on_decoded=self.coordinator.reader.read_together,
-            answer_ns=self._answer_ns,
+            answer_ns=self._equal_answer_ns if self.pace.is_equal else self._answer_ns,
             report_limit=setup.report_limit,
             on_answer=positions.answered,
         )
@@ -358,3 +360,7 @@ class _ServerRun:
     def _answer_ns(self, client: int, round: int, seeds: int) -> int:
         """Return how long a client works; seeds: one of the plan, and one for each term of its commits."""
         return self.pace.time_ns(client, round, self._evaluations(round), max(0, seeds - 1))
+
+    def _equal_answer_ns(self, client: int, round: int, seeds: int) -> int:
+        """Return what `_answer_ns` does, if all clients work equally long."""
+        return self._equal_ns(round, seeds)

@@ -199,7 +199,11 @@ class Slowdown(Protocol):
 
 
 class Pace:
-    """How long clients compute, with all faults that slow them."""
+    """How long clients compute, with all faults that slow them.
+
+    Attributes:
+        is_equal: whether all compute equally long.
+    """
 
     def __init__(self, compute: Compute, seed: int, rules: FaultHooks) -> None:
         self._compute = compute
@@ -207,6 +211,7 @@ class Pace:
         self._slowdowns = [each for each in rules.faults if isinstance(each.fault, Slowdown)]
         self._is_drawn = compute.is_drawn
         self._equal_ns = lru_cache(maxsize=64)(partial(compute.time_ns, seed, 0, 0))
+        self.is_equal = not (self._slowdowns or self._is_drawn)
 
     def time_ns(self, client: int, round: int, evaluations: int, missed: int = 0) -> int:
         """Return the nanoseconds that a client computes in a round; count the delay that each fault alone causes.

@@ -66,7 +66,9 @@ class ClientPositions:
     def take_moved(self) -> list[tuple[int, MemberPosition]]:
         """Return the clients that joined, moved or left since the last call, ascending."""
         position = cache(MemberPosition)  # nearly all are at the same
-        moved = [(each, position(self.versions[each], each in self.members)) for each in sorted(self._moved)]
+        versions, members = self.versions, self.members
+        has_left = len(members) < len(versions)
+        moved = [(each, position(versions[each], not has_left or each in members)) for each in sorted(self._moved)]
         self._moved.clear()
         return moved
 

@@ -311,7 +311,7 @@ class Coordinator:
     @property
     def has_messages(self) -> bool:
         """Whether `take_outbox` may return any."""
-        return not (self._outbox.is_empty and self.snapshots.is_idle)
+        return bool(self._outbox.messages) or not self.snapshots.is_idle
 
     def take_outbox(self) -> list[Outgoing]:
         """Return all messages to be sent now, oldest first."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from seedbus.bus.codec import first_bytes
-from seedbus.bus.envelope import Kind
+from seedbus.bus.envelope import SNAPSHOT, Kind
 from seedbus.bus.in_flight import Key
 from seedbus.bus.pending_replies import JOIN_REQUESTS
 
@@ -61,7 +61,7 @@ class FollowerPositions:
         self._moved.add(client)
         if sets_back:  # the client may have lost its state
             self.actual_versions[client] = min(base, before)
-        elif base >= before and is_join == (kind is Kind.SNAPSHOT) and kind in _ADVANCES:
+        elif base >= before and is_join == (kind is SNAPSHOT) and kind in _ADVANCES:
             # A client that cannot follow answers a plan with a JOIN, and so is not at its version. A client that has
             # a complete snapshot answers its last chunk with a JOIN. A late answer moves no client back.
             self.actual_versions[client] = base

@@ -10,23 +10,23 @@ from seedbus.bus.envelope import NO_TALLY
 
 
 class Outbox:
-    """Messages to be sent, oldest first."""
+    """Messages to be sent.
+
+    Attributes:
+        messages: the messages, oldest first.
+    """
 
     def __init__(self) -> None:
-        self._messages: list[Outgoing] = []
+        self.messages: list[Outgoing] = []
 
     def put(self, envelope: Envelope) -> None:
         """Add a message that carries no scalars or seeds of the algorithm."""
-        self._messages.append((envelope, NO_TALLY))
+        self.messages.append((envelope, NO_TALLY))
 
     def extend(self, messages: Iterable[Outgoing]) -> None:
-        self._messages += messages
-
-    @property
-    def is_empty(self) -> bool:
-        return not self._messages
+        self.messages += messages
 
     def take(self) -> list[Outgoing]:
         """Return all messages and empty the outbox."""
-        taken, self._messages = self._messages, []
+        taken, self.messages = self.messages, []
         return taken

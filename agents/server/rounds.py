@@ -74,6 +74,9 @@ class Rounds:
         self.current: Round | None = None
         self._overdue = OverdueRounds(participation.staleness)
         self._known = Known()
+        self._needs_known = participation.selection.needs_known
+        self._buffer = participation.buffer
+        self._is_over_selected = participation.over_selection > 1
         self._answer_times_ns = deque[int](maxlen=participation.deadline.window if participation.deadline else 0)
         self._state = state
         self._mechanism = mechanism
@@ -133,7 +136,7 @@ class Rounds:
         answered.reports[client] = report
         answered.waiting.discard(client)
         self._answer_times_ns.append(now_ns - answered.opened_ns)
-        if self.policy.selection.needs_known:
+        if self._needs_known:
             self._known.reports[client] += 1
             self._known.worth[client] = norm(self.algorithm.values(report))
 
@@ -148,15 +151,15 @@ class Rounds:
     @property
     def is_over(self) -> bool:
         """Whether the open round is to be closed."""
-        current, policy = self.current, self.policy
+        current, buffer = self.current, self._buffer
         if current is None:
             return False
-        if policy.buffer is not None:
-            is_full = len(current.reports) + self._overdue.report_count >= policy.buffer
+        if buffer is not None:
+            is_full = len(current.reports) + self._overdue.report_count >= buffer
             return current.is_expired or is_full or not (current.waiting or self._overdue.is_awaited)
         if current.is_expired or not current.waiting:
             return True
-        return policy.over_selection > 1 and len(current.reports) >= policy.size
+        return self._is_over_selected and len(current.reports) >= self.policy.size
 
     def close(self, version: int, now_ns: int) -> tuple[Round, list[int], Any, RoundRecord]:
         """Close the open round and aggregate its reports.

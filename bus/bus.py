@@ -87,6 +87,7 @@ class Bus:
         self._in_flight: set[InFlightMessage] = set()  # unordered: see `_sorted_in_flight`
         self._occurrences: dict[tuple[Kind, int, int], int] = {}
         self._is_wire = transport.is_wire
+        self._framing_bytes = transport.framing_bytes
         self._is_virtual = clock.is_virtual
         self._is_flush_due = False
         self._is_closed = False
@@ -281,7 +282,7 @@ class Bus:
     def _settle(self, message: InFlightMessage, fate: Fate) -> None:
         """End a message: it is no longer in flight, and its ledger row is written. Called once for each message."""
         self._in_flight.discard(message)
-        framing_bytes = self.transport.framing_bytes(message.size) if self._is_wire else 0
+        framing_bytes = self._framing_bytes(message.size) if self._is_wire else 0
         self.ledger.append(message.row(fate, self.clock.now_ns, framing_bytes))
 
     def _decoded(self, answer: Answer, frames: list[bytes]) -> list[tuple[Envelope | None, int]]:

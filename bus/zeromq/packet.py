@@ -186,6 +186,13 @@ def entry_bytes(size: int) -> int:
     return 1 + size if size < 0x80 else number_bytes(size) + size
 
 
+def entries_bytes(sizes: Sequence[int]) -> int:
+    """Return how many bytes entries take whose frames have these sizes."""
+    if not sizes or max(sizes) < 0x80:
+        return len(sizes) + sum(sizes)
+    return sum(map(entry_bytes, sizes))
+
+
 def entries(frames: Iterable[bytes]) -> bytes:
     """Return the content of a POST."""
     return b"".join(map(entry, frames))

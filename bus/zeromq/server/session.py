@@ -186,9 +186,8 @@ class Session:
             delivery = self._unsent.popleft()
             batch.append(delivery)
             size += delivery.size
-            if not delivery.was_sent:
-                # An entry's bytes are in the ledger's row of its message; when it is sent again, they are the link's.
-                self._down_bytes -= packet.entry_bytes(delivery.size)
+        # An entry's bytes are in the ledger's row of its message; when it is sent again, they are the link's.
+        self._down_bytes -= packet.entries_bytes([each.size for each in batch if not each.was_sent])
         self._unsent_bytes -= size
         parts = packet.deliveries(self._next_delivery, [(each.frame, each.tail) for each in batch])
         self._next_delivery += len(batch)
@@ -216,9 +215,8 @@ class Session:
             raise MalformedPacket("unasked", f"{len(answers)} answers to {len(self._unanswered)} deliveries")
         self._next_answer += len(answers)
         self._waiting_since_s = wall_seconds()
+        self._up_bytes -= packet.entries_bytes([len(frame) for frames in answers for frame in frames])
         for frames in answers:
-            for frame in frames:
-                self._up_bytes -= packet.entry_bytes(len(frame))
             delivery = self._unanswered.popleft()
             self._unanswered_bytes -= delivery.size
             delivery.answered(frames)

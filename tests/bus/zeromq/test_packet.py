@@ -311,3 +311,8 @@ def test_a_packet_just_within_the_limits_is_read() -> None:
     assert packet.read_answers(b"".join(packet.answers(0, [[b""] * MOST_ANSWERS])))[1] == [[b""] * MOST_ANSWERS]
     assert len(packet.read_offer(offer(scenario=bytes(2**22)))[1].scenario) == 2**22
     assert packet.read_hello(hello(spans=column(0, 2**24 - 1), count=2**32 - 1))[1].count == 2**32 - 1
+
+
+@given(st.lists(st.integers(0, 300)))
+def test_the_bytes_of_entries_follow_from_their_frames_sizes(sizes: list[int]) -> None:
+    assert packet.entries_bytes(sizes) == len(packet.entries(map(bytes, sizes)))

@@ -28,7 +28,6 @@ from seedbus.bus.pending_replies import JOIN_REQUESTS, OnAnswer, PendingReplies
 from seedbus.bus.transport import Transport
 
 _TOGETHER = 1024  # answers that are decoded at a time
-_SHORT_ANSWER = 1024  # bytes of an answer that is decoded before it is sent
 
 
 def _no_tally(envelope: Envelope) -> Tally:
@@ -286,20 +285,21 @@ class Bus:
         self.ledger.append(message.row(fate, self.clock.now_ns, framing_bytes))
 
     def _decoded(self, answer: Answer, frames: list[bytes]) -> list[tuple[Envelope | None, int]]:
-        """Decode an answer, and with it others that have come and are short."""
+        """Return what `decode_answer` does for each frame of an answer."""
         if answer.decoded is None:
-            together = list[Envelope]()
-            for each in self.answers.take_received(_TOGETHER):
-                if each.frames and len(each.frames) == 1 and len(each.frames[0]) <= _SHORT_ANSWER:
-                    each.decoded = [decode_answer(each.key[1], each.frames[0], self._report_limit)]
-                    envelope, _ = each.decoded[0]
-                    if envelope is not None:
-                        together.append(envelope)
-            if len(together) > 1:
-                self._on_decoded(together)
-        if answer.decoded is None:
-            answer.decoded = [decode_answer(answer.key[1], frame, self._report_limit) for frame in frames]
-        return answer.decoded
+            self._decode_short()
+        return answer.decoded or [decode_answer(answer.key[1], frame, self._report_limit) for frame in frames]
+
+    def _decode_short(self) -> None:
+        """Decode short answers that have come, all that will be sent soon."""
+        envelopes = list[Envelope]()
+        for answer, frame in self.answers.take_short(_TOGETHER):
+            envelope, header_bytes = decode_answer(answer.key[1], frame, self._report_limit)
+            answer.decoded = [(envelope, header_bytes)]
+            if envelope is not None:
+                envelopes.append(envelope)
+        if len(envelopes) > 1:
+            self._on_decoded(envelopes)
 
     def _send_answer(self, answer: Answer) -> None:
         """Send a follower's answer, which is due and has come."""

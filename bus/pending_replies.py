@@ -20,6 +20,7 @@ from seedbus.bus.transport import Transport
 
 JOIN_REQUESTS = frozenset({Kind.WAKE, REFUSE})
 """Kinds after which a client may have lost its state; it answers them with a JOIN."""
+_SHORT = 1024  # bytes of a short answer
 _NOTE_PREFIX = first_bytes(Kind.WAKE)
 
 
@@ -54,7 +55,7 @@ class PendingReplies:
         self._record_notes = record_notes
         self._on_answer = on_answer
         self._unsent: dict[Answer, None] = {}
-        self._received: deque[Answer] = deque()  # the newest, oldest first
+        self._short: deque[tuple[Answer, bytes]] = deque()  # that have come; see `take_short`
         self._missing = 0
         self._all_here: asyncio.Future[None] | None = None
         self._is_closed = False
@@ -87,10 +88,10 @@ class PendingReplies:
                 self._clock.release()
                 self._all_here = None
 
-    def take_received(self, most: int) -> list[Answer]:
-        """Return the next answers that have come, oldest first, each once."""
-        received = self._received
-        return [received.popleft() for _ in range(min(most, len(received)))]
+    def take_short(self, most: int) -> list[tuple[Answer, bytes]]:
+        """Return the oldest short answers of one frame that have come, each once, with their frames."""
+        short = self._short
+        return [short.popleft() for _ in range(min(most, len(short)))]
 
     def __len__(self) -> int:
         return len(self._unsent)
@@ -134,7 +135,8 @@ class PendingReplies:
                 notes.append(frame)
         answer.frames = [frame for frame in frames if frame[:2] != _NOTE_PREFIX] if notes else frames
         self._missing -= 1
-        self._received.append(answer)
+        if len(answer.frames) == 1 and len(answer.frames[0]) <= _SHORT:
+            self._short.append((answer, answer.frames[0]))
         if self._on_answer(answer.key, answer.base, answer.frames, notes):
             self._record_notes(answer.key[1], notes)
         if answer.is_late:

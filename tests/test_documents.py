@@ -117,6 +117,7 @@ def test_a_page_that_shows_something_else_is_found(shown: str, differs: bool, tm
     assert bool(list(follow(page, folder(tmp_path)))) is differs
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize(
     ("block", "found"),
     [

@@ -120,6 +120,7 @@ def imported(name: str) -> frozenset[str]:
     return frozenset(modules - {name})
 
 
+@pytest.mark.few(8)
 @pytest.mark.parametrize("room", ROOMS)
 def test_a_room_says_what_it_is_for_and_is_entered_by_its_doors(room: str) -> None:
     """`Doors:` in a room's docstring lists the modules that other rooms import; all others are internal."""
@@ -149,6 +150,7 @@ def test_no_import_runs_up_from_one_room_of_a_layer_to_another() -> None:
     assert list(read(ROOT).upward) == []
 
 
+@pytest.mark.slow
 def test_no_module_imports_relatively() -> None:
     def relative(path: Path) -> set[str]:
         return {ast.unparse(node) for node in ast.walk(tree(path)) if isinstance(node, ast.ImportFrom) and node.level}
@@ -176,6 +178,7 @@ def test_our_folders_are_never_imported_by_their_bare_names() -> None:
     assert found_in(PACKAGE + AROUND, lambda path: roots(path) & set(ALLOWED)) == {}
 
 
+@pytest.mark.slow
 def test_only_the_clock_looks_at_real_time() -> None:
     def looks(path: Path) -> set[str]:
         asked = {full for full in map(dotted, ast.walk(tree(path))) if full.endswith((".now", ".utcnow", ".today"))}
@@ -188,6 +191,7 @@ def test_no_module_imports_pythons_generators() -> None:
     assert found_in(PACKAGE, lambda path: roots(path) & {"random", "secrets", "uuid"}) == {}
 
 
+@pytest.mark.slow
 def test_only_seeded_streams_touch_a_generator() -> None:
     """Other modules use np.random only for type names, never for `np.random.seed`, `default_rng()` or a global draw."""
 
@@ -209,7 +213,7 @@ def test_every_public_module_says_what_it_is() -> None:
     assert not [name(path) for path in modules if not (ast.get_docstring(tree(path)) or "").strip()]
 
 
-@pytest.mark.few(3)
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "module",
     [

@@ -10,6 +10,8 @@ from collections.abc import Iterator
 from datetime import date
 from pathlib import Path
 
+import pytest
+
 import seedbus
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -47,6 +49,7 @@ def required(requirements: list[str]) -> set[str]:
     return {re.split(r"[>=; ]", requirement)[0] for requirement in requirements}
 
 
+@pytest.mark.slow
 def test_every_package_that_the_code_imports_is_required_by_the_package_or_by_an_extra_for_users() -> None:
     imported = {module.partition(".")[0] for path in SOURCES for module in modules(path)}
     foreign = {DISTRIBUTIONS.get(name, name) for name in imported - sys.stdlib_module_names - {"seedbus"}}

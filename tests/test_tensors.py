@@ -32,7 +32,7 @@ def without_warnings() -> Any:
         yield
 
 
-@pytest.mark.few(9)
+@pytest.mark.few(5)
 @pytest.mark.parametrize("name", BINARY)
 @settings(deadline=None, max_examples=30)
 @given(pair=VECTORS, scalar=SCALARS)
@@ -50,6 +50,7 @@ def test_a_function_of_two_vectors_or_of_one_and_a_number_has_numpys_bits(name: 
     assert bits(function(on_device(first), second)) == bits(here[0]), "an array beside a vector on a device"
 
 
+@pytest.mark.few(8)
 @pytest.mark.parametrize("name", UNARY)
 @settings(deadline=None, max_examples=20)
 @given(pair=VECTORS)

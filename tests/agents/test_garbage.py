@@ -29,6 +29,7 @@ def test_a_runs_objects_are_exempt_until_it_ends(tmp_path: Path) -> None:
     assert min(counts.during) > 10_000 and gc.get_freeze_count() == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rounds", [1, 3])
 def test_in_a_program_that_exempts_its_own_nothing_of_a_run_is_kept_for_ever(tmp_path: Path, rounds: int) -> None:
     counts = Counts()

@@ -43,7 +43,7 @@ def blocks_and_threads() -> Iterator[None]:
     set_threads(1)
 
 
-@pytest.mark.few(22)
+@pytest.mark.few(9)
 def test_an_algorithm_keeps_its_promises(run: Rehearsal) -> None:
     """All in one test, because most take less than a test itself does; all that are broken are raised together."""
     broken = []
@@ -96,7 +96,7 @@ def test_every_round_moves_every_field(run: Rehearsal) -> None:
     assert moving == set(replica.fields) - ({"hessian"} if getattr(run.algorithm, "nu", None) == 0 else set())
 
 
-@pytest.mark.few(30)
+@pytest.mark.few(24)
 def test_neither_blocks_nor_threads_change_a_bit(run: Rehearsal, blocks_and_threads: None) -> None:
     for block, threads in itertools.product((128, 384, BLOCK), (1, 3)):
         algorithm_cases.set_block(block)

@@ -76,7 +76,7 @@ def adds_coordinates(algorithm: Any) -> bool:
     return algorithm.is_dense or "projection" in str(algorithm.estimator)
 
 
-@pytest.mark.few(3, slow=36)
+@pytest.mark.few(1, slow=36)
 @each_case
 def test_an_algorithm_keeps_its_promises_on_vectors_of_a_device(name: str, fields: dict[str, Any]) -> None:
     """And all its rounds, with clients' memories, have the host's bits."""
@@ -93,7 +93,7 @@ def test_an_algorithm_keeps_its_promises_on_vectors_of_a_device(name: str, field
         assert run.replica.digest() == host.replica.digest()
 
 
-@pytest.mark.few(4, slow=60)
+@pytest.mark.few(1, slow=60)
 @pytest.mark.parametrize(
     ("name", "fields", "backend"),
     [

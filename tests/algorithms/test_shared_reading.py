@@ -56,6 +56,7 @@ def test_whatever_is_read_together_would_be_accepted_alone(name: str, case: str)
     assert_same(algorithm, bodies, plan)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("precision", ["float32", "float16", "bfloat16"])
 @given(rows=st.lists(st.lists(SCALARS, min_size=6, max_size=6), max_size=8))
 def test_sound_reports_are_read_together(precision: Any, rows: list[list[float]]) -> None:

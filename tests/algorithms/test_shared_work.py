@@ -69,6 +69,7 @@ def formats(name: str) -> list[str]:
     return ["sign"] if name == "feedsign" else ["float32", "float16"]
 
 
+@pytest.mark.few(29)
 @pytest.mark.parametrize(
     ("name", "case", "precision"), [(name, case, each) for name, case in CASES for each in formats(name)]
 )
@@ -164,6 +165,7 @@ def test_a_cohort_at_one_version_perturbs_the_model_once_for_the_first_step(monk
     assert counts == [3 + 12, 6 + 12, 12 + 12, 12 + 12]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("verify", [False, True])
 def test_a_run_does_not_depend_on_the_grouping_of_clients(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, verify: bool

@@ -121,6 +121,7 @@ def by_message(harness: Harness) -> set[Row]:
     return set(harness.rows)
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=20)
 @given(st.permutations(TRAFFIC))
 def test_faults_of_a_message_do_not_depend_on_the_order_of_sending(order: list[Envelope]) -> None:

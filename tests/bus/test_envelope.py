@@ -160,6 +160,7 @@ def test_limits_of_other_kinds_do_not_depend_on_the_runs_reports(kind: Kind) -> 
         decode(pack(16 + kind, 3, 4, 5, [VECTOR]), PEER, most=2**20)
 
 
+@pytest.mark.slow
 def test_a_long_frame_of_very_many_elements_is_refused_before_they_are_made() -> None:
     frame = pack(REPORT, 3, 4, 5, [[[[]] * 60] * 60] * 60)
     assert SHORT < len(frame) and decode(frame).body
@@ -167,6 +168,7 @@ def test_a_long_frame_of_very_many_elements_is_refused_before_they_are_made() ->
         decode(frame, PEER, most=2**20)
 
 
+@pytest.mark.slow
 @given(bodies, st.integers(0, 30))
 def test_elements_are_counted_as_they_are_decoded(body: list[Any], more: int) -> None:
     def count(value: Any) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import heapq
 from typing import NamedTuple
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -101,6 +102,7 @@ def by_heap(plan: list[Script], latest_ns: int | None) -> list[tuple[int, int]]:
     return log
 
 
+@pytest.mark.slow
 @given(st.lists(scripts, max_size=8), st.none() | st.integers(0, 4))
 def test_events_fire_in_the_order_of_a_single_heap(plan: list[Script], latest_ns: int | None) -> None:
     assert by_event_queue(plan, latest_ns) == by_heap(plan, latest_ns)

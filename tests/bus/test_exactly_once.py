@@ -39,6 +39,7 @@ def repeating(patch: pytest.MonkeyPatch) -> Iterator[dict[str, int]]:
         yield counted
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("transport", ["memory", "tcp"])
 @pytest.mark.parametrize("rounds", [40, pytest.param(4000, marks=pytest.mark.soak)])
 def test_no_report_counts_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rounds: int, transport: Any) -> None:

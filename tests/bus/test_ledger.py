@@ -100,6 +100,7 @@ def test_new_rows_are_taken_once(tmp_path: Path) -> None:
     assert len(ledger.take_new()) == width
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=15)
 @given(st.integers(0, 16), st.integers(0, 8), st.integers(3, 9))
 def test_a_restored_ledger_continues_as_if_never_interrupted(
@@ -305,6 +306,7 @@ def forged(path: Path, **columns: pa.Array) -> None:
     pq.write_table(table.replace_schema_metadata({_DIGEST: _digest(stored)}), path)
 
 
+@pytest.mark.slow
 def test_a_small_segment_that_declares_millions_of_rows_is_not_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

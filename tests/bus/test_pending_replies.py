@@ -102,6 +102,7 @@ scripts = st.lists(st.tuples(st.integers(0, 3), st.integers(0, 3), st.integers(0
 several = st.lists(st.integers(0, 400), max_size=3)
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=40)
 @given(scripts, several, st.floats(0, 0.5))
 def test_the_real_time_of_an_answer_changes_nothing(

@@ -62,6 +62,7 @@ class _Adding:
         return [*answers, self._frame] if is_chunk else answers
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("frame", [FALSE["bytes"], FALSE["other bits"]], ids=["bytes", "other bits"])
 def test_a_run_in_which_a_client_noted_nonsense_can_be_resumed(tmp_path: Path, frame: bytes) -> None:
     what = scenario(

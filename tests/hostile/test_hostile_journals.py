@@ -250,6 +250,7 @@ BODIES = {
 }
 
 
+@pytest.mark.few(10)
 @pytest.mark.parametrize("what", BODIES)
 def test_a_round_of_another_form_is_damage(seedbus: Command, folder: Path, what: str) -> None:
     forged(folder, body=BODIES[what])
@@ -304,6 +305,7 @@ def cut(tmp_path_factory: pytest.TempPathFactory) -> Path:
         return killed_run(tmp_path_factory.mktemp("cut"), patch, what)
 
 
+@pytest.mark.slow
 def test_a_state_of_another_form_is_damage_or_does_no_harm(cut: Path, tmp_path: Path, seedbus: Command) -> None:
     with closing(sqlite3.connect(cut / FILE)) as database:
         ((state,),) = database.execute("SELECT state FROM checkpoint")

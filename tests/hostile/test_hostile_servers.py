@@ -50,6 +50,7 @@ def joins(seedbus: Command, answer: Answer, *arguments: object) -> tuple[Command
     return said, server
 
 
+@pytest.mark.few(8)
 @pytest.mark.parametrize(
     ("asked", "offered", "sentence"),
     [
@@ -126,6 +127,7 @@ def test_a_scenario_that_is_none_ends_the_client_in_a_sentence(seedbus: Command,
     assert time.process_time() - began < 5
 
 
+@pytest.mark.few(8)
 @pytest.mark.parametrize("field", ["data", "model"])
 @pytest.mark.parametrize(
     "place",
@@ -270,6 +272,7 @@ def test_a_worker_of_the_servers_own_process_trusts_it(tmp_path: Path) -> None:
     assert os.environ["SEEDBUS_DATA"] not in str(tmp_path / "private")
 
 
+@pytest.mark.slow
 def test_a_message_that_never_ends_ends_the_client_in_a_sentence(seedbus: Command) -> None:
     """ZeroMQ delivers whole messages only, and an empty frame takes thirty times its bytes in memory."""
     frames = frame(b"", MORE) * 2**15

@@ -38,13 +38,13 @@ def without_worker(hostile_run: HostileRun) -> HostileRun:
     return hostile_run
 
 
-@pytest.mark.few(119)
+@pytest.mark.few(37)
 @pytest.mark.parametrize("case", STRANGERS, ids=str)
 def test_a_stranger_is_refused_and_the_run_goes_on(hostile_run: HostileRun, case: Case) -> None:
     hostile_run.play(case)
 
 
-@pytest.mark.few(70)
+@pytest.mark.few(21)
 @pytest.mark.parametrize("case", PENDING, ids=str)
 def test_a_peer_with_an_offer_is_refused(without_worker: HostileRun, case: PendingCase) -> None:
     without_worker.play_pending(case)

@@ -58,6 +58,7 @@ async def test_silence_is_noticed_after_three_heartbeats_whenever_in_one_it_begi
     assert min(beats) > MISSED - 0.1 and statistics.median(beats) < MISSED + 0.4
 
 
+@pytest.mark.slow
 async def test_a_peer_that_receives_nothing_is_gone() -> None:
     """The system's buffers fill up, then ZeroMQ's queue, and then the hub cannot send."""
     registration = OneClientRegistration(bytes(2**24))
@@ -70,6 +71,7 @@ async def test_a_peer_that_receives_nothing_is_gone() -> None:
         member.peer.close()
 
 
+@pytest.mark.slow
 async def test_a_peer_that_is_offered_clients_and_never_joins_is_gone() -> None:
     registration = OneClientRegistration(b"")
     async with hub_at(registration, join_s=0.5) as (_, port):
@@ -80,6 +82,7 @@ async def test_a_peer_that_is_offered_clients_and_never_joins_is_gone() -> None:
         member.peer.close()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("redelivers", [True, False])
 async def test_a_member_that_pings_and_never_answers_is_gone(redelivers: bool) -> None:
     """What it has not answered is delivered to its replacement, or is answered with nothing."""

@@ -80,6 +80,7 @@ def test_on_a_gpu_torch_is_deterministic_and_tf32_is_off(monkeypatch: pytest.Mon
         assert settings() == expected | {"workspace": ":16:8"}, "the user's own is kept"
 
 
+@pytest.mark.slow
 def test_the_variable_names_the_default_device_of_commands_and_of_python(
     monkeypatch: pytest.MonkeyPatch, seedbus: Command, tmp_path: Path
 ) -> None:

@@ -94,6 +94,7 @@ def test_a_masked_run_is_the_recursion_of_meerkat_in_numpy(one_thread: None) -> 
         assert np.array_equal(problem.whole(replica.x), w)
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize(
     "algorithm",
     [

@@ -31,7 +31,7 @@ def small_sets(tmp_path_factory: pytest.TempPathFactory, one_thread: None) -> An
         yield
 
 
-@pytest.mark.few(46)
+@pytest.mark.few(12)
 @pytest.mark.parametrize("check", CONTRACT, ids=lambda check: str(check.__name__))
 @pytest.mark.parametrize("task", BOUND, ids=repr)
 def test_a_task_keeps_the_contract(task: Any, check: Any) -> None:

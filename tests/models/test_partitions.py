@@ -40,7 +40,7 @@ adapter: TypeAdapter[Any] = TypeAdapter(Annotated[Partition, PARTITIONS])
 label_lists = st.lists(st.integers(0, 4), min_size=1, max_size=120).map(np.array)
 
 
-@pytest.mark.few(11)
+@pytest.mark.few(5)
 @pytest.mark.parametrize("partition", KINDS, ids=repr)
 @settings(deadline=None, max_examples=40)
 @given(labels=label_lists, clients=st.integers(1, 12), seed=st.integers(0, 2**64 - 1))

@@ -61,7 +61,7 @@ KINDS = [name for name, kind in TASKS.all().items() if issubclass(kind, Classifi
 REGRESSION = {"target": "age", "kind": "regression"}
 
 
-@pytest.mark.few(3)
+@pytest.mark.slow
 @pytest.mark.parametrize("is_full", [False, True], ids=["resident", "full"])
 @pytest.mark.parametrize(("name", "fields"), [*((name, {}) for name in KINDS), ("table", REGRESSION)])
 def test_batches_have_the_same_bits_on_the_device_and_in_host_memory(
@@ -155,6 +155,7 @@ def test_evaluation_batches_of_a_language_model_are_made_once(
     assert measured[:3] == measured[3:] or TORCH_DEVICE != "cpu"  # losses of a GPU have other bits
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("free", [None, 0])
 def test_pixels_of_a_pretrained_classifier_are_kept_where_they_fit(
     make_hub: Any, monkeypatch: pytest.MonkeyPatch, free: int | None

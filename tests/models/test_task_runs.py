@@ -43,7 +43,7 @@ def world(name: str, kind: Any) -> Any:
 KINDS = {name: kind for name, kind in TASKS.all().items() if not issubclass(kind, PretrainedTask | TorchTask)}
 
 
-@pytest.mark.few(2)
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "kind"), KINDS.items(), ids=list(KINDS))
 def test_a_task_trains_for_three_rounds(name: str, kind: Any, tmp_path: Path) -> None:
     skip_without_packages(name)

@@ -93,6 +93,7 @@ def test_the_end_is_the_same_in_a_run_that_was_resumed_meanwhile(
     assert outcome(go(tmp_path / "run", world(name), resume=True)) == outcome(ended[name]), "the journal knows it too"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", WORLDS)
 def test_real_time_ends_at_the_same_round_with_the_same_model(tmp_path: Path, name: str) -> None:
     whole = {"participation": {"clients": 3, "cohort": 3}, "network": FAST}

@@ -60,6 +60,7 @@ def test_two_workers_on_rough_links_end_like_one_process(tmp_path: Path, algorit
     assert whole.digest == replay(tmp_path / "run").digest
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("algorithm", [INTEGER | {"aggregation": "clipped"}, POOL], ids=["decomfl", "fedkseed"])
 def test_a_run_cut_off_again_and_again_ends_alike(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, algorithm: dict[str, Any]

@@ -145,6 +145,7 @@ def test_a_frozen_log_replays_to_the_digest_recorded_with_it(name: str) -> None:
     assert packed[2:] == kept[2:], "but for hyperparameters that are new since, the same bytes"
 
 
+@pytest.mark.few(4)
 @pytest.mark.parametrize("name", FROZEN)
 def test_the_reference_replays_a_frozen_log_to_the_same_digest(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("seedbus.algorithms.scalar_only.base.directions_for", lambda kind, x: reference(kind))

@@ -66,7 +66,7 @@ def check(seed: int, folder: Path) -> None:
     assert "diverged" not in results.summary["refusals"]
 
 
-@pytest.mark.few(4)
+@pytest.mark.few(2)
 @pytest.mark.parametrize("seed", range(15))
 def test_everybody_is_at_the_head_two_rounds_after_the_last_fault(seed: int, tmp_path: Path) -> None:
     check(seed, tmp_path / "run")

@@ -173,6 +173,7 @@ def test_a_join_that_shows_another_plug_in_is_refused_by_name(shown: bytes, run:
         assert Join.unpack(honest.pack()) == honest and false_proof(honest, bound(proofs, nonce)) is None
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize(
     ("picked", "wrong"),
     [

@@ -97,7 +97,7 @@ def test_late_reports_count_in_such_a_run_and_no_replica_diverges(in_memory: dic
         assert any(commit.terms[0].weight < 1 for commit in log)
 
 
-@pytest.mark.few(3)
+@pytest.mark.few(1)
 @each_policy
 @pytest.mark.parametrize("transport", ["inproc", "ipc", "tcp"])
 def test_a_run_with_late_reports_is_the_same_on_every_transport(
@@ -118,7 +118,7 @@ def test_a_run_with_late_reports_is_the_same_in_any_number_of_processes(
     assert outcome(results) == outcome(in_memory[policy])
 
 
-@pytest.mark.few(3)
+@pytest.mark.few(2)
 @each_policy
 def test_verification_changes_no_bit_of_a_run_with_late_reports(
     tmp_path: Path, in_memory: dict[str, Results], policy: str
@@ -252,6 +252,7 @@ def balances(results: Results, what: Scenario) -> None:
                 assert arrived[term.round] > 0 and 0 <= commit.round - term.round <= most
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("policy", ["buffer", "buffer of two"])
 def test_asynchronous_rounds_go_on_though_a_third_of_all_messages_is_lost(tmp_path: Path, policy: str) -> None:
     lossy = [{"fault": "drop", "probability": 0.35}, STRAGGLERS[1]]

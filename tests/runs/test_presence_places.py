@@ -75,7 +75,7 @@ class _Leaving(MemoryTransport):
         super().deliver(address, frame, answered, tail)
 
 
-@pytest.mark.few(3)
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["all at once", "churn from another run", "crash without state", "churn"])
 @pytest.mark.parametrize("at", [1, 4, 7])
 def test_a_process_that_is_replaced_as_its_clients_wake_leaves_no_trace(
@@ -112,6 +112,7 @@ class _Insisting:
         return [encode(Join(1, (Span(1, 1, self.version),), **self._proof).pack())[0]]
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("version", [2**31, 0])
 @pytest.mark.parametrize("latency", [exponential(0.1), {"distribution": "constant", "value": 0.0}])
 def test_a_client_that_will_not_be_told_keeps_nobody_waiting(
@@ -141,7 +142,7 @@ def holds(results: Results) -> bool:
     return replay(results.folder).digest == results.digest and "diverged" not in results.summary["refusals"]
 
 
-@pytest.mark.few(2)
+@pytest.mark.few(1)
 @pytest.mark.parametrize("transport", ["memory", "tcp"])
 @pytest.mark.parametrize("returns", ["with-state", "without-state", "from-another-run"])
 def test_comings_and_goings_in_real_time_end_and_replay(tmp_path: Path, transport: Any, returns: str) -> None:
@@ -196,6 +197,7 @@ def test_a_client_that_is_away_as_its_process_joins_in_real_time_is_no_member() 
     assert list(harness.coordinator._positions.members) == [0, 1, 3]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("transport", ["memory", "tcp"])
 def test_a_run_in_real_time_is_resumed_with_clients_away(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, transport: Any

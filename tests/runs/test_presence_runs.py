@@ -68,7 +68,7 @@ def test_a_run_cut_off_after_every_round_ends_alike(
     assert outcome(results) == outcome(whole[name])
 
 
-@pytest.mark.few(4, slow=13)
+@pytest.mark.few(2, slow=13)
 @pytest.mark.parametrize("name", FAULTS)
 @pytest.mark.parametrize(
     ("owner", "method", "at", "before"),
@@ -116,7 +116,7 @@ def test_the_cuts_meet_with_joins_in_flight_and_with_clients_that_are_away(
     assert min(seen.values()) >= 5 and len(seen) == 4, seen
 
 
-@pytest.mark.few(4, slow=9)
+@pytest.mark.few(2, slow=9)
 @pytest.mark.parametrize("name", FAULTS)
 @pytest.mark.parametrize("transport", ["inproc", "ipc", "tcp"])
 def test_the_clients_that_are_there_are_the_same_on_every_transport(
@@ -149,7 +149,7 @@ POLICIES: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.few(2)
+@pytest.mark.few(1)
 @pytest.mark.parametrize("policy", POLICIES)
 @pytest.mark.parametrize("name", ["churn", "churn without a word", "all at once"])
 def test_a_policy_and_comings_and_goings_get_along(
@@ -166,7 +166,7 @@ def test_a_policy_and_comings_and_goings_get_along(
     assert outcome(run(what, tmp_path / "cut", resume=True)) == outcome(results)
 
 
-@pytest.mark.few(7)
+@pytest.mark.few(4)
 @pytest.mark.parametrize("name", FAULTS)
 def test_a_client_that_has_left_is_not_asked_and_no_report_counts_twice(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
@@ -198,6 +198,7 @@ def test_a_client_that_has_left_is_not_asked_and_no_report_counts_twice(
     assert set(said) <= set(delivered) and len(said) == len(set(said))
 
 
+@pytest.mark.slow
 def test_a_client_that_returns_without_state_is_sent_the_whole_log(tmp_path: Path) -> None:
     fault = {"fault": "crash", "clients": [2], "at_round": 14, "for_rounds": 2, "returns": "without-state"}
     everybody = {"clients": 8, "deadline_s": 3.0}
@@ -231,6 +232,7 @@ def quiet(**changes: Any) -> Scenario:
     return availability_scenario("churn", participation=participation, **changes)
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("name", ["churn", "diurnal", "replacement", "ramp", "nobody at first", "late joiners"])
 def test_those_who_say_that_they_leave_are_not_waited_for(tmp_path: Path, name: str) -> None:
     assert quiet(faults=FAULTS[name]) and run(quiet(faults=FAULTS[name]), tmp_path / "run").summary["rounds"] == 25

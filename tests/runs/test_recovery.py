@@ -25,6 +25,7 @@ from seedbus.scenarios.running.run import run
 from seedbus.scenarios.schema.scenario import Scenario
 
 
+@pytest.mark.slow
 def test_a_run_cut_off_again_and_again_ends_alike(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     what = lossy(algorithm=HISO)
     whole = outcome(run(what, tmp_path / "whole"))
@@ -159,6 +160,7 @@ def test_a_resumed_run_of_another_scenario_is_refused_with_the_field_that_differ
         run(scenario(algorithm=DECOMFL | {"momentum": 0.9}), tmp_path / "run", resume=True)
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("name", ["seedbus", "selftest", "x0"])
 def test_a_build_whose_bits_would_differ_neither_resumes_nor_replays(tmp_path: Path, name: str) -> None:
     another = "0123456789abcdef"

@@ -44,7 +44,7 @@ def robust(base: dict[str, Any] = HISO, **changes: Any) -> Any:
 # rules
 
 
-@pytest.mark.few(2)
+@pytest.mark.few(1)
 @pytest.mark.parametrize("base", [DECOMFL, HISO], ids=lambda base: str(base["name"]))
 @pytest.mark.parametrize("rule", RULES, ids=str)
 def test_replicas_agree_and_replay_finds_the_model_whatever_the_rule(

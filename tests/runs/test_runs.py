@@ -27,6 +27,7 @@ from seedbus.scenarios.running.replay import replay
 COMING_AND_GOING = {"JOIN", "WELCOME", "REFUSE", "BYE", "LINK"}
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("algorithm", [DECOMFL, HISO], ids=lambda algorithm: str(algorithm["name"]))
 def test_the_same_scenario_twice_gives_the_same_bits_and_the_same_messages(
     tmp_path: Path, algorithm: dict[str, Any]

@@ -103,6 +103,7 @@ FAULTS: dict[str, list[Any]] = {
 slow = pytest.mark.slow
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "settings"),
     [
@@ -156,6 +157,7 @@ def test_a_run_cut_off_again_and_again_ends_alike(
         assert outcome(results) == outcome(whole)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("phase", ["committing", pytest.param("gathering", marks=slow)])
 def test_a_server_that_crashes_in_a_round_repeats_it_with_the_same_masks(tmp_path: Path, phase: str) -> None:
     crash = {"fault": "server-crash", "at_round": 2, "phase": phase}
@@ -193,6 +195,7 @@ def test_a_lying_client_changes_the_sum_but_learns_and_stops_nothing(tmp_path: P
     assert run(what, tmp_path / "masked").digest == run(without(what), tmp_path / "plain").digest
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("no_plugins")
 @pytest.mark.parametrize("stage", [Stage.KEYS, Stage.SHARES])
 def test_who_reports_without_a_share_in_the_masks_stops_nothing(tmp_path: Path, stage: Stage) -> None:

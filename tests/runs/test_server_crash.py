@@ -21,7 +21,7 @@ def crashing(phase: str, **changes: Any) -> Scenario:
     return scenario(faults=[fault], **changes)
 
 
-@pytest.mark.few(2)
+@pytest.mark.few(1)
 @pytest.mark.parametrize("phase", PHASES)
 @pytest.mark.parametrize("algorithm", [{}, {"algorithm": HISO}], ids=["decomfl", "hiso"])
 def test_a_server_that_comes_back_ends_at_the_same_model_later(
@@ -35,13 +35,14 @@ def test_a_server_that_comes_back_ends_at_the_same_model_later(
     assert again == (0 if phase == "publishing" else 5 * 3), "five rounds are begun again"
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize("phase", PHASES)
 def test_what_arrives_while_the_server_is_away_is_lost_and_counted(tmp_path: Path, phase: str) -> None:
     dropped = run(crashing(phase), tmp_path / "rough").summary["traffic"]["fates"]["dropped"]
     assert (dropped > 0) == (phase in ("asking", "gathering"))
 
 
-@pytest.mark.few(2)
+@pytest.mark.few(1)
 @pytest.mark.parametrize("phase", PHASES)
 @pytest.mark.parametrize("at", [3, 4, 5, 8])
 def test_a_run_that_is_killed_around_an_outage_ends_like_one_that_is_not(

@@ -31,7 +31,7 @@ def watched(monkeypatch: pytest.MonkeyPatch) -> dict[int, dict[str, set[int]]]:
     return found
 
 
-@pytest.mark.few(7)
+@pytest.mark.few(3)
 @pytest.mark.parametrize("lag", [1, 2, 3, 10, 50, pytest.param(1000, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("algorithm", [DECOMFL, HISO], ids=lambda algorithm: str(algorithm["name"]))
 def test_a_client_that_missed_so_many_commits_replays_or_installs_the_same_bits(

@@ -67,6 +67,7 @@ def test_what_is_lost_is_asked_for_again_when_the_client_is(
     assert {"SNAPSHOT", "PULL"} <= set(lost)
 
 
+@pytest.mark.slow
 def test_a_half_snapshot_is_not_pulled_twice(tmp_path: Path) -> None:
     """One client lags on links that lose a third; only chunks that were lost are sent twice."""
     what = rough(
@@ -89,6 +90,7 @@ def test_a_half_snapshot_is_not_pulled_twice(tmp_path: Path) -> None:
     assert (results.messages.query("kind == 'JOIN' and sender == 1")).shape[0] >= 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("returns", ["without-state", "from-another-run"])
 def test_a_client_that_lost_its_state_gets_a_snapshot(tmp_path: Path, returns: str) -> None:
     what = lagging(
@@ -112,7 +114,7 @@ def test_a_newcomer_to_a_long_run_gets_a_snapshot(tmp_path: Path) -> None:
     assert results.digest == replay(tmp_path / "run").digest
 
 
-@pytest.mark.few(1)
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("algorithm", "source"),
     [(DECOMFL, "peer"), (HISO, "evaluator")],
@@ -242,6 +244,7 @@ def _watched(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return held
 
 
+@pytest.mark.slow
 def test_bytes_of_snapshots_are_billed_to_those_who_pull_them_and_to_peers_that_give(tmp_path: Path) -> None:
     results = run(lagging(lag={"source": "peer"}), tmp_path / "run")
     rows = read_ledger(results.folder / "messages")
@@ -265,7 +268,7 @@ def test_bytes_of_snapshots_are_billed_to_those_who_pull_them_and_to_peers_that_
     assert traffic["replayed"] < traffic["down"]["seeds"]
 
 
-@pytest.mark.few(2)
+@pytest.mark.slow
 @pytest.mark.parametrize("transport", ["inproc", "ipc", "tcp"])
 @ALGORITHMS
 def test_the_same_over_zeromq(
@@ -296,7 +299,7 @@ def test_a_server_that_crashes_among_snapshots_goes_on(
     assert outcome(run(what, tmp_path / "cut", resume=True)) == outcome(results)
 
 
-@pytest.mark.few(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("source", ["evaluator", "peer"])
 @pytest.mark.parametrize("cohort", [2, 4])
 def test_rounds_that_close_before_a_snapshot_is_there_leave_nobody_behind(

@@ -37,6 +37,7 @@ def holds(results: Results) -> bool:
     return replay(results.folder).digest == results.digest and "diverged" not in results.summary["refusals"]
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("transport", ["memory", "inproc", "tcp"])
 def test_a_run_in_real_time_takes_real_time_and_replays(tmp_path: Path, transport: Any) -> None:
     what = wall(compute={"evaluation": {"distribution": "constant", "value": 0.002}}, stop={"rounds": 10})

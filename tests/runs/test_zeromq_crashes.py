@@ -173,6 +173,7 @@ def test_a_run_that_fails_before_it_begins_leaves_nobody_listening(
         socket.create_connection(("127.0.0.1", server.port))
 
 
+@pytest.mark.slow
 async def test_a_thread_that_is_building_is_not_waited_for(tmp_path: Path) -> None:
     is_building, may_end = threading.Event(), threading.Event()
 

@@ -70,7 +70,7 @@ def in_memory(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Results]:
     return {name: run(lossy(**world), folder / name) for name, world in WORLDS.items()}
 
 
-@pytest.mark.few(3)
+@pytest.mark.slow
 @pytest.mark.parametrize("world", WORLDS)
 @pytest.mark.parametrize("transport", ["inproc", "ipc", "tcp"])
 def test_a_run_is_the_same_on_every_transport(
@@ -123,6 +123,7 @@ def test_a_run_is_the_same_with_a_socket_for_every_client(tmp_path: Path, in_mem
     assert outcome(results) == outcome(in_memory["hiso"])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("first", "then"), [("memory", "tcp"), ("tcp", "memory")])
 def test_a_run_may_change_its_transport_when_it_is_resumed(
     tmp_path: Path, in_memory: dict[str, Results], monkeypatch: pytest.MonkeyPatch, first: Any, then: Any

@@ -231,6 +231,7 @@ def test_a_crash_without_state_deletes_the_memory_of_a_client(tmp_path: Path, re
 REPLACED = {"fault": "replacement", "active": 3, "every_rounds": 4, "probability": 1.0, "returns": "without-state"}
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize(("name", "cares"), [("scaffold", True), ("feddyn", True), ("feddc", True), ("fedacg", False)])
 def test_a_new_client_has_no_state_and_fedacg_needs_none(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, cares: bool

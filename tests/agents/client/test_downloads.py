@@ -82,6 +82,7 @@ def test_chunks_are_requested_window_by_window_until_complete() -> None:
     assert answer.digests() == TRUTH.digests() and partial.note(0, 9) == []
 
 
+@pytest.mark.slow
 @settings(deadline=None)
 @given(st.permutations(range(24)), st.integers(0, 24), st.lists(st.integers(0, 23), max_size=10))
 def test_chunks_in_any_order_repeated_or_across_processes_give_the_same_replica(

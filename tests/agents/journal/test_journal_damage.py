@@ -94,6 +94,7 @@ def bench(memory: Path) -> DamagedJournal:
 STEPS = [101, pytest.param(17, marks=pytest.mark.slow), pytest.param(1, marks=pytest.mark.soak)]
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("step", STEPS)
 @pytest.mark.parametrize("how", ["cut", "flipped"])
 def test_damage_in_the_last_record_of_a_log_recovers_the_prefix_before_it(

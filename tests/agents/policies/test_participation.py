@@ -30,7 +30,7 @@ EVERYBODY = range(1000)
 # selection
 
 
-@pytest.mark.few(3)
+@pytest.mark.slow
 @each_selection
 @given(
     members=st.sets(st.integers(0, 60), min_size=1),
@@ -43,6 +43,7 @@ def test_a_policy_fills_the_cohort_with_different_members_in_order(
     conformance.fills(selection, members, statistics, data.draw(st.integers(0, len(members))), 3)
 
 
+@pytest.mark.few(7)
 @pytest.mark.parametrize("promise", [*conformance.CONTRACT, *conformance.RUNS], ids=lambda promise: promise.__name__)
 @each_selection
 def test_a_selection_keeps_its_promises(selection: Any, promise: Promise) -> None:

@@ -35,6 +35,7 @@ def test_more_shares_than_a_quorum_are_more_noise() -> None:
     assert more.closed(1, 10, range(10)) == pytest.approx(of(math.sqrt(2)).closed(1, 10, [0]), rel=1e-12)
 
 
+@pytest.mark.slow
 def test_a_secret_cohort_of_all_clients_is_one_report_replaced_and_a_small_one_costs_less() -> None:
     whole, sampled = of(4.0, cohorts="secret"), of(4.0, cohorts="secret")
     assert whole.closed(1, 100, range(100)) == pytest.approx(of(2.0).closed(1, 100, [0]), rel=1e-9)

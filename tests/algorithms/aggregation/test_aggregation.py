@@ -134,6 +134,7 @@ def test_clipping_remembers_a_number_for_each_of_the_last_rounds(rounds: list[Ma
 # properties of all rules
 
 
+@pytest.mark.few(29)
 @pytest.mark.parametrize("promise", conformance.CONTRACT, ids=lambda promise: str(promise.__name__))
 @pytest.mark.parametrize("rule", ALL, ids=repr)
 def test_a_rule_keeps_its_promises(rule: Any, promise: Promise) -> None:
@@ -150,6 +151,7 @@ def test_f_byzantine_clients_do_not_move_a_robust_rule_beyond_honest_values(kind
         conformance.keeps_out(Mean(), f)
 
 
+@pytest.mark.few(8)
 @pytest.mark.parametrize("rule", ALL, ids=repr)
 @settings(max_examples=30)
 @given(row=st.lists(numbers, min_size=1, max_size=4), clients=st.integers(1, 9))
@@ -158,7 +160,7 @@ def test_identical_reports_aggregate_to_themselves(rule: Any, row: list[float], 
     assert combined(rule, [row] * clients, unlimited) == pytest.approx(row, rel=1e-15)
 
 
-@pytest.mark.few(8)
+@pytest.mark.few(4)
 @pytest.mark.parametrize("rule", ALL, ids=repr)
 @settings(max_examples=40)
 @given(rows=matrices(), state=st.none() | st.just([3.0, 1.0]))

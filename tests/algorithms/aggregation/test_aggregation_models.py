@@ -24,6 +24,7 @@ def blended(rule: Any, rows: Any, state: Any = None) -> Any:
     return rule.blend(list(np.asarray(rows, np.float32)), state)[0]
 
 
+@pytest.mark.few(6)
 @pytest.mark.parametrize("rule", BY_VALUE, ids=repr)
 @settings(max_examples=40, deadline=None)
 @given(rows=matrices())
@@ -69,6 +70,7 @@ def test_no_update_contributes_more_than_the_clipping_limit(rows: Matrix, limit:
     assert np.linalg.norm(blended(Clipped(), rows, [limit])) <= limit * (1 + 1e-12)
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize("rule", [Mean(), Median(), TrimmedMean(), Krum(multi=3), Clipped(), NearestMixing()], ids=repr)
 def test_ten_models_of_a_million_coordinates_are_aggregated_quickly(rule: Any) -> None:
     row = np.random.default_rng(1).standard_normal(1_206_590, np.float32)

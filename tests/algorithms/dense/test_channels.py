@@ -38,7 +38,7 @@ def test_a_channel_keeps_its_promises(fields: Any, promise: Promise) -> None:
 
 
 @pytest.mark.parametrize("threshold", [0.0, 0.8, 1.5])
-@pytest.mark.few(1)
+@pytest.mark.slow
 def test_the_fraction_of_good_channels_is_that_of_rayleigh_fading(threshold: float) -> None:
     """P(|h| ≥ h_min) = e^(−h_min²), within five standard errors of 20,000 draws."""
     fading, trials = channel(threshold=threshold, snr_db=None), 20_000

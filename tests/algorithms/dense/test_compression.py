@@ -58,6 +58,7 @@ def transmitted(name: str, vector: Any, key: int = 1) -> Any:
 # the round trip
 
 
+@pytest.mark.few(7)
 @each_codec
 @settings(deadline=None, max_examples=30)
 @given(vector=vectors, key=st.integers(0, 2**64 - 1))
@@ -106,6 +107,7 @@ DRAWN = [0.5417192770401016, 0.35024614760186523, 0.08333222346846014]
 # properties from the papers
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "steps"), [("fedcom", 255), ("fedcom-3", 7), ("qsgd", 127), ("qsgd-1", 1)])
 def test_rounding_at_random_is_unbiased(name: str, steps: int) -> None:
     """Hoeffding's inequality: a draw is one of two neighbouring levels, so a larger deviation of the mean has a
@@ -166,6 +168,7 @@ BODIES = st.recursive(
 )
 
 
+@pytest.mark.few(6)
 @each_codec
 @settings(deadline=None, max_examples=50)
 @given(body=BODIES, dimension=st.integers(1, 20))
@@ -173,6 +176,7 @@ def test_any_body_decodes_or_is_refused(name: str, body: Any, dimension: int) ->
     conformance.takes(codec(name), body, dimension)
 
 
+@pytest.mark.few(7)
 @each_codec
 @settings(deadline=None, max_examples=50)
 @given(data=st.data())
@@ -265,6 +269,7 @@ def test_a_report_counts_the_scalars_that_are_sent() -> None:
     assert packed.scalars == algorithm.count_scalars(packed.body) == 2 * 3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("compression", ["fedcom", "qsgd", {"kind": "top-k", "fraction": 0.05}], ids=str)
 def test_a_run_sends_fewer_bytes_up_and_is_repeatable(tmp_path: Path, compression: Any) -> None:
     def totals(name: str, **fields: Any) -> tuple[str, int]:

@@ -175,7 +175,7 @@ def test_reports_that_wait_for_a_commit_survive_a_server_crash(tmp_path: Path, m
 # bytes
 
 
-@pytest.mark.few(4)
+@pytest.mark.few(3)
 @pytest.mark.parametrize(
     ("name", "down", "up"),
     [

@@ -51,6 +51,7 @@ def estimates(key: int, **fields: Any) -> tuple[Any, Bowl]:
     return -report.vectors[0].astype(np.float64), bowl
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize("sphere", ["unit", "sqrt-d"])
 @pytest.mark.parametrize("estimator", ["forward", "central"])
 def test_the_estimate_is_unbiased_for_the_smoothed_gradient(sphere: str, estimator: str) -> None:
@@ -106,6 +107,7 @@ def test_directions_differ_by_client_and_by_step() -> None:
     assert np.abs(bowl.seen[1] - bowl.seen[3]).max() > 1e-5
 
 
+@pytest.mark.slow
 def test_many_directions_approximate_gradient_descent(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("dense_federation.Bowl", Slope)
     models = federate("fedzo", perturbations=100, estimator="central").models

@@ -113,6 +113,7 @@ def test_long_reports_are_counted_in_memory(in_memory: dict[type[Bulky], Results
     assert summary["traffic"]["by_kind"]["report"]["bytes"] > 3 * 3 * 5 * MILLION
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("transport", SOCKET_TRANSPORTS)
 def test_long_reports_make_the_same_run_on_every_transport(
     tmp_path: Path, in_memory: dict[type[Bulky], Results], transport: str
@@ -121,6 +122,7 @@ def test_long_reports_make_the_same_run_on_every_transport(
     assert same(results) == same(in_memory[Bulky])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("transport", ["ipc", "tcp"])
 def test_long_reports_of_two_processes_are_counted_to_the_byte(
     tmp_path: Path, in_memory: dict[type[Bulky], Results], transport: str

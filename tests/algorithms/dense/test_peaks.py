@@ -155,7 +155,7 @@ def test_the_bits_and_the_messages_are_the_same_in_two_processes(tmp_path: Path)
     assert 0 < single.summary["version"] < 20 and "unexpected" not in (single.folder / "log.jsonl").read_text()
 
 
-@pytest.mark.few(2)
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("owner", "method", "first", "before"),
     [

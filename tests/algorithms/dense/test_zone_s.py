@@ -47,6 +47,7 @@ def lagrangian(cohorts: Any, local_steps: int = 1, rho: float = 1 / ETA) -> tupl
     return np.array(models), multipliers
 
 
+@pytest.mark.few(5)
 @pytest.mark.parametrize("cohorts", [COHORTS, EACH_ONE, [tuple(range(N))] * 5], ids=["some", "one", "all"])
 @pytest.mark.parametrize("local_steps", [1, 3])
 def test_zone_s_minimises_the_augmented_lagrangian(cohorts: Any, local_steps: int) -> None:

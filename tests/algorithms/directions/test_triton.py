@@ -124,6 +124,7 @@ def test_subnormals_are_kept_and_overflow_agrees(kind: Kind) -> None:
     assert_alike(*both(kind, 3001, "perturb", strange, 3e38, perturbation=0, **STREAM))
 
 
+@pytest.mark.slow
 @each_kind
 def test_products_are_rounded_before_they_are_added(kind: Kind) -> None:
     """A fused multiply-add would keep bits that rounding the product drops; a quarter of the coordinates would
@@ -138,6 +139,7 @@ def test_products_are_rounded_before_they_are_added(kind: Kind) -> None:
     assert np.count_nonzero(moved != fused) > 500
 
 
+@pytest.mark.slow
 @each_kind
 def test_a_vector_may_be_perturbed_in_place(kind: Kind) -> None:
     x = np.linspace(0, 1, 5001, dtype=np.float32)
@@ -161,6 +163,7 @@ def test_a_law_that_is_not_ours_has_the_references_bits_and_the_signs_of_its_zer
 # bfloat16
 
 
+@pytest.mark.slow
 def test_bfloat16_output_is_rounded_once_to_nearest_even() -> None:
     """The inputs have upper halves of every exponent, infinity and NaN included, and lower halves below, at and above
     a tie."""

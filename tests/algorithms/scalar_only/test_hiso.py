@@ -169,7 +169,7 @@ def test_rademacher_directions_are_accepted_with_several_perturbations() -> None
 # information in H
 
 
-@pytest.mark.few(5)
+@pytest.mark.few(3)
 @pytest.mark.parametrize(
     ("nu", "perturbations", "fields"),
     [

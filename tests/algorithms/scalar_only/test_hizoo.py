@@ -64,6 +64,7 @@ def test_hizoo_is_its_equations() -> None:
         np.testing.assert_allclose(each.fields["hessian"], hessian, rtol=0, atol=1e-10)
 
 
+@pytest.mark.slow
 def test_h_comes_to_rest_at_a_multiple_of_the_diagonal_of_the_hessian() -> None:
     """(d/2 + 1)·A for a loss with the Hessian A, here within the noise of a moving average."""
     dimension, rounds = 8, 300

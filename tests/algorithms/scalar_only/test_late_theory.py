@@ -77,6 +77,7 @@ def dense(momentum: Mapping[str, Any]) -> Dense:
     return Dense(beta, 1 - beta if momentum.get("dampening", True) else 1.0)
 
 
+@pytest.mark.few(3)
 @each_variant
 def test_late_terms_move_the_model_as_the_dense_formula_says(momentum: dict[str, Any]) -> None:
     """In every round four clients report in time; two reports of the round before and one from two rounds before are
@@ -171,6 +172,7 @@ def logs(draw: st.DrawFn) -> tuple[Any, list[ScalarCommit]]:
     return algorithm, log
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=60)
 @given(logs(), st.sets(st.integers(0, 7)), st.booleans())
 def test_a_log_with_late_terms_folds_to_the_same_bits_for_every_split_and_lag(

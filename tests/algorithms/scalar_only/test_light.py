@@ -161,6 +161,7 @@ def copied_and_layerwise(
     return results[0], results[1], problem
 
 
+@pytest.mark.few(6)
 @networks
 @steps
 def test_a_cnns_scalars_are_the_same_bits_with_one_layer_in_memory(
@@ -177,7 +178,7 @@ def test_a_cnns_scalars_are_the_same_bits_with_one_layer_in_memory(
     assert allocated_floats(problem.flat.module) <= 6
 
 
-@pytest.mark.few(3)
+@pytest.mark.few(2)
 @networks
 @steps
 def test_a_language_models_scalars_are_the_same_bits_with_one_layer_in_memory(
@@ -196,6 +197,7 @@ def test_a_language_models_scalars_are_the_same_bits_with_one_layer_in_memory(
     assert allocated_floats(problem.trained.module) <= 40
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("train", ["lora", "prefix", "layernorm"])
 def test_the_trained_part_of_a_frozen_model_is_perturbed_layer_by_layer(opt: Path, texts: Path, train: str) -> None:
     task = LanguageModel(model=str(opt), data=str(texts / "sst2"), batch_size=2, train={"kind": train})
@@ -344,6 +346,7 @@ def test_light_and_compiled_cannot_be_combined(tmp_path: Path, monkeypatch: pyte
 # whole runs
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("verify", [False, True])
 def test_a_run_is_the_same_with_and_without_copies(tmp_path: Path, verify: bool) -> None:
     algorithm = {"name": "decomfl", "perturbations": 2, "local_steps": 2, "momentum": 0.5}

@@ -109,6 +109,7 @@ def logs(draw: st.DrawFn) -> list[ScalarCommit]:
     return log
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=40)
 @given(log=logs(), mutations=st.sampled_from([1, 1, 1, 14, 40]))
 def test_any_commits_survive_a_round_trip(log: list[ScalarCommit], mutations: int) -> None:
@@ -267,6 +268,7 @@ def fuzzed(body: list[Any], unpack: Callable[[Any], Any], pack: Callable[[Any], 
     return refused
 
 
+@pytest.mark.slow
 def test_ten_thousand_malformed_catch_ups_raise_bad_payload_and_nothing_else() -> None:
     late = Term(1, 9, scalars(1, 2), 0.5)
     odd = [
@@ -285,6 +287,7 @@ def test_ten_thousand_malformed_plans_and_reports_raise_bad_payload_and_nothing_
     assert fuzzed(body, lambda wrong: wire.unpack_report(wrong, PLAN), wire.pack_report, 5_000) > 2_500
 
 
+@pytest.mark.few(1)
 @each_short_form
 def test_thousands_of_malformed_messages_of_short_scalars_raise_bad_payload_and_nothing_else(form: Format) -> None:
     def pack_commits(log: Any) -> Any:

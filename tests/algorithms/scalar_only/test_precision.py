@@ -101,6 +101,7 @@ def test_two_million_float32_values_round_to_bfloat16_as_torch_does() -> None:
     assert (FORMATS["bfloat16"].narrow(values) == torch_bits(values)).all()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SHORT)
 def test_a_double_beside_a_tie_is_not_rounded_twice(name: Precision) -> None:
     """Rounded to float32 first, each of these would become the tie itself, and half of them would round the wrong

@@ -81,7 +81,7 @@ def same(left: Replica, right: Replica) -> bool:
     return all(left.fields[name].tobytes() == right.fields[name].tobytes() for name in left.fields)
 
 
-@pytest.mark.few(7)
+@pytest.mark.few(2)
 @each_law
 @each_kind
 @settings(max_examples=12, deadline=None)
@@ -131,6 +131,7 @@ def test_neither_threads_nor_blocks_change_a_bit_of_it(law: str, kind: Kind, thr
     assert same(single, cut)
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("law", ["momentum", "hessian"])
 def test_a_log_longer_than_one_call_takes_is_folded_to_its_end(law: str) -> None:
     algorithm, commits = algorithm_of(law, "gaussian"), commits_of(2 * COMMITS_PER_CALL + 3, steps=1, perturbations=2)

@@ -98,7 +98,7 @@ def cohorts() -> list[list[int]]:
     ]
 
 
-@pytest.mark.few(5)
+@pytest.mark.few(3)
 @pytest.mark.parametrize(("steps", "perturbations"), [(1, 1), (3, 4)])
 @pytest.mark.parametrize(
     ("name", "hyperparameters", "dense"),
@@ -211,6 +211,7 @@ def test_hiso_that_learns_nothing_is_decomfl_to_the_bit() -> None:
 # (e), (f) the estimator
 
 
+@pytest.mark.slow
 def test_the_estimate_is_unbiased_for_the_gradient() -> None:
     """E[g z] = ∇f. A round with η = 1 moves x by the mean of ten estimates: 600 rounds, five standard errors."""
     algorithm, dimension, rounds = make("decomfl", perturbations=10, learning_rate=1.0, estimator="central"), 5, 600

@@ -124,7 +124,7 @@ def test_replay_goes_on_from_program_to_program(name: str, fields: dict[str, Any
     assert_all_alike(replayed(algorithm, [log], start), applied(algorithm, log, start))
 
 
-@pytest.mark.few(2)
+@pytest.mark.slow
 @each
 def test_late_terms_and_weights_are_folded_as_apply_does(name: str, fields: dict[str, Any]) -> None:
     algorithm = make(name, **fields)
@@ -195,7 +195,7 @@ def settled(monkeypatch: pytest.MonkeyPatch, types: Types) -> None:
     )  # which does not go by `_fold`
 
 
-@pytest.mark.few(2)
+@pytest.mark.slow
 @each
 @pytest.mark.parametrize("types", [{"x": torch.bfloat16}, ALL_NARROW])
 def test_bfloat16_is_rounded_after_every_global_step(

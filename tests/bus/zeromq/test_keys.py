@@ -261,6 +261,7 @@ def test_no_process_joins_without_an_authorised_key(
     assert results.digest == in_memory.digest and outcome(results)[1] == outcome(in_memory)[1]
 
 
+@pytest.mark.slow
 def test_a_key_hosts_its_clients_and_has_only_its_rights(keyed: Keyed, serving: Callable[..., ServerThread]) -> None:
     few, no_evaluator = keyed.authorise("few", ((0, 3),)), keyed.authorise("no-evaluator")
     with serving() as server:
@@ -348,6 +349,7 @@ def test_a_new_secret_key_replaces_the_public_half_of_a_deleted_one(tmp_path: Pa
     assert server_keys(tmp_path).public == (tmp_path / "server.public").read_bytes().strip()
 
 
+@pytest.mark.slow
 def test_a_routing_id_equal_to_a_key_does_not_give_its_rights(
     keyed: Keyed, serving: Callable[..., ServerThread]
 ) -> None:

@@ -177,6 +177,7 @@ SOUND = {
 }
 
 
+@pytest.mark.few(5)
 @pytest.mark.parametrize("name", READERS)
 @settings(max_examples=200, deadline=None)
 @given(content=st.binary(max_size=80))
@@ -194,7 +195,7 @@ fields = st.recursive(
 )
 
 
-@pytest.mark.few(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["hello", "offer", "decline"])
 @settings(max_examples=200, deadline=None)
 @given(content=st.lists(fields, max_size=7))

@@ -16,7 +16,7 @@ from seedbus.bus import HostRequest
 LAG = {"snapshot_after_commits": 3, "chunk_bytes": 128, "window": 4, "source": "peer"}
 
 
-@pytest.mark.few(2)
+@pytest.mark.few(1)
 @pytest.mark.parametrize("lag", [None, LAG], ids=["replays", "snapshots"])
 @pytest.mark.parametrize("hosts", [1, 2])
 def test_the_ledger_holds_every_byte_of_the_wire(tmp_path: Path, hosts: int, lag: Any) -> None:

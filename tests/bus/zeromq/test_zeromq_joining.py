@@ -33,6 +33,7 @@ def recruit_with_proof(what: Any, selftest: bytes | None = None, x0: bytes | Non
     return make
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize(
     ("proof", "sentence"),
     [

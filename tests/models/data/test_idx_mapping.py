@@ -160,6 +160,7 @@ def test_an_error_names_the_packed_file_and_not_the_cache(tmp_path: Path) -> Non
         idx.read(tmp_path / "empty", 3)
 
 
+@pytest.mark.few(4)
 @pytest.mark.parametrize("is_cached", [True, False])
 @pytest.mark.parametrize(
     ("header", "sentence"),

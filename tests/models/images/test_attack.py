@@ -68,6 +68,7 @@ def test_unperturbed_images_are_classified_correctly_and_unchanged() -> None:
     assert TASK.metrics == tuple(measured)
 
 
+@pytest.mark.slow
 def test_the_vector_is_the_perturbation_alone() -> None:
     problem = bind()
     assert problem.dimension == 784 and list(problem.state_dict(problem.x0())) == ["perturbation"]

@@ -49,6 +49,7 @@ def fine_tuning(opt: Path, texts: Path) -> Any:
     return make_scenario
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("algorithm", [DECOMFL, HISO], ids=lambda algorithm: str(algorithm["name"]))
 def test_a_run_is_verified_and_rebuilt_from_its_journal(tmp_path: Path, fine_tuning: Any, algorithm: Any) -> None:
     results = run(fine_tuning(algorithm=algorithm), tmp_path / "run")
@@ -61,6 +62,7 @@ def test_a_run_is_verified_and_rebuilt_from_its_journal(tmp_path: Path, fine_tun
     again.save(tmp_path / "model.safetensors")
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize(
     "algorithm",
     [
@@ -93,6 +95,7 @@ def test_two_worker_processes_compute_the_same_bits(tmp_path: Path, fine_tuning:
     assert outcome(single) == outcome(distributed)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("train", ["full", "lora"])
 def test_a_process_with_other_weights_is_refused_by_name(tmp_path: Path, fine_tuning: Any, train: str) -> None:
     what = fine_tuning(rounds=3, train={"kind": train})

@@ -60,6 +60,7 @@ def bind(task: SentenceEncoder) -> SentenceProblem:
     return problem
 
 
+@pytest.mark.few(9)
 @pytest.mark.parametrize("check", CONTRACT, ids=lambda check: str(check.__name__))
 @pytest.mark.parametrize("way", ["head", "full"])
 def test_a_sentence_encoder_keeps_the_contract_of_tasks(make: Any, way: str, check: Any) -> None:

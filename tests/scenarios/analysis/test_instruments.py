@@ -62,6 +62,7 @@ def test_an_h_that_is_the_diagonal_is_found_to_be_it_and_one_that_is_not_is_like
         assert null["low"] <= found[name] <= null["high"]
 
 
+@pytest.mark.slow
 def test_h_without_a_signal_is_the_same_in_every_analysis_and_another_in_every_draw(tmp_path: Path) -> None:
     run = subject(tmp_path / "run", scenario(algorithm=HISO, stop={"rounds": 60}, verify=False), nulls=5)
     (model,) = run.models

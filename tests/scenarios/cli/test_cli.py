@@ -280,6 +280,7 @@ def test_the_version_is_that_of_the_installed_package(seedbus: Command) -> None:
     assert seedbus("--version") == (Exit.OK, f"seedbus {version('seedbus')}\n", "")
 
 
+@pytest.mark.slow
 def test_bash_completes_commands_and_options_with_the_script_that_the_command_prints(tmp_path: Path) -> None:
     command = tmp_path / "seedbus"
     command.write_text(f'#!/bin/sh\nexec {sys.executable} -m seedbus "$@"\n', encoding="utf-8")
@@ -298,6 +299,7 @@ def test_bash_completes_commands_and_options_with_the_script_that_the_command_pr
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("arguments", [["--help"], ["--version"], ["run", "--help"], ["list", "--help"]])
 def test_help_loads_nothing_heavy(arguments: list[str]) -> None:
     code = (

@@ -50,7 +50,7 @@ def test_every_fault_has_its_cases() -> None:
     assert all(case.strikes and case.idles for case in CASES.values())
 
 
-@pytest.mark.few(3)
+@pytest.mark.few(1)
 @pytest.mark.parametrize("name", CASES)
 def test_a_fault_is_in_the_schema_and_in_the_reference(name: str) -> None:
     assert f"### `faults`: {name}\n" in reference()
@@ -60,6 +60,7 @@ def test_a_fault_is_in_the_schema_and_in_the_reference(name: str) -> None:
         assert field.description or title == "fault"
 
 
+@pytest.mark.few(23)
 @pytest.mark.parametrize(("name", "line", "does"), STRIKING)
 def test_a_line_of_a_scenario_comes_back_from_its_own_text(tmp_path: Path, name: str, line: Line, does: str) -> None:
     what = world([line], **CASES[name].world)
@@ -75,7 +76,7 @@ def test_a_mistake_in_a_line_gets_one_sentence(name: str, line: Line, sentence: 
     assert raised.value.problems == [sentence]
 
 
-@pytest.mark.few(4)
+@pytest.mark.few(2)
 @pytest.mark.parametrize(("name", "line", "does"), STRIKING)
 def test_a_fault_is_counted_changes_the_run_and_lets_no_replica_diverge(name: str, line: Line, does: str) -> None:
     end = outcome_of(name, line)
@@ -85,7 +86,7 @@ def test_a_fault_is_counted_changes_the_run_and_lets_no_replica_diverge(name: st
         assert end[0]["ledger_hash"] != outcome_of(name)[0]["ledger_hash"]
 
 
-@pytest.mark.few(3)
+@pytest.mark.few(1)
 @pytest.mark.parametrize(
     ("transport", "name", "line", "does"),
     [pytest.param("tcp", *each.values, id=f"tcp-{each.id}", marks=each.marks) for each in OTHERS_IN_SOAK]
@@ -106,7 +107,7 @@ def test_a_verdict_depends_on_the_message_alone(name: str, line: Line, does: str
     conformance.verdicts_depend_on_the_message_alone(trial(name, line))
 
 
-@pytest.mark.few(5)
+@pytest.mark.few(2)
 @pytest.mark.parametrize(("name", "line"), IDLING)
 def test_a_fault_of_no_intensity_changes_nothing_to_the_byte(name: str, line: Line) -> None:
     conformance.is_idle(trial(name, line))
@@ -119,7 +120,7 @@ def test_a_fault_made_idle_by_its_base_class_changes_nothing(name: str, line: Li
     conformance.it_does_not_change_what_other_faults_draw(trial(name, line))
 
 
-@pytest.mark.few(2)
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "line", "does"), OTHERS_IN_SOAK)
 def test_faults_that_never_apply_do_not_change_other_faults(name: str, line: Line, does: str) -> None:
     idle = [{"fault": other} | idle for other, case in CASES.items() if not case.world for idle in case.idles]
@@ -147,7 +148,7 @@ def test_a_run_that_is_interrupted_and_resumed_ends_alike(name: str, line: Line,
     conformance.a_run_that_is_interrupted_and_resumed_ends_alike(trial(name, line))
 
 
-@pytest.mark.few(8)
+@pytest.mark.few(4)
 @pytest.mark.parametrize(("name", "line", "does"), STRIKING)
 def test_what_loses_messages_needs_a_deadline_and_what_does_not_ends_without_one(
     name: str, line: Line, does: str

@@ -171,6 +171,7 @@ def test_what_slows_is_counted_for_what_it_does_alone() -> None:
     assert rules.counts() == [{"slowed": 1, "slowed_s": 0.02}, {"slowed": 1, "slowed_s": 1.5}, {}]
 
 
+@pytest.mark.slow
 def test_every_client_has_one_device_and_the_shares_are_kept() -> None:
     classes = [DeviceClass(share=0.5, factor=1), DeviceClass(share=0.3, factor=10), DeviceClass(share=0.2, factor=0.5)]
     fault = DeviceClasses(classes=classes)
@@ -235,6 +236,7 @@ def test_clients_drop_out_by_themselves_and_of_all_messages_of_a_round(when: Any
     assert rounds == dropped_out(Dropout(when=when, probability=0.3))
 
 
+@pytest.mark.slow
 def test_each_client_has_a_rate_of_its_own_between_the_two() -> None:
     rounds = dropped_out(Dropout(rates=(0.2, 0.8)), clients=300, rounds=100)
     rate = sorted(sum(client in out for out in rounds) / 100 for client in range(300))

@@ -65,7 +65,7 @@ def test_every_availability_fault_is_tested_here() -> None:
     assert about == {*PRESENCES, "trace"}, "a trace has a file of its own"
 
 
-@pytest.mark.few(3)
+@pytest.mark.few(2)
 @pytest.mark.parametrize("name", PRESENCES)
 @given(data=st.data(), at=moments)
 @settings(max_examples=60, deadline=None)
@@ -110,6 +110,7 @@ def test_no_client_moves_before_the_next_moment_and_some_client_then(
         )
 
 
+@pytest.mark.slow
 @given(fault=crashes | lasting)
 @settings(max_examples=100, deadline=None)
 def test_a_crash_is_off_in_whole_windows_and_never_outside_them(fault: Crash) -> None:
@@ -236,6 +237,7 @@ def test_the_clients_that_are_replaced_where_few_can_come_are_drawn_at_random() 
     assert max(times) < 60 and min(times) > 8, "each is away in a tenth of the rounds"
 
 
+@pytest.mark.slow
 @given(fault=diurnals, seconds=st.lists(st.floats(0, 200), min_size=1, max_size=20).map(sorted))
 @settings(max_examples=100, deadline=None)
 def test_a_client_is_there_while_the_share_is_above_its_threshold(fault: Diurnal, seconds: list[float]) -> None:

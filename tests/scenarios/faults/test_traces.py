@@ -146,6 +146,7 @@ def test_the_command_says_what_is_wrong_with_a_trace(tmp_path: Path, command: st
     assert not (tmp_path.parent / "runs").exists()
 
 
+@pytest.mark.slow
 def test_a_trace_lies_beside_its_scenario_and_where_changes_no_draw(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

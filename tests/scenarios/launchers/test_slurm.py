@@ -128,6 +128,7 @@ def test_a_job_is_over_when_slurm_says_so_twice_or_has_forgotten_it(
     assert [job.end(), job.end()] == ["", "FORGOTTEN"]
 
 
+@pytest.mark.slow
 def test_a_task_whose_file_is_gone_ends_its_process(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """The process is one that ends when its input does, whatever it is sent."""
     monkeypatch.setattr(node, "COMMAND", [sys.executable, "-c", "import sys; sys.stdin.read(); sys.exit(7)"])

@@ -85,6 +85,7 @@ def test_what_a_peer_says_never_becomes_a_label() -> None:
     assert found['seedbus_refusals_total{reason="other"}'] == 3
 
 
+@pytest.mark.slow
 def test_every_reason_that_the_code_gives_has_a_label_of_its_own() -> None:
     calls = {"MalformedPacket": 0, "Declined": 0, "ReportRefused": 0, "refused": 1, "_refused": 1, "_hang_up": 1}
     found = set[str]()
@@ -115,6 +116,7 @@ def test_health_is_a_failure_only_when_nothing_explains_that_no_round_closes() -
     assert not of(61.0)[0] and of(61.0, computes_here=True)[0]
 
 
+@pytest.mark.slow
 def test_the_last_figures_of_a_run_are_those_of_its_results(endpoint: Endpoint, tmp_path: Path) -> None:
     what = lossy(stop={"rounds": 60})
     readings: list[Reading] = []

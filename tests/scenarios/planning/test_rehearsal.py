@@ -47,7 +47,7 @@ def measured(summary: dict[str, Any]) -> dict[str, Any]:
     return figures | traffic | {"catchup": summary["traffic"]["catchup_bytes"], "refused": refused}
 
 
-@pytest.mark.few(3)
+@pytest.mark.few(1)
 @pytest.mark.parametrize("name", SCENARIOS)
 def test_a_rehearsal_sends_the_messages_of_the_run_to_the_byte(name: str, tmp_path: Path) -> None:
     rehearsed = rehearse(SCENARIOS[name], 60)

@@ -57,7 +57,7 @@ def assert_plain(result: CommandResult) -> None:
     assert len(result.err) < 10_000
 
 
-@pytest.mark.few(2)
+@pytest.mark.few(1)
 @pytest.mark.parametrize("odd", ODD, ids=lambda odd: ascii(odd[:20]))
 def test_no_odd_text_on_the_command_line_ends_in_a_traceback(seedbus: Command, odd: str) -> None:
     for arguments in (
@@ -107,6 +107,7 @@ def test_nothing_but_the_terminal_module_makes_a_console_or_prints_sentences() -
 # an evaluator that reports unknown metrics
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize("name", ["event", "self", "method_name", "[/nope]", "\x1b]0;title\x07"])
 def test_a_metric_that_no_scenario_knows_is_refused_and_the_run_goes_on(
     seedbus: Command, monkeypatch: pytest.MonkeyPatch, name: str

@@ -63,7 +63,7 @@ def executed(folder: Path, **changed: Any) -> Results:
     return run(Scenario.model_validate(fields(**changed)), folder)
 
 
-@pytest.mark.few(2)
+@pytest.mark.slow
 @pytest.mark.parametrize("faults", FAULTS.values(), ids=list(FAULTS))
 def test_all_nodes_end_with_the_sum_of_all_commits_whatever_the_network_does(
     faults: list[dict[str, Any]], tmp_path: Path
@@ -80,6 +80,7 @@ def test_all_nodes_end_with_the_sum_of_all_commits_whatever_the_network_does(
     assert float(results.metrics["loss"].iloc[-1]) < float(results.metrics["loss"].iloc[0])
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("graph", ["torus", "complete", {"graph": "regular", "degree": 3}], ids=str)
 def test_other_graphs_end_the_same_way(graph: Any, tmp_path: Path) -> None:
     topology = {"kind": "gossip"} | (graph if isinstance(graph, dict) else {"graph": graph})

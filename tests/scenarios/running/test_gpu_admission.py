@@ -132,6 +132,7 @@ def test_processes_are_measured_one_at_a_time(gpu: Gpu) -> None:
     assert order == ["turn", "first", "second"]
 
 
+@pytest.mark.slow
 def test_a_process_of_many_links_is_measured_over_its_first(gpu: Gpu) -> None:
     admission = GpuAdmission("cuda:0", lambda event, **facts: None)
     gpu.processes.append(admission)

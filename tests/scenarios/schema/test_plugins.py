@@ -124,6 +124,7 @@ def bytecode(path: Path, text: str) -> Path:
     return Path(str(kept))
 
 
+@pytest.mark.slow
 def test_bytecode_beside_a_plug_in_is_neither_run_nor_written(tmp_path: Path) -> None:
     mine, package = tmp_path / "mine.py", tmp_path / "inner"
     package.mkdir()

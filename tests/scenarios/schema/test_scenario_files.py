@@ -31,7 +31,7 @@ def refusal(source: Any, *settings: str) -> str:
     return "\n".join(raised.value.problems)
 
 
-@pytest.mark.few(42)
+@pytest.mark.few(20)
 @pytest.mark.parametrize("name", library())
 def test_a_scenario_of_the_library_is_sound_and_comes_back_from_its_own_text(tmp_path: Path, name: str) -> None:
     scenario = load(name)
@@ -370,6 +370,7 @@ def test_a_name_alone_stands_for_its_section_with_the_defaults(tmp_path: Path, w
     assert load(path, [word]) == load(path, [same])
 
 
+@pytest.mark.slow
 def test_the_json_schema_accepts_a_name_alone_too() -> None:
     names = {field: json_schema()["properties"][field]["anyOf"][0]["enum"] for field in ("task", "algorithm")}
     assert names == {"task": sorted(TASKS.all()), "algorithm": sorted(ALGORITHMS.all())}

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from seedbus.scenarios.schema.yaml_text import MAX_CHARACTERS, NotPlain, dump, parse
 
 
+@pytest.mark.few(13)
 @pytest.mark.parametrize(
     ("text", "sentence"),
     [
@@ -49,7 +50,7 @@ def test_a_few_lines_of_aliases_do_not_fill_the_memory() -> None:
         parse("\n".join(lines))
 
 
-@pytest.mark.few(2)
+@pytest.mark.few(1)
 @pytest.mark.parametrize("unit", ["{a,", "a:\n", "[1, ", "- - ", "[a: 1, ", "? ", "'a',"])
 def test_no_text_takes_the_parser_longer_than_a_moment(unit: str) -> None:
     began = time.process_time()
@@ -89,6 +90,7 @@ PLAIN = st.recursive(
 )
 
 
+@pytest.mark.slow
 @given(PLAIN)
 def test_what_is_dumped_is_read_back_alike(value: Any) -> None:
     assert parse(dump({"value": value})) == {"value": value}

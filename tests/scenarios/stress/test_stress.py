@@ -32,6 +32,7 @@ from seedbus.scenarios.stress.random_scenarios import SCALAR, document
 from seedbus.scenarios.stress.stress import _check_deceived, _is_late, examine, shrink
 
 
+@pytest.mark.slow
 def test_a_seed_is_a_scenario_and_always_the_same() -> None:
     documents = [document(seed) for seed in range(150)]
     assert documents == [document(seed) for seed in range(150)]
@@ -40,6 +41,7 @@ def test_a_seed_is_a_scenario_and_always_the_same() -> None:
     assert len({str(each) for each in documents}) == 150
 
 
+@pytest.mark.slow
 def test_every_fault_that_needs_no_file_is_drawn() -> None:
     documents = {fault["fault"] for seed in range(400) for fault in document(seed)["faults"]}
     assert documents == set(FAULTS.all()) - {"trace"}
@@ -79,7 +81,7 @@ def test_memory_without_bounds_is_found(tmp_path: Path, monkeypatch: pytest.Monk
     assert "the run took 1024 MiB more" in str(examine(3, tmp_path).problem)
 
 
-@pytest.mark.few(2)
+@pytest.mark.few(1)
 @pytest.mark.parametrize("seed", [*range(6), *hostile_seeds(2)])
 def test_the_invariants_of_every_run_hold(seed: int, tmp_path: Path) -> None:
     verdict = examine(seed, tmp_path)
@@ -231,6 +233,7 @@ def turn_for_ever(*_: object) -> Any:
         time.sleep(0.001)
 
 
+@pytest.mark.slow
 def test_what_is_in_hand_is_cut_when_the_time_is_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("seedbus.scenarios.stress.stress.replay", turn_for_ever)
     began = wall_seconds()

@@ -73,6 +73,7 @@ def test_other_seeds_propose_other_values_and_a_best_near_an_end_is_told() -> No
     assert found(tune=low)["a"].at_edge == [COUNT]
 
 
+@pytest.mark.slow
 def test_a_search_that_was_stopped_goes_on_with_the_same_values() -> None:
     whole = found()
     known: dict[str, float] = {}
@@ -95,6 +96,7 @@ def test_a_search_that_was_stopped_goes_on_with_the_same_values() -> None:
     assert again == whole and begun.items() <= known.items() and len(known) == 2 * BATCH + 2
 
 
+@pytest.mark.slow
 def test_a_trial_without_a_score_or_a_scenario_has_failed_and_the_others_go_on() -> None:
     def score(batch: list[tuple[Cell, dict[str, Any]]]) -> list[float]:
         return [math.nan if values[COUNT] > 2 else distance(values) for _, values in batch]

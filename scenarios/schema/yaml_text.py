@@ -105,7 +105,9 @@ class _Dumper(_SafeDumper):  # type: ignore[misc]
         return True
 
     def represent_str(self, data: str) -> yaml.ScalarNode:
-        return self.represent_scalar("tag:yaml.org,2002:str", data, style=None if data.isprintable() else '"')
+        style = None if data.isprintable() else '"'
+        node: yaml.ScalarNode = self.represent_scalar("tag:yaml.org,2002:str", data, style=style)
+        return node
 
 
 def _refusal(reason: str, node: Any) -> yaml.MarkedYAMLError:

@@ -172,7 +172,7 @@ def test_results_of_any_content_are_refused_in_a_sentence_or_shown_as_text(run: 
             console(file=out, width=200).print(report.closing_table(summary))
             assert is_clean(out.getvalue()) and len(out.getvalue()) < 100_000
             report_of = compare([run.folder])
-            assert is_clean(markdown(report_of)) and page(report_of).encode()
+            assert is_clean(markdown(report_of)) and page(report_of)
     finally:
         (run.folder / RESULTS).write_text(good)
     assert refused > 20

@@ -258,7 +258,7 @@ class Hashing(ScalarOnly):
     name: Literal["hashing"] = "hashing"
 
     def reported(self, scalars: Sequence[float]) -> Sequence[float]:
-        return [scalar * (hash("scalar") % 1000) for scalar in scalars]
+        return [scalar * (hash("scalar") % 10**6) for scalar in scalars]
 
 
 # faults
@@ -356,7 +356,7 @@ class BowlProblem:
     def loss(self, step: int) -> float:
         self.asked += 1
         noise = {"wandering": self.asked, "crowded": self.asked // 5}.get(self.task.name, 0)
-        hashed = hash("loss") % 100 if self.task.name == "hashed" else 0
+        hashed = hash("loss") % 10**6 if self.task.name == "hashed" else 0
         return float(np.sum((self.point.astype(np.float64) - 1) ** 2) / 2) + noise + hashed
 
     def gradient(self, step: int, criterion: Any = None) -> Vector:
@@ -455,7 +455,7 @@ class Hashmap(Partition, frozen=True):
     kind: Literal["hashmap"] = "hashmap"
 
     def split(self, column: Any, clients: int, seed: int) -> list[Any]:
-        return np.array_split(np.roll(np.arange(column.size), hash("seed") % 1000), clients)
+        return np.array_split(np.random.default_rng(hash("seed") % 2**32).permutation(column.size), clients)
 
 
 # codecs

@@ -16,7 +16,7 @@ from functools import lru_cache, partial
 from statistics import NormalDist
 from typing import Annotated, Any, Literal, NamedTuple, Protocol, runtime_checkable
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import BaseModel, BeforeValidator, Field, model_validator
 from pydantic_core import PydanticCustomError
 
 from seedbus.bus.envelope import SERVER
@@ -24,15 +24,14 @@ from seedbus.bus.fault_hooks import FaultHooks
 from seedbus.bus.in_flight import Key as MessageKey
 from seedbus.bus.in_flight import random_key
 from seedbus.bus.keyed_random import Key, KeyedRandom, uniform
+from seedbus.settings import Settings
 
 _NORMAL = NormalDist()
 _LONGEST_S = 10**6  # limit of a single draw, so that a heavy tail does not reach the end of the clock
 _HIGHEST_EXPONENT = 700.0  # exp overflows above 709
 
 
-class _Duration(BaseModel, ABC):
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
-
+class _Duration(Settings, ABC):
     def quantile(self, u: float) -> float:
         """Return the duration in seconds at probability u in (0, 1), at most 10⁶ s."""
         return min(self._quantile(u), _LONGEST_S)
@@ -120,10 +119,8 @@ Duration = Annotated[_Distribution, BeforeValidator(_expand_number, json_schema_
 """A distribution; a number is short for the constant one."""
 
 
-class Network(BaseModel):
+class Network(Settings):
     """The links between the server and its clients."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     latency: Duration = Field(default=Constant(), description="one way, drawn for every message")
     up_mbps: float | None = Field(default=None, ge=1e-6, description="a client's uplink in Mbit/s; none: unlimited")
@@ -136,10 +133,8 @@ class Network(BaseModel):
     )
 
 
-class Compute(BaseModel):
+class Compute(Settings):
     """How long a client computes: evaluations of f and replay of missed commits, times the client's own slowness."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     evaluation: Duration = Field(default=Constant(), description="seconds for one evaluation of f, drawn every round")
     replay: Duration = Field(default=Constant(), description="seconds to fold one missed commit, drawn every round")

@@ -23,10 +23,11 @@ from typing import Any, Final, Literal, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import BaseModel, Field
+from pydantic import Field
 
 from seedbus.models.errors import DataError
 from seedbus.models.streams import stream
+from seedbus.settings import Settings
 from seedbus.vector import Vector
 
 MOST_BATCHES: Final = 64
@@ -42,7 +43,7 @@ class HeldOut(Protocol):
         ...
 
 
-class Mask(BaseModel, frozen=True, extra="forbid"):
+class Mask(Settings):
     """The coordinates that are trained, chosen once, before the first round (Meerkat, arXiv:2506.03337)."""
 
     rule: Literal["gradient", "largest", "smallest", "random"] = Field(

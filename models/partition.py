@@ -16,10 +16,11 @@ from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import BaseModel, Field
+from pydantic import Field
 
 from seedbus.discovery import PluginError, Variants
 from seedbus.models.errors import DataError
+from seedbus.settings import Settings
 
 Indices = NDArray[np.int64]
 
@@ -55,7 +56,7 @@ class Division(NamedTuple):
     names: Sequence[str] = ()
 
 
-class Partition(BaseModel, frozen=True, extra="forbid"):
+class Partition(Settings):
     """The schema of `partition:`; a subclass narrows `kind` to one literal and adds its own fields."""
 
     by: ClassVar[Literal["labels", "rows", "owners", "column"]] = "labels"

@@ -14,11 +14,12 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, runtime_chec
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import BaseModel, Field
+from pydantic import Field
 
 from seedbus.discovery import Variants
 from seedbus.models.errors import DataError
 from seedbus.models.partition import Division, Partition
+from seedbus.settings import Settings
 from seedbus.vector import Vector as Vector
 
 SPLITS = ("train", "validation", "test")
@@ -121,7 +122,7 @@ class TwiceDifferentiable(Protocol):
         ...
 
 
-class Task(BaseModel, frozen=True, extra="forbid"):
+class Task(Settings):
     """The schema of `task:`; a subclass narrows `name` to one literal and adds its own fields."""
 
     metrics: ClassVar[tuple[str, ...]] = ("loss",)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
 
 from seedbus.agents.gossip import graphs
+from seedbus.settings import Settings
 
 METRICS = ("lacking", "consensus_distance")
 """What is measured beside the model: how many of all commits a node lacks, on average, and the root of the mean squared
@@ -15,10 +16,8 @@ DEGREE = 4
 """Of a regular graph, by default."""
 
 
-class Gossip(BaseModel):
+class Gossip(Settings):
     """No server: each node makes steps of its own, and floods them over a graph to all others."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     kind: Literal["gossip"] = "gossip"
     graph: Literal["ring", "torus", "regular", "complete", "edges"] = Field(

@@ -14,12 +14,13 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Annotated, Literal, NoReturn
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
 
 from seedbus.agents.policies.selection.known import Known
 from seedbus.agents.policies.selection.selection import SELECTIONS, Selection
 from seedbus.agents.policies.selection.uniform import Uniform
 from seedbus.discovery import PluginError
+from seedbus.settings import Settings
 
 AnySelection = Annotated[Selection, SELECTIONS]
 LONGEST_S = 10**6
@@ -28,14 +29,12 @@ STREAM_STALE = 100
 """In a stream a report may count until each client at work could have reported so often since."""
 
 
-class Late(BaseModel):
+class Late(Settings):
     """A report that misses its round counts in a later commit, as a term of its own: its seed, its scalars, its weight.
 
     Its weight is s(τ)/|C_r|, with τ the commits made since its round started and s(τ) = (1 + τ)^−discount (Nguyen et
     al., "Federated Learning with Buffered Asynchronous Aggregation", arXiv:2106.06639, use ½).
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     discount: float = Field(default=0.5, ge=0, le=10, description="a in s(τ) = (1 + τ)^−a; 0: all count alike")
     max_staleness: int = Field(
@@ -47,14 +46,12 @@ class Late(BaseModel):
         return math.pow(1 + staleness, -self.discount)
 
 
-class Deadline(BaseModel):
+class Deadline(Settings):
     """A deadline that adapts: a quantile of the times that the latest answers took, multiplied by a factor.
 
     After a round without a commit it forgets those times. Otherwise a deadline that is too short for all clients would
     never see a slower answer, and would stay too short.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     quantile: float = Field(default=0.9, gt=0, le=1, description="of the times that the latest answers took")
     factor: float = Field(default=1.5, gt=0, le=1000, description="a round may take this many times that quantile")
@@ -66,10 +63,8 @@ class Deadline(BaseModel):
         return round(sorted(times_ns)[rank - 1] * self.factor)
 
 
-class Participation(BaseModel):
+class Participation(Settings):
     """How many clients there are, which of them each round asks, and when it is over."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     clients: int = Field(ge=1, lt=2**24, description="N, all clients")
     cohort: int | None = Field(default=None, ge=1, description="m, clients wanted each round; default: all")

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
 from pydantic_core import PydanticCustomError
+
+from seedbus.settings import Settings
 
 MOST_WINDOW = 64
 """The most chunks that may be requested at a time."""
 
 
-class Lag(BaseModel):
+class Lag(Settings):
     """When a client gets a snapshot instead of the commits that it missed, from which source, and in what chunks."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     snapshot_after_commits: int | None = Field(
         default=None, ge=1, lt=2**32, description="a client that misses more commits than this gets a snapshot"

@@ -7,7 +7,9 @@ from fractions import Fraction
 from importlib.util import find_spec
 from typing import Annotated, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
+
+from seedbus.settings import Settings
 
 FINEST = 64
 """σ² of a draw is at least this, in units²: what makes it discrete is then below the precision of float64."""
@@ -15,10 +17,8 @@ TAIL = 14
 """A draw beyond so many σ has a probability below 2⁻¹⁴⁰; sums have room for it."""
 
 
-class Privacy(BaseModel):
+class Privacy(Settings):
     """Client-level differential privacy of what the commits show (docs/privacy.md)."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     mechanism: Literal["central", "distributed"] = Field(
         default="central",

@@ -7,18 +7,17 @@ from collections.abc import Sequence
 from importlib.util import find_spec
 from typing import Annotated, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
 
 from seedbus.bus.keyed_random import bits
+from seedbus.settings import Settings
 
 MOST_NEIGHBOURS = 512
 """What a client is sent and sends of each of them fits into messages of 64 KiB."""
 
 
-class SecureAggregation(BaseModel):
+class SecureAggregation(Settings):
     """Clients mask their reports, so that the server learns only the sum (docs/secure-aggregation.md)."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     threshold: float = Field(
         default=0.5,

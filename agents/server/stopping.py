@@ -19,10 +19,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from seedbus.agents.messages import Evaluation
 from seedbus.agents.privacy.accountant import Accountant
+from seedbus.settings import Settings
 
 EMA = 0.9
 """Weight of the moving average's old value after one round."""
@@ -72,10 +73,8 @@ def averages(lines: Iterable[Mapping[str, Any]], metric: str) -> list[float]:
     return values
 
 
-class Target(BaseModel):
+class Target(Settings):
     """A metric's moving average that ends the run."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     metric: str = Field(default="accuracy", description="a metric that the task reports")
     value: float = Field(
@@ -84,10 +83,8 @@ class Target(BaseModel):
     direction: str = Field(default="above", pattern="^(above|below)$", description="above or below")
 
 
-class Stop(BaseModel):
+class Stop(Settings):
     """The run ends at whichever comes first."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     rounds: int = Field(ge=1, lt=2**32, description="rounds attempted at most")
     target: Target | None = Field(default=None, description="a metric's moving average")
@@ -130,10 +127,8 @@ class Stop(BaseModel):
         return None
 
 
-class Cadence(BaseModel):
+class Cadence(Settings):
     """How often the evaluator measures, and on what."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     every: int = Field(default=1, ge=1, description="evaluate after every so many rounds, and after the last")
     split: Literal["train", "validation", "test"] = Field(default="test", description="the samples that it measures on")

@@ -27,10 +27,11 @@ from typing import Annotated, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
 
 from seedbus.algorithms.aggregation import vectors
 from seedbus.discovery import PluginError, Variants, check_shape
+from seedbus.settings import Settings
 from seedbus.vector import Vector
 
 Matrix = NDArray[np.float64]
@@ -38,10 +39,8 @@ Row = NDArray[np.float64]
 TRIM = 0.2  # β if a scenario gives neither trim nor f
 
 
-class Rule(BaseModel, ABC):
+class Rule(Settings, ABC):
     """A rule is a frozen pydantic model with its name as `rule`."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     rule: str
 

@@ -21,7 +21,7 @@ from functools import cache, cached_property
 from typing import Annotated, Any, ClassVar, Literal, Self
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, create_model, model_validator
+from pydantic import ConfigDict, Field, PrivateAttr, create_model, model_validator
 
 from seedbus.algorithms.aggregation.rules import Aggregation, Mean
 from seedbus.algorithms.contract import LateReports, Packed, Replica, Vector
@@ -36,16 +36,17 @@ from seedbus.algorithms.numbers import Positive
 from seedbus.algorithms.objective import PASSES, Differentiable
 from seedbus.algorithms.schedule import Scheduled, at
 from seedbus.discovery import PluginError, check_shape
+from seedbus.settings import Settings
 
 AnyMethod = Annotated[Method, METHODS]
 AnyCompression = Annotated[Compression, CODECS]
 AnyChannel = Annotated[Channel, CHANNELS]
 
 
-class FedAvg(BaseModel):
+class FedAvg(Settings):
     """FedAvg (arXiv:1602.05629): local stochastic gradient descent, and a weighted mean of the updates."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, ignored_types=(cached_property,))
+    model_config = ConfigDict(ignored_types=(cached_property,))
     most_clients: ClassVar[int | None] = None
     method: ClassVar[type[Method] | None] = None
     _dimension: int = PrivateAttr(0)

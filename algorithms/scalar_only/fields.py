@@ -8,7 +8,7 @@ from hashlib import blake2b
 from typing import Annotated, Any, ClassVar, Literal, Self, get_args
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, model_validator
+from pydantic import Field, PrivateAttr, model_validator
 
 from seedbus.algorithms.aggregation.rules import Aggregation, Mean
 from seedbus.algorithms.contract import BadPayload, Packed
@@ -21,15 +21,15 @@ from seedbus.algorithms.scalar_only.exact import Grid
 from seedbus.algorithms.scalar_only.payloads import ScalarCommit, ScalarPlan, Scalars
 from seedbus.algorithms.scalar_only.precision import INT32, WIRE_FORMATS, Format, WirePrecision
 from seedbus.algorithms.schedule import Scheduled, values
+from seedbus.settings import Settings
 
 Count = Annotated[int, Field(ge=1, lt=2**16)]
 Estimator = Literal["forward", "central", "projection"]
 
 
-class ScalarFields(BaseModel):
+class ScalarFields(Settings):
     """The hyperparameters of the family, and how its messages are packed."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
     most_clients: ClassVar[int | None] = None
     has_round_seeds: ClassVar[bool] = True
     """Whether each round has a seed of its own, to which a shift can be applied."""

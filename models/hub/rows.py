@@ -20,12 +20,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from pydantic import BaseModel, Field
+from pydantic import Field
 
 from seedbus.models.data.idx import cache_folder
 from seedbus.models.data.roots import own_folder, searched
 from seedbus.models.data.untrusted import check_parquet, regular
 from seedbus.models.errors import DataError
+from seedbus.settings import Settings
 
 _IMAGES = frozenset({".png", ".jpg", ".jpeg", ".bmp", ".gif", ".tif", ".tiff", ".webp"})
 _FILES: dict[str, tuple[str, dict[str, str]]] = {  # suffix → reader, and its arguments
@@ -45,7 +46,7 @@ _LAYOUT = (
 )
 
 
-class Columns(BaseModel, frozen=True, extra="forbid"):
+class Columns(Settings):
     """The columns of a data set that are read."""
 
     image: str | None = Field(None, description="images")
@@ -57,7 +58,7 @@ class Columns(BaseModel, frozen=True, extra="forbid"):
     )
 
 
-class Splits(BaseModel, frozen=True, extra="forbid"):
+class Splits(Settings):
     """The names of a data set's splits."""
 
     train: str = Field("train", min_length=1, description="the training samples")

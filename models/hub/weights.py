@@ -12,16 +12,17 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import Literal
 
-from pydantic import BaseModel, Field
+from pydantic import Field
 
 from seedbus.models.errors import DataError
 from seedbus.models.text.training import Full, Head, LayerNorm, Lora
 from seedbus.models.text.weights import is_norm
+from seedbus.settings import Settings
 
 _BLOCK = re.compile(r"(?:^|^(.*?)\.)(\d{1,9})\.")
 
 
-class LastBlocks(BaseModel, frozen=True, extra="forbid"):
+class LastBlocks(Settings):
     """The last blocks are trained, and the head of a classifier."""
 
     kind: Literal["last-blocks"] = "last-blocks"

@@ -9,10 +9,11 @@ from __future__ import annotations
 import math
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, Field
+from pydantic import Field
 
 from seedbus.models.errors import DataError
 from seedbus.models.text.weights import Pretrained, Shapes, is_norm, matrix_shapes, whole
+from seedbus.settings import Settings
 
 _QUERIES_AND_VALUES = (  # the layers' names in transformers; in some models one layer has queries, keys and values
     ("q_proj", "v_proj"),  # OPT, Llama, Mistral, Qwen, Gemma, OLMo
@@ -32,7 +33,7 @@ _SIZES_OF_LAYERS = (  # their number, width and heads, as most models and as GPT
 )
 
 
-class Full(BaseModel, frozen=True, extra="forbid"):
+class Full(Settings):
     """All weights are trained; tied weights count once."""
 
     kind: Literal["full"] = "full"
@@ -41,13 +42,13 @@ class Full(BaseModel, frozen=True, extra="forbid"):
         return pretrained.size
 
 
-class Head(BaseModel, frozen=True, extra="forbid"):
+class Head(Settings):
     """Only the classifier is trained; the encoder is frozen."""
 
     kind: Literal["head"] = "head"
 
 
-class Lora(BaseModel, frozen=True, extra="forbid"):
+class Lora(Settings):
     """LoRA (Hu et al. 2021), by `peft`: W + (alpha / rank)·BA. A is drawn by key, B begins at 0; both are trained."""
 
     kind: Literal["lora"] = "lora"
@@ -85,7 +86,7 @@ class Lora(BaseModel, frozen=True, extra="forbid"):
         return sum(self.rank * sum(shape) for shape in shapes)
 
 
-class Prefix(BaseModel, frozen=True, extra="forbid"):
+class Prefix(Settings):
     """Prefix tuning (Li & Liang 2021), by `peft`: trained keys and values before those of every layer.
 
     There is no reparametrisation. The initial values are the activations of random words, which MeZO found necessary
@@ -107,7 +108,7 @@ class Prefix(BaseModel, frozen=True, extra="forbid"):
         return layers * 2 * self.tokens * keys * width
 
 
-class LayerNorm(BaseModel, frozen=True, extra="forbid"):
+class LayerNorm(Settings):
     """Weights and biases of the normalisation layers (Zhao et al. 2023)."""
 
     kind: Literal["layernorm"] = "layernorm"

@@ -12,19 +12,18 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
 
 from seedbus.bus import KeyedRandom, Passage
 from seedbus.bus.network import round_ns
 from seedbus.discovery import Variants
+from seedbus.settings import Settings
 
 _LATEST_S = 10**7  # past the end of simulated time
 
 
-class Fault(BaseModel):
+class Fault(Settings):
     """One entry of `faults:` in a scenario."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     def __repr_args__(self) -> Iterator[tuple[str | None, Any]]:
         """Yield the fields that differ from their defaults.

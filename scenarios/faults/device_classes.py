@@ -7,16 +7,15 @@ from bisect import bisect
 from itertools import accumulate
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
 
 from seedbus.bus import KeyedRandom, Slowed
 from seedbus.scenarios.faults.base import RoundSelector
+from seedbus.settings import Settings
 
 
-class DeviceClass(BaseModel):
+class DeviceClass(Settings):
     """A class of devices: the fraction of clients that have such a device, and its slowness."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     share: float = Field(gt=0, le=1, description="fraction of the clients")
     factor: float = Field(ge=1e-6, le=10**6, description="factor on the time of local work")

@@ -6,16 +6,15 @@ from bisect import bisect_left
 from collections.abc import Iterator
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from seedbus.bus import KeyedRandom
 from seedbus.scenarios.faults.intermittent import IntermittentClients, ToggleSchedule
+from seedbus.settings import Settings
 
 
-class Stage(BaseModel):
+class Stage(Settings):
     """A stage of a ramp, in which the number of available clients moves linearly to the target."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     rounds: int = Field(ge=1, description="length of the stage")
     target: int = Field(ge=0, description="available clients at the end of the stage")

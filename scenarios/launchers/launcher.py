@@ -13,9 +13,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import ClassVar, Protocol
 
-from pydantic import BaseModel, ConfigDict
-
 from seedbus.bus.transport import Rights, Span
+from seedbus.settings import Settings
 
 Note = Callable[..., None]
 """Is told of an event, and facts about it by name, for the run's log; any thread may call it."""
@@ -110,7 +109,7 @@ class Worker(Protocol):
         ...
 
 
-class Launcher(BaseModel, ABC):
+class Launcher(Settings, ABC):
     """A way to start worker processes; see the module's docstring. Its name is the default of the field `launcher`.
 
     Attributes:
@@ -118,7 +117,6 @@ class Launcher(BaseModel, ABC):
         grace_s: how long processes may take to end by themselves when the run is over.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
     reaches_nodes: ClassVar[bool] = True
     grace_s: ClassVar[float] = 3.0
 

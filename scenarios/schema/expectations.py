@@ -11,18 +11,17 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
 
 from seedbus.agents.server.stopping import averages
+from seedbus.settings import Settings
 
 AVERAGE_SUFFIX = "_ema"
 REFUSED_PREFIX = "refused_"
 
 
-class Bounds(BaseModel):
+class Bounds(Settings):
     """The range of accepted values of a figure, both ends included. At least one bound is given."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     at_least: float | None = Field(default=None, description="lowest accepted value")
     at_most: float | None = Field(default=None, description="highest accepted value")

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import ConfigDict, Field, ValidationError, model_validator
 
 from seedbus.agents.gossip.settings import METRICS, Gossip
 from seedbus.agents.policies.participation import Participation
@@ -38,6 +38,7 @@ from seedbus.scenarios.schema.privacy_use import refuse_unprivate
 from seedbus.scenarios.schema.topology_use import refuse_server
 from seedbus.scenarios.sentences import expanded, nearest, quoted, sentences
 from seedbus.scenarios.transports.transports import TRANSPORTS
+from seedbus.settings import Settings
 
 AnyTask = Annotated[Task, TASKS]
 AnyPartition = Annotated[Partition, PARTITIONS]
@@ -57,13 +58,13 @@ def without_layers(algorithm: str, task: str) -> str:
     return f"algorithm {algorithm} needs layers, and {task} has none; tasks with a network are accepted"
 
 
-class Scenario(BaseModel):
+class Scenario(Settings):
     """A whole run: task, algorithm, clients, network, faults and the end of training.
 
     In Python its fields are keyword arguments: plain values as in a file, or objects such as a `TorchTask`.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid", title="Seedbus scenario")
+    model_config = ConfigDict(title="Seedbus scenario")
 
     def __init__(self, **fields: Any) -> None:
         """Create a scenario from its fields. Raises `ScenarioError`."""

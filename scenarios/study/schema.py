@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Discriminator, Field, Tag, ValidationError, model_validator
+from pydantic import BeforeValidator, ConfigDict, Discriminator, Field, Tag, ValidationError, model_validator
 
 from seedbus.scenarios.analysis.quantities import Name, instruments
 from seedbus.scenarios.errors import ScenarioError
@@ -14,6 +14,7 @@ from seedbus.scenarios.schema.loading import plain, studies
 from seedbus.scenarios.schema.yaml_text import MAX_CHARACTERS, NotPlain, parse
 from seedbus.scenarios.sentences import quoted, sentences
 from seedbus.scenarios.study.claims import Expected
+from seedbus.settings import Settings
 
 Seed = Annotated[int, Field(ge=0, lt=2**63)]
 MAX_CELLS = 10_000
@@ -31,13 +32,11 @@ def _as_mapping(settings: Any) -> Any:
         raise ValueError(str(error)) from None
 
 
-Settings = Annotated[dict[str, Any], BeforeValidator(_as_mapping)]
+Overrides = Annotated[dict[str, Any], BeforeValidator(_as_mapping)]
 
 
-class Ask(BaseModel):
+class Ask(Settings):
     """What is reported of the runs, and when one counts as better than another."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     metric: str | None = Field(default=None, description="the metric; none: accuracy, or loss where there is none")
     at: list[Annotated[int, Field(ge=0)]] = Field(default=[], description="rounds after which the metric is reported")
@@ -60,10 +59,8 @@ class Ask(BaseModel):
         return [*self.splits, *instruments(self.analysis)]
 
 
-class Range(BaseModel):
+class Range(Settings):
     """Numbers that are searched: whole ones where the field accepts only these."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     low: float = Field(description="the lowest value")
     high: float = Field(description="the highest value")
@@ -78,10 +75,8 @@ class Range(BaseModel):
         return self
 
 
-class Choices(BaseModel):
+class Choices(Settings):
     """Values that are searched, in no order."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     choices: list[Any] = Field(min_length=1, description="the values")
 
@@ -106,10 +101,8 @@ def is_numeric(tuned: list[Any] | Range | Choices) -> bool:
     return all(isinstance(value, int | float) and not isinstance(value, bool) for value in values)
 
 
-class Tuning(BaseModel):
+class Tuning(Settings):
     """How the values under `tune` are chosen: short runs measured on the validation split."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     rounds: int | None = Field(default=None, ge=1, description="rounds of a trial; none: a quarter of the run's")
     seeds: list[Seed] = Field(default=[], description="seeds of a trial; none: the first of the study")
@@ -121,10 +114,10 @@ class Tuning(BaseModel):
     seed: Seed | None = Field(default=None, description="seed of the search; none: the first of the study")
 
 
-class Study(BaseModel):
+class Study(Settings):
     """Runs of one scenario with different settings and seeds, and what is asked of them."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", title="Seedbus study")
+    model_config = ConfigDict(title="Seedbus study")
 
     name: str = Field(
         pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$",
@@ -134,7 +127,7 @@ class Study(BaseModel):
     base: str | dict[str, Any] | None = Field(
         default=None, description="a scenario file, a name from `seedbus list`, or the fields of a scenario"
     )
-    variants: dict[str, Settings] = Field(
+    variants: dict[str, Overrides] = Field(
         default={}, description="rows by name, each a list of settings, or fields and values; `base` may be one"
     )
     grid: dict[str, Annotated[list[Any], Field(min_length=1)]] = Field(

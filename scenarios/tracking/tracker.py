@@ -13,11 +13,10 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import ClassVar, Literal
 
-from pydantic import BaseModel, ConfigDict
-
 from seedbus.discovery import Variants
 from seedbus.scenarios.errors import ScenarioError
 from seedbus.scenarios.sentences import variant
+from seedbus.settings import Settings
 
 Parameter = str | int | float | bool | None
 Ending = Literal["finished", "interrupted", "failed"]
@@ -74,10 +73,9 @@ class TrackerRun(ABC):
         """
 
 
-class Tracker(BaseModel, ABC):
+class Tracker(Settings, ABC):
     """Where a run is told of. A tracker is a file of this folder: a model with its name as `tracker`."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
     packages: ClassVar[Sequence[str]] = ()
     """The modules that have to be installed."""
     needs: ClassVar[str] = ""

@@ -6,16 +6,14 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import ClassVar
 
-from pydantic import BaseModel, ConfigDict
-
 from seedbus.agents.policies.selection.known import Known
 from seedbus.discovery import Variants
+from seedbus.settings import Settings
 
 
-class Selection(BaseModel, ABC):
+class Selection(Settings, ABC):
     """How the cohort of a round is chosen. A policy is a file of this folder: a model with its name as `policy`."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
     needs_known: ClassVar[bool] = False
     """Whether it uses what is known of earlier reports."""
 

@@ -5,19 +5,16 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 
-from pydantic import BaseModel, ConfigDict
-
 from seedbus.algorithms.contract import Vector
 from seedbus.discovery import Variants
+from seedbus.settings import Settings
 
 
-class Channel(BaseModel, ABC):
+class Channel(Settings, ABC):
     """A channel is one file of this folder: a frozen pydantic model with its name as `kind`.
 
     Its draws are keyed by the round's seed, so they are the same on every transport.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     kind: str
 

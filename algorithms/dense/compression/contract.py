@@ -5,20 +5,18 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict
 
 from seedbus.algorithms.contract import BadPayload, Vector
 from seedbus.discovery import Variants
+from seedbus.settings import Settings
 
 
-class Compression(BaseModel):
+class Compression(Settings):
     """No compression: four bytes a coordinate.
 
     A codec is one file of this folder: a frozen pydantic model with its name as `kind`. Client and server both use the
     decoded vector. A vector that is not finite must decode to one that is not finite, so that the server refuses it.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     def encode(self, vector: Vector, key: int) -> list[Any]:
         """Return a float32 vector [d] as plain data for the wire; key: 64 bits, which decide all draws."""

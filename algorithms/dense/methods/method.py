@@ -18,12 +18,12 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict
 
 from seedbus.algorithms.contract import Vector
 from seedbus.algorithms.dense.payloads import DensePlan
 from seedbus.algorithms.objective import Differentiable, Outputs
 from seedbus.discovery import Variants
+from seedbus.settings import Settings
 
 
 @dataclass(slots=True)
@@ -100,10 +100,9 @@ class Server:
         return self.state[name]
 
 
-class Method(BaseModel):
+class Method(Settings):
     """A method whose hooks change nothing: FedAvg. Subclasses override the hooks that they need."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
     defaults: ClassVar[dict[str, Any]] = {}
     """Other defaults for fields of FedAvg, in the algorithm that is named after the method."""
 

@@ -13,10 +13,11 @@ from typing import Annotated, Any, ClassVar, Final
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from pydantic import BaseModel, ConfigDict, SerializerFunctionWrapHandler, WrapSerializer
+from pydantic import SerializerFunctionWrapHandler, WrapSerializer
 
 from seedbus.discovery import Variants
 from seedbus.keyed import keyed_bits
+from seedbus.settings import Settings
 
 HALF: Final = 1 << 15
 """Entries of the upper half of a table."""
@@ -28,10 +29,9 @@ PROBABILITIES.flags.writeable = False
 Table = NDArray[np.float32]
 
 
-class Law(BaseModel, ABC):
+class Law(Settings, ABC):
     """A symmetric distribution with variance 1: a frozen pydantic model with its name as `law`."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
     is_signs: ClassVar[bool] = False
     """Whether coordinates are ±1 and take one bit each; only ours may."""
 

@@ -282,11 +282,15 @@ def _arrow(column: NDArray[np.int64] | NDArray[np.int32]) -> pa.Array:
 
 
 def _numbers(column: pa.ChunkedArray) -> NDArray[np.int64]:
-    """A column of int64, as an array [rows]; raises `ValueError` if one is missing."""
+    """A column of int32 or int64, as an array [rows]; raises `ValueError` if one is missing.
+
+    It is widened here: Arrow's own cast imports pyarrow.compute, which takes longer than a short run's rounds.
+    """
     if column.null_count:
         raise ValueError(f"numbers are missing in it: {column.null_count}")
+    dtype = column.type.to_pandas_dtype()
     parts = [
-        np.frombuffer(chunk.buffers()[1], np.int64)[chunk.offset : chunk.offset + len(chunk)]
+        np.frombuffer(chunk.buffers()[1], dtype)[chunk.offset : chunk.offset + len(chunk)]
         for chunk in column.chunks
         if len(chunk)
     ]
@@ -303,8 +307,8 @@ def _check_size(parquet: ParquetFile) -> None:
         found = f"it declares {declared.num_rows} rows in {unpacked} bytes"
         raise ValueError(f"{found}; expected at most {_FEW_ROWS} rows")
     schema = parquet.schema_arrow
-    if not all(pa.types.is_integer(schema.field(name).type) for name in COLUMNS):
-        raise ValueError("it has columns that are not whole numbers")
+    if not all(schema.field(name).type in (pa.int32(), pa.int64()) for name in COLUMNS):
+        raise ValueError("it has columns that are not whole numbers of 32 or 64 bits")
 
 
 def _read(path: Path) -> Columns:
@@ -315,7 +319,7 @@ def _read(path: Path) -> Columns:
         with open(descriptor(path, os.O_RDONLY), "rb") as file, pq.ParquetFile(file) as parquet:
             _check_size(parquet)
             table = parquet.read(columns=list(COLUMNS), use_threads=False)
-        columns = {name: _numbers(table.column(name).cast(pa.int64())) for name in COLUMNS}
+        columns = {name: _numbers(table.column(name)) for name in COLUMNS}
         is_sound = table.schema.metadata[_DIGEST] == _digest(columns)
         for name, known in (("kind", Kind), ("fate", Fate)):
             for number in np.unique(columns[name]).tolist():

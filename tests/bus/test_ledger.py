@@ -320,7 +320,16 @@ def test_a_segment_of_texts_is_not_read(tmp_path: Path, monkeypatch: pytest.Monk
     long = pa.DictionaryArray.from_arrays(pa.array([0, 0], pa.int32()), pa.array(["7" * 1000]))
     pq.write_table(pa.table(dict.fromkeys(COLUMNS, long)), tmp_path / "000000.parquet")
     monkeypatch.setattr(pq.ParquetFile, "read", lambda *_, **__: pytest.fail("its rows were read"))
-    with pytest.raises(LedgerDamaged, match=r"is damaged \(it has columns that are not whole numbers\)"):
+    with pytest.raises(
+        LedgerDamaged, match=r"is damaged \(it has columns that are not whole numbers of 32 or 64 bits\)"
+    ):
+        read_ledger(tmp_path)
+
+
+@pytest.mark.parametrize("width", [pa.int16(), pa.uint64()])
+def test_a_segment_of_numbers_of_other_widths_is_damaged(tmp_path: Path, width: pa.DataType) -> None:
+    forged(tmp_path / "000000.parquet", sent_ns=pa.array(np.zeros(2, np.int64)).cast(width))
+    with pytest.raises(LedgerDamaged, match="it has columns that are not whole numbers of 32 or 64 bits"):
         read_ledger(tmp_path)
 
 

@@ -314,11 +314,12 @@ def test_help_loads_nothing_heavy(arguments: list[str]) -> None:
 
 
 @pytest.mark.slow
-def test_a_run_whose_losses_numpy_takes_loads_neither_torch_nor_pandas(tmp_path: Path) -> None:
+def test_a_run_whose_losses_numpy_takes_loads_nothing_heavy_that_it_does_not_use(tmp_path: Path) -> None:
     (tmp_path / "tiny.yaml").write_text(dump(TINY), encoding="utf-8")
     code = (
         "import sys\nfrom seedbus.scenarios.cli.main import main\ntry:\n    main()\nexcept SystemExit as end:\n"
-        "    print(sorted({'torch', 'pandas', 'sklearn'} & sys.modules.keys()), file=sys.stderr); raise end"
+        "    heavy = {'torch', 'pandas', 'sklearn', 'pyarrow.compute'}\n"
+        "    print(sorted(heavy & sys.modules.keys()), file=sys.stderr); raise end"
     )
     command = [sys.executable, "-c", code, "run", "tiny.yaml", "--out", "run", "-q"]
     done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path)

@@ -16,6 +16,8 @@ from typing import Any
 import msgpack
 
 from seedbus.agents.errors import Forgotten, RunFolderError
+from seedbus.algorithms.contract import BadPayload
+from seedbus.algorithms.stateful import Stateful
 from seedbus.bus.files import atomic_write, check_folder, make_folder, read, remove
 
 _NAME = re.compile(r"[0-9]{1,18}-[0-9]{1,18}\.(memory|loss)")
@@ -54,10 +56,12 @@ class ClientStateStore:
     Args:
         folder: where they are kept, one folder for each client, created when it is first needed. It belongs to one run.
             None: they are kept in this process only.
+        algorithm: checks what is read from the folder, if it is `Stateful`.
     """
 
-    def __init__(self, folder: Path | None = None) -> None:
+    def __init__(self, folder: Path | None = None, algorithm: object = None) -> None:
         self._folder = folder
+        self._algorithm = algorithm
         self._chains: dict[int, list[_Link]] = {}
 
     def before(self, client: int, round: int) -> Any:
@@ -118,9 +122,14 @@ class ClientStateStore:
             return link.memory
         path = self._folder / str(client) / link.name
         try:
-            return msgpack.unpackb(read(path), strict_map_key=False)
+            memory = msgpack.unpackb(read(path), strict_map_key=False)
+            if memory is not None and isinstance(self._algorithm, Stateful):
+                self._algorithm.check_memory(memory)
+        except BadPayload as error:
+            raise RunFolderError(path, f"the client's memory is damaged: {error}") from None
         except (ValueError, msgpack.UnpackException) as error:
             raise RunFolderError(path, f"the client's memory is damaged ({type(error).__name__})") from None
+        return memory
 
 
 def _listed(folder: Path) -> list[Path]:

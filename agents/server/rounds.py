@@ -17,6 +17,7 @@ from seedbus.agents.server.member_index import MemberIndex
 from seedbus.agents.server.round import OverdueRounds, Round
 from seedbus.algorithms.contract import LateReports, ReportRefused
 from seedbus.algorithms.order_free import OrderFree
+from seedbus.algorithms.stateful import Stateful
 from seedbus.algorithms.summed import Summed
 from seedbus.bus.network import round_ns
 from seedbus.vector import norm
@@ -207,8 +208,10 @@ class Rounds:
         )
 
     def unpack(self, packed: Sequence[Any]) -> None:
-        """Go on from what `pack` returned, with no round open."""
+        """Go on from what `pack` returned, with no round open; raises `BadPayload` for a state of another algorithm."""
         state = RoundsState(*packed)
+        if isinstance(self.algorithm, Stateful):
+            self.algorithm.check_state(state.algorithm)
         self.current = None
         self.number = state.number
         self._state = state.algorithm

@@ -1,6 +1,6 @@
 """The form of a checkpoint's state. It is checked when a run is resumed: its digest can be computed by anybody.
 
-Each type is what the `pack` of one part returns. The algorithm's own state is the algorithm's business.
+Each type is what the `pack` of one part returns. The algorithm checks its own state (`Stateful`).
 """
 
 from __future__ import annotations

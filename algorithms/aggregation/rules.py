@@ -30,6 +30,7 @@ from numpy.typing import NDArray
 from pydantic import Field, model_validator
 
 from seedbus.algorithms.aggregation import vectors
+from seedbus.algorithms.contract import BadPayload
 from seedbus.discovery import PluginError, Variants, check_shape
 from seedbus.settings import Settings
 from seedbus.vector import Vector
@@ -64,6 +65,9 @@ class Rule(Settings, ABC):
     @abstractmethod
     def blend(self, updates: Sequence[Vector], state: Any) -> tuple[Row, Any]:
         """Combine model updates, float32 [d] each, into float64 [d]; otherwise like `combine`."""
+
+    def check_state(self, state: Any) -> None:  # most rules keep nothing, and look at no state
+        """Raise `BadPayload` for a state that this rule cannot have returned."""
 
 
 def checked(rule: Rule, hook: str, found: Any, size: int) -> tuple[Any, Any]:
@@ -248,6 +252,10 @@ class Clipped(Rule):
         norms = vectors.norms(updates)
         limit, state = self._limit(sorted(norms), state)
         return vectors.average(updates, [limit / max(norm, limit) if limit else 0.0 for norm in norms]), state
+
+    def check_state(self, state: Any) -> None:
+        if not (state is None or (isinstance(state, list) and all(type(each) is float for each in state))):
+            raise BadPayload("the state of the rule clipped is no list of numbers")
 
     def _limit(self, sizes: list[float], state: Any) -> tuple[float, Any]:
         """Return τ and the new state; `sizes` are this round's |g| or ‖Δ‖, ascending."""

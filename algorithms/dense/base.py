@@ -31,7 +31,7 @@ from seedbus.algorithms.dense.compression.contract import CODECS, Compression
 from seedbus.algorithms.dense.local import train
 from seedbus.algorithms.dense.methods.method import METHODS, Local, Method
 from seedbus.algorithms.dense.payloads import DenseCommit, DensePlan, DenseReport
-from seedbus.algorithms.dense.server import State, aggregate, check, to_bytes
+from seedbus.algorithms.dense.server import State, aggregate, check, check_vectors, to_bytes
 from seedbus.algorithms.numbers import Positive
 from seedbus.algorithms.objective import PASSES, Differentiable
 from seedbus.algorithms.schedule import Scheduled, at
@@ -215,6 +215,8 @@ class FedAvg(Settings):
         """
         local = train(self, replica, memory, plan, objective)
         report = self._report(local)
+        for name, vector in local.memory.items():
+            check_shape(vector, local.x.shape, f"for the client's vector {name}, a method")
         return report, {name: to_bytes(vector) for name, vector in sorted(local.memory.items())} or None
 
     def trained(self, replica: Replica, memory: Any, plan: DensePlan, objective: Differentiable) -> Vector:
@@ -246,6 +248,12 @@ class FedAvg(Settings):
     def first_state(self, x0: Callable[[], Vector]) -> list[Any]:
         x = x0()
         return State(x, {name: np.full_like(x, value) for name, value in self.shared.items()}, {}, None).pack()
+
+    def check_state(self, state: Any) -> None:
+        State.check(state, self.shared, self.aggregation, self._dimension)
+
+    def check_memory(self, memory: Any) -> None:
+        check_vectors(memory, self._dimension)
 
     def reachable(self, plan: DensePlan, cohort: Sequence[int]) -> list[int]:
         return [client for client in cohort if self.channel is None or self.channel.reaches(plan.seed, client)]

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
 
-from seedbus.algorithms.aggregation.rules import Aggregation, Mean, checked
+from seedbus.algorithms.aggregation.rules import Aggregation, Mean, Rule, checked
 from seedbus.algorithms.aggregation.vectors import norms
-from seedbus.algorithms.contract import LateReports, ReportRefused, Vector
+from seedbus.algorithms.contract import BadPayload, LateReports, ReportRefused, Vector
 from seedbus.algorithms.dense.channels.contract import Channel
 from seedbus.algorithms.dense.methods.method import Method, Server
 from seedbus.algorithms.dense.payloads import DenseCommit, DensePlan, DenseReport
@@ -62,6 +62,25 @@ class State:
         x, shared, own, rule = packed
         shared, own = ({name: _vector(stored) for name, stored in each.items()} for each in (shared, own))
         return State(_vector(x), shared, own, rule)
+
+    @staticmethod
+    def check(packed: Any, shared: Iterable[str], rule: Rule, dimension: int) -> None:
+        """Raise `BadPayload` for what `pack` cannot have made of a state.
+
+        Args:
+            packed: the state as plain data.
+            shared: names of the vectors that replicas hold beside x.
+            rule: the aggregation rule.
+            dimension: number of coordinates, d.
+        """
+        if not (isinstance(packed, list) and len(packed) == 4):
+            raise BadPayload("the state is not [x, shared vectors, own vectors, that of the rule]")
+        check_vectors({"x": packed[0]}, dimension)
+        for vectors in packed[1:3]:
+            check_vectors(vectors, dimension)
+        if packed[1].keys() != set(shared):
+            raise BadPayload(f"the shared vectors of the state are not {', '.join(sorted(shared)) or 'none'}")
+        rule.check_state(packed[3])
 
 
 def aggregate(
@@ -115,6 +134,8 @@ def _advance(algorithm: Aggregating, server: Server) -> Vector:
         for method in algorithm.methods:
             ahead = method.ahead(ahead, server)
             check_shape(ahead, server.x.shape, f"`ahead` of the method {method.name}")
+    for name, vector in server.state.items():
+        check_shape(vector, server.x.shape, f"for the server's vector {name}, a method")
     return ahead
 
 
@@ -209,6 +230,14 @@ def mean(reports: Sequence[DenseReport], number: int, dimension: int) -> Vector:
 def to_bytes(vector: Vector) -> bytes:
     """Return a vector as little-endian float32."""
     return np.ascontiguousarray(vector, "<f4").tobytes()
+
+
+def check_vectors(packed: Any, dimension: int) -> None:
+    """Raise `BadPayload` for anything but vectors by name, each little-endian float32 of this dimension."""
+    if not (isinstance(packed, dict) and all(isinstance(name, str) for name in packed)):
+        raise BadPayload("it has no vectors by name")
+    if not all(isinstance(stored, bytes) and len(stored) == 4 * dimension for stored in packed.values()):
+        raise BadPayload(f"it has a vector that has not {dimension} coordinates")
 
 
 def _vector(stored: bytes) -> Vector:

@@ -224,6 +224,17 @@ class ScalarOnly(ScalarFields):
     def first_state(self, x0: Callable[[], Vector]) -> None:
         """Return None: a server of scalars has no model."""
 
+    def check_state(self, state: Any) -> None:
+        if type(self).aggregate is not ScalarOnly.aggregate:
+            return  # a plug-in's state has its own form
+        if self.grid is None:
+            self.aggregation.check_state(state)
+        elif state is not None:
+            exact.check_state(self.aggregation, state)
+
+    def check_memory(self, memory: Any) -> None:
+        """Accept everything: no algorithm here keeps a memory, and a plug-in's is its own."""
+
     def aggregate(
         self,
         state: Any,

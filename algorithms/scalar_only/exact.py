@@ -25,7 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from seedbus.algorithms.aggregation.rules import Mean, Rule, checked
-from seedbus.algorithms.contract import Declined, LateReports
+from seedbus.algorithms.contract import BadPayload, Declined, LateReports
 from seedbus.algorithms.directions import (
     FRACTION,
     MOST_Q,
@@ -139,6 +139,20 @@ def why_not(algorithm: Any) -> str | None:
     if rule.momentum is not None:
         return "momentum weighs a commit by what came after it, so the order of commits matters; use momentum: 0"
     return None if rule == UpdateRule() else "its update is not a sum of what is sent"
+
+
+def check_state(rule: Rule, state: Any) -> None:
+    """Raise `BadPayload` for anything but [a state of the rule, the budget that commits have used]."""
+    if not (isinstance(state, list) and len(state) == 2):
+        raise BadPayload("the state is not [that of the rule, the budget that commits have used]")
+    rule.check_state(state[0])
+    check_spent(state[1])
+
+
+def check_spent(spent: Any) -> None:
+    """Raise `BadPayload` unless it is a budget that commits can have used."""
+    if not (type(spent) is int and 0 <= spent < BUDGET):
+        raise BadPayload("the budget that commits have used is no whole number below 2⁶²")
 
 
 def aggregate(

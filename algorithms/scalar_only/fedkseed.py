@@ -107,6 +107,10 @@ class FedKSeed(ScalarOnly):
 
     # -- the server
 
+    def check_state(self, state: Any) -> None:
+        if state is not None:
+            exact.check_spent(state)
+
     def check(self, plan: ScalarPlan, report: PoolReport) -> None:  # type: ignore[override]
         super().check(plan, report.scalars)
         if report.indices.shape != plan.shape:

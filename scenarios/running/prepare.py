@@ -161,7 +161,7 @@ def recruit(scenario: Scenario, problem: Problem, observer: Observer, memory: Pa
             verify_every=verify_every,
             observer=observer,
             tampering=tampering,
-            memories=in_process if memory is None else ClientStateStore(memory),
+            memories=in_process if memory is None else ClientStateStore(memory, algorithm),
             gathers=scenario.clock == "virtual",
             plugins=proof(scenario.plugins),
             place=placed_beside(problem),

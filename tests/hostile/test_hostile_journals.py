@@ -364,6 +364,39 @@ def test_a_state_that_no_server_writes_is_damage(cut: Path, tmp_path: Path, seed
     assert "a state of another form than a server writes: " in said.err
 
 
+FEDAVGM = {"name": "fedavgm", "aggregation": "clipped"}
+KSEED = {"name": "fedkseed", "pool": 16}
+EXACT = {"name": "decomfl", "arithmetic": "integer", "aggregation": "clipped"}
+OF_ALGORITHM = (0, 0, 4)
+"""Where a checkpoint's state has the algorithm's own."""
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "states"),
+    [
+        (FEDAVGM, {(): 5, (0,): b"123", (1,): {"x": 1}, (2,): {"fedavgm.m": b"1234"}, (3,): {"a": 1}}),
+        (KSEED, {(): "x"}),
+        (EXACT, {(): [1], (0,): ["x"], (1,): -1}),
+    ],
+    ids=lambda each: each.get("name"),
+)
+def test_an_algorithms_state_of_another_form_is_damage(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    seedbus: Command,
+    algorithm: dict[str, Any],
+    states: dict[tuple[int, ...], Any],
+) -> None:
+    task: dict[str, Any] = {"task": {"name": "digits", "model": "softmax"}} if algorithm is FEDAVGM else {}
+    killed = killed_run(tmp_path, monkeypatch, lossy(algorithm=algorithm, stop={"rounds": 9}, **task))
+    for number, (path, put) in enumerate(states.items()):
+        folder = Path(shutil.copytree(killed, tmp_path / str(number)))
+        said = seedbus("run", "-q", "--resume", forged(folder, state=at(*OF_ALGORITHM, *path, put=put)))
+        assert said.code == Exit.FOLDER and said.err.count("\n") == 1, (path, said.err)
+        assert said.err.startswith(f"seedbus: {folder / FILE}: the journal is damaged: ")
+    assert seedbus("run", "-q", "--resume", killed).code == Exit.OK
+
+
 @pytest.mark.parametrize(
     "changes",
     [

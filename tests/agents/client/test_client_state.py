@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from algorithm_cases import make
 from clusters import ClientsThread, RunWatcher, ServerThread
 from power_cuts import run_with_power_cuts
 from processes import kill, workers_of
@@ -17,7 +18,7 @@ from worker_kills import alike
 from worlds import outcome, scenario
 
 from seedbus.agents.client.client_state import KEPT, ClientStateStore
-from seedbus.agents.errors import Forgotten
+from seedbus.agents.errors import Forgotten, RunFolderError
 from seedbus.agents.journal.journal import Journal
 from seedbus.agents.journal.reader import KEPT_EVERY
 from seedbus.bus import Kind, read_ledger
@@ -226,6 +227,16 @@ def test_a_crash_without_state_deletes_the_memory_of_a_client(tmp_path: Path, re
     memory = ClientStateStore(tmp_path / "run" / MEMORY)
     assert (memory.before(1, 5) is None) == is_lost and memory.before(0, 5) is not None
     assert memory.before(1, 6) is not None
+
+
+@pytest.mark.parametrize("memory", [5, {"scaffold.c": b"1234"}, {1: b""}], ids=str)
+def test_a_memory_of_another_form_is_damage(tmp_path: Path, memory: Any) -> None:
+    algorithm = make("scaffold").sized(3)
+    ClientStateStore(tmp_path).keep(2, 0, memory)
+    with pytest.raises(RunFolderError, match=r"0-0\.memory: the client's memory is damaged: it has"):
+        ClientStateStore(tmp_path, algorithm).before(2, 1)
+    ClientStateStore(tmp_path).keep(3, 0, {"scaffold.c": bytes(12)})
+    assert ClientStateStore(tmp_path, algorithm).before(3, 1) == {"scaffold.c": bytes(12)}
 
 
 REPLACED = {"fault": "replacement", "active": 3, "every_rounds": 4, "probability": 1.0, "returns": "without-state"}

@@ -78,6 +78,24 @@ class Shortens(Method):
         local.update = local.update[:2]
 
 
+class Counts(Method):
+    """A client remembers a number."""
+
+    name: Literal["counts"] = "counts"
+
+    def finish(self, local: Local) -> None:
+        local.memory["counts.own"] = np.ones(1, np.float32)
+
+
+class Tallies(Method):
+    """The server keeps a number."""
+
+    name: Literal["tallies"] = "tallies"
+
+    def learn(self, server: Any) -> None:
+        server.state["tallies.all"] = 1.0
+
+
 class Hasty(MessageSelector):
     """Messages arrive before they are sent."""
 

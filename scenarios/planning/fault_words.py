@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -25,6 +26,11 @@ def sentences(scenario: Scenario) -> list[str]:
     ]
 
 
+def first_sentence(model: type[BaseModel]) -> str:
+    """Return the first sentence of a class's docstring without its full stop, which that of "et al. 2019" is not."""
+    return re.split(r"\. (?![\d(a-z])", " ".join((model.__doc__ or "").split()))[0].rstrip(".")
+
+
 def plain(value: Any) -> str:
     """Return a field's value as text: the fields of a model in brackets after its name."""
     if isinstance(value, Constant):
@@ -44,7 +50,7 @@ def plain(value: Any) -> str:
 
 
 def _sentence(fault: Fault, chosen: Iterable[int] | None, clients: int) -> str:
-    does = " ".join((type(fault).__doc__ or "").split()).partition(". ")[0].rstrip(".")
+    does = first_sentence(type(fault))
     name = str(type(fault).model_fields["fault"].default)
     said = {"fault", *next((each.model_fields for each in _SELECTORS if isinstance(fault, each)), ())}
     own = {each: getattr(fault, each) for each in type(fault).model_fields if each not in said}

@@ -21,6 +21,7 @@ from pydantic.fields import FieldInfo
 from seedbus.discovery import Variants
 from seedbus.models.partition import PARTITIONS
 from seedbus.models.task import TASKS
+from seedbus.scenarios.planning.fault_words import first_sentence
 from seedbus.scenarios.schema.discovery import ALGORITHMS
 from seedbus.scenarios.schema.loading import library, validate
 from seedbus.scenarios.schema.scenario import Scenario
@@ -188,7 +189,7 @@ def _lines(model: BaseModel, given: Mapping[str, Any], indent: str, *, without: 
         elif value and isinstance(value, list) and isinstance(value[0], BaseModel):
             yield from _line(f"{indent}{name}:", said, indent)
             for entry, each in zip(given[name], value, strict=True):
-                yield from _line(f"{indent}  - {_flow(entry)}", _first_sentence(each), f"{indent}  ")
+                yield from _line(f"{indent}  - {_flow(entry)}", first_sentence(type(each)), f"{indent}  ")
         else:
             yield from _line(f"{indent}{name}: {_flow(given[name])}", said, indent)
 
@@ -205,7 +206,7 @@ def _line(text: str, comment: str, indent: str) -> Iterator[str]:
 
 def _description(model: BaseModel, field: FieldInfo) -> str:
     """Return what a field means; of one that names a variant, what the variant is; and what can be chosen."""
-    said = _first_sentence(model) if is_tag(field) else field.description or ""
+    said = first_sentence(type(model)) if is_tag(field) else field.description or ""
     kind = _kind(field)
     return said if kind is None else f"{said}: {', '.join(kind.all())}"
 
@@ -213,10 +214,6 @@ def _description(model: BaseModel, field: FieldInfo) -> str:
 def _kind(field: FieldInfo) -> Variants | None:
     """Return the kind of variants from which a field selects one."""
     return next((each for each in field.metadata if isinstance(each, Variants)), None)
-
-
-def _first_sentence(model: BaseModel) -> str:
-    return " ".join((type(model).__doc__ or "").split()).partition(". ")[0].rstrip(".")
 
 
 def _flow(value: Any) -> str:

@@ -12,7 +12,7 @@ from pydantic import BaseModel
 from seedbus.agents.availability import AvailabilityFault
 from seedbus.agents.policies.participation import Participation
 from seedbus.models.errors import DataError
-from seedbus.scenarios.planning.fault_words import plain
+from seedbus.scenarios.planning.fault_words import first_sentence, plain
 from seedbus.scenarios.planning.fault_words import sentences as fault_sentences
 from seedbus.scenarios.reporting import division
 from seedbus.scenarios.schema.scenario import Scenario
@@ -40,7 +40,7 @@ def words(scenario: Scenario) -> Words:
 
 def _model(scenario: Scenario) -> list[str]:
     task = scenario.task
-    says = " ".join((type(task).__doc__ or "").split()).partition(". ")[0].rstrip(".")
+    says = first_sentence(type(task))
     said = [f"task {task.name}: {says[:1].lower()}{says[1:]}; d = {task.dimension:,} coordinates"]
     if scenario.mask is not None:
         rule, density = scenario.mask.rule, scenario.mask.density
@@ -134,7 +134,7 @@ def _stream(part: Participation) -> list[str]:
 
 def _algorithm(scenario: Scenario) -> list[str]:
     algorithm: Any = scenario.algorithm
-    says = " ".join((type(algorithm).__doc__ or "").split()).partition(". ")[0].rstrip(".")
+    says = first_sentence(type(algorithm))
     said = [f"{algorithm.label}: {says}"]
     exact = "" if algorithm.knows_evaluations else " for each pass over its samples' batches"
     if algorithm.is_dense:

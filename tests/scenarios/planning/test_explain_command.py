@@ -89,3 +89,8 @@ def test_every_scenario_of_the_library_has_words(name: str) -> None:
     topics = {"model", "data", "clients", "rounds", "algorithm", "links", "faults", "lag", "evaluation", "end"}
     assert found.keys() == topics
     assert all(sentence and "=" not in sentence.replace("d = ", "") for each in found.values() for sentence in each)
+
+
+def test_a_description_does_not_end_at_an_abbreviation() -> None:
+    said = words(load("quickstart", ["algorithm=zo-signsgd"]))
+    assert said["algorithm"][0].startswith("zo-signsgd: ZO-signSGD (Liu et al. 2019; arXiv:2405.15861, A.1): DeComFL ")

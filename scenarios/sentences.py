@@ -40,6 +40,7 @@ _ACCEPTED = {
     "too_short": "{min_length} or more values",
     "tuple_type": "a list",
 }
+_FORMS = {"string_pattern_mismatch", "string_too_long", "string_too_short"}  # a field's description says what it takes
 _MAX_PROBLEMS = 100  # every problem is compared with all others, which takes quadratic time
 _MAX_CHARACTERS = 80  # of a quoted value
 _REFUSED = " is not accepted; "
@@ -167,7 +168,7 @@ def _accepted(problem: Any, field: FieldInfo | None) -> str:
     kind, context = problem["type"], problem.get("ctx", {})
     if problem["loc"][-1:] == ("[key]",):
         return "the number of a round"
-    if kind == "string_pattern_mismatch" and field is not None and field.description:
+    if kind in _FORMS and field is not None and field.description:
         return field.description
     accepted = _ACCEPTED[kind].format(**context) if kind in _ACCEPTED else str(problem["msg"])
     is_scheduled = field is not None and any(get_origin(form) is dict for form in get_args(field.annotation))

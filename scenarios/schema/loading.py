@@ -7,7 +7,7 @@ import difflib
 import json
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from importlib import resources
 from importlib.resources.abc import Traversable
 from pathlib import Path, PurePath
@@ -234,9 +234,12 @@ def _parse(text: str, source: str) -> Any:
         raise ScenarioError(source, [str(error)]) from None
 
 
-def _changed(document: dict[str, Any], settings: list[str]) -> dict[str, Any]:
+def _changed(document: dict[str, Any], settings: Sequence[str]) -> dict[str, Any]:
     """Return a copy of a document with all settings applied, and all names expanded."""
     changed: dict[str, Any] = expanded(copy.deepcopy(document), [Scenario])
+    if not isinstance(settings, list | tuple):  # a text would be taken for a list of its letters
+        what = 'a list of field=value, like ["stop.rounds=50"]'
+        raise ScenarioError("settings", [f"{quoted(settings)} is not accepted; expected {what}"])
     for setting in settings:
         _apply(changed, setting)
         changed = expanded(changed, [Scenario])

@@ -286,6 +286,22 @@ def test_a_setting_without_a_field_is_refused(tmp_path: Path, setting: str) -> N
     assert refusal(write_scenario(tmp_path), setting) == "expected field=value, like algorithm.momentum=0.5"
 
 
+@pytest.mark.parametrize(("separator", "shown"), [(";;", '";;"'), ("''", '""')])
+def test_a_text_that_is_too_long_or_too_short_is_refused_by_what_the_field_takes(
+    tmp_path: Path, separator: str, shown: str
+) -> None:
+    task = f"task={{name: table, file: t.csv, target: y, separator: {separator}}}"
+    assert refusal(write_scenario(tmp_path), task) == (
+        f"task.separator: {shown} is not accepted; expected the character between the cells of CSV"
+    )
+
+
+@pytest.mark.parametrize("settings", ["stop.rounds=3", {"stop.rounds": 3}])
+def test_settings_in_python_that_are_no_list_are_refused_as_a_whole(tmp_path: Path, settings: Any) -> None:
+    with pytest.raises(ScenarioError, match=r"^settings: .*3.* is not accepted; expected a list of field=value, like"):
+        load(write_scenario(tmp_path), settings)
+
+
 @pytest.mark.parametrize(
     ("setting", "sentence"),
     [

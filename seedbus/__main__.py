@@ -1,8 +1,10 @@
 """`python -m seedbus`, and `seedbus`, is the command. Ctrl-C ends it without a traceback, even while it loads; so does
 SIGTERM, by which batch systems and containers end what runs."""
 
+import _thread
 import signal
 import sys
+from time import sleep
 from typing import Any
 
 
@@ -10,6 +12,7 @@ def main() -> None:
     """The entry point of the command."""
     if signal.getsignal(signal.SIGTERM) is not signal.SIG_IGN:  # what started this process may keep it from SIGTERM
         signal.signal(signal.SIGTERM, _interrupt)
+    sys.unraisablehook = _stop_again
     try:
         from seedbus.scenarios.cli.main import main as command
 
@@ -25,6 +28,21 @@ def _interrupt(number: int, frame: Any) -> None:
     if not callable(on_ctrl_c):
         raise KeyboardInterrupt
     on_ctrl_c(number, frame)
+
+
+def _stop_again(ignored: Any) -> None:
+    """Stop in a moment if Ctrl-C or SIGTERM came during a finalizer or a callback of the interpreter, where Python only
+    prints an exception and goes on. Imports have many of these."""
+    if ignored.exc_type is KeyboardInterrupt:
+        _thread.start_new_thread(_interrupt_soon, (_thread.get_ident(),))
+    else:
+        sys.__unraisablehook__(ignored)
+
+
+def _interrupt_soon(thread: int) -> None:
+    sleep(0.01)  # the finalizer is over by then; else this comes again
+    is_ours = signal.getsignal(signal.SIGTERM) is _interrupt
+    signal.pthread_kill(thread, signal.SIGTERM if is_ours else signal.SIGINT)  # either may be ignored
 
 
 if __name__ == "__main__":

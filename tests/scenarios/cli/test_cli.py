@@ -348,6 +348,31 @@ def test_ctrl_c_that_comes_while_something_is_loaded_is_one_sentence(
 IGNORES_CTRL_C = ["sh", "-c", 'trap "" INT; exec "$@"', "sh"]
 """What starts a process as a background job of a shell script is started."""
 
+IN_A_FINALIZER = """
+import os, signal, sys, time, types
+from seedbus.__main__ import main
+
+class Ending:
+    def __del__(self):
+        os.kill(os.getpid(), {by})
+
+def command():
+    Ending()
+    time.sleep(30)
+
+sys.modules["seedbus.scenarios.cli.main"] = types.SimpleNamespace(main=command)
+main()
+"""
+
+
+@pytest.mark.parametrize("by", [signal.SIGINT, signal.SIGTERM])
+def test_ctrl_c_that_comes_in_a_finalizer_is_not_lost(by: signal.Signals) -> None:
+    """As in a callback of `import`, where Python prints a KeyboardInterrupt and goes on."""
+    command = [sys.executable, "-c", IN_A_FINALIZER.format(by=by.value)]
+    within = [] if by is signal.SIGINT else IGNORES_CTRL_C
+    done = subprocess.run([*within, *command], capture_output=True, text=True, timeout=20)
+    assert (done.returncode, done.stderr) == (Exit.INTERRUPTED, "seedbus: stopped\n")
+
 
 def _started(folder: Path, *arguments: str, within: Sequence[str] = ()) -> subprocess.Popen[str]:
     command = [*within, sys.executable, "-m", "seedbus", "run", "long.yaml", *arguments]

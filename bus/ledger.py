@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from seedbus.bus.envelope import EVALUATOR, Kind
 from seedbus.bus.errors import LedgerDamaged
-from seedbus.bus.files import atomic_write, check_folder, descriptor, make_folder, remove, sync_folder
+from seedbus.bus.files import atomic_write, check_folder, descriptor, remove, sync_folder
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -150,7 +150,8 @@ class Ledger:
 
         table = pa.table({name: _arrow(_narrow(column)) for name, column in columns.items()})
         table = table.replace_schema_metadata({_DIGEST: _digest(columns)})
-        make_folder(self.folder)
+        self.folder.mkdir(exist_ok=True)  # without its parent: a run's folder that was moved is not begun again
+        check_folder(self.folder)
         with atomic_write(_path(self.folder, self.segments)) as file:
             pq.write_table(table, file, compression="zstd")
         if not self.segments:

@@ -105,6 +105,24 @@ def test_results_that_were_lost_are_written_again(finished: Path, folder: Path) 
     assert load(folder / "scenario.yaml") == WHAT
 
 
+def test_a_folder_that_is_moved_during_its_run_is_not_begun_again_and_can_be_resumed(
+    finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    append = Journal.append
+
+    def moved_after_seven(self: Journal, entry: Any) -> None:
+        append(self, entry)
+        if entry.round == 6:
+            (tmp_path / "run").rename(tmp_path / "moved")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Journal, "append", moved_after_seven)
+        with pytest.raises(RunFolderError, match="run: the run's folder cannot be written"):
+            run(WHAT, tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+    assert outcome(resume(tmp_path / "moved")) == outcome(Results.read(finished))
+
+
 def test_a_line_of_the_log_that_was_cut_off_does_not_spoil_the_next(stopped: Path) -> None:
     log = stopped / "log.jsonl"
     before = log.read_bytes()

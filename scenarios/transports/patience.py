@@ -13,9 +13,9 @@ MAX_STALLS = 3  # processes that join and then do not answer, one after another 
 class Patience:
     """Ends a run if too many clients are without a process for too long.
 
-    The time without clients adds up until a round closes. It may last `patience_s`; while processes have offers that
-    cover enough clients, `join_s` more in total, so that they can join. The run also ends after `MAX_STALLS` processes
-    in a row that joined and did not answer.
+    The time without clients adds up until a round closes; while this process is stopped, as by Ctrl-Z, it stands still.
+    It may last `patience_s`; while processes have offers that cover enough clients, `join_s` more in total, so that
+    they can join. The run also ends after `MAX_STALLS` processes in a row that joined and did not answer.
     """
 
     def __init__(self, placement: Placement) -> None:
@@ -27,7 +27,7 @@ class Patience:
         self._stalls = 0
 
     def check(self, registration: Registration, stalls: int) -> None:
-        """Check how long the run has waited.
+        """Check how long the run has waited; to be called once a heartbeat.
 
         Args:
             registration: knows which clients have a process.
@@ -37,7 +37,8 @@ class Patience:
             Unfinishable: the run has waited for too long.
         """
         now_s = wall_seconds()
-        passed_s = now_s - self._checked_s
+        # a pause of this process is not the others' absence: they could not reach it
+        passed_s = min(now_s - self._checked_s, 2 * self._placement.heartbeat_s)
         self._checked_s = now_s
         if registration.rounds_closed > self._rounds or not registration.was_complete:
             self._rounds = registration.rounds_closed

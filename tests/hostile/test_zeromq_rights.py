@@ -239,6 +239,16 @@ def test_a_run_whose_clients_nobody_is_offered_ends_after_its_patience(now: Simp
         guard.check(waiting, 0)
 
 
+def test_a_server_that_was_stopped_does_not_take_that_for_the_absence_of_its_clients(now: SimpleNamespace) -> None:
+    """Nobody can come back to a server that a suspended job, or Ctrl-Z, has stopped."""
+    guard, waiting = Patience(Placement("tcp", patience_s=10.0, join_s=30.0)), Waiting(missing={7})
+    for now.s in (2, 4, 1000):
+        guard.check(waiting, 0)
+    with pytest.raises(Unfinishable, match=r"no process has hosted 1 clients \(7\) for 10 s"):
+        for now.s in range(1002, 1010, 2):
+            guard.check(waiting, 0)
+
+
 def test_a_round_that_closes_gives_a_run_all_its_time_again(now: SimpleNamespace) -> None:
     guard, waiting = Patience(Placement("tcp", patience_s=10.0, join_s=30.0)), Waiting(missing={7}, could_go_on=True)
     for now.s in range(0, 400, 2):

@@ -8,9 +8,11 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import zmq
 from clusters import ClientsThread, ServerThread
 from processes import seedbus, wait_for
 from rich.console import Console
@@ -21,6 +23,7 @@ from seedbus.bus import HostRequest, Offer, ledger_hash, read_ledger
 from seedbus.bus.errors import BadEndpoint, SentAway, ServerGone
 from seedbus.bus.transport import Follower
 from seedbus.bus.zeromq import follow, sockets
+from seedbus.bus.zeromq.worker import link, serve
 from seedbus.models.errors import DataError
 from seedbus.scenarios.errors import Exit, Interrupted
 from seedbus.scenarios.reporting.progress import Bar, Lines
@@ -182,6 +185,25 @@ def small() -> Scenario:
 def test_a_server_that_is_not_there_is_named_after_a_while() -> None:
     with pytest.raises(ServerGone, match=r"no server answers at tcp://127\.0\.0\.1:9; gave up after 1 s"):
         follow("tcp://127.0.0.1:9", [HostRequest()], lambda offer: pytest.fail("nothing was offered"), patience_s=1.0)
+
+
+def test_a_process_that_was_stopped_does_not_take_that_for_the_absence_of_its_server(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    now = SimpleNamespace(s=0.0)
+    stops_s = [1000.0]
+
+    class Stopped(zmq.Poller):
+        def poll(self, timeout: float | None = 0) -> list[tuple[Any, int]]:
+            now.s += (timeout or 0) / 1000 + (stops_s.pop() if stops_s else 0.0)
+            return []
+
+    monkeypatch.setattr(zmq, "Poller", Stopped)
+    for module in (serve, link):
+        monkeypatch.setattr(module, "wall_seconds", lambda: now.s)
+    with pytest.raises(ServerGone):
+        follow("tcp://127.0.0.1:9", [HostRequest()], lambda offer: pytest.fail("nothing was offered"), patience_s=5.0)
+    assert 1005 <= now.s < 1015
 
 
 @pytest.mark.parametrize("endpoint", ["tcp://", "nonsense", "tcp://127.0.0.1:99999999"])

@@ -104,6 +104,10 @@ class Link:
 
     # -- time
 
+    def paused(self, seconds: float) -> None:
+        """This process was stopped for so long; to be called before the next `tick`."""
+        self._protocol.liveness.paused(seconds)
+
     def tick(self) -> None:
         """Do what is due: send a PING, close a silent connection, connect again.
 

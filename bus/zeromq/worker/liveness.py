@@ -75,6 +75,10 @@ class Liveness:
         self._heard_s = inf
         self._next_ping_s = inf
 
+    def paused(self, seconds: float) -> None:
+        """This process was stopped for so long, and could not look for a server: its patience stood still."""
+        self._lost_s += seconds
+
     # -- what is due
 
     @property

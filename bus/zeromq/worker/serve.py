@@ -14,6 +14,8 @@ from seedbus.bus.zeromq.keys import Identity
 from seedbus.bus.zeromq.worker.link import Link
 from seedbus.bus.zeromq.worker.worker_thread import WorkerThread
 
+LATE_S = 1.0  # by which a wait ends too late if this process was stopped meanwhile, as by Ctrl-Z
+
 
 def _ignore(event: str, **facts: Any) -> None:
     pass
@@ -103,14 +105,18 @@ def _serve(links: list[Link], worker_thread: WorkerThread, poller: zmq.Poller, p
     while not all(link.is_over for link in links):
         for link in links:
             _register(link, registered, poller)
-        due_s = min(link.due_s for link in links if not link.is_over) - wall_seconds()
-        ready = dict(poller.poll(max(0, round(due_s * 1000) + 1)))
+        now_s = wall_seconds()
+        due_s = max(now_s, min(link.due_s for link in links if not link.is_over))
+        ready = dict(poller.poll(round((due_s - now_s) * 1000) + 1))
+        late_s = wall_seconds() - due_s
         if parent_pipe is not None and parent_pipe in ready:
             return
         worker_thread.collect()
         for link in links:
             if link.is_over:
                 continue
+            if late_s > LATE_S:
+                link.paused(late_s)
             if link.socket in ready:
                 link.drain()
                 link.read()

@@ -2,6 +2,7 @@
 SIGTERM, by which batch systems and containers end what runs."""
 
 import _thread
+import os
 import signal
 import sys
 from time import sleep
@@ -10,6 +11,7 @@ from typing import Any
 
 def main() -> None:
     """The entry point of the command."""
+    _open_closed_streams()
     if signal.getsignal(signal.SIGTERM) is not signal.SIG_IGN:  # what started this process may keep it from SIGTERM
         signal.signal(signal.SIGTERM, _interrupt)
     sys.unraisablehook = _stop_again
@@ -20,6 +22,16 @@ def main() -> None:
     except KeyboardInterrupt:
         sys.stderr.write("seedbus: stopped\n")
         sys.exit(130)
+
+
+def _open_closed_streams() -> None:
+    """Open the standard streams that are closed, as by `>&-`, for nothing. Otherwise the next files would get their
+    numbers, and with them what libraries print."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            stream = open(os.devnull, mode, encoding="utf-8")  # gets the lowest number that is free: the stream's
+            os.set_inheritable(stream.fileno(), True)
+            setattr(sys, name, stream)
 
 
 def _interrupt(number: int, frame: Any) -> None:

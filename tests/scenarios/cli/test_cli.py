@@ -326,6 +326,14 @@ def test_a_run_whose_losses_numpy_takes_loads_nothing_heavy_that_it_does_not_use
     assert (done.returncode, done.stderr.strip()) == (0, "[]")
 
 
+@pytest.mark.parametrize("closed", [">&-", "2>&-", "<&- >&- 2>&-"])
+def test_streams_that_are_closed_stop_no_run_and_get_no_file(seedbus: Command, tmp_path: Path, closed: str) -> None:
+    command = [sys.executable, "-m", "seedbus", "run", "small.yaml", "--out", "run"]
+    done = subprocess.run(["sh", "-c", f'exec "$@" {closed}', "sh", *command], cwd=tmp_path, timeout=60)
+    assert done.returncode == Exit.OK
+    assert seedbus("report", "run", "--format", "json").code == Exit.OK
+
+
 class Interrupting:
     """An object whose `repr` is interrupted by Ctrl-C."""
 

@@ -117,6 +117,9 @@ def exit_code(error: BaseException) -> Exit | None:
 
 def _fail(sentence: str | list[str], code: Exit) -> None:
     sentences = [sentence] if isinstance(sentence, str) else sentence
-    for number, each in enumerate(sentences):
-        say(each if number else f"seedbus: {each}", to_stderr=True)
+    try:
+        for number, each in enumerate(sentences):
+            say(each if number else f"seedbus: {each}", to_stderr=True)
+    except OSError:  # stderr cannot be written either; the exit code says it all the same
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
     raise typer.Exit(code)

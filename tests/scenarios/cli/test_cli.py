@@ -334,6 +334,14 @@ def test_streams_that_are_closed_stop_no_run_and_get_no_file(seedbus: Command, t
     assert seedbus("report", "run", "--format", "json").code == Exit.OK
 
 
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs a device that is always full")
+def test_a_full_disk_below_stderr_stops_a_run_with_its_exit_code(seedbus: Command, tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "seedbus", "run", "small.yaml", "--out", "run"]
+    with open("/dev/full", "w") as full:
+        assert subprocess.run(command, cwd=tmp_path, stderr=full, timeout=60).returncode == Exit.FOLDER
+    assert seedbus("run", "--resume", "run", "-q").code == Exit.OK
+
+
 class Interrupting:
     """An object whose `repr` is interrupted by Ctrl-C."""
 

@@ -12,7 +12,7 @@ from seedbus.agents.server.outages import Outage
 from seedbus.bus.envelope import BETWEEN
 
 KINDS = [kind.name.lower() for kind in BETWEEN]
-OF_ALL = {"clients": None, "fraction": None, "probability": 1}
+OF_ALL = {"clients": (None,), "fraction": (None, 1), "probability": (1,)}
 """The fields of a fault that strikes every node."""
 OF_SERVER = {
     "lag": "no node is sent snapshots",
@@ -75,7 +75,7 @@ def _needs_server(fault: Any) -> str | None:
         return f"direction is {fault.direction}: between nodes there is no up and down; both is accepted"
     if getattr(fault, "kind", None) not in (None, *KINDS):
         return f"kind is {fault.kind}, which nodes do not send; {' and '.join(KINDS)} are accepted"
-    is_all = all(getattr(fault, name, None) == value for name, value in OF_ALL.items())
+    is_all = all(getattr(fault, name, None) in values for name, values in OF_ALL.items())
     if getattr(fault, "fault", None) == "partition" and is_all:
         return "a partition of all nodes cuts none off; name some of them in clients, or a fraction"
     return None

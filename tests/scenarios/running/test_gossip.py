@@ -204,6 +204,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"faults": [{"fault": "drop", "kind": "report"}]}, "flood and have are accepted"),
     ({"faults": [{"fault": "drop", "direction": "up"}]}, "no up and down"),
     ({"faults": [{"fault": "partition"}]}, "cuts none off"),
+    ({"faults": [{"fault": "partition", "fraction": 1}]}, "cuts none off"),
     ({"topology": {"kind": "gossip", "evaluated": 6}}, "nodes are 0 to 5"),
     ({"network": {"shared_up_mbps": 1}}, "the server's"),
 ]

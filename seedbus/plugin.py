@@ -7,7 +7,8 @@ name as the default of one field:
         name: Literal["signs"] = "signs"
 
 It is loaded by `--plugin FILE.py`, by SEEDBUS_PLUGINS (files, separated as in PATH), as an installed package with an
-entry point in the group `seedbus.plugins`, or in Python by `load`; `register` takes a class of a notebook.
+entry point in the group `seedbus.plugins`, or in Python by `load_plugin`; `register` takes a class of a
+notebook.
 
     algorithm    name      DeComFL, ScalarOnly, FedAvg, or anything that has all of Algorithm
     method       name      Method, which makes FedAvg a dense algorithm of that name

@@ -38,7 +38,7 @@ def runs(
     folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="A folder of runs.")] = Path("runs"),
     output: Output = Format.text,
 ) -> None:
-    """List the runs in a folder, the newest first: running, stopped, finished, diverged or damaged."""
+    """List the runs in a folder, the newest first, each with its state."""
     with cli_errors():
         from rich.table import Table
 

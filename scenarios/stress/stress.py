@@ -378,10 +378,10 @@ def _check_silenced(drawn: dict[str, Any], runs: Path) -> None:
             scenario = validate(undisturbed | {"participation": policy, "faults": [fault]}, name)
             results[name] = run(scenario, runs / name, observer=_Inspector(scenario))
     silent = results.pop("silent").summary
-    for lying in results.values():
+    for hostile_run in results.values():
         for name in ("digest", "rounds", "version"):
-            if lying.summary[name] != silent[name]:
-                difference = f"{name} is {lying.summary[name]}, and {silent[name]} where they are silent"
+            if hostile_run.summary[name] != silent[name]:
+                difference = f"{name} is {hostile_run.summary[name]}, and {silent[name]} where they are silent"
                 raise Broken(f"with hostile clients {clients}: {difference}")
 
 

@@ -175,6 +175,8 @@ DENSE: dict[str, Document] = {
     "fedcm": {"name": "fedcm"},
     "feddc": {"name": "feddc"},
     "feddyn": {"name": "feddyn"},
+    "fedexp": {"name": "fedexp"},
+    "fednova": {"name": "fednova", "epochs": 1, "momentum": 0.5},
     "fedprox": {"name": "fedprox"},
     "fedyogi": {"name": "fedyogi"},
     "scaffold": {"name": "scaffold"},

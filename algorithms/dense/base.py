@@ -90,14 +90,14 @@ class FedAvg(Settings):
             users = [method.name for method in self.methods if getattr(type(method), hook) is not getattr(Method, hook)]
             if len(users) > 1:
                 raise ValueError(f"also: each of {' and '.join(users)} {effect}; only one method may")
-        for what in ("companions", "sends"):
-            owners: dict[str, str] = {}
+        for what in ("companions", "sends", "measures"):
+            owners, kind = dict[str, str](), "number" if what == "measures" else "vector"
             for method in self.methods:
                 for vector in getattr(method, what):
                     other = owners.setdefault(vector, method.name)
                     if other != method.name:
                         raise ValueError(
-                            f"also: `{what}` of {other} and of {method.name} name the same vector {vector}; expected "
+                            f"also: `{what}` of {other} and of {method.name} name the same {kind} {vector}; expected "
                             "names that begin with the method's own"
                         )
         return self
@@ -122,9 +122,10 @@ class FedAvg(Settings):
             for field, usual in method.defaults.items()
             if getattr(self, field) != usual
         ]
-        if self.sent and not isinstance(self.aggregation, Mean):
+        beside = [*self.sent, *self.measured]
+        if beside and not isinstance(self.aggregation, Mean):
             sentences.append(
-                f"algorithm.aggregation: {self.aggregation.rule} applies to updates only; {', '.join(self.sent)}, "
+                f"algorithm.aggregation: {self.aggregation.rule} applies to updates only; {', '.join(beside)}, "
                 "which clients report too, is averaged by the plain mean, which a single malicious client can shift"
             )
         return sentences
@@ -228,9 +229,9 @@ class FedAvg(Settings):
             check_shape(vector, local.x.shape, f"for a client's {name}, `finish` of the algorithm {self.name}")
         if self.error_feedback:
             update = update + local.remembered("error")
-        report = self._encode(
-            [update, *(local.sent[name] for name in self.sent)], local.objective.samples, local.objective.key
-        )
+        measured = [self._number(name, local.measured.get(name)) for name in self.measured]
+        vectors = [update, *(local.sent[name] for name in self.sent)]
+        report = self._encode(vectors, measured, local.objective.samples, local.objective.key)
         if self.error_feedback:
             with np.errstate(invalid="ignore"):  # the server refuses an update that diverged
                 local.memory["error"] = update - report.vectors[0]
@@ -240,8 +241,19 @@ class FedAvg(Settings):
                 method.remember(local)
         return report
 
-    def _encode(self, vectors: Sequence[Vector], samples: int, key: int) -> DenseReport:
-        return dense_wire.encode_report(self._codec, vectors, samples, key, has_norms=self.channel is not None)
+    def _number(self, name: str, found: Any) -> float:
+        if not isinstance(found, int | float | np.integer | np.floating):
+            raise PluginError(
+                f"for a client's {name}, `finish` of the algorithm {self.name} gave {type(found).__name__}; expected a "
+                "number"
+            )
+        return float(found)
+
+    def _encode(
+        self, vectors: Sequence[Vector], measured: Sequence[float] | Vector, samples: int, key: int
+    ) -> DenseReport:
+        has_norms = self.channel is not None
+        return dense_wire.encode_report(self._codec, vectors, measured, samples, key, has_norms=has_norms)
 
     # -- the server
 
@@ -282,13 +294,13 @@ class FedAvg(Settings):
         return report.vectors
 
     def with_values(self, report: DenseReport, values: Vector) -> DenseReport:
-        return self._encode(list(values.astype(np.float32)), report.samples, 0)
+        return self._encode(list(values.astype(np.float32)), report.measured, report.samples, 0)
 
     def count_scalars(self, body: Any) -> int:
         has_norms = self.channel is not None
-        if not isinstance(body, list) or len(body) != 2 + has_norms:
+        if not isinstance(body, list) or len(body) != 2 + has_norms + (len(self.measured) > 0):
             return 0
-        return (self._codec.scalars(self._dimension) + has_norms) * (1 + len(self.sent))
+        return (self._codec.scalars(self._dimension) + has_norms) * (1 + len(self.sent)) + len(self.measured)
 
     # -- the wire
 
@@ -302,8 +314,8 @@ class FedAvg(Settings):
         return dense_wire.pack_report(report, self._codec)
 
     def unpack_report(self, body: Any, plan: DensePlan) -> DenseReport:
-        vectors = 1 + len(self.sent)
-        return dense_wire.unpack_report(body, self._codec, vectors, self._dimension, has_norms=self.channel is not None)
+        counts = 1 + len(self.sent), len(self.measured)
+        return dense_wire.unpack_report(body, self._codec, *counts, self._dimension, has_norms=self.channel is not None)
 
     def pack_commits(self, commits: Sequence[DenseCommit]) -> Packed:
         return dense_wire.pack_commits(self.pending(0, commits), with_model=False)
@@ -325,6 +337,11 @@ class FedAvg(Settings):
     def sent(self) -> list[str]:
         """Names of the vectors that clients report beside their updates."""
         return [name for method in self.methods for name in method.sends]
+
+    @cached_property
+    def measured(self) -> list[str]:
+        """Names of the numbers that clients report beside their updates."""
+        return [name for method in self.methods for name in method.measures]
 
     @cached_property
     def _codec(self) -> Compression:

@@ -50,7 +50,7 @@ def train(
     remembered: dict[str, Vector] = {
         name: np.frombuffer(raw, "<f4").astype(np.float32) for name, raw in (memory or {}).items()
     }
-    local = Local(replica.fields, replica.x.copy(), objective, plan, steps, remembered)
+    local = Local(replica.fields, replica.x.copy(), objective, plan, steps, remembered, momentum=algorithm.momentum)
     velocity = np.zeros_like(local.x) if algorithm.momentum else None
     with np.errstate(over="ignore", invalid="ignore"):  # the server refuses an update that diverged
         for local.step in range(steps):

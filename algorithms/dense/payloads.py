@@ -1,7 +1,8 @@
 """Payloads of the dense family: whole vectors, as raw little-endian float32; `unpack_*` raise `BadPayload`.
 
     plan      [local steps, epochs, η]
-    report    [samples, [vector, …], norms]    vectors in the codec's form; norms, one a vector, for a channel only
+    report    [samples, [vector, …], norms, numbers]    vectors in the codec's form; norms, one a vector, for a channel
+                                                        only; numbers, for methods that report some
     peak      [norms]                          for each vector the largest norm of all reports, for a channel only
     commits   [[version, round, [x, companion, …], θ]]
 
@@ -12,7 +13,7 @@ and only the journal and the evaluator are given it.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -56,12 +57,14 @@ class DenseReport:
         vectors: the decoded vectors, float32 [V, d].
         bodies: the V vectors as they travel, in the form of the codec.
         norms: the norm of each vector, float32 [V], where a channel needs it; otherwise [0].
+        measured: the numbers that methods report beside the vectors, float32 [M].
     """
 
     samples: int
     vectors: Vector
     bodies: list[list[Any]]
     norms: Vector
+    measured: Vector = field(default_factory=lambda: np.zeros(0, np.float32))
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,13 +100,20 @@ def unpack_plan(body: Any, round: int, version: int) -> DensePlan:
 
 
 def encode_report(
-    codec: Compression, vectors: Sequence[Vector], samples: int, key: int, *, has_norms: bool
+    codec: Compression,
+    vectors: Sequence[Vector],
+    measured: Sequence[float] | Vector,
+    samples: int,
+    key: int,
+    *,
+    has_norms: bool,
 ) -> DenseReport:
     """Return the report of some vectors, float32 [d] each, with the values that the server will decode.
 
     Args:
         codec: encodes and decodes the vectors.
         vectors: the update first.
+        measured: the numbers that methods report beside the vectors.
         samples: number of training samples that the client holds.
         key: 64 bits for the codec's draws.
         has_norms: whether the report contains the norm of each vector.
@@ -117,25 +127,43 @@ def encode_report(
     decoded = [codec.decode(body, vector.size) for vector, body in zip(vectors, bodies, strict=True)]
     with np.errstate(over="ignore", invalid="ignore"):
         decoded_norms = np.array(norms(decoded) if has_norms else [], np.float32)
-    return DenseReport(samples, np.stack(decoded), bodies, decoded_norms)
+        numbers = np.array(measured, np.float32)
+    return DenseReport(samples, np.stack(decoded), bodies, decoded_norms, numbers)
 
 
 def pack_report(report: DenseReport, codec: Compression) -> Packed:
     count, dimension = report.vectors.shape
-    packed_norms = [_raw(report.norms)] if report.norms.size else []
-    body = [report.samples, report.bodies, *packed_norms]
-    return Packed(body, scalars=count * codec.scalars(dimension) + report.norms.size)
+    numbers = [each for each in (report.norms, report.measured) if each.size]
+    body = [report.samples, report.bodies, *map(_raw, numbers)]
+    return Packed(body, scalars=count * codec.scalars(dimension) + sum(each.size for each in numbers))
 
 
-def unpack_report(body: Any, codec: Compression, vectors: int, dimension: int, *, has_norms: bool) -> DenseReport:
-    types = [int, list, *[bytes] * has_norms]
+def unpack_report(
+    body: Any, codec: Compression, vectors: int, measured: int, dimension: int, *, has_norms: bool
+) -> DenseReport:
+    """Return the report that `pack_report` packed.
+
+    Args:
+        body: what it returned.
+        codec: decodes the vectors.
+        vectors: number of vectors, V.
+        measured: number of numbers beside them, M.
+        dimension: number of coordinates of a vector, d.
+        has_norms: whether the report contains the norm of each vector.
+    """
+    types = [int, list, *[bytes] * has_norms, *[bytes] * (measured > 0)]
     if not isinstance(body, list) or [type(part) for part in body] != types:
-        raise BadPayload("a report is not a number of samples, a list of vectors, and norms where a channel needs them")
+        raise BadPayload(
+            "a report is not a number of samples, a list of vectors, norms where a channel needs them, and numbers "
+            "where a method reports them"
+        )
     samples, bodies = body[:2]
     if not 0 < samples < 2**32 or len(bodies) != vectors:
         raise BadPayload(f"a report of {samples} samples and {len(bodies)} vectors")
     sent_norms = _read(body[2], vectors) if has_norms else np.zeros(0, np.float32)
-    return DenseReport(samples, np.stack([codec.decode(each, dimension) for each in bodies]), bodies, sent_norms)
+    numbers = _read(body[-1], measured) if measured else np.zeros(0, np.float32)
+    decoded = np.stack([codec.decode(each, dimension) for each in bodies])
+    return DenseReport(samples, decoded, bodies, sent_norms, numbers)
 
 
 def pack_peak(norms: Sequence[Vector]) -> Packed:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -25,6 +26,8 @@ class Aggregating(Protocol):
     def methods(self) -> Sequence[Method]: ...
     @property
     def sent(self) -> Sequence[str]: ...
+    @property
+    def measured(self) -> Sequence[str]: ...
     @property
     def shared(self) -> Mapping[str, float]: ...
     @property
@@ -105,8 +108,9 @@ def aggregate(
         members: number of clients that the cohort was drawn from; 0: as many as there are reports.
     """
     before = State.unpack(state)
-    update, rule = combine_updates(algorithm, before.rule, reports, share, late, before.x.size)
     all_reports = [each[client] for each in (reports, *(old.reports for old in late)) for client in sorted(each)]
+    weights = weights_of(algorithm, reports, share, late)
+    update, rule = combine_updates(algorithm, before.rule, all_reports, weights, len(reports), share, before.x.size)
     sent = {name: mean(all_reports, 1 + number, before.x.size) for number, name in enumerate(algorithm.sent)}
     count = len(all_reports)
     if algorithm.channel is not None:
@@ -116,7 +120,14 @@ def aggregate(
             check_shape(noise, before.x.shape, f"`noise` of the channel {algorithm.channel.kind}")
             received += noise
     moved = update if share == 1 and not late else mean(all_reports, 0, before.x.size)
-    server = Server(before.x, update, moved, sent, before.shared, before.own, plan, count, members or count)
+    measured = {
+        name: math.fsum(
+            weight * float(report.measured[number]) for weight, report in zip(weights, all_reports, strict=True)
+        )
+        / math.fsum(weights)
+        for number, name in enumerate(algorithm.measured)
+    }
+    server = Server(before.x, update, moved, sent, measured, before.shared, before.own, plan, count, members or count)
     ahead = _advance(algorithm, server)
     fields = (ahead.copy(), *(server.shared[name].copy() for name in algorithm.shared))
     commit = DenseCommit(plan.version + 1, plan.round, fields, None if ahead is server.x else server.x.copy())
@@ -150,44 +161,62 @@ def _has_moved(method: Method, server: Server) -> bool:
     return bool(moved)
 
 
-def combine_updates(
-    algorithm: Aggregating,
-    rule: Any,
-    reports: Mapping[int, DenseReport],
-    share: float,
-    late: Sequence[LateReports],
-    dimension: int,
-) -> tuple[Vector, Any]:
-    """Return Σ ω_i Δ_i, float32 [d], summed in float64 in the order of clients, and the rule's next state.
+def weights_of(
+    algorithm: Aggregating, reports: Mapping[int, DenseReport], share: float, late: Sequence[LateReports]
+) -> list[float]:
+    """Return ω_i of each report: of the round's own in the order of clients, and then of the late ones, likewise.
 
     A late report has its weight; by samples, times its number of samples over the mean of all reports' numbers.
 
     Args:
-        algorithm: its aggregation rule, weighting and channel.
-        rule: the state of the aggregation rule.
+        algorithm: its weighting and channel; with a rule other than the mean all of the round's own weigh equally.
         reports: the round's reports, by client.
         share: total weight of the round's own reports.
         late: reports of earlier rounds, with their weights.
-        dimension: number of coordinates, d.
     """
-    total = np.zeros(dimension)
-    clients = sorted(reports)
     by_samples = algorithm.weighting == "samples" and algorithm.channel is None
-    if clients and not isinstance(algorithm.aggregation, Mean):
-        found = algorithm.aggregation.blend([reports[client].vectors[0] for client in clients], rule)
-        blended, rule = checked(algorithm.aggregation, "blend", found, dimension)
-        total += share * blended
-    elif clients:
-        weights = [reports[client].samples if by_samples else 1 for client in clients]
-        for client, weight in zip(clients, weights, strict=True):
-            total += share * weight / sum(weights) * reports[client].vectors[0].astype(np.float64)
+    is_weighted = by_samples and isinstance(algorithm.aggregation, Mean)
+    own = [reports[client].samples if is_weighted else 1 for client in sorted(reports)]
+    total = sum(own)
+    weights = [share * weight / total for weight in own]
     if late:
         samples = [report.samples for each in (reports, *(group.reports for group in late)) for report in each.values()]
         mean_samples = sum(samples) / len(samples)  # n̄: in the weighted mean of a round, n_i/Σn is n_i/n̄ times 1/m
     for group in late:
         for _, report in sorted(group.reports.items()):
-            relative = report.samples / mean_samples if by_samples else 1.0
-            total += group.weight * relative * report.vectors[0].astype(np.float64)
+            weights.append(group.weight * (report.samples / mean_samples if by_samples else 1.0))
+    return weights
+
+
+def combine_updates(
+    algorithm: Aggregating,
+    rule: Any,
+    reports: Sequence[DenseReport],
+    weights: Sequence[float],
+    own: int,
+    share: float,
+    dimension: int,
+) -> tuple[Vector, Any]:
+    """Return Σ ω_i Δ_i, float32 [d], summed in float64 in the order of the reports, and the rule's next state.
+
+    Args:
+        algorithm: its aggregation rule.
+        rule: the state of the aggregation rule.
+        reports: all of them, late ones last.
+        weights: ω_i of each report.
+        own: how many of them, the first ones, are the round's own; a rule other than the mean combines these.
+        share: total weight of the round's own reports.
+        dimension: number of coordinates, d.
+    """
+    total = np.zeros(dimension)
+    summed = 0
+    if own and not isinstance(algorithm.aggregation, Mean):
+        found = algorithm.aggregation.blend([report.vectors[0] for report in reports[:own]], rule)
+        blended, rule = checked(algorithm.aggregation, "blend", found, dimension)
+        total += share * blended
+        summed = own
+    for report, weight in zip(reports[summed:], weights[summed:], strict=True):
+        total += weight * report.vectors[0].astype(np.float64)
     return total.astype(np.float32), rule
 
 
@@ -209,6 +238,8 @@ def check(report: DenseReport, vectors: int, dimension: int) -> None:
     largest = float(np.abs(report.vectors).max())
     if largest > ABSURD:
         raise ReportRefused("absurd", f"it holds a magnitude of {largest:.3g}; at most {ABSURD:.0g} is accepted")
+    if not np.isfinite(report.measured).all():
+        raise ReportRefused("not-finite", "it holds a number that is not finite")
     if report.norms.size and not np.allclose(report.norms, norms(list(report.vectors)), rtol=1e-5, atol=1e-30):
         raise ReportRefused("wrong-norm", "its norm is not that of its vector, and would change the channel's noise")
 

@@ -216,6 +216,10 @@ FOUND = [
     ("algorithm=words", "; expected 10 numbers, one for each perturbation"),
     ("algorithm=shortens", "for a client's update, `finish` of the algorithm shortens returned an array [2] of"),
     ("algorithm=counts", "for the client's vector counts.own, a method returned an array [1] of float32; expected"),
+    (
+        "algorithm=unmeasured",
+        "for a client's unmeasured.loss, `finish` of the algorithm unmeasured gave NoneType; expected",
+    ),
     ("algorithm=tallies", "for the server's vector tallies.all, a method returned float; expected numbers [10]"),
     ("faults=[{fault: undecided}]", "the fault undecided judged a message by NoneType; expected a Verdict"),
     ("algorithm={name: fedavg, compression: arrays}", "(can not serialize 'numpy.ndarray' object); expected numbers"),

@@ -40,6 +40,8 @@ class Local:
         step: the current local step, from 0.
         update: x − start after the last step, which is reported.
         sent: the vectors that are reported beside the update, by name.
+        measured: the numbers that are reported beside the update, by name.
+        momentum: ρ of the local steps, which starts at 0.
     """
 
     fields: Mapping[str, Vector]
@@ -51,6 +53,8 @@ class Local:
     step: int = 0
     update: Vector = field(default_factory=lambda: np.zeros(0, np.float32))
     sent: dict[str, Vector] = field(default_factory=dict)
+    measured: dict[str, float] = field(default_factory=dict)
+    momentum: float = 0.0
 
     @property
     def start(self) -> Vector:
@@ -76,6 +80,7 @@ class Server:
         moved: the mean of Δ_i in which each report counts once, as it does in a client's memory; `update` if none may
             be late.
         sent: the unweighted means of the other vectors that were reported, late reports included, by name.
+        measured: the means of the numbers that were reported, each report with its weight ω_i, by name.
         shared: the vectors that replicas hold beside x, by name.
         state: the vectors that only the server holds; a name begins with its method's name.
         plan: the round's plan.
@@ -87,6 +92,7 @@ class Server:
     update: Vector
     moved: Vector
     sent: dict[str, Vector]
+    measured: dict[str, float]
     shared: dict[str, Vector]
     state: dict[str, Vector]
     plan: DensePlan
@@ -123,6 +129,11 @@ class Method(Settings):
         """Names of vectors that a client reports beside its update; each begins with the method's name."""
         return ()
 
+    @property
+    def measures(self) -> tuple[str, ...]:
+        """Names of numbers that a client reports beside its update, 4 bytes each; as in `sends`."""
+        return ()
+
     # -- the client
 
     @property
@@ -155,7 +166,7 @@ class Method(Settings):
         """Change the direction of a step in place; after clipping, weight decay and momentum."""
 
     def finish(self, local: Local) -> None:
-        """Set what is reported (`update`, `sent`), after the last step, and what is remembered of the client's own."""
+        """Set what is reported (`update`, `sent`, `measured`), after the last step, and what the client remembers."""
 
     def remember(self, local: Local) -> None:
         """Set in `memory` what the server tracks too: `update` and `sent` are as it decodes them from the report."""

@@ -4,6 +4,7 @@ two."""
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from power_cuts import PowerCut, cut_power
 from worlds import outcome, scenario
 
 from seedbus.agents.journal.journal import Journal
-from seedbus.algorithms.contract import LateReports
+from seedbus.algorithms.contract import BadPayload, LateReports, ReportRefused
 from seedbus.algorithms.dense.payloads import DenseReport
 from seedbus.algorithms.dense.server import State
 from seedbus.bus import EVALUATOR, Kind, read_ledger
@@ -172,6 +173,34 @@ def test_reports_that_wait_for_a_commit_survive_a_server_crash(tmp_path: Path, m
     assert outcome(results) == uninterrupted
 
 
+def test_a_number_beside_a_late_update_has_its_weight() -> None:
+    """FedNova's step is the mean work of all reports times Σ ω_i Δ_i/‖a_i‖₁, whatever the sum of all ω_i."""
+    algorithm = make("fednova", weighting="uniform").sized(D)
+    work = {0: 2.0, 1: 5.0, 2: 9.0}
+    reports = {client: replace(report_of(client, 9), measured=np.array([work[client]], np.float32)) for client in work}
+    old = {2: reports.pop(2)}
+    plan, late = algorithm.plan(9, 9, 0), [LateReports(algorithm.plan(8, 8, 0), old, 0.25)]
+    start = np.zeros(D, np.float32)
+    commit, _ = algorithm.aggregate(algorithm.first_state(start.copy), plan, reports, share=2 / 3, late=late, members=8)
+    weights = {0: 1 / 3, 1: 1 / 3, 2: 0.25}
+    mean = sum(weights[client] * work[client] for client in work) / sum(weights.values())
+    step = sum(weights[client] * report.vectors[0].astype(np.float64) for client, report in (reports | old).items())
+    assert np.abs(commit.fields[0] - mean * step).max() < 1e-5
+
+
+@pytest.mark.parametrize("number", [math.inf, math.nan])
+def test_a_number_that_is_not_finite_is_refused_and_a_forged_length_is_a_bad_payload(number: float) -> None:
+    algorithm = make("fedexp").sized(D)
+    plan, report = algorithm.plan(0, 0, 0), report_of(0, 0)
+    body = algorithm.pack_report(plan, replace(report, measured=np.ones(1, np.float32))).body
+    assert algorithm.count_scalars(body) == D + 1
+    with pytest.raises(ReportRefused, match="not finite"):
+        algorithm.check(plan, replace(report, measured=np.array([number], np.float32)))
+    for forged in (body[:-1], [*body[:-1], b""], [*body[:-1], bytes(8)], [*body, bytes(4)]):
+        with pytest.raises(BadPayload):
+            algorithm.unpack_report(forged, plan)
+
+
 # bytes
 
 
@@ -183,6 +212,7 @@ def test_reports_that_wait_for_a_commit_survive_a_server_crash(tmp_path: Path, m
         ("fedacg", 1, 1),
         ("fedadam", 1, 1),
         ("feddyn", 1, 1),
+        ("fednova", 1, 1),
         ("fedcm", 2, 1),
         ("feddc", 2, 2),
         ("scaffold", 2, 2),

@@ -74,6 +74,35 @@ def adaptive(kind: str, beta1: float, beta2: float, tau: float, rate: float) -> 
     return averaging(step)
 
 
+def fednova(rho: float, epochs: int) -> Array:
+    theta, models = START.astype(np.float64), []
+    for round, cohort in enumerate(COHORTS):
+        moves, work = [], []
+        for i in cohort:
+            w, v, tau = theta, np.zeros(D), epochs * (1 + SAMPLES[i] % 3)
+            for k in range(tau):
+                v = rho * v + gradient(i, round, k, w)
+                w = w - ETA * v
+            # the weight of the k-th gradient in the update: it is in all velocities from its own on
+            work.append(sum(rho**j for k in range(tau) for j in range(tau - k)))
+            moves.append((theta - w) / ETA / work[-1])
+        effective = by_samples(cohort, [np.array(each) for each in work])
+        theta = theta - effective * ETA * by_samples(cohort, moves)
+        models.append(theta)
+    return np.array(models)
+
+
+def fedexp(epsilon: float) -> Array:
+    w, models = START.astype(np.float64), []
+    for round, cohort in enumerate(COHORTS):
+        moves = [descend(w, i, round, lambda g, _: g) - w for i in cohort]
+        mean = np.mean(moves, axis=0)
+        extrapolation = sum(move @ move for move in moves) / (2 * len(cohort) * (mean @ mean + epsilon))
+        last, w = w, w + max(1.0, extrapolation) * mean
+        models.append((last + w) / 2)
+    return np.array(models)
+
+
 def fedacg(lam: float, beta: float) -> Array:
     theta, m, models = START.astype(np.float64), np.zeros(D), []
     for round, cohort in enumerate(COHORTS):
@@ -159,6 +188,9 @@ CASES: dict[str, tuple[str, dict[str, Any], Callable[[], Array]]] = {
     "fedadam": ("fedadam", {}, lambda: adaptive("adam", 0.9, 0.99, 1e-3, 0.01)),
     "fedyogi": ("fedyogi", {"beta2": 0.7, "beta1": 0.5}, lambda: adaptive("yogi", 0.5, 0.7, 1e-3, 0.01)),
     "fedadagrad": ("fedadagrad", {"adaptivity": 0.1}, lambda: adaptive("adagrad", 0.0, 0.0, 0.1, 0.1)),
+    "fednova": ("fednova", {"epochs": 2, "local_steps": None}, lambda: fednova(0.0, 2)),
+    "fednova-momentum": ("fednova", {"epochs": 1, "local_steps": None, "momentum": 0.8}, lambda: fednova(0.8, 1)),
+    "fedexp": ("fedexp", {"epsilon": 1e-4}, lambda: fedexp(1e-4)),
     "fedacg": ("fedacg", {"proximal": 0.3}, lambda: fedacg(0.85, 0.3)),
     "feddyn": ("feddyn", {"regularisation": 0.8}, lambda: feddyn(0.8)),
     "fedcm": ("fedcm", {"gradient_share": 0.3}, lambda: fedcm(0.3)),
@@ -211,6 +243,19 @@ def test_local_steps_with_momentum_decay_clipping_and_weight_decay_follow_their_
 )
 def test_a_method_that_is_turned_off_equals_fedavg_to_the_bit(name: str, fields: dict[str, Any]) -> None:
     assert bits(federate(name, **fields).models) == bits(federate("fedavg").models)
+
+
+def test_fednova_is_fedavg_where_all_make_equally_many_steps_and_else_takes_the_mean_work() -> None:
+    assert np.abs(federate("fednova", momentum=0.9).models - federate("fedavg", momentum=0.9).models).max() < 1e-5
+    unequal: dict[str, Any] = {"epochs": 2, "local_steps": None}
+    assert np.abs(federate("fednova", **unequal).models - federate("fedavg", **unequal).models).max() > 1e-2
+
+
+def test_fedexp_extrapolates_where_updates_disagree_and_never_shrinks_their_mean() -> None:
+    plain = federate("fedavg", weighting="uniform").models[0] - START
+    least, moved = (federate("fedexp", epsilon=epsilon).models[0] - START for epsilon in (1e9, 1e-4))
+    assert np.allclose(least, plain / 2, atol=1e-6)  # evaluated is the mean of the last two iterates
+    assert np.linalg.norm(moved) > 1.05 * np.linalg.norm(least)
 
 
 def test_the_first_round_with_control_variates_equals_fedavg_to_the_bit() -> None:

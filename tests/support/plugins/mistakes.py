@@ -87,6 +87,16 @@ class Counts(Method):
         local.memory["counts.own"] = np.ones(1, np.float32)
 
 
+class Unmeasured(Method):
+    """It declares a number, and reports none."""
+
+    name: Literal["unmeasured"] = "unmeasured"
+
+    @property
+    def measures(self) -> tuple[str, ...]:
+        return ("unmeasured.loss",)
+
+
 class Tallies(Method):
     """The server keeps a number."""
 

@@ -1,0 +1,54 @@
+"""FedExP: the server's step is extrapolated where updates disagree.
+
+Jhunjhunwala, Wang, Joshi. "FedExP: Speeding Up Federated Averaging via Extrapolation", ICLR 2023, arXiv:2301.09604,
+Algorithm 1:
+
+    η_g = max(1, Σ_i ‖Δ_i‖² / (2M(‖Δ̄‖² + ε))),   w ← w + η_g·Δ̄,   Δ̄ = (1/M) Σ_i Δ_i
+
+A client reports ‖Δ_i‖² beside Δ_i, a number. As in the paper's experiments, what is evaluated is the mean of the last
+two iterates w, since w oscillates; clients start from w. The means have the weights ω_i, which are 1/M by default. The
+authors' code (github.com/Divyansh03/FedExP) has weights by samples and Mε in the place of ε, and multiplies ε by the
+square of the rate's decay each round.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar, Literal
+
+import numpy as np
+from pydantic import Field
+
+from seedbus.algorithms.contract import Vector
+from seedbus.algorithms.dense.methods.method import Local, Method, Server
+from seedbus.vector import inner
+
+_SQUARE, _ITERATE = "fedexp.square", "fedexp.w"
+
+
+class FedExP(Method):
+    """FedExP (arXiv:2301.09604): the server's step adapts, by the norms of the updates over that of their mean."""
+
+    defaults: ClassVar = {"weighting": "uniform"}
+
+    name: Literal["fedexp"] = "fedexp"
+    epsilon: float = Field(
+        default=1e-3, gt=1e-37, lt=1e37, description="ε, added to the squared norm of the mean update"
+    )
+
+    @property
+    def measures(self) -> tuple[str, ...]:
+        return (_SQUARE,)
+
+    def finish(self, local: Local) -> None:
+        local.measured[_SQUARE] = inner(local.update, local.update)
+
+    def move(self, server: Server) -> bool:
+        rate = max(1.0, server.measured[_SQUARE] / (2 * (inner(server.update, server.update) + self.epsilon)))
+        before = server.state[_ITERATE] if _ITERATE in server.state else server.x
+        after = before + np.float32(server.plan.server_learning_rate * rate) * server.update
+        server.state[_ITERATE] = after
+        np.copyto(server.x, (before + after) * np.float32(0.5))
+        return True
+
+    def ahead(self, x: Vector, server: Server) -> Vector:
+        return server.state[_ITERATE]

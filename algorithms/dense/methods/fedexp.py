@@ -1,14 +1,13 @@
 """FedExP: the server's step is extrapolated where updates disagree.
 
-Jhunjhunwala, Wang, Joshi. "FedExP: Speeding Up Federated Averaging via Extrapolation", ICLR 2023,
-arXiv:2301.09604:
+Jhunjhunwala, Wang, Joshi. "FedExP: Speeding Up Federated Averaging via Extrapolation", ICLR 2023, arXiv:2301.09604:
 
     η_g = max(1, Σ_i ‖Δ_i‖² / (2M(‖Δ̄‖² + ε))),   w ← w + η_g·Δ̄,   Δ̄ = (1/M) Σ_i Δ_i
 
-A client reports ‖Δ_i‖² beside Δ_i, a number. As in the authors' code (github.com/Divyansh03/FedExP), what is evaluated is
-the mean of the last two iterates w; clients start from w. The means have the weights ω_i, which are 1/M by default. The
-code differs from the equation: it weighs by samples, has Mε in the place of ε, and multiplies ε by the square of the
-rate's decay each round.
+A client reports ‖Δ_i‖² beside Δ_i, a number. As in the authors' code (github.com/Divyansh03/FedExP), what is evaluated
+is the mean of the last two iterates w; clients start from w. The means have the weights ω_i, which are 1/M by default.
+The code differs from the equation: it weighs by samples, has Mε in the place of ε, and multiplies ε by the square of
+the rate's decay each round.
 """
 
 from __future__ import annotations

@@ -7,8 +7,9 @@ NeurIPS 2020, arXiv:2007.07481:
     server   θ ← θ − τ_eff Σ ω_i η d_i,   τ_eff = Σ ω_i ‖a_i‖₁
 
 Without momentum ‖a_i‖₁ is τ_i, the number of local steps. Otherwise it is the sum of 1 + ρ + … + ρ^(k−1) over k = 1 …
-τ_i, as the authors' code has it too (github.com/JYWa/FedNova). So where all clients make equally many steps this is FedAvg. A client reports Δ_i/‖a_i‖₁, and ‖a_i‖₁, a number.
-Terms of other methods, such as FedProx's, are not part of ‖a_i‖₁.
+τ_i, as the authors' code has it too (github.com/JYWa/FedNova). So where all clients make equally many steps this is
+FedAvg. A client reports Δ_i/‖a_i‖₁, and ‖a_i‖₁, a number. Terms of other methods, such as FedProx's, are not part of
+‖a_i‖₁.
 """
 
 from __future__ import annotations

@@ -374,7 +374,11 @@ OF_ALGORITHM = (0, 0, 4)
 @pytest.mark.parametrize(
     ("algorithm", "states"),
     [
-        (FEDAVGM, {(): 5, (0,): b"123", (1,): {"x": 1}, (2,): {"fedavgm.m": b"1234"}, (3,): {"a": 1}}),
+        pytest.param(
+            FEDAVGM,
+            {(): 5, (0,): b"123", (1,): {"x": 1}, (2,): {"fedavgm.m": b"1234"}, (3,): {"a": 1}},
+            marks=pytest.mark.slow,
+        ),
         (KSEED, {(): "x"}),
         (EXACT, {(): [1], (0,): ["x"], (1,): -1}),
     ],

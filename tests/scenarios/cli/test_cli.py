@@ -326,6 +326,7 @@ def test_a_run_whose_losses_numpy_takes_loads_nothing_heavy_that_it_does_not_use
     assert (done.returncode, done.stderr.strip()) == (0, "[]")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("closed", [">&-", "2>&-", "<&- >&- 2>&-"])
 def test_streams_that_are_closed_stop_no_run_and_get_no_file(seedbus: Command, tmp_path: Path, closed: str) -> None:
     command = [sys.executable, "-m", "seedbus", "run", "small.yaml", "--out", "run"]
@@ -334,6 +335,7 @@ def test_streams_that_are_closed_stop_no_run_and_get_no_file(seedbus: Command, t
     assert seedbus("report", "run", "--format", "json").code == Exit.OK
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs a device that is always full")
 def test_a_full_disk_below_stderr_stops_a_run_with_its_exit_code(seedbus: Command, tmp_path: Path) -> None:
     command = [sys.executable, "-m", "seedbus", "run", "small.yaml", "--out", "run"]

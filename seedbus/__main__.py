@@ -3,9 +3,9 @@ SIGTERM, by which batch systems and containers end what runs."""
 
 import _thread
 import os
+import select
 import signal
 import sys
-from time import sleep
 from typing import Any
 
 
@@ -52,7 +52,7 @@ def _stop_again(ignored: Any) -> None:
 
 
 def _interrupt_soon(thread: int) -> None:
-    sleep(0.01)  # the finalizer is over by then; else this comes again
+    select.select([], [], [], 0.01)  # seconds: the finalizer is over by then; else this comes again
     is_ours = signal.getsignal(signal.SIGTERM) is _interrupt
     signal.pthread_kill(thread, signal.SIGTERM if is_ours else signal.SIGINT)  # either may be ignored
 

@@ -269,7 +269,7 @@ class Stateful(MessageSelector):
     fault: Literal["stateful"] = "stateful"
 
     def judge(self, passage: Passage) -> Verdict:
-        return Verdict(delay_ns=10**6) if next(CALLS) % 3 == 0 else PASS
+        return Verdict(delay_ns=next(CALLS))
 
 
 class Stubborn(MessageSelector):

@@ -233,13 +233,12 @@ def check(report: DenseReport, vectors: int, dimension: int) -> None:
     """
     if report.vectors.shape != (vectors, dimension):
         raise ReportRefused("shape", f"its vectors have shape {report.vectors.shape}, not {vectors} × {dimension}")
-    if not np.isfinite(report.vectors).all():
-        raise ReportRefused("not-finite", "it holds a number that is not finite")
-    largest = float(np.abs(report.vectors).max())
-    if largest > ABSURD:
-        raise ReportRefused("absurd", f"it holds a magnitude of {largest:.3g}; at most {ABSURD:.0g} is accepted")
-    if not np.isfinite(report.measured).all():
-        raise ReportRefused("not-finite", "it holds a number that is not finite")
+    for numbers in (report.vectors, report.measured):
+        if not np.isfinite(numbers).all():
+            raise ReportRefused("not-finite", "it holds a number that is not finite")
+        largest = float(np.abs(numbers).max(initial=0.0))
+        if largest > ABSURD:
+            raise ReportRefused("absurd", f"it holds a magnitude of {largest:.3g}; at most {ABSURD:.0g} is accepted")
     if report.norms.size and not np.allclose(report.norms, norms(list(report.vectors)), rtol=1e-5, atol=1e-30):
         raise ReportRefused("wrong-norm", "its norm is not that of its vector, and would change the channel's noise")
 

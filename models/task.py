@@ -129,6 +129,8 @@ class Task(Settings):
     """The metrics of its problem's `evaluate`, known without the data."""
     has_outputs: ClassVar[bool] = False
     """Whether it has a classifier, for methods that use its outputs."""
+    has_samples: ClassVar[bool] = True
+    """Whether it has samples; without them any partition but iid is refused."""
     has_owners: ClassVar[bool] = False
     """Whether its samples may have owners, so that `partition: natural` can divide them."""
     has_columns: ClassVar[bool] = False
@@ -228,12 +230,6 @@ class NoTask(Task, frozen=True):
 
 
 TASKS = Variants("task", "name", "seedbus.models.tasks", Task)
-
-
-def refuse_partition(task: str, partition: Partition) -> None:
-    """Raise `DataError` for any partition but iid: a task without labelled samples has nothing else to divide by."""
-    if partition.kind != "iid":
-        raise DataError(f"partition {partition.kind}", f"task {task}, which has no labels to divide by", "kind: iid")
 
 
 def refuse_criterion(criterion: object) -> None:

@@ -181,6 +181,11 @@ class Scenario(Settings):
         dimension = self.task.declared_dimension
         if dimension is not None and dimension > MAX_DIMENSION:
             raise ValueError(f"task.dimension is {dimension}; at most {MAX_DIMENSION} coordinates are accepted")
+        if not self.task.has_samples and self.partition.kind != "iid":
+            raise ValueError(
+                f"partition.kind is {self.partition.kind}, but task {self.task.name} has no samples to divide; iid is "
+                "accepted"
+            )
         for by, what, flag in (("owners", "owners", "has_owners"), ("column", "columns", "has_columns")):
             if self.partition.by == by and not getattr(self.task, flag):
                 kind, having = self.partition.kind, [name for name, task in TASKS.all().items() if getattr(task, flag)]

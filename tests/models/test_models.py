@@ -15,7 +15,7 @@ from small_data import SMALLER, all_sets
 from task_contract import BOUND, CONTRACT, KINDS, bind, losses, skip_without_packages
 from torch.nn.functional import cross_entropy
 
-from seedbus.models import DataError, Dirichlet
+from seedbus.models import DataError
 from seedbus.models.task import TASKS
 from seedbus.models.tasks.digits import Digits
 from seedbus.models.tasks.quadratic import Quadratic, QuadraticProblem
@@ -83,12 +83,6 @@ def test_unknown_fields_and_values_of_a_task_are_refused() -> None:
     for wrong in ({"modle": "cnn"}, {"model": "mnist-cnn"}, {"batch_size": 0}, {"validation": 0.9}, {"name": "mnist"}):
         with pytest.raises(ValidationError):
             Digits(**wrong)
-
-
-@pytest.mark.parametrize("name", ["null", "quadratic"])
-def test_a_partition_without_effect_is_refused(name: Any) -> None:
-    with pytest.raises(DataError, match=r"partition dirichlet.*expected kind: iid"):
-        KINDS[name]().bind(seed=0, clients=2, partition=Dirichlet(alpha=1.0))
 
 
 # Images

@@ -75,6 +75,20 @@ def test_what_is_no_file_is_refused(tmp_path: Path) -> None:
     assert refusal("x" * 5000) == "it cannot be read (File name too long)"
 
 
+@pytest.mark.parametrize("task", ["quadratic", "null"])
+@pytest.mark.parametrize("partition", ["natural", "{kind: dirichlet, alpha: 1}"])
+def test_a_task_without_samples_takes_no_partition(tmp_path: Path, task: str, partition: str) -> None:
+    said = refusal(write_scenario(tmp_path, SMALL.replace("quadratic", f'"{task}"')), f"partition={partition}")
+    assert said.endswith(f"but task {task} has no samples to divide; iid is accepted")
+
+
+def test_samples_without_owners_are_not_divided_by_them(tmp_path: Path) -> None:
+    assert refusal(write_scenario(tmp_path, SMALL.replace("quadratic", "digits") + "partition: natural")) == (
+        "partition.kind is natural, but the samples of task digits have no owners; dirichlet, file, flwr, iid, "
+        "pathological, quantity or shards are accepted, and natural for femnist, hugging-face, shakespeare, table"
+    )
+
+
 @pytest.mark.parametrize(
     ("setting", "sentence"),
     [
@@ -113,11 +127,6 @@ def test_what_is_no_file_is_refused(tmp_path: Path) -> None:
         ("partition.kind=dirchlet", 'partition.kind: "dirchlet" is not known; did you mean dirichlet?'),
         ("partition.kidn=iid", "partition.kidn: no such field; did you mean kind?"),
         ("partition.alpha=3", "partition.kind: this field is required; there are " + ", ".join(PARTITIONS.all())),
-        (
-            "partition={kind: natural}",
-            "partition.kind is natural, but the samples of task quadratic have no owners; dirichlet, file, flwr, iid, "
-            "pathological, quantity or shards are accepted, and natural for femnist, hugging-face, shakespeare, table",
-        ),
         ("faults=[{fault: drp}]", 'faults.0.fault: "drp" is not known; did you mean drop?'),
         ("faults=[{}]", "faults.0.fault: this field is required; there are " + ", ".join(FAULTS.all())),
         (
@@ -383,7 +392,7 @@ def test_a_mistake_of_the_file_names_no_setting(tmp_path: Path) -> None:
 )
 def test_a_name_alone_stands_for_its_section_with_the_defaults(tmp_path: Path, word: str, same: str) -> None:
     path = write_scenario(tmp_path, SMALL.replace("{name: decomfl}", "{name: decomfl, learning_rate: 7}"))
-    assert load(path, [word]) == load(path, [same])
+    assert load(path, ["task=digits", word]) == load(path, ["task=digits", same])
 
 
 @pytest.mark.slow
@@ -393,7 +402,7 @@ def test_the_json_schema_accepts_a_name_alone_too() -> None:
 
 
 def test_a_field_of_a_section_that_is_a_name_alone_can_be_set(tmp_path: Path) -> None:
-    path = write_scenario(tmp_path, SMALL.replace("{name: decomfl}", "hiso"))
+    path = write_scenario(tmp_path, SMALL.replace("{name: decomfl}", "hiso").replace("quadratic", "digits"))
     both = load(path, ["algorithm.nu=0.5", "partition=dirichlet", "partition.alpha=0.5"])
     assert both == load(path, ["algorithm={name: hiso, nu: 0.5}", "partition={kind: dirichlet, alpha: 0.5}"])
     refused = refusal(path, "algorithm=hisso", "algorithm.nu=1")

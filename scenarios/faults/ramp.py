@@ -16,7 +16,7 @@ from seedbus.settings import Settings
 class Stage(Settings):
     """A stage of a ramp, in which the number of available clients moves linearly to the target."""
 
-    rounds: int = Field(ge=1, description="length of the stage")
+    rounds: int = Field(ge=1, lt=2**32, description="length of the stage")
     target: int = Field(ge=0, description="available clients at the end of the stage")
 
 

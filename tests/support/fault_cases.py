@@ -182,7 +182,13 @@ CASES: dict[str, Case] = {
             "down": ({"start": 8, "stages": [{"rounds": 5, "target": 1}, {"rounds": 5, "target": 6}]}, "away"),
         },
         [{"start": 8, "stages": [{"rounds": 4, "target": 8}]}],
-        [({"start": 1, "stages": []}, "faults.0.stages: [] is not accepted; expected 1 or more values")],
+        [
+            ({"start": 1, "stages": []}, "faults.0.stages: [] is not accepted; expected 1 or more values"),
+            (
+                {"start": 1, "stages": [{"rounds": 2**63, "target": 1}]},
+                "faults.0.stages.0.rounds: 9223372036854775808 is not accepted; expected less than 4294967296",
+            ),
+        ],
     ),
     "reorder": Case(
         {"any": ({"window_s": 0.8, "probability": 0.5}, "delayed")}, [{"window_s": 1.0, "probability": 0.0}]

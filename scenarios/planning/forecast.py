@@ -9,10 +9,12 @@ cost c that the trial shows: forward passes, perturbation, and the commit's one 
 folding. This is docs/cost.md's model with its constants measured on the scenario itself.
 
 A rehearsal that was cut short is continued by its second half: bytes in proportion to the size of a round's commit.
+Rounds beyond the first 100,000 are added up in steps, each by its first round.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -26,6 +28,7 @@ from seedbus.scenarios.running.limits import least_memory, peak_memory, replica_
 from seedbus.scenarios.schema.scenario import Scenario
 
 Numbers = NDArray[np.float64]
+MOST_STEPS = 10**5
 FOLDS = 20  # commits folded to measure f; the first one is not timed
 
 
@@ -115,6 +118,30 @@ class Forecast:
     why_not: str = ""
 
 
+@dataclass(frozen=True)
+class Steps:
+    """The rounds of a run, one by one at first and then in steps, so that there are never too many to add up.
+
+    Attributes:
+        first: the first round of each step.
+        lengths: how many rounds it has.
+    """
+
+    first: NDArray[np.int64]
+    lengths: Numbers
+
+    @staticmethod
+    def of(rounds: int, known: int) -> Steps:
+        """Divide so many rounds, of which these first ones are known one by one."""
+        single = min(rounds, max(known, MOST_STEPS))
+        first = np.concatenate([np.arange(single), np.arange(single, rounds, -(-rounds // MOST_STEPS))])
+        return Steps(first, np.diff(first, append=rounds).astype(np.float64))
+
+    def of_each(self, value: Callable[[int], int]) -> Numbers:
+        """Return a value that changes with rounds, such as the number of scalars, at the beginning of each step."""
+        return np.array([value(round) for round in self.first.tolist()], np.float64)
+
+
 def forecast(scenario: Scenario, seconds: float) -> Forecast:
     """Measure for about so many seconds what a run of the scenario will cost.
 
@@ -142,13 +169,15 @@ def forecast(scenario: Scenario, seconds: float) -> Forecast:
 def _traffic(scenario: Scenario, rehearsal: Rehearsed) -> Traffic:
     found, done = rehearsal.summary["traffic"], rehearsal.rounds
     rounds = done if rehearsal.is_whole else scenario.stop.rounds
-    sizes = _commit_sizes(scenario, rounds)
+    steps = Steps.of(rounds, done)
+    sizes = _commit_sizes(scenario, steps)
     sent = _continued(np.diff(rehearsal.course.bytes, prepend=0), sizes)
     if scenario.stop.bytes is not None and not rehearsal.is_whole:
-        rounds = min(rounds, int(np.searchsorted(np.cumsum(sent), scenario.stop.bytes)) + 1)
-    more = float(sizes[:rounds].sum() / sizes[:done].sum())
+        last = int(np.searchsorted(np.cumsum(sent), scenario.stop.bytes)) + 1
+        sizes, sent, rounds = sizes[:last], sent[:last], int(steps.lengths[:last].sum())
+    more = float(sizes.sum() / sizes[:done].sum())
     up = round(found["up"]["bytes"] * more)
-    total = round(float(sent[:rounds].sum()))
+    total = round(float(sent.sum()))
     other = found["down"]["bytes"] - found["catchup_bytes"]
     catchup = max(0, total - up - round(other * more)) if found["catchup_bytes"] else 0
     simulated_s = rehearsal.summary["simulated_s"] * rounds / done
@@ -158,18 +187,20 @@ def _traffic(scenario: Scenario, rehearsal: Rehearsed) -> Traffic:
 
 
 def _time(scenario: Scenario, rounds: int, rehearsal: Rehearsed, trial: Rehearsed, imports_s: float) -> Time:
-    messages = _continued(rehearsal.course.seconds, np.ones(rounds))
-    asked = _continued(rehearsal.course.asked, np.ones(rounds))
-    evaluations = np.array([scenario.algorithm.evaluations(round) for round in range(rounds)]) * asked
-    folds = np.zeros(rounds)
-    if scenario.verify and isinstance(scenario.algorithm, ScalarOnly):
-        lags = _continued(rehearsal.course.lags, np.ones(rounds))
-        folds = lags * fold_seconds(scenario) * _scalars(scenario, rounds) / scenario.algorithm.scalars(0)
     tried = np.array(trial.course.seconds)[:rounds]
+    steps = Steps.of(rounds, max(rehearsal.rounds, tried.size))
+    messages = _continued(rehearsal.course.seconds, steps.lengths)
+    asked = _continued(rehearsal.course.asked, steps.lengths)
+    evaluations = steps.of_each(scenario.algorithm.evaluations) * asked
+    folds = np.zeros(asked.size)
+    if scenario.verify and isinstance(scenario.algorithm, ScalarOnly):
+        lags = _continued(rehearsal.course.lags, steps.lengths)
+        scalars = steps.of_each(scenario.algorithm.scalars)
+        folds = lags * fold_seconds(scenario) * scalars / scenario.algorithm.scalars(0)
     counted = slice(1 if tried.size > 1 else 0, tried.size)  # the first round is slower than all others
     rest = float((tried[counted] - messages[counted] - folds[counted]).sum())
     each_s = max(0.0, rest) / max(1.0, float(evaluations[counted].sum()))
-    later = slice(tried.size, rounds)
+    later = slice(tried.size, None)
     measured = 1 + rounds // scenario.evaluation.every + (rounds % scenario.evaluation.every > 0)
     return Time(
         start=imports_s + trial.around_s,
@@ -213,11 +244,11 @@ def _fold_seconds(scenario: Scenario, dimension: int) -> float:
 
 
 def _continued(values: object, weights: Numbers) -> Numbers:
-    """Return values of the first rounds, continued to all rounds by their second half.
+    """Return values of the first rounds, continued to all steps by their second half.
 
     Args:
         values: of each rehearsed round, at most as many as there are weights.
-        weights: of each round, positive; later values are in proportion to them.
+        weights: of each step, positive; later values are in proportion to them.
     """
     known = np.asarray(values, np.float64)[: weights.size]
     half = known.size // 2
@@ -225,10 +256,7 @@ def _continued(values: object, weights: Numbers) -> Numbers:
     return np.concatenate([known, rate * weights[known.size :]])
 
 
-def _commit_sizes(scenario: Scenario, rounds: int) -> Numbers:
-    """Return what the bytes of each round grow with, [rounds]: its scalars and its seed, which is as long as two."""
-    return np.ones(rounds) if scenario.algorithm.is_dense else _scalars(scenario, rounds) + 2
-
-
-def _scalars(scenario: Scenario, rounds: int) -> Numbers:
-    return np.array([scenario.algorithm.scalars(round) for round in range(rounds)], np.float64)
+def _commit_sizes(scenario: Scenario, steps: Steps) -> Numbers:
+    """Return what the bytes of each step grow with: its rounds' scalars and seeds, each of which is as long as two."""
+    each = 1 if scenario.algorithm.is_dense else steps.of_each(scenario.algorithm.scalars) + 2
+    return steps.lengths * each

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from worlds import DECOMFL, HISO, go, lossy, scenario
 
+from seedbus.algorithms.scalar_only.decomfl import DeComFL
 from seedbus.scenarios.planning import forecast
 from seedbus.scenarios.planning.rehearsal import Rehearsed, rehearse, try_out
 from seedbus.scenarios.schema.scenario import Scenario
@@ -104,3 +105,20 @@ def test_the_time_of_a_run_that_was_tried_whole_is_that_of_the_trial() -> None:
     assert found.time.tried == 20 and found.time.messages == found.time.work == found.time.replay == 0
     assert found.time.total == pytest.approx(found.time.start + found.time.trial + found.time.evaluation)
     assert found.memory.total >= found.memory.tried > found.memory.least
+
+
+def test_billions_of_rounds_are_added_up_in_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    def scalars(self: DeComFL, round: int) -> int:
+        calls.append(round)
+        assert len(calls) < 10**6, "every round is asked for"
+        return 4 if round < 2**31 else 8
+
+    calls: list[int] = []
+    endless = scenario(stop={"rounds": 2**32 - 1}, verify=False)
+    short = rehearse(endless.model_copy(update={"stop": endless.stop.model_copy(update={"rounds": 20})}), 60)
+    cut = Rehearsed(short.course, short.summary, short.around_s, is_whole=False)
+    monkeypatch.setattr(DeComFL, "scalars", scalars)
+    found = forecast._traffic(endless, cut)
+    sent = short.summary["traffic"]["up"]["bytes"] / 20
+    assert found.rounds == 2**32 - 1
+    assert found.up == pytest.approx(sent * (2**31 + 2**31 * 10 / 6), rel=1e-3)  # a seed is as long as two scalars

@@ -12,6 +12,7 @@ from rich.table import Table
 
 from seedbus.scenarios.planning.forecast import Forecast, forecast
 from seedbus.scenarios.planning.words import words
+from seedbus.scenarios.reporting.looks import number_text
 from seedbus.scenarios.reporting.outlook import duration
 from seedbus.scenarios.reporting.progress import readable
 from seedbus.scenarios.reporting.report import fault_counts
@@ -93,7 +94,7 @@ def _costs(explained: dict[str, Any]) -> list[tuple[str, list[str]]]:
             [
                 f"{about}{readable(traffic['up'])} up and {readable(traffic['down'])} down, "
                 f"{readable(traffic['catchup'])} of it catch-up; from {how}",
-                f"in the rehearsal, clients had missed {lag['median']:g} commits when asked (median), "
+                f"in the rehearsal, clients had missed {number_text(lag['median'])} commits when asked (median), "
                 f"{lag['max']:,} at most",
             ],
         )

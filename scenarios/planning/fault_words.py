@@ -11,6 +11,7 @@ from pydantic import BaseModel
 from seedbus.bus.keyed_random import with_random
 from seedbus.bus.network import Constant
 from seedbus.scenarios.faults.base import ClientSelector, Fault, MessageSelector, RoundSelector, TrafficSelector
+from seedbus.scenarios.reporting.looks import number_text
 from seedbus.scenarios.schema.scenario import Scenario
 
 MAX_NAMED = 8  # clients listed by number
@@ -44,9 +45,9 @@ def plain(value: Any) -> str:
         return ", ".join(f"{plain(each)} from round {first}" for first, each in value.items())
     if isinstance(value, list | tuple):
         return "[" + ", ".join(map(plain, value)) + "]"
-    if isinstance(value, float):
-        return f"{value:g}"
-    return str(value).lower() if isinstance(value, bool) or value is None else str(value)
+    if isinstance(value, bool) or value is None:
+        return str(value).lower()
+    return number_text(value) if isinstance(value, int | float) else str(value)
 
 
 def _sentence(fault: Fault, chosen: Iterable[int] | None, clients: int) -> str:
@@ -86,5 +87,6 @@ def _span(unit: str, start: float, length: float | None, period: float | None) -
     """Return a window in words; "" if it is always open."""
     if not start and length is None:
         return ""
-    many = "" if length is None else f" for {length:g} {unit}s"
-    return f"from {unit} {start:g}{many}" + ("" if period is None else f", again every {period:g}")
+    many = "" if length is None else f" for {number_text(length)} {unit}s"
+    again = "" if period is None else f", again every {number_text(period)}"
+    return f"from {unit} {number_text(start)}{many}{again}"

@@ -15,6 +15,7 @@ from seedbus.models.errors import DataError
 from seedbus.scenarios.planning.fault_words import first_sentence, plain
 from seedbus.scenarios.planning.fault_words import sentences as fault_sentences
 from seedbus.scenarios.reporting import division
+from seedbus.scenarios.reporting.looks import number_text
 from seedbus.scenarios.schema.scenario import Scenario
 
 Words = dict[str, list[str]]
@@ -85,7 +86,7 @@ def _clients(scenario: Scenario) -> list[str]:
         said = [f"each round asks all {part.clients:,} clients"]
     else:
         said = [f"each round asks {part.asked:,} of {part.clients:,} clients ({plain(part.selection)}): each client "
-                f"about every {part.clients / part.asked:.3g} rounds"]  # fmt: skip
+                f"about every {_between(part)} rounds"]  # fmt: skip
     if part.over_selection > 1:
         said.append(f"it wants {part.size:,} reports and asks {part.over_selection:g} times as many clients")
     if part.buffer is not None:
@@ -97,18 +98,21 @@ def _rounds(scenario: Scenario) -> list[str]:
     part = scenario.participation
     if scenario.topology is not None:
         return [
-            f"a round takes {scenario.topology.interval_s:g} s; each node that is idle when it begins starts a step",
+            f"a round takes {number_text(scenario.topology.interval_s)} s; each node that is idle when it begins "
+            "starts a step",
             "a commit moves a model by a step's mean over P, divided by the number of nodes",
         ]
     if part.is_stream:
         return _stream(part)
-    ends = f"after {part.deadline_s:g} s at the latest" if part.deadline_s is not None else "never sooner"
+    ends = f"after {number_text(part.deadline_s)} s at the latest" if part.deadline_s is not None else "never sooner"
     least = "without a usable report" if part.quorum == 1 else f"with fewer than {part.quorum:,} usable reports"
     said = [f"a round is over when those asked have answered, {ends}; {least} it makes no commit"]
     if part.deadline is not None:
         deadline = part.deadline
-        said.append(f"its deadline adapts: {deadline.factor:g} times the {deadline.quantile:g} quantile of the last "
-                    f"{deadline.window:,} answers")  # fmt: skip
+        said.append(
+            f"its deadline adapts: {number_text(deadline.factor)} times the {deadline.quantile:g} quantile of the "
+            f"last {deadline.window:,} answers"
+        )
     if part.deadline_s is not None or part.over_selection > 1:
         said.append(
             "a report that comes too late is discarded"
@@ -123,8 +127,8 @@ def _stream(part: Participation) -> list[str]:
     said = ["a round is a commit, and the next one begins at once"]
     if part.deadline_s is not None:
         said.append(
-            f"a client that has not answered after {part.deadline_s:g} s may be asked again, and a round without a "
-            "report ends then without a commit"
+            f"a client that has not answered after {number_text(part.deadline_s)} s may be asked again, and a round "
+            "without a report ends then without a commit"
         )
     if part.late is not None:
         weight = f", with (1 + τ)^−{part.late.discount:g} of its weight after τ commits" if part.late.discount else ""
@@ -177,7 +181,7 @@ def _lag(scenario: Scenario) -> list[str]:
         return [f"a node sends a neighbour what that lacks: every {every} to one neighbour, and after the last round"]
     if scenario.algorithm.is_dense:
         return ["none can build up: a plan always holds the newest model"]
-    causes = [f"participation: a client is asked about every {part.clients / part.asked:.3g} rounds"]
+    causes = [f"participation: a client is asked about every {_between(part)} rounds"]
     causes = causes if part.asked < part.clients else []
     if part.is_stream:
         causes = [f"participation: a client is asked about every {part.clients:,} commits"]
@@ -218,7 +222,8 @@ def _end(scenario: Scenario) -> list[str]:
     said = [f"after {stop.rounds:,} rounds"]
     if stop.target is not None:
         said.append(
-            f"or when the moving average of {stop.target.metric} is {stop.target.direction} {stop.target.value:g}"
+            f"or when the moving average of {stop.target.metric} is {stop.target.direction} "
+            f"{number_text(stop.target.value)}"
         )
     if stop.bytes is not None:
         said.append(f"or past {stop.bytes:,} bytes")
@@ -228,5 +233,11 @@ def _end(scenario: Scenario) -> list[str]:
 
 
 def _spread(values: dict[str, float]) -> str:
-    low, middle, high = (f"{values[name]:,g}" for name in ("min", "median", "max"))
+    low, middle, high = (number_text(values[name]) for name in ("min", "median", "max"))
     return low if low == high else f"{low} to {high} (median {middle})"
+
+
+def _between(part: Participation) -> str:
+    """Return about how many rounds pass until a client is asked again."""
+    rounds = part.clients / part.asked
+    return f"{rounds:.3g}" if rounds < 100 else f"{rounds:,.0f}"

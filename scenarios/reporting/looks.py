@@ -74,5 +74,7 @@ def looks(drawn: Sequence[Line]) -> list[tuple[str, str]]:
 
 
 def number_text(value: float) -> str:
-    """Return a number as text, with separators of thousands or an exponent."""
+    """Return a number as text, with separators of thousands; a float beyond ten digits with an exponent."""
+    if isinstance(value, int):
+        return f"{value:,}"
     return f"{value:,.10g}" if abs(value) < 1e10 else f"{value:.3g}"

@@ -44,4 +44,4 @@ def duration(seconds: float) -> str:
     """Return seconds in the unit that people would use."""
     if seconds < 90:
         return f"{seconds:.1f} s"
-    return f"{seconds / 60:.0f} minutes" if seconds < 5400 else f"{seconds / 3600:.1f} hours"
+    return f"{seconds / 60:.0f} minutes" if seconds < 5400 else f"{seconds / 3600:,.1f} hours"

@@ -11,6 +11,7 @@ from typing import Any
 import typer
 from rich.table import Table
 
+from seedbus.scenarios.reporting.looks import number_text
 from seedbus.scenarios.reporting.progress import readable
 from seedbus.scenarios.reporting.terminal import console, shown
 
@@ -99,14 +100,15 @@ def _rounds(summary: Summary) -> Rows:
 def _clients(summary: Summary) -> Rows:
     participation, lag, staleness = summary["participation"], summary["lag"], summary["staleness"]
     counted = participation["counted"]
-    commits = f"{counted['total']:,}; {counted['min']:,} to {counted['max']:,} per client, median {counted['median']:g}"
+    middle = number_text(counted["median"])
+    commits = f"{counted['total']:,}; {counted['min']:,} to {counted['max']:,} per client, median {middle}"
     if _is_between(summary):
-        lacking = f"median {lag['median']:g}, p95 {lag['p95']:,}, at most {lag['max']:,} commits"
+        lacking = f"median {number_text(lag['median'])}, p95 {lag['p95']:,}, at most {lag['max']:,} commits"
         return [("rounds with commits", commits), ("lacking when it closed", lacking)]
     rows = [
         ("clients heard", f"{participation['heard']:,} of {participation['clients']:,}"),
         ("reports counted", commits),
-        ("lag when asked", f"median {lag['median']:g}, p95 {lag['p95']:,}, at most {lag['max']:,} commits"),
+        ("lag when asked", f"median {number_text(lag['median'])}, p95 {lag['p95']:,}, at most {lag['max']:,} commits"),
     ]
     if staleness["late"]:
         late = f"{staleness['late']:,} ({staleness['late_share']:.1%} of those counted)"

@@ -94,3 +94,13 @@ def test_every_scenario_of_the_library_has_words(name: str) -> None:
 def test_a_description_does_not_end_at_an_abbreviation() -> None:
     said = words(load("quickstart", ["algorithm=zo-signsgd"]))
     assert said["algorithm"][0].startswith("zo-signsgd: ZO-signSGD (Liu et al. 2019; arXiv:2405.15861, A.1): DeComFL ")
+
+
+def test_large_numbers_have_no_exponents() -> None:
+    far = {"fault": "drop", "at_round": 2_000_000, "at_s": 1_500_000.5, "probability": 0.1}
+    crowd = {"clients": 200_000, "cohort": 5, "deadline_s": 1_000_000.0}
+    said = words(lossy(participation=crowd, faults=[far], task={"name": "null"}, verify=False))
+    everything = " ".join(sentence for each in said.values() for sentence in each)
+    assert "each client about every 40,000 rounds" in everything and "after 1,000,000 s at the latest" in everything
+    assert "from round 2,000,000; from second 1,500,000.5" in everything
+    assert not re.search(r"\de\+\d", everything)

@@ -6,7 +6,10 @@ from typing import Annotated
 
 from pydantic import Field
 
-Positive = Annotated[float, Field(gt=1e-37, lt=1e37)]
+SMALLEST = 1e-37
+"""Of what smaller numbers than this become in float32, the inverse may be infinite."""
+
+Positive = Annotated[float, Field(gt=SMALLEST, lt=1e37)]
 """A positive hyperparameter that float32 represents neither as 0 nor as infinity."""
 
 ABSURD = 1e12

@@ -32,7 +32,7 @@ from seedbus.algorithms.dense.local import train
 from seedbus.algorithms.dense.methods.method import METHODS, Local, Method
 from seedbus.algorithms.dense.payloads import DenseCommit, DensePlan, DenseReport
 from seedbus.algorithms.dense.server import State, aggregate, check, check_vectors, to_bytes
-from seedbus.algorithms.numbers import Positive
+from seedbus.algorithms.numbers import SMALLEST, Positive
 from seedbus.algorithms.objective import PASSES, Differentiable
 from seedbus.algorithms.schedule import Scheduled, at
 from seedbus.discovery import PluginError, check_shape
@@ -186,7 +186,7 @@ class FedAvg(Settings):
     # -- the client
 
     def plan(self, round: int, version: int, seed: int) -> DensePlan:
-        rate = float(np.float32(at(self.learning_rate, round) * self.decay**round))
+        rate = float(np.float32(max(SMALLEST, at(self.learning_rate, round) * self.decay**round)))  # some divide by it
         steps, epochs = (0, self.epochs) if self.epochs is not None else (self.local_steps or 10, 0)
         return DensePlan(round, version, steps, epochs, rate, self.server_learning_rate, seed)
 

@@ -228,6 +228,12 @@ def test_local_steps_with_momentum_decay_clipping_and_weight_decay_follow_their_
     assert np.abs(federate("fedavg", **fields).models - np.array(models)).max() < 1e-5
 
 
+@pytest.mark.parametrize("name", ["scaffold", "fedcm"])
+def test_a_learning_rate_that_has_decayed_to_nothing_can_be_divided_by(name: str) -> None:
+    models = federate(name, decay=1e-30).models
+    assert np.isfinite(models).all() and np.array_equal(models[-1], models[-2])
+
+
 # methods that reduce to FedAvg
 
 

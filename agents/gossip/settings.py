@@ -14,6 +14,8 @@ METRICS = ("lacking", "consensus_distance")
 distance of the nodes' models from their mean."""
 DEGREE = 4
 """Of a regular graph, by default."""
+MOST_EDGES = 10**5
+"""More take minutes to draw or gigabytes, and each round of such a run would send billions of messages."""
 
 
 class Gossip(Settings):
@@ -67,6 +69,13 @@ class Gossip(Settings):
         """
         if nodes < 2:
             raise ValueError(f"participation.clients is {nodes}; a run without a server has 2 nodes or more")
+        degree = {"ring": 2, "torus": 4, "complete": nodes - 1, "regular": self.degree or DEGREE}.get(self.graph, 0)
+        count = nodes * min(degree, nodes - 1) // 2
+        if count > MOST_EDGES:
+            raise ValueError(
+                f"participation.clients is {nodes}, and topology.graph: {self.graph} of so many has {count:,} edges; "
+                f"at most {MOST_EDGES:,} are accepted"
+            )
         edges = self._edges(nodes, seed if self.graph_seed is None else self.graph_seed)
         alone = set(range(nodes)) - graphs.reached(edges, nodes)
         if alone:

@@ -27,6 +27,7 @@ from seedbus.scenarios.sentences import expanded, is_of_one_value, quoted, sente
 
 FIGURES = "figures/"
 """The folder of the library that has studies, not scenarios."""
+_TOO_DEEP = "it is nested too deeply; a scenario has a few levels"
 
 
 def library() -> dict[str, Traversable]:
@@ -97,6 +98,8 @@ def _from_fields(fields: Mapping[str, Any], settings: list[str], needs_task: boo
     name = str(others.setdefault("name", "scenario"))
     try:
         document = json.loads(json.dumps(others, default=plain))
+    except RecursionError:
+        raise ScenarioError(name, [_TOO_DEEP]) from None
     except (TypeError, ValueError) as error:
         raise ScenarioError(name, [f"it holds a value that no scenario has ({error})"]) from None
     scenario = load_document(document, name, settings, needs_task=needs_task and given is None)
@@ -144,7 +147,10 @@ def load_document(
         ScenarioError: the scenario is not valid; its `settings` say which of them is at fault.
     """
     settings = settings or []
-    changed = _changed(document, settings)
+    try:
+        changed = _changed(document, settings)
+    except RecursionError:
+        raise ScenarioError(name, [_TOO_DEEP]) from None
     try:
         return validate(changed, name, folder, needs_task=needs_task)
     except ScenarioError as error:
@@ -180,7 +186,10 @@ def validate(
         )
         problems = []
     except ValidationError as error:
-        problems = sentences(error, Scenario, document)
+        is_deep = error.errors()[0]["type"] == "json_invalid"  # this JSON is ours: only its depth can be refused
+        problems = [_TOO_DEEP] if is_deep else sentences(error, Scenario, document)
+    except RecursionError:
+        problems = [_TOO_DEEP]
     if needs_task and "task" not in document:
         problems.insert(0, "task: this field is required (the model and its data)")
     if problems:

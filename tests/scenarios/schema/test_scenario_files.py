@@ -67,6 +67,16 @@ def test_a_file_of_many_mistakes_is_refused_with_the_first_of_them(tmp_path: Pat
     assert "more than 65,536 characters" in refusal(write_scenario(tmp_path, SMALL + "#" * 2**20))
 
 
+@pytest.mark.parametrize("levels", [300, 5000])
+def test_what_is_nested_too_deeply_is_refused_in_every_way_to_write_it(tmp_path: Path, levels: int) -> None:
+    deep: Any = 3
+    for _ in range(levels):
+        deep = {"a": deep}
+    with pytest.raises(ScenarioError, match=r"nested too deeply; a scenario has a few levels$"):
+        load({"name": "deep", "task": deep})
+    assert refusal(write_scenario(tmp_path), "task." + "a." * levels + "a=3").startswith("it is nested too deeply;")
+
+
 def test_what_is_no_file_is_refused(tmp_path: Path) -> None:
     assert refusal(tmp_path / "nope.yaml").startswith("there is no such file and no scenario of that name; `seedbus")
     assert refusal("quickstrat").endswith("did you mean quickstart?")

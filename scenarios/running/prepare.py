@@ -30,6 +30,8 @@ from seedbus.scenarios.transports.placement import Placement
 if TYPE_CHECKING:
     from seedbus.agents.secure.party import Party
 
+LONGEST_SECRET = 64  # bytes of the file of `seed_shift`
+
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
@@ -125,13 +127,15 @@ def followed(scenario: Scenario, problem: Problem) -> AnyAlgorithm:
     if scenario.seed_shift is None or not isinstance(algorithm, ScalarOnly):
         return algorithm
     try:
-        secret = Path(scenario.seed_shift).read_bytes()
+        with Path(scenario.seed_shift).open("rb") as file:
+            secret = file.read(LONGEST_SECRET + 1)
     except OSError as error:
         why = f"{scenario.seed_shift} cannot be read here ({error.strerror}); each process with clients needs that file"
         raise ScenarioError("seed_shift", [why]) from None
-    if not 16 <= len(secret) <= 64:
+    if not 16 <= len(secret) <= LONGEST_SECRET:
+        found = f"{len(secret)} bytes" if len(secret) <= LONGEST_SECRET else f"more than {LONGEST_SECRET} bytes"
         raise ScenarioError(
-            "seed_shift", [f"{scenario.seed_shift} has {len(secret)} bytes; a secret of 16 to 64 bytes is accepted"]
+            "seed_shift", [f"{scenario.seed_shift} has {found}; a secret of 16 to {LONGEST_SECRET} bytes is accepted"]
         )
     return algorithm.shifted(secret)
 

@@ -9,7 +9,9 @@ import pytest
 from worlds import outcome, scenario
 
 from seedbus.algorithms.scalar_only.decomfl import DeComFL
+from seedbus.models.partitions.iid import Iid
 from seedbus.scenarios.errors import ScenarioError
+from seedbus.scenarios.running.prepare import followed
 from seedbus.scenarios.running.replay import replay
 from seedbus.scenarios.running.run import run
 from seedbus.scenarios.transports.placement import Placement
@@ -42,6 +44,9 @@ def test_a_run_with_a_secret_is_another_run_which_only_the_secret_replays(tmp_pa
     secret.write_bytes(b"short")
     with pytest.raises(ScenarioError, match="has 5 bytes; a secret of 16 to 64 bytes is accepted"):
         replay(tmp_path / "hidden")
+    secret.write_bytes(bytes(65))
+    with pytest.raises(ScenarioError, match="has more than 64 bytes; a secret of 16 to 64 bytes is accepted"):
+        replay(tmp_path / "hidden")
     secret.unlink()
     with pytest.raises(ScenarioError, match="cannot be read here"):
         run(what, tmp_path / "none")
@@ -53,6 +58,11 @@ def test_worker_processes_read_the_secret_themselves(tmp_path: Path) -> None:
     secret.write_bytes(SECRETS[0])
     what = scenario(seed_shift=str(secret))
     assert outcome(run(what, tmp_path / "tcp", placement=Placement("tcp", 2))) == outcome(run(what, tmp_path / "one"))
+
+
+def test_no_more_of_a_file_is_read_than_a_secret_may_have(tmp_path: Path) -> None:
+    with pytest.raises(ScenarioError, match="/dev/zero has more than 64 bytes"):
+        followed(scenario(seed_shift="/dev/zero"), scenario().task.bind(seed=1, clients=8, partition=Iid()))
 
 
 def test_a_pool_of_seeds_has_none_to_shift() -> None:

@@ -194,7 +194,9 @@ def rehearse(scenario: Scenario, seconds: float) -> Rehearsed:
     # a snapshot holds all coordinates, and so do a dense algorithm's messages
     dimension = scenario.dimension if algorithm.is_dense or scenario.lag is not None else 1
     sizes = _sizes(scenario) if algorithm.is_dense else []
-    return _run(scenario, seconds, SilentProblem(dimension, task.metrics, sizes), 0.0)
+    with memory_hints(scenario):
+        problem = SilentProblem(dimension, task.metrics, sizes)
+    return _run(scenario, seconds, problem, 0.0)
 
 
 def try_out(scenario: Scenario, seconds: float) -> Rehearsed:

@@ -9,6 +9,7 @@ import pytest
 from worlds import DECOMFL, HISO, go, lossy, scenario
 
 from seedbus.algorithms.scalar_only.decomfl import DeComFL
+from seedbus.models.errors import DataError
 from seedbus.scenarios.planning import forecast
 from seedbus.scenarios.planning.rehearsal import Rehearsed, rehearse, try_out
 from seedbus.scenarios.schema.scenario import Scenario
@@ -105,6 +106,12 @@ def test_the_time_of_a_run_that_was_tried_whole_is_that_of_the_trial() -> None:
     assert found.time.tried == 20 and found.time.messages == found.time.work == found.time.replay == 0
     assert found.time.total == pytest.approx(found.time.start + found.time.trial + found.time.evaluation)
     assert found.memory.total >= found.memory.tried > found.memory.least
+
+
+def test_a_model_that_fits_into_no_memory_is_a_sentence_with_what_needs_less() -> None:
+    huge = scenario(algorithm={"name": "fedavg"}, task={"name": "null", "dimension": 10**12})
+    with pytest.raises(DataError, match=r"no memory for 3\.64 TiB more .*; expected algorithm: {name: decomfl"):
+        rehearse(huge, 0)
 
 
 def test_billions_of_rounds_are_added_up_in_steps(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -169,7 +169,7 @@ class ServerGone(RemoteError):
 
     def __str__(self) -> str:
         hint = f" ({self.hint})" if self.hint else ""
-        return f"no server answers at {self.endpoint}; gave up after {self.seconds:.0f} s{hint}"
+        return f"no server answers at {self.endpoint}; gave up after {self.seconds:,.10g} s{hint}"
 
 
 class SentAway(RemoteError):

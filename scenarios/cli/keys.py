@@ -21,7 +21,6 @@ CLIENT_KEY = "client"
 
 keys = typer.Typer(
     help="Make keys, and authorise those that a server lets in. A running server notices changes.",
-    no_args_is_help=True,
     rich_markup_mode="markdown",
 )
 _Name = Annotated[str, typer.Argument(help="What the key is called.")]

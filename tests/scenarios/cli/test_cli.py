@@ -72,6 +72,7 @@ USAGE = [
     (("run", "small.yaml", "--out"), r"Option '--out' requires an argument; see `seedbus"),
     (("run", "small.yaml", "--format", "xml"), r"Invalid value for '--format': 'xml' is not one of 'text', 'json'"),
     (("run", "small.yaml", "--workers", "two"), r"Invalid value for '--workers': .two. is not .*; see"),
+    (("keys",), r"Missing command; see `seedbus keys --help`"),
     (("check",), r"Missing argument .*; see `seedbus check --help`"),
     (("replay",), r"Missing argument 'RUN'; see `seedbus replay --help`"),
     (("schema", "x"), r"Got unexpected extra argument"),

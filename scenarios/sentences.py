@@ -171,7 +171,7 @@ def _accepted(problem: Any, field: FieldInfo | None) -> str:
     if kind in _FORMS and field is not None and field.description:
         return field.description
     accepted = _ACCEPTED[kind].format(**context) if kind in _ACCEPTED else str(problem["msg"])
-    is_scheduled = field is not None and any(get_origin(form) is dict for form in get_args(field.annotation))
+    is_scheduled = field is not None and any(get_args(form)[:1] == (int,) for form in get_args(field.annotation))
     return f"{accepted}, or a schedule, from round to value: {{0: VALUE, 500: VALUE}}" if is_scheduled else accepted
 
 

@@ -450,6 +450,7 @@ MISTAKES: list[tuple[dict[str, Any], str]] = [
         "base: quickstrat: there is no such file and no scenario of that name; did you mean quick",
     ),
     ({"seeds": [1, 1]}, "seeds: [1, 1] is not accepted; expected every seed once"),
+    ({"base": []}, "base: [] is not accepted; expected text, in quotes if need be\n"),
     ({"grid": {"faults.0.probability": [1.3]}}, "grid.faults.0.probability: faults.0.probability: 1.3 is not accepted"),
     (
         {"variants": {"a": [], "b": ["algorithm=fedavg"]}, "grid": {"algorithm.smoothing": [0.1]}},

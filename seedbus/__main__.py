@@ -1,5 +1,5 @@
-"""`python -m seedbus`, and `seedbus`, is the command. Ctrl-C ends it without a traceback, even while it loads; so does
-SIGTERM, by which batch systems and containers end what runs."""
+"""`python -m seedbus`, and `seedbus`, is the command. Ctrl-C ends it without a traceback, even while it loads; so do
+SIGTERM, by which batch systems and containers end what runs, and SIGHUP, which a terminal sends when it closes."""
 
 import _thread
 import os
@@ -12,8 +12,9 @@ from typing import Any
 def main() -> None:
     """The entry point of the command."""
     _open_closed_streams()
-    if signal.getsignal(signal.SIGTERM) is not signal.SIG_IGN:  # what started this process may keep it from SIGTERM
-        signal.signal(signal.SIGTERM, _interrupt)
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) is not signal.SIG_IGN:  # what started this process may keep it from them, as nohup
+            signal.signal(number, _interrupt)
     sys.unraisablehook = _stop_again
     try:
         from seedbus.scenarios.cli.main import main as command
@@ -43,8 +44,8 @@ def _interrupt(number: int, frame: Any) -> None:
 
 
 def _stop_again(ignored: Any) -> None:
-    """Stop in a moment if Ctrl-C or SIGTERM came during a finalizer or a callback of the interpreter, where Python only
-    prints an exception and goes on. Imports have many of these."""
+    """Stop in a moment if Ctrl-C or such a signal came during a finalizer or a callback of the interpreter, where
+    Python only prints an exception and goes on. Imports have many of these."""
     if ignored.exc_type is KeyboardInterrupt:
         _thread.start_new_thread(_interrupt_soon, (_thread.get_ident(),))
     else:

@@ -384,7 +384,7 @@ main()
 """
 
 
-@pytest.mark.parametrize("by", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("by", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_ctrl_c_that_comes_in_a_finalizer_is_not_lost(by: signal.Signals) -> None:
     """As in a callback of `import`, where Python prints a KeyboardInterrupt and goes on."""
     command = [sys.executable, "-c", IN_A_FINALIZER.format(by=by.value)]
@@ -401,7 +401,7 @@ def _started(folder: Path, *arguments: str, within: Sequence[str] = ()) -> subpr
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("by", "within"), [(signal.SIGINT, []), (signal.SIGTERM, []), (signal.SIGTERM, IGNORES_CTRL_C)]
+    ("by", "within"), [(signal.SIGINT, []), (signal.SIGTERM, []), (signal.SIGTERM, IGNORES_CTRL_C), (signal.SIGHUP, [])]
 )
 def test_ctrl_c_names_the_folder_and_the_resumed_run_ends_as_if_it_had_not_stopped(
     seedbus: Command, tmp_path: Path, by: signal.Signals, within: list[str]

@@ -2,6 +2,7 @@
 SIGTERM, by which batch systems and containers end what runs, and SIGHUP, which a terminal sends when it closes."""
 
 import _thread
+import logging
 import os
 import select
 import signal
@@ -16,6 +17,7 @@ def main() -> None:
         if signal.getsignal(number) is not signal.SIG_IGN:  # what started this process may keep it from them, as nohup
             signal.signal(number, _interrupt)
     sys.unraisablehook = _stop_again
+    logging.raiseExceptions = False  # a library whose log cannot be written, as on a full disk, prints no traceback
     try:
         from seedbus.scenarios.cli.main import main as command
 

@@ -393,6 +393,25 @@ def test_ctrl_c_that_comes_in_a_finalizer_is_not_lost(by: signal.Signals) -> Non
     assert (done.returncode, done.stderr) == (Exit.INTERRUPTED, "seedbus: stopped\n")
 
 
+LOGS_ON_A_FULL_DISK = """
+import logging, sys, types
+from seedbus.__main__ import main
+
+def command():
+    logger = logging.getLogger("a library")
+    logger.addHandler(logging.FileHandler("/dev/full"))
+    logger.error("what it logs")
+
+sys.modules["seedbus.scenarios.cli.main"] = types.SimpleNamespace(main=command)
+main()
+"""
+
+
+def test_a_library_whose_log_is_on_a_full_disk_prints_no_traceback() -> None:
+    done = subprocess.run([sys.executable, "-c", LOGS_ON_A_FULL_DISK], capture_output=True, text=True, timeout=20)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
 def _started(folder: Path, *arguments: str, within: Sequence[str] = ()) -> subprocess.Popen[str]:
     command = [*within, sys.executable, "-m", "seedbus", "run", "long.yaml", *arguments]
     pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}

@@ -3,16 +3,19 @@
 A process that goes on with a run offline writes a folder of its own beside the earlier one, with the same run's id.
 The library does not read these files again, and writes them in blocks: what a process that is killed has logged last is
 nowhere. So a run goes on after the last step that the files have, or that a file of this tracker's own says they had
-when it ended, for they may have been uploaded and removed since.
+when it ended, for they may have been uploaded and removed since. Nor does the library say that the disk was full: the
+files are read at the end.
 """
 
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
+from seedbus.bus.clock import wall_seconds
 from seedbus.bus.files import atomic_write, check_file, check_folder, make_folder, read
 from seedbus.scenarios.tracking.tracker import Ending, TrackedRun, Tracker, TrackerRun, drop_empty_variables
 
@@ -22,6 +25,8 @@ LAST_STEP = "seedbus-last-step"
 HEADER = 7  # bytes of an offline file, and of each fragment of a record
 BLOCK = 32_768  # bytes; no fragment lies in two
 MAX_TAG = 64  # characters
+WRITTEN_WITHIN_S = 10.0
+LOOK_S = 0.05
 
 
 class WandB(Tracker):
@@ -44,10 +49,11 @@ class _WandBRun(TrackerRun):
         os.environ.setdefault("WANDB_ERROR_REPORTING", "false")  # read on import; else errors would go to its makers
         import wandb
 
-        self._mark = mark
+        self._mark, self._has_logged = mark, False
         place = os.environ.get("WANDB_DIR", str(run.folder))
         ended = int(read(mark)) if check_file(mark) else -1
-        self.last_step = max(ended, _last_step(Path(place) / FOLDER, run.id))
+        files = (Path(place) / FOLDER).glob(f"offline-run-*-{run.id}/run-{run.id}.wandb")
+        self.last_step = max([ended, *map(_last_step, files)])
         self._run: Any = wandb.init(
             project=os.environ.get("WANDB_PROJECT", "seedbus"),
             id=run.id,
@@ -62,25 +68,35 @@ class _WandBRun(TrackerRun):
             settings=wandb.Settings(console="off", silent=True),
         )
         self.last_step = max(self.last_step, self._run.starting_step - 1)  # of a run that is online
+        self._offline = Path(self._run.settings.sync_file) if self._run.offline else None
 
     def log(self, step: int, values: Mapping[str, float]) -> None:
         self._run.log(dict(values), step=step, commit=True)
-        self.last_step = step
+        self.last_step, self._has_logged = step, True
 
     def end(self, how: Ending, figures: Mapping[str, str | float]) -> None:
         for name, value in figures.items():
             self._run.summary[f"final/{name}"] = value
         self._run.summary["ended"] = how
         self._run.finish(exit_code=0 if how == "finished" else 1)
+        if self._has_logged and self._offline:
+            self._check(self._offline)
         with atomic_write(self._mark) as file:
             file.write(b"%d" % self.last_step)
 
+    def _check(self, path: Path) -> None:
+        """Check that an offline file has the last step; the library's own process may write it a moment later."""
+        until_s = wall_seconds() + WRITTEN_WITHIN_S
+        while (kept := _last_step(path)) < self.last_step:
+            if wall_seconds() >= until_s:
+                what = f"it lacks the steps from {kept + 1} to {self.last_step}"
+                raise OSError(f"{path}: {what}, perhaps because the disk was full")
+            threading.Event().wait(LOOK_S)
 
-def _last_step(folder: Path, run_id: str) -> int:
-    """Return the highest step that a run has in offline files; −1 if it has none."""
-    paths = folder.glob(f"offline-run-*-{run_id}/run-{run_id}.wandb")
-    steps = [record.history.step.num for path in paths for record in records(path) if record.HasField("history")]
-    return max(steps, default=-1)
+
+def _last_step(path: Path) -> int:
+    """Return the highest step that an offline file has; −1 if it has none."""
+    return max((record.history.step.num for record in records(path) if record.HasField("history")), default=-1)
 
 
 def records(path: Path) -> Iterator[Any]:

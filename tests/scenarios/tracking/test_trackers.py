@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -29,7 +30,7 @@ from seedbus.scenarios.reporting.results import Results
 from seedbus.scenarios.running import tracking
 from seedbus.scenarios.running.run import run
 from seedbus.scenarios.running.tracking import Tracking
-from seedbus.scenarios.tracking import mlflow
+from seedbus.scenarios.tracking import mlflow, wandb
 from seedbus.scenarios.tracking.tracker import TRACKERS
 
 PROMISES = home("tracker")
@@ -240,6 +241,48 @@ def test_a_variable_that_is_empty_says_nothing(tmp_path: Path, monkeypatch: pyte
     client, found = in_mlflow(folder.absolute())
     assert client.get_experiment(found.info.experiment_id).name == "seedbus"
     assert [row["_step"] for row in logged(folder / "wandb")[1]] == STEPS
+
+
+def begun(name: str, folder: Path) -> Any:
+    """A run at a library."""
+    pytest.importorskip(name, reason='needs pip install "seedbus[track]"')
+    return TRACKERS.all()[name]().begin(TrackedRun("0" * 16, "run", folder, {}, ["loss"]))
+
+
+@pytest.mark.slow
+def test_event_files_that_vanish_are_one_error_and_no_traceback_of_a_thread(tmp_path: Path) -> None:
+    at_tracker = begun("tensorboard", tmp_path)
+    at_tracker.log(0, {"loss": 1.0})
+    shutil.rmtree(tmp_path / "tensorboard")
+    with pytest.raises(FileNotFoundError, match="tfevents"):
+        at_tracker.log(1, {"loss": 0.5})
+    at_tracker.end("interrupted", {})
+
+
+@pytest.mark.slow
+def test_steps_that_a_full_disk_kept_from_an_offline_file_are_an_error_and_are_told_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    at_tracker = begun("wandb", tmp_path)
+    for step in range(3):
+        at_tracker.log(step, {"loss": 1.0})
+    monkeypatch.setattr(wandb, "WRITTEN_WITHIN_S", 0.2)
+    finish = at_tracker._run.finish
+
+    def finish_on_a_full_disk(exit_code: int) -> None:
+        finish(exit_code=exit_code)
+        (file,) = tmp_path.glob("wandb/offline-run-*/run-*.wandb")
+        while len(logged(tmp_path / "wandb")[1]) < 3:  # the library's own process writes it
+            time.sleep(0.01)
+        while len(logged(tmp_path / "wandb")[1]) > 1:
+            os.truncate(file, file.stat().st_size - 20)
+
+    monkeypatch.setattr(at_tracker._run, "finish", finish_on_a_full_disk)
+    with pytest.raises(OSError, match="it lacks the steps from 1 to 2"):
+        at_tracker.end("finished", {})
+    again = begun("wandb", tmp_path)
+    assert again.last_step == 0
+    again.end("interrupted", {})
 
 
 @pytest.mark.slow

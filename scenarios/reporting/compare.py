@@ -44,7 +44,7 @@ def compare(
 
     Raises:
         RunFolderError: a folder holds no run, or one without evaluations.
-        JournalDamaged: the journal of a run cannot be read.
+        JournalDamaged, LedgerDamaged: the journal of a run, or its ledger, cannot be read.
         ScenarioError: a run does not measure the metric, there is no run, or a number is not accepted.
     """
     folders = [folders] if isinstance(folders, str | Path) else folders

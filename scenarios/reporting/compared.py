@@ -21,7 +21,6 @@ from seedbus.agents.errors import RunFolderError
 from seedbus.agents.journal.forms import WHEN
 from seedbus.agents.journal.journal import Journal
 from seedbus.agents.server.stopping import averages, rounds_done
-from seedbus.bus.errors import LedgerDamaged
 from seedbus.scenarios.reporting.results import RESULTS, Results
 from seedbus.scenarios.reporting.shortcomings import RISING, shortcomings
 from seedbus.scenarios.reporting.statistics import ArrivedReports
@@ -129,6 +128,9 @@ class Run:
         """Forward passes behind the reports that arrived, of the rounds before each evaluation, and of all rounds.
 
         A backward pass counts as two. Without a server, those behind the commits. None if they are not known.
+
+        Raises:
+            LedgerDamaged: the ledger cannot be read, or is incomplete.
         """
         algorithm = self.scenario.algorithm
         if self.results is None or not algorithm.knows_evaluations:  # only the clients know how long an epoch is
@@ -137,10 +139,7 @@ class Run:
             history = self.results.history
             made, begun = history.reported.round, history.begun
         else:
-            try:
-                arrived = ArrivedReports(self.results.columns, self.results.history)
-            except LedgerDamaged:
-                return None
+            arrived = ArrivedReports(self.results.columns, self.results.history)
             made = begun = arrived.keys // self.scenario.participation.clients
         rounds, index = np.unique(begun, return_inverse=True)
         costs = np.array([algorithm.evaluations(round) for round in rounds.tolist()], np.float64)[index]

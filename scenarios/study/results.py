@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from seedbus.agents.errors import RunFolderError
 from seedbus.agents.server.stopping import averages
+from seedbus.bus.errors import LedgerDamaged
 from seedbus.scenarios.analysis.quantities import QUANTITIES
 from seedbus.scenarios.reporting.compared import Run
 from seedbus.scenarios.reporting.shortcomings import RISING
@@ -334,6 +335,10 @@ def kept_run(stored: StoredRun, metric: str) -> Run:
     if metric not in run.metrics:
         what = f"it has no values of {metric}, which its scenario measures"
         raise RunFolderError(stored.folder, f"{what}; delete it, and the run is made again")
+    try:
+        _ = run.passes  # the only figure of the ledger
+    except LedgerDamaged as error:
+        raise RunFolderError(stored.folder, f"its messages: {error.what}; delete it, and the run is made again") from None
     return run
 
 

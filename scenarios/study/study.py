@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from seedbus.agents.errors import AgentError
-from seedbus.bus.errors import LedgerDamaged
 from seedbus.scenarios.errors import ScenarioError
 from seedbus.scenarios.reporting.shortcomings import RISING
 from seedbus.scenarios.schema.scenario import Scenario
@@ -309,7 +308,7 @@ def _noting(failures: list[Failure], row: str, stored: StoredRun) -> Iterator[No
     """Add a run that cannot be read to the failures, unless it has failed already, and go on without it."""
     try:
         yield
-    except (AgentError, LedgerDamaged, ScenarioError) as error:
+    except (AgentError, ScenarioError) as error:
         seed = stored.scenario.seed
         if (row, seed) not in [(each.row, each.seed) for each in failures]:
             told = error.sentences if isinstance(error, ScenarioError) else [str(error)]

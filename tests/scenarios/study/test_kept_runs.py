@@ -87,6 +87,14 @@ def test_a_run_under_the_key_of_another_is_a_failure_and_is_not_counted(folder: 
     )
 
 
+def test_a_run_whose_messages_are_lost_is_a_failure_and_not_left_out_of_a_column(folder: Path) -> None:
+    first, _ = kept(folder)
+    shutil.rmtree(first.folder / "messages")
+    found_there = sentence(found(folder))
+    assert found_there.startswith(f"{first.folder}: its messages: holds 0 of ")
+    assert found_there.endswith(" messages; delete it, and the run is made again")
+
+
 @pytest.mark.parametrize("is_finished", [True, False])
 def test_a_run_under_the_key_of_another_is_neither_measured_nor_gone_on_with(folder: Path, is_finished: bool) -> None:
     first = another(folder)

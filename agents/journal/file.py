@@ -78,6 +78,27 @@ def connect(path: Path, mode: str) -> sqlite3.Connection:
     return database
 
 
+class Place:
+    """Where a journal's file was when it was opened: SQLite goes on with a file that was deleted."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path.absolute()
+        self._file = self._there()
+
+    def check(self) -> None:
+        """Raise `RunFolderError` if the file is there no more."""
+        if self._there() != self._file:
+            what = "the journal was deleted, moved or replaced while the run was going on"
+            raise RunFolderError(self._path, f"{what}; the run has stopped, because its rounds would be lost")
+
+    def _there(self) -> tuple[int, int] | None:
+        try:
+            status = self._path.lstat()
+        except FileNotFoundError:
+            return None
+        return status.st_dev, status.st_ino
+
+
 def check_names(folder: Path, *, is_written: bool) -> bool:
     """Return whether there is a journal.
 

@@ -30,6 +30,7 @@ from seedbus.agents.errors import JournalDamaged, RunFolderError
 from seedbus.agents.journal.digests import SEAL, MemberValue, TableDigests, digest, seal_of
 from seedbus.agents.journal.file import (
     FILE,
+    Place,
     begin,
     check_names,
     check_tables,
@@ -123,6 +124,7 @@ class Journal:
         self._known_end: JournalEnd | None = None
         self._head = head
         self._head_writer: HeadWriter | None = None
+        self._place: Place | None = None
 
     @classmethod
     def create(cls, folder: Path, facts: dict[str, str]) -> Journal:
@@ -168,7 +170,7 @@ class Journal:
             if for_writing:
                 with journal._plain_errors():
                     prepare(folder / FILE, database)
-                journal._head_writer = HeadWriter(folder)
+                journal._head_writer, journal._place = HeadWriter(folder), Place(folder / FILE)
             undo.pop_all()
         return journal
 
@@ -203,7 +205,7 @@ class Journal:
 
     def note(self, facts: dict[str, str]) -> None:
         """Add or replace facts."""
-        with self._plain_errors(reads=False), self._database:
+        with self._writing():
             self._note(facts)
 
     def append(self, entry: Entry) -> None:
@@ -217,7 +219,7 @@ class Journal:
         chain = link(chain, entry.round, entry.version, body)
         lines, state = [json.dumps(line) for line in entry.metrics], msgpack.packb(entry.state)
         rows = [entry.rows] if entry.rows and not entry.is_rotated else []
-        with self._plain_errors(reads=False), self._database as database:
+        with self._writing() as database:
             database.execute("INSERT INTO rounds VALUES (?, ?, ?, ?)", (entry.round, entry.version, body, chain))
             if model is not None:
                 database.execute("INSERT INTO models VALUES (?, ?)", (entry.version, model))
@@ -249,7 +251,7 @@ class Journal:
         """
         chain, tables = self._end()
         lines = [json.dumps(line) for line in metrics]
-        with self._plain_errors(reads=False), self._database as database:
+        with self._writing() as database:
             self._note(facts)
             database.execute("DELETE FROM rows")
             end = JournalEnd(chain, self._grown(lines, [], tables.rotated()))
@@ -366,6 +368,15 @@ class Journal:
             self._head_writer.close()
         if self._lock is not None:
             self._lock.close()
+
+    @contextmanager
+    def _writing(self) -> Iterator[sqlite3.Connection]:
+        """Return a transaction; when the context ends, what it wrote is on the disk, in the file of the folder."""
+        with self._plain_errors(reads=False):
+            with self._database as database:
+                yield database
+            if self._place is not None:
+                self._place.check()
 
     # -- inside a transaction
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 
@@ -185,3 +186,22 @@ def test_every_append_reaches_the_disk_before_it_returns(tmp_path: Path) -> None
     )
     assert modes == ((2,), ("wal",))
     journal.close()
+
+
+def _replace(path: Path) -> None:
+    path.with_name("copy").write_bytes(path.read_bytes())
+    path.with_name("copy").rename(path)
+
+
+@pytest.mark.parametrize("how", [Path.unlink, _replace])
+def test_a_round_in_a_file_that_is_not_in_the_folder_any_more_is_an_error(
+    tmp_path: Path, how: Callable[[Path], None]
+) -> None:
+    """SQLite writes into a deleted file as into any other; a run that ended well could not be replayed."""
+    with closing(Journal.create(tmp_path / "run", {})) as journal:
+        journal.append(entry(0))
+        how(tmp_path / "run" / FILE)
+        with pytest.raises(RunFolderError, match=r"journal\.sqlite: the journal was deleted, moved or replaced while"):
+            journal.append(entry(1))
+        with pytest.raises(RunFolderError, match="because its rounds would be lost"):
+            journal.finish([], 0, {})

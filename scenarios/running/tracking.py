@@ -116,7 +116,7 @@ class Tracking(NullObserver):
         folder = folder.resolve()
         run = TrackedRun(run_id, folder.name, folder, dict(_flat(scenario.resolved())), names)
         self._tellers = [_Teller(tracker, run) for tracker in trackers]
-        self._failed = set[str]()
+        self._failed, self._has_ended = set[str](), False
         self._observer = observer
         self._passes = [0.0]  # after so many rounds
         for each in rounds:
@@ -132,12 +132,15 @@ class Tracking(NullObserver):
         self._pending.append(line)
 
     def end(self, how: Ending, results: Results | None = None) -> None:
-        """Tell how the run ended, and wait until the trackers have it, but not for long.
+        """Tell how the run ended, and wait until the trackers have it, but not for long, and not again after a Ctrl-C.
 
         Args:
             how: how it ended.
             results: of a finished run.
         """
+        if self._has_ended:
+            return
+        self._has_ended = True
         figures: dict[str, str | float] = {}
         if results is not None:
             self._tell()

@@ -142,6 +142,21 @@ def test_a_tracker_that_hangs_delays_no_round_and_not_the_end_for_long(
     assert expected in (tmp_path / "run" / "log.jsonl").read_text()
 
 
+def test_ctrl_c_while_a_finished_run_waits_for_a_tracker_begins_no_other_wait(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waits = []
+
+    def interrupted_join(teller: Any, timeout: float) -> None:
+        waits.append(timeout)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(tracking._Teller, "join", interrupted_join)
+    with pytest.raises(Interrupted):
+        run(scenario(), tmp_path / "run", track=Told(calls=[]), observer=Watch())
+    assert len(waits) == 1 and (tmp_path / "run" / "results.json").exists()
+
+
 def test_a_tracker_that_cannot_be_used_is_a_sentence_before_the_run(
     seedbus: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -338,7 +338,9 @@ def kept_run(stored: StoredRun, metric: str) -> Run:
     try:
         _ = run.passes  # the only figure of the ledger
     except LedgerDamaged as error:
-        raise RunFolderError(stored.folder, f"its messages: {error.what}; delete it, and the run is made again") from None
+        raise RunFolderError(
+            stored.folder, f"its messages: {error.what}; delete it, and the run is made again"
+        ) from None
     return run
 
 

@@ -6,8 +6,11 @@ standard deviation on each side.
 
 from __future__ import annotations
 
+import fcntl
 import math
+import os
 from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from html import escape
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -67,8 +70,25 @@ def write_report(results: StudyResults) -> Path:
     Raises:
         OSError: a file cannot be written, or a link stands for the folder or a file in it.
     """
+    make_folder(results.folder)
+    with _alone(results.folder):
+        return _written(results)
+
+
+@contextmanager
+def _alone(folder: Path) -> Iterator[None]:
+    """Wait until no other process writes a report here, for two at once would take each other's temporary files."""
+    opened = os.open(folder, os.O_RDONLY)
+    try:
+        with suppress(OSError):  # some network file systems have no such locks
+            fcntl.flock(opened, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(opened)
+
+
+def _written(results: StudyResults) -> Path:
     folder, figures = results.folder, results.folder / FIGURES
-    make_folder(folder)
     make_folder(figures)
     all_plots = list(plots(results))
     for plot in all_plots:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import shutil
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -256,6 +258,22 @@ def test_no_event_file_is_read_through_a_link(tmp_path: Path) -> None:
     os.mkfifo(events / "events.out.tfevents.1.here")
     with pytest.raises(WrongFileType, match="is a pipe; expected a file"):
         TensorBoard().begin(tracked(tmp_path))
+
+
+def test_a_report_waits_until_another_process_has_written_its_own(folder: Path) -> None:
+    results = found(folder)
+    results.folder.mkdir()
+    writing = threading.Thread(target=write_report, args=[results])
+    other = os.open(results.folder, os.O_RDONLY)
+    fcntl.flock(other, fcntl.LOCK_EX)
+    try:
+        writing.start()
+        writing.join(0.2)
+        assert writing.is_alive() and not any(path.is_file() for path in results.folder.rglob("*"))
+    finally:
+        os.close(other)
+    writing.join()
+    assert (results.folder / "report.html").exists()
 
 
 # the file of a study

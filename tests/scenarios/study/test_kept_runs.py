@@ -260,6 +260,7 @@ def test_no_event_file_is_read_through_a_link(tmp_path: Path) -> None:
         TensorBoard().begin(tracked(tmp_path))
 
 
+@pytest.mark.slow
 def test_a_report_waits_until_another_process_has_written_its_own(folder: Path) -> None:
     results = found(folder)
     results.folder.mkdir()

@@ -65,7 +65,7 @@ def account(columns: Columns, scenario: Scenario, rounds: int, dimension: int) -
     traffic["catchup_share"] = catch_up / total if total else 0.0
     traffic["catchup_per_client"] = _spread(_catch_up_bytes(columns, is_of_client, clients))
     delivered_plans = (columns["kind"] == Kind.PLAN) & (columns["fate"] == Fate.DELIVERED)
-    traffic["replayed"] = int((columns["seeds"][delivered_plans] - 1).sum())
+    traffic["replayed"] = int(np.maximum(columns["seeds"][delivered_plans] - 1, 0).sum())
     traffic["bytes"] = total
     traffic["bytes_per_client"] = total / clients
     traffic["participations"] = participations

@@ -147,6 +147,11 @@ class Participation(Settings):
         return self.clients if self.cohort is None else self.cohort
 
     @property
+    def wanted(self) -> int:
+        """How many reports end a round: a buffer of them, or a cohort."""
+        return self.size if self.buffer is None else self.buffer
+
+    @property
     def asked(self) -> int:
         """How many clients a round asks when all N are members."""
         return min(self.clients, _ceil(self.size * self.over_selection))

@@ -75,22 +75,23 @@ def _clients(scenario: Scenario) -> list[str]:
             f"{part.clients:,} nodes without a server, each with {beside[0]} to {beside[-1]} neighbours",
             *_settings(scenario.topology),
         ]
-    if part.is_stream:
+    if part.buffer is not None:
         who = "all" if part.size == part.clients else f"{part.size:,} of"
+        kind, how = "asynchronous rounds", "fresh or late"
+        if part.is_stream:
+            kind, how = "a stream", f"in which a report weighs 1/{part.size:,}"
         each = "each report" if part.buffer == 1 else f"every {part.buffer:,} reports"
         return [
-            f"a stream: {who} {part.clients:,} clients are at work at a time ({plain(part.selection)})",
-            f"a commit for {each}, in which a report weighs 1/{part.size:,}",
+            f"{kind}: {who} {part.clients:,} clients are at work at a time ({plain(part.selection)})",
+            f"a commit for {each}, {how}",
         ]
     if part.asked == part.clients:
         said = [f"each round asks all {part.clients:,} clients"]
     else:
         said = [f"each round asks {part.asked:,} of {part.clients:,} clients ({plain(part.selection)}): each client "
-                f"about every {_between(part)} rounds"]  # fmt: skip
+                f"about every {_between(part.clients, part.asked)} rounds"]  # fmt: skip
     if part.over_selection > 1:
         said.append(f"it wants {part.size:,} reports and asks {part.over_selection:g} times as many clients")
-    if part.buffer is not None:
-        said.append(f"asynchronous: a commit for every {part.buffer:,} reports, fresh or late")
     return said
 
 
@@ -106,14 +107,18 @@ def _rounds(scenario: Scenario) -> list[str]:
         return _stream(part)
     ends = f"after {number_text(part.deadline_s)} s at the latest" if part.deadline_s is not None else "never sooner"
     least = "without a usable report" if part.quorum == 1 else f"with fewer than {part.quorum:,} usable reports"
-    said = [f"a round is over when those asked have answered, {ends}; {least} it makes no commit"]
+    if part.wanted < part.asked:
+        enough = f"{part.wanted:,} report{'s have' if part.wanted > 1 else ' has'} come"
+    else:
+        enough = "those asked have answered"
+    said = [f"a round is over when {enough}, {ends}; {least} it makes no commit"]
     if part.deadline is not None:
         deadline = part.deadline
         said.append(
             f"its deadline adapts: {number_text(deadline.factor)} times the {deadline.quantile:g} quantile of the "
             f"last {deadline.window:,} answers"
         )
-    if part.deadline_s is not None or part.over_selection > 1:
+    if part.deadline_s is not None or part.wanted < part.asked:
         said.append(
             "a report that comes too late is discarded"
             if part.late is None
@@ -181,10 +186,9 @@ def _lag(scenario: Scenario) -> list[str]:
         return [f"a node sends a neighbour what that lacks: every {every} to one neighbour, and after the last round"]
     if scenario.algorithm.is_dense:
         return ["none can build up: a plan always holds the newest model"]
-    causes = [f"participation: a client is asked about every {_between(part)} rounds"]
-    causes = causes if part.asked < part.clients else []
-    if part.is_stream:
-        causes = [f"participation: a client is asked about every {part.clients:,} commits"]
+    asked, unit = (part.asked, "rounds") if part.buffer is None else (part.buffer, "commits")
+    every = f"{_between(part.clients, asked)} {unit}"
+    causes = [f"participation: a client is asked about every {every}"] if asked < part.clients else []
     away = [number for number, fault in enumerate(scenario.faults) if isinstance(fault, AvailabilityFault)]
     losing = [number for number, fault in enumerate(scenario.faults) if fault.may_lose and number not in away]
     for numbers, effect in ((losing, "messages are lost"), (away, "clients are away")):
@@ -237,7 +241,7 @@ def _spread(values: dict[str, float]) -> str:
     return low if low == high else f"{low} to {high} (median {middle})"
 
 
-def _between(part: Participation) -> str:
-    """Return about how many rounds pass until a client is asked again."""
-    rounds = part.clients / part.asked
+def _between(clients: int, asked: int) -> str:
+    """Return about how many rounds pass until a client is asked again where each asks so many."""
+    rounds = clients / asked
     return f"{rounds:.3g}" if rounds < 100 else f"{rounds:,.0f}"

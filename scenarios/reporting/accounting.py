@@ -125,10 +125,11 @@ def conventions(scenario: Scenario, rounds: int, dimension: int) -> dict[str, fl
 
     - decomfl_12PK: Table 2 of arXiv:2405.15861 counts 12·P·K in every round;
     - hiso_8PK: Table 2 of arXiv:2506.02370 counts 8·P·K in every round;
-    - dense_8d: a method that sends float32 models both ways, 8·d in the m/N of the rounds in which a client takes part.
+    - dense_8d: a method that sends float32 models both ways, 8·d in the share of the rounds in which a client takes
+      part: the reports that a round wants, over N.
     """
     algorithm, participation = scenario.algorithm, scenario.participation
-    share = participation.size / participation.clients
+    share = participation.wanted / participation.clients
     dense = {"dense_8d": 8.0 * dimension * rounds * share}
     if algorithm.is_dense:
         return dense

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from commands import Command
-from worlds import lossy
+from worlds import lossy, scenario
 
 from seedbus.scenarios.errors import Exit
 from seedbus.scenarios.planning.words import words
@@ -58,6 +58,28 @@ def test_it_tells_the_budget_for_snapshots_from_what_makes_clients_lag(seedbus: 
     ]
     assert "asked about every 5 rounds; faults 0, 1: messages are lost; participation.deadline_s" in lag[0]
     assert "the field lag is the snapshot budget: a client that missed more than 9 commits gets a snapshot" in lag[1]
+
+
+@pytest.mark.parametrize(
+    ("buffer", "clients", "rounds", "lag"),
+    [
+        (1, "a commit for each report, fresh or late", "when 1 report has come, never sooner", "every 8 commits"),
+        (2, "a commit for every 2 reports, fresh or late", "when 2 reports have come, never sooner", "every 4 commits"),
+    ],
+)
+def test_it_says_that_asynchronous_rounds_end_with_their_buffer(
+    buffer: int, clients: str, rounds: str, lag: str
+) -> None:
+    participation = {"clients": 8, "cohort": 4, "buffer": buffer, "late": {"discount": 0.5}}
+    told = words(scenario(participation=participation))
+    assert told["clients"] == ["asynchronous rounds: 4 of 8 clients are at work at a time (uniform)", clients]
+    assert rounds in told["rounds"][0] and "a late report counts for" in told["rounds"][1]
+    assert told["lag"][0] == f"what makes clients lag here: participation: a client is asked about {lag}"
+
+
+def test_it_says_that_a_round_with_over_selection_ends_with_the_reports_that_it_wants() -> None:
+    told = words(scenario(participation={"clients": 8, "cohort": 4, "over_selection": 1.5}))
+    assert "a round is over when 4 reports have come" in told["rounds"][0]
 
 
 def test_without_the_data_the_messages_are_known_and_time_and_memory_are_not(

@@ -6,8 +6,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from worlds import go, lossy
+from worlds import go, lossy, scenario
 
+from seedbus.scenarios.reporting.accounting import conventions
+
+LATE: dict[str, Any] = {"discount": 0.5}
 DENSE = {"name": "fedavg", "local_steps": 1}
 
 
@@ -16,3 +19,20 @@ def test_the_summary_counts_as_many_replayed_commits_as_the_table_of_clients(tmp
     results = go(tmp_path / "run", lossy(algorithm=algorithm, stop={"rounds": 10}))
     assert results.summary["traffic"]["replayed"] == results.clients["replayed"].sum()
     assert (results.clients["replayed"].sum() > 0) == (algorithm is not DENSE)
+
+
+@pytest.mark.parametrize(
+    ("participation", "reports"),
+    [
+        ({"cohort": 4}, 4),
+        ({"cohort": 4, "over_selection": 1.5}, 4),
+        ({"cohort": 4, "buffer": 2, "late": LATE}, 2),
+        ({"cohort": 4, "mode": "stream"}, 1),
+    ],
+)
+def test_sending_the_model_is_counted_once_for_each_report_that_a_commit_wants(
+    participation: dict[str, Any], reports: int
+) -> None:
+    algorithm = {"name": "decomfl", "arithmetic": "integer"} if "mode" in participation else DENSE
+    of = scenario(algorithm=algorithm, participation={"clients": 8, **participation})
+    assert conventions(of, rounds=20, dimension=300)["dense_8d"] == 8 * 300 * 20 * reports / 8

@@ -25,6 +25,7 @@ from seedbus.scenarios.schema.yaml_text import dump
 
 RUNS = Path("runs")
 SCENARIO = "scenario.yaml"
+MEMORY = "clients"  # the folder, inside the run's, for the state that clients keep between rounds
 THEN = ", then "  # between the devices of a run that went on elsewhere
 
 

@@ -41,7 +41,8 @@ class Results:
     Attributes:
         folder: the run's folder.
         summary: the content of `results.json`, which `--format json` prints; `run` is the folder as it was given.
-        metrics: data frame with a row for every evaluation.
+        metrics: data frame with a row for every evaluation. `round` is the last round before it, from 0; of the first
+            row, x₀, it is 0 too, and `version` is 0.
         rounds: data frame with a row for every round; see `reporting.round_table.RoundTable.columns`.
         messages: data frame with a row for every message; times in nanoseconds, sizes in bytes; see
             `seedbus.bus.ledger.Row`.
@@ -184,6 +185,31 @@ class Results:
 
         with closing(Journal.open(self.folder, for_writing=False)) as journal, journal.decoding():
             return RoundTable.of(journal.rounds(), scenario_of(self.folder).participation.clients)
+
+    def memory(self, client: int) -> Any:
+        """Return what a client remembers after its last work and never sent, as the run's folder keeps it.
+
+        Of a dense algorithm these are vectors by name, float32 [d], such as a personal model; of another algorithm,
+        what its `local` returned. None: the client remembers nothing.
+
+        Raises:
+            ScenarioError: there is no such client.
+            RunFolderError: the client's memory cannot be read.
+        """
+        import numpy as np
+
+        from seedbus.agents.client.client_state import ClientStateStore
+        from seedbus.scenarios.run_folder import MEMORY, scenario_of
+
+        scenario = scenario_of(self.folder)
+        clients = scenario.participation.clients
+        if client not in range(clients):
+            raise ScenarioError("Results.memory", [f"there is no client {client!r}; expected 0 to {clients - 1}"])
+        algorithm = scenario.algorithm.sized(self.summary["dimension"])
+        memory = ClientStateStore(self.folder / MEMORY, algorithm).before(int(client), self.summary["rounds"])
+        if memory is None or not algorithm.is_dense:
+            return memory
+        return {name: np.frombuffer(vector, "<f4").astype(np.float32) for name, vector in memory.items()}
 
     def plot(
         self, metric: str | None = None, *, over: Literal["round", "time_s", "bytes"] = "round", ax: Axes | None = None

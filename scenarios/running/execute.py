@@ -12,6 +12,7 @@ from seedbus.agents.monitor import Monitor
 from seedbus.bus.envelope import SHORT
 from seedbus.bus.files import check_folder
 from seedbus.models.device import placed_beside
+from seedbus.scenarios.run_folder import MEMORY
 from seedbus.scenarios.running.gpu_admission import Measure, measuring
 from seedbus.scenarios.running.limits import replica_bytes
 from seedbus.scenarios.running.open_run import OpenRun
@@ -20,8 +21,6 @@ from seedbus.scenarios.running.recording import LOG
 from seedbus.scenarios.schema.plugin_use import proof
 from seedbus.scenarios.transports import transports
 from seedbus.scenarios.transports.contract import Hosting
-
-MEMORY = "clients"  # the folder, inside the run's, for the state that clients keep between rounds
 
 
 def execute(prepared: Prepared, run: OpenRun, measure: Measure, monitor: Monitor | None = None) -> Outcome:

@@ -23,7 +23,7 @@ from seedbus.agents.journal.journal import Journal
 from seedbus.agents.journal.reader import KEPT_EVERY
 from seedbus.bus import Kind, read_ledger
 from seedbus.scenarios.reporting.results import Results
-from seedbus.scenarios.running.execute import MEMORY
+from seedbus.scenarios.run_folder import MEMORY
 from seedbus.scenarios.running.run import run
 from seedbus.scenarios.schema.scenario import Scenario
 from seedbus.scenarios.transports.placement import Placement

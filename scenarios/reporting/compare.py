@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from numbers import Integral, Real
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +33,7 @@ def compare(
     folders: str | Path | Sequence[str | Path],
     metric: str | None = None,
     target: float | None = None,
-    at: Sequence[int] = (),
+    at: int | Sequence[int] = (),
 ) -> Comparison:
     """Compare runs.
 
@@ -40,7 +41,7 @@ def compare(
         folders: the runs' folders.
         metric: the metric to compare; default: accuracy, or loss if a run has no accuracy.
         target: value of the metric; rounds and bytes to reach it are reported.
-        at: numbers of rounds after which the metric is reported.
+        at: number of rounds, or numbers, after which the metric is reported.
 
     Raises:
         RunFolderError: a folder holds no run, or one without evaluations.
@@ -50,11 +51,13 @@ def compare(
     folders = [folders] if isinstance(folders, str | Path) else folders
     if not folders:
         raise ScenarioError("folders", ["none is given; expected the folder of at least one run"])
-    if target is not None and not math.isfinite(target):
+    if target is not None and not (isinstance(target, Real) and math.isfinite(target)):
         raise ScenarioError("target", [f"{target!r} is not accepted; expected a finite number"])
-    for round in at:
-        if isinstance(round, bool) or not isinstance(round, int) or round < 0:
+    rounds = at if isinstance(at, Iterable) else [at]
+    for round in rounds:
+        if isinstance(round, bool) or not isinstance(round, Integral) or round < 0:
             raise ScenarioError("at", [f"{round!r} is not accepted; expected numbers of rounds, like [50, 100]"])
+    at = [int(round) for round in rounds]
     runs, notes = _one_of_each([Run.read(Path(folder)) for folder in folders])
     notes += _notes(runs)
     if metric is None:
@@ -72,7 +75,7 @@ def compare(
     for name, members in zip(row_names, groups.values(), strict=True):
         each = [run.figures(metric, target, at) for run in members]
         rows.append(Row(name, members, {key: Spread.of(figures[key] for figures in each) for key in each[0]}))
-    return Comparison(metric, target, list(at), sorted(rows, key=lambda row: _rank(row, metric)), notes)
+    return Comparison(metric, target, at, sorted(rows, key=lambda row: _rank(row, metric)), notes)
 
 
 def _one_of_each(runs: list[Run]) -> tuple[list[Run], list[str]]:

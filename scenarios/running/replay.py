@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
+from numbers import Integral
 from pathlib import Path
 
 from seedbus.agents.errors import JournalDamaged, RunFolderError
@@ -91,7 +92,7 @@ def replays(run: str | Path, rounds: Sequence[int | None], *, task: Task | None 
         RunFolderError, JournalDamaged, DataError, ScenarioError: as `replay` does.
     """
     for number in rounds:
-        if not (number is None or (isinstance(number, int) and not isinstance(number, bool))):
+        if not (number is None or (isinstance(number, Integral) and not isinstance(number, bool))):
             raise ScenarioError("round", [f"{number!r} is not accepted; expected a number of rounds"])
     own = scenario_of(Path(run))
     scenario = own.with_task(task)
@@ -100,7 +101,7 @@ def replays(run: str | Path, rounds: Sequence[int | None], *, task: Task | None 
         needed = None if None in rounds else max((each for each in rounds if each is not None), default=0)
         stored = _undamaged(journal, needed)
         facts = journal.facts()
-    numbers = [len(stored) if each is None else each for each in rounds]
+    numbers = [len(stored) if each is None else int(each) for each in rounds]
     for number in numbers:
         if not 0 <= number <= len(stored):
             raise ScenarioError(

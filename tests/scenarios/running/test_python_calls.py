@@ -35,6 +35,10 @@ CALLS: dict[str, tuple[Callable[[Path], Any], str]] = {
         lambda run: ANY.compare([run], target=math.nan),
         "target: nan is not accepted; expected a finite",
     ),
+    "a target in words": (
+        lambda run: ANY.compare([run], target="0.8"),
+        "target: '0.8' is not accepted; expected a finite number",
+    ),
     "half a round": (lambda run: ANY.replay(run, 2.5), "round: 2.5 is not accepted; expected a number of rounds"),
     "a text": (lambda run: ANY.replay(run, "1"), "round: '1' is not accepted"),
     "a truth": (lambda run: ANY.replay(run, True), "round: True is not accepted"),
@@ -62,6 +66,12 @@ def test_a_value_that_no_call_accepts_is_named(run: Path, call: str, monkeypatch
 def test_folders_are_paths_or_texts_and_one_needs_no_list(run: Path) -> None:
     assert seedbus.compare(str(run)).rows == seedbus.compare([run]).rows
     assert Results.read(str(run)).digest == Results.read(run).digest
+
+
+def test_rounds_may_come_from_a_data_frame_and_one_needs_no_list(run: Path) -> None:
+    last = Results.read(run).metrics["round"].iloc[-1] + 1
+    assert seedbus.replay(run, last).digest == Results.read(run).digest
+    assert seedbus.compare(run, at=last).rows == seedbus.compare(run, at=[2]).rows
 
 
 @pytest.mark.parametrize("is_notebook", [False, True])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from numbers import Integral
 from pathlib import Path
 
@@ -35,9 +35,9 @@ class Replayed:
     """
 
     round: int
-    replica: Replica
-    problem: Problem
-    point: Vector
+    replica: Replica = field(repr=False)
+    problem: Problem = field(repr=False)
+    point: Vector = field(repr=False)
 
     @property
     def digest(self) -> str:

@@ -74,6 +74,11 @@ def test_rounds_may_come_from_a_data_frame_and_one_needs_no_list(run: Path) -> N
     assert seedbus.compare(run, at=last).rows == seedbus.compare(run, at=[2]).rows
 
 
+def test_a_replayed_model_is_shown_in_a_few_words(run: Path) -> None:
+    """A notebook shows what a cell returns, and its coordinates would fill the page."""
+    assert repr(seedbus.replay(run)) == "Replayed(round=2)"
+
+
 @pytest.mark.parametrize("is_notebook", [False, True])
 def test_ctrl_c_ends_a_run_that_a_coroutine_calls(tmp_path: Path, is_notebook: bool) -> None:
     """The loop around it takes the signal, and could only cancel the task that waits for the run."""

@@ -171,7 +171,7 @@ class ScalarOnly(ScalarFields):
         """Return what a client reports of the P scalars of one local step, for instance their signs.
 
         The client's own next step starts from what it reports, as everybody's replay of it does. The values are rounded
-        for the wire afterwards; keep those that are infinite or NaN, so that the server refuses them.
+        for the wire afterwards. A client whose infinity or NaN was made a finite number here declines.
         """
         return scalars
 

@@ -82,7 +82,7 @@ def _reported(
 ) -> list[Scalars | Declined]:
     """Return each client's scalars of one local step as rounded for the wire, float32 [1, P], or why it declines."""
     found = _estimate(algorithm, model, plan, objectives)
-    return _rounded(algorithm.precision, [_of_each_perturbation(algorithm, scalars) for scalars in found])
+    return _rounded(algorithm.precision, found, [_of_each_perturbation(algorithm, scalars) for scalars in found])
 
 
 def _of_each_perturbation(algorithm: Estimation, scalars: Sequence[float]) -> Sequence[float]:
@@ -136,17 +136,23 @@ def _compared(losses: Losses, objectives: Sequence[Objective]) -> Losses:
     return compared
 
 
-def _rounded(precision: WirePrecision, clients: Sequence[Sequence[float]]) -> list[Scalars | Declined]:
-    """Return each client's scalars as rounded for the wire, float32 [1, P].
+def _rounded(
+    precision: WirePrecision, measured: Sequence[Sequence[float]], reported: Sequence[Sequence[float]]
+) -> list[Scalars | Declined]:
+    """Return what each client reports as rounded for the wire, float32 [1, P].
 
     Values that are infinite or NaN already are kept, and the server refuses them. A client declines if rounding would
-    turn a finite value into an infinity, or an infinity or NaN into a sign.
+    turn a finite value into an infinity, or if rounding or `reported` would hide an infinity or NaN.
     """
     form = FLOAT32 if precision == "int32" else WIRE_FORMATS[precision]
-    measured = np.array(clients, np.float64)
-    scalars = form.rounded(measured)
+    exact, own = np.array(reported, np.float64), np.array(measured, np.float64)
+    scalars = form.rounded(exact)
     results: list[Scalars | Declined] = list(scalars[:, None])
-    for client, p in np.argwhere(np.isfinite(measured) != np.isfinite(scalars))[::-1]:  # the first of a client stays
-        what = f"{precision} holds no more than {form.largest:.6g}, and not {measured[client, p]:.6g}"
+    is_hidden = np.isfinite(exact) & ~np.isfinite(own)
+    is_changed = np.isfinite(exact) != np.isfinite(scalars)
+    for client, p in np.argwhere(is_hidden | is_changed)[::-1]:  # the first of a client stays
+        what = f"{precision} holds no more than {form.largest:.6g}, and not {exact[client, p]:.6g}"
+        if is_hidden[client, p]:
+            what = f"`reported` made {exact[client, p]:.6g} of {own[client, p]:.6g}"
         results[client] = Declined("overflow", what)
     return results

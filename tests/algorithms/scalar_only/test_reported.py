@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from worlds import scenario
 
+from seedbus.algorithms.contract import Declined
 from seedbus.algorithms.scalar_only.decomfl import DeComFL
 from seedbus.scenarios.running.run import run
 
@@ -46,6 +47,24 @@ def test_every_step_reports_signs_and_a_step_starts_where_the_reported_ones_lead
     assert not np.array_equal(moved[0], moved[1]) and not np.array_equal(moved[1], moved[2])
     nothing, unmoved = report(lambda self, scalars: [0.0] * len(scalars))
     assert not nothing.any() and all(np.array_equal(start, unmoved[0]) for start in unmoved)
+
+
+@pytest.mark.parametrize("loss", [np.nan, np.inf])
+def test_a_client_declines_if_what_it_reports_would_hide_a_loss_that_is_not_finite(
+    monkeypatch: pytest.MonkeyPatch, loss: float
+) -> None:
+    """A plug-in that clips, or takes signs by a comparison, makes a number like any other of a NaN."""
+
+    def clipped(self: Any, scalars: Sequence[float]) -> Sequence[float]:
+        return [max(-1.0, min(1.0, scalar)) for scalar in scalars]
+
+    monkeypatch.setattr(DeComFL, "reported", clipped)
+    monkeypatch.setattr(Slope, "loss", lambda self, step: loss if self.point[0] > 1 else 0.0)
+    algorithm = DeComFL(perturbations=8).sized(DIMENSION)
+    replica, plan = algorithm.replica(np.ones(DIMENSION, np.float32)), algorithm.plan(0, 0, 7)
+    with pytest.raises(Declined, match=r"`reported` made 1 of (nan|inf)") as declined:
+        algorithm.local(replica, None, plan, Slope())
+    assert declined.value.reason == "overflow"
 
 
 def test_a_run_that_reports_signs_alone_has_replicas_that_agree_to_the_bit(

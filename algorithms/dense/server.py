@@ -119,7 +119,9 @@ def aggregate(
             noise = algorithm.channel.noise(plan.seed, number, sent_norms, before.x.size)
             check_shape(noise, before.x.shape, f"`noise` of the channel {algorithm.channel.kind}")
             received += noise
-    moved = update if share == 1 and not late else mean(all_reports, 0, before.x.size)
+    counts_once = share == 1 and not late and len(set(weights)) <= 1
+    is_robust = not isinstance(algorithm.aggregation, Mean)
+    moved = update if counts_once or is_robust else mean(all_reports, 0, before.x.size)
     measured = {
         name: math.fsum(
             weight * float(report.measured[number]) for weight, report in zip(weights, all_reports, strict=True)

@@ -77,8 +77,8 @@ class Server:
     Attributes:
         x: the model.
         update: Σ ω_i Δ_i over the reports; a late one has its weight in the commit.
-        moved: the mean of Δ_i in which each report counts once, as it does in a client's memory; `update` in a commit
-            without late reports.
+        moved: the mean of Δ_i in which each report counts once, as it does in a client's memory; with a rule other than
+            the mean, `update`.
         sent: the unweighted means of the other vectors that were reported, late reports included, by name.
         measured: the means of the numbers that were reported, each report with its weight ω_i, by name.
         shared: the vectors that replicas hold beside x, by name.

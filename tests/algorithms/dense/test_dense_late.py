@@ -88,12 +88,16 @@ def test_a_late_report_has_its_weight_and_that_of_its_samples_beside_the_mean_nu
         ("zone-s", "zone-s.lambda", "zone-s.s", 1),
     ],
 )
-@pytest.mark.parametrize("compression", [None, {"kind": "qsgd", "levels": 3}], ids=["whole", "compressed"])
+@pytest.mark.parametrize(
+    "fields",
+    [{}, {"compression": {"kind": "qsgd", "levels": 3}}, {"weighting": "samples"}],
+    ids=["whole", "compressed", "by samples"],
+)
 def test_what_the_server_tracks_is_the_mean_of_what_clients_remember(
-    name: str, memory: str, kept: str, scale: float, compression: Any
+    name: str, memory: str, kept: str, scale: float, fields: dict[str, Any]
 ) -> None:
-    """Four clients, of which one is always a round late; with a codec the memories are of what it brings."""
-    algorithm: Any = make(name, compression=compression, local_steps=2).sized(D)
+    """Four clients, of which one is late in every other round; with a codec the memories are of what it brings."""
+    algorithm: Any = make(name, local_steps=2, **fields).sized(D)
     problem = Quadratic(dimension=D).bind(seed=1, clients=4, partition=Iid())
     replica, state = algorithm.replica(problem.x0()), algorithm.first_state(problem.x0)
     memories: list[Any] = [None] * 4
@@ -101,11 +105,12 @@ def test_what_the_server_tracks_is_the_mean_of_what_clients_remember(
     for round in range(6):
         plan, reports = algorithm.plan(round, round, round), {}
         for client in range(4):
-            reports[client], memories[client] = algorithm.local(
+            report, memories[client] = algorithm.local(
                 replica, memories[client], plan, problem.objective(client, round)
             )
-        late, overdue = overdue, [LateReports(plan, {3: reports.pop(3)}, 0.125)]
-        commit, state = algorithm.aggregate(state, plan, reports, share=0.75, late=late, members=4)
+            reports[client] = replace(report, samples=1 + client)
+        late, overdue = overdue, [LateReports(plan, {3: reports.pop(3)}, 0.125)] if round % 2 else []
+        commit, state = algorithm.aggregate(state, plan, reports, share=len(reports) / 4, late=late, members=4)
         algorithm.apply(replica, [commit])
     commit, state = algorithm.aggregate(state, algorithm.plan(6, 6, 6), {}, late=overdue, members=4)
     remembered = np.mean([np.frombuffer(each[memory], "<f4") for each in memories], axis=0)

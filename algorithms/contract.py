@@ -190,6 +190,10 @@ class Payloads(Protocol[PlanT, ReportT, CommitT]):
         """Return the most bytes that the vectors of a packed report take; 0 if a report holds only scalars."""
         ...
 
+    def most_bytes(self, dimension: int) -> int:
+        """Return the most bytes that vectors take in one message, a report or a commit; 0 if none holds vectors."""
+        ...
+
     def count_scalars(self, body: Any) -> int:
         """Return how many scalars the packed body of a report holds; 0 if the body is malformed."""
         ...

@@ -150,6 +150,10 @@ class FedAvg(Settings):
     def report_bytes(self, dimension: int) -> int:
         return self._codec.most_bytes(dimension) * (1 + len(self.sent))
 
+    def most_bytes(self, dimension: int) -> int:
+        moves_ahead = any(type(method).ahead is not Method.ahead for method in self.methods)
+        return max(self.report_bytes(dimension), 4 * dimension * (1 + len(self.shared) + moves_ahead))
+
     # -- the log
 
     def replica(self, x0: Vector) -> Replica:

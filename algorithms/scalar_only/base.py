@@ -371,6 +371,9 @@ class ScalarOnly(ScalarFields):
     def report_bytes(self, dimension: int) -> int:
         return 0
 
+    def most_bytes(self, dimension: int) -> int:
+        return 0
+
     # -- the mathematics
 
     def coordinates(self, x: Any) -> Vector:

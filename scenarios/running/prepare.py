@@ -18,6 +18,7 @@ from seedbus.algorithms.directions.warm import warm
 from seedbus.algorithms.scalar_only.base import ScalarOnly
 from seedbus.algorithms.shaped import Shaped
 from seedbus.bus import Follower, Offer, Recruit
+from seedbus.bus.envelope import FRAME_LIMIT, SHORT
 from seedbus.models.device import placed_beside
 from seedbus.models.masked_problem import MaskedProblem
 from seedbus.models.task import HasShapes, NeedsPreparation, Note, Problem
@@ -31,6 +32,8 @@ if TYPE_CHECKING:
     from seedbus.agents.secure.party import Party
 
 LONGEST_SECRET = 64  # bytes of the file of `seed_shift`
+LONGEST_VECTORS = FRAME_LIMIT - SHORT
+"""The most bytes that vectors may take in a message, which has other fields too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,10 +79,17 @@ def prepare(scenario: Scenario, placement: Placement, note: Note, problem: Probl
 
 
 def bind(scenario: Scenario) -> Problem:
-    """Return the scenario's task with its data. Raises `DataError` if the data is missing or unsuitable."""
+    """Return the scenario's task with its data.
+
+    Raises:
+        DataError, ScenarioError: the data is missing or unsuitable, or no message can hold the model.
+    """
+    if (declared := scenario.task.declared_dimension) is not None:
+        _check_messages(scenario, declared)  # before a large model is loaded
     problem: Problem = scenario.task.bind(
         seed=scenario.seed, clients=scenario.participation.clients, partition=scenario.partition
     )
+    _check_messages(scenario, problem.dimension)
     torch = sys.modules.get("torch")  # only a task that needs it has imported it
     if torch is not None:
         torch.set_num_threads(1)  # on such small tensors a second thread makes everything 30 to 100 times slower
@@ -88,6 +98,19 @@ def bind(scenario: Scenario) -> Problem:
     if scenario.evaluation.split != "test":
         problem.evaluate(problem.x0(), scenario.evaluation.split)  # finds an empty split now, not in round 1
     return problem
+
+
+def _check_messages(scenario: Scenario, dimension: int) -> None:
+    """Raise `ScenarioError` where the algorithm sends more than a message may hold, for a task of d coordinates."""
+    trained = dimension if scenario.mask is None else scenario.mask.count(dimension)
+    needed = scenario.algorithm.most_bytes(trained)
+    if needed > LONGEST_VECTORS:
+        what = (
+            f"algorithm {scenario.algorithm.name} sends models, and a message with the {trained:,} coordinates of task "
+            f"{scenario.task.name} takes {needed:,} bytes; at most {LONGEST_VECTORS:,} are accepted: choose a smaller "
+            "model, a mask, or a scalar-only algorithm such as decomfl"
+        )
+        raise ScenarioError(scenario.name, [what])
 
 
 def bind_for_clients(scenario: Scenario, note: Note) -> Problem:

@@ -12,6 +12,7 @@ import pytest
 from bus_harness import FakeRegistration
 from clusters import ClientsThread, ServerThread
 from hostile_peers import MORE, Peer, frame
+from own_task import own
 from running_transports import SOCKET_TRANSPORTS, listening_hub, until
 from tcp_proxy import CountingProxy
 from wire_bytes import bytes_on_wire
@@ -23,7 +24,10 @@ from seedbus.bus import HostRequest, Kind, read_ledger
 from seedbus.bus.envelope import SHORT
 from seedbus.bus.ledger import Fate
 from seedbus.bus.zeromq.packet import HELLO_BYTES
+from seedbus.models.errors import DataError
+from seedbus.scenarios.errors import ScenarioError
 from seedbus.scenarios.reporting.results import Results
+from seedbus.scenarios.running.prepare import bind
 from seedbus.scenarios.running.run import run
 from seedbus.scenarios.schema.scenario import Scenario
 from seedbus.scenarios.transports.placement import Placement
@@ -172,3 +176,37 @@ async def test_long_reports_do_not_raise_the_limit_for_strangers(tmp_path: Path)
         expected = ["protocol", "too-long", "too-many-refusals", "unfinished-message"]
         await until(lambda: len(registration.refusals) >= len(expected))  # a thread of its own cuts connections off
         assert registration.refusals == expected
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "most"),
+    [("fedavg", 67092464), ("fedcm", 33546240), ("fedacg", 33546240), ("feddc", 33546224)],
+)
+def test_a_model_that_no_message_can_hold_is_refused_before_it_is_loaded(
+    algorithm: str, most: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """FedCM sends a second vector down, FedDC in both directions; FedACG's evaluator is sent two models."""
+
+    def bound(dimension: int, **fields: Any) -> Any:
+        task = {"name": "quadratic", "dimension": dimension}
+        return bind(scenario(task=task, algorithm={"name": algorithm}, **fields))
+
+    def no_problem(task: Any, **_: Any) -> Any:
+        raise DataError("quadratic", f"{task.dimension} coordinates", "nothing")
+
+    monkeypatch.setattr("seedbus.models.tasks.quadratic.Quadratic.bind", no_problem)
+    what = f"sends models, and a message with the {most + 1:,} coordinates of task quadratic takes 268,"
+    with pytest.raises(ScenarioError, match=what):
+        bound(most + 1)
+    for fields in ({"dimension": most}, {"dimension": most + 1, "mask": {"rule": "random", "density": 0.5}}):
+        with pytest.raises(DataError):
+            bound(**fields)  # type: ignore[arg-type]
+
+
+def test_a_custom_model_that_no_message_can_hold_is_refused_before_the_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("seedbus.scenarios.running.prepare.LONGEST_VECTORS", 100)
+    with pytest.raises(ScenarioError, match=r"the \d+ coordinates of task torch takes \d+ bytes; at most 100 are"):
+        run(scenario(algorithm={"name": "fedavg"}), tmp_path / "run", task=own())
+    assert not (tmp_path / "run").exists()

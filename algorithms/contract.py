@@ -194,6 +194,10 @@ class Payloads(Protocol[PlanT, ReportT, CommitT]):
         """Return the most bytes that vectors take in one message, a report or a commit; 0 if none holds vectors."""
         ...
 
+    def state_bytes(self, dimension: int, clients: int) -> int:
+        """Return about how many bytes the server's state has in a run of so many clients; 0 if it has no vectors."""
+        ...
+
     def count_scalars(self, body: Any) -> int:
         """Return how many scalars the packed body of a report holds; 0 if the body is malformed."""
         ...

@@ -176,6 +176,7 @@ DENSE: dict[str, Document] = {
     "feddc": {"name": "feddc"},
     "feddyn": {"name": "feddyn"},
     "fedexp": {"name": "fedexp"},
+    "mifa": {"name": "mifa", "decay": 0.9},
     "fednova": {"name": "fednova", "epochs": 1, "momentum": 0.5},
     "fedprox": {"name": "fedprox"},
     "fedyogi": {"name": "fedyogi"},

@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from numbers import Integral
 from pathlib import PurePath
 from typing import Annotated, Any, Literal, get_args, get_origin
 
@@ -15,6 +16,12 @@ from seedbus.discovery import Variants
 from seedbus.scenarios.errors import ScenarioError
 
 Path = tuple[int | str, ...]
+
+
+def is_whole(value: Any) -> bool:
+    """Whether a value that a program gave is a whole number, of Python or of a data frame."""
+    return isinstance(value, Integral) and not isinstance(value, bool)
+
 
 # The accepted values by pydantic's error type, as format strings for its context; other types keep pydantic's message.
 _ACCEPTED = {

@@ -90,6 +90,8 @@ class FedAvg(Settings):
             users = [method.name for method in self.methods if getattr(type(method), hook) is not getattr(Method, hook)]
             if len(users) > 1:
                 raise ValueError(f"also: each of {' and '.join(users)} {effect}; only one method may")
+        for method in self.methods:
+            self._check_needs(method)
         for what in ("companions", "sends", "measures"):
             owners, kind = dict[str, str](), "number" if what == "measures" else "vector"
             for method in self.methods:
@@ -101,6 +103,14 @@ class FedAvg(Settings):
                             "names that begin with the method's own"
                         )
         return self
+
+    def _check_needs(self, method: Method) -> None:
+        for field, value in method.needs.items():
+            if getattr(self, field) != value:
+                raise ValueError(f"{field} is {getattr(self, field)}; {method.name} accepts {value} only")
+        if method.uses_reports and (self.channel is not None or not isinstance(self.aggregation, Mean)):
+            what = f"channel: {self.channel.kind}" if self.channel else f"aggregation: {self.aggregation.rule}"
+            raise ValueError(f"{what} has no effect on the single reports that {method.name} takes; leave it out")
 
     @cached_property
     def methods(self) -> list[Method]:
@@ -153,6 +163,10 @@ class FedAvg(Settings):
     def most_bytes(self, dimension: int) -> int:
         moves_ahead = any(type(method).ahead is not Method.ahead for method in self.methods)
         return max(self.report_bytes(dimension), 4 * dimension * (1 + len(self.shared) + moves_ahead))
+
+    def state_bytes(self, dimension: int, clients: int) -> int:
+        kept = sum(method.kept_vectors(clients) for method in self.methods)
+        return 4 * dimension * (1 + len(self.shared) + kept)
 
     # -- the log
 

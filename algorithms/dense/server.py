@@ -13,7 +13,7 @@ from seedbus.algorithms.aggregation.rules import Aggregation, Mean, Rule, checke
 from seedbus.algorithms.aggregation.vectors import norms
 from seedbus.algorithms.contract import BadPayload, LateReports, ReportRefused, Vector
 from seedbus.algorithms.dense.channels.contract import Channel
-from seedbus.algorithms.dense.methods.method import Method, Server
+from seedbus.algorithms.dense.methods.method import Method, Reported, Server
 from seedbus.algorithms.dense.payloads import DenseCommit, DensePlan, DenseReport
 from seedbus.algorithms.numbers import ABSURD
 from seedbus.discovery import PluginError, check_shape
@@ -130,10 +130,36 @@ def aggregate(
         for number, name in enumerate(algorithm.measured)
     }
     server = Server(before.x, update, moved, sent, measured, before.shared, before.own, plan, count, members or count)
+    if any(method.uses_reports for method in algorithm.methods):
+        server.reports = _reports(algorithm, plan, reports, late, weights)
     ahead = _advance(algorithm, server)
     fields = (ahead.copy(), *(server.shared[name].copy() for name in algorithm.shared))
     commit = DenseCommit(plan.version + 1, plan.round, fields, None if ahead is server.x else server.x.copy())
     return commit, State(server.x, server.shared, server.state, rule).pack()
+
+
+def _reports(
+    algorithm: Aggregating,
+    plan: DensePlan,
+    reports: Mapping[int, DenseReport],
+    late: Sequence[LateReports],
+    weights: Sequence[float],
+) -> list[Reported]:
+    """Return all reports one by one, in the order of their weights."""
+    whose = [(client, plan, reports[client]) for client in sorted(reports)]
+    whose += [(client, group.plan, group.reports[client]) for group in late for client in sorted(group.reports)]
+    return [
+        Reported(
+            client,
+            answered,
+            weight,
+            report.samples,
+            report.vectors[0],
+            dict(zip(algorithm.sent, report.vectors[1:], strict=True)),
+            dict(zip(algorithm.measured, map(float, report.measured), strict=True)),
+        )
+        for (client, answered, report), weight in zip(whose, weights, strict=True)
+    ]
 
 
 def _advance(algorithm: Aggregating, server: Server) -> Vector:

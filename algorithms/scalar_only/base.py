@@ -374,6 +374,9 @@ class ScalarOnly(ScalarFields):
     def most_bytes(self, dimension: int) -> int:
         return 0
 
+    def state_bytes(self, dimension: int, clients: int) -> int:
+        return 0
+
     # -- the mathematics
 
     def coordinates(self, x: Any) -> Vector:

@@ -6,7 +6,7 @@ import json
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from numbers import Integral, Real
+from numbers import Real
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,7 @@ from seedbus.scenarios.reporting.compared import Compared, Row, Run, Spread
 from seedbus.scenarios.reporting.leaves import names
 from seedbus.scenarios.reporting.shortcomings import RISING
 from seedbus.scenarios.reporting.terminal import shown
-from seedbus.scenarios.sentences import nearest, quoted
+from seedbus.scenarios.sentences import is_whole, nearest, quoted
 
 _SAME_RUN = ("seed", "description", "transport", "expect", "verify", "verify_every")
 
@@ -51,11 +51,12 @@ def compare(
     folders = [folders] if isinstance(folders, str | Path) else folders
     if not folders:
         raise ScenarioError("folders", ["none is given; expected the folder of at least one run"])
-    if target is not None and not (isinstance(target, Real) and math.isfinite(target)):
+    given: Any = target
+    if given is not None and not (isinstance(given, Real) and math.isfinite(given)):
         raise ScenarioError("target", [f"{target!r} is not accepted; expected a finite number"])
     rounds = at if isinstance(at, Iterable) else [at]
     for round in rounds:
-        if isinstance(round, bool) or not isinstance(round, Integral) or round < 0:
+        if not is_whole(round) or round < 0:
             raise ScenarioError("at", [f"{round!r} is not accepted; expected numbers of rounds, like [50, 100]"])
     at = [int(round) for round in rounds]
     runs, notes = _one_of_each([Run.read(Path(folder)) for folder in folders])

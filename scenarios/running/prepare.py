@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 LONGEST_SECRET = 64  # bytes of the file of `seed_shift`
 LONGEST_VECTORS = FRAME_LIMIT - SHORT
 """The most bytes that vectors may take in a message, which has other fields too."""
+LARGEST_STATE = 999_000_000  # bytes; SQLite takes 10⁹ in a row, and there are names and the rule's state besides
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,11 +86,11 @@ def bind(scenario: Scenario) -> Problem:
         DataError, ScenarioError: the data is missing or unsuitable, or no message can hold the model.
     """
     if (declared := scenario.task.declared_dimension) is not None:
-        _check_messages(scenario, declared)  # before a large model is loaded
+        _check_sizes(scenario, declared)  # before a large model is loaded
     problem: Problem = scenario.task.bind(
         seed=scenario.seed, clients=scenario.participation.clients, partition=scenario.partition
     )
-    _check_messages(scenario, problem.dimension)
+    _check_sizes(scenario, problem.dimension)
     torch = sys.modules.get("torch")  # only a task that needs it has imported it
     if torch is not None:
         torch.set_num_threads(1)  # on such small tensors a second thread makes everything 30 to 100 times slower
@@ -100,8 +101,9 @@ def bind(scenario: Scenario) -> Problem:
     return problem
 
 
-def _check_messages(scenario: Scenario, dimension: int) -> None:
-    """Raise `ScenarioError` where the algorithm sends more than a message may hold, for a task of d coordinates."""
+def _check_sizes(scenario: Scenario, dimension: int) -> None:
+    """Raise `ScenarioError` where the algorithm sends more than a message may hold, or its server keeps more than the
+    journal may, for a task of d coordinates."""
     trained = dimension if scenario.mask is None else scenario.mask.count(dimension)
     needed = scenario.algorithm.most_bytes(trained)
     if needed > LONGEST_VECTORS:
@@ -109,6 +111,14 @@ def _check_messages(scenario: Scenario, dimension: int) -> None:
             f"algorithm {scenario.algorithm.name} sends models, and a message with the {trained:,} coordinates of task "
             f"{scenario.task.name} takes {needed:,} bytes; at most {LONGEST_VECTORS:,} are accepted: choose a smaller "
             "model, a mask, or a scalar-only algorithm such as decomfl"
+        )
+        raise ScenarioError(scenario.name, [what])
+    clients = scenario.participation.clients
+    kept = scenario.algorithm.state_bytes(trained, clients)
+    if kept > LARGEST_STATE:
+        what = (
+            f"algorithm {scenario.algorithm.name} keeps {kept:,} bytes at the server, for {clients:,} clients and "
+            f"{trained:,} coordinates; at most {LARGEST_STATE:,} are accepted"
         )
         raise ScenarioError(scenario.name, [what])
 

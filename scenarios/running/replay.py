@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
-from numbers import Integral
 from pathlib import Path
 
 from seedbus.agents.errors import JournalDamaged, RunFolderError
@@ -21,6 +20,7 @@ from seedbus.models.task import Problem, Task
 from seedbus.scenarios.errors import ScenarioError
 from seedbus.scenarios.run_folder import refuse_another, scenario_of
 from seedbus.scenarios.running.prepare import bind, build_of, followed
+from seedbus.scenarios.sentences import is_whole
 
 
 @dataclass(frozen=True)
@@ -92,7 +92,7 @@ def replays(run: str | Path, rounds: Sequence[int | None], *, task: Task | None 
         RunFolderError, JournalDamaged, DataError, ScenarioError: as `replay` does.
     """
     for number in rounds:
-        if not (number is None or (isinstance(number, Integral) and not isinstance(number, bool))):
+        if not (number is None or is_whole(number)):
             raise ScenarioError("round", [f"{number!r} is not accepted; expected a number of rounds"])
     own = scenario_of(Path(run))
     scenario = own.with_task(task)

@@ -70,7 +70,7 @@ def test_whole_runs_keep_their_promises(name: str, promise: Promise) -> None:
 
 
 def test_every_algorithm_of_the_papers_is_discovered() -> None:
-    averaging = {"fedavg", "fedavgm", "fedprox", "fedacg", "feddyn", "fedcm", "feddc", "scaffold", "fednova"}
+    averaging = {"fedavg", "fedavgm", "fedprox", "fedacg", "feddyn", "fedcm", "feddc", "scaffold", "fednova", "mifa"}
     adaptive = {"fedadam", "fedyogi", "fedadagrad", "fedexp"}
     scalar = {"decomfl", "hiso", "hizoo", "mezo", "fedkseed", "feedsign", "lozo", "zo-signsgd", "zo-adam"}
     assert scalar | {"fedzo", "dzopa", "zone-s"} | averaging | adaptive <= set(ALGORITHMS.all())

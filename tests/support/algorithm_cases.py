@@ -168,6 +168,7 @@ CONFIGURATIONS: dict[str, dict[str, dict[str, Any]]] = {
     "zone-s": {"steps": {"perturbations": 3, "learning_rate": 0.05, "local_steps": 2, "server_learning_rate": 0.5}},
     "fednova": {"epochs": {"epochs": 2, "momentum": 0.9, "aggregation": "median"}},
     "fedexp": {"channel": {"channel": "aircomp", "epsilon": 1e-6, "also": [{"name": "fedprox"}]}},
+    "mifa": {"top-k": {"compression": {"kind": "top-k", "fraction": 0.3}, "decay": 0.5, "epochs": 2}},
     "fedacg": {"prox": {"also": [{"name": "fedprox", "proximal": 0.5}]}},
     "fedadam": {"adaptive": {"adaptivity": 0.1, "beta1": 0.0, "epochs": 2}},
     "fedyogi": {"bold": {"server_learning_rate": 1.0, "adaptivity": 1e-2, "aggregation": "trimmed-mean"}},

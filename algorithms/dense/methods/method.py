@@ -13,7 +13,7 @@ Each hook is called for the algorithm's own method first, then for those under `
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
@@ -70,6 +70,29 @@ class Local:
         return self.objective.outputs(self.step, at)
 
 
+@dataclass(frozen=True, slots=True)
+class Reported:
+    """One report, as the server decoded it.
+
+    Attributes:
+        client: who reported.
+        plan: the plan that it answers, with its round and its η; of an earlier round if the report is late.
+        weight: ω_i.
+        samples: number of training samples that the client holds.
+        update: Δ_i, float32 [d]; read-only.
+        sent: the other vectors that were reported, by name, float32 [d]; read-only.
+        measured: the numbers that were reported, by name.
+    """
+
+    client: int
+    plan: DensePlan
+    weight: float
+    samples: int
+    update: Vector
+    sent: Mapping[str, Vector]
+    measured: Mapping[str, float]
+
+
 @dataclass(slots=True)
 class Server:
     """The server's part of a round, as methods see it. All vectors are float32 [d] and may be changed in place.
@@ -86,6 +109,7 @@ class Server:
         plan: the round's plan.
         reporters: number of reports, late ones included.
         members: number of clients that the cohort was drawn from.
+        reports: each report by itself, late ones last, if a method has `uses_reports`; else none.
     """
 
     x: Vector
@@ -98,6 +122,7 @@ class Server:
     plan: DensePlan
     reporters: int
     members: int
+    reports: Sequence[Reported] = ()
 
     def vector(self, name: str, first: float = 0.0) -> Vector:
         """Return a vector of the server's own state, float32 [d]; at first all its coordinates are `first`."""
@@ -111,6 +136,12 @@ class Method(Settings):
 
     defaults: ClassVar[dict[str, Any]] = {}
     """Other defaults for fields of FedAvg, in the algorithm that is named after the method."""
+
+    needs: ClassVar[dict[str, Any]] = {}
+    """Fields of FedAvg that can have these values only."""
+
+    uses_reports: ClassVar[bool] = False
+    """Whether it takes `Server.reports`. No robust rule or channel comes before these, so both are refused."""
 
     extra_passes: ClassVar[int] = 0
     """Forward passes of a step beside those of its gradient."""
@@ -133,6 +164,10 @@ class Method(Settings):
     def measures(self) -> tuple[str, ...]:
         """Names of numbers that a client reports beside its update, 4 bytes each; as in `sends`."""
         return ()
+
+    def kept_vectors(self, clients: int) -> int:
+        """Return how many vectors the server keeps for a run of so many clients, where that depends on them."""
+        return 0
 
     # -- the client
 

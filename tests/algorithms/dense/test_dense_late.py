@@ -22,6 +22,7 @@ from seedbus.algorithms.dense.server import State
 from seedbus.bus import EVALUATOR, Kind, read_ledger
 from seedbus.models.partitions.iid import Iid
 from seedbus.models.tasks.quadratic import Quadratic
+from seedbus.scenarios.errors import ScenarioError
 from seedbus.scenarios.running.replay import replay
 from seedbus.scenarios.running.run import run
 from seedbus.scenarios.schema.scenario import Scenario
@@ -191,6 +192,36 @@ def test_a_number_beside_a_late_update_has_its_weight() -> None:
     mean = sum(weights[client] * work[client] for client in work) / sum(weights.values())
     step = sum(weights[client] * report.vectors[0].astype(np.float64) for client, report in (reports | old).items())
     assert np.abs(commit.fields[0] - mean * step).max() < 1e-5
+
+
+def test_a_method_gets_each_report_with_its_plan_and_a_late_one_is_its_clients_last() -> None:
+    """Client 0 answers rounds 0 and 2 in one commit: round 2 is its last. Client 1 is late, and client 2 is away."""
+    algorithm = make("mifa", learning_rate=0.5, decay=0.5).sized(D)
+    plans = [algorithm.plan(round, round, round) for round in range(3)]
+    first = {2: report_of(2, 0)}
+    _, state = algorithm.aggregate(
+        algorithm.first_state(lambda: np.zeros(D, np.float32)), plans[0], first, share=1 / 3, members=3
+    )
+    late = [LateReports(plans[0], {0: report_of(0, 0)}, 0.25), LateReports(plans[1], {1: report_of(1, 1)}, 0.5)]
+    commit, state = algorithm.aggregate(state, plans[2], {0: report_of(0, 2)}, share=0.25, late=late, members=3)
+    rates = [0.5, 0.25, 0.125]
+    last = [report_of(client, round).vectors[0] / rates[round] for client, round in ((0, 2), (1, 1), (2, 0))]
+    expected = report_of(2, 0).vectors[0] + rates[2] * np.mean(last, axis=0, dtype=np.float64)
+    assert np.abs(commit.fields[0] - expected).max() < 1e-6
+    assert State.unpack(state).own.keys() == {"mifa.g/0", "mifa.g/1", "mifa.g/2"}
+
+
+@pytest.mark.parametrize(
+    ("field", "sentence"),
+    [
+        ({"weighting": "samples"}, "algorithm: weighting is samples; mifa accepts uniform only"),
+        ({"aggregation": "median"}, "aggregation: median has no effect on the single reports that mifa takes"),
+        ({"channel": "aircomp"}, "channel: aircomp has no effect on the single reports that mifa takes"),
+    ],
+)
+def test_what_would_not_reach_single_reports_is_refused(field: dict[str, str], sentence: str) -> None:
+    with pytest.raises(ScenarioError, match=sentence):
+        scenario(algorithm={"name": "mifa"} | field)
 
 
 @pytest.mark.parametrize(("number", "why"), [(math.inf, "not finite"), (math.nan, "not finite"), (-2e12, "of 2e")])

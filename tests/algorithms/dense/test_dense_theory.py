@@ -103,6 +103,20 @@ def fedexp(epsilon: float) -> Array:
     return np.array(models)
 
 
+def mifa(decay: float) -> Array:
+    w, last, models = START.astype(np.float64), {}, []
+    for round, cohort in enumerate(COHORTS):
+        rate = ETA * decay**round
+        for i in cohort:
+            end = w
+            for k in range(K):
+                end = end - rate * gradient(i, round, k, end)
+            last[i] = (w - end) / rate
+        w = w - 0.8 * rate * np.mean([last[i] for i in last], axis=0)
+        models.append(w)
+    return np.array(models)
+
+
 def fedacg(lam: float, beta: float) -> Array:
     theta, m, models = START.astype(np.float64), np.zeros(D), []
     for round, cohort in enumerate(COHORTS):
@@ -191,6 +205,7 @@ CASES: dict[str, tuple[str, dict[str, Any], Callable[[], Array]]] = {
     "fednova": ("fednova", {"epochs": 2, "local_steps": None}, lambda: fednova(0.0, 2)),
     "fednova-momentum": ("fednova", {"epochs": 1, "local_steps": None, "momentum": 0.8}, lambda: fednova(0.8, 1)),
     "fedexp": ("fedexp", {"epsilon": 1e-4}, lambda: fedexp(1e-4)),
+    "mifa": ("mifa", {"decay": 0.7, "server_learning_rate": 0.8}, lambda: mifa(0.7)),
     "fedacg": ("fedacg", {"proximal": 0.3}, lambda: fedacg(0.85, 0.3)),
     "feddyn": ("feddyn", {"regularisation": 0.8}, lambda: feddyn(0.8)),
     "fedcm": ("fedcm", {"gradient_share": 0.3}, lambda: fedcm(0.3)),
@@ -262,6 +277,13 @@ def test_fedexp_extrapolates_where_updates_disagree_and_never_shrinks_their_mean
     least, moved = (federate("fedexp", epsilon=epsilon).models[0] - START for epsilon in (1e9, 1e-4))
     assert np.allclose(least, plain / 2, atol=1e-6)  # evaluated is the mean of the last two iterates
     assert np.linalg.norm(moved) > 1.05 * np.linalg.norm(least)
+
+
+def test_mifa_is_fedavg_where_all_answer_and_counts_those_that_are_away() -> None:
+    everybody = [range(N)] * 3
+    plain = federate("fedavg", everybody, weighting="uniform").models
+    assert np.abs(federate("mifa", everybody).models - plain).max() < 1e-6
+    assert np.abs(federate("mifa").models[1] - federate("fedavg", weighting="uniform").models[1]).max() > 1e-2
 
 
 def test_the_first_round_with_control_variates_equals_fedavg_to_the_bit() -> None:

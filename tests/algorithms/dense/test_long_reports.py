@@ -200,7 +200,18 @@ def test_a_model_that_no_message_can_hold_is_refused_before_it_is_loaded(
         bound(most + 1)
     for fields in ({"dimension": most}, {"dimension": most + 1, "mask": {"rule": "random", "density": 0.5}}):
         with pytest.raises(DataError):
-            bound(**fields)  # type: ignore[arg-type]
+            bound(**fields)
+
+
+def test_a_state_that_no_journal_can_hold_is_refused_before_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    what = scenario(algorithm={"name": "mifa"}, task={"name": "quadratic", "dimension": 25})
+    clients = what.participation.clients
+    monkeypatch.setattr("seedbus.scenarios.running.prepare.LARGEST_STATE", 100 * (1 + clients))
+    assert bind(what)
+    with pytest.raises(
+        ScenarioError, match=rf"mifa keeps {104 * (1 + clients):,} bytes at the server, for {clients} cl"
+    ):
+        bind(what.model_copy(update={"task": what.task.model_copy(update={"dimension": 26})}))
 
 
 def test_a_custom_model_that_no_message_can_hold_is_refused_before_the_run(

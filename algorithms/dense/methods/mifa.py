@@ -1,0 +1,45 @@
+"""MIFA: the server keeps each client's last update, which stands in for the client while it is away.
+
+Memory-augmented Impatient Federated Averaging: Gu, Huang, Zhang, Huang, NeurIPS 2021, arXiv:2106.04159, and the
+authors' code (github.com/hmgxr128/MIFA_code):
+
+    server   G_i ← −Δ_i/η_t for each client i that reports, else G_i stays;   w ← w − η_t·(1/N) Σ_i G_i
+
+The code has two forms: one waits until every client has been available once and then measures all G_i, the other
+begins with G_i = 0. Here the mean is that of the clients that have reported so far, since nobody knows who will ever
+come; once each of N has reported, it is the paper's. A late report is its client's last one too. Clients count equally.
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+
+from seedbus.algorithms.dense.methods.method import Method, Server
+
+_LAST = "mifa.g/"  # and the client's number
+
+
+class MIFA(Method):
+    """MIFA (arXiv:2106.04159): a client that is away counts with its last update, which the server keeps."""
+
+    defaults: ClassVar = {"weighting": "uniform"}
+    needs: ClassVar[dict[str, Any]] = {"weighting": "uniform"}
+    uses_reports: ClassVar[bool] = True
+
+    name: Literal["mifa"] = "mifa"
+
+    def kept_vectors(self, clients: int) -> int:
+        return clients
+
+    def move(self, server: Server) -> bool:
+        for report in sorted(server.reports, key=lambda each: each.plan.round):  # the newest of a client stays
+            server.state[f"{_LAST}{report.client}"] = report.update / np.float32(report.plan.learning_rate)
+        last = [server.state[name] for name in sorted(server.state) if name.startswith(_LAST)]
+        total = np.zeros(server.x.size)
+        for vector in last:
+            total += vector
+        rate = server.plan.server_learning_rate * server.plan.learning_rate
+        server.x += np.float32(rate) * (total / max(1, len(last))).astype(np.float32)
+        return True

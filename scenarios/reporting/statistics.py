@@ -56,6 +56,8 @@ def describe(history: RoundTable, arrived: ArrivedReports, table: Table, simulat
 class ArrivedReports:
     """The first report of each client in each round that arrived at the server, in order of round and client.
 
+    A report that arrived before its round began does not count: the server crashed, lost it and began the round again.
+
     Attributes:
         keys: int64 [n]; round and client as one number, see `Pairs.keys`.
         client: int64 [n].
@@ -66,6 +68,8 @@ class ArrivedReports:
         sender = columns["sender"]
         is_report = (columns["kind"] == Kind.REPORT) & (sender >= 0) & (sender < history.clients)
         rows = np.flatnonzero(is_report & (columns["fate"] == Fate.DELIVERED))
+        opened_ns = np.append(history.opened_ns, 0)  # 0: of a round that is not over
+        rows = rows[columns["arrived_ns"][rows] >= opened_ns[np.minimum(columns["round"][rows], opened_ns.size - 1)]]
         order = np.argsort(columns["arrived_ns"][rows], kind="stable")
         arrived = rows[order]
         keys = Pairs(columns["round"][arrived], sender[arrived]).keys(history.clients)

@@ -133,6 +133,13 @@ def test_an_old_report_is_as_stale_as_the_commits_made_since() -> None:
     assert described["round_times"]["stragglers_s"] == 0.0  # the ledger records no arrival
 
 
+def test_a_report_that_the_server_lost_when_it_crashed_does_not_count(tmp_path: Path) -> None:
+    crash = {"fault": "server-crash", "at_round": 2, "phase": "gathering", "down_s": 100}
+    what = scenario(faults=[crash], network={"latency": 0.1}, compute={"evaluation": 0.01}, stop={"rounds": 4})
+    times = go(tmp_path / "run", what).summary["round_times"]
+    assert times["stragglers_s"] <= times["total_s"] < 10, "the server was away, and no client was waited for"
+
+
 def test_nothing_at_all_is_described_with_zeros() -> None:
     described = describe(columns([]), RoundTable.of([], 3), 0.0)
     assert described["participation"]["heard_share"] == 0.0 and described["lag"]["histogram"] == {}

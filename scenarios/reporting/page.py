@@ -250,11 +250,11 @@ def _ranked(title: str, first: str, y_name: str, values: Mapping[str, NDArray[An
 
 
 def _traffic(summary: Mapping[str, Any]) -> str:
-    """Plot the bytes of each kind of message; the missed commits in plans are a bar of their own."""
-    kinds = {name: each["bytes"] for name, each in summary["traffic"]["by_kind"].items()}
-    catch_up = summary["traffic"]["catchup_bytes"]
+    """Plot the bytes of each kind of message; what in them brings missed commits is a bar of its own."""
+    by_kind, catch_up = summary["traffic"]["by_kind"], summary["traffic"]["catchup_bytes"]
+    kinds = {name: each["bytes"] - each["catchup_bytes"] for name, each in by_kind.items()}
     if catch_up:
-        kinds = {"catch-up": catch_up} | kinds | {"plan": kinds.get("plan", 0) - catch_up}
+        kinds["catch-up"] = catch_up
     unit, unit_name = byte_unit(max(kinds.values(), default=0))
     scaled = {name: size / unit for name, size in sorted(kinds.items(), key=lambda pair: -pair[1])}
     return bars("Bytes by kind of message", "kind of message", f"headers and payloads ({unit_name})", scaled)

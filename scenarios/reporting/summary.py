@@ -22,6 +22,7 @@ class _Bytes(TypedDict):
 
 class _OfKind(TypedDict):
     bytes: Count
+    catchup_bytes: Count
 
 
 class _CaughtUp(TypedDict):

@@ -122,7 +122,7 @@ def test_what_a_peer_says_is_shown_and_never_run(tab: Browser, tmp_path: Path) -
     evil = "</script><script>evil = 1</script><img src=x onerror='evil = 2'>"
     keep(results.folder, [Finding("dark", evil, plots=[Plot(evil, "x", "y", bars={evil: 1.0})])])
     traffic = results.summary["traffic"]
-    kinds = traffic["by_kind"] | {evil: {"bytes": 10**6}}
+    kinds = traffic["by_kind"] | {evil: {"bytes": 10**6, "catchup_bytes": 0}}
     write_page(Results(results.folder, results.summary | {"reason": evil, "traffic": traffic | {"by_kind": kinds}}))
     page = results.folder / "report.html"
     tab.show(page.as_uri(), DESKTOP)

@@ -94,6 +94,15 @@ def test_the_figures_hold_the_runs_numbers(results: Results) -> None:
     assert np.allclose(line["y"], results.metrics["gap"]) and line["x"] == [*range(0, 31, 5)]
 
 
+def test_what_caught_clients_up_is_taken_from_the_messages_that_brought_it(tmp_path: Path) -> None:
+    results = go(tmp_path / "run", scenario(lag={"snapshot_after_commits": 2}))
+    (drawn,) = plots(text_of(results))["Bytes by kind of message"]["data"]
+    traffic, kilobytes = results.summary["traffic"], dict(zip(drawn["x"], drawn["y"], strict=True))
+    assert traffic["by_kind"]["snapshot"]["catchup_bytes"] > traffic["by_kind"]["plan"]["bytes"], "more than all plans"
+    assert min(kilobytes.values()) > 0 and kilobytes["catch-up"] == traffic["catchup_bytes"] / 1000
+    assert sum(kilobytes.values()) == pytest.approx(sum(each["bytes"] for each in traffic["by_kind"].values()) / 1000)
+
+
 def test_a_hiso_run_shows_its_h_over_rounds(tmp_path: Path) -> None:
     results = go(tmp_path / "run", scenario(algorithm=HISO))
     found = plots(text_of(results))
@@ -112,7 +121,7 @@ def test_the_page_says_with_what_the_run_was_made(results: Results) -> None:
 
 def test_what_was_named_oddly_is_escaped(tmp_path: Path) -> None:
     results = go(tmp_path / "run", scenario(stop={"rounds": 2}))
-    kinds = results.summary["traffic"]["by_kind"] | {EVIL: {"bytes": 5}}
+    kinds = results.summary["traffic"]["by_kind"] | {EVIL: {"bytes": 5, "catchup_bytes": 0}}
     odd = results.summary | {"reason": EVIL, "traffic": results.summary["traffic"] | {"by_kind": kinds}}
     write_page(Results(results.folder, json.loads(json.dumps(odd))))
     html = text_of(results)

@@ -33,6 +33,11 @@ _SHOWN = ("accuracy", "loss", "gap")
 _SEGMENTS = 100  # of a plot over many rounds
 _LISTED = 10  # clients in a table
 _PATH = "Along the way of each round's last report in time; the legend has the sums."
+_LAG = {
+    True: "commits that a client had missed when it was asked",
+    False: "commits that a node lacked when the round closed",
+}
+"""What lag is, by whether the run has a server."""
 _HESSIAN = {
     "H over rounds": ("mean of H", {"hessian_mean": "mean"}),
     "Spread of H over rounds": (
@@ -86,7 +91,7 @@ def page(run: Finished) -> bytes:
 
 def content(run: Finished) -> str:
     """Return what is on the page below its title."""
-    summary, history = run.summary, run.history
+    summary, history, has_server = run.summary, run.history, run.scenario.topology is None
     took_s = (history.closed_ns - history.opened_ns) / NS
     marked = marks(run.scenario, history)
     by_number = marked.moved(-0.5)
@@ -98,15 +103,15 @@ def content(run: Finished) -> str:
             timeline(history, what, by_number),
             round_plot(took_s, is_simulated=summary["clock"] == "virtual", marked=by_number),
             *_parts(run.waits, by_number),
-            *_clients(history, run.table, has_server=run.scenario.topology is None),
+            *_clients(history, run.table, has_server=has_server),
             _traffic(summary),
         ],
     )
     return above + "".join(
         [
             section("Faults and their effect", HEADS, effects(run.scenario, summary, history), NOTE),
-            section("The clients that rounds waited for longest", *_waited(run.waits)),
-            section("The clients that lagged most", *_lagging(run.table)),
+            section("The clients that rounds waited for longest", *_waited(run.waits)) if has_server else "",
+            section("The clients that lagged most", *_lagging(run.table, has_server=has_server)),
             f"<details><summary>The scenario with all its defaults</summary>\n<pre>"
             f"{escape(dump(run.scenario.resolved()))}</pre></details>\n",
             *map(_found, run.findings),
@@ -209,18 +214,25 @@ def _waited(waits: Waits) -> tuple[Sequence[str], Sequence[Sequence[str]], str]:
     return heads, found, "Several clients may be waited for at the same time, so the last column has no sum."
 
 
-def _lagging(table: Table) -> tuple[Sequence[str], Sequence[Sequence[str]], str]:
-    """Return the table of the clients that lagged most: headings, rows and what is said of it."""
-    heads = ("client", "lag, at most", "lag, mean", "asked", "commits replayed", "catch-up", "last heard")
+def _lagging(table: Table, *, has_server: bool) -> tuple[Sequence[str], Sequence[Sequence[str]], str]:
+    """Return the table of the clients that lagged most: headings, rows and what is said of it.
+
+    Nodes without a server begin steps, get the commits that they lack in floods, and report to nobody.
+    """
+    heads = ["client", "lag, at most", "lag, mean", "asked" if has_server else "steps begun", "catch-up"]
     order = np.lexsort((-table["lag_mean"], -table["lag_max"]))[:_LISTED]
+    clients = order[table["lag_max"][order] > 0].tolist()
     found = [
         [f"{client:,}", f"{table['lag_max'][client]:,}", f"{table['lag_mean'][client]:.3g}",
-         f"{table['asked'][client]:,}", f"{table['replayed'][client]:,}",
-         readable(int(table["catchup_bytes"][client])),
-         "never" if np.isnan(table["last_heard_s"][client]) else f"{table['last_heard_s'][client]:,.1f} s"]
-        for client in order[table["lag_max"][order] > 0].tolist()
+         f"{table['asked'][client]:,}", readable(int(table["catchup_bytes"][client]))]
+        for client in clients
     ]  # fmt: skip
-    return heads, found, "Lag is counted in commits that a client had missed when it was asked."
+    if has_server:
+        heads += ["commits replayed", "last heard"]
+        for client, row in zip(clients, found, strict=True):
+            heard_s = table["last_heard_s"][client]
+            row += [f"{table['replayed'][client]:,}", "never" if np.isnan(heard_s) else f"{heard_s:,.1f} s"]
+    return heads, found, f"Lag is counted in {_LAG[has_server]}."
 
 
 def _clients(history: RoundTable, table: Table, *, has_server: bool) -> list[str]:
@@ -230,7 +242,7 @@ def _clients(history: RoundTable, table: Table, *, has_server: bool) -> list[str
     plots = [
         _ranked("Participation per client", "most active", "rounds", drawn),
         _ranked("Lag per client", "most lagging", "commits", lags),
-        bars("Lag", "commits that a client had missed when it was asked", "times", histogram(history.lags)),
+        bars("Lag", _LAG[has_server], "times", histogram(history.lags)),
     ]
     if table["catchup_bytes"].any():
         unit, name = byte_unit(float(table["catchup_bytes"].max()))

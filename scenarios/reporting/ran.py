@@ -47,13 +47,15 @@ def rows(scenario: Scenario, summary: Mapping[str, Any]) -> list[tuple[str, str]
     ]
     partition = resolved["partition"]
     alpha = f" (α = {partition['alpha']:g})" if isinstance(partition.get("alpha"), float) else ""
-    quorum = f", a commit needs {part.quorum:,} reports"
+    asked = "at work at a time" if part.buffer is not None else "asked each round"
+    reports = "1 report" if part.quorum == 1 else f"{part.quorum:,} reports"
+    rules = f", {part.asked:,} {asked}, a commit needs {reports}" if scenario.topology is None else ""
     built = f"seedbus {summary['seedbus']}, " if "seedbus" in summary else ""
     found = [
         ("task", ", ".join([task["name"], *([str(task["model"])] if task.get("model") else [])])
          + f"; d = {summary.get('dimension', scenario.dimension):,}"),
         ("algorithm", ", ".join([algorithm["name"], *settings])),
-        ("clients", f"{part.clients:,}, {part.asked:,} asked each round{quorum}"),
+        ("clients", f"{part.clients:,}{rules}"),
         ("data", f"{partition['kind']}{alpha}"),
         ("faults", ", ".join(fault["fault"] for fault in resolved["faults"]) or "none"),
         ("ran with", f"{built}seed {scenario.seed}, transport {scenario.transport}"),

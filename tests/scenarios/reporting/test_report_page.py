@@ -268,7 +268,26 @@ def test_a_run_without_a_server_has_no_share_of_reports_and_no_answers(tmp_path:
     results = go(tmp_path / "run", what)
     ((_, did, in_force, share, *_),) = effects(what, results.summary, results.history)
     assert did != "never struck" and (in_force, share) == ("4 of 4", "–")
-    assert list(traces(plots(text_of(results))["Participation per client"])) == ["asked", "counted"]
+    html = own(text_of(results))
+    found = plots(html)
+    assert list(traces(found["Participation per client"])) == ["asked", "counted"]
+    assert axes(found["Lag"])[0] == "commits that a node lacked when the round closed"
+    assert "asked each round" not in html and "last heard" not in html and "rounds waited for" not in html
+
+
+def test_a_slow_node_that_commits_its_step_in_a_later_round_has_not_dropped_it(tmp_path: Path) -> None:
+    whole = {"name": "decomfl", "arithmetic": "integer", "perturbations": 2}
+    slow = {"fault": "straggler", "clients": [3], "factor": 15}  # 0.3 s of work become 4.5
+    nodes: dict[str, Any] = {"topology": {"kind": "gossip", "graph": "ring"}, "participation": {"clients": 4}}
+    what = scenario(algorithm=whole, faults=[slow], compute={"evaluation": 0.1}, stop={"rounds": 10}, **nodes)
+    results = go(tmp_path / "run", what)
+    assert list(traces(plots(text_of(results))["Which clients took part"])) == ["took part 30", "late or refused 2"]
+
+
+def test_an_asynchronous_round_has_clients_at_work_and_does_not_ask_a_cohort(tmp_path: Path) -> None:
+    buffered = {"clients": 8, "cohort": 4, "buffer": 1, "late": {}}
+    html = own(text_of(go(tmp_path / "run", scenario(participation=buffered, stop={"rounds": 3}))))
+    assert "<td>8, 4 at work at a time, a commit needs 1 report</td>" in html
 
 
 def test_the_clients_that_lagged_most_are_listed_with_what_it_cost(results: Results) -> None:

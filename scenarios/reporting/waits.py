@@ -1,8 +1,9 @@
 """Where the time of rounds went, and for whom they waited; read from the ledger.
 
 A round lasts until its last report in time, or until its deadline. The path of that last report is what its time went
-into: its plan's way to the client, the client's work, and the report's way back. Before them there may be a plan that
-was sent again, and behind them a wait for reports that did not come. The parts of a round add up to its duration.
+into: its plan's way to the client, the client's work, and the report's way back. Before that plan there may be an
+exchange of keys, a snapshot, or a plan that was lost. After the report there may be a wait for reports that did not
+come, or for late ones, and the unmasking of a secure sum. The parts of a round add up to its duration.
 """
 
 from __future__ import annotations
@@ -18,9 +19,9 @@ from seedbus.bus.ledger import Columns
 from seedbus.scenarios.reporting.round_table import Pairs, RoundTable, Whole
 from seedbus.scenarios.reporting.statistics import ArrivedReports
 
-PARTS = ("asking again", "plan on its way", "client works", "report on its way", "waiting in vain")
-"""What a round's time goes into, in the order of time. Work includes downloads of a snapshot, and, where clients are
-processes of their own, whose clocks nobody reads, the report's way."""
+PARTS = ("before the plan", "plan on its way", "client works", "report on its way", "after the report")
+"""What a round's time goes into, in the order of time. Where clients are processes of their own, whose clocks nobody
+reads, work includes the report's way."""
 
 
 @dataclass(frozen=True)

@@ -37,9 +37,20 @@ def test_a_round_is_work_and_two_ways_and_ends_with_its_slowest_client(tmp_path:
     results = go(tmp_path / "run", what)
     found, rounds = waits(results), results.summary["rounds"]
     down, work, up = (found.total_ns[name] / rounds / 1e9 for name in PARTS[1:4])
-    assert (down, up) == pytest.approx((0.1, 0.1)) and found.total_ns["waiting in vain"] == 0
+    assert (down, up) == pytest.approx((0.1, 0.1)) and found.total_ns["after the report"] == 0
     assert found.ended.tolist() == [0, 0, 0, 0, 0, rounds, 0, 0] and found.most(3).tolist() == [5]
     assert found.alone_ns[5] / 1e9 == pytest.approx(0.9 * work * rounds), "the others need a tenth of its work"
+
+
+def test_a_snapshot_and_the_keys_of_a_secure_sum_come_before_the_plan(tmp_path: Path) -> None:
+    instant = {"network": {"latency": 0.1}, "compute": {"evaluation": 0.0}}
+    whole = {"name": "decomfl", "arithmetic": "integer", "precision": "int32"}
+    three = {"clients": 8, "cohort": 3, "quorum": 3}
+    found = waits(go(tmp_path / "sums", scenario(algorithm=whole, secure_aggregation={}, participation=three, **instant))).parts_ns / 1e9
+    assert np.allclose(found, [0.4, 0.1, 0, 0.1, 0.2]), "two exchanges before each plan, and one to unmask the sum"
+    lag = {"snapshot_after_commits": 1}
+    found = waits(go(tmp_path / "lag", scenario(lag=lag, **instant))).parts_ns / 1e9
+    assert np.allclose(found[-1], [0.4, 0.1, 0, 0.1, 0]), "an offer, a pull, a chunk, and then the client joins"
 
 
 def test_a_client_that_never_answers_is_waited_for_until_the_deadline(tmp_path: Path) -> None:
@@ -47,7 +58,7 @@ def test_a_client_that_never_answers_is_waited_for_until_the_deadline(tmp_path: 
     what = scenario(participation=ALL | {"deadline_s": 2.0}, faults=[gone], network={"latency": 0.1})
     results = go(tmp_path / "run", what)
     found = waits(results)
-    in_vain = found.parts_ns[:, PARTS.index("waiting in vain")] / 1e9
+    in_vain = found.parts_ns[:, PARTS.index("after the report")] / 1e9
     assert np.allclose(in_vain, [0.0] * 10 + [1.8] * 10)
     assert found.missed.tolist() == [0, 0, 10, 0, 0, 0, 0, 0] and found.missed_ns[2] / 1e9 == pytest.approx(18)
 

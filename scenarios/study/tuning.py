@@ -89,13 +89,19 @@ def _axis(best: Trial, trials: Sequence[Trial], path: str) -> list[float]:
     """Return the tried values of a field, sorted, with the best values of the others; [] if it has no edges."""
     others = {name: value for name, value in best.values.items() if name != path}
     values = [trial.values[path] for trial in trials if {n: v for n, v in trial.values.items() if n != path} == others]
-    is_numeric = all(isinstance(value, int | float) and not isinstance(value, bool) and value > 0 for value in values)
+    is_numeric = all(isinstance(value, int | float) and not isinstance(value, bool) for value in values)
     return sorted(set(values)) if is_numeric and len(set(values)) > 1 else []
+
+
+def _ratios(best: Trial, trials: Sequence[Trial], path: str) -> list[float]:
+    """Return the same if each value has a ratio to its neighbour: [] with a value that is not positive."""
+    axis = _axis(best, trials, path)
+    return axis if axis and axis[0] > 0 else []
 
 
 def _beyond(best: Trial, trials: Sequence[Trial]) -> Iterator[Values]:
     for path, value in best.values.items():
-        axis = _axis(best, trials, path)
+        axis = _ratios(best, trials, path)
         for edge, neighbour in ((axis[0], axis[1]), (axis[-1], axis[-2])) if axis else ():
             if value == edge:
                 yield best.values | {path: rounded(edge * edge / neighbour, edge)}
@@ -105,7 +111,7 @@ def _between(best: Trial, trials: Sequence[Trial]) -> Iterator[Values]:
     """Yield the geometric means of the best value and its neighbours, those of the widest gap first."""
     found = []
     for path, value in best.values.items():
-        axis = _axis(best, trials, path)
+        axis = _ratios(best, trials, path)
         index = axis.index(value) if axis else 0
         for neighbour in (*axis[max(index - 1, 0) : index], *axis[index + 1 : index + 2]):
             middle = best.values | {path: rounded(math.sqrt(value * neighbour), value)}

@@ -26,7 +26,7 @@ def chosen(best: dict[str, float], values: list[Any], path: str = RATE, **tuning
     plan = plan_of(document)
 
     def score(batch: list[tuple[Cell, dict[str, Any]]]) -> list[float]:
-        return [abs(math.log(values[path]) - math.log(best[cell.name])) for cell, values in batch]
+        return [abs(math.log(values[path] or 1e-9) - math.log(best[cell.name])) for cell, values in batch]
 
     return tuned(plan, False, score)
 
@@ -47,6 +47,12 @@ def test_it_ends_at_its_bound_and_says_that_the_best_lies_at_the_edge() -> None:
     found = chosen({"far": 1e6}, [1e-3, 1e-2], further=2)["far"]
     assert tried(found) == [1e-3, 1e-2, 0.1, 1.0]
     assert (found.chosen, found.at_edge) == ({RATE: 1.0}, [RATE])
+
+
+def test_a_grid_with_a_0_does_not_go_on_and_says_that_the_best_lies_at_the_edge() -> None:
+    found = chosen({"a": 0.9}, [0.0, 0.5, 0.9], "algorithm.momentum")["a"]
+    assert tried(found, "algorithm.momentum") == [0.0, 0.5, 0.9]
+    assert (found.chosen, found.at_edge) == ({"algorithm.momentum": 0.9}, ["algorithm.momentum"])
 
 
 def test_every_row_spends_the_same_number_of_trials() -> None:

@@ -211,7 +211,9 @@ class StudyResults:
 
         return pd.DataFrame(
             [
-                self._settings(cell) | {"seed": member.seed, "run": str(member.stored.folder)} | member.figures
+                self._settings(cell)
+                | {"seed": member.seed, "run": str(member.stored.folder)}
+                | {name: _number(value) for name, value in member.figures.items()}
                 for cell in self.plan.cells
                 for member in self.members[cell.name]
             ]
@@ -226,10 +228,10 @@ class StudyResults:
             row: dict[str, Any] = self._settings(cell) | {"seeds": len(self.members[cell.name])}
             for name in self.figures:
                 found = self.mean(cell.name, name)
-                row[name] = None if found is None else found.mean
-                row[f"{name}_sd"] = None if found is None else found.deviation
-                row[f"{name}_low"] = None if found is None else found.low
-                row[f"{name}_high"] = None if found is None else found.high
+                row[name] = _number(found and found.mean)
+                row[f"{name}_sd"] = _number(found and found.deviation)
+                row[f"{name}_low"] = _number(found and found.low)
+                row[f"{name}_high"] = _number(found and found.high)
                 row[f"{name}_seeds"] = 0 if found is None else found.seeds
             rows.append(row | {"is_on_front": cell.name in self.front})
         return pd.DataFrame(rows)
@@ -371,6 +373,11 @@ def _is_column(values: list[Any]) -> bool:
     """Whether values are all numbers, all text, or all true or false; a column of a Parquet file has one kind."""
     kinds = {float if type(value) is int else type(value) for value in values}
     return len(kinds) == 1 and kinds <= {float, str, bool}
+
+
+def _number(value: float | None) -> float:
+    """Return NaN for None: a column without any value is one of numbers too."""
+    return math.nan if value is None else value
 
 
 def _plain(mean: Mean | None) -> dict[str, Any] | None:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import pytest
 from commands import Command
@@ -13,7 +15,7 @@ from worlds import TINY
 from seedbus.scenarios.errors import Exit
 from seedbus.scenarios.schema.yaml_text import dump
 from seedbus.scenarios.study.cells import plan_of
-from seedbus.scenarios.study.results import Failure, StudyResults, Trial, Tuned
+from seedbus.scenarios.study.results import Failure, RowRun, StudyResults, Trial, Tuned
 from seedbus.scenarios.study.study_page import write_report
 from seedbus.scenarios.study.tables import cells, csv, latex, markdown, sentences
 
@@ -29,6 +31,14 @@ def empty(folder: Path, **changes: Any) -> StudyResults:
     """Return a study without runs."""
     plan = plan_of(STUDY | changes)
     return StudyResults(folder, plan, "loss", {cell.name: [] for cell in plan.cells})
+
+
+def ended(final: float | None, sent: float, **figures: float | None) -> RowRun:
+    """Return a run that has nothing but figures."""
+    stand_in: Any = SimpleNamespace(
+        folder="run", divergence="", rounds=[], lines=[], sent=[], passes=None, values=lambda metric: []
+    )
+    return RowRun(1, stand_in, stand_in, {"final": final, "bytes": sent, **figures})
 
 
 def named(*names: str) -> dict[str, Any]:
@@ -106,3 +116,11 @@ def test_values_of_several_kinds_are_one_column_of_text(tmp_path: Path) -> None:
     table = pd.read_parquet(tmp_path / "odd" / "table.parquet")
     assert set(table["participation.deadline_s"]) == {"None", "5.5"}
     assert table["algorithm.dampening"].dtype == bool and table["algorithm.learning_rate"].dtype == float
+
+
+def test_a_column_without_any_value_is_one_of_numbers_too(tmp_path: Path) -> None:
+    results = empty(tmp_path)
+    results.members["tiny"].append(ended(0.5, 100, rounds_to_target=None))
+    for frame in (results.runs, results.table):
+        kinds = {name: frame[name].dtype for name in frame if name.startswith(("final", "rounds_to_target"))}
+        assert set(kinds.values()) <= {np.dtype(float), np.dtype(int)}, kinds

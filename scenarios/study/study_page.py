@@ -210,7 +210,8 @@ def _tuning(results: StudyResults) -> Iterator[Plot]:
                 x, y = zip(*pairs, strict=True)
                 drawn.append(Line(shown(row), x, y, is_dotted=study.is_searched))
         if drawn:
-            is_log = isinstance(axis, list) or (isinstance(axis, Range) and axis.log)
+            is_grid = isinstance(axis, list) and all(np.min(line.x) > 0 for line in drawn)  # a 0 has no logarithm
+            is_log = is_grid or (isinstance(axis, Range) and axis.log)
             x_name = f"{path} (log scale)" if is_log else path
             yield Plot(_safe(f"tuning-{path}"), f"What was tried for {path}", x_name, y_name, drawn, is_log)
 

@@ -16,7 +16,7 @@ from seedbus.scenarios.errors import Exit
 from seedbus.scenarios.schema.yaml_text import dump
 from seedbus.scenarios.study.cells import plan_of
 from seedbus.scenarios.study.results import Failure, RowRun, StudyResults, Trial, Tuned
-from seedbus.scenarios.study.study_page import write_report
+from seedbus.scenarios.study.study_page import plots, write_report
 from seedbus.scenarios.study.tables import cells, csv, latex, markdown, sentences
 
 ESCAPE = "\x1b]0;title\x07\u202e"
@@ -124,3 +124,11 @@ def test_a_column_without_any_value_is_one_of_numbers_too(tmp_path: Path) -> Non
     for frame in (results.runs, results.table):
         kinds = {name: frame[name].dtype for name in frame if name.startswith(("final", "rounds_to_target"))}
         assert set(kinds.values()) <= {np.dtype(float), np.dtype(int)}, kinds
+
+
+def test_a_value_of_0_that_was_tried_is_drawn(tmp_path: Path) -> None:
+    results = empty(tmp_path, tune={"algorithm.momentum": [0.0, 0.5]})
+    trials = [Trial({"algorithm.momentum": momentum}, 1.0 + momentum) for momentum in (0.0, 0.5)]
+    results.tuned["tiny"] = Tuned(trials, trials[0].values, [])
+    (plot,) = plots(results)
+    assert (list(plot.drawn[0].x), plot.is_log, plot.x_name) == ([0.0, 0.5], False, "algorithm.momentum")

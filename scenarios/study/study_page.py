@@ -167,7 +167,8 @@ def _pareto(results: StudyResults) -> Plot:
     points = {}
     for row in results.members:
         value, sent = results.mean(row, FINAL), results.mean(row, "bytes")
-        if value is not None and sent is not None:
+        # a mean over only some of the runs would mislead
+        if value is not None and sent is not None and value.seeds == len(results.members[row]):
             points[row] = (sent.mean, scale * value.mean)
     unit, unit_name = byte_unit(max(x for x, _ in points.values()))
     front = [points[row] for row in results.front]

@@ -132,3 +132,11 @@ def test_a_value_of_0_that_was_tried_is_drawn(tmp_path: Path) -> None:
     results.tuned["tiny"] = Tuned(trials, trials[0].values, [])
     (plot,) = plots(results)
     assert (list(plot.drawn[0].x), plot.is_log, plot.x_name) == ([0.0, 0.5], False, "algorithm.momentum")
+
+
+def test_the_mean_of_only_some_of_a_rows_runs_is_not_drawn(tmp_path: Path) -> None:
+    results = empty(tmp_path, variants=named("whole", "part"))
+    results.members["whole"].append(ended(0.5, 100))
+    results.members["part"] += [ended(0.1, 50), ended(None, 50)]
+    (plot,) = plots(results)
+    assert [line.name for line in plot.drawn] == ["whole", "Pareto front"]

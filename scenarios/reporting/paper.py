@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import math
+import warnings
 from collections.abc import Sequence
 from importlib.util import find_spec
 from typing import Any
@@ -65,7 +66,9 @@ def lines_pdf(x_name: str, y_name: str, drawn: Sequence[Line], *, is_log: bool =
         if keys:
             figure.legend(loc="outside lower center", frameon=False, ncols=columns)
         content = io.BytesIO()
-        figure.savefig(content, format="pdf", metadata={"CreationDate": None})
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "Glyph .* missing from font")  # such a character is drawn as a box
+            figure.savefig(content, format="pdf", metadata={"CreationDate": None})
     return content.getvalue()
 
 

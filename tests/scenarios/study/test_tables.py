@@ -13,6 +13,8 @@ from commands import Command
 from worlds import TINY
 
 from seedbus.scenarios.errors import Exit
+from seedbus.scenarios.reporting.looks import Line
+from seedbus.scenarios.reporting.paper import lines_pdf
 from seedbus.scenarios.schema.yaml_text import dump
 from seedbus.scenarios.study.cells import plan_of
 from seedbus.scenarios.study.results import Failure, RowRun, StudyResults, Trial, Tuned
@@ -140,3 +142,9 @@ def test_the_mean_of_only_some_of_a_rows_runs_is_not_drawn(tmp_path: Path) -> No
     results.members["part"] += [ended(0.1, 50), ended(None, 50)]
     (plot,) = plots(results)
     assert [line.name for line in plot.drawn] == ["whole", "Pareto front"]
+
+
+@pytest.mark.slow
+def test_a_name_that_matplotlib_has_no_font_for_is_no_warning() -> None:
+    pytest.importorskip("matplotlib", reason="the extra plot has it")
+    assert lines_pdf("x", "y", [Line("日本", [1, 2], [1, 2]), Line("b", [1, 2], [2, 1])]).startswith(b"%PDF")

@@ -46,7 +46,8 @@ def test_a_snapshot_and_the_keys_of_a_secure_sum_come_before_the_plan(tmp_path: 
     instant = {"network": {"latency": 0.1}, "compute": {"evaluation": 0.0}}
     whole = {"name": "decomfl", "arithmetic": "integer", "precision": "int32"}
     three = {"clients": 8, "cohort": 3, "quorum": 3}
-    found = waits(go(tmp_path / "sums", scenario(algorithm=whole, secure_aggregation={}, participation=three, **instant))).parts_ns / 1e9
+    what = scenario(algorithm=whole, secure_aggregation={}, participation=three, **instant)
+    found = waits(go(tmp_path / "sums", what)).parts_ns / 1e9
     assert np.allclose(found, [0.4, 0.1, 0, 0.1, 0.2]), "two exchanges before each plan, and one to unmask the sum"
     lag = {"snapshot_after_commits": 1}
     found = waits(go(tmp_path / "lag", scenario(lag=lag, **instant))).parts_ns / 1e9

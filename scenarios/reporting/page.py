@@ -34,7 +34,7 @@ _SEGMENTS = 100  # of a plot over many rounds
 _LISTED = 10  # clients in a table
 _PATH = (
     "Along the way of each round's last report in time; the legend has the sums. Before the plan: snapshots, keys of "
-    "secure sums, plans that were lost. After the report: waiting for late reports and those that never came, unmasking."
+    "secure sums, plans that were lost. After the report: waits for late reports and those that never came, unmasking."
 )
 _LAG = {
     True: "commits that a client had missed when it was asked",

@@ -27,6 +27,7 @@ class Line(NamedTuple):
         low: [n], the lower edge of a band around the line; None: no band.
         high: [n], its upper edge.
         beside: the name of another line with which it is compared: it has that line's colour, and is dashed.
+        place: its place among the lines of all plots of a page, from 0, which gives its look; None: that in its plot.
     """
 
     name: str
@@ -36,6 +37,7 @@ class Line(NamedTuple):
     low: ArrayLike | None = None
     high: ArrayLike | None = None
     beside: str | None = None
+    place: int | None = None
 
     @property
     def edges(self) -> list[NDArray[np.float64]]:
@@ -65,7 +67,8 @@ NO_MARKS = Marks()
 def looks(drawn: Sequence[Line]) -> list[tuple[str, str]]:
     """Return the colour and the dash pattern of each line."""
     count = len(COLOURS)
-    own = [(COLOURS[number % count], DASHES[number // count % len(DASHES)]) for number in range(len(drawn))]
+    places = [number if line.place is None else line.place for number, line in enumerate(drawn)]
+    own = [(COLOURS[place % count], DASHES[place // count % len(DASHES)]) for place in places]
     named = {line.name: colour for line, (colour, _) in zip(drawn, own, strict=True)}
     return [
         look if line.beside is None else (named.get(line.beside, look[0]), DASHES[1])

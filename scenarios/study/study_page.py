@@ -130,6 +130,7 @@ def plots(results: StudyResults) -> Iterator[Plot]:
     metric = shown(results.metric)
     y_name, scale = metric_axis(metric)
     curves = {shown(row): _curve(runs, results.metric) for row, runs in results.members.items() if runs}
+    places = _places(results)
     unit, unit_name = byte_unit(max((float(np.max(curve[1], initial=0)) for curve in curves.values()), default=1.0))
     for number, (what, x_name) in enumerate(_AXES):
         drawn = []
@@ -141,7 +142,7 @@ def plots(results: StudyResults) -> Iterator[Plot]:
                 low, high = mean - deviation, mean + deviation
                 if scale != 1:  # there are no shares below 0 or above 1
                     low, high = np.maximum(low, 0), np.minimum(high, scale)
-                drawn.append(Line(row, x, mean, low=low, high=high))
+                drawn.append(Line(row, x, mean, low=low, high=high, place=places[row]))
         if what == "rounds" and drawn:
             drawn += _published(results, max(float(np.max(line.x)) for line in drawn), scale)
         if drawn:
@@ -151,6 +152,11 @@ def plots(results: StudyResults) -> Iterator[Plot]:
     if results.front and len(results.members) > 1:
         yield _pareto(results)
     yield from _tuning(results)
+
+
+def _places(results: StudyResults) -> dict[str, int]:
+    """Return the place of each row by its name: a row that a plot lacks leaves the others their colours."""
+    return {shown(row): place for place, row in enumerate(results.members)}
 
 
 def _published(results: StudyResults, last: float, scale: float) -> Iterator[Line]:
@@ -172,8 +178,9 @@ def _pareto(results: StudyResults) -> Plot:
             points[row] = (sent.mean, scale * value.mean)
     unit, unit_name = byte_unit(max(x for x, _ in points.values()))
     front = [points[row] for row in results.front]
-    drawn = [Line(shown(row), [x / unit], [y]) for row, (x, y) in points.items()]
-    drawn.append(Line("Pareto front", [x / unit for x, _ in front], [y for _, y in front]))
+    places = _places(results)
+    drawn = [Line(shown(row), [x / unit], [y], place=places[shown(row)]) for row, (x, y) in points.items()]
+    drawn.append(Line("Pareto front", [x / unit for x, _ in front], [y for _, y in front], place=len(places)))
     heading = f"{shown(results.metric).capitalize()} at the end against bytes"
     return Plot("pareto", heading, f"plans and reports sent, all clients ({unit_name}, log scale)", y_name, drawn, True)
 
@@ -183,7 +190,7 @@ def _tuning(results: StudyResults) -> Iterator[Plot]:
 
     The other fields have their chosen values, but in a search, where each trial has its own.
     """
-    study = results.plan.study
+    study, places = results.plan.study, _places(results)
     name, scale = metric_axis(shown(results.metric))
     y_name = f"{name}, validation"
     best = max if results.is_rising else min
@@ -193,7 +200,8 @@ def _tuning(results: StudyResults) -> Iterator[Plot]:
             scores = [scale * trial.score if math.isfinite(trial.score) else None for trial in tuned.trials]
             so_far = [[score for score in scores[:count] if score is not None] for count in range(1, len(scores) + 1)]
             if tuned.chosen:
-                drawn.append(Line(shown(row), range(1, len(scores) + 1), [best(s, default=math.nan) for s in so_far]))
+                values = [best(s, default=math.nan) for s in so_far]
+                drawn.append(Line(shown(row), range(1, len(scores) + 1), values, place=places[shown(row)]))
         if drawn:
             yield Plot("tuning", "The best of the trials so far", "trials", f"{y_name}, best so far", drawn, False)
     for path, axis in study.tune.items():
@@ -209,7 +217,7 @@ def _tuning(results: StudyResults) -> Iterator[Plot]:
             )
             if pairs:
                 x, y = zip(*pairs, strict=True)
-                drawn.append(Line(shown(row), x, y, is_dotted=study.is_searched))
+                drawn.append(Line(shown(row), x, y, is_dotted=study.is_searched, place=places[shown(row)]))
         if drawn:
             is_grid = isinstance(axis, list) and all(np.min(line.x) > 0 for line in drawn)  # a 0 has no logarithm
             is_log = is_grid or (isinstance(axis, Range) and axis.log)

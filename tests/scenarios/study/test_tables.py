@@ -13,7 +13,7 @@ from commands import Command
 from worlds import TINY
 
 from seedbus.scenarios.errors import Exit
-from seedbus.scenarios.reporting.looks import Line
+from seedbus.scenarios.reporting.looks import Line, looks
 from seedbus.scenarios.reporting.paper import lines_pdf
 from seedbus.scenarios.schema.yaml_text import dump
 from seedbus.scenarios.study.cells import plan_of
@@ -142,6 +142,19 @@ def test_the_mean_of_only_some_of_a_rows_runs_is_not_drawn(tmp_path: Path) -> No
     results.members["part"] += [ended(0.1, 50), ended(None, 50)]
     (plot,) = plots(results)
     assert [line.name for line in plot.drawn] == ["whole", "Pareto front"]
+
+
+def test_a_row_has_one_colour_in_all_plots_of_a_study(tmp_path: Path) -> None:
+    results = empty(tmp_path, variants=named("part", "whole"), tune={"algorithm.momentum": [0.1, 0.5]})
+    results.members["part"] += [ended(0.1, 50), ended(None, 50)]
+    results.members["whole"].append(ended(0.5, 100))
+    for row in results.members:
+        results.tuned[row] = Tuned([Trial({"algorithm.momentum": 0.1}, 1.0)], {"algorithm.momentum": 0.1}, [])
+    pareto, tuning = (
+        dict(zip((each.name for each in plot.drawn), looks(plot.drawn), strict=True)) for plot in plots(results)
+    )
+    assert "part" not in pareto and pareto["whole"] == tuning["whole"] != tuning["part"]
+    assert len({*pareto.values(), *tuning.values()}) == 3, "the front has a colour of its own"
 
 
 @pytest.mark.slow

@@ -54,9 +54,10 @@ def describe(history: RoundTable, arrived: ArrivedReports, table: Table, simulat
 
 
 class ArrivedReports:
-    """The first report of each client in each round that arrived at the server, in order of round and client.
+    """The first report of each client in each round that asked it, in order of round and client, if it arrived.
 
     A report that arrived before its round began does not count: the server crashed, lost it and began the round again.
+    Nor does one that answers no plan, which a hostile client may send.
 
     Attributes:
         keys: int64 [n]; round and client as one number, see `Pairs.keys`.
@@ -73,6 +74,8 @@ class ArrivedReports:
         order = np.argsort(columns["arrived_ns"][rows], kind="stable")
         arrived = rows[order]
         keys = Pairs(columns["round"][arrived], sender[arrived]).keys(history.clients)
+        is_asked = np.isin(keys, history.asked.keys(history.clients))
+        arrived, keys = arrived[is_asked], keys[is_asked]
         self.keys, first = np.unique(keys, return_index=True)
         self.client = sender[arrived][first]
         self.arrived_ns = columns["arrived_ns"][arrived][first]
@@ -93,7 +96,7 @@ def clients_table(
     The columns are:
 
     - asked: how many rounds asked the client;
-    - answered: how many of its reports arrived;
+    - answered: how many of these rounds got its report, in time or late;
     - counted: how many of its reports are part of a commit;
     - late: how many of the counted reports are part of a later round's commit;
     - lag_mean, lag_max: commits that it had missed when it was asked; −1 for a client that never was asked;

@@ -133,6 +133,14 @@ def test_an_old_report_is_as_stale_as_the_commits_made_since() -> None:
     assert described["round_times"]["stragglers_s"] == 0.0  # the ledger records no arrival
 
 
+def test_a_report_that_answers_no_plan_does_not_count() -> None:
+    honest, history = by_hand()
+    forged = columns([report(0, 4, 2), report(1, 1, 6), report(2**32 - 1, 0, 9)])
+    both = {name: np.concatenate([honest[name], forged[name]]) for name in honest}
+    assert table_of(both, history)["answered"].tolist() == [2, 2, 1, 0, 0]
+    assert ArrivedReports(both, history).keys.tolist() == ArrivedReports(honest, history).keys.tolist()
+
+
 def test_a_report_that_the_server_lost_when_it_crashed_does_not_count(tmp_path: Path) -> None:
     crash = {"fault": "server-crash", "at_round": 2, "phase": "gathering", "down_s": 100}
     what = scenario(faults=[crash], network={"latency": 0.1}, compute={"evaluation": 0.01}, stop={"rounds": 4})

@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from seedbus.algorithms.schedule import at
 from seedbus.bus import Fate, Kind
 from seedbus.bus.envelope import BETWEEN, DOWN, SERVER, UP
 from seedbus.bus.ledger import SUMMED, Columns, is_canonical
@@ -124,7 +125,8 @@ def conventions(scenario: Scenario, rounds: int, dimension: int) -> dict[str, fl
     """Return the bytes for one client over the whole run as the papers would count them.
 
     - decomfl_12PK: Table 2 of arXiv:2405.15861 counts 12·P·K in every round;
-    - hiso_8PK: Table 2 of arXiv:2506.02370 counts 8·P·K in every round;
+    - hiso_8PK: Table 2 of arXiv:2506.02370 counts 8·P·K in every round; both have one scalar for each perturbation,
+      and a report with curvature holds two;
     - dense_8d: a method that sends float32 models both ways, 8·d in the share of the rounds in which a client takes
       part: the reports that a round wants, over N.
     """
@@ -133,5 +135,5 @@ def conventions(scenario: Scenario, rounds: int, dimension: int) -> dict[str, fl
     dense = {"dense_8d": 8.0 * dimension * rounds * share}
     if algorithm.is_dense:
         return dense
-    scalars = sum(algorithm.scalars(round) for round in range(rounds))
-    return {"decomfl_12PK": 12.0 * scalars, "hiso_8PK": 8.0 * scalars} | dense
+    directions = sum(at(algorithm.perturbations, each) * at(algorithm.local_steps, each) for each in range(rounds))
+    return {"decomfl_12PK": 12.0 * directions, "hiso_8PK": 8.0 * directions} | dense

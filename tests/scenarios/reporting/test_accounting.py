@@ -36,3 +36,12 @@ def test_sending_the_model_is_counted_once_for_each_report_that_a_commit_wants(
     algorithm = {"name": "decomfl", "arithmetic": "integer"} if "mode" in participation else DENSE
     of = scenario(algorithm=algorithm, participation={"clients": 8, **participation})
     assert conventions(of, rounds=20, dimension=300)["dense_8d"] == 8 * 300 * 20 * reports / 8
+
+
+@pytest.mark.parametrize(("estimator", "each"), [("forward", 1), ("curvature", 2)])
+def test_the_papers_count_one_scalar_for_each_perturbation_of_each_step(estimator: str, each: int) -> None:
+    steps = {"perturbations": {0: 3, 10: 5}, "local_steps": 2}
+    of = scenario(algorithm={"name": "hiso", "estimator": estimator, **steps})
+    assert of.algorithm.scalars(0) == 6 * each, "second differences come beside the slopes"
+    counted = conventions(of, rounds=20, dimension=300)
+    assert counted["decomfl_12PK"] == 12 * 2 * (10 * 3 + 10 * 5) and counted["hiso_8PK"] == 8 * 2 * (10 * 3 + 10 * 5)

@@ -8,12 +8,17 @@ forever. Otherwise `WrongFileType`, an `OSError`, names what is there instead.
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
+import shutil
 import stat
+import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
+
+TEMPORARY = "seedbus-tmp-"  # how the names of temporary folders begin
 
 _KINDS = {
     stat.S_IFLNK: "a symbolic link",
@@ -140,6 +145,48 @@ def sync_folder(folder: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+@contextmanager
+def temporary_folder(place: str | None = None) -> Iterator[Path]:
+    """Make a folder that only this user may enter, and remove it after the block.
+
+    If this process is killed, the next one that makes such a folder removes it: a lock says which are in use.
+
+    Args:
+        place: where it is made; default: the system's folder for temporary files.
+    """
+    parent = Path(tempfile.gettempdir() if place is None else place)
+    _remove_abandoned(parent)
+    with ExitStack() as stack:
+        is_ours = False
+        while not is_ours:
+            folder = Path(tempfile.mkdtemp(prefix=TEMPORARY, dir=parent))
+            stack.callback(shutil.rmtree, folder, ignore_errors=True)
+            try:
+                is_ours = _lock(folder, stack, fcntl.LOCK_EX)
+            except FileNotFoundError:
+                continue  # another process took it for abandoned before it was locked
+            except OSError:
+                break  # some network file systems have no such locks, and nobody removes it there
+        yield folder
+
+
+def _remove_abandoned(parent: Path) -> None:
+    """Remove this user's temporary folders that no process has locked."""
+    for folder in parent.glob(f"{TEMPORARY}*"):
+        with suppress(OSError), ExitStack() as stack:  # another user's, or removed meanwhile
+            if _lock(folder, stack, fcntl.LOCK_EX | fcntl.LOCK_NB):
+                shutil.rmtree(folder, ignore_errors=True)
+
+
+def _lock(folder: Path, stack: ExitStack, operation: int) -> bool:
+    """Lock a folder until the end of a stack, and return whether it is still there and is this user's."""
+    opened = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    stack.callback(os.close, opened)
+    fcntl.flock(opened, operation)
+    status = os.fstat(opened)
+    return status.st_uid == os.geteuid() and os.path.samestat(status, os.lstat(folder))
 
 
 def _check(path: Path, status: os.stat_result, is_written: bool) -> None:

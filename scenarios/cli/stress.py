@@ -14,7 +14,6 @@ from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -108,13 +107,14 @@ def examined(seed: int, count: int | None, minutes: float | None, workers: int) 
         workers: number of processes.
     """
     from seedbus.bus.clock import wall_seconds
+    from seedbus.bus.files import temporary_folder
     from seedbus.scenarios.stress.stress import examine
 
     until_s = math.inf if minutes is None else wall_seconds() + 60 * minutes
     seeds = itertools.count(seed) if count is None else iter(range(seed, seed + count))
     context = multiprocessing.get_context("spawn")
     with (
-        TemporaryDirectory(prefix="stress-", ignore_cleanup_errors=True) as folder,
+        temporary_folder() as folder,
         ProcessPoolExecutor(workers, mp_context=context, initializer=_end_with_parent) as pool,
     ):
         in_flight: set[Future[Verdict]] = set()
@@ -122,7 +122,7 @@ def examined(seed: int, count: int | None, minutes: float | None, workers: int) 
             while True:
                 has_time = wall_seconds() < until_s
                 for number in itertools.islice(seeds, 2 * workers - len(in_flight) if has_time else 0):
-                    in_flight.add(pool.submit(examine, number, Path(folder), until_s))
+                    in_flight.add(pool.submit(examine, number, folder, until_s))
                 if not in_flight:
                     return
                 left_s = None if minutes is None else max(0.0, until_s + MARGIN_S - wall_seconds())

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import json
 from functools import lru_cache
-from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 from seedbus.agents.observer import NullObserver
 from seedbus.agents.round_record import ClosedRound
+from seedbus.bus.files import temporary_folder
 from seedbus.scenarios.conformance.promises import require
 from seedbus.scenarios.errors import Interrupted
 from seedbus.scenarios.running.run import run
@@ -56,8 +55,8 @@ def ended(what: Scenario, placement: Placement = HERE, *, interrupted: bool = Fa
 @lru_cache(maxsize=128)
 def _ended(text: str, placement: Placement, interrupted: bool) -> End:
     what = validate(json.loads(text), "a run of the checks")
-    with TemporaryDirectory(prefix="seedbus-") as name:
-        folder = Path(name) / "run"
+    with temporary_folder() as own:
+        folder = own / "run"
         if interrupted:
             try:
                 run(what, folder, observer=_Interruption())

@@ -6,13 +6,13 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any, Literal
 
 from pydantic import PrivateAttr
 
 from seedbus.agents.observer import NullObserver
 from seedbus.agents.round_record import ClosedRound
+from seedbus.bus.files import temporary_folder
 from seedbus.scenarios.conformance.promises import require
 from seedbus.scenarios.conformance.runs import end_of, ended, require_equal_ends, world
 from seedbus.scenarios.errors import Interrupted
@@ -79,8 +79,8 @@ class _Notes(NullObserver):
 
 @contextmanager
 def _folder() -> Iterator[Path]:
-    with TemporaryDirectory(prefix="seedbus-") as name:
-        yield Path(name) / "run"
+    with temporary_folder() as own:
+        yield own / "run"
 
 
 def _told(folder: Path, tracker: Tracker, *, last: int | None = None, resume: bool = False) -> Any:

@@ -12,8 +12,6 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -24,6 +22,7 @@ from seedbus.agents.observer import NullObserver
 from seedbus.agents.round_record import ClosedRound
 from seedbus.agents.server.stopping import Progress, Stop
 from seedbus.bus.clock import cpu_seconds
+from seedbus.bus.files import temporary_folder
 from seedbus.models.device import HOST, default_device, on_device
 from seedbus.models.errors import DataError
 from seedbus.models.task import Fill, Problem, Vector
@@ -221,11 +220,11 @@ def _run(scenario: Scenario, seconds: float, problem: Problem, bound_s: float, d
         "expect": {},
     }
     began_s, course = cpu_seconds(), Course(is_private=scenario.verify)
-    with TemporaryDirectory(prefix="seedbus-") as folder:
+    with temporary_folder() as folder:
         try:
             results = run(
                 scenario.model_copy(update=changes),
-                Path(folder) / "run",
+                folder / "run",
                 observer=course,
                 placement=Placement(devices=(device,)),
                 problem=problem,

@@ -10,14 +10,14 @@ import sys
 import threading
 from collections import deque
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from types import TracebackType
 from typing import IO, Any
 
 from seedbus.bus.clock import wall_seconds
+from seedbus.bus.files import temporary_folder
 from seedbus.discovery import PLUGINS
 
 WORKER = "seedbus.scenarios.study.worker"
@@ -83,7 +83,8 @@ class Pool:
         self._threads: list[threading.Thread] = []
         self._lock = threading.Lock()  # no process is started once all are being ended
         self._is_closing = False
-        self._temporary: TemporaryDirectory[str] | None = None
+        self._temporary = ExitStack()
+        self._folder: Path | None = None
 
     def __enter__(self) -> Pool:
         return self
@@ -105,8 +106,7 @@ class Pool:
             for child in children:
                 child.kill()  # runs are durable round by round
                 child.wait()
-            if self._temporary is not None:
-                self._temporary.cleanup()
+            self._temporary.close()
         for thread in self._threads:
             thread.join()
         for child in children:
@@ -114,9 +114,9 @@ class Pool:
 
     @property
     def folder(self) -> Path:
-        if self._temporary is None:
-            self._temporary = TemporaryDirectory(prefix="study-", ignore_cleanup_errors=True)
-        return Path(self._temporary.name)
+        if self._folder is None:
+            self._folder = self._temporary.enter_context(temporary_folder())
+        return self._folder
 
     def do(self, jobs: Sequence[Job]) -> Iterator[Answer]:
         """Do all jobs, and yield the answers as they come. Jobs begin in the order in which they are given."""

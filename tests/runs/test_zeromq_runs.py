@@ -21,6 +21,7 @@ from worlds import DECOMFL, HISO, lossy, outcome
 from seedbus.agents.refusals import Refusal
 from seedbus.bus import HostRequest, Offer, ledger_hash, read_ledger
 from seedbus.bus.errors import BadEndpoint, SentAway, ServerGone
+from seedbus.bus.files import temporary_folder
 from seedbus.bus.transport import Follower
 from seedbus.bus.zeromq import follow, sockets
 from seedbus.bus.zeromq.worker import link, serve
@@ -31,6 +32,7 @@ from seedbus.scenarios.reporting.results import Results
 from seedbus.scenarios.running.run import run
 from seedbus.scenarios.schema.scenario import Scenario
 from seedbus.scenarios.schema.yaml_text import dump
+from seedbus.scenarios.transports import zeromq
 from seedbus.scenarios.transports.placement import Placement
 from seedbus.scenarios.transports.zeromq import FILES_PER_CONNECTION
 
@@ -348,14 +350,13 @@ def test_a_server_can_open_a_socket_for_every_client_that_may_come(
 def test_only_ipc_needs_a_folder_for_its_address(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, way: Any, folders: int
 ) -> None:
-    made: list[str] = []
+    made: list[str | None] = []
 
-    class Folder(tempfile.TemporaryDirectory[str]):
-        def __init__(self, prefix: str, dir: str | None) -> None:
-            made.append(prefix)
-            super().__init__(prefix=prefix, dir=dir)
+    def temporary(place: str | None = None) -> Any:
+        made.append(place)
+        return temporary_folder(place)
 
-    monkeypatch.setattr(tempfile, "TemporaryDirectory", Folder)
+    monkeypatch.setattr(zeromq, "temporary_folder", temporary)
     run(small(), tmp_path / "run", placement=Placement(way))
     assert len(made) == folders
 

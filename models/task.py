@@ -10,6 +10,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable
 from contextlib import AbstractContextManager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, runtime_checkable
 
 import numpy as np
@@ -177,6 +178,10 @@ class Task(Settings):
     def pretrained_size(self) -> int:
         """Return how many numbers of pretrained weights a process loads."""
         return 0
+
+    def named_files(self) -> list[Path]:
+        """Return the user's own files and folders that its fields name, for a digest. Raises `DataError`."""
+        return []
 
     def division(self, *, seed: int, clients: int, partition: Partition) -> Division:
         """Return which client holds which training samples, as in the problem that `bind` returns, without its network.

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
+from seedbus.models.data.roots import own_folder
 from seedbus.models.errors import DataError
 from seedbus.models.hub.rows import Columns, DataSet, Row, Splits, read_rows
 from seedbus.models.hub.weights import LastBlocks, heads, selected
 from seedbus.models.partition import Divisible
-from seedbus.models.text.task import PrecisionTask, folder_of
+from seedbus.models.text.task import PrecisionTask, folder_of, named_folders
 from seedbus.models.text.training import Full, Head, LayerNorm, Lora
 from seedbus.models.text.weights import Pretrained, inspect_pretrained, whole
 
@@ -66,6 +69,11 @@ class HuggingFaceSettings(PrecisionTask, frozen=True):
     @classmethod
     def _resolve_data(cls, value: str, info: ValidationInfo) -> str:
         return str(folder_of(value, info))
+
+    def named_files(self) -> list[Path]:
+        """See `task.Task`."""
+        own = None if os.path.isdir(os.path.expanduser(self.dataset)) else own_folder(self.dataset)
+        return [*super().named_files(), *named_folders(self.dataset if own is None else str(own))]
 
     @model_validator(mode="after")
     def _check_columns(self) -> Self:

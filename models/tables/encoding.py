@@ -71,7 +71,7 @@ class Encoded(NamedTuple):
 
 def encode(task: TableSettings) -> Encoded:
     """Return the table of a task. Raises `DataError`."""
-    paths = task.paths()
+    paths = task.named_files()
     fields = task.model_dump(mode="json", include=_FIELDS)
     return _encoded(json.dumps(fields, sort_keys=True), task.model_copy(update=_ANY), state_of(paths))
 

@@ -59,8 +59,8 @@ class TableSettings(ClassifierTask, frozen=True):
             raise ValueError(f"owner is {self.owner}, which is the target; expected another column")
         return self
 
-    def paths(self) -> list[Path]:
-        """Return the file and, if there is one, the test file. Raises `DataError`."""
+    def named_files(self) -> list[Path]:
+        """See `task.Task`: the file and, if there is one, the test file. Raises `DataError`."""
         paths = []
         for field, named in (("file", self.file), ("test_file", self.test_file)):
             path = None if named is None else find(named, os.path.isfile)

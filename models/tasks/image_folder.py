@@ -81,6 +81,10 @@ class ImageFolder(ImageTask, frozen=True):
         """Return the training images (validation included) and the test images. Raises `DataError`."""
         return self._read.train, self._read.test
 
+    def named_files(self) -> list[Path]:
+        """See `task.Task`. Raises `DataError`."""
+        return [self._path]
+
     def class_names(self) -> list[str]:
         """Return the names of the classes' folders. Raises `DataError`."""
         return self._classes

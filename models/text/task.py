@@ -6,8 +6,10 @@ that is tuned on the validation split with one seed was never tuned on training 
 
 from __future__ import annotations
 
+import os
 from abc import abstractmethod
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 import numpy as np
@@ -63,6 +65,10 @@ class PretrainedTask(Task, frozen=True):
     @classmethod
     def _resolve_folder(cls, value: str | None, info: ValidationInfo) -> str | None:
         return folder_of(value, info)
+
+    def named_files(self) -> list[Path]:
+        """See `task.Task`: a model's folder; the hub's models do not change."""
+        return named_folders(self.model)
 
     def load(self, seed: int) -> tuple[dict[str, list[Any]], Divisible]:
         """Return the samples of "train", "validation" and "test", and what those of "train" can be divided by.
@@ -164,9 +170,19 @@ class TextTask(PretrainedTask, frozen=True):
         train, test = read(self.dataset, self.data)
         return train, None, test
 
+    def named_files(self) -> list[Path]:
+        """See `task.Task`."""
+        return [*super().named_files(), *named_folders(self.data)]
+
     def class_of(self, sample: Sample) -> int:
         """See `PretrainedTask`. SQuAD counts as one class."""
         return 0 if self.dataset == "squad" else sample.label
+
+
+def named_folders(*named: str | None) -> list[Path]:
+    """Return the folders among what fields name."""
+    folders = [Path(os.path.expanduser(name)) for name in named if name is not None]
+    return [folder for folder in folders if folder.is_dir()]
 
 
 def folder_of(value: str | None, info: ValidationInfo) -> str | None:

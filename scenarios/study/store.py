@@ -18,6 +18,8 @@ from pydantic import ConfigDict, TypeAdapter, ValidationError
 from seedbus.agents.errors import RunFolderError
 from seedbus.agents.journal.file import FILE
 from seedbus.bus.files import read
+from seedbus.models.data.content import content_digest
+from seedbus.scenarios.errors import ScenarioError
 from seedbus.scenarios.reporting.results import RESULTS, write
 from seedbus.scenarios.schema.scenario import Scenario
 from seedbus.scenarios.study.schema import RUNS
@@ -64,6 +66,18 @@ class StoredRun:
             what = "it holds another run than the one that it is named for"
             raise RunFolderError(self.folder, f"{what}; delete it, and the run is made again")
 
+    def check_files(self) -> None:
+        """Check that the files which the scenario names are still those for which the folder is named.
+
+        Raises:
+            ScenarioError: one has changed.
+            DataError: one cannot be read.
+        """
+        if key(self.scenario) != self.folder.name:
+            what = "a file that it names, such as its data, has changed since the study began"
+            how = "start the study again, and the run is made on the new one"
+            raise ScenarioError(self.scenario.name, [f"{what}; {how}"])
+
     def measured(self) -> Measured:
         """Return what was measured of the final model, on further splits and by instruments.
 
@@ -107,11 +121,10 @@ class Store:
 
 def key(scenario: Scenario) -> str:
     """Return 16 hexadecimal digits of a run's content: its scenario with seed and plug-ins, files, and version."""
-    content = {
-        "scenario": _content(scenario),
-        "files": scenario.check(),
-        "version": version("seedbus"),
-    }
+    files, named = scenario.check(), scenario.task.named_files()
+    if named:
+        files["task"] = content_digest(named)
+    content = {"scenario": _content(scenario), "files": files, "version": version("seedbus")}
     return hashlib.blake2b(json.dumps(content, sort_keys=True).encode(), digest_size=8).hexdigest()
 
 

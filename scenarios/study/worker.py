@@ -86,6 +86,7 @@ def make_run(job: dict[str, Any], answer: Answer) -> dict[str, Any]:
     stored.check(scenario)
     if trackers or not stored.is_finished:  # trackers are told what they lack of a finished run too
         placement = _placement(job["launch"], scenario.transport)
+        stored.check_files()
         # of hundreds of runs nobody reads the pages; `seedbus report` writes one
         run(scenario, folder, resume=has_begun, observer=rounds, placement=placement, track=trackers, page=False)
     return {"measured": _measured(folder, job["parts"]), "notes": rounds.notes}

@@ -22,6 +22,7 @@ from seedbus.plugin import TrackedRun, Tracker, TrackerRun
 from seedbus.scenarios.errors import Exit, ScenarioError
 from seedbus.scenarios.reporting.results import RESULTS
 from seedbus.scenarios.running.run import run
+from seedbus.scenarios.schema.loading import validate
 from seedbus.scenarios.study.cells import plan_of
 from seedbus.scenarios.study.membership import MAX_NAME, Membership
 from seedbus.scenarios.study.pool import Pool
@@ -114,7 +115,8 @@ def test_a_run_of_a_study_and_its_replay_leave_the_other_cores_to_the_other_proc
     monkeypatch.setattr(blocks, "_threads", None)
     monkeypatch.setattr(os, "cpu_count", lambda: 4)
     blocks.set_threads(1)  # as a study's process does
-    facts = {"scenario": TINY, "folder": str(tmp_path / "run"), "parts": ["test"]}
+    stored = Store(tmp_path).stored(validate(TINY, "tiny"))
+    facts = {"scenario": TINY, "folder": str(stored.folder), "parts": ["test"]}
     make_run(facts | {"launch": None, "track": None}, lambda _: None)
     assert blocks._threads == 1
 

@@ -1,0 +1,83 @@
+"""A run is kept by the content of the files that its scenario names: after a change of the data it is another run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from seedbus.models.data.content import content_digest
+from seedbus.models.errors import DataError
+from seedbus.models.tasks.image_folder import ImageFolder
+from seedbus.models.tasks.language_model import LanguageModel
+from seedbus.scenarios.errors import ScenarioError
+from seedbus.scenarios.schema.loading import validate
+from seedbus.scenarios.schema.scenario import Scenario
+from seedbus.scenarios.study.store import Store, StoredRun, key
+from seedbus.scenarios.study.worker import make_run
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> Path:
+    path = tmp_path / "table.csv"
+    path.write_text("a,b,c\n" + "".join(f"{row},{row * row % 7},{'xy'[row % 2]}\n" for row in range(40)))
+    return path
+
+
+def on(table: Path) -> Scenario:
+    document: dict[str, Any] = {
+        "name": "mine",
+        "task": {"name": "table", "file": str(table), "target": "c", "hidden": []},
+        "algorithm": {"name": "fedavg"},
+        "participation": {"clients": 2},
+        "stop": {"rounds": 1},
+    }
+    return validate(document, "mine")
+
+
+def test_a_run_on_changed_data_is_another_run(table: Path) -> None:
+    before = key(on(table))
+    text = table.read_text()
+    table.write_text(text.replace("1,1,y", "1,2,y"))
+    after = key(on(table))
+    table.write_text(text)
+    assert before != after and key(on(table)) == before
+
+
+def test_a_run_whose_data_changes_while_its_study_goes_on_is_a_failure(table: Path, tmp_path: Path) -> None:
+    stored: StoredRun = Store(tmp_path / "studies").stored(on(table))
+    table.write_text(table.read_text().replace("1,1,y", "1,2,y"))
+    facts = {"scenario": stored.scenario.resolved(), "folder": str(stored.folder), "parts": []}
+    with pytest.raises(
+        ScenarioError, match="a file that it names, such as its data, has changed since the study began"
+    ):
+        make_run(facts | {"launch": None, "track": None}, lambda _: None)
+    assert not stored.has_begun
+
+
+def test_what_a_task_names_counts_with_all_that_is_in_a_folder(tmp_path: Path) -> None:
+    images, model = tmp_path / "images", tmp_path / "model"
+    for path in (images / "cat" / "1.png", model / "config.json"):
+        path.parent.mkdir(parents=True)
+        path.write_bytes(b"1")
+    assert ImageFolder(folder=str(images)).named_files() == [images]
+    assert LanguageModel(model=str(model)).named_files() == [model]
+    assert not LanguageModel().named_files()
+    digests = {content_digest([images, model])}
+    for change in (
+        lambda: (images / "cat" / "2.png").write_bytes(b"1"),
+        lambda: (images / "cat").rename(images / "dog"),
+    ):
+        change()
+        digests.add(content_digest([images, model]))
+    assert len(digests) == 3
+    (images / ".cache").write_bytes(b"1")
+    moved = images.rename(tmp_path / "moved")
+    assert content_digest([moved, model]) in digests
+
+
+def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
+    (tmp_path / "lost").symlink_to(tmp_path / "nowhere")
+    with pytest.raises(DataError, match=r"lost.*cannot be read \(No such file"):
+        content_digest([tmp_path])

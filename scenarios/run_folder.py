@@ -41,7 +41,7 @@ def scenario_of(folder: Path) -> Scenario:
     with closing(Journal.open(folder, for_writing=False)) as journal:
         text = journal.facts().get("scenario", "")
     try:
-        return validate(json.loads(text), str(path))
+        return validate(json.loads(text), str(path), is_kept=True)
     except ScenarioError as error:  # the facts verify, so it is the scenario that was run
         lacks = [f"this run needs what this installation does not have: {problem}" for problem in error.problems]
         raise ScenarioError(error.source, lacks) from None

@@ -51,9 +51,10 @@ def rows(scenario: Scenario, summary: Mapping[str, Any]) -> list[tuple[str, str]
     reports = "1 report" if part.quorum == 1 else f"{part.quorum:,} reports"
     rules = f", {part.asked:,} {asked}, a commit needs {reports}" if scenario.topology is None else ""
     built = f"seedbus {summary['seedbus']}, " if "seedbus" in summary else ""
+    dimension = summary["dimension"] if "dimension" in summary else scenario.dimension  # which may need the data
     found = [
         ("task", ", ".join([task["name"], *([str(task["model"])] if task.get("model") else [])])
-         + f"; d = {summary.get('dimension', scenario.dimension):,}"),
+         + f"; d = {dimension:,}"),
         ("algorithm", ", ".join([algorithm["name"], *settings])),
         ("clients", f"{part.clients:,}{rules}"),
         ("data", f"{partition['kind']}{alpha}"),

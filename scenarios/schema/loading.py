@@ -164,6 +164,7 @@ def validate(
     *,
     roots: Roots | None = None,
     needs_task: bool = True,
+    is_kept: bool = False,
 ) -> Scenario:
     """Create a scenario from plain data.
 
@@ -173,6 +174,7 @@ def validate(
         folder: the folder to which the file names in the scenario are relative.
         roots: for a scenario sent by a server: the folders in which its files may lie.
         needs_task: whether it must have a task.
+        is_kept: whether a run of it has been made, which can be read without its data.
 
     Raises:
         ScenarioError: the scenario is not valid.
@@ -182,7 +184,7 @@ def validate(
     try:
         # JSON mode: even if strict, it accepts a list for a tuple, and text for the round numbers of a schedule
         scenario = Scenario.model_validate_json(
-            json.dumps(document), strict=True, context={"folder": folder, "roots": roots}
+            json.dumps(document), strict=True, context={"folder": folder, "roots": roots, "is_kept": is_kept}
         )
         problems = []
     except ValidationError as error:

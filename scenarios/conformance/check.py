@@ -15,7 +15,7 @@ from pydantic import BaseModel, ValidationError
 from seedbus.discovery import KINDS, PLUGINS, Variants
 from seedbus.scenarios.cli_errors import exit_code
 from seedbus.scenarios.conformance.kinds import HOMES, home
-from seedbus.scenarios.errors import ScenarioError
+from seedbus.scenarios.errors import Interrupted, ScenarioError
 from seedbus.scenarios.schema.plugins import load_plugin, owner
 from seedbus.scenarios.sentences import sentences
 
@@ -55,9 +55,12 @@ def check(what: str | Path | BaseModel, tell: Callable[[Checked], None] = lambda
         ScenarioError: the plug-in cannot be loaded, or the thing is of no kind.
     """
     checked = []
-    for each in _checked(what):
-        tell(each)
-        checked.append(each)
+    try:
+        for each in _checked(what):
+            tell(each)
+            checked.append(each)
+    except Interrupted:
+        raise KeyboardInterrupt from None  # there is no folder to go on with
     return checked
 
 

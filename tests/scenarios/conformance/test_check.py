@@ -12,8 +12,9 @@ from plugin_files import SIGNS, forget
 from pydantic import BaseModel
 
 from seedbus.plugin import ScalarOnly, check, register
+from seedbus.scenarios.conformance import check as checking
 from seedbus.scenarios.conformance.kinds import HOMES
-from seedbus.scenarios.errors import Exit, ScenarioError
+from seedbus.scenarios.errors import Exit, Interrupted, ScenarioError
 
 pytestmark = [pytest.mark.usefixtures("no_plugins"), pytest.mark.slow]
 
@@ -47,6 +48,17 @@ def test_the_command_tells_every_promise_and_ends_with_a_code_of_its_own(tmp_pat
     answer = json.loads(seedbus("check-plugin", path, "--format", "json").out)
     assert answer["broken"] == 1 and [bool(each["problem"]) for each in answer["checked"]].count(True) == 1
     assert set(answer["checked"][0]) == {"kind", "name", "fields", "promise", "problem"}
+
+
+def test_an_interrupted_check_names_no_folder_to_go_on_with(
+    tmp_path: Path, seedbus: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(*_: object) -> None:
+        raise Interrupted(tmp_path / "gone")
+
+    monkeypatch.setattr(checking, "_of", interrupted)
+    answer = seedbus("check-plugin", file(tmp_path, RULE.format(factor=1.0)))
+    assert (answer.code, answer.err) == (Exit.INTERRUPTED, "seedbus: stopped\n")
 
 
 def test_an_error_in_the_plug_in_is_one_sentence_with_its_line(tmp_path: Path, seedbus: Command) -> None:

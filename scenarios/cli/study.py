@@ -121,14 +121,21 @@ def study(
             finally:
                 if progress is not None:
                     progress.close()
-        page = write_report(results)
+        page = None
+        try:
+            page = write_report(results)
+        except OSError as error:  # such as a full disk; what was found is printed nevertheless
+            where = error.filename or results.folder
+            say(f"seedbus: {where}: the report cannot be written ({error.strerror})", to_stderr=True)
         _print(results, output)
-        if not quiet:
+        if page is not None and not quiet:
             say(f"written: {page}, and tables and figures beside it", to_stderr=True)
         for each in conduct.notes:
             note(each)
         for failure in results.failures:
             say(f"seedbus: a run failed: {failure}", to_stderr=True)
+    if page is None:
+        raise typer.Exit(Exit.FOLDER)
     if results.failures:
         raise typer.Exit(Exit.INCOMPLETE)
     if results.is_complete and verdict(results.judged) == "does not hold":

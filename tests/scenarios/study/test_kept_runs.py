@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import json
 import os
@@ -23,6 +24,8 @@ from seedbus.scenarios.errors import Exit, ScenarioError
 from seedbus.scenarios.reporting.results import RESULTS
 from seedbus.scenarios.running.run import run
 from seedbus.scenarios.schema.loading import validate
+from seedbus.scenarios.schema.yaml_text import dump
+from seedbus.scenarios.study import study_page
 from seedbus.scenarios.study.cells import plan_of
 from seedbus.scenarios.study.membership import MAX_NAME, Membership
 from seedbus.scenarios.study.pool import Pool
@@ -260,6 +263,19 @@ def test_no_event_file_is_read_through_a_link(tmp_path: Path) -> None:
     os.mkfifo(events / "events.out.tfevents.1.here")
     with pytest.raises(WrongFileType, match="is a pipe; expected a file"):
         TensorBoard().begin(tracked(tmp_path))
+
+
+def test_what_was_found_is_printed_where_its_report_cannot_be_written(
+    folder: Path, seedbus: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(results: StudyResults) -> Path:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(study_page, "write_report", full)
+    Path("kept.yaml").write_text(dump(STUDY))
+    result = seedbus("study", "kept.yaml", "--folder", folder, "--so-far", "--format", "csv")
+    said = f"seedbus: {folder / 'kept'}: the report cannot be written (No space left on device)\n"
+    assert (result.code, result.err) == (Exit.FOLDER, said) and "\ntiny," in result.out
 
 
 @pytest.mark.slow

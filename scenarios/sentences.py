@@ -42,6 +42,7 @@ _ACCEPTED = {
     "literal_error": "{expected}",
     "model_attributes_type": "a mapping of fields",
     "model_type": "a mapping of fields",
+    "multiple_of": "a multiple of {multiple_of}",
     "string_type": "text, in quotes if need be",
     "too_long": "at most {max_length} values",
     "too_short": "{min_length} or more values",
@@ -51,6 +52,7 @@ _FORMS = {"string_pattern_mismatch", "string_too_long", "string_too_short"}  # a
 _MAX_PROBLEMS = 100  # every problem is compared with all others, which takes quadratic time
 _MAX_CHARACTERS = 80  # of a quoted value
 _REFUSED = " is not accepted; "
+_EXPECTED = f"{_REFUSED}expected "
 
 
 def sentences(error: ValidationError, model: type[BaseModel], document: Any) -> list[str]:
@@ -63,9 +65,19 @@ def sentences(error: ValidationError, model: type[BaseModel], document: Any) -> 
     errors = error.errors(include_url=False)
     problems = [(_path(problem, document), problem) for problem in errors[:_MAX_PROBLEMS]]
     texts = [_sentence(path, problem, model) for path, problem in problems if not _is_implied(path, problem, problems)]
+    texts = _joined(texts)
     if len(errors) > _MAX_PROBLEMS:
         texts.append(f"and {len(errors) - _MAX_PROBLEMS:,} further mistakes")
     return texts
+
+
+def _joined(texts: list[str]) -> list[str]:
+    """Return the sentences with those of one value as one, for pydantic has a problem for each accepted form."""
+    joined: dict[str, str] = {}
+    for text in texts:
+        problem, _, accepted = text.partition(_EXPECTED)
+        joined[problem] = f"{joined[problem]} or {accepted}" if accepted and problem in joined else text
+    return list(joined.values())
 
 
 def is_of_one_value(sentence: str) -> bool:
@@ -151,7 +163,7 @@ def _sentence(path: Path, problem: Any, model: type[BaseModel]) -> str:
             return message
         is_model = _models_at(location, model) != models  # then the message itself names fields and values
         return f"{where}: {message}" if is_model else f"{where}: {quoted(given)}{_REFUSED}{message}"
-    return f"{where}: {quoted(given)}{_REFUSED}expected {_accepted(problem, fields.get(last))}"
+    return f"{where}: {quoted(given)}{_EXPECTED}{_accepted(problem, fields.get(last))}"
 
 
 def option_sentence(error: ValidationError) -> str:
@@ -159,7 +171,7 @@ def option_sentence(error: ValidationError) -> str:
     problem = error.errors(include_url=False)[0]
     if problem["type"] == "value_error":
         return str(problem["ctx"]["error"])
-    return f"{quoted(problem['input'])} is not accepted; expected {_accepted(problem, None)}"
+    return f"{quoted(problem['input'])}{_EXPECTED}{_accepted(problem, None)}"
 
 
 def _field_like(name: str, path: Path, fields: dict[str, FieldInfo]) -> str:
@@ -178,7 +190,7 @@ def _accepted(problem: Any, field: FieldInfo | None) -> str:
     if kind in _FORMS and field is not None and field.description:
         return field.description
     accepted = _ACCEPTED[kind].format(**context) if kind in _ACCEPTED else str(problem["msg"])
-    is_scheduled = field is not None and any(get_args(form)[:1] == (int,) for form in get_args(field.annotation))
+    is_scheduled = field is not None and any(get_origin(form) is dict for form in get_args(field.annotation))
     return f"{accepted}, or a schedule, from round to value: {{0: VALUE, 500: VALUE}}" if is_scheduled else accepted
 
 

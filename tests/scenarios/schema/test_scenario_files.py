@@ -225,6 +225,8 @@ SCHEDULE = ", or a schedule, from round to value: {0: VALUE, 500: VALUE}"
         ("algorithm.perturbations=0", "0", "at least 1" + SCHEDULE),
         ("algorithm.estimator=up", '"up"', "'forward', 'central' or 'projection'" + SCHEDULE),
         ("algorithm.directions=3", "3", "a mapping of fields"),
+        ("secure_aggregation.neighbours=5", "5", "a multiple of 2 or 'all'"),
+        ("lag.snapshot_after_bytes=x", '"x"', "a whole number or 'snapshot'"),
         ("evaluation.split=all", '"all"', "'train', 'validation' or 'test'"),
     ],
 )

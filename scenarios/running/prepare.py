@@ -25,6 +25,7 @@ from seedbus.models.task import HasShapes, NeedsPreparation, Note, Problem
 from seedbus.scenarios.errors import ScenarioError
 from seedbus.scenarios.schema.plugin_use import proof, refuse_local
 from seedbus.scenarios.schema.scenario import Scenario, without_layers
+from seedbus.scenarios.sentences import quoted
 from seedbus.scenarios.transports import transports
 from seedbus.scenarios.transports.placement import Placement
 
@@ -162,8 +163,9 @@ def followed(scenario: Scenario, problem: Problem) -> AnyAlgorithm:
     try:
         with Path(scenario.seed_shift).open("rb") as file:
             secret = file.read(LONGEST_SECRET + 1)
-    except OSError as error:
-        why = f"{scenario.seed_shift} cannot be read here ({error.strerror}); each process with clients needs that file"
+    except (OSError, ValueError) as error:  # ValueError: no file has a name with a NUL
+        reason = error.strerror if isinstance(error, OSError) else str(error)
+        why = f"{quoted(scenario.seed_shift)} cannot be read here ({reason}); each process with clients needs that file"
         raise ScenarioError("seed_shift", [why]) from None
     if not 16 <= len(secret) <= LONGEST_SECRET:
         found = f"{len(secret)} bytes" if len(secret) <= LONGEST_SECRET else f"more than {LONGEST_SECRET} bytes"

@@ -102,6 +102,7 @@ class Scenario(Settings):
     )
     seed_shift: str | None = Field(
         default=None,
+        min_length=1,
         description="file with a secret of 16 to 64 bytes, which each process with clients has and the server has not: "
         "a shift of the seeds that the server sends (DeComFL, Appendix A.3); none: the server knows all directions",
     )

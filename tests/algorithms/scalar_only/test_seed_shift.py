@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 from pathlib import Path
 
 import numpy as np
@@ -58,6 +60,12 @@ def test_worker_processes_read_the_secret_themselves(tmp_path: Path) -> None:
     secret.write_bytes(SECRETS[0])
     what = scenario(seed_shift=str(secret))
     assert outcome(run(what, tmp_path / "tcp", placement=Placement("tcp", 2))) == outcome(run(what, tmp_path / "one"))
+
+
+@pytest.mark.parametrize("name", ["/", "a\0b"])
+def test_a_name_that_no_file_has_is_quoted_in_a_sentence(name: str) -> None:
+    with pytest.raises(ScenarioError, match=re.escape(f"{json.dumps(name)} cannot be read here (")):
+        followed(scenario(seed_shift=name), scenario().task.bind(seed=1, clients=8, partition=Iid()))
 
 
 def test_no_more_of_a_file_is_read_than_a_secret_may_have(tmp_path: Path) -> None:

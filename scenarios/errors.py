@@ -8,6 +8,8 @@ from enum import IntEnum
 from itertools import zip_longest
 from pathlib import Path
 
+from seedbus.bus.text import printable
+
 
 class Exit(IntEnum):
     """The command's exit codes; `docs/reference.md` lists them."""
@@ -26,6 +28,11 @@ class Exit(IntEnum):
     BROKEN = 11
     TRAINING_DIVERGED = 12
     INTERRUPTED = 130
+
+
+def setting_label(setting: str) -> str:
+    """Return how messages name a setting `field=value` of the command line, cut off if it is long."""
+    return printable(f"--set {setting}")
 
 
 def resuming(folder: Path, command: str = "seedbus run") -> str:
@@ -76,7 +83,7 @@ class ScenarioError(ValueError):
     @property
     def sentences(self) -> list[str]:
         return [
-            f"{self.source}{''.join(f' --set {setting}' for setting in settings)}: {problem}"
+            f"{self.source}{''.join(f' {setting_label(setting)}' for setting in settings)}: {problem}"
             for problem, settings in zip_longest(self.problems, self.settings, fillvalue=())
         ]
 

@@ -12,6 +12,7 @@ from typing import Annotated, Any, Literal, get_args, get_origin
 from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
 
+from seedbus.bus.text import printable
 from seedbus.discovery import Variants
 from seedbus.scenarios.errors import ScenarioError
 
@@ -147,7 +148,7 @@ def _is_implied(path: Path, problem: Any, problems: list[tuple[Path, Any]]) -> b
 
 def _sentence(path: Path, problem: Any, model: type[BaseModel]) -> str:
     location, kind, given = problem["loc"], problem["type"], problem["input"]
-    where, last = ".".join(map(str, path)) or "the scenario", str(path[-1]) if path else ""
+    where, last = printable(".".join(map(str, path))) or "the scenario", str(path[-1]) if path else ""
     models = _models_at(location[:-1], model)
     fields: dict[str, FieldInfo] = {name: field for each in models for name, field in each.model_fields.items()}
     if kind == "extra_forbidden":

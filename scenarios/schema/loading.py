@@ -19,7 +19,7 @@ from pydantic import BaseModel, ValidationError
 from seedbus.bus.text import printable
 from seedbus.models.data.roots import Roots
 from seedbus.models.task import Task
-from seedbus.scenarios.errors import ScenarioError
+from seedbus.scenarios.errors import ScenarioError, setting_label
 from seedbus.scenarios.schema.plugin_use import refuse_missing
 from seedbus.scenarios.schema.scenario import Scenario, TorchTask
 from seedbus.scenarios.schema.yaml_text import MAX_CHARACTERS, NotPlain, parse
@@ -302,12 +302,12 @@ def _apply(document: dict[str, Any], setting: str) -> None:
     path, _, text = setting.partition("=")
     parts = path.split(".")
     if "=" not in setting or not all(parts):
-        raise ScenarioError(f"--set {setting}", ["expected field=value, like algorithm.momentum=0.5"])
+        raise ScenarioError(setting_label(setting), ["expected field=value, like algorithm.momentum=0.5"])
     value: Any = document
     for number, part in enumerate(parts):
         key = _key(value, parts[:number], part, setting)
         if number + 1 == len(parts):
-            value[key] = _parse(text, f"--set {setting}")
+            value[key] = _parse(text, setting_label(setting))
         else:
             value = value.setdefault(key, {}) if isinstance(value, dict) else value[key]
 
@@ -319,4 +319,5 @@ def _key(value: Any, path: list[str], part: str, setting: str) -> str | int:
     if isinstance(value, list) and part.isdecimal() and int(part) < len(value):
         return int(part)
     has = f"has entries 0 to {len(value) - 1}" if value and isinstance(value, list) else "has no fields"
-    raise ScenarioError(f"--set {setting}", [f"{'.'.join(path)} is {quoted(value)}, which {has}; there is no {part}"])
+    what = f"{printable('.'.join(path))} is {quoted(value)}, which {has}; there is no {printable(part)}"
+    raise ScenarioError(setting_label(setting), [what])

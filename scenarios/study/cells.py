@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from seedbus.scenarios.errors import ScenarioError
+from seedbus.scenarios.errors import ScenarioError, setting_label
 from seedbus.scenarios.reporting.leaves import names
 from seedbus.scenarios.schema.loading import library, load_document, read_document
 from seedbus.scenarios.schema.plugin_use import refuse_local
@@ -90,7 +90,7 @@ def plan_of(source: str | Path | dict[str, Any], settings: list[str] | None = No
         ScenarioError: the study, or the scenario of a row, is not valid.
     """
     study, name, folder = load_study(source)
-    common = [(setting, f"--set {setting}") for setting in settings or []]
+    common = [(setting, setting_label(setting)) for setting in settings or []]
     cells = list(_cells(study, name, folder, common))
     fields = [cell.scenario.resolved() for cell in cells]
     by_variant: dict[str, list[int]] = {}
@@ -195,8 +195,8 @@ def _cell(
         scenario = load_document(document, source, [setting for setting, _ in settings], folder)
     except ScenarioError as error:
         if error.source != source:  # a setting cannot be applied at all
-            setting = error.source.removeprefix("--set ")
-            raise ScenarioError(source, [f"{where.get(setting, setting)}: {each}" for each in error.problems]) from None
+            place = next(place for setting, place in settings if setting_label(setting) == error.source)
+            raise ScenarioError(source, [f"{place}: {each}" for each in error.problems]) from None
         at_fault = [[where[setting] for setting in each] for each in error.settings] or [[]] * len(error.problems)
         problems = [_placed(each, of, variant) for each, of in zip(error.problems, at_fault, strict=True)]
         raise ScenarioError(source, problems) from None

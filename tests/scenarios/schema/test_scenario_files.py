@@ -299,6 +299,14 @@ def test_long_values_are_cut_off(tmp_path: Path) -> None:
     assert len(refusal(write_scenario(tmp_path), f"seed={'x' * 5000}")) < 200
 
 
+@pytest.mark.parametrize("setting", ["seed={}", "{}", "{}=1", "seed=[{}", "task.{}=1", "faults.{}=1"])
+def test_a_long_setting_is_cut_off_where_a_sentence_names_it(tmp_path: Path, setting: str) -> None:
+    path = write_scenario(tmp_path)
+    with pytest.raises(ScenarioError) as raised:
+        load(path, [setting.format("x" * 5000)])
+    assert len(str(raised.value)) < 1200
+
+
 FAULT = "faults: [{fault: delay, probability: 0.5, by: {distribution: constant}}]\nnetwork:\n"
 
 

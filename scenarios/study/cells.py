@@ -15,6 +15,7 @@ from seedbus.scenarios.reporting.leaves import names
 from seedbus.scenarios.schema.loading import library, load_document, read_document
 from seedbus.scenarios.schema.plugin_use import refuse_local
 from seedbus.scenarios.schema.scenario import Scenario
+from seedbus.scenarios.schema.yaml_text import dump
 from seedbus.scenarios.sentences import nearest, quoted
 from seedbus.scenarios.study.claims import COSTS, FINAL
 from seedbus.scenarios.study.schema import Study, load_study
@@ -58,7 +59,7 @@ class Cell:
         Raises:
             ScenarioError: the scenario does not accept them.
         """
-        more = tuple((f"{path}={json.dumps(value)}", f"{where}.{path}") for path, value in settings.items())
+        more = tuple((f"{path}={dump(value)}", f"{where}.{path}") for path, value in settings.items())
         return _cell(
             self.name, self.variant, self.point, self._document, self._source, self._folder, self._settings + more
         )
@@ -161,8 +162,8 @@ def _cells(study: Study, source: str, folder: Path | None, common: list[tuple[st
             point = dict(zip(study.grid, values, strict=True))
             settings = [
                 *common,
-                *((f"{path}={json.dumps(value)}", f"variants.{variant}.{path}") for path, value in own.items()),
-                *((f"{path}={json.dumps(value)}", f"grid.{path}") for path, value in point.items()),
+                *((f"{path}={dump(value)}", f"variants.{variant}.{path}") for path, value in own.items()),
+                *((f"{path}={dump(value)}", f"grid.{path}") for path, value in point.items()),
                 (f"seed={study.seeds[0]}", "seeds"),
             ]
             yield _cell("", variant, point, document, f"{source}: {base_name}", base_folder, tuple(settings))

@@ -97,7 +97,7 @@ def check_device(name: str, source: str = "--device", *, is_here: bool = True) -
         source: where it was named.
         is_here: whether this process is to use it; if not, only its name is checked.
     """
-    if not re.fullmatch(r"cpu|torch|mps|cuda(:\d{1,3})?", name):
+    if not re.fullmatch(r"cpu|torch|mps|cuda(:\d{1,3})?", str(name)):
         raise DataError(source, repr(name), _ACCEPTED)
     if name in (HOST, "torch") or not is_here:
         return

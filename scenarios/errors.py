@@ -6,7 +6,7 @@ import shlex
 from collections.abc import Sequence
 from enum import IntEnum
 from itertools import zip_longest
-from pathlib import Path
+from pathlib import Path, PurePath
 
 from seedbus.bus.text import printable
 
@@ -106,3 +106,19 @@ class Interrupted(KeyboardInterrupt):
 
     def __str__(self) -> str:
         return f"stopped; every closed round is kept: go on with `{resuming(self.folder, self.command)}`"
+
+
+def path_of(given: object, name: str, expected: str) -> Path:
+    """Return a file or folder that a call in Python names.
+
+    Args:
+        given: the argument.
+        name: the argument's name, for the sentence.
+        expected: what is accepted.
+
+    Raises:
+        ScenarioError: it is neither text nor a path, or has a NUL, which no file has.
+    """
+    if isinstance(given, str | PurePath) and "\0" not in str(given):
+        return Path(given)
+    raise ScenarioError(name, [f"{printable(repr(given))} is not accepted; expected {expected}"])

@@ -28,6 +28,7 @@ from seedbus.scenarios.cli.options import (
 from seedbus.scenarios.cli_errors import cli_errors
 from seedbus.scenarios.errors import Exit, ScenarioError
 from seedbus.scenarios.reporting.terminal import note, say
+from seedbus.scenarios.study.pool import MOST_PROCESSES
 
 if TYPE_CHECKING:
     from seedbus.scenarios.study.results import StudyResults
@@ -51,7 +52,7 @@ def study(
     folder: Annotated[
         Path, typer.Option(metavar="FOLDER", help="Where runs are kept, and looked for before they are made.")
     ] = Path("studies"),
-    jobs: Annotated[int, typer.Option(min=1, max=1024, help="Processes that make runs.")] = 1,
+    jobs: Annotated[int, typer.Option(min=1, max=MOST_PROCESSES, help="Processes that make runs.")] = 1,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Say what would be run, and roughly its time and bytes; run nothing.")
     ] = False,

@@ -10,7 +10,7 @@ from numbers import Real
 from pathlib import Path
 from typing import Any
 
-from seedbus.scenarios.errors import ScenarioError
+from seedbus.scenarios.errors import ScenarioError, path_of
 from seedbus.scenarios.reporting.compare_page import markdown
 from seedbus.scenarios.reporting.compared import Compared, Row, Run, Spread
 from seedbus.scenarios.reporting.leaves import names
@@ -48,18 +48,18 @@ def compare(
         JournalDamaged, LedgerDamaged: the journal of a run, or its ledger, cannot be read.
         ScenarioError: a run does not measure the metric, there is no run, or a number is not accepted.
     """
-    folders = [folders] if isinstance(folders, str | Path) else folders
+    folders = list(folders) if isinstance(folders, Iterable) and not isinstance(folders, str) else [folders]
     if not folders:
         raise ScenarioError("folders", ["none is given; expected the folder of at least one run"])
     given: Any = target
     if given is not None and not (isinstance(given, Real) and math.isfinite(given)):
         raise ScenarioError("target", [f"{target!r} is not accepted; expected a finite number"])
-    rounds = at if isinstance(at, Iterable) else [at]
+    rounds = list(at) if isinstance(at, Iterable) else [at]
     for round in rounds:
         if not is_whole(round) or round < 0:
             raise ScenarioError("at", [f"{round!r} is not accepted; expected numbers of rounds, like [50, 100]"])
     at = [int(round) for round in rounds]
-    runs, notes = _one_of_each([Run.read(Path(folder)) for folder in folders])
+    runs, notes = _one_of_each([Run.read(path_of(folder, "folders", "the folder of a run")) for folder in folders])
     notes += _notes(runs)
     if metric is None:
         metric = next((name for name in ("accuracy", "loss") if all(name in run.metrics for run in runs)), "accuracy")

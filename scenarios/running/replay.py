@@ -17,7 +17,7 @@ from seedbus.algorithms.contract import Replica, Vector
 from seedbus.algorithms.directions import use_all_cores
 from seedbus.bus.files import atomic_write
 from seedbus.models.task import Problem, Task
-from seedbus.scenarios.errors import ScenarioError
+from seedbus.scenarios.errors import ScenarioError, path_of
 from seedbus.scenarios.run_folder import refuse_another, scenario_of
 from seedbus.scenarios.running.prepare import bind, build_of, followed
 from seedbus.scenarios.sentences import is_whole
@@ -94,10 +94,11 @@ def replays(run: str | Path, rounds: Sequence[int | None], *, task: Task | None 
     for number in rounds:
         if not (number is None or is_whole(number)):
             raise ScenarioError("round", [f"{number!r} is not accepted; expected a number of rounds"])
-    own = scenario_of(Path(run))
+    folder = path_of(run, "run", "the folder of a run")
+    own = scenario_of(folder)
     scenario = own.with_task(task)
-    refuse_another(scenario, own, Path(run))
-    with closing(Journal.open(Path(run), for_writing=False)) as journal:
+    refuse_another(scenario, own, folder)
+    with closing(Journal.open(folder, for_writing=False)) as journal:
         needed = None if None in rounds else max((each for each in rounds if each is not None), default=0)
         stored = _undamaged(journal, needed)
         facts = journal.facts()

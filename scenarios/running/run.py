@@ -17,7 +17,7 @@ from seedbus.agents.observer import NullObserver, Observer
 from seedbus.bus.clock import cpu_seconds, wall_seconds
 from seedbus.models.device import HOST, default_device, on_device
 from seedbus.models.task import Problem, Task
-from seedbus.scenarios.errors import ScenarioError
+from seedbus.scenarios.errors import ScenarioError, path_of
 from seedbus.scenarios.reporting.results import RESULTS, Results
 from seedbus.scenarios.reporting.run_report import judge_again, report
 from seedbus.scenarios.reporting.watching import in_notebook, watching
@@ -80,7 +80,8 @@ def run(
         missing = "task: this field is required (the model and its data); it may also be given as run(…, task=…)"
         raise ScenarioError(scenario.name, [missing])
     if out is not None:
-        check_name(Path(out))
+        out = path_of(out, "out", "the folder of the run")
+        check_name(out)
     if resume:
         if out is None:
             raise ScenarioError("resume", ["out is missing; expected the folder of the run to go on with"])
@@ -90,6 +91,8 @@ def run(
             track_again(trackers, scenario, results, observer or NullObserver())
             return results
     placement = placement or Placement(scenario.transport, devices=(default_device(),))
+    if not isinstance(placement, Placement):
+        raise ScenarioError("placement", [f"{placement!r} is not accepted; expected a Placement"])
     if device is not None:
         placement = replace(placement, devices=(device,))
     if observer is not None:

@@ -10,23 +10,24 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from importlib import resources
 from importlib.resources.abc import Traversable
-from pathlib import Path, PurePath
+from pathlib import Path
 from typing import Any
 
-import numpy as np
-from pydantic import BaseModel, ValidationError
+from pydantic import ValidationError
 
 from seedbus.bus.text import printable
 from seedbus.models.data.roots import Roots
 from seedbus.models.task import Task
-from seedbus.scenarios.errors import ScenarioError, setting_label
+from seedbus.scenarios.errors import ScenarioError, path_of, setting_label
 from seedbus.scenarios.schema.plugin_use import refuse_missing
-from seedbus.scenarios.schema.scenario import Scenario, TorchTask
+from seedbus.scenarios.schema.python_values import plain_fields
+from seedbus.scenarios.schema.scenario import Scenario
 from seedbus.scenarios.schema.yaml_text import MAX_CHARACTERS, NotPlain, parse
 from seedbus.scenarios.sentences import expanded, is_of_one_value, quoted, sentences
 
 FIGURES = "figures/"
 """The folder of the library that has studies, not scenarios."""
+_SETTING = "field=value, like algorithm.momentum=0.5"
 _TOO_DEEP = "it is nested too deeply; a scenario has a few levels"
 
 
@@ -96,34 +97,9 @@ def _from_fields(fields: Mapping[str, Any], settings: list[str], needs_task: boo
     given = task if isinstance(task, Task) else None
     others = {name: value for name, value in fields.items() if name != "task" or given is None}
     name = str(others.setdefault("name", "scenario"))
-    try:
-        document = json.loads(json.dumps(others, default=plain))
-    except RecursionError:
-        raise ScenarioError(name, [_TOO_DEEP]) from None
-    except (TypeError, ValueError) as error:
-        raise ScenarioError(name, [f"it holds a value that no scenario has ({error})"]) from None
+    document = plain_fields(others, name, "scenario")
     scenario = load_document(document, name, settings, needs_task=needs_task and given is None)
     return scenario.with_task(given)
-
-
-def plain(value: Any) -> Any:
-    """Return what JSON knows in the place of a value that only Python has. Raises `TypeError`, `ValueError`."""
-    if isinstance(value, Scenario):
-        return value.resolved()
-    if isinstance(value, TorchTask) and not isinstance(value.network, str):
-        raise TypeError(
-            "a TorchTask of this process alone; give {name: torch, network: FILE:function, data: FILE:function} with "
-            "--plugin FILE.py or load_plugin"
-        )
-    if isinstance(value, BaseModel):
-        return value.model_dump(mode="json", by_alias=True)
-    if isinstance(value, np.generic | np.ndarray):
-        return value.tolist()
-    if isinstance(value, range):
-        return list(value)
-    if isinstance(value, PurePath):
-        return str(value)
-    raise TypeError(f"a {type(value).__name__}")
 
 
 def load_document(
@@ -215,7 +191,7 @@ def _check_plugins(document: dict[str, Any], source: str) -> None:
 
 def _find(source: str | Path) -> tuple[str, str, str]:
     """Return the text of a scenario, its name in error messages, and the default of its field `name`."""
-    path = Path(source)
+    path = path_of(source, "scenario", "a scenario file, a name from `seedbus list`, or a mapping of fields")
     scenarios = library()
     try:
         if path.is_file():
@@ -252,6 +228,9 @@ def _changed(document: dict[str, Any], settings: Sequence[str]) -> dict[str, Any
         what = 'a list of field=value, like ["stop.rounds=50"]'
         raise ScenarioError("settings", [f"{quoted(settings)} is not accepted; expected {what}"])
     for setting in settings:
+        if not isinstance(setting, str):
+            what = f"{printable(repr(setting))} is not accepted; expected {_SETTING}"
+            raise ScenarioError("settings", [what])
         _apply(changed, setting)
         changed = expanded(changed, [Scenario])
     return changed
@@ -302,7 +281,7 @@ def _apply(document: dict[str, Any], setting: str) -> None:
     path, _, text = setting.partition("=")
     parts = path.split(".")
     if "=" not in setting or not all(parts):
-        raise ScenarioError(setting_label(setting), ["expected field=value, like algorithm.momentum=0.5"])
+        raise ScenarioError(setting_label(setting), [f"expected {_SETTING}"])
     value: Any = document
     for number, part in enumerate(parts):
         key = _key(value, parts[:number], part, setting)

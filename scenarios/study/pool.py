@@ -23,6 +23,8 @@ from seedbus.discovery import PLUGINS
 WORKER = "seedbus.scenarios.study.worker"
 STOP_S = 2.0
 """Seconds that a process may take to end; a run's own worker processes may take more."""
+MOST_PROCESSES = 1_024
+"""Of one study at a time."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -9,8 +9,9 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, ConfigDict, Discriminator, Field, Tag, ValidationError, model_validator
 
 from seedbus.scenarios.analysis.quantities import Name, instruments
-from seedbus.scenarios.errors import ScenarioError
-from seedbus.scenarios.schema.loading import plain, studies
+from seedbus.scenarios.errors import ScenarioError, path_of
+from seedbus.scenarios.schema.loading import studies
+from seedbus.scenarios.schema.python_values import plain_fields
 from seedbus.scenarios.schema.yaml_text import MAX_CHARACTERS, NotPlain, parse
 from seedbus.scenarios.sentences import quoted, sentences
 from seedbus.scenarios.study.claims import Expected
@@ -197,20 +198,20 @@ def load_study(source: str | Path | dict[str, Any]) -> tuple[Study, str, Path | 
     """
     if isinstance(source, dict):
         return _validated(source, "the study"), "the study", None
-    path, included = Path(source), studies()
+    expected = "the file of a study, or a name from `list studies`"
+    path, included = path_of(source, "study", f"{expected}, or its fields"), studies()
     if str(source) in included and not path.exists():
         document = parse(included[str(source)].read_text(encoding="utf-8"))
         return _validated({"name": str(source).replace("/", "-")} | document, f"{source}.yaml"), f"{source}.yaml", None
-    expected = "expected the file of a study, or a name from `list studies`"
     try:
         if path.exists() and not path.is_file():  # reading a pipe or a device may not end
-            raise ScenarioError(str(path), [f"it is not a file; {expected}"])
+            raise ScenarioError(str(path), [f"it is not a file; expected {expected}"])
         with path.open(encoding="utf-8") as file:
             document = parse(file.read(MAX_CHARACTERS + 1))
     except UnicodeDecodeError:
         raise ScenarioError(str(path), ["it is not UTF-8 text"]) from None
     except OSError as error:
-        raise ScenarioError(str(path), [f"it cannot be read ({error.strerror}); {expected}"]) from None
+        raise ScenarioError(str(path), [f"it cannot be read ({error.strerror}); expected {expected}"]) from None
     except NotPlain as error:
         raise ScenarioError(str(path), [str(error)]) from None
     if not isinstance(document, dict):
@@ -223,11 +224,8 @@ def load_study(source: str | Path | dict[str, Any]) -> tuple[Study, str, Path | 
 
 
 def _validated(document: dict[str, Any], source: str) -> Study:
+    fields = plain_fields({"name": "study"} | document, source, "study")
     try:
-        text = json.dumps({"name": "study"} | document, default=plain)
-    except (TypeError, ValueError) as error:
-        raise ScenarioError(source, [f"it holds a value that no study has ({error})"]) from None
-    try:
-        return Study.model_validate_json(text, strict=True)
+        return Study.model_validate_json(json.dumps(fields), strict=True)
     except ValidationError as error:
-        raise ScenarioError(source, sentences(error, Study, json.loads(text))) from None
+        raise ScenarioError(source, sentences(error, Study, fields)) from None

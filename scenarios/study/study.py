@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from seedbus.agents.errors import AgentError
-from seedbus.scenarios.errors import ScenarioError
+from seedbus.scenarios.errors import ScenarioError, path_of
 from seedbus.scenarios.reporting.shortcomings import RISING
 from seedbus.scenarios.schema.scenario import Scenario
 from seedbus.scenarios.study import search, tuning
 from seedbus.scenarios.study.cells import Cell, Plan, metric_of, plan_of
-from seedbus.scenarios.study.pool import Answer, Job, Pool
+from seedbus.scenarios.study.pool import MOST_PROCESSES, Answer, Job, Pool
 from seedbus.scenarios.study.results import Failure, RowRun, StudyResults, Tuned, kept_run, read_run
 from seedbus.scenarios.study.store import Store, StoredRun
 from seedbus.scenarios.study.tuning import Values
@@ -204,7 +204,7 @@ def study(
     Args:
         source: the file of a study, or its fields.
         folder: the folder of studies, where runs are kept and looked for.
-        jobs: number of processes, at least 1.
+        jobs: number of processes, 1 to 1,024.
         settings: `field=value` entries that change the scenario of every row.
         watcher: is told how it goes on.
         track: names of the trackers that are told of every run but trials, such as "tensorboard".
@@ -212,12 +212,14 @@ def study(
     Raises:
         ScenarioError, DataError: the study, a scenario of it, or a file that one names, is not valid.
     """
-    if isinstance(jobs, bool) or not isinstance(jobs, int) or jobs < 1:
-        raise ScenarioError("jobs", [f"{jobs!r} is not accepted; expected a whole number of processes, at least 1"])
+    if isinstance(jobs, bool) or not isinstance(jobs, int) or not 1 <= jobs <= MOST_PROCESSES:
+        what = f"expected a whole number of processes, 1 to {MOST_PROCESSES:,}"
+        raise ScenarioError("jobs", [f"{jobs!r} is not accepted; {what}"])
+    store = Store(path_of(folder, "folder", "the folder of studies"))
     plan, trackers = plan_of(source, settings), [track] if isinstance(track, str) else track
     usable(trackers)
     with Pool(jobs) as pool:
-        return Conduct(plan, Store(Path(folder)), pool, watcher, trackers=trackers).run()
+        return Conduct(plan, store, pool, watcher, trackers=trackers).run()
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,7 @@ from processes import wait_for
 from worlds import go, scenario
 
 import seedbus
+from seedbus.models.errors import DataError
 from seedbus.scenarios.errors import Interrupted, ScenarioError
 from seedbus.scenarios.reporting.results import Results
 
@@ -27,6 +28,9 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+NESTED: list[Any] = []
+for _ in range(5_000):
+    NESTED = [NESTED]
 ANY: Any = seedbus  # calls that a type checker would refuse
 CALLS: dict[str, tuple[Callable[[Path], Any], str]] = {
     "no folder": (lambda run: ANY.compare([]), "folders: none is given; expected the folder of at least one run"),
@@ -48,8 +52,20 @@ CALLS: dict[str, tuple[Callable[[Path], Any], str]] = {
     "none": (lambda run: ANY.run({}, track=None), "track: None is not accepted; expected names of trackers"),
     "a study of objects": (
         lambda run: ANY.study({"base": "quickstart", "seeds": {1, 2}}),
-        "the study: it holds a value that no study has (a set)",
+        "the study: seeds: it holds a value that no study has (a set)",
     ),
+    "a nested study": (lambda run: ANY.study({"base": NESTED}), "the study: base: it is nested too deeply"),
+    "too many": (lambda run: ANY.study({}, jobs=2**40), "expected a whole number of processes, 1 to 1,024"),
+    "no name": (lambda run: ANY.run(None), "scenario: None is not accepted; expected a scenario file, a name"),
+    "a list": (lambda run: ANY.study([1]), "study: [1] is not accepted; expected the file of a study, or a name"),
+    "no run": (lambda run: ANY.replay(3), "run: 3 is not accepted; expected the folder of a run"),
+    "a number": (lambda run: ANY.compare(3), "folders: 3 is not accepted; expected the folder of a run"),
+    "results": (lambda run: ANY.compare([Results.read(run)]), "folders: Results(folder="),
+    "a NUL": (lambda run: ANY.run(scenario(), "a\0b"), r"out: 'a\x00b' is not accepted; expected the folder of the"),
+    "its folder": (lambda run: ANY.study({}, 3), "folder: 3 is not accepted; expected the folder of studies"),
+    "a set": (lambda run: ANY.run({"faults": {1}}), "faults: it holds a value that no scenario has (a set)"),
+    "a transport": (lambda run: ANY.run(scenario(), placement="tcp"), "placement: 'tcp' is not accepted; expected a"),
+    "a setting": (lambda run: ANY.load("quickstart", [3]), "settings: 3 is not accepted; expected field=value"),
     "a class": (lambda run: ANY.run(scenario(), task=ANY.TorchTask), "task: ModelMetaclass is not accepted"),
 }
 
@@ -63,6 +79,11 @@ def test_a_value_that_no_call_accepts_is_named(run: Path, call: str, monkeypatch
     assert sentence in str(raised.value)
 
 
+def test_a_device_that_is_no_text_is_named(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="found 3; expected cpu"):
+        ANY.run(scenario(), tmp_path / "run", device=3)
+
+
 def test_folders_are_paths_or_texts_and_one_needs_no_list(run: Path) -> None:
     assert seedbus.compare(str(run)).rows == seedbus.compare([run]).rows
     assert Results.read(str(run)).digest == Results.read(run).digest
@@ -72,6 +93,7 @@ def test_rounds_may_come_from_a_data_frame_and_one_needs_no_list(run: Path) -> N
     last = Results.read(run).metrics["round"].iloc[-1] + 1
     assert seedbus.replay(run, last).digest == Results.read(run).digest
     assert seedbus.compare(run, at=last).rows == seedbus.compare(run, at=[2]).rows
+    assert seedbus.compare(run, at=(each for each in [2])).at == [2]  # type: ignore[arg-type]
 
 
 def test_a_replayed_model_is_shown_in_a_few_words(run: Path) -> None:

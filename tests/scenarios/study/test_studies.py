@@ -458,7 +458,7 @@ MISTAKES: list[tuple[dict[str, Any], str]] = [
     ),
     ({"grid": {"algorithm.nu": [0.1]}}, "variants.decomfl: grid.algorithm.nu: algorithm.nu: no such field"),
     ({"grid": {"faults.4.probability": [1]}}, "grid.faults.4.probability: faults is "),
-    ({"grid": {"faults.0.probability": [float("nan")]}}, "faults.0.probability: NaN is not accepted; expected a finite"),
+    ({"grid": {"faults.0.probability": [float("nan")]}}, "faults.0.probability: NaN is not accepted; expected a fin"),
     ({"grid": {"faults.0.probability": []}}, "grid.faults.0.probability: [] is not accepted; expected 1 or more"),
     ({"grid": {"seed": [1]}}, "seed cannot vary between rows"),
     ({"grid": {"stop.rounds": [5, 5]}, "variants": {}}, "two rows are the same (small)"),

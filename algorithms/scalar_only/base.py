@@ -270,6 +270,10 @@ class ScalarOnly(ScalarFields):
             terms.append(Term(group.plan.round, group.plan.seed, mean, weight))
         return ScalarCommit(plan.version + 1, plan.round, plan.learning_rate, tuple(terms)), state
 
+    def example(self, plan: ScalarPlan) -> Any:
+        """Return a report whose commit takes as long to fold as any, to measure that."""
+        return np.zeros(plan.shape, np.float32)
+
     def silent(self, plan: ScalarPlan) -> Any:
         """Return the report that adds nothing to a sum, int32 [K, P]. See `Summed`."""
         return np.zeros(plan.shape, np.int32)

@@ -236,7 +236,7 @@ def _fold_seconds(scenario: Scenario, dimension: int) -> float:
     commits = []
     for version in range(FOLDS):
         plan = algorithm.plan(0, version, version)
-        commits.append(algorithm.aggregate(None, plan, {0: np.zeros(plan.shape, np.float32)})[0])
+        commits.append(algorithm.aggregate(None, plan, {0: algorithm.example(plan)})[0])
     algorithm.apply(replica, commits[:1])  # loads the kernels
     began_s = cpu_seconds()
     algorithm.apply(replica, commits)

@@ -108,6 +108,15 @@ def test_the_time_of_a_run_that_was_tried_whole_is_that_of_the_trial() -> None:
     assert found.memory.total >= found.memory.tried > found.memory.least
 
 
+def test_the_time_of_folding_a_commit_is_measured_for_reports_of_pairs() -> None:
+    for rates in (0.001, 9e36, 1.1e-37):
+        pairs = scenario(algorithm={"name": "fedkseed", "perturbations": 3, "local_steps": 2, "learning_rate": rates})
+        assert forecast.fold_seconds(pairs) >= 0
+    plan = pairs.algorithm.plan(0, 0, 0)
+    commit, _ = pairs.algorithm.aggregate(None, plan, {0: pairs.algorithm.example(plan)})
+    assert commit.numbers.tolist() == [-1] * 6
+
+
 def test_a_model_that_fits_into_no_memory_is_a_sentence_with_what_needs_less() -> None:
     huge = scenario(algorithm={"name": "fedavg"}, task={"name": "null", "dimension": 10**12})
     with pytest.raises(DataError, match=r"no memory for 3\.64 TiB more .*; expected algorithm: {name: decomfl"):

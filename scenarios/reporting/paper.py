@@ -46,7 +46,8 @@ def lines_pdf(x_name: str, y_name: str, drawn: Sequence[Line], *, is_log: bool =
     import matplotlib
     from matplotlib.figure import Figure
 
-    with matplotlib.rc_context(_STYLE):
+    with matplotlib.rc_context(_STYLE), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Glyph .* missing from font")  # a box stands for it; the SVG has it
         columns = 2 if all(len(line.name) <= SHORT for line in drawn) else 1
         keys = math.ceil(len(drawn) / columns) if len(drawn) > 1 else 0
         figure = Figure(figsize=(WIDTH_IN, HEIGHT_IN + KEY_IN * keys), layout="constrained")

@@ -29,7 +29,7 @@ from worlds import HISO, lossy, outcome
 
 import seedbus
 from seedbus.scenarios.errors import Exit, Interrupted, ScenarioError
-from seedbus.scenarios.reporting.looks import looks
+from seedbus.scenarios.reporting.looks import Line, looks
 from seedbus.scenarios.reporting.paper import can_draw, lines_pdf
 from seedbus.scenarios.reporting.results import Results
 from seedbus.scenarios.running.run import run
@@ -174,6 +174,11 @@ def test_figures_for_papers_are_as_wide_as_a_column_and_the_same_bytes_each_time
         assert content == again
         width_pt = float(re.search(rb"/MediaBox \[ 0 0 ([\d.]+)", content)[1])  # type: ignore[index]
         assert width_pt == 3.25 * 72 and b"/Type3" not in content
+
+
+def test_a_character_that_the_font_lacks_is_no_warning_in_a_figure_for_papers() -> None:
+    pytest.importorskip("matplotlib", reason="the extra plot has it")
+    assert lines_pdf("round", "loss", [Line(name, [0, 1], [1, 2]) for name in ("日本", "b")]).startswith(b"%PDF")
 
 
 def test_a_published_curve_is_dashed_in_the_colour_of_its_row_and_ends_where_the_rows_do(

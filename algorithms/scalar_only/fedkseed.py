@@ -108,7 +108,7 @@ class FedKSeed(ScalarOnly):
     # -- the server
 
     def example(self, plan: ScalarPlan) -> PoolReport:
-        """Return a report of one unit along each of K × P directions: a commit leaves out those that it does not move."""
+        """Return a report of one unit along each of K × P directions, for a commit leaves out numbers of 0."""
         scalar = plan.shape[-1] / (plan.learning_rate * 2.0**self._exact.unit_bits)
         indices = np.arange(math.prod(plan.shape)).reshape(plan.shape) % self.pool
         return PoolReport(indices.astype(np.uint16), np.full(plan.shape, scalar))

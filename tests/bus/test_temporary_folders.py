@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -59,7 +60,7 @@ def test_folders_in_use_and_those_of_others_stay(tmp_path: Path, monkeypatch: py
         assert one.is_dir() and other.is_dir() and one != other
     theirs = tmp_path / f"{TEMPORARY}theirs"
     theirs.mkdir()
-    monkeypatch.setattr(files.os, "geteuid", lambda: theirs.stat().st_uid + 1)
+    monkeypatch.setattr("os.geteuid", lambda: theirs.stat().st_uid + 1)
     files._remove_abandoned(tmp_path)
     assert theirs.is_dir() and link.is_symlink() and elsewhere.is_dir() and file.is_file()
 
@@ -68,7 +69,7 @@ def test_a_folder_that_was_taken_for_abandoned_before_its_lock_is_made_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made: list[Path] = []
-    make = files.tempfile.mkdtemp
+    make = tempfile.mkdtemp
 
     def taken_at_once(prefix: str, dir: Path) -> str:
         made.append(Path(make(prefix=prefix, dir=dir)))
@@ -76,7 +77,7 @@ def test_a_folder_that_was_taken_for_abandoned_before_its_lock_is_made_again(
             made[0].rmdir()
         return str(made[-1])
 
-    monkeypatch.setattr(files.tempfile, "mkdtemp", taken_at_once)
+    monkeypatch.setattr("tempfile.mkdtemp", taken_at_once)
     with temporary_folder(str(tmp_path)) as folder:
         assert folder.is_dir() and folder == made[1]
 
@@ -88,7 +89,7 @@ def test_without_locks_a_folder_is_made_and_none_is_removed(tmp_path: Path, monk
     def no_locks(opened: int, operation: int) -> None:
         raise OSError("Function not implemented")
 
-    monkeypatch.setattr(files.fcntl, "flock", no_locks)
+    monkeypatch.setattr("fcntl.flock", no_locks)
     with temporary_folder(str(tmp_path)) as folder:
         assert folder.is_dir()
     assert list(tmp_path.iterdir()) == [left]

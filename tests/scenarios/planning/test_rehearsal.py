@@ -112,8 +112,9 @@ def test_the_time_of_folding_a_commit_is_measured_for_reports_of_pairs() -> None
     for rates in (0.001, 9e36, 1.1e-37):
         pairs = scenario(algorithm={"name": "fedkseed", "perturbations": 3, "local_steps": 2, "learning_rate": rates})
         assert forecast.fold_seconds(pairs) >= 0
-    plan = pairs.algorithm.plan(0, 0, 0)
-    commit, _ = pairs.algorithm.aggregate(None, plan, {0: pairs.algorithm.example(plan)})
+    algorithm: Any = pairs.algorithm
+    plan = algorithm.plan(0, 0, 0)
+    commit, _ = algorithm.aggregate(None, plan, {0: algorithm.example(plan)})
     assert commit.numbers.tolist() == [-1] * 6
 
 

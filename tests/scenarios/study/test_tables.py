@@ -124,7 +124,7 @@ def test_a_column_without_any_value_is_one_of_numbers_too(tmp_path: Path) -> Non
     results = empty(tmp_path)
     results.members["tiny"].append(ended(0.5, 100, rounds_to_target=None))
     for frame in (results.runs, results.table):
-        kinds = {name: frame[name].dtype for name in frame if name.startswith(("final", "rounds_to_target"))}
+        kinds = {name: frame[name].dtype for name in frame if str(name).startswith(("final", "rounds_to_target"))}
         assert set(kinds.values()) <= {np.dtype(float), np.dtype(int)}, kinds
 
 
@@ -133,7 +133,8 @@ def test_a_value_of_0_that_was_tried_is_drawn(tmp_path: Path) -> None:
     trials = [Trial({"algorithm.momentum": momentum}, 1.0 + momentum) for momentum in (0.0, 0.5)]
     results.tuned["tiny"] = Tuned(trials, trials[0].values, [])
     (plot,) = plots(results)
-    assert (list(plot.drawn[0].x), plot.is_log, plot.x_name) == ([0.0, 0.5], False, "algorithm.momentum")
+    x: Any = plot.drawn[0].x
+    assert (list(x), plot.is_log, plot.x_name) == ([0.0, 0.5], False, "algorithm.momentum")
 
 
 def test_the_mean_of_only_some_of_a_rows_runs_is_not_drawn(tmp_path: Path) -> None:

@@ -2,9 +2,10 @@
 
     python examples/absent_classes.py
 
-Twenty clients hold two classes of handwritten digits each. One whose lower class is 0 answers 5% of the rounds, one whose
-lower class is 8 answers 89%, and those between in proportion. FedAvg hears the higher digits most. MIFA's server keeps
-the last update of every client and takes the mean of all; SCAFFOLD corrects each client's steps, for twice the bytes.
+Twenty clients hold two classes of handwritten digits each. One whose lower class is 0 answers 5% of the rounds, one
+whose lower class is 8 answers 89%, and those between in proportion. FedAvg hears the higher digits most. MIFA's
+server keeps the last update of every client and takes the mean of all; SCAFFOLD corrects each client's steps, for
+twice the bytes.
 """
 
 from __future__ import annotations

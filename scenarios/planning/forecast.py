@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -231,7 +232,7 @@ def fold_seconds(scenario: Scenario) -> float:
 
 def _fold_seconds(scenario: Scenario, dimension: int) -> float:
     """Return the processor seconds in which a replica folds a commit, one of several at once as after a lag."""
-    algorithm = scenario.algorithm.sized(dimension)
+    algorithm: Any = scenario.algorithm.sized(dimension)
     replica = algorithm.replica(np.zeros(dimension, np.float32))
     commits = []
     for version in range(FOLDS):

@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from seedbus.algorithms.scalar_only.base import ScalarOnly
 from seedbus.algorithms.schedule import at
 from seedbus.bus import Fate, Kind
 from seedbus.bus.envelope import BETWEEN, DOWN, SERVER, UP
@@ -135,5 +136,8 @@ def conventions(scenario: Scenario, rounds: int, dimension: int) -> dict[str, fl
     dense = {"dense_8d": 8.0 * dimension * rounds * share}
     if algorithm.is_dense:
         return dense
-    directions = sum(at(algorithm.perturbations, each) * at(algorithm.local_steps, each) for each in range(rounds))
+    if isinstance(algorithm, ScalarOnly):
+        directions = sum(at(algorithm.perturbations, each) * at(algorithm.local_steps, each) for each in range(rounds))
+    else:
+        directions = sum(map(algorithm.scalars, range(rounds)))
     return {"decomfl_12PK": 12.0 * directions, "hiso_8PK": 8.0 * directions} | dense

@@ -228,10 +228,10 @@ class StudyResults:
             row: dict[str, Any] = self._settings(cell) | {"seeds": len(self.members[cell.name])}
             for name in self.figures:
                 found = self.mean(cell.name, name)
-                row[name] = _number(found and found.mean)
-                row[f"{name}_sd"] = _number(found and found.deviation)
-                row[f"{name}_low"] = _number(found and found.low)
-                row[f"{name}_high"] = _number(found and found.high)
+                row[name] = _number(None if found is None else found.mean)
+                row[f"{name}_sd"] = _number(None if found is None else found.deviation)
+                row[f"{name}_low"] = _number(None if found is None else found.low)
+                row[f"{name}_high"] = _number(None if found is None else found.high)
                 row[f"{name}_seeds"] = 0 if found is None else found.seeds
             rows.append(row | {"is_on_front": cell.name in self.front})
         return pd.DataFrame(rows)

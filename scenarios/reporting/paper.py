@@ -67,9 +67,7 @@ def lines_pdf(x_name: str, y_name: str, drawn: Sequence[Line], *, is_log: bool =
         if keys:
             figure.legend(loc="outside lower center", frameon=False, ncols=columns)
         content = io.BytesIO()
-        with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", "Glyph .* missing from font")  # such a character is drawn as a box
-            figure.savefig(content, format="pdf", metadata={"CreationDate": None})
+        figure.savefig(content, format="pdf", metadata={"CreationDate": None})
     return content.getvalue()
 
 

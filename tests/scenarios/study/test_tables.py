@@ -156,9 +156,3 @@ def test_a_row_has_one_colour_in_all_plots_of_a_study(tmp_path: Path) -> None:
     )
     assert "part" not in pareto and pareto["whole"] == tuning["whole"] != tuning["part"]
     assert len({*pareto.values(), *tuning.values()}) == 3, "the front has a colour of its own"
-
-
-@pytest.mark.slow
-def test_a_name_that_matplotlib_has_no_font_for_is_no_warning() -> None:
-    pytest.importorskip("matplotlib", reason="the extra plot has it")
-    assert lines_pdf("x", "y", [Line("日本", [1, 2], [1, 2]), Line("b", [1, 2], [2, 1])]).startswith(b"%PDF")

@@ -13,8 +13,7 @@ from commands import Command
 from worlds import TINY
 
 from seedbus.scenarios.errors import Exit
-from seedbus.scenarios.reporting.looks import Line, looks
-from seedbus.scenarios.reporting.paper import lines_pdf
+from seedbus.scenarios.reporting.looks import looks
 from seedbus.scenarios.schema.yaml_text import dump
 from seedbus.scenarios.study.cells import plan_of
 from seedbus.scenarios.study.results import Failure, RowRun, StudyResults, Trial, Tuned

@@ -34,8 +34,13 @@ def content_digest(places: Sequence[Path]) -> str:
 def _files(place: Path) -> Iterator[Path]:
     if not place.is_dir():
         yield place
+    seen = set()
     for folder, folders, names in os.walk(place, followlinks=True):
-        folders[:] = [name for name in folders if not name.startswith(".")]
+        if (real := os.path.realpath(folder)) in seen:
+            folders.clear()  # a link leads back
+            continue
+        seen.add(real)
+        folders[:] = sorted(name for name in folders if not name.startswith("."))  # so that the same one is first
         yield from (Path(folder, name) for name in names if not name.startswith("."))
 
 

@@ -81,3 +81,14 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
     (tmp_path / "lost").symlink_to(tmp_path / "nowhere")
     with pytest.raises(DataError, match=r"lost.*cannot be read \(No such file"):
         content_digest([tmp_path])
+
+
+def test_a_link_that_leads_back_is_not_followed_again(tmp_path: Path) -> None:
+    (tmp_path / "b").mkdir()
+    (tmp_path / "b" / "picture").write_bytes(b"1")
+    before = content_digest([tmp_path])
+    for name in ("c", "d", "e"):
+        (tmp_path / "b" / name).symlink_to(tmp_path)
+    assert content_digest([tmp_path]) == before
+    (tmp_path / "b" / "picture").write_bytes(b"22")
+    assert content_digest([tmp_path]) != before

@@ -367,6 +367,10 @@ def test_ctrl_c_that_comes_while_something_is_loaded_is_one_sentence(
 IGNORES_CTRL_C = ["sh", "-c", 'trap "" INT; exec "$@"', "sh"]
 """What starts a process as a background job of a shell script is started."""
 
+_NO_NOHUP = "import os, signal, sys; signal.signal(signal.SIGHUP, signal.SIG_DFL); os.execv(sys.argv[1], sys.argv[1:])"
+NO_NOHUP = [sys.executable, "-c", _NO_NOHUP]
+"""What starts a process as in a terminal, also where the tests were started with nohup."""
+
 IN_A_FINALIZER = """
 import os, signal, sys, time, types
 from seedbus.__main__ import main
@@ -389,7 +393,7 @@ def test_ctrl_c_that_comes_in_a_finalizer_is_not_lost(by: signal.Signals) -> Non
     """As in a callback of `import`, where Python prints a KeyboardInterrupt and goes on."""
     command = [sys.executable, "-c", IN_A_FINALIZER.format(by=by.value)]
     within = [] if by is signal.SIGINT else IGNORES_CTRL_C
-    done = subprocess.run([*within, *command], capture_output=True, text=True, timeout=20)
+    done = subprocess.run([*within, *NO_NOHUP, *command], capture_output=True, text=True, timeout=20)
     assert (done.returncode, done.stderr) == (Exit.INTERRUPTED, "seedbus: stopped\n")
 
 
@@ -420,7 +424,8 @@ def _started(folder: Path, *arguments: str, within: Sequence[str] = ()) -> subpr
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("by", "within"), [(signal.SIGINT, []), (signal.SIGTERM, []), (signal.SIGTERM, IGNORES_CTRL_C), (signal.SIGHUP, [])]
+    ("by", "within"),
+    [(signal.SIGINT, []), (signal.SIGTERM, []), (signal.SIGTERM, IGNORES_CTRL_C), (signal.SIGHUP, NO_NOHUP)],
 )
 def test_ctrl_c_names_the_folder_and_the_resumed_run_ends_as_if_it_had_not_stopped(
     seedbus: Command, tmp_path: Path, by: signal.Signals, within: list[str]

@@ -8,8 +8,6 @@ from enum import IntEnum
 from itertools import zip_longest
 from pathlib import Path, PurePath
 
-from seedbus.bus.text import printable
-
 
 class Exit(IntEnum):
     """The command's exit codes; `docs/reference.md` lists them."""
@@ -32,6 +30,8 @@ class Exit(IntEnum):
 
 def setting_label(setting: str) -> str:
     """Return how messages name a setting `field=value` of the command line, cut off if it is long."""
+    from seedbus.bus.text import printable  # with the bus comes NumPy, which --help needs not load
+
     return printable(f"--set {setting}")
 
 
@@ -121,4 +121,6 @@ def path_of(given: object, name: str, expected: str) -> Path:
     """
     if isinstance(given, str | PurePath) and "\0" not in str(given):
         return Path(given)
+    from seedbus.bus.text import printable
+
     raise ScenarioError(name, [f"{printable(repr(given))} is not accepted; expected {expected}"])

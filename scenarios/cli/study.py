@@ -28,7 +28,7 @@ from seedbus.scenarios.cli.options import (
 from seedbus.scenarios.cli_errors import cli_errors
 from seedbus.scenarios.errors import Exit, ScenarioError
 from seedbus.scenarios.reporting.terminal import note, say
-from seedbus.scenarios.study.pool import MOST_PROCESSES
+from seedbus.scenarios.study import MOST_PROCESSES
 
 if TYPE_CHECKING:
     from seedbus.scenarios.study.results import StudyResults

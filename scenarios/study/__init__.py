@@ -2,3 +2,6 @@
 
 Doors: `cells`, `claims`, `estimate`, `pool`, `progress`, `results`, `store`, `study`, `study_page`, `tables`.
 """
+
+MOST_PROCESSES = 1_024
+"""Of one study at a time. It stands here, since the command's help loads nothing heavy."""

@@ -17,14 +17,11 @@ from types import TracebackType
 from typing import IO, Any
 
 from seedbus.bus.clock import wall_seconds
-from seedbus.bus.files import temporary_folder
 from seedbus.discovery import PLUGINS
 
 WORKER = "seedbus.scenarios.study.worker"
 STOP_S = 2.0
 """Seconds that a process may take to end; a run's own worker processes may take more."""
-MOST_PROCESSES = 1_024
-"""Of one study at a time."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -117,6 +114,8 @@ class Pool:
     @property
     def folder(self) -> Path:
         if self._folder is None:
+            from seedbus.bus.files import temporary_folder  # with the bus comes NumPy, which --help needs not load
+
             self._folder = self._temporary.enter_context(temporary_folder())
         return self._folder
 

@@ -14,9 +14,9 @@ from seedbus.agents.errors import AgentError
 from seedbus.scenarios.errors import ScenarioError, path_of
 from seedbus.scenarios.reporting.shortcomings import RISING
 from seedbus.scenarios.schema.scenario import Scenario
-from seedbus.scenarios.study import search, tuning
+from seedbus.scenarios.study import MOST_PROCESSES, search, tuning
 from seedbus.scenarios.study.cells import Cell, Plan, metric_of, plan_of
-from seedbus.scenarios.study.pool import MOST_PROCESSES, Answer, Job, Pool
+from seedbus.scenarios.study.pool import Answer, Job, Pool
 from seedbus.scenarios.study.results import Failure, RowRun, StudyResults, Tuned, kept_run, read_run
 from seedbus.scenarios.study.store import Store, StoredRun
 from seedbus.scenarios.study.tuning import Values

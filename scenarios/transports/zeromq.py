@@ -12,7 +12,6 @@ from contextlib import ExitStack, closing, contextmanager
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
-from seedbus.bus.files import temporary_folder
 from seedbus.scenarios.transports.contract import Connect, Hosting
 from seedbus.scenarios.transports.placement import Placement
 
@@ -187,6 +186,8 @@ class _Connector:
 def _private_endpoint() -> Iterator[str]:
     """An ipc endpoint in a new folder that only this user may enter."""
     is_short = len(os.fsencode(tempfile.gettempdir())) <= MAX_FOLDER_BYTES
+    from seedbus.bus.files import temporary_folder  # with the bus comes NumPy, which --help needs not load
+
     with temporary_folder(None if is_short else "/tmp") as folder:
         yield f"ipc://{folder}/own"
 

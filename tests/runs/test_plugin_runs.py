@@ -26,6 +26,7 @@ from seedbus.scenarios.errors import Exit, ScenarioError, WorkerFailed
 from seedbus.scenarios.running.limits import Limits, read_scenario
 from seedbus.scenarios.running.replay import replay
 from seedbus.scenarios.schema.scenario import Scenario
+from seedbus.scenarios.study.store import key
 from seedbus.scenarios.study.worker import done
 from seedbus.scenarios.transports.placement import Placement
 
@@ -336,11 +337,11 @@ def test_a_run_of_a_study_that_a_plug_in_ends_fails_with_the_same_sentence(
     """It is told in one sentence, as an error of the user; a traceback would call it one of Seedbus."""
     monkeypatch.chdir(tmp_path)
     load_plugin(MISTAKES)
-    document = scenario(algorithm={"name": "raises"}, stop={"rounds": 1}).resolved()
+    what = scenario(algorithm={"name": "raises"}, stop={"rounds": 1})
     job: dict[str, Any] = {
         "do": "run",
-        "scenario": document,
-        "folder": str(tmp_path / "run"),
+        "scenario": what.resolved(),
+        "folder": str(tmp_path / key(what)),
         "parts": [],
         "launch": None,
         "track": None,

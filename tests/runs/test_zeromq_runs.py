@@ -32,7 +32,6 @@ from seedbus.scenarios.reporting.results import Results
 from seedbus.scenarios.running.run import run
 from seedbus.scenarios.schema.scenario import Scenario
 from seedbus.scenarios.schema.yaml_text import dump
-from seedbus.scenarios.transports import zeromq
 from seedbus.scenarios.transports.placement import Placement
 from seedbus.scenarios.transports.zeromq import FILES_PER_CONNECTION
 
@@ -356,7 +355,7 @@ def test_only_ipc_needs_a_folder_for_its_address(
         made.append(place)
         return temporary_folder(place)
 
-    monkeypatch.setattr(zeromq, "temporary_folder", temporary)
+    monkeypatch.setattr("seedbus.bus.files.temporary_folder", temporary)
     run(small(), tmp_path / "run", placement=Placement(way))
     assert len(made) == folders
 

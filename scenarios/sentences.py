@@ -191,7 +191,8 @@ def _accepted(problem: Any, field: FieldInfo | None) -> str:
     if kind in _FORMS and field is not None and field.description:
         return field.description
     accepted = _ACCEPTED[kind].format(**context) if kind in _ACCEPTED else str(problem["msg"])
-    is_scheduled = field is not None and any(get_origin(form) is dict for form in get_args(field.annotation))
+    forms = get_args(field.annotation) if field is not None else ()
+    is_scheduled = any(get_origin(form) is dict and get_args(form)[0] is int for form in forms)
     return f"{accepted}, or a schedule, from round to value: {{0: VALUE, 500: VALUE}}" if is_scheduled else accepted
 
 

@@ -106,7 +106,7 @@ def plan_of(source: str | Path | dict[str, Any], settings: list[str] | None = No
     rows = [cell.name for cell in named]
     twice = next((row for row in rows if rows.count(row) > 1), None)
     if twice is not None:
-        raise ScenarioError(name, [f"two rows are the same ({twice}); expected values that differ"])
+        raise ScenarioError(name, [f"grid: two rows are the same ({twice}); expected values that differ"])
     by_content: dict[str, str] = {}
     for row, content in zip(rows, fields, strict=True):
         other = by_content.setdefault(_told_apart(content), row)

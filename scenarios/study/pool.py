@@ -17,6 +17,7 @@ from types import TracebackType
 from typing import IO, Any
 
 from seedbus.bus.clock import wall_seconds
+from seedbus.bus.files import temporary_folder
 from seedbus.discovery import PLUGINS
 
 WORKER = "seedbus.scenarios.study.worker"
@@ -114,8 +115,6 @@ class Pool:
     @property
     def folder(self) -> Path:
         if self._folder is None:
-            from seedbus.bus.files import temporary_folder  # with the bus comes NumPy, which --help needs not load
-
             self._folder = self._temporary.enter_context(temporary_folder())
         return self._folder
 

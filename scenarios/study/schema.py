@@ -159,8 +159,13 @@ class Study(Settings):
             raise ValueError("base: this field is required (a scenario file, a name from `seedbus list`, or fields)")
         if self.name.lower() == RUNS:  # also where a disk takes upper and lower case for one
             raise ValueError(f"name: {quoted(self.name)} is not accepted; expected another, for runs are kept there")
-        if len(set(self.seeds)) < len(self.seeds):
-            raise ValueError(f"seeds: {quoted(self.seeds)} is not accepted; expected every seed once")
+        if "" in self.variants:
+            raise ValueError("variants: '' is not accepted as a name; expected at least one character")
+        ask = self.ask
+        each_once = {"seeds": self.seeds, "ask.at": ask.at, "ask.splits": ask.splits, "ask.analysis": ask.analysis}
+        for field, values in each_once.items():
+            if len(set(values)) < len(values):
+                raise ValueError(f"{field}: {quoted(values)} is not accepted; expected each value once")
         for path in ("seed", "name"):
             if path in self.grid or path in self.tune or any(path in each for each in self.variants.values()):
                 raise ValueError(f"{path} cannot vary between rows; `seeds` are the seeds of every row")

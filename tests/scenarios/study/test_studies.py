@@ -454,7 +454,10 @@ MISTAKES: list[tuple[dict[str, Any], str]] = [
         {"base": "quickstrat"},
         "base: quickstrat: there is no such file and no scenario of that name; did you mean quick",
     ),
-    ({"seeds": [1, 1]}, "seeds: [1, 1] is not accepted; expected every seed once"),
+    ({"seeds": [1, 1]}, "seeds: [1, 1] is not accepted; expected each value once"),
+    ({"ask": {"at": [0, 0]}}, "ask.at: [0, 0] is not accepted; expected each value once"),
+    ({"ask": {"splits": ["test", "test"]}}, 'ask.splits: ["test", "test"] is not accepted; expected each value once'),
+    ({"variants": {"": [], "b": ["stop.rounds=7"]}}, "variants: '' is not accepted as a name"),
     ({"base": []}, "base: [] is not accepted; expected text, in quotes if need be\n"),
     ({"grid": {"faults.0.probability": [1.3]}}, "grid.faults.0.probability: faults.0.probability: 1.3 is not accepted"),
     (
@@ -466,7 +469,7 @@ MISTAKES: list[tuple[dict[str, Any], str]] = [
     ({"grid": {"faults.0.probability": [float("nan")]}}, "faults.0.probability: NaN is not accepted; expected a fin"),
     ({"grid": {"faults.0.probability": []}}, "grid.faults.0.probability: [] is not accepted; expected 1 or more"),
     ({"grid": {"seed": [1]}}, "seed cannot vary between rows"),
-    ({"grid": {"stop.rounds": [5, 5]}, "variants": {}}, "two rows are the same (small)"),
+    ({"grid": {"stop.rounds": [5, 5]}, "variants": {}}, "grid: two rows are the same (small)"),
     (
         {"variants": {"a": [], "b": ["stop.rounds=7"]}, "grid": {"stop.rounds": [5]}},
         "rows a and b are the same run; expected settings that differ (the grid sets its fields after the variants)",

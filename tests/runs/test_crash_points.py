@@ -37,7 +37,8 @@ def names(value: Any) -> str | None:
     [
         (HISO, 20, 1),
         pytest.param(HISO, 200, 2, marks=pytest.mark.soak),
-        pytest.param(AIR, 8, 6, marks=pytest.mark.slow),
+        (AIR, 8, 6),
+        ({"name": "mifa", "learning_rate": 0.05}, 5, 7),
         pytest.param(DECOMFL, 200, 2, marks=pytest.mark.soak),
         pytest.param(HISO, 0, 3, marks=pytest.mark.soak),
         pytest.param(DECOMFL, 0, 3, marks=pytest.mark.soak),

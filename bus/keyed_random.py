@@ -16,6 +16,7 @@ from seedbus.keyed import bits as bits
 from seedbus.keyed import bits_below, keyed_bytes
 
 T = TypeVar("T")
+_HIGHEST = 1 - 2.0**-53  # float64 has none between it and 1
 
 
 def uniform(seed: int, *key: Key) -> float:
@@ -24,7 +25,7 @@ def uniform(seed: int, *key: Key) -> float:
 
 
 def _fraction(number: int) -> float:
-    return ((number >> 11) + 0.5) * 2.0**-53
+    return min(((number >> 11) + 0.5) * 2.0**-53, _HIGHEST)  # beyond ½ the sum is rounded, at last to 1
 
 
 def below(limit: int, seed: int, *key: Key) -> int:

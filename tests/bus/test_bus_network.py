@@ -233,6 +233,13 @@ def test_no_heavy_tail_exceeds_the_range_of_the_clock(heavy: Duration) -> None:
     assert all(receipt.at_ns <= HORIZON_S * SECOND for receipt in harness.receipts)
 
 
+@pytest.mark.parametrize("number", [0, 2**64 - 1])
+def test_no_draw_is_an_end_point_of_the_unit_interval(number: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("seedbus.bus.keyed_random.bits", lambda *key: number)
+    assert 0 < uniform(1, "latency") < 1
+    assert all(0 <= duration.draw_s(1, "latency") <= 10**6 for duration, _ in DURATIONS.values())
+
+
 def test_compute_time_is_the_clients_slowness_times_its_evaluations() -> None:
     compute = Compute(evaluation=Constant(value=0.002), slowness=Constant(value=3))
     assert compute.time_ns(0, client=1, round=4, evaluations=10) == 60 * MS

@@ -12,7 +12,7 @@ from typing import Any
 
 from seedbus.scenarios.errors import ScenarioError, path_of
 from seedbus.scenarios.reporting.compare_page import markdown
-from seedbus.scenarios.reporting.compared import Compared, Row, Run, Spread
+from seedbus.scenarios.reporting.compared import ENDING, Compared, Row, Run, Spread
 from seedbus.scenarios.reporting.leaves import names
 from seedbus.scenarios.reporting.shortcomings import RISING
 from seedbus.scenarios.reporting.terminal import shown
@@ -107,6 +107,12 @@ def _notes(runs: Sequence[Run]) -> list[str]:
     splits = sorted({run.scenario.evaluation.split for run in runs})
     if len(splits) > 1:
         notes.append(f"the runs are measured on different splits ({' and '.join(splits)})")
+    every = sorted({run.scenario.evaluation.every for run in runs})
+    if len(every) > 1:
+        notes.append(
+            f"the runs are evaluated after every {' and every '.join(f'{each:,}' for each in every)} rounds: the mean of "
+            f"the last {ENDING} spans other numbers of rounds, and the best is one of more values or of fewer"
+        )
     return notes
 
 

@@ -28,7 +28,7 @@ from seedbus.scenarios.run_folder import scenario_of
 from seedbus.scenarios.schema.scenario import Scenario
 
 ENDING = 10
-"""Number of last evaluations whose plain mean is reported, however many rounds they span."""
+"""Number of last evaluations whose plain mean is reported, however many rounds they span; all have to be finite."""
 
 Figures = dict[str, float | None]
 
@@ -178,7 +178,7 @@ class Run:
         figures |= {f"at_{round}_ema": self.at(metric, round, is_average=True) for round in at}
         figures["last"] = _finite(self.values(metric)[-1])
         figures["best"] = None if not values else max(values) if metric in RISING else min(values)
-        figures["end"] = float(np.mean(values[-ENDING:])) if values else None
+        figures["end"] = _finite(float(np.mean(self.values(metric)[-ENDING:])))
         figures["ema"] = _finite(averages(self.lines, metric)[-1])
         if target is not None:
             index = self.first_met(metric, target)

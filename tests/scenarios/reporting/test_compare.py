@@ -95,10 +95,17 @@ def test_what_is_not_finite_meets_no_target_and_is_not_the_best() -> None:
     assert unfinished([0.0, None, 0.9]).figures("accuracy", 0.01, [])["rounds_to_target"] is None
 
 
-def test_where_a_run_ended_is_the_mean_of_its_last_evaluations_that_are_finite() -> None:
+def test_where_a_run_ended_is_the_mean_of_its_last_evaluations_if_all_are_finite() -> None:
     assert unfinished([0.0, *[1.0] * 5, *[0.5] * 5]).figures("accuracy", None, [])["end"] == pytest.approx(0.75)
-    assert unfinished([0.4, None, 0.8]).figures("accuracy", None, [])["end"] == pytest.approx(0.6)
+    assert unfinished([None, *[1.0] * 5, *[0.5] * 5]).figures("accuracy", None, [])["end"] == pytest.approx(0.75)
+    assert unfinished([0.4, None, 0.8]).figures("accuracy", None, [])["end"] is None, "not a mean of values before it"
     assert unfinished([None]).figures("accuracy", None, [])["end"] is None
+
+
+def test_runs_that_are_evaluated_at_other_rounds_are_compared_with_a_note(runs: dict[str, Results]) -> None:
+    assert of(runs, "one", "two").notes == []
+    (note,) = of(runs, "one", "hiso").notes
+    assert note.startswith("the runs are evaluated after every 4 and every 5 rounds: the mean of the last 10 spans ")
 
 
 def test_at_a_round_it_is_the_newest_value_by_then_and_none_of_a_round_that_was_not_reached() -> None:
@@ -114,7 +121,7 @@ def test_a_spread_is_the_samples_mean_and_deviation() -> None:
 
 def test_seeds_are_one_row_with_the_figures_of_their_folders(runs: dict[str, Results]) -> None:
     comparison = of(runs, "one", "hiso", "two", at=[10])
-    assert (comparison.metric, comparison.notes) == ("loss", [])
+    assert comparison.metric == "loss" and len(comparison.notes) == 1, "they are evaluated at other rounds"
     seeds = next(row for row in comparison.rows if row.name == "small")
     assert [run.scenario.seed for run in seeds.runs] == [1, 2] and seeds.algorithm == "decomfl"
     both = [runs["one"], runs["two"]]
@@ -195,8 +202,10 @@ def test_the_table_and_the_page_hold_the_same_and_the_page_has_both_plots(
 ) -> None:
     folders = [runs[name].folder for name in ("one", "two", "hiso")]
     result = seedbus("compare", *folders, "--target", "loss=60", "--at", "4,8", "--out", "compare.html")
-    assert (result.code, result.err) == (Exit.OK, "")
+    note = "the runs are evaluated after every 4 and every 5 rounds"
+    assert result.code == Exit.OK and result.err.startswith(f"seedbus: note: {note}") and result.err.count("\n") == 1
     html = Path("compare.html").read_text(encoding="utf-8")
+    assert f"<p>{note}" in html
     for text in ("decomfl, 2 seeds", "rounds to 60", " ± ", "forward"):
         assert text in result.out and text in html
     assert "http:" not in own(html) and allowed(html) in html

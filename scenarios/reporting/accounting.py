@@ -23,6 +23,7 @@ from seedbus.algorithms.schedule import at
 from seedbus.bus import Fate, Kind
 from seedbus.bus.envelope import BETWEEN, DOWN, SERVER, UP
 from seedbus.bus.ledger import SUMMED, Columns, is_canonical
+from seedbus.scenarios.reporting.statistics import spread
 from seedbus.scenarios.schema.scenario import Scenario
 
 DIRECTIONS = {"up": UP + BETWEEN, "down": DOWN}
@@ -65,7 +66,7 @@ def account(columns: Columns, scenario: Scenario, rounds: int, dimension: int) -
     total = traffic["up"]["bytes"] + traffic["down"]["bytes"]
     traffic["catchup_bytes"] = catch_up
     traffic["catchup_share"] = catch_up / total if total else 0.0
-    traffic["catchup_per_client"] = _spread(_catch_up_bytes(columns, is_of_client, clients))
+    traffic["catchup_per_client"] = spread(_catch_up_bytes(columns, is_of_client, clients))
     delivered_plans = (columns["kind"] == Kind.PLAN) & (columns["fate"] == Fate.DELIVERED)
     traffic["replayed"] = int(np.maximum(columns["seeds"][delivered_plans] - 1, 0).sum())
     traffic["bytes"] = total
@@ -93,12 +94,7 @@ def _links(columns: Columns, size: NDArray[np.int64], clients: int) -> dict[str,
     used, at = np.unique(links, return_inverse=True)
     if not used.size:
         return {"count": 0}
-    return {"count": used.size} | _spread(np.bincount(at, size[selected]))
-
-
-def _spread(values: NDArray[Any]) -> dict[str, float]:
-    minimum, median, p95, maximum = (float(np.quantile(values, q)) for q in (0, 0.5, 0.95, 1))
-    return {"min": minimum, "median": median, "p95": p95, "max": maximum}
+    return {"count": used.size} | spread(np.bincount(at, size[selected]))
 
 
 def _fates(fates: NDArray[np.int64]) -> dict[str, int]:

@@ -9,6 +9,7 @@ import pytest
 from worlds import go, lossy, scenario
 
 from seedbus.scenarios.reporting.accounting import conventions
+from seedbus.scenarios.reporting.statistics import spread
 
 LATE: dict[str, Any] = {"discount": 0.5}
 DENSE = {"name": "fedavg", "local_steps": 1}
@@ -19,6 +20,13 @@ def test_the_summary_counts_as_many_replayed_commits_as_the_table_of_clients(tmp
     results = go(tmp_path / "run", lossy(algorithm=algorithm, stop={"rounds": 10}))
     assert results.summary["traffic"]["replayed"] == results.clients["replayed"].sum()
     assert (results.clients["replayed"].sum() > 0) == (algorithm is not DENSE)
+
+
+def test_catching_up_is_spread_over_clients_as_all_else_is_with_the_nearest_rank_as_its_p95(tmp_path: Path) -> None:
+    results = go(tmp_path / "run", scenario(stop={"rounds": 10}))
+    found = results.summary["traffic"]["catchup_per_client"]
+    assert found == spread(results.clients["catchup_bytes"].to_numpy())
+    assert found["median"] < found["p95"] == found["max"], "of eight clients, 95% are all"
 
 
 @pytest.mark.parametrize(

@@ -23,7 +23,8 @@ class Dropout(RoundSelector):
     )
     rates: tuple[float, float] | None = Field(
         default=None,
-        description="range of probabilities, [low, high]: each client draws its own once; instead of probability",
+        description="range of probabilities, [low, high]: each client, or group, draws its own once; instead of "
+        "probability",
     )
     groups: int | None = Field(
         default=None, ge=1, description="number of random groups of clients; each group drops out as a whole"
@@ -54,11 +55,14 @@ class Dropout(RoundSelector):
         """Return whether a client drops out of a round, whenever in it."""
         if not (self.is_due(round) and self.selects_client(client, random)):
             return False
-        unit = f"group {int(random.draw('group', client) * self.groups)}" if self.groups else f"client {client}"
-        return random.draw("out", unit, round) < self._rate(client, random)
+        if self.groups is None:
+            return random.draw("out", f"client {client}", round) < self._rate(client, random)
+        group = f"group {int(random.draw('group', client) * self.groups)}"
+        return random.draw("out", group, round) < self._rate(group, random)
 
-    def _rate(self, client: int, random: KeyedRandom) -> float:
+    def _rate(self, unit: int | str, random: KeyedRandom) -> float:
+        """Return the probability of a client, or of a group."""
         if self.rates is None:
             return self.probability
         low, high = self.rates
-        return low + (high - low) * random.draw("rate", client)
+        return low + (high - low) * random.draw("rate", unit)

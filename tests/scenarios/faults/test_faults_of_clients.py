@@ -245,7 +245,8 @@ def test_each_client_has_a_rate_of_its_own_between_the_two() -> None:
     assert {len(out) for out in dropped_out(Dropout(rates=(1.0, 1.0)))} == {60}
 
 
-def test_a_group_drops_out_together() -> None:
-    rounds = dropped_out(Dropout(groups=4, probability=0.5))
+@pytest.mark.parametrize("how", [{"probability": 0.5}, {"rates": (0.2, 0.8)}], ids=str)
+def test_a_group_drops_out_together(how: dict[str, Any]) -> None:
+    rounds = dropped_out(Dropout(groups=4, **how))
     groups = {frozenset(round for round, out in enumerate(rounds) if client in out) for client in range(60)}
     assert len(groups) == 4 and 4 < len(set(map(frozenset, rounds))) <= 2**4

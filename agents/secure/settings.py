@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from fractions import Fraction
 from importlib.util import find_spec
 from typing import Annotated, Literal, Self
 
@@ -40,7 +41,7 @@ class SecureAggregation(Settings):
 
     def shares_needed(self, neighbours: int) -> int:
         """Return t, how many of a client and its neighbours have to give a share of its mask."""
-        return math.floor(self.threshold * (neighbours + 1)) + 1
+        return math.floor(Fraction(str(self.threshold)) * (neighbours + 1)) + 1  # in floats 0.58 · 50 is below 29
 
     def graph(self, cohort: Sequence[int], seed: int, round: int) -> dict[int, list[int]]:
         """Return the neighbours of each client of a cohort, ascending.

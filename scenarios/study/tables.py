@@ -172,8 +172,9 @@ def sentences(results: StudyResults) -> list[str]:
     found = _claim(results)
     if pairs:
         pair = "pair" if len(pairs) == 1 else "pairs"
-        chance = f"each, so that {(1 - ask.confidence) * len(pairs):.1g} of them may seem to differ by chance"
-        which = f"{len(pairs):,} {pair} at {ask.confidence:.0%} {'together' if ask.together else chance}"
+        wrong = (1 - ask.confidence) * len(pairs)
+        chance = f"each, so that {wrong:{',.0f' if wrong >= 1 else '.1g'}} of them may seem to differ by chance"
+        which = f"{len(pairs):,} {pair} at {100 * ask.confidence:.6g}% {'together' if ask.together else chance}"
         found.append(f"Differences in {metric} (average at the end), paired over seeds; {which}:")
     ordered = sorted(seen, key=lambda each: -abs(each[2].mean))
     found += [f"{_verdict(results, *each)}" for each in ordered[:MAX_SENTENCES]]

@@ -37,7 +37,15 @@ def empty(folder: Path, **changes: Any) -> StudyResults:
 def ended(final: float | None, sent: float, **figures: float | None) -> RowRun:
     """Return a run that has nothing but figures."""
     stand_in: Any = SimpleNamespace(
-        folder="run", divergence="", rounds=[], lines=[], sent=[], passes=None, values=lambda metric: []
+        folder="run",
+        divergence="",
+        rounds=[],
+        lines=[],
+        sent=[],
+        passes=None,
+        results=None,
+        values=lambda metric: [],
+        shortcomings=lambda metric: [],
     )
     return RowRun(1, stand_in, stand_in, {"final": final, "bytes": sent, **figures})
 
@@ -125,6 +133,23 @@ def test_a_column_without_any_value_is_one_of_numbers_too(tmp_path: Path) -> Non
     for frame in (results.runs, results.table):
         kinds = {name: frame[name].dtype for name in frame if str(name).startswith(("final", "rounds_to_target"))}
         assert set(kinds.values()) <= {np.dtype(float), np.dtype(int)}, kinds
+
+
+@pytest.mark.parametrize(
+    ("rows", "confidence", "told"),
+    [
+        (3, 0.95, "3 pairs at 95% each, so that 0.2 of them may"),
+        (21, 0.95, "210 pairs at 95% each, so that 11 of them may"),
+        (3, 0.995, "3 pairs at 99.5% each, so that 0.02 of them may"),
+    ],
+)
+def test_the_intervals_are_named_by_their_confidence_and_by_how_many_may_be_wrong(
+    tmp_path: Path, rows: int, confidence: float, told: str
+) -> None:
+    results = empty(tmp_path, variants=named(*map(str, range(rows))), ask={"confidence": confidence})
+    for members in results.members.values():
+        members.append(ended(0.5, 100))
+    assert f"paired over seeds; {told} seem to differ by chance:" in sentences(results)[0]
 
 
 def test_a_value_of_0_that_was_tried_is_drawn(tmp_path: Path) -> None:

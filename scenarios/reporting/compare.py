@@ -109,9 +109,10 @@ def _notes(runs: Sequence[Run]) -> list[str]:
         notes.append(f"the runs are measured on different splits ({' and '.join(splits)})")
     every = sorted({run.scenario.evaluation.every for run in runs})
     if len(every) > 1:
+        after = " and every ".join(f"{each:,}" for each in every)
         notes.append(
-            f"the runs are evaluated after every {' and every '.join(f'{each:,}' for each in every)} rounds: the mean of "
-            f"the last {ENDING} spans other numbers of rounds, and the best is one of more values or of fewer"
+            f"the runs are evaluated after every {after} rounds: the mean of the last {ENDING} spans other numbers of "
+            "rounds, and the best is one of more values or of fewer"
         )
     return notes
 

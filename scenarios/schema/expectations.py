@@ -84,7 +84,7 @@ FIGURES = {
     "rounds_at_deadline": Figure("round_times.at_deadline", "rounds closed by their deadline"),
     "rounds_without_commit": Figure("round_times.without_commit", "rounds without a quorum"),
     "stragglers_share": Figure(
-        "round_times.stragglers_share", "fraction of the time of rounds spent waiting for stragglers"
+        "round_times.stragglers_share", "fraction of the run's clock spent waiting for stragglers"
     ),
     "refused": Figure("refusals", "refused messages, for all reasons"),
 }

@@ -191,18 +191,18 @@ class StudyResults:
 
     @cached_property
     def front(self) -> list[str]:
-        """The rows of the Pareto front of the final moving average against bytes, fewest bytes first."""
+        """The rows of the Pareto front of the final moving average against bytes, fewest bytes first; equal ones too."""
         sign = 1.0 if self.is_rising else -1.0
         points = []
         for row in self.members:
             value, sent = self.mean(row, FINAL), self.mean(row, "bytes")
             if value is not None and sent is not None and row not in self.diverged:
                 points.append((sent.mean, -sign * value.mean, row))
-        front, best = [], math.inf
-        for _, negated, row in sorted(points):
-            if negated < best:
+        front, last = [], (math.inf, math.inf)
+        for sent_mean, negated, row in sorted(points):
+            if negated < last[1] or (sent_mean, negated) == last:
                 front.append(row)
-                best = negated
+                last = sent_mean, negated
         return front
 
     @cached_property

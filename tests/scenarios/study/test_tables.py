@@ -161,6 +161,15 @@ def test_a_value_of_0_that_was_tried_is_drawn(tmp_path: Path) -> None:
     assert (list(x), plot.is_log, plot.x_name) == ([0.0, 0.5], False, "algorithm.momentum")
 
 
+def test_the_front_has_every_row_that_no_other_is_better_than(tmp_path: Path) -> None:
+    figures = {"worse": (0.6, 100), "same": (0.5, 100), "alike": (0.5, 100), "dear": (0.5, 200), "best": (0.4, 300)}
+    results = empty(tmp_path, variants=named(*figures))
+    for row, (final, sent) in figures.items():
+        results.members[row].append(ended(final, sent))
+    assert results.front == ["alike", "same", "best"], "two rows that are equal do not beat each other"
+    assert list(results.table["is_on_front"]) == [False, True, True, False, True]
+
+
 def test_the_mean_of_only_some_of_a_rows_runs_is_not_drawn(tmp_path: Path) -> None:
     results = empty(tmp_path, variants=named("whole", "part"))
     results.members["whole"].append(ended(0.5, 100))

@@ -191,7 +191,7 @@ class StudyResults:
 
     @cached_property
     def front(self) -> list[str]:
-        """The rows of the Pareto front of the final moving average against bytes, fewest bytes first; equal ones too."""
+        """The rows of the Pareto front of the final moving average against bytes, fewest first; equal rows too."""
         sign = 1.0 if self.is_rising else -1.0
         points = []
         for row in self.members:

@@ -15,7 +15,9 @@ is never sent.
 The authors' code (large_models/trainer.py) multiplies directions by the root of the matrix that it learns, where the
 paper, and this, divides by it: there a larger curvature makes larger steps.
 
-H comes to rest where α no longer changes it: for a loss with a constant diagonal Hessian A at H = (d/2 + 1)·A.
+H comes to rest where α no longer changes it: for a loss with a constant diagonal Hessian A at H = (d/2 + 1)·A. Without
+curvature H shrinks by 1−α in each round; **ours**: it stops at 2⁻¹²⁶, the smallest normal float32, and never divides by
+0.
 
 **Ours**: clients, of which the paper has one: c is averaged before its magnitude is taken, because that is the
 curvature of the mean loss. For P > 1 the mean over P is learned at once; the authors' code learns direction by
@@ -38,6 +40,9 @@ from seedbus.algorithms.scalar_only.block import Block, coefficients_of
 from seedbus.algorithms.scalar_only.curvature import weighted_squares
 from seedbus.algorithms.scalar_only.payloads import ScalarCommit, ScalarPlan, Term
 from seedbus.vector import Vector
+
+LEAST = 2.0**-126
+"""The least that H falls to."""
 
 
 class HiZOO(ScalarOnly):
@@ -77,7 +82,8 @@ class HiZOO(ScalarOnly):
         factor = weighted_squares(block, backend, magnitudes, seed=term.seed, step=0)
         np.multiply(factor, real(self.alpha), out=factor)
         np.add(factor, real(1 - self.alpha), out=factor)
-        np.multiply(block.fields["hessian"], factor, out=block.fields["hessian"])
+        hessian = np.multiply(block.fields["hessian"], factor, out=block.fields["hessian"])
+        np.maximum(hessian, real(LEAST), out=hessian)
         sqrt_hessian = self.divisor(block.fields, block.sqrt_hessian)
         weights = coefficients_of(slopes, weight, real)
         backend.accumulate(block.delta, weights, seed=term.seed, step=0, start=block.start, divisor=sqrt_hessian)

@@ -92,3 +92,13 @@ def test_h_comes_to_rest_at_a_multiple_of_the_diagonal_of_the_hessian() -> None:
 def test_invalid_fields_are_refused(fields: dict[str, Any], message: str) -> None:
     with pytest.raises(ValidationError, match=message):
         make("hizoo", **fields)
+
+
+def test_h_stays_above_zero_where_no_curvature_is_found() -> None:
+    algorithm = make("hizoo", perturbations=1, alpha=0.9, smoothing=0.125)
+    replica = algorithm.replica(x0(DIMENSION))
+    for round in range(60):
+        plan = algorithm.plan(round, round, seed_of(round))
+        algorithm.apply(replica, [algorithm.aggregate(None, plan, {0: np.zeros((1, 2), np.float32)})[0]])
+    assert (replica.fields["hessian"] > 0).all()
+    assert algorithm.diagnostics(replica)["hessian_cv"] == 0

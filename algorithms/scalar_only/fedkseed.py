@@ -54,6 +54,7 @@ class FedKSeed(ScalarOnly):
     """FedKSeed (arXiv:2312.06353): directions from a pool; catching up takes at most a number for each of them."""
 
     has_round_seeds: ClassVar[bool] = False
+    commits_vary: ClassVar[bool] = True
 
     name: Literal["fedkseed"] = "fedkseed"
     arithmetic: Literal["integer"] = Field(default="integer", description="x is an exact sum (docs/exact-sums.md)")

@@ -33,6 +33,8 @@ class ScalarFields(Settings):
     most_clients: ClassVar[int | None] = None
     has_round_seeds: ClassVar[bool] = True
     """Whether each round has a seed of its own, to which a shift can be applied."""
+    commits_vary: ClassVar[bool] = False
+    """Whether the bytes of a commit depend on the values of scalars, and not only on how many there are."""
     _shift: bytes | None = PrivateAttr(default=None)
 
     perturbations: Scheduled[Count] = Field(default=10, description="P, directions per local step; may change by round")

@@ -11,6 +11,7 @@ from typing import Any
 from rich.table import Table
 
 from seedbus.scenarios.planning.forecast import Forecast, forecast
+from seedbus.scenarios.planning.rehearsal import do_commits_vary
 from seedbus.scenarios.planning.words import words
 from seedbus.scenarios.reporting.looks import number_text
 from seedbus.scenarios.reporting.outlook import duration
@@ -82,6 +83,8 @@ def _costs(explained: dict[str, Any]) -> list[tuple[str, list[str]]]:
     about = "" if traffic["is_exact"] else "about "
     if traffic["is_exact"]:
         how = f"a rehearsal of all {traffic['rounds']:,} rounds without the model: the run will send exactly these"
+    elif traffic["rehearsed"] == traffic["rounds"]:
+        how = f"a rehearsal of all {traffic['rounds']:,} rounds without the model"
     else:
         how = (
             f"a rehearsal of {traffic['rehearsed']:,} of {traffic['rounds']:,} rounds without the model, extrapolated "
@@ -136,6 +139,8 @@ def _assumptions(scenario: Scenario, found: Forecast) -> list[str]:
         said.append(
             "clients that are preferred for their reports lag like those of the rehearsal, whose reports are all 0"
         )
+    if do_commits_vary(scenario.algorithm):
+        said.append(f"scalars are about 1: the bytes of a commit of {scenario.algorithm.label} depend on them")
     if scenario.clock == "wall":
         said.append("real time passes like simulated time; it adds to the time above what rounds wait for")
     return said

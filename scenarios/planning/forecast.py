@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from seedbus.algorithms.scalar_only.base import ScalarOnly
 from seedbus.bus.clock import cpu_seconds
 from seedbus.models.errors import DataError
-from seedbus.scenarios.planning.rehearsal import Rehearsed, rehearse, try_out
+from seedbus.scenarios.planning.rehearsal import Rehearsed, do_commits_vary, rehearse, try_out
 from seedbus.scenarios.running.limits import least_memory, peak_memory, replica_bytes
 from seedbus.scenarios.schema.scenario import Scenario
 
@@ -43,7 +43,7 @@ class Traffic:
         catchup: those of `down`, or between nodes, that are commits that clients had missed.
         simulated_s: the run's clock at its end.
         rounds: number of rounds.
-        is_exact: whether the whole run was rehearsed; otherwise the figures are extrapolated.
+        is_exact: whether the whole run was rehearsed, with its own bytes; otherwise the figures are estimates.
         rehearsed: number of rounds that were rehearsed.
     """
 
@@ -182,9 +182,10 @@ def _traffic(scenario: Scenario, rehearsal: Rehearsed) -> Traffic:
     other = found["down"]["bytes"] - found["catchup_bytes"]
     catchup = max(0, total - up - round(other * more)) if found["catchup_bytes"] else 0
     simulated_s = rehearsal.summary["simulated_s"] * rounds / done
+    is_exact = rehearsal.is_whole and not do_commits_vary(scenario.algorithm)
     if scenario.topology is not None:
-        return Traffic(up, 0, round(found["catchup_bytes"] * more), simulated_s, rounds, rehearsal.is_whole, done)
-    return Traffic(up, total - up, catchup, simulated_s, rounds, rehearsal.is_whole, done)
+        return Traffic(up, 0, round(found["catchup_bytes"] * more), simulated_s, rounds, is_exact, done)
+    return Traffic(up, total - up, catchup, simulated_s, rounds, is_exact, done)
 
 
 def _time(scenario: Scenario, rounds: int, rehearsal: Rehearsed, trial: Rehearsed, imports_s: float) -> Time:

@@ -2,7 +2,9 @@
 
 A *rehearsal* leaves the model out: every loss is 0, and a scalar-only algorithm has one coordinate. Cohorts, faults,
 latencies and the sizes of messages are drawn by key and do not depend on losses, so a whole rehearsal has the messages,
-bytes and simulated times of the run itself, in a fraction of its time. A *trial* is the scenario itself, cut short.
+bytes and simulated times of the run itself, in a fraction of its time. (Commits of FedKSeed leave out numbers of 0 and
+are as narrow as the largest allows. Its clients draw losses, so that their scalars are about 1, and the bytes of its
+rehearsal are an estimate.) A *trial* is the scenario itself, cut short.
 All times but simulated ones are processor time of this process, so what else the machine does changes them little.
 """
 
@@ -21,10 +23,13 @@ from pydantic import PrivateAttr
 from seedbus.agents.observer import NullObserver
 from seedbus.agents.round_record import ClosedRound
 from seedbus.agents.server.stopping import Progress, Stop
+from seedbus.algorithms.scalar_only.base import ScalarOnly
+from seedbus.algorithms.schedule import at
 from seedbus.bus.clock import cpu_seconds
 from seedbus.bus.files import temporary_folder
 from seedbus.models.device import HOST, default_device, on_device
 from seedbus.models.errors import DataError
+from seedbus.models.streams import private_key, stream
 from seedbus.models.task import Fill, Problem, Vector
 from seedbus.scenarios.errors import Interrupted
 from seedbus.scenarios.running.memory_hints import memory_hints
@@ -89,6 +94,48 @@ class SilentLoss:
 
     def gradient(self, step: int, criterion: Any = None) -> Vector:
         return np.zeros_like(self.point)
+
+
+class DrawnProblem(SilentProblem):
+    """A problem whose losses are drawn, so that gradient scalars are about 1."""
+
+    def __init__(self, dimension: int, metrics: Sequence[str], seed: int, smoothing: Any) -> None:
+        """Make the problem.
+
+        Args:
+            dimension: number of coordinates, d.
+            metrics: the names of the task's metrics.
+            seed: the scenario's.
+            smoothing: μ; may change by round.
+        """
+        super().__init__(dimension, metrics)
+        self._seed = seed
+        self._smoothing = smoothing
+
+    def objective(self, client: int, round: int) -> DrawnLoss:  # type: ignore[override]
+        return DrawnLoss(self.point, private_key(self._seed, client, round), at(self._smoothing, round))
+
+
+class DrawnLoss:
+    """A client's loss, which is another random number at each evaluation, as large as the smoothing."""
+
+    samples = steps_an_epoch = 1
+
+    def __init__(self, point: Vector, key: int, smoothing: float) -> None:
+        self.point = point
+        self.key = key
+        self._smoothing = smoothing
+        self._draws = stream("rehearsal", key)
+
+    def loss(self, step: int) -> float:
+        return self._smoothing * (4 * self._draws.random() - 2)
+
+    def loss_at(self, step: int, fill: Fill) -> float:
+        fill(slice(0, self.point.size), self.point)
+        return self.loss(step)
+
+    def gradient(self, step: int, criterion: Any = None) -> Vector:
+        return np.full_like(self.point, self.point.size**-0.5)
 
 
 class TimedStop(Stop):
@@ -187,6 +234,11 @@ class Rehearsed:
         return len(self.course.closed_s)
 
 
+def do_commits_vary(algorithm: Any) -> bool:
+    """Whether the bytes of an algorithm's commits depend on losses, so that a rehearsal has not the run's."""
+    return isinstance(algorithm, ScalarOnly) and algorithm.commits_vary
+
+
 def rehearse(scenario: Scenario, seconds: float) -> Rehearsed:
     """Run a scenario without its model for about so many seconds, one round at least."""
     task, algorithm = scenario.task, scenario.algorithm
@@ -194,7 +246,10 @@ def rehearse(scenario: Scenario, seconds: float) -> Rehearsed:
     dimension = scenario.dimension if algorithm.is_dense or scenario.lag is not None else 1
     sizes = _sizes(scenario) if algorithm.is_dense else []
     with memory_hints(scenario):
-        problem = SilentProblem(dimension, task.metrics, sizes)
+        if do_commits_vary(algorithm):
+            problem: Problem = DrawnProblem(dimension, task.metrics, scenario.seed, algorithm.smoothing)
+        else:
+            problem = SilentProblem(dimension, task.metrics, sizes)
     return _run(scenario, seconds, problem, 0.0)
 
 

@@ -59,6 +59,14 @@ def test_a_rehearsal_sends_the_messages_of_the_run_to_the_byte(name: str, tmp_pa
     assert rehearsed.course.bytes[-1] == run["traffic"]["bytes"] and rehearsed.rounds == run["rounds"]
 
 
+def test_the_bytes_of_commits_that_depend_on_losses_are_estimated(tmp_path: Path) -> None:
+    pool = lossy(algorithm={"name": "fedkseed", "smoothing": {0: 0.1, 5: 0.01}}, stop={"rounds": 10})
+    guess = forecast._traffic(pool, rehearse(pool, 60))
+    sent = go(tmp_path / "run", pool).summary["traffic"]
+    assert not guess.is_exact and guess.up == sent["up"]["bytes"]
+    assert guess.catchup == pytest.approx(sent["catchup_bytes"], rel=0.1)
+
+
 @pytest.mark.slow
 def test_a_trial_is_the_beginning_of_the_run(tmp_path: Path) -> None:
     whole = try_out(lossy(stop=LONG), 60)

@@ -154,7 +154,9 @@ def _algorithm(scenario: Scenario) -> list[str]:
             f"a commit holds {algorithm.scalars(0):,} scalars (K·P), and two numbers from which its seed follows"
         )
     else:
-        said.append(f"a report holds {algorithm.scalars(0):,} scalars (K·P), and a plan a seed and the missed commits")
+        product = "2·K·P" if getattr(algorithm, "has_curvature", False) else "K·P"
+        count = f"{algorithm.scalars(0):,} scalars ({product})"
+        said.append(f"a report holds {count}, and a plan a seed and the missed commits")
     said.append(f"a client evaluates the loss {algorithm.evaluations(0):,} times a round{exact} (a gradient counts 3)")
     return [*said, *_settings(algorithm), *algorithm.caveats()]
 

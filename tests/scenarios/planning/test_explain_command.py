@@ -50,6 +50,13 @@ def test_the_bytes_are_those_that_the_run_then_sends(seedbus: Command) -> None:
     assert traffic["down"] == run["traffic"]["down"]["bytes"] and traffic["simulated_s"] == run["simulated_s"]
 
 
+def test_it_says_how_many_scalars_a_report_holds(seedbus: Command) -> None:
+    for name, count in (("decomfl", "20 scalars (K·P)"), ("hizoo", "40 scalars (2·K·P)")):
+        algorithm = f"algorithm={{name: {name}, perturbations: 20}}"
+        words = said(seedbus, "small.yaml", "--seconds", "0", "--set", algorithm)["words"]
+        assert any(f"a report holds {count}, and a plan" in each for each in words["algorithm"])
+
+
 def test_it_tells_the_budget_for_snapshots_from_what_makes_clients_lag(seedbus: Command) -> None:
     quiet = said(seedbus, "small.yaml", "--seconds", "0", "--set", "participation={clients: 4}")["words"]["lag"]
     assert quiet[0].startswith("what makes clients lag here: nothing; a smaller cohort (or fraction), a deadline")

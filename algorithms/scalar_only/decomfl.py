@@ -3,8 +3,10 @@
 Li, Ying, Liu, Dong, Yang. "Achieving Dimension-Free Communication in Federated Learning via Zeroth-Order
 Optimization", ICLR 2025, arXiv:2405.15861, Algorithms 1–4; momentum: equations 8–9 of its Appendix A.
 
-    m ← βm + (1−β)Δ,   x ← x − ηm       (dampening: true, as printed)
+    m ← βm + (1−β)Δ,   x ← x − ηm       (dampening: true, equation 8)
     m ← βm + Δ,        x ← x − ηm       (dampening: false, as in the authors' code)
+
+Equation 8 prints the new m on its right side, too, where this has the one before the step.
 
 m is a field of the replica, so a client that fell behind rebuilds it from the commits that it missed. Local steps start
 from the replica's m and do not change it.

@@ -1,7 +1,8 @@
 """Gradient scalars: estimates of the directional derivatives along the directions of one local step.
 
 forward      (f(x+μz) − f(x)) / μ              central   (f(x+μz) − f(x−μz)) / 2μ
-projection   ⟨∇f(x), z⟩, by one backward pass: Algorithm 5 of DeComFL's paper (arXiv:2405.15861)
+projection   ⟨∇f(x), z⟩, by one backward pass: Algorithm 5 of DeComFL's paper (arXiv:2405.15861), which prints the
+             gradient at x^K, the model after all steps; as there is none yet in step k, it is taken at that step's x
 curvature    central differences, and with them (f(x+μz) + f(x−μz) − 2f(x)) / 2μ², which is about ½ zᵀ∇²f z
 """
 

@@ -12,7 +12,8 @@ the majority's. The other algorithms of the family accept that format as well.
 
 **Ours**: P directions and K local steps, each step along the client's own signs (the paper: one of each). In a tie, and
 of a difference of 0, the sign is +1: a commit stays one bit, and z and −z are equally likely. A seed travels as for
-DeComFL. A difference that is infinite or NaN has no sign, so the client declines with the reason `overflow`.
+DeComFL. Late reports of one round enter a commit as their majority, with the sum of their weights. A difference that is
+infinite or NaN has no sign, so the client declines with the reason `overflow`.
 """
 
 from __future__ import annotations

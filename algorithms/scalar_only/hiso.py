@@ -15,7 +15,8 @@ Variants, each off by default:
 
 H is a field of the replica. Commits do not contain it: every follower rebuilds it from the same scalars. The mean over
 P is taken first and then squared. Equation 113 has a factor 1/τ that the algorithms do not have; this file follows the
-algorithms. The paper has no momentum (§4.2, footnote); the authors' optimiser has.
+algorithms. Algorithm 2b prints the second loss at x_{i,r}, where the round began; equation 8 and this file have it at
+x_{r,k}, like the first. The paper has no momentum (§4.2, footnote); the authors' optimiser has.
 
 `estimator: curvature` is equation 11, which the paper names and leaves for equation 12, because it takes another
 evaluation a direction and more scalars. A client reports central differences g and, after them, second ones:

@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any
+from typing import Any, TypeGuard
 
 import numpy as np
 from numpy.typing import NDArray
@@ -234,7 +234,7 @@ class Rehearsed:
         return len(self.course.closed_s)
 
 
-def do_commits_vary(algorithm: Any) -> bool:
+def do_commits_vary(algorithm: Any) -> TypeGuard[ScalarOnly]:
     """Whether the bytes of an algorithm's commits depend on losses, so that a rehearsal has not the run's."""
     return isinstance(algorithm, ScalarOnly) and algorithm.commits_vary
 

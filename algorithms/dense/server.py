@@ -122,14 +122,15 @@ def aggregate(
     counts_once = share == 1 and not late and len(set(weights)) <= 1
     is_robust = not isinstance(algorithm.aggregation, Mean)
     moved = update if counts_once or is_robust else mean(all_reports, 0, before.x.size)
+    weight = math.fsum(weights)
     measured = {
-        name: math.fsum(
-            weight * float(report.measured[number]) for weight, report in zip(weights, all_reports, strict=True)
-        )
-        / math.fsum(weights)
+        name: math.fsum(each * float(report.measured[number]) for each, report in zip(weights, all_reports, strict=True))
+        / weight
         for number, name in enumerate(algorithm.measured)
     }
-    server = Server(before.x, update, moved, sent, measured, before.shared, before.own, plan, count, members or count)
+    server = Server(
+        before.x, update, weight, moved, sent, measured, before.shared, before.own, plan, count, members or count
+    )
     if any(method.uses_reports for method in algorithm.methods):
         server.reports = _reports(algorithm, plan, reports, late, weights)
     ahead = _advance(algorithm, server)

@@ -4,8 +4,10 @@ Xu, Wang, Wang, Yao. "FedCM: Federated Learning with Client-level Momentum", arX
 
     server → client   θ and Δ_t
     client            K times: w ← w − η(α·g + (1 − α)·Δ_t)
-    server            Δ_{t+1} = −(1/(ηK))·Σ ω_i Δ_i,   θ ← θ + η_g Σ ω_i Δ_i
+    server            Δ_{t+1} = −(1/(ηK))·Σ ω_i Δ_i/Σ ω_i,   θ ← θ + η_g Σ ω_i Δ_i
 
+Δ_t is a mean, also where late reports make Σ ω_i another number than 1: clients add (1 − α)·Δ_t to each step, so a sum
+with more weight than 1/(1 − α) would grow from round to round without end.
 Δ_t is a second vector on the downlink. It is sent without the factor 1/K; each client divides by its own K, since with
 epochs only the client knows its number of steps. With α = 1 it is FedAvg to the bit.
 """
@@ -39,4 +41,5 @@ class FedCM(Method):
             direction += np.float32((1 - self.gradient_share) / local.steps) * local.fields["fedcm.direction"]
 
     def learn(self, server: Server) -> None:
-        server.shared["fedcm.direction"] = server.update * np.float32(-1 / server.plan.learning_rate)
+        mean = server.update / np.float32(server.weight)
+        server.shared["fedcm.direction"] = mean * np.float32(-1 / server.plan.learning_rate)

@@ -194,6 +194,19 @@ def test_a_number_beside_a_late_update_has_its_weight() -> None:
     assert np.abs(commit.fields[0] - mean * step).max() < 1e-5
 
 
+@pytest.mark.parametrize(("share", "weight"), [(1.0, 0.25), (3 / 4, 1 / 8)], ids=["late", "buffer"])
+def test_fedcms_direction_is_a_mean_whatever_the_sum_of_the_weights(share: float, weight: float) -> None:
+    """A sum of weights above 1/(1 − α) would multiply the direction by more than 1 in every round."""
+    algorithm = make("fedcm", weighting="uniform", learning_rate=0.5).sized(D)
+    fresh, old = {client: report_of(client, 9) for client in range(3)}, report_of(3, 8)
+    plan, late = algorithm.plan(9, 9, 0), [LateReports(algorithm.plan(8, 8, 0), {3: old}, weight)]
+    state = algorithm.first_state(lambda: np.zeros(D, np.float32))
+    commit, _ = algorithm.aggregate(state, plan, fresh, share=share, late=late, members=8)
+    step = sum(share / 3 * report.vectors[0].astype(np.float64) for report in fresh.values()) + weight * old.vectors[0]
+    assert np.abs(commit.fields[0] - step).max() < 1e-6
+    assert np.abs(commit.fields[1] + step / (share + weight) / 0.5).max() < 1e-6
+
+
 def test_a_method_gets_each_report_with_its_plan_and_a_late_one_is_its_clients_last() -> None:
     """Client 0 answers rounds 0 and 2 in one commit: round 2 is its last. Client 1 is late, and client 2 is away."""
     algorithm = make("mifa", learning_rate=0.5, decay=0.5).sized(D)

@@ -8,6 +8,9 @@ A client reports ‖Δ_i‖² beside Δ_i, a number. As in the authors' code (gi
 is the mean of the last two iterates w; clients start from w. The means have the weights ω_i, which are 1/M by default.
 The code differs from the equation: it weighs by samples, has Mε in the place of ε, and multiplies ε by the square of
 the rate's decay each round.
+
+**Ours**: with late reports Σ ω_i is another number than 1. η_g is that of the means, Σ ω_i Δ_i/Σ ω_i and likewise for the
+squares, and the step is η_g·Σ ω_i Δ_i. So a discount shortens the step, and does not change η_g.
 """
 
 from __future__ import annotations
@@ -42,7 +45,8 @@ class FedExP(Method):
         local.measured[_SQUARE] = inner(local.update, local.update)
 
     def move(self, server: Server) -> bool:
-        rate = max(1.0, server.measured[_SQUARE] / (2 * (inner(server.update, server.update) + self.epsilon)))
+        square_of_mean = inner(server.update, server.update) / server.weight**2
+        rate = max(1.0, server.measured[_SQUARE] / (2 * (square_of_mean + self.epsilon)))
         before = server.state[_ITERATE] if _ITERATE in server.state else server.x
         after = before + np.float32(server.plan.server_learning_rate * rate) * server.update
         server.state[_ITERATE] = after

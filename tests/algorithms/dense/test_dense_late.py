@@ -194,17 +194,40 @@ def test_a_number_beside_a_late_update_has_its_weight() -> None:
     assert np.abs(commit.fields[0] - mean * step).max() < 1e-5
 
 
-@pytest.mark.parametrize(("share", "weight"), [(1.0, 0.25), (3 / 4, 1 / 8)], ids=["late", "buffer"])
+WEIGHTS = pytest.mark.parametrize(("share", "weight"), [(1.0, 0.25), (3 / 4, 1 / 8)], ids=["late", "buffer"])
+
+
+def with_a_late_one(algorithm: Any, share: float, weight: float, numbers: int = 0) -> tuple[Any, NDArray[np.float64]]:
+    """Return the commit of three reports and a late one, from zeros, and Σ ω_i Δ_i. Their `numbers` are ‖Δ_i‖²."""
+    reports = {client: report_of(client, 9) for client in range(4)}
+    rows = {client: report.vectors[0].astype(np.float64) for client, report in reports.items()}
+    reports = {
+        client: replace(report, measured=np.array([rows[client] @ rows[client]] * numbers, np.float32))
+        for client, report in reports.items()
+    }
+    late = [LateReports(algorithm.plan(8, 8, 0), {3: reports.pop(3)}, weight)]
+    state = algorithm.first_state(lambda: np.zeros(D, np.float32))
+    commit, _ = algorithm.aggregate(state, algorithm.plan(9, 9, 0), reports, share=share, late=late, members=8)
+    return commit, share / 3 * (rows[0] + rows[1] + rows[2]) + weight * rows[3]
+
+
+@WEIGHTS
 def test_fedcms_direction_is_a_mean_whatever_the_sum_of_the_weights(share: float, weight: float) -> None:
     """A sum of weights above 1/(1 − α) would multiply the direction by more than 1 in every round."""
-    algorithm = make("fedcm", weighting="uniform", learning_rate=0.5).sized(D)
-    fresh, old = {client: report_of(client, 9) for client in range(3)}, report_of(3, 8)
-    plan, late = algorithm.plan(9, 9, 0), [LateReports(algorithm.plan(8, 8, 0), {3: old}, weight)]
-    state = algorithm.first_state(lambda: np.zeros(D, np.float32))
-    commit, _ = algorithm.aggregate(state, plan, fresh, share=share, late=late, members=8)
-    step = sum(share / 3 * report.vectors[0].astype(np.float64) for report in fresh.values()) + weight * old.vectors[0]
+    commit, step = with_a_late_one(make("fedcm", weighting="uniform", learning_rate=0.5).sized(D), share, weight)
     assert np.abs(commit.fields[0] - step).max() < 1e-6
     assert np.abs(commit.fields[1] + step / (share + weight) / 0.5).max() < 1e-6
+
+
+@WEIGHTS
+def test_fedexps_rate_is_that_of_means_whatever_the_sum_of_the_weights(share: float, weight: float) -> None:
+    commit, step = with_a_late_one(make("fedexp", epsilon=1e-6).sized(D), share, weight, numbers=1)
+    rows = [report_of(client, 9).vectors[0].astype(np.float64) for client in range(4)]
+    square = (share / 3 * sum(row @ row for row in rows[:3]) + weight * rows[3] @ rows[3]) / (share + weight)
+    mean = step / (share + weight)
+    rate = square / (2 * (mean @ mean + 1e-6))
+    assert rate > 1.1
+    assert np.abs(commit.fields[0] - rate * step).max() < 1e-5
 
 
 def test_a_method_gets_each_report_with_its_plan_and_a_late_one_is_its_clients_last() -> None:

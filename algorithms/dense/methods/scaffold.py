@@ -47,8 +47,8 @@ class ControlVariates(Method):
 
     def finish(self, local: Local) -> None:
         scale = np.float32(-1 / (local.plan.learning_rate * local.steps))
-        change = scale * local.update - local.fields[self.variate]
-        local.sent[self.variate] = change
+        moved = local.x - local.start  # and not `update`, which another method, as FedNova, may have divided
+        local.sent[self.variate] = scale * moved - local.fields[self.variate]
 
     def remember(self, local: Local) -> None:
         local.memory[self.variate] = local.remembered(self.variate) + local.sent[self.variate]

@@ -272,6 +272,15 @@ def test_fednova_is_fedavg_where_all_make_equally_many_steps_and_else_takes_the_
     assert np.abs(federate("fednova", **unequal).models - federate("fedavg", **unequal).models).max() > 1e-2
 
 
+@pytest.mark.parametrize("other", ["scaffold", "fedcm"])
+def test_fednova_beside_another_method_is_that_method_where_all_make_equally_many_steps(other: str) -> None:
+    """What others learn from an update does not change because FedNova reports it divided by the work in it."""
+    alone = federate(other, weighting="uniform").models
+    for first, second in ((other, "fednova"), ("fednova", other)):
+        both = federate(first, weighting="uniform", also=[{"name": second}]).models
+        assert np.abs(both - alone).max() < 1e-5
+
+
 def test_fedexp_extrapolates_where_updates_disagree_and_never_shrinks_their_mean() -> None:
     plain = federate("fedavg", weighting="uniform").models[0] - START
     least, moved = (federate("fedexp", epsilon=epsilon).models[0] - START for epsilon in (1e9, 1e-4))

@@ -117,12 +117,12 @@ def mifa(decay: float) -> Array:
     return np.array(models)
 
 
-def fedacg(lam: float, beta: float) -> Array:
+def fedacg(lam: float, beta: float, rate: float = 1.0) -> Array:
     theta, m, models = START.astype(np.float64), np.zeros(D), []
     for round, cohort in enumerate(COHORTS):
-        ahead = theta + lam * m
+        ahead = theta + lam * m  # m: the last step of θ
         ends = [descend(ahead, i, round, lambda g, w, a=ahead: g + beta * (w - a)) for i in cohort]  # type: ignore[misc]
-        m = lam * m + by_samples(cohort, [end - ahead for end in ends])
+        m = lam * m + rate * by_samples(cohort, [end - ahead for end in ends])
         theta = theta + m
         models.append(theta)
     return np.array(models)
@@ -207,6 +207,7 @@ CASES: dict[str, tuple[str, dict[str, Any], Callable[[], Array]]] = {
     "fedexp": ("fedexp", {"epsilon": 1e-4}, lambda: fedexp(1e-4)),
     "mifa": ("mifa", {"decay": 0.7, "server_learning_rate": 0.8}, lambda: mifa(0.7)),
     "fedacg": ("fedacg", {"proximal": 0.3}, lambda: fedacg(0.85, 0.3)),
+    "fedacg-rate": ("fedacg", {"proximal": 0.3, "server_learning_rate": 0.5}, lambda: fedacg(0.85, 0.3, 0.5)),
     "feddyn": ("feddyn", {"regularisation": 0.8}, lambda: feddyn(0.8)),
     "fedcm": ("fedcm", {"gradient_share": 0.3}, lambda: fedcm(0.3)),
     "fedcm-epochs": ("fedcm", {"gradient_share": 0.3, "epochs": 2, "local_steps": None}, lambda: fedcm(0.3, 2)),

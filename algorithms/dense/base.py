@@ -87,7 +87,7 @@ class FedAvg(Settings):
         if repeated:
             raise ValueError(f"also: {repeated[0]} is given twice")
         for hook, effect in (("move", "moves the server's model"), ("estimate", "replaces the gradient")):
-            users = [method.name for method in self.methods if getattr(type(method), hook) is not getattr(Method, hook)]
+            users = self._users(hook)
             if len(users) > 1:
                 raise ValueError(f"also: each of {' and '.join(users)} {effect}; only one method may")
         for method in self.methods:
@@ -104,10 +104,20 @@ class FedAvg(Settings):
                         )
         return self
 
+    def _users(self, hook: str) -> list[str]:
+        """Return the names of the methods that override a hook."""
+        return [method.name for method in self.methods if getattr(type(method), hook) is not getattr(Method, hook)]
+
     def _check_needs(self, method: Method) -> None:
         for field, value in method.needs.items():
             if getattr(self, field) != value:
                 raise ValueError(f"{field} is {getattr(self, field)}; {method.name} accepts {value} only")
+        for other in self._users("estimate") if method.uses_outputs else ():
+            if other != method.name:
+                raise ValueError(
+                    f"also: {method.name} changes the loss that backpropagation takes the gradient of, and {other} takes "
+                    "none; leave one of them out"
+                )
         if method.uses_reports and (self.channel is not None or not isinstance(self.aggregation, Mean)):
             what = f"channel: {self.channel.kind}" if self.channel else f"aggregation: {self.aggregation.rule}"
             raise ValueError(f"{what} has no effect on the single reports that {method.name} takes; leave it out")

@@ -98,6 +98,12 @@ def test_a_step_evaluates_losses_and_no_gradient(fields: dict[str, Any], each: i
     assert make("fedavg", local_steps=3).evaluations(0) == 9
 
 
+@pytest.mark.parametrize(("name", "other"), [("fedzo", "fedlc"), ("moon", "zone-s")])
+def test_a_changed_loss_that_no_estimate_would_take_is_refused(name: str, other: str) -> None:
+    with pytest.raises(ValueError, match=r"also: (fedlc|moon) changes the loss .* and (fedzo|zone-s) takes none; leave"):
+        make(name, also=[{"name": other}])
+
+
 def test_directions_differ_by_client_and_by_step() -> None:
     assert bits(estimates(1)[0]) == bits(estimates(1)[0])
     assert np.abs(estimates(1)[0] - estimates(2)[0]).max() > 1e-3

@@ -24,19 +24,28 @@ class Outputs(NamedTuple):
     Attributes:
         inputs: [b, …].
         logits: [b, classes].
-        hidden: the output of each block but the last, [b, …] each.
+        before_head: the output of each block but the last, [b, …] each.
         labels: int64 [b].
     """
 
     inputs: Tensor
     logits: Tensor
-    hidden: tuple[Tensor, ...]
+    before_head: tuple[Tensor, ...]
     labels: Tensor
 
     @property
+    def hidden(self) -> tuple[Tensor, ...]:
+        """`before_head`. Raises `DataError` for a network that is only a head: nothing is learnt before it."""
+        if not self.before_head:
+            found = "a single layer with parameters, and so no learnt features"
+            expected = "two or more, or a method that needs no features or blocks of layers"
+            raise DataError("the task's network", found, expected)
+        return self.before_head
+
+    @property
     def features(self) -> Tensor:
-        """The input of the head, [b, features]."""
-        return (self.hidden[-1] if self.hidden else self.inputs).flatten(1)
+        """The input of the head, [b, features]. Raises `DataError` as `hidden` does."""
+        return self.hidden[-1].flatten(1)
 
 
 Criterion = Callable[[Outputs], Tensor]

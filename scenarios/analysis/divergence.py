@@ -140,7 +140,7 @@ def _outputs(problem: SampleProblem[Any], x: NDArray[Any], count: int) -> list[N
     inputs, labels = problem.tensors(samples, chosen)
     with torch.inference_mode(), problem.flat.at(x):
         found = outputs(problem.flat, inputs, labels)
-        return [each.flatten(1).double().cpu().numpy() for each in (*found.hidden, found.logits)]
+        return [each.flatten(1).double().cpu().numpy() for each in (*found.before_head, found.logits)]
 
 
 def gram(features: NDArray[np.float64]) -> Vector64:

@@ -31,11 +31,11 @@ class Moon(Method):
     temperature: float = Field(default=0.5, gt=0, lt=1e37, description="T of the contrastive term")
 
     def loss(self, loss: Any, outputs: Outputs, local: Local) -> Any:
+        own = outputs.features  # read in the first round too: a network without any is refused at once
         if PREVIOUS not in local.memory:
             return loss
         from torch.nn.functional import cosine_similarity, softplus
 
-        own = outputs.features
         near, far = (
             cosine_similarity(own, local.outputs(at).features, dim=1) / self.temperature
             for at in (local.start, local.memory[PREVIOUS])

@@ -15,6 +15,7 @@ from torch import Tensor
 from seedbus.algorithms.dense.methods.method import Local
 from seedbus.algorithms.objective import Outputs
 from seedbus.models import Dirichlet
+from seedbus.models.errors import DataError
 from seedbus.models.parameters.gradients import blocks
 from seedbus.models.task import Problem
 from seedbus.models.tasks.digits import Digits
@@ -128,6 +129,14 @@ def test_the_loss_follows_the_papers_formula(problem: Any, name: str) -> None:
     assert np.abs(gradient).max() > 0
 
 
+@pytest.mark.parametrize("name", ["feddecorr", "fedmlb", "moon"])
+def test_a_network_without_features_to_change_is_refused_from_the_first_round_on(name: str) -> None:
+    problem = Digits(batch_size=7, model="softmax").bind(seed=1, clients=20, partition=Dirichlet(alpha=0.1))
+    algorithm, objective = make(name), problem.objective(2, 0)
+    with pytest.raises(DataError, match=r"the task's network: found a single layer with parameters, .*; expected two"):
+        algorithm.local(algorithm.replica(problem.x0()), None, algorithm.plan(0, 0, 0), objective)
+
+
 @pytest.mark.parametrize("name", METHODS)
 def test_the_gradient_is_the_slope_of_the_loss(problem: Any, name: str) -> None:
     """The reference is a central difference along a direction that leaves frozen parameters unchanged."""
@@ -177,7 +186,7 @@ def test_moon_adds_no_loss_when_a_client_takes_part_for_the_first_time(problem: 
     method, local = at_work(problem, "moon")
     local.memory.clear()
     loss = torch.tensor(1.0)
-    assert method.loss(loss, None, local) is loss
+    assert method.loss(loss, SimpleNamespace(features=None), local) is loss
     method.finish(local)
     assert local.memory["moon.previous"].tobytes() == local.x.tobytes()
 

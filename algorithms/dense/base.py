@@ -115,8 +115,8 @@ class FedAvg(Settings):
         for other in self._users("estimate") if method.uses_outputs else ():
             if other != method.name:
                 raise ValueError(
-                    f"also: {method.name} changes the loss that backpropagation takes the gradient of, and {other} takes "
-                    "none; leave one of them out"
+                    f"also: {method.name} changes the loss that backpropagation takes the gradient of, and {other} "
+                    "takes none; leave one of them out"
                 )
         if method.uses_reports and (self.channel is not None or not isinstance(self.aggregation, Mean)):
             what = f"channel: {self.channel.kind}" if self.channel else f"aggregation: {self.aggregation.rule}"

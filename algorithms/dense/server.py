@@ -124,7 +124,9 @@ def aggregate(
     moved = update if counts_once or is_robust else mean(all_reports, 0, before.x.size)
     weight = math.fsum(weights)
     measured = {
-        name: math.fsum(each * float(report.measured[number]) for each, report in zip(weights, all_reports, strict=True))
+        name: math.fsum(
+            omega * float(report.measured[number]) for omega, report in zip(weights, all_reports, strict=True)
+        )
         / weight
         for number, name in enumerate(algorithm.measured)
     }

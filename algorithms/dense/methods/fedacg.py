@@ -8,8 +8,8 @@ arXiv:2201.03172, Algorithm 1:
     server            m ← λm + Σ ω_i Δ_i,   θ ← θ + m
 
 θ is the model that is evaluated. With λ = β = 0 it is FedAvg to the bit. The authors' code has no ½ in the proximal
-term: its 1e-3 is β = 2e-3 here. A server's rate η_g, which is 1 in the paper, scales θ's steps: θ ← θ + η_g·m, and clients
-are sent θ + λη_g·m, so that the new θ is still the lookahead point moved by the scaled update, as in their §3.3.
+term: its 1e-3 is β = 2e-3 here. A server's rate η_g, which is 1 in the paper, scales θ's steps: θ ← θ + η_g·m, and
+clients are sent θ + λη_g·m, so that the new θ is still the lookahead point moved by the scaled update, as in §3.3.
 """
 
 from __future__ import annotations

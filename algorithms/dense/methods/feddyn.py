@@ -7,9 +7,9 @@ ICLR 2021, arXiv:2111.04263, Algorithm 1:
     server   h ← h − (α/N) Σ_{i∈C} (w_i − θ),   θ ← mean of w_i − h/α
 
 Each client remembers h_i, and loses it with its state; the server keeps h. N is the number of members. The server
-stores s = h/α, and computes s ← s − (1/N) Σ_{i∈C} Δ_i, θ ← θ + η_g Σ ω_i Δ_i − s. In s each report counts once, whatever
-its weight and however late it is, since each changes an h_i once; with a rule other than the mean, the rule's result
-times |C| is in the place of the sum.
+stores s = h/α, and computes s ← s − (1/N) Σ_{i∈C} Δ_i, θ ← θ + η_g Σ ω_i Δ_i − s. In s each report counts once,
+whatever its weight and however late it is, since each changes an h_i once; with a rule other than the mean, the rule's
+result times |C| is in the place of the sum.
 """
 
 from __future__ import annotations

@@ -10,8 +10,8 @@ The code differs from the equation: it weighs by samples, has Mε in the place o
 the rate's decay each round. With a codec ‖Δ_i‖² is that of the update before it is compressed, and Δ̄ the mean of those
 that the server decodes.
 
-**Ours**: with late reports Σ ω_i is another number than 1. η_g is that of the means, Σ ω_i Δ_i/Σ ω_i and likewise for the
-squares, and the step is η_g·Σ ω_i Δ_i. So a discount shortens the step, and does not change η_g.
+**Ours**: with late reports Σ ω_i is another number than 1. η_g is that of the means, Σ ω_i Δ_i/Σ ω_i and likewise for
+the squares, and the step is η_g·Σ ω_i Δ_i. So a discount shortens the step, and does not change η_g.
 """
 
 from __future__ import annotations

@@ -39,7 +39,7 @@ class FedNova(Method):
 
     def move(self, server: Server) -> bool:
         server.x += np.float32(server.plan.server_learning_rate * server.measured[_WORK]) * server.update
-        server.update = np.float32(server.measured[_WORK]) * server.update  # the step, for what other methods learn of it
+        server.update = np.float32(server.measured[_WORK]) * server.update  # the step, for other methods to learn
         return True
 
 

@@ -24,7 +24,7 @@ import numpy as np
 from pydantic import ConfigDict, Field, PrivateAttr, create_model, model_validator
 
 from seedbus.algorithms.aggregation.rules import Aggregation, Mean
-from seedbus.algorithms.contract import LateReports, Packed, Replica, Vector
+from seedbus.algorithms.contract import LateReports, Packed, Replica, ReportRefused, Vector
 from seedbus.algorithms.dense import payloads as dense_wire
 from seedbus.algorithms.dense.channels.contract import CHANNELS, Channel
 from seedbus.algorithms.dense.compression.contract import CODECS, Compression
@@ -240,13 +240,23 @@ class FedAvg(Settings):
     ) -> tuple[DenseReport, dict[str, bytes] | None]:
         """Run the local steps of a round; return the report and the client's new memory.
 
-        The memory maps names to little-endian float32 bytes; it is None where there is nothing to remember.
+        The memory maps names to little-endian float32 bytes; it is None where there is nothing to remember. It stays as
+        it was where the server will refuse the report, as after a divergence.
         """
         local = train(self, replica, memory, plan, objective)
         report = self._report(local)
         for name, vector in local.memory.items():
             check_shape(vector, local.x.shape, f"for the client's vector {name}, a method")
+        if local.memory and not self._is_accepted(plan, report):
+            return report, memory  # what a refused round left would spoil every later one
         return report, {name: to_bytes(vector) for name, vector in sorted(local.memory.items())} or None
+
+    def _is_accepted(self, plan: DensePlan, report: DenseReport) -> bool:
+        try:
+            self.check(plan, report)
+        except ReportRefused:
+            return False
+        return True
 
     def trained(self, replica: Replica, memory: Any, plan: DensePlan, objective: Differentiable) -> Vector:
         return train(self, replica, memory, plan, objective).x

@@ -162,8 +162,8 @@ class Study(Settings):
         if "" in self.variants:
             raise ValueError("variants: '' is not accepted as a name; expected at least one character")
         ask = self.ask
-        each_once = {"seeds": self.seeds, "ask.at": ask.at, "ask.splits": ask.splits, "ask.analysis": ask.analysis}
-        for field, values in each_once.items():
+        each_once: dict[str, list[Any]] = {"seeds": self.seeds, "ask.at": ask.at, "ask.splits": ask.splits}
+        for field, values in (each_once | {"ask.analysis": ask.analysis}).items():
             if len(set(values)) < len(values):
                 raise ValueError(f"{field}: {quoted(values)} is not accepted; expected each value once")
         for path in ("seed", "name"):

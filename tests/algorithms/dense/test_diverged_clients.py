@@ -11,6 +11,8 @@ from dense_federation import ETA, START, Bowl, D, K
 
 from seedbus.algorithms.contract import ReportRefused
 
+TOP_K = {"kind": "top-k", "fraction": 0.2}
+
 
 class Cliff(Bowl):
     """A loss that has no finite gradient."""

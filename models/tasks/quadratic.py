@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from contextlib import contextmanager
-from decimal import Decimal, localcontext
+from decimal import Context, Decimal, localcontext
 from functools import cached_property
 from typing import Any, ClassVar, Literal, NamedTuple
 
@@ -198,7 +198,7 @@ def _geometric(condition: float, size: int) -> NDArray[np.float64]:
     as in `np.geomspace`, depend on the processor.
     """
     sequence, after = np.ones(size), np.arange(size)[::-1]  # how many terms come after each
-    with localcontext(prec=50):
+    with localcontext(Context(prec=50)):  # and nothing of the context of the program
         for b in range((size - 1).bit_length()):
             power = float(Decimal(condition) ** (Decimal(-(1 << b)) / (size - 1)))
             np.multiply(sequence, power, out=sequence, where=(after >> b & 1).astype(bool))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from seedbus.models.numeric_state import numeric_state
 from seedbus.models.task import Task
 from seedbus.scenarios.analysis.break_even import TITLE as BREAK_EVEN
 from seedbus.scenarios.analysis.break_even import break_even
@@ -35,6 +36,7 @@ INSTRUMENTS: dict[str, tuple[str, Callable[[Subject], Finding]]] = {
 """name → title, and the instrument."""
 
 
+@numeric_state()
 def analyse(
     folder: str | Path,
     rounds: Sequence[int] = (),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -21,6 +20,7 @@ from seedbus.bus import Follower, Offer, Recruit
 from seedbus.bus.envelope import FRAME_LIMIT, SHORT
 from seedbus.models.device import placed_beside
 from seedbus.models.masked_problem import MaskedProblem
+from seedbus.models.numeric_state import use_one_thread
 from seedbus.models.task import HasShapes, NeedsPreparation, Note, Problem
 from seedbus.scenarios.errors import ScenarioError
 from seedbus.scenarios.schema.plugin_use import proof, refuse_local
@@ -92,9 +92,7 @@ def bind(scenario: Scenario) -> Problem:
         seed=scenario.seed, clients=scenario.participation.clients, partition=scenario.partition
     )
     _check_sizes(scenario, problem.dimension)
-    torch = sys.modules.get("torch")  # only a task that needs it has imported it
-    if torch is not None:
-        torch.set_num_threads(1)  # on such small tensors a second thread makes everything 30 to 100 times slower
+    use_one_thread()  # only a task that needs torch has imported it
     if scenario.mask is not None:
         problem = MaskedProblem(problem, scenario.mask, scenario.seed)
     if scenario.evaluation.split != "test":

@@ -16,6 +16,7 @@ from seedbus.agents.launcher import check_build, unpacked
 from seedbus.algorithms.contract import Replica, Vector
 from seedbus.algorithms.directions import use_all_cores
 from seedbus.bus.files import atomic_write
+from seedbus.models.numeric_state import numeric_state
 from seedbus.models.task import Problem, Task
 from seedbus.scenarios.errors import ScenarioError, path_of
 from seedbus.scenarios.run_folder import refuse_another, scenario_of
@@ -67,6 +68,7 @@ class Replayed:
             raise RunFolderError(path, f"the model cannot be written ({error.strerror})") from None
 
 
+@numeric_state()
 def replay(run: str | Path, round: int | None = None, *, task: Task | None = None) -> Replayed:
     """Rebuild the model of a run from its journal. Damage behind the requested round does no harm.
 

@@ -16,6 +16,7 @@ from seedbus.agents.monitor import Monitor
 from seedbus.agents.observer import NullObserver, Observer
 from seedbus.bus.clock import cpu_seconds, wall_seconds
 from seedbus.models.device import HOST, default_device, on_device
+from seedbus.models.numeric_state import numeric_state
 from seedbus.models.task import Problem, Task
 from seedbus.scenarios.errors import ScenarioError, path_of
 from seedbus.scenarios.reporting.results import RESULTS, Results
@@ -34,6 +35,7 @@ from seedbus.scenarios.tracking.tracker import Tracker, usable
 from seedbus.scenarios.transports.placement import Placement
 
 
+@numeric_state()
 def run(
     scenario: Scenario | str | Path | Mapping[str, Any],
     out: str | Path | None = None,
@@ -52,7 +54,8 @@ def run(
     """Run a scenario to its end and return its results.
 
     A finished run is not run again: with `resume`, its results are compared with this scenario's expectations. In a
-    notebook, where an asyncio loop is running already, the run gets a loop of its own.
+    notebook, where an asyncio loop is running already, the run gets a loop of its own. Settings of NumPy and torch,
+    such as a default dtype, do not change its bits, and are afterwards as they were.
 
     Args:
         scenario: what to run; a file, a name of the library or a mapping of fields is loaded first.

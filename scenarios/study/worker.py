@@ -26,6 +26,7 @@ from seedbus.agents.observer import NullObserver
 from seedbus.agents.round_record import ClosedRound
 from seedbus.bus.clock import wall_seconds
 from seedbus.bus.files import check_folder
+from seedbus.models.numeric_state import numeric_state
 from seedbus.scenarios.analysis.quantities import QUANTITIES, quantities
 from seedbus.scenarios.cli_errors import exit_code
 from seedbus.scenarios.errors import Exit, ScenarioError
@@ -149,6 +150,7 @@ def _trackers(track: dict[str, Any] | None) -> list[Tracker]:
     return [Membership(tracker=each.tracker, told=each, **of) for each in usable(track["trackers"])]
 
 
+@numeric_state()
 def _measured(folder: Path, parts: list[str]) -> dict[str, Any]:
     by_instrument = {quantity.instrument for quantity in QUANTITIES.values()}
     splits, instruments = [[part for part in parts if (part in by_instrument) is wanted] for wanted in (False, True)]

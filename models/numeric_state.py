@@ -1,0 +1,121 @@
+"""The state of NumPy and torch in which this process computes a run, whatever the program around it has set.
+
+A program may have made float64 torch's default, or underflow an error of NumPy's, and may call in the block of
+`torch.autocast` or `torch.no_grad`. Its runs have the same bits as all others. Afterwards it finds its settings, and
+torch's random generator and number of threads, as they were.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from types import ModuleType
+
+
+class _Thread(threading.local):
+    """What is known of a thread.
+
+    Attributes:
+        depth: in how many blocks of `numeric_state` it is.
+        threads: how many threads torch used in it before; None: torch uses as many as ever.
+    """
+
+    depth = 0
+    threads: int | None = None
+
+
+class _Process:
+    """The settings that all threads share: the first run that begins changes them, the last that ends restores them."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._users = 0
+        self._restore: list[Callable[[], object]] = []
+
+    @contextmanager
+    def settled(self, torch: ModuleType) -> Iterator[None]:
+        with self._lock:
+            if not self._users:
+                self._settle(torch)
+            self._users += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._users -= 1
+                while not self._users and self._restore:
+                    self._restore.pop()()
+
+    def _settle(self, torch: ModuleType) -> None:
+        generator, state = torch.default_generator, torch.default_generator.get_state()
+        self._restore.append(lambda: generator.set_state(state))  # networks draw values, which are replaced
+        dtype = torch.get_default_dtype()
+        if dtype != torch.float32:
+            self._restore.append(lambda: torch.set_default_dtype(dtype))
+            torch.set_default_dtype(torch.float32)
+        self._restore += [partial(setattr, *each) for each in _settle_products(torch)]
+
+
+def _settle_products(torch: ModuleType) -> list[tuple[Any, str, str]]:
+    """Have products computed in float32, and not from factors in bfloat16; return what `setattr` restores."""
+    changed = []
+    for name in ("matmul", "conv", "rnn"):  # since torch 2.9; `torch.set_float32_matmul_precision` sets the first
+        layers = getattr(torch.backends.mkldnn, name, None)
+        if layers is not None and layers.fp32_precision in ("bf16", "tf32"):
+            changed.append((layers, "fp32_precision", layers.fp32_precision))
+            layers.fp32_precision = "ieee"
+    return changed
+
+
+_thread = _Thread()
+_process = _Process()
+
+
+@contextmanager
+def numeric_state() -> Iterator[None]:
+    """Within this context, or in a function that it decorates, computation does not depend on the caller's settings."""
+    torch = sys.modules.get("torch")  # if it is not loaded, nobody has set anything
+    _thread.depth += 1
+    try:
+        with ExitStack() as stack:
+            stack.enter_context(np.errstate(divide="warn", over="warn", under="ignore", invalid="warn"))
+            if torch is not None:
+                stack.enter_context(_process.settled(torch))
+                _enter_modes(stack, torch)
+            yield
+    finally:
+        _thread.depth -= 1
+        if _thread.depth == 0 and _thread.threads is not None:
+            sys.modules["torch"].set_num_threads(_thread.threads)
+            _thread.threads = None
+
+
+def use_one_thread() -> None:
+    """Let torch, if it is loaded, compute with one thread, until the end of `numeric_state` if this is within it.
+
+    On small tensors a second thread makes everything 30 to 100 times slower, and the order of sums depends on it.
+    """
+    torch = sys.modules.get("torch")
+    if torch is not None:
+        if _thread.depth and _thread.threads is None:
+            _thread.threads = torch.get_num_threads()
+        torch.set_num_threads(1)
+
+
+def _enter_modes(stack: ExitStack, torch: ModuleType) -> None:
+    """Leave the modes of torch that this thread is in."""
+    stack.enter_context(torch.inference_mode(False))
+    stack.enter_context(torch.enable_grad())
+    for kind in ("cpu", "cuda"):
+        if torch.is_autocast_enabled(kind):
+            stack.enter_context(torch.autocast(kind, enabled=False))
+    if torch.get_default_device() != torch.device("cpu"):  # such a mode costs time in every call of torch
+        stack.enter_context(torch.device("cpu"))

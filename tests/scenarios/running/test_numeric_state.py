@@ -1,0 +1,106 @@
+"""Runs compute in a state of NumPy and torch of their own, and leave that of their program as they found it."""
+
+from __future__ import annotations
+
+import decimal
+import threading
+from collections.abc import Callable
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import seedbus
+from seedbus.models.numeric_state import numeric_state, use_one_thread
+
+FEDAVG = {"name": "fedavg", "local_steps": 1, "learning_rate": 0.1}
+SMALL = {"task": "digits", "participation": {"clients": 4, "cohort": 2}, "stop": {"rounds": 1}}
+
+
+@contextmanager
+def setting(set_to: Callable[[Any], object], value: Any, before: Any) -> Any:
+    """A setting of torch for the time of a test."""
+    set_to(value)
+    try:
+        yield
+    finally:
+        set_to(before)
+
+
+STATES: dict[str, Callable[[], AbstractContextManager[Any]]] = {
+    "float64 by default": lambda: setting(torch.set_default_dtype, torch.float64, torch.float32),
+    "another device by default": lambda: torch.device("meta"),
+    "no gradients": torch.no_grad,
+    "inference": torch.inference_mode,
+    "bfloat16 for some operations": lambda: torch.autocast("cpu", dtype=torch.bfloat16),
+    "products of bfloat16": lambda: setting(torch.set_float32_matmul_precision, "medium", "highest"),
+    "errors for all that NumPy can": lambda: np.errstate(all="raise"),
+}
+
+
+def outcome(folder: Path) -> tuple[str, list[dict[str, Any]], str]:
+    results = seedbus.run(SMALL | {"algorithm": FEDAVG}, folder, page=False)
+    return results.digest, results.lines, seedbus.replay(folder).digest
+
+
+@pytest.fixture(scope="module")
+def usual(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, list[dict[str, Any]], str]:
+    return outcome(tmp_path_factory.mktemp("usual") / "run")
+
+
+def found() -> tuple[Any, ...]:
+    """What a program can see of the state."""
+    modes = torch.is_grad_enabled(), torch.is_inference_mode_enabled(), torch.is_autocast_enabled("cpu")
+    settings = torch.get_default_dtype(), torch.get_default_device(), torch.get_float32_matmul_precision()
+    return *modes, *settings, np.geterr(), torch.get_num_threads(), torch.default_generator.get_state().tolist()
+
+
+@pytest.mark.parametrize("state", STATES)
+def test_a_run_has_its_bits_in_any_state_and_leaves_it(state: str, tmp_path: Path, usual: Any) -> None:
+    with STATES[state]():
+        before = found()
+        assert outcome(tmp_path / "run") == usual
+        assert found() == before
+
+
+def test_torch_has_its_threads_again_after_a_run(tmp_path: Path) -> None:
+    with setting(torch.set_num_threads, 3, torch.get_num_threads()):
+        outcome(tmp_path / "run")
+        assert torch.get_num_threads() == 3
+
+
+def test_within_a_block_torch_keeps_to_one_thread_after_an_inner_one() -> None:
+    with setting(torch.set_num_threads, 3, torch.get_num_threads()), numeric_state():
+        with numeric_state():
+            use_one_thread()
+        assert torch.get_num_threads() == 1
+
+
+def test_what_all_threads_share_is_restored_by_the_last_of_them() -> None:
+    ends, has_begun = threading.Event(), threading.Event()
+
+    def run() -> None:
+        with numeric_state():
+            has_begun.set()
+            ends.wait()
+
+    with setting(torch.set_default_dtype, torch.float64, torch.float32), ExitStack() as stack:
+        stack.enter_context(numeric_state())
+        other = threading.Thread(target=run)
+        other.start()
+        has_begun.wait()
+        stack.close()
+        assert torch.get_default_dtype() == torch.float32  # the other still needs it
+        ends.set()
+        other.join()
+        assert torch.get_default_dtype() == torch.float64
+
+
+def test_a_program_that_traps_inexact_decimals_can_run_the_quadratic_task(tmp_path: Path) -> None:
+    what = {"task": {"name": "quadratic", "dimension": 8}, "algorithm": "decomfl"}
+    with decimal.localcontext(prec=3, traps={decimal.Inexact: True}):
+        trapped = seedbus.run(SMALL | what, tmp_path / "run", page=False)
+    assert trapped.digest == seedbus.run(SMALL | what, tmp_path / "other", page=False).digest

@@ -18,6 +18,7 @@ import re
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from seedbus.models.errors import DataError
@@ -31,7 +32,7 @@ VARIABLE = "SEEDBUS_DEVICE"
 HOST = "cpu"
 _ACCEPTED = "cpu, torch (tensors on the processor), cuda, cuda:N or mps"
 
-_current = HOST
+_current = ContextVar("_current", default=HOST)  # runs of several threads may be on several devices
 ValueT = TypeVar("ValueT")
 
 
@@ -118,15 +119,15 @@ def check_device(name: str, source: str = "--device", *, is_here: bool = True) -
 @contextmanager
 def on_device(name: str) -> Iterator[None]:
     """Within this context problems are bound on a device. Raises `DataError` if it cannot be used."""
-    global _current
     check_device(name)
-    before, _current = _current, name
+    before = _current.get()
+    _current.set(name)
     if name not in (HOST, "torch"):
         _make_deterministic()
     try:
         yield
     finally:
-        _current = before
+        _current.set(before)
 
 
 def device_text(names: Sequence[str]) -> str:
@@ -173,11 +174,12 @@ def devices_of(text: str, *, are_here: bool = True) -> tuple[str, ...]:
 
 def torch_device() -> torch.device | None:
     """Return the torch device on which this process binds problems; None if they use NumPy arrays."""
-    if _current == HOST:
+    name = _current.get()
+    if name == HOST:
         return None
     import torch
 
-    return torch.device("cpu" if _current == "torch" else _current)
+    return torch.device("cpu" if name == "torch" else name)
 
 
 def free_memory(device: torch.device) -> int | None:

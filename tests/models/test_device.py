@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import os
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -144,3 +145,14 @@ def test_gpus_of_other_machines_are_known_by_name_and_this_process_computes_on_i
     assert device.device_text(devices) == f"cuda:3, cuda, torch {torch.__version__}"
     there, here = Placement("tcp", 2, devices=devices, launcher=Ray()), Placement("tcp", 2, devices=devices)
     assert (there.own_device, here.own_device) == ("cpu", "cuda:3")
+
+
+def test_threads_have_devices_of_their_own() -> None:
+    """Runs of several threads overlap in any order."""
+    with device.on_device("torch"), ThreadPoolExecutor(1) as other:
+        inner = device.on_device("cpu")
+        other.submit(inner.__enter__).result()
+        assert device.torch_device() == torch.device("cpu")
+        assert other.submit(device.torch_device).result() is None
+        other.submit(inner.__exit__, None, None, None).result()
+    assert device.torch_device() is None

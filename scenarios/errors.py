@@ -121,6 +121,27 @@ def path_of(given: object, name: str, expected: str) -> Path:
     """
     if isinstance(given, str | PurePath) and "\0" not in str(given):
         return Path(given)
+    raise not_accepted(given, name, expected)
+
+
+def check_methods(given: object, protocol: type, name: str) -> None:
+    """Check an object that a call in Python is given, such as an observer.
+
+    Args:
+        given: the argument.
+        protocol: the class whose methods it must have.
+        name: the argument's name, for the sentence.
+
+    Raises:
+        ScenarioError: a method is missing, or it is a class and no object.
+    """
+    names = [each for each, method in vars(protocol).items() if callable(method) and not each.startswith("_")]
+    if isinstance(given, type) or not all(callable(getattr(given, each, None)) for each in names):
+        raise not_accepted(given, name, f"an object with the methods {', '.join(names)}")
+
+
+def not_accepted(given: object, name: str, expected: str) -> ScenarioError:
+    """Return the error that says which argument of a call in Python is not accepted, and what would be."""
     from seedbus.bus.text import printable
 
-    raise ScenarioError(name, [f"{printable(repr(given))} is not accepted; expected {expected}"])
+    return ScenarioError(name, [f"{printable(repr(given))} is not accepted; expected {expected}"])

@@ -15,7 +15,7 @@ from pydantic import BaseModel, ValidationError
 from seedbus.discovery import KINDS, PLUGINS, Variants
 from seedbus.scenarios.cli_errors import exit_code
 from seedbus.scenarios.conformance.kinds import HOMES, home
-from seedbus.scenarios.errors import Interrupted, ScenarioError
+from seedbus.scenarios.errors import Interrupted, ScenarioError, path_of
 from seedbus.scenarios.schema.plugins import load_plugin, owner
 from seedbus.scenarios.sentences import sentences
 
@@ -69,7 +69,7 @@ def _checked(what: str | Path | BaseModel) -> Iterator[Checked]:
         kind, name = _kind_of(what)
         yield from _of(kind, name, what, what.model_dump(mode="json", exclude_defaults=True))
         return
-    load_plugin(what)
+    load_plugin(path_of(what, "check", "the path of a plug-in, or a thing that a scenario could name"))
     plugin = next(each for each in PLUGINS.values() if each.path == str(Path(what).resolve()))
     for kind in KINDS:
         for name in kind.of(plugin) if kind.noun in HOMES else ():

@@ -65,7 +65,7 @@ def compare(
         metric = next((name for name in ("accuracy", "loss") if all(name in run.metrics for run in runs)), "accuracy")
     for run in runs:
         if metric not in run.metrics:
-            problem = f"{quoted(metric)} is not measured in this run; {nearest(metric, run.metrics)}"
+            problem = f"{quoted(metric)} is not measured in this run; {nearest(str(metric), run.metrics)}"
             raise ScenarioError(str(run.folder), [problem])
         notes += [f"{run.folder}: {remark}" for remark in run.remarks(metric)]
     groups: dict[str, list[Run]] = {}

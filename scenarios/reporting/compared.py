@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -222,8 +222,8 @@ class Row:
     """
 
     name: str
-    runs: list[Run]
-    figures: dict[str, Spread | None]
+    runs: list[Run] = field(repr=False)  # a notebook shows what a cell returns
+    figures: dict[str, Spread | None] = field(repr=False)
 
     @property
     def algorithm(self) -> str:

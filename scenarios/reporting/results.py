@@ -17,7 +17,7 @@ from seedbus.agents.journal.file import FILE
 from seedbus.agents.journal.journal import Journal
 from seedbus.bus.files import atomic_write, read
 from seedbus.models.errors import DataError
-from seedbus.scenarios.errors import ScenarioError, resuming
+from seedbus.scenarios.errors import ScenarioError, path_of, resuming
 from seedbus.scenarios.reporting.summary import lines_problem, summary_problem
 from seedbus.scenarios.sentences import nearest
 
@@ -61,8 +61,9 @@ class Results:
 
         Raises:
             RunFolderError: the run is not finished, or its results are damaged.
+            ScenarioError: `folder` is no name of a folder.
         """
-        folder = Path(folder)
+        folder = path_of(folder, "folder", "the folder of a run")
         path = folder / RESULTS
         if not os.path.lexists(path):
             is_run = os.path.isfile(folder / FILE)
@@ -233,8 +234,9 @@ class Results:
         frame = self.metrics
         frame = frame.assign(bytes=frame["bytes_up"] + frame["bytes_down"])
         for name in (metric, over):
-            if name is not None and name not in frame:
-                raise ScenarioError("Results.plot", [f"{name!r} is not measured; {nearest(name, map(str, frame))}"])
+            if name is not None and (not isinstance(name, str) or name not in frame):
+                hint = nearest(str(name), map(str, frame))
+                raise ScenarioError("Results.plot", [f"{name!r} is not measured; {hint}"])
         shown = metric or ("accuracy" if "accuracy" in frame else "loss")
         drawn: Axes = frame.plot(x=over, y=shown, ylabel=shown, label=self.folder.name, ax=ax or pyplot.subplots()[1])
         return drawn

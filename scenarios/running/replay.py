@@ -51,6 +51,7 @@ class Replayed:
 
         Raises:
             RunFolderError: the file cannot be written.
+            ScenarioError: `path` is no name of a file.
         """
         from safetensors.numpy import save
 
@@ -58,7 +59,7 @@ class Replayed:
         own = {name: field for name, field in self.replica.fields.items() if field is not self.point}
         tensors |= {f"seedbus.{name}": field for name, field in own.items()}
         facts = {"round": str(self.round), "version": str(self.replica.version), "digest": self.digest}
-        path = Path(path)
+        path = path_of(path, "path", "the name of a file")
         if path.is_dir():
             raise RunFolderError(path, "the model cannot be written (it is a folder; expected the name of a file)")
         try:

@@ -18,7 +18,7 @@ from seedbus.bus.clock import cpu_seconds, wall_seconds
 from seedbus.models.device import HOST, default_device, on_device
 from seedbus.models.numeric_state import numeric_state
 from seedbus.models.task import Problem, Task
-from seedbus.scenarios.errors import ScenarioError, path_of
+from seedbus.scenarios.errors import ScenarioError, check_methods, path_of
 from seedbus.scenarios.reporting.results import RESULTS, Results
 from seedbus.scenarios.reporting.run_report import judge_again, report
 from seedbus.scenarios.reporting.watching import in_notebook, watching
@@ -78,6 +78,13 @@ def run(
         Interrupted: on Ctrl-C; every closed round is kept.
     """
     trackers = usable([track] if isinstance(track, str | Tracker) else track)
+    for name, given, protocol in (
+        ("observer", observer, Observer),
+        ("monitor", monitor, Monitor),
+        ("problem", problem, Problem),
+    ):
+        if given is not None:
+            check_methods(given, protocol, name)
     scenario = (scenario if isinstance(scenario, Scenario) else load(scenario)).with_task(task)
     if not scenario.has_task:
         missing = "task: this field is required (the model and its data); it may also be given as run(…, task=…)"

@@ -164,8 +164,12 @@ def validate(
         )
         problems = []
     except ValidationError as error:
-        is_deep = error.errors()[0]["type"] == "json_invalid"  # this JSON is ours: only its depth can be refused
-        problems = [_TOO_DEEP] if is_deep else sentences(error, Scenario, document)
+        first = error.errors()[0]
+        if first["type"] != "json_invalid":
+            problems = sentences(error, Scenario, document)
+        else:  # this JSON is ours: only its depth can be refused, or text that has no UTF-8
+            is_deep = "recursion" in first["ctx"]["error"]
+            problems = [_TOO_DEEP if is_deep else "text with an unpaired surrogate, such as U+D800, is not accepted"]
     except RecursionError:
         problems = [_TOO_DEEP]
     if needs_task and "task" not in document:

@@ -43,7 +43,7 @@ def refuse_missing(plugins: Mapping[str, str]) -> None:
         if name not in PLUGINS:
             raise ValueError(
                 f"plugins.{name}: this process has not loaded that plug-in (source digest {digest}); give it with "
-                f"--plugin {name}.py, or name its file in SEEDBUS_PLUGINS"
+                f"--plugin {name}.py, name its file in SEEDBUS_PLUGINS, or load it in Python with load_plugin"
             )
         own = PLUGINS[name]
         if own.digest != digest:

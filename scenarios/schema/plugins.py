@@ -26,7 +26,7 @@ from pydantic import BaseModel
 
 import seedbus.scenarios.tracking.tracker  # noqa: F401, a kind that no scenario names
 from seedbus.discovery import KINDS, PLUGINS, Plugin, classes_in, plugin_sources, source_digest, sources
-from seedbus.scenarios.errors import ScenarioError
+from seedbus.scenarios.errors import ScenarioError, not_accepted, path_of
 from seedbus.scenarios.schema.scenario import Scenario
 from seedbus.scenarios.sentences import models_in
 
@@ -90,7 +90,7 @@ def load_plugin(path: str | Path, source: str = "") -> None:
     Raises:
         ScenarioError: it does not import, defines nothing, or clashes with another name.
     """
-    place, source = Path(path), source or str(path)
+    place, source = path_of(path, source or "path", _FILE.removeprefix("expected ")), source or str(path)
     file = place / "__init__.py" if place.is_dir() else place
     name = place.stem
     if not file.is_file():
@@ -142,6 +142,9 @@ def register(kind: ClassT) -> ClassT:
     Raises:
         ScenarioError: the class is of no kind, or clashes with a name of another plug-in or of Seedbus.
     """
+    given: object = kind
+    if not (isinstance(given, type) and issubclass(given, BaseModel)):
+        raise not_accepted(given, "register", "a class that extends one of seedbus.plugin")
     try:
         text = inspect.getsource(kind)
     except (OSError, TypeError):

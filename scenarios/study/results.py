@@ -116,10 +116,10 @@ class StudyResults:
     """
 
     folder: Path
-    plan: Plan
+    plan: Plan = field(repr=False)  # a notebook shows what a cell returns
     metric: str
-    members: dict[str, list[RowRun]]
-    tuned: dict[str, Tuned] = field(default_factory=dict)
+    members: dict[str, list[RowRun]] = field(repr=False)
+    tuned: dict[str, Tuned] = field(default_factory=dict, repr=False)
     failures: list[Failure] = field(default_factory=list)
 
     @property

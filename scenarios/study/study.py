@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
 from seedbus.agents.errors import AgentError
-from seedbus.scenarios.errors import ScenarioError, path_of
+from seedbus.scenarios.errors import ScenarioError, check_methods, not_accepted, path_of
 from seedbus.scenarios.reporting.shortcomings import RISING
 from seedbus.scenarios.schema.scenario import Scenario
+from seedbus.scenarios.sentences import is_whole
 from seedbus.scenarios.study import MOST_PROCESSES, search, tuning
 from seedbus.scenarios.study.cells import Cell, Plan, metric_of, plan_of
 from seedbus.scenarios.study.pool import Answer, Job, Pool
@@ -212,13 +213,19 @@ def study(
     Raises:
         ScenarioError, DataError: the study, a scenario of it, or a file that one names, is not valid.
     """
-    if isinstance(jobs, bool) or not isinstance(jobs, int) or not 1 <= jobs <= MOST_PROCESSES:
+    if not is_whole(jobs) or not 1 <= jobs <= MOST_PROCESSES:
         what = f"expected a whole number of processes, 1 to {MOST_PROCESSES:,}"
         raise ScenarioError("jobs", [f"{jobs!r} is not accepted; {what}"])
+    if watcher is not None:
+        check_methods(watcher, Watcher, "watcher")
     store = Store(path_of(folder, "folder", "the folder of studies"))
-    plan, trackers = plan_of(source, settings), [track] if isinstance(track, str) else track
+    plan = plan_of(source, settings)
+    trackers = list(track) if isinstance(track, Iterable) and not isinstance(track, str) else [track]
+    for each in trackers:
+        if not isinstance(each, str):  # the study's processes make trackers from names
+            raise not_accepted(each, "track", "names of trackers")
     usable(trackers)
-    with Pool(jobs) as pool:
+    with Pool(int(jobs)) as pool:
         return Conduct(plan, store, pool, watcher, trackers=trackers).run()
 
 

@@ -16,9 +16,12 @@ from processes import wait_for
 from worlds import go, scenario
 
 import seedbus
+from seedbus.agents.observer import NullObserver
 from seedbus.models.errors import DataError
+from seedbus.plugin import check, load_plugin, register
 from seedbus.scenarios.errors import Interrupted, ScenarioError
 from seedbus.scenarios.reporting.results import Results
+from seedbus.scenarios.tracking.tracker import TRACKERS
 
 
 @pytest.fixture(scope="module")
@@ -32,6 +35,8 @@ NESTED: list[Any] = []
 for _ in range(5_000):
     NESTED = [NESTED]
 ANY: Any = seedbus  # calls that a type checker would refuse
+ANY_VALUE: Any = 3
+STUDY = {"name": "one", "base": "quickstart", "seeds": [1]}
 CALLS: dict[str, tuple[Callable[[Path], Any], str]] = {
     "no folder": (lambda run: ANY.compare([]), "folders: none is given; expected the folder of at least one run"),
     "a round below 0": (lambda run: ANY.compare([run], at=[-1]), "at: -1 is not accepted; expected numbers of"),
@@ -66,6 +71,40 @@ CALLS: dict[str, tuple[Callable[[Path], Any], str]] = {
     "a set": (lambda run: ANY.run({"faults": {1}}), "faults: it holds a value that no scenario has (a set)"),
     "a transport": (lambda run: ANY.run(scenario(), placement="tcp"), "placement: 'tcp' is not accepted; expected a"),
     "a setting": (lambda run: ANY.load("quickstart", [3]), "settings: 3 is not accepted; expected field=value"),
+    "no observer": (
+        lambda run: ANY.run(scenario(), run, observer=3),
+        "observer: 3 is not accepted; expected an object with the methods round_closed, measured, refused, noted",
+    ),
+    "an observer's class": (
+        lambda run: ANY.run(scenario(), run, observer=NullObserver),
+        "observer: <class 'seedbus.agents.observer.NullObserver'> is not accepted; expected an object",
+    ),
+    "no monitor": (
+        lambda run: ANY.run(scenario(), run, monitor=3),
+        "monitor: 3 is not accepted; expected an object with the methods attach, detach",
+    ),
+    "no problem": (
+        lambda run: ANY.run(scenario(), run, problem=3),
+        "problem: 3 is not accepted; expected an object with the methods x0, objective,",
+    ),
+    "no watcher": (
+        lambda run: ANY.study(STUDY, watcher=3),
+        "watcher: 3 is not accepted; expected an object with the methods begins, advanced, ended",
+    ),
+    "a tracker as an object": (
+        lambda run: ANY.study(STUDY, track=[TRACKERS.all()["tensorboard"]()]),
+        "track: TensorBoard(tracker='tensorboard') is not accepted; expected names of trackers",
+    ),
+    "no results": (lambda run: ANY.Results.read(3), "folder: 3 is not accepted; expected the folder of a run"),
+    "no file": (lambda run: seedbus.replay(run).save(ANY_VALUE), "path: 3 is not accepted; expected the name of a"),
+    "no metric": (lambda run: ANY.compare([run], metric=3), "3 is not measured in this run; there are loss"),
+    "no plug-in": (lambda run: load_plugin(ANY_VALUE), "path: 3 is not accepted; expected a Python file"),
+    "nothing to check": (lambda run: check(ANY_VALUE), "check: 3 is not accepted; expected the path of a plug-in"),
+    "nothing to register": (lambda run: register(ANY_VALUE), "register: 3 is not accepted; expected a class that"),
+    "half a character": (
+        lambda run: ANY.load({"description": "\ud800"}),
+        "scenario: text with an unpaired surrogate, such as U+D800, is not accepted",
+    ),
     "a class": (lambda run: ANY.run(scenario(), task=ANY.TorchTask), "task: ModelMetaclass is not accepted"),
 }
 
@@ -99,6 +138,11 @@ def test_rounds_may_come_from_a_data_frame_and_one_needs_no_list(run: Path) -> N
 def test_a_replayed_model_is_shown_in_a_few_words(run: Path) -> None:
     """A notebook shows what a cell returns, and its coordinates would fill the page."""
     assert repr(seedbus.replay(run)) == "Replayed(round=2)"
+
+
+def test_a_comparison_is_shown_in_a_few_words(run: Path) -> None:
+    rows = "rows=[Row(name='small')]"
+    assert repr(seedbus.compare(run)) == f"Comparison(metric='loss', target=None, at=[], {rows}, notes=[])"
 
 
 @pytest.mark.parametrize("is_notebook", [False, True])

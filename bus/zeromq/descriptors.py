@@ -10,6 +10,7 @@ import ctypes
 import os
 import socket
 import struct
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
@@ -65,7 +66,7 @@ def counted(descriptor: int, offset: int) -> int | None:
         offset: `BYTES_ACKED` or `BYTES_RECEIVED`.
     """
     with suppress(OSError, ValueError, struct.error), borrowed(descriptor) as connection:
-        if connection.family in (socket.AF_INET, socket.AF_INET6):
+        if sys.platform == "linux" and connection.family in (socket.AF_INET, socket.AF_INET6):
             info = connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 256)
             return int(struct.unpack_from("=Q", info, offset)[0])
     return None

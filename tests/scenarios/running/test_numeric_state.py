@@ -101,6 +101,7 @@ def test_what_all_threads_share_is_restored_by_the_last_of_them() -> None:
 
 def test_a_program_that_traps_inexact_decimals_can_run_the_quadratic_task(tmp_path: Path) -> None:
     what = {"task": {"name": "quadratic", "dimension": 8}, "algorithm": "decomfl"}
-    with decimal.localcontext(prec=3, traps={decimal.Inexact: True}):
+    with decimal.localcontext(prec=3) as context:
+        context.traps[decimal.Inexact] = True
         trapped = seedbus.run(SMALL | what, tmp_path / "run", page=False)
     assert trapped.digest == seedbus.run(SMALL | what, tmp_path / "other", page=False).digest

@@ -15,7 +15,7 @@ real time after as many as close before the evaluation comes.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
@@ -31,9 +31,20 @@ BARREN = 10
 """After so many barren rounds in a row training has diverged."""
 
 
-def rounds_done(line: Mapping[str, Any]) -> int:
-    """Return how many rounds were over when a line of metrics was measured; 0 at x₀."""
-    return int(line["round"]) + bool(line["version"] or line["round"])
+def rounds_done(line: Mapping[str, Any], *, is_first: bool) -> int:
+    """Return how many rounds were over when a line of metrics was measured.
+
+    Args:
+        line: its `round` is the last one before it, from 0; that of x₀ is 0 too.
+        is_first: whether it is the run's first; x₀ is measured once, before everything else. A first round without a
+            commit has the same round and version.
+    """
+    return int(line["round"]) + bool(line["version"] or line["round"] or not is_first)
+
+
+def all_rounds_done(lines: Iterable[Mapping[str, Any]]) -> list[int]:
+    """Return how many rounds were over at each line of metrics, oldest first."""
+    return [rounds_done(line, is_first=not index) for index, line in enumerate(lines)]
 
 
 class Average(NamedTuple):
@@ -62,13 +73,13 @@ class Average(NamedTuple):
         return Average(old_weight * average.value + (1 - old_weight) * value, max(rounds, average.rounds))
 
 
-def averages(lines: Iterable[Mapping[str, Any]], metric: str) -> list[float]:
+def averages(lines: Sequence[Mapping[str, Any]], metric: str) -> list[float]:
     """Return the moving average at each line of metrics, oldest first; NaN from the first non-finite value on."""
     average = None
     values = list[float]()
-    for line in lines:
+    for line, rounds in zip(lines, all_rounds_done(lines), strict=True):
         value = math.nan if line.get(metric) is None else float(line[metric])
-        average = Average.updated(average, value, rounds_done(line))
+        average = Average.updated(average, value, rounds)
         values.append(average.value)
     return values
 
@@ -174,10 +185,11 @@ class Progress:
         """
         self.answered()
         when = {"round": evaluation.round, "version": evaluation.version, "time_s": now_ns / 1e9}
+        rounds = rounds_done(when, is_first=not self.averages)
         for name, value in evaluation.metrics.items():
-            self.averages[name] = Average.updated(self.averages.get(name), value, rounds_done(when))
+            self.averages[name] = Average.updated(self.averages.get(name), value, rounds)
         if self.not_finite is None and not math.isfinite(evaluation.metrics.get("loss", 0.0)):
-            self.not_finite = rounds_done(when)
+            self.not_finite = rounds
         if stop.target is not None and stop.target.metric in self.averages:
             average, value = self.averages[stop.target.metric].value, stop.target.value
             is_met = average >= value if stop.target.direction == "above" else average <= value
@@ -185,7 +197,7 @@ class Progress:
         watched = {"accuracy"} | ({stop.target.metric} if stop.target is not None else set())
         averages = {f"{name}_ema": self.averages[name].value for name in sorted(watched & evaluation.metrics.keys())}
         # The run's own values come last, so that a metric of the same name cannot replace them.
-        spent = {} if self.spent is None else {"epsilon": self.spent.measured(rounds_done(when))}
+        spent = {} if self.spent is None else {"epsilon": self.spent.measured(rounds)}
         sent = {"bytes_up": bytes_up, "bytes_down": bytes_down}
         return when | evaluation.metrics | averages | spent | when | sent
 

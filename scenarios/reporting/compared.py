@@ -20,7 +20,7 @@ import numpy as np
 from seedbus.agents.errors import RunFolderError
 from seedbus.agents.journal.forms import WHEN
 from seedbus.agents.journal.journal import Journal
-from seedbus.agents.server.stopping import averages, rounds_done
+from seedbus.agents.server.stopping import all_rounds_done, averages
 from seedbus.scenarios.reporting.results import RESULTS, Results
 from seedbus.scenarios.reporting.shortcomings import RISING, shortcomings
 from seedbus.scenarios.reporting.statistics import ArrivedReports
@@ -85,7 +85,7 @@ class Run:
     @cached_property
     def rounds(self) -> list[int]:
         """Number of rounds before each evaluation."""
-        return [rounds_done(line) for line in self.lines]
+        return all_rounds_done(self.lines)
 
     @cached_property
     def sent(self) -> list[int]:

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from seedbus.agents.server.stopping import rounds_done
+from seedbus.agents.server.stopping import all_rounds_done
 from seedbus.scenarios.reporting.axes import MAX_POINTS, byte_unit, metric_axis, sample_indices
 from seedbus.scenarios.reporting.document import document, section, table, with_plots
 from seedbus.scenarios.reporting.effects import HEADS, NOTE, effects
@@ -142,8 +142,9 @@ def write_page(results: Results) -> None:
 
 def metric_plots(measured: Sequence[Mapping[str, Any]], marked: Marks = NO_MARKS) -> list[str]:
     """Plot each metric over rounds, with marks there, and over bytes."""
-    sample = [measured[index] for index in sample_indices(len(measured)).tolist()] if measured else []
-    rounds = [rounds_done(line) for line in sample]
+    chosen = sample_indices(len(measured)).tolist() if measured else []
+    sample, done = [measured[index] for index in chosen], all_rounds_done(measured)
+    rounds = [done[index] for index in chosen]
     sent = [line["bytes_up"] + line["bytes_down"] for line in sample]
     unit, unit_name = byte_unit(max(sent, default=0))
     plots = []

@@ -124,7 +124,7 @@ class Lines:
             self._say(text)
 
     def measured(self, line: dict[str, Any]) -> None:
-        done, now_s = rounds_done(line), wall_seconds()
+        done, now_s = rounds_done(line, is_first=self._first is None), wall_seconds()
         self._first = self._first or (done, now_s)
         first, since_s = self._first
         sent = readable(line["bytes_up"] + line["bytes_down"])

@@ -27,7 +27,7 @@ def shortcomings(lines: Sequence[Mapping[str, Any]], version: int, metric: str |
         return ["no round made a commit: the model is the one that the run began with"]
     name = metric or next((name for name in (*RISING, "loss") if name in lines[0]), "")
     first, last = (_number(lines[index].get(name)) for index in (0, -1))
-    if rounds_done(lines[0]) or not math.isfinite(first):
+    if rounds_done(lines[0], is_first=True) or not math.isfinite(first):
         return []
     if math.isfinite(last) and (last >= first if name in RISING else last <= first):
         return []

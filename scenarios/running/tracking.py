@@ -121,7 +121,7 @@ class Tracking(NullObserver):
         self._passes = [0.0]  # after so many rounds
         for each in rounds:
             self._count(each.round, each.reported, RoundRecord.unpack(each.record))
-        self._pending = list(lines)
+        self._pending, self._is_first = list(lines), True
 
     def round_closed(self, closed: ClosedRound, now_ns: int, bytes_so_far: int) -> None:
         self._tell()  # what was measured before this round is durable with it
@@ -159,7 +159,8 @@ class Tracking(NullObserver):
 
     def _tell(self) -> None:
         for line in self._pending:
-            step = rounds_done(line)
+            step = rounds_done(line, is_first=self._is_first)
+            self._is_first = False
             values = {name: line.get(name) for name in self._measured}
             values |= {name: line.get(where) for name, where in OWN.items()}
             if self._evaluations is not None and step < len(self._passes):

@@ -19,8 +19,10 @@ from plugin_files import SIGNS
 from wandb_files import logged
 from worlds import lossy, scenario
 
+from seedbus.agents.messages import Evaluation
 from seedbus.agents.observer import NullObserver
 from seedbus.agents.round_record import ClosedRound
+from seedbus.agents.server.stopping import Progress, Stop, all_rounds_done, averages
 from seedbus.bus.clock import wall_seconds
 from seedbus.bus.files import WrongFileType
 from seedbus.plugin import TrackedRun, Tracker, TrackerRun
@@ -100,6 +102,23 @@ def test_a_tracker_is_told_the_scenario_each_evaluation_and_the_closing_figures(
     # as the ledger has them: each counted report is P + 1 losses
     assert evaluations[-1][1]["forward_passes"] == 4 * results.summary["participation"]["counted"]["total"]
     assert (figures["digest"], figures["bytes"]) == (results.digest, results.summary["traffic"]["bytes"])
+
+
+def test_a_first_round_without_a_commit_is_not_taken_for_the_start(tmp_path: Path) -> None:
+    """x₀ and what is measured after such a round are both `round` 0, `version` 0."""
+    calls: list[Any] = []
+    told, progress = Tracking([Told(calls=calls)], scenario(), tmp_path, "0" * 32, [], [], Watch()), Progress()
+    measured = [Evaluation(0, 0, {"accuracy": 0.5}), Evaluation(0, 0, {"accuracy": 0.5})]
+    measured += [Evaluation(1, 1, {"accuracy": 1.0}), Evaluation(2, 1, {"accuracy": 1.0})]
+    lines = [progress.measured(each, Stop(rounds=3), 0, 0, 0) for each in measured]
+    for line in lines:
+        told.measured(line)
+    told.round_closed(ClosedRound(2, 1, (1,), (1,), None), 0, 0)
+    told.end("failed")
+    assert [step for step, _ in calls[1:-1]] == [0, 1, 2, 3]
+    assert all_rounds_done(lines) == [0, 1, 2, 3]
+    assert [line["accuracy_ema"] for line in lines] == pytest.approx([0.5, 0.5, 0.55, 0.595], rel=1e-12)
+    assert averages(lines, "accuracy") == [line["accuracy_ema"] for line in lines]
 
 
 @pytest.mark.parametrize("last", [0, 11])

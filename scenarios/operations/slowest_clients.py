@@ -49,12 +49,13 @@ def slowest_clients(messages: Path, glance: Glance | None, count: int) -> list[A
             *(columns[name][plans].tolist() for name in ("recipient", "round", "sent_ns")), strict=True
         )
     }
-    last: dict[int, Answered] = {}
+    last, answered = dict[int, Answered](), set[tuple[int, int]]()
     for client, round, arrived_ns in zip(
         *(columns[name][reports].tolist() for name in ("sender", "round", "arrived_ns")), strict=True
     ):
         sent_ns = asked_ns.get((client, round))
-        if sent_ns is not None:
+        if sent_ns is not None and (client, round) not in answered:  # what comes then is a copy
+            answered.add((client, round))
             last[client] = Answered(client, round, (arrived_ns - sent_ns) / 1e9, _lag(client, glance))
     return sorted(last.values(), key=lambda each: (-each.seconds, each.client))[:count]
 

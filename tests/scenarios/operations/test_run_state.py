@@ -152,6 +152,19 @@ def test_the_slowest_clients_are_those_of_the_ledger(finished: Path) -> None:
     assert all(last[each.client] == each.seconds for each in found)
 
 
+def test_a_copy_of_a_report_does_not_make_its_client_slower(tmp_path: Path) -> None:
+    copies = {"fault": "duplicate", "kind": "report", "copies": 3}
+    results = run(scenario(faults=[copies], stop={"rounds": 6}), tmp_path / "run")
+    rows = results.messages.set_index(["round", "sender"]).sort_values("arrived_ns", kind="stable")
+    reports = rows[(rows["kind"] == "REPORT") & (rows["fate"] == "DELIVERED")]
+    sent_ns = results.messages.query("kind == 'PLAN'").set_index(["round", "recipient"])["sent_ns"]
+    took_s = (reports["arrived_ns"].groupby(level=[0, 1]).min() - sent_ns.rename_axis(["round", "sender"])) / 1e9
+    expected = took_s.groupby("sender").last()
+    assert reports.index.duplicated().any()
+    found = {each.client: each.seconds for each in slowest_clients(tmp_path / "run" / "messages", None, 8)}
+    assert found == pytest.approx(expected.to_dict())
+
+
 def test_every_line_of_the_log_names_its_run_and_round(finished: Path) -> None:
     lines = [json.loads(line) for line in (finished / "log.jsonl").read_text().splitlines()]
     assert len({line["run"] for line in lines}) == 1 and all(isinstance(line["round"], int) for line in lines)

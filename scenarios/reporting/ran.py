@@ -41,7 +41,7 @@ def rows(scenario: Scenario, summary: Mapping[str, Any]) -> list[tuple[str, str]
     resolved = scenario.resolved()
     task, algorithm, part = resolved["task"], resolved["algorithm"], scenario.participation
     settings = [
-        f"{_SHORT.get(name, name.replace('_', ' '))} = {algorithm[name]}"
+        f"{_SHORT.get(name, name.replace('_', ' '))} = {_setting(algorithm[name])}"
         for name in ("perturbations", "local_steps", "learning_rate", "momentum")
         if algorithm.get(name) is not None
     ]
@@ -64,6 +64,13 @@ def rows(scenario: Scenario, summary: Mapping[str, Any]) -> list[tuple[str, str]
         ("on", ", ".join(filter(None, (str(summary.get("device", "")), str(summary.get("processor", "")))))),
     ]  # fmt: skip
     return [(name, shown(value)) for name, value in found if value]
+
+
+def _setting(value: Any) -> str:
+    """Return a setting's value as text; a schedule as its values, each with its first round."""
+    if isinstance(value, Mapping):
+        return " and ".join(f"{each} from round {first}" for first, each in value.items())
+    return str(value)
 
 
 def marks(scenario: Scenario, history: RoundTable) -> Marks:

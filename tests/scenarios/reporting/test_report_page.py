@@ -25,6 +25,7 @@ from seedbus.scenarios.reporting.effects import effects
 from seedbus.scenarios.reporting.figures import bars, data, lines
 from seedbus.scenarios.reporting.looks import Line, Marks
 from seedbus.scenarios.reporting.page import write_page
+from seedbus.scenarios.reporting.ran import rows
 from seedbus.scenarios.reporting.results import Results
 from seedbus.scenarios.reporting.round_table import Pairs
 from seedbus.scenarios.reporting.timeline import FATES, absences, fates, timeline
@@ -117,6 +118,12 @@ def test_the_page_says_with_what_the_run_was_made(results: Results) -> None:
     assert f"Python {platform.python_version()}, torch {version('torch')}, numpy {np.__version__}" in html
     details = html[html.index("<details>") : html.index("</details>")]
     assert "deadline_s: 0.5" in details and "dampening: false" in details and "momentum: 0.5" in details
+
+
+def test_a_schedule_is_told_in_words() -> None:
+    rates = {0: 0.01, 500: 0.005}
+    named = dict(rows(scenario(algorithm={"name": "decomfl", "perturbations": 3, "learning_rate": rates}), {}))
+    assert ", P = 3, K = 1, learning rate = 0.01 from round 0 and 0.005 from round 500" in named["algorithm"]
 
 
 def test_what_was_named_oddly_is_escaped(tmp_path: Path) -> None:

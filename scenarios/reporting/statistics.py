@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from seedbus.bus import Compute, Fate, Kind
-from seedbus.bus.envelope import BETWEEN, DOWN, UP
+from seedbus.bus.envelope import BETWEEN, DOWN, SERVER, UP
 from seedbus.bus.ledger import Columns
 from seedbus.bus.network import Constant
 from seedbus.scenarios.reporting.round_table import Pairs, RoundTable, Whole
@@ -63,6 +63,8 @@ class ArrivedReports:
         keys: int64 [n]; round and client as one number, see `Pairs.keys`.
         client: int64 [n].
         arrived_ns: int64 [n]; time of arrival.
+        awaited_until_ns: int64 [R]; until when each round waited for reports: its end, or where they are masked, when
+            clients were asked to unmask their sum.
     """
 
     def __init__(self, columns: Columns, history: RoundTable) -> None:
@@ -79,6 +81,12 @@ class ArrivedReports:
         self.keys, first = np.unique(keys, return_index=True)
         self.client = sender[arrived][first]
         self.arrived_ns = columns["arrived_ns"][arrived][first]
+        self.awaited_until_ns = history.closed_ns.copy()
+        is_ask = (columns["kind"] == Kind.ASK) & (sender == SERVER) & (columns["round"] < history.closed_ns.size)
+        asked_ns = np.full(history.closed_ns.size, -1, np.int64)
+        np.maximum.at(asked_ns, columns["round"][is_ask], columns["sent_ns"][is_ask])
+        has_sum = (asked_ns >= 0) & history.has_commit  # its last questions were those that unmask it
+        self.awaited_until_ns[has_sum] = asked_ns[has_sum]
 
     def arrival_times(self, keys: Whole) -> Whole:
         """Return the arrival time of each report in nanoseconds; −1 for a report that is not in the ledger."""
@@ -235,8 +243,8 @@ def _round_times(history: RoundTable, arrived: ArrivedReports, simulated_s: floa
 def straggling_ns(history: RoundTable, arrived: ArrivedReports) -> Whole:
     """Return the time that each round spent waiting for its slower half of reports, in nanoseconds: int64 [R].
 
-    It runs from the arrival of the ⌈n/2⌉-th of the n reports in time that the round counts, to the round's end. It is 0
-    for a round without such reports.
+    It runs from the arrival of the ⌈n/2⌉-th of the n reports in time that the round counts, to when the round stopped
+    waiting for reports. It is 0 for a round without such reports.
     """
     counted, rounds = history.is_counted, history.opened_ns.size
     keys, of_round = history.reported.keys(history.clients)[counted], history.reported.round[counted]
@@ -247,5 +255,5 @@ def straggling_ns(history: RoundTable, arrived: ArrivedReports) -> Whole:
     sizes = np.bincount(of_round, minlength=rounds)
     middle = (np.cumsum(sizes) - sizes + (sizes + 1) // 2 - 1)[sizes > 0]  # index of each round's ⌈n/2⌉-th arrival
     waited = np.zeros(rounds, np.int64)
-    waited[sizes > 0] = history.closed_ns[sizes > 0] - arrived_ns[middle]
+    waited[sizes > 0] = arrived.awaited_until_ns[sizes > 0] - arrived_ns[middle]
     return waited

@@ -33,8 +33,9 @@ class Waits:
             round came in time, but for the last, which then is the whole round.
         ended: int64 [N]; rounds whose last report in time was the client's.
         alone_ns: int64 [N]; how much sooner those rounds would have had all their other reports.
-        missed: int64 [N]; rounds that waited for the client until they closed, in vain.
+        missed: int64 [N]; rounds that waited for the client until they closed, or unmasked a sum, in vain.
         missed_ns: int64 [N]; how long these did after their last report in time, each client that was missed counting.
+            Asynchronous rounds wait for whoever comes, so there a report that is in a later commit was not missed.
     """
 
     parts_ns: Whole
@@ -44,13 +45,14 @@ class Waits:
     missed_ns: Whole
 
     @staticmethod
-    def of(columns: Columns, history: RoundTable, arrived: ArrivedReports) -> Waits:
+    def of(columns: Columns, history: RoundTable, arrived: ArrivedReports, *, is_asynchronous: bool) -> Waits:
         """Find it all in a run's ledger.
 
         Args:
             columns: all rows of the ledger.
             history: all rounds.
             arrived: the reports that arrived.
+            is_asynchronous: whether rounds close as soon as they have so many reports, fresh or late.
         """
         rounds, clients = history.opened_ns.size, history.clients
         keys = history.reported.keys(clients)
@@ -74,8 +76,10 @@ class Waits:
         has_other = np.append([False], of_round[1:] == of_round[:-1])[last] if last.size else np.empty(0, bool)
         before_ns = np.where(has_other, time_ns[np.maximum(last - 1, 0)], left_ns)
         is_missing = ~np.isin(history.asked.keys(clients), keys)
+        if is_asynchronous:
+            is_missing &= ~history.counts_late
         missing = Pairs(history.asked.round[is_missing], history.asked.client[is_missing])
-        in_vain_ns = parts_ns[missing.round, -1]
+        in_vain_ns = np.maximum(parts_ns[:, -1] - (history.closed_ns - arrived.awaited_until_ns), 0)[missing.round]
         return Waits(
             parts_ns,
             np.bincount(who, minlength=clients),

@@ -86,3 +86,37 @@ def test_the_latest_message_is_found_where_rounds_times_clients_is_near_the_larg
     keys = np.array([2**29, 2**29, 2**29, 3, 3]) * clients + np.array([7, 7, 8, 7, 8])
     found = latest(columns, Kind.PLAN, "recipient", clients, keys, np.array([19, 25, 4, 30, 30]), "sent_ns")
     assert found.tolist() == [1, 2, 4, 4, 30], "that of another client or a later moment is none"
+
+
+def test_a_report_that_comes_late_and_counts_was_not_waited_for_in_vain(tmp_path: Path) -> None:
+    lost = {"fault": "drop", "clients": [2], "kind": "report"}
+    asynchronous = {"clients": 8, "cohort": 4, "buffer": 2, "late": {"max_staleness": 5}, "deadline_s": 5.0}
+    results = go(tmp_path / "run", scenario(participation=asynchronous, faults=[lost], stop={"rounds": 40}))
+    found, table = waits(results), results.clients
+    assert table["late"].sum() > 10 and found.missed.sum() < table["late"].sum()
+    assert found.missed[2] > 0 and found.missed[2] == found.missed.max()
+    assert (found.missed <= table["asked"] - table["counted"]).all()
+
+
+def test_to_unmask_a_sum_is_no_wait_for_stragglers(tmp_path: Path) -> None:
+    whole = {"name": "decomfl", "arithmetic": "integer", "precision": "int32"}
+    slow = {"fault": "straggler", "clients": [5], "factor": 10}
+    gone = {"fault": "drop", "clients": [6], "kind": "report"}
+    what = scenario(
+        algorithm=whole,
+        secure_aggregation={},
+        participation=ALL | {"deadline_s": 2.0, "quorum": 3},
+        network={"latency": 0.1},
+        compute={"evaluation": 0.01},
+        faults=[slow, gone],
+        stop={"rounds": 4},
+    )
+    results = go(tmp_path / "run", what)
+    found = waits(results)
+    rows = results.messages
+    plans = rows[rows["kind"] == "PLAN"].groupby("round")["sent_ns"].max()
+    reports = rows[(rows["kind"] == "REPORT") & (rows["fate"] == "DELIVERED")].groupby("round")["arrived_ns"]
+    until_s = plans / 1e9 + 2.0
+    assert results.summary["version"] == 4
+    assert results.summary["round_times"]["stragglers_s"] == pytest.approx((until_s - reports.median() / 1e9).sum())
+    assert found.missed_ns[6] / 1e9 == pytest.approx((until_s - reports.max() / 1e9).sum())

@@ -110,12 +110,13 @@ class RoundTable:
     def counts_late(self) -> Flags:
         """Whether each of `asked` has a report to that round in a later round's commit; bool, one for each.
 
-        Rounds that began at the same version and asked the same client, with no commit between them, are not told apart.
+        Rounds that asked the same client at the same version, with no commit between them, are not told apart.
         """
-        version = np.cumsum(self.has_commit) - self.has_commit  # at which each round began
+        version: Whole = np.cumsum(self.has_commit) - self.has_commit  # at which each round began
         answered = Pairs(version[self.late.round] - self.staleness, self.late.client)
         asked = Pairs(version[self.asked.round], self.asked.client)
-        return np.isin(asked.keys(self.clients), answered.keys(self.clients))
+        is_counted: Flags = np.isin(asked.keys(self.clients), answered.keys(self.clients))
+        return is_counted
 
     @property
     def begun(self) -> Whole:

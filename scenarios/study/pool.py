@@ -8,7 +8,6 @@ import signal
 import subprocess
 import sys
 import threading
-from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
@@ -120,13 +119,18 @@ class Pool:
 
     def do(self, jobs: Sequence[Job]) -> Iterator[Answer]:
         """Do all jobs, and yield the answers as they come. Jobs begin in the order in which they are given."""
-        waiting = deque(jobs)
-        answers: queue.SimpleQueue[Answer | None] = queue.SimpleQueue()
+        waiting: queue.SimpleQueue[Job] = queue.SimpleQueue()
+        for job in jobs:
+            waiting.put(job)
+        answers: queue.SimpleQueue[Answer | Exception | None] = queue.SimpleQueue()
 
         def work(number: int) -> None:
-            with suppress(IndexError):
-                while not self._is_closing:
-                    self._do(number, waiting.popleft(), answers)
+            try:
+                with suppress(queue.Empty):
+                    while not self._is_closing:
+                        self._do(number, waiting.get_nowait(), answers)
+            except Exception as error:  # this generator must not wait for a thread that has ended
+                answers.put(error)
             answers.put(None)
 
         threads = min(self._count, len(jobs))
@@ -139,10 +143,12 @@ class Pool:
             answer = answers.get()
             if answer is None:
                 threads -= 1
+            elif isinstance(answer, Exception):
+                raise answer
             else:
                 yield answer
 
-    def _do(self, number: int, job: Job, answers: queue.SimpleQueue[Answer | None]) -> None:
+    def _do(self, number: int, job: Job, answers: queue.SimpleQueue[Answer | Exception | None]) -> None:
         """Give a job to a process, and pass on its answers until the last one."""
         try:
             child = self._children[number] or self._spawn(number)

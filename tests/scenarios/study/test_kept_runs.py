@@ -28,7 +28,7 @@ from seedbus.scenarios.schema.yaml_text import dump
 from seedbus.scenarios.study import study_page
 from seedbus.scenarios.study.cells import plan_of
 from seedbus.scenarios.study.membership import MAX_NAME, Membership
-from seedbus.scenarios.study.pool import Pool
+from seedbus.scenarios.study.pool import Job, Pool
 from seedbus.scenarios.study.results import StudyResults
 from seedbus.scenarios.study.schema import load_study
 from seedbus.scenarios.study.store import Store, StoredRun
@@ -331,3 +331,9 @@ def test_settings_may_have_any_characters(odd: str, tmp_path: Path) -> None:
         assert [cell.name for cell in cells] == ["a", f"b{odd}"]
         assert [cell.scenario.description for cell in cells] == [odd] * 2
         assert cells[1].with_settings("tune", {"description": f"{odd}!"}).scenario.description == f"{odd}!"
+
+
+@pytest.mark.slow
+def test_a_job_that_cannot_be_sent_ends_the_study_and_does_not_leave_it_waiting() -> None:
+    with Pool(1, stop_s=0.1) as workers, pytest.raises(TypeError, match="not JSON serializable"):
+        list(workers.do([Job("run", None, {"scenario": object()})]))

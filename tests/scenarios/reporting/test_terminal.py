@@ -18,12 +18,13 @@ import seedbus
 from seedbus.agents.errors import RunFolderError
 from seedbus.agents.messages import Evaluation
 from seedbus.bus import EVALUATOR, Envelope, Kind
+from seedbus.bus.errors import LedgerDamaged
 from seedbus.models.tasks.quadratic import Quadratic
 from seedbus.scenarios.errors import Exit
 from seedbus.scenarios.reporting import report
 from seedbus.scenarios.reporting.compare import compare
 from seedbus.scenarios.reporting.compare_page import markdown, page
-from seedbus.scenarios.reporting.results import RESULTS, Results
+from seedbus.scenarios.reporting.results import MESSAGES, RESULTS, Results
 from seedbus.scenarios.reporting.summary import lines_problem
 from seedbus.scenarios.reporting.terminal import console, shown
 from seedbus.scenarios.schema.yaml_text import dump, parse
@@ -171,7 +172,11 @@ def test_results_of_any_content_are_refused_in_a_sentence_or_shown_as_text(run: 
             out = io.StringIO()
             console(file=out, width=200).print(report.closing_table(summary))
             assert is_clean(out.getvalue()) and len(out.getvalue()) < 100_000
-            report_of = compare([run.folder])
+            try:
+                report_of = compare([run.folder])
+            except LedgerDamaged as error:  # it counts other messages than there are
+                assert str(error).startswith(f"{run.folder / MESSAGES}: holds ") and "\n" not in str(error)
+                continue
             assert is_clean(markdown(report_of)) and page(report_of)
     finally:
         (run.folder / RESULTS).write_text(good)

@@ -160,6 +160,7 @@ class FaultHooks:
         self._silences = [each for each in self.faults if isinstance(each.fault, Silence)]
         self._dropping = [each for each in self.faults if isinstance(each.fault, Dropping)]
         self._byzantine = [each for each in self.faults if isinstance(each.fault, ByzantineHook)]
+        self._byzantine.sort(key=lambda each: repr(each.fault))  # a report obeys the first: see agents.client.tampering
         self._forgers = [each for each in self.faults if isinstance(each.fault, Forger)]
         self._stops: list[Stop] = []
         self.is_empty = not self.faults
@@ -227,10 +228,11 @@ class FaultHooks:
         return bool(dropping)
 
     def reported(self, client: int, round: int) -> None:
-        """Count the faults that falsify a report that a client sends."""
+        """Count the fault that falsifies a report that a client sends."""
         for each in self._byzantine:
             if each.fault.lies(client, round, each.random):
                 each.counts["lied"] += 1
+                return
 
     def answered(self, client: int, round: int) -> None:
         """Count the faults that forge a client's answer to a message of a round."""

@@ -251,6 +251,15 @@ def test_the_order_of_faults_changes_nothing(tmp_path: Path) -> None:
     assert len({(each.digest, hash_of(each)) for each in runs}) == 1
 
 
+@pytest.mark.parametrize("order", [1, -1])
+def test_of_several_attacks_on_one_report_the_one_that_changes_it_is_counted(tmp_path: Path, order: int) -> None:
+    scale = {"fault": "byzantine", "attack": "scale", "clients": [0, 1]}  # the first by repr
+    flip = {"fault": "byzantine", "attack": "sign-flip", "clients": [0, 2]}
+    what = scenario(participation=ALL, faults=[scale, flip][::order], stop={"rounds": 3})
+    lied = [done["lied"] for done in go(tmp_path / "run", what).summary["faults"]]
+    assert lied[::order] == [2 * 3, 1 * 3]
+
+
 def test_the_same_clients_attack_in_real_time(tmp_path: Path) -> None:
     faults = [{"fault": "byzantine", "attack": "nan", "clients": [3], "probability": 0.5}]
     world = {"participation": ALL, "stop": {"rounds": 12}, "faults": faults}

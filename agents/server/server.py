@@ -277,7 +277,8 @@ class Server:
 
     async def _publish(self, closed: ClosedRound) -> None:
         """Tell the evaluator of a durable round; a resumed run begins with this."""
-        await self._crashes("publishing", closed.round)
+        while await self._crashes("publishing", closed.round):
+            pass  # several outages of one moment follow each other
         self.coordinator.published(closed, sum(self._bytes()))
         self.observer.round_closed(closed, self.bus.clock.now_ns, self.coordinator.progress.bytes)
         if self._instruments is not None:

@@ -57,7 +57,10 @@ def test_a_run_that_is_killed_around_an_outage_ends_like_one_that_is_not(
     assert outcome(run(crashing(phase), tmp_path / "cut", resume=True)) == whole
 
 
-def test_two_outages_of_one_moment_follow_each_other(tmp_path: Path) -> None:
-    one = {"fault": "server-crash", "at_round": 3, "phase": "asking", "down_s": 2.0}
-    summary = run(scenario(faults=[one, one]), tmp_path / "run").summary
-    assert summary["traffic"]["by_kind"]["plan"]["messages"] == (20 + 2) * 3
+@pytest.mark.parametrize("phase", PHASES)
+def test_two_outages_of_one_moment_follow_each_other(tmp_path: Path, phase: str) -> None:
+    one = {"fault": "server-crash", "at_round": 3, "phase": phase, "down_s": 2.0}
+    summary = run(scenario(faults=[one, one | {"down_s": 3.0}]), tmp_path / "run").summary
+    assert [fault["crashed"] for fault in summary["faults"]] == [1, 1]
+    again = 0 if phase == "publishing" else 2
+    assert summary["traffic"]["by_kind"]["plan"]["messages"] == (20 + again) * 3

@@ -17,6 +17,7 @@ from seedbus.agents.policies.snapshot_budget import Lag
 from seedbus.agents.privacy.settings import Privacy
 from seedbus.agents.refusals import Reason
 from seedbus.agents.secure.settings import MOST_NEIGHBOURS, SecureAggregation
+from seedbus.agents.server.outages import Outage
 from seedbus.agents.server.stopping import Cadence, Stop
 from seedbus.algorithms.contract import Algorithm
 from seedbus.algorithms.order_free import OrderFree
@@ -232,10 +233,16 @@ class Scenario(Settings):
                 f"algorithm {self.algorithm.name} needs outputs of whole batches, and task.micro_batch divides them; "
                 "leave task.micro_batch out, or choose another method"
             )
+        has_deadline = self.participation.deadline_s is not None
         for number, fault in enumerate(self.faults):
-            if fault.may_lose and self.participation.deadline_s is None and self.topology is None:
+            if fault.may_lose and not has_deadline and self.topology is None:
                 raise ValueError(
                     f"faults.{number} loses messages; set participation.deadline_s, or a round would wait for ever"
+                )
+            if isinstance(fault, Outage) and not has_deadline and self.participation.buffer is not None:
+                raise ValueError(
+                    f"faults.{number} loses reports of earlier rounds; set participation.deadline_s, or their clients "
+                    "would count as at work and not be asked again"
                 )
             unknown = [client for client in fault.named_clients if not 0 <= client < clients]
             if unknown:

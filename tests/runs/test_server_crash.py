@@ -10,6 +10,8 @@ from power_cuts import PowerCut, cut_power
 from worlds import HISO, outcome, scenario
 
 from seedbus.agents.journal.journal import Journal
+from seedbus.bus import Fate, Kind, read_ledger
+from seedbus.scenarios.errors import ScenarioError
 from seedbus.scenarios.running.run import run
 from seedbus.scenarios.schema.scenario import Scenario
 
@@ -64,3 +66,16 @@ def test_two_outages_of_one_moment_follow_each_other(tmp_path: Path, phase: str)
     assert [fault["crashed"] for fault in summary["faults"]] == [1, 1]
     again = 0 if phase == "publishing" else 2
     assert summary["traffic"]["by_kind"]["plan"]["messages"] == (20 + again) * 3
+
+
+@pytest.mark.parametrize("policy", [{"mode": "stream"}, {"buffer": 2, "late": {}}], ids=["stream", "buffer"])
+def test_clients_whose_late_reports_an_outage_loses_are_asked_again(tmp_path: Path, policy: dict[str, Any]) -> None:
+    integer = {"name": "decomfl", "arithmetic": "integer"}
+    asked = {"clients": 4, "cohort": 4} | policy
+    with pytest.raises(ScenarioError, match=r"faults.0 loses reports of earlier rounds; set participation.deadline_s"):
+        crashing("gathering", algorithm=integer, participation=asked)
+    what = crashing("gathering", algorithm=integer, participation=asked | {"deadline_s": 2.0}, stop={"rounds": 40})
+    run(what, tmp_path / "run")
+    ledger = read_ledger(tmp_path / "run" / "messages")
+    is_late = (ledger["kind"] == Kind.REPORT) & (ledger["fate"] == Fate.DELIVERED) & (ledger["round"] > 30)
+    assert set(ledger["sender"][is_late]) == {0, 1, 2, 3}

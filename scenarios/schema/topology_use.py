@@ -9,11 +9,11 @@ from seedbus.agents.client.forging import Forge
 from seedbus.agents.client.tampering import Tamper
 from seedbus.agents.gossip.settings import Gossip
 from seedbus.agents.server.outages import Outage
+from seedbus.bus import KeyedRandom
 from seedbus.bus.envelope import BETWEEN
+from seedbus.bus.keyed_random import with_random
 
 KINDS = [kind.name.lower() for kind in BETWEEN]
-OF_ALL = {"clients": (None,), "fraction": (None, 1), "probability": (1,)}
-"""The fields of a fault that strikes every node."""
 OF_SERVER = {
     "lag": "no node is sent snapshots",
     "secure_aggregation": "each node adds up single steps",
@@ -57,13 +57,13 @@ def refuse_server(scenario: Any, gossip: Gossip) -> None:
     if gossip.evaluated >= who.clients:
         raise ValueError(f"topology.evaluated is {gossip.evaluated}; nodes are 0 to {who.clients - 1}")
     gossip.neighbours(who.clients, scenario.seed)
-    for number, fault in enumerate(scenario.faults):
-        reason = _needs_server(fault)
+    for number, (fault, random) in enumerate(with_random(scenario.faults, scenario.seed, who.clients)):
+        reason = _needs_server(fault, who.clients, random)
         if reason is not None:
             raise ValueError(f"faults.{number}: with topology: gossip {reason}")
 
 
-def _needs_server(fault: Any) -> str | None:
+def _needs_server(fault: Any, nodes: int, random: KeyedRandom) -> str | None:
     """Return why a fault cannot strike nodes; None if it can."""
     if isinstance(fault, Outage):
         return "there is no server to crash; leave it out"
@@ -75,7 +75,7 @@ def _needs_server(fault: Any) -> str | None:
         return f"direction is {fault.direction}: between nodes there is no up and down; both is accepted"
     if getattr(fault, "kind", None) not in (None, *KINDS):
         return f"kind is {fault.kind}, which nodes do not send; {' and '.join(KINDS)} are accepted"
-    is_all = all(getattr(fault, name, None) in values for name, values in OF_ALL.items())
-    if getattr(fault, "fault", None) == "partition" and is_all:
+    is_partition = getattr(fault, "fault", None) == "partition"
+    if is_partition and fault.probability == 1 and len(list(fault.chosen(nodes, random))) == nodes:
         return "a partition of all nodes cuts none off; name some of them in clients, or a fraction"
     return None

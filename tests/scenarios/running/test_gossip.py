@@ -205,6 +205,8 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"faults": [{"fault": "drop", "direction": "up"}]}, "no up and down"),
     ({"faults": [{"fault": "partition"}]}, "cuts none off"),
     ({"faults": [{"fault": "partition", "fraction": 1}]}, "cuts none off"),
+    ({"faults": [{"fault": "partition", "fraction": 0.95}]}, "a partition of all nodes cuts none off"),
+    ({"faults": [{"fault": "partition", "clients": [*range(NODES), 0]}]}, "faults.0: .* of all nodes cuts none off"),
     ({"topology": {"kind": "gossip", "evaluated": 6}}, "nodes are 0 to 5"),
     ({"network": {"shared_up_mbps": 1}}, "the server's"),
 ]

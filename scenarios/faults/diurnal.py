@@ -22,7 +22,9 @@ class Diurnal(IntermittentClients):
     """
 
     fault: Literal["diurnal"] = "diurnal"
-    period_s: float = Field(default=86400.0, gt=0, le=10**6, description="length of a day in simulated seconds")
+    period_s: float = Field(  # a shorter day would have too many changes to count them
+        default=86400.0, ge=1e-3, le=10**6, description="length of a day in simulated seconds"
+    )
     low: float = Field(ge=0, le=1, description="lowest fraction of available clients")
     high: float = Field(default=1.0, ge=0, le=1, description="highest fraction of available clients")
     zones: int = Field(

@@ -112,7 +112,10 @@ CASES: dict[str, Case] = {
             "zones": ({"period_s": 2.0, "low": 0.0, "zones": 4, "announced": False}, "away"),
         },
         [{"low": 1.0}, {"low": 0.0, "fraction": 0.0}],
-        [({"low": 0.5, "high": 0.4}, "faults.0: low (0.5) is above high (0.4)")],
+        [
+            ({"low": 0.5, "high": 0.4}, "faults.0: low (0.5) is above high (0.4)"),
+            ({"low": 0.0, "period_s": 1e-9}, "faults.0.period_s: 1e-09 is not accepted; expected at least 0.001"),
+        ],
     ),
     "drop": Case(
         {

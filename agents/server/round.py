@@ -23,6 +23,7 @@ class Round:
         plan: the algorithm's plan.
         cohort: the clients that it asked, ascending; [] if the round was restored from a checkpoint.
         opened_ns: when it began, in nanoseconds of the run's clock.
+        asked_ns: when its plans were sent: later, where clients share secrets first.
         size: |C_r|, number of clients asked.
         waiting: the clients of the cohort whose answers are awaited.
         members: number of clients from which the cohort was drawn.
@@ -43,6 +44,7 @@ class Round:
     plan: Any
     cohort: list[int]
     opened_ns: int
+    asked_ns: int
     size: int
     waiting: set[int]
     members: int = 0
@@ -171,4 +173,4 @@ class OverdueRounds:
             number, version, opened_ns, size = state.round
             plan = make_plan(number, version)
             reports = {client: algorithm.unpack_report(body, plan) for client, body in state.reports}
-            self._rounds[number] = Round(plan, [], opened_ns, size, set(state.waiting), reports=reports)
+            self._rounds[number] = Round(plan, [], opened_ns, opened_ns, size, set(state.waiting), reports=reports)

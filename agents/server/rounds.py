@@ -100,7 +100,7 @@ class Rounds:
             chosen = self.policy.draw(members, self._known, self._seed, self.number, len(busy))
         plan = self._plan(self.number, version)
         cohort = self.algorithm.reachable(plan, chosen)
-        self.current = Round(plan, cohort, now_ns, len(cohort), set(cohort), len(members))
+        self.current = Round(plan, cohort, now_ns, now_ns, len(cohort), set(cohort), len(members))
         return self.current
 
     @property
@@ -136,7 +136,7 @@ class Rounds:
         """Add a report that has passed all checks to the round that it answers."""
         answered.reports[client] = report
         answered.waiting.discard(client)
-        self._answer_times_ns.append(now_ns - answered.opened_ns)
+        self._answer_times_ns.append(now_ns - answered.asked_ns)
         if self._needs_known:
             self._known.reports[client] += 1
             self._known.worth[client] = norm(self.algorithm.values(report))

@@ -200,7 +200,7 @@ class Server:
             await self._exchange(Stage.KEYS)
             await self._exchange(Stage.SHARES)
             now_ns = self.bus.clock.now_ns
-        self.coordinator.send_plans()
+        self.coordinator.send_plans(now_ns)
         self._send_all()
         round, deadline_ns = self.coordinator.round, self.coordinator.deadline_ns
         alarm = None

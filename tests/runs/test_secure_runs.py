@@ -230,6 +230,17 @@ def test_who_gives_false_shares_of_its_mask_key_and_vanishes_is_named(
     assert summary["version"] == 0 and summary["refusals"]["bad-shares"] == {"2": 3}
 
 
+def test_a_deadline_learns_how_long_reports_take_and_not_how_long_secrets_are_shared(tmp_path: Path) -> None:
+    what = secure(
+        participation={"clients": 4, "quorum": 2, "deadline_s": 60.0, "deadline": {"quantile": 1.0, "factor": 1.5}},
+        network={"latency": 0.5},
+        faults=[{"fault": "straggler", "clients": [0], "pause_s": 30.0, "at_round": 1}],
+        stop={"rounds": 2},
+    )
+    # keys, shares, reports and unmasking take 1 s each, there and back; the second reports 1.5 s
+    assert run(what, tmp_path / "run").summary["simulated_s"] == pytest.approx(4 + 4.5)
+
+
 @pytest.mark.parametrize(
     ("changes", "sentence"),
     [

@@ -14,8 +14,8 @@ class Partition(TrafficSelector):
     """Cut the connection between the selected clients and the server, in both directions or one, for a time.
 
     Without a server the selected nodes are cut off from the others, and not from each other. With times in seconds,
-    messages in flight at the start are lost too: the connection must be open both on sending and on arrival. With rounds,
-    the messages of these rounds are lost whenever they are sent, and no others.
+    messages in flight at the start are lost too: the connection must be open both on sending and on arrival. With
+    rounds, the messages of these rounds are lost whenever they are sent, and no others.
     """
 
     fault: Literal["partition"] = "partition"

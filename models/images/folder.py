@@ -167,6 +167,8 @@ def _moments(images: Images) -> tuple[tuple[float, ...], tuple[float, ...]]:
             rows = np.arange(start, min(start + 4096, images.labels.size))
             counts += np.bincount(images.pick(rows)[..., channel].ravel(), minlength=256)
         mean = math.fsum((counts * levels).tolist()) / int(counts.sum())
+        found = levels[counts > 0].tolist()
+        mean = min(max(mean, found[0]), found[-1])  # where all pixels are equal, the rounded mean may not be
         variance = math.fsum((counts * (levels - mean) ** 2).tolist()) / int(counts.sum())
         means.append(mean)
         deviations.append(math.sqrt(variance) or 1.0)

@@ -83,7 +83,7 @@ _ANY = {"batch_size": 1, "hidden": (), "validation": 0.0}  # fields that change 
 @lru_cache(maxsize=4)
 def _encoded(recipe: str, task: TableSettings, state: tuple[tuple[str, int, int], ...]) -> Encoded:
     paths = [Path(path) for path, _, _ in state]
-    arrays = prepared(f"table 1 {recipe}", paths, _SHAPES, lambda: _Table(task, paths).arrays())
+    arrays = prepared(f"table 2 {recipe}", paths, _SHAPES, lambda: _Table(task, paths).arrays())
     facts = Facts(**json.loads(arrays["facts"].tobytes()))
     stored = np.ascontiguousarray(arrays["stored"]).view("<f4")
     labels, owners = (
@@ -233,8 +233,9 @@ class _Table:
 
 
 def _moments(values: NDArray[np.float64]) -> tuple[float, float]:
-    """Return mean and standard deviation, each sum rounded once."""
+    """Return mean and standard deviation, each sum rounded once; of one value only, this value and 0."""
     mean = math.fsum(values.tolist()) / values.size
+    mean = min(max(mean, float(values.min())), float(values.max()))  # where all are equal, the rounded mean may not be
     return mean, math.sqrt(math.fsum(((values - mean) ** 2).tolist()) / values.size)
 
 

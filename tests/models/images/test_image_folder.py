@@ -83,6 +83,18 @@ def test_images_of_any_size_kind_and_turn_become_squares_of_grey_or_colour(pictu
         assert flat[:, :3].min() == 255 and flat[:, -3:].max() == 0
 
 
+def test_a_channel_of_one_brightness_becomes_zeros(tmp_path: Path) -> None:
+    for split, brightness in (("train", 7), ("test", 8)):
+        for name in ("day", "night"):
+            (tmp_path / "even" / split / name).mkdir(parents=True)
+            for number in range(5):
+                Image.new("L", (8, 8), brightness).save(tmp_path / "even" / split / name / f"{number}.png")
+    what = task(tmp_path / "even", colours="grey", size=8)
+    train, test = what.load()
+    assert not what.inputs(train.pixels).any()  # the mean of 640 times 7/255, rounded, is another number
+    assert np.allclose(what.inputs(test.pixels), 1 / 255)
+
+
 @pytest.mark.parametrize("colours", ["grey", "rgb"])
 @pytest.mark.parametrize("model", ["softmax", "mnist-cnn", "leaf-cnn", "resnet-18"])
 def test_every_network_takes_the_size_the_channels_and_the_classes(pictures: Path, model: str, colours: str) -> None:

@@ -61,6 +61,21 @@ def test_numbers_are_standardised_on_the_training_part_and_texts_are_one_hot(tmp
         assert part.owners is not None and part.owners.tolist() == rows["person"].tolist()
 
 
+def test_a_column_of_one_value_becomes_zeros_whatever_the_value(tmp_path: Path) -> None:
+    rows = "".join(f"0.7,{row},{'ab'[row % 2]}\n" for row in range(53))
+    (tmp_path / "test.csv").write_text("scale,number,class\n0.8,1,a\n")
+    task = Table(
+        file=written(tmp_path / "train.csv", "scale,number,class\n" + rows),
+        test_file=str(tmp_path / "test.csv"),
+        target="class",
+    )
+    encoded = encode(task)  # the mean of 53 times 0.7, rounded, is another number
+    assert not encoded.train.pixels[:, 0].any()
+    assert encoded.test.pixels[0, 0] == pytest.approx(0.1)
+    with pytest.raises(DataError, match=r"column scale: found 0\.7 in every row of the training part; expected a targ"):
+        encode(task.model_copy(update={"target": "scale"}))
+
+
 def test_csv_packed_csv_other_separators_and_parquet_give_the_same_bits(tmp_path: Path) -> None:
     plain = people(tmp_path)
     text = (tmp_path / "people.csv").read_bytes()

@@ -129,7 +129,7 @@ class Task(Settings):
     metrics: ClassVar[tuple[str, ...]] = ("loss",)
     """The metrics of its problem's `evaluate`, known without the data."""
     has_outputs: ClassVar[bool] = False
-    """Whether it has a classifier, for methods that use its outputs."""
+    """Whether it has a classifier that learns by cross-entropy, for methods that change its loss."""
     has_samples: ClassVar[bool] = True
     """Whether it has samples; without them any partition but iid is refused."""
     has_owners: ClassVar[bool] = False

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from functools import cached_property
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import numpy as np
 from pydantic import (
@@ -93,8 +93,6 @@ class TorchSettings(BatchSettings, frozen=True):
     )
     in_memory: bool = Field(True, description="keep all samples in memory; false: read them again for each batch")
 
-    has_outputs: ClassVar[bool] = True
-
     @model_validator(mode="before")
     @classmethod
     def _find_loss(cls, document: Any) -> Any:
@@ -116,6 +114,11 @@ class TorchSettings(BatchSettings, frozen=True):
         if (self.data is None) == (self.train is None) or (self.train is None) != (self.test is None):
             raise ValueError("expected either `data`, or in Python `train` and `test`")
         return self
+
+    @property
+    def has_outputs(self) -> bool:  # type: ignore[override]  # a class variable of Task; here the loss decides
+        """Whether it learns by cross-entropy, which methods that use outputs would put in the place of its loss."""
+        return bool(self.loss == "cross-entropy")
 
     @property
     def functions(self) -> dict[str, Any]:

@@ -339,8 +339,8 @@ class Scenario(Settings):
             raise ValueError(f"task.dimension is {dimension}; at most {MAX_DIMENSION} coordinates are accepted")
         if self.algorithm.needs_outputs and not self.task.has_outputs:
             raise ValueError(
-                f"algorithm {self.algorithm.name} needs the outputs of a classifier, and task {self.task.name} has "
-                "none; choose an image task, or another method"
+                f"algorithm {self.algorithm.name} needs the outputs of a classifier that learns by cross-entropy, and "
+                f"task {self.task.name} has none; choose an image task, or another method"
             )
 
     def _check_measured(self) -> None:

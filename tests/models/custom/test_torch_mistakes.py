@@ -14,6 +14,7 @@ from torch.utils.data import IterableDataset
 
 import seedbus
 from seedbus.models import DataError, Dirichlet
+from seedbus.scenarios.errors import ScenarioError
 
 
 class Shrinking(Points):
@@ -222,3 +223,17 @@ def test_a_method_that_needs_blocks_says_so_of_a_network_that_has_none(tmp_path:
     what = seedbus.load(FIELDS | {"algorithm": "moon"})
     with pytest.raises(DataError, match=r"found Plain, which is not a sequence of layers; expected nn.Sequential"):
         seedbus.run(what, tmp_path / "run", task=own(network=Plain))
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [{"loss": lambda outputs, targets: outputs.square().mean()}, {**SHARES, "loss": "mse"}],
+    ids=["own", "mse"],
+)
+def test_a_method_that_uses_outputs_is_refused_with_another_loss_that_it_would_replace(fields: dict[str, Any]) -> None:
+    for algorithm in ("fedlc", "moon", {"name": "fedavg", "also": [{"name": "feddecorr"}]}):
+        with pytest.raises(
+            ScenarioError, match=r"needs the outputs of a classifier that learns by cross-entropy, and t"
+        ):
+            seedbus.load(FIELDS | {"algorithm": algorithm, "task": own(**fields)})
+    assert seedbus.load(FIELDS | {"algorithm": "fedavg", "task": own(**fields)}).has_task

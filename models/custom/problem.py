@@ -66,6 +66,14 @@ class TorchProblem(SampleProblem[Selection]):
         """Return a digest of what decides losses beside x: frozen parameters, buffers, all samples, their division."""
         return self._constants
 
+    def classes(self) -> NDArray[np.int64]:
+        """Return the target of each training sample, [n]; `task.labels` are for partitions. Raises `DataError`."""
+        train = self.splits["train"]
+        if train.reading.classes is None:
+            expected = "a class for each sample, or a method that does not count a client's samples of each class"
+            raise DataError("task.data: the training set", "targets that are no classes", expected)
+        return train.reading.classes[train.rows]
+
     def tensors(self, samples: Selection, indices: NDArray[np.int64], **key: int) -> tuple[Any, Tensor]:
         """Return inputs in the structure of the data set's items, and targets. See `SampleProblem.tensors`."""
         return samples.batch(indices, self.flat.device)

@@ -134,6 +134,10 @@ class SampleProblem(ABC, Generic[S]):
         """The number of the client's training samples."""
         return int(self.parts[client].size)
 
+    def classes(self) -> NDArray[np.int64]:
+        """Return the class of each training sample, [n]."""
+        return self.splits["train"].labels
+
     def objective(self, client: int, round: int) -> SampleObjective:
         """Return the client's loss in a round. All objectives share the problem's point."""
         return SampleObjective(self, client, round)
@@ -364,8 +368,8 @@ class SampleObjective(Compared):
 
     def counts(self) -> NDArray[np.int64]:
         """Return the number of the client's samples of each class."""
-        labels = self._problem.splits["train"].labels
-        return np.bincount(labels[self._problem.parts[self._client]], minlength=int(labels.max()) + 1)
+        classes = self._problem.classes()
+        return np.bincount(classes[self._problem.parts[self._client]], minlength=int(classes.max()) + 1)
 
     def _mean(self, step: int, loss: Callable[[Any, Tensor], Tensor]) -> Tensor:
         """Return the mean over the step's batch of a loss of its parts."""

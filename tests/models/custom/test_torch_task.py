@@ -111,6 +111,19 @@ def test_the_loss_is_found_from_the_targets_and_metrics_are_means_over_all_sampl
     assert bind(fractions).evaluate(bind(fractions).x0(), "test").keys() == {"loss", "mae"}
 
 
+def test_a_clients_samples_of_each_class_are_counted_by_targets_and_not_by_the_labels_of_partitions() -> None:
+    sites = bind(own(labels=np.arange(60) // 15 - 1))
+    targets = np.arange(60) % 3
+    rows = sites.splits["train"].rows
+    for client in range(4):
+        counts = sites.objective(client, 0).counts()
+        assert counts.tolist() == np.bincount(targets[rows[sites.parts[client]]], minlength=3).tolist()
+    marks = Points(60, lambda row: np.array([row % 3, 1]))
+    tokens = bind(own(network=lambda: nn.Sequential(nn.Linear(4, 6), nn.Unflatten(1, (3, 2))), train=marks, test=marks))
+    with pytest.raises(DataError, match="training set: found targets that are no classes; expected a class for each"):
+        tokens.objective(0, 0).counts()
+
+
 def test_inputs_may_be_several_or_named() -> None:
     class Two(nn.Module):
         def __init__(self) -> None:

@@ -19,7 +19,7 @@ from torch.utils._pytree import tree_leaves
 
 from seedbus.models.custom.named import found, name_of
 from seedbus.models.custom.network import FIELD, built_alike, digest, reason
-from seedbus.models.custom.samples import Selection, check_divisible
+from seedbus.models.custom.samples import IGNORED, Selection, check_divisible
 from seedbus.models.custom.settings import TorchSettings
 from seedbus.models.data.batches import parts
 from seedbus.models.errors import DataError, is_out_of_memory
@@ -50,7 +50,7 @@ class TorchProblem(SampleProblem[Selection]):
         named = isinstance(task.loss, str) and task.loss in _LOSSES
         self._loss = _LOSSES[task.loss] if named else found(task.loss, "task.loss")
         self._metrics = {
-            name: _accuracy if metric == "accuracy" else found(metric, f"task.metrics.{name}")
+            name: self._accuracy if metric == "accuracy" else found(metric, f"task.metrics.{name}")
             for name, metric in task.functions.items()
         }
         self._is_light_checked = False
@@ -89,6 +89,12 @@ class TorchProblem(SampleProblem[Selection]):
         loss: Tensor = self._loss(outputs, labels)
         return loss
 
+    def counted(self, labels: Tensor) -> float:
+        """Return the weight of a batch's mean: its samples, by the share of targets that cross-entropy counts."""
+        if self._loss is not cross_entropy or labels.ndim == 1:  # no sample is left out completely
+            return len(labels)
+        return len(labels) * float((labels != IGNORED).double().mean())
+
     def evaluate(self, x: Vector, split: str) -> dict[str, float]:
         """Return the means of loss and metrics over a split, from those of its batches. Raises `DataError`."""
         check_split(split)
@@ -96,16 +102,24 @@ class TorchProblem(SampleProblem[Selection]):
         count = samples.rows.size
         if count == 0:
             raise DataError(f"task {self.task.name}", f"no samples in the {split} split", "a larger `validation`")
-        sums = dict.fromkeys(self.task.metrics, 0.0)
+        own = {name for name, metric in self.task.functions.items() if metric != "accuracy"}
+        sums, weights = dict.fromkeys(self.task.metrics, 0.0), dict.fromkeys(self.task.metrics, 0.0)
         with torch.no_grad(), self.flat.at(x):
             for span in parts(count, self.evaluation_batch):
                 rows = np.arange(span.start, span.stop)
                 inputs, targets = self.tensors(samples, rows)
                 outputs = self.forward(inputs)
-                sums["loss"] += float(self.loss(outputs, targets)) * rows.size
-                for name, metric in self._metrics.items():
-                    sums[name] += _number(metric, name, outputs, targets) * rows.size
-        return {name: total / count for name, total in sums.items()}
+                means = {"loss": float(self.loss(outputs, targets))}
+                means |= {name: _number(metric, name, outputs, targets) for name, metric in self._metrics.items()}
+                for name, mean in means.items():
+                    weight = rows.size if name in own else self.counted(targets)
+                    sums[name] += mean * weight
+                    weights[name] += weight
+        return {name: total / weights[name] for name, total in sums.items()}
+
+    def _accuracy(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        is_right = outputs.argmax(dim=1) == targets
+        return (is_right[targets != IGNORED] if self._loss is cross_entropy else is_right).double().mean()
 
     def loss_at(self, fill: Fill, inputs: Any, labels: Tensor) -> Tensor:
         """See `SampleProblem.loss_at`. Raises `DataError` for a network that cannot be evaluated layer by layer."""
@@ -142,22 +156,25 @@ class TorchProblem(SampleProblem[Selection]):
         return state.digest()
 
     def _check_classes(self) -> None:
-        """Check that every target of cross-entropy is a class, for networks with one output a class."""
+        """Check that every target of cross-entropy is a class or left out, and that each sample has one."""
         if self._loss is not cross_entropy:
             return
         outputs = self._outputs(*self._first())
         for split in ("train", "test"):
-            classes = self.splits[split].reading.classes
-            if classes is None or not isinstance(outputs, Tensor) or outputs.ndim != 2:
+            reading, where = self.splits[split].reading, f"task.data: the {split} set"
+            if not isinstance(outputs, Tensor) or outputs.ndim < 2:
                 continue
-            outside = classes[(classes < 0) | (classes >= outputs.shape[1])]
-            outside = outside[outside != -100]  # the target that torch ignores
-            if outside.size:
+            last = outputs.shape[1] - 1
+            outside = [value for value in reading.extremes if not 0 <= value <= last]
+            if outside:
                 raise DataError(
-                    f"task.data: the {split} set",
+                    where,
                     f"the class {outside[0]}, and {outputs.shape[1]} outputs of the network",
-                    f"classes from 0 to {outputs.shape[1] - 1}, or a network with more outputs",
+                    f"classes from 0 to {last}, or a network with more outputs",
                 )
+            if reading.ignored is not None:
+                found = f"no target of item {reading.ignored} but {IGNORED}, which cross-entropy leaves out"
+                raise DataError(where, found, f"a class from 0 to {last} at least in every item")
 
     def _first(self) -> tuple[Any, Tensor]:
         samples = self.splits["train"]
@@ -236,10 +253,6 @@ def _drawn(flat: FlatModule, seed: int) -> NDArray[np.float32]:
     except TypeError as error:
         layer = str(error).partition(" ")[0]
         raise DataError("task.initial", f"drawn, which is not defined for {layer}", "own") from None
-
-
-def _accuracy(outputs: Tensor, targets: Tensor) -> Tensor:
-    return (outputs.argmax(dim=1) == targets).double().mean()
 
 
 def _number(metric: Any, name: str, outputs: Any, targets: Tensor) -> float:

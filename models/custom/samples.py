@@ -29,6 +29,7 @@ from seedbus.models.resident import Rows
 
 CHUNK = 256  # items read at a time
 READ_AGAIN = 16  # items of a kept data set that are read a second time, to find one that draws at random
+IGNORED = -100  # the target that torch's cross-entropy leaves out of its mean
 _EXPECTED = "items (input, target) of tensors, arrays or numbers, alike in shape and type"
 
 
@@ -37,6 +38,8 @@ class Reading:
 
     Attributes:
         classes: the target of each item if targets are single whole numbers, int64 [n]; else None.
+        extremes: the lowest and the highest whole target, `IGNORED` aside; none: no such targets.
+        ignored: the first item whose targets all are `IGNORED`; None: there is none.
         digest: of all items and of their shapes and types.
     """
 
@@ -62,13 +65,17 @@ class Reading:
         chunks = []
         self._digests = np.zeros(count, np.uint64)
         classes = []
+        self.extremes: list[int] = []
+        self.ignored: int | None = None
         for start in range(0, count, CHUNK):
             rows = np.arange(start, min(start + CHUNK, count))
             leaves = self._read(rows)
             self._check_finite(leaves, rows)
             self._digests[rows] = _row_digests(leaves)
-            if leaves[-1].ndim == 1 and leaves[-1].dtype == torch.int64:
-                classes.append(leaves[-1])
+            if leaves[-1].dtype == torch.int64:
+                self._note_extremes(leaves[-1].numpy().reshape(rows.size, -1), start)
+                if leaves[-1].ndim == 1:
+                    classes.append(leaves[-1])
             if keep:
                 chunks.append(leaves)
         self.classes = torch.cat(classes).numpy() if classes else None
@@ -157,6 +164,16 @@ class Reading:
                 row = int(rows[int(leaf.isfinite().reshape(len(rows), -1).all(dim=1).int().argmin())])
                 part = "a target" if number == len(leaves) - 1 else "an input"
                 raise DataError(self._at(row), f"{part} that is not finite", "finite numbers")
+
+    def _note_extremes(self, targets: NDArray[np.int64], first: int) -> None:
+        """Note what the targets of some items are, [b, …]; first: the number of the first of these items."""
+        is_counted = targets != IGNORED
+        if is_counted.any():
+            found = [*self.extremes, int(targets[is_counted].min()), int(targets[is_counted].max())]
+            self.extremes = [min(found), max(found)]
+        ignored = np.flatnonzero(~is_counted.any(axis=1))
+        if self.ignored is None and ignored.size:
+            self.ignored = first + int(ignored[0])
 
     def _check_same(self, leaves: Sequence[Tensor], rows: Indices) -> None:
         changed = np.flatnonzero(_row_digests(leaves) != self._digests[rows])

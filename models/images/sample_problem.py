@@ -117,6 +117,10 @@ class SampleProblem(ABC, Generic[S]):
     def loss(self, outputs: Any, labels: Tensor) -> Tensor:
         """Return the loss that a step minimises, the mean over its batch."""
 
+    def counted(self, labels: Tensor) -> float:
+        """Return the weight of a batch's mean loss in that of several batches: the number of its samples."""
+        return len(labels)
+
     @abstractmethod
     def evaluate(self, x: Vector, split: str) -> dict[str, float]:
         """Return the means of the task's metrics over the samples of a split. Raises `DataError`."""
@@ -248,7 +252,7 @@ class SampleProblem(ABC, Generic[S]):
         batches = [self.tensors(self.splits["train"], chosen[span]) for span in spans]
         losses = [
             lambda batch=batch, share=share: self.mean_loss(*batch) * share
-            for batch, share in zip(batches, weights([len(labels) for _, labels in batches]), strict=True)
+            for batch, share in zip(batches, weights([self.counted(labels) for _, labels in batches]), strict=True)
         ]
         with loss_derivatives(self.flat, x, losses) as found:
             yield found
@@ -330,7 +334,7 @@ class SampleObjective(Compared):
             inputs, labels = self._batch_of(step)
             return backward(problem.flat, [lambda: criterion(outputs(problem.flat, inputs, labels))])
         divided = self._parts_of(step)
-        shares = weights([len(labels) for _, labels in divided])
+        shares = weights([problem.counted(labels) for _, labels in divided])
 
         def weighted(part: tuple[Any, Tensor], share: float) -> Callable[[], Tensor]:
             return lambda: problem.mean_loss(*part) * share
@@ -374,7 +378,8 @@ class SampleObjective(Compared):
     def _mean(self, step: int, loss: Callable[[Any, Tensor], Tensor]) -> Tensor:
         """Return the mean over the step's batch of a loss of its parts."""
         divided = self._parts_of(step)
-        return mean_of_parts([loss(*part) for part in divided], [len(labels) for _, labels in divided])
+        sizes = [self._problem.counted(labels) for _, labels in divided]
+        return mean_of_parts([loss(*part) for part in divided], sizes)
 
     def _parts_of(self, step: int) -> list[tuple[Any, Tensor]]:
         """Return the parts of a step's batch."""

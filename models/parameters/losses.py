@@ -33,7 +33,7 @@ class Compared:
         self.equal += all(abs(loss - losses[0]) <= most for loss in losses)
 
 
-def mean_of_parts(losses: Sequence[Tensor], sizes: Sequence[int]) -> Tensor:
+def mean_of_parts(losses: Sequence[Tensor], sizes: Sequence[float]) -> Tensor:
     """Return the mean loss of a batch from those of its parts: products and sums in their order, on their device.
 
     Args:
@@ -48,7 +48,7 @@ def mean_of_parts(losses: Sequence[Tensor], sizes: Sequence[int]) -> Tensor:
     return first
 
 
-def weights(sizes: Sequence[int]) -> list[float]:
+def weights(sizes: Sequence[float]) -> list[float]:
     """Return the weight of each part in the mean loss of a batch."""
     return [size / sum(sizes) for size in sizes] if len(sizes) > 1 else [1.0]
 

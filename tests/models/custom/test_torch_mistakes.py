@@ -98,6 +98,10 @@ def share(row: int) -> float:
     return row / 60
 
 
+def tokens() -> nn.Module:
+    return nn.Sequential(nn.Linear(4, 6), nn.Unflatten(1, (3, 2)))
+
+
 SHARES = {"train": Points(60, share), "test": Points(20, share)}
 
 
@@ -123,6 +127,16 @@ MISTAKES = [
         "too few outputs",
         {"network": lambda: nn.Linear(4, 2)},
         r"the train set: found the class 2, and 2 outputs of the network; expected classes from 0 to 1",
+    ),
+    Mistake(
+        "a class beyond the outputs, in a later row of targets",
+        {"network": tokens, "train": Points(60, lambda row: np.array([0, 3 if row == 50 else 1]))},
+        r"the train set: found the class 3, and 3 outputs of the network; expected classes from 0 to 2",
+    ),
+    Mistake(
+        "a sample that cross-entropy leaves out",
+        {"test": Points(20, lambda row: -100 if row == 7 else 1)},
+        r"the test set: found no target of item 7 but -100, which cross-entropy leaves out; expected a class from",
     ),
     Mistake(
         "outputs of another shape",

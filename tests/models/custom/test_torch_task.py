@@ -111,6 +111,29 @@ def test_the_loss_is_found_from_the_targets_and_metrics_are_means_over_all_sampl
     assert bind(fractions).evaluate(bind(fractions).x0(), "test").keys() == {"loss", "mae"}
 
 
+def token_network() -> nn.Module:
+    return nn.Sequential(nn.Linear(4, 15), nn.Unflatten(1, (3, 5)))
+
+
+def test_targets_that_cross_entropy_leaves_out_do_not_count_in_any_mean() -> None:
+    def padded(row: int) -> Any:
+        return np.where(np.arange(5) <= row % 5, (row + np.arange(5)) % 3, -100)
+
+    fields = {"network": token_network, "train": Points(60, padded), "test": Points(200, padded)}
+    problem, divided = bind(own(**fields)), bind(own(**fields, micro_batch=3))
+    outputs = problem.flat.module(torch.tensor(Points(200).inputs).float())
+    targets = torch.tensor(np.stack([padded(row) for row in range(200)]))
+    metrics = problem.evaluate(problem.x0(), "test")
+    assert metrics["loss"] == pytest.approx(float(cross_entropy(outputs, targets)), rel=1e-6)
+    is_right = (outputs.argmax(1) == targets)[targets >= 0]
+    assert metrics["accuracy"] == pytest.approx(float(is_right.double().mean()))
+    whole, parts = (each.objective(0, 0) for each in (problem, divided))
+    for objective in (whole, parts):
+        objective.point[:] = problem.x0()
+    assert parts.loss(0) == pytest.approx(whole.loss(0), rel=1e-6)
+    assert np.allclose(parts.gradient(0), whole.gradient(0), atol=1e-7)
+
+
 def test_a_clients_samples_of_each_class_are_counted_by_targets_and_not_by_the_labels_of_partitions() -> None:
     sites = bind(own(labels=np.arange(60) // 15 - 1))
     targets = np.arange(60) % 3
@@ -118,8 +141,8 @@ def test_a_clients_samples_of_each_class_are_counted_by_targets_and_not_by_the_l
     for client in range(4):
         counts = sites.objective(client, 0).counts()
         assert counts.tolist() == np.bincount(targets[rows[sites.parts[client]]], minlength=3).tolist()
-    marks = Points(60, lambda row: np.array([row % 3, 1]))
-    tokens = bind(own(network=lambda: nn.Sequential(nn.Linear(4, 6), nn.Unflatten(1, (3, 2))), train=marks, test=marks))
+    marks = Points(60, lambda row: np.arange(row, row + 5) % 3)
+    tokens = bind(own(network=token_network, train=marks, test=marks))
     with pytest.raises(DataError, match="training set: found targets that are no classes; expected a class for each"):
         tokens.objective(0, 0).counts()
 

@@ -97,6 +97,10 @@ def mean_squares(problem: Any, dimension: int) -> NDArray[np.float64]:
         count += 1
     if not count:
         raise without_gradients()
+    wrong = np.flatnonzero(~np.isfinite(sums))
+    if wrong.size:
+        found = f"gradient, and at x₀ a gradient that is not finite, at {wrong.size} of {dimension} coordinates"
+        raise DataError("mask.rule", found, "largest, smallest or random, or a network with finite gradients at x₀")
     return sums / count
 
 

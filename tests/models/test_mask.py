@@ -171,3 +171,12 @@ def test_a_mask_that_cannot_be_chosen_is_refused_in_a_sentence() -> None:
     for task in ({"name": "quadratic"}, {"name": "null"}, {"name": "digits", "validation": 0}):
         with pytest.raises(ScenarioError, match="no gradients on a validation split; expected largest, smallest"):
             scenario(task=task, mask={"rule": "gradient", "density": 0.1})
+
+
+def test_gradients_that_are_not_finite_choose_no_mask(monkeypatch: pytest.MonkeyPatch) -> None:
+    problem = digits()
+    gradient = np.ones(problem.dimension, np.float32)
+    gradient[[3, 5]] = np.nan, np.inf
+    monkeypatch.setattr(problem, "held_out_gradients", lambda: iter([gradient]))
+    with pytest.raises(DataError, match=r"mask.rule: found gradient, and at x₀ a gradient that is not finite, at 2 of"):
+        places(problem, "gradient")

@@ -93,7 +93,8 @@ def backward(flat: FlatModule, losses: Iterable[Callable[[], Tensor]]) -> Vector
 def blocks(module: nn.Module) -> list[nn.Sequential]:
     """Return the blocks of a network. Raises `DataError` if it is not a sequence of layers."""
     parts: list[list[nn.Module]] = []
-    for layer in module if isinstance(module, nn.Sequential) else ():
+    layers = module if isinstance(module, nn.Sequential) and type(module).forward is nn.Sequential.forward else ()
+    for layer in layers:
         if not parts or (any(True for _ in layer.parameters()) and _has_parameters(parts[-1])):
             parts.append([])
         parts[-1].append(layer)

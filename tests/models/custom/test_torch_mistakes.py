@@ -14,6 +14,7 @@ from torch.utils.data import IterableDataset
 
 import seedbus
 from seedbus.models import DataError, Dirichlet
+from seedbus.models.parameters.gradients import blocks
 from seedbus.scenarios.errors import ScenarioError
 
 
@@ -72,6 +73,12 @@ class Counting(nn.Linear):
     def forward(self, inputs: torch.Tensor) -> torch.Tensor:
         self.calls += 1
         return super().forward(inputs)
+
+
+class Residual(nn.Sequential):
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        outputs: torch.Tensor = self[1](self[0](inputs))
+        return inputs + outputs
 
 
 class Plain(nn.Module):
@@ -237,6 +244,8 @@ def test_a_method_that_needs_blocks_says_so_of_a_network_that_has_none(tmp_path:
     what = seedbus.load(FIELDS | {"algorithm": "moon"})
     with pytest.raises(DataError, match=r"found Plain, which is not a sequence of layers; expected nn.Sequential"):
         seedbus.run(what, tmp_path / "run", task=own(network=Plain))
+    with pytest.raises(DataError, match=r"found Residual, which is not a sequence of layers; expected nn.Sequential"):
+        blocks(Residual(nn.Linear(4, 4), nn.Linear(4, 4)))
 
 
 @pytest.mark.parametrize(

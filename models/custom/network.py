@@ -127,6 +127,14 @@ def _check(module: Any, name: str, batch_norm: BatchNorm) -> None:
         raise DataError(FIELD, f"{name} with {others[0]}", "trained parameters in float32 (module.float())")
     if not trained:
         raise DataError(FIELD, f"{name} without a parameter that requires gradients", "at least one")
+    limited = [
+        each or type(layer).__name__
+        for each, layer in module.named_modules()
+        if isinstance(layer, nn.Embedding | nn.EmbeddingBag) and layer.max_norm is not None
+    ]
+    if limited:
+        where = f"{name} with max_norm in {limited[0]}: a forward pass changes its weights"
+        raise DataError(FIELD, where, "an embedding without max_norm")
     layers = running_statistics(module)
     if layers and batch_norm == "refused":
         raise DataError(

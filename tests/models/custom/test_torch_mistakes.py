@@ -124,6 +124,11 @@ MISTAKES = [
     Mistake("other weights", {"network": random_weights}, r"found other weights at a second call of .*random_weights"),
     Mistake("another type", {"network": lambda: network().double()}, r"0.weight in float64; expected .* in float32"),
     Mistake("nothing to train", {"network": nn.ReLU}, r"without a parameter that requires gradients"),
+    Mistake(
+        "weights that change where they are long",
+        {"network": lambda: nn.Sequential(nn.Embedding(9, 3, max_norm=9.0), nn.Linear(3, 3))},
+        r"with max_norm in 0: a forward pass changes its weights; expected an embedding without max_norm",
+    ),
     Mistake("no sizes yet", {"network": lambda: nn.LazyLinear(3)}, r"without a shape yet: weight; expected layers"),
     Mistake(
         "a forward pass that fails",

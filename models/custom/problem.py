@@ -54,6 +54,7 @@ class TorchProblem(SampleProblem[Selection]):
             for name, metric in task.functions.items()
         }
         self._is_light_checked = False
+        self._is_eager = task.forward == "eager"
         self._constants = self._digest()
         self._check_classes()
         self._try()
@@ -89,6 +90,23 @@ class TorchProblem(SampleProblem[Selection]):
         loss: Tensor = self._loss(outputs, labels)
         return loss
 
+    def mean_loss(self, inputs: Any, labels: Tensor) -> Tensor:
+        """See `SampleProblem.mean_loss`. Raises `DataError` if the network or the loss fails."""
+        if not self._is_eager:  # errors are those of torch's compiler, or of vmap
+            return super().mean_loss(inputs, labels)
+        return self._passed(inputs, labels)[1]
+
+    def _passed(self, inputs: Any, targets: Tensor) -> tuple[Any, Tensor]:
+        """Return the outputs and the loss of a batch. Raises `DataError`."""
+        try:
+            outputs = self.forward(inputs)
+            return outputs, self.loss(outputs, targets)
+        except Exception as error:
+            if is_out_of_memory(error):
+                raise
+            where = f"an error on inputs {_shapes(inputs)} and targets {_shapes(targets)} ({reason(error)})"
+            raise DataError(FIELD, where, "a network and a loss for all items of the data set") from error
+
     def counted(self, labels: Tensor) -> float:
         """Return the weight of a batch's mean: its samples, by the share of targets that cross-entropy counts."""
         if self._loss is not cross_entropy or labels.ndim == 1:  # no sample is left out completely
@@ -108,8 +126,8 @@ class TorchProblem(SampleProblem[Selection]):
             for span in parts(count, self.evaluation_batch):
                 rows = np.arange(span.start, span.stop)
                 inputs, targets = self.tensors(samples, rows)
-                outputs = self.forward(inputs)
-                means = {"loss": float(self.loss(outputs, targets))}
+                outputs, loss = self._passed(inputs, targets)
+                means = {"loss": float(loss)}
                 means |= {name: _number(metric, name, outputs, targets) for name, metric in self._metrics.items()}
                 for name, mean in means.items():
                     weight = rows.size if name in own else self.counted(targets)
@@ -135,7 +153,7 @@ class TorchProblem(SampleProblem[Selection]):
 
         try:
             by_layer = super().loss_at(fill, inputs, labels).item()
-        except (TypeError, RuntimeError) as error:
+        except (DataError, TypeError, RuntimeError) as error:
             if is_out_of_memory(error):
                 raise
             by_layer = math.nan

@@ -209,6 +209,24 @@ def test_a_data_set_that_changes_during_a_run_is_noticed() -> None:
         problem.objective(1, 0).loss(0)
 
 
+def test_a_network_that_fails_on_a_later_batch_is_one_sentence() -> None:
+    class Numbers(Points):
+        def __getitem__(self, row: int) -> Any:
+            return np.array([9 if row == 50 else row % 9]), row % 3
+
+    fields = {"network": lambda: nn.Sequential(nn.Embedding(9, 3), nn.Flatten()), "validation": 0}
+    problem = bind(own(**fields, train=Numbers(), test=Numbers()))
+    sentence = r"network: found an error on inputs int64\[\d+, 1\] and targets int64\[\d+\] \(IndexError: index out of"
+    with pytest.raises(DataError, match=sentence):
+        problem.evaluate(problem.x0(), "test")
+    (client,) = (client for client in range(4) if 50 in problem.parts[client])
+    objective = problem.objective(client, 0)
+    for computed in (objective.loss, objective.gradient):
+        with pytest.raises(DataError, match=sentence):
+            for step in range(100):
+                computed(step)
+
+
 def test_targets_that_are_no_classes_are_not_divided_by_class() -> None:
     columns = {"train": Points(60, lambda row: np.array([row / 60])), "test": Points(20, lambda row: np.array([0.5]))}
     task = own(network=lambda: nn.Linear(4, 1), **columns)

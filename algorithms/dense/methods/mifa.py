@@ -7,7 +7,8 @@ authors' code (github.com/hmgxr128/MIFA_code):
 
 The code has two forms: one waits until every client has been available once and then measures all G_i, the other
 begins with G_i = 0. Here the mean is that of the clients that have reported so far, since nobody knows who will ever
-come; once each of N has reported, it is the paper's. A late report is its client's last one too. Clients count equally.
+come; once each of N has reported, it is the paper's. A late report is its client's last one too, unless the client's
+report of a later round has come before it. Clients count equally.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ import numpy as np
 
 from seedbus.algorithms.dense.methods.method import Method, Server
 
-_LAST = "mifa.g/"  # and the client's number
+_LAST = "mifa.g/"  # then the client's number, and the round of its last update in ten digits
 
 
 class MIFA(Method):
@@ -34,8 +35,14 @@ class MIFA(Method):
         return clients
 
     def move(self, server: Server) -> bool:
-        for report in sorted(server.reports, key=lambda each: each.plan.round):  # the newest of a client stays
-            server.state[f"{_LAST}{report.client}"] = report.update / np.float32(report.plan.learning_rate)
+        kept = {name.rpartition("/")[0]: name for name in server.state if name.startswith(_LAST)}
+        for report in server.reports:
+            client = f"{_LAST}{report.client}"
+            name, before = f"{client}/{report.plan.round:010}", kept.get(client, "")
+            if name > before:  # messages may overtake each other: a client's newest update stays
+                server.state.pop(before, None)
+                server.state[name] = report.update / np.float32(report.plan.learning_rate)
+                kept[client] = name
         last = [server.state[name] for name in sorted(server.state) if name.startswith(_LAST)]
         total = np.zeros(server.x.size)
         for vector in last:

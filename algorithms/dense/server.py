@@ -197,22 +197,26 @@ def weights_of(
 ) -> list[float]:
     """Return ω_i of each report: of the round's own in the order of clients, and then of the late ones, likewise.
 
-    A late report has its weight; by samples, times its number of samples over the mean of all reports' numbers.
+    The round's own have a mean of their own, and a late one is added to it: its weight, by samples times its number of
+    samples over the mean of all reports' numbers. Only in a buffer, where the share is below 1, all have one mean, and
+    each of its own has that factor too.
 
     Args:
         algorithm: its weighting and channel; with a rule other than the mean all of the round's own weigh equally.
         reports: the round's reports, by client.
-        share: total weight of the round's own reports.
+        share: total weight of the round's own reports, by samples if these hold as many as the mean report.
         late: reports of earlier rounds, with their weights.
     """
     by_samples = algorithm.weighting == "samples" and algorithm.channel is None
     is_weighted = by_samples and isinstance(algorithm.aggregation, Mean)
     own = [reports[client].samples if is_weighted else 1 for client in sorted(reports)]
-    total = sum(own)
-    weights = [share * weight / total for weight in own]
+    total: float = sum(own)
     if late:
         samples = [report.samples for each in (reports, *(group.reports for group in late)) for report in each.values()]
         mean_samples = sum(samples) / len(samples)  # n̄: in the weighted mean of a round, n_i/Σn is n_i/n̄ times 1/m
+        if is_weighted and share < 1:
+            total = len(own) * mean_samples
+    weights = [share * weight / total for weight in own]
     for group in late:
         for _, report in sorted(group.reports.items()):
             weights.append(group.weight * (report.samples / mean_samples if by_samples else 1.0))

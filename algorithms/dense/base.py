@@ -240,23 +240,21 @@ class FedAvg(Settings):
     ) -> tuple[DenseReport, dict[str, bytes] | None]:
         """Run the local steps of a round; return the report and the client's new memory.
 
-        The memory maps names to little-endian float32 bytes; it is None where there is nothing to remember. It stays as
-        it was where the server will refuse the report, as after a divergence.
+        The memory maps names to little-endian float32 bytes; it is None where there is nothing to remember. Work whose
+        report the server refuses as too large or not finite leaves it as it was: what the server tracks does not have
+        that work, and a number that is not finite would be in all later reports of the client.
         """
         local = train(self, replica, memory, plan, objective)
         report = self._report(local)
         for name, vector in local.memory.items():
             check_shape(vector, local.x.shape, f"for the client's vector {name}, a method")
-        if local.memory and not self._is_accepted(plan, report):
-            return report, memory  # what a refused round left would spoil every later one
-        return report, {name: to_bytes(vector) for name, vector in sorted(local.memory.items())} or None
-
-    def _is_accepted(self, plan: DensePlan, report: DenseReport) -> bool:
+        if not local.memory:
+            return report, None
         try:
-            self.check(plan, report)
+            check(report, 1 + len(self.sent), local.x.size)
         except ReportRefused:
-            return False
-        return True
+            return report, memory or {}  # not None: this work has its place in what is remembered, too
+        return report, {name: to_bytes(vector) for name, vector in sorted(local.memory.items())}
 
     def trained(self, replica: Replica, memory: Any, plan: DensePlan, objective: Differentiable) -> Vector:
         return train(self, replica, memory, plan, objective).x

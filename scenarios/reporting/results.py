@@ -210,7 +210,7 @@ class Results:
         memory = ClientStateStore(self.folder / MEMORY, algorithm).before(int(client), self.summary["rounds"])
         if memory is None or not algorithm.is_dense:
             return memory
-        return {name: np.frombuffer(vector, "<f4").astype(np.float32) for name, vector in memory.items()}
+        return {name: np.frombuffer(vector, "<f4").astype(np.float32) for name, vector in memory.items()} or None
 
     def plot(
         self, metric: str | None = None, *, over: Literal["round", "time_s", "bytes"] = "round", ax: Axes | None = None

@@ -6,9 +6,9 @@ Jhunjhunwala, Wang, Joshi. "FedExP: Speeding Up Federated Averaging via Extrapol
 
 A client reports ‖Δ_i‖² beside Δ_i, a number. As in the authors' code (github.com/Divyansh03/FedExP), what is evaluated
 is the mean of the last two iterates w; clients start from w. The means have the weights ω_i, which are 1/M by default.
-The code differs from the equation: it weighs by samples, has Mε in the place of ε, and multiplies ε by the square of
-the rate's decay each round. With a codec ‖Δ_i‖² is that of the update before it is compressed, and Δ̄ the mean of those
-that the server decodes.
+The code differs: it evaluates w itself after the first round; it weighs by samples, has Mε in the place of ε, and
+multiplies ε by the square of the rate's decay each round. With a codec ‖Δ_i‖² is that of the update before it is
+compressed, and Δ̄ the mean of those that the server decodes.
 
 **Ours**: with late reports Σ ω_i is another number than 1. η_g is that of the means, Σ ω_i Δ_i/Σ ω_i and likewise for
 the squares, and the step is η_g·Σ ω_i Δ_i. So a discount shortens the step, and does not change η_g.

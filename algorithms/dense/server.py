@@ -123,6 +123,9 @@ def aggregate(
     is_robust = not isinstance(algorithm.aggregation, Mean)
     moved = update if counts_once or is_robust else mean(all_reports, 0, before.x.size)
     weight = math.fsum(weights)
+    plans = [*[plan] * len(reports), *(group.plan for group in late for _ in group.reports)]
+    ratios = [omega * (each.learning_rate / plan.learning_rate) for omega, each in zip(weights, plans, strict=True)]
+    rate = plan.learning_rate * (math.fsum(ratios) / weight)
     measured = {
         name: math.fsum(
             omega * float(report.measured[number]) for omega, report in zip(weights, all_reports, strict=True)
@@ -131,7 +134,7 @@ def aggregate(
         for number, name in enumerate(algorithm.measured)
     }
     server = Server(
-        before.x, update, weight, moved, sent, measured, before.shared, before.own, plan, count, members or count
+        before.x, update, weight, rate, moved, sent, measured, before.shared, before.own, plan, count, members or count
     )
     if any(method.uses_reports for method in algorithm.methods):
         server.reports = _reports(algorithm, plan, reports, late, weights)

@@ -19,8 +19,8 @@ G_i.
 (1 + α)/α times. Where m of N clients report, α is m/N, the share of those drawn (theirs is m = 1), and all clients have
 the same ρ. G is FedZO's estimator (dense.methods.zeroth_order) instead of their J Gaussian directions. Further local
 steps descend the client's Lagrangian: w ← z − η(λ_i + G_i(w)). N is the number of members. A client that loses its
-state has λ_i = 0 while s still contains the old one, and a report that never arrives changes λ_i but not s: either
-leaves z with an offset.
+state has λ_i = 0 while s still contains the old one; a report that never arrives changes λ_i but not s; a late one
+whose round had another η changes s by Δ_i over the η of the commit's round: each leaves z with an offset.
 """
 
 from __future__ import annotations

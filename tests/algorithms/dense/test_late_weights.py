@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from algorithm_cases import make
@@ -25,3 +27,15 @@ def test_in_a_buffer_every_report_weighs_in_proportion_to_its_samples(fresh: lis
     overdue = [LateReports(algorithm.plan(0, 0, 0), dict(enumerate(map(report_of, late))), discount / count)]
     weights = weights_of(algorithm, dict(enumerate(map(report_of, fresh))), len(fresh) / count, overdue)
     assert weights == pytest.approx([each / everyone for each in fresh] + [discount * each / everyone for each in late])
+
+
+def test_fedcms_direction_is_a_mean_of_gradients_where_a_late_report_had_another_learning_rate() -> None:
+    """A client reports −ηKg: with one g for all, the direction is Kg, although the rate fell to a hundredth."""
+    algorithm = make("fedcm", weighting="uniform", learning_rate={0: 0.5, 1: 0.005}).sized(2)
+    plans = [algorithm.plan(round, round, round) for round in range(2)]
+    sums = np.array([3.0, -2.0])
+    old, new = (replace(report_of(1), vectors=np.array([-plan.learning_rate * sums], np.float32)) for plan in plans)
+    state = algorithm.first_state(lambda: np.zeros(2, np.float32))
+    late = [LateReports(plans[0], {1: old}, 0.25)]
+    commit, _ = algorithm.aggregate(state, plans[1], {0: new}, share=0.5, late=late, members=2)
+    assert commit.fields[1] == pytest.approx(sums, rel=1e-5)

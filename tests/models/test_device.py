@@ -16,6 +16,7 @@ from commands import Command
 from devices import DEVICE
 from worlds import scenario
 
+from seedbus.bus.zeromq.worker.worker_thread import WorkerThread
 from seedbus.models import device
 from seedbus.models.errors import DataError
 from seedbus.scenarios.errors import Exit
@@ -156,3 +157,13 @@ def test_threads_have_devices_of_their_own() -> None:
         assert other.submit(device.torch_device).result() is None
         other.submit(inner.__exit__, None, None, None).result()
     assert device.torch_device() is None
+
+
+def test_what_a_worker_process_computes_is_on_its_device() -> None:
+    """Its followers bind their problem on a thread of their own."""
+    found: list[Any] = []
+    with device.on_device("torch"):
+        worker_thread = WorkerThread()
+        worker_thread.do(lambda: found.append(device.torch_device()))
+        worker_thread.close()
+    assert found == [torch.device("cpu")]

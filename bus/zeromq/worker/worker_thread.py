@@ -8,6 +8,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from contextvars import copy_context
 from functools import partial
 
 from seedbus.bus.clock import wall_seconds
@@ -23,6 +24,8 @@ Done = Callable[[], None]
 class WorkerThread:
     """Does jobs in order on a thread of its own, and hands the results to the thread that calls `collect`.
 
+    The thread has the context variables of the one that makes it, such as the device that a run computes on.
+
     Attributes:
         descriptor: becomes readable when there is something to collect.
     """
@@ -33,7 +36,7 @@ class WorkerThread:
         os.set_blocking(self._writing, False)
         self._jobs: queue.SimpleQueue[Callable[[], Done | None] | None] = queue.SimpleQueue()
         self._done: deque[Done] = deque()
-        self._thread = threading.Thread(target=self._work, name="followers", daemon=True)
+        self._thread = threading.Thread(target=copy_context().run, args=(self._work,), name="followers", daemon=True)
         self._thread.start()
 
     def do(self, job: Callable[[], Done | None]) -> None:

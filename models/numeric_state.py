@@ -25,34 +25,42 @@ class _Thread(threading.local):
 
     Attributes:
         depth: in how many blocks of `numeric_state` it is.
-        threads: how many threads torch used in it before; None: torch uses as many as ever.
+        is_single: whether torch uses one thread in it until the outermost block ends.
     """
 
     depth = 0
-    threads: int | None = None
+    is_single = False
 
 
 class _Process:
-    """The settings that all threads share: the first run that begins changes them, the last that ends restores them."""
+    """The settings that all threads share: the first run that begins changes them, the last that ends restores them.
+
+    Attributes:
+        threads: how many threads torch used before the first of these runs; None: it uses as many as ever. The others
+            may find what the first has set, with which threads of Python begin that have not computed yet.
+    """
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        self.lock = threading.Lock()
+        self.threads: int | None = None
         self._users = 0
         self._restore: list[Callable[[], object]] = []
 
     @contextmanager
-    def settled(self, torch: ModuleType) -> Iterator[None]:
-        with self._lock:
-            if not self._users:
+    def settled(self, torch: ModuleType | None) -> Iterator[None]:
+        with self.lock:
+            if torch is not None and not self._restore:
                 self._settle(torch)
             self._users += 1
         try:
             yield
         finally:
-            with self._lock:
+            with self.lock:
                 self._users -= 1
-                while not self._users and self._restore:
-                    self._restore.pop()()
+                if not self._users:
+                    self.threads = None
+                    while self._restore:
+                        self._restore.pop()()
 
     def _settle(self, torch: ModuleType) -> None:
         generator, state = torch.default_generator, torch.default_generator.get_state()
@@ -87,15 +95,13 @@ def numeric_state() -> Iterator[None]:
     try:
         with ExitStack() as stack:
             stack.enter_context(np.errstate(divide="warn", over="warn", under="ignore", invalid="warn"))
+            stack.enter_context(_process.settled(torch))
+            stack.callback(_restore_threads)
             if torch is not None:
-                stack.enter_context(_process.settled(torch))
                 _enter_modes(stack, torch)
             yield
     finally:
         _thread.depth -= 1
-        if _thread.depth == 0 and _thread.threads is not None:
-            sys.modules["torch"].set_num_threads(_thread.threads)
-            _thread.threads = None
 
 
 def use_one_thread() -> None:
@@ -104,10 +110,20 @@ def use_one_thread() -> None:
     On small tensors a second thread makes everything 30 to 100 times slower, and the order of sums depends on it.
     """
     torch = sys.modules.get("torch")
-    if torch is not None:
-        if _thread.depth and _thread.threads is None:
-            _thread.threads = torch.get_num_threads()
-        torch.set_num_threads(1)
+    if torch is None:
+        return
+    if _thread.depth:
+        with _process.lock:
+            if _process.threads is None:
+                _process.threads = torch.get_num_threads()
+        _thread.is_single = True
+    torch.set_num_threads(1)
+
+
+def _restore_threads() -> None:
+    if _thread.depth == 1 and _thread.is_single:
+        _thread.is_single = False
+        sys.modules["torch"].set_num_threads(_process.threads)
 
 
 def _enter_modes(stack: ExitStack, torch: ModuleType) -> None:

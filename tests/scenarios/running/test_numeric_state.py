@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import decimal
-import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
@@ -80,23 +80,30 @@ def test_within_a_block_torch_keeps_to_one_thread_after_an_inner_one() -> None:
 
 
 def test_what_all_threads_share_is_restored_by_the_last_of_them() -> None:
-    ends, has_begun = threading.Event(), threading.Event()
-
-    def run() -> None:
-        with numeric_state():
-            has_begun.set()
-            ends.wait()
-
-    with setting(torch.set_default_dtype, torch.float64, torch.float32), ExitStack() as stack:
-        stack.enter_context(numeric_state())
-        other = threading.Thread(target=run)
-        other.start()
-        has_begun.wait()
-        stack.close()
+    with setting(torch.set_default_dtype, torch.float64, torch.float32), ThreadPoolExecutor(1) as other:
+        own, others = numeric_state(), numeric_state()
+        own.__enter__()
+        other.submit(others.__enter__).result()
+        own.__exit__(None, None, None)
         assert torch.get_default_dtype() == torch.float32  # the other still needs it
-        ends.set()
-        other.join()
+        other.submit(others.__exit__, None, None, None).result()
         assert torch.get_default_dtype() == torch.float64
+
+
+def test_runs_of_several_threads_leave_torch_its_threads_whichever_ends_first() -> None:
+    """A thread that has not computed yet begins with the number that another one has set last."""
+    with ExitStack() as stack:
+        stack.enter_context(setting(torch.set_num_threads, 3, torch.get_num_threads()))
+        threads = [stack.enter_context(ThreadPoolExecutor(1)) for _ in range(2)]
+        states = [numeric_state() for _ in threads]
+        for thread, state in zip(threads, states, strict=True):
+            thread.submit(state.__enter__).result()
+            thread.submit(use_one_thread).result()
+            assert thread.submit(torch.get_num_threads).result() == 1
+        for thread, state in zip(threads, states, strict=True):
+            thread.submit(state.__exit__, None, None, None).result()
+        fresh = stack.enter_context(ThreadPoolExecutor(1))
+        assert [each.submit(torch.get_num_threads).result() for each in (*threads, fresh)] == [3, 3, 3]
 
 
 def test_a_program_that_traps_inexact_decimals_can_run_the_quadratic_task(tmp_path: Path) -> None:

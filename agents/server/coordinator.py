@@ -245,18 +245,14 @@ class Coordinator:
         self.snapshots.open(self.round, self.version)
         self._plans = [plan for client in now.cohort for plan in self._catch_up.plan_for(client, now)]
 
-    def send_plans(self, now_ns: int | None = None) -> None:
-        """Put the open round's plans into the outbox, in the cohort's order.
-
-        Args:
-            now_ns: the current time; None: the round has just opened.
-        """
+    def send_plans(self, now_ns: int = 0) -> None:
+        """Put the open round's plans into the outbox, in the cohort's order."""
         now = self._rounds.current
-        if now is not None and now_ns is not None:
+        if now is not None:
             now.asked_ns = now_ns
-        if now is not None and now.secure is not None:
-            now.secure.close_sharing()
-            now.waiting &= now.secure.sharers
+            if now.secure is not None:
+                now.secure.close_sharing()
+                now.waiting &= now.secure.sharers
         self._are_plans_due = True
         self._outbox.extend(self._plans)
         self._plans = []

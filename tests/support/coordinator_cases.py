@@ -62,7 +62,7 @@ def plans_of(coordinator: Coordinator, now_ns: int = 0) -> list[Outgoing]:
     """Open a round and take its plans; other messages stay in the outbox."""
     coordinator.open_round(now_ns)
     others = coordinator.take_outbox()
-    coordinator.send_plans()
+    coordinator.send_plans(now_ns)
     plans = coordinator.take_outbox()
     coordinator._outbox.extend(others)
     return plans

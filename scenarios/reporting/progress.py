@@ -117,14 +117,16 @@ class Lines:
         self._rounds = scenario.stop.rounds
         self._messages = Messages(PROCESSES | LOSSES)
         self._first: tuple[int, float] | None = None
+        self._has_closed = False  # a round; x₀ is measured before the first, and not again by a run that is resumed
         self._outlook = Outlook(scenario)
 
     def round_closed(self, closed: ClosedRound, now_ns: int, bytes_so_far: int) -> None:
+        self._has_closed = True
         if (text := self._outlook.closed(closed.round)) is not None:
             self._say(text)
 
     def measured(self, line: dict[str, Any]) -> None:
-        done, now_s = rounds_done(line, is_first=self._first is None), wall_seconds()
+        done, now_s = rounds_done(line, is_first=not self._has_closed), wall_seconds()
         self._first = self._first or (done, now_s)
         first, since_s = self._first
         sent = readable(line["bytes_up"] + line["bytes_down"])

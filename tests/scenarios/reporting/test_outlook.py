@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import io
 from typing import Any
 
 import pytest
+from rich.console import Console
 from worlds import DECOMFL, scenario
 
+from seedbus.agents.round_record import ClosedRound
 from seedbus.scenarios.reporting import outlook
 from seedbus.scenarios.reporting.outlook import Outlook
+from seedbus.scenarios.reporting.progress import Lines
 
 
 def said(monkeypatch: pytest.MonkeyPatch, seconds: float, first: int = 0, **changes: Any) -> list[tuple[int, str]]:
@@ -43,3 +47,16 @@ def test_a_resumed_run_is_judged_by_what_is_left(monkeypatch: pytest.MonkeyPatch
 def test_a_target_may_end_the_run_earlier(monkeypatch: pytest.MonkeyPatch) -> None:
     stop = {"rounds": 100, "target": {"metric": "loss", "value": 0.1, "direction": "below"}}
     assert said(monkeypatch, 1, stop=stop)[0][1].startswith("this run will take at most about 2 minutes")
+
+
+@pytest.mark.parametrize("is_resumed", [False, True])
+def test_the_first_line_counts_the_rounds_that_are_over_also_of_a_resumed_run(is_resumed: bool) -> None:
+    """A first round without a commit is measured with the numbers of x₀, which a resumed run does not measure again."""
+    shown = io.StringIO()
+    lines, line = Lines(scenario(), Console(file=shown)), {"round": 0, "version": 0, "bytes_up": 0, "bytes_down": 0}
+    if not is_resumed:
+        lines.measured(line)
+    lines.round_closed(ClosedRound(0, 0, (1,), (), None), 0, 0)
+    lines.measured(line)
+    counted = [each.split("/")[0] for each in shown.getvalue().splitlines()]
+    assert counted == ["round 0"] * (not is_resumed) + ["round 1"]

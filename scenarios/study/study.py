@@ -21,7 +21,7 @@ from seedbus.scenarios.study.pool import Answer, Job, Pool
 from seedbus.scenarios.study.results import Failure, RowRun, StudyResults, Tuned, kept_run, read_run
 from seedbus.scenarios.study.store import Store, StoredRun
 from seedbus.scenarios.study.tuning import Values
-from seedbus.scenarios.tracking.tracker import usable
+from seedbus.scenarios.tracking.tracker import Tracker, usable
 
 STUDIES = "studies"
 RUNS = "runs"  # all that are not trials
@@ -220,7 +220,8 @@ def study(
         check_methods(watcher, Watcher, "watcher")
     store = Store(path_of(folder, "folder", "the folder of studies"))
     plan = plan_of(source, settings)
-    trackers = list(track) if isinstance(track, Iterable) and not isinstance(track, str) else [track]
+    is_one = isinstance(track, str | Tracker) or not isinstance(track, Iterable)
+    trackers = [track] if is_one else list(track)
     for each in trackers:
         if not isinstance(each, str):  # the study's processes make trackers from names
             raise not_accepted(each, "track", "names of trackers")

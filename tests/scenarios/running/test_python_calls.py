@@ -95,6 +95,10 @@ CALLS: dict[str, tuple[Callable[[Path], Any], str]] = {
         lambda run: ANY.study(STUDY, track=[TRACKERS.all()["tensorboard"]()]),
         "track: TensorBoard(tracker='tensorboard') is not accepted; expected names of trackers",
     ),
+    "a tracker alone": (
+        lambda run: ANY.study(STUDY, track=TRACKERS.all()["tensorboard"]()),
+        "track: TensorBoard(tracker='tensorboard') is not accepted; expected names of trackers",
+    ),
     "no results": (lambda run: ANY.Results.read(3), "folder: 3 is not accepted; expected the folder of a run"),
     "no file": (lambda run: seedbus.replay(run).save(ANY_VALUE), "path: 3 is not accepted; expected the name of a"),
     "no metric": (lambda run: ANY.compare([run], metric=3), "3 is not measured in this run; there are loss"),

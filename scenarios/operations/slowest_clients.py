@@ -49,13 +49,13 @@ def slowest_clients(messages: Path, glance: Glance | None, count: int) -> list[A
             *(columns[name][plans].tolist() for name in ("recipient", "round", "sent_ns")), strict=True
         )
     }
-    last, answered = dict[int, Answered](), set[tuple[int, int]]()
+    last: dict[int, Answered] = {}
     for client, round, arrived_ns in zip(
         *(columns[name][reports].tolist() for name in ("sender", "round", "arrived_ns")), strict=True
     ):
         sent_ns = asked_ns.get((client, round))
-        if sent_ns is not None and (client, round) not in answered:  # what comes then is a copy
-            answered.add((client, round))
+        if sent_ns is not None and sent_ns <= arrived_ns:  # else it answered a plan from before a crash of the server
+            del asked_ns[client, round]  # what comes then is a copy
             last[client] = Answered(client, round, (arrived_ns - sent_ns) / 1e9, _lag(client, glance))
     return sorted(last.values(), key=lambda each: (-each.seconds, each.client))[:count]
 

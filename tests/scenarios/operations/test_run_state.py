@@ -165,6 +165,15 @@ def test_a_copy_of_a_report_does_not_make_its_client_slower(tmp_path: Path) -> N
     assert found == pytest.approx(expected.to_dict())
 
 
+def test_the_time_of_a_report_that_a_crash_lost_is_not_taken_from_the_plan_after_it(tmp_path: Path) -> None:
+    crash = {"fault": "server-crash", "at_round": 3, "phase": "gathering", "down_s": 2.0}
+    results = run(scenario(faults=[crash], stop={"rounds": 4}), tmp_path / "run")
+    reports = results.messages.query("kind == 'REPORT' and round == 3 and fate == 'DELIVERED'")
+    assert reports["sender"].duplicated().any(), "one came before the crash, and again after it"
+    found = slowest_clients(tmp_path / "run" / "messages", None, 8)
+    assert all(0 < each.seconds < 2 for each in found), found
+
+
 def test_every_line_of_the_log_names_its_run_and_round(finished: Path) -> None:
     lines = [json.loads(line) for line in (finished / "log.jsonl").read_text().splitlines()]
     assert len({line["run"] for line in lines}) == 1 and all(isinstance(line["round"], int) for line in lines)

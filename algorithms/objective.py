@@ -121,12 +121,12 @@ class Outputs(Protocol):
 
     @property
     def hidden(self) -> tuple[Any, ...]:
-        """The output of each block of the network but the last, [b, …] each."""
+        """The output of each block of the network but the last, [b, …] each; refused where there is only one."""
         ...
 
     @property
     def features(self) -> Any:
-        """The input of the last block, [b, features]."""
+        """The input of the last block, [b, features]; refused where it is the only one."""
         ...
 
     @property

@@ -130,8 +130,11 @@ def _enter_modes(stack: ExitStack, torch: ModuleType) -> None:
     """Leave the modes of torch that this thread is in."""
     stack.enter_context(torch.inference_mode(False))
     stack.enter_context(torch.enable_grad())
-    for kind in ("cpu", "cuda"):
+    for kind in ("cpu", "cuda", "mps"):
         if torch.is_autocast_enabled(kind):
             stack.enter_context(torch.autocast(kind, enabled=False))
+    if np.float32(2.0**-140) * np.float32(1) == 0:  # of numbers that small, which it cannot be asked about
+        torch.set_flush_denormal(False)
+        stack.callback(torch.set_flush_denormal, True)
     if torch.get_default_device() != torch.device("cpu"):  # such a mode costs time in every call of torch
         stack.enter_context(torch.device("cpu"))

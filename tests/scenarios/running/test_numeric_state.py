@@ -66,6 +66,13 @@ def test_a_run_has_its_bits_in_any_state_and_leaves_it(state: str, tmp_path: Pat
         assert found() == before
 
 
+def test_the_smallest_numbers_are_not_0_in_a_run_and_again_after_it() -> None:
+    with setting(torch.set_flush_denormal, True, False):
+        with numeric_state():
+            assert np.float32(2.0**-140) * np.float32(1) > 0 and torch.tensor(2.0**-140) * 1 > 0
+        assert np.float32(2.0**-140) * np.float32(1) == 0
+
+
 def test_torch_has_its_threads_again_after_a_run(tmp_path: Path) -> None:
     with setting(torch.set_num_threads, 3, torch.get_num_threads()):
         outcome(tmp_path / "run")

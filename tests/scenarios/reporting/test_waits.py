@@ -91,7 +91,7 @@ def test_the_latest_message_is_found_where_rounds_times_clients_is_near_the_larg
 def test_a_report_that_comes_late_and_counts_was_not_waited_for_in_vain(tmp_path: Path) -> None:
     lost = {"fault": "drop", "clients": [2], "kind": "report"}
     asynchronous = {"clients": 8, "cohort": 4, "buffer": 2, "late": {"max_staleness": 5}, "deadline_s": 5.0}
-    results = go(tmp_path / "run", scenario(participation=asynchronous, faults=[lost], stop={"rounds": 40}))
+    results = go(tmp_path / "run", scenario(participation=asynchronous, faults=[lost], stop={"rounds": 26}))
     found, table = waits(results), results.clients
     assert table["late"].sum() > 10 and found.missed.sum() < table["late"].sum()
     assert found.missed[2] > 0 and found.missed[2] == found.missed.max()

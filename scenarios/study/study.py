@@ -221,7 +221,7 @@ def study(
     store = Store(path_of(folder, "folder", "the folder of studies"))
     plan = plan_of(source, settings)
     is_one = isinstance(track, str | Tracker) or not isinstance(track, Iterable)
-    trackers = [track] if is_one else list(track)
+    trackers: list[Any] = [track] if is_one else list(track)
     for each in trackers:
         if not isinstance(each, str):  # the study's processes make trackers from names
             raise not_accepted(each, "track", "names of trackers")

@@ -54,6 +54,7 @@ _MAX_PROBLEMS = 100  # every problem is compared with all others, which takes qu
 _MAX_CHARACTERS = 80  # of a quoted value
 _REFUSED = " is not accepted; "
 _EXPECTED = f"{_REFUSED}expected "
+TOO_DEEP = "it is nested too deeply; a scenario has a few levels"
 
 
 def sentences(error: ValidationError, model: type[BaseModel], document: Any) -> list[str]:
@@ -64,6 +65,9 @@ def sentences(error: ValidationError, model: type[BaseModel], document: Any) -> 
         document: the parsed document.
     """
     errors = error.errors(include_url=False)
+    if errors[0]["type"] == "json_invalid":  # the JSON is ours: only its depth can be refused, or text without UTF-8
+        is_deep = "recursion" in errors[0]["ctx"]["error"]
+        return [TOO_DEEP if is_deep else "text with an unpaired surrogate, such as U+D800, is not accepted"]
     problems = [(_path(problem, document), problem) for problem in errors[:_MAX_PROBLEMS]]
     texts = [_sentence(path, problem, model) for path, problem in problems if not _is_implied(path, problem, problems)]
     texts = _joined(texts)

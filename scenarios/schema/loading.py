@@ -23,12 +23,11 @@ from seedbus.scenarios.schema.plugin_use import refuse_missing
 from seedbus.scenarios.schema.python_values import plain_fields
 from seedbus.scenarios.schema.scenario import Scenario
 from seedbus.scenarios.schema.yaml_text import MAX_CHARACTERS, NotPlain, parse
-from seedbus.scenarios.sentences import expanded, is_of_one_value, quoted, sentences
+from seedbus.scenarios.sentences import TOO_DEEP, expanded, is_of_one_value, quoted, sentences
 
 FIGURES = "figures/"
 """The folder of the library that has studies, not scenarios."""
 _SETTING = "field=value, like algorithm.momentum=0.5"
-_TOO_DEEP = "it is nested too deeply; a scenario has a few levels"
 
 
 def library() -> dict[str, Traversable]:
@@ -126,7 +125,7 @@ def load_document(
     try:
         changed = _changed(document, settings)
     except RecursionError:
-        raise ScenarioError(name, [_TOO_DEEP]) from None
+        raise ScenarioError(name, [TOO_DEEP]) from None
     try:
         return validate(changed, name, folder, needs_task=needs_task)
     except ScenarioError as error:
@@ -164,14 +163,9 @@ def validate(
         )
         problems = []
     except ValidationError as error:
-        first = error.errors()[0]
-        if first["type"] != "json_invalid":
-            problems = sentences(error, Scenario, document)
-        else:  # this JSON is ours: only its depth can be refused, or text that has no UTF-8
-            is_deep = "recursion" in first["ctx"]["error"]
-            problems = [_TOO_DEEP if is_deep else "text with an unpaired surrogate, such as U+D800, is not accepted"]
+        problems = sentences(error, Scenario, document)
     except RecursionError:
-        problems = [_TOO_DEEP]
+        problems = [TOO_DEEP]
     if needs_task and "task" not in document:
         problems.insert(0, "task: this field is required (the model and its data)")
     if problems:

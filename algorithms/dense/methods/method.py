@@ -99,8 +99,8 @@ class Server:
 
     Attributes:
         x: the model.
-        update: Σ ω_i Δ_i over the reports; a late one has its weight in the commit. FedNova's `move` changes it, for what
-            other methods `learn`.
+        update: Σ ω_i Δ_i over the reports; a late one has its weight in the commit. FedNova's `move` changes it, for
+            what other methods `learn`.
         weight: Σ ω_i; 1, up to rounding, where no report is late.
         rate: Σ ω_i η_i/Σ ω_i, with the η of the plan that each report answers; η where no report is late.
         moved: the mean of Δ_i in which each report counts once, as it does in a client's memory; with a rule other than

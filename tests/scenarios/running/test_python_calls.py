@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import math
 import os
 import signal
@@ -34,6 +35,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 NESTED: list[Any] = []
 for _ in range(5_000):
     NESTED = [NESTED]
+LESS_NESTED = json.loads("[" * 300 + "]" * 300)
 ANY: Any = seedbus  # calls that a type checker would refuse
 ANY_VALUE: Any = 3
 STUDY = {"name": "one", "base": "quickstart", "seeds": [1]}
@@ -108,6 +110,14 @@ CALLS: dict[str, tuple[Callable[[Path], Any], str]] = {
     "half a character": (
         lambda run: ANY.load({"description": "\ud800"}),
         "scenario: text with an unpaired surrogate, such as U+D800, is not accepted",
+    ),
+    "half a character in a study": (
+        lambda run: ANY.study(STUDY | {"name": "\ud800"}),
+        "the study: text with an unpaired surrogate, such as U+D800, is not accepted",
+    ),
+    "a study of some depth": (
+        lambda run: ANY.study(STUDY | {"ask": LESS_NESTED}),
+        "the study: it is nested too deeply",
     ),
     "a class": (lambda run: ANY.run(scenario(), task=ANY.TorchTask), "task: ModelMetaclass is not accepted"),
 }

@@ -88,7 +88,7 @@ def _costs(explained: dict[str, Any]) -> list[tuple[str, list[str]]]:
     else:
         how = (
             f"a rehearsal of {traffic['rehearsed']:,} of {traffic['rounds']:,} rounds without the model, extrapolated "
-            "(exact with more --seconds)"
+            "(more --seconds rehearse all)"
         )
     lag = explained["lag"]
     rows = [

@@ -57,6 +57,12 @@ def test_it_says_how_many_scalars_a_report_holds(seedbus: Command) -> None:
         assert any(f"a report holds {count}, and a plan" in each for each in words["algorithm"])
 
 
+def test_no_exact_bytes_are_promised_where_commits_depend_on_losses(seedbus: Command) -> None:
+    shown = seedbus("explain", "small.yaml", "--set", "algorithm=fedkseed", "--seconds", "0.001").out
+    text = " ".join(shown.replace("│", " ").split())
+    assert "rounds without the model, extrapolated" in text and "exact" not in text.replace("exact sum", "")
+
+
 def test_it_tells_the_budget_for_snapshots_from_what_makes_clients_lag(seedbus: Command) -> None:
     quiet = said(seedbus, "small.yaml", "--seconds", "0", "--set", "participation={clients: 4}")["words"]["lag"]
     assert quiet[0].startswith("what makes clients lag here: nothing; a smaller cohort (or fraction), a deadline")

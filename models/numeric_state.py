@@ -12,7 +12,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -69,18 +69,22 @@ class _Process:
         if dtype != torch.float32:
             self._restore.append(lambda: torch.set_default_dtype(dtype))
             torch.set_default_dtype(torch.float32)
-        self._restore += [partial(setattr, *each) for each in _settle_products(torch)]
+        self._restore += _settle_products(torch)
 
 
-def _settle_products(torch: ModuleType) -> list[tuple[Any, str, str]]:
-    """Have products computed in float32, and not from factors in bfloat16; return what `setattr` restores."""
-    changed = []
-    for name in ("matmul", "conv", "rnn"):  # since torch 2.9; `torch.set_float32_matmul_precision` sets the first
-        layers = getattr(torch.backends.mkldnn, name, None)
-        if layers is not None and layers.fp32_precision in ("bf16", "tf32"):
-            changed.append((layers, "fp32_precision", layers.fp32_precision))
+def _settle_products(torch: ModuleType) -> list[Callable[[], object]]:
+    """Have products computed in float32, and not from factors in bfloat16; return what restores this."""
+    restore = list[Callable[[], object]]()
+    if not hasattr(torch.backends.mkldnn, "matmul"):  # before torch 2.9
+        restore.append(partial(torch.set_float32_matmul_precision, torch.get_float32_matmul_precision()))
+        torch.set_float32_matmul_precision("highest")
+        return restore
+    for name in ("matmul", "conv", "rnn"):  # `torch.set_float32_matmul_precision` sets the first
+        layers = getattr(torch.backends.mkldnn, name)
+        if layers.fp32_precision in ("bf16", "tf32"):
+            restore.append(partial(setattr, layers, "fp32_precision", layers.fp32_precision))
             layers.fp32_precision = "ieee"
-    return changed
+    return restore
 
 
 _thread = _Thread()

@@ -66,6 +66,17 @@ def test_a_run_has_its_bits_in_any_state_and_leaves_it(state: str, tmp_path: Pat
         assert found() == before
 
 
+def test_products_of_bfloat16_are_left_in_older_versions_of_torch_too(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Before torch 2.9 one setting holds for all products."""
+    monkeypatch.delattr(type(torch.backends.mkldnn), "matmul")
+    with STATES["products of bfloat16"]():
+        with numeric_state():
+            assert torch.get_float32_matmul_precision() == "highest"
+        assert torch.get_float32_matmul_precision() == "medium"
+
+
 def test_the_smallest_numbers_are_not_0_in_a_run_and_again_after_it() -> None:
     with setting(torch.set_flush_denormal, True, False):
         with numeric_state():

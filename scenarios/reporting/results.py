@@ -39,7 +39,7 @@ class Results:
     """A finished run. Files are read when an attribute is first used.
 
     Attributes:
-        folder: the run's folder.
+        folder: the run's folder, an absolute path.
         summary: the content of `results.json`, which `--format json` prints; `run` is the folder as it was given.
         metrics: data frame with a row for every evaluation. `round` is the last round before it, from 0; of the first
             row, x₀, it is 0 too, and `version` is 0.
@@ -72,7 +72,7 @@ class Results:
         summary = _decoded(path, lambda text: [_json(text)])[0]
         if (problem := summary_problem(summary)) is not None:
             raise _damaged(path, problem)
-        return cls(folder, summary | {"run": str(folder)})  # it may have been moved since
+        return cls(folder.absolute(), summary | {"run": str(folder)})  # it may have been moved since
 
     @property
     def digest(self) -> str:

@@ -29,6 +29,7 @@ from seedbus.versions import version
 def report(
     scenario: Scenario,
     folder: Path,
+    given: Path,
     journal: Journal,
     outcome: Outcome,
     *,
@@ -43,6 +44,7 @@ def report(
     Args:
         scenario: the run's scenario.
         folder: the run's folder, with the ledger's files.
+        given: the folder as it was given, which the summary names.
         journal: the run's rounds and evaluations.
         outcome: how the run ended.
         wall_s: real seconds since the run was started or resumed.
@@ -60,7 +62,7 @@ def report(
         rounds = RoundTable.of(journal.rounds(), scenario.participation.clients)
     arrived = ArrivedReports(columns, rounds)
     clients = clients_table(columns, rounds, arrived, replay_time(scenario.compute, scenario.seed))
-    summary = _summary(scenario, folder, columns, lines, outcome)
+    summary = _summary(scenario, given, columns, lines, outcome)
     summary = strict(summary | describe(rounds, arrived, clients, outcome.simulated_s))
     # figures that are not finite become null, as in the files by which a finished run can be judged again
     summary["expectations"] = judged(scenario.expect, summary, [strict(line) for line in lines])
@@ -96,12 +98,12 @@ def judge_again(results: Results, scenario: Scenario) -> Results:
 
 
 def _summary(
-    scenario: Scenario, folder: Path, columns: Columns, lines: list[dict[str, Any]], outcome: Outcome
+    scenario: Scenario, given: Path, columns: Columns, lines: list[dict[str, Any]], outcome: Outcome
 ) -> dict[str, Any]:
     names = [fault["fault"] for fault in scenario.resolved()["faults"]]
     last = {name: value for name, value in lines[-1].items() if name not in ("bytes_up", "bytes_down")} if lines else {}
     return {
-        "run": str(folder),
+        "run": str(given),
         "scenario": scenario.name,
         "algorithm": scenario.resolved()["algorithm"]["name"],
         "reason": outcome.reason,

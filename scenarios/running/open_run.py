@@ -27,6 +27,8 @@ class OpenRun:
     """A run's folder, open for writing.
 
     Attributes:
+        folder: its absolute path: the program may change its working directory during the run.
+        given: the folder as it was given.
         recorder: writes the log and the measurements, and passes them on.
         lines: the measurements that it had before.
         was_resumed: whether the run had closed rounds before.
@@ -34,6 +36,7 @@ class OpenRun:
     """
 
     folder: Path
+    given: Path
     journal: Journal
     recorder: Recorder
     lines: Sequence[dict[str, Any]]
@@ -67,11 +70,12 @@ def opened(prepared: Prepared, out: str | Path | None, resume: bool, observer: O
         Interrupted: on Ctrl-C or a request to stop; every closed round is kept.
     """
     scenario = prepared.scenario
-    folder = Path(out) if out is not None else next_folder(scenario.name)
+    given = Path(out) if out is not None else next_folder(scenario.name)
+    folder = given.absolute()
     is_unused = False
-    losses = lost_rounds(folder, scenario) if resume else {}
+    losses = lost_rounds(given, scenario) if resume else {}
     try:
-        with closing(_journal(folder, prepared, resume)) as journal:
+        with closing(_journal(given, prepared, resume)) as journal:
             try:
                 checkpoint = journal.checkpoint()  # a damaged one is refused before anything is written
                 lines = checkpoint.metrics if checkpoint is not None else journal.metrics()
@@ -79,7 +83,7 @@ def opened(prepared: Prepared, out: str | Path | None, resume: bool, observer: O
                 opens = 0 if checkpoint is None else checkpoint.last.round + 1
                 run_id = journal.run_id.hex()
                 with (
-                    writable(folder),
+                    writable(given),
                     closing(Recorder(folder, lines, observer, run=run_id, round=opens)) as recorder,
                     stop.by_signal() as listens,
                     held(folder, listens=listens),
@@ -87,9 +91,9 @@ def opened(prepared: Prepared, out: str | Path | None, resume: bool, observer: O
                     recorder.opened()
                     for event, what in losses.items():
                         recorder.noted(event, what=what)
-                    yield OpenRun(folder, journal, recorder, lines, checkpoint is not None, stop)
+                    yield OpenRun(folder, given, journal, recorder, lines, checkpoint is not None, stop)
             except (KeyboardInterrupt, StopRequested):
-                raise Interrupted(folder, prepared.placement.command) from None
+                raise Interrupted(given, prepared.placement.command) from None
             except (BadEndpoint, TooFewFiles, WorkerFailed):
                 is_unused = not resume and journal.checkpoint() is None
                 raise

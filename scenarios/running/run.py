@@ -132,6 +132,7 @@ def run(
             results = report(
                 scenario,
                 running.folder,
+                running.given,
                 running.journal,
                 outcome,
                 wall_s=wall_seconds() - wall_s,

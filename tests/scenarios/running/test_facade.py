@@ -55,7 +55,7 @@ def test_a_script_loads_runs_looks_and_replays(tmp_path: Path, monkeypatch: pyte
     monkeypatch.chdir(tmp_path)
     small = ["task.model=softmax", "stop.rounds=6", "evaluation.every=2", "participation.clients=10"]
     results = seedbus.run(seedbus.load("quickstart", small))
-    assert results.folder == Path("runs/quickstart-1")
+    assert results.folder == tmp_path / "runs/quickstart-1" and results.summary["run"] == "runs/quickstart-1"
     assert list(results.metrics["round"]) == [0, 1, 3, 5]
     assert results.metrics["accuracy"].between(0, 1).all() and results.metrics["bytes_down"].is_monotonic_increasing
     assert set(results.messages.columns) == set(Row._fields)
@@ -76,7 +76,7 @@ def test_a_scenario_of_keywords_and_its_tables_and_plots_need_no_file(
     fields = {"algorithm": "hiso", "participation": {"clients": np.int64(4), "cohort": 2}, "stop": {"rounds": 6}}
     scenario = seedbus.Scenario(task="quadratic", **fields)
     results = seedbus.run(scenario)
-    assert scenario == seedbus.load(fields | {"task": "quadratic"}) and results.folder == Path("runs/scenario-1")
+    assert scenario == seedbus.load(fields | {"task": "quadratic"}) and results.folder == tmp_path / "runs/scenario-1"
     assert seedbus.run(fields | {"task": "quadratic"}).digest == results.digest
     rounds = results.rounds
     assert len(rounds) == 6 and rounds["asked"].eq(2).all() and rounds["reported"].eq(2).all()

@@ -202,3 +202,25 @@ def test_the_bytes_of_clients_are_those_of_the_traffic(tmp_path: Path, source: s
     assert (clients.catchup_bytes <= clients.bytes_down).all() and clients.catchup_bytes.sum() == traffic[
         "catchup_bytes"
     ]
+
+
+def test_a_program_may_change_its_working_directory_during_a_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A run in the new directory, of the same name, is neither written nor read."""
+    here, there = tmp_path / "here", tmp_path / "there"
+    for folder in (here, there):
+        folder.mkdir()
+
+    class Moves(NullObserver):
+        def round_closed(self, *closed: Any) -> None:
+            monkeypatch.chdir(there)
+
+    monkeypatch.chdir(there)
+    seedbus.run(scenario(seed=9), "run", page=False)
+    before = (there / "run" / "results.json").read_bytes()
+    monkeypatch.chdir(here)
+    results = seedbus.run(scenario(), "run", observer=Moves(), page=False)
+    assert (there / "run" / "results.json").read_bytes() == before
+    assert results.folder == here / "run" and results.summary["run"] == "run"
+    assert results.messages.equals(Results.read(here / "run").messages)

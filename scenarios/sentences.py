@@ -52,9 +52,9 @@ _ACCEPTED = {
 _FORMS = {"string_pattern_mismatch", "string_too_long", "string_too_short"}  # a field's description says what it takes
 _MAX_PROBLEMS = 100  # every problem is compared with all others, which takes quadratic time
 _MAX_CHARACTERS = 80  # of a quoted value
+NO_UTF_8 = "text with an unpaired surrogate, such as U+D800, is not accepted"
 _REFUSED = " is not accepted; "
 _EXPECTED = f"{_REFUSED}expected "
-TOO_DEEP = "it is nested too deeply; a scenario has a few levels"
 
 
 def sentences(error: ValidationError, model: type[BaseModel], document: Any) -> list[str]:
@@ -65,15 +65,20 @@ def sentences(error: ValidationError, model: type[BaseModel], document: Any) -> 
         document: the parsed document.
     """
     errors = error.errors(include_url=False)
-    if errors[0]["type"] == "json_invalid":  # the JSON is ours: only its depth can be refused, or text without UTF-8
+    if errors[0]["type"] == "json_invalid":  # this JSON is ours: only its depth can be refused, or text without UTF-8
         is_deep = "recursion" in errors[0]["ctx"]["error"]
-        return [TOO_DEEP if is_deep else "text with an unpaired surrogate, such as U+D800, is not accepted"]
+        return [too_deep(model) if is_deep else NO_UTF_8]
     problems = [(_path(problem, document), problem) for problem in errors[:_MAX_PROBLEMS]]
     texts = [_sentence(path, problem, model) for path, problem in problems if not _is_implied(path, problem, problems)]
     texts = _joined(texts)
     if len(errors) > _MAX_PROBLEMS:
         texts.append(f"and {len(errors) - _MAX_PROBLEMS:,} further mistakes")
     return texts
+
+
+def too_deep(model: type[BaseModel]) -> str:
+    """Return the sentence about a document with too many levels."""
+    return f"it is nested too deeply; a {model.__name__.lower()} has a few levels"
 
 
 def _joined(texts: list[str]) -> list[str]:
@@ -120,7 +125,12 @@ def variant(kind: Variants, name: str, option: str, values: Mapping[str, object]
 
 def quoted(value: Any) -> str:
     """Return the value as JSON, truncated if it is long."""
-    text = json.dumps(value, ensure_ascii=False, default=repr)
+    try:
+        text = json.dumps(value, ensure_ascii=False, default=repr)
+    except (RecursionError, ValueError):  # a list of lists, or one that holds itself
+        return "a value that is nested too deeply"
+    except TypeError:  # a key that JSON has not, such as a tuple
+        text = repr(value)
     return text if len(text) <= _MAX_CHARACTERS else f"{text[:_MAX_CHARACTERS]}…"
 
 

@@ -23,7 +23,7 @@ from seedbus.scenarios.schema.plugin_use import refuse_missing
 from seedbus.scenarios.schema.python_values import plain_fields
 from seedbus.scenarios.schema.scenario import Scenario
 from seedbus.scenarios.schema.yaml_text import MAX_CHARACTERS, NotPlain, parse
-from seedbus.scenarios.sentences import TOO_DEEP, expanded, is_of_one_value, quoted, sentences
+from seedbus.scenarios.sentences import expanded, is_of_one_value, quoted, sentences, too_deep
 
 FIGURES = "figures/"
 """The folder of the library that has studies, not scenarios."""
@@ -125,7 +125,7 @@ def load_document(
     try:
         changed = _changed(document, settings)
     except RecursionError:
-        raise ScenarioError(name, [TOO_DEEP]) from None
+        raise ScenarioError(name, [too_deep(Scenario)]) from None
     try:
         return validate(changed, name, folder, needs_task=needs_task)
     except ScenarioError as error:
@@ -165,7 +165,7 @@ def validate(
     except ValidationError as error:
         problems = sentences(error, Scenario, document)
     except RecursionError:
-        problems = [TOO_DEEP]
+        problems = [too_deep(Scenario)]
     if needs_task and "task" not in document:
         problems.insert(0, "task: this field is required (the model and its data)")
     if problems:

@@ -6,6 +6,7 @@ by a search of its folder.
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import numpy as np
@@ -38,7 +39,7 @@ from seedbus.scenarios.schema.expectations import REFUSED_PREFIX, Bounds, known_
 from seedbus.scenarios.schema.plugin_use import needed, refuse_missing
 from seedbus.scenarios.schema.privacy_use import refuse_unprivate
 from seedbus.scenarios.schema.topology_use import refuse_server
-from seedbus.scenarios.sentences import expanded, nearest, quoted, sentences
+from seedbus.scenarios.sentences import NO_UTF_8, expanded, nearest, quoted, sentences
 from seedbus.scenarios.transports.transports import TRANSPORTS
 from seedbus.settings import Settings
 
@@ -73,8 +74,11 @@ class Scenario(Settings):
         document = expanded({"name": "scenario"} | fields, [Scenario])
         try:
             self.__pydantic_validator__.validate_python(document, self_instance=self)
+            json.dumps(self.resolved(), ensure_ascii=False).encode()
         except ValidationError as error:
             raise ScenarioError("Scenario", sentences(error, Scenario, document)) from None
+        except UnicodeEncodeError:
+            raise ScenarioError("Scenario", [NO_UTF_8]) from None
 
     __init__.__pydantic_base_init__ = True  # type: ignore[attr-defined]  # validation elsewhere does not go through it
 

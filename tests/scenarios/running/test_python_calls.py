@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import math
 import os
 import signal
@@ -14,7 +13,7 @@ from typing import Any
 
 import pytest
 from processes import wait_for
-from worlds import go, scenario
+from worlds import TINY, go, scenario
 
 import seedbus
 from seedbus.agents.observer import NullObserver
@@ -32,10 +31,15 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-NESTED: list[Any] = []
-for _ in range(5_000):
-    NESTED = [NESTED]
-LESS_NESTED = json.loads("[" * 300 + "]" * 300)
+def nested(levels: int) -> list[Any]:
+    value: list[Any] = []
+    for _ in range(levels):
+        value = [value]
+    return value
+
+
+NESTED, CIRCLE = nested(100_000), list[Any]()
+CIRCLE.append(CIRCLE)
 ANY: Any = seedbus  # calls that a type checker would refuse
 ANY_VALUE: Any = 3
 STUDY = {"name": "one", "base": "quickstart", "seeds": [1]}
@@ -60,6 +64,26 @@ CALLS: dict[str, tuple[Callable[[Path], Any], str]] = {
     "a study of objects": (
         lambda run: ANY.study({"base": "quickstart", "seeds": {1, 2}}),
         "the study: seeds: it holds a value that no study has (a set)",
+    ),
+    "a study of some levels": (
+        lambda run: ANY.study({"base": nested(500)}),
+        "the study: it is nested too deeply; a study has a few levels",
+    ),
+    "nested keywords": (
+        lambda run: ANY.Scenario(faults=NESTED),
+        "Scenario: faults.0: a value that is nested too deeply is not accepted; expected a mapping of fields",
+    ),
+    "a list in itself": (
+        lambda run: ANY.Scenario(faults=CIRCLE),
+        "Scenario: faults.0: a value that is nested too deeply is not accepted; expected a mapping of fields",
+    ),
+    "a key of a pair": (
+        lambda run: ANY.Scenario(stop=[{(1, 2): 3}]),
+        "Scenario: stop: [{(1, 2): 3}] is not accepted; expected a mapping of fields",
+    ),
+    "half a character in keywords": (
+        lambda run: ANY.Scenario(**TINY | {"description": "\ud800"}),
+        "Scenario: text with an unpaired surrogate, such as U+D800, is not accepted",
     ),
     "a nested study": (lambda run: ANY.study({"base": NESTED}), "the study: base: it is nested too deeply"),
     "too many": (lambda run: ANY.study({}, jobs=2**40), "expected a whole number of processes, 1 to 1,024"),
@@ -114,10 +138,6 @@ CALLS: dict[str, tuple[Callable[[Path], Any], str]] = {
     "half a character in a study": (
         lambda run: ANY.study(STUDY | {"name": "\ud800"}),
         "the study: text with an unpaired surrogate, such as U+D800, is not accepted",
-    ),
-    "a study of some depth": (
-        lambda run: ANY.study(STUDY | {"ask": LESS_NESTED}),
-        "the study: it is nested too deeply",
     ),
     "a class": (lambda run: ANY.run(scenario(), task=ANY.TorchTask), "task: ModelMetaclass is not accepted"),
 }

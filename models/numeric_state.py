@@ -69,7 +69,21 @@ class _Process:
         if dtype != torch.float32:
             self._restore.append(lambda: torch.set_default_dtype(dtype))
             torch.set_default_dtype(torch.float32)
+        self._restore += _found(torch)
         self._restore += _settle_products(torch)
+
+
+def _found(torch: ModuleType) -> Iterator[Callable[[], object]]:
+    """Yield what restores the settings that runs on a GPU, and those of a network of the program's own, change.
+
+    Not those of TF32: torch has two interfaces for them, and reads neither after a mixture of both was set.
+    """
+    backends, deterministic = torch.backends, torch.utils.deterministic
+    is_on, warns = torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled()
+    yield lambda: torch.use_deterministic_algorithms(is_on, warn_only=warns)
+    yield partial(backends.mha.set_fastpath_enabled, backends.mha.get_fastpath_enabled())
+    for place, name in ((deterministic, "fill_uninitialized_memory"), (backends.cudnn, "benchmark")):
+        yield partial(setattr, place, name, getattr(place, name))
 
 
 def _settle_products(torch: ModuleType) -> list[Callable[[], object]]:

@@ -84,6 +84,23 @@ def test_the_smallest_numbers_are_not_0_in_a_run_and_again_after_it() -> None:
         assert np.float32(2.0**-140) * np.float32(1) == 0
 
 
+def test_what_a_gpu_and_a_network_of_ones_own_need_is_restored(monkeypatch: pytest.MonkeyPatch) -> None:
+    def shared() -> tuple[bool, ...]:
+        deterministic: Any = torch.utils.deterministic
+        attention, cudnn = torch.backends.mha.get_fastpath_enabled(), torch.backends.cudnn.benchmark
+        return torch.are_deterministic_algorithms_enabled(), deterministic.fill_uninitialized_memory, attention, cudnn
+
+    monkeypatch.setattr(torch.backends.cudnn, "benchmark", True)
+    before = shared()
+    with numeric_state():
+        torch.use_deterministic_algorithms(True, warn_only=True)
+        monkeypatch.setattr(torch.utils.deterministic, "fill_uninitialized_memory", False)
+        torch.backends.mha.set_fastpath_enabled(False)
+        torch.backends.cudnn.benchmark = False
+        assert shared() == (True, False, False, False) != before
+    assert shared() == before
+
+
 def test_torch_has_its_threads_again_after_a_run(tmp_path: Path) -> None:
     with setting(torch.set_num_threads, 3, torch.get_num_threads()):
         outcome(tmp_path / "run")

@@ -237,6 +237,8 @@ class Results:
             if name is not None and (not isinstance(name, str) or name not in frame):
                 hint = nearest(str(name), map(str, frame))
                 raise ScenarioError("Results.plot", [f"{name!r} is not measured; {hint}"])
+        if metric == over:
+            raise ScenarioError("Results.plot", [f"{over!r} over itself is not accepted; expected another quantity"])
         shown = metric or ("accuracy" if "accuracy" in frame else "loss")
         drawn: Axes = frame.plot(x=over, y=shown, ylabel=shown, label=self.folder.name, ax=ax or pyplot.subplots()[1])
         return drawn

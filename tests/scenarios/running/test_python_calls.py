@@ -127,6 +127,10 @@ CALLS: dict[str, tuple[Callable[[Path], Any], str]] = {
     ),
     "no results": (lambda run: ANY.Results.read(3), "folder: 3 is not accepted; expected the folder of a run"),
     "no file": (lambda run: seedbus.replay(run).save(ANY_VALUE), "path: 3 is not accepted; expected the name of a"),
+    "a quantity over itself": (
+        lambda run: Results.read(run).plot("round"),
+        "Results.plot: 'round' over itself is not accepted; expected another quantity",
+    ),
     "no metric": (lambda run: ANY.compare([run], metric=3), "3 is not measured in this run; there are loss"),
     "no plug-in": (lambda run: load_plugin(ANY_VALUE), "path: 3 is not accepted; expected a Python file"),
     "nothing to check": (lambda run: check(ANY_VALUE), "check: 3 is not accepted; expected the path of a plug-in"),

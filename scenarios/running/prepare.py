@@ -190,6 +190,7 @@ def recruit(scenario: Scenario, problem: Problem, observer: Observer, memory: Pa
     algorithm = followed(scenario, problem)
 
     def followers(offer: Offer) -> Follower:
+        use_one_thread()  # on a new thread torch uses as many as were set last, maybe at the end of another run
         honest = Followers(
             offer,
             algorithm,

@@ -12,9 +12,12 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from worlds import scenario
 
 import seedbus
+from seedbus.agents.observer import NullObserver
 from seedbus.models.numeric_state import numeric_state, use_one_thread
+from seedbus.scenarios.running import prepare
 
 FEDAVG = {"name": "fedavg", "local_steps": 1, "learning_rate": 0.1}
 SMALL = {"task": "digits", "participation": {"clients": 4, "cohort": 2}, "stop": {"rounds": 1}}
@@ -105,6 +108,16 @@ def test_torch_has_its_threads_again_after_a_run(tmp_path: Path) -> None:
     with setting(torch.set_num_threads, 3, torch.get_num_threads()):
         outcome(tmp_path / "run")
         assert torch.get_num_threads() == 3
+
+
+def test_the_thread_that_hosts_clients_uses_one_thread_even_if_another_run_has_just_ended(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    what = scenario(faults=[])
+    monkeypatch.setattr(prepare, "Followers", lambda *given, **options: torch.get_num_threads())
+    hosts: Callable[[Any], Any] = prepare.recruit(what, prepare.bind(what), NullObserver())
+    with setting(torch.set_num_threads, 3, torch.get_num_threads()), ThreadPoolExecutor(1) as new:
+        assert new.submit(hosts, None).result() == 1
 
 
 def test_within_a_block_torch_keeps_to_one_thread_after_an_inner_one() -> None:

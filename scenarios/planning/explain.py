@@ -135,6 +135,8 @@ def _assumptions(scenario: Scenario, found: Forecast) -> list[str]:
     said = []
     if scenario.stop.target is not None:
         said.append(f"the target of {scenario.stop.target.metric} is not reached earlier, which would cost less")
+    if scenario.stop.epsilon is not None and not found.rehearsal.is_whole:
+        said.append("the ε that the run may spend lasts for all rounds; otherwise it ends earlier and costs less")
     if scenario.participation.selection.needs_known:
         said.append(
             "clients that are preferred for their reports lag like those of the rehearsal, whose reports are all 0"

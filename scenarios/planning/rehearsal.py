@@ -147,7 +147,7 @@ class TimedStop(Stop):
     @staticmethod
     def of(stop: Stop, seconds: float) -> TimedStop:
         """Return a scenario's `stop` without its target, limited to so many seconds from now."""
-        timed = TimedStop(rounds=stop.rounds, bytes=stop.bytes, diverged=stop.diverged)
+        timed = TimedStop(**dict(stop) | {"target": None})
         timed._until_s = cpu_seconds() + seconds
         return timed
 

@@ -233,6 +233,8 @@ def _end(scenario: Scenario) -> list[str]:
         )
     if stop.bytes is not None:
         said.append(f"or past {stop.bytes:,} bytes")
+    if stop.epsilon is not None:
+        said.append(f"or before a commit with which ε could exceed {stop.epsilon:g}")
     if scenario.expect:
         said.append("its results are compared with what it expects: " + ", ".join(scenario.expect))
     return said

@@ -31,6 +31,12 @@ SCENARIOS: dict[str, Scenario] = {
     ),
     "lies": lossy(faults=[{"fault": "byzantine", "attack": "nan", "fraction": 0.25}, {"fault": "duplicate"}]),
     "schedule": lossy(algorithm=DECOMFL | {"perturbations": {0: 2, 10: 9}}, stop={"rounds": 40, "bytes": 20_000}),
+    "private": scenario(
+        algorithm={"name": "decomfl", "arithmetic": "integer", "precision": "int32", "unit_bits": 24},
+        participation={"clients": 8, "cohort": 4, "quorum": 4},
+        privacy={"clip": 2_000_000, "noise_multiplier": 8},
+        stop={"rounds": 40, "epsilon": 1},
+    ),
     "fedavg": lossy(algorithm={"name": "fedavg", "epochs": 1}, compute=SLOW, **DIGITS),
     "outputs": scenario(algorithm={"name": "moon", "local_steps": 1}, **DIGITS),
     "compressed": scenario(

@@ -43,7 +43,8 @@ class Traffic:
         catchup: those of `down`, or between nodes, that are commits that clients had missed.
         simulated_s: the run's clock at its end.
         rounds: number of rounds.
-        is_exact: whether the whole run was rehearsed, with its own bytes; otherwise the figures are estimates.
+        is_exact: whether the whole run was rehearsed, with its own cohorts and bytes; otherwise the figures are
+            estimates.
         rehearsed: number of rounds that were rehearsed.
     """
 
@@ -181,8 +182,12 @@ def _traffic(scenario: Scenario, rehearsal: Rehearsed) -> Traffic:
     total = round(float(sent.sum()))
     other = found["down"]["bytes"] - found["catchup_bytes"]
     catchup = max(0, total - up - round(other * more)) if found["catchup_bytes"] else 0
-    simulated_s = rehearsal.summary["simulated_s"] * rounds / done
-    is_exact = rehearsal.is_whole and not do_commits_vary(scenario.algorithm)
+    # without a server a round takes its interval, and the repair after the last one comes once
+    round_s = rehearsal.summary["simulated_s"] / done if scenario.topology is None else scenario.topology.interval_s
+    simulated_s = rehearsal.summary["simulated_s"] + (rounds - done) * round_s
+    is_exact = rehearsal.is_whole and not (
+        do_commits_vary(scenario.algorithm) or scenario.participation.selection.needs_known
+    )
     if scenario.topology is not None:
         return Traffic(up, 0, round(found["catchup_bytes"] * more), simulated_s, rounds, is_exact, done)
     return Traffic(up, total - up, catchup, simulated_s, rounds, is_exact, done)

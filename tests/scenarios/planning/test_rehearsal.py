@@ -75,6 +75,27 @@ def test_the_bytes_of_commits_that_depend_on_losses_are_estimated(tmp_path: Path
     assert guess.catchup == pytest.approx(sent["catchup_bytes"], rel=0.1)
 
 
+def test_of_a_selection_that_looks_at_reports_the_bytes_are_an_estimate() -> None:
+    choosy = scenario(participation={"clients": 8, "cohort": 3, "selection": {"policy": "power-of-choice"}})
+    assert not forecast._traffic(choosy, rehearse(choosy, 60)).is_exact
+
+
+def test_the_repair_after_the_last_round_of_a_run_without_a_server_comes_once() -> None:
+    gossip = scenario(
+        algorithm={"name": "decomfl", "arithmetic": "integer"},
+        participation={"clients": 4},
+        topology={"kind": "gossip", "graph": "ring"},
+        faults=[{"fault": "partition", "clients": [0], "for_s": 30}],
+        stop={"rounds": 10},
+    )
+    begun = rehearse(gossip, 60)
+    twice = gossip.model_copy(update={"stop": gossip.stop.model_copy(update={"rounds": 20})})
+    cut = Rehearsed(begun.course, begun.summary, begun.around_s, is_whole=False)
+    assert begun.summary["simulated_s"] >= 30
+    assert forecast._traffic(gossip, begun).simulated_s == begun.summary["simulated_s"]
+    assert forecast._traffic(twice, cut).simulated_s == begun.summary["simulated_s"] + 10
+
+
 @pytest.mark.slow
 def test_a_trial_is_the_beginning_of_the_run(tmp_path: Path) -> None:
     whole = try_out(lossy(stop=LONG), 60)

@@ -47,7 +47,7 @@ class Mechanism:
         self.settings = settings
         self._variance = settings.variance(quorum)
         self._seed = seed
-        self._is_seeded = settings.noise == "seeded" or (settings.noise is None and is_virtual)
+        self._is_seeded = settings.is_seeded(is_virtual=is_virtual)
 
     def protect(self, client: int, round: int, report: NDArray[Any]) -> NDArray[np.int32]:
         """Return what a client reports: its numbers, int32 [K, P], clipped, with its share of the noise if it adds one.

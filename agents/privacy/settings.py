@@ -53,6 +53,10 @@ class Privacy(Settings):
             raise ValueError("privacy needs the package dp-accounting: pip install 'seedbus[privacy]'")
         return self
 
+    def is_seeded(self, *, is_virtual: bool) -> bool:
+        """Return whether the scenario's seed keys the noise, in a run of simulated (virtual) or of real time."""
+        return self.noise == "seeded" or (self.noise is None and is_virtual)
+
     def variance(self, quorum: int) -> int:
         """Return σ² of one draw, in units², rounded up: of a round's noise, or of a client's share of it.
 

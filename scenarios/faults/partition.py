@@ -11,9 +11,9 @@ from seedbus.scenarios.faults.base import TrafficSelector
 
 
 class Partition(TrafficSelector):
-    """Cut the connection between the selected clients and the server, in both directions or one, for a time.
+    """Cut the selected clients off from the server, or without a server the selected nodes from the others, for a time.
 
-    Without a server the selected nodes are cut off from the others, and not from each other. With times in seconds,
+    The connection is cut in both directions or one; that of selected nodes to each other is not. With times in seconds,
     messages in flight at the start are lost too: the connection must be open both on sending and on arrival. With
     rounds, the messages of these rounds are lost whenever they are sent, and no others.
     """

@@ -30,16 +30,22 @@ def explain(scenario: Scenario, seconds: float) -> dict[str, Any]:
 
     Returns:
         scenario: its name.
+        is_serverless: whether nodes send each other commits, without a server.
         words: topic → sentences.
         traffic, time, memory: the fields of `forecast.Traffic`, `Time` and `Memory`, with `time.total`; null if they
             are not measured.
-        lag: {median, p95, max} of the commits that clients had missed when they were asked.
+        lag: {median, p95, max} of the commits that clients had missed when they were asked, or that nodes lacked when
+            a round closed.
         faults: for each fault what it did in the rehearsal.
         assumes: what these figures depend on, in sentences.
         why_not: why time and memory are null; "" if they are not.
     """
     found = forecast(scenario, seconds) if seconds else None
-    said: dict[str, Any] = {"scenario": scenario.name, "words": words(scenario)}
+    said: dict[str, Any] = {
+        "scenario": scenario.name,
+        "is_serverless": scenario.topology is not None,
+        "words": words(scenario),
+    }
     if found is None:
         why_not = "nothing was measured (--seconds 0)"
         nothing = dict.fromkeys(("traffic", "time", "memory", "lag"))
@@ -82,7 +88,10 @@ def _costs(explained: dict[str, Any]) -> list[tuple[str, list[str]]]:
         return [("costs", [explained["why_not"]])]
     about = "" if traffic["is_exact"] else "about "
     if traffic["is_exact"]:
-        how = f"a rehearsal of all {traffic['rounds']:,} rounds without the model: the run will send exactly these"
+        how = (
+            f"a rehearsal of all {traffic['rounds']:,} rounds without the model: the run will send exactly these, "
+            "unless training diverges"
+        )
     elif traffic["rehearsed"] == traffic["rounds"]:
         how = f"a rehearsal of all {traffic['rounds']:,} rounds without the model"
     else:
@@ -90,15 +99,18 @@ def _costs(explained: dict[str, Any]) -> list[tuple[str, list[str]]]:
             f"a rehearsal of {traffic['rehearsed']:,} of {traffic['rounds']:,} rounds without the model, extrapolated "
             "(more --seconds rehearse all)"
         )
+    if explained["is_serverless"]:
+        sent, lagged = f"{readable(traffic['up'])} between nodes", "nodes lacked {} commits when a round closed"
+    else:
+        sent = f"{readable(traffic['up'])} up and {readable(traffic['down'])} down"
+        lagged = "clients had missed {} commits when asked"
     lag = explained["lag"]
     rows = [
         (
             "bytes",
             [
-                f"{about}{readable(traffic['up'])} up and {readable(traffic['down'])} down, "
-                f"{readable(traffic['catchup'])} of it catch-up; from {how}",
-                f"in the rehearsal, clients had missed {number_text(lag['median'])} commits when asked (median), "
-                f"{lag['max']:,} at most",
+                f"{about}{sent}, {readable(traffic['catchup'])} of it catch-up; from {how}",
+                f"in the rehearsal, {lagged.format(number_text(lag['median']))} (median), {lag['max']:,} at most",
             ],
         )
     ]

@@ -30,6 +30,7 @@ def words(scenario: Scenario) -> Words:
         "clients": _clients(scenario),
         "rounds": _rounds(scenario),
         "algorithm": _algorithm(scenario),
+        "privacy": _privacy(scenario),
         "links": _links(scenario),
         "faults": fault_sentences(scenario) or ["none: every message arrives, and every client answers"],
         "lag": _lag(scenario),
@@ -72,7 +73,7 @@ def _clients(scenario: Scenario) -> list[str]:
     if scenario.topology is not None:
         beside = sorted(map(len, scenario.topology.neighbours(part.clients, scenario.seed)))
         return [
-            f"{part.clients:,} nodes without a server, each with {beside[0]} to {beside[-1]} neighbours",
+            f"{part.clients:,} nodes without a server, each with {_range(beside[0], beside[-1])} neighbours",
             *_settings(scenario.topology),
         ]
     if part.buffer is not None:
@@ -150,15 +151,35 @@ def _algorithm(scenario: Scenario) -> list[str]:
         size = algorithm.report_bytes(scenario.dimension)
         said.append(f"a report holds vectors of {size:,} bytes at most, and a plan the newest model")
     elif scenario.topology is not None:
-        said.append(
-            f"a commit holds {algorithm.scalars(0):,} scalars (K·P), and two numbers from which its seed follows"
-        )
+        said.append(f"a commit holds {_scalars(algorithm)}, and two numbers from which its seed follows")
     else:
-        product = "2·K·P" if getattr(algorithm, "has_curvature", False) else "K·P"
-        count = f"{algorithm.scalars(0):,} scalars ({product})"
-        said.append(f"a report holds {count}, and a plan a seed and the missed commits")
-    said.append(f"a client evaluates the loss {algorithm.evaluations(0):,} times a round{exact} (a gradient counts 3)")
+        has_seeds = getattr(algorithm, "has_round_seeds", True)
+        pairs, seed = ("", "a seed and ") if has_seeds else (" and for each the number of its direction", "")
+        said.append(f"a report holds {_scalars(algorithm)}{pairs}, and a plan {seed}the missed commits")
+    who = "client" if scenario.topology is None else "node"
+    said.append(f"a {who} evaluates the loss {algorithm.evaluations(0):,} times a round{exact} (a gradient counts 3)")
     return [*said, *_settings(algorithm), *algorithm.caveats()]
+
+
+def _privacy(scenario: Scenario) -> list[str]:
+    said = []
+    if scenario.secure_aggregation is not None:
+        said.append("reports are masked: the server learns the sum of a round's reports, and none of them")
+        said += _settings(scenario.secure_aggregation)
+    if scenario.privacy is not None:
+        where = {"central": "by the server, to a round's sum", "distributed": "in shares, by clients, to their reports"}
+        said.append(f"reports are clipped, and noise is added {where[scenario.privacy.mechanism]}")
+        said += _settings(scenario.privacy)
+        if scenario.privacy.is_seeded(is_virtual=scenario.clock == "virtual"):
+            said.append("the noise is keyed by the scenario's seed, so it protects nobody from those who know it")
+    if scenario.seed_shift is not None:
+        said.append("clients shift the seeds by a secret that the server has not")
+    return said
+
+
+def _scalars(algorithm: Any) -> str:
+    count, product = algorithm.scalars(0), "2·K·P" if getattr(algorithm, "has_curvature", False) else "K·P"
+    return f"{count:,} {'scalar' if count == 1 else 'scalars'} ({product})"
 
 
 def _settings(model: BaseModel) -> list[str]:
@@ -201,7 +222,10 @@ def _lag(scenario: Scenario) -> list[str]:
     unused = "nothing; a smaller cohort (or fraction), a deadline and faults such as dropout and churn would"
     said = ["what makes clients lag here: " + ("; ".join(causes) or unused)]
     if lag is None:
-        return [*said, "a client replays all commits that it missed; the field lag, a budget for snapshots, is not set"]
+        replays = "replays all commits that it missed"
+        if scenario.algorithm.most_catch_up_bytes is not None:
+            replays += ", or is sent their sum, whichever takes fewer bytes"
+        return [*said, f"a client {replays}; the field lag, a budget for snapshots, is not set"]
     budget = {name: value for name, value in lag if name.startswith("snapshot_after") and value is not None}
     limits = " or ".join(f"{plain(value)} {name.removeprefix('snapshot_after_')}" for name, value in budget.items())
     return [
@@ -243,6 +267,10 @@ def _end(scenario: Scenario) -> list[str]:
 def _spread(values: dict[str, float]) -> str:
     low, middle, high = (number_text(values[name]) for name in ("min", "median", "max"))
     return low if low == high else f"{low} to {high} (median {middle})"
+
+
+def _range(low: int, high: int) -> str:
+    return f"{low:,}" if low == high else f"{low:,} to {high:,}"
 
 
 def _between(clients: int, asked: int) -> str:

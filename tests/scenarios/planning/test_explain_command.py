@@ -12,6 +12,7 @@ from commands import Command
 from worlds import lossy, scenario
 
 from seedbus.scenarios.errors import Exit
+from seedbus.scenarios.planning.explain import explain, show
 from seedbus.scenarios.planning.words import words
 from seedbus.scenarios.schema.loading import library, load
 from seedbus.scenarios.schema.yaml_text import dump
@@ -139,3 +140,41 @@ def test_large_numbers_have_no_exponents() -> None:
     assert "each client about every 40,000 rounds" in everything and "after 1,000,000 s at the latest" in everything
     assert "from round 2,000,000; from second 1,500,000.5" in everything
     assert not re.search(r"\de\+\d", everything)
+
+
+def test_it_says_what_hides_reports_and_whether_the_noise_can_be_made_again() -> None:
+    exact = {"name": "decomfl", "arithmetic": "integer", "precision": "int32", "unit_bits": 24}
+    private: dict[str, Any] = {
+        "algorithm": exact,
+        "participation": {"clients": 8, "quorum": 8},
+        "secure_aggregation": {},
+        "privacy": {"clip": 1000, "noise_multiplier": 7, "mechanism": "distributed"},
+        "stop": {"rounds": 5, "epsilon": 8},
+    }
+    told = words(scenario(**private))
+    assert told["privacy"][0].startswith("reports are masked: the server learns the sum")
+    assert "reports are clipped, and noise is added in shares, by clients, to their reports" in told["privacy"]
+    assert "so it protects nobody from those who know it" in told["privacy"][-1]
+    assert "or before a commit with which ε could exceed 8" in told["end"]
+    system = private | {"privacy": private["privacy"] | {"noise": "system"}}
+    assert not any("protects nobody" in each for each in words(scenario(**system))["privacy"])
+    assert "privacy" not in words(scenario())
+
+
+def test_it_says_of_a_pool_that_plans_hold_no_seed_and_that_a_sum_may_take_the_place_of_commits() -> None:
+    told = words(scenario(algorithm={"name": "fedkseed"}))
+    report = "a report holds 1 scalar (K·P) and for each the number of its direction, and a plan the missed commits"
+    assert report in told["algorithm"]
+    assert "or is sent their sum, whichever takes fewer bytes" in told["lag"][1]
+    assert "sum" not in words(scenario())["lag"][1]
+
+
+def test_of_a_run_without_a_server_it_speaks_of_nodes(capsys: pytest.CaptureFixture[str]) -> None:
+    explained = explain(load("gossip-digits", ["stop.rounds=3", "faults.0.probability=0.1"]), 20)
+    said = explained["words"]
+    assert said["clients"][0] == "16 nodes without a server, each with 4 neighbours"
+    assert "or without a server the selected nodes from the others" in said["faults"][1]
+    assert any(each.startswith("a node evaluates the loss") for each in said["algorithm"])
+    show(explained)
+    told = " ".join(capsys.readouterr().out.replace("│", " ").split())
+    assert " between nodes, " in told and "nodes lacked" in told and " up and " not in told

@@ -44,6 +44,11 @@ class Fault(Settings):
         """The clients that the scenario lists by number."""
         return []
 
+    @property
+    def client_counts(self) -> dict[str, int]:
+        """Field → the number of clients that it gives."""
+        return {}
+
     def file_digest(self, clients: int) -> str:
         """Return the digest of the file that the fault reads, or "" if it reads none.
 

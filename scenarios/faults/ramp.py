@@ -30,6 +30,11 @@ class Ramp(IntermittentClients):
     start: int = Field(ge=0, description="available clients at the start")
     stages: list[Stage] = Field(min_length=1, description="the stages, in order")
 
+    @property
+    def client_counts(self) -> dict[str, int]:
+        targets = {f"stages.{number}.target": stage.target for number, stage in enumerate(self.stages)}
+        return {"start": self.start} | targets
+
     def schedule(self, clients: int, random: KeyedRandom) -> ToggleSchedule:
         order = sorted(self.chosen(clients, random), key=lambda client: random.draw("rank", client))
         changes = ((client, self._changes(rank)) for rank, client in enumerate(order))

@@ -23,6 +23,10 @@ class Replacement(IntermittentClients):
     every_rounds: int = Field(default=100, ge=1, description="rounds from one replacement to the next")
     probability: float = Field(default=0.5, ge=0, le=1, description="chance that an active client is replaced")
 
+    @property
+    def client_counts(self) -> dict[str, int]:
+        return {"active": self.active}
+
     def schedule(self, clients: int, random: KeyedRandom) -> _ReplacementSchedule:
         return _ReplacementSchedule(self, list(self.chosen(clients, random)), random)
 

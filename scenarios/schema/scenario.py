@@ -251,6 +251,9 @@ class Scenario(Settings):
             unknown = [client for client in fault.named_clients if not 0 <= client < clients]
             if unknown:
                 raise ValueError(f"faults.{number}.clients names {unknown[0]}; clients are 0 to {clients - 1}")
+            for field, count in fault.client_counts.items():
+                if count > clients:
+                    raise ValueError(f"faults.{number}.{field} is {count}; expected at most {clients}, all clients")
         return self
 
     @model_validator(mode="after")

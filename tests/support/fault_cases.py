@@ -191,6 +191,14 @@ CASES: dict[str, Case] = {
                 {"start": 1, "stages": [{"rounds": 2**63, "target": 1}]},
                 "faults.0.stages.0.rounds: 9223372036854775808 is not accepted; expected less than 4294967296",
             ),
+            (
+                {"start": 9, "stages": [{"rounds": 1, "target": 1}]},
+                "faults.0.start is 9; expected at most 8, all clients",
+            ),
+            (
+                {"start": 1, "stages": [{"rounds": 1, "target": 8}, {"rounds": 1, "target": 9}]},
+                "faults.0.stages.1.target is 9; expected at most 8, all clients",
+            ),
         ],
     ),
     "reorder": Case(
@@ -199,7 +207,10 @@ CASES: dict[str, Case] = {
     "replacement": Case(
         {"half": ({"active": 4, "every_rounds": 3}, "away")},
         [{"active": 8}, {"active": 3, "clients": []}],
-        [({}, "faults.0.active: this field is required (number of active clients)")],
+        [
+            ({}, "faults.0.active: this field is required (number of active clients)"),
+            ({"active": 9}, "faults.0.active is 9; expected at most 8, all clients"),
+        ],
     ),
     "server-crash": Case(
         {

@@ -295,7 +295,10 @@ class Algorithm(Payloads[PlanT, ReportT, CommitT], Protocol[PlanT, ReportT, Comm
 
     @property
     def knows_evaluations(self) -> bool:
-        """Whether `evaluations` is the exact count; not with epochs, whose number of steps only the clients know."""
+        """Whether `evaluations` is the exact count.
+
+        It is not with epochs, whose number of steps only the clients know, nor where passes depend on the network.
+        """
         ...
 
     def scalars(self, round: int) -> int:

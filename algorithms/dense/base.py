@@ -224,15 +224,18 @@ class FedAvg(Settings):
 
     @property
     def knows_evaluations(self) -> bool:
-        return self.epochs is None
+        return self.epochs is None and all(method.extra_passes is not None for method in self.methods)
 
     def scalars(self, round: int) -> int:
         return 0
 
     def evaluations(self, round: int) -> int:
-        """Return how often f is evaluated in a round. An epoch counts as one step: only the client knows its length."""
+        """Return how often f is evaluated in a round.
+
+        An epoch counts as one step: only the client knows its length. Passes that depend on the network are left out.
+        """
         own = [method.evaluations for method in self.methods if method.evaluations is not None]
-        of_step = (own[0] if own else PASSES) + sum(method.extra_passes for method in self.methods)
+        of_step = (own[0] if own else PASSES) + sum(method.extra_passes or 0 for method in self.methods)
         return of_step * (self.epochs or self.local_steps or 10)
 
     def local(

@@ -146,7 +146,9 @@ def _algorithm(scenario: Scenario) -> list[str]:
     algorithm: Any = scenario.algorithm
     says = first_sentence(type(algorithm))
     said = [f"{algorithm.label}: {says}"]
-    exact = "" if algorithm.knows_evaluations else " for each pass over its samples' batches"
+    exact = "" if algorithm.knows_evaluations else " at least"
+    if getattr(algorithm, "epochs", None) is not None:
+        exact = " for each batch of its samples"
     if algorithm.is_dense:
         size = algorithm.report_bytes(scenario.dimension)
         said.append(f"a report holds vectors of {size:,} bytes at most, and a plan the newest model")

@@ -6,12 +6,13 @@ received, which are frozen. With the mean over all n but the last block:
 
     L = CE(q, y) + λ₁·mean_n CE(q_n, y) + λ₂·mean_n KL(q_n ‖ q)
 
-The gradient passes through the frozen blocks to the local ones before them.
+The gradient passes through the frozen blocks to the local ones before them. What these passes cost depends on the
+network's blocks, which the method does not know: simulated time is without them, and forward passes are not counted.
 """
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from pydantic import Field
 
@@ -21,6 +22,8 @@ from seedbus.algorithms.objective import Outputs
 
 class FedMLB(Method):
     """FedMLB (arXiv:2207.06936): hybrid paths of local early and global later blocks."""
+
+    extra_passes: ClassVar[int | None] = None
 
     name: Literal["fedmlb"] = "fedmlb"
     hybrid: float = Field(default=1.0, ge=0, lt=1e37, description="λ₁, weight of the hybrid paths' cross-entropy")

@@ -22,7 +22,7 @@ from seedbus.algorithms.objective import Outputs
 class FedNTD(Method):
     """FedNTD (arXiv:2106.03097): distillation of the not-true classes."""
 
-    extra_passes: ClassVar[int] = 1  # through the model as received
+    extra_passes: ClassVar[int | None] = 1  # through the model as received
 
     name: Literal["fedntd"] = "fedntd"
     distillation: float = Field(default=1.0, ge=0, lt=1e37, description="β, weight of the distillation")

@@ -148,8 +148,8 @@ class Method(Settings):
     uses_reports: ClassVar[bool] = False
     """Whether it takes `Server.reports`. No robust rule or channel comes before these, so both are refused."""
 
-    extra_passes: ClassVar[int] = 0
-    """Forward passes of a step beside those of its gradient."""
+    extra_passes: ClassVar[int | None] = 0
+    """Forward passes of a step beside those of its gradient; None: they depend on the network."""
 
     name: str
 

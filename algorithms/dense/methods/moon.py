@@ -24,7 +24,7 @@ PREVIOUS = "moon.previous"
 class Moon(Method):
     """MOON (arXiv:2103.16257): contrastive learning between models; clients remember their previous one."""
 
-    extra_passes: ClassVar[int] = 2  # through the model as received and the previous one, from the second round on
+    extra_passes: ClassVar[int | None] = 2  # through the model as received and the previous one, from round 1 on
 
     name: Literal["moon"] = "moon"
     contrast: float = Field(default=1.0, ge=0, lt=1e37, description="μ, weight of the contrastive term")

@@ -201,3 +201,9 @@ def test_a_method_with_weight_zero_is_fedavg(problem: Any, name: str, off: str) 
         report, _ = algorithm.local(replica, None, algorithm.plan(0, 0, 0), problem.objective(1, 0))
         reports.append(report.vectors)
     np.testing.assert_allclose(reports[1], reports[0], atol=1e-6)
+
+
+def test_passes_that_depend_on_the_network_are_not_counted() -> None:
+    for method in (make("fedmlb", local_steps=2), make("fedacg", local_steps=2, also=[{"name": "fedmlb"}])):
+        assert not method.knows_evaluations and method.evaluations(0) == 6
+    assert make("fedntd", local_steps=2).knows_evaluations and make("fedntd", local_steps=2).evaluations(0) == 8

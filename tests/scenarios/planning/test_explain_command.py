@@ -169,6 +169,16 @@ def test_it_says_of_a_pool_that_plans_hold_no_seed_and_that_a_sum_may_take_the_p
     assert "sum" not in words(scenario())["lag"][1]
 
 
+def test_it_says_whether_all_evaluations_are_counted() -> None:
+    cnn = {"name": "digits", "model": "cnn"}
+    for settings, said in (
+        ({"name": "fedmlb", "local_steps": 2}, "6 times a round at least (a"),
+        ({"name": "fedntd", "local_steps": 2}, "8 times a round (a"),
+        ({"name": "fedmlb", "epochs": 2}, "6 times a round for each batch of its samples (a"),
+    ):
+        assert any(said in each for each in words(scenario(algorithm=settings, task=cnn))["algorithm"])
+
+
 def test_of_a_run_without_a_server_it_speaks_of_nodes(capsys: pytest.CaptureFixture[str]) -> None:
     explained = explain(load("gossip-digits", ["stop.rounds=3", "faults.0.probability=0.1"]), 20)
     said = explained["words"]

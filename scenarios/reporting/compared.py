@@ -28,7 +28,10 @@ from seedbus.scenarios.run_folder import scenario_of
 from seedbus.scenarios.schema.scenario import Scenario
 
 ENDING = 10
-"""Number of last evaluations whose plain mean is reported, however many rounds they span; all have to be finite."""
+"""Number of last evaluations whose plain mean is reported, however many rounds they span; all have to be finite.
+
+Of a run that has no more they are all of them, and x₀ is one.
+"""
 
 Figures = dict[str, float | None]
 
@@ -133,7 +136,7 @@ class Run:
             LedgerDamaged: the ledger cannot be read, or is incomplete.
         """
         algorithm = self.scenario.algorithm
-        if self.results is None or not algorithm.knows_evaluations:  # only the clients know how long an epoch is
+        if self.results is None or not algorithm.knows_evaluations:
             return None
         if self.scenario.topology is not None:  # nodes send no reports
             history = self.results.history

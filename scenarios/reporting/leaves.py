@@ -15,7 +15,7 @@ from seedbus.bus.text import printable
 
 TAGS = ("name", "kind", "fault", "distribution", "rule", "policy", "method")
 """The fields that hold the name of a part."""
-MAX_LEAVES = 3  # in a scenario's name
+MAX_LEAVES = 3  # in a scenario's name, unless it takes more to tell it from the others
 _MAX_CHARACTERS = 30  # of a setting's value
 _ABSENT = object()
 
@@ -57,7 +57,19 @@ def names(scenarios: Sequence[dict[str, Any]], ignored: Sequence[str] = ()) -> l
         settings = [leaf.named(count) for leaf, count in zip(leaves, counts, strict=True)]
         more = ["…"] if len(leaves) > MAX_LEAVES else []
         scenario_names.append(", ".join([*settings[:MAX_LEAVES], *more]))
-    return scenario_names
+    return _told_apart(scenario_names, kept)
+
+
+def _told_apart(found: list[str], scenarios: Sequence[dict[str, Any]]) -> list[str]:
+    """Add to equal names the settings in which their scenarios differ from each other."""
+    alike: dict[str, list[int]] = {}
+    for index, name in enumerate(found):
+        alike.setdefault(name, []).append(index)
+    for name, group in alike.items():
+        if 1 < len(group) < len(found):  # of fewer scenarios other settings are the first that differ
+            for index, more in zip(group, names([scenarios[index] for index in group]), strict=True):
+                found[index] = f"{name}, {more}" if more else name
+    return found
 
 
 def differences(scenarios: Sequence[Any]) -> list[list[Leaf]]:

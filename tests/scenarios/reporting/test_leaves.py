@@ -45,3 +45,13 @@ def test_fields_with_one_last_part_are_told_apart_by_the_part_before() -> None:
 
 def test_equal_scenarios_have_no_name() -> None:
     assert of(scenario(), scenario()) == ["", ""]
+
+
+def test_where_three_settings_do_not_tell_scenarios_apart_their_own_differences_follow() -> None:
+    small = {"clients": 4, "cohort": 2, "quorum": 1}
+    large = {"clients": 9, "cohort": 3, "quorum": 2}
+    each = [(small, 5), (large, 5), (large, 7), (large, 9)]
+    found = of(*(scenario(participation=who, stop={"rounds": rounds}) for who, rounds in each))
+    shared = "clients 9, cohort 3, quorum 2, …"
+    assert found[1:] == [f"{shared}, rounds 5", f"{shared}, rounds 7", f"{shared}, rounds 9"]
+    assert found[0] == "clients 4, cohort 2, quorum 1, …"

@@ -82,9 +82,7 @@ FIGURES = {
     "round_p95_s": Figure("round_times.p95_s", "the same, 95th percentile"),
     "round_max_s": Figure("round_times.max_s", "the same, maximum"),
     "rounds_at_deadline": Figure("round_times.at_deadline", "rounds closed by their deadline"),
-    "rounds_without_commit": Figure(
-        "round_times.without_commit", "rounds without a commit, for lack of a quorum or for another reason"
-    ),
+    "rounds_without_commit": Figure("round_times.without_commit", "rounds without a commit, for any reason"),
     "stragglers_share": Figure(
         "round_times.stragglers_share", "fraction of the run's clock spent waiting for stragglers"
     ),

@@ -30,9 +30,9 @@ ORDER: dict[str, tuple[tuple[str, ...], ...]] = {
         ("run_folder",),
         ("reporting",),
         ("running", "cli_errors"),
-        ("analysis",),
+        ("analysis", "planning"),
         ("study",),
-        ("conformance", "planning", "stress", "operations"),
+        ("conformance", "stress", "operations"),
         ("cli",),
     ),
     "agents": (

@@ -161,14 +161,15 @@ def forecast(scenario: Scenario, seconds: float) -> Forecast:
         why_not = str(error)
     tried_bytes = peak_memory()
     rehearsal = rehearse(scenario, seconds / 2)
-    traffic = _traffic(scenario, rehearsal)
+    found = traffic(scenario, rehearsal)
     if trial is None:
-        return Forecast(traffic, rehearsal, why_not=why_not)
+        return Forecast(found, rehearsal, why_not=why_not)
     memory = _memory(scenario, rehearsal, trial, tried_bytes)
-    return Forecast(traffic, rehearsal, _time(scenario, traffic.rounds, rehearsal, trial, imports_s), memory)
+    return Forecast(found, rehearsal, _time(scenario, found.rounds, rehearsal, trial, imports_s), memory)
 
 
-def _traffic(scenario: Scenario, rehearsal: Rehearsed) -> Traffic:
+def traffic(scenario: Scenario, rehearsal: Rehearsed) -> Traffic:
+    """Return the messages of the whole run whose rehearsal this is."""
     found, done = rehearsal.summary["traffic"], rehearsal.rounds
     rounds = done if rehearsal.is_whole else scenario.stop.rounds
     steps = Steps.of(rounds, done)

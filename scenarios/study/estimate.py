@@ -1,25 +1,26 @@
 """How long the missing runs of a study will take, and how many bytes they will send, roughly and beforehand.
 
 Time is that of a few rounds of one run for each algorithm and task. The bytes of a dense algorithm are those of these
-rounds. A scalar-only algorithm sends more as clients miss more commits, but its bytes do not depend on the model: they
-are counted in a run of the null task with the same clients, faults and algorithm.
+rounds. A scalar-only algorithm sends more as clients miss more commits, and a budget of bytes or of ε may end a run
+early: its bytes and rounds are those of a rehearsal, as for `seedbus explain`.
 """
 
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Sequence
-from dataclasses import dataclass
-from pathlib import Path
-from tempfile import TemporaryDirectory
+from dataclasses import dataclass, replace
 
-from seedbus.scenarios.running.run import run
-from seedbus.scenarios.schema.loading import validate
+from seedbus.scenarios.planning.forecast import traffic
+from seedbus.scenarios.planning.rehearsal import rehearse
 from seedbus.scenarios.schema.scenario import Scenario
 from seedbus.scenarios.study.pool import Job, Pool
 
 REHEARSED = 100
-"""Rounds of a run of the null task; after these, bytes grow as in their second half."""
+"""Rounds of a rehearsal; after these, bytes grow as in their second half."""
+REHEARSAL_S = 10.0
+"""Processor seconds after which a rehearsal ends sooner."""
 
 
 @dataclass(frozen=True)
@@ -60,47 +61,36 @@ def estimate(scenarios: Sequence[Scenario], pool: Pool) -> Estimate:
             unknown, why = unknown + len(members), why or answer.failure
             continue
         trial = answer.facts
-        seconds += sum(trial["start_s"] + trial["round_s"] * member.stop.rounds for member in members)
-        sent += sum(_bytes(members, trial["round_bytes"], pool.folder))
+        extents = _extents(members, trial["round_bytes"])
+        seconds += sum(trial["start_s"] + trial["round_s"] * rounds for rounds, _ in extents)
+        sent += sum(size for _, size in extents)
     return Estimate(seconds, sent, unknown, why)
 
 
-def _bytes(scenarios: Sequence[Scenario], round_bytes: float, folder: Path) -> list[float]:
-    """Return the bytes of each run; those that differ in the seed alone have the same."""
-    if scenarios[0].algorithm.is_dense:
-        return [round_bytes * scenario.stop.rounds for scenario in scenarios]
-    found: dict[str, float] = {}
-    sizes = []
+def _extents(scenarios: Sequence[Scenario], round_bytes: float) -> list[tuple[int, float]]:
+    """Return the rounds and the bytes of each run; those that differ in the seed alone have the same."""
+    found: dict[str, tuple[int, float]] = {}
+    extents = []
     for scenario in scenarios:
         what = json.dumps(scenario.resolved() | {"seed": 0})
         if what not in found:
-            found[what] = rehearsed_bytes(scenario, folder)
-        sizes.append(found[what])
-    return sizes
+            found[what] = _dense(scenario, round_bytes) if scenario.algorithm.is_dense else rehearsed(scenario)
+        extents.append(found[what])
+    return extents
 
 
-def rehearsed_bytes(scenario: Scenario, folder: Path) -> float:
-    """Return the bytes of plans and reports of a scalar-only run, counted on the null task.
+def _dense(scenario: Scenario, round_bytes: float) -> tuple[int, float]:
+    rounds, budget = scenario.stop.rounds, scenario.stop.bytes
+    if budget is not None and round_bytes:
+        rounds = min(rounds, math.ceil(budget / round_bytes))
+    return rounds, round_bytes * rounds
 
-    Args:
-        scenario: the run's.
-        folder: for temporary files.
-    """
+
+def rehearsed(scenario: Scenario) -> tuple[int, float]:
+    """Return the rounds and the bytes of plans and reports of a scalar-only run, from a rehearsal."""
     rounds = min(scenario.stop.rounds, REHEARSED)
-    half = max(1, rounds // 2)
-    changes = {
-        "task": {"name": "null", "dimension": 1},
-        "mask": None,
-        "partition": {"kind": "iid"},
-        "evaluation": {"every": half},
-        "stop": {"rounds": rounds},
-        "expect": {},
-        "transport": "memory",
-        "clock": "virtual",
-    }
-    with TemporaryDirectory(dir=folder) as own:
-        results = run(validate(scenario.resolved() | changes, "a rehearsal"), Path(own) / "run", progress=False)
-        by_rounds = {line["round"] + 1: line["bytes_up"] + line["bytes_down"] for line in results.lines[1:]}
-    total = float(by_rounds[rounds])
-    growth = (total - by_rounds[half]) / (rounds - half) if rounds > half else total
-    return total + growth * (scenario.stop.rounds - rounds)
+    short = scenario.model_copy(update={"stop": scenario.stop.model_copy(update={"rounds": rounds})})
+    begun = rehearse(short, REHEARSAL_S)
+    is_whole = begun.is_whole and (rounds == scenario.stop.rounds or begun.rounds < rounds)
+    found = traffic(scenario, replace(begun, is_whole=is_whole))
+    return found.rounds, float(found.up + found.down)

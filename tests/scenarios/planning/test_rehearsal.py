@@ -69,7 +69,7 @@ def test_a_rehearsal_sends_the_messages_of_the_run_to_the_byte(name: str, tmp_pa
 
 def test_the_bytes_of_commits_that_depend_on_losses_are_estimated(tmp_path: Path) -> None:
     pool = lossy(algorithm={"name": "fedkseed", "smoothing": {0: 0.1, 5: 0.01}}, stop={"rounds": 10})
-    guess = forecast._traffic(pool, rehearse(pool, 60))
+    guess = forecast.traffic(pool, rehearse(pool, 60))
     sent = go(tmp_path / "run", pool).summary["traffic"]
     assert not guess.is_exact and guess.up == sent["up"]["bytes"]
     assert guess.catchup == pytest.approx(sent["catchup_bytes"], rel=0.1)
@@ -77,7 +77,7 @@ def test_the_bytes_of_commits_that_depend_on_losses_are_estimated(tmp_path: Path
 
 def test_of_a_selection_that_looks_at_reports_the_bytes_are_an_estimate() -> None:
     choosy = scenario(participation={"clients": 8, "cohort": 3, "selection": {"policy": "power-of-choice"}})
-    assert not forecast._traffic(choosy, rehearse(choosy, 60)).is_exact
+    assert not forecast.traffic(choosy, rehearse(choosy, 60)).is_exact
 
 
 def test_the_repair_after_the_last_round_of_a_run_without_a_server_comes_once() -> None:
@@ -92,8 +92,8 @@ def test_the_repair_after_the_last_round_of_a_run_without_a_server_comes_once() 
     twice = gossip.model_copy(update={"stop": gossip.stop.model_copy(update={"rounds": 20})})
     cut = Rehearsed(begun.course, begun.summary, begun.around_s, is_whole=False)
     assert begun.summary["simulated_s"] >= 30
-    assert forecast._traffic(gossip, begun).simulated_s == begun.summary["simulated_s"]
-    assert forecast._traffic(twice, cut).simulated_s == begun.summary["simulated_s"] + 10
+    assert forecast.traffic(gossip, begun).simulated_s == begun.summary["simulated_s"]
+    assert forecast.traffic(twice, cut).simulated_s == begun.summary["simulated_s"] + 10
 
 
 @pytest.mark.slow
@@ -121,7 +121,7 @@ def test_a_rehearsal_that_was_cut_short_is_continued_by_its_second_half() -> Non
     long = lossy(algorithm=schedule, stop={"rounds": 300}, verify=False)
     short = rehearse(long.model_copy(update={"stop": long.stop.model_copy(update={"rounds": 100})}), 60)
     cut = Rehearsed(short.course, short.summary, short.around_s, is_whole=False)
-    guess, known = forecast._traffic(long, cut), forecast._traffic(long, rehearse(long, 60))
+    guess, known = forecast.traffic(long, cut), forecast.traffic(long, rehearse(long, 60))
     assert (guess.is_exact, known.is_exact) == (False, True)
     for name in ("up", "down", "catchup", "simulated_s"):
         assert getattr(guess, name) == pytest.approx(getattr(known, name), rel=0.15), name
@@ -131,7 +131,7 @@ def test_a_rehearsal_that_was_cut_short_is_continued_by_its_second_half() -> Non
 def test_a_budget_of_bytes_ends_a_rehearsal_that_is_continued() -> None:
     long = lossy(stop={"rounds": 1000, "bytes": 100_000}, verify=False)
     short = rehearse(long.model_copy(update={"stop": long.stop.model_copy(update={"rounds": 100})}), 60)
-    guess = forecast._traffic(long, Rehearsed(short.course, short.summary, short.around_s, is_whole=False))
+    guess = forecast.traffic(long, Rehearsed(short.course, short.summary, short.around_s, is_whole=False))
     known = rehearse(long, 60)
     assert guess.rounds == pytest.approx(known.rounds, rel=0.1) and guess.up + guess.down >= 100_000
 
@@ -172,7 +172,7 @@ def test_billions_of_rounds_are_added_up_in_steps(monkeypatch: pytest.MonkeyPatc
     short = rehearse(endless.model_copy(update={"stop": endless.stop.model_copy(update={"rounds": 20})}), 60)
     cut = Rehearsed(short.course, short.summary, short.around_s, is_whole=False)
     monkeypatch.setattr(DeComFL, "scalars", scalars)
-    found = forecast._traffic(endless, cut)
+    found = forecast.traffic(endless, cut)
     sent = short.summary["traffic"]["up"]["bytes"] / 20
     assert found.rounds == 2**32 - 1
     assert found.up == pytest.approx(sent * (2**31 + 2**31 * 10 / 6), rel=1e-3)  # a seed is as long as two scalars

@@ -321,7 +321,7 @@ def test_a_study_that_is_stopped_while_it_estimates_says_how_it_goes_on(
     def rehearse(*arguments: Any, **options: Any) -> None:
         raise Interrupted(Path("a folder that is gone"))
 
-    monkeypatch.setattr("seedbus.scenarios.study.estimate.run", rehearse)
+    monkeypatch.setattr("seedbus.scenarios.study.estimate.rehearse", rehearse)
     Path("study.yaml").write_text(dump(STUDY))
     kept = "stopped; every closed round is kept: go on with the same command"
     for option, said in (("--dry-run", "stopped"), ("--jobs=1", kept)):

@@ -79,8 +79,16 @@ def _found(torch: ModuleType) -> Iterator[Callable[[], object]]:
     Not those of TF32: torch has two interfaces for them, and reads neither after a mixture of both was set.
     """
     backends, deterministic = torch.backends, torch.utils.deterministic
-    is_on, warns = torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled()
-    yield lambda: torch.use_deterministic_algorithms(is_on, warn_only=warns)
+
+    def mode() -> tuple[bool, bool]:
+        return torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled()
+
+    def restore() -> None:
+        if mode() != (is_on, warns):  # setting it imports torch's compiler: a second and 130 MB
+            torch.use_deterministic_algorithms(is_on, warn_only=warns)
+
+    is_on, warns = mode()
+    yield restore
     yield partial(backends.mha.set_fastpath_enabled, backends.mha.get_fastpath_enabled())
     for place, name in ((deterministic, "fill_uninitialized_memory"), (backends.cudnn, "benchmark")):
         yield partial(setattr, place, name, getattr(place, name))

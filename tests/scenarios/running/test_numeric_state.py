@@ -104,6 +104,12 @@ def test_what_a_gpu_and_a_network_of_ones_own_need_is_restored(monkeypatch: pyte
     assert shared() == before
 
 
+def test_a_setting_that_no_run_changed_is_not_set_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch, "use_deterministic_algorithms", None)  # it would import torch's compiler
+    with numeric_state():
+        pass
+
+
 def test_torch_has_its_threads_again_after_a_run(tmp_path: Path) -> None:
     with setting(torch.set_num_threads, 3, torch.get_num_threads()):
         outcome(tmp_path / "run")

@@ -271,8 +271,8 @@ def test_a_variable_that_is_empty_says_nothing(tmp_path: Path, monkeypatch: pyte
         monkeypatch.setenv(name, "")
     watch = Watch()
     folder = run(scenario(), Path("run"), track=("mlflow", "wandb"), observer=watch).folder
-    assert not watch.notes and list(Path().iterdir()) == [folder]
-    client, found = in_mlflow(folder.absolute())
+    assert not watch.notes and list(tmp_path.iterdir()) == [folder]
+    client, found = in_mlflow(folder)
     assert client.get_experiment(found.info.experiment_id).name == "seedbus"
     assert [row["_step"] for row in logged(folder / "wandb")[1]] == STEPS
 

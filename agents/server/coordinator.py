@@ -245,7 +245,7 @@ class Coordinator:
         self.snapshots.open(self.round, self.version)
         self._plans = [plan for client in now.cohort for plan in self._catch_up.plan_for(client, now)]
 
-    def send_plans(self, now_ns: int = 0) -> None:
+    def send_plans(self, now_ns: int) -> None:
         """Put the open round's plans into the outbox, in the cohort's order."""
         now = self._rounds.current
         if now is not None:

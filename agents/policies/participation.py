@@ -140,6 +140,11 @@ class Participation(Settings):
         return self.mode == "stream"
 
     @property
+    def is_asynchronous(self) -> bool:
+        """Whether a commit takes a buffer of reports, fresh or late, of clients that are at work; a stream's does."""
+        return self.buffer is not None
+
+    @property
     def size(self) -> int:
         """m, the size of a cohort when all N clients are members."""
         if self.fraction is not None:

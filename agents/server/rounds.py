@@ -94,7 +94,7 @@ class Rounds:
             PluginError: the selection policy chose other clients than it may.
         """
         busy = set[int]()
-        if self.policy.buffer is not None:  # a client that has missed the deadline may be asked again
+        if self.policy.is_asynchronous:  # a client that has missed the deadline may be asked again
             busy = self._overdue.busy(-1 if self.deadline_ns is None else now_ns - self.deadline_ns)
         with members.without(busy):
             chosen = self.policy.draw(members, self._known, self._seed, self.number, len(busy))
@@ -186,7 +186,7 @@ class Rounds:
             self._answer_times_ns.clear()
         else:
             closed.max_norm = self.algorithm.max_norm(closed.plan, closed.reports)
-        if commit is not None or self.policy.buffer is None:
+        if commit is not None or not self.policy.is_asynchronous:
             closed.reports = {}  # without a quorum reports are discarded, but a buffer keeps them for the next commit
         self._overdue.add(closed)
         self.number += 1
@@ -232,7 +232,7 @@ class Rounds:
         """
         policy = self.policy
         fresh_count, late_count = len(current.reports), self._overdue.report_count
-        total = fresh_count + late_count if policy.buffer is not None else fresh_count
+        total = fresh_count + late_count if policy.is_asynchronous else fresh_count
         late: list[tuple[int, list[int]]] = []
         if total < policy.quorum:
             return None, late
@@ -243,12 +243,12 @@ class Rounds:
             return self._of_sum(current, self._mechanism.sum(current.plan.round, current.reports)), late
 
         def weight(discount: Late, overdue: Round) -> float:
-            asked = overdue.size if policy.buffer is None else policy.size if policy.is_stream else total
+            asked = policy.size if policy.is_stream else total if policy.is_asynchronous else overdue.size
             staleness = version - overdue.plan.version
             late.append((staleness, sorted(overdue.reports)))
             return discount.weight(staleness) / asked
 
-        share = 1.0 if policy.buffer is None else fresh_count / total
+        share = fresh_count / total if policy.is_asynchronous else 1.0
         overdue = self._overdue.take(partial(weight, policy.late)) if late_count and policy.late is not None else []
         try:
             if policy.is_stream and isinstance(self.algorithm, OrderFree):

@@ -76,12 +76,12 @@ def _clients(scenario: Scenario) -> list[str]:
             f"{part.clients:,} nodes without a server, each with {_range(beside[0], beside[-1])} neighbours",
             *_settings(scenario.topology),
         ]
-    if part.buffer is not None:
+    if part.is_asynchronous:
         who = "all" if part.size == part.clients else f"{part.size:,} of"
         kind, how = "asynchronous rounds", "fresh or late"
         if part.is_stream:
             kind, how = "a stream", f"in which a report weighs 1/{part.size:,}"
-        each = "each report" if part.buffer == 1 else f"every {part.buffer:,} reports"
+        each = "each report" if part.wanted == 1 else f"every {part.wanted:,} reports"
         return [
             f"{kind}: {who} {part.clients:,} clients are at work at a time ({plain(part.selection)})",
             f"a commit for {each}, {how}",
@@ -211,7 +211,7 @@ def _lag(scenario: Scenario) -> list[str]:
         return [f"a node sends a neighbour what that lacks: every {every} to one neighbour, and after the last round"]
     if scenario.algorithm.is_dense:
         return ["none can build up: a plan always holds the newest model"]
-    asked, unit = (part.asked, "rounds") if part.buffer is None else (part.buffer, "commits")
+    asked, unit = (part.wanted, "commits") if part.is_asynchronous else (part.asked, "rounds")
     every = f"{_between(part.clients, asked)} {unit}"
     causes = [f"participation: a client is asked about every {every}"] if asked < part.clients else []
     away = [number for number, fault in enumerate(scenario.faults) if isinstance(fault, AvailabilityFault)]

@@ -81,7 +81,7 @@ class Finished(NamedTuple):
             RunFolderError, JournalDamaged, LedgerDamaged: the run cannot be read.
         """
         scenario, history, arrived = scenario_of(results.folder), results.history, results.arrived
-        is_asynchronous = scenario.participation.buffer is not None
+        is_asynchronous = scenario.participation.is_asynchronous
         waits = Waits.of(results.columns, history, arrived, is_asynchronous=is_asynchronous)
         return Finished(
             scenario, results.summary, results.lines, history, arrived, results.table, waits, kept(results.folder)

@@ -47,7 +47,7 @@ def rows(scenario: Scenario, summary: Mapping[str, Any]) -> list[tuple[str, str]
     ]
     partition = resolved["partition"]
     alpha = f" (α = {partition['alpha']:g})" if isinstance(partition.get("alpha"), float) else ""
-    asked = "at work at a time" if part.buffer is not None else "asked each round"
+    asked = "at work at a time" if part.is_asynchronous else "asked each round"
     reports = "1 report" if part.quorum == 1 else f"{part.quorum:,} reports"
     rules = f", {part.asked:,} {asked}, a commit needs {reports}" if scenario.topology is None else ""
     built = f"seedbus {summary['seedbus']}, " if "seedbus" in summary else ""

@@ -71,7 +71,7 @@ def report(
     summary["seedbus"], summary["versions"], summary["processor"] = version("seedbus"), versions(), processor()
     with writable(folder):
         if has_page:
-            is_asynchronous = scenario.participation.buffer is not None
+            is_asynchronous = scenario.participation.is_asynchronous
             waits = Waits.of(columns, rounds, arrived, is_asynchronous=is_asynchronous)
             write(
                 folder / PAGE, page(Finished(scenario, summary, lines, rounds, arrived, clients, waits, kept(folder)))

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
+from seedbus.scenarios.cli.keys import identity
 from seedbus.scenarios.cli.options import Devices, Patience, Plugins, Quiet
 from seedbus.scenarios.cli_errors import cli_errors
 from seedbus.scenarios.reporting.terminal import say
@@ -72,7 +73,6 @@ def client(
     """
     with cli_errors():
         from seedbus.models.device import devices_of
-        from seedbus.scenarios.cli.keys import identity
         from seedbus.scenarios.reporting.rate_limit import CLIENT_BURST, RateLimit
         from seedbus.scenarios.running.limits import Limits, bytes_of, folders_of, tasks_of
         from seedbus.scenarios.running.worker import serve, spans_of

@@ -13,6 +13,7 @@ from seedbus.scenarios.cli.options import KEYS, Format, KeysFolder, Output
 from seedbus.scenarios.cli_errors import cli_errors
 from seedbus.scenarios.errors import ScenarioError
 from seedbus.scenarios.reporting.terminal import say
+from seedbus.scenarios.transports.placement import is_public
 
 if TYPE_CHECKING:
     from seedbus.bus.zeromq.keys import Identity
@@ -126,8 +127,6 @@ def server_keys(bind: str, option: Path | None, insecure: bool) -> Path | None:
     Raises:
         ScenarioError: both --keys and --insecure are given.
     """
-    from seedbus.scenarios.transports.placement import is_public
-
     if insecure:
         if option is not None:
             raise ScenarioError("--insecure", ["it means no keys, and --keys names some; expected one of them"])

@@ -24,6 +24,7 @@ from seedbus.scenarios.cli.compare import compare
 from seedbus.scenarios.cli.explain import explain
 from seedbus.scenarios.cli.init import init
 from seedbus.scenarios.cli.keys import keys as keys_app
+from seedbus.scenarios.cli.keys import server_keys
 from seedbus.scenarios.cli.listing import list_command
 from seedbus.scenarios.cli.operations import runs, stop, top
 from seedbus.scenarios.cli.options import (
@@ -201,7 +202,6 @@ def server_command(
     """
     with cli_errors():
         from seedbus.models.device import devices_of
-        from seedbus.scenarios.cli.keys import server_keys
 
         requested = _requested("seedbus server", scenario, settings, out, resume, other_device)
         placement = Placement(

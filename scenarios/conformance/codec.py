@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from seedbus.algorithms.contract import BadPayload, Vector
+from seedbus.algorithms.dense.base import FedAvg
 from seedbus.models.streams import stream
 from seedbus.scenarios.conformance import algorithm
 from seedbus.scenarios.conformance.promises import (
@@ -110,8 +111,6 @@ def fedavg_keeps_its_contract_with_it(codec: Any) -> None:
 
 def fedavg_with(**fields: Any) -> None:
     """Raise AssertionError unless FedAvg with these fields keeps the contract of algorithms."""
-    from seedbus.algorithms.dense.base import FedAvg
-
     clients = max(3, getattr(fields.get("aggregation"), "fewest_reports", 1))
     run = rehearse(FedAvg(learning_rate=0.5, **fields), clients=clients)
     again = rehearse(FedAvg(learning_rate=0.5, **fields), clients=clients)

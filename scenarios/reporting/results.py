@@ -12,9 +12,13 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+import numpy as np
+
 from seedbus.agents.errors import RunFolderError
 from seedbus.agents.journal.file import FILE
 from seedbus.agents.journal.journal import Journal
+from seedbus.bus import Fate, Kind, read_ledger
+from seedbus.bus.errors import LedgerDamaged
 from seedbus.bus.files import atomic_write, read
 from seedbus.models.errors import DataError
 from seedbus.scenarios.errors import ScenarioError, path_of, resuming
@@ -149,8 +153,6 @@ class Results:
     def messages(self) -> pd.DataFrame:
         import pandas as pd
 
-        from seedbus.bus import Fate, Kind
-
         frame = pd.DataFrame(self.columns)
         frame["kind"] = frame["kind"].map({int(kind): kind.name for kind in Kind})
         frame["fate"] = frame["fate"].map({int(fate): fate.name for fate in Fate})
@@ -163,9 +165,6 @@ class Results:
         Raises:
             LedgerDamaged: it cannot be read, or holds another number of messages than the summary counts.
         """
-        from seedbus.bus import read_ledger
-        from seedbus.bus.errors import LedgerDamaged
-
         traffic = self.summary["traffic"]
         folder, expected = self.folder / MESSAGES, sum(traffic["fates"].values()) + traffic["transport"]["rows"]
         columns = read_ledger(folder)
@@ -197,8 +196,6 @@ class Results:
             ScenarioError: there is no such client.
             RunFolderError: the client's memory cannot be read.
         """
-        import numpy as np
-
         from seedbus.agents.client.client_state import ClientStateStore
         from seedbus.scenarios.run_folder import MEMORY, scenario_of
 

@@ -24,8 +24,10 @@ from typing import Any, NoReturn
 
 from seedbus.agents.observer import NullObserver
 from seedbus.agents.round_record import ClosedRound
+from seedbus.algorithms.directions import set_threads
 from seedbus.bus.clock import wall_seconds
 from seedbus.bus.files import check_folder
+from seedbus.models.device import devices_of
 from seedbus.models.numeric_state import numeric_state
 from seedbus.scenarios.analysis.quantities import QUANTITIES, quantities
 from seedbus.scenarios.cli_errors import exit_code
@@ -33,7 +35,7 @@ from seedbus.scenarios.errors import Exit, ScenarioError
 from seedbus.scenarios.reporting.results import Results, strict
 from seedbus.scenarios.run_folder import scenario_of, writable
 from seedbus.scenarios.schema.loading import validate
-from seedbus.scenarios.schema.plugins import plugin_line
+from seedbus.scenarios.schema.plugins import load_plugins, plugin_line
 from seedbus.scenarios.study.membership import Membership
 from seedbus.scenarios.study.store import StoredRun
 from seedbus.scenarios.tracking.tracker import Tracker, usable
@@ -128,7 +130,6 @@ def _placement(launch: dict[str, Any] | None, transport: str) -> Placement | Non
     """
     if launch is None:
         return None
-    from seedbus.models.device import devices_of
     from seedbus.scenarios.launchers.named import launcher_of
 
     options = dict(launch["launcher"])
@@ -187,9 +188,6 @@ def done(job: dict[str, Any], answer: Answer) -> dict[str, Any]:
 
 def main() -> None:
     """Answer jobs until standard input ends."""
-    from seedbus.algorithms.directions import set_threads
-    from seedbus.scenarios.schema.plugins import load_plugins
-
     folder, seconds, *plugins = sys.argv[1:]
     signal.signal(signal.SIGINT, signal.default_int_handler)  # it is inherited, and may be ignored
     tempfile.tempdir = folder

@@ -6,6 +6,7 @@ makers stays off unless the environment turns it on.
 
 from __future__ import annotations
 
+import fcntl
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -108,8 +109,6 @@ class _MLflowRun(TrackerRun):
 @contextmanager
 def _alone(folder: Path) -> Iterator[None]:
     """Wait until no other process is here with this folder."""
-    import fcntl
-
     with open(descriptor(folder / ".lock", os.O_RDWR | os.O_CREAT), "rb+") as file:  # and no link's target
         fcntl.flock(file, fcntl.LOCK_EX)
         yield

@@ -169,8 +169,8 @@ def name_of(path: Path, root: Path) -> str:
     return ".".join([PACKAGE, *(inner[:-1] if inner[-1] == "__init__" else inner)])
 
 
-def imported(tree: ast.Module) -> Iterator[str]:
-    """Yield the dotted names of all that a file imports, at any depth."""
+def imported(tree: ast.AST) -> Iterator[str]:
+    """Yield the dotted names of all that a file or a part of it imports, at any depth."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)

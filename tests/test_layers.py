@@ -11,7 +11,7 @@ from functools import cache
 from pathlib import Path
 
 import pytest
-from house import GROUND, SURFACE, read
+from house import GROUND, SURFACE, House, imported, name_of, read
 
 ROOT = Path(__file__).resolve().parent.parent
 ALLOWED = {
@@ -44,19 +44,10 @@ def tree(path: Path) -> ast.Module:
     return ast.parse(path.read_text(encoding="utf-8"))
 
 
-def imports(inside: ast.AST) -> Iterator[str]:
-    """Yield the dotted names of all imports, at any depth."""
-    for node in ast.walk(inside):
-        if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
-        elif isinstance(node, ast.ImportFrom):
-            yield from (f"{node.module or ''}.{alias.name}" for alias in node.names)
-
-
 @cache
 def imports_in(path: Path) -> frozenset[str]:
     """Return the dotted names of all imports of a file."""
-    return frozenset(imports(tree(path)))
+    return frozenset(imported(tree(path)))
 
 
 def at_import_time(module: ast.Module) -> Iterator[ast.stmt]:
@@ -100,24 +91,14 @@ def test_what_all_layers_import_imports_none_of_them(name: str) -> None:
     assert not [full for full in imports_in(ROOT / FACADE / f"{name}.py") if full.startswith("seedbus")]
 
 
-def module(path: Path) -> str:
-    """Return a file's module name (seedbus.a.b); `__init__.py` stands for its package."""
-    parts = path.relative_to(ROOT).with_suffix("").parts
-    inner = parts[1:] if parts[0] == FACADE else parts
-    return ".".join([FACADE, *(inner[:-1] if inner[-1] == "__init__" else inner)])
-
-
-MODULES = {module(path): path for path in PACKAGE}
+MODULES = {name_of(path, ROOT): path for path in PACKAGE}
 ROOMS = sorted(name for name, path in MODULES.items() if path.name == "__init__.py" and name != FACADE)
 
 
 @cache
-def imported(name: str) -> frozenset[str]:
-    """Return the modules of seedbus that a module imports, at any depth, including imports for types only."""
-    modules = set()
-    for full in imports_in(MODULES[name]):
-        modules |= {full} & MODULES.keys() or {full.rpartition(".")[0]} & MODULES.keys()
-    return frozenset(modules - {name})
+def house() -> House:
+    """Return all modules and the imports between them, also those inside functions and for type checkers."""
+    return read(ROOT)
 
 
 @pytest.mark.few(8)
@@ -132,7 +113,7 @@ def test_a_room_says_what_it_is_for_and_is_entered_by_its_doors(room: str) -> No
     used = {
         full[len(room) + 1 :].partition(".")[0]
         for name in outside
-        for full in imported(name)
+        for full in house().modules[name].imports
         if full.startswith(f"{room}.")
     }
     assert used == doors
@@ -141,13 +122,13 @@ def test_a_room_says_what_it_is_for_and_is_entered_by_its_doors(room: str) -> No
 @pytest.mark.slow
 def test_no_modules_import_each_other_in_a_circle() -> None:
     """Imports inside functions and imports for type checkers count, too."""
-    assert read(ROOT).circles == []
+    assert house().circles == []
 
 
 @pytest.mark.slow
 def test_no_import_runs_up_from_one_room_of_a_layer_to_another() -> None:
     """`ORDER` in `benchmarks/house.py` defines the order of the rooms."""
-    assert list(read(ROOT).upward) == []
+    assert house().upward == []
 
 
 @pytest.mark.slow
@@ -165,7 +146,7 @@ def test_the_facade_imports_our_layers_only_when_they_are_asked_for() -> None:
 
 
 def imports_of(statement: ast.stmt) -> list[str]:
-    return list(imports(statement)) if isinstance(statement, ast.Import | ast.ImportFrom) else []
+    return list(imported(statement)) if isinstance(statement, ast.Import | ast.ImportFrom) else []
 
 
 def roots(path: Path) -> set[str]:

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from algorithm_cases import Quadratic, make, over_the_wire, rehearse, seed_of, x0
 from numpy.typing import NDArray
-from scalar_cases import DIMENSION, GRAIN, RATE, ROUNDS, SMOOTHING, direction_of
+from scalar_cases import DIMENSION, GRAIN, RATE, ROUNDS, SMOOTHING, direction_of, loss_at
 
 from seedbus.algorithms.contract import BadPayload, Declined
 
@@ -17,12 +17,6 @@ Array = NDArray[np.floating[Any]]
 Step = Callable[[dict[str, Array], Array], None]
 CLIENTS, STEPS, PERTURBATIONS = 4, 2, 3
 SHAPE = {"local_steps": STEPS, "perturbations": PERTURBATIONS, "learning_rate": RATE, "smoothing": SMOOTHING}
-
-
-def loss(client: int, round: int, step: int, x: Array) -> float:
-    objective = Quadratic(x.size, client, round, np.float64, GRAIN)
-    objective.point[:] = x
-    return objective.loss(step)
 
 
 def by_the_equations(step: Step, *, report: Any = lambda g: g, combine: Any = lambda rows: rows.mean(axis=0)) -> Array:
@@ -42,7 +36,9 @@ def by_the_equations(step: Step, *, report: Any = lambda g: g, combine: Any = la
             scalars = np.empty((STEPS, PERTURBATIONS))
             for k in range(STEPS):
                 for p, direction in enumerate(z[k]):
-                    ahead, behind = (loss(client, round, k, own["x"] + s * direction) for s in (SMOOTHING, -SMOOTHING))
+                    ahead, behind = (
+                        loss_at(client, round, k, own["x"] + s * direction) for s in (SMOOTHING, -SMOOTHING)
+                    )
                     scalars[k, p] = report((ahead - behind) / (2 * SMOOTHING))
                 step(own, np.mean([g * u for g, u in zip(scalars[k], z[k], strict=True)], axis=0))
             reports.append(scalars)

@@ -10,7 +10,7 @@ import pytest
 from algorithm_cases import Quadratic, make, over_the_wire, seed_of, x0
 from numpy.typing import NDArray
 from pydantic import ValidationError
-from scalar_cases import DIMENSION, GRAIN, RATE, ROUNDS, SMOOTHING, direction_of
+from scalar_cases import DIMENSION, GRAIN, RATE, ROUNDS, SMOOTHING, direction_of, loss_at
 
 Array = NDArray[np.floating[Any]]
 CLIENTS, STEPS, PERTURBATIONS, NU, EPSILON, MOMENTUM = 4, 2, 3, 0.25, 0.125, 0.5
@@ -27,12 +27,6 @@ FIELDS: dict[str, Any] = {
 }
 
 
-def loss(client: int, round: int, step: int, x: Array) -> float:
-    objective = Quadratic(x.size, client, round, np.float64, GRAIN)
-    objective.point[:] = x
-    return objective.loss(step)
-
-
 def by_the_equations(hessian_step: str) -> tuple[Array, Array]:
     """Return x and H after all rounds; clients take their local steps with momentum, H is that of the round."""
     x, m, hessian = x0(DIMENSION, np.float64), np.zeros(DIMENSION), np.ones(DIMENSION)
@@ -42,9 +36,9 @@ def by_the_equations(hessian_step: str) -> tuple[Array, Array]:
         for client in range(CLIENTS):
             own, own_m = x.copy(), m.copy()
             for k in range(STEPS):
-                here = loss(client, round, k, own)
+                here = loss_at(client, round, k, own)
                 for p in range(PERTURBATIONS):
-                    ahead, behind = (loss(client, round, k, own + s * SMOOTHING * z[k][p]) for s in (1, -1))
+                    ahead, behind = (loss_at(client, round, k, own + s * SMOOTHING * z[k][p]) for s in (1, -1))
                     slopes[client, k, p] = (ahead - behind) / (2 * SMOOTHING)
                     curvatures[client, k, p] = (ahead + behind - 2 * here) / SMOOTHING**2
                 own_m = MOMENTUM * own_m + np.mean(

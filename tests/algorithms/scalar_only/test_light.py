@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +31,8 @@ from seedbus.models.parameters.coordinates import LINE, Coordinates
 from seedbus.models.tasks.digits import Digits
 from seedbus.models.tasks.language_model import LanguageModel
 from seedbus.models.tasks.mnist import Mnist
+
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 SCALAR = ("decomfl", "hiso", "hizoo", "mezo", "fedkseed", "feedsign", "lozo", "zo-signsgd", "zo-adam")
 # a projection needs a gradient, which is as long as x
@@ -119,14 +121,6 @@ def test_an_objective_of_one_piece_is_refused_in_a_sentence() -> None:
 
 
 # networks
-
-
-@pytest.fixture(scope="module", autouse=True)
-def one_thread() -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)  # as a run does
-    yield
-    torch.set_num_threads(before)
 
 
 @pytest.fixture

@@ -15,17 +15,11 @@ import numpy as np
 import pytest
 from algorithm_cases import Quadratic, bits, make, rehearse, seed_of, x0
 from numpy.typing import NDArray
-from scalar_cases import CLIENTS, DIMENSION, GRAIN, RATE, ROUNDS, SMOOTHING, direction_of
+from scalar_cases import CLIENTS, DIMENSION, GRAIN, RATE, ROUNDS, SMOOTHING, direction_of, loss_at
 
 from seedbus.algorithms.scalar_only.decomfl import DeComFL
 
 Array = NDArray[np.floating[Any]]
-
-
-def loss(client: int, round: int, step: int, x: Array) -> float:
-    objective = Quadratic(x.size, client, round, np.float64, GRAIN)
-    objective.point[:] = x
-    return objective.loss(step)
 
 
 # (a) the dense recursion
@@ -53,11 +47,11 @@ def dense_federation(
         for client in cohort:
             own, own_m, own_moves = x.copy(), m.copy(), []
             for k in range(steps):
-                here = loss(client, round, k, own)
+                here = loss_at(client, round, k, own)
                 gradient = np.zeros(DIMENSION)
                 for direction in z[k]:
-                    ahead = loss(client, round, k, own + SMOOTHING * direction)
-                    behind = loss(client, round, k, own - SMOOTHING * direction) if central else here
+                    ahead = loss_at(client, round, k, own + SMOOTHING * direction)
+                    behind = loss_at(client, round, k, own - SMOOTHING * direction) if central else here
                     slope = (ahead - behind) / (2 * SMOOTHING if central else SMOOTHING)
                     gradient += slope * direction / perturbations
                 own_m = beta * own_m + damping * (gradient + decay * own)

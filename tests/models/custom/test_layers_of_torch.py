@@ -18,7 +18,7 @@ from worlds import scenario
 from seedbus.models import DataError
 from seedbus.scenarios.running.run import run
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.usefixtures("one_thread"), pytest.mark.slow]
 
 every_layer = pytest.mark.parametrize("case", LAYERS.values(), ids=list(LAYERS))
 
@@ -33,14 +33,6 @@ CONTAINERS = {
     "ParameterList",
     "Sequential",
 }
-
-
-@pytest.fixture(autouse=True, scope="module")
-def one_thread() -> Any:
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)  # as in a run
-    yield
-    torch.set_num_threads(threads)
 
 
 def test_there_is_a_case_for_every_layer_of_torch_that_has_parameters() -> None:

@@ -17,13 +17,11 @@ from seedbus.agents.policies.participation import Participation
 from seedbus.agents.policies.snapshot_budget import Lag
 from seedbus.agents.privacy.settings import Privacy
 from seedbus.agents.refusals import Reason
-from seedbus.agents.secure.settings import MOST_NEIGHBOURS, SecureAggregation
+from seedbus.agents.secure.settings import SecureAggregation
 from seedbus.agents.server.outages import Outage
 from seedbus.agents.server.stopping import Cadence, Stop
 from seedbus.algorithms.contract import Algorithm
-from seedbus.algorithms.order_free import OrderFree
 from seedbus.algorithms.shaped import Shaped
-from seedbus.algorithms.summed import Summed
 from seedbus.bus import Compute, Network
 from seedbus.bus.network import Constant
 from seedbus.models.errors import DataError
@@ -38,6 +36,8 @@ from seedbus.scenarios.schema.discovery import ALGORITHMS
 from seedbus.scenarios.schema.expectations import REFUSED_PREFIX, Bounds, known_names
 from seedbus.scenarios.schema.plugin_use import needed, refuse_missing
 from seedbus.scenarios.schema.privacy_use import refuse_unprivate
+from seedbus.scenarios.schema.secure_use import refuse_single_reports
+from seedbus.scenarios.schema.stream_use import refuse_rounds
 from seedbus.scenarios.schema.topology_use import refuse_server
 from seedbus.scenarios.sentences import NO_UTF_8, expanded, nearest, quoted, sentences
 from seedbus.scenarios.transports.transports import TRANSPORTS
@@ -142,29 +142,23 @@ class Scenario(Settings):
     @model_validator(mode="after")
     def _streamable(self) -> Scenario:
         """With a stream, check that reports may be committed one by one, in any order."""
-        if not self.participation.is_stream:
-            return self
-        what, algorithm = "participation.mode: stream commits each report as it comes", self.algorithm
-        if algorithm.aggregation.rule != "mean":
-            raise ValueError(
-                f"{what}, and algorithm.aggregation: {algorithm.aggregation.rule} compares those of a round; mean is "
-                "accepted"
-            )
-        if not (isinstance(algorithm, OrderFree) and algorithm.is_order_free):
-            raise ValueError(
-                f"{what}, in any order, and what algorithm {algorithm.name} adds to x with these settings depends on "
-                "the order; decomfl and mezo with arithmetic: integer, and fedkseed, are accepted"
-            )
-        if self.secure_aggregation is not None:
-            raise ValueError(
-                f"{what}, and secure_aggregation hides reports in the sum of a round; mode: rounds is accepted"
-            )
-        if self.privacy is not None:
-            raise ValueError(f"{what}, and privacy accounts for the sum of a round; mode: rounds is accepted")
+        if self.participation.is_stream:
+            refuse_rounds(self)
         return self
 
     @model_validator(mode="after")
     def _consistent(self) -> Scenario:
+        """Check what two fields say together."""
+        self._check_clients()
+        self._check_partition()
+        self._check_layers()
+        self._check_late()
+        self._check_lag()
+        self._check_micro_batch()
+        self._check_faults()
+        return self
+
+    def _check_clients(self) -> None:
         clients = self.participation.clients
         most = self.algorithm.most_clients
         rounds = self.stop.rounds
@@ -185,6 +179,8 @@ class Scenario(Settings):
                 f"participation.clients is {clients} and stop.rounds {rounds}; with more than {2**16} clients, "
                 f"rounds are less than {2**16} (an envelope's header is 16 bytes)"
             )
+
+    def _check_partition(self) -> None:
         if not self.task.has_samples and self.partition.kind != "iid":
             raise ValueError(
                 f"partition.kind is {self.partition.kind}, but task {self.task.name} has no samples to divide; iid is "
@@ -197,6 +193,8 @@ class Scenario(Settings):
                     f"partition.kind is {kind}, but the samples of task {self.task.name} have no {what}; "
                     f"{for_any_samples()} are accepted, and {kind} for {', '.join(having)}"
                 )
+
+    def _check_layers(self) -> None:
         if self.mask is not None and isinstance(self.algorithm, Shaped):
             raise ValueError(
                 f"mask: algorithm {self.algorithm.name} takes directions of whole layers, and a mask leaves parts of "
@@ -206,6 +204,8 @@ class Scenario(Settings):
             raise ValueError(str(without_gradients()))
         if isinstance(self.algorithm, Shaped) and not self.task.has_layers:
             raise ValueError(without_layers(self.algorithm.name, self.task.name))
+
+    def _check_late(self) -> None:
         if self.participation.late is not None and not self.algorithm.takes_late:
             reason = (
                 "its channel sums all reports of a round at once"
@@ -222,6 +222,8 @@ class Scenario(Settings):
                 "one round, and a late one would count beside it, unchecked; leave late (and buffer) out, or choose "
                 "mean"
             )
+
+    def _check_lag(self) -> None:
         if self.lag is not None and self.lag.snapshot_after_s is not None and not self.replay_s:
             raise ValueError(
                 "lag.snapshot_after_s needs to know how long it takes to fold a commit; set compute.replay to a "
@@ -232,12 +234,16 @@ class Scenario(Settings):
                 f"lag: algorithm {self.algorithm.name} always sends its clients the newest model, so they cannot lag; "
                 "leave lag out"
             )
+
+    def _check_micro_batch(self) -> None:
         if self.algorithm.needs_outputs and getattr(self.task, "micro_batch", None) is not None:
             raise ValueError(
                 f"algorithm {self.algorithm.name} needs outputs of whole batches, and task.micro_batch divides them; "
                 "leave task.micro_batch out, or choose another method"
             )
-        has_deadline = self.participation.deadline_s is not None
+
+    def _check_faults(self) -> None:
+        clients, has_deadline = self.participation.clients, self.participation.deadline_s is not None
         for number, fault in enumerate(self.faults):
             if fault.may_lose and not has_deadline and self.topology is None:
                 raise ValueError(
@@ -254,7 +260,6 @@ class Scenario(Settings):
             for field, count in fault.client_counts.items():
                 if count > clients:
                     raise ValueError(f"faults.{number}.{field} is {count}; expected at most {clients}, all clients")
-        return self
 
     @model_validator(mode="after")
     def _serverless(self) -> Scenario:
@@ -266,35 +271,8 @@ class Scenario(Settings):
     @model_validator(mode="after")
     def _sums_are_enough(self) -> Scenario:
         """With secure aggregation, check that nothing needs more than the sum of a round's reports."""
-        settings, who, algorithm = self.secure_aggregation, self.participation, self.algorithm
-        if settings is None:
-            return self
-        if not (isinstance(algorithm, Summed) and algorithm.adds_up):
-            raise ValueError(
-                f"secure_aggregation adds whole numbers up, and the reports of algorithm {algorithm.name} are none "
-                "with these settings; decomfl with arithmetic: integer and precision: int32 is accepted"
-            )
-        if algorithm.aggregation.rule != "mean":
-            raise ValueError(
-                f"algorithm.aggregation: {algorithm.aggregation.rule} compares reports, and with secure_aggregation "
-                "the server sees none; mean is accepted"
-            )
-        if who.late is not None:
-            raise ValueError(
-                "participation.late: secure_aggregation cannot use late reports; leave late (and buffer) out"
-            )
-        if who.selection.needs_known:
-            raise ValueError(
-                f"participation.selection: {who.selection.policy} looks at reports, and with secure_aggregation the "
-                "server sees none; uniform is accepted"
-            )
-        if who.quorum < 2:
-            raise ValueError("participation.quorum is 1; with secure_aggregation at least 2: a sum of one is a report")
-        if settings.neighbours == "all" and who.asked > MOST_NEIGHBOURS + 1:
-            raise ValueError(
-                f"secure_aggregation.neighbours: all are {who.asked - 1} in this cohort; at most {MOST_NEIGHBOURS} are "
-                "accepted, as an even number"
-            )
+        if self.secure_aggregation is not None:
+            refuse_single_reports(self, self.secure_aggregation)
         return self
 
     @model_validator(mode="after")

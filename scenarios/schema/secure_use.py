@@ -1,0 +1,37 @@
+"""What a run with secure aggregation cannot have: whatever looks at single reports."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from seedbus.agents.secure.settings import MOST_NEIGHBOURS, SecureAggregation
+from seedbus.algorithms.summed import Summed
+
+
+def refuse_single_reports(scenario: Any, settings: SecureAggregation) -> None:
+    """Raise `ValueError` if a `Scenario` with this `secure_aggregation` needs more than sums of reports."""
+    algorithm, who = scenario.algorithm, scenario.participation
+    if not (isinstance(algorithm, Summed) and algorithm.adds_up):
+        raise ValueError(
+            f"secure_aggregation adds whole numbers up, and the reports of algorithm {algorithm.name} are none "
+            "with these settings; decomfl with arithmetic: integer and precision: int32 is accepted"
+        )
+    if algorithm.aggregation.rule != "mean":
+        raise ValueError(
+            f"algorithm.aggregation: {algorithm.aggregation.rule} compares reports, and with secure_aggregation "
+            "the server sees none; mean is accepted"
+        )
+    if who.late is not None:
+        raise ValueError("participation.late: secure_aggregation cannot use late reports; leave late (and buffer) out")
+    if who.selection.needs_known:
+        raise ValueError(
+            f"participation.selection: {who.selection.policy} looks at reports, and with secure_aggregation the "
+            "server sees none; uniform is accepted"
+        )
+    if who.quorum < 2:
+        raise ValueError("participation.quorum is 1; with secure_aggregation at least 2: a sum of one is a report")
+    if settings.neighbours == "all" and who.asked > MOST_NEIGHBOURS + 1:
+        raise ValueError(
+            f"secure_aggregation.neighbours: all are {who.asked - 1} in this cohort; at most {MOST_NEIGHBOURS} are "
+            "accepted, as an even number"
+        )

@@ -15,7 +15,7 @@ from seedbus.bus import Envelope, Kind, Offer, Recruit, decode, encode
 from seedbus.bus.transport import Follower
 from seedbus.scenarios.errors import Interrupted
 from seedbus.scenarios.running.run import run
-from seedbus.scenarios.stress.stress import _Inspector
+from seedbus.scenarios.stress.invariants import Inspector
 from seedbus.scenarios.transports.placement import Placement
 
 LIAR = 2
@@ -74,7 +74,7 @@ def test_a_run_in_which_a_client_noted_nonsense_can_be_resumed(tmp_path: Path, f
     whole = run(what, tmp_path / "whole", placement=where)
     assert "SNAPSHOT" in set(whole.messages.query(f"recipient == {LIAR}")["kind"])
     with pytest.raises(Interrupted):
-        run(what, tmp_path / "run", placement=where, observer=_Inspector(what, stop_after=15))
+        run(what, tmp_path / "run", placement=where, observer=Inspector(what, stop_after=15))
     resumed = run(what, tmp_path / "run", resume=True, placement=where)
     assert resumed.summary["version"] == whole.summary["version"]
 

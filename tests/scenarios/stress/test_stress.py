@@ -28,8 +28,9 @@ from seedbus.scenarios.errors import Exit
 from seedbus.scenarios.faults.base import FAULTS
 from seedbus.scenarios.schema.discovery import ALGORITHMS
 from seedbus.scenarios.schema.loading import load, validate
+from seedbus.scenarios.stress.invariants import check_deceived, is_late
 from seedbus.scenarios.stress.random_scenarios import SCALAR, document
-from seedbus.scenarios.stress.stress import _check_deceived, _is_late, examine, shrink
+from seedbus.scenarios.stress.stress import examine, shrink
 
 
 @pytest.mark.slow
@@ -76,7 +77,7 @@ def hostile_seeds(most: int) -> list[int]:
 
 def test_memory_without_bounds_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     memory_use = iter([0, 2**30, 2**30])
-    monkeypatch.setattr("seedbus.scenarios.stress.stress.peak_memory", lambda: next(memory_use, 0))
+    monkeypatch.setattr("seedbus.scenarios.stress.invariants.peak_memory", lambda: next(memory_use, 0))
     monkeypatch.setattr("seedbus.scenarios.stress.stress.shrink", lambda failing, still_fails: failing)
     assert "the run took 1024 MiB more" in str(examine(3, tmp_path).problem)
 
@@ -143,7 +144,7 @@ def test_a_state_that_a_resumed_run_forgets_is_found(tmp_path: Path, monkeypatch
 def first_problem(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     """Return the first problem among the first 20 seeds whose clients break the protocol, or an empty string."""
     monkeypatch.setattr("seedbus.scenarios.stress.stress.shrink", lambda failing, still_fails: failing)
-    monkeypatch.setattr("seedbus.scenarios.stress.stress.DECEIVED_EVERY", 2**40)
+    monkeypatch.setattr("seedbus.scenarios.stress.invariants.DECEIVED_EVERY", 2**40)
     problems = (examine(seed, tmp_path).problem for seed in hostile_seeds(20))
     return next((problem for problem in problems if problem), "")
 
@@ -197,7 +198,7 @@ def test_a_server_that_an_evaluator_can_break_is_found(tmp_path: Path, monkeypat
 
     monkeypatch.setattr(Evaluation, "check", trusting)
     with pytest.raises(AssertionError, match="what is shown is code"):
-        _check_deceived(scenario(evaluation={"every": 1}, stop={"rounds": 100}), tmp_path)
+        check_deceived(scenario(evaluation={"every": 1}, stop={"rounds": 100}), tmp_path)
 
 
 def test_shrinking_leaves_out_what_does_not_matter() -> None:
@@ -235,7 +236,7 @@ def turn_for_ever(*_: object) -> Any:
 
 @pytest.mark.slow
 def test_what_is_in_hand_is_cut_when_the_time_is_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("seedbus.scenarios.stress.stress.replay", turn_for_ever)
+    monkeypatch.setattr("seedbus.scenarios.stress.invariants.replay", turn_for_ever)
     began = wall_seconds()
     verdict = examine(3, tmp_path, began + 0.5)
     assert verdict.is_cut and verdict.problem is None and wall_seconds() - began < 2.0
@@ -291,6 +292,6 @@ def test_a_question_under_way_when_a_round_closed_is_found_by_its_arrival() -> N
     """The end of a masked run that is resumed there depends on secrets that nobody stores."""
     rows = [(Kind.ASK, 0, 5, 90), (Kind.PLAN, 0, 50, 60), (Kind.REPORT, 0, 60, 110), (Kind.ASK, 1, 100, 120)]
     ledger = dict(zip(("kind", "round", "sent_ns", "arrived_ns"), np.array(rows).T, strict=True))
-    assert not _is_late(ledger, 1) and not _is_late(ledger, 2)
+    assert not is_late(ledger, 1) and not is_late(ledger, 2)
     ledger["arrived_ns"][0] = 101
-    assert _is_late(ledger, 1) and _is_late(ledger, 2) and not _is_late(ledger, 3)
+    assert is_late(ledger, 1) and is_late(ledger, 2) and not is_late(ledger, 3)

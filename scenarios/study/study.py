@@ -17,8 +17,9 @@ from seedbus.scenarios.schema.scenario import Scenario
 from seedbus.scenarios.sentences import is_whole
 from seedbus.scenarios.study import MOST_PROCESSES, search, tuning
 from seedbus.scenarios.study.cells import Cell, Plan, metric_of, plan_of
+from seedbus.scenarios.study.finished_runs import RowRun, kept_run, read_run
 from seedbus.scenarios.study.pool import Answer, Job, Pool
-from seedbus.scenarios.study.results import Failure, RowRun, StudyResults, Tuned, kept_run, read_run
+from seedbus.scenarios.study.results import Failure, StudyResults, Tuned
 from seedbus.scenarios.study.store import Store, StoredRun
 from seedbus.scenarios.study.tuning import Values
 from seedbus.scenarios.tracking.tracker import Tracker, usable

@@ -28,8 +28,9 @@ from seedbus.scenarios.reporting.results import write
 from seedbus.scenarios.reporting.svg import lines_file
 from seedbus.scenarios.reporting.terminal import shown
 from seedbus.scenarios.study.claims import FINAL
+from seedbus.scenarios.study.finished_runs import RowRun
 from seedbus.scenarios.study.published import published
-from seedbus.scenarios.study.results import RowRun, StudyResults
+from seedbus.scenarios.study.results import StudyResults
 from seedbus.scenarios.study.schema import Range, is_numeric
 from seedbus.scenarios.study.tables import cells, csv, latex, markdown, sentences, title
 

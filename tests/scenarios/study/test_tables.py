@@ -16,7 +16,8 @@ from seedbus.scenarios.errors import Exit
 from seedbus.scenarios.reporting.looks import looks
 from seedbus.scenarios.schema.yaml_text import dump
 from seedbus.scenarios.study.cells import plan_of
-from seedbus.scenarios.study.results import Failure, RowRun, StudyResults, Trial, Tuned
+from seedbus.scenarios.study.finished_runs import RowRun
+from seedbus.scenarios.study.results import Failure, StudyResults, Trial, Tuned
 from seedbus.scenarios.study.study_page import plots, write_report
 from seedbus.scenarios.study.tables import cells, csv, latex, markdown, sentences
 

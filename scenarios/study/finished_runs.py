@@ -1,0 +1,82 @@
+"""The finished runs of a study, read from their folders, and the figures of each."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from seedbus.agents.errors import RunFolderError
+from seedbus.bus.errors import LedgerDamaged
+from seedbus.scenarios.analysis.quantities import QUANTITIES
+from seedbus.scenarios.reporting.compared import Run
+from seedbus.scenarios.study.cells import Plan
+from seedbus.scenarios.study.claims import FINAL
+from seedbus.scenarios.study.store import StoredRun
+
+
+@dataclass(frozen=True)
+class RowRun:
+    """A finished run of a row.
+
+    Attributes:
+        seed: the run's seed.
+        stored: where it lies.
+        run: its evaluations and costs.
+        figures: name → value; see `StudyResults.runs`.
+    """
+
+    seed: int
+    stored: StoredRun
+    run: Run
+    figures: dict[str, float | None]
+
+    @property
+    def has_diverged(self) -> bool:
+        """Whether training ended early because it diverged, or the final moving average is not finite."""
+        return bool(self.run.divergence) or self.figures[FINAL] is None
+
+
+def kept_run(stored: StoredRun, metric: str) -> Run:
+    """Read a finished run, which must be the one that its folder is named for.
+
+    Args:
+        stored: where it lies.
+        metric: a metric that it measures.
+
+    Raises:
+        RunFolderError, JournalDamaged, ScenarioError: it cannot be read, or is another run.
+    """
+    run = Run.read(stored.folder)
+    stored.check(run.scenario)
+    if metric not in run.metrics:
+        what = f"it has no values of {metric}, which its scenario measures"
+        raise RunFolderError(stored.folder, f"{what}; delete it, and the run is made again")
+    try:
+        _ = run.passes  # the only figure of the ledger
+    except LedgerDamaged as error:
+        raise RunFolderError(
+            stored.folder, f"its messages: {error.what}; delete it, and the run is made again"
+        ) from None
+    return run
+
+
+def read_run(stored: StoredRun, metric: str, plan: Plan) -> RowRun:
+    """Read a finished run and compute its figures.
+
+    Args:
+        stored: where it lies.
+        metric: the metric that is reported.
+        plan: says at which rounds, for which target, on which splits and by which instruments.
+
+    Raises:
+        RunFolderError, JournalDamaged, ScenarioError: it cannot be read, or is another run.
+    """
+    ask, run = plan.study.ask, kept_run(stored, metric)
+    figures = run.figures(metric, ask.target, ask.at)
+    final = {FINAL: figures.pop("ema"), "last": figures.pop("last"), "best": figures.pop("best")}
+    del figures["end"]
+    up, down = figures["bytes_up"] or 0.0, figures["bytes_down"] or 0.0
+    measured = stored.measured()
+    more = {f"{split}_{metric}": measured.get(split, {}).get(metric) for split in ask.splits}
+    more |= {name: measured.get(QUANTITIES[name].instrument, {}).get(name) for name in ask.analysis}
+    figures["forward_passes"] = figures.pop("evaluations")
+    return RowRun(stored.scenario.seed, stored, run, final | more | figures | {"bytes": up + down})

@@ -17,9 +17,10 @@ from seedbus.models.errors import DataError
 from seedbus.models.hub.rows import Columns, DataSet, Row, Splits, read_rows
 from seedbus.models.hub.weights import LastBlocks, heads, selected
 from seedbus.models.partition import Divisible
+from seedbus.models.text.shapes import whole
 from seedbus.models.text.task import PrecisionTask, folder_of, named_folders
 from seedbus.models.text.training import Full, Head, LayerNorm, Lora
-from seedbus.models.text.weights import Pretrained, inspect_pretrained, whole
+from seedbus.models.text.weights import Pretrained, inspect_pretrained
 
 Training = Annotated[Full | Head | LastBlocks | LayerNorm | Lora, Field(discriminator="kind")]
 _MOST_CLASSES = 2**20

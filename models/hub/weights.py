@@ -15,8 +15,8 @@ from typing import Literal
 from pydantic import Field
 
 from seedbus.models.errors import DataError
+from seedbus.models.text.shapes import is_norm
 from seedbus.models.text.training import Full, Head, LayerNorm, Lora
-from seedbus.models.text.weights import is_norm
 from seedbus.settings import Settings
 
 _BLOCK = re.compile(r"(?:^|^(.*?)\.)(\d{1,9})\.")

@@ -29,13 +29,13 @@ from seedbus.models.parameters.flat import initial_values
 from seedbus.models.parameters.storage import kept_in, quantise_frozen, quieten, widen_frozen
 from seedbus.models.parameters.trained_vector import TrainedVector
 from seedbus.models.streams import stream
+from seedbus.models.text.shapes import is_norm
 from seedbus.models.text.tokens import Batch
 from seedbus.models.text.training import LayerNorm, Lora, Prefix
 from seedbus.models.text.weights import (
     WHAT_A_FOLDER_HOLDS,
     download_command,
     inspect_pretrained,
-    is_norm,
     missing_processor,
     reason_not_loadable,
     resolve,

@@ -8,9 +8,10 @@ from pydantic import Field
 
 from seedbus.models.errors import DataError
 from seedbus.models.text.files import SETS
+from seedbus.models.text.shapes import whole
 from seedbus.models.text.task import TextTask
 from seedbus.models.text.training import Full, Head, Lora
-from seedbus.models.text.weights import Pretrained, inspect_pretrained, whole
+from seedbus.models.text.weights import Pretrained, inspect_pretrained
 
 TEXTS = {  # which fields of a sample are encoded
     "sst2": ("sentence",),

@@ -12,7 +12,8 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from seedbus.models.errors import DataError
-from seedbus.models.text.weights import Pretrained, Shapes, is_norm, matrix_shapes, whole
+from seedbus.models.text.shapes import Shapes, is_norm, matrix_shapes, whole
+from seedbus.models.text.weights import Pretrained
 from seedbus.settings import Settings
 
 _QUERIES_AND_VALUES = (  # the layers' names in transformers; in some models one layer has queries, keys and values

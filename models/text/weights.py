@@ -20,17 +20,17 @@ import os
 import re
 import reprlib
 import struct
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from seedbus.models.data.untrusted import parse_json, regular
 from seedbus.models.errors import DataError
+from seedbus.models.text.shapes import LARGEST, Shapes, bert_shapes, is_size, opt_shapes
 
 WHAT_A_FOLDER_HOLDS = "config.json, model.safetensors and tokenizer.json"
-Shapes = Mapping[str, tuple[int, ...]]
 
-_OPT_VOCABULARY, _OPT_POSITIONS, _OPT_OFFSET = 50_272, 2_048, 2
+_OPT_VOCABULARY, _OPT_POSITIONS = 50_272, 2_048
 _OPT = {  # layers, hidden, heads, embedding (350M projects it), layer norm before attention
     "facebook/opt-125m": (12, 768, 12, 768, True),
     "facebook/opt-350m": (24, 1024, 16, 512, False),
@@ -72,9 +72,7 @@ _PROCESSORS = {  # class of transformers → what it loads, and words in the nam
 _CONFIGS = ("config.json", "tokenizer_config.json")
 _SAFE = ("model.safetensors", "model.safetensors.index.json")
 _LARGEST_HEADER = 100 * 2**20  # bytes; the limit of the format
-_LARGEST = 2**40  # weights of a tensor
 _MOST_DIMENSIONS = 64
-_MOST_LAYERS = 10_000
 _SHOWN = 60  # characters of a name in a sentence
 
 
@@ -97,9 +95,9 @@ def inspect_pretrained(model: str) -> Pretrained:
         return _in_folder(Path(folder))
     if model in _OPT:
         config = _published(model)
-        return Pretrained(config, _opt_shapes(config, model))
+        return Pretrained(config, opt_shapes(config, model))
     if model in _ENCODERS:
-        return Pretrained(_ENCODERS[model], _bert_shapes(_ENCODERS[model]))
+        return Pretrained(_ENCODERS[model], bert_shapes(_ENCODERS[model]))
     return _in_folder(_cached(model))
 
 
@@ -173,12 +171,6 @@ def written_by(head: str) -> str:
     return f"`{head}.from_pretrained(…).save_pretrained(FOLDER)` writes it"
 
 
-def is_norm(name: str) -> bool:
-    """True if the weight belongs to a normalisation layer: layer_norm, norm1, ln_f, …"""
-    layer = name.split(".")[-2] if "." in name else ""
-    return re.search(r"norm|^ln(_|$)", layer, re.IGNORECASE) is not None
-
-
 def _published(model: str) -> dict[str, Any]:
     layers, hidden, heads, embedding, is_norm_first = _OPT[model]
     return {
@@ -215,7 +207,7 @@ def _in_folder(folder: Path) -> Pretrained:
     is_classifier = any("Classification" in name for name in _architectures(config, folder))
     if config.get("model_type") == "opt" and not config.get("_remove_final_layer_norm") and not is_classifier:
         config = _published("facebook/opt-125m") | config  # defaults of what config.json leaves out
-        return Pretrained(config, _opt_shapes(config, folder / "config.json"))
+        return Pretrained(config, opt_shapes(config, folder / "config.json"))
     return Pretrained(config, _stored(folder, config))
 
 
@@ -278,106 +270,16 @@ def _header(path: Path) -> dict[str, Any]:
 def _shape(entry: Any, name: str, path: Path) -> tuple[int, ...]:
     """Return the shape of a tensor in a header. Raises `DataError`."""
     sizes: Any = entry.get("shape") if isinstance(entry, dict) else None
-    is_shape = isinstance(sizes, list) and len(sizes) <= _MOST_DIMENSIONS and all(map(_is_size, sizes))
-    if not is_shape or math.prod(sizes) > _LARGEST:
-        found = f"the tensor {name[:_SHOWN]} with {_shown(entry)}"
-        raise DataError(path, found, f"a shape of {_MOST_DIMENSIONS} whole numbers at most, and {_LARGEST} weights")
+    is_shape = isinstance(sizes, list) and len(sizes) <= _MOST_DIMENSIONS and all(map(is_size, sizes))
+    if not is_shape or math.prod(sizes) > LARGEST:
+        found = f"the tensor {name[:_SHOWN]} with {reprlib.repr(entry)}"
+        raise DataError(path, found, f"a shape of {_MOST_DIMENSIONS} whole numbers at most, and {LARGEST} weights")
     return tuple(sizes)
-
-
-def whole(config: Mapping[str, Any], name: str, where: object, most: int = _LARGEST) -> int:
-    """Return a whole number from 1 of a model's configuration.
-
-    Args:
-        config: the configuration.
-        name: the field.
-        where: what the sentence names: the file, or the field of the task.
-        most: the largest number that is accepted.
-
-    Raises:
-        DataError: the field is missing or has another value.
-    """
-    value: Any = config.get(name)
-    if not _is_size(value) or not 1 <= value <= most:
-        found = "no " + name if value is None else f"{name} {_shown(value)}"
-        raise DataError(where, f"{found} in config.json", f"a whole number from 1 to {most}")
-    return int(value)
-
-
-def _is_size(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= _LARGEST
-
-
-def _shown(value: Any) -> str:
-    return reprlib.repr(value)
 
 
 def _architectures(config: Mapping[str, Any], folder: Path) -> list[str]:
     """Return the classes of transformers that a configuration names. Raises `DataError`."""
     names = config.get("architectures") or []
     if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
-        raise DataError(folder / "config.json", f"architectures {_shown(names)}", "a list of names")
+        raise DataError(folder / "config.json", f"architectures {reprlib.repr(names)}", "a list of names")
     return names
-
-
-def _opt_shapes(config: Mapping[str, Any], where: object) -> Shapes:
-    """Return the shapes of an OPT model of this configuration, its head tied to the embedding. Raises `DataError`."""
-    hidden, ffn, vocabulary, positions = (
-        whole(config, name, where) for name in ("hidden_size", "ffn_dim", "vocab_size", "max_position_embeddings")
-    )
-    layers = whole(config, "num_hidden_layers", where, _MOST_LAYERS)
-    embedding = whole(config, "word_embed_proj_dim", where) if config.get("word_embed_proj_dim") else hidden
-    shapes: dict[str, tuple[int, ...]] = {
-        "decoder.embed_tokens.weight": (vocabulary, embedding),
-        "decoder.embed_positions.weight": (positions + _OPT_OFFSET, hidden),
-    }
-    if not config.get("tie_word_embeddings", True):
-        shapes["lm_head.weight"] = (vocabulary, embedding)
-    if embedding != hidden:
-        shapes |= {"decoder.project_in.weight": (hidden, embedding), "decoder.project_out.weight": (embedding, hidden)}
-    has_bias, has_affine = config.get("enable_bias", True), config.get("layer_norm_elementwise_affine", True)
-    if config.get("do_layer_norm_before", True) and has_affine:
-        shapes |= _affine("decoder.final_layer_norm", (hidden,))
-    for layer in (f"decoder.layers.{number}" for number in range(layers)):
-        for name in ("k_proj", "v_proj", "q_proj", "out_proj"):
-            shapes |= _affine(f"{layer}.self_attn.{name}", (hidden, hidden), has_bias)
-        shapes |= _affine(f"{layer}.fc1", (ffn, hidden), has_bias) | _affine(f"{layer}.fc2", (hidden, ffn), has_bias)
-        if has_affine:
-            shapes |= _affine(f"{layer}.self_attn_layer_norm", (hidden,)) | _affine(
-                f"{layer}.final_layer_norm", (hidden,)
-            )
-    return shapes
-
-
-def _bert_shapes(config: Mapping[str, Any]) -> Shapes:
-    """Return the shapes of a BERT encoder of this configuration, without its pooler."""
-    hidden, inner = config["hidden_size"], config["intermediate_size"]
-    shapes: dict[str, tuple[int, ...]] = {
-        f"embeddings.{name}_embeddings.weight": (config[size], hidden)
-        for name, size in (
-            ("word", "vocab_size"),
-            ("position", "max_position_embeddings"),
-            ("token_type", "type_vocab_size"),
-        )
-    }
-    shapes |= _affine("embeddings.LayerNorm", (hidden,))
-    for layer in (f"encoder.layer.{number}" for number in range(config["num_hidden_layers"])):
-        for name in ("self.query", "self.key", "self.value", "output.dense"):
-            shapes |= _affine(f"{layer}.attention.{name}", (hidden, hidden))
-        shapes |= _affine(f"{layer}.intermediate.dense", (inner, hidden)) | _affine(
-            f"{layer}.output.dense", (hidden, inner)
-        )
-        shapes |= _affine(f"{layer}.attention.output.LayerNorm", (hidden,)) | _affine(
-            f"{layer}.output.LayerNorm", (hidden,)
-        )
-    return shapes
-
-
-def _affine(name: str, weight: tuple[int, ...], has_bias: bool = True) -> dict[str, tuple[int, ...]]:
-    return {f"{name}.weight": weight} | ({f"{name}.bias": weight[:1]} if has_bias else {})
-
-
-def matrix_shapes(shapes: Shapes, targets: Iterable[str]) -> list[tuple[int, ...]]:
-    """Return the shapes of the matrices of all modules whose own name is one of the targets."""
-    endings = tuple(f".{target}.weight" for target in targets)
-    return [shape for name, shape in shapes.items() if name.endswith(endings) and len(shape) == 2]

@@ -16,7 +16,8 @@ from task_contract import CONTRACT, KINDS
 from seedbus.models import Iid
 from seedbus.models.tasks.sentence_encoder import SentenceEncoder
 from seedbus.models.text.sentence_problem import SentenceProblem
-from seedbus.models.text.weights import _ENCODERS, _bert_shapes, inspect_pretrained
+from seedbus.models.text.shapes import bert_shapes
+from seedbus.models.text.weights import _ENCODERS, inspect_pretrained
 from seedbus.scenarios.running.run import run
 from seedbus.scenarios.schema.loading import load
 
@@ -101,7 +102,7 @@ def test_a_pair_is_shown_with_its_difference(make: Any) -> None:
 def test_the_package_has_the_weights_that_its_name_stands_for() -> None:
     (name, config), stored = *_ENCODERS.items(), inspect_pretrained("sentence-transformers/all-MiniLM-L6-v2")
     own = {key: shape for key, shape in stored.shapes.items() if not key.startswith("pooler.")}
-    assert own == _bert_shapes(config) and stored.size == 22_713_216 and name.endswith("L6-v2")
+    assert own == bert_shapes(config) and stored.size == 22_713_216 and name.endswith("L6-v2")
 
 
 @real

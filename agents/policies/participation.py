@@ -33,7 +33,8 @@ class Late(Settings):
     """A report that misses its round counts in a later commit, as a term of its own: its seed, its scalars, its weight.
 
     Its weight is s(τ)/|C_r|, with τ the commits made since its round started and s(τ) = (1 + τ)^−discount (Nguyen et
-    al., "Federated Learning with Buffered Asynchronous Aggregation", arXiv:2106.06639, use ½).
+    al., "Federated Learning with Buffered Asynchronous Aggregation", arXiv:2106.06639, use ½). In asynchronous rounds
+    the number of the commit's reports takes the place of |C_r|, and in a stream m.
     """
 
     discount: float = Field(default=0.5, ge=0, le=10, description="a in s(τ) = (1 + τ)^−a; 0: all count alike")

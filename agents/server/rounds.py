@@ -243,10 +243,10 @@ class Rounds:
             return self._of_sum(current, self._mechanism.sum(current.plan.round, current.reports)), late
 
         def weight(discount: Late, overdue: Round) -> float:
-            asked = policy.size if policy.is_stream else total if policy.is_asynchronous else overdue.size
+            divisor = policy.size if policy.is_stream else total if policy.is_asynchronous else overdue.size
             staleness = version - overdue.plan.version
             late.append((staleness, sorted(overdue.reports)))
-            return discount.weight(staleness) / asked
+            return discount.weight(staleness) / divisor
 
         share = fresh_count / total if policy.is_asynchronous else 1.0
         overdue = self._overdue.take(partial(weight, policy.late)) if late_count and policy.late is not None else []

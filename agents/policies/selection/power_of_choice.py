@@ -16,8 +16,8 @@ from typing import ClassVar, Literal
 from pydantic import Field
 
 from seedbus.agents.policies.selection.known import Known
-from seedbus.agents.policies.selection.selection import Selection
-from seedbus.bus.keyed_random import sample, uniform
+from seedbus.agents.policies.selection.selection import Selection, drawn
+from seedbus.bus.keyed_random import uniform
 
 
 class PowerOfChoice(Selection):
@@ -30,9 +30,8 @@ class PowerOfChoice(Selection):
 
     def choose(self, members: Sequence[int], count: int, known: Known, seed: int, round: int) -> list[int]:
         """Return `count` of the members, ascending."""
-        size = min(len(members), count * self.candidates)
-        drawn = [members[place] for place in sample(len(members), size, seed, "cohort", round)]
-        drawn.sort(
+        candidates = drawn(members, min(len(members), count * self.candidates), seed, round)
+        candidates.sort(
             key=lambda client: (-known.worth.get(client, math.inf), uniform(seed, "power-of-choice", round, client))
         )
-        return sorted(drawn[:count])
+        return sorted(candidates[:count])

@@ -8,8 +8,8 @@ from typing import ClassVar, Literal
 from pydantic import Field
 
 from seedbus.agents.policies.selection.known import Known
-from seedbus.agents.policies.selection.selection import Selection
-from seedbus.bus.keyed_random import sample, uniform
+from seedbus.agents.policies.selection.selection import Selection, drawn
+from seedbus.bus.keyed_random import uniform
 
 
 class Rarest(Selection):
@@ -22,7 +22,6 @@ class Rarest(Selection):
 
     def choose(self, members: Sequence[int], count: int, known: Known, seed: int, round: int) -> list[int]:
         """Return `count` of the members, ascending."""
-        size = min(len(members), count * self.candidates)
-        drawn = [members[place] for place in sample(len(members), size, seed, "cohort", round)]
-        drawn.sort(key=lambda client: (known.reports[client], uniform(seed, "rarest", round, client)))
-        return sorted(drawn[:count])
+        candidates = drawn(members, min(len(members), count * self.candidates), seed, round)
+        candidates.sort(key=lambda client: (known.reports[client], uniform(seed, "rarest", round, client)))
+        return sorted(candidates[:count])

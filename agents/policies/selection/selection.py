@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import ClassVar
 
 from seedbus.agents.policies.selection.known import Known
+from seedbus.bus.keyed_random import sample
 from seedbus.discovery import Variants
 from seedbus.settings import Settings
 
@@ -30,6 +31,11 @@ class Selection(Settings, ABC):
             seed: the scenario's; together with the round it keys every draw.
             round: the number of the round.
         """
+
+
+def drawn(members: Sequence[int], count: int, seed: int, round: int) -> list[int]:
+    """Return `count` of the members, drawn uniformly without replacement, ascending."""
+    return [members[place] for place in sample(len(members), count, seed, "cohort", round)]
 
 
 SELECTIONS = Variants("selection policy", "policy", "seedbus.agents.policies.selection", Selection)

@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from typing import Literal
 
 from seedbus.agents.policies.selection.known import Known
-from seedbus.agents.policies.selection.selection import Selection
-from seedbus.bus.keyed_random import sample
+from seedbus.agents.policies.selection.selection import Selection, drawn
 
 
 class Uniform(Selection):
@@ -17,4 +16,4 @@ class Uniform(Selection):
 
     def choose(self, members: Sequence[int], count: int, known: Known, seed: int, round: int) -> list[int]:
         """Return `count` of the members, ascending."""
-        return [members[place] for place in sample(len(members), count, seed, "cohort", round)]
+        return drawn(members, count, seed, round)

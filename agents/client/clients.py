@@ -313,7 +313,7 @@ class Host:
         try:
             if isinstance(outcome, Declined):
                 if self._mechanism is None or not isinstance(self.algorithm, Summed):
-                    raise outcome
+                    raise outcome if self._party is None else self._party.too_large()  # outcome may quote a scalar
                 outcome = self.algorithm.silent(plan), None  # that it cannot measure depends on its data
             report, memory = outcome
             if self._mechanism is not None:

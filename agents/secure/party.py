@@ -192,12 +192,8 @@ class Party:
         Raises:
             Declined: a number is so large that a sum might not fit into 32 bits.
         """
-        largest = int(np.abs(numbers.astype(np.int64)).max())
-        if largest > self._largest:
-            limit = f"{self._largest} is the largest of which a cohort's sum fits into 32 bits"
-            raise Declined(
-                "overflow", f"a number of {largest} units, and {limit}; a smaller unit_bits has a larger unit"
-            )
+        if int(np.abs(numbers.astype(np.int64)).max()) > self._largest:
+            raise self.too_large()
         session = self._sessions[client]
         secrets, length = session.secrets, numbers.size
         masked: Words = numbers.ravel().view(np.uint32) + self_mask(secrets.self_seed, round, client, length)
@@ -208,6 +204,14 @@ class Party:
                 raise Declined("no-masks", f"client {neighbour}: {error}") from None
             masked = masked + pair if client < neighbour else masked - pair
         return masked.view(np.int32).reshape(numbers.shape)
+
+    def too_large(self) -> Declined:
+        """Return why a client declines whose numbers are too large for a sum.
+
+        The sentence has none of these numbers, because the server, which reads it, is to learn no report.
+        """
+        limit = f"{self._largest} units are the most of which a cohort's sum fits into 32 bits"
+        return Declined("overflow", f"a number is too large: {limit}; a smaller unit_bits has a larger unit")
 
     def _unmask(self, session: _Session, client: int, packed: bytes, sealed: bytes) -> bytes:
         round, sharers = session.round, session.sharers

@@ -62,6 +62,18 @@ class DelayShares(Delay):
         return super().judge(passage) if is_sharing else PASS
 
 
+@pytest.mark.parametrize(
+    "coarse", [{"learning_rate": 1e4, "unit_bits": 20}, {"learning_rate": 10.0, "unit_bits": 22}], ids=["step", "sum"]
+)
+def test_a_client_whose_numbers_are_too_large_does_not_tell_the_server_how_large(
+    tmp_path: Path, coarse: dict[str, Any]
+) -> None:
+    results = run(secure(algorithm=WHOLE | coarse, stop={"rounds": 2}), tmp_path / "run")
+    sentence = "a number is too large: 268435455 units are the most of which a cohort's sum fits into 32 bits"
+    assert results.summary["refusals"]["overflow"]
+    assert results.summary["refusal_details"] == {"overflow": f"{sentence}; a smaller unit_bits has a larger unit"}
+
+
 SEEN: dict[int, list[Any]] = {}
 
 

@@ -277,11 +277,18 @@ class Scenario(Settings):
 
     @model_validator(mode="after")
     def _shiftable(self) -> Scenario:
-        """With a private shift of seeds, check that there are seeds, and no plan that is made without the secret."""
-        if self.seed_shift is not None and not getattr(self.algorithm, "has_round_seeds", False):
+        """With a private shift of seeds, check that there are seeds, and that the server is not sent the model."""
+        if self.seed_shift is None:
+            return self
+        if not getattr(self.algorithm, "has_round_seeds", False):
             raise ValueError(
                 f"seed_shift changes the seed of each round, and algorithm {self.algorithm.name} has none; decomfl, "
                 "hiso and other scalar-only algorithms but fedkseed are accepted"
+            )
+        if self.lag is not None:
+            raise ValueError(
+                "lag: its snapshots of the model pass through the server, from which seed_shift hides the model; leave "
+                "lag out"
             )
         return self
 

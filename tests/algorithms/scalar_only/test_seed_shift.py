@@ -76,3 +76,8 @@ def test_no_more_of_a_file_is_read_than_a_secret_may_have(tmp_path: Path) -> Non
 def test_a_pool_of_seeds_has_none_to_shift() -> None:
     with pytest.raises(ScenarioError, match="algorithm fedkseed has none"):
         scenario(seed_shift="secret", algorithm={"name": "fedkseed"})
+
+
+def test_the_server_is_not_handed_the_model_that_it_is_not_to_find() -> None:
+    with pytest.raises(ScenarioError, match="snapshots of the model pass through the server, from which seed_shift"):
+        scenario(seed_shift="secret", lag={"snapshot_after_commits": 3})

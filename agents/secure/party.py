@@ -69,6 +69,8 @@ class _Session:
         own_share: of its self seed.
         needed: t.
         sharers: the neighbours that it masks with, ascending; None before its plan.
+        masked: the report that it has masked; None before. Of two with the same masks the server would learn the
+            difference, and thus a report if a plan of its choice makes the other one zeros.
         reported: the neighbours that have reported, as the server said first; None before it asked.
     """
 
@@ -79,6 +81,7 @@ class _Session:
     own_share: bytes = b""
     needed: int = 0
     sharers: list[int] | None = None
+    masked: Any = None
     reported: list[int] | None = None
 
 
@@ -190,11 +193,17 @@ class Party:
             numbers: the report, int32.
 
         Raises:
-            Declined: a number is so large that a sum might not fit into 32 bits.
+            Declined: a number is so large that a sum might not fit into 32 bits, or the client has masked another
+                report in this round.
         """
         if int(np.abs(numbers.astype(np.int64)).max()) > self._largest:
             raise self.too_large()
         session = self._sessions[client]
+        if session.masked is not None and not np.array_equal(session.masked, numbers):
+            raise Declined(
+                "no-masks", f"client {client} is to mask another report in round {round}; it masks one a round"
+            )
+        session.masked = numbers
         secrets, length = session.secrets, numbers.size
         masked: Words = numbers.ravel().view(np.uint32) + self_mask(secrets.self_seed, round, client, length)
         for neighbour in session.sharers or ():

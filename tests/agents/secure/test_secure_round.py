@@ -212,6 +212,16 @@ def test_a_client_helps_to_unmask_no_small_group_and_masks_once_a_round() -> Non
         this.parties[13].admit(13, ROUND, None)
 
 
+def test_a_client_masks_no_second_report_whose_difference_from_the_first_would_bare_it() -> None:
+    this = MaskedRound(COHORT)
+    this.share()
+    first = this.mask(13)
+    assert (this.mask(13) == first).all()  # a server that crashed has it sent again
+    this.reports[13] = np.zeros_like(this.reports[13])  # what a plan with a tiny η makes of any
+    with pytest.raises(Declined, match="client 13 is to mask another report in round 4; it masks one a round"):
+        this.mask(13)
+
+
 def test_without_t_shares_or_with_a_wrong_one_there_is_no_sum() -> None:
     this = MaskedRound(COHORT)
     this.share()

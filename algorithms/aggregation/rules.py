@@ -259,7 +259,8 @@ class Clipped(Rule):
 
     def _limit(self, sizes: list[float], state: Any) -> tuple[float, Any]:
         """Return τ and the new state; `sizes` are this round's |g| or ‖Δ‖, ascending."""
-        own = sizes[math.ceil(round(self.quantile * len(sizes), 9)) - 1]  # 0.28 · 25 is 7.000000000000001
+        rank = max(1, math.ceil(round(self.quantile * len(sizes), 9)))  # 0.28 · 25 is 7.000000000000001
+        own = sizes[rank - 1]
         earlier: list[float] = state or []
         return median(earlier or [own]), [*earlier, own][-self.window :]
 

@@ -105,6 +105,11 @@ def test_mixing_by_hand_keeps_what_a_minority_of_honest_clients_knows() -> None:
     assert [rule.fewest_reports for rule in (*MIXING, NearestMixing())] == [5, 5, 7, 1]
 
 
+def test_the_lowest_quantile_is_the_smallest_magnitude() -> None:
+    for quantile in (0.1, 1e-9, 1e-11, 5e-324):
+        assert Clipped(quantile=quantile).combine(np.array([[1.0], [-2.0], [1e12]]), None)[1] == [1.0]
+
+
 def test_clipping_by_hand() -> None:
     rule = Clipped(quantile=0.5, window=2)
     first, state = rule.combine(np.array([[1.0, -2.0], [3.0, 8.0]]), None)

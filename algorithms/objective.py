@@ -130,8 +130,13 @@ class Outputs(Protocol):
         ...
 
     @property
+    def targets(self) -> Any:
+        """What cross-entropy compares the logits with: labels, or with a data set of the user's own others, [b, …]."""
+        ...
+
+    @property
     def labels(self) -> Any:
-        """Labels, int64 [b]."""
+        """Labels, int64 [b]; refused where the targets are others."""
         ...
 
 

@@ -99,7 +99,7 @@ def _criterion(algorithm: LocalTraining, local: Local) -> Criterion:
         logits = outputs.logits
         for method in algorithm.methods:
             logits = method.logits(logits, local)
-        loss: Any = cross_entropy(logits, outputs.labels)
+        loss: Any = cross_entropy(logits, outputs.targets)
         for method in algorithm.methods:
             loss = method.loss(loss, outputs, local)
         return loss

@@ -25,13 +25,22 @@ class Outputs(NamedTuple):
         inputs: [b, …].
         logits: [b, classes].
         before_head: the output of each block but the last, [b, …] each.
-        labels: int64 [b].
+        targets: what cross-entropy compares the logits with, [b, …].
     """
 
     inputs: Tensor
     logits: Tensor
     before_head: tuple[Tensor, ...]
-    labels: Tensor
+    targets: Tensor
+
+    @property
+    def labels(self) -> Tensor:
+        """`targets`, int64 [b]. Raises `DataError` for others: probabilities, or classes of a sample's parts."""
+        if self.targets.ndim != 1 or self.targets.is_floating_point():
+            found = f"targets {self.targets.dtype}{list(self.targets.shape)} of a batch".replace("torch.", "")
+            expected = "a class for each sample, or a method that needs no classes of samples"
+            raise DataError("task.data: the training set", found, expected)
+        return self.targets
 
     @property
     def hidden(self) -> tuple[Tensor, ...]:
@@ -44,19 +53,23 @@ class Outputs(NamedTuple):
 
     @property
     def features(self) -> Tensor:
-        """The input of the head, [b, features]. Raises `DataError` as `hidden` does."""
-        return self.hidden[-1].flatten(1)
+        """The input of the head, [b, features]. Raises `DataError` as `hidden` does, and if it is no tensor."""
+        features = self.hidden[-1]
+        if not isinstance(features, Tensor):
+            found = f"a {type(features).__name__} as the input of its last layer with parameters"
+            raise DataError("the task's network", found, "a tensor there, or a method that needs no features")
+        return features.flatten(1)
 
 
 Criterion = Callable[[Outputs], Tensor]
 
 
-def outputs(flat: FlatModule, inputs: Tensor, labels: Tensor) -> Outputs:
+def outputs(flat: FlatModule, inputs: Tensor, targets: Tensor) -> Outputs:
     """Return the outputs at the module's point. Raises `DataError` for a network that is not a sequence of layers."""
     hidden = [inputs]
     for block in blocks(flat.module):
         hidden.append(block(hidden[-1]))
-    return Outputs(inputs, hidden[-1], tuple(hidden[1:-1]), labels)
+    return Outputs(inputs, hidden[-1], tuple(hidden[1:-1]), targets)
 
 
 def through(flat: FlatModule, hidden: Tensor, number: int, at: Vector) -> list[Tensor]:

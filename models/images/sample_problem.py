@@ -25,7 +25,7 @@ from seedbus.models.images.settings import BatchSettings
 from seedbus.models.parameters.compiled import Loss, compiled
 from seedbus.models.parameters.derivatives import loss_derivatives
 from seedbus.models.parameters.flat import FlatModule
-from seedbus.models.parameters.gradients import Criterion, Outputs, backward, outputs, through
+from seedbus.models.parameters.gradients import Criterion, Outputs, backward, only, outputs, through
 from seedbus.models.parameters.losses import Compared, mean_of_parts, read, weights
 from seedbus.models.parameters.recorded_losses import SMALL, RecordedLosses, capture_on
 from seedbus.models.parameters.stacked import StackedLoss
@@ -332,7 +332,7 @@ class SampleObjective(Compared):
         problem = self._problem
         if criterion is not None:
             inputs, labels = self._batch_of(step)
-            return backward(problem.flat, [lambda: criterion(outputs(problem.flat, inputs, labels))])
+            return backward(problem.flat, [lambda: criterion(outputs(problem.flat, only(inputs), labels))])
         divided = self._parts_of(step)
         shares = weights([problem.counted(labels) for _, labels in divided])
 
@@ -345,8 +345,8 @@ class SampleObjective(Compared):
         """Return the outputs of the network at the point `at` [d], without gradients."""
         inputs, labels = self._batch_of(step)
         with torch.no_grad():
-            *hidden, logits = through(self._problem.flat, inputs, -1, at)
-        return Outputs(inputs, logits, tuple(hidden), labels)
+            *hidden, logits = through(self._problem.flat, only(inputs), -1, at)
+        return Outputs(only(inputs), logits, tuple(hidden), labels)
 
     def through(self, hidden: Tensor, number: int, at: Vector) -> Tensor:
         """Return the logits of the later blocks, with the parameters of another point.

@@ -7,7 +7,7 @@ blocks: a block is a layer with parameters and the layers without parameters tha
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from torch import Tensor, nn
 from torch.func import functional_call
@@ -62,6 +62,13 @@ class Outputs(NamedTuple):
 
 
 Criterion = Callable[[Outputs], Tensor]
+
+
+def only(inputs: Any) -> Any:
+    """Return the input of a sequence of layers, which takes one; an item may have it in a list or mapping."""
+    if isinstance(inputs, dict):
+        return next(iter(inputs.values()))
+    return inputs[0] if isinstance(inputs, list | tuple) else inputs
 
 
 def outputs(flat: FlatModule, inputs: Tensor, targets: Tensor) -> Outputs:

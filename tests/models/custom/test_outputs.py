@@ -7,13 +7,26 @@ from typing import Any
 
 import pytest
 import torch
-from own_task import FIELDS, Points, own
+from own_task import FIELDS, Points, bind, own
 from torch import nn
+from torch.nn.functional import cross_entropy
 
 import seedbus
 from seedbus.models import DataError
 
 SHORT = FIELDS | {"participation": {"clients": 2}, "stop": {"rounds": 2}}
+
+
+class Named(Points):
+    def __getitem__(self, row: int) -> Any:
+        inputs, target = super().__getitem__(row)
+        return {"input": inputs}, target
+
+
+class Listed(Points):
+    def __getitem__(self, row: int) -> Any:
+        inputs, target = super().__getitem__(row)
+        return (inputs,), target
 
 
 class Turned(nn.Module):
@@ -24,6 +37,18 @@ class Turned(nn.Module):
 class LastOfSequence(nn.Linear):
     def forward(self, returned: Any) -> Any:
         return super().forward(returned[0][:, -1])
+
+
+def test_an_input_in_a_list_or_mapping_is_taken_as_it_is_alone() -> None:
+    found = []
+    for kind in (Points, Named, Listed):
+        problem = bind(own(train=kind(), test=kind(20)))
+        problem.flat.point[:] = problem.x0()
+        objective = problem.objective(1, 0)
+        gradient = objective.gradient(0, lambda outputs: cross_entropy(outputs.logits, outputs.labels))
+        received = objective.outputs(0, problem.x0())
+        found.append([each.tobytes() for each in (gradient, received.logits.numpy(), received.features.numpy())])
+    assert found[1] == found[2] == found[0]
 
 
 @pytest.mark.parametrize(

@@ -20,6 +20,10 @@ OF_SERVER = {
     "privacy": "each node sees single steps",
     "seed_shift": "seeds are not sent",
 }
+OF_REPORTS = {"bytes_down", "heard_share", "late_share", "rounds_at_deadline", "stragglers_share"} | {
+    f"staleness_{each}" for each in ("max", "mean", "p95")
+}
+"""The figures of reports to a server, and of what it sends, which are 0 without one."""
 
 
 def refuse_server(scenario: Any, gossip: Gossip) -> None:
@@ -54,6 +58,8 @@ def refuse_server(scenario: Any, gossip: Gossip) -> None:
     for field in ("shared_up_mbps", "shared_down_mbps"):
         if getattr(scenario.network, field) is not None:
             raise ValueError(f"network.{field} is the server's, and topology: gossip has none; leave {field} out")
+    for name in sorted(OF_REPORTS.intersection(scenario.expect)):
+        raise ValueError(f"expect.{name}: with topology: gossip no node reports to a server; leave {name} out")
     if gossip.evaluated >= who.clients:
         raise ValueError(f"topology.evaluated is {gossip.evaluated}; nodes are 0 to {who.clients - 1}")
     gossip.neighbours(who.clients, scenario.seed)

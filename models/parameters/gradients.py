@@ -54,7 +54,7 @@ class Outputs(NamedTuple):
     @property
     def features(self) -> Tensor:
         """The input of the head, [b, features]. Raises `DataError` as `hidden` does, and if it is no tensor."""
-        features = self.hidden[-1]
+        features: Any = self.hidden[-1]
         if not isinstance(features, Tensor):
             found = f"a {type(features).__name__} as the input of its last layer with parameters"
             raise DataError("the task's network", found, "a tensor there, or a method that needs no features")

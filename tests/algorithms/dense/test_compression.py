@@ -261,6 +261,20 @@ def test_error_feedback_brings_top_k_nearer_to_fedavg() -> None:
     assert np.abs(with_feedback - uncompressed).mean() < 0.5 * np.abs(without_feedback - uncompressed).mean()
 
 
+def test_an_error_that_is_fed_back_grows_only_where_levels_are_few() -> None:
+    def errors(name: str) -> list[float]:
+        error, norms = np.zeros(650, np.float32), []
+        for round in range(8):
+            corrected = np.random.default_rng(round).standard_normal(650).astype(np.float32) + error
+            error = corrected - transmitted(name, corrected, round)
+            norms.append(float(np.linalg.norm(error)) / 650**0.5)
+        return norms
+
+    assert max(errors("qsgd")) < 0.1, "650 coordinates are below 127²"
+    few = errors("qsgd-1")
+    assert few[-1] > 20 * few[0]
+
+
 def test_a_report_counts_the_scalars_that_are_sent() -> None:
     algorithm = make("scaffold", compression={"kind": "top-k", "fraction": 0.1}).sized(D)
     plan = algorithm.plan(0, 0, 0)

@@ -40,6 +40,11 @@ class Fault(Settings):
         return False
 
     @property
+    def follows_losses(self) -> bool:
+        """True if which reports the server refuses depends on losses, which a rehearsal has not."""
+        return False
+
+    @property
     def named_clients(self) -> list[int]:
         """The clients that the scenario lists by number."""
         return []

@@ -43,6 +43,10 @@ class Byzantine(RoundSelector):
                 raise ValueError(f"{name} belongs to attack: {attack}, and this is {self.attack}")
         return self
 
+    @property
+    def follows_losses(self) -> bool:
+        return self.attack == "scale" and self.probability > 0
+
     def tamper(
         self,
         client: int,

@@ -52,6 +52,10 @@ class Hostile(RoundSelector):
     def may_lose(self) -> bool:
         return self.probability > 0
 
+    @property
+    def follows_losses(self) -> bool:
+        return self.probability > 0
+
     def forges(self, client: int, round: int, random: KeyedRandom) -> bool:
         """True if all of the client's answers in a round are forged."""
         return self.strikes_client(client, round, random)

@@ -153,6 +153,9 @@ def _assumptions(scenario: Scenario, found: Forecast) -> list[str]:
         said.append(
             "clients that are preferred for their reports lag like those of the rehearsal, whose reports are all 0"
         )
+    if numbers := [number for number, fault in enumerate(scenario.faults) if fault.follows_losses]:
+        faults = f"fault{'s' * (len(numbers) > 1)} {', '.join(map(str, numbers))}"
+        said.append(f"the server refuses the same reports as in the rehearsal; with {faults} that depends on losses")
     if do_commits_vary(scenario.algorithm):
         said.append(f"scalars are about 1: the bytes of a commit of {scenario.algorithm.label} depend on them")
     if scenario.clock == "wall":

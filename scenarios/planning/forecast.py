@@ -187,7 +187,9 @@ def traffic(scenario: Scenario, rehearsal: Rehearsed) -> Traffic:
     round_s = rehearsal.summary["simulated_s"] / done if scenario.topology is None else scenario.topology.interval_s
     simulated_s = rehearsal.summary["simulated_s"] + (rounds - done) * round_s
     is_exact = rehearsal.is_whole and not (
-        do_commits_vary(scenario.algorithm) or scenario.participation.selection.needs_known
+        do_commits_vary(scenario.algorithm)
+        or scenario.participation.selection.needs_known
+        or any(fault.follows_losses for fault in scenario.faults)
     )
     if scenario.topology is not None:
         return Traffic(up, 0, round(found["catchup_bytes"] * more), simulated_s, rounds, is_exact, done)

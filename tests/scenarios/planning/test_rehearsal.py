@@ -80,6 +80,15 @@ def test_of_a_selection_that_looks_at_reports_the_bytes_are_an_estimate() -> Non
     assert not forecast.traffic(choosy, rehearse(choosy, 60)).is_exact
 
 
+@pytest.mark.parametrize("fault", [{"fault": "hostile"}, {"fault": "byzantine", "attack": "scale", "by": 1e30}])
+def test_of_refusals_that_depend_on_losses_the_bytes_are_an_estimate(fault: dict[str, Any]) -> None:
+    def is_exact(**changes: Any) -> bool:
+        liars = lossy(faults=[fault | changes], stop={"rounds": 2})
+        return forecast.traffic(liars, rehearse(liars, 60)).is_exact
+
+    assert not is_exact() and is_exact(probability=0)
+
+
 def test_the_repair_after_the_last_round_of_a_run_without_a_server_comes_once() -> None:
     gossip = scenario(
         algorithm={"name": "decomfl", "arithmetic": "integer"},

@@ -5,6 +5,7 @@ Nothing is run. Settings that the scenario leaves to their defaults are named as
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from pydantic import BaseModel
@@ -153,13 +154,14 @@ def _algorithm(scenario: Scenario) -> list[str]:
         size = algorithm.report_bytes(scenario.dimension)
         said.append(f"a report holds vectors of {size:,} bytes at most, and a plan the newest model")
     elif scenario.topology is not None:
-        said.append(f"a commit holds {_scalars(algorithm)}, and two numbers from which its seed follows")
+        said.append(f"a commit holds {_scalars(scenario)}, and two numbers from which its seed follows")
     else:
         has_seeds = getattr(algorithm, "has_round_seeds", True)
         pairs, seed = ("", "a seed and ") if has_seeds else (" and for each the number of its direction", "")
-        said.append(f"a report holds {_scalars(algorithm)}{pairs}, and a plan {seed}the missed commits")
+        said.append(f"a report holds {_scalars(scenario)}{pairs}, and a plan {seed}the missed commits")
     who = "client" if scenario.topology is None else "node"
-    said.append(f"a {who} evaluates the loss {algorithm.evaluations(0):,} times a round{exact} (a gradient counts 3)")
+    times = _over_rounds(scenario, algorithm.evaluations)
+    said.append(f"a {who} evaluates the loss {times} times a round{exact} (a gradient counts 3)")
     return [*said, *_settings(algorithm), *algorithm.caveats()]
 
 
@@ -179,9 +181,19 @@ def _privacy(scenario: Scenario) -> list[str]:
     return said
 
 
-def _scalars(algorithm: Any) -> str:
-    count, product = algorithm.scalars(0), "2·K·P" if getattr(algorithm, "has_curvature", False) else "K·P"
-    return f"{count:,} {'scalar' if count == 1 else 'scalars'} ({product})"
+def _scalars(scenario: Scenario) -> str:
+    algorithm: Any = scenario.algorithm
+    count = _over_rounds(scenario, algorithm.scalars)
+    product = "2·K·P" if getattr(algorithm, "has_curvature", False) else "K·P"
+    return f"{count} {'scalar' if count == '1' else 'scalars'} ({product})"
+
+
+def _over_rounds(scenario: Scenario, count: Callable[[int], int]) -> str:
+    """Return a count that schedules of the algorithm may change: the least and the most of all rounds."""
+    algorithm: Any = scenario.algorithm
+    schedules = [value for _, value in algorithm if isinstance(value, dict) and 0 in value]
+    counts = [count(round) for round in {0}.union(*schedules) if round < scenario.stop.rounds]
+    return _range(min(counts), max(counts))
 
 
 def _settings(model: BaseModel) -> list[str]:
@@ -210,7 +222,7 @@ def _lag(scenario: Scenario) -> list[str]:
         every = f"{scenario.topology.repair_every:,} rounds" if scenario.topology.repair_every > 1 else "round"
         return [f"a node sends a neighbour what that lacks: every {every} to one neighbour, and after the last round"]
     if scenario.algorithm.is_dense:
-        return ["none can build up: a plan always holds the newest model"]
+        return ["a client catches up at once, however many commits it missed: a plan always holds the newest model"]
     asked, unit = (part.wanted, "commits") if part.is_asynchronous else (part.asked, "rounds")
     every = f"{_between(part.clients, asked)} {unit}"
     causes = [f"participation: a client is asked about every {every}"] if asked < part.clients else []

@@ -58,6 +58,19 @@ def test_it_says_how_many_scalars_a_report_holds(seedbus: Command) -> None:
         assert any(f"a report holds {count}, and a plan" in each for each in words["algorithm"])
 
 
+def test_what_schedules_change_is_said_of_all_rounds_that_the_run_has() -> None:
+    schedules = {"perturbations": {0: 2, 3: 100, 20: 500}, "local_steps": {0: 1, 5: 3}}
+    told = words(scenario(algorithm={"name": "decomfl"} | schedules))["algorithm"]
+    assert told[1].startswith("a report holds 2 to 300 scalars (K·P), and a plan")
+    assert told[2] == "a client evaluates the loss 3 to 303 times a round (a gradient counts 3)"
+
+
+def test_the_lag_of_a_method_that_sends_models_is_not_denied() -> None:
+    """The table says below how many commits clients had missed when asked."""
+    told = words(scenario(algorithm={"name": "fedavg"}))["lag"]
+    assert told == ["a client catches up at once, however many commits it missed: a plan always holds the newest model"]
+
+
 def test_no_exact_bytes_are_promised_where_commits_depend_on_losses(seedbus: Command) -> None:
     shown = seedbus("explain", "small.yaml", "--set", "algorithm=fedkseed", "--seconds", "0.001").out
     text = " ".join(shown.replace("│", " ").split())

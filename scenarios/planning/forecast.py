@@ -92,7 +92,7 @@ class Memory:
         least: the calculated lower bound, `limits.least_memory`.
         tried: the most that this process had after the trial.
         replicas: the most distinct replicas of clients at a time.
-        total: what the process had, and the replicas that the trial did not have.
+        total: what the process had, and the replicas and the server's vectors of clients that the trial did not have.
     """
 
     least: int
@@ -226,11 +226,14 @@ def _time(scenario: Scenario, rounds: int, rehearsal: Rehearsed, trial: Rehearse
 def _memory(scenario: Scenario, rehearsal: Rehearsed, trial: Rehearsed, tried_bytes: int) -> Memory:
     replicas = max(rehearsal.course.replicas)
     more = max(0, replicas - max(trial.course.replicas))
+    participation, state_bytes = scenario.participation, scenario.algorithm.state_bytes
+    clients, tried = min(participation.clients, participation.asked * scenario.stop.rounds), trial.course.clients
+    kept = state_bytes(scenario.dimension, max(clients, tried)) - state_bytes(scenario.dimension, tried)
     return Memory(
         least=least_memory(scenario, scenario.participation.clients),
         tried=tried_bytes,
         replicas=replicas,
-        total=tried_bytes + more * replica_bytes(scenario),
+        total=tried_bytes + more * replica_bytes(scenario) + kept,
     )
 
 

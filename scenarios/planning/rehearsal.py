@@ -192,6 +192,11 @@ class Course(NullObserver):
         self.measured_s = cpu_seconds() - self._began_s
 
     @property
+    def clients(self) -> int:
+        """How many clients were asked at least once."""
+        return len(self._versions)
+
+    @property
     def evaluation_s(self) -> float:
         """Seconds of the last evaluation, after which nothing else was left to do."""
         return max(0.0, self.measured_s - self.closed_s[-1])

@@ -154,6 +154,14 @@ def test_the_time_of_a_run_that_was_tried_whole_is_that_of_the_trial() -> None:
     assert found.memory.total >= found.memory.tried > found.memory.least
 
 
+def test_the_updates_that_a_server_keeps_of_clients_count_as_memory() -> None:
+    """Of MIFA's clients a trial of one round asks three; the others' updates come later."""
+    d = 10**5
+    keeps = scenario(algorithm={"name": "mifa"}, task={"name": "null", "dimension": d}, verify=False)
+    memory = forecast.forecast(keeps, 0).memory
+    assert memory is not None and memory.total - memory.tried >= 4 * d * (8 - 3)
+
+
 def test_the_time_of_folding_a_commit_is_measured_for_reports_of_pairs() -> None:
     for rates in (0.001, 9e36, 1.1e-37):
         pairs = scenario(algorithm={"name": "fedkseed", "perturbations": 3, "local_steps": 2, "learning_rate": rates})

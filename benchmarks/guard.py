@@ -203,6 +203,7 @@ HISO_VARIANTS: Document = {
 OTHERS: dict[str, Document] = {
     # tasks whose losses torch computes
     "digits-decomfl": {"task": DIGITS},
+    "digits-label-flip": {"task": DIGITS, "faults": [{"fault": "label-flip", "fraction": 0.5, "probability": 0.5}]},
     "digits-cnn": {"task": CNN, "stop": {"rounds": 5}},
     "digits-lozo": {"task": DIGITS, "algorithm": {"name": "lozo", "perturbations": 2, "interval": 2}},
     "digits-masked": {"task": DIGITS, "mask": {"rule": "gradient", "density": 0.1}},

@@ -109,6 +109,15 @@ class ByzantineHook(Protocol):
 
 
 @runtime_checkable
+class Mislabelling(Protocol):
+    """A fault by which clients learn from wrong labels, where they compute; here it is only counted."""
+
+    def mislabels(self, client: int, round: int, random: KeyedRandom) -> bool: ...
+
+    def new_classes(self, classes: int) -> Any: ...
+
+
+@runtime_checkable
 class Forger(Protocol):
     """A fault that replaces any answers where clients create them; here it is only counted."""
 
@@ -161,6 +170,7 @@ class FaultHooks:
         self._dropping = [each for each in self.faults if isinstance(each.fault, Dropping)]
         self._byzantine = [each for each in self.faults if isinstance(each.fault, ByzantineHook)]
         self._byzantine.sort(key=lambda each: repr(each.fault))  # a report obeys the first: see agents.client.tampering
+        self._mislabelling = [each for each in self.faults if isinstance(each.fault, Mislabelling)]
         self._forgers = [each for each in self.faults if isinstance(each.fault, Forger)]
         self._stops: list[Stop] = []
         self.is_empty = not self.faults
@@ -228,7 +238,10 @@ class FaultHooks:
         return bool(dropping)
 
     def reported(self, client: int, round: int) -> None:
-        """Count the fault that falsifies a report that a client sends."""
+        """Count the faults that gave a client wrong labels, and the one that falsifies the report that it sends."""
+        for each in self._mislabelling:
+            if each.fault.mislabels(client, round, each.random):
+                each.counts["mislabelled"] += 1
         for each in self._byzantine:
             if each.fault.lies(client, round, each.random):
                 each.counts["lied"] += 1

@@ -15,7 +15,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from seedbus.models.mask import Mask
-from seedbus.models.task import Derivatives, Fill, NeedsPreparation, Note, Problem, TwiceDifferentiable, Vector
+from seedbus.models.task import (
+    Derivatives,
+    Fill,
+    HasClasses,
+    NeedsPreparation,
+    Note,
+    Problem,
+    Relabelling,
+    TwiceDifferentiable,
+    Vector,
+)
 
 
 class MaskedProblem:
@@ -49,6 +59,14 @@ class MaskedProblem:
 
     def samples(self, client: int) -> int:
         return self.inside.samples(client)
+
+    @property
+    def number_of_classes(self) -> int:
+        return self.inside.number_of_classes if isinstance(self.inside, HasClasses) else 0
+
+    def relabel(self, relabelling: Relabelling) -> None:
+        if isinstance(self.inside, HasClasses):
+            self.inside.relabel(relabelling)
 
     @contextmanager
     def derivatives(self, x: Vector, count: int) -> Iterator[MaskedDerivatives]:

@@ -75,6 +75,9 @@ class Problem(Protocol):
 Fill = Callable[[slice, Vector], None]
 """Writes the coordinates of a span, which may begin anywhere, into a vector of its length."""
 
+Relabelling = Callable[[int, int, int], NDArray[np.int64] | None]
+"""Takes a client, a round and the number of classes, and returns the class that each is taken for; None: itself."""
+
 Note = Callable[..., None]
 """Takes one word, and facts by name, about what a process is doing."""
 
@@ -85,6 +88,20 @@ class HasShapes(Protocol):
 
     def shapes(self) -> list[tuple[int, ...]]:
         """Return the shapes of the parameters, in the order of their coordinates."""
+        ...
+
+
+@runtime_checkable
+class HasClasses(Protocol):
+    """A problem whose samples may have classes, which can be taken for others where clients learn."""
+
+    @property
+    def number_of_classes(self) -> int:
+        """The number of classes; 0: the samples have none."""
+        ...
+
+    def relabel(self, relabelling: Relabelling) -> None:
+        """Have clients learn from other classes from now on; evaluations have the true ones."""
         ...
 
 

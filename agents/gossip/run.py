@@ -211,6 +211,7 @@ class _GossipRun:
         except (Declined, ReportRefused) as error:
             self._refuse(node.address, round, error.reason, str(error))
             return
+        self.hooks.reported(node.address, round)
         node.is_busy = True
         evaluations = self.setup.algorithm.evaluations(round)
         due_ns = self.clock.now_ns + self.pace.time_ns(node.address, round, evaluations, missed)

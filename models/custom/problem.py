@@ -75,6 +75,12 @@ class TorchProblem(SampleProblem[Selection]):
             raise DataError("task.data: the training set", "targets that are no classes", expected)
         return train.reading.classes[train.rows]
 
+    @property
+    def number_of_classes(self) -> int:
+        """The number of classes; 0: targets are no single whole numbers from 0 on."""
+        targets = self.splits["train"].reading.classes
+        return 0 if targets is None or targets.min() < 0 else super().number_of_classes
+
     def tensors(self, samples: Selection, indices: NDArray[np.int64], **key: int) -> tuple[Any, Tensor]:
         """Return inputs in the structure of the data set's items, and targets. See `SampleProblem.tensors`."""
         return samples.batch(indices, self.flat.device)

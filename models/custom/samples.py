@@ -300,8 +300,8 @@ def _described(error: BaseException) -> str:
 
 
 def _type_of(value: Any) -> str:
-    inner = value[0] if isinstance(value, list | tuple) and value else value
-    return type(inner).__name__
+    inner = value[0] if isinstance(value, list | tuple) and value else value  # what was collated, or a list itself
+    return type(value if isinstance(inner, Tensor) else inner).__name__
 
 
 def _shapes(alike: Sequence[tuple[Any, ...]]) -> str:

@@ -101,10 +101,16 @@ class HubProblem(PretrainedProblem[Row, Batch]):
             return super().lengths(indices)
         return [network.length(self._item("train", int(index))) for index in indices]
 
-    def training_batch(self, indices: NDArray[np.int64], split: str = "train") -> Batch:
+    @property
+    def number_of_classes(self) -> int:
+        """The number of the model's classes; 0 for a causal model."""
+        return self.task.classes
+
+    def training_batch(
+        self, indices: NDArray[np.int64], split: str = "train", new_classes: NDArray[np.int64] | None = None
+    ) -> Batch:
         """Return samples as encoded rows, and their classes."""
-        rows = self.splits[split]
-        labels = self.on_device(torch.tensor([rows[i].label for i in indices]))
+        labels = self.on_device(torch.tensor(self.labels(indices, split, new_classes)))
         return [self._item(split, int(i)) for i in indices], labels
 
     def mean_loss(self, batch: Batch) -> Tensor:

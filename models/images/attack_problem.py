@@ -51,6 +51,11 @@ class AttackProblem(ImageProblem):
         super().__init__(task, seed=seed, clients=clients, partition=partition)
         self._weight = distortion
 
+    @property
+    def number_of_classes(self) -> int:
+        """0: which class an image has, the classifier says that is attacked."""
+        return 0
+
     def x0(self) -> NDArray[np.float32]:
         """Zeros for every seed: the original images. float32 [d]."""
         return np.zeros(self.dimension, dtype=np.float32)

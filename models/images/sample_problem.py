@@ -30,6 +30,7 @@ from seedbus.models.parameters.losses import Compared, mean_of_parts, read, weig
 from seedbus.models.parameters.recorded_losses import SMALL, RecordedLosses, capture_on
 from seedbus.models.parameters.stacked import StackedLoss
 from seedbus.models.partition import Divisible, Partition, divide, division_identity
+from seedbus.models.relabelled import Relabelled, taken_for
 from seedbus.models.streams import private_key
 from seedbus.models.task import Derivatives, Fill, Note, Vector
 
@@ -54,7 +55,7 @@ class Samples(Protocol):
 S = TypeVar("S", bound=Samples)
 
 
-class SampleProblem(ABC, Generic[S]):
+class SampleProblem(Relabelled, ABC, Generic[S]):
     """Implements `task.Problem`, but for what its samples are. Not thread-safe."""
 
     without_gradients: type[torch.no_grad | torch.inference_mode] = torch.inference_mode
@@ -141,6 +142,11 @@ class SampleProblem(ABC, Generic[S]):
     def classes(self) -> NDArray[np.int64]:
         """Return the class of each training sample, [n]."""
         return self.splits["train"].labels
+
+    @property
+    def number_of_classes(self) -> int:
+        """The number of classes; 0: the samples have none."""
+        return int(self.classes().max()) + 1
 
     def objective(self, client: int, round: int) -> SampleObjective:
         """Return the client's loss in a round. All objectives share the problem's point."""
@@ -371,9 +377,11 @@ class SampleObjective(Compared):
         return batches_per_pass(self._problem.parts[self._client], self._problem.settings.batch_size)
 
     def counts(self) -> NDArray[np.int64]:
-        """Return the number of the client's samples of each class."""
-        classes = self._problem.classes()
-        return np.bincount(classes[self._problem.parts[self._client]], minlength=int(classes.max()) + 1)
+        """Return the number of the client's samples of each class, as it takes them."""
+        problem = self._problem
+        own = torch.from_numpy(problem.classes()[problem.parts[self._client]])
+        taken = taken_for(own, problem.new_classes(self._client, self._round))
+        return np.bincount(taken.numpy(), minlength=problem.number_of_classes)
 
     def _mean(self, step: int, loss: Callable[[Any, Tensor], Tensor]) -> Tensor:
         """Return the mean over the step's batch of a loss of its parts."""
@@ -401,4 +409,5 @@ class SampleObjective(Compared):
         key = {"seed": problem.seed, "client": self._client, "round": self._round, "step": step}
         draw = batch if problem.settings.batches == "drawn" else batch_of_pass
         indices = draw(problem.parts[self._client], problem.settings.batch_size, **key)
-        return problem.tensors(problem.splits["train"], indices, **key)
+        inputs, labels = problem.tensors(problem.splits["train"], indices, **key)
+        return inputs, taken_for(labels, problem.new_classes(self._client, self._round))

@@ -32,6 +32,11 @@ class RegressionProblem(ImageProblem):
         super().__init__(task, seed=seed, clients=clients, partition=partition)
         self._deviation = deviation
 
+    @property
+    def number_of_classes(self) -> int:
+        """0: targets are numbers."""
+        return 0
+
     def loss(self, outputs: Tensor, labels: Tensor) -> Tensor:
         """Return the mean squared error of outputs [b, 1] to standardised targets [b]."""
         return mse_loss(outputs[:, 0], labels)

@@ -123,10 +123,17 @@ class LanguageProblem(PretrainedProblem[Sample, tuple[Batch, Tensor]]):
         """See `problem.PretrainedProblem`."""
         return [max(pair.length for pair in self.encoded("train", int(index))) for index in indices]
 
-    def training_batch(self, indices: NDArray[np.int64], split: str = "train") -> tuple[Batch, Tensor]:
+    @property
+    def number_of_classes(self) -> int:
+        """The number of answers; 0: answers are text of the samples."""
+        return len(PROMPTS[self.task.dataset].answers)
+
+    def training_batch(
+        self, indices: NDArray[np.int64], split: str = "train", new_classes: NDArray[np.int64] | None = None
+    ) -> tuple[Batch, Tensor]:
         """Return samples as a batch of training, and the label of each."""
         encoded = [self.encoded(split, int(index)) for index in indices]
-        labels = [self.splits[split][index].label for index in indices]
+        labels = self.labels(indices, split, new_classes)
         if self.task.loss == "answer":  # the other answers are not needed
             encoded = [[pairs[label % len(pairs)]] for pairs, label in zip(encoded, labels, strict=True)]
         batch: tuple[Batch, Tensor] = (collate([pair for pairs in encoded for pair in pairs]), torch.tensor(labels))

@@ -25,6 +25,7 @@ from seedbus.models.errors import DataError, OutOfMemory, is_out_of_memory
 from seedbus.models.parameters.losses import FLOAT32, Compared, mean_of_parts, read, weights
 from seedbus.models.parameters.trained_vector import TrainedVector
 from seedbus.models.partition import Partition, divide, division_identity
+from seedbus.models.relabelled import Relabelled
 from seedbus.models.streams import private_key
 from seedbus.models.task import Fill, Vector, check_split
 from seedbus.models.text.files import Sample
@@ -36,7 +37,7 @@ BatchT = TypeVar("BatchT")
 ValueT = TypeVar("ValueT")
 
 
-class PretrainedProblem(ABC, Generic[SampleT, BatchT]):
+class PretrainedProblem(Relabelled, ABC, Generic[SampleT, BatchT]):
     """Implements `task.Problem`. Not thread-safe. BatchT is the type of a mini-batch, ready for the network.
 
     Attributes:
@@ -79,14 +80,31 @@ class PretrainedProblem(ABC, Generic[SampleT, BatchT]):
         """Load the module of the task again and return its trained parameters."""
 
     @abstractmethod
-    def training_batch(self, indices: NDArray[np.int64], split: str = "train") -> BatchT:
-        """Return samples as a batch of training."""
+    def training_batch(
+        self, indices: NDArray[np.int64], split: str = "train", new_classes: NDArray[np.int64] | None = None
+    ) -> BatchT:
+        """Return samples as a batch of training.
+
+        Args:
+            indices: which samples, [b].
+            split: of this split.
+            new_classes: the class that each class is taken for; None: itself.
+        """
 
     def lengths(self, indices: NDArray[np.int64]) -> list[int]:
         """Return how long training samples are, as far as padding depends on it, [n]."""
         return [0] * len(indices)
 
-    def divided(self, indices: NDArray[np.int64]) -> list[tuple[int, BatchT]]:
+    def labels(
+        self, indices: NDArray[np.int64], split: str = "train", new_classes: NDArray[np.int64] | None = None
+    ) -> list[int]:
+        """Return the classes of samples as they are taken; see `training_batch`."""
+        own = [self.splits[split][index].label for index in indices]
+        return own if new_classes is None else new_classes[own].tolist()
+
+    def divided(
+        self, indices: NDArray[np.int64], new_classes: NDArray[np.int64] | None = None
+    ) -> list[tuple[int, BatchT]]:
         """Return the parts of a batch of training samples, each with the number of its samples.
 
         The samples of a batch with several parts are sorted by length, so that a part needs little padding.
@@ -94,7 +112,7 @@ class PretrainedProblem(ABC, Generic[SampleT, BatchT]):
         spans = parts(len(indices), self.micro_batch)
         if len(spans) > 1:
             indices = indices[np.argsort(self.lengths(indices), kind="stable")]
-        return [(span.stop - span.start, self.training_batch(indices[span])) for span in spans]
+        return [(span.stop - span.start, self.training_batch(indices[span], new_classes=new_classes)) for span in spans]
 
     def shapes(self) -> list[tuple[int, ...]]:
         """Return the shapes of the trained parameters, in the order of their coordinates."""
@@ -275,7 +293,7 @@ class PretrainedObjective(Compared, Generic[BatchT]):
         if step != self._step:
             key = {"seed": problem.seed, "client": self._client, "round": self._round, "step": step}
             indices = batch(problem.parts[self._client], problem.batch_size, **key)
-            self._parts = problem.divided(indices)
+            self._parts = problem.divided(indices, problem.new_classes(self._client, self._round))
             self._step = step
         return self._parts
 

@@ -72,9 +72,16 @@ class SentenceProblem(PretrainedProblem[Sample, SentenceBatch]):
         """See `problem.PretrainedProblem`."""
         return [max(len(self._tokenized(text)) for text in self._texts("train", int(index))) for index in indices]
 
-    def training_batch(self, indices: NDArray[np.int64], split: str = "train") -> SentenceBatch:
+    @property
+    def number_of_classes(self) -> int:
+        """The number of the data set's classes."""
+        return self.task.classes
+
+    def training_batch(
+        self, indices: NDArray[np.int64], split: str = "train", new_classes: NDArray[np.int64] | None = None
+    ) -> SentenceBatch:
         """Return the keys of samples, and their labels."""
-        labels = [self.splits[split][index].label for index in indices]
+        labels = self.labels(indices, split, new_classes)
         return [(split, int(index)) for index in indices], self.on_device(torch.tensor(labels))
 
     def mean_loss(self, batch: SentenceBatch) -> Tensor:

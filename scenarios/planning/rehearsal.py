@@ -30,7 +30,7 @@ from seedbus.bus.files import temporary_folder
 from seedbus.models.device import HOST, default_device, on_device
 from seedbus.models.errors import DataError
 from seedbus.models.streams import private_key, stream
-from seedbus.models.task import Fill, Problem, Vector
+from seedbus.models.task import Fill, Problem, Relabelling, Vector
 from seedbus.scenarios.errors import Interrupted
 from seedbus.scenarios.running.memory_hints import memory_hints
 from seedbus.scenarios.running.prepare import bind_for_clients
@@ -62,6 +62,13 @@ class SilentProblem:
 
     def shapes(self) -> list[tuple[int, ...]]:
         return [(self.dimension,)]
+
+    @property
+    def number_of_classes(self) -> int:
+        return 2**20  # more than a fault can name
+
+    def relabel(self, relabelling: Relabelling) -> None:
+        pass  # losses do not depend on labels
 
     def samples(self, client: int) -> int:
         return self._sizes[client] if self._sizes else 1

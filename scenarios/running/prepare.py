@@ -6,8 +6,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from seedbus.agents.client.client_state import ClientStateStore
 from seedbus.agents.client.forging import Forging, forges
+from seedbus.agents.client.relabelling import Relabel, Relabelling
 from seedbus.agents.client.tampering import Tampering
 from seedbus.agents.client.worker import Followers, build_facts, prove
 from seedbus.agents.messages import AnyAlgorithm
@@ -21,7 +24,7 @@ from seedbus.bus.envelope import FRAME_LIMIT, SHORT
 from seedbus.models.device import placed_beside
 from seedbus.models.masked_problem import MaskedProblem
 from seedbus.models.numeric_state import use_one_thread
-from seedbus.models.task import HasShapes, NeedsPreparation, Note, Problem
+from seedbus.models.task import HasClasses, HasShapes, NeedsPreparation, Note, Problem
 from seedbus.scenarios.errors import ScenarioError
 from seedbus.scenarios.schema.plugin_use import proof, refuse_local
 from seedbus.scenarios.schema.scenario import Scenario, without_layers
@@ -73,9 +76,11 @@ def prepare(scenario: Scenario, placement: Placement, note: Note, problem: Probl
         refuse_local(scenario.plugins)
         scenario.task.check_elsewhere()
     files = scenario.check()
-    if problem is None and placement.is_here:
+    if problem is not None:
+        relabel(scenario, problem)
+    elif placement.is_here:
         problem = bind_for_clients(scenario, note)
-    elif problem is None and scenario.algorithm.is_dense:  # the server of a dense algorithm needs x₀
+    elif scenario.algorithm.is_dense:  # the server of a dense algorithm needs x₀
         problem = bind(scenario)
     return Prepared(scenario, placement, problem, files)
 
@@ -133,10 +138,36 @@ def bind_for_clients(scenario: Scenario, note: Note) -> Problem:
         DataError, ScenarioError: the data is missing or cannot be used.
     """
     problem = bind(scenario)
+    relabel(scenario, problem)
     if isinstance(problem, NeedsPreparation):
         problem.prepare(note)
     warm(lambda: note("kernels", compiling="once on this machine"))
     return problem
+
+
+def relabel(scenario: Scenario, problem: Problem) -> None:
+    """Have clients learn from wrong labels where a fault says so. Raises `ScenarioError` if they have no such classes.
+
+    Args:
+        scenario: the run's scenario.
+        problem: its task with its data.
+    """
+    faults = {number: fault for number, fault in enumerate(scenario.faults) if isinstance(fault, Relabel)}
+    if not faults:
+        return
+    if not isinstance(problem, HasClasses) or not problem.number_of_classes:
+        what = f"faults.{min(faults)} changes classes, and samples of task {scenario.task.name} have none"
+        raise ScenarioError("faults", [f"{what}; a task that classifies is accepted"])
+    for number, fault in faults.items():
+        classes = problem.number_of_classes
+        try:
+            new = np.asarray(fault.new_classes(classes))
+        except ValueError as error:
+            raise ScenarioError(f"faults.{number}", [str(error)]) from None
+        if new.shape != (classes,) or new.dtype != np.int64 or new.min() < 0 or new.max() >= classes:
+            what = f"new_classes({classes}) of a {type(fault).__name__} is {quoted(new.tolist())}"
+            raise ScenarioError(f"faults.{number}", [f"{what}; expected int64 [{classes}] with classes from 0 on"])
+    problem.relabel(Relabelling(scenario.faults, scenario.seed, scenario.participation.clients))
 
 
 def build_of(scenario: Scenario, problem: Problem) -> dict[str, str]:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import numpy as np
 from pydantic import ConfigDict, Field, ValidationError, ValidationInfo, model_validator
 
+from seedbus.agents.client.relabelling import Relabel
 from seedbus.agents.gossip.settings import METRICS, Gossip
 from seedbus.agents.policies.participation import Participation
 from seedbus.agents.policies.snapshot_budget import Lag
@@ -254,6 +255,8 @@ class Scenario(Settings):
                     f"faults.{number} loses reports of earlier rounds; set participation.deadline_s, or their clients "
                     "would count as at work and not be asked again"
                 )
+            if isinstance(fault, Relabel) and not self.task.has_samples:
+                raise ValueError(f"faults.{number} changes classes, and task {self.task.name} has none; leave it out")
             unknown = [client for client in fault.named_clients if not 0 <= client < clients]
             if unknown:
                 raise ValueError(f"faults.{number}.clients names {unknown[0]}; clients are 0 to {clients - 1}")

@@ -166,6 +166,21 @@ CASES: dict[str, Case] = {
             ({"kinds": ["rudeness"]}, f'faults.0.kinds.0: "rudeness" is not accepted; expected {_KINDS}'),
         ],
     ),
+    "label-flip": Case(
+        {
+            "reverse": ({"fraction": 0.5}, "mislabelled"),
+            "pairs": ({"pairs": [[3, 8], [8, 3]], "clients": [0, 2], "at_round": 2}, "mislabelled"),
+            "next": ({"to": "next", "probability": 0.5}, "mislabelled"),
+        },
+        [{"probability": 0.0}, {"to": "next", "clients": []}],
+        [
+            ({"to": "backwards"}, "faults.0.to: \"backwards\" is not accepted; expected 'reverse' or 'next'"),
+            ({"to": "next", "pairs": [[3, 8]]}, "faults.0: give to or pairs, not both"),
+            ({"pairs": [[3, 8], [3, 5]]}, "faults.0: pairs gives class 3 more than once"),
+        ],
+        world={"task": {"name": "digits", "model": "softmax", "batch_size": 8}},
+        alters=False,
+    ),
     "late-joiners": Case(
         {"half": ({"fraction": 0.5, "at_round": 3, "spread_rounds": 4}, "back")},
         [{"fraction": 0.0}, {"clients": []}],

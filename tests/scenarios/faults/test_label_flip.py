@@ -1,0 +1,97 @@
+"""Label flipping: which classes are taken for which, that only the model changes, and what is refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from small_data import people_table
+from worlds import go, scenario
+
+from seedbus.agents.client.relabelling import Relabelling
+from seedbus.bus import Kind, ledger_hash, read_ledger
+from seedbus.scenarios.errors import ScenarioError
+from seedbus.scenarios.faults.label_flip import LabelFlip
+from seedbus.scenarios.reporting.results import Results
+
+DIGITS: dict[str, Any] = {"name": "digits", "model": "softmax", "batch_size": 8}
+DECOMFL: dict[str, Any] = {"name": "decomfl", "perturbations": 3, "learning_rate": 0.01, "smoothing": 0.01}
+
+
+def flipped(*faults: dict[str, Any], **changes: Any) -> Any:
+    lines = [{"fault": "label-flip"} | fault for fault in faults]
+    return scenario(**{"task": DIGITS, "algorithm": DECOMFL, "faults": lines, "stop": {"rounds": 6}} | changes)
+
+
+def hash_of(results: Results) -> str:
+    return ledger_hash(read_ledger(results.folder / "messages"))
+
+
+@pytest.mark.parametrize(
+    ("fields", "expected"),
+    [
+        ({}, [3, 2, 1, 0]),
+        ({"to": "next"}, [1, 2, 3, 0]),
+        ({"pairs": [(0, 3)]}, [3, 1, 2, 3]),
+        ({"pairs": [(1, 2), (2, 1)]}, [0, 2, 1, 3]),
+    ],
+)
+def test_a_class_is_taken_for_the_one_that_the_fault_says(fields: Any, expected: list[int]) -> None:
+    assert LabelFlip(**fields).new_classes(4).tolist() == expected
+
+
+def test_several_faults_apply_one_after_the_other_whatever_their_order() -> None:
+    faults = [LabelFlip(to="next", clients=[0, 1]), LabelFlip(pairs=[(0, 3)], clients=[1, 2])]
+
+    def taken(client: int, order: list[LabelFlip]) -> list[int] | None:
+        new = Relabelling(order, 1, 4)(client, 0, 4)
+        return None if new is None else new.tolist()
+
+    assert [taken(client, faults) for client in range(4)] == [[1, 2, 3, 0], [1, 2, 3, 3], [3, 1, 2, 3], None]
+    assert taken(1, faults[::-1]) == taken(1, faults)
+
+
+@pytest.mark.slow
+def test_the_model_changes_and_the_messages_do_not(tmp_path: Path) -> None:
+    honest, taken = go(tmp_path / "honest", flipped()), go(tmp_path / "taken", flipped({"clients": [0, 1, 2, 3]}))
+    assert taken.digest != honest.digest and hash_of(taken) == hash_of(honest)
+    rows = read_ledger(taken.folder / "messages")
+    reports = np.count_nonzero((rows["kind"] == Kind.REPORT) & (rows["sender"] < 4))
+    assert taken.summary["faults"] == [{"fault": "label-flip", "mislabelled": reports}]
+
+
+@pytest.mark.slow
+def test_nodes_without_a_server_may_learn_from_wrong_labels(tmp_path: Path) -> None:
+    changes = {
+        "topology": {"kind": "gossip", "graph": "ring"},
+        "algorithm": DECOMFL | {"arithmetic": "integer"},
+        "participation": {"clients": 6},
+    }
+    honest, taken = (go(tmp_path / str(len(who)), flipped({"clients": who}, **changes)) for who in ([], [2, 3]))
+    assert taken.digest != honest.digest and hash_of(taken) == hash_of(honest)
+    assert taken.summary["faults"] == [{"fault": "label-flip", "mislabelled": 2 * 6}]
+
+
+def test_a_task_without_samples_is_refused() -> None:
+    with pytest.raises(ScenarioError) as raised:
+        flipped({}, task={"name": "quadratic", "dimension": 40})
+    assert raised.value.problems == ["faults.0 changes classes, and task quadratic has none; leave it out"]
+
+
+def test_samples_without_classes_are_refused_before_anything_is_written(tmp_path: Path) -> None:
+    people_table(tmp_path / "people.csv")
+    table = {"name": "table", "file": str(tmp_path / "people.csv"), "target": "height"}
+    with pytest.raises(ScenarioError) as raised:
+        go(tmp_path / "run", flipped({"clients": []}, {}, task=table))
+    assert raised.value.problems == [
+        "faults.0 changes classes, and samples of task table have none; a task that classifies is accepted"
+    ]
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_class_that_the_task_lacks_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ScenarioError) as raised:
+        go(tmp_path / "run", flipped({}, {"pairs": [[3, 8], [10, 3]]}))
+    assert str(raised.value) == "faults.1: pairs names class 10; the task has the classes 0 to 9"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -17,6 +17,9 @@ class Compression(Settings):
     A codec is one file of this folder: a frozen pydantic model with its name as `kind`. Client and server both use the
     decoded vector. A vector that is not finite must decode to one that is not finite, so that the server refuses it.
     """
+
+    is_unbiased: ClassVar[bool] = False
+    """Whether the mean of decoded vectors over all draws is the vector, so that error feedback has nothing to mend."""
 
     def encode(self, vector: Vector, key: int) -> list[Any]:
         """Return a float32 vector [d] as plain data for the wire; key: 64 bits, which decide all draws."""

@@ -11,7 +11,7 @@ On the wire: [a and b, float32; levels of `bits` bits]; at 8 bits a quarter of f
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 from pydantic import Field
@@ -24,6 +24,8 @@ from seedbus.algorithms.dense.draws import uniforms
 
 class FedCom(Compression):
     """FedCOM (arXiv:2007.01154): unbiased rounding to levels between the smallest and the largest coordinate."""
+
+    is_unbiased: ClassVar[bool] = True
 
     kind: Literal["fedcom"] = "fedcom"
     bits: int = Field(default=8, ge=1, le=WIDEST, description="bits a coordinate")

@@ -16,7 +16,7 @@ On the wire: [‖v‖₂, float32, rounded up; levels from −s to s, as level +
 from __future__ import annotations
 
 import math
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 from pydantic import Field
@@ -30,6 +30,8 @@ from seedbus.algorithms.dense.draws import uniforms
 
 class Qsgd(Compression):
     """QSGD, FedPAQ's quantiser (arXiv:1610.02132, arXiv:1909.13014): a norm, and a sign and a level each coordinate."""
+
+    is_unbiased: ClassVar[bool] = True
 
     kind: Literal["qsgd"] = "qsgd"
     levels: int = Field(default=127, ge=1, lt=2**15, description="s; a coordinate takes ⌈log₂(2s + 1)⌉ bits, here 8")

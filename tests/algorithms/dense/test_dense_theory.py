@@ -365,6 +365,12 @@ def test_drift_correction_converges_to_the_minimum_of_the_mean_loss_and_fedavg_d
 # caveats
 
 
+def test_error_feedback_with_a_codec_without_bias_is_a_caveat() -> None:
+    feeds = [make("fedavg", compression=kind, error_feedback=True) for kind in ("top-k", "qsgd", "fedcom")]
+    assert [len(each.caveats()) for each in feeds] == [0, 1, 1] and "qsgd has no bias" in feeds[1].caveats()[0]
+    assert make("fedavg", compression="qsgd").caveats() == []
+
+
 def test_a_robust_rule_that_does_not_cover_all_vectors_is_a_caveat() -> None:
     assert make("scaffold").caveats() == make("fedavg", aggregation="median").caveats() == []
     (sentence,) = make("scaffold", aggregation="median").caveats()

@@ -150,8 +150,8 @@ class FedAvg(Settings):
             )
         if self.error_feedback and self.compression is not None and self.compression.is_unbiased:
             sentences.append(
-                f"algorithm.error_feedback: {self.compression.kind} has no bias that it could remove, and with few levels "
-                "for many coordinates the error grows from round to round; of top-k it removes the bias"
+                f"algorithm.error_feedback: {self.compression.kind} has no bias that it could remove, and with few "
+                "levels for many coordinates the error grows from round to round; of top-k it removes the bias"
             )
         return sentences
 

@@ -54,6 +54,11 @@ class Fault(Settings):
         """Field → the number of clients that it gives."""
         return {}
 
+    @property
+    def idle_fields(self) -> set[str]:
+        """The fields whose values mean nothing beside those of the others."""
+        return set()
+
     def file_digest(self, clients: int) -> str:
         """Return the digest of the file that the fault reads, or "" if it reads none.
 

@@ -39,13 +39,17 @@ class Byzantine(RoundSelector):
     @model_validator(mode="after")
     def _check_fields_of_attack(self) -> Byzantine:
         for name, attack in _ATTACK_OF_FIELD.items():
-            if self.attack != attack and getattr(self, name) != type(self).model_fields[name].default:
+            if name in self.idle_fields and getattr(self, name) != type(self).model_fields[name].default:
                 raise ValueError(f"{name} belongs to attack: {attack}, and this is {self.attack}")
         return self
 
     @property
     def follows_losses(self) -> bool:
         return self.attack == "scale" and self.probability > 0
+
+    @property
+    def idle_fields(self) -> set[str]:
+        return {name for name, attack in _ATTACK_OF_FIELD.items() if attack != self.attack}
 
     def tamper(
         self,

@@ -42,6 +42,10 @@ class LabelFlip(RoundSelector):
             raise ValueError(f"pairs gives class {often[0]} more than once")
         return self
 
+    @property
+    def idle_fields(self) -> set[str]:
+        return set() if self.pairs is None else {"to"}
+
     def mislabels(self, client: int, round: int, random: KeyedRandom) -> bool:
         return self.strikes_client(client, round, random)
 

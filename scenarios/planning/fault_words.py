@@ -53,7 +53,8 @@ def plain(value: Any) -> str:
 def _sentence(fault: Fault, chosen: Iterable[int] | None, clients: int) -> str:
     does = first_sentence(type(fault))
     name = str(type(fault).model_fields["fault"].default)
-    said = {"fault", *next((each.model_fields for each in _SELECTORS if isinstance(fault, each)), ())}
+    selectors = next((each.model_fields for each in _SELECTORS if isinstance(fault, each)), ())
+    said = {"fault", *fault.idle_fields, *selectors}
     own = {each: getattr(fault, each) for each in type(fault).model_fields if each not in said}
     rest = ", ".join(f"{each} {plain(value)}" for each, value in own.items() if value is not None)
     who = [] if chosen is None else [_who(list(chosen), clients)]

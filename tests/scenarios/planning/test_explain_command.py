@@ -23,6 +23,7 @@ FAULTS = [
     {"fault": "drop", "probability": 0.3},
     {"fault": "straggler", "clients": [1, 5], "pause_s": 2, "at_round": 3, "for_rounds": 2, "every_rounds": 10},
     {"fault": "server-crash", "at_round": 7},
+    {"fault": "byzantine", "attack": "noise", "sigma": 2},
 ]
 
 
@@ -35,10 +36,11 @@ def said(seedbus: Command, *arguments: Any) -> Any:
 def test_it_says_whom_each_fault_strikes_and_when_and_what_it_did(seedbus: Command) -> None:
     Path("faults.yaml").write_text(dump(lossy(faults=FAULTS).resolved()))
     explained = said(seedbus, "faults.yaml")
-    drop, straggler, crash = explained["words"]["faults"]
+    drop, straggler, crash, lie = explained["words"]["faults"]
     assert drop.startswith("drop: lose the selected messages; all clients; with probability 0.3 for each message")
     assert "; 2 of 8 clients (1, 5); from round 3 for 2 rounds, again every 10; " in straggler
     assert straggler.endswith("drawn every_round, pause_s 2") and "at_round 7" in crash
+    assert lie.endswith("; attack noise, sigma 2")  # and no fields of other attacks
     assert explained["faults"][2] == {"fault": "server-crash", "crashed": 1} and explained["faults"][0]["dropped"]
     table = seedbus("explain", "faults.yaml").out
     assert re.search(r"→ \d+ dropped", re.sub(r"\s*│\n│\s*│ ", " ", table)) and "1 crashed" in table

@@ -148,10 +148,10 @@ class FedAvg(Settings):
                 f"algorithm.aggregation: {self.aggregation.rule} applies to updates only; {', '.join(beside)}, "
                 "which clients report too, is averaged by the plain mean, which a single malicious client can shift"
             )
-        if self.error_feedback and self.compression is not None and self.compression.is_unbiased:
+        if self.error_feedback and self._codec.is_unbiased:
             sentences.append(
-                f"algorithm.error_feedback: {self.compression.kind} has no bias that it could remove, and with few "
-                "levels for many coordinates the error grows from round to round; of top-k it removes the bias"
+                "algorithm.error_feedback: algorithm.compression has no bias that it could remove, and with few levels "
+                "for many coordinates the error grows from round to round; leave it out, or choose top-k"
             )
         return sentences
 

@@ -15,6 +15,7 @@ from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
+from seedbus.agents.client.relabelling import Relabel
 from seedbus.algorithms.shaped import Shaped
 from seedbus.bus import Compute, Network
 from seedbus.bus.keyed_random import KeyedRandom, below
@@ -24,12 +25,16 @@ from seedbus.scenarios.schema.discovery import ALGORITHMS
 _SHARES = (0.0, 0.05, 0.2, 0.5, 0.9, 1.0)
 _SCALES = {"shape": (1.0, 5.0), "sigma": (0.01, 1.5)}  # such tails stay within simulated time
 _MAX_TRIES = 40
+_DIGITS = {"name": "digits", "model": "softmax", "batch_size": 8}
 HOSTILE = "hostile"
 _ALGORITHMS: list[Any] = [algorithm() for algorithm in ALGORITHMS.all().values()]
 SCALAR = tuple(  # the task drawn has no layers
     each.name
     for each in _ALGORITHMS
     if not each.is_dense and each.most_clients is None and not isinstance(each, Shaped)
+)
+_TAKE_SINGLE = frozenset(  # on which a rule that combines reports has no effect
+    each.name for each in _ALGORITHMS if each.is_dense and any(method.uses_reports for method in each.methods)
 )
 _TAKE_LATE = frozenset(each.name for each in _ALGORITHMS if each.takes_late)
 
@@ -91,6 +96,8 @@ def document(seed: int) -> dict[str, Any]:
     kinds = [fault for name, fault in FAULTS.all().items() if name != HOSTILE and not _needs_text(fault)]
     chosen = [_instance(choose.one(kinds), choose, clients, rounds) for _ in range(choose.whole(0, 4))]
     drawn["faults"] = [fault for fault in chosen if fault is not None]
+    if any(issubclass(FAULTS.all()[fault["fault"]], Relabel) for fault in drawn["faults"]):
+        drawn["task"] = _DIGITS  # its samples have classes
     for name, model in (("network", Network), ("compute", Compute)):
         if choose.chance(0.7) and (section := _instance(model, choose, clients, rounds)) is not None:
             drawn[name] = section
@@ -172,7 +179,7 @@ def _takes_bfloat16(drawn: dict[str, Any]) -> bool:
 
 def _task(choose: Chooser) -> dict[str, Any]:
     if choose.chance(0.05):
-        return {"name": "digits", "model": "softmax", "batch_size": 8}
+        return _DIGITS
     return {"name": "quadratic", "dimension": choose.one((1, 2, 50, 300, 5000))}
 
 
@@ -212,7 +219,7 @@ def _dense(choose: Chooser) -> dict[str, Any]:
         "momentum": choose.one((0.0, 0.9)),
         "clip": choose.one((None, 1.0)),
     }
-    if choose.chance(0.3):
+    if choose.chance(0.3) and drawn["name"] not in _TAKE_SINGLE:
         drawn["aggregation"] = choose.one(("median", "trimmed-mean", "krum", "clipped"))
     return drawn
 
@@ -280,6 +287,8 @@ def _value(annotation: Any, name: str, field: FieldInfo, choose: Chooser, client
     if origin in (list, tuple):
         if name == "clients":
             return sorted({choose.whole(0, clients - 1) for _ in range(choose.whole(1, clients))})
+        if origin is tuple and Ellipsis not in parts:
+            return [_value(part, name, field, choose, clients, rounds) for part in parts]
         inner = [part for part in parts if part is not Ellipsis]
         return [_value(choose.one(inner), name, field, choose, clients, rounds) for _ in range(choose.whole(1, 3))]
     if annotation is bool:

@@ -423,7 +423,8 @@ class ScalarOnly(ScalarFields):
             return
         coefficients = coefficients_of(scalars, 1.0, block.delta.dtype.type)
         source.accumulate(block.delta, coefficients, divisor=divisor, seed=plan.seed, step=k, start=block.start)
-        self._step(block, plan.learning_rate)
+        with np.errstate(over="ignore", invalid="ignore"):  # here, as other threads do not inherit it
+            self._step(block, plan.learning_rate)
 
     def _step(self, block: Block, learning_rate: float) -> None:
         """Take the algorithm's step along Δ + λx; what it does to block.delta, it then does to that sum."""

@@ -139,8 +139,7 @@ class Copying(PerturbedModel):
             self._steps.move(block, self._directions, divisor, self._plan, self._k, scalars)
             block.store()
 
-        with np.errstate(over="ignore", invalid="ignore"):
-            for_blocks(fields["x"].size, move, like=fields["x"])
+        for_blocks(fields["x"].size, move, like=fields["x"])
         self._fields = fields
         self._k += 1
 
@@ -221,9 +220,8 @@ class Layerwise(PerturbedModel):
         sqrt_hessian = self._steps.divisor(block.fields, block.sqrt_hessian)
         if self._earlier:
             block.fields = {name: field.copy() for name, field in block.fields.items()}
-        with np.errstate(over="ignore", invalid="ignore"):
-            for k, scalars in enumerate(self._earlier):
-                self._steps.move(block, self._directions, sqrt_hessian, self._plan, k, scalars)
+        for k, scalars in enumerate(self._earlier):
+            self._steps.move(block, self._directions, sqrt_hessian, self._plan, k, scalars)
         x = self._steps.coordinates(block.fields["x"])
         if not scale:
             return x
@@ -267,8 +265,7 @@ class InPlace(PerturbedModel):
         def move(span: slice) -> None:
             self._steps.move(Block({"x": self._x}, span), self._directions, None, self._plan, self._k, scalars)
 
-        with np.errstate(over="ignore", invalid="ignore"):
-            for_blocks(self._x.size, move, like=self._x)
+        for_blocks(self._x.size, move, like=self._x)
         self._k += 1
 
     def _go(self, way: Sequence[Shift]) -> None:

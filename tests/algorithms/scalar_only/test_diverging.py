@@ -1,0 +1,44 @@
+"""Runs that diverge: what overflows is refused or measured as it is, without a warning or an error of the interpreter."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import numpy as np
+import pytest
+from algorithm_cases import make, seed_of, x0
+
+from seedbus.algorithms.directions import directions
+from seedbus.algorithms.scalar_only import perturbed
+from seedbus.algorithms.scalar_only.differences import projections
+from seedbus.algorithms.scalar_only.perturbed import PERTURBED_MODELS
+
+D = 40
+
+
+def in_another_thread(dimension: int, work: Callable[[slice], None], **_: Any) -> None:
+    """Do as `for_blocks` does with a helper: NumPy's state of errors is that of a new thread."""
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(work, slice(0, dimension)).result()
+
+
+@pytest.mark.parametrize("revert", ["copy", "compensate"])
+def test_a_local_step_that_overflows_on_another_thread_warns_of_nothing(
+    revert: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    algorithm = make("decomfl", revert=revert, perturbations=1, learning_rate=9e36)
+    plan = algorithm.plan(0, 0, seed_of(0))
+    replica = algorithm.replica(x0(D))
+    model = PERTURBED_MODELS[revert](algorithm, directions("gaussian"), replica, plan)
+    monkeypatch.setattr(perturbed, "for_blocks", in_another_thread)
+    model.advance(np.full(1, 1e6, np.float32))
+
+
+def test_the_projection_of_a_gradient_that_overflowed_is_no_number() -> None:
+    gradient = np.full(D, np.inf, np.float32)
+    signs = np.where(np.arange(D) % 2, np.float32(1), np.float32(-1))
+    (found,) = projections(gradient, lambda out, p, span: np.copyto(out, signs[span]), 1)
+    assert math.isnan(found)

@@ -4,6 +4,7 @@
 
 So |c| u uᵀ is an estimate of ½ H^(−½)|∇²f|H^(−½), of which followers keep the diagonal. For a quadratic loss with the
 diagonal Hessian A its mean is A_j/H_j + ½ Σ_i A_i/H_i: what is of coordinate j, and a part that all coordinates share.
+`spread` describes any H.
 """
 
 from __future__ import annotations
@@ -33,3 +34,11 @@ def weighted_squares(block: Block, backend: Directions, weights: Vector, *, seed
         np.multiply(squares, weight, out=squares)
         np.add(total, squares, out=total)
     return total
+
+
+def spread(hessian: Vector) -> dict[str, float]:
+    """Return the mean of H, [d], and its spread as a coefficient of variation: NaN once an H_j is infinite."""
+    values = hessian.astype(np.float64)
+    mean = float(values.mean())
+    with np.errstate(invalid="ignore"):
+        return {"hessian_mean": mean, "hessian_cv": float(values.std()) / mean if mean else 0.0}

@@ -43,7 +43,7 @@ from seedbus.algorithms.contract import Replica
 from seedbus.algorithms.directions import Directions, Hessian, UpdateRule
 from seedbus.algorithms.numbers import Positive
 from seedbus.algorithms.scalar_only.block import Block, coefficients_of, total
-from seedbus.algorithms.scalar_only.curvature import weighted_squares
+from seedbus.algorithms.scalar_only.curvature import spread, weighted_squares
 from seedbus.algorithms.scalar_only.decomfl import DeComFL
 from seedbus.algorithms.scalar_only.payloads import ScalarCommit, ScalarPlan, Scalars, Term
 from seedbus.algorithms.schedule import Scheduled, values
@@ -186,9 +186,7 @@ class HiSo(DeComFL):
         `hessian: mean` does not have, pulls a large H_j back, and halves it. All to first order in ν. For second
         differences there is no such formula.
         """
-        hessian = replica.fields["hessian"].astype(np.float64)
-        mean = float(hessian.mean())
-        found = {"hessian_mean": mean, "hessian_cv": float(hessian.std()) / mean if mean else 0.0}
+        found = spread(replica.fields["hessian"])
         if self.has_curvature:
             return found
         of_law = 1 + (-1 if self.directions.is_signs else 2) / min(values(self.perturbations))

@@ -37,7 +37,7 @@ from seedbus.algorithms.directions import Directions
 from seedbus.algorithms.objective import Objective
 from seedbus.algorithms.scalar_only.base import ScalarOnly
 from seedbus.algorithms.scalar_only.block import Block, coefficients_of
-from seedbus.algorithms.scalar_only.curvature import weighted_squares
+from seedbus.algorithms.scalar_only.curvature import spread, weighted_squares
 from seedbus.algorithms.scalar_only.payloads import ScalarCommit, ScalarPlan, Term
 from seedbus.vector import Vector
 
@@ -91,6 +91,4 @@ class HiZOO(ScalarOnly):
 
     def diagnostics(self, replica: Replica) -> dict[str, float]:
         """Return the mean of H, and its spread as a coefficient of variation."""
-        hessian = replica.fields["hessian"].astype(np.float64)
-        mean = float(hessian.mean())
-        return {"hessian_mean": mean, "hessian_cv": float(hessian.std()) / mean}
+        return spread(replica.fields["hessian"])

@@ -42,3 +42,14 @@ def test_the_projection_of_a_gradient_that_overflowed_is_no_number() -> None:
     signs = np.where(np.arange(D) % 2, np.float32(1), np.float32(-1))
     (found,) = projections(gradient, lambda out, p, span: np.copyto(out, signs[span]), 1)
     assert math.isnan(found)
+
+
+@pytest.mark.parametrize("name", ["hiso", "hizoo"])
+def test_a_hessian_that_overflowed_is_shown_as_it_is(name: str) -> None:
+    """One client that lies leads H there in a few rounds."""
+    algorithm = make(name)
+    replica = algorithm.replica(x0(D))
+    replica.fields["hessian"][0] = np.inf
+    found = algorithm.diagnostics(replica)
+    assert found["hessian_mean"] == math.inf
+    assert math.isnan(found["hessian_cv"])

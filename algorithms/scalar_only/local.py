@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any, Protocol
 
@@ -119,7 +120,7 @@ def _estimate(
         found = differences(losses, plan.perturbations, smoothing, is_central=is_central)
     if not algorithm.is_normalised:
         return found
-    norms = model.squared_norms(plan.perturbations)
+    norms = [norm or math.nan for norm in model.squared_norms(plan.perturbations)]  # 0 once all of H is infinite
     return [tuple(g / norm for g, norm in zip(scalars, norms, strict=True)) for scalars in found]
 
 

@@ -9,8 +9,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from algorithm_cases import make, seed_of, x0
+from algorithm_cases import Quadratic, make, seed_of, x0
 
+from seedbus.algorithms.contract import ReportRefused
 from seedbus.algorithms.directions import directions
 from seedbus.algorithms.scalar_only import perturbed
 from seedbus.algorithms.scalar_only.differences import projections
@@ -53,3 +54,12 @@ def test_a_hessian_that_overflowed_is_shown_as_it_is(name: str) -> None:
     found = algorithm.diagnostics(replica)
     assert found["hessian_mean"] == math.inf
     assert math.isnan(found["hessian_cv"])
+
+
+def test_a_scalar_that_no_norm_divides_is_refused_as_no_number() -> None:
+    algorithm = make("hiso", normalise=True, perturbations=2)
+    replica, plan = algorithm.replica(x0(D)), algorithm.plan(0, 0, seed_of(0))
+    replica.fields["hessian"][:] = np.inf
+    report, _ = algorithm.local(replica, None, plan, Quadratic(D, 0, 0))
+    with pytest.raises(ReportRefused, match="not a finite number"):
+        algorithm.check(plan, report)

@@ -172,8 +172,8 @@ class MaskedObjective:
         self._inside = inside
 
     def __getattr__(self, name: str) -> Any:
-        """Return what has nothing to do with coordinates: the client's samples, its key, its counts of classes."""
-        if name not in ("samples", "key", "steps_an_epoch", "counts"):
+        """Return what has nothing to do with coordinates: of the client's samples, its key, and equal losses."""
+        if name not in ("samples", "key", "steps_an_epoch", "counts", "compare", "steps", "equal"):
             raise AttributeError(f"{type(self).__name__} has no {name}")
         return getattr(self._inside, name)
 

@@ -55,12 +55,15 @@ def test_a_client_is_noted_when_half_of_its_steps_are_equal_and_again_when_they_
     assert sorted(counted) == [(0, equal, 2 * equal) for equal in times] + [(2, equal, equal) for equal in times]
 
 
-@pytest.mark.parametrize(("smoothing", "is_told"), [(1e-12, True), (1e-2, False)])
+@pytest.mark.parametrize(
+    ("smoothing", "mask", "is_told"),
+    [(1e-12, None, True), (1e-2, None, False), (1e-12, {"rule": "random", "density": 0.5}, True)],
+)
 def test_a_run_whose_smoothing_is_lost_in_rounding_says_so_and_what_to_do(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], smoothing: float, is_told: bool
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], smoothing: float, mask: Any, is_told: bool
 ) -> None:
     algorithm = {"name": "decomfl", "perturbations": 2, "smoothing": smoothing}
-    described = {"task": {"name": "digits"}, "algorithm": algorithm, "participation": {"clients": 2}}
+    described = {"task": {"name": "digits"}, "mask": mask, "algorithm": algorithm, "participation": {"clients": 2}}
     run(validate({"name": "a", "stop": {"rounds": FEWEST + 1}} | described, "a.yaml"), tmp_path / "a")
     lines = [json.loads(line) for line in (tmp_path / "a" / "log.jsonl").read_text().splitlines()]
     counts = [(line["client"], line["equal"]) for line in lines if line["event"] == "equal-losses"]

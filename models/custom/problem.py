@@ -142,6 +142,8 @@ class TorchProblem(SampleProblem[Selection]):
         return {name: total / weights[name] for name, total in sums.items()}
 
     def _accuracy(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        if targets.is_floating_point():  # probabilities of the classes: compared as they are, shapes may fit by chance
+            targets = targets.argmax(dim=1)
         is_right = outputs.argmax(dim=1) == targets
         return (is_right[targets != IGNORED] if self._loss is cross_entropy else is_right).double().mean()
 

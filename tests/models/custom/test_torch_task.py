@@ -111,6 +111,16 @@ def test_the_loss_is_found_from_the_targets_and_metrics_are_means_over_all_sampl
     assert bind(fractions).evaluate(bind(fractions).x0(), "test").keys() == {"loss", "mae"}
 
 
+def test_probabilities_as_targets_have_the_accuracy_of_their_likeliest_classes() -> None:
+    def one_hot(row: int) -> Any:
+        return np.eye(3)[row % 3]
+
+    fields = {"train": Points(60, one_hot), "test": Points(200, one_hot), "loss": "cross-entropy"}
+    by_class, probable = bind(own(test=Points(200))), bind(own(**fields, batch_size=3))  # as many samples as classes
+    x = by_class.x0()
+    assert probable.evaluate(x, "test") == pytest.approx(by_class.evaluate(x, "test"), rel=1e-6)
+
+
 def token_network() -> nn.Module:
     return nn.Sequential(nn.Linear(4, 15), nn.Unflatten(1, (3, 5)))
 

@@ -15,7 +15,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.functional import cross_entropy, mse_loss
-from torch.utils._pytree import tree_leaves
+from torch.utils._pytree import tree_leaves, tree_map_only
 
 from seedbus.models.custom.named import found, name_of
 from seedbus.models.custom.network import FIELD, built_alike, digest, reason
@@ -229,7 +229,10 @@ class TorchProblem(SampleProblem[Selection]):
             raise DataError("task.loss", what, "the mean over the batch, a tensor of one number")
         for name, metric in self._metrics.items():
             _number(metric, name, outputs, targets)
-        if not _equal(outputs, self._outputs(inputs, targets)):
+        first = tree_map_only(Tensor, torch.clone, outputs)  # a second call may write to the same tensor
+        if not _equal(first, self._outputs(inputs, targets)):
+            if not _equal(inputs, self._first()[0]):
+                raise DataError(FIELD, "a forward pass that changes its inputs", "one that changes a copy of them")
             expected = "a forward pass that draws nothing at random (the network is in evaluation mode)"
             raise DataError(FIELD, "other outputs for the same inputs at a second call", expected)
         for split in ("validation", "test"):

@@ -63,6 +63,22 @@ class Noisy(nn.Linear):
         return super().forward(inputs) + torch.rand(3)
 
 
+class Scaling(nn.Linear):
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        return super().forward(inputs.div_(2))
+
+
+class InPlace(nn.Module):
+    """Its outputs are its inputs, so that those of two calls are equal at any time."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.scale = nn.Parameter(torch.full((4,), 0.5))
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        return inputs.mul_(self.scale)
+
+
 class Counting(nn.Linear):
     calls: torch.Tensor
 
@@ -172,6 +188,8 @@ MISTAKES = [
         r"task.metrics.f1: found an error with outputs float32\[8, 3\] and targets int64\[8\]",
     ),
     Mistake("a pass that draws", {"network": lambda: Noisy(4, 3)}, r"other outputs for the same inputs at a second"),
+    Mistake("a pass that changes its inputs", {"network": lambda: Scaling(4, 3)}, r"a forward pass that changes its inp"),
+    Mistake("outputs in the place of inputs", {"network": InPlace}, r"changes its inputs; expected one that changes a"),
     Mistake("a pass that changes a buffer", {"network": Counting}, r"a forward pass that changes parameters or"),
     Mistake("no items", {"train": Points(0)}, r"task.data: the training set: found no items; expected at least one"),
     Mistake("no length", {"train": Streamed()}, r"the training set: found a Streamed; expected a map-style data set"),

@@ -123,6 +123,8 @@ def _check(partition: Partition, parts: Any, clients: int, count: int) -> None:
         if not (isinstance(part, np.ndarray) and part.ndim == 1 and part.dtype.kind in "iu"):
             what = f"{part.dtype} {list(part.shape)}" if isinstance(part, np.ndarray) else type(part).__name__
             raise PluginError(f"{who} gave client {client} {what}; expected an array of indices of samples")
+        if not part.size:
+            raise PluginError(f"{who} gave client {client} no samples; expected one at least")
     joined = np.concatenate(parts) if parts else np.zeros(0, np.int64)
     outside = joined[(joined < 0) | (joined >= count)]
     if outside.size:

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import TypeAdapter, ValidationError
 
+from seedbus.discovery import PluginError
 from seedbus.models import DataError, Dirichlet, File, Iid, Natural, Pathological, Quantity, Shards
 from seedbus.models.partition import PARTITIONS, Divisible, Partition, divide
 from seedbus.scenarios.conformance.partition import CONTRACT, is_a_division
@@ -103,6 +104,17 @@ def test_balanced_mixtures_have_the_variance_of_their_dirichlet() -> None:
     assert shares.mean() == pytest.approx(0.1)
     # Dir(α·1) over c classes has variance (c − 1) / (c² (cα + 1)); exhausted classes reduce it slightly
     assert shares.var() == pytest.approx(9 / (100 * 21), rel=0.2)
+
+
+def test_a_partition_of_ones_own_that_leaves_a_client_empty_is_named() -> None:
+    class Greedy(Iid, frozen=True):
+        def split(self, labels: Any, clients: int, seed: int) -> Any:
+            return [np.arange(labels.size), *[np.zeros(0, np.int64)] * (clients - 1)]
+
+    samples = Divisible(np.zeros(6, np.int64), np.arange(6))
+    assert len(divide(Greedy(), samples, 1, 0)) == 1
+    with pytest.raises(PluginError, match="the partition iid gave client 1 no samples; expected one at least"):
+        divide(Greedy(), samples, 3, 0)
 
 
 def test_an_unbalanced_partition_names_the_clients_it_leaves_empty() -> None:

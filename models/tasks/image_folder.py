@@ -79,6 +79,7 @@ class ImageFolder(ImageTask, frozen=True):
 
     def load(self) -> tuple[Images, Images]:
         """Return the training images (validation included) and the test images. Raises `DataError`."""
+        self.__dict__.pop("_read", None)  # the folder may have changed since an earlier run of this task
         return self._read.train, self._read.test
 
     def named_files(self) -> list[Path]:
@@ -111,7 +112,7 @@ class ImageFolder(ImageTask, frozen=True):
             raise DataError("task.folder", f"no folder {self.folder}", f"a folder of images {where}")
         return found
 
-    @cached_property
+    @property
     def _classes(self) -> list[str]:
         return classes_in(self._path)
 

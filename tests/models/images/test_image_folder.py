@@ -106,6 +106,19 @@ def test_every_network_takes_the_size_the_channels_and_the_classes(pictures: Pat
     assert np.isfinite(objective.loss(0)) and np.isfinite(objective.gradient(0)).all()
 
 
+def test_a_task_that_is_bound_again_has_the_images_and_classes_of_then(pictures: Path) -> None:
+    again = task(pictures)
+    before = again.bind(seed=1, clients=2, partition=Iid())
+    for name in ("day", "dusk"):
+        (pictures / name).mkdir(exist_ok=True)
+        for number in range(100, 110):
+            Image.new("RGB", (12, 12), (number, 0, 0)).save(pictures / name / f"{number}.png")
+    own, fresh = (each.bind(seed=1, clients=2, partition=Iid()) for each in (again, task(pictures)))
+    assert again.dimension == own.dimension == fresh.dimension > before.dimension
+    assert own.identity() == fresh.identity()
+    assert own.evaluate(own.x0(), "train") == fresh.evaluate(fresh.x0(), "train")
+
+
 def test_another_pixel_gives_another_proof(pictures: Path) -> None:
     def proof() -> bytes:
         problem: Any = task(pictures).bind(seed=1, clients=2, partition=Iid())

@@ -189,7 +189,7 @@ def _samples(name: str, rows: Iterable[Row], where: object) -> Iterator[Sample]:
     try:
         for number, row in enumerate(rows):
             for each in data_set.rows(row):
-                fields = {field: str(each[field]) for field in data_set.fields}
+                fields = {field: _text(each, field) for field in data_set.fields}
                 if name != "squad":
                     yield Sample(fields, _label(each["label"], data_set.labels))
                     continue
@@ -206,6 +206,13 @@ def _samples(name: str, rows: Iterable[Row], where: object) -> Iterator[Sample]:
         raise DataError(where, f"label {error} in row {number}", f"{', '.join(data_set.labels)} for {name}") from None
     if number < 0:
         raise DataError(where, "no samples", _layout(name))
+
+
+def _text(row: Row, field: str) -> str:
+    """Return a field as text; one with nothing in it (null, or a cell after the end of a line) is missing."""
+    if row[field] is None:
+        raise KeyError(field)
+    return str(row[field])
 
 
 class _UnknownLabel(Exception):

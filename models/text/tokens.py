@@ -95,7 +95,10 @@ class Encoder:
         answer = sequence[shared:]
         if not answer:
             raise DataError("task.model", "a tokenizer for which an answer has no tokens", "another tokenizer")
-        return Pair(self._begin + self._truncated(sequence[:shared], len(answer)), answer)
+        before = self._begin + self._truncated(sequence[:shared], len(answer))
+        if not before:  # nothing predicts the answer's first token
+            raise DataError("task.model", "a tokenizer for which a prompt has no tokens", "another tokenizer")
+        return Pair(before, answer)
 
     def _truncated(self, prompt: list[int], reserved: int) -> list[int]:
         if self._limit is None:

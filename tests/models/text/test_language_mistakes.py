@@ -18,8 +18,10 @@ from seedbus.models import DataError
 from seedbus.models.hub.settings import class_count
 from seedbus.models.hub.weights import LastBlocks, selected
 from seedbus.models.tasks.language_model import LanguageModel
-from seedbus.models.text.files import read
+from seedbus.models.text.files import Sample, read
 from seedbus.models.text.language_network import load
+from seedbus.models.text.prompts import PROMPTS
+from seedbus.models.text.tokens import Encoder
 from seedbus.models.text.training import Prefix
 from seedbus.models.text.weights import Pretrained
 from seedbus.scenarios.running.memory_hints import memory_hints
@@ -437,3 +439,18 @@ def test_an_index_of_shards_names_files_beside_it_only(tmp_path: Path, name: Any
 def test_a_path_that_is_too_long_is_one_sentence(tmp_path: Path, make: Any, field: str) -> None:
     with pytest.raises(DataError, match=f"task.{field}: found no folder aaa"):
         bind(make(**{field: "a" * 5000}))
+
+
+@pytest.mark.parametrize(("tokens", "what"), [({1: 3, 2: 4}, "a prompt"), ({1: 3, 2: 3}, "an answer")])
+def test_a_tokenizer_that_leaves_a_prompt_or_an_answer_no_tokens_is_refused(tokens: dict[int, int], what: str) -> None:
+    """A text without the answer is the token tokens[1], and one with it tokens[2]."""
+
+    class Tokenizer:
+        bos_token_id = eos_token_id = None
+
+        def __call__(self, texts: Any, **_: Any) -> dict[str, Any]:
+            return {"input_ids": [[tokens[text.count("great") + 1]] for text in texts]}
+
+    encoder = Encoder(Tokenizer(), PROMPTS["sst2"]._replace(answers=("great",)), None)
+    with pytest.raises(DataError, match=f"a tokenizer for which {what} has no tokens; expected another tokenizer"):
+        encoder.pairs(Sample({"sentence": "It was"}, 0))

@@ -1,4 +1,4 @@
-"""Runs that diverge: what overflows is refused or measured as it is, without a warning or an error of the interpreter."""
+"""Runs that diverge: what overflows is refused or measured as it is, without a warning or a traceback."""
 
 from __future__ import annotations
 

@@ -188,7 +188,7 @@ MISTAKES = [
         r"task.metrics.f1: found an error with outputs float32\[8, 3\] and targets int64\[8\]",
     ),
     Mistake("a pass that draws", {"network": lambda: Noisy(4, 3)}, r"other outputs for the same inputs at a second"),
-    Mistake("a pass that changes its inputs", {"network": lambda: Scaling(4, 3)}, r"a forward pass that changes its inp"),
+    Mistake("a pass that changes its inputs", {"network": lambda: Scaling(4, 3)}, r"forward pass that changes its inp"),
     Mistake("outputs in the place of inputs", {"network": InPlace}, r"changes its inputs; expected one that changes a"),
     Mistake("a pass that changes a buffer", {"network": Counting}, r"a forward pass that changes parameters or"),
     Mistake("no items", {"train": Points(0)}, r"task.data: the training set: found no items; expected at least one"),

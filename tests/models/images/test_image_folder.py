@@ -113,7 +113,8 @@ def test_a_task_that_is_bound_again_has_the_images_and_classes_of_then(pictures:
         (pictures / name).mkdir(exist_ok=True)
         for number in range(100, 110):
             Image.new("RGB", (12, 12), (number, 0, 0)).save(pictures / name / f"{number}.png")
-    own, fresh = (each.bind(seed=1, clients=2, partition=Iid()) for each in (again, task(pictures)))
+    both: Any = [each.bind(seed=1, clients=2, partition=Iid()) for each in (again, task(pictures))]
+    own, fresh = both
     assert again.dimension == own.dimension == fresh.dimension > before.dimension
     assert own.identity() == fresh.identity()
     assert own.evaluate(own.x0(), "train") == fresh.evaluate(fresh.x0(), "train")

@@ -26,6 +26,8 @@ LONGEST = 2**24
 _STEPS = 50_000_000
 """How many steps of SQLite's virtual machine reading one table may take, beside one for each byte of the file: about a
 second's work. Without a limit, pages that refer to each other in a circle would be read forever."""
+_MOST_STEPS = 2**31 - 1
+"""The largest limit that SQLite takes: files of 2 GB and more have no larger one."""
 _SCHEMA = """
 CREATE TABLE facts (name TEXT PRIMARY KEY, value TEXT NOT NULL);
 CREATE TABLE rounds (
@@ -74,7 +76,8 @@ def connect(path: Path, mode: str) -> sqlite3.Connection:
     uri = f"{path.absolute().as_uri()}?mode={mode}"
     database: sqlite3.Connection = sqlite3.connect(uri, uri=True, check_same_thread=False, **options)
     if options:  # SQLite counts a statement's steps from its first use, so no statement may be cached
-        database.set_progress_handler(lambda: 1, _STEPS + sum(map(_size, _files(path))))
+        steps = _STEPS + sum(map(_size, _files(path)))
+        database.set_progress_handler(lambda: 1, min(steps, _MOST_STEPS))
     return database
 
 

@@ -173,6 +173,14 @@ def test_reading_needs_no_lock(tmp_path: Path) -> None:
     journal.close()
 
 
+def test_a_journal_of_more_than_two_gigabytes_is_read(tmp_path: Path) -> None:
+    """It limits SQLite's steps by the size of its files, and SQLite's limit has 31 bits."""
+    with (filled(tmp_path / "run") / FILE).open("r+b") as file:
+        file.truncate(2**31 + 2**20)  # SQLite ignores what follows the last page; the file system stores no zeros
+    with closing(Journal.open(tmp_path / "run", for_writing=False)) as reader:
+        assert len(list(reader.rounds())) == 5
+
+
 def test_a_folder_that_holds_a_run_is_not_overwritten(tmp_path: Path) -> None:
     with pytest.raises(RunFolderError, match="there is a run here already"):
         Journal.create(filled(tmp_path / "run"), {})

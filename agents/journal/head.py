@@ -23,6 +23,7 @@ HEAD = "journal.head"
 _PAGE = 4096
 _FIELDS = struct.Struct("<QQ16s")  # number of the write, round, link of the chain: 32 bytes
 _SLOT = struct.Struct("<32s16s")  # these fields and their digest
+_LIMIT = 2**63  # SQLite has no larger numbers; anybody can compute the digest of a slot with one
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,10 +78,10 @@ def _newest(file: int) -> Head:
         if not any(content):  # never written, or lost in a power cut
             continue
         fields, its_digest = _SLOT.unpack(content.ljust(_SLOT.size, b"\0"))
-        if digest(fields) != its_digest:
+        number, round, link = _FIELDS.unpack(fields)
+        if digest(fields) != its_digest or max(number, round) >= _LIMIT:
             is_damaged = True
             continue
-        number, round, link = _FIELDS.unpack(fields)
         if number >= newest.number:
             newest = Head(number + 1, round, link)
     return Head(newest.number, newest.round, newest.link, is_damaged)

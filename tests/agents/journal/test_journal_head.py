@@ -15,8 +15,9 @@ from journal_cases import FRAME, HEADER, PAGE, WAL, entry, flipped, killed_run
 from worlds import lossy, outcome
 
 from seedbus.agents.errors import JournalDamaged
+from seedbus.agents.journal.digests import digest
 from seedbus.agents.journal.file import FILE
-from seedbus.agents.journal.head import HEAD
+from seedbus.agents.journal.head import _FIELDS, _SLOT, HEAD
 from seedbus.agents.journal.journal import Journal
 from seedbus.agents.observer import NullObserver
 from seedbus.scenarios.errors import Exit
@@ -91,6 +92,15 @@ def test_a_flipped_bit_of_the_head_is_reported_and_the_other_slot_still_counts(c
     assert "nothing in journal.head can be read" in str(copies.with_(**{HEAD: both})[1])
     for at in (0, 47, 48, PAGE, PAGE + 47):  # cut off: a missing slot was never written
         assert copies.with_(**{HEAD: head[:at]})[0] == ROUNDS
+
+
+@pytest.mark.parametrize(("number", "round"), [(2**64 - 1, 0), (ROUNDS, 2**63)])
+def test_a_head_with_numbers_that_no_run_reaches_is_damaged(copies: Copies, number: int, round: int) -> None:
+    fields = _FIELDS.pack(number, round, bytes(16))
+    forged = _SLOT.pack(fields, digest(fields)) + copies.files[HEAD][_SLOT.size :]
+    assert copies.with_(**{HEAD: forged}) == (ROUNDS, None, True)
+    with closing(Journal.open(copies.folder)) as journal:
+        journal.append(entry(ROUNDS))
 
 
 def test_a_head_that_lags_or_is_missing_is_no_damage(copies: Copies, memory: Path) -> None:

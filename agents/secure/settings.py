@@ -42,7 +42,7 @@ class SecureAggregation(Settings):
     def shares_needed(self, neighbours: int) -> int:
         """Return t, how many of a client and its neighbours have to give a share of its mask."""
         fraction = Fraction(self.threshold).limit_denominator(1_000_000)  # 0.58 · 50 is 29, as 2/3 · 3 is 2
-        return math.floor(fraction * (neighbours + 1)) + 1
+        return min(math.floor(fraction * (neighbours + 1)), neighbours) + 1  # rounded, the fraction may be 1
 
     def graph(self, cohort: Sequence[int], seed: int, round: int) -> dict[int, list[int]]:
         """Return the neighbours of each client of a cohort, ascending.

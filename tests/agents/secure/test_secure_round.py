@@ -144,6 +144,7 @@ def test_more_than_the_threshold_as_it_is_written_has_to_give_shares() -> None:
         needed = SecureAggregation(threshold=percent / 100).shares_needed(holders - 1)
         assert 100 * (needed - 1) <= percent * holders < 100 * needed <= 100 * holders
     assert SecureAggregation(threshold=2 / 3).shares_needed(2) == 3  # a float is just below two thirds
+    assert SecureAggregation(threshold=0.9999999).shares_needed(9) == 10  # of ten; of all holders at most
 
 
 def test_a_graph_that_dropouts_cut_in_two_gives_the_sums_of_its_parts_and_none_of_fewer_than_t() -> None:

@@ -127,7 +127,7 @@ class ClientStateStore:
                 self._algorithm.check_memory(memory)
         except BadPayload as error:
             raise RunFolderError(path, f"the client's memory is damaged: {error}") from None
-        except (ValueError, msgpack.UnpackException) as error:
+        except (ValueError, TypeError, msgpack.UnpackException) as error:  # TypeError: a key that no map can have
             raise RunFolderError(path, f"the client's memory is damaged ({type(error).__name__})") from None
         return memory
 

@@ -239,6 +239,13 @@ def test_a_memory_of_another_form_is_damage(tmp_path: Path, memory: Any) -> None
     assert ClientStateStore(tmp_path, algorithm).before(3, 1) == {"scaffold.c": bytes(12)}
 
 
+def test_a_memory_with_a_key_that_no_map_can_have_is_damage(tmp_path: Path) -> None:
+    ClientStateStore(tmp_path).keep(2, 0, {"scaffold.c": bytes(12)})
+    (tmp_path / "2" / "0-0.memory").write_bytes(b"\x81\x90\x00")  # {[]: 0}
+    with pytest.raises(RunFolderError, match=r"0-0\.memory: the client's memory is damaged \(TypeError\)"):
+        ClientStateStore(tmp_path).before(2, 1)
+
+
 REPLACED = {"fault": "replacement", "active": 3, "every_rounds": 4, "probability": 1.0, "returns": "without-state"}
 
 

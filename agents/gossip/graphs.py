@@ -25,7 +25,7 @@ def torus(nodes: int) -> set[Edge]:
     """
     rows = next(rows for rows in range(math.isqrt(nodes), 0, -1) if nodes % rows == 0)
     if rows == 1:
-        raise ValueError(f"a torus of {nodes} nodes is no grid of two rows or more; {nodes + 1} are accepted")
+        raise ValueError(f"a torus of {nodes} nodes is no grid of two rows or more; {max(4, nodes + 1)} are accepted")
     columns = nodes // rows
     right = {_edge(node, node - node % columns + (node + 1) % columns) for node in range(nodes)}
     return right | {_edge(node, (node + columns) % nodes) for node in range(nodes)}
@@ -46,10 +46,9 @@ def regular(nodes: int, degree: int, seed: int) -> set[Edge]:
         ValueError: there is no such graph.
     """
     if not 2 <= degree < nodes or nodes * degree % 2:
-        raise ValueError(
-            f"no connected graph of {nodes} nodes has degree {degree}; 2 to {nodes - 1} are accepted"
-            + (", even ones" if nodes % 2 else "")
-        )
+        accepted = f"2 to {nodes - 1} are accepted" if nodes > 2 else "graph: ring and complete are accepted"
+        even = ", even ones" if nodes % 2 else ""
+        raise ValueError(f"no connected graph of {nodes} nodes has degree {degree}; {accepted}{even}")
     edges = [_edge(node, (node + step) % nodes) for step in range(1, degree // 2 + 1) for node in range(nodes)]
     if degree % 2:
         edges += [(node, node + nodes // 2) for node in range(nodes // 2)]

@@ -45,6 +45,8 @@ def test_other_graphs_have_the_neighbours_that_their_names_promise(graph: str, n
     ("fields", "nodes", "why"),
     [
         ({"graph": "torus"}, 7, "a torus of 7 nodes"),
+        ({"graph": "torus"}, 2, "a torus of 2 nodes is no grid of two rows or more; 4 are accepted"),
+        ({}, 2, "no connected graph of 2 nodes has degree 4; graph: ring and complete are accepted"),
         ({"degree": 3}, 5, "2 to 4 are accepted, even ones"),
         ({"degree": 9}, 8, "2 to 7 are accepted"),
         ({"degree": 2**63}, 5, "2 to 4 are accepted"),

@@ -24,7 +24,8 @@ _NAME = re.compile(r"[0-9]{1,18}-[0-9]{1,18}\.(memory|loss)")
 KEPT = 5
 """How many memories of each client are kept. A run is resumed where its last durable round ended; since then up to
 `KEPT` − 1 plans may have reached a client, late ones of earlier rounds among them. A plan for work that is older than
-these counts as new work."""
+these counts as new work. Before a process has worked itself it means that the run goes on from an earlier round, because
+its journal has lost more: that work cannot be repeated."""
 
 
 @dataclass(slots=True)
@@ -71,16 +72,17 @@ class ClientStateStore:
             The memory, or None if the client had none.
 
         Raises:
-            Forgotten: another process did that work, and the memory from before it is not kept.
+            Forgotten: another process did that work, or later work only, and the memory from before it is not kept.
         """
         chain = self._chain(client)
         if not chain:
             return None
         place = next((at for at, link in enumerate(chain) if link.round == round and not link.is_loss), len(chain))
-        if place == 0 and chain[0].number > 0:  # what it began with is deleted
-            if chain[0].is_of_another:
+        if chain[0].number > 0:  # older memories are deleted
+            is_older = all(link.is_of_another and round < link.round for link in chain)
+            if is_older or (place == 0 and chain[0].is_of_another):
                 raise Forgotten(client, round)
-            place = len(chain)
+            place = place or len(chain)
         return self._read(client, chain[place - 1]) if place else None
 
     def keep(self, client: int, round: int, memory: Any) -> None:

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from algorithm_cases import make
 from clusters import ClientsThread, RunWatcher, ServerThread
+from journal_cases import WAL, killed_run
 from power_cuts import run_with_power_cuts
 from processes import kill, workers_of
 from worker_kills import alike
@@ -106,6 +107,31 @@ def test_resuming_before_the_oldest_kept_state_is_refused(tmp_path: Path) -> Non
     assert len(list((tmp_path / "0").iterdir())) == KEPT
     with pytest.raises(Forgotten, match="client 0's memory from before round 2 is not kept any more"):
         ClientStateStore(tmp_path).before(0, 2)
+
+
+def test_resuming_before_all_kept_states_is_refused_until_the_client_has_worked(tmp_path: Path) -> None:
+    for round in range(1, KEPT + 2):
+        ClientStateStore(tmp_path).keep(0, round, round)
+    with pytest.raises(Forgotten, match="client 0's memory from before round 1 is not kept any more"):
+        ClientStateStore(tmp_path).before(0, 1)
+    store = ClientStateStore(tmp_path)
+    store.keep(0, KEPT + 2, KEPT + 2)
+    assert store.before(0, 1) == KEPT + 2, "a plan that was long under way"
+
+
+@pytest.mark.parametrize("sound", [0.1, 0.7])
+def test_a_run_that_lost_rounds_ends_alike_or_says_that_its_clients_memories_are_gone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sound: float
+) -> None:
+    what = quiet(stop={"rounds": 9}, participation={"clients": 2})
+    folder = killed_run(tmp_path, monkeypatch, what)
+    log = (folder / WAL).read_bytes()
+    (folder / WAL).write_bytes(log[: int(sound * len(log))])
+    if sound < 0.5:
+        with pytest.raises(Forgotten, match="client 0's memory from before round [0-2] is not kept any more"):
+            run(what, folder, resume=True)
+    else:
+        assert outcome(run(what, folder, resume=True)) == outcome(run(what, tmp_path / "whole"))
 
 
 def test_another_process_reads_the_same_states(tmp_path: Path) -> None:

@@ -3,11 +3,13 @@
 A client's state, its memory, is plain msgpack data. It advances with the client's work, whether the report arrives or
 not. The memories of a client form a chain in the order of its work: if it is asked again for a round that it has worked
 for, it starts from the memory that it had then. Memories in a folder outlive the process. So a process that replaces a
-dead one, or a run that is resumed at an earlier round, repeats the same work and comes to the same chain.
+dead one, or a run that is resumed at an earlier round, repeats the same work and comes to the same chain. A file begins
+with a digest, so that a memory that is damaged, or in the place of another, is refused.
 """
 
 from __future__ import annotations
 
+import hashlib
 import re
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,11 +23,12 @@ from seedbus.algorithms.stateful import Stateful
 from seedbus.bus.files import atomic_write, check_folder, make_folder, read, remove
 
 _NAME = re.compile(r"[0-9]{1,18}-[0-9]{1,18}\.(memory|loss)")
+_DIGEST_BYTES = 16
 KEPT = 5
 """How many memories of each client are kept. A run is resumed where its last durable round ended; since then up to
 `KEPT` − 1 plans may have reached a client, late ones of earlier rounds among them. A plan for work that is older than
-these counts as new work. Before a process has worked itself it means that the run goes on from an earlier round, because
-its journal has lost more: that work cannot be repeated."""
+these counts as new work. Before a process has worked itself it means that the run goes on from an earlier round,
+because its journal has lost more: that work cannot be repeated."""
 
 
 @dataclass(slots=True)
@@ -106,7 +109,8 @@ class ClientStateStore:
         else:  # the vectors of many clients would not fit into this process
             make_folder(self._folder / str(client))
             with atomic_write(self._folder / str(client) / link.name) as file:
-                file.write(msgpack.packb(memory))
+                packed = msgpack.packb(memory)
+                file.write(_digest(client, link, packed) + packed)
         chain.append(link)
         while len(chain) > KEPT:
             old = chain.pop(0)
@@ -123,8 +127,12 @@ class ClientStateStore:
         if self._folder is None:
             return link.memory
         path = self._folder / str(client) / link.name
+        content = read(path)
+        digest, packed = content[:_DIGEST_BYTES], content[_DIGEST_BYTES:]
+        if digest != _digest(client, link, packed):
+            raise RunFolderError(path, "the client's memory is damaged, or of an older build: it has another digest")
         try:
-            memory = msgpack.unpackb(read(path), strict_map_key=False)
+            memory = msgpack.unpackb(packed, strict_map_key=False)
             if memory is not None and isinstance(self._algorithm, Stateful):
                 self._algorithm.check_memory(memory)
         except BadPayload as error:
@@ -132,6 +140,10 @@ class ClientStateStore:
         except (ValueError, TypeError, msgpack.UnpackException) as error:  # TypeError: a key that no map can have
             raise RunFolderError(path, f"the client's memory is damaged ({type(error).__name__})") from None
         return memory
+
+
+def _digest(client: int, link: _Link, packed: bytes) -> bytes:
+    return hashlib.blake2b(f"{client}/{link.name} ".encode() + packed, digest_size=_DIGEST_BYTES).digest()
 
 
 def _listed(folder: Path) -> list[Path]:

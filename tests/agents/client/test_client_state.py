@@ -12,13 +12,13 @@ import numpy as np
 import pytest
 from algorithm_cases import make
 from clusters import ClientsThread, RunWatcher, ServerThread
-from journal_cases import WAL, killed_run
+from journal_cases import WAL, flipped, killed_run
 from power_cuts import run_with_power_cuts
 from processes import kill, workers_of
 from worker_kills import alike
 from worlds import outcome, scenario
 
-from seedbus.agents.client.client_state import KEPT, ClientStateStore
+from seedbus.agents.client.client_state import KEPT, ClientStateStore, _digest, _Link
 from seedbus.agents.errors import Forgotten, RunFolderError
 from seedbus.agents.journal.journal import Journal
 from seedbus.agents.journal.reader import KEPT_EVERY
@@ -128,7 +128,7 @@ def test_a_run_that_lost_rounds_ends_alike_or_says_that_its_clients_memories_are
     log = (folder / WAL).read_bytes()
     (folder / WAL).write_bytes(log[: int(sound * len(log))])
     if sound < 0.5:
-        with pytest.raises(Forgotten, match="client 0's memory from before round [0-2] is not kept any more"):
+        with pytest.raises(Forgotten, match=r"client 0's memory from before round [0-2] is not kept any more"):
             run(what, folder, resume=True)
     else:
         assert outcome(run(what, folder, resume=True)) == outcome(run(what, tmp_path / "whole"))
@@ -265,9 +265,28 @@ def test_a_memory_of_another_form_is_damage(tmp_path: Path, memory: Any) -> None
     assert ClientStateStore(tmp_path, algorithm).before(3, 1) == {"scaffold.c": bytes(12)}
 
 
+def test_a_memory_with_a_flipped_bit_or_of_another_client_or_round_is_damage(tmp_path: Path) -> None:
+    ClientStateStore(tmp_path).keep(2, 0, {"scaffold.c": b"twelve bytes"})
+    path = tmp_path / "2" / "0-0.memory"
+    content = path.read_bytes()
+    for at in range(len(content)):
+        path.write_bytes(flipped(content, at, 1 << at % 8))
+        with pytest.raises(RunFolderError, match="the client's memory is damaged"):
+            ClientStateStore(tmp_path).before(2, 1)
+    for other in ("3/0-0.memory", "2/1-1.memory"):
+        (tmp_path / other).parent.mkdir(exist_ok=True)
+        (tmp_path / other).write_bytes(content)
+        with pytest.raises(RunFolderError, match="the client's memory is damaged"):
+            ClientStateStore(tmp_path).before(int(other[0]), 2)
+    (tmp_path / "2" / "1-1.memory").unlink()
+    path.write_bytes(content)
+    assert ClientStateStore(tmp_path).before(2, 1) == {"scaffold.c": b"twelve bytes"}
+
+
 def test_a_memory_with_a_key_that_no_map_can_have_is_damage(tmp_path: Path) -> None:
-    ClientStateStore(tmp_path).keep(2, 0, {"scaffold.c": bytes(12)})
-    (tmp_path / "2" / "0-0.memory").write_bytes(b"\x81\x90\x00")  # {[]: 0}
+    packed = b"\x81\x90\x00"  # {[]: 0}
+    (tmp_path / "2").mkdir()
+    (tmp_path / "2" / "0-0.memory").write_bytes(_digest(2, _Link(0, 0, False), packed) + packed)
     with pytest.raises(RunFolderError, match=r"0-0\.memory: the client's memory is damaged \(TypeError\)"):
         ClientStateStore(tmp_path).before(2, 1)
 

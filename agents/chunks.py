@@ -63,8 +63,14 @@ class Chunk:
     def pack(self, kind: Kind, client: int, round: int) -> Envelope:
         """Return a SNAPSHOT or a PIECE with this chunk."""
         title = self.title
-        body = [title.count, title.digest, self.index, _check(self), self.data]
+        body = [title.count, title.digest, self.index, self.check(), self.data]
         return Envelope(kind, client, round, title.version, body)
+
+    def check(self) -> bytes:
+        """Return a digest of title, index and data, `CHECK_BYTES` bytes."""
+        title = self.title
+        key = struct.pack("<3I", title.version, title.count, self.index) + title.digest
+        return hashlib.blake2b(self.data, digest_size=CHECK_BYTES, key=key).digest()
 
 
 def offer(title: Title, window: int, client: int, round: int) -> Envelope:
@@ -85,7 +91,7 @@ def unpack(envelope: Envelope) -> Chunk | tuple[Title, int]:
         chunk = Chunk(_title(envelope), index, data)
         if not 0 <= chunk.index < chunk.title.count:
             raise BadPayload(f"chunk {chunk.index} of a snapshot of {chunk.title.count}")
-        if check != _check(chunk):
+        if check != chunk.check():
             raise BadPayload(f"chunk {chunk.index} does not match its check")
         return chunk
     if types not in ([int, bytes], [int, bytes, int]):
@@ -194,9 +200,3 @@ def _title(envelope: Envelope) -> Title:
     if not 0 <= count < 2**32 or len(digest) != (DIGEST_BYTES if count else 0):
         raise BadPayload(f"a snapshot in {count} chunks with a digest of {len(digest)} bytes")
     return Title(envelope.base, count, digest)
-
-
-def _check(chunk: Chunk) -> bytes:
-    title = chunk.title
-    key = struct.pack("<3I", title.version, title.count, chunk.index) + title.digest
-    return hashlib.blake2b(chunk.data, digest_size=CHECK_BYTES, key=key).digest()

@@ -2,7 +2,8 @@
 
 A chunk that several clients have pulled is kept once. What a client has of a snapshot is also stated to the simulation,
 in a note: a WAKE message that is never sent. A process that replaces this one is given the notes, and computes the
-chunks anew from the log.
+chunks anew from the log. A note's sum of checks shows whether these are what the client received: a peer may have sent
+false ones, and then this snapshot fails here as it would have there.
 """
 
 from __future__ import annotations
@@ -31,6 +32,8 @@ class _PartialDownload:
         chunk_bytes: the size of all chunks but the last; 0 while it is unknown.
         wanted: chunks that were requested and are not here yet.
         bits: one bit for each chunk that is here.
+        checked: the exclusive or of the checks of all chunks that are here.
+        checks: index → check, of those that this process received.
         complete_to: all chunks before this one are here.
     """
 
@@ -39,6 +42,8 @@ class _PartialDownload:
     chunk_bytes: int = 0
     wanted: set[int] = field(default_factory=set)
     bits: bytearray = field(default_factory=bytearray)
+    checked: int = 0
+    checks: dict[int, bytes] = field(default_factory=dict)
     complete_to: int = 0
 
     def __post_init__(self) -> None:
@@ -48,8 +53,10 @@ class _PartialDownload:
     def has(self, index: int) -> bool:
         return bool(self.bits[index // 8] >> index % 8 & 1)
 
-    def add(self, index: int) -> None:
+    def add(self, index: int, check: bytes) -> None:
         self.bits[index // 8] |= 1 << index % 8
+        self.checked ^= _number(check)
+        self.checks[index] = check
         self.wanted.discard(index)
         self._update_complete_to()
 
@@ -75,7 +82,7 @@ class Downloads:
         """Begin without any; replica_at: returns the replica of a version that the log reaches, for reading only."""
         self._replica_at = replica_at
         self._partial_downloads: dict[int, _PartialDownload] = {}
-        self._chunks: dict[Title, dict[int, bytes]] = {}
+        self._chunks: dict[Title, dict[bytes, bytes]] = {}  # title → check → chunk
 
     def on_offer(self, envelope: Envelope, title: Title, window: int) -> list[Envelope]:
         """A client is offered a snapshot. Returns its PULL for the next chunks that it lacks.
@@ -106,17 +113,16 @@ class Downloads:
         before = chunk.title.count - 1 if chunk.index + 1 < chunk.title.count else 1  # all but the last are of one size
         if len(chunk.data) * before > chunks.bytes_of(self._shape):
             raise BadPayload(f"a chunk of {len(chunk.data)} bytes, one of {chunk.title.count}, of a smaller replica")
-        shared = self._chunks.setdefault(download.title, {})
-        shared.setdefault(chunk.index, chunk.data)
-        download.add(chunk.index)
+        if not download.has(chunk.index):
+            check = chunk.check()
+            self._chunks.setdefault(download.title, {}).setdefault(check, chunk.data)
+            download.add(chunk.index, check)
         if chunk.index + 1 < download.title.count or not download.chunk_bytes:
             download.chunk_bytes = len(chunk.data)
         if not download.is_complete:
             return [] if download.wanted else self._pull_next(download, envelope)
         try:
-            self._rebuild(download, shared)
-            data = b"".join(shared[index] for index in range(download.title.count))
-            return chunks.restored(self._shape, download.title, data)
+            return chunks.restored(self._shape, download.title, self._joined(download))
         finally:
             self.forget(envelope.client)
 
@@ -138,12 +144,27 @@ class Downloads:
     def _pull_next(self, download: _PartialDownload, envelope: Envelope) -> list[Envelope]:
         return [chunks.pull(download.title, download.next_wanted(), envelope.client, envelope.round)]
 
-    def _rebuild(self, download: _PartialDownload, shared: dict[int, bytes]) -> None:
-        """Compute the chunks that the process before this one received: they follow from the log."""
-        lost = [index for index in range(download.title.count) if index not in shared]
+    def _joined(self, download: _PartialDownload) -> bytes:
+        """Return all of a snapshot. The chunks that the process before this one received follow from the log.
+
+        Raises:
+            BadPayload: it received others.
+        """
+        title, shared = download.title, self._chunks.get(download.title, {})
+        here = {index: shared[check] for index, check in download.checks.items()}
+        lost = [index for index in range(title.count) if index not in here]
+        checked = download.checked
+        for check in download.checks.values():
+            checked ^= _number(check)
         if lost:
-            replica = self._replica_at(download.title.version)
-            shared.update({i: chunks.cut(replica, download.title, i, download.chunk_bytes).data for i in lost})
+            replica = self._replica_at(title.version)
+            for index in lost:
+                chunk = chunks.cut(replica, title, index, download.chunk_bytes)
+                here[index] = chunk.data
+                checked ^= _number(chunk.check())
+        if checked:
+            raise BadPayload("a snapshot whose chunks are not those of its version")
+        return b"".join(here[index] for index in range(title.count))
 
     # -- notes to the simulation
 
@@ -153,7 +174,8 @@ class Downloads:
         if download is None:
             return []
         title, wanted = download.title, chunks.spans(sorted(download.wanted))
-        body = [title.count, title.digest, download.window, download.chunk_bytes, bytes(download.bits), wanted]
+        checked = download.checked.to_bytes(chunks.CHECK_BYTES, "little")
+        body = [title.count, title.digest, download.window, download.chunk_bytes, bytes(download.bits), wanted, checked]
         return [Envelope(Kind.WAKE, client, round, title.version, body)]
 
     def reset(self, notes: list[Envelope]) -> None:
@@ -166,15 +188,20 @@ class Downloads:
 
 def _unpack_note(note: Envelope) -> _PartialDownload:
     """Raises `BadPayload`."""
-    if [type(part) for part in note.body] != [int, bytes, int, int, bytes, list]:
+    if [type(part) for part in note.body] != [int, bytes, int, int, bytes, list, bytes]:
         raise BadPayload("a note of a download does not hold the fields that it should")
-    count, digest, window, chunk_bytes, bits, wanted = note.body
+    count, digest, window, chunk_bytes, bits, wanted, checked = note.body
     if count < 1 or len(bits) != -(-count // 8):
         raise BadPayload(f"a note of {len(bits)} bytes about {count} chunks")
-    if not 0 < window <= MOST_WINDOW or chunk_bytes < 0:
-        raise BadPayload(f"a note of chunks of {chunk_bytes} bytes, {window} at a time")
+    if not 0 < window <= MOST_WINDOW or chunk_bytes < 0 or len(checked) != chunks.CHECK_BYTES:
+        raise BadPayload(f"a note of chunks of {chunk_bytes} bytes, {window} at a time, {len(checked)} bytes of checks")
     requested = set(chunks.indices(wanted, window))
-    return _PartialDownload(Title(note.base, count, digest), window, chunk_bytes, requested, bytearray(bits))
+    title, sum_of_checks = Title(note.base, count, digest), _number(checked)
+    return _PartialDownload(title, window, chunk_bytes, requested, bytearray(bits), sum_of_checks)
+
+
+def _number(check: bytes) -> int:
+    return int.from_bytes(check, "little")
 
 
 def version_of(note: bytes, client: int) -> int:

@@ -24,6 +24,7 @@ LIAR = 2
 def note(client: int = LIAR, version: int = 5, **changes: Any) -> bytes:
     """Return a client's note of a partly downloaded snapshot of three chunks."""
     fields = {"count": 3, "digest": bytes(16), "window": 4, "chunk_bytes": 64, "bits": b"\1", "wanted": [[1, 2]]}
+    fields["checked"] = bytes(8)
     return encode(Envelope(Kind.WAKE, client, 7, version, list((fields | changes).values())))[0]
 
 
@@ -36,6 +37,7 @@ FALSE = {
     "fewer than none": note(count=-5, bits=b""),
     "a window of all there is": note(window=2**40, wanted=[[0, 2**32]]),
     "other bits": note(bits=bytes(9)),
+    "a short sum": note(checked=bytes(7)),
 }
 
 

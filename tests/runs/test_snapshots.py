@@ -169,13 +169,13 @@ def test_a_run_cut_off_again_and_again_rebuilds_what_its_clients_had(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, whole: dict[tuple[str, str], Any]
 ) -> None:
     rebuilt: list[int] = []
-    rebuild = Downloads._rebuild
+    joined = Downloads._joined
 
-    def watch(self: Downloads, download: Any, shared: dict[int, bytes]) -> None:
-        rebuilt.extend(index for index in range(download.title.count) if index not in shared)
-        rebuild(self, download, shared)
+    def watch(self: Downloads, download: Any) -> bytes:
+        rebuilt.extend(index for index in range(download.title.count) if index not in download.checks)
+        return joined(self, download)
 
-    monkeypatch.setattr(Downloads, "_rebuild", watch)
+    monkeypatch.setattr(Downloads, "_joined", watch)
     what, cuts, resume = _rough(HISO, "evaluator"), 0, False
     while True:
         with monkeypatch.context() as patch:

@@ -135,6 +135,24 @@ def test_clients_of_a_process_hold_a_chunk_once() -> None:
     assert partial._chunks == {} and partial._partial_downloads == {}
 
 
+@pytest.mark.parametrize("is_replaced", [False, True])
+def test_a_false_chunk_fails_its_client_alone_in_a_process_that_replaces_its_own_too(is_replaced: bool) -> None:
+    """A peer that serves a snapshot may send any bytes with a check that matches."""
+    partial, false = downloads(), Chunk(TITLE, 0, bytes(SIZE))
+    offer_to(partial)
+    partial.on_chunk(false.pack(Kind.SNAPSHOT, 0, 9), false)
+    if is_replaced:
+        notes = [encode(note)[0] for note in partial.note(0, 9)]
+        partial = downloads()
+        partial.reset(unpack_notes(pack_notes(notes), decode))
+    offer_to(partial, 1)
+    replica = [receive(partial, index, 1) for index in range(24)][-1]
+    assert replica.digests() == TRUTH.digests()
+    with pytest.raises(BadPayload, match=r"a snapshot (that does not have the digest|whose chunks are not those)"):
+        for index in range(24):
+            receive(partial, index)
+
+
 def test_chunks_that_were_not_announced_are_not_kept() -> None:
     partial = downloads()
     assert receive(partial, 0) == []

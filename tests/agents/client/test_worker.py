@@ -253,7 +253,7 @@ def test_a_server_that_asks_for_a_model_that_it_never_sent_gets_no_answer() -> N
 def test_a_chunk_of_a_snapshot_that_a_false_note_told_of_is_asked_for_anew() -> None:
     """The note is of a part of version 7, in a WELCOME whose log ends at 0: no replica at 7 can be checked."""
     title, lacks = Title(7, 2, b"d" * 16), 1
-    note = Envelope(Kind.WAKE, 0, 0, 7, [2, title.digest, 8, 16, bytes([1]), [[1, 1]]])
+    note = Envelope(Kind.WAKE, 0, 0, 7, [2, title.digest, 8, 16, bytes([1]), [[1, 1]], bytes(8)])
     hosted = followers((0, 1))
     hosted.welcome(frame(messages.welcome(ALGORITHM, HOST, 0, [0, 0], (), pack_notes([frame(note)]))))
     (answer,) = answers_to(hosted, frame(Chunk(title, lacks, b"x" * 8).pack(Kind.SNAPSHOT, 0, 1)))

@@ -416,7 +416,7 @@ class Coordinator:
     def crashed(self) -> None:
         """The server has lost what was not durable: the open round, and a snapshot that was being fetched."""
         self._plans = []
-        self._rounds.unpack(self._durable)
+        self._rounds.crashed(self._durable)
         self.snapshots.crashed()
 
     @property

@@ -81,6 +81,7 @@ class Rounds:
         self._answer_times_ns = deque[int](maxlen=participation.deadline.window if participation.deadline else 0)
         self._state = state
         self._mechanism = mechanism
+        self._lost = -1
 
     def open(self, members: MemberIndex, version: int, now_ns: int) -> Round:
         """Begin the next round.
@@ -126,6 +127,8 @@ class Rounds:
         answered = self.get(number)
         if answered is not None:
             return answered
+        if number == self.number == self._lost:
+            raise ReportRefused("not-asked", f"the server crashed in round {number}, and has not begun it again")
         if number >= self.number:
             raise ReportRefused("wrong-round", f"round {number} has not begun; this is round {self.number}")
         if self.policy.is_stream and number >= self.number - self.policy.staleness:
@@ -219,6 +222,11 @@ class Rounds:
         self._answer_times_ns.clear()
         self._answer_times_ns.extend(state.answer_times_ns)
         self._overdue.unpack(self.algorithm, state.overdue, self._plan)
+
+    def crashed(self, packed: Sequence[Any]) -> None:
+        """Go on as `unpack` does. The open round is lost, and its answers come too early until it begins again."""
+        self._lost = self.number
+        self.unpack(packed)
 
     def _plan(self, number: int, version: int) -> Any:
         return self.algorithm.plan(number, version, of_directions(self._seed, number))

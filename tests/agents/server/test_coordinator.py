@@ -102,6 +102,18 @@ def test_a_bad_answer_counts_as_an_answer_and_the_round_does_not_wait_for_anothe
     assert coordinator.close_round().reported == tuple(good)
 
 
+def test_an_answer_to_a_round_that_a_crash_has_interrupted_is_not_a_lie() -> None:
+    coordinator = joined_coordinator()
+    asked, *_ = cohort_of(coordinator)
+    answer = report(coordinator, asked)
+    coordinator.crashed()
+    early, later = coordinator.reported(answer), coordinator.reported(report(coordinator, asked, round=1))
+    assert early is not None and later is not None
+    assert (early.reason, later.reason) == ("not-asked", "wrong-round")
+    assert asked in cohort_of(coordinator)
+    assert coordinator.reported(answer) is None
+
+
 def test_a_deadline_of_an_earlier_round_closes_nothing() -> None:
     coordinator = joined_coordinator()
     coordinator.open_round()

@@ -156,6 +156,7 @@ class Snapshots:
             self._waiting.clear()
         elif step.has_failed:
             self._fall_back(sorted(self._waiting))
+            self._waiting.clear()
 
     def _fall_back(self, clients: Sequence[int]) -> None:
         self._replays.update(clients)

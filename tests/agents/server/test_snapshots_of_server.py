@@ -303,6 +303,18 @@ def test_clients_that_lag_replay_if_the_evaluator_has_no_snapshot() -> None:
     assert not stage.awaits()
 
 
+def test_a_client_that_replays_because_there_is_no_snapshot_may_report_late() -> None:
+    stage = SnapshotScene(policy={"late": {"max_staleness": 5}})
+    stage.open()
+    stage.sent()
+    stage.coordinator.reported(chunks.description(Title(5, 0, b""), EVALUATOR, 5))
+    assert [plan.client for plan in stage.sent()] == [2]
+    answer = report(stage.coordinator, 2)
+    stage.coordinator.deadline_passed(5)
+    stage.close()
+    assert stage.coordinator.reported(answer) is None
+
+
 def test_a_restored_server_holds_the_same_snapshot_and_serves_it_alike() -> None:
     stage = SnapshotScene()
     title = stage.offered()

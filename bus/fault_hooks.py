@@ -20,6 +20,7 @@ from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 from seedbus.bus.envelope import SERVER, Kind
 from seedbus.bus.errors import Unusable
+from seedbus.bus.event_queue import LAST_NS
 from seedbus.bus.in_flight import Key, random_key
 from seedbus.bus.keyed_random import KeyedRandom, with_random
 
@@ -41,6 +42,8 @@ class Verdict(NamedTuple):
 
 
 PASS = Verdict()
+MOST_NS = 2**63 - 1
+"""The largest sum of delays that is counted, 292 years; a checkpoint has no room for more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,9 +148,9 @@ class ActiveFault:
     counts: Counter[str] = field(default_factory=Counter)
 
     def count_delay(self, what: str, by_ns: int) -> None:
-        """Count a message or a computation that the fault makes `by_ns` later."""
+        """Count a message or a computation that the fault makes `by_ns` later; a sum stays within ±`MOST_NS`."""
         self.counts[what] += 1
-        self.counts[f"{what}_ns"] += by_ns
+        self.counts[f"{what}_ns"] = max(-MOST_NS, min(self.counts[f"{what}_ns"] + by_ns, MOST_NS))
 
 
 class FaultHooks:
@@ -273,16 +276,17 @@ def _checked(verdict: Any, fault: object) -> Verdict:
     if isinstance(verdict, Verdict):
         delay_ns, drop, copies, flips = verdict
         try:
-            plain = Verdict(index(delay_ns), bool(drop), index(copies), tuple(map(float, flips)))
-        except (TypeError, ValueError):
-            plain = None
-        if plain is not None and plain.delay_ns >= 0 and plain.copies >= 0:
-            return plain
+            # whatever is later than the last instant never arrives
+            plain = Verdict(min(index(delay_ns), LAST_NS + 1), bool(drop), index(copies), tuple(map(float, flips)))
+            if plain.delay_ns >= 0 and plain.copies >= 0 and all(0 <= place < 1 for place in plain.flips):
+                return plain
+        except (TypeError, ValueError, OverflowError):
+            pass
         what = f"{verdict!r}"[:200]
     else:
         what = type(verdict).__name__
     name = getattr(fault, "fault", type(fault).__name__)
-    expected = "a Verdict with whole numbers delay_ns and copies, not below 0, and fractions as flips"
+    expected = "a Verdict with whole numbers delay_ns and copies, not below 0, and fractions as flips, below 1"
     raise Unusable(f"the fault {name} judged a message by {what}; expected {expected}")
 
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import itertools
+import math
 from typing import Any
 
+import msgpack
 import pytest
 from bus_harness import MS, SECOND, Copy, Flip, Harness, Hold, Lose, plan, report, reported
 from hypothesis import given
@@ -12,6 +14,8 @@ from hypothesis import strategies as st
 
 from seedbus.bus import PASS, Fate, FaultHooks, Kind, MemoryTransport, Network, Passage, Verdict, encode
 from seedbus.bus.envelope import NO_TALLY
+from seedbus.bus.errors import Unusable
+from seedbus.bus.event_queue import LAST_NS
 from seedbus.bus.in_flight import InFlightMessage
 from seedbus.bus.network import Constant, Lognormal
 from seedbus.scenarios.faults.corrupt import Corrupt
@@ -270,3 +274,25 @@ def test_effects_of_each_fault_are_counted_by_its_place_in_the_scenario() -> Non
         harness.bus.send(plan(client))
     harness.run()
     assert counts(harness) == [{}, {"delayed": 2, "delayed_s": 0.006}, {"dropped": 2}, {"dropped": 1}]
+
+
+def test_a_sum_of_delays_has_room_in_a_checkpoint_however_many_there_are() -> None:
+    harness = Harness(rules=[Hold(LAST_NS)])
+    (fault,) = harness.bus.rules.faults
+    fault.counts["delayed_ns"] = 2**63 - LAST_NS  # as after 2,200 such messages
+    for client in range(2):
+        harness.bus.send(plan(client))
+    assert harness.bus.rules.checkpoint() == [[("delayed", 2), ("delayed_ns", 2**63 - 1)]]
+
+
+def test_a_message_that_is_delayed_for_ever_has_room_in_a_checkpoint() -> None:
+    harness = Harness(rules=[Hold(10**30)])
+    harness.bus.send(plan())
+    assert InFlightMessage.unpack(msgpack.unpackb(msgpack.packb(harness.bus.checkpoint()[2][0]))).due_ns > LAST_NS
+
+
+@pytest.mark.parametrize("place", [1.0, -0.1, math.nan, math.inf])
+def test_a_bit_flips_within_its_message(place: float) -> None:
+    harness = Harness(rules=[Flip(place=place)])
+    with pytest.raises(Unusable, match="fractions as flips"):
+        harness.bus.send(plan())

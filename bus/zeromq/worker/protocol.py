@@ -93,7 +93,7 @@ class LinkProtocol:
         self._run = b""
         self._previous_session = NO_SESSION
         self._offer: Offer | None = None
-        self._has_follower = False
+        self._has_joined = False  # in the present session: its followers are built
         self._was_welcomed = False
 
     @property
@@ -107,6 +107,7 @@ class LinkProtocol:
         """A socket has been connected: a new session begins with a HELLO."""
         self.liveness.connected(now_s)
         self.session = WorkerSession()
+        self._has_joined = False
         self.session.put_hello(self._previous_session, packet.hello(self._run, self._request))
 
     def disconnected(self, jitter: float, now_s: float) -> bool:
@@ -137,8 +138,8 @@ class LinkProtocol:
 
     def join(self, session: WorkerSession, joins: Sequence[bytes]) -> None:
         """Send the JOINs of followers that were built for the offer of a session."""
-        self._has_follower = True
         if session is self.session:
+            self._has_joined = True
             session.put_joins(joins)
 
     def answer(self, session: WorkerSession, answers: Sequence[list[bytes]]) -> None:
@@ -198,7 +199,7 @@ class LinkProtocol:
         kind = decode(frame).kind
         if kind is Kind.BYE:
             self.session.dismissed()
-        elif self._has_follower:
+        elif self._has_joined:
             if self.session.phase is not Phase.JOINING:
                 raise MalformedPacket("unexpected", f"a {kind.name} where no JOIN waits for an answer")
             self.session.join_answered(is_refused=kind is Kind.REFUSE)
@@ -208,7 +209,7 @@ class LinkProtocol:
             yield JoinAnswered(frame)
 
     def _delivered(self, first: int, frames: list[bytes]) -> Delivered | Failed:
-        if first != self.session.next_delivery or not self._has_follower:
+        if first != self.session.next_delivery or not self._has_joined:
             return Failed(f"delivery {first} came where {self.session.next_delivery} was next")
         self.session.delivered(frames)
         if self.session.unanswered_bytes > UNANSWERED_BYTES + FRAME_LIMIT:

@@ -152,6 +152,19 @@ def test_packets_out_of_turn_are_ignored() -> None:
     assert not peer.link.session.is_over
 
 
+def test_nothing_is_handed_to_followers_that_are_being_rebuilt() -> None:
+    peer = Peer()
+    peer.welcomes()
+    first = peer.link.session
+    peer.link.disconnected(0.0, 1.0)
+    peer.link.connected(2.0)
+    other = Offer(-3, ((0, 3),), False, b"another scenario")
+    assert peer.offers(other) == [Offered(other, is_new=True)]
+    peer.link.join(first, [b"a JOIN of the followers before"])
+    assert peer.says(Type.POST, packet.entries([WELCOME])) == []
+    assert peer.delivers(0, b"one") == [Failed("delivery 0 came where 0 was next")]
+
+
 def test_an_offer_of_clients_that_were_not_requested_is_a_protocol_error() -> None:
     with pytest.raises(BadServer, match="it offers 5 clients; accepted are at most 4"):
         Peer().offers(Offer(-3, ((0, 4),), False, b""))

@@ -193,13 +193,12 @@ class Server:
 
     async def _round(self) -> None:
         await self._arrivals.gather(lambda: not self._registration.missing)
-        now_ns = self.bus.clock.now_ns
-        self.coordinator.open_round(now_ns)
+        self.coordinator.open_round(self.bus.clock.now_ns)
         await self._until(lambda: not self.coordinator.snapshots.awaits_evaluator)
         if self.coordinator.is_secure:
             await self._exchange(Stage.KEYS)
             await self._exchange(Stage.SHARES)
-            now_ns = self.bus.clock.now_ns
+        now_ns = self.bus.clock.now_ns  # in real time a snapshot takes some, too
         self.coordinator.send_plans(now_ns)
         self._send_all()
         round, deadline_ns = self.coordinator.round, self.coordinator.deadline_ns

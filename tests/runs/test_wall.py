@@ -10,11 +10,13 @@ from typing import Any
 import pytest
 from clusters import ClientsThread, ServerThread, run_with_replacement
 from processes import seedbus, wait_for
-from worlds import HISO, scenario
+from worlds import DECOMFL, HISO, scenario
 
 from seedbus.agents.client.evaluator import Evaluator
+from seedbus.agents.client.snapshot_source import SnapshotSource
 from seedbus.agents.errors import Unfinishable
 from seedbus.agents.journal.journal import Entry, Journal
+from seedbus.algorithms.contract import Replica
 from seedbus.bus import Envelope, HostRequest
 from seedbus.scenarios.reporting.results import Results
 from seedbus.scenarios.running.replay import replay
@@ -58,6 +60,23 @@ def test_a_deadline_passes_in_real_time_and_late_reports_are_refused(tmp_path: P
     assert holds(results) and results.summary["version"] < 12 + 1
     assert set(results.summary["refusals"]["late"]) & {"0", "1", "2", "3"}
     assert 0.9 * 12 * 0.08 < results.summary["simulated_s"]
+
+
+@pytest.mark.slow
+def test_a_deadline_begins_when_plans_are_sent_however_long_a_snapshot_took(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def busy(source: SnapshotSource, envelope: Envelope, replica: Replica) -> list[Envelope]:
+        time.sleep(0.8)
+        return pieces(source, envelope, replica)
+
+    pieces = SnapshotSource.pieces
+    monkeypatch.setattr(SnapshotSource, "pieces", busy)
+    participation = {"clients": 3, "cohort": 1, "deadline_s": 0.6}
+    lag = {"snapshot_after_commits": 1}
+    what = wall(participation=participation, algorithm=DECOMFL, network={}, lag=lag, stop={"rounds": 6})
+    results = run(what, tmp_path / "run")
+    assert results.summary["simulated_s"] > 0.8 and results.summary["version"] == 6
 
 
 @pytest.mark.slow

@@ -64,7 +64,7 @@ class Registration:
         processes: number of processes that share the clients evenly, unless a request states a count.
         actual_versions: returns the followers' versions, by address, as the simulation knows them.
         partial_downloads: returns the notes of incomplete snapshots, by client (`client.downloads`).
-        on_change: called when clients have joined, and in real time when a process is gone.
+        on_change: called with clients that have joined, and in real time with those of a process that is gone.
 
     Attributes:
         missing: addresses of the followers that no member process hosts; nothing may be sent to them.
@@ -81,7 +81,7 @@ class Registration:
         processes: int,
         actual_versions: Callable[[], Mapping[int, int]],
         partial_downloads: Callable[[], Mapping[int, bytes]] = dict,
-        on_change: Callable[[], None],
+        on_change: Callable[[Iterable[int]], None],
     ) -> None:
         self._bus = bus
         self._coordinator = coordinator
@@ -162,7 +162,7 @@ class Registration:
             self._is_evaluator_free = self._is_evaluator_free and not worker.offer.evaluates
             self.missing.difference_update(worker.addresses)
         self.was_complete = self.was_complete or not self.missing
-        self._on_change()
+        self._on_change(clients)
         return ([self._welcome(worker)], True) if worker.is_member else ([], False)
 
     def gone(self, host: int, why: str) -> None:
@@ -184,7 +184,7 @@ class Registration:
         self._observer.noted("gone", host=host, clients=_named_spans(worker.offer.spans), why=why)
         if not self._bus.clock.is_virtual:
             self._coordinator.left(worker.joined)
-            self._on_change()
+            self._on_change(worker.joined)
 
     def refused(self, peer: str, reason: str, detail: str) -> None:
         """Count a refusal of something that a peer sent."""

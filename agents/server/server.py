@@ -183,12 +183,13 @@ class Server:
         else:
             await self._publish(self._unpublished)
 
-    def _came(self) -> None:
-        """A process has joined or is gone."""
+    def _came(self, clients: Iterable[int]) -> None:
+        """A process has joined with these clients, or is gone with them."""
         self._send_all()
         if not self.bus.clock.is_virtual:
             # a process that joins brings its clients, and those of a process that is gone cannot join
-            self._arrivals.pending_joins.clear()
+            for client in clients:
+                self._arrivals.pending_joins.pop(client, None)
         self._mailbox.put(None)
 
     async def _round(self) -> None:

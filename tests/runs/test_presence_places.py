@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -180,6 +181,25 @@ def test_a_process_does_not_bring_clients_that_the_scenario_keeps_away(tmp_path:
     returned = [facts["client"] for event, facts in server.watcher.events if event == "returned"]
     assert len(returned) == 4, "they came by themselves, when it was time"
     assert results.summary["traffic"]["by_kind"]["join"]["messages"] == 4
+
+
+@pytest.mark.slow
+def test_a_client_that_was_told_to_join_is_not_forgotten_when_another_process_goes(tmp_path: Path) -> None:
+    faults = [{"fault": "late-joiners", "clients": [0], "at_round": 1}]
+    participation = {"cohort": 8, "deadline_s": 2.0}
+    what = wall(faults=faults, network={"latency": 0.5}, participation=participation, stop={"rounds": 4})
+    reading, writing = os.pipe()
+    with ServerThread(what, tmp_path / "run") as server:
+        stays = ClientsThread(what, server.watcher.endpoint, HostRequest(((0, 3),)))
+        goes = ClientsThread(what, server.watcher.endpoint, HostRequest(((4, 7),), 0, False), parent_pipe=reading)
+        wait_for(lambda: any(event == "returned" for event, _ in server.watcher.events))
+        os.close(writing)  # while the client's JOIN is on its way
+        results = server.results()
+        for process in (stays, goes):
+            process.join(10)
+    os.close(reading)
+    assert server.watcher.gone == 1 and "not-a-member" not in results.summary["refusals"]
+    assert 0 in results.messages["sender"][results.messages["kind"] == "REPORT"].to_numpy()
 
 
 def test_a_client_that_is_away_as_its_process_joins_in_real_time_is_no_member() -> None:

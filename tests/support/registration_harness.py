@@ -72,7 +72,7 @@ class RegistrationHarness:
             scenario=b"the scenario",
             processes=processes,
             actual_versions=lambda: self.actual_versions,
-            on_change=lambda: self.sent_plans.append(
+            on_change=lambda clients: self.sent_plans.append(
                 [(plan.client, plan.round) for plan, _ in self.coordinator.take_outbox()]
             ),
         )

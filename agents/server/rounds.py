@@ -224,9 +224,14 @@ class Rounds:
         self._overdue.unpack(self.algorithm, state.overdue, self._plan)
 
     def crashed(self, packed: Sequence[Any]) -> None:
-        """Go on as `unpack` does. The open round is lost, and its answers come too early until it begins again."""
+        """Go on as `unpack` does. The open round is lost, and its answers come too early until it begins again.
+
+        Clients that have left or joined anew since are not awaited in earlier rounds: who is a member is not lost.
+        """
         self._lost = self.number
+        expected = self._overdue.expected
         self.unpack(packed)
+        self._overdue.await_only(expected)
 
     def _plan(self, number: int, version: int) -> Any:
         return self.algorithm.plan(number, version, of_directions(self._seed, number))

@@ -15,7 +15,7 @@ the clients have left the run until a process joins with them.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from seedbus.agents import messages
@@ -27,7 +27,7 @@ from seedbus.algorithms.contract import BadPayload
 from seedbus.bus import EVALUATOR, HOST, Bus, Declined, HostRequest, Kind, MalformedEnvelope, Offer, decode
 from seedbus.bus.envelope import LOWEST_ADDRESS
 from seedbus.bus.spans import Span, SpanSet, merged
-from seedbus.bus.transport import MAX_SPANS, NO_CLIENTS, NOT_YET, OPERATOR, Rights, addresses
+from seedbus.bus.transport import MAX_SPANS, NO_CLIENTS, NOT_YET, OPERATOR, Rights, addresses, count_of
 
 NONCE_BYTES = 16
 
@@ -39,12 +39,14 @@ class _Worker:
     Attributes:
         offer: what it may host.
         rights: what it may request.
+        joins: its JOINs; a long one comes in parts.
         joined: its clients that have joined; no other process can join with them.
         is_member: whether all clients of the offer have joined.
     """
 
     offer: Offer
     rights: Rights
+    joins: list[messages.Join] = field(default_factory=list)
     joined: set[int] = field(default_factory=set)
     is_member: bool = False
 
@@ -140,30 +142,41 @@ class Registration:
         if refusal is not None:  # checked before any step whose cost grows with the number of clients
             self._observer.refused(refusal)
             return self._refuse(frame, host, refusal.reason, refusal.detail, refusal)
-        clients = _clients(join, len(worker.addresses))
-        if clients is None or not set(clients) <= set(worker.addresses) - worker.joined:
+        spans = [(span.first, span.last) for span in join.spans]
+        clients = _clients(spans, SpanSet(worker.offer.spans))
+        if clients is None or not worker.joined.isdisjoint(clients):
             return self._refuse(frame, host, "claims-another", f"host {host} joins for clients that are not its own")
-        spans = [(span.first, span.last) for span in join.spans if span.first <= span.last]
         taken = next((client for span in spans if (client := self._free.lacks(span)) is not None), None)
         if taken is not None or (worker.offer.evaluates and not self._is_evaluator_free):
             who = "the evaluator" if taken is None else f"client {taken}"
             return Declined("taken", f"{who} is hosted by another process, which joined first")
-        refusal = self._coordinator.joined(join, nonce=worker.offer.nonce, decides=worker.rights.evaluates)
-        if refusal is not None:
-            self._observer.refused(refusal)
-            return self._refuse(frame, host, refusal.reason, refusal.detail, refusal)
-        self._bus.record(envelope)
+        worker.joins.append(join)
         worker.joined.update(clients)
         for span in spans:
             self._free.discard(span)
             self._preferred.discard(span)
-        worker.is_member = len(worker.joined) == sum(last - first + 1 for first, last in worker.offer.spans)
-        if worker.is_member:
-            self._is_evaluator_free = self._is_evaluator_free and not worker.offer.evaluates
-            self.missing.difference_update(worker.addresses)
+        is_last = len(worker.joined) == count_of(worker.offer.spans)
+        refusal = self._bring(worker) if is_last else None
+        if refusal is not None:
+            self._observer.refused(refusal)
+            return self._refuse(frame, host, refusal.reason, refusal.detail, refusal)
+        self._bus.record(envelope)
+        if not is_last:
+            return [], False
+        worker.is_member = True
+        worker.joins.clear()
+        self._is_evaluator_free = self._is_evaluator_free and not worker.offer.evaluates
+        self.missing.difference_update(worker.addresses)
         self.was_complete = self.was_complete or not self.missing
-        self._on_change(clients)
-        return ([self._welcome(worker)], True) if worker.is_member else ([], False)
+        self._on_change(worker.joined)
+        return [self._welcome(worker)], True
+
+    def _bring(self, worker: _Worker) -> Refusal | None:
+        """All JOINs of a process have come: its clients are members from now on, and not before, because nothing that
+        is sent to them before its WELCOME would reach it. Returns the refusal, if one of the JOINs is not accepted."""
+        nonce, decides = worker.offer.nonce, worker.rights.evaluates
+        refusals = (self._coordinator.joined(join, nonce=nonce, decides=decides) for join in worker.joins)
+        return next((refusal for refusal in refusals if refusal is not None), None)
 
     def gone(self, host: int, why: str) -> None:
         """Remove a process that has ended or does not answer.
@@ -318,11 +331,11 @@ class Registration:
         return [self._bus.record(messages.refuse(host, reason, detail))], False
 
 
-def _clients(join: messages.Join, most: int) -> list[int] | None:
-    """The clients of a JOIN; None if they are more than `most`."""
-    if sum(span.last - span.first + 1 for span in join.spans) > most:
+def _clients(spans: Sequence[Span], offered: SpanSet) -> list[int] | None:
+    """The clients of a JOIN's spans; None if not all of them are among those that were offered."""
+    if any(offered.lacks(span) is not None for span in spans) or count_of(spans) > offered.size:
         return None
-    return [client for span in join.spans for client in range(span.first, span.last + 1)]
+    return [client for first, last in spans for client in range(first, last + 1)]
 
 
 def _permitted(spans: SpanSet, rights: Rights) -> SpanSet:

@@ -246,6 +246,27 @@ def test_a_process_that_leaves_while_joining_in_real_time_leaves_no_member() -> 
     assert not harness.coordinator.has_members
 
 
+def test_no_client_is_asked_in_real_time_before_its_process_has_joined_with_all() -> None:
+    harness = RegistrationHarness(clients=4, processes=1, is_virtual=False)
+    harness.offer(HostRequest())
+    assert harness.join(HOST, Span(0, 1, 0)) == ([], False)
+    harness.coordinator.open_round()
+    assert harness.coordinator.missing == [] and harness.sent_plans == []
+    _, is_member = harness.join(HOST, Span(2, 3, 0))
+    assert is_member and harness.coordinator.members == 4
+
+
+def test_a_part_of_a_join_that_is_not_accepted_is_refused_with_the_last_part() -> None:
+    harness = RegistrationHarness(clients=4, processes=1, is_virtual=False)
+    harness.offer(HostRequest())
+    assert harness.join(HOST, Span(0, 1, 5)) == ([], False)
+    (refuse,), is_member = harness.join(HOST, Span(2, 3, 0))
+    assert (refuse.kind, refuse.body[0], is_member) == (Kind.REFUSE, "foreign-version", False)
+    harness.registration.gone(HOST, "its JOIN was refused")
+    assert harness.coordinator.members == 0
+    harness.register(HostRequest())
+
+
 def test_a_simulated_run_continues_when_all_clients_are_present() -> None:
     harness = RegistrationHarness(clients=4, processes=2)
     states = []

@@ -151,7 +151,7 @@ class Pool:
     def _do(self, number: int, job: Job, answers: queue.SimpleQueue[Answer | Exception | None]) -> None:
         """Give a job to a process, and pass on its answers until the last one."""
         try:
-            child = self._children[number] or self._spawn(number)
+            child = self._alive(number) or self._spawn(number)
             if child.stdin is None or child.stdout is None:
                 raise OSError("its pipes are closed")
             child.stdin.write(json.dumps({"do": job.do} | job.facts) + "\n")
@@ -161,14 +161,22 @@ class Pool:
                 answers.put(answer)
                 if answer.is_last:
                     return
-            self._children[number] = None
             _close(child.stdin)
-            _close(child.stdout)
             failed = _ended(child.wait())
         except (OSError, ValueError) as error:  # closed by __exit__, or it cannot be started
             failed = f"its process cannot be used ({error})"
         if not self._is_closing:
             answers.put(Answer(job, {"failed": failed, "code": 1}))
+
+    def _alive(self, number: int) -> subprocess.Popen[str] | None:
+        """Return a process that lives; None if there is none, or it has ended, perhaps while it had no job."""
+        child = self._children[number]
+        if child is None or child.poll() is None:
+            return child
+        self._children[number] = None
+        _close(child.stdin)
+        _close(child.stdout)
+        return None
 
     def _spawn(self, number: int) -> subprocess.Popen[str]:
         plugins = [plugin.path for plugin in PLUGINS.values() if plugin.path]

@@ -31,7 +31,7 @@ from seedbus.models.device import devices_of
 from seedbus.models.numeric_state import numeric_state
 from seedbus.scenarios.analysis.quantities import QUANTITIES, quantities
 from seedbus.scenarios.cli_errors import exit_code
-from seedbus.scenarios.errors import Exit, ScenarioError
+from seedbus.scenarios.errors import Exit, Interrupted, ScenarioError
 from seedbus.scenarios.reporting.results import Results, strict
 from seedbus.scenarios.run_folder import scenario_of, writable
 from seedbus.scenarios.schema.loading import validate
@@ -176,6 +176,9 @@ def done(job: dict[str, Any], answer: Answer) -> dict[str, Any]:
     """Return the last answer to a job: `is_done`, or what `failed` and the exit code of that error."""
     try:
         return {"is_done": True} | JOBS[job["do"]](job, answer)
+    except Interrupted:  # where nobody reads this answer the study was stopped; else only this run
+        stopped = "it was stopped; every closed round is kept, and the same study goes on with it"
+        return {"failed": stopped, "code": int(Exit.INTERRUPTED)}
     except (Exception, SystemExit) as error:
         code = exit_code(error)
         line = plugin_line(error) if code is None else None
@@ -196,10 +199,12 @@ def main() -> None:
     channel = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)  # nothing else may be written on the channel
     jobs: queue.SimpleQueue[str] = queue.SimpleQueue()
+    is_over = threading.Event()
 
     def listen() -> None:
         for line in sys.stdin:
             jobs.put(line)
+        is_over.set()
         # the study is over, perhaps in the middle of a run; a signal to the thread also ends a wait in a system call
         signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
         threading.Event().wait(float(seconds))
@@ -211,12 +216,13 @@ def main() -> None:
             channel.flush()
 
     def end() -> NoReturn:
-        shutil.rmtree(folder, ignore_errors=True)  # the study's process may have been killed
+        if is_over.is_set():  # a signal may have ended this process alone
+            shutil.rmtree(folder, ignore_errors=True)  # the study's process may have been killed
         os._exit(0)
 
     with suppress(KeyboardInterrupt):
         threading.Thread(target=listen, name="stdin", daemon=True).start()
-        while True:
+        while not is_over.is_set():
             answer(done(json.loads(jobs.get()), answer))
     end()
 

@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
+from worlds import lossy
 
+from seedbus.scenarios.operations.stopping import stop
 from seedbus.scenarios.study import pool
+from seedbus.scenarios.study.cells import plan_of
+from seedbus.scenarios.study.store import Store
+from seedbus.scenarios.study.study import Conduct
 
 
 def test_a_process_that_ends_while_it_has_no_job_costs_no_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -19,3 +25,32 @@ def test_a_process_that_ends_while_it_has_no_job_costs_no_run(tmp_path: Path, mo
             assert answer.failure is None
             (child,) = workers._children
             assert child is not None and child.wait(30) == 0
+
+
+@pytest.mark.slow
+def test_a_run_of_a_study_that_is_stopped_costs_itself_alone(tmp_path: Path) -> None:
+    class Stopper:
+        stopped: str | None = None
+
+        def begins(self, *_: Any) -> None: ...
+
+        def advanced(self, row: str, seed: int, rounds: int) -> None:
+            if self.stopped is None:
+                self.stopped = row
+                (begun,) = (tmp_path / "runs").iterdir()
+                stop(begun, 30.0)
+
+        def ended(self, *_: Any) -> None: ...
+
+    base = lossy(0.1).resolved() | {"stop": {"rounds": 40}, "verify": False}
+    plan = plan_of({"base": base, "grid": {"algorithm.learning_rate": [0.01, 0.02]}, "seeds": [1]})
+    with pool.Pool(1) as workers:
+        found = Conduct(plan, Store(tmp_path), workers, stopper := Stopper()).run()
+        assert workers.folder.is_dir()  # the other processes' temporary files are there
+    assert [(each.row, each.reason) for each in found.failures] == [
+        (stopper.stopped, "it was stopped; every closed round is kept, and the same study goes on with it")
+    ]
+    assert len(found.runs) == 1
+    with pool.Pool(1) as workers:
+        again = Conduct(plan, Store(tmp_path), workers).run()
+    assert again.is_complete and not again.failures

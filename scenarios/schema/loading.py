@@ -293,7 +293,7 @@ def _key(value: Any, path: list[str], part: str, setting: str) -> str | int:
     """Return `part` of a setting's path as a key of the value at `path`: a field, or an index of a list."""
     if isinstance(value, dict):
         return part
-    if isinstance(value, list) and part.isdecimal() and int(part) < len(value):
+    if isinstance(value, list) and part.isdecimal() and len(part) < 10 and int(part) < len(value):
         return int(part)
     has = f"has entries 0 to {len(value) - 1}" if value and isinstance(value, list) else "has no fields"
     what = f"{printable('.'.join(path))} is {quoted(value)}, which {has}; there is no {printable(part)}"

@@ -343,6 +343,7 @@ def test_settings_in_python_that_are_no_list_are_refused_as_a_whole(tmp_path: Pa
         ("stop.rounds.x=3", "stop.rounds is 3, which has no fields; there is no x"),
         ("network.up_mbps=3", "network is null, which has no fields; there is no up_mbps"),
         *((f"faults.{no}.probability=1", f"has entries 0 to 0; there is no {no}") for no in ("1", "-1", "x", "²")),
+        (f"faults.{'1' * 5000}=3", "which has entries 0 to 0; there is no " + "1" * 199 + "…"),
         ("faults.1=3", "which has entries 0 to 0; there is no 1"),
         ("stop.rounds=[", "line 1: while parsing a flow node, expected the node content, but found '<stream end>'"),
         ("stop.rounds=!!int 3", "line 1: a tag (!!int) is not accepted; a scenario is plain data"),

@@ -157,7 +157,7 @@ def spans_of(text: str) -> tuple[tuple[Span, ...], int]:
 def _one_request_per_client(spans: Sequence[Span], count: int, evaluates: bool) -> list[HostRequest]:
     """Return a request for each client; the first one asks for the evaluator too if `evaluates`."""
     chosen = [client for first, last in spans for client in range(first, last + 1)]
-    if not chosen and not count:
+    if not chosen and count in (0, NO_CLIENTS):
         raise ScenarioError("--socket-per-client", ["say which or how many clients, with --clients"])
     requests = [HostRequest(((client, client),), 0, False) for client in chosen] or [HostRequest((), 1, False)] * count
     return [HostRequest(requests[0].spans, requests[0].count, evaluates), *requests[1:]]

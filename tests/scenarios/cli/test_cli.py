@@ -454,3 +454,10 @@ def test_ctrl_c_names_the_folder_and_the_resumed_run_ends_as_if_it_had_not_stopp
     assert "s real since it was resumed" in seedbus("report", "runs/small-1").out
     lines = [Path(f"runs/small-{number}/metrics.jsonl").read_text(encoding="utf-8") for number in (1, 2)]
     assert lines[0] == lines[1] and os.path.exists("runs/small-1/results.json")
+
+
+@pytest.mark.parametrize("clients", ["", "none"])
+def test_a_connection_for_each_client_needs_clients(clients: str, seedbus: Command) -> None:
+    told = seedbus("client", "--connect", "tcp://127.0.0.1:1", f"--clients={clients}", "--socket-per-client")
+    expected = "seedbus: --socket-per-client: say which or how many clients, with --clients\n"
+    assert (told.code, told.err) == (Exit.USAGE, expected)

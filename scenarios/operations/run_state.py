@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Mapping
 from contextlib import closing
 from dataclasses import dataclass, field
@@ -114,7 +115,7 @@ def runs_in(folder: Path) -> list[RunState]:
 
 def is_run(folder: Path) -> bool:
     """Return whether a folder looks like a run's."""
-    return any((folder / name).is_file() for name in (FILE, RESULTS))
+    return any(os.path.isfile(folder / name) for name in (FILE, RESULTS))  # Path.is_file raises for what it may not see
 
 
 def state_of(folder: Path, log: LogFollower | None = None) -> RunState:

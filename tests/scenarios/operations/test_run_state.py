@@ -112,6 +112,15 @@ def test_a_folder_without_runs_and_no_folder_are_one_sentence(seedbus: Command, 
     assert none.code == Exit.FOLDER and none.err.startswith("seedbus: nowhere: it cannot be read") and not none.out
 
 
+def test_a_folder_that_the_system_does_not_look_into_is_no_run(seedbus: Command) -> None:
+    """Its name is too long; one of another user, among one's own runs, is passed over for the same reason."""
+    unseen = "x" * 300
+    listed, shown = seedbus("runs", unseen), seedbus("top", unseen)
+    assert (listed.code, shown.code) == (Exit.FOLDER, Exit.FOLDER)
+    assert listed.err == f"seedbus: {unseen}: it cannot be read (File name too long); expected a folder of runs\n"
+    assert shown.err == f"seedbus: {unseen}: there is no run here (no journal.sqlite)\n"
+
+
 @pytest.mark.slow
 def test_a_frame_of_a_running_run_shows_who_is_there_and_disturbs_nothing(running: Path, seedbus: Command) -> None:
     process = holder(running)

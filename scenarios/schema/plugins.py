@@ -91,9 +91,9 @@ def load_plugin(path: str | Path, source: str = "") -> None:
         ScenarioError: it does not import, defines nothing, or clashes with another name.
     """
     place, source = path_of(path, source or "path", _FILE.removeprefix("expected ")), source or str(path)
-    file = place / "__init__.py" if place.is_dir() else place
+    file = place / "__init__.py" if os.path.isdir(place) else place  # Path.is_dir raises for what it may not see
     name = place.stem
-    if not file.is_file():
+    if not os.path.isfile(file):
         raise ScenarioError(source, [f"there is no such file; {_FILE}"])
     if file.suffix != ".py":
         raise ScenarioError(source, [f"it is not Python; {_FILE}"])
@@ -101,7 +101,10 @@ def load_plugin(path: str | Path, source: str = "") -> None:
         raise ScenarioError(
             source, [f"{name!r} cannot name a plug-in; expected a letter, then letters, digits, _ and -"]
         )
-    digest = source_digest(plugin_sources(place))
+    try:
+        digest = source_digest(plugin_sources(place))
+    except OSError as error:
+        raise ScenarioError(source, [f"it cannot be read ({error.strerror}); {_FILE}"]) from None
     loaded = PLUGINS.get(name)
     if loaded is not None and (loaded.path, loaded.digest) == (str(place.resolve()), digest):
         return

@@ -267,6 +267,11 @@ def test_a_path_that_is_no_plug_in_is_refused(tmp_path: Path, name: str, sentenc
     assert raised.value.problems == [sentence]
 
 
+def test_a_path_that_is_too_long_is_no_plug_in() -> None:
+    with pytest.raises(ScenarioError, match="there is no such file; expected a Python file, or a folder with"):
+        load_plugin(f"{'x' * 300}.py")
+
+
 @pytest.mark.slow
 def test_a_plug_in_may_be_a_folder_whose_every_file_counts_and_is_loaded_once(tmp_path: Path) -> None:
     folder = tmp_path / "whole"

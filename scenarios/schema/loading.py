@@ -219,9 +219,8 @@ def _parse(text: str, source: str) -> Any:
         raise ScenarioError(source, [str(error)]) from None
 
 
-def _changed(document: dict[str, Any], settings: Sequence[str]) -> dict[str, Any]:
-    """Return a copy of a document with all settings applied, and all names expanded."""
-    changed: dict[str, Any] = expanded(copy.deepcopy(document), [Scenario])
+def check_settings(settings: object) -> None:
+    """Check that settings, which a Python program may give, are a list of texts. Raises `ScenarioError`."""
     if not isinstance(settings, list | tuple):  # a text would be taken for a list of its letters
         what = 'a list of field=value, like ["stop.rounds=50"]'
         raise ScenarioError("settings", [f"{quoted(settings)} is not accepted; expected {what}"])
@@ -229,6 +228,13 @@ def _changed(document: dict[str, Any], settings: Sequence[str]) -> dict[str, Any
         if not isinstance(setting, str):
             what = f"{printable(repr(setting))} is not accepted; expected {_SETTING}"
             raise ScenarioError("settings", [what])
+
+
+def _changed(document: dict[str, Any], settings: Sequence[str]) -> dict[str, Any]:
+    """Return a copy of a document with all settings applied, and all names expanded."""
+    changed: dict[str, Any] = expanded(copy.deepcopy(document), [Scenario])
+    check_settings(settings)
+    for setting in settings:
         _apply(changed, setting)
         changed = expanded(changed, [Scenario])
     return changed

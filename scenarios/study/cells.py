@@ -12,7 +12,7 @@ from typing import Any
 
 from seedbus.scenarios.errors import ScenarioError, setting_label
 from seedbus.scenarios.reporting.leaves import names
-from seedbus.scenarios.schema.loading import library, load_document, read_document
+from seedbus.scenarios.schema.loading import check_settings, library, load_document, read_document
 from seedbus.scenarios.schema.plugin_use import refuse_local
 from seedbus.scenarios.schema.scenario import Scenario
 from seedbus.scenarios.schema.yaml_text import dump
@@ -91,7 +91,11 @@ def plan_of(source: str | Path | dict[str, Any], settings: list[str] | None = No
         ScenarioError: the study, or the scenario of a row, is not valid.
     """
     study, name, folder = load_study(source)
+    check_settings(settings or [])
     common = [(setting, setting_label(setting)) for setting in settings or []]
+    for setting, label in common:
+        if (where := _replacing(setting.partition("=")[0], study)) is not None:
+            raise ScenarioError(label, [f"{where} of the study replaces it in every row; change it there"])
     cells = list(_cells(study, name, folder, common))
     fields = [cell.scenario.resolved() for cell in cells]
     by_variant: dict[str, list[int]] = {}
@@ -120,6 +124,16 @@ def plan_of(source: str | Path | dict[str, Any], settings: list[str] | None = No
     plan = Plan(study, name, named)
     _check_expectations(plan)
     return plan
+
+
+def _replacing(path: str, study: Study) -> str | None:
+    """Return the section of a study that replaces what a setting does to a field in every row; None if none does."""
+    sections = {"seeds": ["seed"], "grid": study.grid, "tune": study.tune}
+    for section, fields in sections.items():
+        if any(f"{path}.".startswith(f"{field}.") for field in fields):
+            return section
+    own = [any(f"{path}.".startswith(f"{field}.") for field in fields) for fields in study.variants.values()]
+    return "variants" if own and all(own) else None
 
 
 def _told_apart(fields: Mapping[str, Any]) -> str:

@@ -1,0 +1,48 @@
+"""Settings of the command line, or of a call in Python, change every row of a study, or are refused in a sentence."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from seedbus.scenarios.errors import ScenarioError
+from seedbus.scenarios.study.cells import plan_of
+
+QUADRATIC = {"task": "quadratic", "algorithm": "decomfl", "participation": {"clients": 4}, "stop": {"rounds": 2}}
+STUDY: dict[str, Any] = {
+    "base": QUADRATIC,
+    "variants": {"a": ["compute.evaluation=0.1", "task.dimension=4"], "b": {"algorithm": "hiso", "task": "quadratic"}},
+    "grid": {"stop.rounds": [3, 4]},
+    "tune": {"algorithm.learning_rate": [0.1, 0.2]},
+}
+
+
+@pytest.mark.parametrize(
+    ("setting", "section"),
+    [
+        ("seed=7", "seeds"),
+        ("stop.rounds=5", "grid"),
+        ("algorithm.learning_rate=1", "tune"),
+        ("algorithm.learning_rate.500=1", "tune"),
+        ("task.dimension=8", "variants"),
+    ],
+)
+def test_a_setting_that_the_study_replaces_in_every_row_is_refused(setting: str, section: str) -> None:
+    with pytest.raises(ScenarioError) as raised:
+        plan_of(STUDY, [setting])
+    assert str(raised.value) == f"--set {setting}: {section} of the study replaces it in every row; change it there"
+
+
+def test_a_setting_that_changes_a_row_is_applied() -> None:
+    plan = plan_of(STUDY, ["compute.evaluation=0.2", "stop.bytes=100000", "task={name: quadratic, dimension: 6}"])
+    assert {cell.scenario.stop.bytes for cell in plan.cells} == {100_000}
+    assert [cell.scenario.dimension for cell in plan.cells] == [4, 4, 20, 20]
+    values = [cell.scenario.resolved()["compute"]["evaluation"]["value"] for cell in plan.cells]
+    assert values == [0.1, 0.1, 0.2, 0.2]
+
+
+@pytest.mark.parametrize("settings", ["stop.bytes=3", {"stop.bytes": 3}, [3], 3])
+def test_settings_in_python_that_are_no_list_of_texts_are_refused_as_a_whole(settings: Any) -> None:
+    with pytest.raises(ScenarioError, match=r"^settings: .*3.* is not accepted; expected .*field=value, like"):
+        plan_of(STUDY, settings)

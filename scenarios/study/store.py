@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -124,6 +125,9 @@ def key(scenario: Scenario) -> str:
     files, named = scenario.check(), scenario.task.named_files()
     if named:
         files["task"] = content_digest(named)
+    secret = scenario.seed_shift
+    if secret is not None and os.path.isfile(secret):  # on a cluster only the nodes may have it
+        files["seed_shift"] = content_digest([Path(secret)])
     content = {"scenario": _content(scenario), "files": files, "version": version("seedbus")}
     return hashlib.blake2b(json.dumps(content, sort_keys=True).encode(), digest_size=8).hexdigest()
 

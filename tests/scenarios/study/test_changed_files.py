@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import worlds
 
 from seedbus.models.data.content import content_digest
 from seedbus.models.errors import DataError
@@ -54,6 +55,16 @@ def test_a_run_whose_data_changes_while_its_study_goes_on_is_a_failure(table: Pa
     ):
         make_run(facts | {"launch": None, "track": None}, lambda _: None)
     assert not stored.has_begun
+
+
+def test_a_run_with_another_secret_is_another_run(tmp_path: Path) -> None:
+    secret = tmp_path / "secret"
+    scenario = worlds.scenario(seed_shift=str(secret))
+    keys = {key(scenario)}  # of a machine without it: only the nodes of a cluster may have it
+    for content in (b"0123456789abcdef", b"0123456789abcdeg"):
+        secret.write_bytes(content)
+        keys.add(key(scenario))
+    assert len(keys) == 3
 
 
 def test_what_a_task_names_counts_with_all_that_is_in_a_folder(tmp_path: Path) -> None:

@@ -98,7 +98,12 @@ class StoredRun:
         raise RunFolderError(path, f"{what}; delete it, and it is made again")
 
     def add(self, measured: Measured) -> None:
-        write(self._measured_file, json.dumps(self.measured() | measured))
+        """Keep what was measured, beside what was before. Raises `RunFolderError` if it cannot be read or written."""
+        path = self._measured_file
+        try:
+            write(path, json.dumps(self.measured() | measured))
+        except OSError as error:  # such as a full disk, or another study that writes this file at the same time
+            raise RunFolderError(path, f"it cannot be written ({error.strerror}); the same study goes on") from None
 
     @property
     def _measured_file(self) -> Path:

@@ -25,10 +25,11 @@ from seedbus.scenarios.reporting.results import RESULTS
 from seedbus.scenarios.running.run import run
 from seedbus.scenarios.schema.loading import validate
 from seedbus.scenarios.schema.yaml_text import dump
+from seedbus.scenarios.study import study as conducting
 from seedbus.scenarios.study import study_page
 from seedbus.scenarios.study.cells import plan_of
 from seedbus.scenarios.study.membership import MAX_NAME, Membership
-from seedbus.scenarios.study.pool import Job, Pool
+from seedbus.scenarios.study.pool import Answer, Job, Pool
 from seedbus.scenarios.study.results import StudyResults
 from seedbus.scenarios.study.schema import load_study
 from seedbus.scenarios.study.store import Store, StoredRun
@@ -174,6 +175,18 @@ def test_measurements_are_not_read_from_what_is_no_file(folder: Path, make: Call
     path.unlink()
     make(path)
     assert f"is {what}" in sentence(found(folder))
+
+
+def test_measurements_that_cannot_be_written_are_a_failure_of_their_run(folder: Path) -> None:
+    first = kept(folder)[0].folder
+    path = first.with_name(f"{first.name}.json")
+    path.with_name(f"{path.name}.unfinished").mkdir()  # as another study's that is written at this moment
+    plan = plan_of(STUDY)
+    conduct, subject = Conduct(plan, Store(folder), Pool(0)), conducting._Subject(plan.cells[0].name, kept(folder)[0])
+    job = Job("run", subject, {})
+    conduct._note(Answer(job, {"is_done": True, "measured": {"train": {"loss": 1.0}}, "notes": []}))
+    (failure,) = conduct.failures
+    assert failure.reason.startswith(f"{path}: it cannot be written ({path.name}.unfinished is a folder;")
 
 
 def test_a_trial_under_the_key_of_another_has_no_score(tmp_path: Path) -> None:

@@ -114,17 +114,19 @@ class WorkerProcesses:
             worker.end()
         deadline_s = wall_seconds() + self._launcher.grace_s
         watchers = [watcher for watcher in self._watchers if watcher.ident is not None]
-        for watcher in watchers:
-            watcher.join(max(0.0, deadline_s - wall_seconds()))
-        for worker in self._workers:
-            worker.kill()
-        for watcher in watchers:
-            watcher.join()
-        for identity in self._identities:
-            if identity is not None:
-                self._keys.revoke(identity)
-        self._launcher.close()
-        self._report()
+        try:
+            for watcher in watchers:
+                watcher.join(max(0.0, deadline_s - wall_seconds()))
+        finally:  # also if a second Ctrl-C ends the wait
+            for worker in self._workers:
+                worker.kill()
+            for watcher in watchers:
+                watcher.join()
+            for identity in self._identities:
+                if identity is not None:
+                    self._keys.revoke(identity)
+            self._launcher.close()
+            self._report()
 
     def _report(self) -> None:
         while self._notes:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+import signal
 import socket
 import stat
 import sys
+import threading
 from collections.abc import Sequence
 from pathlib import Path
 from queue import SimpleQueue
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import pytest
 from clusters import RunWatcher
@@ -138,28 +140,58 @@ class _Fake:
     def end(self) -> None:
         self.ends.put(Ended(0))
 
-    kill = end
+    def kill(self) -> None:
+        self.ends.put(Ended(0))
+
+
+class _Deaf(_Fake):
+    """A worker that has to be killed, as one that loads data."""
+
+    def end(self) -> None:
+        pass
 
 
 class _Fakes(Launcher):
+    grace_s: ClassVar[float] = 60.0
+
     launcher: Literal["fakes"] = "fakes"
     started: list[Any] = Field(default_factory=list)
+    are_deaf: bool = False
 
     def start(self, orders: Sequence[Order], run: Surroundings) -> list[Worker]:
-        workers = [_Fake(order) for order in orders]
+        workers = [(_Deaf if self.are_deaf else _Fake)(order) for order in orders]
         self.started.extend(workers)
         return list(workers)
 
 
-def test_a_worker_that_takes_anothers_place_has_another_key_and_all_are_revoked_at_the_end(tmp_path: Path) -> None:
-    fakes, keys, watcher = _Fakes(), WorkerKeys(KeyPair.new()), RunWatcher()
-
+def _processes(fakes: _Fakes, keys: WorkerKeys, watcher: RunWatcher, log: Path) -> WorkerProcesses:
     def surroundings(note: Any) -> Surroundings:
-        return Surroundings("00ff", tmp_path / "log.jsonl", None, keeps_state=False, note=note)
+        return Surroundings("00ff", log, None, keeps_state=False, note=note)
 
-    processes = WorkerProcesses(
+    return WorkerProcesses(
         fakes, SHARES, "tcp://127.0.0.1:1", watcher, keys, surroundings, patience_s=1.0, devices=["cpu"]
     )
+
+
+def test_a_second_ctrl_c_ends_the_wait_for_workers_and_not_their_end(tmp_path: Path) -> None:
+    fakes, keys = _Fakes(are_deaf=True), WorkerKeys(KeyPair.new())
+    processes = _processes(fakes, keys, RunWatcher(), tmp_path / "log.jsonl")
+    processes.start()
+    before = signal.signal(signal.SIGUSR2, signal.default_int_handler)  # Ctrl-C itself may be ignored here
+    again = threading.Timer(0.1, signal.pthread_kill, (threading.get_ident(), signal.SIGUSR2))
+    again.start()
+    with pytest.raises(KeyboardInterrupt):
+        processes.close()
+    again.join()
+    signal.signal(signal.SIGUSR2, before)
+    assert not any(watcher.is_alive() for watcher in processes._watchers)
+    identities = [Identity.unpacked(json.loads(each.order.secrets)) for each in fakes.started]
+    assert not any(keys.rights(each.own.public.decode()) for each in identities)
+
+
+def test_a_worker_that_takes_anothers_place_has_another_key_and_all_are_revoked_at_the_end(tmp_path: Path) -> None:
+    fakes, keys, watcher = _Fakes(), WorkerKeys(KeyPair.new()), RunWatcher()
+    processes = _processes(fakes, keys, watcher, tmp_path / "log.jsonl")
     processes.start()
     fakes.started[1].ends.put(Ended(-9, "its node is lost"))
     wait_for(lambda: len(fakes.started) == 3)

@@ -52,21 +52,23 @@ def analyse(
     """
     with cli_errors():
         at = _rounds(rounds)
-        from seedbus.models.device import devices_of, on_device
+        from seedbus.models.device import VARIABLE, devices_of, on_device
         from seedbus.scenarios.analysis.analyse import analyse as analysis_of
         from seedbus.scenarios.analysis.curvature import Effort
         from seedbus.scenarios.analysis.meter import Meter
         from seedbus.scenarios.reporting import findings
         from seedbus.scenarios.reporting.page import PAGE
+        from seedbus.scenarios.reporting.results import strict
 
         effort = Effort(samples, probes, steps, diagonal_probes, exact_up_to, nulls, clients)
-        place, *more = devices_of(device)
+        place, *more = devices = devices_of(device)
         if more:
-            raise ScenarioError(f"--device {device}", ["an analysis is made by one process; expected one device"])
+            given = f"{'--device' if device else VARIABLE} {','.join(devices)}"
+            raise ScenarioError(given, ["an analysis is made by one process; expected one device"])
         with on_device(place):
             found = analysis_of(run, at, only=only or [], effort=effort, meter=Meter(is_quiet=quiet))
         if output is TableFormat.json:
-            typer.echo(json.dumps({each.name: each.facts for each in found}))
+            typer.echo(json.dumps(strict({each.name: each.facts for each in found})))
         elif output is TableFormat.markdown:
             typer.echo(findings.markdown(found))
         else:

@@ -251,6 +251,8 @@ def strict(value: Any) -> Any:
     """Return the value with NaN and infinities replaced by None, since JSON has no word for them."""
     if isinstance(value, dict):
         return {name: strict(each) for name, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [strict(each) for each in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 

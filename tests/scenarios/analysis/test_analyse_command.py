@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,9 @@ import pytest
 from commands import Command
 from worlds import HISO, go, scenario
 
+from seedbus.models.device import VARIABLE
 from seedbus.scenarios.errors import Exit
+from seedbus.scenarios.reporting.findings import Finding
 
 LITTLE = ("--samples", 60, "--exact-up-to", 0, "--probes", 2, "--steps", 6, "--diagonal-probes", 2, "--nulls", 3)
 DIGITS: dict[str, Any] = {"task": {"name": "digits", "model": "cnn"}, "stop": {"rounds": 6}, "verify": False}
@@ -80,3 +83,20 @@ def test_a_wrong_option_is_one_sentence(
 def test_a_folder_without_a_run_is_one_sentence(tmp_path: Path, seedbus: Command) -> None:
     result = seedbus("analyse", tmp_path)
     assert result.code == Exit.FOLDER and "there is no run here" in result.err
+
+
+def test_facts_that_are_no_numbers_are_null_in_json(seedbus: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Such as the eigenvalues of a model that has diverged."""
+    found = Finding("spectrum", "a spectrum", facts={"rounds": [{"values": [math.nan, math.inf, 1.0]}]})
+    monkeypatch.setattr("seedbus.scenarios.analysis.analyse.analyse", lambda *_, **__: [found])
+    said = seedbus("analyse", "run", "--format", "json")
+    assert said.code == Exit.OK and said.out == '{"spectrum": {"rounds": [{"values": [null, null, 1.0]}]}}\n'
+
+
+def test_several_devices_are_refused_by_the_name_of_what_gives_them(
+    seedbus: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(VARIABLE, "cpu,cpu")
+    said = seedbus("analyse", "run")
+    expected = "an analysis is made by one process; expected one device"
+    assert (said.code, said.err) == (Exit.USAGE, f"seedbus: {VARIABLE} cpu,cpu: {expected}\n")

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
-from collections.abc import Set as AbstractSet
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -118,16 +117,6 @@ class OverdueRounds:
         """Stop waiting for a client."""
         for closed in self._rounds.values():
             closed.waiting.discard(client)
-
-    @property
-    def expected(self) -> dict[int, set[int]]:
-        """Round → the clients that it waits for, and those whose reports are in no commit yet."""
-        return {number: closed.waiting | closed.reports.keys() for number, closed in self._rounds.items()}
-
-    def await_only(self, expected: Mapping[int, AbstractSet[int]]) -> None:
-        """Stop waiting for all clients but these."""
-        for number, closed in self._rounds.items():
-            closed.waiting &= expected[number]
 
     def busy(self, after_ns: int) -> set[int]:
         """Return the clients that are still working for a round that was opened later than `after_ns`."""

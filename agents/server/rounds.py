@@ -82,6 +82,7 @@ class Rounds:
         self._state = state
         self._mechanism = mechanism
         self._lost = -1
+        self._dismissed: set[int] = set()  # since the last checkpoint
 
     def open(self, members: MemberIndex, version: int, now_ns: int) -> Round:
         """Begin the next round.
@@ -147,6 +148,7 @@ class Rounds:
     def dismiss(self, client: int, *, open_too: bool = False) -> None:
         """Stop waiting for a client in all closed rounds, and with `open_too` in the open one as well."""
         self._overdue.dismiss(client)
+        self._dismissed.add(client)
         if open_too and self.current is not None:
             self.current.waiting.discard(client)
             if self.current.secure is not None:
@@ -201,7 +203,8 @@ class Rounds:
         return self.current is not None and 2 * len(self.current.reports) >= len(self.current.cohort)
 
     def pack(self) -> RoundsState:
-        """Return what a checkpoint stores; the open round is not part of it."""
+        """Return what a checkpoint stores, to which `crashed` goes back; the open round is not part of it."""
+        self._dismissed.clear()
         return RoundsState(
             number=self.number,
             known=self._known.pack() if self.policy.selection.needs_known else [],
@@ -229,9 +232,9 @@ class Rounds:
         Clients that have left or joined anew since are not awaited in earlier rounds: who is a member is not lost.
         """
         self._lost = self.number
-        expected = self._overdue.expected
         self.unpack(packed)
-        self._overdue.await_only(expected)
+        for client in self._dismissed:
+            self._overdue.dismiss(client)
 
     def _plan(self, number: int, version: int) -> Any:
         return self.algorithm.plan(number, version, of_directions(self._seed, number))

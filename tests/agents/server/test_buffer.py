@@ -227,3 +227,17 @@ def test_a_client_whose_late_report_is_lost_in_a_crash_is_at_work_until_the_dead
     coordinator.crashed()
     assert not open_round(coordinator, 9)
     assert set(open_round(coordinator, 10)) == {0, 1}
+
+
+def test_a_client_that_left_after_its_late_report_is_not_at_work_again_after_crashes() -> None:
+    coordinator = buffered(buffer=1, clients=2, cohort=1)
+    (leaves,) = first = open_round(coordinator)
+    coordinator.deadline_passed(0)
+    coordinator.close_round()
+    coordinator.checkpoint()
+    assert not open_round(coordinator, 1)
+    hand_in(coordinator, [first[leaves]])
+    coordinator.left([leaves])
+    for _ in range(2):
+        coordinator.crashed()
+        assert list(open_round(coordinator, 2)) == [1 - leaves]

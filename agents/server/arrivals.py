@@ -104,7 +104,8 @@ class Arrivals:
         refusal = self._coordinator.joined(join, round=round, is_due=pending_joins > 0)
         if refusal is not None:
             self._observer.refused(refusal)
-            if refusal.reason in _FROM_X0 and join.sender not in self.rejected:
+            is_there = self._bus.transport.reaches(join.sender)
+            if refusal.reason in _FROM_X0 and join.sender not in self.rejected and is_there:
                 self.rejected.add(join.sender)
                 answer = messages.refuse(join.sender, refusal.reason, refusal.detail)
                 self._bus.send(answer._replace(round=self._coordinator.round))
@@ -125,8 +126,10 @@ class Arrivals:
     def _wake(self, client: int, brings: Returns) -> None:
         """A client is there again: tell it to join, with the state that it still has."""
         self._observer.noted("returned", client=client, returns=brings)
-        self.pending_joins[client] += 1
         self.rejected.discard(client)
+        if not self._bus.transport.reaches(client):  # in real time: its process is gone, and the next one brings it
+            return
+        self.pending_joins[client] += 1
         most = self._coordinator.version if brings == "with-state" else 0
         self._bus.wake(client, self._coordinator.round, [RETURNS.index(brings)], most)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import threading
 from collections.abc import Callable
@@ -11,16 +12,21 @@ from typing import Any
 
 import pytest
 from availability_scenarios import availability_scenario, churn, exponential
+from bus_harness import bus_on
 from clusters import ClientsThread, RunWatcher, ServerThread
+from coordinator_cases import PROOF
 from processes import wait_for
 from registration_harness import RegistrationHarness
 from worker_kills import alike, killing
 from worlds import HISO, scenario
 
+from seedbus.agents.availability import Availability
 from seedbus.agents.errors import Unfinishable
 from seedbus.agents.journal.journal import Entry, Journal
 from seedbus.agents.messages import Join, Span
-from seedbus.bus import HOST, Envelope, HostRequest, Kind, MemoryTransport, Offer, decode, encode
+from seedbus.agents.server.arrivals import Arrivals
+from seedbus.bus import HOST, Envelope, HostRequest, Kind, MemoryTransport, Offer, WallClock, decode, encode
+from seedbus.scenarios.faults.late_joiners import LateJoiners
 from seedbus.scenarios.reporting.results import Results
 from seedbus.scenarios.running.replay import replay
 from seedbus.scenarios.running.run import run
@@ -200,6 +206,35 @@ def test_a_client_that_was_told_to_join_is_not_forgotten_when_another_process_go
     os.close(reading)
     assert server.watcher.gone == 1 and "not-a-member" not in results.summary["refusals"]
     assert 0 in results.messages["sender"][results.messages["kind"] == "REPORT"].to_numpy()
+
+
+class _Hostless(MemoryTransport):
+    """A transport in real time whose processes are gone."""
+
+    def reaches(self, address: int) -> bool:
+        return False
+
+    def deliver(self, address: int, frame: bytes, answered: Any, tail: bytes = b"") -> None:
+        answered([])
+
+
+def test_no_round_waits_in_real_time_for_a_client_that_returns_while_its_process_is_gone() -> None:
+    async def until(is_done: Callable[[], bool]) -> None:
+        assert is_done(), "it waits for a JOIN that never comes"
+
+    async def until_time(latest_ns: int, is_done: Callable[[], bool]) -> None:
+        raise AssertionError
+
+    harness = RegistrationHarness(clients=4, is_virtual=False)
+    availability = Availability([LateJoiners(clients=[2], at_round=1), LateJoiners(clients=[3], at_round=9)], 7, 4)
+    harness.coordinator.open_round()
+    harness.coordinator.close_round()
+    bus = bus_on(WallClock(), _Hostless())
+    arrivals = Arrivals(bus, harness.coordinator, availability, harness.observer, until, until_time)
+    asyncio.run(arrivals.gather(lambda: False))
+    assert not availability.has_left(2) and not arrivals.pending_joins
+    arrivals.joined(Join(2, (Span(2, 2, 2**31),), **PROOF), round=1)  # on its way when the process went
+    assert harness.coordinator.refusals.reasons == {"foreign-version": 1} and not arrivals.pending_joins
 
 
 def test_a_client_that_is_away_as_its_process_joins_in_real_time_is_no_member() -> None:

@@ -150,10 +150,13 @@ def relabel(scenario: Scenario, problem: Problem) -> None:
 
     Args:
         scenario: the run's scenario.
-        problem: its task with its data.
+        problem: its task with its data; an earlier run may have had it, with other faults.
     """
+    relabelling = Relabelling(scenario.faults, scenario.seed, scenario.participation.clients)
     faults = {number: fault for number, fault in enumerate(scenario.faults) if isinstance(fault, Relabel)}
     if not faults:
+        if isinstance(problem, HasClasses):
+            problem.relabel(relabelling)
         return
     if not isinstance(problem, HasClasses) or not problem.number_of_classes:
         what = f"faults.{min(faults)} changes classes, and samples of task {scenario.task.name} have none"
@@ -167,7 +170,7 @@ def relabel(scenario: Scenario, problem: Problem) -> None:
         if new.shape != (classes,) or new.dtype != np.int64 or new.min() < 0 or new.max() >= classes:
             what = f"new_classes({classes}) of a {type(fault).__name__} is {quoted(new.tolist())}"
             raise ScenarioError(f"faults.{number}", [f"{what}; expected int64 [{classes}] with classes from 0 on"])
-    problem.relabel(Relabelling(scenario.faults, scenario.seed, scenario.participation.clients))
+    problem.relabel(relabelling)
 
 
 def build_of(scenario: Scenario, problem: Problem) -> dict[str, str]:

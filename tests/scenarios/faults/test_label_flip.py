@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -12,9 +12,11 @@ from worlds import go, scenario
 
 from seedbus.agents.client.relabelling import Relabelling
 from seedbus.bus import Kind, ledger_hash, read_ledger
+from seedbus.models.relabelled import Relabelled
 from seedbus.scenarios.errors import ScenarioError
 from seedbus.scenarios.faults.label_flip import LabelFlip
 from seedbus.scenarios.reporting.results import Results
+from seedbus.scenarios.running.prepare import relabel
 
 DIGITS: dict[str, Any] = {"name": "digits", "model": "softmax", "batch_size": 8}
 DECOMFL: dict[str, Any] = {"name": "decomfl", "perturbations": 3, "learning_rate": 0.01, "smoothing": 0.01}
@@ -72,6 +74,17 @@ def test_nodes_without_a_server_may_learn_from_wrong_labels(tmp_path: Path) -> N
     honest, taken = (go(tmp_path / str(len(who)), flipped({"clients": who}, **changes)) for who in ([], [2, 3]))
     assert taken.digest != honest.digest and hash_of(taken) == hash_of(honest)
     assert taken.summary["faults"] == [{"fault": "label-flip", "mislabelled": 2 * 6}]
+
+
+class Digits(Relabelled):
+    number_of_classes = 10
+
+
+def test_a_problem_that_two_runs_have_keeps_no_wrong_labels_of_the_first() -> None:
+    honest, taken, problem = flipped(faults=[]), flipped({}), cast(Any, Digits())
+    for what, is_taken in ((honest, False), (taken, True), (honest, False)):
+        relabel(what, problem)
+        assert (problem.new_classes(0, 0) is not None) is is_taken
 
 
 def test_a_task_without_samples_is_refused() -> None:

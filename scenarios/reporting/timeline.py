@@ -44,9 +44,8 @@ def absences(scenario: Scenario, history: RoundTable) -> Flags:
     starts = np.searchsorted(asked.round, np.arange(history.opened_ns.size + 1))
     for round, opened_ns in enumerate(history.opened_ns.tolist()):
         availability.advance(round, opened_ns)
-        away = np.fromiter(availability.away, np.int64)
         here = slice(starts[round], starts[round + 1])
-        found[here] = np.isin(asked.client[here], away)
+        found[here] = [client in availability.away for client in asked.client[here].tolist()]
     return found
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import builtins
-import dataclasses
 import json
 import platform
 import re
@@ -27,8 +26,6 @@ from seedbus.scenarios.reporting.looks import Line, Marks
 from seedbus.scenarios.reporting.page import write_page
 from seedbus.scenarios.reporting.ran import rows
 from seedbus.scenarios.reporting.results import Results
-from seedbus.scenarios.reporting.round_table import Pairs
-from seedbus.scenarios.reporting.timeline import FATES, absences, fates, timeline
 from seedbus.scenarios.running.run import run
 
 AXES = {
@@ -190,62 +187,6 @@ def test_ticks_are_few_round_and_cover_what_is_shown(low: float, width: float) -
     assert 2 <= len(plots) <= 8
     if low + width > low:
         assert plots[0] <= low + 1e-6 * (width + abs(low)) and plots[-1] >= low + width - 1e-6 * (width + abs(low))
-
-
-def test_who_took_part_is_drawn_cell_by_cell_and_stays_small_with_many_clients(results: Results) -> None:
-    history, arrived = results.history, results.arrived
-    what = fates(history, arrived, np.zeros(history.asked.client.size, bool))
-    asked, reported = (
-        set(zip(each.round.tolist(), each.client.tolist(), strict=True)) for each in (history.asked, history.reported)
-    )
-    assert np.bincount(what, minlength=4)[3] == len(asked & reported) and 0 < len(reported) < len(asked)
-    drawn = traces(plots(timeline(history, what, Marks()))["Which clients took part"])
-    cells = {
-        (round, client, name.split(" ")[0])
-        for name, each in drawn.items()
-        for client, row in enumerate(each["z"])
-        for round, is_so in enumerate(row)
-        if is_so
-    }
-    found = zip(history.asked.round.tolist(), history.asked.client.tolist(), what.tolist(), strict=True)
-    assert cells == {(round, client, FATES[fate].split(" ")[0]) for round, client, fate in found}
-    many = 10_000
-    pairs = Pairs(np.repeat(np.arange(500), many // 10), np.random.default_rng(1).integers(0, many, 50 * many))
-    large = dataclasses.replace(
-        history,
-        clients=many,
-        opened_ns=np.arange(500),
-        asked=pairs,
-        reported=Pairs(pairs.round[::2], pairs.client[::2]),
-    )
-    what = fates(large, arrived, np.zeros(pairs.client.size, bool))
-    assert len(timeline(large, what, Marks(np.arange(500) + 0.5))) < 700_000
-
-
-def test_a_client_that_was_away_when_it_was_asked_is_absent_and_not_dropped(tmp_path: Path) -> None:
-    away = {"fault": "crash", "clients": [1, 2], "at_round": 5, "for_rounds": 10}
-    what = lossy(stop={"rounds": 30}, faults=[away], participation={"clients": 8, "cohort": 6, "deadline_s": 5.0})
-    results = go(tmp_path / "run", what)
-    history = results.history
-    rounds, clients = history.asked.round, history.asked.client
-    is_absent = absences(what, history)
-    assert is_absent.any()
-    assert (is_absent == (np.isin(clients, [1, 2]) & (rounds >= 5) & (rounds < 15))).all()
-    found = fates(history, results.arrived, is_absent)
-    assert (found[is_absent] == FATES.index("absent")).all()
-    assert f"absent {int(is_absent.sum())}" in own(text_of(results))
-    assert not absences(lossy(), history).any()
-
-
-def test_a_client_whose_report_is_refused_is_not_said_to_have_come_too_late(tmp_path: Path) -> None:
-    lies = {"fault": "byzantine", "clients": [3], "attack": "nan"}
-    everybody = {"clients": 8, "cohort": 8, "deadline_s": 2.0}
-    results = go(tmp_path / "run", scenario(participation=everybody, faults=[lies], stop={"rounds": 5}))
-    drawn = traces(plots(text_of(results))["Which clients took part"])
-    assert results.summary["refusals"] == {"not-finite": {"3": 5}} and list(drawn) == [
-        "took part 35",
-        "late or refused 5",
-    ]
 
 
 def test_faults_are_told_with_what_they_did_and_how_rounds_went_without_them(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
@@ -160,10 +161,12 @@ class Quiet(NullObserver):
 
 
 def headline(line: dict[str, Any]) -> str:
-    """Return accuracy, or loss if there is no accuracy, as text."""
-    if "accuracy" in line:
-        return f"accuracy {line['accuracy']:.2%}"
-    return f"loss {line['loss']:.4g}" if "loss" in line else ""
+    """Return accuracy, or loss if there is no accuracy, as text; None stands for what is not finite."""
+    name = "accuracy" if "accuracy" in line else "loss"
+    if name not in line:
+        return ""
+    value = math.nan if line[name] is None else line[name]
+    return f"{name} {value:.2%}" if name == "accuracy" else f"{name} {value:.4g}"
 
 
 def readable(count: float) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 import shutil
 import socket
@@ -127,6 +128,12 @@ def test_a_request_that_comes_byte_by_byte_wakes_the_thread_a_few_times(fast: No
 def test_there_are_no_files_behind_it(path: str, status: int) -> None:
     with closing(LivePage(Big(), "0")) as page, ask(page, path) as other, suppress(ConnectionResetError):
         assert other.recv(12) == b"HTTP/1.1 %d" % status
+
+
+def test_a_page_shows_a_loss_that_is_not_finite() -> None:
+    watcher = LiveRun(scenario())
+    watcher.measured({"round": 3, "version": 4, "time_s": 1.0, "loss": math.nan, "bytes_up": 8, "bytes_down": 9})
+    assert "<td>newest evaluation</td><td>loss nan</td>" in watcher.drawn()
 
 
 @pytest.mark.slow

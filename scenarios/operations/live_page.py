@@ -137,12 +137,14 @@ class LiveRun(NullObserver):
         self._scenario = scenario
         self._lines = [strict(line) for line in lines]
         self._took_s: list[float] = []
+        self._first = 0  # round of these; a run that is resumed goes on at a later one
         self._newest: tuple[ClosedRound, int, int] | None = None
         self._refused = 0
         self._began_s: float | None = None
 
     def round_closed(self, closed: ClosedRound, now_ns: int, bytes_so_far: int) -> None:
-        self._began_s = wall_seconds() if self._began_s is None else self._began_s
+        if self._began_s is None:
+            self._began_s, self._first = wall_seconds(), closed.round
         self._took_s.append((closed.record.closed_ns - closed.record.opened_ns) / 1e9)
         self._newest = closed, now_ns, bytes_so_far
         self.changes += 1
@@ -159,7 +161,7 @@ class LiveRun(NullObserver):
         lines, took_s = list(self._lines), np.array(list(self._took_s), float)
         plots = metric_plots(lines)
         if took_s.size:
-            plots.append(round_plot(took_s, is_simulated=self._scenario.clock == "virtual"))
+            plots.append(round_plot(took_s, is_simulated=self._scenario.clock == "virtual", first=self._first))
         return with_plots(grouped([self._rows(lines)]), plots)
 
     def _rows(self, lines: list[dict[str, Any]]) -> Iterable[tuple[str, str]]:

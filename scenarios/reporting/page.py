@@ -173,14 +173,14 @@ def metric_plots(measured: Sequence[Mapping[str, Any]], marked: Marks = NO_MARKS
     return plots
 
 
-def round_plot(took_s: NDArray[np.float64], *, is_simulated: bool, marked: Marks = NO_MARKS) -> str:
-    """Plot the duration of every round; with many rounds, the median and the maximum of each of 100 segments."""
-    clock = "simulated" if is_simulated else "real"
+def round_plot(took_s: NDArray[np.float64], *, is_simulated: bool, first: int = 0, marked: Marks = NO_MARKS) -> str:
+    """Plot the duration of every round from `first` on; of many, the median and the maximum of each of 100 segments."""
+    clock, rounds = "simulated" if is_simulated else "real", first + np.arange(took_s.size)
     if took_s.size <= MAX_POINTS:
-        drawn = [Line("each round", np.arange(took_s.size), took_s, is_dotted=True)]
+        drawn = [Line("each round", rounds, took_s, is_dotted=True)]
     else:
         segments = np.array_split(took_s, _SEGMENTS)
-        middle = [float(part.mean()) for part in np.array_split(np.arange(took_s.size), _SEGMENTS)]
+        middle = [float(part.mean()) for part in np.array_split(rounds, _SEGMENTS)]
         size = f"of {took_s.size / _SEGMENTS:.0f} rounds"
         drawn = [
             Line(f"median {size}", middle, [float(np.median(part)) for part in segments]),

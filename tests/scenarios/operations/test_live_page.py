@@ -15,10 +15,11 @@ from typing import Any
 
 import pytest
 from commands import Command
-from pages import allowed, own
+from pages import allowed, own, plots
 from processes import seedbus, wait_for
 from worlds import lossy, outcome, scenario
 
+from seedbus.agents.round_record import ClosedRound, RoundRecord
 from seedbus.bus.errors import BadEndpoint
 from seedbus.scenarios.errors import Exit
 from seedbus.scenarios.operations import http
@@ -134,6 +135,14 @@ def test_a_page_shows_a_loss_that_is_not_finite() -> None:
     watcher = LiveRun(scenario())
     watcher.measured({"round": 3, "version": 4, "time_s": 1.0, "loss": math.nan, "bytes_up": 8, "bytes_down": 9})
     assert "<td>newest evaluation</td><td>loss nan</td>" in watcher.drawn()
+
+
+def test_the_rounds_of_a_run_that_was_resumed_are_drawn_at_their_numbers() -> None:
+    watcher = LiveRun(scenario())
+    for round in range(7, 10):
+        watcher.round_closed(ClosedRound(round, round, (1,), (1,), None, RoundRecord(0, 10**9)), 10**9, 8)
+    (drawn,) = plots(watcher.drawn())["How long rounds took"]["data"]
+    assert (drawn["x"], drawn["y"]) == ([7, 8, 9], [1, 1, 1])
 
 
 @pytest.mark.slow

@@ -158,7 +158,10 @@ class Run:
         return None
 
     def at(self, metric: str, round: int, *, is_average: bool = False) -> float | None:
-        """Return the newest value after a number of rounds; None if the run has fewer, or the value is not finite.
+        """Return the newest value after a number of rounds.
+
+        It is None if the run has fewer, if nothing had been measured (the evaluator's answers may be refused, that for
+        x₀ too), or if the value is not finite.
 
         Args:
             metric: the metric's name.
@@ -167,7 +170,7 @@ class Run:
         """
         all_values = averages(self.lines, metric) if is_average else self.values(metric)
         values = [value for done, value in zip(self.rounds, all_values, strict=True) if done <= round]
-        return None if self.rounds[-1] < round else _finite(values[-1])
+        return None if self.rounds[-1] < round or not values else _finite(values[-1])
 
     def figures(self, metric: str, target: float | None, at: Sequence[int]) -> Figures:
         """Return all figures of the run.

@@ -54,6 +54,14 @@ def unfinished(values: list[float | None], name: str = "accuracy") -> Run:
     return Run(Path("made"), scenario(), lines, None)
 
 
+def test_a_run_whose_first_measurements_were_refused_has_no_value_of_those_rounds() -> None:
+    measured = unfinished([0.1, 0.2, 0.3])
+    run = Run(measured.folder, measured.scenario, measured.lines[1:], None)
+    assert run.rounds == [10, 20]
+    figures = run.figures("accuracy", None, [0, 9, 10])
+    assert [figures[f"at_{round}"] for round in (0, 9, 10)] == [None, None, 0.2] and figures["at_9_ema"] is None
+
+
 def test_a_target_is_met_by_the_moving_average_and_not_by_one_value() -> None:
     run = unfinished([0.0, 1.0, 1.0, 1.0, 1.0])
     assert run.rounds == [0, 10, 20, 30, 40]

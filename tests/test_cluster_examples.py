@@ -61,6 +61,27 @@ def test_the_compose_file_has_commands_of_ours(seedbus: Command) -> None:
         assert all(any(Path("/seedbus", word).is_relative_to(place) for place in mounted) for word in named)
 
 
+@pytest.mark.parametrize("settings", [["--set", "stop.rounds=9"], ["--set=stop.rounds=9"], ["--set", "faults=[]"]])
+def test_a_run_goes_on_without_its_settings_however_they_were_written(tmp_path: Path, settings: list[str]) -> None:
+    program, folder = tmp_path / "seedbus", tmp_path / "a run"
+    program.write_text('#!/bin/sh\nprintf "%s\\n" "$@"\n')
+    program.chmod(0o755)
+    folder.mkdir()
+    rest = [*settings, "--workers", "2", *settings, "--launch", "nodes=2 or 3"]
+
+    def told(variables: dict[str, str]) -> list[str]:
+        command = ["sh", str(FOLDER / BEGINS), "run", str(folder), "digits", *rest]
+        path = {"PATH": f"{tmp_path}:{os.environ['PATH']}"}
+        ran = subprocess.run(command, env=os.environ | path | variables, capture_output=True, text=True, check=True)
+        return ran.stdout.splitlines()
+
+    assert told({}) == ["run", "digits", "--out", str(folder), *rest]
+    (folder / "journal.sqlite").touch()
+    for variables in ({}, {"previous": "--set"}):
+        goes_on = ["run", "--resume", str(folder), "--workers", "2", "--launch", "nodes=2 or 3"]
+        assert told(variables) == goes_on
+
+
 @pytest.mark.slow
 def test_a_job_that_is_stopped_asks_to_be_queued_again_and_then_goes_on(tmp_path: Path) -> None:
     """`seedbus` and `scontrol` are found where a cluster's own would be."""

@@ -6,11 +6,13 @@ set -eu
 command=$1 run=$2 scenario=$3
 shift 3
 if [ -e "$run/journal.sqlite" ]; then
+    previous=
     for option; do # a run goes on as it is: what --set has changed is kept in its folder
         shift
-        if [ "${previous-}" != --set ] && [ "$option" != --set ]; then
-            set -- "$@" "$option"
-        fi
+        case "$previous $option" in
+        "--set "* | *" --set" | *" --set="*) ;;
+        *) set -- "$@" "$option" ;;
+        esac
         previous=$option
     done
     exec seedbus "$command" --resume "$run" "$@"

@@ -58,11 +58,12 @@ def lines_pdf(x_name: str, y_name: str, drawn: Sequence[Line], *, is_log: bool =
             look: dict[str, Any] = {"linestyle": (0, [float(each) for each in dashes.split()]) if dashes else "-"}
             if line.is_dotted or np.count_nonzero(np.isfinite(x) & np.isfinite(y)) == 1:
                 look = {"linestyle": "none", "marker": "o", "markersize": 3}
-            axes.plot(x, y, color=colour, label=_plain(line.name), **look)
+            name = plain(line.name).lstrip("_")  # a legend leaves out what begins with one
+            axes.plot(x, y, color=colour, label=name, **look)
             if len(line.edges) == 2:
                 low, high = line.edges
                 axes.fill_between(x, low, high, color=colour, alpha=0.14, linewidth=0)
-        axes.set(xlabel=_plain(x_name), ylabel=_plain(y_name), xscale="log" if is_log else "linear")
+        axes.set(xlabel=plain(x_name), ylabel=plain(y_name), xscale="log" if is_log else "linear")
         axes.grid(alpha=0.3, linewidth=0.4)
         if keys:
             figure.legend(loc="outside lower center", frameon=False, ncols=columns)
@@ -71,6 +72,6 @@ def lines_pdf(x_name: str, y_name: str, drawn: Sequence[Line], *, is_log: bool =
     return content.getvalue()
 
 
-def _plain(text: str) -> str:
-    """Return a text in which matplotlib sees no formula, and no name that a legend leaves out."""
-    return text.replace("$", r"\$").lstrip("_")
+def plain(text: str) -> str:
+    """Return a text in which matplotlib sees no formula."""
+    return text.replace("$", r"\$")

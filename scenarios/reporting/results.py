@@ -46,7 +46,7 @@ class Results:
         folder: the run's folder, an absolute path.
         summary: the content of `results.json`, which `--format json` prints; `run` is the folder as it was given.
         metrics: data frame with a row for every evaluation. `round` is the last round before it, from 0; of the first
-            row, x₀, it is 0 too, and `version` is 0.
+            row, x₀, it is 0 too, and `version` is 0. What was not finite is NaN.
         rounds: data frame with a row for every round; see `reporting.round_table.RoundTable.columns`.
         messages: data frame with a row for every message; times in nanoseconds, sizes in bytes; see
             `seedbus.bus.ledger.Row`.
@@ -110,7 +110,7 @@ class Results:
     def metrics(self) -> pd.DataFrame:
         import pandas as pd
 
-        return pd.DataFrame(self.lines)
+        return pd.DataFrame([{k: math.nan if v is None else v for k, v in line.items()} for line in self.lines])
 
     @cached_property
     def rounds(self) -> pd.DataFrame:
@@ -228,6 +228,8 @@ class Results:
         except ImportError:
             raise DataError("Results.plot", "no package matplotlib", 'pip install "seedbus[plot]"') from None
 
+        from seedbus.scenarios.reporting.paper import plain
+
         frame = self.metrics
         frame = frame.assign(bytes=frame["bytes_up"] + frame["bytes_down"])
         for name in (metric, over):
@@ -237,7 +239,8 @@ class Results:
         if metric == over:
             raise ScenarioError("Results.plot", [f"{over!r} over itself is not accepted; expected another quantity"])
         shown = metric or ("accuracy" if "accuracy" in frame else "loss")
-        drawn: Axes = frame.plot(x=over, y=shown, ylabel=shown, label=self.folder.name, ax=ax or pyplot.subplots()[1])
+        names = {"xlabel": plain(over), "ylabel": plain(shown), "label": plain(self.folder.name)}
+        drawn: Axes = frame.plot(x=over, y=shown, ax=ax or pyplot.subplots()[1], **names)
         return drawn
 
     def _repr_html_(self) -> str:

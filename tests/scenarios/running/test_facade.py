@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import subprocess
+import re
 import sys
 from importlib.metadata import version
 from pathlib import Path
@@ -11,7 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from worlds import lossy, outcome
+from worlds import go, lossy, outcome
 
 import seedbus
 from seedbus.bus.ledger import Row
@@ -92,6 +93,21 @@ def test_a_scenario_of_keywords_and_its_tables_and_plots_need_no_file(
     assert first == second == results.metrics["gap"].tolist()
     with pytest.raises(ScenarioError, match=r"Results.plot: 'gab' is not measured; did you mean gap\?"):
         results.plot("gab")
+
+
+@pytest.mark.slow
+def test_a_plot_takes_any_name_of_a_folder_and_values_of_which_none_is_finite(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib", reason="the extra plot has it").use("agg")
+    folder = tmp_path / "a$b_$c"
+    go(folder, lossy(stop={"rounds": 1}))
+    file = folder / "metrics.jsonl"
+    file.write_text(re.sub(r'"loss": [^,}]+', '"loss": null', file.read_text()))
+    results = seedbus.Results.read(folder)
+    assert results.metrics["loss"].dtype == float and results.metrics["loss"].isna().all()
+    axes = results.plot("loss")
+    assert np.isnan(np.asarray(axes.lines[0].get_ydata(), float)).all()
+    axes.get_figure().savefig(tmp_path / "plot.svg")
+    assert "a$b_$c" in (tmp_path / "plot.svg").read_text(), "a name is no formula"
 
 
 @pytest.mark.parametrize(

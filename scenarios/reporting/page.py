@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from html import escape
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from seedbus.agents.journal.forms import WHEN
 from seedbus.agents.server.stopping import all_rounds_done
 from seedbus.scenarios.reporting.axes import MAX_POINTS, byte_unit, metric_axis, sample_indices
 from seedbus.scenarios.reporting.document import document, section, table, with_plots
@@ -22,6 +23,7 @@ from seedbus.scenarios.reporting.report import grouped, groups, title
 from seedbus.scenarios.reporting.results import Results, write
 from seedbus.scenarios.reporting.round_table import RoundTable
 from seedbus.scenarios.reporting.statistics import NS, ArrivedReports, Table, histogram
+from seedbus.scenarios.reporting.terminal import shown
 from seedbus.scenarios.reporting.timeline import absences, fates, timeline
 from seedbus.scenarios.reporting.waits import PARTS, Waits
 from seedbus.scenarios.run_folder import scenario_of
@@ -29,7 +31,7 @@ from seedbus.scenarios.schema.scenario import Scenario
 from seedbus.scenarios.schema.yaml_text import dump
 
 PAGE = "report.html"
-_SHOWN = ("accuracy", "loss", "gap")
+_FIRST = ("accuracy", "loss")  # of the metrics, where there are both
 _SEGMENTS = 100  # of a plot over many rounds
 _LISTED = 10  # clients in a table
 _PATH = (
@@ -149,10 +151,11 @@ def metric_plots(measured: Sequence[Mapping[str, Any]], marked: Marks = NO_MARKS
     sent = [line["bytes_up"] + line["bytes_down"] for line in sample]
     unit, unit_name = byte_unit(max(sent, default=0))
     plots = []
-    for name in [each for each in _SHOWN if sample and each in sample[-1]]:
+    for name in _metrics(sample[-1] if sample else ()):
         drawn = [each for each in (name, f"{name}_ema") if each in sample[-1]]
-        labels = {name: name, f"{name}_ema": "moving average"}
-        y_name, scale = metric_axis(name)
+        title = shown(name.replace("_", " "))
+        labels = {name: title, f"{name}_ema": "moving average"}
+        y_name, scale = metric_axis(title)
         values = {each: [scale * _finite(line.get(each)) for line in sample] for each in drawn}
         axes = (
             ("rounds", "rounds", rounds),
@@ -161,7 +164,7 @@ def metric_plots(measured: Sequence[Mapping[str, Any]], marked: Marks = NO_MARKS
         for over, x_name, x in axes:
             drawn_lines = [Line(labels[each], x, values[each]) for each in drawn]
             here = marked if over == "rounds" else NO_MARKS
-            plots.append(lines(f"{name.capitalize()} over {over}", x_name, y_name, drawn_lines, marks=here))
+            plots.append(lines(f"{title[:1].upper()}{title[1:]} over {over}", x_name, y_name, drawn_lines, marks=here))
     for heading, (y_name, names) in _HESSIAN.items():
         drawn_lines = [
             Line(label, rounds, [_finite(line.get(name)) for line in sample])
@@ -171,6 +174,12 @@ def metric_plots(measured: Sequence[Mapping[str, Any]], marked: Marks = NO_MARKS
         if drawn_lines:
             plots.append(lines(heading, "rounds", y_name, drawn_lines, marks=marked))
     return plots
+
+
+def _metrics(names: Collection[str]) -> list[str]:
+    """Return the metrics among the names of an evaluation's values, but for those with plots of their own."""
+    others = {*WHEN, *(f"{name}_ema" for name in names), *(name for _, drawn in _HESSIAN.values() for name in drawn)}
+    return sorted((name for name in names if name not in others), key=lambda name: (*_FIRST, name).index(name))
 
 
 def round_plot(took_s: NDArray[np.float64], *, is_simulated: bool, first: int = 0, marked: Marks = NO_MARKS) -> str:

@@ -23,7 +23,7 @@ from seedbus.scenarios.reporting.document import document
 from seedbus.scenarios.reporting.effects import effects
 from seedbus.scenarios.reporting.figures import bars, data, lines
 from seedbus.scenarios.reporting.looks import Line, Marks
-from seedbus.scenarios.reporting.page import write_page
+from seedbus.scenarios.reporting.page import metric_plots, write_page
 from seedbus.scenarios.reporting.ran import rows
 from seedbus.scenarios.reporting.results import Results
 from seedbus.scenarios.running.run import run
@@ -171,6 +171,18 @@ def test_marks_lie_where_they_belong_and_are_few_however_many_there_are() -> Non
     assert found["round without a commit"]["x"] == [20.5]
     many = Marks(np.arange(10**5) + 0.5, [(2 * each, 2 * each + 1, "drop") for each in range(50_000)])
     assert len(lines("t", "x", "y", [Line("a", [0, 10**5], [1, 2])], marks=many)) < 60_000
+
+
+def test_every_metric_is_drawn_those_of_a_task_of_ones_own_too() -> None:
+    when = {"round": 0, "version": 0, "time_s": 0.0, "bytes_up": 0, "bytes_down": 0}
+    own_names = {"success": 0.5, "consensus_distance": 2.0, "<b>\x1b": 1.0, "hessian_mean": 3.0}
+    line = {**when, "loss": 1.0, "accuracy": 0.1, "accuracy_ema": 0.1, **own_names}
+    drawn = plots("".join(metric_plots([line, line | {"round": 9, "version": 10}])))
+    names = [title.removesuffix(" over rounds") for title in drawn if title.endswith(" over rounds")]
+    assert names[:4] == ["Accuracy", "Loss", "Success", "Consensus distance"] and names[-1] == "H"
+    assert len(names) == 6 and len(drawn) == 11, "those of H are drawn over rounds alone"
+    assert axes(drawn["Success over bytes"])[1] == "success" and "\x1b" not in str(drawn)
+    assert list(traces(drawn["Accuracy over rounds"])) == ["accuracy", "moving average"]
 
 
 @pytest.mark.parametrize("values", [[], [float("nan")], [0.0], [7.0, 7.0], [-3.0, -3.0], [1e-9, 2e-9], [1e300, -1e300]])

@@ -61,7 +61,7 @@ def runs(
         for run in found:
             rounds = f"{run.rounds:,}/{run.last_round:,}" if run.last_round else f"{run.rounds:,}"
             what = (run.folder.name or str(run.folder), run.state.value, run.scenario, run.algorithm)
-            figures = (rounds, measured(run), readable(run.bytes), age(now_s - run.changed_s))
+            figures = (rounds, measured(run), readable(run.bytes), age(now_s - run.changed_s) if run.changed_s else "")
             table.add_row(*(shown(cell, 60) for cell in (*what, *figures)))
         console(width=None if sys.stdout.isatty() else WIDTH).print(table)
         for run in found:

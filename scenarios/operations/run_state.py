@@ -114,8 +114,13 @@ def runs_in(folder: Path) -> list[RunState]:
 
 
 def is_run(folder: Path) -> bool:
-    """Return whether a folder looks like a run's."""
-    return any(os.path.isfile(folder / name) for name in (FILE, RESULTS))  # Path.is_file raises for what it may not see
+    """Return whether a folder looks like a run's. One into which nobody may look could be one."""
+    try:
+        return any((folder / name).is_file() for name in (FILE, RESULTS))
+    except PermissionError:
+        return True
+    except OSError:  # a name that is too long
+        return False
 
 
 def state_of(folder: Path, log: LogFollower | None = None) -> RunState:

@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 from commands import Command
 from processes import kill, seedbus, wait_for
-from worlds import lossy, reopened, scenario
+from worlds import go, lossy, reopened, scenario
 
 from seedbus.agents.journal.holder import holder
 from seedbus.bus import read_ledger
 from seedbus.scenarios.errors import Exit
+from seedbus.scenarios.operations import run_state
 from seedbus.scenarios.operations.log_follower import LogFollower
 from seedbus.scenarios.operations.run_state import runs_in, state_of
 from seedbus.scenarios.operations.slowest_clients import slowest_clients
@@ -104,6 +106,29 @@ def test_the_list_names_each_damaged_run_on_stderr(runs: Path, seedbus: Command)
     assert listed.code == Exit.OK and len(listed.out.splitlines()) == 7
     assert listed.err.count("\n") == 3 and f"{runs / 'flipped'}: its facts do not verify" in listed.err
     assert "no-run" not in listed.out
+
+
+def test_a_run_of_somebody_else_that_is_locked_hides_no_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seedbus: Command
+) -> None:
+    """The tests may be those of root, for whom no folder is locked."""
+
+    def locking(look: Callable[[Path], bool]) -> Callable[[Path], bool]:
+        def looked(path: Path) -> bool:
+            if path.parent.name == "locked":
+                raise PermissionError(errno.EACCES, "Permission denied", str(path))
+            return look(path)
+
+        return looked
+
+    go(tmp_path / "open", lossy(stop={"rounds": 1}))
+    (tmp_path / "locked").mkdir()
+    monkeypatch.setattr(Path, "is_file", locking(Path.is_file))
+    monkeypatch.setattr(run_state, "check_file", locking(run_state.check_file))
+    listed = seedbus("runs", tmp_path)
+    assert listed.code == Exit.OK and listed.err == f"{tmp_path / 'locked'}: Permission denied\n"
+    first, second = (line.split() for line in listed.out.splitlines()[1:])
+    assert first[:2] == ["open", "finished"] and second == ["locked", "damaged", "0", "0", "B"]
 
 
 def test_a_folder_without_runs_and_no_folder_are_one_sentence(seedbus: Command, tmp_path: Path) -> None:

@@ -33,7 +33,8 @@ class Outlook:
         total_s = elapsed_s / self._work(first + 1, round + 1) * self._work(first + 1, self._scenario.stop.rounds)
         if total_s <= LONG_S:
             return None
-        most = "at most about" if self._scenario.stop.target or self._scenario.stop.bytes else "about"
+        stop = self._scenario.stop
+        most = "at most about" if stop.target or stop.bytes or stop.epsilon else "about"
         return f"this run will take {most} {duration(total_s)}, judged by its first {round - first} rounds"
 
     def _work(self, start: int, stop: int) -> int:

@@ -44,9 +44,26 @@ def test_a_resumed_run_is_judged_by_what_is_left(monkeypatch: pytest.MonkeyPatch
     assert said(monkeypatch, 1, first=50) == []
 
 
-def test_a_target_may_end_the_run_earlier(monkeypatch: pytest.MonkeyPatch) -> None:
-    stop = {"rounds": 100, "target": {"metric": "loss", "value": 0.1, "direction": "below"}}
-    assert said(monkeypatch, 1, stop=stop)[0][1].startswith("this run will take at most about 2 minutes")
+PRIVATE: dict[str, Any] = {
+    "algorithm": {"name": "decomfl", "arithmetic": "integer", "precision": "int32", "unit_bits": 24},
+    "participation": {"clients": 8, "cohort": 4, "quorum": 4},
+    "privacy": {"clip": 2_000_000, "noise_multiplier": 8},
+}
+
+
+@pytest.mark.parametrize(
+    ("earlier", "changes"),
+    [
+        ({"target": {"metric": "loss", "value": 0.1, "direction": "below"}}, {}),
+        ({"bytes": 10**6}, {}),
+        ({"epsilon": 1.0}, PRIVATE),
+    ],
+)
+def test_a_target_or_a_budget_may_end_the_run_earlier(
+    monkeypatch: pytest.MonkeyPatch, earlier: dict[str, Any], changes: dict[str, Any]
+) -> None:
+    (found,) = said(monkeypatch, 1, stop={"rounds": 100} | earlier, **changes)
+    assert found[1].startswith("this run will take at most about 2 minutes")
 
 
 @pytest.mark.parametrize("is_resumed", [False, True])

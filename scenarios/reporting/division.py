@@ -24,6 +24,7 @@ from seedbus.scenarios.schema.scenario import Scenario
 SHOWN_CLIENTS = 20
 SHOWN_CLASSES = 10  # with the sums of fifty thousand samples a table of 100 columns
 DRAWN_CLIENTS = 100
+_NAME = 60  # characters of a class's name in the picture
 
 Counts = NDArray[np.int64]
 
@@ -127,4 +128,5 @@ def _title(found: dict[str, Any]) -> str:
 def picture(found: dict[str, Any]) -> str:
     """Return a bar for each of the first clients, stacked of its classes, as an SVG file."""
     counts = np.array(found["counts"])[:DRAWN_CLIENTS]
-    return stacked(_title(found), "client", "training samples", counts, [str(label) for label in found["labels"]])
+    names = [shown(str(label), _NAME) for label in found["labels"]]
+    return stacked(_title(found), "client", "training samples", counts, names)

@@ -113,11 +113,13 @@ def stacked(title: str, x_name: str, y_name: str, heights: NDArray[np.integer], 
             parts.append(f'<rect class="bar" fill="{colours[part]}" {size}><title>{what}</title></rect>')
         if bar % every == 0:
             parts.append(_text(left + width / 2, HEIGHT - BOTTOM + 18, str(bar), "middle"))
+    wide = max(30, 17 + math.ceil(6.5 * max(map(len, names), default=0)))  # of a legend's entry, in pixels
+    in_row = max((WIDTH - LEFT) // wide, 1)
     for number, name in enumerate(names):
-        x, y = LEFT + 30 * (number % 16), HEIGHT + 12 + 16 * (number // 16)
+        x, y = LEFT + wide * (number % in_row), HEIGHT + 12 + 16 * (number // in_row)
         parts.append(f'<rect fill="{colours[number]}" x="{x}" y="{y - 9}" width="10" height="10"/>')
         parts.append(_text(x + 13, y, name, "start"))
-    return _file(HEIGHT + 16 * math.ceil(len(names) / 16) + 8, parts)
+    return _file(HEIGHT + 16 * math.ceil(len(names) / in_row) + 8, parts)
 
 
 def _file(height: int, parts: Sequence[str]) -> str:

@@ -13,7 +13,7 @@ import pytest
 from commands import Command
 
 from seedbus.scenarios.errors import Exit
-from seedbus.scenarios.reporting.division import mean_distance
+from seedbus.scenarios.reporting.division import mean_distance, picture
 from seedbus.scenarios.running.prepare import bind
 from seedbus.scenarios.schema.loading import load
 
@@ -79,6 +79,22 @@ def test_the_drawing_stacks_the_classes_of_each_client_to_scale(seedbus: Command
     for bar in bars:
         x, y, wide, high = (float(bar.get(name, "")) for name in ("x", "y", "width", "height"))
         assert 0 <= x < x + wide <= width and 0 <= y < y + high <= height
+
+
+@pytest.mark.parametrize(
+    "labels", [["airplane", "automobile", "bird"] * 9, list(range(100)), ["\x01\n\ud800", "b" * 500]]
+)
+def test_the_names_of_classes_do_not_overlap_in_the_legend_and_are_safe(labels: list[Any]) -> None:
+    whole = {"scenario": "a", "partition": {"kind": "iid"}, "seed": 1, "labels": labels, "counts": [[1] * len(labels)]}
+    root = Xml.fromstring(picture(whole).encode())
+    names = [each for each in root if each.tag.endswith("text")][-len(labels) :]
+    _, _, width, height = map(float, str(root.get("viewBox")).split())
+    ends: dict[str, float] = {}
+    for name in names:
+        x, y = float(name.get("x", "")), name.get("y", "")
+        assert x > ends.get(y, 0.0) and float(y) < height
+        ends[y] = x + 6 * len(str(name.text))  # of a character in this font, on average
+        assert ends[y] <= width
 
 
 @pytest.mark.parametrize(

@@ -239,8 +239,8 @@ class Results:
         if metric == over:
             raise ScenarioError("Results.plot", [f"{over!r} over itself is not accepted; expected another quantity"])
         shown = metric or ("accuracy" if "accuracy" in frame else "loss")
-        names = {"xlabel": plain(over), "ylabel": plain(shown), "label": plain(self.folder.name)}
-        drawn: Axes = frame.plot(x=over, y=shown, ax=ax or pyplot.subplots()[1], **names)
+        ax, name = ax or pyplot.subplots()[1], plain(self.folder.name)
+        drawn: Axes = frame.plot(x=over, y=shown, xlabel=plain(over), ylabel=plain(shown), label=name, ax=ax)
         return drawn
 
     def _repr_html_(self) -> str:

@@ -19,8 +19,8 @@ from worlds import go, lossy, reopened, scenario
 
 from seedbus.agents.journal.holder import holder
 from seedbus.bus import read_ledger
+from seedbus.bus.files import check_file
 from seedbus.scenarios.errors import Exit
-from seedbus.scenarios.operations import run_state
 from seedbus.scenarios.operations.log_follower import LogFollower
 from seedbus.scenarios.operations.run_state import runs_in, state_of
 from seedbus.scenarios.operations.slowest_clients import slowest_clients
@@ -124,7 +124,7 @@ def test_a_run_of_somebody_else_that_is_locked_hides_no_other(
     go(tmp_path / "open", lossy(stop={"rounds": 1}))
     (tmp_path / "locked").mkdir()
     monkeypatch.setattr(Path, "is_file", locking(Path.is_file))
-    monkeypatch.setattr(run_state, "check_file", locking(run_state.check_file))
+    monkeypatch.setattr("seedbus.scenarios.operations.run_state.check_file", locking(check_file))
     listed = seedbus("runs", tmp_path)
     assert listed.code == Exit.OK and listed.err == f"{tmp_path / 'locked'}: Permission denied\n"
     first, second = (line.split() for line in listed.out.splitlines()[1:])

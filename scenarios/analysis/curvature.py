@@ -138,8 +138,11 @@ def measured(derivatives: Derivatives, dimension: int, effort: Effort, meter: Me
         effort: how much is spent.
         meter: shows progress.
         what: the model's name there.
+
+    Raises:
+        FloatingPointError: a derivative is not a finite number, as after training that diverged.
     """
-    gradient = derivatives.gradient()
+    gradient = _finite(derivatives.gradient())
     if dimension <= effort.exact_up_to:
         return exact(derivatives, gradient, meter, what)
     nodes, weights, diagonals, absolute = [], [], [], []
@@ -147,7 +150,7 @@ def measured(derivatives: Derivatives, dimension: int, effort: Effort, meter: Me
 
     def times(vector: Vector64) -> Vector64:
         products.advance()
-        return derivatives.times(vector)
+        return _finite(derivatives.times(vector))
 
     for number in range(effort.probes):
         probe = _signs(number, dimension)
@@ -171,7 +174,7 @@ def exact(derivatives: Derivatives, gradient: Vector64, meter: Meter, what: str)
     for row in range(dimension):
         unit = np.zeros(dimension)
         unit[row] = 1.0
-        matrix[row] = derivatives.times(unit)
+        matrix[row] = _finite(derivatives.times(unit))
         products.advance()
     products.end()
     values, vectors = np.linalg.eigh((matrix + matrix.T) / 2)
@@ -180,6 +183,13 @@ def exact(derivatives: Derivatives, gradient: Vector64, meter: Meter, what: str)
     return Curvature(
         gradient, [values], [weights], np.diag(matrix)[None].copy(), absolute[None], dimension, is_exact=True
     )
+
+
+def _finite(vector: Vector64) -> Vector64:
+    """Return a vector whose numbers are all finite. Raises `FloatingPointError`."""
+    if not np.isfinite(vector).all():
+        raise FloatingPointError("a derivative is not a finite number")
+    return vector
 
 
 def _signs(number: int, dimension: int) -> Vector64:

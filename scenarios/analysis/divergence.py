@@ -90,7 +90,8 @@ def divergence(run: Subject) -> Finding:
 def _trained(model: Model) -> list[NDArray[Any]]:
     """Return the models of clients after their local steps from a model, float32 [d] each.
 
-    They are the cohort of the round that began there, or of the last round.
+    They are the cohort of the round that began there, or of the last round, without those whose steps lead to numbers
+    that are not finite.
     """
     run, replica = model.run, model.replayed.replica
     cohort = run.stored[min(model.round, len(run.stored) - 1)].cohort[: run.effort.clients]
@@ -100,7 +101,8 @@ def _trained(model: Model) -> list[NDArray[Any]]:
         with suppress(Declined):
             objective = run.problem.objective(client, model.round)
             after = run.algorithm.trained(placed, None, _plan(model, client), objective)
-            found.append(np.asarray(after).copy())
+            if np.isfinite(own := np.asarray(after)).all():
+                found.append(own.copy())
         work.advance()
     work.end()
     return found

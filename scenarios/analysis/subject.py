@@ -62,14 +62,17 @@ class Model:
 
     @cached_property
     def curvature(self) -> Curvature:
-        """The Hessian there. Raises `NotHere` for a task without one."""
+        """The Hessian there. Raises `NotHere` for a task without one, and where it is not finite."""
         problem: Any = self.run.problem
         inside = problem.inside if isinstance(problem, MaskedProblem) else problem
         if not isinstance(inside, TwiceDifferentiable):
             raise NotHere(f"task {self.run.scenario.task.name} has no second derivatives here")
         effort, what = self.run.effort, f"round {self.round:,}"
-        with problem.derivatives(self.point, effort.samples) as derivatives:
-            return measured(derivatives, problem.dimension, effort, self.run.meter, what)
+        try:
+            with problem.derivatives(self.point, effort.samples) as derivatives:
+                return measured(derivatives, problem.dimension, effort, self.run.meter, what)
+        except FloatingPointError:
+            raise NotHere(f"derivatives of the loss at the model of {what} are not finite numbers") from None
 
     @cached_property
     def scaling(self) -> Vector64 | None:

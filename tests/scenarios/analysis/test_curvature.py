@@ -53,6 +53,19 @@ def test_lanczos_finds_the_whole_spectrum_and_functions_of_a_matrix() -> None:
         assert few.norm**2 * float(few.weights @ few.nodes**power) == pytest.approx(exactly, rel=1e-9)
 
 
+@pytest.mark.parametrize("exact_up_to", [0, 9])
+def test_products_that_are_not_finite_are_no_curvature(exact_up_to: int) -> None:
+    class Overflowing:
+        def gradient(self) -> NDArray[np.float64]:
+            return np.ones(3)
+
+        def times(self, vector: NDArray[np.float64]) -> NDArray[np.float64]:
+            return np.full_like(vector, np.inf)
+
+    with pytest.raises(FloatingPointError):
+        measured(Overflowing(), 3, Effort(exact_up_to=exact_up_to), Meter(is_quiet=True), "a model")
+
+
 def test_lanczos_ends_where_its_basis_spans_an_invariant_subspace() -> None:
     values = np.repeat([3.0, -1.0, 0.0], 20)
     found = lanczos(lambda v: values * v, np.ones(60), 30)

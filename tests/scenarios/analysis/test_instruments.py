@@ -27,7 +27,7 @@ from seedbus.scenarios.analysis.divergence import cka, divergence, gram
 from seedbus.scenarios.analysis.hessian import hessian
 from seedbus.scenarios.analysis.meter import Meter
 from seedbus.scenarios.analysis.spectrum import spectrum
-from seedbus.scenarios.analysis.subject import Subject
+from seedbus.scenarios.analysis.subject import NotHere, Subject
 from seedbus.scenarios.analysis.whitening import whitening
 from seedbus.scenarios.schema.scenario import Scenario
 
@@ -71,6 +71,15 @@ def test_h_without_a_signal_is_the_same_in_every_analysis_and_another_in_every_d
     assert all(np.array_equal(one, other) for one, other in zip(model.null_hessians, again, strict=True))
     assert len({each.tobytes() for each in model.null_hessians}) == 5
     assert max(spreads) < 1.5 * min(spreads)
+
+
+def test_a_model_that_is_not_finite_has_nothing_to_measure(tmp_path: Path) -> None:
+    run = subject(tmp_path / "run", scenario(stop={"rounds": 2}, verify=False))
+    run.models[0].replayed.replica.x[:] = np.nan
+    with pytest.raises(NotHere, match="the model of round 2 are not finite numbers"):
+        spectrum(run)
+    with pytest.raises(NotHere, match="fewer than two clients can be trained from the model of round 2"):
+        divergence(run)
 
 
 def test_linear_cka_knows_rotations_scales_and_strangers() -> None:

@@ -6,6 +6,9 @@ import json
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+from pydantic import ValidationError
+
+from seedbus.agents.client.relabelling import Relabel
 from seedbus.agents.errors import Unfinishable
 from seedbus.bus import Kind, Passage
 from seedbus.bus.keyed_random import KeyedRandom
@@ -22,6 +25,8 @@ OTHERS: list[dict[str, Any]] = [
     {"fault": "straggler", "factor": {"distribution": "exponential", "mean": 2.0}, "probability": 0.5},
 ]
 """Faults whose draws no other fault may change."""
+DIGITS: dict[str, Any] = {"name": "digits", "model": "softmax"}
+"""A task with classes, for a fault that changes labels."""
 
 
 class Trial(NamedTuple):
@@ -42,7 +47,7 @@ class Trial(NamedTuple):
 
 
 def subject(fault: Any) -> Trial:
-    return Trial(fault.model_dump(mode="json"))
+    return Trial(fault.model_dump(mode="json"), {"task": DIGITS} if isinstance(fault, Relabel) else {})
 
 
 def world(lines: list[dict[str, Any]], **changes: Any) -> Any:
@@ -63,11 +68,20 @@ def results(trial: Trial) -> Any:
 
 
 def idles(fault: Any) -> list[dict[str, Any]]:
-    """Return the entries that make a fault strike nobody, as far as its base class has a field for that."""
+    """Return the entries that make a fault strike nobody, as far as it has a field for that and they are accepted."""
     line = fault.model_dump(mode="json")
     nobody = [line | {"clients": [], "fraction": None}] if isinstance(fault, ClientSelector) else []
     never = [line | {"probability": 0.0}] if isinstance(fault, RoundSelector) else []
-    return [*never, *nobody]
+    return [each for each in (*never, *nobody) if _accepts(type(fault), each)]
+
+
+def _accepts(kind: Any, line: dict[str, Any]) -> bool:
+    """Whether a fault can be made from a line; one whose rates are given has no probability beside them."""
+    try:
+        kind.model_validate(line)
+    except ValidationError:
+        return False
+    return True
 
 
 def it_comes_back_from_its_own_text(trial: Trial) -> None:

@@ -15,6 +15,8 @@ from seedbus.plugin import ScalarOnly, check, register
 from seedbus.scenarios.conformance import check as checking
 from seedbus.scenarios.conformance.kinds import HOMES
 from seedbus.scenarios.errors import Exit, Interrupted, ScenarioError
+from seedbus.scenarios.faults.dropout import Dropout
+from seedbus.scenarios.faults.label_flip import LabelFlip
 
 pytestmark = [pytest.mark.usefixtures("no_plugins"), pytest.mark.slow]
 
@@ -105,6 +107,11 @@ def test_a_class_of_a_notebook_is_checked_without_other_processes() -> None:
     assert not [each for each in checked if each.problem] and len(checked) == 24
     with pytest.raises(ScenarioError, match="Nothing: it is of no known kind; expected one of algorithm, channel"):
         check(Nothing())
+
+
+@pytest.mark.parametrize("fault", [LabelFlip(fraction=0.5), Dropout(rates=(0.1, 0.5))])
+def test_a_fault_that_needs_classes_or_takes_no_probability_keeps_its_promises(fault: BaseModel) -> None:
+    assert not [each for each in check(fault) if each.problem]
 
 
 class Nothing(BaseModel):

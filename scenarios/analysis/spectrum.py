@@ -27,7 +27,7 @@ def spectrum(run: Subject) -> Finding:
         kappa = Estimate(absolute.value / largest, None if absolute.error is None else absolute.error / largest)
         sizes, ranks = curvature.ranked()
         share = np.cumsum(np.diff(ranks, prepend=0) * sizes) / (absolute.value or 1.0)
-        half = float(np.interp(0.5, share, ranks))
+        half = float(np.interp(0.5, share, ranks)) if absolute.value else 0.0  # a Hessian of zeros needs none for half
         ends = map(number, (curvature.highest, curvature.lowest))
         rows.append([f"{model.round:,}", *ends, str(trace), str(absolute), str(kappa), number(half)])
         facts.append(

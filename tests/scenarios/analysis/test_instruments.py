@@ -82,6 +82,14 @@ def test_a_model_that_is_not_finite_has_nothing_to_measure(tmp_path: Path) -> No
         divergence(run)
 
 
+def test_half_of_the_trace_of_a_hessian_of_zeros_needs_no_eigenvalue(tmp_path: Path) -> None:
+    run = subject(tmp_path / "run", scenario(stop={"rounds": 2}, verify=False))
+    curvature: Any = run.problem
+    curvature.curvature[:] = 0
+    (found,) = spectrum(run).facts["rounds"]
+    assert (found["half_of_trace"], found["effective_rank"]["value"], found["absolute_trace"]["value"]) == (0, 0, 0)
+
+
 def test_linear_cka_knows_rotations_scales_and_strangers() -> None:
     rng = np.random.Generator(np.random.Philox(3))
     features = rng.standard_normal((200, 12)) @ rng.standard_normal((12, 12)) + 5

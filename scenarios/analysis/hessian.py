@@ -77,11 +77,12 @@ def _measures(hessian: Vector64, curvature: Curvature) -> dict[str, float]:
 
 
 def _reliability(curvature: Curvature) -> float | None:
-    """Return the rank correlation of two estimates of the diagonal, by Spearman and Brown's formula; None: it is exact.
+    """Return the rank correlation of two estimates of the diagonal, by Spearman and Brown's formula.
 
-    Each is made of half of the probes, and the formula says what two of all of them would have.
+    Each is made of half of the probes, and the formula says what two of all of them would have. None: the diagonal is
+    exact, or of one probe, which does not tell.
     """
-    if curvature.is_exact:
+    if len(curvature.diagonals) < 2:
         return None
     between = rank_correlation(curvature.diagonals[::2].mean(axis=0), curvature.diagonals[1::2].mean(axis=0))
     return 2 * between / (1 + between) if between > 0 else 0.0

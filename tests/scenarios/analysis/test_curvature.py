@@ -19,6 +19,7 @@ from seedbus.models.partitions.iid import Iid
 from seedbus.models.tasks.digits import Digits
 from seedbus.models.tasks.quadratic import Quadratic
 from seedbus.scenarios.analysis.curvature import Effort, measured
+from seedbus.scenarios.analysis.hessian import _reliability
 from seedbus.scenarios.analysis.lanczos import lanczos
 from seedbus.scenarios.analysis.meter import Meter
 
@@ -134,6 +135,17 @@ def test_the_products_of_a_convolution_are_differences_of_its_gradients() -> Non
         with loss_derivatives(flat, (x + side * 1e-2 * v).astype(np.float32), losses) as derivatives:
             ends.append(derivatives.gradient())
     assert np.linalg.norm((ends[0] - ends[1]) / 2e-2 - product) < 0.002 * np.linalg.norm(product)
+
+
+def test_one_probe_does_not_tell_how_reliable_a_diagonal_is() -> None:
+    problem: Any = Quadratic(dimension=50).bind(seed=1, clients=2, partition=Iid())
+
+    def found(**effort: int) -> float | None:
+        with problem.derivatives(problem.x0(), 1) as derivatives:
+            return _reliability(measured(derivatives, 50, Effort(**effort), Meter(is_quiet=True), "test"))
+
+    assert found(exact_up_to=0, probes=1, diagonal_probes=0) is None and found(exact_up_to=50) is None
+    assert found(exact_up_to=0, probes=1, diagonal_probes=1, steps=50) == pytest.approx(1)  # of a diagonal matrix
 
 
 def test_the_hessian_of_a_quadratic_is_its_curvature() -> None:

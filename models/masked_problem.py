@@ -64,7 +64,7 @@ class MaskedProblem:
     def number_of_classes(self) -> int:
         return self.inside.number_of_classes if isinstance(self.inside, HasClasses) else 0
 
-    def relabel(self, relabelling: Relabelling) -> None:
+    def relabel(self, relabelling: Relabelling | None) -> None:
         if isinstance(self.inside, HasClasses):
             self.inside.relabel(relabelling)
 

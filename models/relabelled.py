@@ -22,8 +22,8 @@ class Relabelled:
     def number_of_classes(self) -> int:
         """The number of classes; 0: the samples have none."""
 
-    def relabel(self, relabelling: Relabelling) -> None:
-        """Have clients learn from other classes from now on; evaluations have the true ones."""
+    def relabel(self, relabelling: Relabelling | None) -> None:
+        """See `task.HasClasses`."""
         self._relabelling = relabelling
 
     def new_classes(self, client: int, round: int) -> NDArray[np.int64] | None:

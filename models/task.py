@@ -100,8 +100,8 @@ class HasClasses(Protocol):
         """The number of classes; 0: the samples have none."""
         ...
 
-    def relabel(self, relabelling: Relabelling) -> None:
-        """Have clients learn from other classes from now on; evaluations have the true ones."""
+    def relabel(self, relabelling: Relabelling | None) -> None:
+        """Have clients learn from other classes from now on, or with None from the true ones, as evaluations do."""
         ...
 
 

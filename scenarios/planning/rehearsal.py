@@ -67,7 +67,7 @@ class SilentProblem:
     def number_of_classes(self) -> int:
         return 2**20  # more than a fault can name
 
-    def relabel(self, relabelling: Relabelling) -> None:
+    def relabel(self, relabelling: Relabelling | None) -> None:
         pass  # losses do not depend on labels
 
     def samples(self, client: int) -> int:

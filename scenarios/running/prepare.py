@@ -146,17 +146,19 @@ def bind_for_clients(scenario: Scenario, note: Note) -> Problem:
 
 
 def relabel(scenario: Scenario, problem: Problem) -> None:
-    """Have clients learn from wrong labels where a fault says so. Raises `ScenarioError` if they have no such classes.
+    """Have clients learn from wrong labels where a fault says so, and from the true ones otherwise.
 
     Args:
         scenario: the run's scenario.
-        problem: its task with its data; an earlier run may have had it, with other faults.
+        problem: its task with its data, perhaps of an earlier run with other faults.
+
+    Raises:
+        ScenarioError: a fault changes labels, and the samples have no such classes.
     """
-    relabelling = Relabelling(scenario.faults, scenario.seed, scenario.participation.clients)
     faults = {number: fault for number, fault in enumerate(scenario.faults) if isinstance(fault, Relabel)}
     if not faults:
         if isinstance(problem, HasClasses):
-            problem.relabel(relabelling)
+            problem.relabel(None)
         return
     if not isinstance(problem, HasClasses) or not problem.number_of_classes:
         what = f"faults.{min(faults)} changes classes, and samples of task {scenario.task.name} have none"
@@ -170,7 +172,7 @@ def relabel(scenario: Scenario, problem: Problem) -> None:
         if new.shape != (classes,) or new.dtype != np.int64 or new.min() < 0 or new.max() >= classes:
             what = f"new_classes({classes}) of a {type(fault).__name__} is {quoted(new.tolist())}"
             raise ScenarioError(f"faults.{number}", [f"{what}; expected int64 [{classes}] with classes from 0 on"])
-    problem.relabel(relabelling)
+    problem.relabel(Relabelling(scenario.faults, scenario.seed, scenario.participation.clients))
 
 
 def build_of(scenario: Scenario, problem: Problem) -> dict[str, str]:

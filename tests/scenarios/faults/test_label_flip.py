@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,11 +12,10 @@ from worlds import go, scenario
 
 from seedbus.agents.client.relabelling import Relabelling
 from seedbus.bus import Kind, ledger_hash, read_ledger
-from seedbus.models.relabelled import Relabelled
 from seedbus.scenarios.errors import ScenarioError
 from seedbus.scenarios.faults.label_flip import LabelFlip
 from seedbus.scenarios.reporting.results import Results
-from seedbus.scenarios.running.prepare import relabel
+from seedbus.scenarios.running.prepare import bind
 
 DIGITS: dict[str, Any] = {"name": "digits", "model": "softmax", "batch_size": 8}
 DECOMFL: dict[str, Any] = {"name": "decomfl", "perturbations": 3, "learning_rate": 0.01, "smoothing": 0.01}
@@ -76,15 +75,13 @@ def test_nodes_without_a_server_may_learn_from_wrong_labels(tmp_path: Path) -> N
     assert taken.summary["faults"] == [{"fault": "label-flip", "mislabelled": 2 * 6}]
 
 
-class Digits(Relabelled):
-    number_of_classes = 10
-
-
-def test_a_problem_that_two_runs_have_keeps_no_wrong_labels_of_the_first() -> None:
-    honest, taken, problem = flipped(faults=[]), flipped({}), cast(Any, Digits())
-    for what, is_taken in ((honest, False), (taken, True), (honest, False)):
-        relabel(what, problem)
-        assert (problem.new_classes(0, 0) is not None) is is_taken
+def test_a_problem_that_is_given_to_another_run_has_the_labels_of_that_one(tmp_path: Path) -> None:
+    honest, taken = flipped(faults=[], stop={"rounds": 1}), flipped({}, stop={"rounds": 1})
+    problem = bind(honest)
+    first, other, again = (
+        go(tmp_path / str(number), what, problem=problem).digest for number, what in enumerate((honest, taken, honest))
+    )
+    assert first == again != other
 
 
 def test_a_task_without_samples_is_refused() -> None:

@@ -20,7 +20,7 @@ from seedbus.models.numeric_state import numeric_state
 from seedbus.models.task import Problem, Task
 from seedbus.scenarios.errors import ScenarioError, path_of
 from seedbus.scenarios.run_folder import refuse_another, scenario_of
-from seedbus.scenarios.running.prepare import bind, build_of, followed
+from seedbus.scenarios.running.prepare import bind, build_of, followed, relabel
 from seedbus.scenarios.sentences import is_whole
 
 
@@ -115,6 +115,7 @@ def replays(run: str | Path, rounds: Sequence[int | None], *, task: Task | None 
         if made and not made[-1].commit:
             raise ScenarioError(f"--round {number}", [_kept_models(run, stored)])
     problem = bind(scenario)
+    relabel(scenario, problem)  # for an analysis that has clients train again
     check_build(Path(run), facts, build_of(scenario, problem))
     algorithm = followed(scenario, problem)
     use_all_cores()  # which changes no bit

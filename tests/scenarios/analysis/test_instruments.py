@@ -138,15 +138,18 @@ def test_a_dense_clients_own_model_is_its_start_and_its_update() -> None:
     assert np.array_equal(own - replica.x, report.vectors[0])
 
 
-@pytest.mark.parametrize("has_server", [True, False], ids=["shifted", "gossip"])
-def test_clients_move_as_the_directions_of_the_run_moved_them(has_server: bool, tmp_path: Path) -> None:
+@pytest.mark.parametrize("kind", ["shifted", "gossip", "mislabelled"])
+def test_clients_move_as_the_directions_and_labels_of_the_run_moved_them(kind: str, tmp_path: Path) -> None:
     """The mean over clients of what one step moves is what the commits of that round have moved."""
     secret = tmp_path / "secret"
     secret.write_bytes(b"0123456789abcdef")
     integer = {"name": "decomfl", "arithmetic": "integer", "perturbations": 3, "learning_rate": 0.01}
     there: dict[str, Any] = {"algorithm": DECOMFL | {"momentum": 0}, "seed_shift": str(secret)}
     between = {"algorithm": integer, "participation": {"clients": 4}, "topology": RING, "network": {}}
-    what = scenario(stop={"rounds": 3}, **(there if has_server else between | {"verify": False}))
+    digits = {"name": "digits", "model": "softmax", "batch_size": 8}
+    wrong = {"task": digits, "algorithm": DECOMFL | {"momentum": 0}, "faults": [{"fault": "label-flip"}]}
+    changes = {"shifted": there, "gossip": between | {"verify": False}, "mislabelled": wrong}
+    what = scenario(stop={"rounds": 3}, **changes[kind])
     folder = go(tmp_path / "run", what).folder
     run = Subject.of(folder, [0, 1], Effort(), Meter(is_quiet=True))
     (found, _) = divergence(run).facts["rounds"]

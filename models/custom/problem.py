@@ -142,7 +142,7 @@ class TorchProblem(SampleProblem[Selection]):
         return {name: total / weights[name] for name, total in sums.items()}
 
     def _accuracy(self, outputs: Tensor, targets: Tensor) -> Tensor:
-        if targets.is_floating_point():  # probabilities of the classes: compared as they are, shapes may fit by chance
+        if targets.is_floating_point() and targets.shape == outputs.shape:  # probabilities, and no classes as floats
             targets = targets.argmax(dim=1)
         is_right = outputs.argmax(dim=1) == targets
         return (is_right[targets != IGNORED] if self._loss is cross_entropy else is_right).double().mean()

@@ -111,6 +111,18 @@ def test_the_loss_is_found_from_the_targets_and_metrics_are_means_over_all_sampl
     assert bind(fractions).evaluate(bind(fractions).x0(), "test").keys() == {"loss", "mae"}
 
 
+def test_classes_may_be_floats_where_the_loss_is_ones_own() -> None:
+    def as_float(row: int) -> float:
+        return float(row % 3)
+
+    def loss(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        return cross_entropy(outputs, targets.long())
+
+    fields = {"train": Points(60, as_float), "test": Points(20, as_float), "loss": loss}
+    whole, floats = bind(own()), bind(own(**fields, metrics={"accuracy": "accuracy"}))
+    assert floats.evaluate(whole.x0(), "test") == whole.evaluate(whole.x0(), "test")
+
+
 def test_probabilities_as_targets_have_the_accuracy_of_their_likeliest_classes() -> None:
     def one_hot(row: int) -> Any:
         return np.eye(3)[row % 3]

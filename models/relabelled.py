@@ -16,6 +16,7 @@ class Relabelled:
     """A problem with samples; implements `task.HasClasses`."""
 
     _relabelling: Relabelling | None = None
+    _classes = 0  # counted once, as many samples take longer than a batch
 
     @property
     @abstractmethod
@@ -25,10 +26,11 @@ class Relabelled:
     def relabel(self, relabelling: Relabelling | None) -> None:
         """See `task.HasClasses`."""
         self._relabelling = relabelling
+        self._classes = 0 if relabelling is None else self.number_of_classes
 
     def new_classes(self, client: int, round: int) -> NDArray[np.int64] | None:
         """Return the class that a client takes each class for in a round; None: itself."""
-        return None if self._relabelling is None else self._relabelling(client, round, self.number_of_classes)
+        return None if self._relabelling is None else self._relabelling(client, round, self._classes)
 
 
 def taken_for(labels: Tensor, new_classes: NDArray[np.int64] | None) -> Tensor:

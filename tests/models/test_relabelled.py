@@ -103,6 +103,14 @@ def test_a_mask_changes_nothing_of_that() -> None:
     )
 
 
+def test_classes_are_counted_once_and_not_for_each_batch(monkeypatch: pytest.MonkeyPatch) -> None:
+    problem: Any = bind(Digits(model="softmax", batch_size=16))
+    problem.relabel(reversed_for_one)
+    first = loss(problem)
+    monkeypatch.setattr(type(problem), "number_of_classes", property(lambda _: pytest.fail("counted")))
+    assert loss(problem) == first
+
+
 def test_methods_that_count_classes_count_those_that_a_client_takes_them_for() -> None:
     problem = bind(Digits(model="softmax", batch_size=16))
     true = problem.objective(CLIENT, ROUND).counts()

@@ -50,6 +50,6 @@ class Relabelling:
         taken_for = None
         for fault, random in self._relabels:
             if fault.mislabels(client, round, random):
-                new = fault.new_classes(classes)
+                new = np.array(fault.new_classes(classes))  # a plug-in may return a list, or a view that torch refuses
                 taken_for = new if taken_for is None else new[taken_for]
         return taken_for

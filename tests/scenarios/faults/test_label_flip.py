@@ -7,11 +7,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from small_data import people_table
 from worlds import go, scenario
 
 from seedbus.agents.client.relabelling import Relabelling
 from seedbus.bus import Kind, ledger_hash, read_ledger
+from seedbus.models.relabelled import taken_for
 from seedbus.scenarios.errors import ScenarioError
 from seedbus.scenarios.faults.label_flip import LabelFlip
 from seedbus.scenarios.reporting.results import Results
@@ -52,6 +54,23 @@ def test_several_faults_apply_one_after_the_other_whatever_their_order() -> None
 
     assert [taken(client, faults) for client in range(4)] == [[1, 2, 3, 0], [1, 2, 3, 3], [3, 1, 2, 3], None]
     assert taken(1, faults[::-1]) == taken(1, faults)
+
+
+class _Own:
+    def __init__(self, new: Any) -> None:
+        self.new = new
+
+    def mislabels(self, client: int, round: int, random: Any) -> bool:
+        return True
+
+    def new_classes(self, classes: int) -> Any:
+        return self.new
+
+
+@pytest.mark.parametrize("new", [[2, 1, 0], np.arange(3)[::-1], np.broadcast_to(np.int64(1), 3)])
+def test_what_a_fault_of_ones_own_returns_is_taken_whatever_its_memory_is_like(new: Any) -> None:
+    relabelled = Relabelling([_Own(new)], 1, 4)(0, 0, 3)
+    assert taken_for(torch.tensor([0, 1, 2]), relabelled).tolist() == list(new)
 
 
 @pytest.mark.slow

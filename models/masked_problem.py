@@ -65,7 +65,7 @@ class MaskedProblem:
         return self.inside.number_of_classes if isinstance(self.inside, HasClasses) else 0
 
     def relabel(self, relabelling: Relabelling | None) -> None:
-        if isinstance(self.inside, HasClasses):
+        if hasattr(self.inside, "relabel"):
             self.inside.relabel(relabelling)
 
     @contextmanager

@@ -157,7 +157,7 @@ def relabel(scenario: Scenario, problem: Problem) -> None:
     """
     faults = {number: fault for number, fault in enumerate(scenario.faults) if isinstance(fault, Relabel)}
     if not faults:
-        if isinstance(problem, HasClasses):
+        if hasattr(problem, "relabel"):  # not `HasClasses`, which would count the classes
             problem.relabel(None)
         return
     if not isinstance(problem, HasClasses) or not problem.number_of_classes:

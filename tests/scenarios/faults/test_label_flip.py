@@ -13,11 +13,12 @@ from worlds import go, scenario
 
 from seedbus.agents.client.relabelling import Relabelling
 from seedbus.bus import Kind, ledger_hash, read_ledger
+from seedbus.models.images.problem import ImageProblem
 from seedbus.models.relabelled import taken_for
 from seedbus.scenarios.errors import ScenarioError
 from seedbus.scenarios.faults.label_flip import LabelFlip
 from seedbus.scenarios.reporting.results import Results
-from seedbus.scenarios.running.prepare import bind
+from seedbus.scenarios.running.prepare import bind, relabel
 
 DIGITS: dict[str, Any] = {"name": "digits", "model": "softmax", "batch_size": 8}
 DECOMFL: dict[str, Any] = {"name": "decomfl", "perturbations": 3, "learning_rate": 0.01, "smoothing": 0.01}
@@ -101,6 +102,13 @@ def test_a_problem_that_is_given_to_another_run_has_the_labels_of_that_one(tmp_p
         go(tmp_path / str(number), what, problem=problem).digest for number, what in enumerate((honest, taken, honest))
     )
     assert first == again != other
+
+
+@pytest.mark.parametrize("mask", [{}, {"mask": {"rule": "random", "density": 0.1}}], ids=["whole", "masked"])
+def test_a_run_without_such_faults_counts_no_classes(mask: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    problem = bind(honest := flipped(faults=[], **mask))
+    monkeypatch.setattr(ImageProblem, "number_of_classes", property(lambda _: pytest.fail("counted")))
+    relabel(honest, problem)
 
 
 def test_a_task_without_samples_is_refused() -> None:

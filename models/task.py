@@ -8,7 +8,7 @@ the dimension; `bind` loads networks and data sets.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, runtime_checkable
@@ -24,6 +24,8 @@ from seedbus.settings import Settings
 from seedbus.vector import Vector as Vector
 
 SPLITS = ("train", "validation", "test")
+RISING = ("accuracy", "success", "f1")
+"""Metrics of which larger values are better, in every task that has them; of others smaller ones are."""
 
 
 class ClientLoss(Protocol):
@@ -166,6 +168,11 @@ class Task(Settings):
         def dimension(self) -> int:
             """d, the number of coordinates, known without torch and without the data."""
             ...
+
+    @property
+    def rising(self) -> Sequence[str]:
+        """The metrics of its problem of which larger values are better."""
+        return RISING
 
     @property
     def declared_dimension(self) -> int | None:

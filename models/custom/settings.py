@@ -7,7 +7,7 @@ evaluation mode throughout, so that a loss is a function of x and the batch: dro
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -27,12 +27,13 @@ from seedbus.models.custom.named import Function, Object, check_named, checked, 
 from seedbus.models.errors import DataError
 from seedbus.models.images.settings import BatchSettings
 from seedbus.models.partition import Division, Partition, divide
+from seedbus.models.task import RISING
 
 if TYPE_CHECKING:
     from seedbus.models.custom.samples import Selection
 
 LOSSES = ("cross-entropy", "mse")
-TAKEN = ("bytes_down", "bytes_up", "loss", "round", "time_s", "version")
+TAKEN = ("bytes_down", "bytes_up", "epsilon", "loss", "round", "time_s", "version")
 """Columns that an evaluation has without metrics."""
 _METRIC = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,31}")
 
@@ -84,6 +85,9 @@ class TorchSettings(BatchSettings, frozen=True):
         description="name → plugin:function of outputs and targets that returns the mean over the batch; nothing: "
         "accuracy, with the loss cross-entropy",
     )
+    larger_is_better: list[str] = Field(
+        [], description="those of its metrics, besides accuracy, of which larger values are better"
+    )
     initial: Literal["own", "drawn"] = Field(
         "own",
         description="x₀. own: the weights that the function returns; drawn: torch's default distributions, by key",
@@ -110,6 +114,14 @@ class TorchSettings(BatchSettings, frozen=True):
         return metrics
 
     @model_validator(mode="after")
+    def _check_larger(self) -> TorchSettings:
+        for name in self.larger_is_better:
+            if name not in self.functions:
+                known = ", ".join(self.functions) or "none"
+                raise ValueError(f"larger_is_better names {name!r}; the metrics beside the loss are {known}")
+        return self
+
+    @model_validator(mode="after")
     def _complete(self) -> TorchSettings:
         if (self.data is None) == (self.train is None) or (self.train is None) != (self.test is None):
             raise ValueError("expected either `data`, or in Python `train` and `test`")
@@ -131,6 +143,11 @@ class TorchSettings(BatchSettings, frozen=True):
     def metrics(self) -> tuple[str, ...]:  # type: ignore[override]
         """The names of the metrics of an evaluation."""
         return ("loss", *self.functions)
+
+    @property
+    def rising(self) -> Sequence[str]:
+        """See `Task.rising`."""
+        return (*RISING, *self.larger_is_better)
 
     @cached_property
     def dimension(self) -> int:

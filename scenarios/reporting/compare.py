@@ -14,7 +14,6 @@ from seedbus.scenarios.errors import ScenarioError, path_of
 from seedbus.scenarios.reporting.compare_page import markdown
 from seedbus.scenarios.reporting.compared import ENDING, Compared, Row, Run, Spread
 from seedbus.scenarios.reporting.leaves import names
-from seedbus.scenarios.reporting.shortcomings import RISING
 from seedbus.scenarios.reporting.terminal import shown
 from seedbus.scenarios.sentences import is_whole, nearest, quoted
 
@@ -137,5 +136,5 @@ def _rank(row: Row, metric: str) -> tuple[Any, ...]:
     fewest rounds first; then the best last value first."""
     met, last = row.figures.get("rounds_to_target"), row.figures["last"]
     is_met = met is not None and met.runs == len(row.runs)
-    value = math.inf if last is None else -last.mean if metric in RISING else last.mean
+    value = math.inf if last is None else -last.mean if metric in row.runs[0].scenario.task.rising else last.mean
     return row.diverged > 0, not is_met, met.mean if met is not None and is_met else 0.0, value, row.name

@@ -22,7 +22,7 @@ from seedbus.agents.journal.forms import WHEN
 from seedbus.agents.journal.journal import Journal
 from seedbus.agents.server.stopping import all_rounds_done, averages
 from seedbus.scenarios.reporting.results import RESULTS, Results
-from seedbus.scenarios.reporting.shortcomings import RISING, shortcomings
+from seedbus.scenarios.reporting.shortcomings import shortcomings
 from seedbus.scenarios.reporting.statistics import ArrivedReports
 from seedbus.scenarios.run_folder import scenario_of
 from seedbus.scenarios.schema.scenario import Scenario
@@ -83,7 +83,7 @@ class Run:
 
     def shortcomings(self, metric: str) -> list[str]:
         """Return what the run did not achieve by a metric, in sentences."""
-        return shortcomings(self.lines, self.lines[-1]["version"], metric)
+        return shortcomings(self.lines, self.lines[-1]["version"], self.scenario.task.rising, metric)
 
     @cached_property
     def rounds(self) -> list[int]:
@@ -153,7 +153,7 @@ class Run:
     def first_met(self, metric: str, target: float) -> int | None:
         """Return the index of the first evaluation whose moving average meets the target; None if none does."""
         for index, average in enumerate(averages(self.lines, metric)):
-            if average >= target if metric in RISING else average <= target:
+            if average >= target if metric in self.scenario.task.rising else average <= target:
                 return index
         return None
 
@@ -183,7 +183,7 @@ class Run:
         figures: Figures = {f"at_{round}": self.at(metric, round) for round in at}
         figures |= {f"at_{round}_ema": self.at(metric, round, is_average=True) for round in at}
         figures["last"] = _finite(self.values(metric)[-1])
-        figures["best"] = None if not values else max(values) if metric in RISING else min(values)
+        figures["best"] = None if not values else max(values) if metric in self.scenario.task.rising else min(values)
         figures["end"] = _finite(float(np.mean(self.values(metric)[-ENDING:])))
         figures["ema"] = _finite(averages(self.lines, metric)[-1])
         if target is not None:

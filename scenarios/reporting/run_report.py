@@ -108,7 +108,7 @@ def _summary(
         "algorithm": scenario.resolved()["algorithm"]["name"],
         "reason": outcome.reason,
         "training_diverged": outcome.training_diverged,
-        "shortcomings": shortcomings(lines, outcome.version),
+        "shortcomings": shortcomings(lines, outcome.version, scenario.task.rising),
         "rounds": outcome.rounds,
         "version": outcome.version,
         "dimension": scenario.dimension,

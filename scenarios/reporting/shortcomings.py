@@ -8,28 +8,28 @@ from typing import Any
 
 from seedbus.agents.server.stopping import rounds_done
 
-RISING = ("accuracy", "success", "f1")
-"""Metrics for which larger is better; for every other metric smaller is better."""
 
-
-def shortcomings(lines: Sequence[Mapping[str, Any]], version: int, metric: str | None = None) -> list[str]:
+def shortcomings(
+    lines: Sequence[Mapping[str, Any]], version: int, rising: Sequence[str], metric: str | None = None
+) -> list[str]:
     """Return a sentence for each shortcoming of a run.
 
     Args:
         lines: its evaluations, oldest first.
         version: the newest version of its model.
-        metric: the metric by which its first and its last evaluation are compared; None: the first of `RISING` that
+        rising: the metrics of which larger values are better.
+        metric: the metric by which its first and its last evaluation are compared; None: the first of `rising` that
             it measures, or the loss.
     """
     if len(lines) < 2:
         return []
     if not version:
         return ["no round made a commit: the model is the one that the run began with"]
-    name = metric or next((name for name in (*RISING, "loss") if name in lines[0]), "")
+    name = metric or next((name for name in (*rising, "loss") if name in lines[0]), "")
     first, last = (_number(lines[index].get(name)) for index in (0, -1))
     if rounds_done(lines[0], is_first=True) or not math.isfinite(first):
         return []
-    if math.isfinite(last) and (last >= first if name in RISING else last <= first):
+    if math.isfinite(last) and (last >= first if name in rising else last <= first):
         return []
     return [f"the model ended worse than it began: {name} {_written(last)}, before the first round {_written(first)}"]
 

@@ -226,6 +226,11 @@ def _placed(problem: str, at_fault: list[str], variant: str) -> str:
     return f"{'' if is_named else f'variants.{variant}: '}{' and '.join(at_fault)}: {problem}"
 
 
+def is_rising(plan: Plan, metric: str) -> bool:
+    """Whether larger values of a metric are better, as the task of the first row has it."""
+    return metric in plan.cells[0].scenario.task.rising
+
+
 def metric_of(plan: Plan) -> str:
     """Return the metric of a study: the one that it asks for, or accuracy, or loss where one has no accuracy.
 

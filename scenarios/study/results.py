@@ -11,8 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from seedbus.agents.server.stopping import averages
-from seedbus.scenarios.reporting.shortcomings import RISING
-from seedbus.scenarios.study.cells import Cell, Plan
+from seedbus.scenarios.study.cells import Cell, Plan, is_rising
 from seedbus.scenarios.study.claims import FINAL, Judged, judged, verdict
 from seedbus.scenarios.study.finished_runs import RowRun
 from seedbus.scenarios.study.intervals import Difference, Mean
@@ -103,7 +102,7 @@ class StudyResults:
     @property
     def is_rising(self) -> bool:
         """Whether more of the metric is better."""
-        return self.metric in RISING
+        return is_rising(self.plan, self.metric)
 
     def mean(self, row: str, figure: str) -> Mean | None:
         """Return a figure of a row over its seeds; None if no run has it."""

@@ -12,11 +12,10 @@ from typing import Any, Protocol
 
 from seedbus.agents.errors import AgentError
 from seedbus.scenarios.errors import ScenarioError, check_methods, not_accepted, path_of
-from seedbus.scenarios.reporting.shortcomings import RISING
 from seedbus.scenarios.schema.scenario import Scenario
 from seedbus.scenarios.sentences import is_whole
 from seedbus.scenarios.study import MOST_PROCESSES, search, tuning
-from seedbus.scenarios.study.cells import Cell, Plan, metric_of, plan_of
+from seedbus.scenarios.study.cells import Cell, Plan, is_rising, metric_of, plan_of
 from seedbus.scenarios.study.finished_runs import RowRun, kept_run, read_run
 from seedbus.scenarios.study.pool import Answer, Job, Pool
 from seedbus.scenarios.study.results import Failure, StudyResults, Tuned
@@ -111,7 +110,7 @@ class Conduct:
     def tuned(self, metric: str) -> dict[str, Tuned]:
         """Choose the values of every row by trials, which are made if they are missing."""
         choose = search.searched if self.plan.study.is_searched else tuning.tuned
-        return choose(self.plan, metric in RISING, lambda batch: self._scores(batch, metric))
+        return choose(self.plan, is_rising(self.plan, metric), lambda batch: self._scores(batch, metric))
 
     def _scores(self, batch: list[tuple[Cell, Values]], metric: str) -> list[float]:
         """Make trials, and return their scores; see `tuning.Batch`."""

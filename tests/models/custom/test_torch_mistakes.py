@@ -264,6 +264,8 @@ def test_targets_that_are_no_classes_are_not_divided_by_class() -> None:
         ({"metrics": {"f1": "f1"}}, "expected accuracy, or plugin:function"),
         ({"metrics": {"round": "accuracy"}}, "no metric may be called 'round'"),
         ({"metrics": {"loss_ema": "accuracy"}}, "no metric may be called 'loss_ema'"),
+        ({"metrics": {"epsilon": "accuracy"}}, "no metric may be called 'epsilon'"),
+        ({"larger_is_better": ["top2"]}, "larger_is_better names 'top2'; the metrics beside the loss are accuracy"),
     ],
 )
 def test_a_field_of_another_kind_is_refused(fields: dict[str, Any], sentence: str) -> None:

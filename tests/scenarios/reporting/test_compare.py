@@ -8,6 +8,7 @@ import re
 import shutil
 import xml.etree.ElementTree as Xml
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ import pytest
 from commands import Command
 from hypothesis import given
 from hypothesis import strategies as st
+from own_task import own as own_task
 from pages import allowed, own, plots
 from worlds import HISO, go, scenario
 
@@ -28,6 +30,7 @@ from seedbus.scenarios.reporting.figures import lines
 from seedbus.scenarios.reporting.looks import COLOURS, Line
 from seedbus.scenarios.reporting.results import RESULTS, Results
 from seedbus.scenarios.reporting.svg import lines_file
+from seedbus.scenarios.study.cells import is_rising
 
 
 @pytest.fixture(scope="module")
@@ -52,6 +55,17 @@ def unfinished(values: list[float | None], name: str = "accuracy") -> Run:
         for n, value in enumerate(values)
     ]
     return Run(Path("made"), scenario(), lines, None)
+
+
+def test_of_a_metric_of_ones_own_larger_values_are_better_if_its_task_says_so() -> None:
+    for larger, best, met in (([], 0.1, 0), (["found"], 0.3, 1)):
+        task = own_task(metrics={"found": lambda outputs, targets: outputs.mean()}, larger_is_better=larger)
+        measured = unfinished([0.1, 0.2, 0.3], "found")
+        run = Run(measured.folder, measured.scenario.model_copy(update={"task": task}), measured.lines, None)
+        assert run.figures("found", None, [])["best"] == best and run.first_met("found", 0.15) == met
+        assert bool(run.shortcomings("found")) == (not larger)
+        plan: Any = SimpleNamespace(cells=[run])
+        assert is_rising(plan, "found") == bool(larger) and is_rising(plan, "accuracy") and not is_rising(plan, "loss")
 
 
 def test_a_run_whose_first_measurements_were_refused_has_no_value_of_those_rounds() -> None:

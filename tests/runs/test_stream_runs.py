@@ -70,7 +70,8 @@ def log_of(results: Results) -> list[Any]:
 def test_all_kinds_of_faults_strike_and_no_replica_diverges(whole: dict[str, Results], kind: str) -> None:
     """Otherwise the rest of this file would prove nothing."""
     summary = whole[kind].summary
-    assert set(summary["refusals"]) == {"duplicate", "not-asked"}
+    # a pull that is delayed or doubled may come when the snapshot has been installed: it is offered no more
+    assert set(summary["refusals"]) - {"not-offered"} == {"duplicate", "not-asked"}
     assert all(len(fault) > 1 and all(fault.values()) for fault in summary["faults"])
     assert summary["staleness"]["max"] > 8 and summary["participation"]["counted"]["total"] == summary["version"] > 90
     assert summary["traffic"]["by_kind"]["snapshot"]["messages"] > 5

@@ -25,6 +25,7 @@ from seedbus.agents.policies.participation import Participation
 from seedbus.agents.policies.snapshot_budget import Lag
 from seedbus.agents.privacy.mechanism import Mechanism
 from seedbus.agents.secure.settings import SecureAggregation
+from seedbus.agents.server.collusion import Collusion
 from seedbus.agents.server.coordinator import Coordinator
 from seedbus.agents.server.follower_positions import FollowerPositions
 from seedbus.agents.server.outages import Outage, Outages
@@ -269,6 +270,7 @@ class _ServerRun:
             state=setup.algorithm.first_state(setup.x0 or _no_model),
             secure=setup.secure,
             mechanism=setup.mechanism,
+            collusion=Collusion(setup.faults, setup.seed, clients),
             reload=lambda after, last: self._reloaded(after, last),
         )
         self.transport = connect(journal.run_id)

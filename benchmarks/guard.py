@@ -95,6 +95,9 @@ FAULTS: dict[str, Document] = {
     "byzantine-nan": {"attack": "nan", "fraction": 0.25},
     "churn": {"stays": AWAY, "away": AWAY},
     "churn-unsaid": {"stays": AWAY, "away": AWAY, "announced": False, "returns": "without-state"},
+    "colluding-alie": {"attack": "alie", "fraction": 0.5},
+    "colluding-ipm": {"attack": "ipm", "fraction": 0.5},
+    "colluding-min-max": {"attack": "min-max", "fraction": 0.5, "probability": 0.7},
     "corrupt": {"probability": 0.2, "bits": 2},
     "crash": {"fraction": 0.5, "at_round": 2, "for_rounds": 3, "every_rounds": 5},
     "crash-bare": {"probability": 0.3, "for_rounds": 2, "every_rounds": 4, "returns": "without-state"},
@@ -415,7 +418,7 @@ def runs() -> dict[str, tuple[Document, Way]]:
 
 def _kind(name: str) -> str:
     """The fault of a run's name: server-crash for server-crash-asking, crash for crash-bare."""
-    kinds = ("server-crash", "byzantine", "churn", "crash", "dropout", "straggler")
+    kinds = ("server-crash", "byzantine", "churn", "colluding", "crash", "dropout", "straggler")
     return next((kind for kind in kinds if name.startswith(kind)), name)
 
 

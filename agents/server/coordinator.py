@@ -35,6 +35,7 @@ from seedbus.agents.secure.settings import SecureAggregation
 from seedbus.agents.secure.stages import Stage
 from seedbus.agents.server.catch_up import CatchUp
 from seedbus.agents.server.client_positions import ClientPositions
+from seedbus.agents.server.collusion import HONEST, Collusion
 from seedbus.agents.server.commit_window import Reload
 from seedbus.agents.server.joining import Joining
 from seedbus.agents.server.outbox import Outbox
@@ -95,6 +96,7 @@ class Coordinator:
         metrics: Collection[str] = (),
         secure: SecureAggregation | None = None,
         mechanism: Mechanism | None = None,
+        collusion: Collusion = HONEST,
     ) -> None:
         """Begin before round 0, with no members.
 
@@ -116,6 +118,7 @@ class Coordinator:
             metrics: the names of what the evaluator measures.
             secure: how reports are masked; None: they are not.
             mechanism: how commits are made private; None: they are not.
+            collusion: the faults that replace reports in a commit.
         """
         self.algorithm = algorithm
         self.participation = participation
@@ -137,7 +140,7 @@ class Coordinator:
         self._catch_up = CatchUp(algorithm, self._positions.versions, lag, reload, self._outbox)
         self.history = self._catch_up.history
         self.snapshots = self._catch_up.snapshots
-        self._rounds = Rounds(algorithm, participation, seed, state, mechanism)
+        self._rounds = Rounds(algorithm, participation, seed, state, mechanism, collusion)
         self._durable: Sequence[Any] = self._rounds.pack()
         self._joining = Joining(
             self._positions,

@@ -13,6 +13,7 @@ from seedbus.agents.policies.participation import Late, Participation
 from seedbus.agents.policies.selection.known import Known
 from seedbus.agents.round_record import RoundRecord
 from seedbus.agents.seeds import of_directions
+from seedbus.agents.server.collusion import HONEST, Collusion
 from seedbus.agents.server.member_index import MemberIndex
 from seedbus.agents.server.round import OverdueRounds, Round
 from seedbus.algorithms.contract import LateReports, ReportRefused
@@ -54,6 +55,7 @@ class Rounds:
         seed: the scenario's.
         state: the algorithm's state at the server before the first commit.
         mechanism: clips reports and adds noise to their sum; None: commits are made of the reports themselves.
+        collusion: the faults that replace reports in a commit.
 
     Attributes:
         number: of the open round, or of the one that opens next.
@@ -67,6 +69,7 @@ class Rounds:
         seed: int,
         state: Any = None,
         mechanism: Mechanism | None = None,
+        collusion: Collusion = HONEST,
     ) -> None:
         self.algorithm = algorithm
         self.policy = participation
@@ -81,6 +84,7 @@ class Rounds:
         self._answer_times_ns = deque[int](maxlen=participation.deadline.window if participation.deadline else 0)
         self._state = state
         self._mechanism = mechanism
+        self._collusion = collusion
         self._lost = -1
         self._dismissed: set[int] = set()  # since the last checkpoint
 
@@ -255,6 +259,7 @@ class Rounds:
 
         if current.secure is not None:
             return self._of_sum(current, self._unmasked(current, current.secure)), late
+        current.reports = self._collusion.apply(self.algorithm, current.plan, current.reports)
         if self._mechanism is not None:
             return self._of_sum(current, self._mechanism.sum(current.plan.round, current.reports)), late
 
@@ -266,6 +271,10 @@ class Rounds:
 
         share = fresh_count / total if policy.is_asynchronous else 1.0
         overdue = self._overdue.take(partial(weight, policy.late)) if late_count and policy.late is not None else []
+        overdue = [
+            each._replace(reports=self._collusion.apply(self.algorithm, each.plan, dict(each.reports)))
+            for each in overdue
+        ]
         try:
             if policy.is_stream and isinstance(self.algorithm, OrderFree):
                 fresh = [LateReports(current.plan, current.reports, 1 / policy.size)] if current.reports else []

@@ -58,6 +58,29 @@ def norms(vectors: Sequence[Vector]) -> list[float]:
     return [math.sqrt(total) for total in squares]
 
 
+def deviations(vectors: Sequence[Vector], mean: Row) -> Row:
+    """Return the standard deviation of each coordinate about its mean, √(Σ_i (v_i − mean)² / n), float64 [d]."""
+    total = np.zeros(mean.size)
+    for vector in vectors:
+        difference = vector - mean
+        total += difference * difference
+    return np.sqrt(total / len(vectors))
+
+
+def inner_products(vectors: Sequence[Vector], origin: Row, direction: Row) -> list[tuple[float, float]]:
+    """Return ‖v − origin‖² and ⟨v − origin, direction⟩ of each vector v; origin, direction: float64 [d]."""
+    products = [(0.0, 0.0)] * len(vectors)
+    for span, block in _blocks(vectors):
+        block -= origin[span]
+        for number, row in enumerate(block):
+            square, along = products[number]
+            products[number] = (
+                square + float(np.add.reduce(row * row)),
+                along + float(np.add.reduce(row * direction[span])),
+            )
+    return products
+
+
 def _blocks(vectors: Sequence[Vector]) -> Iterator[tuple[slice, NDArray[np.float64]]]:
     """Yield spans of coordinates and float64 copies of the vectors there, [n, ≤ BLOCK].
 

@@ -19,6 +19,7 @@ from seedbus.agents.policies.snapshot_budget import Lag
 from seedbus.agents.privacy.settings import Privacy
 from seedbus.agents.refusals import Reason
 from seedbus.agents.secure.settings import SecureAggregation
+from seedbus.agents.server.collusion import Collude
 from seedbus.agents.server.outages import Outage
 from seedbus.agents.server.stopping import Cadence, Stop
 from seedbus.algorithms.contract import Algorithm
@@ -257,6 +258,11 @@ class Scenario(Settings):
                 )
             if isinstance(fault, Relabel) and not self.task.has_samples:
                 raise ValueError(f"faults.{number} changes classes, and task {self.task.name} has none; leave it out")
+            if isinstance(fault, Collude) and not getattr(self.algorithm, "has_round_seeds", True):
+                raise ValueError(
+                    f"faults.{number} compares reports, and each client of {self.algorithm.name} has directions of its "
+                    "own; leave it out"
+                )
             unknown = [client for client in fault.named_clients if not 0 <= client < clients]
             if unknown:
                 raise ValueError(f"faults.{number}.clients names {unknown[0]}; clients are 0 to {clients - 1}")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from seedbus.agents.secure.settings import MOST_NEIGHBOURS, SecureAggregation
+from seedbus.agents.server.collusion import Collude
 from seedbus.algorithms.summed import Summed
 
 
@@ -30,6 +31,12 @@ def refuse_single_reports(scenario: Any, settings: SecureAggregation) -> None:
         )
     if who.quorum < 2:
         raise ValueError("participation.quorum is 1; with secure_aggregation at least 2: a sum of one is a report")
+    for number, fault in enumerate(scenario.faults):
+        if isinstance(fault, Collude):
+            raise ValueError(
+                f"faults.{number} replaces reports in a commit, and with secure_aggregation the server sees none; "
+                "leave it out"
+            )
     if settings.neighbours == "all" and who.asked > MOST_NEIGHBOURS + 1:
         raise ValueError(
             f"secure_aggregation.neighbours: all are {who.asked - 1} in this cohort; at most {MOST_NEIGHBOURS} are "

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from seedbus.agents.server.collusion import Collude
 from seedbus.algorithms.order_free import OrderFree
 
 
@@ -20,6 +21,9 @@ def refuse_rounds(scenario: Any) -> None:
             f"{what}, in any order, and what algorithm {algorithm.name} adds to x with these settings depends on "
             "the order; decomfl and mezo with arithmetic: integer, and fedkseed, are accepted"
         )
+    for number, fault in enumerate(scenario.faults):
+        if isinstance(fault, Collude):
+            raise ValueError(f"{what}, and faults.{number} compares those of a round; mode: rounds is accepted")
     if scenario.secure_aggregation is not None:
         raise ValueError(
             f"{what}, and secure_aggregation hides reports in the sum of a round; mode: rounds is accepted"

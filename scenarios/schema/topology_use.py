@@ -8,6 +8,7 @@ from seedbus.agents.availability import AvailabilityFault
 from seedbus.agents.client.forging import Forge
 from seedbus.agents.client.tampering import Tamper
 from seedbus.agents.gossip.settings import Gossip
+from seedbus.agents.server.collusion import Collude
 from seedbus.agents.server.outages import Outage
 from seedbus.bus import KeyedRandom
 from seedbus.bus.envelope import BETWEEN
@@ -73,7 +74,7 @@ def _needs_server(fault: Any, nodes: int, random: KeyedRandom) -> str | None:
     """Return why a fault cannot strike nodes; None if it can."""
     if isinstance(fault, Outage):
         return "there is no server to crash; leave it out"
-    if isinstance(fault, Tamper | Forge):
+    if isinstance(fault, Tamper | Forge | Collude):
         return "it has no answers to a server to falsify; leave it out"
     if isinstance(fault, AvailabilityFault) and fault.returns != "with-state":
         return f"returns is {fault.returns}: a node would number its commits anew; with-state is accepted"

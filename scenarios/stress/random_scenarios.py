@@ -16,6 +16,7 @@ from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
 from seedbus.agents.client.relabelling import Relabel
+from seedbus.agents.server.collusion import Collude
 from seedbus.algorithms.shaped import Shaped
 from seedbus.bus import Compute, Network
 from seedbus.bus.keyed_random import KeyedRandom, below
@@ -139,7 +140,12 @@ def _stream(choose: Chooser, drawn: dict[str, Any]) -> dict[str, Any]:
         algorithm |= {"name": "fedkseed", "pool": choose.one((7, 1024))}
     else:
         algorithm |= {"name": "decomfl", "arithmetic": "integer", "precision": choose.one(("float32", "int32"))}
-    return {"algorithm": algorithm, "participation": policy}
+    return {"algorithm": algorithm, "participation": policy, "faults": _each_by_itself(drawn)}
+
+
+def _each_by_itself(drawn: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return the faults that do not compare reports."""
+    return [fault for fault in drawn["faults"] if not issubclass(FAULTS.all()[fault["fault"]], Collude)]
 
 
 def _secure(choose: Chooser, drawn: dict[str, Any]) -> dict[str, Any]:
@@ -162,7 +168,7 @@ def _secure(choose: Chooser, drawn: dict[str, Any]) -> dict[str, Any]:
             "precision": "int32",
         },
         "participation": policy | {"cohort": cohort, "quorum": choose.whole(2, cohort)},
-        "faults": [fault for fault in drawn["faults"] if fault["fault"] != "corrupt"],
+        "faults": [fault for fault in _each_by_itself(drawn) if fault["fault"] != "corrupt"],
     }
 
 

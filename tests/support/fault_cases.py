@@ -76,6 +76,24 @@ CASES: dict[str, Case] = {
             )
         ],
     ),
+    "colluding": Case(
+        {
+            "alie": ({"attack": "alie", "fraction": 0.5}, "lied"),
+            "ipm": ({"attack": "ipm", "clients": [1, 3], "at_round": 2, "by": 3.0}, "lied"),
+            "min-max": ({"attack": "min-max", "probability": 0.5}, "lied"),
+        },
+        [{"attack": "ipm", "probability": 0.0}, {"attack": "alie", "clients": []}],
+        [
+            ({"attack": "ipm", "z": 3.0}, "faults.0: z belongs to attack: alie, and this is ipm"),
+            ({"attack": "alie", "by": 3.0}, "faults.0: by belongs to attack: ipm, and this is alie"),
+            (
+                {},
+                "faults.0.attack: this field is required (a little is enough, inner product manipulation, or the "
+                "largest shift within the honest spread)",
+            ),
+        ],
+        alters=False,
+    ),
     "corrupt": Case(
         {"one": ({"probability": 0.2}, "corrupted"), "many": ({"probability": 0.2, "bits": 9}, "corrupted")},
         [{"probability": 0.0}, {"at_s": 1e6}],

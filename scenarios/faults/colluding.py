@@ -27,17 +27,17 @@ class Colluding(RoundSelector):
     """The selected clients replace their reports in a commit by one that they make together, and compute honestly.
 
     `alie`, a little is enough: μ − z·σ, where μ and σ are the mean and the standard deviation of each value in the
-    attackers' own honest reports (Baruch, Baruch, Goldberg 2019, arXiv:1902.06156, Algorithm 3). By default z is the
+    attackers' own honest reports (Baruch, Baruch, Goldberg 2019, arXiv:1902.06156). By default z is the
     paper's, for n reports of which m are attackers': the z at which Φ(z) = (n − m − s)/(n − m), s = ⌊n/2 + 1⌋ − m.
-    Where the attackers have the majority there is no such z, and s is 1. The paper adds z·σ or subtracts it; both
-    shift the mean by as much.
+    Where the attackers have the majority there is no such z, and s is 1. To add z·σ instead,
+    which shifts the mean by as much, give −z.
 
     `ipm`, inner product manipulation: −by times the mean of the honest reports (Xie, Koyejo, Gupta 2019,
-    arXiv:1903.03936, equation 3, where by is ε).
+    arXiv:1903.03936, where by is ε).
 
     `min-max`: μ − γ·σ with μ and σ of the honest reports, and the largest γ at which the distance to each honest report
-    is at most the largest between two of these (Shejwalkar, Houmansadr, NDSS 2021, equation 9, with σ for the
-    direction). The paper finds γ by bisection; here it is the root of a quadratic equation.
+    is at most the largest between two of these (Shejwalkar, Houmansadr, NDSS 2021, with −σ for their
+    perturbation). The authors look for γ by halving steps; here it is the root of a quadratic equation.
     """
 
     fault: Literal["colluding"] = "colluding"

@@ -117,8 +117,6 @@ class Mislabelling(Protocol):
 
     def mislabels(self, client: int, round: int, random: KeyedRandom) -> bool: ...
 
-    def new_classes(self, classes: int) -> Any: ...
-
 
 @runtime_checkable
 class Forger(Protocol):

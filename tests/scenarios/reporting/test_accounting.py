@@ -22,6 +22,44 @@ def test_the_summary_counts_as_many_replayed_commits_as_the_table_of_clients(tmp
     assert (results.clients["replayed"].sum() > 0) == (algorithm is not DENSE)
 
 
+def test_traffic_is_what_the_rows_of_the_ledger_between_clients_and_server_add_up_to(tmp_path: Path) -> None:
+    lag = {"snapshot_after_commits": 6, "source": "peer", "chunk_bytes": 256}
+    compute = {"evaluation": 0.01, "replay": 0.002}
+    participation = {"clients": 8, "cohort": 3, "deadline_s": 2}
+    what = lossy(0.1, lag=lag, compute=compute, participation=participation, stop={"rounds": 30})
+    results = go(tmp_path / "run", what)
+    rows, traffic = results.messages.to_dict("records"), results.summary["traffic"]
+    sent = {
+        way: [row for row in rows if row[end] >= 0 and row["kind"] != "JOIN"]
+        for way, end in (("up", "sender"), ("down", "recipient"))
+    }
+    sizes = {
+        way: [row["header_bytes"] + row["payload_bytes"] - row["digest_bytes"] for row in each]
+        for way, each in sent.items()
+    }
+    assert {row["kind"] for row in sent["up"]} == {"REPORT", "PULL", "PIECE"}
+    for way, each in sent.items():
+        assert traffic[way] == {
+            "messages": len(each),
+            "bytes": sum(sizes[way]),
+            "bytes_per_client": sum(sizes[way]) / 8,
+            "scalars": sum(row["scalars"] for row in each),
+            "seeds": sum(row["seeds"] for row in each),
+        }
+    total, reports = sum(map(sum, sizes.values())), sum(row["kind"] == "REPORT" for row in rows)
+    assert (traffic["bytes"], traffic["bytes_per_client"]) == (total, total / 8)
+    assert (traffic["participations"], traffic["bytes_per_participation"]) == (reports, total / reports)
+    missed = sum(row["catchup_bytes"] for row in sent["down"])
+    assert (traffic["catchup_bytes"], traffic["catchup_share"]) == (missed, missed / total) and 0 < missed < total
+    for kind, counted in traffic["by_kind"].items():
+        of_kind = [row for row in rows if row["kind"].lower() == kind and min(row["sender"], row["recipient"]) > -3]
+        assert counted["messages"] == len(of_kind) == sum(counted["fates"].values())
+        assert counted["bytes"] == sum(row["header_bytes"] + row["payload_bytes"] for row in of_kind)
+        for name in ("scalars", "seeds", "digest_bytes", "catchup_bytes"):
+            assert counted[name] == sum(row[name] for row in of_kind)
+    assert results.clients["replay_s"].tolist() == pytest.approx((0.002 * results.clients["replayed"]).tolist())
+
+
 def test_catching_up_is_spread_over_clients_as_all_else_is_with_the_nearest_rank_as_its_p95(tmp_path: Path) -> None:
     results = go(tmp_path / "run", scenario(stop={"rounds": 10}))
     found = results.summary["traffic"]["catchup_per_client"]

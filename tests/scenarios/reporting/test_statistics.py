@@ -97,6 +97,14 @@ def test_a_table_of_clients_counted_by_hand() -> None:
     assert table["last_heard_s"][:3] == [16, 15, 4] and np.isnan(table["last_heard_s"][3:]).all()
 
 
+def test_a_table_of_rounds_counted_by_hand() -> None:
+    assert {name: column.tolist() for name, column in by_hand()[1].columns().items()} == {
+        "opened_s": [0.0, 4.0, 14.0], "took_s": [4.0, 10.0, 6.0],
+        "is_expired": [False, True, True], "has_commit": [True, False, True],
+        "asked": [4, 2, 2], "reported": [3, 0, 1], "late": [0, 0, 1], "lag_max": [0, 1, 0],
+    }  # fmt: skip
+
+
 def test_a_summary_counted_by_hand() -> None:
     described = describe(*by_hand(), simulated_s=20.0)
     participation = described["participation"]

@@ -80,7 +80,7 @@ def test_a_target_is_met_by_the_moving_average_and_not_by_one_value() -> None:
     run = unfinished([0.0, 1.0, 1.0, 1.0, 1.0])
     assert run.rounds == [0, 10, 20, 30, 40]
     figures = run.figures("accuracy", 0.88, [])  # averages 1 − 0.9^n at n = 0, 10, …: 0, 0.651, 0.878, 0.958, …
-    assert (figures["rounds_to_target"], figures["bytes_to_target"]) == (30, 90)
+    assert (figures["rounds_to_target"], figures["bytes_to_target"], figures["simulated_s_to_target"]) == (30, 90, 3.0)
     assert run.figures("accuracy", 0.99, [])["rounds_to_target"] is None
     falling = unfinished([1.0, 0.0, 0.0], "loss").figures("loss", 0.9, [])
     assert falling["rounds_to_target"] == 10 and falling["best"] == 0.0

@@ -118,6 +118,31 @@ def test_without_loss_each_commit_crosses_each_link_once_and_the_ledger_counts_i
     assert set(np.unique(columns["sender"])) == set(range(NODES))
 
 
+def test_the_sides_of_a_cut_lack_each_others_commits_and_are_as_far_apart_as_their_models(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    what = Scenario.model_validate(fields(faults=[CUT | {"at_s": 0, "for_s": None}], compute={}))
+    nodes: dict[int, Node] = {}
+    honest, apart = Node.add, []
+
+    def add(node: Node, records: Any, sender: int | None = None) -> None:
+        nodes[node.address] = node
+        honest(node, records, sender)
+
+    class Measuring(NullObserver):
+        def measured(self, line: Any) -> None:
+            points = [np.asarray(what.algorithm.point(each.replica), np.float64) for each in nodes.values()]
+            squares = [((point - np.mean(points, axis=0)) ** 2).sum() for point in points]
+            apart.append(np.sqrt(np.mean(squares)) if squares else 0.0)
+
+    monkeypatch.setattr(Node, "add", add)
+    results = run(what, tmp_path / "run", observer=Measuring())
+    assert results.metrics["lacking"].tolist() == [0.0, 12.0, 24.0, 36.0], "three commits of each round"
+    assert results.summary["lag"]["max"] == 36
+    found = results.metrics["consensus_distance"].tolist()
+    assert found == pytest.approx(apart) and found[0] == 0 < found[1] < found[3]
+
+
 def test_a_step_that_is_not_done_when_the_last_round_closes_makes_no_commit(tmp_path: Path) -> None:
     """Whether nodes repair decides nothing: with and without losses the journal holds all commits."""
     loss = {"fault": "drop", "probability": 0.9, "for_rounds": 3}

@@ -90,6 +90,32 @@ def test_half_of_the_trace_of_a_hessian_of_zeros_needs_no_eigenvalue(tmp_path: P
     assert (found["half_of_trace"], found["effective_rank"]["value"], found["absolute_trace"]["value"]) == (0, 0, 0)
 
 
+def test_what_a_spectrum_and_clients_apart_say_is_what_their_definitions_say(tmp_path: Path) -> None:
+    what = scenario(algorithm=DECOMFL | {"local_steps": 3}, stop={"rounds": 2}, verify=False)
+    run = subject(tmp_path / "run", what)
+    problem: Any = run.problem
+    (model,) = run.models
+    values = np.sort(problem.curvature.astype(np.float64))[::-1]
+    (found,) = spectrum(run).facts["rounds"]
+    assert (found["highest"], found["lowest"]) == pytest.approx((values[0], values[-1]), rel=1e-5)
+    assert found["absolute_trace"]["value"] == found["trace"]["value"] == pytest.approx(values.sum(), rel=1e-5)
+    assert found["effective_rank"]["value"] == pytest.approx(values.sum() / values[0], rel=1e-5)
+    fewest = int((np.cumsum(values) < values.sum() / 2).sum()) + 1
+    assert fewest - 1 < found["half_of_trace"] <= fewest < values.size / 2
+
+    plan, cohort = run.algorithm.plan(2, 2, of_directions(run.scenario.seed, 2)), run.stored[-1].cohort
+    objectives = [problem.objective(client, 2) for client in cohort]
+    own = [run.algorithm.trained(model.replayed.replica, None, plan, objective) for objective in objectives]
+    moves = np.array(own, np.float64) - np.asarray(model.point, np.float64)
+    cosines = [a @ b / np.sqrt((a @ a) * (b @ b)) for a, b in combinations(moves, 2)]
+    (found,) = divergence(run).facts["rounds"]
+    assert found["clients"] == len(cohort) == 3
+    assert found["cosine"] == pytest.approx(np.mean(cosines)) and -1 < found["cosine"] < 1
+    assert found["move"] == pytest.approx(np.sqrt((moves.mean(axis=0) ** 2).sum()))
+    apart = [np.sqrt(((move - moves.mean(axis=0)) ** 2).sum()) for move in moves]
+    assert found["divergence"] == pytest.approx(np.mean(apart))
+
+
 def test_linear_cka_knows_rotations_scales_and_strangers() -> None:
     rng = np.random.Generator(np.random.Philox(3))
     features = rng.standard_normal((200, 12)) @ rng.standard_normal((12, 12)) + 5
@@ -194,8 +220,22 @@ def test_the_bytes_of_a_lag_are_those_of_the_ledger(tmp_path: Path) -> None:
         assert measured[lag] == pytest.approx(counted[lag], abs=2)
 
 
-def _lagging(folder: Path) -> Path:
-    what = scenario(algorithm=DECOMFL, participation={"clients": 12, "cohort": 2}, stop={"rounds": 40}, verify=False)
+def test_lags_beyond_the_break_even_are_those_for_which_the_commits_took_more_than_a_snapshot(tmp_path: Path) -> None:
+    folder = _lagging(tmp_path, task={"name": "quadratic", "dimension": 24})
+    run = Subject.of(folder, [], Effort(), Meter(is_quiet=True))
+    (found,) = analyse(folder, only=["break-even"])
+    snapshot = sum(found.facts["snapshot_bytes"].values())
+    plans = run.results.messages.query("kind == 'PLAN'")
+    lags = (plans["seeds"] - 1).tolist()
+    assert found.facts["break_even_lag"] in lags and found.facts["is_measured"]
+    sizes = [catch_up_bytes(run.algorithm, run.commits, lag) for lag in lags]
+    assert found.facts["share_beyond"] == np.mean([size > snapshot for size in sizes])
+    assert 0 < found.facts["share_beyond"] < 1
+
+
+def _lagging(folder: Path, **changes: Any) -> Path:
+    crowd: dict[str, Any] = {"participation": {"clients": 12, "cohort": 2}, "stop": {"rounds": 40}, "verify": False}
+    what = scenario(algorithm=DECOMFL, **crowd, **changes)
     return go(folder / "run", what).folder
 
 

@@ -19,7 +19,8 @@ from seedbus.scenarios.study.schema import load_study
 from seedbus.scenarios.study.study import study
 
 ROWS: Samples = {
-    "final": {"a": {1: 0.80, 2: 0.82, 3: 0.81}, "b": {1: 0.70, 2: 0.73, 3: 0.71}, "c": {1: 0.9, 2: None, 3: 0.9}}
+    "final": {"a": {1: 0.80, 2: 0.82, 3: 0.81}, "b": {1: 0.70, 2: 0.73, 3: 0.71}, "c": {1: 0.9, 2: None, 3: 0.9}},
+    "bytes": {"a": dict.fromkeys((1, 2, 3), 12_345), "b": dict.fromkeys((1, 2, 3), 300), "c": {1: 0, 2: 5, 3: 5}},
 }
 
 
@@ -30,6 +31,9 @@ ROWS: Samples = {
         ({"row": "b", "minus": "a", "at_least": 0}, "does not hold"),
         ({"row": "a", "minus": "b", "at_least": 0.097}, "not settled"),
         ({"row": "a", "at_least": 0.7, "at_most": 0.9}, "holds"),
+        ({"row": "a", "at_most": 0.7}, "does not hold"),
+        ({"row": "a", "at_most": 0.81}, "not settled"),
+        ({"row": "a", "figure": "bytes", "at_least": 12_345, "at_most": 12_345}, "holds"),
         ({"row": "b", "over": "a", "at_most": 0.95}, "holds"),
         ({"row": "c", "at_least": 0}, "not settled"),  # a run has no figure
     ],
@@ -38,6 +42,37 @@ def test_an_expectation_holds_only_if_its_whole_interval_is_within_the_bounds(
     expected: dict[str, Any], found: str
 ) -> None:
     assert judged(Expected(**expected), ROWS, [1, 2, 3], 0.95).verdict == found
+
+
+@pytest.mark.parametrize(
+    ("expected", "said"),
+    [
+        (
+            {"row": "a", "figure": "bytes", "minus": "b", "at_least": 0, "at_most": 12_045},
+            "bytes of a − b: at least 0 and at most 12,045; found 12,045 [12,045, 12,045]: holds",
+        ),
+        (
+            {"row": "a", "figure": "bytes", "over": "b", "at_most": 41},
+            "bytes of a ÷ b: at most 41; found 41.15 [41.15, 41.15]: does not hold",
+        ),
+        (
+            {"row": "a", "figure": "bytes", "over": "c", "at_least": 1},
+            "bytes of a ÷ c: at least 1; found a ratio to 0: not settled",
+        ),
+        ({"row": "c", "at_least": 0}, "c: at least 0; found no figure for all seeds (c: 2 of 3 runs): not settled"),
+    ],
+)
+def test_an_expectation_is_said_with_what_was_found(expected: dict[str, Any], said: str) -> None:
+    assert str(judged(Expected(**expected), ROWS, [1, 2, 3], 0.95)) == said
+
+
+def test_a_claim_holds_if_all_its_expectations_do_and_fails_if_one_does() -> None:
+    holds, fails, open_ = (
+        judged(Expected(row="a", at_least=bound), ROWS, [1, 2, 3], 0.95) for bound in (0.7, 0.9, 0.81)
+    )
+    assert [verdict(each) for each in ([holds], [holds, open_], [open_, fails, holds])] == [
+        "holds", "not settled", "does not hold",
+    ]  # fmt: skip
 
 
 def test_one_seed_settles_nothing() -> None:

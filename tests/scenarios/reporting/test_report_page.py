@@ -24,6 +24,7 @@ from seedbus.scenarios.reporting.effects import effects
 from seedbus.scenarios.reporting.figures import bars, data, lines
 from seedbus.scenarios.reporting.looks import Line, Marks
 from seedbus.scenarios.reporting.page import metric_plots, write_page
+from seedbus.scenarios.reporting.progress import readable
 from seedbus.scenarios.reporting.ran import rows
 from seedbus.scenarios.reporting.results import Results
 from seedbus.scenarios.running.run import run
@@ -90,6 +91,21 @@ def test_the_figures_hold_the_runs_numbers(results: Results) -> None:
     assert dict(zip(lag["x"], lag["y"], strict=True)) == results.summary["lag"]["histogram"]
     line = traces(found["Gap over rounds"])["gap"]
     assert np.allclose(line["y"], results.metrics["gap"]) and line["x"] == [*range(0, 31, 5)]
+    over_bytes, metrics = traces(found["Gap over bytes"])["gap"], results.metrics
+    assert np.allclose(over_bytes["x"], (metrics["bytes_up"] + metrics["bytes_down"]) / 1000)
+    assert over_bytes["y"] == line["y"]
+    took = traces(found["How long rounds took"])["each round"]
+    assert took["x"] == [*range(30)] and np.allclose(took["y"], results.rounds["took_s"])
+    parts = [each for each in found["Where the time went"]["data"] if each["type"] == "bar"]
+    assert np.allclose(sum(np.array(each["y"]) for each in parts), results.rounds["took_s"])
+    assert len(parts) > 2 and all(f", {sum(each['y']):,.3g} s" in each["name"] for each in parts)
+    for title, names in (("Participation", ["asked", "answered", "counted"]), ("Lag", ["lag_max", "lag_mean"])):
+        drawn = [each["y"] for each in traces(found[f"{title} per client"]).values()]
+        assert np.allclose(drawn, [sorted(results.clients[name], reverse=True) for name in names])
+    (sent,), of_kinds = found["Bytes by kind of message"]["data"], results.summary["traffic"]["by_kind"]
+    sizes = {kind: (each["bytes"] - each["catchup_bytes"]) / 1000 for kind, each in of_kinds.items()}
+    sizes["catch-up"] = results.summary["traffic"]["catchup_bytes"] / 1000
+    assert dict(zip(sent["x"], sent["y"], strict=True)) == pytest.approx(sizes)
 
 
 def test_what_caught_clients_up_is_taken_from_the_messages_that_brought_it(tmp_path: Path) -> None:
@@ -201,6 +217,18 @@ def test_ticks_are_few_round_and_cover_what_is_shown(low: float, width: float) -
         assert plots[0] <= low + 1e-6 * (width + abs(low)) and plots[-1] >= low + width - 1e-6 * (width + abs(low))
 
 
+def test_the_clients_that_rounds_waited_for_are_listed_with_how_often_and_how_long(tmp_path: Path) -> None:
+    slow = {"fault": "straggler", "clients": [5], "factor": 10, "for_rounds": 4}
+    gone = {"fault": "dropout", "clients": [2], "at_round": 10}
+    everyone = {"clients": 8, "cohort": 8, "deadline_s": 2.0}
+    timed = {"network": {"latency": 0.1}, "compute": {"evaluation": 0.01}}
+    results = go(tmp_path / "run", scenario(participation=everyone, faults=[slow, gone], **timed))
+    html = own(text_of(results))
+    table = html[html.index("The clients that rounds waited for longest") :].partition("</table>")[0]
+    rows = [re.findall("<td>(.*?)</td>", row) for row in re.findall("<tr><td>.*?</tr>", table)]
+    assert rows[:2] == [["2", "0", "0 s", "10", "17.6 s"], ["5", "4", "1.44 s", "0", "0 s"]]
+
+
 def test_faults_are_told_with_what_they_did_and_how_rounds_went_without_them(tmp_path: Path) -> None:
     gone = {"fault": "dropout", "clients": [0, 1, 2, 3], "at_round": 10, "for_rounds": 5}
     never = {"fault": "drop", "at_round": 1000}
@@ -253,8 +281,12 @@ def test_an_asynchronous_round_has_clients_at_work_and_does_not_ask_a_cohort(tmp
 def test_the_clients_that_lagged_most_are_listed_with_what_it_cost(results: Results) -> None:
     html = own(text_of(results))
     table = html[html.index("The clients that lagged most") :]
-    rows = re.findall(r"<tr><td>(\d+)</td><td>(\d+)</td>.*?</tr>", table)
-    clients = results.clients
+    whole = [re.findall("<td>(.*?)</td>", row) for row in re.findall("<tr><td>.*?</tr>", table)]
+    rows, clients = [row[:2] for row in whole], results.clients
+    for client, _, *others in whole:
+        of = clients.loc[int(client)]
+        sizes = [readable(int(of["catchup_bytes"])), f"{of['replayed']:,.0f}", f"{of['last_heard_s']:,.1f} s"]
+        assert others == [f"{of['lag_mean']:.3g}", f"{of['asked']:,.0f}", *sizes]
     assert [int(lag) for _, lag in rows] == sorted(clients["lag_max"], reverse=True)
     assert all(clients["lag_max"][int(client)] == int(lag) for client, lag in rows)
     found = plots(text_of(results))

@@ -24,7 +24,9 @@ pytest.importorskip("dp_accounting", reason="privacy needs dp-accounting: pip in
 
 WHOLE: dict[str, Any] = DECOMFL | {"momentum": 0.0, "arithmetic": "integer", "precision": "int32"}
 CROWD: dict[str, Any] = {"clients": 8, "cohort": 5, "quorum": 2, "deadline_s": 2.0}
+MASKED: dict[str, Any] = {"secure_aggregation": {}}
 LOSSES = [{"fault": "drop", "probability": 0.1}]
+CRASH = {"fault": "crash", "clients": [0], "at_round": 1}
 CENTRAL = {"clip": 100_000, "noise_multiplier": 1.5}
 DISTRIBUTED = CENTRAL | {"mechanism": "distributed"}
 
@@ -107,6 +109,8 @@ def test_a_client_that_cannot_measure_reports_zeros_and_no_round_tells_who_it_wa
         ({"privacy": CENTRAL | {"clip": 1}}, "too coarse; at least 8 is accepted"),
         ({"privacy": CENTRAL | {"clip": 2**30}}, "may reach .* at most 2147483647 is accepted"),
         ({"privacy": CENTRAL | {"cohorts": "secret"}, "clock": "wall"}, "with clock: wall some may be away"),
+        ({"privacy": CENTRAL | {"cohorts": "secret"}, "faults": [CRASH]}, "with fault crash some may be away; public"),
+        ({"privacy": DISTRIBUTED | {"cohorts": "secret"}, **MASKED}, "secret is for mechanism: central"),
         ({"privacy": None, "stop": {"rounds": 5, "epsilon": 1.0}}, "stop.epsilon is 1, and the run is not private"),
         ({"privacy": CENTRAL | {"delta": 1.0}}, "privacy.delta"),
         ({"privacy": CENTRAL | {"delta": 0.5}}, "it lets one be exposed; below "),
@@ -116,6 +120,25 @@ def test_a_client_that_cannot_measure_reports_zeros_and_no_round_tells_who_it_wa
 def test_what_noise_cannot_hide_is_refused_in_a_sentence(changes: dict[str, Any], sentence: str) -> None:
     with pytest.raises(ScenarioError, match=sentence):
         private(**changes)
+
+
+@pytest.mark.parametrize("mechanism", ["central", "distributed"])
+def test_noise_is_as_fine_and_a_sum_as_large_as_they_may_be(mechanism: str) -> None:
+    """A commit has at least 4 reports, whose shares of noise are all of it, and at most 6: so many a round asks."""
+    crowd = {"clients": 8, "cohort": 6, "quorum": 4}
+
+    def is_accepted(clip: int, delta: float = 1e-5) -> bool:
+        settings = {"mechanism": mechanism, "clip": clip, "noise_multiplier": 2, "delta": delta}
+        try:
+            private(settings, participation=crowd, faults=[])
+        except ScenarioError:
+            return False
+        return True
+
+    least = 8 if mechanism == "distributed" else 4  # σ of a draw is 2·C, or C with a share of a quarter of the variance
+    most = (2**31 - 1) // (6 + (6 * 14 if mechanism == "distributed" else 14 * 2))
+    assert [is_accepted(clip) for clip in (least - 1, least, most, most + 1)] == [False, True, True, False]
+    assert not is_accepted(1000, delta=1 / 8) and is_accepted(1000, delta=0.124), "below 1/N"
 
 
 def test_a_run_without_privacy_has_no_epsilon(tmp_path: Path) -> None:

@@ -262,10 +262,17 @@ def test_a_deadline_learns_how_long_reports_take_and_not_how_long_secrets_are_sh
         ({"algorithm": WHOLE | {"aggregation": "median"}}, "compares reports, and .* the server sees none"),
         ({"participation": CROWD | {"quorum": 1}}, "at least 2: a sum of one is a report"),
         ({"participation": CROWD | {"late": {}}}, "cannot use late reports"),
-        ({"participation": {"clients": 600, "quorum": 2}}, "neighbours: all are 599 in this cohort; at most 512"),
+        ({"participation": CROWD | {"selection": {"policy": "rarest"}}}, "rarest looks at reports, and .* sees none"),
+        ({"participation": {"clients": 514, "quorum": 2}}, "neighbours: all are 513 in this cohort; at most 512"),
         ({"secure_aggregation": {"neighbours": 3}}, r"secure_aggregation.neighbours"),
     ],
 )
 def test_what_cannot_be_summed_is_refused_in_a_sentence(changes: dict[str, Any], sentence: str) -> None:
     with pytest.raises(ScenarioError, match=sentence):
         secure(**changes)
+
+
+def test_as_many_neighbours_as_messages_hold_are_accepted() -> None:
+    assert secure(participation={"clients": 513, "quorum": 2}, faults=[]).participation.asked == 513
+    many: dict[str, Any] = {"participation": {"clients": 600, "quorum": 2}, "faults": []}
+    assert secure(secure_aggregation={"neighbours": 4}, **many).participation.asked == 600

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -29,10 +30,10 @@ STUDY: dict[str, Any] = {
 }
 
 
-def empty(folder: Path, **changes: Any) -> StudyResults:
+def empty(folder: Path, metric: str = "loss", **changes: Any) -> StudyResults:
     """Return a study without runs."""
     plan = plan_of(STUDY | changes)
-    return StudyResults(folder, plan, "loss", {cell.name: [] for cell in plan.cells})
+    return StudyResults(folder, plan, metric, {cell.name: [] for cell in plan.cells})
 
 
 def ended(final: float | None, sent: float, **figures: float | None) -> RowRun:
@@ -151,6 +152,67 @@ def test_the_intervals_are_named_by_their_confidence_and_by_how_many_may_be_wron
     for members in results.members.values():
         members.append(ended(0.5, 100))
     assert f"paired over seeds; {told} seem to differ by chance:" in sentences(results)[0]
+
+
+def test_a_table_and_its_sentences_say_what_was_measured_in_its_units(tmp_path: Path) -> None:
+    ask = {"at": [10], "target": 0.75, "splits": ["train"]}
+    results = empty(tmp_path, "accuracy", variants=named("a", "b", "c"), seeds=[1, 2, 3], ask=ask)
+    finals = {"a": (0.80, 0.82, 0.81), "b": (0.70, 0.73, 0.70), "c": (0.79, 0.82, 0.83)}
+    for row, values in finals.items():
+        for seed, final in enumerate(values, 1):
+            figures = {
+                "last": final - 0.5, "train_accuracy": final - 0.4, "at_10": final - 0.3, "at_10_ema": final - 0.2,
+                "rounds_to_target": None if row == "b" else 4.0 + seed, "bytes_to_target": 1000.0 * seed,
+                "simulated_s_to_target": 7.0, "simulated_s": 10.0 * seed, "forward_passes": 1234.0,
+            }  # fmt: skip
+            results.members[row].append(replace(ended(final, 2e6 * seed, **figures), seed=seed))
+    heads, rows = cells(results)
+    assert dict(zip(heads, rows[0], strict=True)) == {
+        "row": "a", "seeds": "3", "accuracy, average at the end": "81.00 ± 1.00%\n[80.00, 82.00]",
+        "last value": "31.00 ± 1.00%", "last model on train": "41.00 ± 1.00%",
+        "at 10": "51.00 ± 1.00%", "average at 10": "61.00 ± 1.00%",
+        "rounds to 0.75": "6.0 ± 1.0", "bytes to it": "2.00 ± 1.00 kB", "simulated time to it": "7.0 s",
+        "bytes": "4.00 ± 2.00 MB", "simulated time": "20.0 ± 10.0 s", "forward passes": "1,234",
+    }  # fmt: skip
+    assert rows[1][heads.index("rounds to 0.75")] == "–", "no run of b has it"
+    # of a − b the standard deviation is 1 point, and Student's t of two degrees of freedom 4.303: ± 4.303 / √3
+    assert sentences(results)[1:] == [
+        "c is better than b by 10.33 points [4.596, 16.07]",
+        "a is better than b by 10 points [7.516, 12.48]",
+        "no difference seen at 3 seeds: a and c",
+        "Pareto front of accuracy against bytes: c",
+    ]
+    better = results.differences.set_index(["row", "other"])["better"].to_dict()
+    assert better == {("a", "b"): "a", ("a", "c"): "", ("b", "c"): "c"}
+    in_latex = latex(results)
+    assert r"a & 3 & 81.00 $\pm$ 1.00\% & 31.00 $\pm$ 1.00\% &" in in_latex and r"$\pm$ 2.00 MB" in in_latex
+
+
+def test_a_curve_is_the_mean_over_seeds_in_a_band_of_its_deviation_at_the_rounds_that_all_have(tmp_path: Path) -> None:
+    results = empty(tmp_path, seeds=[1, 2])
+    for seed, losses in ((1, [9.0, 4.0, 2.0]), (2, [9.0, 6.0, 8.0, 1.0])):
+        more: dict[str, Any] = {
+            "rounds": [5 * number for number in range(len(losses))],
+            "lines": [{"time_s": 2.0 * seed * number} for number in range(len(losses))],
+            "sent": [3000 * seed * number for number in range(len(losses))],
+            "passes": [10.0 * seed * number for number in range(len(losses) + 1)],
+            "values": lambda metric, losses=losses: losses,
+        }
+        stand_in: Any = SimpleNamespace(**vars(ended(1.0, 1.0).run) | more)
+        results.members["tiny"].append(replace(ended(losses[-1], 9000.0 * seed), seed=seed, run=stand_in))
+    drawn = {plot.name: plot for plot in plots(results)}
+    x = {name: np.asarray(plot.drawn[0].x).tolist()[1:] for name, plot in drawn.items()}
+    assert x == {
+        "loss-over-rounds": [5, 10],
+        "loss-over-bytes": [4.5, 9.0],  # kB, the mean of 3 and 6, and of 6 and 12
+        "loss-over-simulated-time": [3, 6],
+        "loss-over-forward-passes": [15, 30],
+    }
+    for plot in drawn.values():
+        (line,) = plot.drawn
+        deviation = np.array([0, 2**0.5, 18**0.5])  # of 9 and 9, of 4 and 6, and of 2 and 8
+        for found, expected in ((line.y, 0), (line.low, -deviation), (line.high, deviation)):
+            assert np.allclose(found, np.array([9, 5, 5]) + expected)
 
 
 def test_a_value_of_0_that_was_tried_is_drawn(tmp_path: Path) -> None:

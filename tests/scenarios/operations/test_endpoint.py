@@ -85,6 +85,26 @@ def test_what_a_peer_says_never_becomes_a_label() -> None:
     assert found['seedbus_refusals_total{reason="other"}'] == 3
 
 
+def test_each_figure_is_that_of_its_name() -> None:
+    reading = Reading(
+        rounds=3, last_round=9, version=5, clock_s=1.5, clients=8, hosted=7, joined=6, processes=2, can_go_on=True,
+        awaited=None, evaluations=0, replicas={5: 2, 1: 1}, queues={"mailbox": 11, "in_flight": 12},
+        traffic={("plan", "down"): (13, 700), ("link", "up"): (14, 90)}, refusals={"late": 15}, slowest=(4, 0.25),
+    )  # fmt: skip
+    found = {name.removeprefix("seedbus_"): value for name, value in samples(exposition(reading, 0.5, 0.1)).items()}
+    assert {name: value for name, value in found.items() if not name.startswith("info")} == {
+        "running": 1, "loop_lag_seconds": 0.5, "reading_age_seconds": 0.1, "rounds_total": 3, "rounds_limit": 9,
+        "model_version": 5, "clock_seconds": 1.5, "processes": 2,
+        'clients{state="all"}': 8, 'clients{state="hosted"}': 7, 'clients{state="joined"}': 6,
+        'bytes_total{kind="link",direction="up"}': 90, 'bytes_total{kind="plan",direction="down"}': 700,
+        'messages_total{kind="plan",direction="down"}': 13,
+        'queue_length{queue="mailbox"}': 11, 'queue_length{queue="in_flight"}': 12,
+        "slowest_answer_seconds": 0.25, "slowest_client": 4, 'refusals_total{reason="late"}': 15,
+        'replica_lag_commits{spread="median"}': 0, 'replica_lag_commits{spread="p95"}': 4,
+        'replica_lag_commits{spread="max"}': 4,
+    }  # fmt: skip
+
+
 @pytest.mark.slow
 def test_every_reason_that_the_code_gives_has_a_label_of_its_own() -> None:
     calls = {"MalformedPacket": 0, "Declined": 0, "ReportRefused": 0, "refused": 1, "_refused": 1, "_hang_up": 1}

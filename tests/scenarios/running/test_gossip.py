@@ -220,6 +220,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"algorithm": fields()["algorithm"] | {"aggregation": "median"}}, "compares the reports"),
     ({"participation": {"clients": NODES, "cohort": 3}}, "participation.cohort"),
     ({"participation": {"clients": NODES, "late": {}}}, "participation.late"),
+    ({"participation": dict(clients=NODES, quorum=2, late={}, deadline_s=1, cohort=3)}, "participation.cohort: "),
     ({"participation": {"clients": NODES, "mode": "stream"}}, "participation.mode: .* leave mode out"),
     ({"participation": {"clients": 7}, "topology": {"kind": "gossip", "graph": "torus"}}, "a torus of 7 nodes"),
     ({"lag": {"snapshot_after_bytes": "snapshot"}}, "lag: with topology"),
@@ -238,6 +239,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"faults": [{"fault": "partition", "clients": [*range(NODES), 0]}]}, "faults.0: .* of all nodes cuts none off"),
     ({"topology": {"kind": "gossip", "evaluated": 6}}, "nodes are 0 to 5"),
     ({"network": {"shared_up_mbps": 1}}, "the server's"),
+    ({"expect": dict.fromkeys(["stragglers_share", "late_share", "bytes_down"], {"at_least": 0})}, "expect.bytes_down"),
     ({"expect": {"heard_share": {"at_least": 0.9}}}, "expect.heard_share: .* no node reports to a server"),
     ({"expect": {"bytes": {"at_most": 9}, "staleness_p95": {"at_most": 1}}}, "expect.staleness_p95: .* no node"),
 ]

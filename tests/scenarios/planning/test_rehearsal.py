@@ -5,13 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from worlds import DECOMFL, HISO, go, lossy, scenario
 
 from seedbus.algorithms.scalar_only.decomfl import DeComFL
 from seedbus.models.errors import DataError
 from seedbus.scenarios.planning import forecast
-from seedbus.scenarios.planning.rehearsal import Rehearsed, rehearse, try_out
+from seedbus.scenarios.planning.rehearsal import Course, Rehearsed, rehearse, try_out
 from seedbus.scenarios.schema.scenario import Scenario
 
 SLOW: dict[str, Any] = {"evaluation": {"distribution": "lognormal", "median": 0.05, "sigma": 1.0}}
@@ -152,6 +153,31 @@ def test_the_time_of_a_run_that_was_tried_whole_is_that_of_the_trial() -> None:
     assert found.time.tried == 20 and found.time.messages == found.time.work == found.time.replay == 0
     assert found.time.total == pytest.approx(found.time.start + found.time.trial + found.time.evaluation)
     assert found.memory.total >= found.memory.tried > found.memory.least
+
+
+def test_the_time_of_the_rounds_after_a_trial_is_in_proportion_to_their_work(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each round asks 3 clients, each evaluates the loss 4 times and folds what it missed: 2 commits in all."""
+    long = scenario(stop={"rounds": 23}, evaluation={"every": 5})
+
+    def taking(seconds: list[float], evaluation_s: float = 0) -> Rehearsed:
+        course: Any = Course(is_private=True)
+        course.closed_s = np.cumsum(seconds).tolist()
+        course.measured_s = course.closed_s[-1] + evaluation_s
+        course.bytes, course.asked = [100 * (number + 1) for number in range(len(seconds))], [3] * len(seconds)
+        course.lags, course.replicas = [2] * len(seconds), [3] * len(seconds)
+        return Rehearsed(course, begun.summary, 2.0, is_whole=len(seconds) == 23)
+
+    begun = rehearse(long, 0)
+    # the trial's first round is slow, for it loads kernels, and before it x₀ is evaluated
+    monkeypatch.setattr(forecast, "try_out", lambda *_: taking([5.25, 1.0, 1.0], 0.25))
+    monkeypatch.setattr(forecast, "rehearse", lambda *_: taking([0.1] * 23))
+    monkeypatch.setattr(forecast, "fold_seconds", lambda _: 0.01)
+    monkeypatch.setattr(forecast, "cpu_seconds", lambda: 4.0)
+    time = forecast.forecast(long, 1).time
+    assert time is not None and (time.start, time.trial, time.tried) == (6.0, 7.0, 3)
+    assert time.messages == pytest.approx(20 * 0.1) and time.replay == pytest.approx(20 * 2 * 0.01)
+    assert time.work == pytest.approx(20 * (1.0 - 0.1 - 2 * 0.01))
+    assert time.evaluation == pytest.approx(6 * 0.25), "of x₀, after every fifth round, and of the last"
 
 
 def test_the_updates_that_a_server_keeps_of_clients_count_as_memory() -> None:

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from worlds import HISO, go, lossy, scenario
 
-from seedbus.scenarios.study.estimate import rehearsed
+from seedbus.scenarios.schema.scenario import Scenario
+from seedbus.scenarios.study.estimate import Estimate, estimate, rehearsed
+from seedbus.scenarios.study.pool import Job
 
 SENT: dict[str, Any] = {
     "snapshots": lossy(algorithm=HISO, lag={"snapshot_after_commits": 3}, stop={"rounds": 20}),
@@ -30,6 +34,29 @@ def test_rounds_and_bytes_are_those_of_the_run(name: str, tmp_path: Path) -> Non
     found = go(tmp_path / "run", SENT[name]).summary
     rounds, sent = rehearsed(SENT[name])
     assert rounds == found["rounds"] and sent == pytest.approx(found["traffic"]["bytes"], rel=0.1)
+
+
+def test_of_dense_runs_time_and_bytes_are_those_of_the_rounds_that_were_tried() -> None:
+    """One trial stands for runs that differ in seeds and rounds; a trial that failed leaves its runs out."""
+
+    class Trials:
+        def do(self, jobs: list[Job]) -> Iterator[Any]:
+            for job in jobs:
+                failed = "it has no data" if job.subject[0].algorithm.name == "scaffold" else None
+                facts = {"start_s": 5.0, "round_s": 0.5, "round_bytes": 300.0}
+                yield SimpleNamespace(job=job, failure=failed, facts=facts)
+
+    def dense(name: str, rounds: int, **changes: Any) -> Scenario:
+        return scenario(algorithm={"name": name}, stop={"rounds": rounds} | changes.pop("stop", {}), **changes)
+
+    scenarios = [
+        *(dense("fedavg", 10, seed=seed) for seed in (1, 2)),
+        dense("fedavg", 40, stop={"bytes": 4000}),  # after 14 rounds these are sent
+        *(dense("scaffold", 10, seed=seed) for seed in (1, 2, 3)),
+    ]
+    pool: Any = Trials()
+    seconds = 3 * 5.0 + 0.5 * (10 + 10 + 14)
+    assert estimate(scenarios, pool) == Estimate(seconds, 300.0 * (10 + 10 + 14), 3, "it has no data")
 
 
 @pytest.mark.slow

@@ -284,7 +284,7 @@ def test_the_clients_that_lagged_most_are_listed_with_what_it_cost(results: Resu
     whole = [re.findall("<td>(.*?)</td>", row) for row in re.findall("<tr><td>.*?</tr>", table)]
     rows, clients = [row[:2] for row in whole], results.clients
     for client, _, *others in whole:
-        of = clients.loc[int(client)]
+        of: Any = clients.loc[int(client)]
         sizes = [readable(int(of["catchup_bytes"])), f"{of['replayed']:,.0f}", f"{of['last_heard_s']:,.1f} s"]
         assert others == [f"{of['lag_mean']:.3g}", f"{of['asked']:,.0f}", *sizes]
     assert [int(lag) for _, lag in rows] == sorted(clients["lag_max"], reverse=True)

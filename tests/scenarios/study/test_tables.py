@@ -209,7 +209,7 @@ def test_a_curve_is_the_mean_over_seeds_in_a_band_of_its_deviation_at_the_rounds
         "loss-over-forward-passes": [15, 30],
     }
     for plot in drawn.values():
-        (line,) = plot.drawn
+        line: Any = plot.drawn[0]
         deviation = np.array([0, 2**0.5, 18**0.5])  # of 9 and 9, of 4 and 6, and of 2 and 8
         for found, expected in ((line.y, 0), (line.low, -deviation), (line.high, deviation)):
             assert np.allclose(found, np.array([9, 5, 5]) + expected)

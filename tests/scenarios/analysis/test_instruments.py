@@ -91,8 +91,8 @@ def test_half_of_the_trace_of_a_hessian_of_zeros_needs_no_eigenvalue(tmp_path: P
 
 
 def test_what_a_spectrum_and_clients_apart_say_is_what_their_definitions_say(tmp_path: Path) -> None:
-    what = scenario(algorithm=DECOMFL | {"local_steps": 3}, stop={"rounds": 2}, verify=False)
-    run = subject(tmp_path / "run", what)
+    small: dict[str, Any] = {"task": {"name": "quadratic", "dimension": 60}, "stop": {"rounds": 2}, "verify": False}
+    run = subject(tmp_path / "run", scenario(algorithm=DECOMFL | {"local_steps": 3}, **small))
     problem: Any = run.problem
     (model,) = run.models
     values = np.sort(problem.curvature.astype(np.float64))[::-1]

@@ -26,7 +26,7 @@ def test_traffic_is_what_the_rows_of_the_ledger_between_clients_and_server_add_u
     lag = {"snapshot_after_commits": 6, "source": "peer", "chunk_bytes": 256}
     compute = {"evaluation": 0.01, "replay": 0.002}
     participation = {"clients": 8, "cohort": 3, "deadline_s": 2}
-    what = lossy(0.1, lag=lag, compute=compute, participation=participation, stop={"rounds": 30})
+    what = lossy(0.1, lag=lag, compute=compute, participation=participation, stop={"rounds": 20})
     results = go(tmp_path / "run", what)
     rows, traffic = results.messages.to_dict("records"), results.summary["traffic"]
     sent = {

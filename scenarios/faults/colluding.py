@@ -20,7 +20,7 @@ from seedbus.scenarios.faults.base import RoundSelector
 from seedbus.vector import Vector
 
 _NORMAL = NormalDist()
-_ATTACK_OF_FIELD = {"z": "alie", "by": "ipm"}
+_ATTACK_OF_FIELD = {"z": "alie", "by": "ipm", "along": "min-max"}
 
 
 class Colluding(RoundSelector):
@@ -35,9 +35,9 @@ class Colluding(RoundSelector):
     `ipm`, inner product manipulation: −by times the mean of the honest reports (Xie, Koyejo, Gupta 2019,
     arXiv:1903.03936, where by is ε).
 
-    `min-max`: μ − γ·σ with μ and σ of the honest reports, and the largest γ at which the distance to each honest report
-    is at most the largest between two of these (Shejwalkar, Houmansadr, NDSS 2021, with −σ for their
-    perturbation). The authors look for γ by halving steps; here it is the root of a quadratic equation.
+    `min-max`: μ − γ·p with μ of the honest reports, their σ, μ or the sign of μ as p, and the largest γ at which the
+    distance to each honest report is at most the largest between two of these (Shejwalkar, Houmansadr, NDSS 2021).
+    The authors look for γ by halving steps; here it is the root of a quadratic equation.
     """
 
     fault: Literal["colluding"] = "colluding"
@@ -48,6 +48,10 @@ class Colluding(RoundSelector):
         default=None, ge=-1e6, le=1e6, description="alie: how many standard deviations; default: the paper's"
     )
     by: float = Field(default=0.5, ge=-1e6, le=1e6, description="ipm: ε, the factor of the negative mean")
+
+    along: Literal["std", "mean", "sign"] = Field(
+        default="std", description="min-max: p, the standard deviation of each value, their mean or its sign"
+    )
 
     @model_validator(mode="after")
     def _check_fields_of_attack(self) -> Colluding:
@@ -78,8 +82,14 @@ class Colluding(RoundSelector):
         mean = vectors.average(honest)
         if self.attack == "ipm":
             return -self.by * mean
-        deviations = vectors.deviations(honest, mean)
-        return mean - _largest_shift(honest, mean, deviations) * deviations
+        match self.along:
+            case "std":
+                direction = vectors.deviations(honest, mean)
+            case "mean":
+                direction = mean
+            case "sign":
+                direction = np.sign(mean)
+        return mean - _largest_shift(honest, mean, direction) * direction
 
     def _deviations(self, attackers: int, honest: int) -> float:
         """z."""
@@ -90,16 +100,16 @@ class Colluding(RoundSelector):
         return _NORMAL.inv_cdf(share) if share > 0 else 0.0
 
 
-def _largest_shift(honest: Sequence[Vector], mean: NDArray[np.float64], deviations: NDArray[np.float64]) -> float:
-    """Return the largest γ ≥ 0 at which mean − γ·deviations is as near to each report as two reports may be.
+def _largest_shift(honest: Sequence[Vector], mean: NDArray[np.float64], direction: NDArray[np.float64]) -> float:
+    """Return the largest γ ≥ 0 at which mean − γ·direction is as near to each report as two reports may be.
 
-    With r = v − mean, ‖r + γσ‖² = ‖r‖² + 2γ⟨r, σ⟩ + γ²‖σ‖² is at most D² up to the larger root in γ.
+    With r = v − mean, ‖r + γp‖² = ‖r‖² + 2γ⟨r, p⟩ + γ²‖p‖² is at most D² up to the larger root in γ.
     """
-    square = float(np.add.reduce(deviations * deviations))
+    square = float(np.add.reduce(direction * direction))
     if square == 0:
         return 0.0
     farthest = max(map(max, vectors.squared_distances(honest)))
     shifts = []
-    for distance, along in vectors.inner_products(honest, mean, deviations):
+    for distance, along in vectors.inner_products(honest, mean, direction):
         shifts.append((math.sqrt(max(along * along + square * (farthest - distance), 0.0)) - along) / square)
     return max(min(shifts), 0.0)

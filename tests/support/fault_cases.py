@@ -81,6 +81,7 @@ CASES: dict[str, Case] = {
             "alie": ({"attack": "alie", "fraction": 0.5}, "lied"),
             "ipm": ({"attack": "ipm", "clients": [1, 3], "at_round": 2, "by": 3.0}, "lied"),
             "min-max": ({"attack": "min-max", "probability": 0.5}, "lied"),
+            "along": ({"attack": "min-max", "along": "sign", "clients": [0, 2]}, "lied"),
         },
         [{"attack": "ipm", "probability": 0.0}, {"attack": "alie", "clients": []}],
         [

@@ -53,16 +53,19 @@ def test_attackers_send_what_the_papers_say(fields: Any) -> None:
         assert found[client] is reports[client]
 
 
-@given(st.integers(0, 10**6), st.integers(2, 9))
-def test_min_max_goes_as_far_as_honest_reports_are_from_each_other_and_no_farther(seed: int, honest: int) -> None:
+@given(st.integers(0, 10**6), st.integers(2, 9), st.sampled_from(["std", "mean", "sign"]))
+def test_min_max_goes_as_far_as_honest_reports_are_from_each_other_and_no_farther(
+    seed: int, honest: int, along: Any
+) -> None:
     reports = reports_of(honest + 2, seed)
-    found = applied(reports, Colluding(attack="min-max", clients=[0, 1]))
+    found = applied(reports, Colluding(attack="min-max", along=along, clients=[0, 1]))
     good = rows(reports, range(2, honest + 2))
     widest = max(np.linalg.norm(a - b) for a in good for b in good)
     lie = found[0].ravel().astype(np.float64)
     assert max(np.linalg.norm(lie - row) for row in good) == pytest.approx(widest, rel=1e-5)
     shift = good.mean(0) - lie
-    np.testing.assert_allclose(shift / np.linalg.norm(shift), good.std(0) / np.linalg.norm(good.std(0)), atol=1e-5)
+    direction = {"std": good.std(0), "mean": good.mean(0), "sign": np.sign(good.mean(0))}[along]
+    np.testing.assert_allclose(shift / np.linalg.norm(shift), direction / np.linalg.norm(direction), atol=1e-5)
     np.testing.assert_array_equal(found[1], found[0])
 
 

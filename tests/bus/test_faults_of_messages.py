@@ -124,20 +124,26 @@ def test_a_bit_that_flips_twice_is_unchanged() -> None:
     assert (once.fates, twice.fates) == ([Fate.REFUSED], [Fate.DELIVERED])
 
 
-@given(st.binary(min_size=1, max_size=60), st.lists(st.floats(0, 1, exclude_max=True), max_size=9))
-def test_flips_of_a_frame_cancel_in_any_order(frame: bytes, places: list[float]) -> None:
+@given(st.binary(max_size=60), st.integers(0, 60), st.lists(st.floats(0, 1, exclude_max=True), max_size=9))
+def test_flips_of_a_message_cancel_in_any_order_and_wherever_its_shared_end_begins(
+    content: bytes, end: int, places: list[float]
+) -> None:
     envelope = plan()
 
-    def flight() -> InFlightMessage:
-        return InFlightMessage(0, (Kind.PLAN, 0, 0, 0, 0), 0, 0, NO_TALLY, frame, envelope=envelope)
+    def flight(end: int) -> InFlightMessage:
+        frame, tail = content[:end], content[end:]
+        return InFlightMessage(0, (Kind.PLAN, 0, 0, 0, 0), 0, 0, NO_TALLY, frame, envelope=envelope, tail=tail)
 
-    one, another, reversed_order = flight(), flight(), flight()
+    whole, one, another, reversed_order = flight(60), flight(end), flight(end).copied(0), flight(end)
+    assert one.row(Fate.DELIVERED, 0, 0) == another.row(Fate.DELIVERED, 0, 0) == whole.row(Fate.DELIVERED, 0, 0)
     one.flip(places)
     another.flip(places[::-1])
     reversed_order.flip(places * 2)
-    assert one.frame == another.frame and len(one.frame) == len(frame)
-    assert one.is_damaged == (one.frame != frame) == (one.envelope is None)
-    assert (reversed_order.frame, reversed_order.is_damaged, reversed_order.envelope) == (frame, False, envelope)
+    whole.flip(places)
+    assert one.full_frame == another.full_frame == whole.full_frame and len(one.full_frame) == len(content)
+    assert one.is_damaged == (one.full_frame != content) == (one.envelope is None)
+    assert (reversed_order.full_frame, reversed_order.is_damaged) == (content, False)
+    assert reversed_order.envelope is envelope and InFlightMessage.unpack(one.pack()).full_frame == one.full_frame
 
 
 # -- reorder

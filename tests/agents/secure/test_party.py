@@ -1,0 +1,64 @@
+"""A client's rules in secure aggregation: a server that asks again learns nothing that it did not know."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+from masked_round import ROUND, MaskedRound
+
+from seedbus.agents.secure.masks import PUBLIC_BYTES, Secrets
+from seedbus.agents.secure.settings import MOST_NEIGHBOURS
+from seedbus.agents.secure.stages import Stage, pack_subset
+from seedbus.algorithms.contract import BadPayload, Declined
+from seedbus.bus import Envelope, Kind
+
+COHORT = [2, 3, 5, 8, 13, 21]
+OTHERS = [2, 3, 5, 8, 21]
+
+
+def asked(this: MaskedRound, stage: Stage, *body: bytes, round: int = ROUND) -> list[Any] | None:
+    """What client 13 answers."""
+    told = this.parties[13].answer(Envelope(Kind.ASK, 13, round, 2, [int(stage), *body]))
+    return None if told is None else told.body[1:]
+
+
+def shares(this: MaskedRound, neighbours: Sequence[int], keys: bytes) -> list[Any] | None:
+    return asked(this, Stage.SHARES, struct.pack(f"<{len(neighbours)}I", *neighbours), keys)
+
+
+def test_a_client_has_one_set_of_secrets_and_of_neighbours_in_a_round_however_often_it_is_asked() -> None:
+    this = MaskedRound(COHORT)
+    this.share()
+    _, column, keys = this.asks[13].body
+    before = asked(this, Stage.KEYS), asked(this, Stage.SHARES, column, keys), this.mask(13).tolist()
+    assert before == (asked(this, Stage.KEYS), asked(this, Stage.SHARES, column, keys), this.mask(13).tolist())
+    other_key = Secrets().public(ROUND) + keys[PUBLIC_BYTES:]
+    for neighbours, public in ((OTHERS[1:], keys[PUBLIC_BYTES:]), (OTHERS, other_key)):
+        refusal = shares(this, neighbours, public)
+        assert refusal is not None and refusal[0] == "no-masks" and "it shares once a round" in refusal[1]
+    assert asked(this, Stage.KEYS, round=ROUND - 1) is None, "a newer question has overtaken it"
+    this.parties[13].forget(13)
+    assert asked(this, Stage.SHARES, column, keys) == ["no-masks", f"client 13 has made no keys for round {ROUND}"]
+
+
+def test_a_client_shares_with_one_to_the_most_neighbours_and_never_with_itself() -> None:
+    public = Secrets().public(ROUND)
+    many = [client for client in range(MOST_NEIGHBOURS + 2) if client != 13]
+    for neighbours in ([], [12, 13], many):
+        this = MaskedRound(COHORT)
+        asked(this, Stage.KEYS)
+        with pytest.raises(BadPayload, match=f"^{len(neighbours)} neighbours; 1 to {MOST_NEIGHBOURS} others"):
+            shares(this, neighbours, public * len(neighbours))
+    assert len(many) == MOST_NEIGHBOURS + 1 and shares(this, many[:-1], public * MOST_NEIGHBOURS) is not None
+
+
+def test_a_client_masks_with_no_fewer_neighbours_than_recover_its_mask() -> None:
+    this = MaskedRound(COHORT)
+    this.share()
+    party = this.parties[13]
+    with pytest.raises(Declined, match="2 neighbours of client 13 have shared, and 3 have to"):
+        party.admit(13, ROUND, pack_subset({2, 3}, OTHERS))
+    party.admit(13, ROUND, pack_subset({2, 3, 5}, OTHERS))

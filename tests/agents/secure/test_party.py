@@ -11,6 +11,7 @@ from masked_round import ROUND, MaskedRound
 
 from seedbus.agents.secure.masks import PUBLIC_BYTES, Secrets
 from seedbus.agents.secure.settings import MOST_NEIGHBOURS
+from seedbus.agents.secure.sharing import SHARE_BYTES
 from seedbus.agents.secure.stages import Stage, pack_subset
 from seedbus.algorithms.contract import BadPayload, Declined
 from seedbus.bus import Envelope, Kind
@@ -62,3 +63,22 @@ def test_a_client_masks_with_no_fewer_neighbours_than_recover_its_mask() -> None
     with pytest.raises(Declined, match="2 neighbours of client 13 have shared, and 3 have to"):
         party.admit(13, ROUND, pack_subset({2, 3}, OTHERS))
     party.admit(13, ROUND, pack_subset({2, 3, 5}, OTHERS))
+
+
+def test_a_client_unmasks_the_sum_of_t_at_least_and_of_those_that_it_masked_with() -> None:
+    this = MaskedRound(COHORT)
+    this.share()
+    sealed = b"".join(this.server._sealed[sender][13] for sender in OTHERS[:4])
+
+    def unmask(*reported: int) -> list[Any] | None:
+        return asked(this, Stage.UNMASK, pack_subset(reported, OTHERS), sealed)
+
+    assert unmask(2, 3, 5) == ["no-masks", f"client 13 has masked no report in round {ROUND}"]
+    this.parties[13].admit(13, ROUND, pack_subset(OTHERS[:4], OTHERS))
+    this.parties[13].mask(13, ROUND, this.reports[13])
+    refusal = unmask(2, 3)
+    assert refusal is not None and refusal[0] == "no-masks" and refusal[1].endswith("their sum is not to be unmasked")
+    with pytest.raises(BadPayload, match="without having shared"):
+        unmask(2, 3, 5, 21)
+    answer = unmask(2, 3, 5)
+    assert answer is not None and len(answer) == 1 and len(answer[0]) == 5 * SHARE_BYTES

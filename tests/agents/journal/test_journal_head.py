@@ -17,7 +17,7 @@ from worlds import lossy, outcome
 from seedbus.agents.errors import JournalDamaged
 from seedbus.agents.journal.digests import digest
 from seedbus.agents.journal.file import FILE
-from seedbus.agents.journal.head import _FIELDS, _SLOT, HEAD
+from seedbus.agents.journal.head import _FIELDS, _SLOT, HEAD, HeadWriter, read_head
 from seedbus.agents.journal.journal import Journal
 from seedbus.agents.observer import NullObserver
 from seedbus.scenarios.errors import Exit
@@ -55,6 +55,21 @@ class Copies:
 @pytest.fixture
 def copies(memory: Path) -> Copies:
     return Copies(memory)
+
+
+def test_the_newest_write_of_a_head_counts_and_a_torn_one_leaves_the_write_before(tmp_path: Path) -> None:
+    for round in range(7):
+        with closing(HeadWriter(tmp_path)) as writer:
+            for each in (round, 10 + round):
+                writer.put(each, digest(bytes([each])))
+                head = read_head(tmp_path)
+                assert (head.round, head.link, head.is_damaged) == (each, digest(bytes([each])), False)
+        content = bytearray(whole := (tmp_path / HEAD).read_bytes())
+        content[content.rindex(_FIELDS.pack(2 * round + 1, 10 + round, head.link))] ^= 1
+        (tmp_path / HEAD).write_bytes(content)
+        before = read_head(tmp_path)
+        assert (before.round, before.is_damaged) == (round, True)
+        (tmp_path / HEAD).write_bytes(whole)
 
 
 @pytest.mark.slow

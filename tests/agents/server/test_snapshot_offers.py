@@ -11,6 +11,7 @@ from seedbus.agents.policies.snapshot_budget import Lag
 from seedbus.agents.server.snapshot import Snapshot
 from seedbus.agents.server.snapshot_offers import MAX_RESENDS, BadSnapshot, NoSnapshot, SnapshotOffers
 from seedbus.algorithms.contract import Replica, ReportRefused
+from seedbus.bus import Kind
 
 SIZE, ROUND = 64, 8
 REPLICA = Replica(5, {"x": np.linspace(-1, 1, 100, dtype=np.float32)})  # 400 bytes, 7 chunks
@@ -31,7 +32,20 @@ def test_a_client_pulls_the_chunks_that_it_was_offered() -> None:
     assert chunks.unpack(offer) == (TITLE, 3) and tally.catchup_bytes > 0
     sent = offering.pulled(chunks.pull(TITLE, (0, 6), 2, ROUND), ROUND)
     assert [chunks.unpack(envelope) for envelope, _ in sent] == [Chunk(TITLE, i, PIECES[i]) for i in (0, 6)]
+    assert [envelope[:3] for envelope, _ in sent] == [(Kind.SNAPSHOT, 2, ROUND)] * 2
     assert offering.allowed == {2: MAX_RESENDS * 7 - 2}
+
+
+def test_a_client_pulls_all_that_it_was_offered_and_not_one_chunk_more() -> None:
+    offering, snapshot = offers()
+    offering.offer(2, snapshot, ROUND)
+    with pytest.raises(ReportRefused, match="chunk 7 of a snapshot of 7"):
+        offering.pulled(chunks.pull(TITLE, (0, 7), 2, ROUND), ROUND)
+    for _ in range(MAX_RESENDS):
+        for wanted in ((0, 1, 2), (3, 4, 5), (6,)):
+            offering.pulled(chunks.pull(TITLE, wanted, 2, ROUND), ROUND)
+    with pytest.raises(ReportRefused, match="client 2 pulls more than it was offered"):
+        offering.pulled(chunks.pull(TITLE, (6,), 2, ROUND), ROUND)
 
 
 def test_an_offer_ends_when_the_snapshot_is_installed_withdrawn_or_replaced() -> None:

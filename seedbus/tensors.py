@@ -92,11 +92,12 @@ class TensorVector(NDArrayOperatorsMixin):
         return np.asarray(self)[key]
 
     def __setitem__(self, key: Any, value: Any) -> None:
-        part = self.tensor[key if isinstance(key, slice) or key is Ellipsis else _index(key, self.tensor.device)]
         source = _operand(value, self.tensor.device)
         if isinstance(key, slice) or key is Ellipsis:
+            part = self.tensor[key]
             part.copy_(source) if isinstance(source, Tensor) else part.fill_(source)
         else:
+            source = source.to(self.tensor.dtype) if isinstance(source, Tensor) else source
             self.tensor[_index(key, self.tensor.device)] = source
 
     def __float__(self) -> float:
@@ -122,8 +123,8 @@ class TensorVector(NDArrayOperatorsMixin):
 
     # -- figures over all coordinates
 
-    def sum(self, *_: Any, **__: Any) -> Any:
-        return self.dtype.type(self.tensor.sum().item())
+    def sum(self, *arguments: Any, **options: Any) -> Any:
+        return np.asarray(self).sum(*arguments, **options)
 
     def mean(self, *arguments: Any, **options: Any) -> Any:
         return np.asarray(self).mean(*arguments, **options)
@@ -152,7 +153,9 @@ class TensorVector(NDArrayOperatorsMixin):
         shapes = {np.shape(each) for each in inputs} - {()}
         if method != "__call__" or operation is None or options.keys() - {"dtype"} or len(shapes) > 1:
             return _on_host(getattr(ufunc, method), inputs, options, out, self.tensor.device)
-        kind = options.get("dtype") or np.result_type(*map(_typed, inputs))
+        kind = np.dtype(options.get("dtype") or np.result_type(*map(_typed, inputs)))
+        if not _has_numpys_bits(ufunc.__name__, kind):
+            return _on_host(ufunc, inputs, options, out, self.tensor.device)
         result = operation(*(_operand(each, self.tensor.device, kind) for each in inputs))
         return _written(result, out)
 
@@ -161,7 +164,7 @@ class TensorVector(NDArrayOperatorsMixin):
     ) -> Any:
         """Run a function of NumPy that makes, copies or clips vectors here, and any other on the host."""
         own = _FUNCTIONS.get(function.__name__)
-        if own is not None:
+        if own is not None and options.keys() <= _OPTIONS:
             return own(*arguments, **options)
         others = {name: value for name, value in options.items() if name != "out"}
         return _on_host(function, arguments, others, options.get("out"), self.tensor.device)
@@ -269,7 +272,7 @@ _UFUNCS: dict[str, Callable[..., Tensor]] = {
     "sqrt": sqrt,
     "square": torch.square,
     "rint": torch.round,  # both take the even one of two nearest
-    "sign": torch.sign,
+    "sign": lambda tensor: torch.where(torch.isnan(tensor), tensor, torch.sign(tensor)),  # torch's sign of NaN is 0
     "isfinite": torch.isfinite,
     "isnan": torch.isnan,
     "less": _swapped(torch.lt),
@@ -281,8 +284,18 @@ _UFUNCS: dict[str, Callable[..., Tensor]] = {
 }
 
 
+_OF_INTEGERS = {"add", "subtract", "multiply", "less", "less_equal", "greater", "greater_equal", "equal", "not_equal"}
+
+
+def _has_numpys_bits(name: str, kind: np.dtype[Any]) -> bool:
+    """Whether torch's operation on numbers of this type has the type and the bits of NumPy's."""
+    if kind == np.float64:
+        return name != "sqrt"  # see `sqrt`
+    return kind == np.float32 or (kind.kind in "iub" and name in _OF_INTEGERS)
+
+
 def _like(make: Callable[..., Tensor]) -> Callable[..., TensorVector]:
-    def run(like: TensorVector, *values: Any, dtype: DTypeLike | None = None, **_: Any) -> TensorVector:
+    def run(like: TensorVector, *values: Any, dtype: DTypeLike | None = None) -> TensorVector:
         kind = None if dtype is None else _TORCH[np.dtype(dtype)]
         numbers = (value.item() if isinstance(value, np.generic) else value for value in values)
         return TensorVector(make(like.tensor, *numbers, dtype=kind))
@@ -290,23 +303,17 @@ def _like(make: Callable[..., Tensor]) -> Callable[..., TensorVector]:
     return run
 
 
-def _copyto(target: Any, source: Any, **_: Any) -> None:
+def _copyto(target: Any, source: Any, where: Any = True) -> None:
+    source = source if where is True else np.where(where, source, target)
     target[...] = np.asarray(source) if isinstance(target, np.ndarray) else source
 
 
-def _clip(vector: TensorVector, lowest: Any, highest: Any, out: Any = None, **_: Any) -> Any:
+def _clip(vector: TensorVector, lowest: Any, highest: Any, out: Any = None) -> Any:
     device = vector.tensor.device
     return _written(torch.clamp(vector.tensor, _operand(lowest, device), _operand(highest, device)), out)
 
 
-def _size(vector: TensorVector, *_: Any) -> int:
-    return vector.size
-
-
-def _shape(vector: TensorVector) -> tuple[int, ...]:
-    return vector.shape
-
-
+_OPTIONS = {"dtype", "out", "where"}  # with others they run on the host
 _FUNCTIONS: dict[str, Callable[..., Any]] = {
     "empty_like": _like(torch.empty_like),
     "zeros_like": _like(torch.zeros_like),
@@ -314,6 +321,6 @@ _FUNCTIONS: dict[str, Callable[..., Any]] = {
     "full_like": _like(torch.full_like),
     "copyto": _copyto,
     "clip": _clip,
-    "size": _size,
-    "shape": _shape,
+    "size": lambda vector: vector.size,
+    "shape": lambda vector: vector.shape,
 }

@@ -15,7 +15,7 @@ from seedbus.tensors import TensorVector
 
 FLOATS = st.floats(width=32, allow_nan=True, allow_infinity=True)
 VECTORS = st.integers(1, 70).flatmap(lambda size: arrays.arrays(np.float32, (2, size), elements=FLOATS))
-SCALARS = st.one_of(FLOATS, FLOATS.map(np.float32), st.integers(-5, 5))
+SCALARS = st.one_of(FLOATS, FLOATS.map(np.float32), st.integers(-5, 5), st.floats())
 BINARY = ("add", "subtract", "multiply", "divide", "less", "greater_equal", "equal", "maximum", "minimum", "copysign")
 UNARY = ("sqrt", "square", "negative", "absolute", "sign", "isfinite", "isnan", "floor", "exp")
 
@@ -23,7 +23,9 @@ UNARY = ("sqrt", "square", "negative", "absolute", "sign", "isfinite", "isnan", 
 def bits(value: Any) -> Any:
     """Return what must be equal; any NaN equals any other, for devices choose its payload."""
     array = np.asarray(value)
-    return array.dtype, np.where(np.isnan(array), 0, array).tobytes() if array.dtype.kind == "f" else array.tobytes()
+    if array.dtype.kind == "f":
+        array = np.where(np.isnan(array), array.dtype.type(np.nan), array)
+    return array.dtype, array.tobytes()
 
 
 @pytest.fixture(autouse=True)
@@ -84,6 +86,34 @@ def test_results_take_the_type_that_numpys_take() -> None:
     assert (vector > 0).dtype == np.bool_ and vector.astype(np.uint16).dtype == np.uint16
     assert np.full_like(vector, 2.5).tobytes() == np.full(3, 2.5, np.float32).tobytes()
     assert np.zeros_like(vector, dtype=np.float64).dtype == np.float64 and np.empty_like(vector).size == 3
+
+
+OF_ONE = ("sqrt", "square", "negative", "absolute", "sign", "rint", "isfinite")
+OF_TWO = ("add", "subtract", "multiply", "divide", "less", "equal")
+
+
+@pytest.mark.parametrize("name", [*OF_ONE, *OF_TWO])
+@pytest.mark.parametrize("kind", ["float16", "float64", "int16", "int32", "int64", "uint8", "bool"])
+def test_a_function_of_other_types_has_numpys_type_and_bits(name: str, kind: str) -> None:
+    function, first = getattr(np, name), np.arange(1, 200).astype(kind)
+    second = first[::-1].copy()
+    for others in [()] if name in OF_ONE else [(second,), (0.1,), (np.float64(0.1),), (2,)]:
+        try:
+            here = function(first, *others)
+        except TypeError:  # of truth values there is no difference and no sign, for example
+            continue
+        there = function(on_device(first), *(on_device(each) if each is second else each for each in others))
+        assert bits(there) == bits(here), others
+
+
+def test_what_a_function_or_method_is_told_beside_a_vector_is_never_passed_over() -> None:
+    numbers, chosen = np.arange(4, dtype=np.float32), np.array([True, False, True, True])
+    there = on_device(numbers)
+    assert on_device(chosen).sum() == 3 and there.sum(dtype=np.float64).dtype == np.float64
+    np.copyto(there, -there, where=chosen)
+    there[[0, 3]] = np.array([7.0, 8.0])  # float64
+    assert there.tobytes() == np.array([7, 1, -2, 8], np.float32).tobytes()
+    assert np.zeros_like(there, shape=(9,)).size == 9
 
 
 def test_whoever_writes_to_a_copy_in_host_memory_is_told() -> None:

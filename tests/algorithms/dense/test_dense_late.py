@@ -250,7 +250,7 @@ def test_a_method_gets_each_report_with_its_plan_and_a_late_one_is_its_clients_l
 def test_a_late_report_replaces_no_newer_one_of_its_client() -> None:
     """The report of round 0 is overtaken by that of round 1, and comes into the commit of round 2."""
     algorithm = make("mifa", learning_rate=0.5).sized(D)
-    plans = [algorithm.plan(round, round, round) for round in range(3)]
+    plans = [algorithm.plan(round, round, round) for round in range(9, 12)]  # 9 is before 10, and not after it
     commits: list[NDArray[np.float64]] = []
     state = algorithm.first_state(lambda: np.zeros(D, np.float32))
     for reports, late in (

@@ -74,7 +74,7 @@ def adaptive(kind: str, beta1: float, beta2: float, tau: float, rate: float) -> 
     return averaging(step)
 
 
-def fednova(rho: float, epochs: int) -> Array:
+def fednova(rho: float, epochs: int, rate: float) -> Array:
     theta, models = START.astype(np.float64), []
     for round, cohort in enumerate(COHORTS):
         moves, work = [], []
@@ -87,18 +87,18 @@ def fednova(rho: float, epochs: int) -> Array:
             work.append(sum(rho**j for k in range(tau) for j in range(tau - k)))
             moves.append((theta - w) / ETA / work[-1])
         effective = by_samples(cohort, [np.array(each) for each in work])
-        theta = theta - effective * ETA * by_samples(cohort, moves)
+        theta = theta - rate * effective * ETA * by_samples(cohort, moves)
         models.append(theta)
     return np.array(models)
 
 
-def fedexp(epsilon: float) -> Array:
+def fedexp(epsilon: float, rate: float) -> Array:
     w, models = START.astype(np.float64), []
     for round, cohort in enumerate(COHORTS):
         moves = [descend(w, i, round, lambda g, _: g) - w for i in cohort]
         mean = np.mean(moves, axis=0)
         extrapolation = sum(move @ move for move in moves) / (2 * len(cohort) * (mean @ mean + epsilon))
-        last, w = w, w + max(1.0, extrapolation) * mean
+        last, w = w, w + rate * max(1.0, extrapolation) * mean
         models.append((last + w) / 2)
     return np.array(models)
 
@@ -128,7 +128,7 @@ def fedacg(lam: float, beta: float, rate: float = 1.0) -> Array:
     return np.array(models)
 
 
-def feddyn(alpha: float) -> Array:
+def feddyn(alpha: float, rate: float) -> Array:
     theta, h, models = START.astype(np.float64), np.zeros(D), []
     own = [np.zeros(D) for _ in range(N)]
     for round, cohort in enumerate(COHORTS):
@@ -138,7 +138,7 @@ def feddyn(alpha: float) -> Array:
             own[i] = own[i] - alpha * (end - theta)
             ends.append(end)
         h = h - alpha / N * np.sum([end - theta for end in ends], axis=0)
-        theta = np.mean(ends, axis=0) - h / alpha
+        theta = theta + rate * (np.mean(ends, axis=0) - theta) - h / alpha
         models.append(theta)
     return np.array(models)
 
@@ -159,7 +159,7 @@ def fedcm(alpha: float, epochs: int | None = None) -> Array:
     return np.array(models)
 
 
-def feddc(alpha: float) -> Array:
+def feddc(alpha: float, rate: float) -> Array:
     theta, c, models = START.astype(np.float64), np.zeros(D), []
     drift, own = [np.zeros(D) for _ in range(N)], [np.zeros(D) for _ in range(N)]
     for round, cohort in enumerate(COHORTS):
@@ -174,7 +174,8 @@ def feddc(alpha: float) -> Array:
             changes.append(fresh - own[i])
             own[i], drift[i] = fresh, drift[i] + end - theta
             ends.append(end)
-        theta, c = np.mean(ends, axis=0) + np.mean(drift, axis=0), c + np.sum(changes, axis=0) / N
+        theta = theta + rate * (np.mean(ends, axis=0) - theta) + np.mean(drift, axis=0)
+        c = c + np.sum(changes, axis=0) / N
         models.append(theta)
     return np.array(models)
 
@@ -195,6 +196,7 @@ def scaffold(rate: float = 1.0) -> Array:
     return np.array(models)
 
 
+SLOWER = {"server_learning_rate": 0.8}
 CASES: dict[str, tuple[str, dict[str, Any], Callable[[], Array]]] = {
     "fedavg": ("fedavg", {}, fedavg),
     "fedprox": ("fedprox", {"proximal": 0.7}, lambda: fedprox(0.7)),
@@ -202,17 +204,17 @@ CASES: dict[str, tuple[str, dict[str, Any], Callable[[], Array]]] = {
     "fedadam": ("fedadam", {}, lambda: adaptive("adam", 0.9, 0.99, 1e-3, 0.01)),
     "fedyogi": ("fedyogi", {"beta2": 0.7, "beta1": 0.5}, lambda: adaptive("yogi", 0.5, 0.7, 1e-3, 0.01)),
     "fedadagrad": ("fedadagrad", {"adaptivity": 0.1}, lambda: adaptive("adagrad", 0.0, 0.0, 0.1, 0.1)),
-    "fednova": ("fednova", {"epochs": 2, "local_steps": None}, lambda: fednova(0.0, 2)),
-    "fednova-momentum": ("fednova", {"epochs": 1, "local_steps": None, "momentum": 0.8}, lambda: fednova(0.8, 1)),
-    "fedexp": ("fedexp", {"epsilon": 1e-4}, lambda: fedexp(1e-4)),
-    "mifa": ("mifa", {"decay": 0.7, "server_learning_rate": 0.8}, lambda: mifa(0.7)),
+    "fednova": ("fednova", {"epochs": 2, "local_steps": None, **SLOWER}, lambda: fednova(0.0, 2, 0.8)),
+    "fednova-momentum": ("fednova", {"epochs": 1, "local_steps": None, "momentum": 0.8}, lambda: fednova(0.8, 1, 1.0)),
+    "fedexp": ("fedexp", {"epsilon": 1e-4, **SLOWER}, lambda: fedexp(1e-4, 0.8)),
+    "mifa": ("mifa", {"decay": 0.7, **SLOWER}, lambda: mifa(0.7)),
     "fedacg": ("fedacg", {"proximal": 0.3}, lambda: fedacg(0.85, 0.3)),
     "fedacg-rate": ("fedacg", {"proximal": 0.3, "server_learning_rate": 0.5}, lambda: fedacg(0.85, 0.3, 0.5)),
-    "feddyn": ("feddyn", {"regularisation": 0.8}, lambda: feddyn(0.8)),
+    "feddyn": ("feddyn", {"regularisation": 0.8, **SLOWER}, lambda: feddyn(0.8, 0.8)),
     "fedcm": ("fedcm", {"gradient_share": 0.3}, lambda: fedcm(0.3)),
     "fedcm-epochs": ("fedcm", {"gradient_share": 0.3, "epochs": 2, "local_steps": None}, lambda: fedcm(0.3, 2)),
-    "feddc": ("feddc", {"drift_penalty": 0.4}, lambda: feddc(0.4)),
-    "scaffold": ("scaffold", {"server_learning_rate": 0.8}, lambda: scaffold(0.8)),
+    "feddc": ("feddc", {"drift_penalty": 0.4, **SLOWER}, lambda: feddc(0.4, 0.8)),
+    "scaffold": ("scaffold", SLOWER, lambda: scaffold(0.8)),
 }
 
 
@@ -227,21 +229,23 @@ def test_a_method_follows_its_papers_equations(case: str) -> None:
 
 
 def test_local_steps_with_momentum_decay_clipping_and_weight_decay_follow_their_equations() -> None:
-    theta, models = START.astype(np.float64), []
+    theta, models, scales = START.astype(np.float64), [], list[float]()
     for round, cohort in enumerate(COHORTS):
         ends = []
         for i in cohort:
             w, v = theta, np.zeros(D)
             for k in range(K):
                 g = gradient(i, round, k, w)
-                g = g * min(1.0, 2.0 / float(np.linalg.norm(g))) + 0.1 * w
+                scales.append(min(1.0, 6.0 / float(np.linalg.norm(g))))
+                g = g * scales[-1] + 0.1 * w
                 v = 0.9 * v + g
                 w = w - ETA * 0.7**round * v
             ends.append(w)
         theta = np.mean(ends, axis=0)
         models.append(theta)
-    fields: dict[str, Any] = {"momentum": 0.9, "clip": 2.0, "weight_decay": 0.1, "decay": 0.7, "weighting": "uniform"}
+    fields: dict[str, Any] = {"momentum": 0.9, "clip": 6.0, "weight_decay": 0.1, "decay": 0.7, "weighting": "uniform"}
     assert np.abs(federate("fedavg", **fields).models - np.array(models)).max() < 1e-5
+    assert min(scales) < 1 == max(scales), "only long gradients are clipped"
 
 
 @pytest.mark.parametrize("name", ["scaffold", "fedcm"])

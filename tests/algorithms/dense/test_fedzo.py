@@ -13,6 +13,7 @@ from algorithm_cases import Quadratic, bits, make, seed_of
 from dense_federation import START, N, federate
 from zeroth_order_cases import Slope, equation4
 
+from seedbus.algorithms.dense.methods.method import Local
 from seedbus.scenarios.running.run import run
 from seedbus.scenarios.schema.loading import load
 
@@ -147,3 +148,15 @@ def test_dzopa_steps_from_the_mean_along_estimates_at_each_clients_model(monkeyp
         assert np.abs(federation.models[round] - mean).max() < 1e-4
     assert np.abs(federate("fedzo", everybody, **fields).models[-1] - mean).max() > 1e-2
     assert np.abs(np.frombuffer(federation.memory[2]["dzopa.x"], "<f4") - own[2]).max() < 1e-4
+
+
+def test_dzopas_further_local_steps_take_estimates_where_they_are() -> None:
+    algorithm = make("dzopa")
+    (method,), kept, here = algorithm.methods, START + 1, START + 2
+    no_objective: Any = None
+    local = Local({"x": START}, here, no_objective, algorithm.plan(0, 0, 0), 2, {"dzopa.x": kept})
+    assert method.estimation_point(local) is kept
+    local.step = 1
+    assert method.estimation_point(local) is here
+    local.step, local.memory = 0, {}
+    assert method.estimation_point(local) is START, "a client without memory begins at the mean"

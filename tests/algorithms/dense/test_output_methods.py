@@ -20,7 +20,13 @@ from seedbus.models.parameters.gradients import blocks
 from seedbus.models.task import Problem
 from seedbus.models.tasks.digits import Digits
 
-METHODS = {"fedlc": {}, "fedntd": {}, "feddecorr": {"decorrelation": 5.0}, "moon": {}, "fedmlb": {}}
+METHODS = {
+    "fedlc": {"margin": 0.6},
+    "fedntd": {"distillation": 3.0, "temperature": 2.0},
+    "feddecorr": {"decorrelation": 5.0},
+    "moon": {"contrast": 3.0, "temperature": 0.7},
+    "fedmlb": {"hybrid": 0.5, "likeness": 2.0},
+}
 STEP = 3
 
 
@@ -75,15 +81,15 @@ def expected(problem: Any, method: Any, local: Local) -> float:
             total -= float(np.log(weights[y] / sum(weights)))
         if method.name == "fedntd":
             others = [c for c in range(10) if c != y]
-            own, theirs = logits[n][others].softmax(0), received[n][others].softmax(0)
+            own, theirs = ((each[n][others] / method.temperature).softmax(0) for each in (logits, received))
             total += method.distillation * float((theirs * (theirs / own).log()).sum())
         if method.name == "moon":
             _, before = (part.double() for part in outputs(problem, local.memory["moon.previous"], inputs))
             near, far = (
-                float(torch.exp(features[n] @ other[n] / features[n].norm() / other[n].norm() / 0.5))
+                float(torch.exp(features[n] @ other[n] / features[n].norm() / other[n].norm() / method.temperature))
                 for other in (taught, before)
             )
-            total -= float(np.log(near / (near + far)))
+            total -= method.contrast * float(np.log(near / (near + far)))
     if method.name == "feddecorr":
         with np.errstate(invalid="ignore"):  # a feature may be constant over the batch
             correlation = np.corrcoef(features.numpy(), rowvar=False)
@@ -94,7 +100,8 @@ def expected(problem: Any, method: Any, local: Local) -> float:
         for logits_n in paths:
             for n, y in enumerate(labels.tolist()):
                 q, other = logits[n].softmax(0), logits_n[n].double().softmax(0)
-                total += float(-other[y].log() + (other * (other / q).log()).sum()) / len(paths)
+                divergence = (other * (other / q).log()).sum()
+                total += float(-method.hybrid * other[y].log() + method.likeness * divergence) / len(paths)
     return total / len(labels)
 
 
@@ -170,6 +177,8 @@ def test_feddecorr_of_the_authors_code_is_the_equations_times_about_the_batch_si
     np.fill_diagonal(correlation, 0)
     expected = (n - 1) ** 2 / n * (correlation**2).sum() / (d * (d - 1))
     assert float(found) == pytest.approx(expected, rel=1e-3)
+    for alone in (features[:1], features[:, :1]):
+        assert method.loss(0.0, SimpleNamespace(features=alone), local) == 0.0, "without pairs nothing is correlated"
 
 
 def test_a_class_without_samples_gets_no_gradient_from_fedlc(problem: Any) -> None:

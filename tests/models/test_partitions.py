@@ -13,7 +13,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from seedbus.discovery import PluginError
 from seedbus.models import DataError, Dirichlet, File, Iid, Natural, Pathological, Quantity, Shards
-from seedbus.models.partition import PARTITIONS, Divisible, Partition, divide
+from seedbus.models.partition import PARTITIONS, Divisible, Partition, digest, divide
 from seedbus.scenarios.conformance.partition import CONTRACT, is_a_division
 from seedbus.scenarios.conformance.promises import Promise
 
@@ -191,6 +191,26 @@ def test_kind_chooses_the_partition_and_unknown_words_are_refused() -> None:
 def test_a_division_is_what_it_was_in_earlier_versions() -> None:
     parts = Dirichlet(alpha=0.5).split(np.arange(12) % 3, 3, seed=1)
     assert [part.tolist() for part in parts] == [[2, 5, 8, 9], [1, 3, 4, 6], [0, 7, 10, 11]]
+    labels = np.repeat(np.arange(5), [30, 17, 13, 11, 9])
+    assert {repr(each): digest(each.split(labels, 6, seed=8)).hex()[:8] for each in KINDS} == DIVISIONS
+
+
+DIVISIONS = {
+    "Iid(kind='iid')": "c6974e05",
+    "Dirichlet(kind='dirichlet', alpha=0.3, balanced=True, prior='uniform')": "db3c9fe4",
+    "Dirichlet(kind='dirichlet', alpha=1.0, balanced=True, prior='class')": "20321a7b",
+    "Dirichlet(kind='dirichlet', alpha=1e-300, balanced=True, prior='uniform')": "ca17d0d7",
+    "Dirichlet(kind='dirichlet', alpha=1000000000.0, balanced=True, prior='uniform')": "c1ecbc31",
+    "Dirichlet(kind='dirichlet', alpha=1.0, balanced=False, prior='uniform')": "7318c928",
+    "Dirichlet(kind='dirichlet', alpha=3.0, balanced=False, prior='class')": "6cbd6f41",
+    "Shards(kind='shards', shards_per_client=2)": "3a28ed19",
+    "Shards(kind='shards', shards_per_client=1)": "5ec7cad7",
+    "Pathological(kind='pathological', classes=2)": "9b9e3d42",
+    "Pathological(kind='pathological', classes=3)": "55ace95b",
+    "Quantity(kind='quantity', beta=0.5, minimum=1)": "eafd73f5",
+    "Quantity(kind='quantity', beta=1e-300, minimum=2)": "13376687",
+    "Quantity(kind='quantity', beta=1000000000.0, minimum=1)": "7d3eb347",
+}
 
 
 @settings(deadline=None, max_examples=60)

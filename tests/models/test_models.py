@@ -200,10 +200,28 @@ def test_without_heterogeneity_all_clients_agree() -> None:
     assert np.array_equal(problem.center(0), problem.center(1)) and problem.least_loss < 1e-28
 
 
-def test_gradient_noise_has_the_deviation_that_was_asked_for_and_is_fixed_within_a_step() -> None:
+def test_the_noise_of_gradients_and_losses_has_the_deviation_that_was_asked_for() -> None:
     problem = exact(Quadratic(dimension=4_000, noise=2.0))
     objective = problem.objective(0, 0)
     assert objective.noise(0).std() == pytest.approx(1.0, rel=0.05)
+    x, still = problem.x0(), exact(Quadratic(dimension=4_000)).objective(0, 0)
+    objective.point = still.point = x
+    added = objective.gradient(0) - still.gradient(0)
+    assert added.std() == pytest.approx(2.0, rel=0.05)
+    slope = added @ (x - problem.center(0))  # the noise of the loss, which is 0 at the client's own minimum
+    assert objective.loss(0) - still.loss(0) == pytest.approx(slope, rel=1e-9)
+
+
+def test_the_clients_minima_have_the_deviation_that_was_asked_for() -> None:
+    problem = exact(Quadratic(dimension=300, heterogeneity=0.5), clients=20)
+    centres = np.stack([problem.center(client) for client in range(20)])
+    assert centres.std(axis=0, ddof=1).mean() == pytest.approx(0.5, rel=0.05)
+
+
+def test_the_noise_of_a_step_is_its_own() -> None:
+    problem = exact(Quadratic(dimension=50, noise=2.0))
+    objective = problem.objective(0, 0)
     assert np.array_equal(objective.noise(1), problem.objective(0, 0).noise(1))
+    assert not np.array_equal(objective.noise(1), objective.noise(2))
     assert not np.array_equal(objective.noise(1), problem.objective(0, 1).noise(1))
     assert not np.array_equal(objective.noise(1), problem.objective(1, 0).noise(1))

@@ -100,6 +100,21 @@ def test_h_comes_to_rest_at_a_multiple_of_the_diagonal_of_the_hessian() -> None:
     assert "hessian_cv_null" not in algorithm.diagnostics(replica)
 
 
+@pytest.mark.parametrize(("name", "weight"), [("hiso", "nu"), ("hizoo", "alpha")])
+def test_h_learns_the_magnitude_of_the_curvature_of_the_mean_loss_which_may_be_negative(name: str, weight: str) -> None:
+    algorithm = make(name, estimator="curvature", perturbations=1, **{weight: 0.25})
+
+    def learned(*curvatures: float) -> list[float]:
+        replica, plan = algorithm.replica(x0(DIMENSION)), algorithm.plan(0, 0, seed_of(0))
+        reports = {client: np.array([[0.0, c]], np.float32) for client, c in enumerate(curvatures)}
+        algorithm.apply(replica, [algorithm.aggregate(None, plan, reports)[0]])
+        hessian: list[float] = replica.fields["hessian"].tolist()
+        return hessian
+
+    assert learned(-3.0) == learned(3.0) == learned(1.0, -7.0) != learned(3.0, -3.0)
+    assert learned(3.0, -3.0) == pytest.approx([0.75] * DIMENSION), "a mean curvature of 0 only lets H decay"
+
+
 @pytest.mark.parametrize(
     ("fields", "message"),
     [

@@ -38,6 +38,7 @@ def places(problem: Any, rule: Any, density: float = 0.1) -> list[int]:
 def test_of_equal_scores_the_first_are_taken() -> None:
     assert largest(np.array([1.0, 3.0, 2.0, 3.0, 2.0, 2.0]), 4).tolist() == [1, 2, 3, 4]
     assert largest(np.zeros(5), 2).tolist() == [0, 1]
+    assert Mask(rule="random", density=1e-6).count(50) == 1, "one coordinate at least"
 
 
 def test_a_rule_chooses_the_coordinates_that_it_names(one_thread: None) -> None:
@@ -67,6 +68,18 @@ def test_losses_and_gradients_are_those_of_the_whole_vector(one_thread: None) ->
     assert problem.evaluate(x, "test") == inside.evaluate(whole, "test")
     tensors, expected = problem.state_dict(x), inside.state_dict(whole)
     assert all(np.array_equal(tensors[name], expected[name]) for name in expected)
+
+
+def test_losses_at_several_points_are_those_of_the_whole_vectors(one_thread: None) -> None:
+    task, mask = Digits(forward="stacked", model="cnn"), Mask(rule="random", density=0.5)
+    inside: Any = task.bind(seed=1, clients=4, partition=Iid())
+    problem = MaskedProblem(task.bind(seed=1, clients=4, partition=Iid()), mask, 1)
+    mine, theirs = problem.objective(2, 3), inside.objective(2, 3)
+    for number, (own, whole) in enumerate(zip(mine.points(), theirs.points(), strict=True)):
+        own[:] = problem.x0() * np.float32(1 + number / 8)
+        whole[:] = problem.whole(own)
+    losses = mine.read([mine.measure(1, 3)])
+    assert losses == theirs.read([theirs.measure(1, 3)]) and len(set(losses)) == 3
 
 
 def test_a_masked_run_is_the_recursion_of_meerkat_in_numpy(one_thread: None) -> None:

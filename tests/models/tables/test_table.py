@@ -128,6 +128,8 @@ def test_a_test_file_is_the_test_set_and_a_text_that_only_it_has_is_zeros(tmp_pa
     [
         ("1 2 3", "classification"),
         ("1 2 2.5", "regression"),
+        (" ".join(map(str, range(20))), "classification"),
+        (" ".join(map(str, range(21))), "regression"),
         ("x y x", "classification"),
         ("0.0 1.0 1e0", "classification"),
     ],

@@ -156,6 +156,7 @@ def test_top_k_keeps_the_largest_coordinates_exactly_and_the_first_of_equal_ones
     expected[largest] = vector[largest]
     assert bits(compression.decode(compression.encode(vector, 0), vector.size)) == bits(expected)
     assert compression.scalars(vector.size) == len(largest)
+    assert compression.scalars(100) == percent, "0.07 × 100 is just above 7"
 
 
 # malformed bodies

@@ -11,7 +11,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from seedbus.algorithms.scalar_only.precision import FORMATS, Format, Precision
+from seedbus.algorithms.scalar_only.precision import FORMATS, WIRE_FORMATS, Format, Precision
 
 PATTERNS = np.arange(2**16, dtype=np.uint16)
 SHORT: list[Precision] = ["float16", "bfloat16"]
@@ -148,3 +148,10 @@ def test_a_float32_is_encoded_as_in_earlier_versions() -> None:
     values = np.random.default_rng(1).integers(0, 2**32, 10_000, dtype=np.uint32).view(np.float32)
     assert FORMATS["float32"].narrow(values).tobytes() == values.tobytes()
     assert [form.width for form in FORMATS.values()] == [4, 2, 2]
+
+
+def test_a_number_beside_a_midpoint_is_rounded_once_and_the_sign_of_zero_is_positive() -> None:
+    below, above = 1 + 2.0**-8 - 2.0**-40, 1 + 2.0**-8 + 2.0**-40  # in float32 both are the midpoint of two bfloat16
+    found = WIRE_FORMATS["bfloat16"].rounded([below, above, -below, -above])
+    assert found.tolist() == [1, 1 + 2.0**-7, -1, -1 - 2.0**-7]
+    assert WIRE_FORMATS["sign"].rounded([0.0, -0.0, -1e-30]).tolist() == [1, 1, -1]

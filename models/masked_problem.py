@@ -163,6 +163,10 @@ class MaskedDerivatives:
         along[self._places] = vector
         return self._whole.times(along)[self._places]
 
+    def block(self, places: NDArray[np.int64], advance: Callable[[float], None]) -> NDArray[np.float64]:
+        """Return the Hessian's rows and columns of some trained coordinates, float64 [n, n]."""
+        return self._whole.block(self._places[places], advance)
+
 
 class MaskedObjective:
     """One client's loss in one round as a function of the trained coordinates."""

@@ -127,6 +127,18 @@ class Derivatives(Protocol):
         """Return the product of ∇²F and a vector, float64 [d] each."""
         ...
 
+    def block(self, places: NDArray[np.int64], advance: Callable[[float], None]) -> NDArray[np.float64]:
+        """Return the rows and columns of ∇²F at some coordinates, which takes less time than as many products.
+
+        Args:
+            places: the coordinates, [n].
+            advance: is told of the work done, in rows, n in all.
+
+        Returns:
+            float64 [n, n], symmetric but for rounding errors.
+        """
+        ...
+
 
 @runtime_checkable
 class TwiceDifferentiable(Protocol):

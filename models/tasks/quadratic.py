@@ -11,7 +11,7 @@ The invariant: losses are summed in float64 for a point of any type, so with a f
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from decimal import Context, Decimal, localcontext
 from functools import cached_property
@@ -142,6 +142,10 @@ class QuadraticDerivatives(NamedTuple):
 
     def times(self, vector: NDArray[np.float64]) -> NDArray[np.float64]:
         return self.curvature * vector
+
+    def block(self, places: NDArray[np.int64], advance: Callable[[float], None]) -> NDArray[np.float64]:
+        advance(places.size)
+        return np.diag(self.curvature[places])
 
 
 class QuadraticObjective:

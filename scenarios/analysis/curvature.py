@@ -1,6 +1,6 @@
 """The curvature of F, the mean loss over training samples, at one model: its Hessian's spectrum and diagonal.
 
-Small networks: exact, from the whole matrix, by d products and its eigenvalues. Larger ones: from probes v with
+Small networks: exact, from the whole matrix and its eigenvalues. Larger ones: from probes v with
 coordinates ±1. One run of Lanczos' method from v gives Σ τ f(θ), whose mean over probes times d is Tr f(∇²F)
 (stochastic Lanczos quadrature), and v ⊙ f(∇²F)v, whose mean is the diagonal of f(∇²F) (Bekas, Kokiopoulou, Saad 2007:
 Hutchinson's estimator, coordinate by coordinate). Further probes of one product each improve the diagonal of ∇²F.
@@ -60,7 +60,7 @@ class Curvature:
         weights: their weights; of each row the sum is 1.
         diagonals: estimates of the diagonal of ∇²F, float64 [n, d]; exact: one.
         absolute_diagonals: estimates of the diagonal of Σ, float64 [probes, d]; exact: one.
-        products: how many products with the Hessian were computed.
+        products: how many products with the Hessian were computed; exact: its rows.
         is_exact: whether the whole matrix was made.
     """
 
@@ -163,20 +163,15 @@ def measured(derivatives: Derivatives, dimension: int, effort: Effort, meter: Me
         probe = _signs(number, dimension)
         diagonals.append(probe * times(probe))
     products.end()
-    return Curvature(gradient, nodes, weights, np.array(diagonals), np.array(absolute), products.done, False)
+    return Curvature(gradient, nodes, weights, np.array(diagonals), np.array(absolute), int(products.done), False)
 
 
 def exact(derivatives: Derivatives, gradient: Vector64, meter: Meter, what: str) -> Curvature:
     """Measure the curvature from the whole Hessian, whose rounding errors are made symmetric."""
     dimension = gradient.size
-    matrix = np.empty((dimension, dimension))
-    products = meter.begin(f"{what}: Hessian", dimension)
-    for row in range(dimension):
-        unit = np.zeros(dimension)
-        unit[row] = 1.0
-        matrix[row] = _finite(derivatives.times(unit))
-        products.advance()
-    products.end()
+    rows = meter.begin(f"{what}: Hessian", dimension)
+    matrix = _finite(derivatives.block(np.arange(dimension), rows.advance))
+    rows.end()
     values, vectors = np.linalg.eigh((matrix + matrix.T) / 2)
     absolute = (vectors**2) @ np.abs(values)
     weights = np.full(dimension, 1 / dimension)
@@ -186,7 +181,7 @@ def exact(derivatives: Derivatives, gradient: Vector64, meter: Meter, what: str)
 
 
 def _finite(vector: Vector64) -> Vector64:
-    """Return a vector whose numbers are all finite. Raises `FloatingPointError`."""
+    """Return a vector or a matrix whose numbers are all finite. Raises `FloatingPointError`."""
     if not np.isfinite(vector).all():
         raise FloatingPointError("a derivative is not a finite number")
     return vector

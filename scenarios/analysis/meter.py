@@ -19,14 +19,14 @@ class Work:
     """
 
     def __init__(self, progress: Progress, name: str, steps: int) -> None:
-        self.done = 0
+        self.done = 0.0
         self._progress = progress
         self._task = progress.add_task(shown(name), total=steps)
 
-    def advance(self) -> None:
-        """Note a step."""
-        self.done += 1
-        self._progress.advance(self._task)
+    def advance(self, steps: float = 1) -> None:
+        """Note steps that are done."""
+        self.done += steps
+        self._progress.advance(self._task, steps)
 
     def end(self) -> None:
         """Take the bar away."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -62,6 +63,9 @@ def test_products_that_are_not_finite_are_no_curvature(exact_up_to: int) -> None
 
         def times(self, vector: NDArray[np.float64]) -> NDArray[np.float64]:
             return np.full_like(vector, np.inf)
+
+        def block(self, places: NDArray[np.int64], advance: Callable[[float], None]) -> NDArray[np.float64]:
+            return np.full((places.size, places.size), np.inf)
 
     with pytest.raises(FloatingPointError):
         measured(Overflowing(), 3, Effort(exact_up_to=exact_up_to), Meter(is_quiet=True), "a model")
@@ -135,6 +139,26 @@ def test_the_products_of_a_convolution_are_differences_of_its_gradients() -> Non
         with loss_derivatives(flat, (x + side * 1e-2 * v).astype(np.float32), losses) as derivatives:
             ends.append(derivatives.gradient())
     assert np.linalg.norm((ends[0] - ends[1]) / 2e-2 - product) < 0.002 * np.linalg.norm(product)
+
+
+def test_rows_of_the_hessian_are_products_and_need_each_gradient_once() -> None:
+    module = nn.Sequential(nn.Conv2d(2, 3, 3), nn.Tanh(), nn.Flatten(), nn.Linear(3 * 4 * 5, 4))
+    flat, rng = FlatModule(module), np.random.Generator(np.random.Philox(2))
+    inputs = torch.from_numpy(rng.standard_normal((30, 2, 6, 7)).astype(np.float32))
+    labels, computed, advanced = torch.from_numpy(rng.integers(0, 4, 30)), [], []
+
+    def loss(part: slice) -> torch.Tensor:
+        computed.append(part)
+        return cross_entropy(module(inputs[part]), labels[part], reduction="sum")
+
+    losses = [lambda part=part: loss(part) for part in (slice(0, 20), slice(20, 30))]
+    places = np.array([300, 0, 20, 55, 56, 60, 57])  # of all four parameters, in any order
+    with loss_derivatives(flat, 3 * flat.drawn(rng), losses) as derivatives:
+        rows = derivatives.block(places, advanced.append)
+        assert len(computed) == 2 and sum(advanced) == len(places)
+        for row, place in zip(rows, places, strict=True):
+            assert np.array_equal(row, derivatives.times(np.eye(flat.dimension)[place])[places])
+    assert np.abs(rows).max() > 0.1
 
 
 def test_one_probe_does_not_tell_how_reliable_a_diagonal_is() -> None:

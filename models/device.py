@@ -159,16 +159,21 @@ def driver_version() -> str:
     return "unknown" if failed else text.value.decode()
 
 
-def devices_of(text: str, *, are_here: bool = True) -> tuple[str, ...]:
+def devices_of(text: str, processes: int = 1, *, are_here: bool = True) -> tuple[str, ...]:
     """Return the devices in the value of an option or of SEEDBUS_DEVICE, which commas separate. Raises `DataError`.
 
     Args:
         text: the option's value; "" if it is not given.
+        processes: the number of processes that take the devices in turn.
         are_here: whether this machine must have them.
     """
+    source = "--device" if text else VARIABLE
     names = tuple(part.strip() for part in (text or default_device()).split(","))
     for name in names:
-        check_device(name, "--device" if text else VARIABLE, is_here=are_here)
+        check_device(name, source, is_here=are_here)
+    if len(names) > processes:
+        computing = "one process computes" if processes == 1 else f"{processes} processes compute"
+        raise DataError(source, ",".join(names), f"{processes} at most, because {computing}")
     return names
 
 

@@ -52,7 +52,7 @@ def analyse(
     """
     with cli_errors():
         at = _rounds(rounds)
-        from seedbus.models.device import VARIABLE, devices_of, on_device
+        from seedbus.models.device import devices_of, on_device
         from seedbus.scenarios.analysis.analyse import analyse as analysis_of
         from seedbus.scenarios.analysis.curvature import Effort
         from seedbus.scenarios.analysis.meter import Meter
@@ -61,10 +61,7 @@ def analyse(
         from seedbus.scenarios.reporting.results import strict
 
         effort = Effort(samples, probes, steps, diagonal_probes, exact_up_to, nulls, clients)
-        place, *more = devices = devices_of(device)
-        if more:
-            given = f"{'--device' if device else VARIABLE} {','.join(devices)}"
-            raise ScenarioError(given, ["an analysis is made by one process; expected one device"])
+        (place,) = devices_of(device)
         with on_device(place):
             found = analysis_of(run, at, only=only or [], effort=effort, meter=Meter(is_quiet=quiet))
         if output is TableFormat.json:

@@ -78,7 +78,7 @@ def client(
         from seedbus.scenarios.running.worker import serve, spans_of
 
         limit = RateLimit({}, CLIENT_BURST)
-        (own_device, *_) = devices_of(device)
+        (own_device,) = devices_of(device)
 
         def note(event: str, **facts: Any) -> None:
             if not quiet:

@@ -159,7 +159,7 @@ def run_command(
             workers,
             patience_s=patience,
             join_s=join_within,
-            devices=devices_of(device, are_here=not launches.reaches_nodes),
+            devices=devices_of(device, max(1, workers), are_here=not launches.reaches_nodes),
             other_device=other_device,
             launcher=launches,
         )

@@ -27,7 +27,7 @@ from seedbus.algorithms.scalar_only.base import ScalarOnly
 from seedbus.algorithms.schedule import at
 from seedbus.bus.clock import cpu_seconds
 from seedbus.bus.files import temporary_folder
-from seedbus.models.device import HOST, default_device, on_device
+from seedbus.models.device import HOST, devices_of, on_device
 from seedbus.models.errors import DataError
 from seedbus.models.streams import private_key, stream
 from seedbus.models.task import Fill, Problem, Relabelling, Vector
@@ -272,7 +272,7 @@ def try_out(scenario: Scenario, seconds: float) -> Rehearsed:
         ScenarioError, DataError: it cannot run here.
     """
     began_s = cpu_seconds()
-    device = default_device()
+    (device,) = devices_of("")
     with memory_hints(scenario, device), on_device(device):
         problem = bind_for_clients(scenario, NullObserver().noted)
     return _run(scenario, seconds, problem, cpu_seconds() - began_s, device)

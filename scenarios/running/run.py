@@ -15,7 +15,7 @@ from typing import Any
 from seedbus.agents.monitor import Monitor
 from seedbus.agents.observer import NullObserver, Observer
 from seedbus.bus.clock import cpu_seconds, wall_seconds
-from seedbus.models.device import HOST, default_device, on_device
+from seedbus.models.device import HOST, devices_of, on_device
 from seedbus.models.numeric_state import numeric_state
 from seedbus.models.task import Problem, Task
 from seedbus.scenarios.errors import ScenarioError, check_methods, path_of
@@ -100,7 +100,7 @@ def run(
             results = judge_again(Results.read(Path(out)), scenario)
             track_again(trackers, scenario, results, observer or NullObserver())
             return results
-    placement = placement or Placement(scenario.transport, devices=(default_device(),))
+    placement = placement or Placement(scenario.transport, devices=devices_of(""))
     if not isinstance(placement, Placement):
         raise ScenarioError("placement", [f"{placement!r} is not accepted; expected a Placement"])
     if device is not None:

@@ -134,7 +134,9 @@ def _placement(launch: dict[str, Any] | None, transport: str) -> Placement | Non
 
     options = dict(launch["launcher"])
     launcher = launcher_of(options.pop("launcher"), options)
-    devices = devices_of("", are_here=not launcher.reaches_nodes)  # of SEEDBUS_DEVICE, as without workers
+    devices = devices_of(
+        "", launch["workers"], are_here=not launcher.reaches_nodes
+    )  # of SEEDBUS_DEVICE, as without workers
     name = worker_transport(transport, launcher.reaches_nodes)
     return Placement(name, launch["workers"], devices=devices, launcher=launcher)
 

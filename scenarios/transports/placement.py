@@ -67,7 +67,7 @@ class Placement:
     @property
     def used_devices(self) -> tuple[str, ...]:
         """Those of `devices` that a process of this run has."""
-        return self.devices if self.bind is not None else self.devices[: max(1, self.workers)]
+        return self.devices[: max(1, self.workers)]
 
     @property
     def is_here(self) -> bool:

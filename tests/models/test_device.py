@@ -142,10 +142,33 @@ def test_gpus_of_other_machines_are_known_by_name_and_this_process_computes_on_i
         device.devices_of("cuda:3")
     with pytest.raises(DataError, match="--device: found 'gpu'"):
         device.devices_of("gpu", are_here=False)
-    devices = device.devices_of("cuda:3, cuda", are_here=False)
+    devices = device.devices_of("cuda:3, cuda", 2, are_here=False)
     assert device.device_text(devices) == f"cuda:3, cuda, torch {torch.__version__}"
     there, here = Placement("tcp", 2, devices=devices, launcher=Ray()), Placement("tcp", 2, devices=devices)
     assert (there.own_device, here.own_device) == ("cpu", "cuda:3")
+
+
+@pytest.mark.parametrize(
+    ("command", "processes"),
+    [
+        (("run", "small.yaml"), 1),
+        (("run", "small.yaml", "--workers", "2"), 2),
+        (("server", "small.yaml"), 1),
+        (("client", "--connect", "tcp://127.0.0.1:1"), 1),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
+)
+def test_more_devices_than_processes_are_one_sentence(
+    command: tuple[str, ...], processes: int, seedbus: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    computing = {1: "one process computes", 2: "2 processes compute"}[processes]
+    sentence = f"found cpu,torch,cpu; expected {processes} at most, because {computing}\n"
+    refused = seedbus(*command, "--device", "cpu,torch, cpu")
+    assert (refused.code, refused.err) == (Exit.DATA, f"seedbus: --device: {sentence}")
+    monkeypatch.setenv(device.VARIABLE, "cpu,torch,cpu")
+    refused = seedbus(*command)
+    assert (refused.code, refused.err) == (Exit.DATA, f"seedbus: SEEDBUS_DEVICE: {sentence}")
+    assert not Path("runs").exists()
 
 
 def test_threads_have_devices_of_their_own() -> None:

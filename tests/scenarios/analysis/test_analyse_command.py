@@ -98,5 +98,5 @@ def test_several_devices_are_refused_by_the_name_of_what_gives_them(
 ) -> None:
     monkeypatch.setenv(VARIABLE, "cpu,cpu")
     said = seedbus("analyse", "run")
-    expected = "an analysis is made by one process; expected one device"
-    assert (said.code, said.err) == (Exit.USAGE, f"seedbus: {VARIABLE} cpu,cpu: {expected}\n")
+    expected = "found cpu,cpu; expected 1 at most, because one process computes"
+    assert (said.code, said.err) == (Exit.DATA, f"seedbus: {VARIABLE}: {expected}\n")

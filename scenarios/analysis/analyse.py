@@ -14,7 +14,6 @@ from seedbus.scenarios.analysis.divergence import TITLE as DIVERGENCE
 from seedbus.scenarios.analysis.divergence import divergence
 from seedbus.scenarios.analysis.hessian import TITLE as HESSIAN
 from seedbus.scenarios.analysis.hessian import hessian
-from seedbus.scenarios.analysis.meter import Meter
 from seedbus.scenarios.analysis.spectrum import TITLE as SPECTRUM
 from seedbus.scenarios.analysis.spectrum import spectrum
 from seedbus.scenarios.analysis.subject import NotHere, Subject
@@ -22,6 +21,7 @@ from seedbus.scenarios.analysis.whitening import TITLE as WHITENING
 from seedbus.scenarios.analysis.whitening import whitening
 from seedbus.scenarios.errors import ScenarioError
 from seedbus.scenarios.reporting.findings import Finding, keep, kept
+from seedbus.scenarios.reporting.meter import Meter
 from seedbus.scenarios.reporting.page import write_page
 from seedbus.scenarios.run_folder import writable
 from seedbus.scenarios.sentences import nearest, quoted

@@ -22,7 +22,7 @@ from seedbus.models.streams import stream
 from seedbus.models.task import Derivatives
 from seedbus.scenarios.analysis.estimate import Estimate
 from seedbus.scenarios.analysis.lanczos import Vector64, lanczos
-from seedbus.scenarios.analysis.meter import Meter
+from seedbus.scenarios.reporting.meter import Meter
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,7 @@ from seedbus.models.masked_problem import MaskedProblem
 from seedbus.models.task import Problem, Task, TwiceDifferentiable
 from seedbus.scenarios.analysis.curvature import Curvature, Effort, measured
 from seedbus.scenarios.analysis.lanczos import Vector64
-from seedbus.scenarios.analysis.meter import Meter
+from seedbus.scenarios.reporting.meter import Meter
 from seedbus.scenarios.reporting.results import Results
 from seedbus.scenarios.run_folder import scenario_of
 from seedbus.scenarios.running.prepare import followed

@@ -55,8 +55,8 @@ def analyse(
         from seedbus.models.device import devices_of, on_device
         from seedbus.scenarios.analysis.analyse import analyse as analysis_of
         from seedbus.scenarios.analysis.curvature import Effort
-        from seedbus.scenarios.analysis.meter import Meter
         from seedbus.scenarios.reporting import findings
+        from seedbus.scenarios.reporting.meter import Meter
         from seedbus.scenarios.reporting.page import PAGE
         from seedbus.scenarios.reporting.results import strict
 

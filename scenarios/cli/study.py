@@ -109,7 +109,7 @@ def study(
             progress = None
             try:
                 if dry_run or not (quiet or so_far):
-                    _announce(conduct, jobs)
+                    _announce(conduct, jobs, quiet)
                 if dry_run:
                     return
                 progress = None if quiet or so_far else StudyProgress(plan.study.name)
@@ -160,8 +160,9 @@ def _live(conduct: Conduct, port: str | None) -> Iterator[None]:
         page.last = watcher.drawn
 
 
-def _announce(conduct: Conduct, jobs: int) -> None:
+def _announce(conduct: Conduct, jobs: int, quiet: bool) -> None:
     """Say how many runs there are, how many are missing, and what these will cost."""
+    from seedbus.scenarios.reporting.meter import Meter
     from seedbus.scenarios.reporting.progress import readable
     from seedbus.scenarios.study.estimate import estimate
     from seedbus.scenarios.study.study import missing_runs
@@ -179,7 +180,8 @@ def _announce(conduct: Conduct, jobs: int) -> None:
     if not scenarios:
         say(f"{said}; all are there already", to_stderr=True)
         return
-    cost = estimate(scenarios, conduct.pool)
+    with Meter(is_quiet=quiet) as meter:
+        cost = estimate(scenarios, conduct.pool, meter.begin(f"{study.name}: estimating runs", len(scenarios)).advance)
     minutes = cost.seconds / 60 / jobs
     time = f"{minutes:.0f} min" if minutes >= 2 else f"{60 * minutes:.0f} s"
     where = _counted(jobs, "process", "processes")

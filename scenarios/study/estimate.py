@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from seedbus.scenarios.planning.forecast import traffic
@@ -40,12 +40,13 @@ class Estimate:
     why: str = ""
 
 
-def estimate(scenarios: Sequence[Scenario], pool: Pool) -> Estimate:
+def estimate(scenarios: Sequence[Scenario], pool: Pool, advance: Callable[[float], None]) -> Estimate:
     """Return what runs of these scenarios will cost.
 
     Args:
         scenarios: one for each run.
         pool: the processes in which trials are made.
+        advance: is told of how many more runs the cost is known.
     """
     alike: dict[str, list[Scenario]] = {}
     for scenario in scenarios:
@@ -59,24 +60,26 @@ def estimate(scenarios: Sequence[Scenario], pool: Pool) -> Estimate:
         members: list[Scenario] = answer.job.subject
         if answer.failure is not None:
             unknown, why = unknown + len(members), why or answer.failure
+            advance(len(members))
             continue
         trial = answer.facts
-        extents = _extents(members, trial["round_bytes"])
+        extents = list(_extents(members, trial["round_bytes"], advance))
         seconds += sum(trial["start_s"] + trial["round_s"] * rounds for rounds, _ in extents)
         sent += sum(size for _, size in extents)
     return Estimate(seconds, sent, unknown, why)
 
 
-def _extents(scenarios: Sequence[Scenario], round_bytes: float) -> list[tuple[int, float]]:
-    """Return the rounds and the bytes of each run; those that differ in the seed alone have the same."""
+def _extents(
+    scenarios: Sequence[Scenario], round_bytes: float, advance: Callable[[float], None]
+) -> Iterator[tuple[int, float]]:
+    """Yield the rounds and the bytes of each run; those that differ in the seed alone have the same."""
     found: dict[str, tuple[int, float]] = {}
-    extents = []
     for scenario in scenarios:
         what = json.dumps(scenario.resolved() | {"seed": 0})
         if what not in found:
             found[what] = _dense(scenario, round_bytes) if scenario.algorithm.is_dense else rehearsed(scenario)
-        extents.append(found[what])
-    return extents
+        advance(1)
+        yield found[what]
 
 
 def _dense(scenario: Scenario, round_bytes: float) -> tuple[int, float]:

@@ -22,7 +22,7 @@ from seedbus.models.tasks.quadratic import Quadratic
 from seedbus.scenarios.analysis.curvature import Effort, measured
 from seedbus.scenarios.analysis.hessian import _reliability
 from seedbus.scenarios.analysis.lanczos import lanczos
-from seedbus.scenarios.analysis.meter import Meter
+from seedbus.scenarios.reporting.meter import Meter
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

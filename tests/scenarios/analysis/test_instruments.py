@@ -25,10 +25,10 @@ from seedbus.scenarios.analysis.break_even import BreakEven, catch_up_bytes, cro
 from seedbus.scenarios.analysis.curvature import Effort
 from seedbus.scenarios.analysis.divergence import cka, divergence, gram
 from seedbus.scenarios.analysis.hessian import hessian
-from seedbus.scenarios.analysis.meter import Meter
 from seedbus.scenarios.analysis.spectrum import spectrum
 from seedbus.scenarios.analysis.subject import NotHere, Subject
 from seedbus.scenarios.analysis.whitening import whitening
+from seedbus.scenarios.reporting.meter import Meter
 from seedbus.scenarios.schema.scenario import Scenario
 
 RING = {"kind": "gossip", "graph": "ring"}

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import io
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from commands import Command
+from rich.console import Console
 from worlds import HISO, go, lossy, scenario
 
+from seedbus.scenarios.errors import Exit
+from seedbus.scenarios.reporting.meter import Work
 from seedbus.scenarios.schema.scenario import Scenario
+from seedbus.scenarios.schema.yaml_text import dump
 from seedbus.scenarios.study.estimate import Estimate, estimate, rehearsed
-from seedbus.scenarios.study.pool import Job
+from seedbus.scenarios.study.pool import Answer, Job, Pool
 
 SENT: dict[str, Any] = {
     "snapshots": lossy(algorithm=HISO, lag={"snapshot_after_commits": 3}, stop={"rounds": 20}),
@@ -64,3 +70,31 @@ def test_beyond_its_rehearsal_a_run_is_continued() -> None:
     long, short = (lossy(stop={"rounds": rounds}, verify=False) for rounds in (1000, 100))
     rounds, sent = rehearsed(long)
     assert rounds == 1000 and sent == pytest.approx(10 * rehearsed(short)[1], rel=0.2)
+
+
+@pytest.mark.parametrize(("option", "is_shown"), [("--jobs=1", True), ("--quiet", False)])
+def test_on_a_terminal_a_bar_says_of_how_many_runs_the_cost_is_known(
+    option: str, is_shown: bool, seedbus: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    terminal, known = io.StringIO(), [0.0]
+
+    def do(pool: Pool, jobs: Sequence[Job]) -> Iterator[Answer]:
+        yield Answer(jobs[0], {"failed": "too long a name"})
+        for job in jobs[1:]:
+            yield Answer(job, {"start_s": 1.0, "round_s": 1.0, "round_bytes": 1.0})
+
+    def advance(work: Work, steps: float = 1) -> None:
+        known.append(known[-1] + steps)
+
+    monkeypatch.setattr(Pool, "do", do)
+    monkeypatch.setattr(Work, "advance", advance)
+    monkeypatch.setattr("seedbus.scenarios.study.estimate.rehearsed", lambda scenario: (5, 100.0))
+    monkeypatch.setattr(
+        "seedbus.scenarios.reporting.meter.console", lambda file: Console(file=terminal, force_terminal=True)
+    )
+    rows = {"algorithm.perturbations": [1, 2, 3]}
+    Path("study.yaml").write_text(dump({"base": scenario().resolved(), "grid": rows, "seeds": [1, 2]}))
+    said = seedbus("study", "study.yaml", "--dry-run", option)
+    assert said.code == Exit.OK and "6 to make: about 24 s" in said.err and "without 2 runs" in said.err
+    assert known == [0, 2, 3, 4, 5, 6]
+    assert ("study: estimating runs" in terminal.getvalue()) == is_shown and "0/6" * is_shown in terminal.getvalue()

@@ -1,4 +1,4 @@
-"""Progress of an analysis on stderr: a bar for what is being computed, on a terminal only."""
+"""Progress of what is computed before or after a run, on stderr: a bar, on a terminal only."""
 
 from __future__ import annotations
 

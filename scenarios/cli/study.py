@@ -97,7 +97,7 @@ def study(
         if not (dry_run or so_far):
             launches.check(workers)
             launches.close()
-            usable(track or [])
+        usable(track or [])
         if output is StudyFormat.parquet and sys.stdout.isatty():
             raise ScenarioError("--format parquet", ["it is not text; expected stdout to be a file or a pipe"])
         plan = plan_of(file, settings)
@@ -108,13 +108,17 @@ def study(
             metric_of(plan)  # a mistake in it is told before anything is run
             progress = None
             try:
-                if dry_run or not (quiet or so_far):
-                    _announce(conduct, jobs, quiet)
                 if dry_run:
+                    with _live(conduct, live):  # so that a port which cannot be used is told
+                        _announce(conduct, jobs, quiet)
                     return
+                if not (quiet or so_far):
+                    _announce(conduct, jobs, quiet)
                 progress = None if quiet or so_far else StudyProgress(plan.study.name)
                 conduct.watcher = progress
-                with _live(conduct, live):
+                with _live(conduct, live) as page_url:
+                    if page_url is not None:
+                        note(f"the live page is at {page_url}")
                     results = conduct.run()
             except KeyboardInterrupt:
                 kept = "stopped; every closed round is kept: go on with the same command"
@@ -144,10 +148,10 @@ def study(
 
 
 @contextmanager
-def _live(conduct: Conduct, port: str | None) -> Iterator[None]:
-    """Serve the study's live page in this context, if there is a port."""
+def _live(conduct: Conduct, port: str | None) -> Iterator[str | None]:
+    """Serve the study's live page in this context, if there is a port; yield where it is."""
     if port is None:
-        yield
+        yield None
         return
     from seedbus.scenarios.operations.live_page import live
     from seedbus.scenarios.operations.live_study import LiveStudy
@@ -155,8 +159,7 @@ def _live(conduct: Conduct, port: str | None) -> Iterator[None]:
     watcher = LiveStudy(conduct.plan, conduct.store, conduct.watcher)
     conduct.watcher = watcher
     with live(watcher, port) as page:
-        note(f"the live page is at {page.url}")
-        yield
+        yield page.url
         page.last = watcher.drawn
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import fcntl
 import math
 import os
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from html import escape
@@ -42,6 +43,9 @@ _AXES = (
     ("bytes", "plans and reports sent, all clients ({unit}, log scale)"),
     ("simulated time", "simulated seconds"),
     ("forward passes", "forward passes, a backward pass counted as two"),
+)
+_A_FIGURE = re.compile(
+    rf"(.+-over-({'|'.join(what.replace(' ', '-') for what, _ in _AXES)})|pareto|tuning(-.+)?)\.(svg|pdf)"
 )
 
 
@@ -110,7 +114,20 @@ def _written(results: StudyResults) -> Path:
         write(folder / f"{name}.csv", csv(frame))
         with atomic_write(folder / f"{name}.parquet") as file:
             file.write(frame.to_parquet(index=False))
+    _remove_former(results, all_plots)
     return folder / PAGE
+
+
+def _remove_former(results: StudyResults, all_plots: list[Plot]) -> None:
+    """Remove what a former version of the study had and this one has not; other files that lie there are kept."""
+    suffixes = [".svg", ".pdf"] if can_draw() else [".svg"]
+    written = {plot.name + suffix for plot in all_plots for suffix in suffixes}
+    for path in (results.folder / FIGURES).iterdir():
+        if _A_FIGURE.fullmatch(path.name) and path.name not in written:
+            path.unlink()
+    if not results.tuned:
+        for suffix in ("csv", "parquet"):
+            (results.folder / f"trials.{suffix}").unlink(missing_ok=True)
 
 
 def page(results: StudyResults, all_plots: list[Plot]) -> bytes:

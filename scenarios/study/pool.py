@@ -17,6 +17,7 @@ from typing import IO, Any
 
 from seedbus.bus.clock import wall_seconds
 from seedbus.bus.files import temporary_folder
+from seedbus.bus.text import printable
 from seedbus.discovery import PLUGINS
 
 WORKER = "seedbus.scenarios.study.worker"
@@ -157,14 +158,15 @@ class Pool:
             child.stdin.write(json.dumps({"do": job.do} | job.facts) + "\n")
             child.stdin.flush()
             for line in child.stdout:
-                answer = Answer(job, json.loads(line))
+                answer = Answer(job, _facts(line))
                 answers.put(answer)
                 if answer.is_last:
                     return
             _close(child.stdin)
             failed = _ended(child.wait())
-        except (OSError, ValueError) as error:  # closed by __exit__, or it cannot be started
+        except (OSError, ValueError) as error:  # closed by __exit__, it cannot be started, or it is not understood
             failed = f"its process cannot be used ({error})"
+            self._kill(number)
         if not self._is_closing:
             answers.put(Answer(job, {"failed": failed, "code": 1}))
 
@@ -177,6 +179,13 @@ class Pool:
         _close(child.stdin)
         _close(child.stdout)
         return None
+
+    def _kill(self, number: int) -> None:
+        """End a process that may still be at a job, whose further answers would be taken for those to the next one."""
+        child = self._children[number]
+        if child is not None and not self._is_closing:
+            child.kill()  # runs are durable round by round
+            child.wait()
 
     def _spawn(self, number: int) -> subprocess.Popen[str]:
         plugins = [plugin.path for plugin in PLUGINS.values() if plugin.path]
@@ -201,6 +210,17 @@ def _close(stream: IO[str] | None) -> None:
     if stream is not None:
         with suppress(OSError):  # what was not sent cannot be sent any more
             stream.close()
+
+
+def _facts(line: str) -> dict[str, Any]:
+    """Return the facts of an answer. Raises `ValueError` for any other line, as of a library that prints."""
+    try:
+        facts = json.loads(line)
+    except (ValueError, RecursionError):
+        facts = None
+    if not (isinstance(facts, dict) and facts.keys() & {"rounds", "is_done", "failed"}):
+        raise ValueError(f"it wrote {printable(repr(line.rstrip()))}, which is no answer")
+    return facts
 
 
 def _ended(code: int) -> str:

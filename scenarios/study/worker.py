@@ -195,11 +195,11 @@ def main() -> None:
     """Answer jobs until standard input ends."""
     folder, seconds, *plugins = sys.argv[1:]
     signal.signal(signal.SIGINT, signal.default_int_handler)  # it is inherited, and may be ignored
+    channel = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    os.dup2(2, 1)  # nothing else may be written on the channel, as by a plug-in that prints
     tempfile.tempdir = folder
     load_plugins(plugins)
     set_threads(1)  # the study's other processes use the other cores
-    channel = os.fdopen(os.dup(1), "w", encoding="utf-8")
-    os.dup2(2, 1)  # nothing else may be written on the channel
     jobs: queue.SimpleQueue[str] = queue.SimpleQueue()
     is_over = threading.Event()
 

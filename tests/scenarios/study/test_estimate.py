@@ -103,7 +103,10 @@ def test_on_a_terminal_a_bar_says_of_how_many_runs_the_cost_is_known(
 @pytest.mark.parametrize("option", ["--dry-run", "--so-far", "--jobs=1"])
 def test_an_option_that_a_study_cannot_use_is_told_by_a_dry_run_too(option: str, seedbus: Command) -> None:
     Path("study.yaml").write_text(dump({"base": scenario().resolved(), "seeds": [1]}))
-    mistakes = [(("--track", "wnadb"), "--track wnadb: "), (("--live", "nine"), "--live nine cannot be used (nine is no port); ")]
+    mistakes = [
+        (("--track", "wnadb"), "--track wnadb: "),
+        (("--live", "nine"), "--live nine cannot be used (nine is no port); "),
+    ]
     for mistake, sentence in mistakes:
         answer = seedbus("study", "study.yaml", "--quiet", option, *mistake)
         assert answer.code != Exit.OK and sentence in answer.err and answer.err.count("\n") == 1

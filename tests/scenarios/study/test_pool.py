@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from worlds import lossy
 
+from seedbus.discovery import Plugin
 from seedbus.scenarios.operations.stopping import stop
 from seedbus.scenarios.study import pool
 from seedbus.scenarios.study.cells import plan_of
@@ -25,6 +26,37 @@ def test_a_process_that_ends_while_it_has_no_job_costs_no_run(tmp_path: Path, mo
             assert answer.failure is None
             (child,) = workers._children
             assert child is not None and child.wait(30) == 0
+
+
+@pytest.mark.parametrize("line", [b"hello", b"3", b'{"hello": 1}', b"[" * 100_000, b"\xff"])
+def test_a_process_that_writes_what_is_no_answer_costs_the_job_that_it_is_at(
+    line: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is still at that job when the next one is given, and its later answers are to no other job."""
+    (tmp_path / "chatty.py").write_text(f"""if True:
+        import json, sys
+        for job in map(json.loads, sys.stdin):
+            if job["number"] == 0:
+                sys.stdout.buffer.write({line!r} + bytes([10]))
+            print(json.dumps({{"is_done": True, "number": job["number"]}}), flush=True)
+    """)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    monkeypatch.setattr(pool, "WORKER", "chatty")
+    with pool.Pool(1, stop_s=0.1) as workers:
+        first, *others = workers.do([pool.Job("run", None, {"number": number}) for number in range(3)])
+    assert first.failure is not None and first.failure.startswith("its process cannot be used (")
+    assert ("which is no answer" in first.failure) != ("decode" in first.failure) and len(first.failure) < 300
+    assert [(each.facts["number"], each.job.facts["number"]) for each in others] == [(1, 1), (2, 2)]
+
+
+@pytest.mark.slow
+def test_a_plugin_that_prints_while_it_is_loaded_costs_no_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    chatty = tmp_path / "chatty.py"
+    chatty.write_text("print('hello', flush=True)")
+    monkeypatch.setitem(pool.PLUGINS, "chatty", Plugin("chatty", str(chatty), "", []))
+    with pool.Pool(1) as workers:
+        (answer,) = workers.do([pool.Job("trial", None, {"scenario": lossy(0.1, stop={"rounds": 2}).resolved()})])
+    assert answer.failure is None and answer.facts["round_bytes"] > 0
 
 
 @pytest.mark.slow

@@ -1,4 +1,4 @@
-"""Untrusted text, made safe to print.
+"""Untrusted text, made safe to print; and numbers of things in sentences.
 
 Text from a peer, file names and the content of foreign files pass through here before they reach a log line, a table or
 a terminal. So no escape sequence, line break or direction mark of theirs gets there.
@@ -18,3 +18,8 @@ def printable(text: str, most: int = 200) -> str:
     """
     shown = "".join(character if character.isprintable() else " " for character in text[: most + 1])
     return shown if len(shown) <= most else shown[: most - 1] + "…"
+
+
+def counted(count: int, noun: str, nouns: str = "") -> str:
+    """Return a number of things, such as "1 round" or "3,000 rounds"; nouns: the plural, if it is not noun + s."""
+    return f"{count:,} {noun if count == 1 else nouns or noun + 's'}"

@@ -15,6 +15,7 @@ from seedbus.agents.refusals import Mark, Reason
 from seedbus.agents.server.coordinator import Coordinator
 from seedbus.bus import Bus
 from seedbus.bus.errors import EndOfTime
+from seedbus.bus.text import counted
 
 # clients come and go this often without ever making a quorum, and so many times more per client, before a run ends
 MAX_IDLE_CYCLES = 10_000
@@ -135,7 +136,7 @@ class Arrivals:
 
     def _unfinishable(self, why: str) -> TooFew:
         return TooFew(
-            f"round {self._coordinator.round} needs {self._coordinator.participation.quorum} clients "
+            f"round {self._coordinator.round} needs {counted(self._coordinator.participation.quorum, 'client')} "
             f"(participation.quorum), and {why}; lower the quorum, or change the faults that take clients away"
         )
 

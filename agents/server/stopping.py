@@ -117,7 +117,7 @@ class Stop(Settings):
         if (divergence := self.divergence(rounds_done, progress)) is not None:
             return divergence
         if rounds_done >= self.rounds:
-            return f"all {self.rounds} rounds are done"
+            return "the one round is done" if self.rounds == 1 else f"all {self.rounds} rounds are done"
         if self.bytes is not None and progress.bytes >= self.bytes:
             return f"{progress.bytes:,} bytes were sent, the budget was {self.bytes:,}"
         if self.epsilon is not None and progress.spent is not None and progress.spent.next_epsilon > self.epsilon:

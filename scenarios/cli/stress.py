@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from seedbus.bus.text import counted
 from seedbus.scenarios.cli_errors import cli_errors
 from seedbus.scenarios.errors import Exit
 from seedbus.scenarios.reporting.terminal import say
@@ -90,8 +91,8 @@ class Total:
         minutes = (self._now() - self._began_s) / 60
         seeds = "no seed" if self.first is None else f"seeds {self.first} to {self.last}"
         return (
-            f"{seeds}: {self.scenarios:,} scenarios, {self.rounds:,} rounds, "
-            f"{self.messages:,} messages in {minutes:.1f} min ({self.rounds / minutes:,.0f} rounds/min)"
+            f"{seeds}: {counted(self.scenarios, 'scenario')}, {counted(self.rounds, 'round')}, "
+            f"{counted(self.messages, 'message')} in {minutes:.1f} min ({self.rounds / minutes:,.0f} rounds/min)"
         )
 
 

@@ -165,6 +165,7 @@ def _live(conduct: Conduct, port: str | None) -> Iterator[str | None]:
 
 def _announce(conduct: Conduct, jobs: int, quiet: bool) -> None:
     """Say how many runs there are, how many are missing, and what these will cost."""
+    from seedbus.bus.text import counted
     from seedbus.scenarios.reporting.meter import Meter
     from seedbus.scenarios.reporting.progress import readable
     from seedbus.scenarios.study.estimate import estimate
@@ -173,12 +174,10 @@ def _announce(conduct: Conduct, jobs: int, quiet: bool) -> None:
     study, rows = conduct.plan.study, conduct.plan.cells
     missing = missing_runs(conduct.plan, conduct.store)
     runs = len(rows) * len(study.seeds)
-    said = (
-        f"{study.name}: {_counted(len(rows), 'row')} × {_counted(len(study.seeds), 'seed')} = {_counted(runs, 'run')}"
-    )
+    said = f"{study.name}: {counted(len(rows), 'row')} × {counted(len(study.seeds), 'seed')} = {counted(runs, 'run')}"
     if missing.trials:
         least, most = missing.all_trials, missing.most_trials
-        said += f", after {_counted(most, 'trial') if least == most else f'{least:,} to {most:,} trials'}"
+        said += f", after {counted(most, 'trial') if least == most else f'{least:,} to {most:,} trials'}"
     scenarios = [*missing.trials, *missing.runs]
     if not scenarios:
         say(f"{said}; all are there already", to_stderr=True)
@@ -187,14 +186,10 @@ def _announce(conduct: Conduct, jobs: int, quiet: bool) -> None:
         cost = estimate(scenarios, conduct.pool, meter.begin(f"{study.name}: estimating runs", len(scenarios)).advance)
     minutes = cost.seconds / 60 / jobs
     time = f"{minutes:.0f} min" if minutes >= 2 else f"{60 * minutes:.0f} s"
-    where = _counted(jobs, "process", "processes")
+    where = counted(jobs, "process", "processes")
     what = f"{len(scenarios):,} to make: about {time} in {where}, about {readable(cost.bytes)} sent"
-    unknown = f" (without {_counted(cost.unknown, 'run')} that would fail: {cost.why})" if cost.unknown else ""
+    unknown = f" (without {counted(cost.unknown, 'run')} that would fail: {cost.why})" if cost.unknown else ""
     say(f"{said}; {what}{unknown}", to_stderr=True)
-
-
-def _counted(count: int, noun: str, nouns: str = "") -> str:
-    return f"{count:,} {noun if count == 1 else nouns or noun + 's'}"
 
 
 def _print(results: StudyResults, output: StudyFormat) -> None:

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping
 from seedbus.agents.monitor import Reading
 from seedbus.agents.refusals import Reason
 from seedbus.algorithms.contract import DECLINES
+from seedbus.bus.text import counted
 from seedbus.versions import version
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
@@ -115,17 +116,19 @@ def health(reading: Reading | None, lag_s: float, *, computes_here: bool) -> tup
     """
     if reading is None:
         return True, "the run is being prepared"
+    rounds = counted(reading.rounds, "round")
+    closed = f"{rounds} {'is' if reading.rounds == 1 else 'are'} closed"
     if not reading.can_go_on:
         without = reading.clients - reading.hosted
         who = f"{without} of {reading.clients} clients" if without else "the evaluator"
-        return False, f"after {reading.rounds} rounds the run waits for processes of {who}"
+        return False, f"after {rounds} the run waits for processes of {who}"
     if lag_s > STUCK_S and not computes_here:
-        return False, f"after {reading.rounds} rounds the server's loop has not run for {lag_s:.0f} s"
+        return False, f"after {rounds} the server's loop has not run for {lag_s:.0f} s"
     if reading.awaited:
-        return True, f"round {reading.rounds} is open and waits for {reading.awaited} clients"
+        return True, f"round {reading.rounds} is open and waits for {counted(reading.awaited, 'client')}"
     if reading.evaluations:
-        return True, f"{reading.rounds} rounds are closed; the evaluator works"
-    return True, f"{reading.rounds} rounds are closed"
+        return True, f"{closed}; the evaluator works"
+    return True, closed
 
 
 def lags(replicas: Mapping[int, int], version: int) -> dict[str, int]:

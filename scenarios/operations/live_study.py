@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from html import escape
 
+from seedbus.bus.text import counted
 from seedbus.scenarios.reporting.report import grouped
 from seedbus.scenarios.reporting.terminal import shown
 from seedbus.scenarios.study.cells import Plan
@@ -71,4 +72,4 @@ class LiveStudy:
     def _rows(self) -> Iterable[tuple[str, str]]:
         yield self._what, f"{self._finished:,} of {self._all:,} are finished"
         for (row, seed), rounds in list(self._running.items())[:MAX_LISTED]:
-            yield f"{shown(row)}, seed {seed}", f"{rounds:,} rounds"
+            yield f"{shown(row)}, seed {seed}", counted(rounds, "round")

@@ -19,6 +19,7 @@ from rich.text import Text
 from seedbus.agents.launcher import MESSAGES
 from seedbus.bus.clock import calendar_seconds, wall_seconds
 from seedbus.bus.errors import LedgerDamaged
+from seedbus.bus.text import counted
 from seedbus.scenarios.errors import resuming
 from seedbus.scenarios.operations.exposition import lags
 from seedbus.scenarios.operations.log_follower import LogFollower
@@ -121,7 +122,7 @@ def _slowest(run: RunState, log: LogFollower) -> list[tuple[str, str]]:
         return [("slowest", str(error))]
     answers = [
         f"client {each.client}: {each.seconds:.2f} s in round {each.round}"
-        + (f", {each.lag:,} commits behind" if each.lag >= 0 else "")
+        + (f", {counted(each.lag, 'commit')} behind" if each.lag >= 0 else "")
         for each in found
     ]
     return [("slowest" if not number else "", answer) for number, answer in enumerate(answers)]

@@ -12,6 +12,7 @@ from pathlib import Path
 from seedbus.agents.errors import RunFolderError
 from seedbus.agents.journal.holder import Holder, holder
 from seedbus.bus.clock import wall_seconds
+from seedbus.bus.text import counted
 from seedbus.scenarios.errors import resuming
 from seedbus.scenarios.operations.run_state import RunState, State, state_of
 
@@ -84,5 +85,5 @@ def _not_running(run: RunState) -> str:
     if run.state is State.DAMAGED:
         return f"it is not running, and is damaged: {run.what}"
     if run.state is State.STOPPED:
-        return f"it is not running; it was stopped after {run.rounds} rounds (`{resuming(run.folder)}`)"
+        return f"it is not running; it was stopped after {counted(run.rounds, 'round')} (`{resuming(run.folder)}`)"
     return f"it is not running; it has ended: {run.what}"

@@ -12,6 +12,7 @@ from pydantic import BaseModel
 
 from seedbus.agents.availability import AvailabilityFault
 from seedbus.agents.policies.participation import Participation
+from seedbus.bus.text import counted
 from seedbus.models.errors import DataError
 from seedbus.scenarios.planning.fault_words import first_sentence, plain
 from seedbus.scenarios.planning.fault_words import sentences as fault_sentences
@@ -54,7 +55,7 @@ def _model(scenario: Scenario) -> list[str]:
 def _data(scenario: Scenario) -> list[str]:
     partition, clients = scenario.partition, scenario.participation.clients
     fields = ", ".join(f"{name} {plain(getattr(partition, name))}" for name in type(partition).model_fields)
-    how = f"divided among {clients:,} clients: {fields}"
+    how = f"divided among {counted(clients, 'client')}: {fields}"
     try:
         found = division.summary(
             scenario, scenario.task.division(seed=scenario.seed, clients=clients, partition=partition)
@@ -88,7 +89,9 @@ def _clients(scenario: Scenario) -> list[str]:
             f"a commit for {each}, {how}",
         ]
     if part.asked == part.clients:
-        said = [f"each round asks all {part.clients:,} clients"]
+        said = [
+            "each round asks the one client" if part.clients == 1 else f"each round asks all {part.clients:,} clients"
+        ]
     else:
         said = [f"each round asks {part.asked:,} of {part.clients:,} clients ({plain(part.selection)}): each client "
                 f"about every {_between(part.clients, part.asked)} rounds"]  # fmt: skip
@@ -263,7 +266,7 @@ def _evaluation(scenario: Scenario) -> list[str]:
 
 def _end(scenario: Scenario) -> list[str]:
     stop = scenario.stop
-    said = [f"after {stop.rounds:,} rounds"]
+    said = [f"after {counted(stop.rounds, 'round')}"]
     if stop.target is not None:
         said.append(
             f"or when the moving average of {stop.target.metric} is {stop.target.direction} "

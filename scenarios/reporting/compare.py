@@ -10,6 +10,7 @@ from numbers import Real
 from pathlib import Path
 from typing import Any
 
+from seedbus.bus.text import counted
 from seedbus.scenarios.errors import ScenarioError, path_of
 from seedbus.scenarios.reporting.compare_page import markdown
 from seedbus.scenarios.reporting.compared import ENDING, Compared, Row, Run, Spread
@@ -94,7 +95,7 @@ def _one_of_each(runs: list[Run]) -> tuple[list[Run], list[str]]:
 
 def _notes(runs: Sequence[Run]) -> list[str]:
     notes = [
-        f"{run.folder} is not finished; it is counted as it was after {run.rounds[-1]:,} rounds"
+        f"{run.folder} is not finished; it is counted as it was after {counted(run.rounds[-1], 'round')}"
         for run in runs
         if run.results is None
     ]

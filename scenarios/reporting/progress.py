@@ -29,7 +29,7 @@ PROCESSES = {
     "gone": "the process with {clients} is gone ({why})",
     "omitted": "{count:,} more like this ({of})",
     "worker": "worker {number} ended ({ended}); another takes its place",
-    "submitted": "job {job} has been submitted, of {workers} workers",
+    "submitted": "job {job} has been submitted, workers: {workers}",
     "placed": "worker {number} is at {node}",
     "turn": "{waits} on {device}: this one waits for its turn",
     "measured": "takes {takes} of {device}, of whose {total} {free} are free now",

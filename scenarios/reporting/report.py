@@ -11,6 +11,7 @@ from typing import Any
 import typer
 from rich.table import Table
 
+from seedbus.bus.text import counted
 from seedbus.scenarios.reporting.looks import number_text
 from seedbus.scenarios.reporting.progress import readable
 from seedbus.scenarios.reporting.terminal import console, shown
@@ -99,20 +100,23 @@ def _rounds(summary: Summary) -> Rows:
 
 def _clients(summary: Summary) -> Rows:
     participation, lag, staleness = summary["participation"], summary["lag"], summary["staleness"]
-    counted = participation["counted"]
-    middle = number_text(counted["median"])
-    commits = f"{counted['total']:,}; {counted['min']:,} to {counted['max']:,} per client, median {middle}"
+    heard = participation["counted"]
+    middle = number_text(heard["median"])
+    commits = f"{heard['total']:,}; {heard['min']:,} to {heard['max']:,} per client, median {middle}"
     if _is_between(summary):
-        lacking = f"median {number_text(lag['median'])}, p95 {lag['p95']:,}, at most {lag['max']:,} commits"
+        lacking = f"median {number_text(lag['median'])}, p95 {lag['p95']:,}, at most {counted(lag['max'], 'commit')}"
         return [("rounds with commits", commits), ("lacking when it closed", lacking)]
     rows = [
         ("clients heard", f"{participation['heard']:,} of {participation['clients']:,}"),
         ("reports counted", commits),
-        ("lag when asked", f"median {number_text(lag['median'])}, p95 {lag['p95']:,}, at most {lag['max']:,} commits"),
+        (
+            "lag when asked",
+            f"median {number_text(lag['median'])}, p95 {lag['p95']:,}, at most {counted(lag['max'], 'commit')}",
+        ),
     ]
     if staleness["late"]:
         late = f"{staleness['late']:,} ({staleness['late_share']:.1%} of those counted)"
-        rows.append(("late reports", f"{late}, up to {staleness['max']:,} commits old"))
+        rows.append(("late reports", f"{late}, up to {counted(staleness['max'], 'commit')} old"))
     return rows
 
 
@@ -151,7 +155,7 @@ def _catch_up(traffic: Summary) -> Rows:
         return []
     spread = traffic["catchup_per_client"]
     sizes = f"{readable(spread['median'])} median, {readable(spread['p95'])} at 95%, {readable(spread['max'])} at most"
-    return [("… per client", f"{sizes}; {traffic['replayed']:,} commits replayed")]
+    return [("… per client", f"{sizes}; {counted(traffic['replayed'], 'commit')} replayed")]
 
 
 def _conventions(summary: Summary) -> Rows:

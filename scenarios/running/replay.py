@@ -16,6 +16,7 @@ from seedbus.agents.launcher import check_build, unpacked
 from seedbus.algorithms.contract import Replica, Vector
 from seedbus.algorithms.directions import use_all_cores
 from seedbus.bus.files import atomic_write
+from seedbus.bus.text import counted
 from seedbus.models.numeric_state import numeric_state
 from seedbus.models.task import Problem, Task
 from seedbus.scenarios.errors import ScenarioError, path_of
@@ -109,7 +110,8 @@ def replays(run: str | Path, rounds: Sequence[int | None], *, task: Task | None 
     for number in numbers:
         if not 0 <= number <= len(stored):
             raise ScenarioError(
-                f"--round {number}", [f"the run in {run} has {len(stored)} rounds; expected 0 to {len(stored)}"]
+                f"--round {number}",
+                [f"the run in {run} has {counted(len(stored), 'round')}; expected 0 to {len(stored)}"],
             )
         made = _with_commit(stored[:number])
         if made and not made[-1].commit:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rich.table import Table
 
-from seedbus.bus.text import printable
+from seedbus.bus.text import counted, printable
 from seedbus.scenarios.analysis.quantities import QUANTITIES
 from seedbus.scenarios.reporting.axes import byte_unit, with_unit
 from seedbus.scenarios.reporting.terminal import console, in_markdown, shown
@@ -158,7 +158,9 @@ def title(results: StudyResults) -> str:
     study = results.plan.study
     runs = sum(map(len, results.members.values()))
     what = study.description or study.name
-    return shown(f"{what}: {runs:,} runs; mean ± standard deviation over seeds, [95% bootstrap interval of the mean]")
+    return shown(
+        f"{what}: {counted(runs, 'run')}; mean ± standard deviation over seeds, [95% bootstrap interval of the mean]"
+    )
 
 
 def sentences(results: StudyResults) -> list[str]:

@@ -205,7 +205,9 @@ def _shares(placement: Placement, clients: int) -> list[Share]:
 
 def _how_clients_join(placement: Placement, endpoint: str, access: Access) -> str:
     if placement.bind is None:
-        return f"{placement.workers} workers are starting" if placement.workers else "the clients are in this process"
+        if not placement.workers:
+            return "the clients are in this process"
+        return "1 worker is starting" if placement.workers == 1 else f"{placement.workers} workers are starting"
     command = f"seedbus client --connect {endpoint.replace('0.0.0.0', 'THIS-HOST')}"
     if access.keys is not None:
         command += f" --server-key '{access.keys.public.decode()}'"

@@ -225,7 +225,7 @@ def test_an_offer_that_is_passed_along_for_ever_holds_up_the_end_of_a_run_once(n
     guard, waiting = Patience(Placement("tcp", patience_s=10.0, join_s=30.0)), Waiting(missing={7}, could_go_on=True)
     for now.s in range(0, 40, 2):
         guard.check(waiting, 0)
-    with pytest.raises(Unfinishable, match=r"no process has hosted 1 clients \(7\) for 40 s"):
+    with pytest.raises(Unfinishable, match=r"no process has hosted 1 client \(7\) for 40 s"):
         for now.s in range(40, 46, 2):
             guard.check(waiting, 0)
 
@@ -244,7 +244,7 @@ def test_a_server_that_was_stopped_does_not_take_that_for_the_absence_of_its_cli
     guard, waiting = Patience(Placement("tcp", patience_s=10.0, join_s=30.0)), Waiting(missing={7})
     for now.s in (2, 4, 1000):
         guard.check(waiting, 0)
-    with pytest.raises(Unfinishable, match=r"no process has hosted 1 clients \(7\) for 10 s"):
+    with pytest.raises(Unfinishable, match=r"no process has hosted 1 client \(7\) for 10 s"):
         for now.s in range(1002, 1010, 2):
             guard.check(waiting, 0)
 

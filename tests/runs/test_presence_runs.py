@@ -255,11 +255,11 @@ def test_rounds_go_on_for_those_who_come_by_rounds_whatever_time_does(tmp_path: 
 STUCK: dict[str, tuple[dict[str, Any], str]] = {
     "nobody ever": (
         {"faults": [{"fault": "crash"}], "participation": {"deadline_s": 1.0}},
-        "round 0 needs 1 clients (participation.quorum), and 0 of 8 are there, and nobody comes or goes any more",
+        "round 0 needs 1 client (participation.quorum), and 0 of 8 are there, and nobody comes or goes any more",
     ),
     "all go for good": (
         {"faults": [ramp(8, (5, 0))]},
-        "round 5 needs 1 clients (participation.quorum), and 0 of 8 are there, and nobody comes or goes any more",
+        "round 5 needs 1 client (participation.quorum), and 0 of 8 are there, and nobody comes or goes any more",
     ),
     "too few stay": (
         {"faults": [ramp(8, (5, 3))], "participation": {"quorum": 4}},

@@ -145,7 +145,8 @@ def test_rows_of_the_hessian_are_products_and_need_each_gradient_once() -> None:
     module = nn.Sequential(nn.Conv2d(2, 3, 3), nn.Tanh(), nn.Flatten(), nn.Linear(3 * 4 * 5, 4))
     flat, rng = FlatModule(module), np.random.Generator(np.random.Philox(2))
     inputs = torch.from_numpy(rng.standard_normal((30, 2, 6, 7)).astype(np.float32))
-    labels, computed, advanced = torch.from_numpy(rng.integers(0, 4, 30)), [], []
+    labels = torch.from_numpy(rng.integers(0, 4, 30))
+    computed, advanced = list[slice](), list[float]()
 
     def loss(part: slice) -> torch.Tensor:
         computed.append(part)

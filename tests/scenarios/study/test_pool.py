@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from worlds import lossy
 
-from seedbus.discovery import Plugin
+from seedbus.discovery import PLUGINS, Plugin
 from seedbus.scenarios.operations.stopping import stop
 from seedbus.scenarios.study import pool
 from seedbus.scenarios.study.cells import plan_of
@@ -53,7 +53,7 @@ def test_a_process_that_writes_what_is_no_answer_costs_the_job_that_it_is_at(
 def test_a_plugin_that_prints_while_it_is_loaded_costs_no_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     chatty = tmp_path / "chatty.py"
     chatty.write_text("print('hello', flush=True)\nfrom torch.nn import Linear\ndef build(): return Linear(2, 2)")
-    monkeypatch.setitem(pool.PLUGINS, "chatty", Plugin("chatty", str(chatty), "", []))
+    monkeypatch.setitem(PLUGINS, "chatty", Plugin("chatty", str(chatty), "", []))
     with pool.Pool(1) as workers:
         (answer,) = workers.do([pool.Job("trial", None, {"scenario": lossy(0.1, stop={"rounds": 2}).resolved()})])
     assert answer.failure is None and answer.facts["round_bytes"] > 0

@@ -62,7 +62,9 @@ def test_of_dense_runs_time_and_bytes_are_those_of_the_rounds_that_were_tried() 
     ]
     pool: Any = Trials()
     seconds = 3 * 5.0 + 0.5 * (10 + 10 + 14)
-    assert estimate(scenarios, pool) == Estimate(seconds, 300.0 * (10 + 10 + 14), 3, "it has no data")
+    assert estimate(scenarios, pool, lambda done: None) == Estimate(
+        seconds, 300.0 * (10 + 10 + 14), 3, "it has no data"
+    )
 
 
 @pytest.mark.slow

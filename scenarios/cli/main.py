@@ -391,7 +391,9 @@ def _run(
 
 
 def _print_caveats(scenario: Any) -> None:
-    for sentence in scenario.algorithm.caveats():
+    from seedbus.scenarios.schema.unsent_kinds import caveats
+
+    for sentence in [*scenario.algorithm.caveats(), *caveats(scenario)]:
         note(sentence)
 
 

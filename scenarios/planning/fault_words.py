@@ -13,6 +13,7 @@ from seedbus.bus.network import Constant
 from seedbus.scenarios.faults.base import ClientSelector, Fault, MessageSelector, RoundSelector, TrafficSelector
 from seedbus.scenarios.reporting.looks import number_text
 from seedbus.scenarios.schema.scenario import Scenario
+from seedbus.scenarios.schema.unsent_kinds import why_none_is_sent
 
 MAX_NAMED = 8  # clients listed by number
 _SELECTORS = (MessageSelector, TrafficSelector, RoundSelector, ClientSelector)
@@ -21,10 +22,12 @@ _SELECTORS = (MessageSelector, TrafficSelector, RoundSelector, ClientSelector)
 def sentences(scenario: Scenario) -> list[str]:
     """Return for each fault of a scenario a sentence."""
     clients = scenario.participation.clients
-    return [
-        _sentence(fault, fault.chosen(clients, random) if isinstance(fault, ClientSelector) else None, clients)
-        for fault, random in with_random(scenario.faults, scenario.seed, clients)
-    ]
+    said = []
+    for fault, random in with_random(scenario.faults, scenario.seed, clients):
+        chosen = fault.chosen(clients, random) if isinstance(fault, ClientSelector) else None
+        why_idle = why_none_is_sent(scenario, fault)
+        said.append(_sentence(fault, chosen, clients) + (f"; it strikes nothing: {why_idle}" if why_idle else ""))
+    return said
 
 
 def first_sentence(model: type[BaseModel]) -> str:

@@ -149,7 +149,7 @@ def forecast(scenario: Scenario, seconds: float) -> Forecast:
 
     Args:
         scenario: what to run.
-        seconds: half of them for the trial, and half for the rehearsal; each has one round at least.
+        seconds: half of them for the trial, and half for the rehearsal; each has one round at least (`try_out`).
 
     Raises:
         ScenarioError: the scenario cannot run here.

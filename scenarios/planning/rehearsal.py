@@ -149,18 +149,20 @@ class TimedStop(Stop):
     """A scenario's end of training, or after the first round that ends past a limit of processor time."""
 
     _until_s: float = PrivateAttr(0.0)
+    _fewest: int = PrivateAttr(1)
     _verdicts: dict[int, bool] = PrivateAttr(default_factory=dict)  # rounds done → whether the time was up
 
     @staticmethod
-    def of(stop: Stop, seconds: float) -> TimedStop:
-        """Return a scenario's `stop` without its target, limited to so many seconds from now."""
+    def of(stop: Stop, seconds: float, fewest: int) -> TimedStop:
+        """Return a scenario's `stop` without its target, limited to so many seconds from now; fewest: of its rounds."""
         timed = TimedStop(**dict(stop) | {"target": None})
         timed._until_s = cpu_seconds() + seconds
+        timed._fewest = fewest
         return timed
 
     def reason(self, rounds_done: int, progress: Progress) -> str | None:
         is_up = self._verdicts.setdefault(rounds_done, cpu_seconds() >= self._until_s)
-        return super().reason(rounds_done, progress) or (_TIME_IS_UP if is_up and rounds_done else None)
+        return super().reason(rounds_done, progress) or (_TIME_IS_UP if is_up and rounds_done >= self._fewest else None)
 
 
 class Course(NullObserver):
@@ -262,11 +264,14 @@ def rehearse(scenario: Scenario, seconds: float) -> Rehearsed:
             problem: Problem = DrawnProblem(dimension, task.metrics, scenario.seed, algorithm.smoothing)
         else:
             problem = SilentProblem(dimension, task.metrics, sizes)
-    return _run(scenario, seconds, problem, 0.0)
+    return _run(scenario, seconds, problem)
 
 
 def try_out(scenario: Scenario, seconds: float) -> Rehearsed:
     """Run a scenario itself for about so many seconds, one round at least.
+
+    Clients keep what they reported in the last round and in this one. Where these are vectors, only the second round
+    shows how much memory that is, so there are two at least.
 
     Raises:
         ScenarioError, DataError: it cannot run here.
@@ -275,13 +280,19 @@ def try_out(scenario: Scenario, seconds: float) -> Rehearsed:
     (device,) = devices_of("")
     with memory_hints(scenario, device), on_device(device):
         problem = bind_for_clients(scenario, NullObserver().noted)
-    return _run(scenario, seconds, problem, cpu_seconds() - began_s, device)
+    fewest = 2 if scenario.algorithm.is_dense else 1
+    return _run(scenario, seconds, problem, cpu_seconds() - began_s, fewest, device)
 
 
-def _run(scenario: Scenario, seconds: float, problem: Problem, bound_s: float, device: str = HOST) -> Rehearsed:
-    """Run a scenario with this problem, which lies on a device; bound_s: seconds that it took to load."""
+def _run(
+    scenario: Scenario, seconds: float, problem: Problem, bound_s: float = 0.0, fewest: int = 1, device: str = HOST
+) -> Rehearsed:
+    """Run a scenario with this problem, which lies on a device, for so many seconds and this many rounds at least.
+
+    bound_s: seconds that the problem took to load.
+    """
     changes = {
-        "stop": TimedStop.of(scenario.stop, seconds),
+        "stop": TimedStop.of(scenario.stop, seconds, fewest),
         "evaluation": scenario.evaluation.model_copy(update={"every": scenario.stop.rounds}),
         "clock": "virtual",
         "expect": {},

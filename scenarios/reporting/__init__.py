@@ -2,5 +2,5 @@
 
 Doors: `axes`, `compare`, `compare_page`, `compared`, `division`, `document`, `figures`, `findings`, `leaves`, `looks`,
 `meter`, `outlook`, `page`, `paper`, `progress`, `privacy`, `rate_limit`, `report`, `results`, `round_table`,
-`run_report`, `shortcomings`, `svg`, `terminal`, `watching`.
+`run_report`, `svg`, `terminal`, `watching`.
 """

@@ -1,4 +1,5 @@
 """The scenario file: its schema, and strict reading, with one sentence for each mistake.
 
-Doors: `discovery`, `expectations`, `loading`, `plugin_use`, `plugins`, `python_values`, `scenario`, `yaml_text`.
+Doors: `discovery`, `expectations`, `loading`, `plugin_use`, `plugins`, `python_values`, `scenario`, `unsent_kinds`,
+`yaml_text`.
 """

@@ -36,7 +36,7 @@ def refuse_unprivate(scenario: Any, privacy: Privacy) -> None:
             "evaluation.split: train measures on the clients' own samples, without noise, and ε does not count that; "
             "with privacy validation and test are accepted"
         )
-    if privacy.delta * who.clients >= 1:
+    if privacy.delta >= 1 / who.clients:
         raise ValueError(
             f"privacy.delta is {privacy.delta:g}: of {who.clients:,} clients it lets one be exposed; below "
             f"{1 / who.clients:g} is accepted"

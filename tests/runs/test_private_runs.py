@@ -127,7 +127,7 @@ def test_noise_is_as_fine_and_a_sum_as_large_as_they_may_be(mechanism: str) -> N
     """A commit has at least 4 reports, whose shares of noise are all of it, and at most 6: so many a round asks."""
     crowd = {"clients": 8, "cohort": 6, "quorum": 4}
 
-    def is_accepted(clip: int, delta: float = 1e-5) -> bool:
+    def is_accepted(clip: int, delta: float = 1e-5, crowd: Any = crowd) -> bool:
         settings = {"mechanism": mechanism, "clip": clip, "noise_multiplier": 2, "delta": delta}
         try:
             private(settings, participation=crowd, faults=[])
@@ -139,6 +139,7 @@ def test_noise_is_as_fine_and_a_sum_as_large_as_they_may_be(mechanism: str) -> N
     most = (2**31 - 1) // (6 + (6 * 14 if mechanism == "distributed" else 14 * 2))
     assert [is_accepted(clip) for clip in (least - 1, least, most, most + 1)] == [False, True, True, False]
     assert not is_accepted(1000, delta=1 / 8) and is_accepted(1000, delta=0.124), "below 1/N"
+    assert not is_accepted(1000, delta=1 / 49, crowd=crowd | {"clients": 49}), "49 times 1/49 is rounded to below 1"
 
 
 def test_a_run_without_privacy_has_no_epsilon(tmp_path: Path) -> None:

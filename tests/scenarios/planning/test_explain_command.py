@@ -15,6 +15,7 @@ from seedbus.scenarios.errors import Exit
 from seedbus.scenarios.planning.explain import explain, show
 from seedbus.scenarios.planning.words import words
 from seedbus.scenarios.schema.loading import library, load
+from seedbus.scenarios.schema.unsent_kinds import caveats
 from seedbus.scenarios.schema.yaml_text import dump
 
 pytestmark = pytest.mark.slow
@@ -65,6 +66,15 @@ def test_what_schedules_change_is_said_of_all_rounds_that_the_run_has() -> None:
     told = words(scenario(algorithm={"name": "decomfl"} | schedules))["algorithm"]
     assert told[1].startswith("a report holds 2 to 300 scalars (K·P), and a plan")
     assert told[2] == "a client evaluates the loss 3 to 303 times a round (a gradient counts 3)"
+
+
+def test_a_fault_of_messages_that_are_never_sent_is_told() -> None:
+    kinds = ["report", "snapshot", "tell", "flood"]
+    idle = lossy(faults=[{"fault": "drop", "probability": 0.1, "kind": kind} for kind in kinds])
+    assert ["it strikes nothing" in each for each in words(idle)["faults"]] == [False, True, True, True]
+    assert caveats(idle)[0] == "faults.1 strikes nothing: without lag no message of the kind snapshot is sent"
+    lagging = lossy(faults=[{"fault": "drop", "probability": 0.1, "kind": "pull"}], lag={"snapshot_after_commits": 3})
+    assert caveats(lagging) == []
 
 
 def test_the_lag_of_a_method_that_sends_models_is_not_denied() -> None:

@@ -106,7 +106,7 @@ class Dropping(Protocol):
 
 @runtime_checkable
 class ByzantineHook(Protocol):
-    """A fault that falsifies reports where clients create them; here it is only counted."""
+    """A fault that falsifies reports, where clients create them or in a commit; here it is only counted."""
 
     def lies(self, client: int, round: int, random: KeyedRandom) -> bool: ...
 
@@ -169,8 +169,10 @@ class FaultHooks:
         self._rules = [each for each in self.faults if isinstance(each.fault, Rule)]
         self._silences = [each for each in self.faults if isinstance(each.fault, Silence)]
         self._dropping = [each for each in self.faults if isinstance(each.fault, Dropping)]
-        self._byzantine = [each for each in self.faults if isinstance(each.fault, ByzantineHook)]
-        self._byzantine.sort(key=lambda each: repr(each.fault))  # a report obeys the first: see agents.client.tampering
+        liars = [each for each in self.faults if isinstance(each.fault, ByzantineHook)]
+        liars.sort(key=lambda each: repr(each.fault))
+        # a report obeys the first where it is made (agents.client.tampering) and in a commit (agents.server.collusion)
+        self._liars = [[each for each in liars if hasattr(each.fault, "collude") is late] for late in (False, True)]
         self._mislabelling = [each for each in self.faults if isinstance(each.fault, Mislabelling)]
         self._forgers = [each for each in self.faults if isinstance(each.fault, Forger)]
         self._stops: list[Stop] = []
@@ -239,14 +241,14 @@ class FaultHooks:
         return bool(dropping)
 
     def reported(self, client: int, round: int) -> None:
-        """Count the faults that gave a client wrong labels, and the one that falsifies the report that it sends."""
+        """Count the faults that gave a client wrong labels, and those that falsify its report, sent or in a commit."""
         for each in self._mislabelling:
             if each.fault.mislabels(client, round, each.random):
                 each.counts["mislabelled"] += 1
-        for each in self._byzantine:
-            if each.fault.lies(client, round, each.random):
-                each.counts["lied"] += 1
-                return
+        for liars in self._liars:
+            first = next((each for each in liars if each.fault.lies(client, round, each.random)), None)
+            if first is not None:
+                first.counts["lied"] += 1
 
     def answered(self, client: int, round: int) -> None:
         """Count the faults that forge a client's answer to a message of a round."""

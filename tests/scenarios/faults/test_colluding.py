@@ -14,9 +14,10 @@ from worlds import go, scenario
 from seedbus.agents.server.collusion import Collusion
 from seedbus.algorithms.dense.base import FedAvg
 from seedbus.algorithms.scalar_only.decomfl import DeComFL
-from seedbus.bus import ledger_hash, read_ledger
+from seedbus.bus import FaultHooks, ledger_hash, read_ledger
 from seedbus.discovery import PluginError
 from seedbus.scenarios.errors import ScenarioError
+from seedbus.scenarios.faults.byzantine import Byzantine
 from seedbus.scenarios.faults.colluding import Colluding
 from seedbus.scenarios.reporting.results import Results
 from seedbus.scenarios.transports.placement import Placement
@@ -138,6 +139,14 @@ def test_a_fault_of_ones_own_must_return_a_report() -> None:
     with pytest.raises(PluginError, match=r"`collude` of the fault .* returned .*; expected numbers \[3\]"):
         applied(reports_of(3), _Own(np.zeros(2)))
     assert applied(reports_of(3), _Own(None))[0] is not None
+
+
+def test_a_report_that_is_false_when_it_is_sent_and_replaced_in_a_commit_is_counted_as_both() -> None:
+    alie, ipm = Colluding(attack="alie", clients=[1, 2]), Colluding(attack="ipm", clients=[1, 2])
+    hooks = FaultHooks([ipm, Byzantine(attack="sign-flip", clients=[0, 1]), alie], seed=1, clients=4)
+    for client in range(4):
+        hooks.reported(client, 0)
+    assert hooks.counts() == [{}, {"lied": 2}, {"lied": 2}]
 
 
 def hash_of(results: Results) -> str:

@@ -6,6 +6,7 @@ from typing import Any
 
 from seedbus.agents.availability import AvailabilityFault
 from seedbus.agents.privacy.settings import FINEST, Privacy
+from seedbus.agents.server.collusion import Collude
 from seedbus.algorithms.summed import Summed
 
 LARGEST = 2**31 - 1
@@ -31,6 +32,12 @@ def refuse_unprivate(scenario: Any, privacy: Privacy) -> None:
             f"participation.selection: {who.selection.policy} looks at reports before noise is added to them; with "
             "privacy uniform is accepted"
         )
+    for number, fault in enumerate(scenario.faults):
+        if isinstance(fault, Collude):
+            raise ValueError(
+                f"faults.{number} makes reports out of those of others, so that one client changes a sum by more than "
+                "privacy.clip; leave it out"
+            )
     if scenario.evaluation.split == "train":
         raise ValueError(
             "evaluation.split: train measures on the clients' own samples, without noise, and ε does not count that; "

@@ -27,6 +27,7 @@ CROWD: dict[str, Any] = {"clients": 8, "cohort": 5, "quorum": 2, "deadline_s": 2
 MASKED: dict[str, Any] = {"secure_aggregation": {}}
 LOSSES = [{"fault": "drop", "probability": 0.1}]
 CRASH = {"fault": "crash", "clients": [0], "at_round": 1}
+COLLUDE = {"fault": "colluding", "attack": "ipm", "fraction": 0.2}
 CENTRAL = {"clip": 100_000, "noise_multiplier": 1.5}
 DISTRIBUTED = CENTRAL | {"mechanism": "distributed"}
 
@@ -105,6 +106,7 @@ def test_a_client_that_cannot_measure_reports_zeros_and_no_round_tells_who_it_wa
         ({"algorithm": WHOLE | {"aggregation": "median"}}, "no bound on what one client changes; with privacy mean"),
         ({"participation": CROWD | {"late": {}}}, "covers one round's sum; leave late"),
         ({"participation": CROWD | {"selection": {"policy": "power-of-choice"}}}, "looks at reports before noise"),
+        ({"faults": [COLLUDE]}, "faults.0 makes reports .* more than privacy.clip; leave it out"),
         ({"privacy": DISTRIBUTED}, "distributed needs secure_aggregation"),
         ({"privacy": CENTRAL | {"clip": 1}}, "too coarse; at least 8 is accepted"),
         ({"privacy": CENTRAL | {"clip": 2**30}}, "may reach .* at most 2147483647 is accepted"),

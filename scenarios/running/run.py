@@ -100,7 +100,7 @@ def run(
             results = judge_again(Results.read(Path(out)), scenario)
             track_again(trackers, scenario, results, observer or NullObserver())
             return results
-    placement = placement or Placement(scenario.transport, devices=devices_of(""))
+    placement = placement or Placement(scenario.transport, devices=devices_of("") if device is None else (device,))
     if not isinstance(placement, Placement):
         raise ScenarioError("placement", [f"{placement!r} is not accepted; expected a Placement"])
     if device is not None:

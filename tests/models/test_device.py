@@ -101,6 +101,14 @@ def test_the_variable_names_the_default_device_of_commands_and_of_python(
     assert answer.code == Exit.DATA and answer.err.startswith("seedbus: SEEDBUS_DEVICE: found 'gpu'; expected cpu")
 
 
+def test_a_device_that_is_given_counts_whatever_the_variable_names(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv(device.VARIABLE, "cpu,torch")  # as for two workers
+    with pytest.raises(DataError, match="--device: found 'gpu'"):
+        run(scenario(), tmp_path / "run", device="gpu")
+
+
 def library(code: int) -> Any:
     """Return NVML as ctypes loads it, which tells a version if the code is 0."""
 

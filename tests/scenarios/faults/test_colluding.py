@@ -11,7 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from worlds import go, scenario
 
+from seedbus.agents.policies.participation import Late, Participation
 from seedbus.agents.server.collusion import Collusion
+from seedbus.agents.server.member_index import MemberIndex
+from seedbus.agents.server.rounds import Rounds
 from seedbus.algorithms.dense.base import FedAvg
 from seedbus.algorithms.scalar_only.decomfl import DeComFL
 from seedbus.bus import FaultHooks, ledger_hash, read_ledger
@@ -147,6 +150,26 @@ def test_a_report_that_is_false_when_it_is_sent_and_replaced_in_a_commit_is_coun
     for client in range(4):
         hooks.reported(client, 0)
     assert hooks.counts() == [{}, {"lied": 2}, {"lied": 2}]
+
+
+def test_late_reports_are_replaced_by_what_those_of_their_own_round_say() -> None:
+    lies = Colluding(attack="ipm", clients=[0, 1], for_rounds=1)
+    policy = Participation(clients=6, quorum=1, deadline_s=1.0, late=Late(discount=0.0))
+    rounds = Rounds(ALGORITHM, policy, seed=1, collusion=Collusion([lies], 1, 6))
+    reports, members = reports_of(6), MemberIndex(6)
+    members.update(range(6))
+    for number in range(2):
+        current = rounds.open(members, number, 0)
+        rounds.add_report(current, 5, reports[5], 0)
+        current.is_expired = True
+        commit = rounds.close(number, 0)[2]
+        for client in range(5):  # late, for the round that has closed
+            rounds.add_report(current, client, reports[client], 0)
+    honest = rows(reports, [2, 3, 4])
+    late = (2 * -0.5 * honest.mean(0) + honest.sum(0)) / 5
+    own, of_first = commit.terms
+    np.testing.assert_allclose(of_first.scalars.ravel(), late, rtol=1e-6)
+    np.testing.assert_array_equal(own.scalars, reports[5])
 
 
 def hash_of(results: Results) -> str:

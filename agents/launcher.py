@@ -49,6 +49,7 @@ from seedbus.bus import (
     WallClock,
 )
 from seedbus.bus.envelope import SHORT
+from seedbus.bus.text import counted
 from seedbus.versions import version
 
 MESSAGES = "messages"
@@ -351,8 +352,8 @@ class _ServerRun:
             return str(error)
         some = ", ".join(map(str, missing[:5])) + (", …" if len(missing) > 5 else "")
         return (
-            f"round {self.coordinator.round} waits for {len(missing)} clients ({some}) that will never answer; "
-            "set participation.deadline_s to let rounds close without them"
+            f"round {self.coordinator.round} waits for {counted(len(missing), 'client')} ({some}) that will never "
+            "answer; set participation.deadline_s to let rounds close without them"
         )
 
     def _reloaded(self, after: int, last: int) -> list[Any]:

@@ -47,6 +47,7 @@ from seedbus.bus import Bus, FaultHooks, Kind, Ledger, Links, MemoryTransport, P
 from seedbus.bus.envelope import BETWEEN
 from seedbus.bus.event_queue import LAST
 from seedbus.bus.network import round_ns
+from seedbus.bus.text import counted
 
 TOO_LARGE = Reason.marked(Mark.TOO_LARGE)
 
@@ -300,7 +301,9 @@ class _GossipRun:
             if round < first + self.gossip.repair_rounds:
                 self._enter(round)
                 await self._until(round + 1)
-        return f"; {len(lacking)} nodes lack up to {len(self.made) - min(node.has.size for node in lacking)} commits"
+        most = len(self.made) - min(node.has.size for node in lacking)
+        lack = "lacks" if len(lacking) == 1 else "lack"
+        return f"; {counted(len(lacking), 'node')} {lack} up to {counted(most, 'commit')}"
 
     def _measure(self, round: int) -> None:
         """Evaluate one node's model, and how far the nodes are from each other."""

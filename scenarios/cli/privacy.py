@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from seedbus.bus.text import counted
 from seedbus.scenarios.cli.options import Format, Output, Plugins, RunFolder
 from seedbus.scenarios.cli_errors import cli_errors
 from seedbus.scenarios.reporting.terminal import say
@@ -29,6 +30,6 @@ def privacy(
             typer.echo(json.dumps(found))
         else:
             say(
-                f"ε = {found['epsilon']:.6g} for δ = {found['delta']:g}, after {found['rounds']:,} rounds "
+                f"ε = {found['epsilon']:.6g} for δ = {found['delta']:g}, after {counted(found['rounds'], 'round')} "
                 f"({found['mechanism']} noise, {found['cohorts']} cohorts)"
             )

@@ -87,30 +87,29 @@ def _costs(explained: dict[str, Any]) -> list[tuple[str, list[str]]]:
     if traffic is None:
         return [("costs", [explained["why_not"]])]
     about = "" if traffic["is_exact"] else "about "
+    rounds = "the one round" if traffic["rounds"] == 1 else f"all {traffic['rounds']:,} rounds"
     if traffic["is_exact"]:
-        how = (
-            f"a rehearsal of all {traffic['rounds']:,} rounds without the model: the run will send exactly these, "
-            "unless training diverges"
-        )
+        how = f"a rehearsal of {rounds} without the model: the run will send exactly these, unless training diverges"
     elif traffic["rehearsed"] == traffic["rounds"]:
-        how = f"a rehearsal of all {traffic['rounds']:,} rounds without the model"
+        how = f"a rehearsal of {rounds} without the model"
     else:
         how = (
             f"a rehearsal of {traffic['rehearsed']:,} of {traffic['rounds']:,} rounds without the model, extrapolated "
             "(more --seconds rehearse all)"
         )
     if explained["is_serverless"]:
-        sent, lagged = f"{readable(traffic['up'])} between nodes", "nodes lacked {} commits when a round closed"
+        sent, lagged = f"{readable(traffic['up'])} between nodes", "nodes lacked {} when a round closed"
     else:
         sent = f"{readable(traffic['up'])} up and {readable(traffic['down'])} down"
-        lagged = "clients had missed {} commits when asked"
+        lagged = "clients had missed {} when asked"
     lag = explained["lag"]
+    commits = f"{number_text(lag['median'])} commit{'s' * (lag['median'] != 1)}"
     rows = [
         (
             "bytes",
             [
                 f"{about}{sent}, {readable(traffic['catchup'])} of it catch-up; from {how}",
-                f"in the rehearsal, {lagged.format(number_text(lag['median']))} (median), {lag['max']:,} at most",
+                f"in the rehearsal, {lagged.format(commits)} (median), {lag['max']:,} at most",
             ],
         )
     ]

@@ -96,7 +96,7 @@ def _clients(scenario: Scenario) -> list[str]:
         said = [f"each round asks {part.asked:,} of {part.clients:,} clients ({plain(part.selection)}): each client "
                 f"about every {_between(part.clients, part.asked)} rounds"]  # fmt: skip
     if part.over_selection > 1:
-        said.append(f"it wants {part.size:,} reports and asks {part.over_selection:g} times as many clients")
+        said.append(f"it wants {counted(part.size, 'report')} and asks {part.over_selection:g} times as many clients")
     return said
 
 
@@ -127,7 +127,7 @@ def _rounds(scenario: Scenario) -> list[str]:
         said.append(
             "a report that comes too late is discarded"
             if part.late is None
-            else f"a late report counts for {part.late.max_staleness:,} more rounds, with the weight "
+            else f"a late report counts for {counted(part.late.max_staleness, 'more round')}, with the weight "
             f"(1 + τ)^−{part.late.discount:g} after τ commits"
         )
     return said
@@ -142,7 +142,7 @@ def _stream(part: Participation) -> list[str]:
         )
     if part.late is not None:
         weight = f", with (1 + τ)^−{part.late.discount:g} of its weight after τ commits" if part.late.discount else ""
-        said.append(f"a report counts for {part.late.max_staleness:,} rounds after its own{weight}")
+        said.append(f"a report counts for {counted(part.late.max_staleness, 'round')} after its own{weight}")
     return said
 
 

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 from rich.table import Table
 
+from seedbus.bus.text import counted
 from seedbus.models.partition import Division
 from seedbus.models.streams import stream
 from seedbus.scenarios.reporting.compare_page import MAX_WIDTH
@@ -121,7 +122,8 @@ def _figures(found: dict[str, Any]) -> Table:
 
 def _title(found: dict[str, Any]) -> str:
     fields = [f"{name} {value}" for name, value in found["partition"].items() if name != "kind"]
-    how = ", ".join([found["partition"]["kind"], *fields, f"{len(found['counts']):,} clients", f"seed {found['seed']}"])
+    clients = counted(len(found["counts"]), "client")
+    how = ", ".join([found["partition"]["kind"], *fields, clients, f"seed {found['seed']}"])
     return shown(f"{found['scenario']}: {how}")
 
 

@@ -204,6 +204,16 @@ def test_it_says_whether_all_evaluations_are_counted() -> None:
         assert any(said in each for each in words(scenario(algorithm=settings, task=cnn))["algorithm"])
 
 
+def test_one_round_and_one_commit_are_not_in_the_plural(capsys: pytest.CaptureFixture[str]) -> None:
+    late = {"clients": 8, "cohort": 3, "deadline_s": 1.0, "late": {"max_staleness": 1}}
+    explained = explain(scenario(participation=late, stop={"rounds": 1}), 1)
+    explained["lag"]["median"] = 1.0
+    show(explained)
+    told = " ".join(capsys.readouterr().out.replace("│", " ").split())
+    assert "a rehearsal of the one round without" in told and "counts for 1 more round, with" in told
+    assert "clients had missed 1 commit when asked" in told
+
+
 def test_of_a_run_without_a_server_it_speaks_of_nodes(capsys: pytest.CaptureFixture[str]) -> None:
     explained = explain(load("gossip-digits", ["stop.rounds=3", "faults.0.probability=0.1"]), 20)
     said = explained["words"]

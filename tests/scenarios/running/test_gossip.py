@@ -168,7 +168,7 @@ def test_nodes_that_stay_away_are_named_by_what_they_lack(tmp_path: Path) -> Non
     crash = {"fault": "crash", "clients": [2], "at_round": 3}
     topology = {"kind": "gossip", "graph": "ring", "repair_rounds": 3}
     results = executed(tmp_path / "run", faults=[crash], topology=topology, compute={})
-    assert results.summary["reason"] == "all 12 rounds are done; 1 nodes lack up to 45 commits"
+    assert results.summary["reason"] == "all 12 rounds are done; 1 node lacks up to 45 commits"
     assert results.summary["digest"] == replay(tmp_path / "run").digest
 
 

@@ -164,7 +164,7 @@ class TensorVector(NDArrayOperatorsMixin):
     ) -> Any:
         """Run a function of NumPy that makes, copies or clips vectors here, and any other on the host."""
         own = _FUNCTIONS.get(function.__name__)
-        if own is not None and options.keys() <= _OPTIONS:
+        if own is not None and options.keys() <= _OPTIONS.get(function.__name__, {"dtype"}):
             return own(*arguments, **options)
         others = {name: value for name, value in options.items() if name != "out"}
         return _on_host(function, arguments, others, options.get("out"), self.tensor.device)
@@ -313,7 +313,7 @@ def _clip(vector: TensorVector, lowest: Any, highest: Any, out: Any = None) -> A
     return _written(torch.clamp(vector.tensor, _operand(lowest, device), _operand(highest, device)), out)
 
 
-_OPTIONS = {"dtype", "out", "where"}  # with others they run on the host
+_OPTIONS = {"copyto": {"where"}, "clip": {"out"}}  # with others than these, or `dtype`, they run on the host
 _FUNCTIONS: dict[str, Callable[..., Any]] = {
     "empty_like": _like(torch.empty_like),
     "zeros_like": _like(torch.zeros_like),
@@ -321,6 +321,6 @@ _FUNCTIONS: dict[str, Callable[..., Any]] = {
     "full_like": _like(torch.full_like),
     "copyto": _copyto,
     "clip": _clip,
-    "size": lambda vector: vector.size,
+    "size": lambda vector, axis=None: vector.size if axis is None else vector.shape[axis],
     "shape": lambda vector: vector.shape,
 }

@@ -114,6 +114,7 @@ def test_what_a_function_or_method_is_told_beside_a_vector_is_never_passed_over(
     there[[0, 3]] = np.array([7.0, 8.0])  # float64
     assert there.tobytes() == np.array([7, 1, -2, 8], np.float32).tobytes()
     assert np.zeros_like(there, shape=(9,)).size == 9
+    assert np.clip(there, 0, 3, dtype=np.float64).dtype == np.float64 and np.size(there, 0) == 4
 
 
 def test_whoever_writes_to_a_copy_in_host_memory_is_told() -> None:

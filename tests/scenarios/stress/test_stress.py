@@ -42,6 +42,11 @@ def test_a_seed_is_a_scenario_and_always_the_same() -> None:
     assert len({str(each) for each in documents}) == 1500
 
 
+def test_no_fault_that_compares_reports_is_drawn_beside_directions_of_each_client() -> None:
+    drawn = document(900004)  # colluding is drawn, and left out
+    assert drawn["algorithm"]["name"] == "fedkseed" and validate(drawn, "a seed").faults
+
+
 @pytest.mark.slow
 def test_every_fault_that_needs_no_file_is_drawn() -> None:
     documents = {fault["fault"] for seed in range(400) for fault in document(seed)["faults"]}

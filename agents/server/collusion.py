@@ -35,7 +35,7 @@ class Collude(Protocol):
         """Return the report of all attackers, [values]; None: each sends its own.
 
         Args:
-            own: what the attackers would have reported, float32 [values] each, at least one.
+            own: what the attackers would have reported, float32 [values] each, at least one; not to be written to.
             honest: the other reports of the commit, in the same form; maybe none.
         """
         ...
@@ -61,7 +61,8 @@ class Collusion:
         if not any(attackers):
             return reports
         values = {
-            client: np.ravel(algorithm.values(report)).astype(np.float32) for client, report in sorted(reports.items())
+            client: np.ravel(algorithm.values(report)).astype(np.float32, copy=False)
+            for client, report in sorted(reports.items())
         }
         honest = [row for client, row in values.items() if not any(client in group for group in attackers)]
         replaced = dict(sorted(reports.items()))

@@ -29,8 +29,8 @@ class Colluding(RoundSelector):
     `alie`, a little is enough: μ − z·σ, where μ and σ are the mean and the standard deviation of each value in the
     attackers' own honest reports (Baruch, Baruch, Goldberg 2019, arXiv:1902.06156). By default z is the
     paper's, for n reports of which m are attackers': the z at which Φ(z) = (n − m − s)/(n − m), s = ⌊n/2 + 1⌋ − m.
-    Where the attackers have the majority there is no such z, and s is 1. To add z·σ instead,
-    which shifts the mean by as much, give −z.
+    Where the attackers have the majority there is no such z, and s is 1; with one honest report z is 0. To add z·σ
+    instead, which shifts the mean by as much, give −z.
 
     `ipm`, inner product manipulation: −by times the mean of the honest reports (Xie, Koyejo, Gupta 2019,
     arXiv:1903.03936, where by is ε).

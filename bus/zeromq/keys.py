@@ -88,6 +88,8 @@ class KeyPair:
         Raises:
             BadKey: it cannot be read, holds no key, or other users could read it.
         """
+        if path.suffix == PUBLIC:
+            raise BadKey(str(path), "it is the file of a public key", f"that of a secret key, like NAME{SECRET}")
         text, mode = _read(path, "the file of a secret key, which `seedbus keys new` makes")
         if mode & 0o077:
             raise BadKey(str(path), f"others may read it (mode {mode & 0o777:o})", f"mode 600: `chmod 600 {path}`")
@@ -119,10 +121,18 @@ class Identity:
 
 
 def public_key(key_or_path: str) -> bytes:
-    """Return a public key that is given as text or as the path of its file. Raises `BadKey`."""
-    if KEY.fullmatch(key_or_path):
+    """Return a public key that is given as text or as the path of its file.
+
+    Raises:
+        BadKey: the file cannot be read, holds no key, or is a secret key's, which would then be shown as public.
+    """
+    path = Path(key_or_path)
+    is_path = path.suffix in (SECRET, PUBLIC) or path.is_file()  # a path of 40 characters looks like a key
+    if KEY.fullmatch(key_or_path) and not is_path:
         return key_or_path.encode()
-    text, _ = _read(Path(key_or_path), "a public key of 40 characters, or the file of one")
+    if path.suffix == SECRET:
+        raise BadKey(key_or_path, "it is the file of a secret key", f"that of a public key, like NAME{PUBLIC}")
+    text, _ = _read(path, "a public key of 40 characters, or the file of one")
     if not KEY.fullmatch(text.strip()):
         raise BadKey(key_or_path, "it holds no key", "the 40 characters of a public key")
     return text.strip().encode()

@@ -31,6 +31,7 @@ from seedbus.bus.zeromq.keys import (
     Identity,
     KeyPair,
     Table,
+    public_key,
     read_table,
     write_table,
 )
@@ -67,6 +68,25 @@ def test_a_secret_key_readable_by_others_is_refused(tmp_path: Path, mode: int) -
     (tmp_path / "one.secret").chmod(mode)
     with pytest.raises(BadKey, match=rf"one\.secret cannot be used \(others may read it \(mode {mode:o}\)\); expected"):
         KeyPair.load(tmp_path / "one.secret")
+
+
+def test_the_file_of_a_secret_key_is_no_public_key_nor_the_reverse(tmp_path: Path) -> None:
+    KeyPair.new().save(tmp_path, "one")
+    with pytest.raises(BadKey, match="it is the file of a secret key"):
+        public_key(str(tmp_path / "one.secret"))
+    with pytest.raises(BadKey, match="it is the file of a public key"):
+        KeyPair.load(tmp_path / "one.public")
+
+
+def test_a_path_of_forty_characters_is_not_taken_for_a_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pair = KeyPair.new()
+    monkeypatch.chdir(tmp_path)
+    for ending in (".public", ".key"):
+        Path("a" * (40 - len(ending)) + ending).write_bytes(pair.public)
+        assert public_key("a" * (40 - len(ending)) + ending) == pair.public
+    assert public_key(pair.public.decode()) == pair.public
+    with pytest.raises(BadKey, match="no such file"):
+        public_key("b" * 33 + ".public")
 
 
 @pytest.mark.parametrize("kind", ["file", "link"])

@@ -27,7 +27,17 @@ FAILURES = {
     zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL: "it does not speak ZMTP",
     zmq.EVENT_HANDSHAKE_FAILED_AUTH: "it could not prove who it is",
 }
+_KEY_FAILURES: dict[int, str] = {  # a failure of the protocol that the keys explain, by its value
+    zmq.PROTOCOL_ERROR_ZMTP_CRYPTOGRAPHIC: "it expects a server with another key",
+    zmq.PROTOCOL_ERROR_ZMTP_MECHANISM_MISMATCH: "it has no key where the server has one, or the other way round",
+}
 FILES_APART = 64  # descriptors that a process needs for other things than connections
+
+
+def failure(event: int, value: int) -> str:
+    """Return the sentence about a failed handshake, from an event of `FAILURES` and the value that came with it."""
+    sentence = FAILURES[zmq.Event(event)]
+    return _KEY_FAILURES.get(value, sentence) if event == zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL else sentence
 
 
 def check_files(connections: int, each: int) -> None:

@@ -17,7 +17,7 @@ from zmq.utils.monitor import parse_monitor_message
 from seedbus.bus.zeromq.descriptors import GONE, abort, name_of, own_path
 from seedbus.bus.zeromq.packet import HELLO_BYTES
 from seedbus.bus.zeromq.server.connection import HERE, OLD, Connection
-from seedbus.bus.zeromq.sockets import CURVE, FAILURES, INPROC, PLAIN, is_crowded, most_open
+from seedbus.bus.zeromq.sockets import CURVE, FAILURES, INPROC, PLAIN, failure, is_crowded, most_open
 
 EVENTS = 300  # events that are read before other callbacks of the loop get their turn
 STRANGERS = 256  # connections without a session that may be open at a time; fewer if few files may be open
@@ -199,7 +199,7 @@ class Connections:
 
     def _handle_event(self, event: Any, value: int) -> None:
         if event in FAILURES:
-            self._failed(FAILURES[event])
+            self._failed(failure(event, value))
         elif event == zmq.EVENT_ACCEPTED:
             self._accepted(value)
         elif self._open.get(value):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -9,6 +10,8 @@ from typing import Any
 import zmq
 from hostile_peers import MORE, Peer, frame
 
+from seedbus.bus.zeromq import sockets
+from seedbus.bus.zeromq.keys import Identity, KeyPair
 from seedbus.bus.zeromq.server.connection import STRANGERS_STRIKES, Connection
 from seedbus.bus.zeromq.server.router_socket import RouterSocket
 
@@ -16,10 +19,10 @@ WITHIN_MS = 10_000
 
 
 @contextmanager
-def listening(heard: Any, refused: Any) -> Iterator[RouterSocket]:
+def listening(heard: Any, refused: Any, keys: KeyPair | None = None) -> Iterator[RouterSocket]:
     context = zmq.Context[zmq.Socket[bytes]]()
     router = RouterSocket(
-        context, "tcp://127.0.0.1:*", 2**20, heard=heard, left=lambda connection, why: None, refused=refused
+        context, "tcp://127.0.0.1:*", 2**20, keys=keys, heard=heard, left=lambda connection, why: None, refused=refused
     )
     try:
         yield router
@@ -69,3 +72,18 @@ def test_nothing_is_heard_over_a_connection_that_was_hung_up_on() -> None:
         assert router._socket.poll(WITHIN_MS)
         assert router._read_one() and router._read_one()
     assert (heard, refused) == ([STRANGERS_STRIKES + 1], ["too-many-refusals"])
+
+
+def test_a_handshake_for_a_server_with_another_key_is_not_said_to_be_another_protocol() -> None:
+    refused: list[str] = []
+    with (
+        listening(lambda *message: None, lambda *why: refused.append(why[2]), KeyPair.new()) as router,
+        zmq.Context() as context,
+        sockets.make(context, zmq.DEALER, identity=Identity(KeyPair.new(), KeyPair.new().public)) as peer,
+    ):
+        peer.connect(router.endpoint)
+        deadline = time.monotonic() + WITHIN_MS / 1000
+        while not refused and time.monotonic() < deadline:
+            router._connections.read_events()
+            time.sleep(0.005)
+    assert refused and set(refused) == {"it expects a server with another key"}

@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Protocol, runtime_checkable
 
 from seedbus.bus.keyed_random import KeyedRandom, with_random
+from seedbus.discovery import check_shape
 
 
 @runtime_checkable
@@ -28,7 +29,7 @@ class Tamper(Protocol):
         Args:
             client: the client.
             round: the round that it reports for.
-            report: the honest values; not to be written to.
+            report: the honest values, an array; not to be written to.
             earlier: computes the values that it would have reported in round 0, from x₀, even if it was not asked.
             random: keyed draws of this fault.
         """
@@ -51,10 +52,15 @@ class Tampering:
         self.is_honest = not tampers
 
     def apply(self, client: int, round: int, report: Any, earlier: Callable[[], Any]) -> Any:
-        """Return the values that the client reports: the same object if no fault applies. `Tamper` says the rest."""
+        """Return the values that the client reports: the same object if no fault applies. `Tamper` says the rest.
+
+        Raises:
+            PluginError: a fault returned no array of the honest values' shape.
+        """
         for fault, random in self._tampers:
             changed = fault.tamper(client, round, report, earlier, random)
             if changed is not None:
+                check_shape(changed, report.shape, f"`tamper` of the fault {getattr(fault, 'fault', fault)}")
                 return changed
         return report
 

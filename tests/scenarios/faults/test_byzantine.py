@@ -18,6 +18,7 @@ from seedbus.agents.observer import NullObserver
 from seedbus.agents.seeds import of_directions
 from seedbus.algorithms.scalar_only.decomfl import DeComFL
 from seedbus.bus import HOST, Kind, Offer, decode, encode, ledger_hash, read_ledger
+from seedbus.discovery import PluginError
 from seedbus.models import Iid
 from seedbus.models.tasks.quadratic import Quadratic
 from seedbus.scenarios.errors import ScenarioError
@@ -63,6 +64,16 @@ def attacked(fault: dict[str, Any], **where: Any) -> Any:
 )
 def test_each_attack_sends_what_its_name_says(fault: dict[str, Any], expected: Any) -> None:
     np.testing.assert_array_equal(attacked(fault), expected)
+
+
+@pytest.mark.parametrize("false", [[0.0, 0.0], REPORT[:1], REPORT.astype(str), 1.0], ids=lambda it: type(it).__name__)
+def test_a_false_report_of_another_shape_ends_the_run_with_a_sentence_that_names_the_fault(false: Any) -> None:
+    class Lazy:
+        def tamper(self, *_: Any) -> Any:
+            return false
+
+    with pytest.raises(PluginError, match=r"^`tamper` of the fault .*Lazy.* returned .*; expected numbers \[2, 2\]$"):
+        Tampering([Lazy()], SEED, 6).apply(0, 5, REPORT, lambda: FIRST)
 
 
 def test_noise_is_normal_and_drawn_anew_for_each_client_round_and_number() -> None:

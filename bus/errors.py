@@ -220,6 +220,11 @@ class BadKey(LocalError):
 class Unusable(Exception):
     """Code outside the bus gave it what it cannot use: a verdict that is none, or content that no message can have."""
 
+    @classmethod
+    def of_fault(cls, fault: object, what: str, expected: str) -> Unusable:
+        """Return the error for what a fault's hook has returned; what: what the fault did by it."""
+        return cls(f"the fault {getattr(fault, 'fault', type(fault).__name__)} {what}; expected {expected}")
+
 
 class TooFewFiles(LocalError):
     """The limit on open files is too low; at the limit ZeroMQ stops accepting connections without an error."""

@@ -285,9 +285,8 @@ def _checked(verdict: Any, fault: object) -> Verdict:
         what = f"{verdict!r}"[:200]
     else:
         what = type(verdict).__name__
-    name = getattr(fault, "fault", type(fault).__name__)
     expected = "a Verdict with whole numbers delay_ns and copies, not below 0, and fractions as flips, below 1"
-    raise Unusable(f"the fault {name} judged a message by {what}; expected {expected}")
+    raise Unusable.of_fault(fault, f"judged a message by {what}", expected)
 
 
 def _in_seconds(name: str, number: int) -> tuple[str, float]:

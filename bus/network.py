@@ -20,6 +20,7 @@ from pydantic import BaseModel, BeforeValidator, Field, model_validator
 from pydantic_core import PydanticCustomError
 
 from seedbus.bus.envelope import SERVER
+from seedbus.bus.errors import Unusable
 from seedbus.bus.fault_hooks import FaultHooks
 from seedbus.bus.in_flight import Key as MessageKey
 from seedbus.bus.in_flight import random_key
@@ -226,7 +227,7 @@ class Pace:
         factor = Fraction(1)
         pause_ns = 0
         for each in self._slowdowns:
-            slowed = each.fault.slows(client, round, each.random)
+            slowed = _checked(each.fault.slows(client, round, each.random), each.fault)
             if by_ns := _nearest(slowed.of(base_ns) - base_ns):
                 each.count_delay("slowed", by_ns)
             factor *= Fraction(slowed.factor)
@@ -300,12 +301,34 @@ class Links:
         """A client's bandwidth (Mbit/s): its own, or a throttle's if lower. Counts the delay of each throttle alone."""
         lowest = own
         for each in self._throttles:
-            mbps = each.fault.mbps(client, round, upward, each.random)
+            found = each.fault.mbps(client, round, upward, each.random)
+            mbps = None if found is None else _finite(found, 1e-6)
+            if mbps is None and found is not None:
+                what = f"limited a link to {found!r:.80}"
+                raise Unusable.of_fault(each.fault, what, "None, or Mbit/s, at least 1e-06")
             if mbps is not None and (own is None or mbps < own):
                 without_ns = 0 if own is None else _transfer_ns(size, own)
                 each.count_delay("throttled", _transfer_ns(size, mbps) - without_ns)
                 lowest = mbps if lowest is None else min(lowest, mbps)
         return lowest
+
+
+def _checked(slowed: Any, fault: object) -> Slowed:
+    """Return what `slows` has returned. Raises `Unusable` unless work can be slowed by it."""
+    if isinstance(slowed, Slowed):
+        factor, pause_ns = _finite(slowed.factor, 0), slowed.pause_ns
+        if factor is not None and hasattr(pause_ns, "__index__") and pause_ns >= 0:
+            return Slowed(factor, int(pause_ns))  # a NumPy integer cannot be journalled
+    expected = "a Slowed with a finite factor and a whole number pause_ns, none below 0"
+    raise Unusable.of_fault(fault, f"slowed work by {slowed!r:.80}", expected)
+
+
+def _finite(found: Any, least: float) -> float | None:
+    """Return a number as a float; None if it is no finite number from `least`."""
+    try:
+        return float(found) if math.isfinite(found) and found >= least else None
+    except (TypeError, OverflowError):
+        return None
 
 
 def _nearest(ns: Fraction) -> int:

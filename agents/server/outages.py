@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Literal, Protocol, runtime_checkable
 
+from seedbus.bus.errors import Unusable
 from seedbus.bus.in_flight import Key
 
 Phase = Literal["asking", "gathering", "committing", "publishing"]
@@ -54,8 +55,11 @@ class Outages:
         """Return how long the server is away from now on; None if it does not crash now. An outage happens once."""
         for index, outage in enumerate(self._outages):
             duration_ns = outage.outage_ns(round, phase)
+            if duration_ns is not None and not (hasattr(duration_ns, "__index__") and duration_ns >= 0):
+                what = f"keeps the server away for {duration_ns!r:.80} ns"
+                raise Unusable.of_fault(outage, what, "None, or a whole number that is not below 0")
             if duration_ns is not None and (index, round, phase) not in self._started:
                 self._started.add((index, round, phase))
                 self._counts[index]["crashed"] += 1
-                return duration_ns
+                return int(duration_ns)  # a NumPy integer cannot be journalled
         return None

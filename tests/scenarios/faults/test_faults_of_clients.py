@@ -7,11 +7,13 @@ from collections import Counter
 from fractions import Fraction
 from typing import Any
 
+import numpy as np
 import pytest
 from bus_harness import MS, SECOND, Harness, plan, report, reported
 from hypothesis import given
 from hypothesis import strategies as st
 
+from seedbus.agents.server.outages import Outages
 from seedbus.bus import (
     EVALUATOR,
     Compute,
@@ -25,6 +27,7 @@ from seedbus.bus import (
     Pace,
     Slowed,
 )
+from seedbus.bus.errors import Unusable
 from seedbus.bus.network import Constant, Exponential, Lognormal, Pareto
 from seedbus.scenarios.faults.bandwidth import Bandwidth
 from seedbus.scenarios.faults.device_classes import DeviceClass, DeviceClasses
@@ -124,6 +127,41 @@ class Fixed:
 
     def slows(self, client: int, round: int, random: KeyedRandom) -> Slowed:
         return self.slowed
+
+
+@pytest.mark.parametrize(
+    "slowed",
+    [2.0, None, ("2", 0), (-1.0, 0), (float("nan"), 0), (float("inf"), 0), (1.0, 0.5), (1.0, -1)],
+    ids=str,
+)
+def test_what_cannot_slow_work_is_refused_in_a_sentence_that_names_the_fault(slowed: Any) -> None:
+    fault = Fixed(1.0, 0)
+    fault.slowed = Slowed(*slowed) if isinstance(slowed, tuple) else slowed
+    with pytest.raises(Unusable, match=r"^the fault Fixed slowed work by .*; expected a Slowed with a finite factor"):
+        work_ns(fault)
+    fault.slowed = Slowed(np.float32(2), np.int64(5))  # type: ignore[arg-type]
+    assert work_ns(fault) == 20 * MS + 5 and type(work_ns(fault)) is int
+
+
+@pytest.mark.parametrize("limit", ["fast", 0, -1.0, float("nan"), 1e-7], ids=str)
+def test_what_cannot_limit_a_link_is_refused_in_a_sentence_that_names_the_fault(limit: Any) -> None:
+    class Narrow:
+        def mbps(self, client: int, round: int, upward: bool, random: KeyedRandom) -> Any:
+            return limit
+
+    harness = Harness(Network(), [Narrow()])
+    with pytest.raises(Unusable, match=r"^the fault Narrow limited a link to .*; expected None, or Mbit/s, at least"):
+        arrivals(harness, plan())
+
+
+@pytest.mark.parametrize("lasts", [2.5, "long", -5], ids=str)
+def test_an_outage_that_cannot_be_is_refused_in_a_sentence_that_names_the_fault(lasts: Any) -> None:
+    class Away:
+        def outage_ns(self, round: int, phase: str) -> Any:
+            return lasts
+
+    with pytest.raises(Unusable, match=r"^the fault Away keeps the server away for .* ns; expected None, or a whole"):
+        Outages([Away()], [Counter()]).crash_ns(0, "asking")
 
 
 @given(st.lists(drags, max_size=5), st.data())

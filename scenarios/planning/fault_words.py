@@ -45,6 +45,8 @@ def plain(value: Any) -> str:
         rest = ", ".join(f"{name} {plain(each)}" for name, each in fields.items() if each not in words)
         return " ".join([*words, f"({rest})"]) if rest else "".join(words)
     if isinstance(value, dict):
+        if any(isinstance(name, str) for name in value):  # no schedule
+            return "{" + ", ".join(f"{name}: {plain(each)}" for name, each in value.items()) + "}"
         return ", ".join(f"{plain(each)} from round {first}" for first, each in value.items())
     if isinstance(value, list | tuple):
         return "[" + ", ".join(map(plain, value)) + "]"

@@ -13,6 +13,7 @@ from worlds import lossy, scenario
 
 from seedbus.scenarios.errors import Exit
 from seedbus.scenarios.planning.explain import explain, show
+from seedbus.scenarios.planning.fault_words import plain
 from seedbus.scenarios.planning.words import words
 from seedbus.scenarios.schema.loading import library, load
 from seedbus.scenarios.schema.unsent_kinds import caveats
@@ -155,6 +156,11 @@ def test_every_scenario_of_the_library_has_words(name: str) -> None:
 def test_a_description_does_not_end_at_an_abbreviation() -> None:
     said = words(load("quickstart", ["algorithm=zo-signsgd"]))
     assert said["algorithm"][0].startswith("zo-signsgd: ZO-signSGD (Liu et al. 2019; arXiv:2405.15861, A.1): DeComFL ")
+
+
+def test_a_schedule_is_told_from_other_mappings() -> None:
+    assert plain({0: 0.1, 500: None}) == "0.1 from round 0, none from round 500"
+    assert plain({"accuracy": "accuracy", "mine": "mine:top2"}) == "{accuracy: accuracy, mine: mine:top2}"
 
 
 def test_large_numbers_have_no_exponents() -> None:

@@ -10,7 +10,7 @@ MessageSelector  also the kind of a message
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
@@ -23,7 +23,19 @@ _LATEST_S = 10**7  # past the end of simulated time
 
 
 class Fault(Settings):
-    """One entry of `faults:` in a scenario."""
+    """One entry of `faults:` in a scenario.
+
+    Attributes:
+        paired_hooks: hook → the one that it needs beside it. The run counts by one of them what the other does.
+    """
+
+    paired_hooks: ClassVar[dict[str, str]] = {
+        "tamper": "lies",
+        "collude": "lies",
+        "new_classes": "mislabels",
+        "mislabels": "new_classes",
+        "forge": "forges",
+    }
 
     def __repr_args__(self) -> Iterator[tuple[str | None, Any]]:
         """Yield the fields that differ from their defaults.

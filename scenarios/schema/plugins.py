@@ -283,6 +283,9 @@ def _flaws(plugin: Plugin) -> list[str]:
         missing: frozenset[str] = getattr(each, "__abstractmethods__", frozenset())
         if missing:
             flaws.append(f"the {kind.noun} {name} does not define {', '.join(sorted(missing))}")
+        for hook, other in getattr(each, "paired_hooks", {}).items():
+            if hasattr(each, hook) and not hasattr(each, other):
+                flaws.append(f"the {kind.noun} {name} defines {hook} and not {other}; expected both, or neither")
         for own in vars(each):
             is_property = any(isinstance(vars(base).get(own), property) for base in each.__mro__[1:])
             if is_property and inspect.isfunction(vars(each)[own]):

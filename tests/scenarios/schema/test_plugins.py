@@ -237,6 +237,14 @@ HEAD = "from typing import Literal\nfrom seedbus.plugin import *\n"
             HEAD + 'class A(ScalarOnly):\n    name: Literal["a"] = "a"\n    x: "Nothing" = 1',
             "its classes have no schema: name 'Nothing' is not defined",
         ),
+        (
+            HEAD + 'class A(RoundSelector):\n    fault: Literal["a"] = "a"\n    def tamper(self, *_): ...',
+            "the fault a defines tamper and not lies; expected both, or neither",
+        ),
+        (
+            HEAD + 'class A(RoundSelector):\n    fault: Literal["a"] = "a"\n    def collude(self, own, honest): ...',
+            "the fault a defines collude and not lies; expected both, or neither",
+        ),
         (HEAD + 'class A(Partition):\n    kind: Literal["a"] = "a"', "the partition a does not define split"),
     ],
 )

@@ -14,8 +14,9 @@ from seedbus.bus.text import counted
 from seedbus.scenarios.errors import ScenarioError, path_of
 from seedbus.scenarios.reporting.compare_page import markdown
 from seedbus.scenarios.reporting.compared import ENDING, Compared, Row, Run, Spread
-from seedbus.scenarios.reporting.leaves import names
+from seedbus.scenarios.reporting.leaves import names, settings_of
 from seedbus.scenarios.reporting.terminal import shown
+from seedbus.scenarios.schema.scenario import Scenario
 from seedbus.scenarios.sentences import is_whole, nearest, quoted
 
 _SAME_RUN = ("seed", "description", "transport", "expect", "verify", "verify_every")
@@ -71,7 +72,7 @@ def compare(
     groups: dict[str, list[Run]] = {}
     for run in runs:
         groups.setdefault(json.dumps(_identity(run)), []).append(run)
-    row_names = _names([_identity(members[0]) for members in groups.values()])
+    row_names = _names([members[0].scenario for members in groups.values()])
     rows = []
     for name, members in zip(row_names, groups.values(), strict=True):
         each = [run.figures(metric, target, at) for run in members]
@@ -122,12 +123,13 @@ def _identity(run: Run) -> dict[str, Any]:
     return {name: value for name, value in run.scenario.resolved().items() if name not in _SAME_RUN}
 
 
-def _names(scenarios: Sequence[dict[str, Any]]) -> list[str]:
+def _names(scenarios: Sequence[Scenario]) -> list[str]:
     """Return the scenarios' names. Where several have the same name, the settings in which they differ are added."""
-    found = [scenario["name"] for scenario in scenarios]
+    found = [scenario.name for scenario in scenarios]
+    fields = [settings_of(scenario) for scenario in scenarios]
     for name in {name for name in found if found.count(name) > 1}:
         indices = [index for index, other in enumerate(found) if other == name]
-        for index, settings in zip(indices, names([scenarios[index] for index in indices]), strict=True):
+        for index, settings in zip(indices, names([fields[index] for index in indices], _SAME_RUN), strict=True):
             found[index] = f"{name}, {settings}"
     return found
 

@@ -12,12 +12,14 @@ from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 from seedbus.bus.text import printable
+from seedbus.scenarios.schema.scenario import Scenario
 
 TAGS = ("name", "kind", "fault", "distribution", "rule", "policy", "method")
 """The fields that hold the name of a part."""
 MAX_LEAVES = 3  # in a scenario's name, unless it takes more to tell it from the others
 _MAX_CHARACTERS = 30  # of a setting's value
 _ABSENT = object()
+_IDLE = object()
 
 
 class Leaf(NamedTuple):
@@ -38,11 +40,21 @@ class Leaf(NamedTuple):
         return " ".join([*self.parts[-count:], self.value])
 
 
+def settings_of(scenario: Scenario) -> dict[str, Any]:
+    """Return all fields of a scenario for `names`, which does not compare those that mean nothing in their fault."""
+    fields = scenario.resolved()
+    for fault, entry in zip(scenario.faults, fields.get("faults", []), strict=True):
+        for name in fault.idle_fields:
+            if getattr(fault, name) == type(fault).model_fields[name].default:
+                entry[name] = _IDLE
+    return fields
+
+
 def names(scenarios: Sequence[dict[str, Any]], ignored: Sequence[str] = ()) -> list[str]:
     """Return a name for each scenario that tells it from the others; "" where nothing differs.
 
     Args:
-        scenarios: all fields of each, as `Scenario.resolved` returns them.
+        scenarios: all fields of each, as `settings_of` returns them.
         ignored: fields of a scenario whose differences do not count.
     """
     kept = [{name: value for name, value in each.items() if name not in ignored} for each in scenarios]
@@ -82,6 +94,7 @@ def differences(scenarios: Sequence[Any]) -> list[list[Leaf]]:
 
 def _differing(values: list[tuple[int, Any]], path: str, parts: tuple[str, ...]) -> Iterator[tuple[int, Leaf]]:
     """Yield (index, leaf) of values, each with its scenario's index, that stand at the same path."""
+    values = [(index, value) for index, value in values if value is not _IDLE]
     if all(value == values[0][1] for _, value in values):
         return
     if all(isinstance(value, dict) for _, value in values):

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from seedbus.scenarios.errors import ScenarioError, setting_label
-from seedbus.scenarios.reporting.leaves import names
+from seedbus.scenarios.reporting.leaves import names, settings_of
 from seedbus.scenarios.schema.loading import check_settings, library, load_document, read_document
 from seedbus.scenarios.schema.plugin_use import refuse_local
 from seedbus.scenarios.schema.scenario import Scenario
@@ -103,7 +103,7 @@ def plan_of(source: str | Path | dict[str, Any], settings: list[str] | None = No
         by_variant.setdefault(cell.variant, []).append(index)
     named = list(cells)
     for variant, indices in by_variant.items():
-        leaves = names([fields[index] for index in indices], UNNAMED)
+        leaves = names([settings_of(cells[index].scenario) for index in indices], UNNAMED)
         for index, leaf in zip(indices, leaves, strict=True):
             row = ", ".join(filter(None, [variant, leaf])) or cells[index].scenario.name
             named[index] = Cell(**(vars(cells[index]) | {"name": row}))

@@ -6,11 +6,11 @@ from typing import Any
 
 from worlds import HISO, lossy, scenario
 
-from seedbus.scenarios.reporting.leaves import names
+from seedbus.scenarios.reporting.leaves import names, settings_of
 
 
 def of(*scenarios: Any) -> list[str]:
-    return names([each.resolved() for each in scenarios])
+    return names([settings_of(each) for each in scenarios])
 
 
 def test_a_fault_with_one_setting_is_named_by_its_name_and_value() -> None:
@@ -24,6 +24,13 @@ def test_two_settings_of_one_fault_are_named_each() -> None:
     ]
     found = of(*(lossy(faults=[fault]) for fault in faults))
     assert found == ["probability 0.5, pause_s 1.0", "probability 0.5, pause_s 2.0", "probability 1.0, pause_s 2.0"]
+
+
+def test_a_field_that_means_nothing_beside_an_attack_does_not_name_it() -> None:
+    attacks = ({"attack": "alie"}, {"attack": "min-max"}, {"attack": "ipm", "by": 5}, {"attack": "ipm", "by": 2})
+    rows = [lossy(faults=[{"fault": "colluding", **attack}]) for attack in attacks]
+    assert of(*rows[:3], lossy(faults=[])) == ["colluding alie", "colluding min-max", "colluding ipm", "no faults"]
+    assert of(*rows) == ["attack alie", "attack min-max", "attack ipm, by 5.0", "attack ipm, by 2.0"]
 
 
 def test_other_algorithms_are_named_by_name_and_compared_with_their_own_kind_only() -> None:

@@ -69,6 +69,7 @@ def compare(
             problem = f"{quoted(metric)} is not measured in this run; {nearest(str(metric), run.metrics)}"
             raise ScenarioError(str(run.folder), [problem])
         notes += [f"{run.folder}: {remark}" for remark in run.remarks(metric)]
+    notes += _opposites(runs, metric)
     groups: dict[str, list[Run]] = {}
     for run in runs:
         groups.setdefault(json.dumps(_identity(run)), []).append(run)
@@ -116,6 +117,17 @@ def _notes(runs: Sequence[Run]) -> list[str]:
             "rounds, and the best is one of more values or of fewer"
         )
     return notes
+
+
+def _opposites(runs: Sequence[Run], metric: str) -> list[str]:
+    """A note if larger values of a metric are better in some of the runs only."""
+    better = {metric in run.scenario.task.rising: run.folder for run in reversed(runs)}
+    if len(better) < 2:
+        return []
+    return [
+        f"larger values of {metric} are better in {better[True]} and smaller ones in {better[False]}, as their tasks "
+        "say: what is best, the rounds to a target and the order of rows are not of one kind"
+    ]
 
 
 def _identity(run: Run) -> dict[str, Any]:

@@ -68,6 +68,20 @@ def test_of_a_metric_of_ones_own_larger_values_are_better_if_its_task_says_so() 
         assert is_rising(plan, "found") == bool(larger) and is_rising(plan, "accuracy") and not is_rising(plan, "loss")
 
 
+def test_runs_whose_tasks_disagree_about_what_is_better_are_compared_with_a_note(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    made: dict[str, Run] = {}
+    for name, larger in (("up", ["found"]), ("down", []), ("again", ["found"])):
+        task = own_task(metrics={"found": lambda outputs, targets: outputs.mean()}, larger_is_better=larger)
+        what = scenario(seed=len(made)).model_copy(update={"task": task})
+        made[name] = Run(Path(name), what, unfinished([0.1, 0.2], "found").lines, None)
+    monkeypatch.setattr(Run, "read", lambda folder: made[folder.name])
+    said = "larger values of found are better in up and smaller ones in down, as their tasks say: what is best, the "
+    assert [note.startswith(said) for note in compare(["up", "down", "again"], "found").notes].count(True) == 1
+    assert not any("larger values" in note for note in compare(["up", "again"], "found").notes)
+
+
 def test_a_run_whose_first_measurements_were_refused_has_no_value_of_those_rounds() -> None:
     measured = unfinished([0.1, 0.2, 0.3])
     run = Run(measured.folder, measured.scenario, measured.lines[1:], None)

@@ -227,7 +227,7 @@ def _placed(problem: str, at_fault: list[str], variant: str) -> str:
 
 
 def is_rising(plan: Plan, metric: str) -> bool:
-    """Whether larger values of a metric are better, as the task of the first row has it."""
+    """Whether larger values of a metric are better, as the tasks of all rows have it (`metric_of`)."""
     return metric in plan.cells[0].scenario.task.rising
 
 
@@ -235,7 +235,7 @@ def metric_of(plan: Plan) -> str:
     """Return the metric of a study: the one that it asks for, or accuracy, or loss where one has no accuracy.
 
     Raises:
-        ScenarioError: a row does not measure it.
+        ScenarioError: a row does not measure it, or larger values are better in some rows only.
     """
     measured = [cell.scenario.metrics for cell in plan.cells]
     default = "accuracy" if all("accuracy" in names for names in measured) else "loss"
@@ -244,4 +244,8 @@ def metric_of(plan: Plan) -> str:
         if metric not in known:
             what = f"ask.metric: {quoted(metric)} is not measured in {cell.name}; {nearest(metric, known)}"
             raise ScenarioError(plan.source, [what])
+    better = {metric in cell.scenario.task.rising: cell.name for cell in plan.cells}
+    if len(better) > 1:
+        what = f"larger values of {quoted(metric)} are better in {better[True]} and smaller ones in {better[False]}"
+        raise ScenarioError(plan.source, [f"ask.metric: {what}; expected the same task.larger_is_better in all rows"])
     return metric

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from seedbus.scenarios.errors import ScenarioError
-from seedbus.scenarios.study.cells import plan_of
+from seedbus.scenarios.study.cells import metric_of, plan_of
+from seedbus.scenarios.study.schema import Ask
 
 QUADRATIC = {"task": "quadratic", "algorithm": "decomfl", "participation": {"clients": 4}, "stop": {"rounds": 2}}
 STUDY: dict[str, Any] = {
@@ -46,3 +48,16 @@ def test_a_setting_that_changes_a_row_is_applied() -> None:
 def test_settings_in_python_that_are_no_list_of_texts_are_refused_as_a_whole(settings: Any) -> None:
     with pytest.raises(ScenarioError, match=r"^settings: .*3.* is not accepted; expected .*field=value, like"):
         plan_of(STUDY, settings)
+
+
+def test_a_study_whose_tasks_disagree_about_what_is_better_is_refused() -> None:
+    def plan(*rising: list[str]) -> Any:
+        scenarios = [SimpleNamespace(metrics=["found"], task=SimpleNamespace(rising=each)) for each in rising]
+        cells = [SimpleNamespace(name=f"row {number}", scenario=each) for number, each in enumerate(scenarios)]
+        return SimpleNamespace(cells=cells, source="mine.yaml", study=SimpleNamespace(ask=Ask(metric="found")))
+
+    assert metric_of(plan(["found"], ["found"])) == metric_of(plan([], [])) == "found"
+    with pytest.raises(ScenarioError) as raised:
+        metric_of(plan([], ["found"]))
+    said = 'larger values of "found" are better in row 1 and smaller ones in row 0'
+    assert list(raised.value.problems) == [f"ask.metric: {said}; expected the same task.larger_is_better in all rows"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import sys
+from collections import deque
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -38,6 +39,7 @@ PROCESSES = {
 }
 _NOTED = ("lost", "weakened", "untracked", "coarse-losses")
 LOSSES = {event: "seedbus: note: {what}" for event in _NOTED}  # printed with --quiet too
+SPEED_LINES = 10  # the rounds per second are those since so many evaluations, so that a wait is forgotten in time
 MAX_REFUSALS = 5  # printed; late reports may cause a refusal in every round
 WAITING = {"kernels": "compiling kernels, {compiling}…"}  # printed on a terminal only
 
@@ -117,7 +119,7 @@ class Lines:
         self._console = console
         self._rounds = scenario.stop.rounds
         self._messages = Messages(PROCESSES | LOSSES)
-        self._first: tuple[int, float] | None = None
+        self._latest = deque[tuple[int, float]](maxlen=SPEED_LINES)  # rounds done, and when in seconds
         self._has_closed = False  # a round; x₀ is measured before the first, and not again by a run that is resumed
         self._outlook = Outlook(scenario)
 
@@ -128,8 +130,8 @@ class Lines:
 
     def measured(self, line: dict[str, Any]) -> None:
         done, now_s = rounds_done(line, is_first=not self._has_closed), wall_seconds()
-        self._first = self._first or (done, now_s)
-        first, since_s = self._first
+        first, since_s = self._latest[0] if self._latest else (done, now_s)
+        self._latest.append((done, now_s))
         sent = readable(line["bytes_up"] + line["bytes_down"])
         text = f"round {done}/{self._rounds}  {headline(line)}  {sent}"
         if done > first and now_s > since_s:

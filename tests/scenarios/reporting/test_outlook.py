@@ -10,7 +10,7 @@ from rich.console import Console
 from worlds import DECOMFL, scenario
 
 from seedbus.agents.round_record import ClosedRound
-from seedbus.scenarios.reporting import outlook
+from seedbus.scenarios.reporting import outlook, progress
 from seedbus.scenarios.reporting.outlook import Outlook
 from seedbus.scenarios.reporting.progress import Lines
 
@@ -77,3 +77,15 @@ def test_the_first_line_counts_the_rounds_that_are_over_also_of_a_resumed_run(is
     lines.measured(line)
     counted = [each.split("/")[0] for each in shown.getvalue().splitlines()]
     assert counted == ["round 0"] * (not is_resumed) + ["round 1"]
+
+
+def test_a_long_wait_is_forgotten_by_the_rate_and_the_time_that_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    shown, now_s = io.StringIO(), [0.0]
+    monkeypatch.setattr(progress, "wall_seconds", lambda: now_s[0])
+    lines = Lines(scenario(stop={"rounds": 100}), Console(file=shown))
+    for done in range(31):
+        lines.round_closed(ClosedRound(done, 0, (1,), (), None), 0, 0)
+        lines.measured({"round": done, "version": done, "bytes_up": 0, "bytes_down": 0})
+        now_s[0] += 1000.0 if done == 5 else 0.5
+    rates = [line.split()[4] for line in shown.getvalue().splitlines()[1:]]
+    assert rates[0] == "2.0" and float(rates[6]) < 0.1 and rates[-1] == "2.0"

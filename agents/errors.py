@@ -52,7 +52,8 @@ class JournalDamaged(AgentError):
         super().__init__(path, good, what)
 
     def __str__(self) -> str:
-        return f"{self.path}: the journal is damaged: {self.what}; its first {self.good} rounds are sound"
+        sound = "round is" if self.good == 1 else f"{self.good} rounds are"
+        return f"{self.path}: the journal is damaged: {self.what}; its first {sound} sound"
 
 
 class Forgotten(AgentError):

@@ -20,6 +20,7 @@ from seedbus.bus.envelope import EVALUATOR
 from seedbus.bus.errors import SentAway, UnknownAddress
 from seedbus.bus.spans import Span as Span
 from seedbus.bus.spans import merged as merged
+from seedbus.bus.text import counted
 
 Answered = Callable[[list[bytes]], None]
 _Accepted = TypeVar("_Accepted")
@@ -120,7 +121,7 @@ def misfit(request: HostRequest, offer: Offer, most_clients: int) -> str | None:
         most = {0: most_clients, NO_CLIENTS: 0}.get(request.count, request.count)
         is_fit = offered <= most
         accepted = f"at most {most:,}"
-    return None if is_fit else f"it offers {offered:,} clients; accepted are {accepted}"
+    return None if is_fit else f"it offers {counted(offered, 'client')}; accepted are {accepted}"
 
 
 def count_of(spans: Sequence[Span]) -> int:

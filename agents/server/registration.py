@@ -27,6 +27,7 @@ from seedbus.algorithms.contract import BadPayload
 from seedbus.bus import EVALUATOR, HOST, Bus, Declined, HostRequest, Kind, MalformedEnvelope, Offer, decode
 from seedbus.bus.envelope import LOWEST_ADDRESS
 from seedbus.bus.spans import Span, SpanSet, merged
+from seedbus.bus.text import counted
 from seedbus.bus.transport import MAX_SPANS, NO_CLIENTS, NOT_YET, OPERATOR, Rights, addresses, count_of
 
 NONCE_BYTES = 16
@@ -111,7 +112,7 @@ class Registration:
         host = next((number for number in range(HOST, LOWEST_ADDRESS, -1) if number not in self._workers), None)
         evaluates = request.evaluates and rights.evaluates and self._is_evaluator_unoffered
         if host is None or not (spans or evaluates):
-            return Declined("no-clients", f"all {self._coordinator.participation.clients} clients have their processes")
+            return Declined("no-clients", "all clients of this run have their processes")
         nonce = b"" if rights.evaluates else os.urandom(NONCE_BYTES)
         offer = Offer(host, spans, evaluates, self._scenario, nonce)
         for span in spans:
@@ -242,7 +243,7 @@ class Registration:
         free = _permitted(self._free, rights)
         preferred = _permitted(self._preferred, rights)
         if free and request.count > free.size:
-            return Declined("too-many", f"{request.count} clients are asked for and {free.size} are left")
+            return Declined("too-many", f"{counted(request.count, 'client')} asked for, {free.size:,} left")
         sharing = [worker for worker in self._workers.values() if worker.offer.spans]  # others host the evaluator only
         if preferred and request.count <= preferred.size:
             spans = preferred.lowest(request.count or self._share(preferred, len(sharing), rights))

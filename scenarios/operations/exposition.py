@@ -120,7 +120,7 @@ def health(reading: Reading | None, lag_s: float, *, computes_here: bool) -> tup
     closed = f"{rounds} {'is' if reading.rounds == 1 else 'are'} closed"
     if not reading.can_go_on:
         without = reading.clients - reading.hosted
-        who = f"{without} of {reading.clients} clients" if without else "the evaluator"
+        who = f"{without:,} of {counted(reading.clients, 'client')}" if without else "the evaluator"
         return False, f"after {rounds} the run waits for processes of {who}"
     if lag_s > STUCK_S and not computes_here:
         return False, f"after {rounds} the server's loop has not run for {lag_s:.0f} s"

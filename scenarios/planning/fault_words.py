@@ -10,6 +10,7 @@ from pydantic import BaseModel
 
 from seedbus.bus.keyed_random import with_random
 from seedbus.bus.network import Constant
+from seedbus.bus.text import counted
 from seedbus.scenarios.faults.base import ClientSelector, Fault, MessageSelector, RoundSelector, TrafficSelector
 from seedbus.scenarios.reporting.looks import number_text
 from seedbus.scenarios.schema.scenario import Scenario
@@ -70,7 +71,7 @@ def _who(chosen: Sequence[int], clients: int) -> str:
     if len(chosen) == clients:
         return "all clients"
     named = ", ".join(map(str, chosen[:MAX_NAMED])) + (", …" if len(chosen) > MAX_NAMED else "")
-    return f"{len(chosen):,} of {clients:,} clients" + (f" ({named})" if chosen else "")
+    return f"{len(chosen):,} of {counted(clients, 'client')}" + (f" ({named})" if chosen else "")
 
 
 def _when(fault: Fault) -> list[str]:

@@ -59,7 +59,8 @@ def recover(folder: Path, states: list[Any]) -> str:
         with closing(Journal.open(folder)) as journal:
             recovered = contents(journal)
     except JournalDamaged as error:
-        assert str(folder / FILE) in str(error) and f"first {error.good} rounds are sound" in str(error)
+        sound = "first round is sound" if error.good == 1 else f"first {error.good} rounds are sound"
+        assert str(folder / FILE) in str(error) and sound in str(error)
         assert error.good <= ROUNDS and "\n" not in str(error)
         return "refused"
     except RunFolderError as error:  # its header declares a format that cannot be written

@@ -33,7 +33,7 @@ def test_a_process_that_asks_for_a_number_of_clients_gets_the_first_free_ones() 
 def test_a_process_that_asks_for_nothing_gets_its_share_and_the_last_one_the_rest() -> None:
     harness = RegistrationHarness(clients=5, processes=3)
     assert [harness.register(HostRequest()).spans for _ in range(3)] == [((0, 1),), ((2, 3),), ((4, 4),)]
-    assert harness.decline(HostRequest()) == Declined("no-clients", "all 5 clients have their processes")
+    assert harness.decline(HostRequest()) == Declined("no-clients", "all clients of this run have their processes")
 
 
 def test_a_process_that_only_evaluates_takes_nobodys_share() -> None:
@@ -161,8 +161,8 @@ def test_a_process_may_only_evaluate_when_no_other_process_does() -> None:
     [
         (HostRequest(((0, 2),)), "taken", "client 2 is hosted by another process"),
         (HostRequest(((0, 0), (5, 6)), evaluates=True), "unknown-client", "client 6 is none of this run's 0 … 5"),
-        (HostRequest(count=5), "too-many", "5 clients are asked for and 4 are left"),
-        (HostRequest(count=2**32 - 2), "too-many", "4,?294,?967,?294 clients are asked for and 4 are left"),
+        (HostRequest(count=5), "too-many", "5 clients asked for, 4 left"),
+        (HostRequest(count=2**32 - 2), "too-many", "4,294,967,294 clients asked for, 4 left"),
     ],
 )
 def test_an_impossible_request_is_declined_and_takes_nothing(wish: HostRequest, reason: str, detail: str) -> None:

@@ -132,6 +132,7 @@ def test_health_is_a_failure_only_when_nothing_explains_that_no_round_closes() -
 
     assert health(None, 0.0, computes_here=False)[0] and of()[0] and of(awaited=3)[0]
     assert of(hosted=3, can_go_on=False) == (False, "after 3 rounds the run waits for processes of 1 of 4 clients")
+    assert of(clients=1, hosted=0, can_go_on=False)[1].endswith("the run waits for processes of 1 of 1 client")
     assert of(can_go_on=False) == (False, "after 3 rounds the run waits for processes of the evaluator")
     assert not of(61.0)[0] and of(61.0, computes_here=True)[0]
 

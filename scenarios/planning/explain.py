@@ -17,7 +17,7 @@ from seedbus.scenarios.reporting.looks import number_text
 from seedbus.scenarios.reporting.outlook import duration
 from seedbus.scenarios.reporting.progress import readable
 from seedbus.scenarios.reporting.report import fault_counts
-from seedbus.scenarios.reporting.terminal import console, shown
+from seedbus.scenarios.reporting.terminal import console, shown, titled
 from seedbus.scenarios.schema.scenario import Scenario
 
 
@@ -64,7 +64,7 @@ def explain(scenario: Scenario, seconds: float) -> dict[str, Any]:
 
 def show(explained: dict[str, Any]) -> None:
     """Print an explanation as a table."""
-    table = Table(title=shown(explained["scenario"]), title_justify="left", show_header=False)
+    table = Table(show_header=False)
     table.add_column(style="bold")
     table.add_column()
     did = [f" → {fault_counts(each)}" for each in explained["faults"]]
@@ -73,7 +73,7 @@ def show(explained: dict[str, Any]) -> None:
         _add(table, topic, [said + count for said, count in zip_longest(sentences, counts, fillvalue="")])
     for topic, sentences in _costs(explained):
         _add(table, topic, sentences)
-    console(width=None if sys.stdout.isatty() else 100).print(table)
+    console(width=None if sys.stdout.isatty() else 100).print(titled(shown(explained["scenario"]), table))
 
 
 def _add(table: Table, topic: str, sentences: Sequence[str]) -> None:

@@ -14,7 +14,7 @@ from seedbus.scenarios.reporting.compared import ENDING, Compared, Row, Run, Spr
 from seedbus.scenarios.reporting.document import document, table, with_plots
 from seedbus.scenarios.reporting.figures import lines
 from seedbus.scenarios.reporting.looks import Line
-from seedbus.scenarios.reporting.terminal import console, in_markdown, shown
+from seedbus.scenarios.reporting.terminal import console, in_markdown, shown, titled
 
 Cells = list[list[str]]
 Formatter = Callable[[Spread], str]
@@ -25,13 +25,13 @@ _PLUS = " ± "
 def show(comparison: Compared) -> None:
     """Print the table to stdout. If stdout is not a terminal, the table is as wide as its content needs."""
     heads, rows = cells(comparison)
-    printed = Table(title=_title(comparison), title_justify="left", show_lines=True)
+    printed = Table(show_lines=True)
     for number, head in enumerate(heads):
         printed.add_column(head, justify="right" if number else "left", overflow="fold")  # no digit is cut off
     for row in rows:
         printed.add_row(*row)
     needed = console(width=MAX_WIDTH).measure(printed).maximum
-    console(width=None if sys.stdout.isatty() else needed).print(printed)
+    console(width=None if sys.stdout.isatty() else needed).print(titled(_title(comparison), printed))
 
 
 def markdown(comparison: Compared) -> str:

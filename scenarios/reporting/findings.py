@@ -21,7 +21,7 @@ from seedbus.bus.files import read
 from seedbus.scenarios.reporting.figures import bars, lines
 from seedbus.scenarios.reporting.looks import Line
 from seedbus.scenarios.reporting.results import write
-from seedbus.scenarios.reporting.terminal import console, in_markdown, say, shown
+from seedbus.scenarios.reporting.terminal import console, in_markdown, say, shown, titled
 
 ANALYSIS = "analysis.json"
 _WIDTH = 10_000
@@ -104,13 +104,13 @@ def show(findings: Sequence[Finding]) -> None:
         if not finding.rows:
             say(finding.title)
         else:
-            table = Table(title=shown(finding.title), title_justify="left")
+            table = Table()
             for column, head in enumerate(finding.heads):
                 table.add_column(shown(head), justify="right" if column else "left", overflow="fold")
             for row in finding.rows:
                 table.add_row(*map(shown, row))
             needed = console(width=_WIDTH).measure(table).maximum
-            console(width=None if sys.stdout.isatty() else needed).print(table)
+            console(width=None if sys.stdout.isatty() else needed).print(titled(shown(finding.title), table))
         for note in finding.notes:
             say(note)
 

@@ -14,7 +14,7 @@ from rich.table import Table
 from seedbus.bus.text import counted
 from seedbus.scenarios.reporting.looks import number_text
 from seedbus.scenarios.reporting.progress import readable
-from seedbus.scenarios.reporting.terminal import console, shown
+from seedbus.scenarios.reporting.terminal import console, shown, titled
 
 Rows = list[tuple[str, str]]
 Summary = Mapping[str, Any]
@@ -25,12 +25,12 @@ def show(summary: Summary, *, as_json: bool) -> None:
     if as_json:
         typer.echo(json.dumps(summary))
     else:
-        console(width=None if sys.stdout.isatty() else 100).print(closing_table(summary))
+        console(width=None if sys.stdout.isatty() else 100).print(titled(title(summary), closing_table(summary)))
 
 
 def closing_table(summary: Summary) -> Table:
     """Return the table of what a run cost and reached, with the byte counts by the papers' conventions."""
-    table = Table(title=title(summary), title_justify="left", show_header=False)
+    table = Table(show_header=False)
     table.add_column(style="bold")
     table.add_column()
     for group in groups(summary):
@@ -102,7 +102,7 @@ def _clients(summary: Summary) -> Rows:
     participation, lag, staleness = summary["participation"], summary["lag"], summary["staleness"]
     heard = participation["counted"]
     middle = number_text(heard["median"])
-    commits = f"{heard['total']:,}; {heard['min']:,} to {heard['max']:,} per client, median {middle}"
+    commits = f"{heard['total']:,}; {heard['min']:,} to {heard['max']:,} per {_member(summary)}, median {middle}"
     if _is_between(summary):
         lacking = f"median {number_text(lag['median'])}, p95 {lag['p95']:,}, at most {counted(lag['max'], 'commit')}"
         return [("rounds with commits", commits), ("lacking when it closed", lacking)]
@@ -123,6 +123,10 @@ def _clients(summary: Summary) -> Rows:
 def _is_between(summary: Summary) -> bool:
     """Whether nodes sent messages to each other, without a server."""
     return "links" in summary["traffic"]
+
+
+def _member(summary: Summary) -> str:
+    return "node" if _is_between(summary) else "client"
 
 
 def _bytes(summary: Summary) -> Rows:
@@ -167,7 +171,7 @@ def _conventions(summary: Summary) -> Rows:
         "dense_8d": ("… sending the model", "8·d when taking part"),
     }
     return [
-        ("measured, per client", f"{readable(summary['traffic']['bytes_per_client'])} over the run"),
+        (f"measured, per {_member(summary)}", f"{readable(summary['traffic']['bytes_per_client'])} over the run"),
         *(
             (label, f"{readable(conventions[name])} ({formula})")
             for name, (label, formula) in papers.items()

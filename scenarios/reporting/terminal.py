@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 if TYPE_CHECKING:
-    from rich.console import Console
+    from rich.console import Console, Group
+    from rich.table import Table
 
 MAX_LENGTH = 2000
 """Characters of a line. A longer line loses its middle: its beginning names the file, and its end the reason."""
@@ -53,6 +54,14 @@ def console(**options: Any) -> Console:
     from rich.console import Console
 
     return Console(markup=False, emoji=False, **options)
+
+
+def titled(title: str, table: Table) -> Group:
+    """Return a table with its title above it. A title of the table's own would be padded with spaces."""
+    from rich.console import Group
+    from rich.text import Text
+
+    return Group(Text(title, style="table.title"), table)
 
 
 def accept_all_text() -> None:

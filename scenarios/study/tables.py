@@ -11,7 +11,7 @@ from rich.table import Table
 from seedbus.bus.text import counted, printable
 from seedbus.scenarios.analysis.quantities import QUANTITIES
 from seedbus.scenarios.reporting.axes import byte_unit, with_unit
-from seedbus.scenarios.reporting.terminal import console, in_markdown, shown
+from seedbus.scenarios.reporting.terminal import console, in_markdown, shown, titled
 from seedbus.scenarios.study.claims import FINAL, verdict
 from seedbus.scenarios.study.intervals import Difference, Mean
 from seedbus.scenarios.study.published import published
@@ -109,14 +109,14 @@ def show(results: StudyResults) -> None:
     heads, rows = cells(results)
     first = len(heads) - len(columns(results))
     stacks = [*(str(number) for number in range(first)), *(each.stack for each in columns(results))]
-    table = Table(title=title(results), title_justify="left", show_lines=True)
+    table = Table(show_lines=True)
     for number, head in enumerate(_stacked(heads, stacks)):
         table.add_column(head, justify="right" if number else "left", overflow="fold")
     for row in rows:
         table.add_row(*_stacked(row, stacks))
     out = console()
     needed = console(width=MAX_WIDTH).measure(table).maximum
-    (out if out.is_terminal else console(width=needed)).print(table)
+    (out if out.is_terminal else console(width=needed)).print(titled(title(results), table))
     for sentence in sentences(results):
         out.print(shown(sentence), soft_wrap=True, highlight=False)
 

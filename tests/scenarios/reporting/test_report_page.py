@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from pages import allowed, axes, own, plots, traces
 from worlds import HISO, go, lossy, scenario
 
+from seedbus.scenarios.reporting import report
 from seedbus.scenarios.reporting.axes import ticks
 from seedbus.scenarios.reporting.document import document
 from seedbus.scenarios.reporting.effects import effects
@@ -62,6 +63,12 @@ def test_every_figure_has_its_axes_with_units(results: Results) -> None:
     found = plots(text_of(results))
     assert {title: axes(plot) for title, plot in found.items()} == AXES
     assert all(plot["data"] for plot in found.values())
+
+
+def test_no_line_of_the_closing_table_ends_in_spaces(results: Results, capsys: pytest.CaptureFixture[str]) -> None:
+    report.show(results.summary, as_json=False)
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == report.title(results.summary) and all(line == line.rstrip() for line in lines)
 
 
 def test_the_page_is_well_formed_loads_nothing_and_holds_the_closing_table(results: Results) -> None:

@@ -14,6 +14,7 @@ from seedbus.agents.observer import NullObserver
 from seedbus.bus import Fate, Kind, read_ledger
 from seedbus.scenarios.errors import Interrupted, ScenarioError
 from seedbus.scenarios.reporting.compared import Run
+from seedbus.scenarios.reporting.report import groups
 from seedbus.scenarios.reporting.results import Results
 from seedbus.scenarios.running.replay import replay
 from seedbus.scenarios.running.run import run
@@ -88,6 +89,8 @@ def test_other_graphs_end_the_same_way(graph: Any, tmp_path: Path) -> None:
     assert results.summary["reason"] == f"all {ROUNDS} rounds are done"
     assert replay(tmp_path / "run").digest == results.summary["digest"]
     assert not results.summary["refusals"]
+    table = str(groups(results.summary))
+    assert "measured, per node" in table and "per client" not in table
 
 
 def test_a_node_that_counts_a_commit_twice_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -44,7 +44,7 @@ def check_plugin(
         if output is Format.json:
             typer.echo(json.dumps({"checked": [each._asdict() for each in checked], "broken": broken}))
         elif not checked:
-            say("it defines nothing that has a contract")
+            say(f"{file}: it defines no class that has a contract; functions are checked by the runs that use them")
         else:
             say(
                 f"{broken} of {len(checked)} promises are broken" if broken else f"all {len(checked)} promises are kept"

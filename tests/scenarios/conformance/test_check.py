@@ -96,6 +96,11 @@ def test_a_file_that_is_no_plug_in_is_one_sentence(tmp_path: Path, seedbus: Comm
     assert answer.code == Exit.USAGE and answer.err.count("\n") == 1 and "there is no such file" in answer.err
 
 
+def test_a_file_without_classes_is_named(tmp_path: Path, seedbus: Command) -> None:
+    path = file(tmp_path, "def network(): ...\n")
+    assert seedbus("check-plugin", path).out.startswith(f"{path}: it defines no class that has a contract; functions ")
+
+
 def test_a_class_of_a_notebook_is_checked_without_other_processes() -> None:
     @register
     class Mine(ScalarOnly):

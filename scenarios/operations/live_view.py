@@ -136,5 +136,5 @@ def _end(run: RunState, log: LogFollower) -> list[tuple[str, str]]:
     if run.what:
         rows.append(("damage" if run.state is State.DAMAGED else "end", run.what))
     if run.state is State.STOPPED:
-        rows.append(("go on", resuming(run.folder)))
+        rows += [("go on", resuming(run.folder)), ("", "or as it was started")]
     return rows

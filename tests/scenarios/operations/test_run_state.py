@@ -163,7 +163,7 @@ def test_a_frame_of_a_running_run_shows_who_is_there_and_disturbs_nothing(runnin
 
 def test_a_frame_of_each_other_run_shows_its_end(runs: Path, seedbus: Command) -> None:
     for name, words in (
-        ("finished", "all 20 rounds are done"), ("diverged", "diverged 1"), ("stopped", "seedbus run --resume"),
+        ("finished", "all 20 rounds are done"), ("diverged", "diverged 1"), ("stopped", "or as it was started"),
         ("cut", "damage"), ("flipped", "facts do not verify"), ("nonsense", "damage"),
     ):  # fmt: skip
         shown = seedbus("top", runs / name, "--once")

@@ -85,7 +85,8 @@ def read_document(source: str | Path) -> tuple[dict[str, Any], str, Path | None]
         what = "it is empty" if document is None else f"{quoted(document)} is not a scenario"
         raise ScenarioError(name, [f"{what}; expected a mapping of fields"])
     if "base" in document and "task" not in document:
-        raise ScenarioError(name, ["it is a study, and no scenario; `seedbus study` makes its runs"])
+        how = "`seedbus study` makes its runs, and its --dry-run tells their cost"
+        raise ScenarioError(name, [f"it is a study, and no scenario; {how}"])
     document.setdefault("name", default_name)
     return document, name, folder
 

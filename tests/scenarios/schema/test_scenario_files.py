@@ -46,7 +46,10 @@ def test_a_scenario_of_the_library_is_sound_and_comes_back_from_its_own_text(tmp
         ("# nothing\n", "it is empty; expected a mapping of fields"),
         ("- a\n- b\n", '["a", "b"] is not a scenario; expected a mapping of fields'),
         ("hello", '"hello" is not a scenario; expected a mapping of fields'),
-        ("base: quickstart\nseeds: [1]\n", "it is a study, and no scenario; `seedbus study` makes its runs"),
+        (
+            "base: quickstart\nseeds: [1]\n",
+            "it is a study, and no scenario; `seedbus study` makes its runs, and its --dry-run tells their cost",
+        ),
         (b"\x00\x01\xff", "it is not UTF-8 text: it holds the byte 0xff at 2"),
         (SMALL.encode("utf-16"), "it is not UTF-8 text: it holds the byte 0xff at 0"),
         (SMALL + "seed: 1\nseed: 2\n", "line 7: seed is given twice"),

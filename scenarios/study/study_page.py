@@ -122,12 +122,13 @@ def _remove_former(results: StudyResults, all_plots: list[Plot]) -> None:
     """Remove what a former version of the study had and this one has not; other files that lie there are kept."""
     suffixes = [".svg", ".pdf"] if can_draw() else [".svg"]
     written = {plot.name + suffix for plot in all_plots for suffix in suffixes}
-    for path in (results.folder / FIGURES).iterdir():
-        if _A_FIGURE.fullmatch(path.name) and path.name not in written:
-            path.unlink()
+    found = (results.folder / FIGURES).iterdir()
+    former = [path for path in found if _A_FIGURE.fullmatch(path.name) and path.name not in written]
     if not results.tuned:
-        for suffix in ("csv", "parquet"):
-            (results.folder / f"trials.{suffix}").unlink(missing_ok=True)
+        former += [results.folder / f"trials.{suffix}" for suffix in ("csv", "parquet")]
+    for path in former:
+        if not path.is_dir():
+            path.unlink(missing_ok=True)
 
 
 def page(results: StudyResults, all_plots: list[Plot]) -> bytes:

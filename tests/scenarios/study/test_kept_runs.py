@@ -244,8 +244,9 @@ def test_a_report_keeps_no_figure_of_a_former_version_of_the_study_and_no_file_o
         (figures / name).write_text("former")
     for path in (results.folder / "trials.csv", results.folder / "trials.parquet", results.folder / "notes.csv"):
         path.write_text("former")
+    (figures / "tuning-of-mine.svg").mkdir()
     write_report(results)
-    assert {path.name for path in figures.iterdir()} == written | set(others)
+    assert {path.name for path in figures.iterdir()} == {*written, *others, "tuning-of-mine.svg"}
     assert not (results.folder / "trials.csv").exists() and not (results.folder / "trials.parquet").exists()
     assert (results.folder / "notes.csv").exists()
 

@@ -182,14 +182,15 @@ def _announce(conduct: Conduct, jobs: int, quiet: bool) -> None:
     if not scenarios:
         say(f"{said}; all are there already", to_stderr=True)
         return
+    say(f"{said}; {len(scenarios):,} to make", to_stderr=True)  # at once, for the estimate may take a minute
     with Meter(is_quiet=quiet) as meter:
         cost = estimate(scenarios, conduct.pool, meter.begin(f"{study.name}: estimating runs", len(scenarios)).advance)
     minutes = cost.seconds / 60 / jobs
     time = f"{minutes:.0f} min" if minutes >= 2 else f"{60 * minutes:.0f} s"
     where = counted(jobs, "process", "processes")
-    what = f"{len(scenarios):,} to make: about {time} in {where}, about {readable(cost.bytes)} sent"
+    what = f"about {time} in {where}, about {readable(cost.bytes)} sent"
     unknown = f" (without {counted(cost.unknown, 'run')} that would fail: {cost.why})" if cost.unknown else ""
-    say(f"{said}; {what}{unknown}", to_stderr=True)
+    say(f"{study.name}: {what}{unknown}", to_stderr=True)
 
 
 def _print(results: StudyResults, output: StudyFormat) -> None:

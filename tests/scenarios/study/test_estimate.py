@@ -97,7 +97,7 @@ def test_on_a_terminal_a_bar_says_of_how_many_runs_the_cost_is_known(
     rows = {"algorithm.perturbations": [1, 2, 3]}
     Path("study.yaml").write_text(dump({"base": scenario().resolved(), "grid": rows, "seeds": [1, 2]}))
     said = seedbus("study", "study.yaml", "--dry-run", option)
-    assert said.code == Exit.OK and "6 to make: about 24 s" in said.err and "without 2 runs" in said.err
+    assert said.code == Exit.OK and "6 to make\nstudy: about 24 s" in said.err and "without 2 runs" in said.err
     assert known == [0, 2, 3, 4, 5, 6]
     assert ("study: estimating runs" in terminal.getvalue()) == is_shown and "0/6" * is_shown in terminal.getvalue()
 

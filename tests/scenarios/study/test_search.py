@@ -157,7 +157,7 @@ def test_a_search_makes_the_same_trials_in_one_process_and_in_two_and_when_it_is
     tune = {RATE: {"low": 1e-3, "high": 1e6, "log": True}, "participation.selection": choices}  # some diverge
     Path("searched.yaml").write_text(dump(STUDY | {"variants": ROWS, "tune": tune}))
     counted = seedbus("study", "searched.yaml", "--dry-run").err
-    assert counted.startswith("searched: 2 rows × 1 seed = 2 runs, after 20 trials; 22 to make: ")
+    assert counted.startswith("searched: 2 rows × 1 seed = 2 runs, after 20 trials; 22 to make\nsearched: about ")
     whole = package.study("searched.yaml", tmp_path / "whole", jobs=1)
     folders = sorted((tmp_path / "whole" / "runs").iterdir())
     half = tmp_path / "half" / "runs"

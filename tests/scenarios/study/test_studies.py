@@ -324,9 +324,10 @@ def test_a_study_that_is_stopped_while_it_estimates_says_how_it_goes_on(
     monkeypatch.setattr("seedbus.scenarios.study.estimate.rehearse", rehearse)
     Path("study.yaml").write_text(dump(STUDY))
     kept = "stopped; every closed round is kept: go on with the same command"
+    begins = "study: 4 rows × 3 seeds = 12 runs; 12 to make"
     for option, said in (("--dry-run", "stopped"), ("--jobs=1", kept)):
         answer = seedbus("study", "study.yaml", option)
-        assert (answer.code, answer.err) == (Exit.INTERRUPTED, f"seedbus: {said}\n")
+        assert (answer.code, answer.err) == (Exit.INTERRUPTED, f"{begins}\nseedbus: {said}\n")
 
 
 @pytest.fixture
@@ -415,7 +416,9 @@ def test_a_dry_run_says_what_it_would_cost_and_writes_nothing(seedbus: Command) 
     result = seedbus("study", "small.yaml", "--dry-run")
     assert (result.code, result.out, sorted(Path().iterdir())) == (Exit.OK, "", before)
     said = re.fullmatch(
-        r"small: 4 rows × 3 seeds = 12 runs; 12 to make: about \d+ s in 1 process, about ([\d.]+) kB sent\n", result.err
+        "small: 4 rows × 3 seeds = 12 runs; 12 to make\n"
+        r"small: about \d+ s in 1 process, about ([\d.]+) kB sent\n",
+        result.err,
     )
     assert said is not None, result.err
     seedbus("study", "small.yaml", "--quiet")

@@ -40,6 +40,19 @@ async def test_a_silent_peer_is_gone_after_three_heartbeats() -> None:
         member.peer.close()
 
 
+async def test_a_member_that_was_stopped_and_wakes_up_is_gone_and_not_refused() -> None:
+    registration = OneClientRegistration(b"")
+    async with hub_at(registration) as (_, port):
+        member = Member(port)
+        await member.offered()
+        member.join()
+        await member.until(lambda: bool(registration.hosts))
+        await member.until(lambda: bool(registration.gone_reasons), pings=0)
+        await member.pass_time(HEARTBEAT_S)
+        assert member.peer.is_hung_up(1.0) and not registration.refusals
+        member.peer.close()
+
+
 @pytest.mark.slow
 async def test_silence_is_noticed_after_three_heartbeats_whenever_in_one_it_begins() -> None:
     """Not four: the silence is measured from when it begins, not from the next heartbeat."""
@@ -139,6 +152,7 @@ def test_a_process_that_stands_still_is_found_out_and_comes_again(tmp_path: Path
             kill(stopped.pid, signal.SIGCONT)
             summary = server.results()
             assert server.ask()["joined"] > before["joined"] and stopped.wait(60) == 0
+            assert not summary["refusals"]
         finally:
             kill(stopped.pid, signal.SIGKILL)
             stopped.communicate()

@@ -371,6 +371,8 @@ class Hub:
         for session in list(self._sessions.values()):
             if session.id in self._sessions and session.is_silent(passed_s / self._limits.heartbeat_s):
                 self._end_session(session, f"it said nothing for {MISSED} heartbeats")
+                if session.is_member:
+                    self._router.let_go(session.connection)
 
     def _tick(self) -> None:
         """Once a heartbeat: end the sessions of peers that took nothing, or owed something, for too long."""

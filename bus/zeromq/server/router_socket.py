@@ -257,6 +257,11 @@ class RouterSocket:
         """The connection's session is over."""
         self._connections.session_ended(connection)
 
+    def let_go(self, connection: Connection) -> None:
+        """Close the connection of a member that is gone: when it wakes up it connects anew, and nothing is refused."""
+        if connection.descriptor >= 0:  # inproc has no connection to close
+            self._connections.hang_up(connection)
+
     def hang_up_on_idlers(self) -> None:
         """Close the connections that have had no session for too long; to be called once a heartbeat."""
         for connection in self._connections.idle(MISSED):

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import errno
 import shutil
+import sqlite3
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from seedbus.agents.errors import StopRequested
+from seedbus.agents.errors import RunFolderError, StopRequested
 from seedbus.agents.journal.holder import held
 from seedbus.agents.journal.journal import Journal
 from seedbus.agents.observer import Observer
@@ -94,9 +96,21 @@ def opened(prepared: Prepared, out: str | Path | None, resume: bool, observer: O
                     yield OpenRun(folder, given, journal, recorder, lines, checkpoint is not None, stop)
             except (KeyboardInterrupt, StopRequested):
                 raise Interrupted(given, prepared.placement.command) from None
+            except RunFolderError as error:
+                if not _is_full(error.__context__):
+                    raise
+                resumes = "every closed round is kept, and the run can be resumed (--resume) once there is room"
+                raise RunFolderError(error.path, f"{error.what}; {resumes}") from None
             except (BadEndpoint, TooFewFiles, WorkerFailed):
                 is_unused = not resume and journal.checkpoint() is None
                 raise
     finally:
         if is_unused:
             shutil.rmtree(folder, ignore_errors=True)
+
+
+def _is_full(error: BaseException | None) -> bool:
+    """Whether an error says that there is no room on a disk, or that the user's share of it is used up."""
+    if isinstance(error, OSError):
+        return error.errno in (errno.ENOSPC, errno.EDQUOT)
+    return isinstance(error, sqlite3.Error) and getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_FULL

@@ -96,7 +96,8 @@ def test_a_disk_that_is_full_when_the_ledger_is_written_loses_no_round(
 
     with monkeypatch.context() as patch:
         patch.setattr(Ledger, "write_segment", full)
-        with pytest.raises(RunFolderError, match=r"the run's folder cannot be written \(No space left on device\)"):
+        said = r"the run's folder cannot be written \(No space left on device\); .* be resumed \(--resume\) once"
+        with pytest.raises(RunFolderError, match=said):
             run(WHAT, tmp_path / "run")
     assert outcome(resume(tmp_path / "run")) == outcome(go(tmp_path / "whole", WHAT))
 
@@ -127,6 +128,7 @@ def test_a_small_disk_is_one_sentence_at_any_size_and_the_run_goes_on_once_it_ha
     for found in [*stopped, read_only]:
         assert found["code"] == 4 and not found["failures"], found
         assert found["said"].startswith(f"seedbus: {tmp_path / 'disk' / 'run'}") and found["said"].count("\n") == 1
+        assert found is read_only or "--resume" in found["said"] or not found["rounds"], found
     assert "Read-only file system" in read_only["said"] and read_only["rounds"] == 6
     kept = [found["rounds"] for found in stopped]
     assert min(kept) == 0 and max(kept) >= 9, "it stopped before the first round, and near the last"

@@ -195,7 +195,8 @@ class Registration:
         if worker.is_member:
             self._is_evaluator_free = self._is_evaluator_free or worker.offer.evaluates
             self.missing.update(worker.addresses)
-        self._observer.noted("gone", host=host, clients=_named_spans(worker.offer.spans), why=why)
+        clients = _named_spans(worker.offer.spans)
+        self._observer.noted("gone", host=host, clients=clients, why=why, missing=self._missing_clients)
         if not self._bus.clock.is_virtual:
             self._coordinator.left(worker.joined)
             self._on_change(worker.joined)
@@ -233,6 +234,10 @@ class Registration:
         return sorted(host for host, worker in self._workers.items() if worker.is_member)
 
     # -- private
+
+    @property
+    def _missing_clients(self) -> int:
+        return len(self.missing - {EVALUATOR})
 
     def _spans_to_offer(self, request: HostRequest, rights: Rights) -> tuple[Span, ...] | Declined:
         """The clients to offer in answer to a request."""
@@ -317,9 +322,8 @@ class Registration:
         welcome = messages.welcome(
             self._coordinator.algorithm, worker.offer.host, self._coordinator.version, versions, log, packed_notes
         )
-        missing = len(self.missing - {EVALUATOR})
         clients = _named_spans(worker.offer.spans)
-        self._observer.noted("joined", host=worker.offer.host, clients=clients, missing=missing)
+        self._observer.noted("joined", host=worker.offer.host, clients=clients, missing=self._missing_clients)
         return self._bus.record(welcome)
 
     def _refuse(

@@ -101,11 +101,15 @@ def _clients(run: RunState, log: LogFollower) -> list[tuple[str, str]]:
         return []
     members = [position.version for position in run.glance.positions.values() if position.is_member]
     away = len(run.glance.positions) - len(members)
-    rows = [("clients", f"{len(members):,} in the run, {away:,} away, as of the last closed round")]
+    rows = []
+    if run.glance.positions:
+        rows.append(("clients", f"{len(members):,} in the run, {away:,} away, as of the last closed round"))
     spread = lags(Counter(members), run.glance.version)
     if spread:
         rows.append(("lag", ", ".join(f"{name} {lag:,}" for name, lag in spread.items()) + " commits"))
     if run.state is State.RUNNING:
+        if log.missing:
+            rows.append(("missing", f"{counted(log.missing, 'client')} without a process"))
         hosts = sorted(log.hosts.items(), reverse=True)
         rows += [(f"process {-2 - host}", clients) for host, clients in hosts[:MAX_ROWS]]
         if len(hosts) > MAX_ROWS:

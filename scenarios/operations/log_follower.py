@@ -28,6 +28,7 @@ class LogFollower:
 
     Attributes:
         hosts: host → its clients in words, of the processes that joined and are not gone.
+        missing: number of clients without a process, since a process joined or was gone.
         rounds: the newest rounds, as events.
         line: the newest measurement; {}: none.
     """
@@ -37,6 +38,7 @@ class LogFollower:
         self._offset = 0
         self._rest = b""
         self.hosts: dict[int, str] = {}
+        self.missing = 0
         self.rounds: deque[dict[str, Any]] = deque(maxlen=KEPT)
         self.line: dict[str, Any] = {}
 
@@ -93,10 +95,13 @@ class LogFollower:
             self.line = {name: value for name, value in event.items() if _is_number(value)}
         elif what == "opened":
             self.hosts.clear()
-        elif isinstance(host, int) and what == "joined":
-            self.hosts[host] = str(event.get("clients"))
-        elif isinstance(host, int) and what == "gone":
-            self.hosts.pop(host, None)
+            self.missing = 0
+        elif isinstance(host, int) and what in ("joined", "gone"):
+            self.missing = max(0, int(number(event, "missing")))
+            if what == "joined":
+                self.hosts[host] = str(event.get("clients"))
+            else:
+                self.hosts.pop(host, None)
 
 
 def number(values: dict[str, Any], name: str) -> float:

@@ -36,6 +36,14 @@ def test_a_process_that_asks_for_nothing_gets_its_share_and_the_last_one_the_res
     assert harness.decline(HostRequest()) == Declined("no-clients", "all clients of this run have their processes")
 
 
+def test_processes_that_name_their_clients_are_among_those_that_are_expected() -> None:
+    first, last = RegistrationHarness(clients=5, processes=2), RegistrationHarness(clients=5, processes=2)
+    assert [first.register(HostRequest(count=each)).spans for each in (1, 0)] == [((0, 0),), ((1, 4),)]
+    named = [last.register(HostRequest(count=each)).spans for each in (0, 1)]
+    assert named == [((0, 2),), ((3, 3),)] and last.registration.missing == {4}, "the share was made before"
+    assert last.register(HostRequest()).spans == ((4, 4),)
+
+
 def test_a_process_that_only_evaluates_takes_nobodys_share() -> None:
     harness = RegistrationHarness(clients=5, processes=2)
     harness.register(HostRequest(count=NO_CLIENTS))
@@ -200,6 +208,7 @@ def test_clients_of_a_process_that_has_gone_are_offered_to_the_next(is_virtual: 
     assert harness.registration.missing == {0, 1, 2, EVALUATOR} and harness.registration.hosts == [HOST - 1]
     event, facts = harness.observer.events[-1]
     assert (event, facts["host"], facts["why"]) == ("gone", HOST, "its connection ended") and "0…2" in facts["clients"]
+    assert facts["missing"] == 3
     assert harness.offer(HostRequest()) == Offer(HOST, ((0, 2),), True, b"the scenario")
 
 

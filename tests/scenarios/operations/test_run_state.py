@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import io
 import json
 import os
 import re
@@ -18,12 +19,15 @@ from processes import kill, seedbus, wait_for
 from worlds import go, lossy, reopened, scenario
 
 from seedbus.agents.journal.holder import holder
+from seedbus.agents.journal.records import Glance
 from seedbus.bus import read_ledger
 from seedbus.bus.files import check_file
 from seedbus.scenarios.errors import Exit
+from seedbus.scenarios.operations.live_view import frame
 from seedbus.scenarios.operations.log_follower import LogFollower
-from seedbus.scenarios.operations.run_state import runs_in, state_of
+from seedbus.scenarios.operations.run_state import RunState, State, runs_in, state_of
 from seedbus.scenarios.operations.slowest_clients import slowest_clients
+from seedbus.scenarios.reporting.terminal import console
 from seedbus.scenarios.running.run import run
 from seedbus.scenarios.schema.yaml_text import dump
 
@@ -232,6 +236,18 @@ def test_a_foreign_log_prints_no_escape_and_no_traceback(runs: Path, seedbus: Co
         shown = seedbus(*arguments)
         assert shown.code == Exit.OK and "\x1b" not in shown.out + shown.err and "\u202e" not in shown.out
         assert "Traceback" not in shown.err
+
+
+def test_a_frame_of_a_run_that_waits_says_how_many_clients_have_no_process(finished: Path, tmp_path: Path) -> None:
+    events = [("joined", -2, 50), ("joined", -3, 30), ("joined", -4, 0), ("gone", -3, 20)]
+    lines = [json.dumps({"event": event, "host": host, "missing": missing}) for event, host, missing in events]
+    (tmp_path / "log.jsonl").write_text("".join(f"{line}\n" for line in lines))
+    log = LogFollower(tmp_path)
+    log.read()
+    waiting = RunState(tmp_path, State.RUNNING, glance=Glance(0, 0, {}, b"", None))
+    out = io.StringIO()
+    console(file=out, width=200).print(frame(waiting, log))
+    assert "20 clients without a process" in out.getvalue() and "0 in the run" not in out.getvalue()
 
 
 @pytest.mark.parametrize("name", ["log.jsonl", "running", "results.json", "journal.sqlite"])

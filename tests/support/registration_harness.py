@@ -38,6 +38,7 @@ class RegistrationHarness:
 
     Attributes:
         actual_versions: follower → version; what the registration reads.
+        partial_downloads: client → its note of a snapshot; the same.
         sent_plans: for each time that a process joined or left, (client, round) of the plans to send because of it.
     """
 
@@ -63,6 +64,7 @@ class RegistrationHarness:
             believes=not is_virtual,
         )
         self.actual_versions: dict[int, int] = {}
+        self.partial_downloads: dict[int, bytes] = {}
         self.sent_plans: list[list[tuple[int, int]]] = []
         self.observer = RecordingObserver()
         self.registration = Registration(
@@ -72,6 +74,7 @@ class RegistrationHarness:
             scenario=b"the scenario",
             processes=processes,
             actual_versions=lambda: self.actual_versions,
+            partial_downloads=lambda: self.partial_downloads,
             on_change=lambda clients: self.sent_plans.append(
                 [(plan.client, plan.round) for plan, _ in self.coordinator.take_outbox()]
             ),

@@ -5,10 +5,14 @@ from __future__ import annotations
 import tracemalloc
 
 import msgpack
+import numpy as np
 import pytest
+from coordinator_cases import ALGORITHM
 from registration_harness import RegistrationHarness, join_frame
 
 from seedbus.agents import messages
+from seedbus.agents.chunks import DIGEST_BYTES, Title, offer
+from seedbus.agents.client.downloads import Downloads, unpack_notes
 from seedbus.agents.messages import Span
 from seedbus.bus import EVALUATOR, HOST, SERVER, Declined, Envelope, HostRequest, Kind, decode, encode
 from seedbus.bus.envelope import FORMAT
@@ -49,6 +53,7 @@ OTHERS = [
     (Span(0, 2, 0),),
     (Span(2, 2, 0),),
     (Span(0, 1, 0), Span(5, 5, 0)),
+    (Span(0, 1, 0), Span(1, 1, 0)),  # one client twice
     (Span(0, 2**32 - 1, 0),),
 ]
 
@@ -97,6 +102,7 @@ BAD: dict[str, tuple[bytes, str]] = {
     "junk": (b"\xc1" * 9, "bad-join"),
     "another kind": (encode(Envelope(Kind.REPORT, HOST, 0, 0, [b""]))[0], "bad-join"),
     "another host": (join_frame(HOST - 1, Span(0, 1, 0)), "bad-join"),
+    "nobody": (join_frame(HOST), "bad-join"),
     "a client": (join_frame(0, Span(0, 0, 0)), "bad-join"),
     "a header past the limit": (msgpack.packb([FORMAT * 16 + Kind.JOIN, *[2**32 - 1] * 3, []]), "bad-join"),
     "other fields": (encode(Envelope(Kind.JOIN, HOST, 0, 0, [[], b"s"]))[0], "bad-join"),
@@ -145,6 +151,24 @@ def test_the_log_of_a_welcome_in_simulated_time_is_as_short_as_possible() -> Non
     harness.registration.gone(HOST - 1, "it was killed")
     harness.offer(HostRequest())
     assert harness.welcomed_versions(HOST - 1, Span(2, 3, 0)) == ([1, 0], 1)
+
+
+@pytest.mark.parametrize(("actual", "notes"), [(1, 1), (3, 0)])
+def test_a_welcome_reaches_the_snapshots_that_its_clients_are_downloading(actual: int, notes: int) -> None:
+    harness = RegistrationHarness(clients=2, processes=1)
+    harness.register(HostRequest())
+    harness.close_rounds(4)
+    harness.actual_versions = {0: actual, 1: 1, EVALUATOR: 1}
+    title = Title(3, 2, bytes(DIGEST_BYTES))
+    downloads = Downloads(lambda version: ALGORITHM.replica(np.zeros(9, np.float32)))
+    downloads.on_offer(offer(title, 1, 0, 4), title, 1)
+    harness.partial_downloads = {0: encode(*downloads.note(0, 4))[0], 1: b"no note"}
+    harness.registration.gone(HOST, "it was killed")
+    harness.offer(HostRequest())
+    (welcome,), _ = harness.join(HOST, Span(0, 1, 0))
+    _, log, packed = messages.unpack_welcome(ALGORITHM, welcome, 3)
+    assert [note.base for note in unpack_notes(packed, decode)] == [3] * notes, "an older snapshot is of no use"
+    assert len(log) == 3
 
 
 def test_clients_in_real_time_keep_their_claimed_versions_and_the_evaluator_its_own() -> None:

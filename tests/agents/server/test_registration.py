@@ -151,6 +151,15 @@ def test_a_run_can_continue_while_missing_clients_are_offered_to_a_process(is_vi
     assert states == [(False, False), (False, not is_virtual), (False, True)]
 
 
+@pytest.mark.parametrize("is_virtual", [True, False])
+def test_a_run_cannot_continue_while_nobody_is_to_evaluate(is_virtual: bool) -> None:
+    harness = RegistrationHarness(clients=4, processes=1, is_virtual=is_virtual)
+    harness.offer(HostRequest(evaluates=False))
+    assert not harness.registration.could_go_on
+    harness.offer(HostRequest(count=NO_CLIENTS))
+    assert harness.registration.could_go_on
+
+
 def test_one_willing_process_evaluates() -> None:
     harness = RegistrationHarness()
     host_requests = [HostRequest(evaluates=False), HostRequest(evaluates=True), HostRequest(evaluates=True)]
@@ -290,7 +299,7 @@ def test_a_simulated_run_continues_when_all_clients_are_present() -> None:
 
 
 def test_a_real_time_run_continues_with_a_quorum_and_an_evaluator() -> None:
-    harness = RegistrationHarness(clients=4, processes=2, is_virtual=False)
+    harness = RegistrationHarness(clients=2, processes=2, is_virtual=False)  # the quorum is one client
     first = harness.register(HostRequest(evaluates=False))
     alone = harness.registration.can_go_on
     second = harness.register(HostRequest())

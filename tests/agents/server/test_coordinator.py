@@ -10,7 +10,8 @@ from coordinator_cases import ALGORITHM, cohort_of, joined_coordinator, plans_of
 from hypothesis import given
 from hypothesis import strategies as st
 
-from seedbus.agents.messages import Evaluation
+from seedbus.agents.chunks import DIGEST_BYTES, Chunk, Title
+from seedbus.agents.messages import DIGEST, Evaluation
 from seedbus.agents.round_record import RoundRecord
 from seedbus.algorithms.scalar_only.decomfl import DeComFL
 from seedbus.bus import EVALUATOR, Envelope, Kind
@@ -231,6 +232,29 @@ def test_a_measurement_counts_once_with_any_values() -> None:
     assert line is not None and math.isnan(line["loss"]) and not refusals
     line, (refusal,) = coordinator.evaluated(evaluation, 0, 0, 0)
     assert line is None and refusal.reason == "not-asked"
+
+
+def test_a_piece_of_a_snapshot_is_no_answer_to_what_the_evaluator_was_asked() -> None:
+    coordinator = joined_coordinator(metrics=["loss", "gap"])
+    coordinator.ask_evaluator()
+    piece = Chunk(Title(1, 1, bytes(DIGEST_BYTES)), 0, b"x").pack(Kind.PIECE, EVALUATOR, 0)
+    refusal = coordinator.reported(piece)
+    assert refusal is not None and refusal.reason == "not-fetched"
+    line, refusals = coordinator.evaluated(Evaluation(0, 0, FOUND, DIGESTS).pack(), 0, 0, 0)
+    assert line is not None and not refusals
+
+
+@pytest.mark.parametrize("every", [0, 2])
+def test_the_evaluator_is_asked_for_the_digests_that_are_due_and_no_others(every: int) -> None:
+    coordinator = joined_coordinator(verify_every=every)
+    wants = []
+    for version in range(3):
+        for client in cohort_of(coordinator):
+            digests = DIGESTS if coordinator.verifier.is_due(version) else {}
+            coordinator.reported(report(coordinator, client, digests=digests))
+        coordinator.published(coordinator.close_round(), 0)
+        wants += [envelope.body[-1] for envelope, _ in coordinator.take_outbox() if envelope.kind is Kind.COMMIT]
+    assert wants == [0, DIGEST if every else 0, 0]
 
 
 def test_a_closed_round_reports_its_outcome() -> None:

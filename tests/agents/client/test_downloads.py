@@ -13,6 +13,7 @@ from seedbus.agents import chunks
 from seedbus.agents.chunks import Chunk, Title
 from seedbus.agents.client.downloads import Downloads, pack_notes, unpack_notes
 from seedbus.agents.client.snapshot_source import SnapshotSource
+from seedbus.agents.policies.snapshot_budget import MOST_WINDOW
 from seedbus.algorithms.contract import BadPayload, Replica
 from seedbus.algorithms.scalar_only.hiso import HiSo
 from seedbus.bus import Kind, MalformedEnvelope, decode, encode
@@ -40,12 +41,12 @@ def downloads() -> Downloads:
     return Downloads(replica_at)
 
 
-def offer_to(partial: Downloads, client: int = 0, title: Title = TITLE) -> list[int]:
+def offer_to(partial: Downloads, client: int = 0, title: Title = TITLE, window: int = WINDOW) -> list[int]:
     """Offer a snapshot to a client; return the chunk indices that it requests."""
-    offer = chunks.offer(title, WINDOW, client, 9)
-    (pull,) = partial.on_offer(offer, title, WINDOW)
+    offer = chunks.offer(title, window, client, 9)
+    (pull,) = partial.on_offer(offer, title, window)
     assert (pull.kind, pull.client, pull.base) == (Kind.PULL, client, title.version)
-    return chunks.unpack_pull(pull, WINDOW)[1]
+    return chunks.unpack_pull(pull, window)[1]
 
 
 def chunk(index: int) -> Chunk:
@@ -101,12 +102,28 @@ def test_chunks_in_any_order_repeated_or_across_processes_give_the_same_replica(
     assert replica is not None and replica.digests() == TRUTH.digests()
 
 
+@pytest.mark.parametrize("size", [64, 1200, 2400, 10_000])  # also with a shorter last chunk, or a single one
+def test_a_snapshot_in_chunks_of_any_size_survives_its_process(size: int) -> None:
+    title = chunks.title_of(TRUTH, size)
+    partial = downloads()
+    offer_to(partial, title=title)
+    for index in range(title.count):
+        if index == 1:
+            notes = partial.note(0, 9)
+            partial = downloads()
+            partial.reset(notes)
+        piece = chunks.cut(TRUTH, title, index, size)
+        answer = partial.on_chunk(piece.pack(Kind.SNAPSHOT, 0, 9), piece)
+    assert isinstance(answer, Replica) and answer.digests() == TRUTH.digests()
+
+
 def test_another_offer_requests_only_the_missing_chunks() -> None:
     partial = downloads()
     assert offer_to(partial) == [0, 1, 2, 3]
     for index in (0, 2, 3):
         assert receive(partial, index) == []
     assert offer_to(partial) == [1, 4, 5, 6]
+    assert offer_to(partial, window=2) == [1, 4], "the window of the newest offer"
 
 
 def test_a_newer_snapshot_replaces_the_current_download() -> None:
@@ -116,6 +133,7 @@ def test_a_newer_snapshot_replaces_the_current_download() -> None:
     newer = Title(VERSION + 1, 24, bytes(16))
     assert offer_to(partial, title=newer) == [0, 1, 2, 3]
     assert receive(partial, 1) == []  # a chunk of the old snapshot
+    assert partial._chunks == {}, "nobody needs the old one's"
     (note,) = partial.note(0, 9)
     assert (note.base, note.body[4]) == (VERSION + 1, bytes(3))
 
@@ -170,11 +188,14 @@ def test_a_snapshot_with_another_digest_is_thrown_away() -> None:
     assert partial._chunks == {} and partial.note(0, 9) == []
 
 
-@pytest.mark.parametrize("count", [0, 2401, 2**31])
-def test_an_offer_with_an_impossible_count_is_refused(count: int) -> None:
+IMPOSSIBLE = [(0, WINDOW), (2401, WINDOW), (2**31, WINDOW), (24, 0), (24, MOST_WINDOW + 1)]
+
+
+@pytest.mark.parametrize(("count", "window"), IMPOSSIBLE)
+def test_an_offer_with_an_impossible_count_or_window_is_refused(count: int, window: int) -> None:
     title = Title(VERSION, count, bytes(16))
     with pytest.raises(BadPayload):
-        downloads().on_offer(chunks.offer(title, WINDOW, 0, 9), title, WINDOW)
+        downloads().on_offer(chunks.offer(title, window, 0, 9), title, window)
 
 
 @given(st.integers(0, 23), st.data())

@@ -96,6 +96,16 @@ def test_clients_are_reset_to_the_given_versions(private: bool) -> None:
         assert shared.advance(client, commits, 6).digest() == direct(commits)
 
 
+@pytest.mark.parametrize("is_in_memory", [False, True])
+def test_a_client_that_has_lost_its_state_starts_from_x0_wherever_it_was_reset_to(is_in_memory: bool) -> None:
+    shared, commits = replicas(), log(4)
+    shared.reset({0: 3}, commits)
+    if is_in_memory:
+        shared.get(0)
+    shared.forget(0)
+    assert (shared.version(0), shared.get(0).digest()) == (0, direct([]))
+
+
 def test_a_client_that_stays_at_its_version_keeps_its_replica() -> None:
     shared, commits = replicas(), log(4)
     replica = shared.advance(0, commits, 4)

@@ -121,6 +121,21 @@ def test_without_loss_each_commit_crosses_each_link_once_and_the_ledger_counts_i
     assert set(np.unique(columns["sender"])) == set(range(NODES))
 
 
+def test_a_step_takes_the_time_to_fold_what_its_node_has_heard(tmp_path: Path) -> None:
+    compute, topology = {"evaluation": 0, "replay": 0.05}, {"kind": "gossip", "graph": "complete"}
+    executed(tmp_path / "run", compute=compute, network={}, topology=topology, stop={"rounds": 2})
+    columns = read_ledger(tmp_path / "run" / "messages")
+    second = columns["sent_ns"][(columns["kind"] == Kind.FLOOD) & (columns["round"] == 1)]
+    assert second.min() == 10**9 + NODES * 5 * 10**7
+
+
+def test_nodes_tell_what_they_have_in_the_middle_of_every_third_round(tmp_path: Path) -> None:
+    executed(tmp_path / "run", topology={"kind": "gossip", "graph": "ring", "repair_every": 3}, stop={"rounds": 7})
+    columns = read_ledger(tmp_path / "run" / "messages")
+    told = columns["sent_ns"][columns["kind"] == Kind.HAVE]
+    assert sorted(told.tolist()) == [25 * 10**8] * NODES + [55 * 10**8] * NODES
+
+
 def test_the_sides_of_a_cut_lack_each_others_commits_and_are_as_far_apart_as_their_models(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

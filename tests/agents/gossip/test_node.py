@@ -1,0 +1,76 @@
+"""What a node sends: commits once to those that may lack them, and summaries that are answered once."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from seedbus.agents.gossip.node import Node, Steps
+from seedbus.algorithms.scalar_only.decomfl import DeComFL
+from seedbus.bus import Envelope, Kind
+from seedbus.bus.envelope import ARRAY_LIMIT, Tally
+from seedbus.models.partitions.iid import Iid
+from seedbus.models.tasks.quadratic import Quadratic
+
+ALGORITHM = DeComFL.model_validate({"arithmetic": "integer", "perturbations": 2}).sized(8)
+PROBLEM = Quadratic(dimension=8).bind(seed=1, clients=4, partition=Iid())
+STEPS = Steps(ALGORITHM, PROBLEM, 4, seed=1)
+ALL = [[1, 2, 3], [0, 2, 3], [0, 1, 3], [0, 1, 2]]
+
+
+class RecordingBus:
+    """Keeps what is sent."""
+
+    def __init__(self) -> None:
+        self.sent: list[tuple[Envelope, Tally]] = []
+
+    def send(self, envelope: Envelope, tally: Tally) -> None:
+        self.sent.append((envelope, tally))
+
+    def take(self) -> list[tuple[Kind, int, int, bool]]:
+        """Return what was sent since the last call: (kind, recipient, commits, whether they are catch-up)."""
+        taken = [(each.kind, each.base, tally.seeds, tally.catchup_bytes > 0) for each, tally in self.sent]
+        self.sent.clear()
+        return taken
+
+
+def node(address: int) -> tuple[Node, Any]:
+    bus: Any = RecordingBus()
+    return Node(address, ALL, STEPS, bus, ALGORITHM.replica(PROBLEM.x0()), seed=1), bus
+
+
+def records(origin: int, count: int) -> list[Any]:
+    replica = ALGORITHM.replica(PROBLEM.x0())
+    return [STEPS.measure(origin, number, number, replica) for number in range(count)]
+
+
+def test_a_commit_goes_on_once_to_all_neighbours_but_the_sender() -> None:
+    this, bus = node(0)
+    for sender in (2, 3):
+        this.handle(Envelope(Kind.FLOOD, sender, 0, 0, records(1, 2)))
+    assert bus.take() == [(Kind.FLOOD, 1, 2, False), (Kind.FLOOD, 3, 2, False)]
+    assert this.unfolded == 2
+
+
+def test_a_summary_is_answered_by_the_commits_that_it_lacks_as_catch_up() -> None:
+    (this, bus), (other, _) = node(0), node(1)
+    this.add(records(0, ARRAY_LIMIT + 1))
+    bus.take()
+    this.handle(Envelope(Kind.HAVE, 1, 0, 0, [*other.has.summary(), False]))
+    assert bus.take() == [(Kind.FLOOD, 1, ARRAY_LIMIT, True), (Kind.FLOOD, 1, 1, True)]
+
+
+def test_a_summary_is_answered_by_ones_own_where_one_lacks_commits_and_an_answer_never_is() -> None:
+    (this, bus), (other, _) = node(0), node(1)
+    other.add(records(1, 1))
+    this.handle(Envelope(Kind.HAVE, 1, 0, 0, [*other.has.summary(), False]))
+    (answer, _) = bus.sent[0]
+    assert bus.take() == [(Kind.HAVE, 1, 0, False)] and answer.body[-1] is True
+    this.handle(Envelope(Kind.HAVE, 1, 0, 0, [*other.has.summary(), True]))
+    assert bus.take() == []
+
+
+def test_another_neighbour_is_told_in_another_round() -> None:
+    this, bus = node(0)
+    for this.round in range(20):
+        this.tell_one()
+    assert {recipient for _, recipient, _, _ in bus.take()} == {1, 2, 3}

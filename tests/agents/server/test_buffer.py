@@ -152,6 +152,20 @@ def test_without_a_deadline_a_client_is_waited_for_until_its_report_is_given_up(
     assert coordinator._rounds.get(0) is None and len(open_round(coordinator)) == 2
 
 
+def test_an_asynchronous_round_waits_for_clients_of_earlier_rounds_once_its_own_have_answered() -> None:
+    coordinator = buffered(buffer=3)
+    first = open_round(coordinator)
+    a, b, c, *_ = first
+    hand_in(coordinator, [first[a]])
+    coordinator.deadline_passed(0)
+    coordinator.close_round()
+    (only,) = open_round(coordinator, 1).values()
+    hand_in(coordinator, [only])
+    assert not is_over(coordinator)
+    hand_in(coordinator, [first[b], first[c]])
+    assert is_over(coordinator)
+
+
 def test_an_asynchronous_round_ends_when_no_client_is_left_to_answer() -> None:
     coordinator = buffered(buffer=5)
     for envelope in open_round(coordinator).values():

@@ -51,6 +51,19 @@ def test_a_stream_is_one_report_a_commit_and_all_of_them_count_alike() -> None:
         Participation(clients=50, cohort=8, mode="stream", quorum=3)
 
 
+def test_a_second_answer_is_a_duplicate_for_as_long_as_a_first_one_would_count() -> None:
+    policy = {"mode": "stream", "late": {"max_staleness": 2}}
+    coordinator, reasons = joined_coordinator(1, 1, algorithm=ALGORITHM, policy=policy), []
+    for round in range(4):
+        (answer,) = asked(coordinator).values()
+        first = answer if round == 0 else first
+        assert coordinator.reported(answer) is None
+        coordinator.close_round()
+        refusal = coordinator.reported(first)
+        reasons.append(refusal and refusal.reason)
+    assert reasons == ["duplicate", "duplicate", "late", "late"]
+
+
 @settings(max_examples=40, deadline=None)
 @given(st.lists(st.integers(0, 4), min_size=5, max_size=30))
 def test_reports_in_any_order_and_any_number_of_times_lead_to_one_digest(arrivals: list[int]) -> None:

@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 from algorithm_cases import Quadratic, make, rehearse, x0
 
+from seedbus.algorithms.contract import LateReports
 from seedbus.algorithms.directions import reference
-from seedbus.algorithms.scalar_only.compensation import moves
+from seedbus.algorithms.scalar_only.compensation import _path, moves
 from seedbus.scenarios.conformance.promises import seed_of
 
 D = 257
@@ -59,6 +60,24 @@ def test_one_client_drifts_as_a_vector_that_is_perturbed_in_place(estimator: str
     found = run.algorithm.diagnostics(run.replica)
     assert found["drift"] == pytest.approx(np.linalg.norm(w - exact) / np.linalg.norm(exact), rel=1e-3) != 0
     assert found["drifted_share"] == np.mean(w != exact)
+
+
+def test_each_round_is_perturbed_as_its_own_settings_say() -> None:
+    changing = make(
+        "decomfl", revert="compensate", estimator={0: "forward", 2: "central"}, smoothing={0: 1e-3, 2: 2e-3}
+    )
+    for round, estimator, smoothing in ((1, "forward", 1e-3), (2, "central", 2e-3)):
+        constant = make("decomfl", revert="compensate", estimator=estimator, smoothing=smoothing)
+        assert _path(changing, round, 3) == _path(constant, round, 3)
+
+
+def test_a_late_report_moves_the_drifted_vector_and_perturbs_it_no_second_time() -> None:
+    algorithm = make("decomfl", revert="compensate", perturbations=3)
+    replica = algorithm.replica(x0(D))
+    late = LateReports(algorithm.plan(0, 0, seed_of(0)), {0: np.ones((1, 3), np.float32)}, 1.0)
+    commit, _ = algorithm.aggregate(None, algorithm.plan(1, 0, seed_of(1)), {}, share=0.0, late=[late])
+    algorithm.apply(replica, [commit])
+    assert np.array_equal(replica.fields["drifted"], replica.x) and not np.array_equal(replica.x, x0(D))
 
 
 @pytest.mark.parametrize(

@@ -129,6 +129,12 @@ def test_a_step_takes_the_time_to_fold_what_its_node_has_heard(tmp_path: Path) -
     assert second.min() == 10**9 + NODES * 5 * 10**7
 
 
+def test_a_node_that_drops_out_of_a_round_makes_no_step_in_it(tmp_path: Path) -> None:
+    dropout = {"fault": "dropout", "clients": [1], "at_round": 1}
+    results = executed(tmp_path / "run", faults=[dropout], compute={}, stop={"rounds": 3})
+    assert results.summary["version"] == NODES + 2 * (NODES - 1)
+
+
 def test_nodes_tell_what_they_have_in_the_middle_of_every_third_round(tmp_path: Path) -> None:
     executed(tmp_path / "run", topology={"kind": "gossip", "graph": "ring", "repair_every": 3}, stop={"rounds": 7})
     columns = read_ledger(tmp_path / "run" / "messages")

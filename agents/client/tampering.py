@@ -55,12 +55,20 @@ class Tampering:
         """Return the values that the client reports: the same object if no fault applies. `Tamper` says the rest.
 
         Raises:
-            PluginError: a fault returned no array of the honest values' shape.
+            PluginError: a fault returned no array of the shape of these values, or of those of round 0.
         """
+        shapes = [report.shape]
+
+        def first() -> Any:
+            values = earlier()
+            shapes.append(values.shape)  # a schedule may have changed the number of scalars since
+            return values
+
         for fault, random in self._tampers:
-            changed = fault.tamper(client, round, report, earlier, random)
+            changed = fault.tamper(client, round, report, first, random)
             if changed is not None:
-                check_shape(changed, report.shape, f"`tamper` of the fault {getattr(fault, 'fault', fault)}")
+                shape = shapes[-1] if getattr(changed, "shape", None) == shapes[-1] else report.shape
+                check_shape(changed, shape, f"`tamper` of the fault {getattr(fault, 'fault', fault)}")
                 return changed
         return report
 

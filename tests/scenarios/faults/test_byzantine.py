@@ -188,6 +188,15 @@ def report_of(hosted: Followers, client: int, round: int) -> Any:
     return ALGORITHM.unpack_report(envelope.body, plan)
 
 
+def test_replay_sends_as_many_scalars_as_round_0_had_where_a_schedule_has_changed_them_since(tmp_path: Path) -> None:
+    first = np.ones((2, 5), np.float32)
+    assert Tampering([Byzantine(attack="replay")], SEED, 6).apply(0, 5, REPORT, lambda: first) is first
+    schedule = DECOMFL | {"perturbations": {0: 2, 4: 3}}
+    faults = [{"fault": "byzantine", "attack": "replay", "clients": [0, 1]}]
+    results = go(tmp_path / "run", scenario(algorithm=schedule, faults=faults, stop={"rounds": 8}))
+    assert sum(results.summary["refusals"]["bad-payload"].values()) >= 1 and results.summary["rounds"] == 8
+
+
 def test_replay_sends_the_report_of_round_0_again() -> None:
     honest, liar = followers(), followers(Byzantine(attack="replay", at_round=2))
     first = report_of(honest, 2, 0)

@@ -7,7 +7,6 @@ from typing import Annotated
 
 import typer
 
-from seedbus.bus.text import counted
 from seedbus.scenarios.cli.options import Format, Output, Plugins, RunFolder
 from seedbus.scenarios.cli_errors import cli_errors
 from seedbus.scenarios.reporting.terminal import say
@@ -23,6 +22,7 @@ def privacy(
 ) -> None:
     """Recompute the ε that a private run has spent, from the rounds in its journal alone."""
     with cli_errors():
+        from seedbus.bus.text import counted
         from seedbus.scenarios.reporting.privacy import spent
 
         found = spent(run, delta)

@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from seedbus.bus.text import counted
 from seedbus.scenarios.cli_errors import cli_errors
 from seedbus.scenarios.errors import Exit
 from seedbus.scenarios.reporting.terminal import say
@@ -88,6 +87,8 @@ class Total:
         self.last = max(self.last, verdict.seed)
 
     def line(self) -> str:
+        from seedbus.bus.text import counted
+
         minutes = (self._now() - self._began_s) / 60
         seeds = "no seed" if self.first is None else f"seeds {self.first} to {self.last}"
         return (

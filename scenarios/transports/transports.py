@@ -5,7 +5,6 @@ from __future__ import annotations
 from contextlib import AbstractContextManager
 from dataclasses import replace
 
-from seedbus.bus.text import counted
 from seedbus.scenarios.errors import ScenarioError
 from seedbus.scenarios.transports.contract import Connect, Hosting, TransportKind
 from seedbus.scenarios.transports.memory import Memory
@@ -39,6 +38,8 @@ def check(placement: Placement, clients: int) -> None:
         raise ScenarioError(f"transport {placement.transport}", [problem])
     for option, count in (("--workers", placement.workers), ("--expect-workers", placement.expect)):
         if count > clients:
+            from seedbus.bus.text import counted
+
             problem = (
                 f"the run has {counted(clients, 'client')}; expected {clients} at most, because each hosts one at least"
             )

@@ -324,7 +324,7 @@ def test_a_study_that_is_stopped_while_it_estimates_says_how_it_goes_on(
     monkeypatch.setattr("seedbus.scenarios.study.estimate.rehearse", rehearse)
     Path("study.yaml").write_text(dump(STUDY))
     kept = "stopped; every closed round is kept: go on with the same command"
-    begins = "study: 4 rows × 3 seeds = 12 runs; 12 to make"
+    begins = "small: 4 rows × 3 seeds = 12 runs; 12 to make"
     for option, said in (("--dry-run", "stopped"), ("--jobs=1", kept)):
         answer = seedbus("study", "study.yaml", option)
         assert (answer.code, answer.err) == (Exit.INTERRUPTED, f"{begins}\nseedbus: {said}\n")

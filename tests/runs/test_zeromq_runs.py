@@ -284,7 +284,7 @@ def test_a_process_that_asks_for_too_many_clients_is_told_how_many_are_left(tmp_
     with ServerThread(small(), tmp_path / "run", evaluator="own") as server:
         command = seedbus("client", "--connect", server.watcher.endpoint, "--clients", 9)
         _, told = command.communicate(timeout=60)
-        assert command.returncode == Exit.PEER and "9 clients are asked for and 8 are left" in told
+        assert command.returncode == Exit.PEER and "9 clients asked for, 8 left" in told
         follower = ClientsThread(small(), server.watcher.endpoint, HostRequest(((0, 7),)))
         server.results()
         follower.join(5)

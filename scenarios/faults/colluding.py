@@ -1,6 +1,7 @@
 """Colluding clients: attackers that know each other's reports, or those of honest clients, and send one false report.
 
-Their reports lie within the spread of the honest ones, so rules that drop what is far away let them pass.
+Unless z or by is large, their reports are no farther away than honest ones, so rules that drop what is far let them
+pass.
 """
 
 from __future__ import annotations

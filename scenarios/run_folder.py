@@ -21,7 +21,6 @@ from seedbus.scenarios.errors import ScenarioError
 from seedbus.scenarios.schema.loading import validate
 from seedbus.scenarios.schema.plugins import plugin_line
 from seedbus.scenarios.schema.scenario import Scenario
-from seedbus.scenarios.schema.yaml_text import dump
 
 RUNS = Path("runs")
 SCENARIO = "scenario.yaml"
@@ -120,10 +119,9 @@ def journal_in(
         RunFolderError: the folder cannot be written, is in use, or its run was made with another build or other files.
         JournalDamaged: the journal cannot be read.
     """
-    resolved = scenario.resolved()
     if not scenario.task.uses_device:
         device = HOST
-    facts = {"scenario": json.dumps(resolved)} | files | ({"device": device} if device != HOST else {})
+    facts = {"scenario": json.dumps(scenario.resolved())} | files | ({"device": device} if device != HOST else {})
     journal = Journal.open(folder) if resume else Journal.create(folder, facts)
     try:
         check_build(folder, journal.facts(), files)
@@ -132,7 +130,7 @@ def journal_in(
         with writable(folder):
             written = descriptor(folder / SCENARIO, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
             with open(written, "w", encoding="utf-8") as file:
-                file.write(dump(resolved))
+                file.write(str(scenario))
     except BaseException:
         journal.close()
         raise

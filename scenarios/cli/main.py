@@ -229,13 +229,11 @@ def check_command(
     """Check a scenario without running it, and show it with every default filled in."""
     with cli_errors():
         from seedbus.scenarios.schema.loading import load
-        from seedbus.scenarios.schema.yaml_text import dump
 
         loaded = load(scenario, settings, needs_task=True)
         loaded.check()
         _print_caveats(loaded)
-        resolved = loaded.resolved()
-        typer.echo(json.dumps(resolved) if output is Format.json else dump(resolved).rstrip())
+        typer.echo(json.dumps(loaded.resolved()) if output is Format.json else str(loaded).rstrip())
 
 
 app.command("list")(list_command)

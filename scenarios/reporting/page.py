@@ -28,7 +28,6 @@ from seedbus.scenarios.reporting.timeline import absences, fates, timeline
 from seedbus.scenarios.reporting.waits import PARTS, Waits
 from seedbus.scenarios.run_folder import scenario_of
 from seedbus.scenarios.schema.scenario import Scenario
-from seedbus.scenarios.schema.yaml_text import dump
 
 PAGE = "report.html"
 _FIRST = ("accuracy", "loss")  # of the metrics, where there are both
@@ -119,7 +118,7 @@ def content(run: Finished) -> str:
             section("The clients that rounds waited for longest", *_waited(run.waits)) if has_server else "",
             section("The clients that lagged most", *_lagging(run.table, has_server=has_server)),
             f"<details><summary>The scenario with all its defaults</summary>\n<pre>"
-            f"{escape(dump(run.scenario.resolved()))}</pre></details>\n",
+            f"{escape(str(run.scenario))}</pre></details>\n",
             *map(_found, run.findings),
         ]
     )

@@ -7,6 +7,7 @@ by a search of its folder.
 from __future__ import annotations
 
 import json
+from html import escape
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import numpy as np
@@ -41,6 +42,7 @@ from seedbus.scenarios.schema.privacy_use import refuse_unprivate
 from seedbus.scenarios.schema.secure_use import refuse_single_reports
 from seedbus.scenarios.schema.stream_use import refuse_rounds
 from seedbus.scenarios.schema.topology_use import refuse_server
+from seedbus.scenarios.schema.yaml_text import dump
 from seedbus.scenarios.sentences import NO_UTF_8, expanded, nearest, quoted, sentences
 from seedbus.scenarios.transports.transports import TRANSPORTS
 from seedbus.settings import Settings
@@ -410,6 +412,14 @@ class Scenario(Settings):
             if not fields[name]
         }
         return {name: value for name, value in fields.items() if name not in unused}
+
+    def __str__(self) -> str:
+        """Return the scenario as a file has it, with the values of all fields."""
+        return dump(self.resolved())
+
+    def _repr_html_(self) -> str:
+        """Return what a notebook shows."""
+        return f"<pre>{escape(str(self))}</pre>"
 
 
 def json_schema() -> dict[str, Any]:

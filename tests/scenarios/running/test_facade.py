@@ -83,6 +83,8 @@ def test_a_scenario_of_keywords_and_its_tables_and_plots_need_no_file(
     assert len(rounds) == 6 and rounds["asked"].eq(2).all() and rounds["reported"].eq(2).all()
     assert rounds["lag_max"].iloc[0] == 0 and rounds["has_commit"].all()
     assert "<tr><td>loss</td>" in results._repr_html_() and "summary" not in repr(results)
+    Path("scenario.yaml").write_text(str(scenario), encoding="utf-8")
+    assert seedbus.load("scenario.yaml") == scenario and "<pre>name: scenario\n" in scenario._repr_html_()
     with monkeypatch.context() as patch, pytest.raises(DataError, match=r'expected pip install "seedbus\[plot\]"'):
         patch.setitem(sys.modules, "matplotlib", None)
         results.plot()

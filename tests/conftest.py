@@ -66,6 +66,9 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--part", metavar="K/N", type=_part, help="of the slow cases run the K-th of N parts, from 0")
+    parser.addoption(
+        "--exact", action="store_true", help="pages were printed on a processor like this: only times may differ"
+    )
 
 
 def _part(text: str) -> tuple[int, int]:

@@ -55,7 +55,9 @@ class Difference:
         return "\n".join([f"line {self.line}: {self.command}", *lines])
 
 
-def follow(page: Path, folder: Path, *, is_soak: bool = False, is_literal: bool = False) -> Iterator[Difference]:
+def follow(
+    page: Path, folder: Path, *, is_soak: bool = False, is_literal: bool = False, is_same_processor: bool = False
+) -> Iterator[Difference]:
     """Do what a page shows, and yield each difference between what it shows and what is printed.
 
     Args:
@@ -63,6 +65,7 @@ def follow(page: Path, folder: Path, *, is_soak: bool = False, is_literal: bool 
         folder: an empty folder.
         is_soak: do what takes minutes or hours, too.
         is_literal: in outputs that are shown without `…`, no number and digest may differ.
+        is_same_processor: the page was printed on such a processor (see `is_as_shown`).
     """
     for name in ("examples", "tests"):
         (folder / name).symlink_to(ROOT / name)
@@ -82,7 +85,9 @@ def follow(page: Path, folder: Path, *, is_soak: bool = False, is_literal: bool 
                             yield Difference(block.line, command, "exit code 0\n", f"{printed}exit code {code}\n")
                         continue
                     is_other = is_literal and "…" not in shown and shown != printed
-                    if is_other or not is_as_shown(shown, printed, digests, is_exact=block.is_exact):
+                    if is_other or not is_as_shown(
+                        shown, printed, digests, is_exact=block.is_exact, is_same_processor=is_same_processor
+                    ):
                         yield Difference(block.line, command, shown, printed)
     finally:
         shell.end()

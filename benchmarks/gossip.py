@@ -65,7 +65,7 @@ def main() -> None:
     rows: dict[str, dict[str, Any]] = {"server": {}} | GRAPHS
     for name, fields in rows.items():
         row(name, rounds, fields)
-    print("… 30 % of all messages lost, nodes 0 to 3 cut off from second 30 to 70")
+    print("… 30% of all messages lost, nodes 0 to 3 cut off from second 30 to 70")
     for name, fields in rows.items():
         deadline = {} if "topology" in fields else {"participation": {"clients": NODES, "deadline_s": 1}}
         row(name, rounds, fields | deadline | {"faults": LOSSES})

@@ -116,6 +116,34 @@ class NeedsPreparation(Protocol):
         ...
 
 
+@runtime_checkable
+class HasParts(Protocol):
+    """A problem whose samples can be measured in parts, such as those of one client.
+
+    Attributes:
+        parts: for each client the sorted indices of its training samples.
+    """
+
+    parts: Sequence[NDArray[np.int64]]
+
+    @property
+    def number_of_classes(self) -> int:
+        """The number of classes; 0: the samples have none."""
+        ...
+
+    def classes(self, split: str) -> NDArray[np.int64]:
+        """Return the class of each sample of a split, [n], where there are classes."""
+        ...
+
+    def evaluated(self, split: str) -> NDArray[np.int64]:
+        """Return the indices of the samples that `evaluate` measures. Raises `DataError` if there are none."""
+        ...
+
+    def evaluate_part(self, x: Vector, split: str, indices: NDArray[np.int64]) -> dict[str, float]:
+        """Return metrics at x, means over the samples of a split with these indices, of which there is one at least."""
+        ...
+
+
 class Derivatives(Protocol):
     """The derivatives of F, the mean loss over training samples, at one point."""
 

@@ -28,7 +28,7 @@ from seedbus.models.parameters.coordinates import add_tensor
 from seedbus.models.parameters.flat import FlatModule
 from seedbus.models.partition import Partition
 from seedbus.models.streams import stream
-from seedbus.models.task import Fill, Vector, check_split
+from seedbus.models.task import Fill, Vector
 
 _LOSSES: dict[str, Any] = {"cross-entropy": cross_entropy, "mse": mse_loss}
 
@@ -67,13 +67,14 @@ class TorchProblem(SampleProblem[Selection]):
         """Return a digest of what decides losses beside x: frozen parameters, buffers, all samples, their division."""
         return self._constants
 
-    def classes(self) -> NDArray[np.int64]:
-        """Return the target of each training sample, [n]; `task.labels` are for partitions. Raises `DataError`."""
-        train = self.splits["train"]
-        if train.reading.classes is None:
+    def classes(self, split: str = "train") -> NDArray[np.int64]:
+        """Return the target of each sample of a split, [n]; `task.labels` are for partitions. Raises `DataError`."""
+        samples = self.splits[split]
+        if samples.reading.classes is None:
             expected = "a class for each sample, or a method that does not count a client's samples of each class"
-            raise DataError("task.data: the training set", "targets that are no classes", expected)
-        return train.reading.classes[train.rows]
+            which = "training" if split == "train" else split
+            raise DataError(f"task.data: the {which} set", "targets that are no classes", expected)
+        return samples.reading.classes[samples.rows]
 
     @property
     def number_of_classes(self) -> int:
@@ -119,18 +120,14 @@ class TorchProblem(SampleProblem[Selection]):
             return len(labels)
         return len(labels) * float((labels != IGNORED).double().mean())
 
-    def evaluate(self, x: Vector, split: str) -> dict[str, float]:
-        """Return the means of loss and metrics over a split, from those of its batches. Raises `DataError`."""
-        check_split(split)
+    def evaluate_part(self, x: Vector, split: str, indices: NDArray[np.int64]) -> dict[str, float]:
+        """Return the means of loss and metrics over samples, from those of their batches. Raises `DataError`."""
         samples = self.splits[split]
-        count = samples.rows.size
-        if count == 0:
-            raise DataError(f"task {self.task.name}", f"no samples in the {split} split", "a larger `validation`")
         own = {name for name, metric in self.task.functions.items() if metric != "accuracy"}
         sums, weights = dict.fromkeys(self.task.metrics, 0.0), dict.fromkeys(self.task.metrics, 0.0)
         with torch.no_grad(), self.flat.at(x):
-            for span in parts(count, self.evaluation_batch):
-                rows = np.arange(span.start, span.stop)
+            for span in parts(indices.size, self.evaluation_batch):
+                rows = indices[span]
                 inputs, targets = self.tensors(samples, rows)
                 outputs, loss = self._passed(inputs, targets)
                 means = {"loss": float(loss)}

@@ -72,10 +72,9 @@ class HubProblem(PretrainedProblem[Row, Batch]):
         facts = self.network.facts(self.splits["train"][0])
         return self.trained.frozen_digest(config, facts, samples.digest())
 
-    def measured(self, split: str) -> dict[str, float]:
+    def measured(self, split: str, indices: NDArray[np.int64]) -> dict[str, float]:
         """Return the task's metrics, means over samples; the perplexity is that of all tokens. Raises `DataError`."""
-        rows = self.samples_of(split)
-        chosen = [int(index) for index in self.task.evaluated_indices(len(rows))]
+        rows, chosen = self.splits[split], indices.tolist()
         sums: defaultdict[str, float] = defaultdict(float)
         for group in self._groups(split, chosen):
             items = [self._item(split, index) for index in group]

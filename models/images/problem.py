@@ -15,14 +15,13 @@ from torch.nn.functional import cross_entropy
 from seedbus.models.data.batches import parts
 from seedbus.models.data.samples import Images
 from seedbus.models.device import moved
-from seedbus.models.errors import DataError
 from seedbus.models.images.resident_images import ResidentImages, resident_images
 from seedbus.models.images.sample_problem import SampleProblem
 from seedbus.models.images.settings import ClassifierSettings
 from seedbus.models.parameters.flat import FlatModule, initial_values
 from seedbus.models.partition import Indices, Partition, digest
 from seedbus.models.streams import stream
-from seedbus.models.task import SPLITS, Vector, check_split
+from seedbus.models.task import SPLITS, Vector
 
 
 class ImageProblem(SampleProblem[Images]):
@@ -42,20 +41,15 @@ class ImageProblem(SampleProblem[Images]):
         """PyTorch's default initial distribution, float32 [d]."""
         return initial_values(self.flat.module, stream("x0", self.task.name, self.seed))
 
-    def evaluate(self, x: Vector, split: str) -> dict[str, float]:
-        """Return the means of `measures` over the samples of a split, summed in float64. Raises `DataError`."""
-        check_split(split)
-        images = self.splits[split]
-        count = images.labels.size
-        if count == 0:
-            raise DataError(f"task {self.task.name}", f"no samples in the {split} split", "a larger `validation`")
-        sums = dict.fromkeys(self.task.metrics, 0.0)
+    def evaluate_part(self, x: Vector, split: str, indices: NDArray[np.int64]) -> dict[str, float]:
+        """Return the means of `measures` over samples, summed in float64."""
+        images, sums = self.splits[split], dict.fromkeys(self.task.metrics, 0.0)
         with torch.inference_mode(), self.flat.at(x):
-            for span in parts(count, self.evaluation_batch):
-                inputs, labels = self.tensors(images, np.arange(span.start, span.stop))
+            for span in parts(indices.size, self.evaluation_batch):
+                inputs, labels = self.tensors(images, indices[span])
                 for name, values in self.measures(self.flat.module(inputs), labels).items():
                     sums[name] += float(values.double().sum())
-        return {name: total / count for name, total in sums.items()}
+        return {name: total / indices.size for name, total in sums.items()}
 
     def loss(self, outputs: Tensor, labels: Tensor) -> Tensor:
         """Return the loss that a step minimises, the mean over its batch: cross-entropy."""

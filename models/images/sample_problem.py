@@ -32,7 +32,7 @@ from seedbus.models.parameters.stacked import StackedLoss
 from seedbus.models.partition import Divisible, Partition, divide, division_identity
 from seedbus.models.relabelled import Relabelled, taken_for
 from seedbus.models.streams import private_key
-from seedbus.models.task import Derivatives, Fill, Note, Vector
+from seedbus.models.task import Derivatives, Fill, Note, Vector, check_split
 
 PROBED = 16  # batches whose losses distinguish two compilations, or two processors' stacked losses
 EVALUATION_BATCH = 128  # samples; the fastest of 32 to 512 on one core, by a factor of two for the Fashion CNN
@@ -123,8 +123,19 @@ class SampleProblem(Relabelled, ABC, Generic[S]):
         return len(labels)
 
     @abstractmethod
+    def evaluate_part(self, x: Vector, split: str, indices: NDArray[np.int64]) -> dict[str, float]:
+        """Return the means of the task's metrics over the samples of a split with these indices. Raises `DataError`."""
+
     def evaluate(self, x: Vector, split: str) -> dict[str, float]:
         """Return the means of the task's metrics over the samples of a split. Raises `DataError`."""
+        return self.evaluate_part(x, split, self.evaluated(split))
+
+    def evaluated(self, split: str) -> NDArray[np.int64]:
+        """Return the indices of all samples of a split. Raises `DataError` if it has none."""
+        check_split(split)
+        if not (count := self.splits[split].labels.size):
+            raise DataError(f"task {self.settings.name}", f"no samples in the {split} split", "a larger `validation`")
+        return np.arange(count)
 
     @property
     def evaluation_batch(self) -> int:
@@ -139,9 +150,9 @@ class SampleProblem(Relabelled, ABC, Generic[S]):
         """The number of the client's training samples."""
         return int(self.parts[client].size)
 
-    def classes(self) -> NDArray[np.int64]:
-        """Return the class of each training sample, [n]."""
-        return self.splits["train"].labels
+    def classes(self, split: str = "train") -> NDArray[np.int64]:
+        """Return the class of each sample of a split, [n]."""
+        return self.splits[split].labels
 
     @property
     def number_of_classes(self) -> int:

@@ -48,7 +48,7 @@ class LanguageProblem(PretrainedProblem[Sample, tuple[Batch, Tensor]]):
         self.set_trained(self.network.trained, expected)
         self.encoder = Encoder(self.network.tokenizer, PROMPTS[task.dataset], self.network.context)
         self._encoded: dict[tuple[str, int], list[Pair]] = {}
-        self._evaluated: dict[str, list[tuple[Batch, Tensor]]] = {}
+        self._evaluated: dict[tuple[str, bytes], list[tuple[Batch, Tensor]]] = {}
 
     def load(self) -> TrainedVector:
         """See `problem.PretrainedProblem`. Raises `DataError`."""
@@ -66,39 +66,36 @@ class LanguageProblem(PretrainedProblem[Sample, tuple[Batch, Tensor]]):
         fill(slice(0, self.dimension), x)
         return self.evaluate(x, split)
 
-    def measured(self, split: str) -> dict[str, float]:
+    def measured(self, split: str, indices: NDArray[np.int64]) -> dict[str, float]:
         """Return means over samples: "loss" and "accuracy", for SQuAD also "f1"."""
-        samples = self.samples_of(split)
-        chosen = self.task.evaluated_indices(len(samples))
+        samples = [self.splits[split][index] for index in indices]
         loss = 0.0
         correct = 0
-        for batch, labels in self._evaluation_batches(samples, split):
+        for batch, labels in self._evaluation_batches(split, indices):
             batch, labels = self.on_device((batch, labels))
             with torch.inference_mode(), explain_out_of_memory(batch.ids.shape, "task.max_length"):
                 scores = self.scores(batch).view(len(labels), -1)
                 loss += float(self.losses(scores, labels).double().sum())
                 correct += int((scores.argmax(dim=1) == labels).sum())
-        metrics = {"loss": loss / len(chosen), "accuracy": correct / len(chosen)}
-        return (
-            metrics if PROMPTS[self.task.dataset].answers else metrics | self._generated([samples[i] for i in chosen])
-        )
+        metrics = {"loss": loss / len(samples), "accuracy": correct / len(samples)}
+        return metrics if PROMPTS[self.task.dataset].answers else metrics | self._generated(samples)
 
-    def _evaluation_batches(self, samples: Sequence[Sample], split: str) -> list[tuple[Batch, Tensor]]:
+    def _evaluation_batches(self, split: str, indices: NDArray[np.int64]) -> list[tuple[Batch, Tensor]]:
         """Return the batches of an evaluation, made once, and the labels of each; on the device if all of them fit."""
-        if split not in self._evaluated:
-            chosen = self.task.evaluated_indices(len(samples))
-            encoded = [self.encoded(split, int(index)) for index in chosen]
+        key = split, indices.tobytes()
+        if key not in self._evaluated:
+            encoded = [self.encoded(split, int(index)) for index in indices]
             batches = [
                 (
                     collate([pair for place in group for pair in encoded[place]]),
-                    torch.tensor([samples[chosen[place]].label for place in group]),
+                    torch.tensor(self.labels(indices[group], split)),
                 )
                 for group in chunks([sum(pair.length for pair in pairs) for pairs in encoded], EVALUATION_TOKENS)
             ]
             size = sum(tensor.nbytes for batch, labels in batches for tensor in (*batch, labels))
             are_resident = self.device is not None and fits(size, self.device)
-            self._evaluated[split] = self.on_device(batches) if are_resident else batches
-        return self._evaluated[split]
+            self._evaluated[key] = self.on_device(batches) if are_resident else batches
+        return self._evaluated[key]
 
     def _generated(self, samples: Sequence[Sample]) -> dict[str, float]:
         """Return "accuracy" and "f1" of greedy answers. Samples are generated one by one, so there is no padding."""

@@ -54,6 +54,7 @@ class PretrainedProblem(Relabelled, ABC, Generic[SampleT, BatchT]):
         self.batch_size = task.batch_size
         self.micro_batch = task.micro_batch
         self._name = task.name
+        self._evaluated_of = task.evaluated_indices
         self.splits, divisible = task.load(seed)
         self.parts = divide(partition, divisible, clients, seed)
         self.division_identity = division_identity(partition, self.parts)
@@ -101,6 +102,10 @@ class PretrainedProblem(Relabelled, ABC, Generic[SampleT, BatchT]):
         """Return the classes of samples as they are taken; see `training_batch`."""
         own = [self.splits[split][index].label for index in indices]
         return own if new_classes is None else new_classes[own].tolist()
+
+    def classes(self, split: str = "train") -> NDArray[np.int64]:
+        """Return the class of each sample of a split, [n]."""
+        return np.array(self.labels(np.arange(len(self.splits[split])), split), np.int64)
 
     def divided(
         self, indices: NDArray[np.int64], new_classes: NDArray[np.int64] | None = None
@@ -167,16 +172,28 @@ class PretrainedProblem(Relabelled, ABC, Generic[SampleT, BatchT]):
 
     def evaluate(self, x: Vector, split: str) -> dict[str, float]:
         """Return the means of the task's metrics over the samples of a split. Raises `DataError`."""
+        return self.evaluate_part(x, split, self.evaluated(split))
+
+    def evaluate_part(self, x: Vector, split: str, indices: NDArray[np.int64]) -> dict[str, float]:
+        """See `task.HasParts`. Raises `DataError`."""
         with self.trained.at(x):
-            return self.measured(split)
+            return self.measured(split, indices)
 
     def evaluate_at(self, fill: Fill, split: str) -> dict[str, float]:
         """Return what `evaluate` returns at the point that `fill` writes, with one layer's parameters in memory."""
-        return self.trained.computed_at(fill, lambda: self.measured(split), lambda metrics: metrics["loss"])
+        chosen = self.evaluated(split)
+        return self.trained.computed_at(fill, lambda: self.measured(split, chosen), lambda metrics: metrics["loss"])
+
+    def evaluated(self, split: str) -> NDArray[np.int64]:
+        """Return the indices of the samples that are evaluated, ascending. Raises `DataError` if there are none."""
+        check_split(split)
+        if not (count := len(self.splits[split])):
+            raise DataError(f"task {self._name}", f"no samples in the {split} split", "a larger `validation`")
+        return self._evaluated_of(count)
 
     @abstractmethod
-    def measured(self, split: str) -> dict[str, float]:
-        """Return the metrics of the parameters that the network has, as `evaluate` does."""
+    def measured(self, split: str, indices: NDArray[np.int64]) -> dict[str, float]:
+        """Return the metrics of the parameters that the network has, as `evaluate_part` does."""
 
     def samples(self, client: int) -> int:
         """The number of the client's training samples."""
@@ -190,13 +207,6 @@ class PretrainedProblem(Relabelled, ABC, Generic[SampleT, BatchT]):
         """Return x as tensors, by the names under which transformers and peft load them."""
         with self.trained.at(x):
             return {name.replace(".default", ""): tensor for name, tensor in self.trained.tensors().items()}
-
-    def samples_of(self, split: str) -> list[SampleT]:
-        """Return the samples of a split. Raises `DataError` if it has none."""
-        check_split(split)
-        if not self.splits[split]:
-            raise DataError(f"task {self._name}", f"no samples in the {split} split", "a larger `validation`")
-        return self.splits[split]
 
 
 class PretrainedObjective(Compared, Generic[BatchT]):

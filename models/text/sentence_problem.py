@@ -52,10 +52,9 @@ class SentenceProblem(PretrainedProblem[Sample, SentenceBatch]):
         """See `problem.identity`."""
         return identity(self, self.tokenizer, special=True)
 
-    def measured(self, split: str) -> dict[str, float]:
+    def measured(self, split: str, indices: NDArray[np.int64]) -> dict[str, float]:
         """Return "loss" and "accuracy", means over samples."""
-        samples = self.samples_of(split)
-        chosen = [int(index) for index in self.task.evaluated_indices(len(samples))]
+        samples, chosen = self.splits[split], indices.tolist()
         lengths = [max(len(text) for text in self._texts(split, index)) for index in chosen]
         loss = 0.0
         correct = 0

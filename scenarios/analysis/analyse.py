@@ -12,6 +12,8 @@ from seedbus.scenarios.analysis.break_even import break_even
 from seedbus.scenarios.analysis.curvature import Effort
 from seedbus.scenarios.analysis.divergence import TITLE as DIVERGENCE
 from seedbus.scenarios.analysis.divergence import divergence
+from seedbus.scenarios.analysis.fairness import TITLE as FAIRNESS
+from seedbus.scenarios.analysis.fairness import fairness
 from seedbus.scenarios.analysis.hessian import TITLE as HESSIAN
 from seedbus.scenarios.analysis.hessian import hessian
 from seedbus.scenarios.analysis.spectrum import TITLE as SPECTRUM
@@ -31,6 +33,7 @@ INSTRUMENTS: dict[str, tuple[str, Callable[[Subject], Finding]]] = {
     "whitening": (WHITENING, whitening),
     "hessian": (HESSIAN, hessian),
     "divergence": (DIVERGENCE, divergence),
+    "fairness": (FAIRNESS, fairness),
     "break-even": (BREAK_EVEN, break_even),
 }
 """name → title, and the instrument."""

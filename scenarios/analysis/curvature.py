@@ -37,6 +37,7 @@ class Effort:
         exact_up_to: the most coordinates of a model whose Hessian is made whole.
         nulls: how many H without a signal are made.
         clients: the most clients that are trained and compared.
+        client_samples: samples of each client that are measured.
         test_samples: samples on which networks' outputs are compared.
     """
 
@@ -47,6 +48,7 @@ class Effort:
     exact_up_to: int = 2000
     nulls: int = 20
     clients: int = 10
+    client_samples: int = 1000
     test_samples: int = 500
 
 

@@ -9,7 +9,19 @@ import math
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Literal, NamedTuple
 
-Name = Literal["kappa", "kappa_share", "zeta_share", "spread_share", "divergence", "cka", "break_even"]
+Name = Literal[
+    "kappa",
+    "kappa_share",
+    "zeta_share",
+    "spread_share",
+    "divergence",
+    "cka",
+    "worst_tenth",
+    "clients_deviation",
+    "test_worst_tenth",
+    "test_clients_deviation",
+    "break_even",
+]
 Facts = Mapping[str, Any]
 
 
@@ -40,6 +52,14 @@ QUANTITIES: Mapping[Name, Quantity] = {
     ),
     "divergence": Quantity("divergence", "divergence of clients", lambda facts: facts["divergence"]),
     "cka": Quantity("divergence", "CKA, mean over blocks", lambda facts: sum(facts["cka"]) / len(facts["cka"])),
+    "worst_tenth": Quantity("fairness", "worst tenth of clients", lambda facts: facts["own"]["worst_tenth"]),
+    "clients_deviation": Quantity("fairness", "deviation between clients", lambda facts: facts["own"]["deviation"]),
+    "test_worst_tenth": Quantity(
+        "fairness", "worst tenth of clients on test", lambda facts: facts["test"]["worst_tenth"]
+    ),
+    "test_clients_deviation": Quantity(
+        "fairness", "deviation between clients on test", lambda facts: facts["test"]["deviation"]
+    ),
     "break_even": Quantity("break-even", "lag of break-even", lambda facts: facts["break_even_lag"]),
 }
 """name → the quantity."""

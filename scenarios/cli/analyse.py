@@ -22,7 +22,8 @@ def analyse(
         list[str] | None,
         typer.Option(
             metavar="NAME",
-            help="One instrument: spectrum, whitening, hessian, divergence or break-even; may be given again.",
+            help="One instrument: spectrum, whitening, hessian, divergence, fairness or break-even; may be given "
+            "again.",
         ),
     ] = None,
     samples: Annotated[int, typer.Option(min=1, help="Training samples over which the loss is averaged.")] = 1000,
@@ -36,6 +37,9 @@ def analyse(
         int, typer.Option(min=0, help="Number of H without a signal with which to compare HiSo's H.")
     ] = 20,
     clients: Annotated[int, typer.Option(min=2, help="Clients that are trained and compared, at most.")] = 10,
+    client_samples: Annotated[
+        int, typer.Option(min=1, help="Samples of each client on which the model is measured, at most.")
+    ] = 1000,
     device: Annotated[
         str, typer.Option(metavar="DEVICE", help="Where networks lie: cpu, cuda, mps; default: SEEDBUS_DEVICE, or cpu.")
     ] = "",
@@ -45,7 +49,8 @@ def analyse(
     ] = TableFormat.text,
     quiet: Quiet = False,
 ) -> None:
-    """Measure a finished run: the Hessian's spectrum, HiSo's H, how far clients are apart, replay against snapshots.
+    """Measure a finished run: the Hessian's spectrum, HiSo's H, how far clients are apart and how well each of them is
+    served, replay against snapshots.
 
     Models are rebuilt from the journal, so the run's data must be here. Tables are printed, and RUN/report.html has
     them with plots. Time goes with rounds × (probes × steps + diagonal-probes) × samples.
@@ -60,7 +65,7 @@ def analyse(
         from seedbus.scenarios.reporting.page import PAGE
         from seedbus.scenarios.reporting.results import strict
 
-        effort = Effort(samples, probes, steps, diagonal_probes, exact_up_to, nulls, clients)
+        effort = Effort(samples, probes, steps, diagonal_probes, exact_up_to, nulls, clients, client_samples)
         (place,) = devices_of(device)
         with on_device(place):
             found = analysis_of(run, at, only=only or [], effort=effort, meter=Meter(is_quiet=quiet))

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
 from small_data import SMALLER
 
 from seedbus.models import DataError
-from seedbus.models.task import TASKS
+from seedbus.models.task import TASKS, HasParts
 from seedbus.models.tasks.digits import Digits
 from seedbus.models.tasks.mnist import Mnist
 from seedbus.models.tasks.null import Null
@@ -54,4 +55,31 @@ def another_split_is_refused(task: Any) -> None:
         problem.evaluate(problem.x0(), "dev")
 
 
-CONTRACT: list[Any] = [*PROMISES, another_seed_gives_another_initial_point, another_split_is_refused]
+def parts_of_a_split_measure_what_the_whole_does(task: Any) -> None:
+    """Also: samples of one class, and each client's own; the metrics of other samples are others."""
+    problem = bind(task)
+    if not isinstance(problem, HasParts):
+        return
+    problem = bind(task)
+    x, tested = problem.x0(), problem.evaluated("test")
+    whole = problem.evaluate(x, "test")
+    assert problem.evaluate_part(x, "test", tested) == whole
+    parts = np.array_split(tested, 3) if tested.size > 2 else [tested]
+    if problem.number_of_classes:
+        classes = problem.classes("test")[tested]
+        parts = [tested[classes == each] for each in np.unique(classes)]
+    found = [problem.evaluate_part(x, "test", part) for part in parts]
+    for name in {"loss", "accuracy"} & whole.keys():
+        mean = np.average([each[name] for each in found], weights=[part.size for part in parts])
+        assert mean == pytest.approx(whole[name], rel=1e-5)
+    own = [problem.evaluate_part(x, "train", part)["loss"] for part in problem.parts]
+    assert len(set(own)) > 1
+    assert [part.size for part in problem.parts] == [problem.samples(client) for client in range(len(problem.parts))]
+
+
+CONTRACT: list[Any] = [
+    *PROMISES,
+    another_seed_gives_another_initial_point,
+    another_split_is_refused,
+    parts_of_a_split_measure_what_the_whole_does,
+]

@@ -1,0 +1,166 @@
+"""How well one model serves each client, and whether those are served worse that were seldom heard.
+
+Li et al. 2020 (q-FFL, arXiv:1905.10497) call a model fairer if its accuracy varies less over clients, and report its
+mean, its variance and the worst and the best 10% of clients. Here every client counts once, whatever its samples. It is
+measured on two kinds of samples:
+
+    own     the client's training samples
+    test    the test samples of the run, weighed so that classes have the client's shares: Σ_c p_i(c)·m_c, where p_i(c)
+            is the share of class c among the training samples of client i, and m_c the metric on test samples of c
+
+The second kind is held out. It tells clients apart by their classes alone, and not by what else may differ, such as a
+handwriting.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from seedbus.models.masked_problem import MaskedProblem
+from seedbus.models.task import HasParts
+from seedbus.scenarios.analysis.estimate import number, rank_correlation
+from seedbus.scenarios.analysis.lanczos import Vector64
+from seedbus.scenarios.analysis.subject import Model, NotHere, Subject
+from seedbus.scenarios.reporting.axes import metric_axis
+from seedbus.scenarios.reporting.findings import Finding, Plot
+from seedbus.scenarios.reporting.looks import Line
+from seedbus.scenarios.reporting.round_table import RoundTable, Whole
+
+TITLE = "The model for each client (after q-FFL)"
+WORDS = {"own": "own", "test": "test, by its classes"}
+_GROUPS = 4
+
+
+class Spread(NamedTuple):
+    """How a metric varies over clients.
+
+    Attributes:
+        mean: of all clients.
+        deviation: their standard deviation.
+        worst_tenth: the mean of a tenth of the clients, rounded up, for which it is worst.
+        best_tenth: of those for which it is best.
+        worst: of the client for which it is worst.
+    """
+
+    mean: float
+    deviation: float
+    worst_tenth: float
+    best_tenth: float
+    worst: float
+
+    @staticmethod
+    def of(values: Vector64, *, is_rising: bool) -> Spread:
+        """Return it; values: of each client, [n], finite; is_rising: whether larger ones are better."""
+        ordered = np.sort(values) if is_rising else np.sort(values)[::-1]
+        tenth = -(-values.size // 10)
+        best, worst = float(ordered[-tenth:].mean()), float(ordered[:tenth].mean())
+        return Spread(float(values.mean()), float(values.std()), worst, best, float(ordered[0]))
+
+
+def fairness(run: Subject) -> Finding:
+    """Measure it. Raises `NotHere`."""
+    problem: Any = run.problem
+    inside = problem.inside if isinstance(problem, MaskedProblem) else problem
+    task = run.scenario.task
+    if not isinstance(inside, HasParts):
+        raise NotHere(f"task {task.name} has no samples of its clients that could be measured")
+    metric = next((name for name in task.rising if name in task.metrics), "loss")
+    is_rising, (y_name, scale) = metric in task.rising, metric_axis(metric)
+    rows, facts, drawn, groups = [], [], [], {}
+    for model in run.models:
+        counted = reports(run.results.history, model.round)
+        fact: dict[str, Any] = {"round": model.round, "metric": metric, "reports": counted.tolist()}
+        for kind, values in _measured(model, inside, metric).items():
+            if not np.isfinite(values).all():
+                raise NotHere(f"the {metric} of the model of round {model.round:,} is not finite for every client")
+            spread = Spread.of(values, is_rising=is_rising)
+            related = rank_correlation(values, counted) if np.ptp(counted) else None
+            shown = [number(each * scale) for each in spread]
+            rows.append([f"{model.round:,}", WORDS[kind], *shown, "–" if related is None else number(related)])
+            fact[kind] = {**spread._asdict(), "correlation_with_reports": related, "values": values.tolist()}
+            ordered = np.sort(values * scale)[:: 1 if is_rising else -1]
+            drawn.append(Line(f"round {model.round:,}, {WORDS[kind]}", range(1, values.size + 1), ordered))
+            groups = by_reports(values * scale, counted)
+        facts.append(fact)
+    notes = [
+        "Every client counts once. Deviation: standard deviation over clients. Worst and best tenth: means of a tenth "
+        "of them, rounded up. With reports: Spearman's correlation with how many reports of a client commits have."
+    ]
+    plots = [Plot.of_lines(f"{metric.capitalize()} of clients", "clients, the worst first", y_name, drawn)]
+    if len(groups) > 1:
+        words = ", ".join(f"{name}: {number(each)}" for name, each in groups.items())
+        notes.append(f"Mean {y_name} by reports of a client that commits have, {drawn[-1].name}: {words}.")
+        plots.append(Plot(f"By reports, {drawn[-1].name}", "reports that commits have", y_name, bars=dict(groups)))
+    heads = ["round", "samples", f"mean {y_name}", "deviation", "worst tenth", "best tenth", "worst", "with reports"]
+    return Finding("fairness", TITLE, heads, rows, notes, plots, {"rounds": facts})
+
+
+def reports(history: RoundTable, rounds: int) -> Whole:
+    """Return how many reports of each client are part of the commits of the first rounds, late ones included, [N]."""
+    in_time, late = history.reported, history.late
+    counted = [in_time.client[history.is_counted & (in_time.round < rounds)], late.client[late.round < rounds]]
+    return np.bincount(np.concatenate(counted), minlength=history.clients)
+
+
+def by_reports(values: Vector64, counted: Whole) -> dict[str, float]:
+    """Return the mean over clients with similar numbers of reports: at most four groups, of about as many clients.
+
+    Args:
+        values: of each client, [n].
+        counted: its reports; clients with as many are in one group.
+
+    Returns:
+        "FEWEST" or "FEWEST–MOST" → mean, the fewest first.
+    """
+    group = np.searchsorted(np.sort(counted), counted) * _GROUPS // counted.size
+    found = {}
+    for each in np.unique(group):
+        low, high = int(counted[group == each].min()), int(counted[group == each].max())
+        found[f"{low:,}" if low == high else f"{low:,}–{high:,}"] = float(values[group == each].mean())
+    return found
+
+
+def _measured(model: Model, problem: HasParts, metric: str) -> dict[str, Vector64]:
+    """Return the metric of each client, by kind of samples, float64 [N] each."""
+    whole: Any = model.run.problem
+    x = whole.whole(model.point) if isinstance(whole, MaskedProblem) else model.point
+    most, clients = model.run.effort.client_samples, range(len(problem.parts))
+    work = model.run.meter.begin(f"round {model.round:,}: clients", len(clients))
+    own = []
+    for client in clients:
+        own.append(problem.evaluate_part(x, "train", evenly(problem.parts[client], most))[metric])
+        work.advance()
+    work.end()
+    measured = {"own": np.array(own, np.float64)}
+    if problem.number_of_classes and (tested := problem.evaluated("test")).size:
+        classes = problem.classes("test")[tested]
+        of_class = {
+            int(each): problem.evaluate_part(x, "test", tested[classes == each])[metric] for each in np.unique(classes)
+        }
+        trained = problem.classes("train")
+        weighed = [weighed_by_class(trained[problem.parts[client]], of_class) for client in clients]
+        if None not in weighed:
+            measured["test"] = np.array(weighed, np.float64)
+    return measured
+
+
+def evenly(indices: NDArray[np.int64], most: int) -> NDArray[np.int64]:
+    """Return at most so many indices, [n], spread evenly over the given ones."""
+    return indices[np.linspace(0, indices.size - 1, min(most, indices.size)).astype(np.int64)]
+
+
+def weighed_by_class(own: NDArray[np.int64], of_class: dict[int, float]) -> float | None:
+    """Return the mean of a metric in a client's shares of classes.
+
+    Args:
+        own: the classes of the client's samples, [n].
+        of_class: class → the metric on test samples of it; other classes do not count.
+
+    Returns:
+        The mean; None if no class of the client has test samples.
+    """
+    values = [of_class[each] for each in own.tolist() if each in of_class]
+    return float(np.mean(values)) if values else None

@@ -98,6 +98,53 @@ def test_a_pair_is_shown_with_its_difference(make: Any) -> None:
     assert KINDS["sentence-encoder"]().dimension == 385 * 2
 
 
+def test_the_loss_is_that_of_a_linear_layer_on_the_mean_vectors_of_transformers_own_encoder(
+    bert: Path, make: Any
+) -> None:
+    """As in Sentence-BERT: (u, v, |u − v|). Five tokens are fewer than the premises and hypotheses have."""
+    from transformers import AutoModel, AutoTokenizer
+
+    problem = bind(make("cb", validation=0, max_length=5))
+    words, encoder = AutoTokenizer.from_pretrained(bert), AutoModel.from_pretrained(bert).eval()
+
+    def vector(text: str) -> torch.Tensor:
+        ids = words(text)["input_ids"][:5]
+        with torch.no_grad():
+            mean = encoder(input_ids=torch.tensor([ids])).last_hidden_state[0].mean(dim=0)
+        return mean / mean.norm()
+
+    x, samples, losses, hits = problem.x0(), problem.splits["test"], [], []
+    head = {name: torch.from_numpy(each) for name, each in problem.state_dict(x).items()}
+    for sample in samples:
+        u, v = vector(sample.fields["premise"]), vector(sample.fields["hypothesis"])
+        logits = head["head.weight"] @ torch.cat([u, v, (u - v).abs()]) + head["head.bias"]
+        losses.append(float(logits.logsumexp(0) - logits[sample.label]))
+        hits.append(int(logits.argmax()) == sample.label)
+    expected = {"loss": pytest.approx(np.mean(losses), rel=1e-5), "accuracy": np.mean(hits)}
+    assert problem.evaluate(x, "test") == expected
+    assert len(set(x.tolist())) == x.size, "the bias is drawn too, and is no copy of weights"
+
+
+def test_what_is_drawn_differs_by_seed_and_low_rank_additions_are_scaled_by_alpha(make: Any) -> None:
+    def bound(seed: int = 1, alpha: float = 8) -> Any:
+        train = {"kind": "lora", "targets": ["query", "value"], "rank": 4, "alpha": alpha}
+        return make(train=train, validation=0).bind(seed=seed, clients=2, partition=Iid())
+
+    def parts(problem: Any) -> dict[str, bytes]:
+        return {name: each.tobytes() for name, each in problem.state_dict(problem.x0()).items() if "lora_B" not in name}
+
+    one, other = parts(bound()), parts(bound(seed=2))
+    assert one.keys() == other.keys() and not set(one.values()) & set(other.values())
+    weak, strong = bound(alpha=4), bound(alpha=16)
+    x = weak.x0() + np.float32(0.1)
+    pieces = np.split(x, np.cumsum([np.prod(shape) for shape in weak.shapes()])[:-1])
+    names = weak.trained.tensors()
+    less = [each / 4 if "lora_B" in name else each for name, each in zip(names, pieces, strict=True)]
+    of_weak = weak.evaluate(x, "test")["loss"]
+    assert strong.evaluate(np.concatenate(less), "test")["loss"] == pytest.approx(of_weak, rel=1e-5)
+    assert strong.evaluate(x, "test")["loss"] != pytest.approx(of_weak, rel=1e-4)
+
+
 @real
 def test_the_package_has_the_weights_that_its_name_stands_for() -> None:
     (name, config), stored = *_ENCODERS.items(), inspect_pretrained("sentence-transformers/all-MiniLM-L6-v2")

@@ -221,7 +221,7 @@ class SequenceClassifier(Classifier):
         inputs = {
             name: _padded([item[name] for item in items], width, pad if name == "input_ids" else 0) for name in items[0]
         }
-        with explain_out_of_memory((len(items), width), "task.batch_size"):
+        with explain_out_of_memory((len(items), width), len(items)):
             inputs = moved(inputs | {"attention_mask": _padded(masks, width, 0)}, self.trained.device)
             return self.output(**inputs)
 
@@ -292,7 +292,7 @@ class CausalModel(Network):
     def _scores(self, items: Sequence[Pair]) -> Tensor:
         """Return the mean log-likelihood of each text's tokens, [b]."""
         batch = collate(items)
-        with explain_out_of_memory(batch.ids.shape, "task.batch_size"):
+        with explain_out_of_memory(batch.ids.shape, len(items)):
             return self.scores(batch)
 
 

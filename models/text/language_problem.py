@@ -73,7 +73,7 @@ class LanguageProblem(PretrainedProblem[Sample, tuple[Batch, Tensor]]):
         correct = 0
         for batch, labels in self._evaluation_batches(split, indices):
             batch, labels = self.on_device((batch, labels))
-            with torch.inference_mode(), explain_out_of_memory(batch.ids.shape, "task.max_length"):
+            with torch.inference_mode(), explain_out_of_memory(batch.ids.shape):
                 scores = self.scores(batch).view(len(labels), -1)
                 loss += float(self.losses(scores, labels).double().sum())
                 correct += int((scores.argmax(dim=1) == labels).sum())
@@ -139,7 +139,7 @@ class LanguageProblem(PretrainedProblem[Sample, tuple[Batch, Tensor]]):
     def mean_loss(self, batch: tuple[Batch, Tensor]) -> Tensor:
         """Return the mean loss over the samples of a batch."""
         pairs, labels = batch
-        with explain_out_of_memory(pairs.ids.shape, "task.batch_size"):
+        with explain_out_of_memory(pairs.ids.shape, len(labels)):
             return self.losses(self.scores(pairs).view(len(labels), -1), labels).mean()
 
     def scores(self, batch: Batch) -> Tensor:

@@ -334,12 +334,12 @@ def tokenizer_facts(tokenizer: Any, *, special: bool) -> bytes:
 
 
 @contextmanager
-def explain_out_of_memory(shape: Sequence[int], field: str) -> Iterator[None]:
+def explain_out_of_memory(shape: Sequence[int], samples: int = 1) -> Iterator[None]:
     """Turn an out-of-memory error into one sentence that says which settings need less memory.
 
     Args:
         shape: rows and width of the batch of tokens.
-        field: the field of the task that is named, such as "task.batch_size".
+        samples: the samples of the part of a batch that these are; 1: no smaller part would need less.
 
     Raises:
         OutOfMemory: memory ran out.
@@ -350,6 +350,7 @@ def explain_out_of_memory(shape: Sequence[int], field: str) -> Iterator[None]:
         if not is_out_of_memory(error):
             raise
         rows, width = shape
-        fewer = f"task.micro_batch or task.batch_size: {max(1, rows // 2)}, or " if field == "task.batch_size" else ""
+        field = "task.batch_size" if samples > 1 else "task.max_length"
+        fewer = f"task.micro_batch or task.batch_size: {samples // 2}, or " if samples > 1 else ""
         expected = f"{fewer}a task.max_length below {width}"
         raise OutOfMemory(field, f"no memory for {rows} sequences of {width} tokens", expected) from error

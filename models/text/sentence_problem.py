@@ -115,7 +115,7 @@ class SentenceProblem(PretrainedProblem[Sample, SentenceBatch]):
         width = max(map(len, rows))
         ids = self.on_device(torch.tensor([row + [0] * (width - len(row)) for row in rows]))
         mask = self.on_device(torch.tensor([[1] * len(row) + [0] * (width - len(row)) for row in rows]))
-        with explain_out_of_memory(ids.shape, "task.batch_size"):
+        with explain_out_of_memory(ids.shape, len(texts)):
             states = self.module["encoder"](input_ids=ids, attention_mask=mask).last_hidden_state
             sums = (states * mask[..., None]).sum(dim=1)
             return normalize(sums / mask.sum(dim=1, keepdim=True))

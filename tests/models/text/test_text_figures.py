@@ -138,6 +138,27 @@ def test_gradients_of_the_validation_split_are_at_x0_and_of_its_samples_in_parts
         assert np.array_equal(problem.objective(client, 0).gradient(0), gradient)
 
 
+@pytest.mark.parametrize(("size", "field", "fewer"), [(4, "batch_size", "2"), (1, "max_length", "")])
+def test_half_of_the_samples_are_suggested_where_memory_runs_out_however_many_sequences_they_are(
+    make: Any, monkeypatch: pytest.MonkeyPatch, size: int, field: str, fewer: str
+) -> None:
+    """With `options` each answer of several tokens is a sequence of its own, and one sample cannot be halved."""
+    monkeypatch.setitem(PROMPTS, "sst2", PROMPTS["sst2"]._replace(answers=("terrible film", "great journey")))
+
+    def full(*_: Any) -> Any:
+        raise RuntimeError(
+            "[enforce fail] DefaultCPUAllocator: can't allocate memory: you tried to allocate 4096 bytes."
+        )
+
+    problem = bind(make(loss="options", batch_size=size, validation=0))
+    monkeypatch.setattr(problem.network, "logits", full)
+    named = f"task.micro_batch or task.batch_size: {fewer}, or " if fewer else ""
+    with pytest.raises(
+        DataError, match=rf"^task\.{field}: found no memory for {2 * size} .*; expected {named}a task\.max"
+    ):
+        problem.objective(0, 0).loss(0)
+
+
 def test_a_split_without_samples_is_one_sentence(make: Any) -> None:
     problem = bind(make(validation=0))
     with pytest.raises(DataError, match="no samples in the validation split; expected a larger `validation`"):

@@ -7,15 +7,17 @@ import tracemalloc
 import msgpack
 import numpy as np
 import pytest
-from coordinator_cases import ALGORITHM
+from coordinator_cases import ALGORITHM, PROOF
 from registration_harness import RegistrationHarness, join_frame
 
 from seedbus.agents import messages
+from seedbus.agents.admission import false_proof
 from seedbus.agents.chunks import DIGEST_BYTES, Title, offer
 from seedbus.agents.client.downloads import Downloads, unpack_notes
-from seedbus.agents.messages import Span
+from seedbus.agents.messages import Join, Span
 from seedbus.bus import EVALUATOR, HOST, SERVER, Declined, Envelope, HostRequest, Kind, decode, encode
 from seedbus.bus.envelope import FORMAT
+from seedbus.bus.transport import NO_CLIENTS
 
 
 def test_a_process_that_joins_with_all_its_clients_is_a_member() -> None:
@@ -180,3 +182,40 @@ def test_clients_in_real_time_keep_their_claimed_versions_and_the_evaluator_its_
     harness.offer(HostRequest())
     assert harness.welcomed_versions(HOST, Span(0, 1, 0), Span(2, 2, 3)) == ([2, 0, 0, 3], 3)
     assert harness.coordinator.versions == {0: 0, 1: 0, 2: 3}
+
+
+@pytest.mark.parametrize(
+    ("run", "shown", "refusal"),
+    [
+        ({"losses": b"l"}, {}, ("losses", "it shows no compiled or stacked losses, and the run's are such")),
+        ({}, {"losses": b"l"}, ("losses", "it shows compiled or stacked losses, and the run's are neither")),
+        ({"losses": b"l"}, {"losses": b"m"}, ("losses", "its compiled or stacked losses have other bits (digest 6d, ")),
+        ({}, {"x0": b"y"}, ("x0", "its x₀ has digest 79, the run's 78: another task, seed or set of weights")),
+        ({"losses": b"l"}, {"losses": b"l"}, None),
+    ],
+)
+def test_a_join_with_other_losses_or_another_x0_is_refused_by_name(
+    run: dict[str, bytes], shown: dict[str, bytes], refusal: tuple[str, str] | None
+) -> None:
+    found = false_proof(Join(HOST, (), **(PROOF | shown)), PROOF | run)
+    assert found is None if refusal is None else found and found[1].startswith(refusal[1]) and found[0] == refusal[0]
+
+
+def test_the_first_process_may_show_losses_because_the_run_knows_none_before_its_x0() -> None:
+    first = Join(HOST, (), **PROOF, losses=b"l")
+    assert false_proof(first, {"selftest": PROOF["selftest"]}) is None
+
+
+@pytest.mark.parametrize("count", [0, 1, 3])
+def test_a_process_that_comes_when_all_clients_are_hosted_may_wait_however_many_it_asks_for(count: int) -> None:
+    """Fewer than it asks for would be an end; `no-clients` is until another process has gone."""
+    harness = RegistrationHarness(clients=2, processes=1)
+    harness.register(HostRequest())
+    assert harness.decline(HostRequest(count=count)).reason == "no-clients"
+
+
+def test_a_process_is_reported_with_its_clients_in_words() -> None:
+    harness = RegistrationHarness()
+    for request in (HostRequest(((1, 1), (3, 5)), evaluates=False), HostRequest(count=NO_CLIENTS)):
+        harness.register(request)
+    assert [facts["clients"] for _, facts in harness.observer.events] == ["clients 1, 3…5", "no clients"]

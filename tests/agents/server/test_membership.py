@@ -257,3 +257,12 @@ def test_an_outdated_join_sets_no_client_back() -> None:
     coordinator.left([1])
     coordinator.joined(Join(1, (Span(1, 1, 0),), **PROOF), round=coordinator.round - 1, is_due=True)
     assert coordinator.versions[1] == 0, "who had left has reported nothing since"
+
+
+def test_a_join_of_the_open_round_is_believed_and_so_is_one_of_an_earlier_round_that_is_no_step_back() -> None:
+    """Else a client that lost its state would get plans that it cannot follow until its round is over."""
+    coordinator = after_rounds(3)
+    for round in (coordinator.round, coordinator.round - 1):
+        plans, refusal = joins(coordinator, Join(1, (Span(1, 1, 0),), **PROOF), round=round)
+        assert refusal is None and [(plan.client, missed_in(plan)) for plan, _ in plans] == [(1, 3)]
+        assert coordinator.versions == {0: 2, 1: 0, 2: 2}

@@ -111,7 +111,8 @@ def test_the_loss_is_that_of_a_linear_layer_on_the_mean_vectors_of_transformers_
         ids = words(text)["input_ids"][:5]
         with torch.no_grad():
             mean = encoder(input_ids=torch.tensor([ids])).last_hidden_state[0].mean(dim=0)
-        return mean / mean.norm()
+        unit: torch.Tensor = mean / mean.norm()
+        return unit
 
     x, samples, losses, hits = problem.x0(), problem.splits["test"], [], []
     head = {name: torch.from_numpy(each) for name, each in problem.state_dict(x).items()}

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from functools import cache
 from itertools import count, pairwise
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -43,6 +44,17 @@ def test_a_commit_that_is_there_already_changes_nothing() -> None:
     held = set_of([(1, 0)])
     assert not held.add([1, 0, 0, b"another"])
     assert list(held) == [[1, 0, 0, b""]]
+
+
+@pytest.mark.parametrize(
+    ("count", "width", "next_width"), [(254, 1, 1), (255, 1, 2), (256, 2, 2), (65_535, 2, 4), (65_536, 4, 4)]
+)
+def test_a_summary_holds_large_numbers_in_no_more_bytes_than_they_need(count: int, width: int, next_width: int) -> None:
+    held, none = set_of([(1, number) for number in range(count)]), CommitSet(NODES)
+    held.add([2, count, 0, b""])  # the range of it ends at count + 1
+    assert [len(column) for column in held.summary()] == [1 + NODES * width, 1 + 3 * next_width]
+    assert not held.lacks(held.summary()) and not held.beyond(held.summary())
+    assert none.lacks(held.summary()) and len(held.beyond(none.summary())) == count + 1
 
 
 @cache

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 from seedbus.agents.gossip.node import Node, Steps
@@ -51,6 +52,24 @@ def test_a_commit_goes_on_once_to_all_neighbours_but_the_sender() -> None:
     assert this.unfolded == 2
 
 
+def test_each_step_has_a_seed_of_its_own_and_is_measured_on_the_data_of_its_node_and_round() -> None:
+    asked = []
+
+    class Asked:
+        x0 = staticmethod(PROBLEM.x0)
+
+        def objective(self, node: int, round: int) -> Any:
+            asked.append((node, round))
+            return PROBLEM.objective(node, round)
+
+    problem: Any = Asked()
+    steps, replica = Steps(ALGORITHM, problem, 4, seed=1), ALGORITHM.replica(PROBLEM.x0())
+    pairs = list(itertools.product(range(4), range(3)))
+    commits = [steps.commit(steps.measure(origin, round, round, replica)) for origin, round in pairs]
+    assert asked == pairs
+    assert len({term.seed for commit in commits for term in commit.terms}) == len(pairs)
+
+
 def test_a_summary_is_answered_by_the_commits_that_it_lacks_as_catch_up() -> None:
     (this, bus), (other, _) = node(0), node(1)
     this.add(records(0, ARRAY_LIMIT + 1))
@@ -69,8 +88,17 @@ def test_a_summary_is_answered_by_ones_own_where_one_lacks_commits_and_an_answer
     assert bus.take() == []
 
 
-def test_another_neighbour_is_told_in_another_round() -> None:
-    this, bus = node(0)
-    for this.round in range(20):
-        this.tell_one()
-    assert {recipient for _, recipient, _, _ in bus.take()} == {1, 2, 3}
+def test_another_neighbour_is_told_in_another_round_and_by_another_node() -> None:
+    places = []
+    for address, (this, bus) in enumerate(map(node, range(4))):
+        for this.round in range(20):
+            this.tell_one()
+        places.append([ALL[address].index(recipient) for _, recipient, _, _ in bus.take()])
+    assert all(set(each) == {0, 1, 2} for each in places)
+    assert len(set(map(tuple, places))) == 4, "each draws by itself"
+
+
+def test_a_node_that_returns_tells_all_its_neighbours() -> None:
+    this, bus = node(2)
+    this.tell_all()
+    assert bus.take() == [(Kind.HAVE, neighbour, 0, False) for neighbour in ALL[2]]

@@ -17,8 +17,9 @@ from seedbus.bus.envelope import NO_TALLY
 from seedbus.bus.errors import Unusable
 from seedbus.bus.event_queue import LAST_NS
 from seedbus.bus.in_flight import InFlightMessage
-from seedbus.bus.network import Constant, Lognormal
+from seedbus.bus.network import Constant, Lognormal, Uniform
 from seedbus.scenarios.faults.corrupt import Corrupt
+from seedbus.scenarios.faults.delay import Delay
 from seedbus.scenarios.faults.drop import Drop
 from seedbus.scenarios.faults.duplicate import Duplicate
 from seedbus.scenarios.faults.partition import Partition
@@ -159,6 +160,15 @@ def test_messages_overtake_each_other_within_the_window_and_not_beyond() -> None
     assert 100 * MS < min(harness.arrivals_ns) < 200 * MS and 500 * MS < max(harness.arrivals_ns) < 600 * MS
 
 
+@pytest.mark.parametrize("fault", [Reorder, Delay])
+def test_how_long_a_message_is_held_does_not_depend_on_the_draw_that_selects_it(fault: Any) -> None:
+    how = {"window_s": 1.0} if fault is Reorder else {"by": Uniform(low=0.0, high=1.0)}
+    rules = FaultHooks([fault(probability=0.2, **how)], 3)
+    held = [delay_ns for n in range(2000) if (delay_ns := rules.judge((Kind.PLAN, 1, n, 0, 0), 0).delay_ns)]
+    assert len(held) == pytest.approx(400, abs=80)
+    assert sum(held) / len(held) == pytest.approx(SECOND / 2, rel=0.15) and max(held) > 0.9 * SECOND
+
+
 # -- partition
 
 
@@ -226,6 +236,12 @@ def test_a_fault_of_one_kind_affects_no_other_kind() -> None:
         rules = FaultHooks([Drop(kind=kind.name.lower())], 0)
         struck[kind] = [each for each in Kind if rules.judge((each, 1, 0, 0, 0), 0).drop]
     assert struck == {Kind.PLAN: [Kind.PLAN], Kind.REPORT: [Kind.REPORT], Kind.JOIN: [Kind.JOIN]}
+
+
+def test_a_window_as_long_as_its_period_stays_open() -> None:
+    rules = FaultHooks([Drop(at_round=2, for_rounds=3, every_rounds=3, at_s=1.0, for_s=0.5, every_s=0.5)], 0)
+    struck = [(n, s) for n in range(9) for s in range(5) if rules.judge((Kind.PLAN, 1, n, 0, 0), s * SECOND // 2).drop]
+    assert struck == [(n, s) for n in range(2, 9) for s in range(2, 5)]
 
 
 # -- together

@@ -145,6 +145,7 @@ CASES: dict[str, Case] = {
         [{"probability": 0.0}, {"kind": "join", "direction": "down"}, {"fraction": 0.0}],
         [
             ({"every_s": 3, "for_s": 4}, "faults.0: every_s (3) needs for_s, which is at most as long"),
+            ({"every_s": 3}, "faults.0: every_s (3) needs for_s, which is at most as long"),
             (
                 {"kind": "commit"},
                 "faults.0.kind: \"commit\" is not accepted; expected 'plan', 'report', 'join', 'snapshot', 'pull', "

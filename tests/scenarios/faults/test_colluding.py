@@ -26,7 +26,7 @@ from seedbus.scenarios.reporting.results import Results
 from seedbus.scenarios.transports.placement import Placement
 
 ALGORITHM: Any = DeComFL(perturbations=3)
-PLAN = ALGORITHM.plan(5, 5, [1])
+PLAN = ALGORITHM.plan(5, 3, [1])
 ATTACKS = ("alie", "ipm", "min-max")
 
 
@@ -47,7 +47,7 @@ def applied(reports: dict[int, Any], *faults: Any, algorithm: Any = ALGORITHM, p
 def test_attackers_send_what_the_papers_say(fields: Any) -> None:
     reports = reports_of(10)
     own, honest = rows(reports, range(4)), rows(reports, range(4, 10))
-    found = applied(reports, Colluding(clients=[0, 1, 2, 3], **fields))
+    found = applied(reports, Colluding(clients=[0, 1, 2, 3], at_round=5, **fields))
     s = 10 // 2 + 1 - 4
     z = fields.get("z", NormalDist().inv_cdf((10 - 4 - s) / (10 - 4)))
     expected = own.mean(0) - z * own.std(0) if fields["attack"] == "alie" else -3.0 * honest.mean(0)
@@ -100,8 +100,9 @@ def test_the_order_of_reports_and_of_faults_changes_nothing() -> None:
     np.testing.assert_allclose(found[3].ravel(), expected, rtol=1e-6)
 
 
-def test_a_report_that_the_server_would_refuse_is_not_sent() -> None:
-    reports = {client: report * np.float32(1e8) for client, report in reports_of(6).items()}
+@pytest.mark.parametrize("scale", [1e8, 1e35], ids=["absurd", "beyond float32"])
+def test_a_report_that_the_server_would_refuse_is_not_sent(scale: float) -> None:
+    reports = {client: report * np.float32(scale) for client, report in reports_of(6).items()}
     found = applied(reports, Colluding(attack="ipm", by=1e6, clients=[0]))
     assert found[0] is reports[0]
 

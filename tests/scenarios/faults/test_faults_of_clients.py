@@ -209,11 +209,11 @@ def test_what_slows_is_counted_for_what_it_does_alone() -> None:
     assert rules.counts() == [{"slowed": 1, "slowed_s": 0.02}, {"slowed": 1, "slowed_s": 1.5}, {}]
 
 
-@pytest.mark.slow
 def test_every_client_has_one_device_and_the_shares_are_kept() -> None:
     classes = [DeviceClass(share=0.5, factor=1), DeviceClass(share=0.3, factor=10), DeviceClass(share=0.2, factor=0.5)]
     fault = DeviceClasses(classes=classes)
-    work_times = [{work_ns(fault, client=client, round=round) for round in range(3)} for client in range(1000)]
+    pace = Pace(WORK, 0, FaultHooks([fault], 0, 1000))
+    work_times = [{pace.time_ns(client, round, 10) for round in range(3)} for client in range(1000)]
     assert all(len(times) == 1 for times in work_times)
     share = Counter(times.pop() for times in work_times)
     assert share.keys() == {10 * MS, 100 * MS, 5 * MS}
@@ -272,6 +272,14 @@ def test_clients_drop_out_by_themselves_and_of_all_messages_of_a_round(when: Any
     assert sum(map(len, rounds)) == pytest.approx(0.3 * 60 * 40, abs=80)
     assert len(set(map(frozenset, rounds))) == 40
     assert rounds == dropped_out(Dropout(when=when, probability=0.3))
+
+
+def test_the_rates_of_clients_lie_evenly_between_the_two_and_the_higher_one_says_whether_any_drops_out() -> None:
+    fault, rounds = Dropout(rates=(0.2, 1.0)), 60
+    draws = KeyedRandom(3, 60, repr(fault))
+    rates = sorted(sum(fault.drops_out(client, n, draws) for n in range(rounds)) / rounds for client in range(60))
+    assert rates[15] == pytest.approx(0.4, abs=0.15) and rates[45] == pytest.approx(0.8, abs=0.15)
+    assert Dropout(rates=(0.0, 0.1)).may_lose and not Dropout(rates=(0.0, 0.0)).may_lose
 
 
 @pytest.mark.slow

@@ -126,6 +126,21 @@ def test_a_crash_is_off_in_whole_windows_and_never_outside_them(fault: Crash) ->
             assert fault.probability < 1 or client in away
 
 
+@pytest.mark.parametrize(
+    ("windows", "away"),
+    [
+        ({"for_rounds": 2}, [3, 4]),
+        ({}, [3, 4, 5, 6, 7, 8, 9, 10, 11]),
+        ({"for_rounds": 2, "every_rounds": 4}, [3, 4, 7, 8, 11]),
+        ({"for_rounds": 4, "every_rounds": 4}, [3, 4, 5, 6, 7, 8, 9, 10, 11]),
+    ],
+    ids=["once", "for ever", "again and again", "without a pause"],
+)
+def test_a_crash_lasts_as_long_as_it_says(windows: dict[str, int], away: list[int]) -> None:
+    found = by_round(Crash(at_round=3, clients=[2, 5], **windows), 12)
+    assert found == [{2, 5} if round in away else set() for round in range(12)]
+
+
 @pytest.mark.parametrize("probability", [0.05, 0.5, 0.9])
 def test_as_many_windows_strike_as_are_said_one_by_one_and_independently(probability: float) -> None:
     fault = Crash(at_round=3, for_rounds=1, every_rounds=2, probability=probability)
@@ -161,6 +176,22 @@ def test_churn_stays_and_is_away_as_long_as_its_distributions_say() -> None:
         # Each client's last spell is cut off and omitted. Such spells tend to be long: a bias of about mean/horizon.
         assert sum(times) / len(times) == pytest.approx(mean_s, rel=0.05)
         assert sum(time > mean_s for time in times) / len(times) == pytest.approx(math.exp(-1), abs=0.02)
+
+
+def test_churn_draws_a_duration_of_its_kind_for_each_client_and_period() -> None:
+    between = {"distribution": "uniform"}
+    fault = Churn(stays=between | {"low": 1, "high": 2}, away=between | {"low": 5, "high": 6}, initially=0.5)
+    schedule_ = schedule(fault)
+    was_away, since, lasted = set(schedule_.advance(0, 0)), dict.fromkeys(range(CLIENTS), 0), list[int]()
+    assert 0 < len(was_away) < CLIENTS
+    while (next_ns := schedule_.next_ns()) is not None and next_ns < 60 * SECOND:
+        for client in schedule_.advance(0, next_ns):
+            lasted.append(next_ns - since[client])
+            low_s = 5 if client in was_away else 1
+            assert low_s * SECOND <= lasted[-1] <= (low_s + 1) * SECOND
+            since[client] = next_ns
+        was_away = set(schedule_.absent)
+    assert len(set(lasted)) == len(lasted) > 10 * CLIENTS
 
 
 def test_churn_of_no_duration_at_all_ends() -> None:

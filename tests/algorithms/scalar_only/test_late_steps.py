@@ -1,0 +1,42 @@
+"""Which scalar-only algorithms take late reports: those whose scalars move x by the same, wherever the model is."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+import pytest
+from algorithm_cases import Rehearsal, make, rehearse
+
+from seedbus.scenarios.schema.discovery import ALGORITHMS
+
+RATE = 10.0
+"""A step so large that the rounding of x is small beside it."""
+SETTINGS: dict[str, Any] = {"hizoo": {"alpha": 0.5}}
+"""With the default, H hardly changes in a few rounds."""
+WITH_TERMS = [name for name in ALGORITHMS.all() if not make(name).is_dense and name != "fedkseed"]
+"""A commit of FedKSeed holds whole numbers of units that are added to x, and no scalars."""
+
+
+def moved(run: Rehearsal, folded: int, commit: Any, factor: float) -> Any:
+    """Return how far a commit's scalars, each times a factor, move the x of a replica with so many commits."""
+    points = []
+    for times in (factor, 0.0):
+        replica = run.newcomer()
+        run.algorithm.apply(replica, run.commits[:folded])
+        terms = tuple(dataclasses.replace(term, scalars=term.scalars * np.float32(times)) for term in commit.terms)
+        run.algorithm.apply(replica, [dataclasses.replace(commit, version=folded + 1, learning_rate=RATE, terms=terms)])
+        points.append(np.array(run.algorithm.point(replica), np.float64))
+    return points[0] - points[1]
+
+
+@pytest.mark.parametrize("name", WITH_TERMS)
+def test_late_reports_are_taken_by_those_algorithms_whose_scalars_move_every_model_alike(name: str) -> None:
+    """A late scalar is added where its round is over: that is right if x moves by a multiple of it, from any state."""
+    run = rehearse(make(name, **SETTINGS.get(name, {})), rounds=3)
+    commit = run.commits[-1]
+    at_last, at_first, half = moved(run, 2, commit, 1.0), moved(run, 0, commit, 1.0), moved(run, 2, commit, 0.5)
+    scale = np.abs(at_last).max()
+    is_alike = all(np.abs(at_last - other).max() < 1e-3 * scale for other in (at_first, 2 * half))
+    assert scale > 1e-3 and run.algorithm.takes_late == is_alike

@@ -8,8 +8,9 @@ x₀; its first average is the first round's value. So ours meets a target later
 
 Training has diverged if the loss of an evaluation is not finite, or if `BARREN` rounds in a row were barren: no commit,
 no report that counted, and as many clients as a quorum (one node, without a server) whose reports were refused or
-declined because of their magnitude (`Mark.TOO_LARGE`). The server does not wait for an evaluation before it opens the
-next round, so a loss ends the run after one more round; in real time after as many as close before the evaluation comes.
+declined because of their magnitude (`Mark.TOO_LARGE`). The server does not wait for an evaluation before it opens
+the next round, so a loss ends the run after one more round; in real time after as many as close before the evaluation
+comes.
 """
 
 from __future__ import annotations

@@ -10,10 +10,10 @@ from worlds import scenario
 from seedbus.scenarios.faults.base import MessageSelector
 from seedbus.scenarios.schema.unsent_kinds import caveats
 
-INTEGER = {"algorithm": {"name": "decomfl", "arithmetic": "integer"}}
+INTEGER: dict[str, Any] = {"algorithm": {"name": "decomfl", "arithmetic": "integer"}}
 ALWAYS = {"plan", "report", "join"}
-LAG = {"lag": {"snapshot_after_commits": 3}}
-SECURE = {
+LAG: dict[str, Any] = {"lag": {"snapshot_after_commits": 3}}
+SECURE: dict[str, Any] = {
     "algorithm": {"name": "decomfl", "arithmetic": "integer", "precision": "int32"},
     "secure_aggregation": {},
     "participation": {"clients": 4, "quorum": 2, "deadline_s": 1},
@@ -40,7 +40,14 @@ def test_each_kind_that_a_run_with_a_server_never_sends_is_told_with_the_field_t
     participation = {"clients": 8, "deadline_s": 1}
     told = caveats(scenario(**{"participation": participation} | fields | {"faults": faults}))
     assert [sentence.partition(" ")[0] for sentence in told] == [f"faults.{sorts.index(kind)}" for kind in unsent]
-    lacking = {"snapshot": LAG, "pull": LAG, "ask": SECURE, "tell": SECURE, "flood": GOSSIP, "have": GOSSIP}
+    lacking: dict[str, dict[str, Any]] = {
+        "snapshot": LAG,
+        "pull": LAG,
+        "ask": SECURE,
+        "tell": SECURE,
+        "flood": GOSSIP,
+        "have": GOSSIP,
+    }
     for kind, sentence in zip(unsent, told, strict=True):
         field = sentence.partition("without ")[2].partition(" ")[0]
         assert field in lacking[kind] and sentence.endswith(f"no message of the kind {kind} is sent")

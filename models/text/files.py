@@ -53,6 +53,9 @@ def _wsc_rows(row: Row) -> list[Row]:
 
 
 def _qqp_rows(row: Row) -> list[Row]:
+    """A few lines of the published train.tsv are broken and have no label: they are left out, as in GLUE's readers."""
+    if not row.get("is_duplicate", "0"):
+        return []
     names = {"text_a": "question1", "text_b": "question2", "is_duplicate": "label"}
     return [{names.get(name, name): value for name, value in row.items()}]
 

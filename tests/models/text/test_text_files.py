@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from small_language import bind, write
 
+from seedbus.models.errors import DataError
 from seedbus.models.partitions.file import File
 from seedbus.models.tasks.language_model import LanguageModel
 from seedbus.models.text.files import SETS, read
@@ -31,6 +32,18 @@ def test_a_quote_and_an_accent_in_a_table_are_text_and_an_empty_line_of_json_is_
     for name in ("train", "val"):
         write(tmp_path / "rte" / f"{name}.jsonl", "\n\n".join(lines) + "\n\n")
     assert [sample.label for sample in read("rte", str(tmp_path / "rte"))[0]] == [0, 1]
+
+
+def test_broken_lines_of_the_published_qqp_are_left_out_and_other_labels_are_refused(tmp_path: Path) -> None:
+    head = "id\tqid1\tqid2\tquestion1\tquestion2\tis_duplicate"
+    rows = ["7\t1\t2\tWhy?\tHow so?\t1", "8\t3\t4\tWhat is", "it?\tWhich one?\t0", "9\t5\t6\tWho?\tWhom?\t0"]
+    for name in ("train", "dev"):
+        write(tmp_path / f"{name}.tsv", "\n".join([head, *rows]) + "\n")
+    train, test = read("qqp", str(tmp_path))
+    assert train == test and [(each.fields["question1"], each.label) for each in train] == [("Why?", 1), ("Who?", 0)]
+    write(tmp_path / "train.tsv", "\n".join([head, *rows, "9\t5\t6\tWho?\tWhom?\tyes"]) + "\n")
+    with pytest.raises(DataError, match=r"train\.tsv: found label 'yes' in row 4; expected 0, 1 for qqp"):
+        read("qqp", str(tmp_path))
 
 
 def test_the_hubs_development_split_is_the_test_and_its_data_are_of_one_commit(

@@ -14,13 +14,15 @@ handwriting.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from seedbus.models.errors import DataError, OutOfMemory
 from seedbus.models.masked_problem import MaskedProblem
-from seedbus.models.task import HasParts
+from seedbus.models.task import HasParts, Vector
 from seedbus.scenarios.analysis.estimate import number, rank_correlation
 from seedbus.scenarios.analysis.lanczos import Vector64
 from seedbus.scenarios.analysis.subject import Model, NotHere, Subject
@@ -69,33 +71,44 @@ def fairness(run: Subject) -> Finding:
         raise NotHere(f"task {task.name} has no samples of its clients that could be measured")
     metric = next((name for name in task.rising if name in task.metrics), "loss")
     is_rising, (y_name, scale) = metric in task.rising, metric_axis(metric)
-    rows, facts, drawn, groups = [], [], [], {}
+    kinds = {"own": _own, "test": _by_classes} if inside.number_of_classes else {"own": _own}
+    rows, facts, drawn, groups, missing = [], [], [], {}, []
     for model in run.models:
+        x = problem.whole(model.point) if isinstance(problem, MaskedProblem) else model.point
         counted = reports(run.results.history, model.round)
         fact: dict[str, Any] = {"round": model.round, "metric": metric, "reports": counted.tolist()}
-        for kind, values in _measured(model, inside, metric).items():
-            if not np.isfinite(values).all():
-                raise NotHere(f"the {metric} of the model of round {model.round:,} is not finite for every client")
+        for kind, measure in kinds.items():
+            name = f"round {model.round:,}, {WORDS[kind]}"
+            try:
+                values = _finite(measure(model, inside, x, metric))
+            except OutOfMemory:
+                raise
+            except (NotHere, DataError) as why:  # such as a metric that needs samples of several classes
+                missing.append(f"the {metric} of {name}: {why}")
+                continue
             spread = Spread.of(values, is_rising=is_rising)
             related = rank_correlation(values, counted) if np.ptp(counted) else None
             shown = [number(each * scale) for each in spread]
             rows.append([f"{model.round:,}", WORDS[kind], *shown, "–" if related is None else number(related)])
             fact[kind] = {**spread._asdict(), "correlation_with_reports": related, "values": values.tolist()}
             ordered = np.sort(values * scale)[:: 1 if is_rising else -1]
-            drawn.append(Line(f"round {model.round:,}, {WORDS[kind]}", range(1, values.size + 1), ordered))
+            drawn.append(Line(name, range(1, values.size + 1), ordered))
             groups = by_reports(values * scale, counted)
         facts.append(fact)
+    if not rows:
+        raise NotHere(missing[0])
     notes = [
         "Every client counts once. Deviation: standard deviation over clients. Worst and best tenth: means of a tenth "
         "of them, rounded up. With reports: Spearman's correlation with how many reports of a client commits have."
     ]
+    notes += [f"Not measured: {each}." for each in missing]
     plots = [Plot.of_lines(f"{metric.capitalize()} of clients", "clients, the worst first", y_name, drawn)]
     if len(groups) > 1:
         words = ", ".join(f"{name}: {number(each)}" for name, each in groups.items())
         notes.append(f"Mean {y_name} by reports of a client that commits have, {drawn[-1].name}: {words}.")
         plots.append(Plot(f"By reports, {drawn[-1].name}", "reports that commits have", y_name, bars=dict(groups)))
     heads = ["round", "samples", f"mean {y_name}", "deviation", "worst tenth", "best tenth", "worst", "with reports"]
-    return Finding("fairness", TITLE, heads, rows, notes, plots, {"rounds": facts})
+    return Finding("fairness", TITLE, heads, rows, notes, plots, {"rounds": facts, "missing": missing})
 
 
 def reports(history: RoundTable, rounds: int) -> Whole:
@@ -123,28 +136,43 @@ def by_reports(values: Vector64, counted: Whole) -> dict[str, float]:
     return found
 
 
-def _measured(model: Model, problem: HasParts, metric: str) -> dict[str, Vector64]:
-    """Return the metric of each client, by kind of samples, float64 [N] each."""
-    whole: Any = model.run.problem
-    x = whole.whole(model.point) if isinstance(whole, MaskedProblem) else model.point
-    most, clients = model.run.effort.client_samples, range(len(problem.parts))
-    work = model.run.meter.begin(f"round {model.round:,}: clients", len(clients))
-    own = []
-    for client in clients:
-        own.append(problem.evaluate_part(x, "train", evenly(problem.parts[client], most))[metric])
-        work.advance()
-    work.end()
-    measured = {"own": np.array(own, np.float64)}
-    if problem.number_of_classes and (tested := problem.evaluated("test")).size:
-        classes = problem.classes("test")[tested]
-        of_class = {
-            int(each): problem.evaluate_part(x, "test", tested[classes == each])[metric] for each in np.unique(classes)
-        }
-        trained = problem.classes("train")
-        weighed = [weighed_by_class(trained[problem.parts[client]], of_class) for client in clients]
-        if None not in weighed:
-            measured["test"] = np.array(weighed, np.float64)
-    return measured
+Measure = Callable[[Model, HasParts, Vector, str], Vector64]
+"""What measures a metric of a model, at x, for each client, float64 [N]. Raises `NotHere`, `DataError`."""
+
+
+def _own(model: Model, problem: HasParts, x: Vector, metric: str) -> Vector64:
+    """Measure it on samples of each client; see `Measure`."""
+    most = model.run.effort.client_samples
+    work = model.run.meter.begin(f"round {model.round:,}: clients", len(problem.parts))
+    try:
+        values = []
+        for part in problem.parts:
+            values.append(problem.evaluate_part(x, "train", evenly(part, most))[metric])
+            work.advance()
+    finally:
+        work.end()
+    return np.array(values, np.float64)
+
+
+def _by_classes(model: Model, problem: HasParts, x: Vector, metric: str) -> Vector64:
+    """Measure it on test samples of each client's classes; see `Measure`."""
+    tested, trained = problem.evaluated("test"), problem.classes("train")
+    classes = problem.classes("test")[tested]
+    of_class = {
+        int(each): problem.evaluate_part(x, "test", tested[classes == each])[metric] for each in np.unique(classes)
+    }
+    values = [weighed_by_class(trained[part], of_class) for part in problem.parts]
+    if None in values:
+        raise NotHere(f"no test sample has a class of client {values.index(None)}")
+    return np.array(values, np.float64)
+
+
+def _finite(values: Vector64) -> Vector64:
+    """Return values of clients that are finite. Raises `NotHere`."""
+    unusable = np.flatnonzero(~np.isfinite(values))
+    if unusable.size:
+        raise NotHere(f"it is {values[unusable[0]]} for client {unusable[0]}")
+    return values
 
 
 def evenly(indices: NDArray[np.int64], most: int) -> NDArray[np.int64]:

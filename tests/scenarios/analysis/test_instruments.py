@@ -24,13 +24,11 @@ from seedbus.scenarios.analysis.analyse import analyse
 from seedbus.scenarios.analysis.break_even import BreakEven, catch_up_bytes, crossing, snapshot_bytes
 from seedbus.scenarios.analysis.curvature import Effort
 from seedbus.scenarios.analysis.divergence import cka, divergence, gram
-from seedbus.scenarios.analysis.fairness import Spread, by_reports, fairness, reports, weighed_by_class
 from seedbus.scenarios.analysis.hessian import hessian
 from seedbus.scenarios.analysis.spectrum import spectrum
 from seedbus.scenarios.analysis.subject import NotHere, Subject
 from seedbus.scenarios.analysis.whitening import whitening
 from seedbus.scenarios.reporting.meter import Meter
-from seedbus.scenarios.reporting.round_table import Pairs, RoundTable
 from seedbus.scenarios.schema.scenario import Scenario
 
 RING = {"kind": "gossip", "graph": "ring"}
@@ -267,58 +265,3 @@ def test_a_snapshot_is_counted_with_the_bytes_that_one_takes(tmp_path: Path) -> 
     assert whole
     down, _ = snapshot_bytes(run.models[0].replayed.replica, run.scenario.lag or pytest.fail("no lag"))
     assert max(abs(each - down) for each in whole) <= 11  # a version takes one byte or two
-
-
-def test_what_clients_are_served_is_what_the_network_says_of_their_samples_and_of_their_classes(tmp_path: Path) -> None:
-    digits = {"name": "digits", "model": "softmax", "validation": 0.5}
-    there = {"task": digits, "partition": {"kind": "dirichlet", "alpha": 0.3}, "verify": False}
-    run = subject(tmp_path / "run", scenario(stop={"rounds": 5}, **there), client_samples=60)
-    problem: Any = run.problem
-    (found,) = fairness(run).facts["rounds"]
-    weights, bias = np.split(np.asarray(run.models[0].point, np.float64), [640])
-    train, test = (problem.splits[split] for split in ("train", "test"))
-
-    def is_right(split: Any, rows: Any) -> Any:
-        pixels = problem.tensors(split, rows)[0].numpy().reshape(rows.size, -1).astype(np.float64)
-        return (pixels @ weights.reshape(10, 64).T + bias).argmax(axis=1) == split.labels[rows]
-
-    of_class = [is_right(test, np.flatnonzero(test.labels == each)).mean() for each in range(10)]
-    for client, part in enumerate(problem.parts):
-        own = part[[round(step * (part.size - 1) / 59 - 0.499) for step in range(60)]] if part.size > 60 else part
-        assert found["own"]["values"][client] == pytest.approx(is_right(train, own).mean())
-        shares = np.bincount(train.labels[part], minlength=10) / part.size
-        assert found["test"]["values"][client] == pytest.approx(shares @ of_class)
-    assert found["reports"] == np.bincount([each for round in run.stored for each in round.reported]).tolist()
-    assert found["own"]["mean"] == pytest.approx(np.mean(found["own"]["values"]))
-
-
-@pytest.mark.parametrize("is_rising", [True, False])
-def test_a_tenth_of_the_clients_is_rounded_up_and_the_worst_are_those_with_the_highest_loss(is_rising: bool) -> None:
-    values = np.arange(11.0)
-    found = Spread.of(values, is_rising=is_rising)
-    ends = (0.5, 9.5, 0.0) if is_rising else (9.5, 0.5, 10.0)
-    assert (found.worst_tenth, found.best_tenth, found.worst) == ends
-    assert (found.mean, found.deviation) == pytest.approx((5, np.sqrt(10)))
-
-
-def test_clients_with_as_many_reports_are_in_one_group_and_late_reports_count(tmp_path: Path) -> None:
-    counted = np.array([5, 0, 0, 0, 1, 9, 2, 2])
-    found = by_reports(np.array([8.0, 1, 2, 3, 4, 7, 5, 6]), counted)
-    assert found == {"0": 2, "1": 4, "2": 5.5, "5–9": 7.5}
-    one, late = Pairs(np.array([0, 1, 2]), np.array([0, 1, 1])), Pairs(np.array([2, 3]), np.array([2, 0]))
-    times, nothing = np.zeros(4, np.int64), np.zeros(0, np.int64)
-    has_commit = np.array([True, False, True, True])
-    table = RoundTable(4, times, times, times > 0, has_commit, one, nothing, one, late, nothing)
-    assert [reports(table, rounds).tolist() for rounds in (0, 1, 2, 3, 4)] == [
-        [0, 0, 0, 0], [1, 0, 0, 0], [1, 0, 0, 0], [1, 1, 1, 0], [2, 1, 1, 0],
-    ]  # fmt: skip
-
-
-def test_classes_without_test_samples_do_not_count() -> None:
-    assert weighed_by_class(np.array([0, 0, 3, 7]), {0: 0.5, 3: 0.8}) == pytest.approx(0.6)
-    assert weighed_by_class(np.array([7]), {0: 0.5}) is None
-
-
-def test_a_quadratic_has_no_samples_of_clients(tmp_path: Path) -> None:
-    (found,) = analyse(go(tmp_path / "run", scenario(stop={"rounds": 2})).folder, only=["fairness"])
-    assert not found.rows and "task quadratic has no samples" in found.facts["nothing"]

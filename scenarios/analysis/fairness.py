@@ -87,7 +87,7 @@ def fairness(run: Subject) -> Finding:
                 missing.append(f"the {metric} of {name}: {why}")
                 continue
             spread = Spread.of(values, is_rising=is_rising)
-            related = rank_correlation(values, counted) if np.ptp(counted) else None
+            related = rank_correlation(values, counted) if np.ptp(values) and np.ptp(counted) else None
             shown = [number(each * scale) for each in spread]
             rows.append([f"{model.round:,}", WORDS[kind], *shown, "–" if related is None else number(related)])
             fact[kind] = {**spread._asdict(), "correlation_with_reports": related, "values": values.tolist()}

@@ -118,3 +118,11 @@ def test_a_metric_that_is_finite_nowhere_is_named_with_its_client(tmp_path: Path
 
     found = of_own(tmp_path / "run", "iid", metrics={"share": share}, larger_is_better=["share"])
     assert not found.rows and found.facts == {"nothing": "the share of round 0, own: it is inf for client 0"}
+
+
+def test_of_a_model_that_serves_all_clients_alike_no_correlation_is_told(tmp_path: Path) -> None:
+    """A correlation with a constant is not defined, and 0 would be a finding."""
+    found = of_own(tmp_path / "run", "iid", metrics={"share": lambda outputs, targets: 0.5}, larger_is_better=["share"])
+    for fact in found.facts["rounds"]:
+        assert fact["own"]["deviation"] == 0 and fact["own"]["correlation_with_reports"] is None
+    assert [row[-1] for row in found.rows] == ["–"] * 4

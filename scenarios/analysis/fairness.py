@@ -190,5 +190,8 @@ def weighed_by_class(own: NDArray[np.int64], of_class: dict[int, float]) -> floa
     Returns:
         The mean; None if no class of the client has test samples.
     """
-    values = [of_class[each] for each in own.tolist() if each in of_class]
-    return float(np.mean(values)) if values else None
+    classes, counts = np.unique(own, return_counts=True)
+    tested = {each: count for each, count in zip(classes.tolist(), counts.tolist(), strict=True) if each in of_class}
+    total = sum(tested.values())
+    # by shares, and not by samples: equal shares give equal bits, and the ranks of a correlation their ties
+    return sum(count / total * of_class[each] for each, count in tested.items()) if tested else None

@@ -73,6 +73,12 @@ def test_classes_without_test_samples_do_not_count() -> None:
     assert weighed_by_class(np.array([7]), {0: 0.5}) is None
 
 
+@pytest.mark.parametrize("samples", [1, 3, 6, 7, 100])
+def test_clients_with_the_same_shares_of_classes_are_tied(samples: int) -> None:
+    assert weighed_by_class(np.full(samples, 3), {3: 0.1}) == 0.1
+    assert weighed_by_class(np.repeat([0, 3], samples), {0: 0.7, 3: 0.1}) == 0.5 * 0.7 + 0.5 * 0.1
+
+
 def test_a_quadratic_has_no_samples_of_clients(tmp_path: Path) -> None:
     (found,) = analyse(go(tmp_path / "run", scenario(stop={"rounds": 2})).folder, only=["fairness"])
     assert not found.rows and "task quadratic has no samples" in found.facts["nothing"]

@@ -48,7 +48,7 @@ class LanguageProblem(PretrainedProblem[Sample, tuple[Batch, Tensor]]):
         self.set_trained(self.network.trained, expected)
         self.encoder = Encoder(self.network.tokenizer, PROMPTS[task.dataset], self.network.context)
         self._encoded: dict[tuple[str, int], list[Pair]] = {}
-        self._evaluated: dict[tuple[str, bytes], list[tuple[Batch, Tensor]]] = {}
+        self._evaluated: dict[str, list[tuple[Batch, Tensor]]] = {}
 
     def load(self) -> TrainedVector:
         """See `problem.PretrainedProblem`. Raises `DataError`."""
@@ -81,21 +81,29 @@ class LanguageProblem(PretrainedProblem[Sample, tuple[Batch, Tensor]]):
         return metrics if PROMPTS[self.task.dataset].answers else metrics | self._generated(samples)
 
     def _evaluation_batches(self, split: str, indices: NDArray[np.int64]) -> list[tuple[Batch, Tensor]]:
-        """Return the batches of an evaluation, made once, and the labels of each; on the device if all of them fit."""
-        key = split, indices.tobytes()
-        if key not in self._evaluated:
-            encoded = [self.encoded(split, int(index)) for index in indices]
-            batches = [
-                (
-                    collate([pair for place in group for pair in encoded[place]]),
-                    torch.tensor(self.labels(indices[group], split)),
-                )
-                for group in chunks([sum(pair.length for pair in pairs) for pairs in encoded], EVALUATION_TOKENS)
-            ]
+        """Return the batches of an evaluation, and the labels of each.
+
+        Those of all evaluated samples are made once, and lie on the device if they fit; those of a part are not kept,
+        as the parts of many clients would fill the memory.
+        """
+        if not np.array_equal(indices, self.evaluated(split)):
+            return self._collated(split, indices)
+        if split not in self._evaluated:
+            batches = self._collated(split, indices)
             size = sum(tensor.nbytes for batch, labels in batches for tensor in (*batch, labels))
             are_resident = self.device is not None and fits(size, self.device)
-            self._evaluated[key] = self.on_device(batches) if are_resident else batches
-        return self._evaluated[key]
+            self._evaluated[split] = self.on_device(batches) if are_resident else batches
+        return self._evaluated[split]
+
+    def _collated(self, split: str, indices: NDArray[np.int64]) -> list[tuple[Batch, Tensor]]:
+        encoded = [self.encoded(split, int(index)) for index in indices]
+        return [
+            (
+                collate([pair for place in group for pair in encoded[place]]),
+                torch.tensor(self.labels(indices[group], split)),
+            )
+            for group in chunks([sum(pair.length for pair in pairs) for pairs in encoded], EVALUATION_TOKENS)
+        ]
 
     def _generated(self, samples: Sequence[Sample]) -> dict[str, float]:
         """Return "accuracy" and "f1" of greedy answers. Samples are generated one by one, so there is no padding."""

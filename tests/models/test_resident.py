@@ -6,6 +6,7 @@ tensor's copy to a GPU.
 
 from __future__ import annotations
 
+import weakref
 from pathlib import Path
 from typing import Any
 
@@ -153,6 +154,25 @@ def test_evaluation_batches_of_a_language_model_are_made_once(
     measured = [problem.evaluate(x, split) for problem in (here, there) for split in ("test", "train", "test")]
     assert len(made) == 2 * 2 and all(first == again != other for first, other, again in (measured[:3], measured[3:]))
     assert measured[:3] == measured[3:] or TORCH_DEVICE != "cpu"  # losses of a GPU have other bits
+
+
+def test_evaluation_batches_of_parts_of_a_split_are_not_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those of all clients would take as much as all training samples, padded, and on a GPU more than its share."""
+    made: list[Any] = []
+
+    def noted(pairs: Any) -> Any:
+        batch = collate(pairs)
+        made.append(weakref.ref(batch.ids))
+        return batch
+
+    monkeypatch.setattr(language_problem, "collate", noted)
+    task = LanguageModel(model=str(write_model(tmp_path / "model")), data=str(write_sets(tmp_path / "data") / "sst2"))
+    problem = bind(task, clients=2)
+    for part in problem.parts:
+        problem.evaluate_part(problem.x0(), "train", part)
+    assert [batch() for batch in made] == [None, None]
+    problem.evaluate(problem.x0(), "test")
+    assert made[2]() is not None
 
 
 @pytest.mark.few(1)

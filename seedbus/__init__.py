@@ -9,6 +9,7 @@
     results.clients                             # a data frame with a row for every client
     results.expectations                        # what the scenario expects, and what was found
     seedbus.replay(results.folder, round=20)    # the model as it stood, bit for bit
+    seedbus.analyse(results.folder, only="fairness")    # instruments: curvature, drift, fairness, replay or pull
     print(seedbus.compare(["runs/a-1", "runs/b-1"]))    # runs side by side
     seedbus.study("dropout.yaml", jobs=4).table         # many settings and seeds: a data frame with a row for each
 
@@ -28,6 +29,7 @@ if not (_FOLDER / "bus").is_dir():
 
 if TYPE_CHECKING:
     __version__: str
+    from seedbus.scenarios.analysis.analyse import analyse
     from seedbus.scenarios.reporting.compare import Comparison, compare
     from seedbus.scenarios.reporting.results import Results
     from seedbus.scenarios.running.replay import Replayed, replay
@@ -44,6 +46,7 @@ _HOMES = {
     "Scenario": "schema.scenario",
     "StudyResults": "study.results",
     "TorchTask": "schema.scenario",
+    "analyse": "analysis.analyse",
     "compare": "reporting.compare",
     "load": "schema.loading",
     "replay": "running.replay",
@@ -58,6 +61,7 @@ __all__ = [
     "Scenario",
     "StudyResults",
     "TorchTask",
+    "analyse",
     "compare",
     "load",
     "replay",

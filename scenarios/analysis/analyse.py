@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 from seedbus.models.numeric_state import numeric_state
@@ -21,12 +21,12 @@ from seedbus.scenarios.analysis.spectrum import spectrum
 from seedbus.scenarios.analysis.subject import NotHere, Subject
 from seedbus.scenarios.analysis.whitening import TITLE as WHITENING
 from seedbus.scenarios.analysis.whitening import whitening
-from seedbus.scenarios.errors import ScenarioError
+from seedbus.scenarios.errors import ScenarioError, not_accepted, path_of
 from seedbus.scenarios.reporting.findings import Finding, keep, kept
 from seedbus.scenarios.reporting.meter import Meter
 from seedbus.scenarios.reporting.page import write_page
 from seedbus.scenarios.run_folder import writable
-from seedbus.scenarios.sentences import nearest, quoted
+from seedbus.scenarios.sentences import is_whole, nearest, quoted
 
 INSTRUMENTS: dict[str, tuple[str, Callable[[Subject], Finding]]] = {
     "spectrum": (SPECTRUM, spectrum),
@@ -42,9 +42,9 @@ INSTRUMENTS: dict[str, tuple[str, Callable[[Subject], Finding]]] = {
 @numeric_state()
 def analyse(
     folder: str | Path,
-    rounds: Sequence[int] = (),
+    rounds: int | Sequence[int] = (),
     *,
-    only: Sequence[str] = (),
+    only: str | Sequence[str] = (),
     effort: Effort | None = None,
     meter: Meter | None = None,
     task: Task | None = None,
@@ -57,7 +57,7 @@ def analyse(
     Args:
         folder: the run's folder.
         rounds: the models after so many rounds; none: after the last.
-        only: names of instruments; none: all.
+        only: names of instruments: spectrum, whitening, hessian, divergence, fairness, break-even; none: all.
         effort: how much is spent on each model.
         meter: shows progress; None: nothing does.
         task: the run's task, if it holds functions or data sets that only a Python program has.
@@ -66,16 +66,23 @@ def analyse(
     Raises:
         RunFolderError, JournalDamaged, LedgerDamaged: the run cannot be read, or its folder cannot be written.
         DataError: the task's data is missing.
-        ScenarioError: there is no such round or instrument.
+        ScenarioError: there is no such round or instrument, or an argument is not accepted.
     """
-    folder = Path(folder)
-    for name in only:
-        if name not in INSTRUMENTS:
-            raise ScenarioError("--only", [f"{quoted(name)} is no instrument; {nearest(name, INSTRUMENTS)}"])
+    folder = path_of(folder, "folder", "the folder of a run")
+    at = list(rounds) if isinstance(rounds, Iterable) else [rounds]
+    for number in at:
+        if not is_whole(number):
+            raise not_accepted(number, "rounds", "numbers of rounds, like [0, 100]")
+    if not (effort is None or isinstance(effort, Effort)):
+        raise not_accepted(effort, "effort", "an Effort of seedbus.scenarios.analysis.curvature")
+    names = list(only) if isinstance(only, Iterable) and not isinstance(only, str) else [only]
+    for name in names:
+        if name not in list(INSTRUMENTS):
+            raise ScenarioError("--only", [f"{quoted(name)} is no instrument; {nearest(str(name), INSTRUMENTS)}"])
     before = {each.name: each for each in kept(folder)}
     with meter or Meter(is_quiet=True) as shown:
-        run = Subject.of(folder, rounds, effort or Effort(), shown, task)
-        found = [_found(name, run) for name in INSTRUMENTS if not only or name in only]
+        run = Subject.of(folder, at, effort or Effort(), shown, task)
+        found = [_found(name, run) for name in INSTRUMENTS if not names or name in names]
     all_found = before | {each.name: each for each in found}
     with writable(folder):
         keep(folder, [all_found[name] for name in INSTRUMENTS if name in all_found])

@@ -99,14 +99,14 @@ def fairness(run: Subject) -> Finding:
         raise NotHere(missing[0])
     notes = [
         "Every client counts once. Deviation: standard deviation over clients. Worst and best tenth: means of a tenth "
-        "of them, rounded up. With reports: Spearman's correlation with how many reports of a client commits have."
+        "of them, rounded up. With reports: Spearman's correlation with how many reports of a client were counted."
     ]
     notes += [f"Not measured: {each}." for each in missing]
     plots = [Plot.of_lines(f"{metric.capitalize()} of clients", "clients, the worst first", y_name, drawn)]
     if len(groups) > 1:
         words = ", ".join(f"{name}: {number(each)}" for name, each in groups.items())
-        notes.append(f"Mean {y_name} by reports of a client that commits have, {drawn[-1].name}: {words}.")
-        plots.append(Plot(f"By reports, {drawn[-1].name}", "reports that commits have", y_name, bars=dict(groups)))
+        notes.append(f"Mean {y_name} by reports counted, {drawn[-1].name}: {words}.")
+        plots.append(Plot(f"By reports, {drawn[-1].name}", "reports counted", y_name, bars=dict(groups)))
     heads = ["round", "samples", f"mean {y_name}", "deviation", "worst tenth", "best tenth", "worst", "with reports"]
     return Finding("fairness", TITLE, heads, rows, notes, plots, {"rounds": facts, "missing": missing})
 

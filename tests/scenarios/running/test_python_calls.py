@@ -89,6 +89,12 @@ CALLS: dict[str, tuple[Callable[[Path], Any], str]] = {
     "too many": (lambda run: ANY.study({}, jobs=2**40), "expected a whole number of processes, 1 to 1,024"),
     "no name": (lambda run: ANY.run(None), "scenario: None is not accepted; expected a scenario file, a name"),
     "a list": (lambda run: ANY.study([1]), "study: [1] is not accepted; expected the file of a study, or a name"),
+    "half a round to analyse": (lambda run: ANY.analyse(run, 0.5), "rounds: 0.5 is not accepted; expected numbers of"),
+    "rounds in words": (lambda run: ANY.analyse(run, "12"), "rounds: '1' is not accepted; expected numbers of rounds"),
+    "a run's number": (lambda run: ANY.analyse(3), "folder: 3 is not accepted; expected the folder of a run"),
+    "an effort in numbers": (lambda run: ANY.analyse(run, effort=3), "effort: 3 is not accepted; expected an Effort"),
+    "no instrument": (lambda run: ANY.analyse(run, only=[3]), "--only: 3 is no instrument; there are spectrum"),
+    "an instrument's list": (lambda run: ANY.analyse(run, only=[["x"]]), '--only: ["x"] is no instrument'),
     "no run": (lambda run: ANY.replay(3), "run: 3 is not accepted; expected the folder of a run"),
     "a number": (lambda run: ANY.compare(3), "folders: 3 is not accepted; expected the folder of a run"),
     "results": (lambda run: ANY.compare([Results.read(run)]), "folders: Results(folder="),
@@ -171,6 +177,12 @@ def test_rounds_may_come_from_a_data_frame_and_one_needs_no_list(run: Path) -> N
     assert seedbus.replay(run, last).digest == Results.read(run).digest
     assert seedbus.compare(run, at=last).rows == seedbus.compare(run, at=[2]).rows
     assert seedbus.compare(run, at=(each for each in [2])).at == [2]  # type: ignore[arg-type]
+
+
+def test_one_round_and_one_instrument_need_no_list(run: Path) -> None:
+    (found,) = seedbus.analyse(run, 2, only="spectrum", page=False)
+    (again,) = seedbus.analyse(str(run), [2], only=["spectrum"], page=False)
+    assert (found.name, found.facts) == ("spectrum", again.facts) and found.facts["rounds"][0]["round"] == 2
 
 
 def test_a_replayed_model_is_shown_in_a_few_words(run: Path) -> None:

@@ -9,6 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 from own_task import FIELDS, Points, own
+from scipy.stats import spearmanr
+from small_data import people_table
 from torch import Tensor
 from worlds import go, scenario
 
@@ -22,28 +24,69 @@ from seedbus.scenarios.reporting.meter import Meter
 from seedbus.scenarios.reporting.round_table import Pairs, RoundTable
 
 
-def test_what_clients_are_served_is_what_the_network_says_of_their_samples_and_of_their_classes(tmp_path: Path) -> None:
+@pytest.mark.parametrize("mask", [{}, {"mask": {"rule": "random", "density": 0.2}}], ids=["whole", "masked"])
+def test_what_clients_are_served_is_what_the_network_says_of_their_samples_and_of_their_classes(
+    mask: dict[str, Any], tmp_path: Path
+) -> None:
     digits = {"name": "digits", "model": "softmax", "validation": 0.5}
-    there = {"task": digits, "partition": {"kind": "dirichlet", "alpha": 0.3}, "verify": False}
+    there = {"task": digits, "partition": {"kind": "dirichlet", "alpha": 0.3}, "verify": False} | mask
     folder = go(tmp_path / "run", scenario(stop={"rounds": 5}, **there)).folder
-    run = Subject.of(folder, [], Effort(client_samples=60), Meter(is_quiet=True))
+    run = Subject.of(folder, [2, 5], Effort(client_samples=60), Meter(is_quiet=True))
+    shown = fairness(run)
     problem: Any = run.problem
-    (found,) = fairness(run).facts["rounds"]
-    weights, bias = np.split(np.asarray(run.models[0].point, np.float64), [640])
-    train, test = (problem.splits[split] for split in ("train", "test"))
+    inside = problem.inside if mask else problem
+    train, test = (inside.splits[split] for split in ("train", "test"))
+    for model, found in zip(run.models, shown.facts["rounds"], strict=True):
+        point = problem.whole(model.point) if mask else model.point
+        weights, bias = np.split(np.asarray(point, np.float64), [640])
 
-    def is_right(split: Any, rows: Any) -> Any:
-        pixels = problem.tensors(split, rows)[0].numpy().reshape(rows.size, -1).astype(np.float64)
-        return (pixels @ weights.reshape(10, 64).T + bias).argmax(axis=1) == split.labels[rows]
+        def is_right(split: Any, rows: Any, weights: Any = weights, bias: Any = bias) -> Any:
+            pixels = inside.tensors(split, rows)[0].numpy().reshape(rows.size, -1).astype(np.float64)
+            return (pixels @ weights.reshape(10, 64).T + bias).argmax(axis=1) == split.labels[rows]
 
-    of_class = [is_right(test, np.flatnonzero(test.labels == each)).mean() for each in range(10)]
-    for client, part in enumerate(problem.parts):
-        own = part[[round(step * (part.size - 1) / 59 - 0.499) for step in range(60)]] if part.size > 60 else part
-        assert found["own"]["values"][client] == pytest.approx(is_right(train, own).mean())
-        shares = np.bincount(train.labels[part], minlength=10) / part.size
-        assert found["test"]["values"][client] == pytest.approx(shares @ of_class)
-    assert found["reports"] == np.bincount([each for round in run.stored for each in round.reported]).tolist()
-    assert found["own"]["mean"] == pytest.approx(np.mean(found["own"]["values"]))
+        of_class = [is_right(test, np.flatnonzero(test.labels == each)).mean() for each in range(10)]
+        for client, part in enumerate(inside.parts):
+            own = part[[round(step * (part.size - 1) / 59 - 0.499) for step in range(60)]] if part.size > 60 else part
+            assert found["own"]["values"][client] == pytest.approx(is_right(train, own).mean())
+            shares = np.bincount(train.labels[part], minlength=10) / part.size
+            assert found["test"]["values"][client] == pytest.approx(shares @ of_class)
+        counted = [each for round in run.stored[: found["round"]] for each in round.reported]
+        assert found["reports"] == np.bincount(counted, minlength=8).tolist()
+        for kind in ("own", "test"):
+            assert found[kind]["mean"] == pytest.approx(np.mean(found[kind]["values"]))
+            related = spearmanr(found[kind]["values"], found["reports"]).statistic
+            assert found[kind]["correlation_with_reports"] == pytest.approx(related)
+    _in_percent_and_the_worst_first(shown)
+
+
+def _in_percent_and_the_worst_first(shown: Finding) -> None:
+    """Check table and plots against the facts, of rounds 2 and 5."""
+    kinds = [found[kind] for found in shown.facts["rounds"] for kind in ("own", "test")]
+    for row, kind in zip(shown.rows, kinds, strict=True):
+        figures = [kind[name] * 100 for name in ("mean", "deviation", "worst_tenth", "best_tenth", "worst")]
+        assert [float(cell) for cell in row[2:]] == pytest.approx(
+            [*figures, kind["correlation_with_reports"]], rel=1e-3
+        )
+    lines, bars = shown.plots
+    for (_, x, y), kind in zip(lines.lines, kinds, strict=True):
+        assert x == list(range(1, 9)) and y == pytest.approx(sorted(100 * each for each in kind["values"]))
+    last, counted = 100 * np.array(kinds[-1]["values"]), np.array(shown.facts["rounds"][-1]["reports"])
+    assert bars.bars == pytest.approx(by_reports(last, counted)) and len(bars.bars) > 1
+
+
+def test_of_a_task_without_classes_the_highest_loss_is_the_worst(tmp_path: Path) -> None:
+    people_table(tmp_path / "people.csv")
+    table = {"name": "table", "file": str(tmp_path / "people.csv"), "target": "height", "hidden": []}
+    all_of_them = {"clients": 4, "cohort": 4}
+    what = scenario(task=table, participation=all_of_them, stop={"rounds": 2}, verify=False)
+    (shown,) = analyse(go(tmp_path / "run", what).folder, only=["fairness"])
+    (found,) = shown.facts["rounds"]
+    assert found["metric"] == "loss" and "test" not in found
+    values = found["own"]["values"]
+    assert (found["own"]["worst"], found["own"]["best_tenth"]) == (max(values), min(values))
+    assert shown.plots[0].lines[0][2] == sorted(values, reverse=True)
+    assert found["reports"] == [2] * 4 and found["own"]["correlation_with_reports"] is None
+    assert shown.rows[0][-1] == "–" and len(shown.plots) == 1, "all were heard as often"
 
 
 @pytest.mark.parametrize("is_rising", [True, False])

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from scipy.stats import spearmanr
 from worlds import DECOMFL, HISO, go, scenario
 
 from seedbus.agents.seeds import of_directions
@@ -60,6 +61,43 @@ def test_an_h_that_is_the_diagonal_is_found_to_be_it_and_one_that_is_not_is_like
     (found,) = hessian(run).facts["rounds"]
     for name, null in found["null"].items():
         assert null["low"] <= found[name] <= null["high"]
+
+
+def test_what_h_does_to_a_quadratic_is_what_the_equations_say(tmp_path: Path) -> None:
+    small: dict[str, Any] = {"task": {"name": "quadratic", "dimension": 40}, "stop": {"rounds": 3}, "verify": False}
+    run = subject(tmp_path / "run", scenario(algorithm=HISO, **small), nulls=3)
+    problem: Any = run.problem
+    (model,) = run.models
+    sizes, h = problem.curvature.astype(np.float64), model.replayed.replica.fields["hessian"].astype(np.float64)
+    (zetas,) = whitening(run).facts["rounds"]
+
+    def at_equal_lengths(h: Any) -> float:
+        return float((sizes / h).sum() / (1 / h).mean())
+
+    assert zetas["Ld"] == pytest.approx(40 * sizes.max()) and zetas["Lkappa"]["value"] == pytest.approx(sizes.sum())
+    assert zetas["zeta"]["value"] == pytest.approx((sizes / h).sum(), rel=1e-5)
+    assert zetas["zeta_at_equal_lengths"]["value"] == pytest.approx(at_equal_lengths(h), rel=1e-5)
+    found = [at_equal_lengths(each) for each in model.null_hessians]
+    assert tuple(zetas["null"].values()) == pytest.approx((np.mean(found), min(found), max(found)))
+
+    (against,) = hessian(run).facts["rounds"]
+    spreads = [each.std() / each.mean() for each in model.null_hessians]
+    assert against["spread"] == pytest.approx(h.std() / h.mean())
+    assert tuple(against["null"]["spread"].values()) == pytest.approx((np.mean(spreads), min(spreads), max(spreads)))
+    with problem.derivatives(model.point, 1) as derivatives:
+        squares = derivatives.gradient() ** 2
+    for name, other in (("diagonal", sizes), ("squared_gradient", squares)):
+        assert against[f"correlation_with_the_{name}"] == pytest.approx(spearmanr(h, other).statistic)
+
+
+def test_h_without_a_signal_after_some_rounds_is_that_of_a_run_of_so_many(tmp_path: Path) -> None:
+    small = {"algorithm": HISO, "task": {"name": "quadratic", "dimension": 40}, "verify": False}
+    short = subject(tmp_path / "short", scenario(stop={"rounds": 2}, **small), nulls=2)
+    folder = go(tmp_path / "long", scenario(stop={"rounds": 4}, **small)).folder
+    long = Subject.of(folder, [4, 2], Effort(nulls=2), Meter(is_quiet=True))
+    assert [model.round for model in long.models] == [2, 4]
+    (one, other), (same, another) = long.models[0].null_hessians, short.models[0].null_hessians
+    assert np.array_equal(one, same) and np.array_equal(other, another) and not np.array_equal(one, other)
 
 
 @pytest.mark.slow

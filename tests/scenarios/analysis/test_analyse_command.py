@@ -36,12 +36,12 @@ def test_a_run_of_digits_is_analysed_in_tables_numbers_and_a_page(tmp_path: Path
         assert words in shown.out
     page = (folder / "report.html").read_text(encoding="utf-8")
     added = page.removeprefix(before.partition("<noscript>")[0]).partition("<noscript>")[0]
-    assert added.count("<figure>") == 2 + 2 + 2 + 1 + 1 and "nan" not in re.sub("[a-z]+nan|nan[a-z]+", "", added)
+    assert added.count("<figure>") == 2 + 2 + 2 + 1 + 2 + 1 and "nan" not in re.sub("[a-z]+nan|nan[a-z]+", "", added)
     for words in ("ζ (eq. 16)", "correlation with the diagonal", "CKA 3", "A snapshot takes"):
         assert words in added
 
     facts = json.loads(seedbus("analyse", folder, "--rounds", "2,6", *LITTLE, "--format", "json").out)
-    assert list(facts) == ["spectrum", "whitening", "hessian", "divergence", "break-even"]
+    assert list(facts) == ["spectrum", "whitening", "hessian", "divergence", "fairness", "break-even"]
     assert [each["round"] for each in facts["divergence"]["rounds"]] == [2, 6]
     for each in facts["divergence"]["rounds"]:
         assert each["divergence"] > 0 and all(0 < similar <= 1 + 1e-9 for similar in each["cka"])

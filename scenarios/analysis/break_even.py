@@ -7,7 +7,7 @@ ledger has plans with so many missed commits, its mean is beside the count: they
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import msgpack
@@ -24,6 +24,7 @@ from seedbus.scenarios.reporting.findings import Finding, Plot
 from seedbus.scenarios.reporting.looks import Line
 from seedbus.scenarios.reporting.progress import readable
 from seedbus.scenarios.reporting.round_table import Pairs
+from seedbus.scenarios.running.prepare import build_of
 
 TITLE = "Replay or pull: bytes by lag"
 _STEPS = (1, 2, 5)
@@ -56,7 +57,9 @@ def break_even(run: Subject) -> Finding:
     if len(commits) < 2:
         raise NotHere("the run has fewer than two commits")
     replica = run.models[-1].replayed.replica
-    down, up = snapshot_bytes(replica, run.scenario.lag or Lag(snapshot_after_commits=1))
+    facts_of_build = build_of(run.scenario, run.problem)
+    proofs = {name: bytes.fromhex(proof) for name, proof in facts_of_build.items() if name != "seedbus"}
+    down, up = snapshot_bytes(replica, run.scenario.lag or Lag(snapshot_after_commits=1), proofs)
 
     def size(lag: int) -> int:
         return catch_up_bytes(algorithm, commits, lag)
@@ -103,12 +106,13 @@ def catch_up_bytes(algorithm: AnyAlgorithm, commits: Sequence[Any], lag: int) ->
     return len(msgpack.packb(algorithm.pack_commits(commits[len(commits) - lag :]).body))
 
 
-def snapshot_bytes(replica: Replica, lag: Lag) -> tuple[int, int]:
+def snapshot_bytes(replica: Replica, lag: Lag, proofs: Mapping[str, bytes]) -> tuple[int, int]:
     """Return the bytes, headers included, that a client is sent for a snapshot of a replica, and that it sends.
 
     Args:
         replica: the replica.
         lag: the size of chunks, and how many a client asks for at a time.
+        proofs: what the client's JOIN shows when it has the snapshot, by name.
     """
     size = sum(field.nbytes for field in replica.fields.values())
     count = -(-size // lag.chunk_bytes)
@@ -124,7 +128,7 @@ def snapshot_bytes(replica: Replica, lag: Lag) -> tuple[int, int]:
             chunks.Chunk(title, index, piece).pack(Kind.SNAPSHOT, client, round)
             for index, piece in zip(wanted, pieces, strict=True)
         ]
-    asked.append(Join(client, (Span(client, client, replica.version),), bytes(8), bytes(8)).pack())
+    asked.append(Join(client, (Span(client, client, replica.version),), **proofs).pack())
     down, up = (sum(len(encode(each)[0]) for each in messages) for messages in (sent, asked))
     return down, up
 

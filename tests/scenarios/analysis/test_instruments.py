@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from itertools import combinations
+from itertools import combinations, product
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,7 @@ from seedbus.bus import Fate, Kind
 from seedbus.models.partitions.iid import Iid
 from seedbus.models.tasks.quadratic import Quadratic
 from seedbus.scenarios.analysis.analyse import analyse
-from seedbus.scenarios.analysis.break_even import BreakEven, catch_up_bytes, crossing, snapshot_bytes
+from seedbus.scenarios.analysis.break_even import BreakEven, catch_up_bytes, crossing
 from seedbus.scenarios.analysis.curvature import Effort
 from seedbus.scenarios.analysis.divergence import cka, divergence, gram
 from seedbus.scenarios.analysis.hessian import hessian
@@ -30,6 +30,7 @@ from seedbus.scenarios.analysis.spectrum import spectrum
 from seedbus.scenarios.analysis.subject import NotHere, Subject
 from seedbus.scenarios.analysis.whitening import whitening
 from seedbus.scenarios.reporting.meter import Meter
+from seedbus.scenarios.reporting.results import Results
 from seedbus.scenarios.schema.scenario import Scenario
 
 RING = {"kind": "gossip", "graph": "ring"}
@@ -288,18 +289,23 @@ def test_the_break_even_is_the_last_lag_at_which_commits_take_no_more_than_a_sna
     assert crossing(lambda lag: sizes[lag - 1], 40, 10**6, 10**5).lag is None
 
 
-def test_a_snapshot_is_counted_with_the_bytes_that_one_takes(tmp_path: Path) -> None:
+@pytest.mark.parametrize("mask", [{}, {"mask": {"rule": "random", "density": 0.5}}], ids=["whole", "masked"])
+def test_a_snapshot_is_counted_with_the_bytes_that_one_takes(mask: dict[str, Any], tmp_path: Path) -> None:
     lag = {"snapshot_after_commits": 1, "chunk_bytes": 256, "window": 3}
-    run = subject(tmp_path / "run", scenario(algorithm=HISO, lag=lag, verify=False))
-    columns = run.results.columns
+    task = {"name": "digits", "model": "softmax"} if mask else {"name": "quadratic", "dimension": 300}
+    folder = go(tmp_path / "run", scenario(task=task, algorithm=HISO, lag=lag, verify=False, **mask)).folder
+    (found,) = analyse(folder, only=["break-even"])
+    columns = Results.read(folder).columns
     sizes = columns["header_bytes"] + columns["payload_bytes"]
-    is_down = (columns["kind"] == Kind.SNAPSHOT) & (columns["fate"] == Fate.DELIVERED) & (columns["recipient"] >= 0)
-    whole = [
-        sizes[is_down & (columns["recipient"] == client) & (columns["round"] == round)].sum()
-        for round in range(4, 20)
-        for client in range(8)
-        if (is_down & (columns["recipient"] == client) & (columns["round"] == round)).sum() == 1 + 10
-    ]
+    is_down = (columns["kind"] == Kind.SNAPSHOT) & (columns["fate"] == Fate.DELIVERED)
+    is_up = (columns["kind"] == Kind.PULL) | (columns["kind"] == Kind.JOIN)
+    whole = []
+    for round, client in product(range(4, 20), range(8)):
+        down = is_down & (columns["recipient"] == client) & (columns["round"] == round)
+        up = is_up & (columns["sender"] == client) & (columns["round"] == round)
+        if down.sum() == 1 + -(-2 * 4 * (325 if mask else 300) // 256):
+            whole.append((sizes[down].sum(), sizes[up].sum()))
     assert whole
-    down, _ = snapshot_bytes(run.models[0].replayed.replica, run.scenario.lag or pytest.fail("no lag"))
-    assert max(abs(each - down) for each in whole) <= 11  # a version takes one byte or two
+    snapshot = found.facts["snapshot_bytes"]
+    assert max(abs(each - snapshot["down"]) for each, _ in whole) <= 12  # a version takes one byte or two
+    assert {each for _, each in whole} == {snapshot["up"]}

@@ -12,6 +12,7 @@ from worlds import HISO, outcome, scenario
 from seedbus.agents.journal.journal import Journal
 from seedbus.bus import Fate, Kind, read_ledger
 from seedbus.scenarios.errors import ScenarioError
+from seedbus.scenarios.faults.server_crash import ServerCrash
 from seedbus.scenarios.running.run import run
 from seedbus.scenarios.schema.scenario import Scenario
 
@@ -21,6 +22,14 @@ PHASES = ["asking", "gathering", "committing", "publishing"]
 def crashing(phase: str, **changes: Any) -> Scenario:
     fault = {"fault": "server-crash", "at_round": 3, "every_rounds": 4, "phase": phase, "down_s": 2.5}
     return scenario(faults=[fault], **changes)
+
+
+def test_a_crash_is_in_its_round_and_then_in_every_so_many_and_lasts_as_long_as_it_says() -> None:
+    fields: dict[str, Any] = {"at_round": 4, "phase": "committing", "down_s": 2.5}
+    once, again = ServerCrash(**fields), ServerCrash(**fields, every_rounds=2)
+    assert [round for round in range(10) if once.outage_ns(round, "committing") is not None] == [4]
+    assert [round for round in range(10) if again.outage_ns(round, "committing") is not None] == [4, 6, 8]
+    assert once.outage_ns(4, "committing") == 2_500_000_000 and once.outage_ns(4, "asking") is None
 
 
 @pytest.mark.few(1)

@@ -66,6 +66,11 @@ def test_each_attack_sends_what_its_name_says(fault: dict[str, Any], expected: A
     np.testing.assert_array_equal(attacked(fault), expected)
 
 
+def test_a_multiple_beyond_the_numbers_of_a_report_is_infinite() -> None:
+    large = np.array([1e30, -1e30, 0.0], np.float32)
+    assert lie(0, 5, large, SEED, Byzantine(attack="scale", by=-1e30)).tolist() == [-np.inf, np.inf, 0.0]
+
+
 @pytest.mark.parametrize("false", [[0.0, 0.0], REPORT[:1], REPORT.astype(str), 1.0], ids=lambda it: type(it).__name__)
 def test_a_false_report_of_another_shape_ends_the_run_with_a_sentence_that_names_the_fault(false: Any) -> None:
     class Lazy:

@@ -43,17 +43,21 @@ def applied(reports: dict[int, Any], *faults: Any, algorithm: Any = ALGORITHM, p
     return Collusion(faults, 1, len(reports)).apply(algorithm, plan, reports)
 
 
-@pytest.mark.parametrize("fields", [{"attack": "alie", "z": 1.5}, {"attack": "alie"}, {"attack": "ipm", "by": 3.0}])
-def test_attackers_send_what_the_papers_say(fields: Any) -> None:
+@pytest.mark.parametrize(("attackers", "s"), [(4, 2), (7, 1), (9, None)], ids=["few", "most", "all but one"])
+@pytest.mark.parametrize(
+    "fields",
+    [{"attack": "alie", "z": 1.5}, {"attack": "alie", "z": 0.0}, {"attack": "alie"}, {"attack": "ipm", "by": 3.0}],
+)
+def test_attackers_send_what_the_papers_say(fields: Any, attackers: int, s: int | None) -> None:
     reports = reports_of(10)
-    own, honest = rows(reports, range(4)), rows(reports, range(4, 10))
-    found = applied(reports, Colluding(clients=[0, 1, 2, 3], at_round=5, **fields))
-    s = 10 // 2 + 1 - 4
-    z = fields.get("z", NormalDist().inv_cdf((10 - 4 - s) / (10 - 4)))
+    own, honest = rows(reports, range(attackers)), rows(reports, range(attackers, 10))
+    found = applied(reports, Colluding(clients=list(range(attackers)), at_round=5, **fields))
+    papers = 0.0 if s is None else NormalDist().inv_cdf((10 - attackers - s) / (10 - attackers))
+    z = fields.get("z", papers)
     expected = own.mean(0) - z * own.std(0) if fields["attack"] == "alie" else -3.0 * honest.mean(0)
-    for client in range(4):
+    for client in range(attackers):
         np.testing.assert_allclose(found[client].ravel(), expected, rtol=1e-6)
-    for client in range(4, 10):
+    for client in range(attackers, 10):
         assert found[client] is reports[client]
 
 

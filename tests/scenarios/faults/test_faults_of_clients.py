@@ -220,6 +220,20 @@ def test_every_client_has_one_device_and_the_shares_are_kept() -> None:
     assert [share[ns] for ns in (10 * MS, 100 * MS, 5 * MS)] == [pytest.approx(n, abs=60) for n in (500, 300, 200)]
 
 
+def test_a_device_is_slow_in_the_rounds_of_its_fault_and_rounding_leaves_nobody_without_one() -> None:
+    tenths = [DeviceClass(share=0.1, factor=number + 2) for number in range(10)]
+    pace = Pace(WORK, 0, FaultHooks([DeviceClasses(classes=tenths, at_round=2, for_rounds=2)], 0, 40))
+    slowed = [{client for client in range(40) if pace.time_ns(client, round, 10) > 10 * MS} for round in range(6)]
+    assert slowed == [set(), set(), set(range(40)), set(range(40)), set(), set()]
+
+    class Highest:
+        def draw(self, *_: Any) -> float:
+            return 1 - 2**-53  # above the sum of ten floating-point tenths
+
+    highest: Any = Highest()
+    assert DeviceClasses(classes=tenths).slows(0, 0, highest).factor == 11
+
+
 # -- dropout
 
 

@@ -259,6 +259,13 @@ def test_replacement_as_in_fedacg_replaces_half_of_250_out_of_500_every_100_roun
     assert min(active) > 60 and max(active) < 140, "everybody's turn comes"
 
 
+def test_who_is_active_at_first_is_drawn() -> None:
+    first = [set(schedule(Replacement(active=10), 40, seed).absent) for seed in range(80)]
+    assert {len(away) for away in first} == {30}
+    times = [sum(client in away for away in first) for client in range(40)]
+    assert 40 < min(times) and max(times) < 78, "each is absent in three quarters of the runs"
+
+
 def test_the_clients_that_are_replaced_where_few_can_come_are_drawn_at_random() -> None:
     fault = Replacement(active=90, every_rounds=1, probability=1.0)
     epochs = by_round(fault, 300, 100)

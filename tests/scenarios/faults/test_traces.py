@@ -65,6 +65,12 @@ def test_intervals_that_touch_or_overlap_are_one_in_any_order(tmp_path: Path) ->
     assert edges == [3, 13, 20, 30] and schedule.is_over
 
 
+def test_times_are_those_of_the_file_to_the_nanosecond_and_the_latest_are_accepted(tmp_path: Path) -> None:
+    schedule = trace(tmp_path, "1,4.1,1e12\n").schedule(4, KeyedRandom(1, 4, "any"))
+    assert schedule.next_ns() == 4_100_000_000 and set(schedule.advance(0, 4_100_000_000)) == set()
+    assert schedule.next_ns() == 10**21 and set(schedule.advance(0, 10**21)) == {1} == schedule.absent
+
+
 def test_only_the_chosen_clients_follow_the_file(tmp_path: Path) -> None:
     fault = trace(tmp_path, "0,5,6\n1,5,6\n", clients=[1, 2])
     assert present(fault, [0, 5]) == {0: {0, 2, 3}, 5: {0, 1, 2, 3}}
@@ -86,6 +92,7 @@ BAD: dict[str, tuple[bytes | None, str]] = {
     "a stranger": (b"8,0,1\n", 'line 2: "8,0,1" is not accepted; expected a client from 0 to 7'),
     "below zero": (b"-1,0,1\n", 'line 2: "-1,0,1" is not accepted; expected a client from 0 to 7'),
     "backwards": (b"\n1,2,1\n", 'line 3: "1,2,1" is not accepted; expected times with 0 ≤ from_s < to_s'),
+    "no time at all": (b"1,2,2\n", 'line 2: "1,2,2" is not accepted; expected times with 0 ≤ from_s < to_s'),
     "before the beginning": (b"1,-2,1\n", 'line 2: "1,-2,1" is not accepted; expected times with 0 ≤ from_s'),
     "for ever": (b"1,0,inf\n2,1,1e300\n", 'line 2: "1,0,inf" is not accepted; expected times with'),
     "not a number": (b"1,nan,2\n", 'line 2: "1,nan,2" is not accepted; expected times with'),
@@ -128,6 +135,17 @@ def test_a_trace_that_is_no_file_or_too_large_is_one_sentence(tmp_path: Path, ki
         with pytest.raises(ScenarioError) as caught:
             use()
         assert str(caught.value) == sentence
+
+
+def test_a_relative_path_is_relative_to_the_file_of_the_scenario(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    document = scenario().resolved() | {"faults": [{"fault": "trace", "file": "devices.csv"}]}
+    (tmp_path / "there").mkdir()
+    (tmp_path / "there" / "what.yaml").write_text(dump(document))
+    monkeypatch.chdir(tmp_path)
+    (fault,) = load(Path("there/what.yaml")).faults
+    assert isinstance(fault, Trace) and fault.file == str(tmp_path / "there" / "devices.csv")
 
 
 @pytest.mark.slow

@@ -8,18 +8,22 @@ from typing import Any
 
 import numpy as np
 import pytest
-from worlds import go, scenario
+from worlds import go, outcome, scenario
 
+from seedbus.agents.errors import RunFolderError
 from seedbus.agents.gossip.node import Steps
+from seedbus.agents.observer import NullObserver, Observer
 from seedbus.agents.server.stopping import BARREN
 from seedbus.algorithms.contract import ReportRefused
 from seedbus.bus import Kind, read_ledger
+from seedbus.scenarios.errors import Interrupted
 from seedbus.scenarios.reporting.results import Results
+from seedbus.scenarios.running.replay import replay
 
 NODES, SECOND = 4, 10**9
 
 
-def executed(folder: Path, **changed: Any) -> Results:
+def executed(folder: Path, *, observer: Observer | None = None, resume: bool = False, **changed: Any) -> Results:
     """Run four nodes on a ring, whose messages take 0.1 s and whose rounds take a second."""
     fields: dict[str, Any] = {
         "task": {"name": "quadratic", "dimension": 20},
@@ -29,7 +33,7 @@ def executed(folder: Path, **changed: Any) -> Results:
         "network": {"latency": 0.1},
         "evaluation": {"every": 1},
     }
-    return go(folder, scenario(**fields | changed))
+    return go(folder, scenario(**fields | changed), observer=observer or NullObserver(), resume=resume)
 
 
 def test_the_bytes_of_an_evaluation_are_those_that_were_sent_before_it_and_end_a_run(tmp_path: Path) -> None:
@@ -112,3 +116,55 @@ def test_the_graph_seed_draws_a_regular_graph_and_no_step(tmp_path: Path) -> Non
 
     (digest, links), (same, others) = drawn("one", graph_seed=1), drawn("another", graph_seed=2)
     assert len(links) == len(others) == 8 * 3 // 2 and links != others and digest == same
+
+
+class Watching(NullObserver):
+    """Keeps the rounds that it is told of, and presses Ctrl-C after one."""
+
+    def __init__(self, last: int | None = None) -> None:
+        self.last = last
+        self.closed: list[int] = []
+        self.measures: list[int] = []
+        self.refusals: list[int] = []
+
+    def round_closed(self, closed: Any, now_ns: int, bytes_so_far: int) -> None:
+        self.closed.append(closed.round)
+        if closed.round == self.last:
+            raise KeyboardInterrupt
+
+    def measured(self, line: dict[str, Any]) -> None:
+        self.measures.append(line["round"])
+
+    def refused(self, refusal: Any) -> None:
+        self.refusals.append(refusal.round)
+
+
+def test_a_resumed_run_ends_like_one_that_was_not_stopped_and_tells_of_new_rounds_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    honest = Steps.measure
+
+    def measure(steps: Steps, node: int, number: int, round: int, replica: Any) -> Any:
+        if node == 2 and round % 2:
+            raise ReportRefused("not-finite", "a scalar is not finite")
+        return honest(steps, node, number, round, replica)
+
+    monkeypatch.setattr(Steps, "measure", measure)
+    lossy = [{"fault": "drop", "probability": 0.3}, {"fault": "crash", "clients": [1], "at_round": 1, "for_rounds": 2}]
+    there: dict[str, Any] = {"stop": {"rounds": 6}, "faults": lossy}
+    first, second = Watching(2), Watching()
+    whole = executed(tmp_path / "whole", **there)
+    with pytest.raises(Interrupted):
+        executed(tmp_path / "cut", **there, observer=first)
+    with monkeypatch.context() as elsewhere:
+        elsewhere.setattr("seedbus.agents.gossip.node.of_step", lambda seed, node, round: 1 + node + 100 * round)
+        with pytest.raises(RunFolderError, match="round 0 was computed again, and is not the journal's; expected the"):
+            executed(tmp_path / "cut", **there, resume=True)
+    cut = executed(tmp_path / "cut", **there, observer=second, resume=True)
+    assert outcome(cut) == outcome(whole) and cut.digest == replay(cut.folder).digest
+    assert (first.closed, second.closed) == ([0, 1, 2], [3, 4, 5])
+    assert (first.measures, second.measures) == ([0, 0, 1, 2], [3, 4, 5])
+    assert (first.refusals, second.refusals) == ([1], [3, 5])
+
+    monkeypatch.setattr(Steps, "measure", lambda *_: pytest.fail("a run that has ended is computed again"))
+    assert outcome(executed(tmp_path / "cut", **there, resume=True)) == outcome(whole)

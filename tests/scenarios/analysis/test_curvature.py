@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 from numpy.typing import NDArray
+from scipy.stats import spearmanr
 from torch import nn
 from torch.nn.functional import cross_entropy
 
@@ -19,7 +20,7 @@ from seedbus.models.parameters.flat import FlatModule
 from seedbus.models.partitions.iid import Iid
 from seedbus.models.tasks.digits import Digits
 from seedbus.models.tasks.quadratic import Quadratic
-from seedbus.scenarios.analysis.curvature import Effort, measured
+from seedbus.scenarios.analysis.curvature import Curvature, Effort, measured
 from seedbus.scenarios.analysis.hessian import _reliability
 from seedbus.scenarios.analysis.lanczos import lanczos
 from seedbus.scenarios.reporting.meter import Meter
@@ -171,6 +172,16 @@ def test_one_probe_does_not_tell_how_reliable_a_diagonal_is() -> None:
 
     assert found(exact_up_to=0, probes=1, diagonal_probes=0) is None and found(exact_up_to=50) is None
     assert found(exact_up_to=0, probes=1, diagonal_probes=1, steps=50) == pytest.approx(1)  # of a diagonal matrix
+
+
+def test_the_reliability_of_a_diagonal_is_how_two_estimates_of_all_probes_go_together() -> None:
+    rng = np.random.Generator(np.random.Philox(5))
+    probes = rng.standard_normal(5000) + 2 * rng.standard_normal((16, 5000))
+    one, nothing = probes[:8], np.zeros((0, 5000))
+    found = _reliability(Curvature(probes[0], [], [], one, nothing, products=8, is_exact=False))
+    assert (
+        found == pytest.approx(spearmanr(one.mean(axis=0), probes[8:].mean(axis=0)).statistic, abs=0.03) and found < 0.7
+    )
 
 
 def test_the_hessian_of_a_quadratic_is_its_curvature() -> None:

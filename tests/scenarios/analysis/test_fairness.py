@@ -18,7 +18,7 @@ import seedbus
 from seedbus.scenarios.analysis.analyse import analyse
 from seedbus.scenarios.analysis.curvature import Effort
 from seedbus.scenarios.analysis.fairness import Spread, by_reports, fairness, reports, weighed_by_class
-from seedbus.scenarios.analysis.subject import Subject
+from seedbus.scenarios.analysis.subject import NotHere, Subject
 from seedbus.scenarios.reporting.findings import Finding
 from seedbus.scenarios.reporting.meter import Meter
 from seedbus.scenarios.reporting.round_table import Pairs, RoundTable
@@ -50,6 +50,7 @@ def test_what_clients_are_served_is_what_the_network_says_of_their_samples_and_o
             assert found["own"]["values"][client] == pytest.approx(is_right(train, own).mean())
             shares = np.bincount(train.labels[part], minlength=10) / part.size
             assert found["test"]["values"][client] == pytest.approx(shares @ of_class)
+        assert found["metric"] == "accuracy"
         counted = [each for round in run.stored[: found["round"]] for each in round.reported]
         assert found["reports"] == np.bincount(counted, minlength=8).tolist()
         for kind in ("own", "test"):
@@ -79,7 +80,8 @@ def test_of_a_task_without_classes_the_highest_loss_is_the_worst(tmp_path: Path)
     table = {"name": "table", "file": str(tmp_path / "people.csv"), "target": "height", "hidden": []}
     all_of_them = {"clients": 4, "cohort": 4}
     what = scenario(task=table, participation=all_of_them, stop={"rounds": 2}, verify=False)
-    (shown,) = analyse(go(tmp_path / "run", what).folder, only=["fairness"])
+    folder = go(tmp_path / "run", what).folder
+    (shown,) = analyse(folder, only=["fairness"])
     (found,) = shown.facts["rounds"]
     assert found["metric"] == "loss" and "test" not in found
     values = found["own"]["values"]
@@ -87,6 +89,11 @@ def test_of_a_task_without_classes_the_highest_loss_is_the_worst(tmp_path: Path)
     assert shown.plots[0].lines[0][2] == sorted(values, reverse=True)
     assert found["reports"] == [2] * 4 and found["own"]["correlation_with_reports"] is None
     assert shown.rows[0][-1] == "–" and len(shown.plots) == 1, "all were heard as often"
+
+    run = Subject.of(folder, [], Effort(), Meter(is_quiet=True))
+    run.models[0].replayed.replica.x[:] = np.nan
+    with pytest.raises(NotHere, match="the loss of the model of round 2 is not finite for every client"):
+        fairness(run)
 
 
 @pytest.mark.parametrize("is_rising", [True, False])

@@ -89,6 +89,9 @@ def test_what_h_does_to_a_quadratic_is_what_the_equations_say(tmp_path: Path) ->
         squares = derivatives.gradient() ** 2
     for name, other in (("diagonal", sizes), ("squared_gradient", squares)):
         assert against[f"correlation_with_the_{name}"] == pytest.approx(spearmanr(h, other).statistic)
+    assert against["spread_by_formula"] == run.results.lines[-1]["hessian_cv_null"]
+    with pytest.raises(NotHere, match="--nulls 1 or more"):
+        hessian(Subject.of(run.folder, [], Effort(nulls=0), run.meter))
 
 
 def test_h_without_a_signal_after_some_rounds_is_that_of_a_run_of_so_many(tmp_path: Path) -> None:

@@ -1,0 +1,65 @@
+"""All faults of a run together: what always passes, what the run itself stops, and counts that are restored."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from seedbus.bus import EVALUATOR, HOST, PASS, FaultHooks, Kind
+from seedbus.bus.in_flight import Key
+from seedbus.scenarios.faults.drop import Drop
+from seedbus.scenarios.faults.dropout import Dropout
+from seedbus.scenarios.faults.hostile import Hostile
+
+
+class Away:
+    """Stops what client 1 sends or is sent."""
+
+    def stops(self, key: Key, arriving: bool) -> bool:
+        return key[1] == 1
+
+
+@pytest.mark.parametrize("instrument", [EVALUATOR, HOST, HOST - 3])
+@pytest.mark.parametrize("arriving", [False, True])
+def test_no_fault_acts_on_messages_of_the_evaluator_and_of_hosts(instrument: int, arriving: bool) -> None:
+    hooks = FaultHooks([Drop(), Hostile()], seed=1, clients=2)
+    for kind in Kind:
+        assert hooks.judge((kind, instrument, 0, 0, 0), 0, arriving=arriving) is PASS
+    hooks.answered(instrument, 0)
+    assert hooks.counts() == [{}, {}]
+
+
+def test_a_client_that_is_away_is_silent_and_sends_and_gets_nothing_and_no_fault_is_counted_for_it() -> None:
+    hooks: Any = FaultHooks([], seed=1, clients=3)
+    assert hooks.is_empty
+    hooks.add(Away())
+    assert not hooks.is_empty
+    faults = FaultHooks([Drop(), Dropout(when="after-training")], seed=1, clients=3)
+    faults.add(Away())
+    for each in (hooks, faults):
+        assert each.is_silent(1, 0) and each.judge((Kind.PLAN, 1, 0, 0, 0), 0).drop
+        assert each.judge((Kind.FLOOD, 0, 0, 0, 0), 0, peer=1).drop, "a node that is sent commits"
+    assert faults.counts() == [{}, {}]
+    assert not hooks.is_silent(2, 0) and hooks.judge((Kind.FLOOD, 0, 0, 0, 0), 0, peer=2) is PASS
+    assert faults.is_silent(2, 0) and faults.counts() == [{}, {"silenced": 1}]
+
+
+def test_restored_counts_are_those_of_the_checkpoint_and_no_others() -> None:
+    hooks = FaultHooks([Drop(), Dropout(when="after-training")], seed=1, clients=3)
+    hooks.judge((Kind.PLAN, 0, 0, 0, 0), 0)
+    checkpoint = hooks.checkpoint()
+    hooks.judge((Kind.PLAN, 1, 0, 0, 0), 0)
+    hooks.is_silent(1, 0)
+    assert hooks.counts() == [{"dropped": 2}, {"silenced": 1}]
+    hooks.restore(checkpoint)
+    assert hooks.counts() == [{"dropped": 1}, {}] and hooks.checkpoint() == checkpoint
+
+
+def test_each_fault_by_which_a_node_or_a_client_drops_out_is_counted() -> None:
+    faults = [Dropout(when="after-training", clients=[1]), Dropout(when="after-training"), Dropout(probability=0.0)]
+    nodes, clients = FaultHooks(faults, seed=1, clients=3), FaultHooks(faults, seed=1, clients=3)
+    assert nodes.drops_out(1, 0) and nodes.drops_out(2, 0) and clients.is_silent(1, 0) and clients.is_silent(2, 0)
+    assert nodes.counts() == [{"dropped": 1}, {"dropped": 2}, {}]
+    assert clients.counts() == [{"silenced": 1}, {"silenced": 2}, {}]
+    assert not FaultHooks(faults[2:], seed=1, clients=3).drops_out(1, 0)

@@ -1,8 +1,8 @@
-"""Instruments on finished runs: H against a known diagonal, clients apart, replay against snapshots."""
+"""Instruments on finished runs: H against a known diagonal, and clients apart."""
 
 from __future__ import annotations
 
-from itertools import combinations, product
+from itertools import combinations, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -18,11 +18,8 @@ from seedbus.algorithms.scalar_only.decomfl import DeComFL
 from seedbus.algorithms.scalar_only.hiso import HiSo
 from seedbus.algorithms.scalar_only.hizoo import HiZOO
 from seedbus.algorithms.scalar_only.lozo import LOZO
-from seedbus.bus import Fate, Kind
 from seedbus.models.partitions.iid import Iid
 from seedbus.models.tasks.quadratic import Quadratic
-from seedbus.scenarios.analysis.analyse import analyse
-from seedbus.scenarios.analysis.break_even import BreakEven, catch_up_bytes, crossing
 from seedbus.scenarios.analysis.curvature import Effort
 from seedbus.scenarios.analysis.divergence import cka, divergence, gram
 from seedbus.scenarios.analysis.hessian import hessian
@@ -30,7 +27,6 @@ from seedbus.scenarios.analysis.spectrum import spectrum
 from seedbus.scenarios.analysis.subject import NotHere, Subject
 from seedbus.scenarios.analysis.whitening import whitening
 from seedbus.scenarios.reporting.meter import Meter
-from seedbus.scenarios.reporting.results import Results
 from seedbus.scenarios.schema.scenario import Scenario
 
 RING = {"kind": "gossip", "graph": "ring"}
@@ -156,6 +152,8 @@ def test_what_a_spectrum_and_clients_apart_say_is_what_their_definitions_say(tmp
     assert found["move"] == pytest.approx(np.sqrt((moves.mean(axis=0) ** 2).sum()))
     apart = [np.sqrt(((move - moves.mean(axis=0)) ** 2).sum()) for move in moves]
     assert found["divergence"] == pytest.approx(np.mean(apart))
+    (of_two,) = divergence(Subject.of(run.folder, [], Effort(clients=2), run.meter)).facts["rounds"]
+    assert (of_two["clients"], of_two["cosine"]) == (2, pytest.approx(cosines[0]))
 
 
 def test_linear_cka_knows_rotations_scales_and_strangers() -> None:
@@ -219,18 +217,11 @@ def test_clients_move_as_the_directions_and_labels_of_the_run_moved_them(kind: s
     changes = {"shifted": there, "gossip": between | {"verify": False}, "mislabelled": wrong}
     what = scenario(stop={"rounds": 3}, **changes[kind])
     folder = go(tmp_path / "run", what).folder
-    run = Subject.of(folder, [0, 1], Effort(), Meter(is_quiet=True))
-    (found, _) = divergence(run).facts["rounds"]
-    before, after = (np.asarray(model.point, np.float64) for model in run.models)
-    assert found["clients"] == len(run.stored[0].reported) > 1
-    assert found["move"] == pytest.approx(np.linalg.norm(after - before), rel=1e-3)
-
-
-def test_nodes_without_a_server_have_no_snapshots_to_break_even_with(tmp_path: Path) -> None:
-    integer = {"name": "decomfl", "arithmetic": "integer", "perturbations": 3}
-    what = scenario(algorithm=integer, participation={"clients": 4}, topology=RING, stop={"rounds": 3})
-    (found,) = analyse(go(tmp_path / "run", what).folder, only=["break-even"])
-    assert not found.rows and "and no snapshots" in found.facts["nothing"]
+    run = Subject.of(folder, [0, 1, 2], Effort(), Meter(is_quiet=True))
+    points = [np.asarray(model.point, np.float64) for model in run.models]
+    for found, (before, after) in zip(divergence(run).facts["rounds"], pairwise(points), strict=False):
+        assert found["clients"] == len(run.stored[found["round"]].reported) > 1
+        assert found["move"] == pytest.approx(np.linalg.norm(after - before), rel=1e-3)
 
 
 @pytest.mark.slow
@@ -251,64 +242,3 @@ def test_a_masked_run_has_curvature_by_its_coordinates_and_cka_by_its_whole_netw
             logits.append(gram(inside.flat.module(inputs).double().numpy()))
     assert found["cka"][-1] == pytest.approx(np.mean([cka(*pair) for pair in combinations(logits, 2)]), abs=1e-6)
     assert len(found["cka"]) == 3
-
-
-def test_the_bytes_of_a_lag_are_those_of_the_ledger(tmp_path: Path) -> None:
-    (found,) = analyse(_lagging(tmp_path), only=["break-even"])
-    measured, counted = found.facts["ledger_mean_bytes"], found.facts["catch_up_bytes"]
-    common = measured.keys() & counted.keys()
-    assert len(common) >= 3
-    for lag in common:  # a round's number takes one to three bytes
-        assert measured[lag] == pytest.approx(counted[lag], abs=2)
-
-
-def test_lags_beyond_the_break_even_are_those_for_which_the_commits_took_more_than_a_snapshot(tmp_path: Path) -> None:
-    folder = _lagging(tmp_path, task={"name": "quadratic", "dimension": 24})
-    run = Subject.of(folder, [], Effort(), Meter(is_quiet=True))
-    (found,) = analyse(folder, only=["break-even"])
-    snapshot = sum(found.facts["snapshot_bytes"].values())
-    plans = run.results.messages.query("kind == 'PLAN'")
-    lags = (plans["seeds"] - 1).tolist()
-    assert found.facts["break_even_lag"] in lags and found.facts["is_measured"]
-    sizes = [catch_up_bytes(run.algorithm, run.commits, lag) for lag in lags]
-    assert found.facts["share_beyond"] == np.mean([size > snapshot for size in sizes])
-    assert 0 < found.facts["share_beyond"] < 1
-
-
-def _lagging(folder: Path, **changes: Any) -> Path:
-    crowd: dict[str, Any] = {"participation": {"clients": 12, "cohort": 2}, "stop": {"rounds": 40}, "verify": False}
-    what = scenario(algorithm=DECOMFL, **crowd, **changes)
-    return go(folder / "run", what).folder
-
-
-def test_the_break_even_is_the_last_lag_at_which_commits_take_no_more_than_a_snapshot(tmp_path: Path) -> None:
-    run = Subject.of(_lagging(tmp_path), [], Effort(), Meter(is_quiet=True))
-    sizes = [catch_up_bytes(run.algorithm, run.commits, lag) for lag in range(1, 41)]
-    for snapshot in (sizes[0] - 1, 300, 411, sizes[-1] - 1):
-        found = crossing(lambda lag: sizes[lag - 1], 40, snapshot, None)
-        assert found == BreakEven(sum(size <= snapshot for size in sizes), is_measured=True)
-    beyond = crossing(lambda lag: 20 + 10 * lag, 40, 1_025, None)
-    assert beyond == BreakEven(100, is_measured=False)
-    assert crossing(lambda lag: sizes[lag - 1], 40, 10**6, 10**5).lag is None
-
-
-@pytest.mark.parametrize("mask", [{}, {"mask": {"rule": "random", "density": 0.5}}], ids=["whole", "masked"])
-def test_a_snapshot_is_counted_with_the_bytes_that_one_takes(mask: dict[str, Any], tmp_path: Path) -> None:
-    lag = {"snapshot_after_commits": 1, "chunk_bytes": 256, "window": 3}
-    task = {"name": "digits", "model": "softmax"} if mask else {"name": "quadratic", "dimension": 300}
-    folder = go(tmp_path / "run", scenario(task=task, algorithm=HISO, lag=lag, verify=False, **mask)).folder
-    (found,) = analyse(folder, only=["break-even"])
-    columns = Results.read(folder).columns
-    sizes = columns["header_bytes"] + columns["payload_bytes"]
-    is_down = (columns["kind"] == Kind.SNAPSHOT) & (columns["fate"] == Fate.DELIVERED)
-    is_up = (columns["kind"] == Kind.PULL) | (columns["kind"] == Kind.JOIN)
-    whole = []
-    for round, client in product(range(4, 20), range(8)):
-        down = is_down & (columns["recipient"] == client) & (columns["round"] == round)
-        up = is_up & (columns["sender"] == client) & (columns["round"] == round)
-        if down.sum() == 1 + -(-2 * 4 * (325 if mask else 300) // 256):
-            whole.append((sizes[down].sum(), sizes[up].sum()))
-    assert whole
-    snapshot = found.facts["snapshot_bytes"]
-    assert max(abs(each - snapshot["down"]) for each, _ in whole) <= 12  # a version takes one byte or two
-    assert {each for _, each in whole} == {snapshot["up"]}

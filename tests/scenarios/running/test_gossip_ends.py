@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -10,12 +11,12 @@ import numpy as np
 import pytest
 from worlds import go, outcome, scenario
 
-from seedbus.agents.errors import RunFolderError
+from seedbus.agents.errors import RunFolderError, Unfinishable
 from seedbus.agents.gossip.node import Steps
 from seedbus.agents.observer import NullObserver, Observer
 from seedbus.agents.server.stopping import BARREN
 from seedbus.algorithms.contract import ReportRefused
-from seedbus.bus import Kind, read_ledger
+from seedbus.bus import FaultHooks, Kind, read_ledger
 from seedbus.scenarios.errors import Interrupted
 from seedbus.scenarios.reporting.results import Results
 from seedbus.scenarios.running.replay import replay
@@ -43,6 +44,8 @@ def test_the_bytes_of_an_evaluation_are_those_that_were_sent_before_it_and_end_a
     for line in whole.lines[1:]:
         closed_ns = (line["round"] + 1) * SECOND
         assert line["bytes_up"] == int(size[columns["sent_ns"] < closed_ns].sum()) and not line["bytes_down"]
+    starts = SECOND * np.arange(6)
+    assert np.array_equal(whole.history.opened_ns, starts) and np.array_equal(whole.history.closed_ns, starts + SECOND)
     budget = whole.lines[3]["bytes_up"]
     ended = executed(tmp_path / "ended", stop={"rounds": 6, "bytes": budget}, evaluation={"every": 2})
     assert ended.summary["reason"] == f"{budget:,} bytes were sent, the budget was {budget:,}"
@@ -80,7 +83,11 @@ def test_ten_rounds_without_commit_and_with_a_step_that_is_not_finite_end_a_run(
     assert results.summary["rounds"] == (ends or 15) and results.training_diverged == (ends is not None)
 
 
-def test_a_node_that_is_away_sends_nothing_and_tells_all_its_neighbours_when_it_returns(tmp_path: Path) -> None:
+def test_a_node_that_is_away_sends_nothing_and_tells_all_its_neighbours_when_it_returns(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    steps: list[tuple[int, int]] = []
+    monkeypatch.setattr(FaultHooks, "reported", lambda _, node, round: steps.append((node, round)))
     crash = {"fault": "crash", "clients": [1], "at_round": 2, "for_rounds": 3}
     results = executed(tmp_path / "run", stop={"rounds": 7}, faults=[crash])
     columns = read_ledger(results.folder / "messages")
@@ -90,6 +97,8 @@ def test_a_node_that_is_away_sends_nothing_and_tells_all_its_neighbours_when_it_
     back = of_it & (columns["kind"] == Kind.HAVE) & (columns["sent_ns"] == 5 * SECOND)
     assert np.sort(columns["recipient"][back]).tolist() == [0, 2]
     assert results.summary["version"] == 7 * NODES - 3
+    others = [(node, round) for round in range(7) for node in range(NODES) if node != 1 or not 2 <= round < 5]
+    assert steps == others, "each is one that a fault may have falsified"
 
 
 def test_the_model_that_is_evaluated_is_that_of_the_node_that_is_named(tmp_path: Path) -> None:
@@ -119,7 +128,7 @@ def test_the_graph_seed_draws_a_regular_graph_and_no_step(tmp_path: Path) -> Non
 
 
 class Watching(NullObserver):
-    """Keeps the rounds that it is told of, and presses Ctrl-C after one."""
+    """Keeps the rounds that it is told of, and asks the run to stop after one, as `seedbus stop` does."""
 
     def __init__(self, last: int | None = None) -> None:
         self.last = last
@@ -130,7 +139,7 @@ class Watching(NullObserver):
     def round_closed(self, closed: Any, now_ns: int, bytes_so_far: int) -> None:
         self.closed.append(closed.round)
         if closed.round == self.last:
-            raise KeyboardInterrupt
+            signal.raise_signal(signal.SIGUSR1)
 
     def measured(self, line: dict[str, Any]) -> None:
         self.measures.append(line["round"])
@@ -167,4 +176,22 @@ def test_a_resumed_run_ends_like_one_that_was_not_stopped_and_tells_of_new_round
     assert (first.refusals, second.refusals) == ([1], [3, 5])
 
     monkeypatch.setattr(Steps, "measure", lambda *_: pytest.fail("a run that has ended is computed again"))
+    (cut.folder / "results.json").unlink()  # as if it was killed just before
     assert outcome(executed(tmp_path / "cut", **there, resume=True)) == outcome(whole)
+
+
+def test_a_sum_beyond_its_range_ends_a_run_in_a_sentence_and_keeps_the_rounds_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    honest = Steps.commit
+
+    def commit(steps: Steps, record: Any) -> Any:
+        if record[2] == 2:
+            raise OverflowError("the sum of all commits leaves its range")
+        return honest(steps, record)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Steps, "commit", commit)
+        with pytest.raises(Unfinishable, match="the sum of all commits leaves its range"):
+            executed(tmp_path / "run", stop={"rounds": 4})
+    assert replay(tmp_path / "run").round == 2

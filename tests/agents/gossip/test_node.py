@@ -5,7 +5,11 @@ from __future__ import annotations
 import itertools
 from typing import Any
 
-from seedbus.agents.gossip.node import Node, Steps
+import msgpack
+import numpy as np
+
+from seedbus.agents.gossip.node import Node, Steps, fold
+from seedbus.agents.seeds import of_step
 from seedbus.algorithms.scalar_only.decomfl import DeComFL
 from seedbus.bus import Envelope, Kind
 from seedbus.bus.envelope import ARRAY_LIMIT, Tally
@@ -70,11 +74,23 @@ def test_each_step_has_a_seed_of_its_own_and_is_measured_on_the_data_of_its_node
     assert len({term.seed for commit in commits for term in commit.terms}) == len(pairs)
 
 
+def test_a_round_in_which_all_nodes_commit_moves_the_model_by_the_mean_of_their_steps() -> None:
+    steps, start, moved = Steps(ALGORITHM, PROBLEM, 4, seed=1), *(ALGORITHM.replica(PROBLEM.x0()) for _ in range(2))
+    plans = [ALGORITHM.plan(3, 0, of_step(1, node, 3)) for node in range(4)]
+    own = [ALGORITHM.trained(start, None, plan, PROBLEM.objective(node, 3)) for node, plan in enumerate(plans)]
+    fold(moved, steps, [steps.measure(node, 0, 3, start) for node in range(4)])
+    assert moved.version == 4
+    np.testing.assert_allclose(ALGORITHM.point(moved), np.mean(own, axis=0), rtol=1e-6)
+    assert np.linalg.norm(np.mean(own, axis=0) - PROBLEM.x0()) > 1e-3
+
+
 def test_a_summary_is_answered_by_the_commits_that_it_lacks_as_catch_up() -> None:
     (this, bus), (other, _) = node(0), node(1)
     this.add(records(0, ARRAY_LIMIT + 1))
     bus.take()
     this.handle(Envelope(Kind.HAVE, 1, 0, 0, [*other.has.summary(), False]))
+    for envelope, tally in bus.sent:
+        assert tally.catchup_bytes == len(msgpack.packb(envelope.body)) and tally.scalars == 2 * tally.seeds
     assert bus.take() == [(Kind.FLOOD, 1, ARRAY_LIMIT, True), (Kind.FLOOD, 1, 1, True)]
 
 

@@ -65,10 +65,10 @@ def _lagging(folder: Path, **changes: Any) -> Path:
 def test_the_break_even_is_the_last_lag_at_which_commits_take_no_more_than_a_snapshot(tmp_path: Path) -> None:
     run = Subject.of(_lagging(tmp_path), [], Effort(), Meter(is_quiet=True))
     sizes = [catch_up_bytes(run.algorithm, run.commits, lag) for lag in range(1, 41)]
-    for snapshot in (sizes[0] - 1, 300, 411, sizes[-1] - 1):
+    for snapshot in (sizes[0] - 1, sizes[8], sizes[9], 300, 411, sizes[-1] - 1):
         found = crossing(lambda lag: sizes[lag - 1], 40, snapshot, None)
         assert found == BreakEven(sum(size <= snapshot for size in sizes), is_measured=True)
-    beyond = crossing(lambda lag: 20 + 10 * lag, 40, 1_029, None)
+    beyond = crossing(lambda lag: 20 + 10 * lag, 41, 1_029, None)
     assert beyond == BreakEven(100, is_measured=False)
     assert crossing(lambda lag: 10 * lag, 40, 400, None) == BreakEven(40, is_measured=False)
     for bound, is_measured in ((300, True), (None, False)):  # no more than a snapshot, or the same at any lag

@@ -92,7 +92,7 @@ def test_of_a_task_without_classes_the_highest_loss_is_the_worst(tmp_path: Path)
 
     run = Subject.of(folder, [], Effort(), Meter(is_quiet=True))
     run.models[0].replayed.replica.x[:] = np.nan
-    with pytest.raises(NotHere, match="the loss of the model of round 2 is not finite for every client"):
+    with pytest.raises(NotHere, match="the loss of round 2, own: it is nan for client 0"):
         fairness(run)
 
 

@@ -1,4 +1,4 @@
 """Scenario files, faults, runs, studies, reports and the command line.
 
-Doors: `cli`, `reporting`, `running`, `schema`, `study`.
+Doors: `analysis`, `cli`, `reporting`, `running`, `schema`, `study`.
 """

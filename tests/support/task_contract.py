@@ -58,9 +58,10 @@ def another_split_is_refused(task: Any) -> None:
 def parts_of_a_split_measure_what_the_whole_does(task: Any) -> None:
     """Also: samples of one class, and each client's own; the metrics of other samples are others."""
     problem = bind(task)
-    if not isinstance(problem, HasParts):
+    has_parts = isinstance(problem, HasParts)
+    assert has_parts is task.has_samples
+    if not has_parts:
         return
-    problem = bind(task)
     x, tested = problem.x0(), problem.evaluated("test")
     whole = problem.evaluate(x, "test")
     assert problem.evaluate_part(x, "test", tested) == whole

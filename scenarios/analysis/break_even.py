@@ -24,7 +24,7 @@ from seedbus.scenarios.reporting.findings import Finding, Plot
 from seedbus.scenarios.reporting.looks import Line
 from seedbus.scenarios.reporting.progress import readable
 from seedbus.scenarios.reporting.round_table import Pairs
-from seedbus.scenarios.running.prepare import build_of
+from seedbus.scenarios.running.prepare import proofs_of
 
 TITLE = "Replay or pull: bytes by lag"
 _STEPS = (1, 2, 5)
@@ -57,8 +57,7 @@ def break_even(run: Subject) -> Finding:
     if len(commits) < 2:
         raise NotHere("the run has fewer than two commits")
     replica = run.models[-1].replayed.replica
-    facts_of_build = build_of(run.scenario, run.problem)
-    proofs = {name: bytes.fromhex(proof) for name, proof in facts_of_build.items() if name != "seedbus"}
+    proofs = proofs_of(run.scenario, run.problem)
     down, up = snapshot_bytes(replica, run.scenario.lag or Lag(snapshot_after_commits=1), proofs)
 
     def size(lag: int) -> int:

@@ -175,9 +175,14 @@ def relabel(scenario: Scenario, problem: Problem) -> None:
     problem.relabel(Relabelling(scenario.faults, scenario.seed, scenario.participation.clients))
 
 
+def proofs_of(scenario: Scenario, problem: Problem) -> dict[str, bytes]:
+    """Return what this process shows of itself in a JOIN, by name."""
+    return prove(scenario.algorithm, problem, proof(scenario.plugins), placed_beside(problem))
+
+
 def build_of(scenario: Scenario, problem: Problem) -> dict[str, str]:
     """Return the facts that decide a run's bits in this process, by name."""
-    return build_facts(prove(scenario.algorithm, problem, proof(scenario.plugins), placed_beside(problem)))
+    return build_facts(proofs_of(scenario, problem))
 
 
 def followed(scenario: Scenario, problem: Problem) -> AnyAlgorithm:

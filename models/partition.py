@@ -113,6 +113,25 @@ def divide(partition: Partition, samples: Divisible, clients: int, seed: int) ->
     return parts
 
 
+def owned(
+    partition: Partition, parts: Sequence[Indices], samples: Divisible, others: Divisible
+) -> list[Indices] | None:
+    """Return for each client the sorted indices of other samples of the people who own its training samples.
+
+    Args:
+        partition: how the training samples were divided.
+        parts: for each client the indices of its training samples.
+        samples: the training samples.
+        others: such as those held out for testing; their owners have the same numbers.
+
+    Returns:
+        The indices, for a client without such samples none of them; None: clients do not stand for people.
+    """
+    if partition.by != "owners" or samples.owners is None or others.owners is None:
+        return None
+    return [np.flatnonzero(np.isin(others.owners, samples.owners[part])) for part in parts]
+
+
 def _check(partition: Partition, parts: Any, clients: int, count: int) -> None:
     """Raise `PluginError` unless these are arrays of indices of samples, one for each client; count: of samples."""
     who = f"the partition {partition.kind}"

@@ -135,6 +135,10 @@ class HasParts(Protocol):
         """Return the class of each sample of a split, [n], where there are classes."""
         ...
 
+    def owned(self, split: str) -> Sequence[NDArray[np.int64]] | None:
+        """Return for each client the sorted indices of its people's samples of a split; None: none are people's."""
+        ...
+
     def evaluated(self, split: str) -> NDArray[np.int64]:
         """Return the indices of the samples that `evaluate` measures. Raises `DataError` if there are none."""
         ...

@@ -2,15 +2,17 @@
 
 A file lists its users, and the lists x and y of each: {"users": [u], "user_data": {u: {"x": […], "y": […]}}}. Its
 `num_samples` is not read: in published files it is out of date, and len(y) is correct. Users are numbered in the order
-of the files' names, and within a file in its order.
+of the files' names, and within a file in its order; those with test samples alone come last.
 
 The invariant: a set is used only if every x has a y, and both have the form that the task expects.
 """
 
 from __future__ import annotations
 
+import hashlib
 from collections import Counter
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -28,26 +30,30 @@ Encode = Callable[[list[Any], list[Any]], tuple[NDArray[np.uint8], NDArray[np.ui
 """Turns a user's x and y into samples [n, …] and labels [n]. Raises `ValueError("found; expected")`."""
 
 
-def read_leaf(name: str, split: str, dimensions: int, encode: Encode) -> Images:
-    """Return one split of the set in $SEEDBUS_DATA/<name>/, with owners.
+def read_leaf(name: str, dimensions: int, encode: Encode) -> tuple[Images, Images]:
+    """Return the training and the test samples of the set in $SEEDBUS_DATA/<name>/, with owners.
 
     Args:
         name: the set's folder.
-        split: "train" or "test".
         dimensions: number of dimensions of the encoded samples.
         encode: encodes the samples of one user.
 
     Raises:
         DataError: files are missing, cannot be read, or have another content.
     """
-    folder = data_folder(name, _SOURCE) / split
-    paths = sorted(folder.glob("*.json"))
-    if not paths:
-        raise DataError(folder, "no JSON files", _SOURCE)
-    shapes = {"samples": dimensions, "labels": 1, "owners": 2}
-    arrays = prepared(f"{name} 1", paths, shapes, lambda: _parse(paths, encode))
-    owners = np.ascontiguousarray(arrays["owners"]).view("<u4").ravel()
-    return Images(arrays["samples"], arrays["labels"].astype(np.int64), owners=owners.astype(np.int64))
+    numbers: dict[bytes, int] = {}
+    images = []
+    for split in ("train", "test"):
+        folder = data_folder(name, _SOURCE) / split
+        paths = sorted(folder.glob("*.json"))
+        if not paths:
+            raise DataError(folder, "no JSON files", _SOURCE)
+        shapes = {"samples": dimensions, "labels": 1, "owners": 2, "people": 2}
+        arrays = prepared(f"{name} 1", paths, shapes, partial(_parse, paths, encode))
+        people = [numbers.setdefault(bytes(person), len(numbers)) for person in arrays["people"]]
+        owners = np.ascontiguousarray(arrays["owners"]).view("<u4").ravel()
+        images.append(Images(arrays["samples"], arrays["labels"].astype(np.int64), owners=np.array(people)[owners]))
+    return images[0], images[1]
 
 
 def _parse(paths: list[Path], encode: Encode) -> Arrays:
@@ -69,6 +75,7 @@ def _parse(paths: list[Path], encode: Encode) -> Arrays:
         "samples": np.concatenate(samples),
         "labels": np.concatenate(labels),
         "owners": np.concatenate(owners).view(np.uint8).reshape(-1, 4),
+        "people": np.array([list(hashlib.sha256(ascii(name).encode()).digest()) for name in numbers], np.uint8),
     }
 
 

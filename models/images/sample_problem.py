@@ -29,7 +29,7 @@ from seedbus.models.parameters.gradients import Criterion, Outputs, backward, on
 from seedbus.models.parameters.losses import Compared, mean_of_parts, read, weights
 from seedbus.models.parameters.recorded_losses import SMALL, RecordedLosses, capture_on
 from seedbus.models.parameters.stacked import StackedLoss
-from seedbus.models.partition import Divisible, Partition, divide, division_identity
+from seedbus.models.partition import Divisible, Partition, divide, division_identity, owned
 from seedbus.models.relabelled import Relabelled, taken_for
 from seedbus.models.streams import private_key
 from seedbus.models.task import Derivatives, Fill, Note, Vector, check_split
@@ -92,6 +92,7 @@ class SampleProblem(Relabelled, ABC, Generic[S]):
         self.splits = splits
         self.parts = divide(partition, splits["train"].divisible, clients, seed)
         self._identity = division_identity(partition, self.parts)
+        self._partition = partition
         self._compiled: Loss | None = None
         self._stacked: StackedLoss | None = None
         self._note: Note = lambda *_, **__: None
@@ -136,6 +137,10 @@ class SampleProblem(Relabelled, ABC, Generic[S]):
         if not (count := self.splits[split].labels.size):
             raise DataError(f"task {self.settings.name}", f"no samples in the {split} split", "a larger `validation`")
         return np.arange(count)
+
+    def owned(self, split: str) -> list[NDArray[np.int64]] | None:
+        """See `task.HasParts`."""
+        return owned(self._partition, self.parts, self.splits["train"].divisible, self.splits[split].divisible)
 
     @property
     def evaluation_batch(self) -> int:

@@ -53,7 +53,7 @@ class Femnist(ImageTask, frozen=True):
 
     def load(self) -> tuple[Images, Images]:
         """Return all writers' training images (validation included) and test images. Raises `DataError`."""
-        return read_leaf("leaf-femnist", "train", 4, _encode), read_leaf("leaf-femnist", "test", 4, _encode)
+        return read_leaf("leaf-femnist", 4, _encode)
 
 
 def _encode(x: list[Any], y: list[Any]) -> tuple[NDArray[np.uint8], NDArray[np.uint8]]:

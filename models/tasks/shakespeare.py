@@ -41,7 +41,7 @@ class Shakespeare(ClassifierTask, frozen=True):
 
     def load(self) -> tuple[Images, Images]:
         """Return all roles' training texts (validation included) and test texts. Raises `DataError`."""
-        return read_leaf("leaf-shakespeare", "train", 2, _encode), read_leaf("leaf-shakespeare", "test", 2, _encode)
+        return read_leaf("leaf-shakespeare", 2, _encode)
 
     def inputs(self, stored: NDArray[np.uint8]) -> NDArray[np.int64]:
         """Return the numbers of the symbols, int64 [b, 80]."""

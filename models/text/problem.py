@@ -24,7 +24,7 @@ from seedbus.models.device import moved
 from seedbus.models.errors import DataError, OutOfMemory, is_out_of_memory
 from seedbus.models.parameters.losses import FLOAT32, Compared, mean_of_parts, read, weights
 from seedbus.models.parameters.trained_vector import TrainedVector
-from seedbus.models.partition import Partition, divide, division_identity
+from seedbus.models.partition import Partition, divide, division_identity, owned
 from seedbus.models.relabelled import Relabelled
 from seedbus.models.streams import private_key
 from seedbus.models.task import Fill, Vector, check_split
@@ -55,8 +55,10 @@ class PretrainedProblem(Relabelled, ABC, Generic[SampleT, BatchT]):
         self.micro_batch = task.micro_batch
         self._name = task.name
         self._evaluated_of = task.evaluated_indices
-        self.splits, divisible = task.load(seed)
-        self.parts = divide(partition, divisible, clients, seed)
+        self.splits, self._divisible = task.load(seed)
+        self._partition = partition
+        self._owners = task.owners
+        self.parts = divide(partition, self._divisible, clients, seed)
         self.division_identity = division_identity(partition, self.parts)
 
     def set_trained(self, trained: TrainedVector, expected: int) -> None:
@@ -190,6 +192,11 @@ class PretrainedProblem(Relabelled, ABC, Generic[SampleT, BatchT]):
         if not (count := len(self.splits[split])):
             raise DataError(f"task {self._name}", f"no samples in the {split} split", "a larger `validation`")
         return self._evaluated_of(count)
+
+    def owned(self, split: str) -> list[NDArray[np.int64]] | None:
+        """See `task.HasParts`."""
+        others = self._divisible._replace(owners=self._owners(self.splits[split]))
+        return owned(self._partition, self.parts, self._divisible, others)
 
     @abstractmethod
     def measured(self, split: str, indices: NDArray[np.int64]) -> dict[str, float]:

@@ -5,16 +5,16 @@ mean, its variance and the worst and the best 10% of clients. Here every client 
 measured on two kinds of samples:
 
     own     the client's training samples
-    test    the test samples of the run, weighed so that classes have the client's shares: Σ_c p_i(c)·m_c, where p_i(c)
-            is the share of class c among the training samples of client i, and m_c the metric on test samples of c
+    test    samples that are held out: where clients are people, their own test samples; else the test samples of the
+            run, weighed so that classes have the client's shares: Σ_c p_i(c)·m_c, where p_i(c) is the share of class c
+            among the training samples of client i, and m_c the metric on test samples of c
 
-The second kind is held out. It tells clients apart by their classes alone, and not by what else may differ, such as a
-handwriting.
+Shares of classes tell clients apart by their classes alone, and not by what else may differ, such as a handwriting.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -32,7 +32,6 @@ from seedbus.scenarios.reporting.looks import Line
 from seedbus.scenarios.reporting.round_table import RoundTable, Whole
 
 TITLE = "The model for each client (after q-FFL)"
-WORDS = {"own": "own", "test": "test, by its classes"}
 _GROUPS = 4
 
 
@@ -71,29 +70,36 @@ def fairness(run: Subject) -> Finding:
         raise NotHere(f"task {task.name} has no samples of its clients that could be measured")
     metric = next((name for name in task.rising if name in task.metrics), "loss")
     is_rising, (y_name, scale) = metric in task.rising, metric_axis(metric)
-    kinds = {"own": _own, "test": _by_classes} if inside.number_of_classes else {"own": _own}
-    rows, facts, drawn, groups, missing = [], [], [], {}, []
+    kinds: dict[str, tuple[str, Measure]] = {"own": ("own, training", _own)}
+    if inside.owned("test") is not None:
+        kinds["test"] = "own, test", _own_test
+    elif inside.number_of_classes:
+        kinds["test"] = "test, by its classes", _by_classes
+    rows, facts, drawn, groups, missing, without = [], [], [], {}, [], {}
     for model in run.models:
         x = problem.whole(model.point) if isinstance(problem, MaskedProblem) else model.point
         counted = reports(run.results.history, model.round)
         fact: dict[str, Any] = {"round": model.round, "metric": metric, "reports": counted.tolist()}
-        for kind, measure in kinds.items():
-            name = f"round {model.round:,}, {WORDS[kind]}"
+        for kind, (samples, measure) in kinds.items():
+            name = f"round {model.round:,}, {samples}"
             try:
-                values = _finite(measure(model, inside, x, metric))
+                found = measure(model, inside, x, metric)
+                is_measured, values = _measured(found)
             except OutOfMemory:
                 raise
             except (NotHere, DataError) as why:  # such as a metric that needs samples of several classes
                 missing.append(f"the {metric} of {name}: {why}")
                 continue
-            spread = Spread.of(values, is_rising=is_rising)
-            related = rank_correlation(values, counted) if np.ptp(values) and np.ptp(counted) else None
+            spread, heard = Spread.of(values, is_rising=is_rising), counted[is_measured]
+            related = rank_correlation(values, heard) if np.ptp(values) and np.ptp(heard) else None
             shown = [number(each * scale) for each in spread]
-            rows.append([f"{model.round:,}", WORDS[kind], *shown, "–" if related is None else number(related)])
-            fact[kind] = {**spread._asdict(), "correlation_with_reports": related, "values": values.tolist()}
+            rows.append([f"{model.round:,}", samples, *shown, "–" if related is None else number(related)])
+            fact[kind] = {**spread._asdict(), "correlation_with_reports": related, "samples": samples, "values": found}
             ordered = np.sort(values * scale)[:: 1 if is_rising else -1]
             drawn.append(Line(name, range(1, values.size + 1), ordered))
-            groups = by_reports(values * scale, counted)
+            groups = by_reports(values * scale, heard)
+            if left_out := counted.size - values.size:
+                without[samples] = f"{left_out} of {counted.size} clients, {found.index(None)} for one"
         facts.append(fact)
     if not rows:
         raise NotHere(missing[0])
@@ -101,6 +107,7 @@ def fairness(run: Subject) -> Finding:
         "Every client counts once. Deviation: standard deviation over clients. Worst and best tenth: means of a tenth "
         "of them, rounded up. With reports: Spearman's correlation with how many reports of a client were counted."
     ]
+    notes += [f"{each}, have no such samples and do not count: {samples}." for samples, each in without.items()]
     notes += [f"Not measured: {each}." for each in missing]
     plots = [Plot.of_lines(f"{metric.capitalize()} of clients", "clients, the worst first", y_name, drawn)]
     if len(groups) > 1:
@@ -136,43 +143,55 @@ def by_reports(values: Vector64, counted: Whole) -> dict[str, float]:
     return found
 
 
-Measure = Callable[[Model, HasParts, Vector, str], Vector64]
-"""What measures a metric of a model, at x, for each client, float64 [N]. Raises `NotHere`, `DataError`."""
+Measure = Callable[[Model, HasParts, Vector, str], list[float | None]]
+"""What measures a metric of a model, at x, for each client; None: it has no such samples. Raises `DataError`."""
 
 
-def _own(model: Model, problem: HasParts, x: Vector, metric: str) -> Vector64:
-    """Measure it on samples of each client; see `Measure`."""
+def _own(model: Model, problem: HasParts, x: Vector, metric: str) -> list[float | None]:
+    """Measure it on training samples of each client; see `Measure`."""
+    return _of_parts(model, lambda indices: problem.evaluate_part(x, "train", indices)[metric], problem.parts)
+
+
+def _own_test(model: Model, problem: HasParts, x: Vector, metric: str) -> list[float | None]:
+    """Measure it on test samples of each client; see `Measure`."""
+    parts = problem.owned("test") or []
+    return _of_parts(model, lambda indices: problem.evaluate_part(x, "test", indices)[metric], parts)
+
+
+def _of_parts(
+    model: Model, measured: Callable[[NDArray[np.int64]], float], parts: Sequence[NDArray[np.int64]]
+) -> list[float | None]:
     most = model.run.effort.client_samples
-    work = model.run.meter.begin(f"round {model.round:,}: clients", len(problem.parts))
+    work = model.run.meter.begin(f"round {model.round:,}: clients", len(parts))
     try:
         values = []
-        for part in problem.parts:
-            values.append(problem.evaluate_part(x, "train", evenly(part, most))[metric])
+        for part in parts:
+            values.append(measured(evenly(part, most)) if part.size else None)
             work.advance()
     finally:
         work.end()
-    return np.array(values, np.float64)
+    return values
 
 
-def _by_classes(model: Model, problem: HasParts, x: Vector, metric: str) -> Vector64:
+def _by_classes(model: Model, problem: HasParts, x: Vector, metric: str) -> list[float | None]:
     """Measure it on test samples of each client's classes; see `Measure`."""
     tested, trained = problem.evaluated("test"), problem.classes("train")
     classes = problem.classes("test")[tested]
     of_class = {
         int(each): problem.evaluate_part(x, "test", tested[classes == each])[metric] for each in np.unique(classes)
     }
-    values = [weighed_by_class(trained[part], of_class) for part in problem.parts]
-    if None in values:
-        raise NotHere(f"no test sample has a class of client {values.index(None)}")
-    return np.array(values, np.float64)
+    return [weighed_by_class(trained[part], of_class) for part in problem.parts]
 
 
-def _finite(values: Vector64) -> Vector64:
-    """Return values of clients that are finite. Raises `NotHere`."""
-    unusable = np.flatnonzero(~np.isfinite(values))
-    if unusable.size:
-        raise NotHere(f"it is {values[unusable[0]]} for client {unusable[0]}")
-    return values
+def _measured(found: Sequence[float | None]) -> tuple[NDArray[np.bool_], Vector64]:
+    """Return which clients have a value, [N], and the values, finite, [n]. Raises `NotHere`."""
+    for client, value in enumerate(found):
+        if value is not None and not np.isfinite(value):
+            raise NotHere(f"it is {value} for client {client}")
+    values = [each for each in found if each is not None]
+    if not values:
+        raise NotHere("no client has such samples")
+    return np.array([each is not None for each in found]), np.array(values, np.float64)
 
 
 def evenly(indices: NDArray[np.int64], most: int) -> NDArray[np.int64]:

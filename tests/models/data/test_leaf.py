@@ -45,6 +45,19 @@ def test_images_of_all_files_are_read_whole_with_their_owners(data: Path) -> Non
         assert np.array_equal(mine.pixels.reshape(6, 784) / 255, x) and mine.labels.tolist() == y
 
 
+def test_a_person_has_the_same_number_in_both_splits_in_whatever_order_they_come(data: Path) -> None:
+    folder = data / "leaf-femnist"
+    (folder / "test" / "all_data_1.json").unlink()
+    others = {f"f{writer:04}_00": femnist_samples(writer, writer + 1) for writer in (3, 1)}
+    leaf_file(folder, "test", "all_data_0.json", {"new": femnist_samples(7, 9)} | others)
+    for _ in range(2):
+        train, test = Femnist().load()
+        assert counts(train) == [4, 5, 6, 7] and counts(test) == [0, 2, 0, 4, 9]
+        problem: Any = Femnist(model="softmax").bind(seed=1, clients=4, partition=Natural())
+        assert [part.tolist() for part in problem.owned("test")] == [[], [13, 14], [], [9, 10, 11, 12]]
+        assert Femnist(model="softmax").bind(seed=1, clients=4, partition=Iid()).owned("test") is None  # type: ignore[attr-defined]
+
+
 def test_texts_are_read_as_symbols_and_the_stale_counts_are_not(data: Path) -> None:
     for _ in range(2):
         train, test = Shakespeare().load()

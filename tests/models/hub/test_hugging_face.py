@@ -221,12 +221,16 @@ def test_clients_hold_classes_owners_or_rows_of_a_file(make_hub: Any, tmp_path: 
         {"author 1"},
         {"author 2"},
     ]
+    tested = persons.owned("test")
+    assert sum(part.size for part in tested) == sum(each.owner in (0, 1, 2) for each in persons.splits["test"]) > 0
+    for author, part in enumerate(tested):
+        assert {persons.splits["test"][i].content["author"] for i in part} <= {f"author {author}"}
     one_class = task.bind(seed=1, clients=2, partition=Pathological(classes=1))
     assert [{persons.splits["train"][i].label for i in part} for part in one_class.parts] in ([{0}, {1}], [{1}, {0}])
     (tmp_path / "who.csv").write_text("client,row\n0,3\n1,5\n1,0\n")
     by_file = task.bind(seed=1, clients=2, partition=File(file=str(tmp_path / "who.csv")))
     assert [part.tolist() for part in by_file.parts] == [[3], [0, 5]]
-    assert by_file.identity() != persons.identity()
+    assert by_file.identity() != persons.identity() and by_file.owned("test") is None
 
 
 def test_a_validation_split_of_the_data_set_is_used_as_it_is(make_hub: Any, hub_data: Any, tmp_path: Path) -> None:

@@ -182,6 +182,13 @@ def test_a_client_is_a_value_of_a_column_that_need_not_be_a_feature(tmp_path: Pa
     by_owner = task.division(seed=3, clients=5, partition=Natural()).parts
     by_column = task.division(seed=3, clients=5, partition=ByColumn(column="person")).parts
     assert all(np.array_equal(one, other) for one, other in zip(by_owner, by_column, strict=True))
+    problem: Any = task.bind(seed=3, clients=5, partition=Natural())
+    tested = pandas.read_csv(tmp_path / "people.csv").iloc[rows_of(encode(task).test)]
+    assert [tested["person"].iloc[part].tolist() for part in problem.owned("test")] == [
+        [person] * int((tested["person"] == person).sum()) for person in range(5)
+    ]
+    assert problem.owned("validation") is not None
+    assert task.bind(seed=3, clients=5, partition=ByColumn(column="person")).owned("test") is None  # type: ignore[attr-defined]
     drawn = [task.division(seed=seed, clients=2, partition=ByColumn(column="person")).parts for seed in range(60)]
     assert len({tuple(map(bytes, parts)) for parts in drawn}) == 10, "every pair of persons has a chance"
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from own_task import FIELDS, Points, own
 from scipy.stats import spearmanr
-from small_data import people_table
+from small_data import femnist_samples, leaf_file, leaf_sets, people_table
 from torch import Tensor
 from worlds import go, scenario
 
@@ -92,7 +92,7 @@ def test_of_a_task_without_classes_the_highest_loss_is_the_worst(tmp_path: Path)
 
     run = Subject.of(folder, [], Effort(), Meter(is_quiet=True))
     run.models[0].replayed.replica.x[:] = np.nan
-    with pytest.raises(NotHere, match="the loss of round 2, own: it is nan for client 0"):
+    with pytest.raises(NotHere, match="the loss of round 2, own, training: it is nan for client 0"):
         fairness(run)
 
 
@@ -134,10 +134,10 @@ def test_a_quadratic_has_no_samples_of_clients(tmp_path: Path) -> None:
     assert not found.rows and "task quadratic has no samples" in found.facts["nothing"]
 
 
-def of_own(folder: Path, partition: str, **fields: Any) -> Finding:
+def of_own(folder: Path, partition: Any, **fields: Any) -> Finding:
     """Return what is found after 0 rounds and after 1 of a run of one's own network and data."""
     task = own(**fields)
-    what = seedbus.Scenario(**FIELDS | {"partition": {"kind": partition}, "stop": {"rounds": 1}})
+    what = seedbus.Scenario(**FIELDS | {"partition": partition, "stop": {"rounds": 1}})
     (found,) = analyse(seedbus.run(what, folder, task=task).folder, [0, 1], only=["fairness"], task=task)
     return found
 
@@ -154,18 +154,62 @@ def test_a_metric_that_needs_several_classes_is_measured_on_samples_that_have_th
         return of_one_class
 
     found = of_own(tmp_path / "run", "iid", metrics={"share": share}, larger_is_better=["share"])
-    assert [row[:2] for row in found.rows] == [["0", "own"], ["1", "own"]]
+    assert [row[:2] for row in found.rows] == [["0", "own, training"], ["1", "own, training"]]
     why = "it is nan for client 0" if of_one_class else "task.metrics.share: found an error with outputs"
     for round, missing in enumerate(found.facts["missing"]):
         assert missing.startswith(f"the share of round {round}, test, by its classes: {why}")
         assert f"Not measured: {missing}." in found.notes
 
 
-def test_a_client_without_test_samples_of_its_classes_is_named(tmp_path: Path) -> None:
-    found = of_own(tmp_path / "run", "shards", train=Points(60, lambda row: row % 2), test=Points(20, lambda row: 2))
-    assert [row[:2] for row in found.rows] == [["0", "own"], ["1", "own"]]
-    why = "test, by its classes: no test sample has a class of client 0"
+def test_clients_without_test_samples_of_their_classes_are_named_and_do_not_count(tmp_path: Path) -> None:
+    def tested(label: int) -> Finding:
+        there = {"train": Points(60, lambda row: int(row >= 30)), "test": Points(20, lambda row: label)}
+        return of_own(tmp_path / f"run{label}", {"kind": "shards", "shards_per_client": 1}, **there)
+
+    found = tested(1)
+    assert [row[1] for row in found.rows] == ["own, training", "test, by its classes"] * 2
+    for fact in found.facts["rounds"]:
+        values = fact["test"]["values"]
+        measured = [each for each in values if each is not None]
+        assert 0 < len(measured) < 6 and fact["test"]["mean"] == pytest.approx(np.mean(measured))
+    assert found.plots[0].lines[-1][1] == list(range(1, len(measured) + 1))
+    first, count = values.index(None), 6 - len(measured)
+    assert f"{count} of 6 clients, {first} for one, have no such samples and do not count: test, by its classes." in (
+        found.notes
+    )
+
+    found = tested(2)
+    assert [row[1] for row in found.rows] == ["own, training"] * 2
+    why = "test, by its classes: no client has such samples"
     assert found.facts["missing"] == [f"the accuracy of round {round}, {why}" for round in (0, 1)]
+
+
+def test_where_clients_are_people_they_are_served_what_their_own_test_samples_say(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SEEDBUS_DATA", str(tmp_path / "data"))
+    leaf_sets(tmp_path / "data", people=7)
+    folder = tmp_path / "data" / "leaf-femnist"
+    for path in (folder / "test").iterdir():
+        path.unlink()
+    tested = {f"f{writer:04}_00": femnist_samples(writer, 3 * writer + 1) for writer in (5, 2, 1, 0, 6)}
+    leaf_file(folder, "test", "all_data.json", {"stranger": femnist_samples(9, 4)} | tested)
+    there = {"task": {"name": "femnist", "model": "softmax", "validation": 0.0}, "partition": {"kind": "natural"}}
+    run = go(tmp_path / "run", scenario(stop={"rounds": 5}, participation={"clients": 7, "cohort": 2}, **there))
+    subject = Subject.of(run.folder, [], Effort(client_samples=5), Meter(is_quiet=True))
+    found = fairness(subject)
+    (fact,) = found.facts["rounds"]
+    assert [row[1] for row in found.rows] == ["own, training", "own, test"] and fact["test"]["samples"] == "own, test"
+    weights, bias = np.split(np.asarray(subject.models[0].point, np.float64), [62 * 784])
+    for writer, value in enumerate(fact["test"]["values"]):
+        if writer in (3, 4):
+            assert value is None
+            continue
+        pixels, labels = map(np.array, femnist_samples(writer, 3 * writer + 1))
+        chosen = np.linspace(0, labels.size - 1, min(5, labels.size)).astype(int)
+        outputs = (pixels[chosen] - 0.9615) / 0.1643 @ weights.reshape(62, 784).T + bias
+        assert value == pytest.approx((outputs.argmax(axis=1) == labels[chosen]).mean())
+    assert "2 of 7 clients, 3 for one, have no such samples and do not count: own, test." in found.notes
 
 
 def test_a_metric_that_is_finite_nowhere_is_named_with_its_client(tmp_path: Path) -> None:
@@ -173,7 +217,7 @@ def test_a_metric_that_is_finite_nowhere_is_named_with_its_client(tmp_path: Path
         return math.inf
 
     found = of_own(tmp_path / "run", "iid", metrics={"share": share}, larger_is_better=["share"])
-    assert not found.rows and found.facts == {"nothing": "the share of round 0, own: it is inf for client 0"}
+    assert not found.rows and found.facts == {"nothing": "the share of round 0, own, training: it is inf for client 0"}
 
 
 def test_of_a_model_that_serves_all_clients_alike_no_correlation_is_told(tmp_path: Path) -> None:

@@ -238,6 +238,15 @@ OTHERS: dict[str, Document] = {
     # participation, and the end of a round
     "mezo": {"algorithm": {"name": "mezo", "perturbations": 2}, "participation": {"clients": 1}},
     "fedkseed": {"algorithm": {"name": "fedkseed", "perturbations": 3, "local_steps": 2, "pool": 64}},
+    "fedscalar": {
+        "participation": LATE,
+        "compute": WORK,
+        "algorithm": {"name": "fedscalar", "perturbations": 2, "local_steps": 3},
+    },
+    "digits-fedscalar-shared": {
+        "task": DIGITS,
+        "algorithm": {"name": "fedscalar-shared", "perturbations": 3, "local_steps": 2, "aggregation": "median"},
+    },
     "feedsign": {"participation": LATE, "compute": WORK, "algorithm": {"name": "feedsign", "perturbations": 5}},
     "zo-signsgd": {"algorithm": {"name": "zo-signsgd", "perturbations": 3, "local_steps": 2}},
     "zo-adam": LAGGING | {"lag": LAG, "algorithm": {"name": "zo-adam", "perturbations": 3, "local_steps": 2}},

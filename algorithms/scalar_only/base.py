@@ -137,8 +137,12 @@ class ScalarOnly(ScalarFields):
     def knows_evaluations(self) -> bool:
         return True
 
+    def directions_of_report(self, round: int) -> int:
+        """Return along how many directions a report of a round has scalars."""
+        return at(self.perturbations, round) * at(self.local_steps, round)
+
     def scalars(self, round: int) -> int:
-        return at(self.perturbations, round) * at(self.local_steps, round) * self._per_direction
+        return self.directions_of_report(round) * self._per_direction
 
     def evaluations(self, round: int) -> int:
         perturbations = at(self.perturbations, round)
@@ -182,9 +186,7 @@ class ScalarOnly(ScalarFields):
 
         With `revert: copy` each perturbed point of the first step is computed once, for the losses of all clients.
         """
-        source = self.directions_of(self._backend(replica.x), plan.round)
-        start = PERTURBED_MODELS[self.revert](self, source, replica, plan)
-        reports = measure(self, start, plan, objectives)
+        reports = self._measure(replica, plan, objectives)
         if self.grid is not None and self.adds_up:
             reports = [exact.own_numbers(self.grid, plan.learning_rate, report) for report in reports]
         elif self.grid is not None:
@@ -193,6 +195,12 @@ class ScalarOnly(ScalarFields):
             report if isinstance(report, Declined) else (report, memory)
             for report, memory in zip(reports, memories, strict=True)
         ]
+
+    def _measure(self, replica: Replica, plan: ScalarPlan, objectives: Sequence[Objective]) -> list[Scalars | Declined]:
+        """Return each client's scalars as rounded for the wire, float32 [K, P], or why it declines."""
+        source = self.directions_of(self._backend(replica.x), plan.round)
+        start = PERTURBED_MODELS[self.revert](self, source, replica, plan)
+        return measure(self, start, plan, objectives)
 
     def check(self, plan: ScalarPlan, report: Scalars) -> None:
         if report.shape != plan.shape:

@@ -54,6 +54,7 @@ class FedKSeed(ScalarOnly):
     """FedKSeed (arXiv:2312.06353): directions from a pool; catching up takes at most a number for each of them."""
 
     has_round_seeds: ClassVar[bool] = False
+    beside_scalars: ClassVar[str] = "for each the number of its direction"
     commits_vary: ClassVar[bool] = True
 
     name: Literal["fedkseed"] = "fedkseed"

@@ -33,6 +33,8 @@ class ScalarFields(Settings):
     most_clients: ClassVar[int | None] = None
     has_round_seeds: ClassVar[bool] = True
     """Whether each round has a seed of its own, to which a shift can be applied."""
+    beside_scalars: ClassVar[str] = ""
+    """What a report holds besides its scalars, as words of a sentence."""
     commits_vary: ClassVar[bool] = False
     """Whether the bytes of a commit depend on the values of scalars, and not only on how many there are."""
     _shift: bytes | None = PrivateAttr(default=None)
@@ -87,7 +89,8 @@ class ScalarFields(Settings):
     def _reportable(self) -> Self:
         if self._most > wire.REPORTABLE:
             raise ValueError(
-                f"local_steps × perturbations is {self._most}; a report holds at most {wire.REPORTABLE} scalars"
+                f"{self.scalars_formula} is {self._most} (P: perturbations, K: local_steps); a report holds at most "
+                f"{wire.REPORTABLE} scalars"
             )
         if self.revert == "light" and "projection" in values(self.estimator):
             raise ValueError("revert: light makes no gradients; estimator: projection needs revert: copy")
@@ -164,6 +167,11 @@ class ScalarFields(Settings):
     def has_curvature(self) -> bool:
         """Whether a report holds P second differences after the P slopes of each local step."""
         return str(self.estimator) == "curvature"
+
+    @property
+    def scalars_formula(self) -> str:
+        """The number of a report's scalars, in the papers' letters."""
+        return "2·K·P" if self.has_curvature else "K·P"
 
     @property
     def _per_direction(self) -> int:

@@ -82,7 +82,11 @@ def _reported(
     algorithm: Estimation, model: PerturbedModel, plan: ScalarPlan, objectives: Sequence[Objective]
 ) -> list[Scalars | Declined]:
     """Return each client's scalars of one local step as rounded for the wire, float32 [1, P], or why it declines."""
-    found = _estimate(algorithm, model, plan, objectives)
+    return reports_of(algorithm, _estimate(algorithm, model, plan, objectives))
+
+
+def reports_of(algorithm: Estimation, found: Sequence[Sequence[float]]) -> list[Scalars | Declined]:
+    """Return what clients report of P scalars each, as rounded for the wire, float32 [1, P], or why they decline."""
     return _rounded(algorithm.precision, found, [_of_each_perturbation(algorithm, scalars) for scalars in found])
 
 

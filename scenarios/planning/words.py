@@ -159,9 +159,10 @@ def _algorithm(scenario: Scenario) -> list[str]:
     elif scenario.topology is not None:
         said.append(f"a commit holds {_scalars(scenario)}, and two numbers from which its seed follows")
     else:
-        has_seeds = getattr(algorithm, "has_round_seeds", True)
-        pairs, seed = ("", "a seed and ") if has_seeds else (" and for each the number of its direction", "")
-        said.append(f"a report holds {_scalars(scenario)}{pairs}, and a plan {seed}the missed commits")
+        seed = "a seed and " if getattr(algorithm, "has_round_seeds", True) else ""
+        beside = getattr(algorithm, "beside_scalars", "")
+        held = f"{_scalars(scenario)} and {beside}" if beside else _scalars(scenario)
+        said.append(f"a report holds {held}, and a plan {seed}the missed commits")
     who = "client" if scenario.topology is None else "node"
     times = _over_rounds(scenario, algorithm.evaluations)
     said.append(f"a {who} evaluates the loss {times} times a round{exact} (a gradient counts 3)")
@@ -187,8 +188,7 @@ def _privacy(scenario: Scenario) -> list[str]:
 def _scalars(scenario: Scenario) -> str:
     algorithm: Any = scenario.algorithm
     count = _over_rounds(scenario, algorithm.scalars)
-    product = "2·K·P" if getattr(algorithm, "has_curvature", False) else "K·P"
-    return f"{count} {'scalar' if count == '1' else 'scalars'} ({product})"
+    return f"{count} {'scalar' if count == '1' else 'scalars'} ({getattr(algorithm, 'scalars_formula', 'K·P')})"
 
 
 def _over_rounds(scenario: Scenario, count: Callable[[int], int]) -> str:

@@ -19,7 +19,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from seedbus.algorithms.scalar_only.base import ScalarOnly
-from seedbus.algorithms.schedule import at
 from seedbus.bus import Fate, Kind
 from seedbus.bus.envelope import BETWEEN, DOWN, SERVER, UP
 from seedbus.bus.ledger import SUMMED, Columns, is_canonical
@@ -133,7 +132,7 @@ def conventions(scenario: Scenario, rounds: int, dimension: int) -> dict[str, fl
     if algorithm.is_dense:
         return dense
     if isinstance(algorithm, ScalarOnly):
-        directions = sum(at(algorithm.perturbations, each) * at(algorithm.local_steps, each) for each in range(rounds))
+        directions = sum(map(algorithm.directions_of_report, range(rounds)))
     else:
         directions = sum(map(algorithm.scalars, range(rounds)))
     return {"decomfl_12PK": 12.0 * directions, "hiso_8PK": 8.0 * directions} | dense

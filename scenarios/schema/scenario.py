@@ -294,7 +294,7 @@ class Scenario(Settings):
         if not getattr(self.algorithm, "has_round_seeds", False):
             raise ValueError(
                 f"seed_shift changes the seed of each round, and algorithm {self.algorithm.name} has none; decomfl, "
-                "hiso and other scalar-only algorithms but fedkseed are accepted"
+                "hiso and other scalar-only algorithms but fedkseed and fedscalar are accepted"
             )
         if self.lag is not None:
             raise ValueError(

@@ -97,7 +97,7 @@ def document(seed: int) -> dict[str, Any]:
     kinds = [fault for name, fault in FAULTS.all().items() if name != HOSTILE and not _needs_text(fault)]
     chosen = [_instance(choose.one(kinds), choose, clients, rounds) for _ in range(choose.whole(0, 4))]
     drawn["faults"] = [fault for fault in chosen if fault is not None]
-    if algorithm["name"] == "fedkseed":
+    if not getattr(ALGORITHMS.all()[algorithm["name"]], "has_round_seeds", True):
         drawn["faults"] = _each_by_itself(drawn)
     if any(issubclass(FAULTS.all()[fault["fault"]], Relabel) for fault in drawn["faults"]):
         drawn["task"] = _DIGITS  # its samples have classes

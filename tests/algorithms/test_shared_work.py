@@ -20,6 +20,7 @@ from seedbus.agents.client.worker import Followers
 from seedbus.algorithms.contract import Declined
 from seedbus.algorithms.directions.numba_backend import NumbaDirections
 from seedbus.algorithms.scalar_only.decomfl import DeComFL
+from seedbus.algorithms.scalar_only.fedscalar_shared import FedScalarShared
 from seedbus.algorithms.shared_work import SharedWork, one_by_one
 from seedbus.bus import HOST, Envelope, Kind, Offer, decode, encode
 from seedbus.models import Iid
@@ -83,7 +84,10 @@ def test_shared_work_gives_the_same_scalars_as_separate_work(name: str, case: st
         alone = one_by_one(algorithm, replica, memories, plan, objectives(round))
         assert [outcome(each) for each in together] == [outcome(each) for each in alone]
         assert isinstance(algorithm, SharedWork) and bits(replica) == before
-        if precision == "float16":
+        if isinstance(algorithm, FedScalarShared):  # SGD on the cliffs diverges, and the server refuses what is left
+            lost = [isinstance(each, Declined) or not np.isfinite(algorithm.values(each[0])).all() for each in together]
+            assert precision != "float16" or lost[1]
+        elif precision == "float16":
             assert isinstance(together[1], Declined)
             assert isinstance(together[3], Declined) == (plan.steps > 1)
 

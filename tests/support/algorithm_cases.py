@@ -147,6 +147,16 @@ CONFIGURATIONS: dict[str, dict[str, dict[str, Any]]] = {
         "bfloat16-x": {"local_steps": 2, "perturbations": 2, "arithmetic": "bfloat16", "learning_rate": 0.1},
         "rademacher": {"rank": 3, "directions": "rademacher", "precision": "float16", "estimator": "forward"},
     },
+    "fedscalar": {
+        "several": {"perturbations": {0: 3, 4: 5}, "local_steps": {0: 2, 3: 1}, "local_learning_rate": 0.05},
+        "rademacher": {"directions": "rademacher", "precision": "bfloat16"},
+    },
+    "fedscalar-shared": {
+        "bfloat16-x": {"arithmetic": "bfloat16", "perturbations": 3, "local_learning_rate": 0.1},
+        "several": {"perturbations": {0: 3, 4: 5}, "learning_rate": {0: 0.5, 2: 1.0}, "aggregation": "median"},
+        "integer": {"arithmetic": "integer", "perturbations": 4, "local_learning_rate": 0.1},
+        "signs": {"precision": "sign", "perturbations": 19, "directions": "rademacher", "learning_rate": 0.01},
+    },
     "mezo": {"several": {"perturbations": 3}, "integer": {"arithmetic": "integer", "perturbations": 2}},
     "fedavg": {
         "one-step": {"local_steps": 1},

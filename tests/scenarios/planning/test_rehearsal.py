@@ -38,6 +38,9 @@ SCENARIOS: dict[str, Scenario] = {
         privacy={"clip": 2_000_000, "noise_multiplier": 8},
         stop={"rounds": 40, "epsilon": 1},
     ),
+    "fedscalar": lossy(
+        compute=SLOW, algorithm={"name": "fedscalar", "perturbations": 3}, lag={"snapshot_after_bytes": 500}
+    ),
     "fedavg": lossy(algorithm={"name": "fedavg", "epochs": 1}, compute=SLOW, **DIGITS),
     "outputs": scenario(
         algorithm={"name": "moon", "local_steps": 1}, task={"name": "digits", "model": "cnn"}, verify=False

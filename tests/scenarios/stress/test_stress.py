@@ -43,8 +43,10 @@ def test_a_seed_is_a_scenario_and_always_the_same() -> None:
 
 
 def test_no_fault_that_compares_reports_is_drawn_beside_directions_of_each_client() -> None:
-    drawn = document(900004)  # colluding is drawn, and left out
-    assert drawn["algorithm"]["name"] == "fedkseed" and validate(drawn, "a seed").faults
+    for seed, name in ((900004, "fedkseed"), (900163, "fedscalar")):  # colluding is drawn, and left out
+        drawn = document(seed)
+        assert drawn["algorithm"]["name"] == name
+        validate(drawn, "a seed")
 
 
 @pytest.mark.slow
@@ -67,7 +69,7 @@ def test_every_algorithm_that_takes_bfloat16_is_drawn_with_it_and_other_draws_st
     narrow = {seed: document(seed) for seed in range(400)}
     monkeypatch.setattr("seedbus.scenarios.stress.random_scenarios._takes_bfloat16", lambda _: False)
     changed = {seed: each for seed, each in narrow.items() if each != document(seed)}
-    assert {each["algorithm"]["name"] for each in changed.values()} == set(SCALAR) - {"fedkseed"}
+    assert {each["algorithm"]["name"] for each in changed.values()} == set(SCALAR) - {"fedkseed", "fedscalar"}
     for seed, each in changed.items():
         before = document(seed)
         assert before["algorithm"].get("arithmetic", "float") == "float"

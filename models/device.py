@@ -17,7 +17,7 @@ import os
 import re
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
@@ -25,6 +25,7 @@ from seedbus.models.errors import DataError
 
 if TYPE_CHECKING:
     import torch
+    from torch import nn
 
     from seedbus.vector import Vector
 
@@ -252,14 +253,27 @@ def _make_deterministic() -> None:
     warnings.filterwarnings("ignore", "RNN module weights are not part of single contiguous chunk")
 
 
-def repeatable_gradients(device: torch.device | None) -> AbstractContextManager[None]:
-    """Return a context in which gradients on a GPU repeat their bits; torch's fast kernels of attention do not."""
+@contextmanager
+def repeatable_gradients(module: nn.Module, device: torch.device | None) -> Iterator[None]:
+    """Within this context a module on a GPU has gradients, and they repeat their bits.
+
+    Those of torch's fast kernels of attention do not repeat. cuDNN's recurrent layers have none in evaluation mode, and
+    no second ones in any.
+    """
     if device is None or device.type != "cuda":
-        return nullcontext()
+        yield
+        return
+    import torch
     from torch.nn.attention import SDPBackend, sdpa_kernel
 
-    plain: AbstractContextManager[None] = sdpa_kernel(SDPBackend.MATH)
-    return plain
+    cudnn: Any = torch.backends.cudnn
+    before = cudnn.enabled
+    cudnn.enabled = before and not any(isinstance(layer, torch.nn.RNNBase) for layer in module.modules())
+    try:
+        with sdpa_kernel(SDPBackend.MATH):
+            yield
+    finally:
+        cudnn.enabled = before
 
 
 def placed_beside(problem: Any) -> Callable[[Vector], Vector]:

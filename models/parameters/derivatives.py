@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
+from seedbus.models.device import repeatable_gradients
 from seedbus.models.parameters.flat import FlatModule
 from seedbus.models.task import Vector
 
@@ -84,5 +85,10 @@ class LossDerivatives:
 @contextmanager
 def loss_derivatives(flat: FlatModule, x: Vector, losses: Sequence[Callable[[], Tensor]]) -> Iterator[LossDerivatives]:
     """Yield the derivatives of a sum of losses at x, [d], which must not be changed meanwhile."""
-    with flat.at(x), flat.differentiated(), sdpa_kernel(SDPBackend.MATH):  # the faster kernels have no second one
+    with (
+        flat.at(x),
+        flat.differentiated(),
+        repeatable_gradients(flat.module, flat.device),
+        sdpa_kernel(SDPBackend.MATH),  # the faster kernels have no second one
+    ):
         yield LossDerivatives(flat, losses)

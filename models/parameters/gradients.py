@@ -104,7 +104,7 @@ def backward(flat: FlatModule, losses: Iterable[Callable[[], Tensor]]) -> Vector
         flat: the module.
         losses: each computes one loss; only one of their graphs is in memory at a time.
     """
-    with flat.differentiated() as gradient, repeatable_gradients(flat.device):
+    with flat.differentiated() as gradient, repeatable_gradients(flat.module, flat.device):
         for loss in losses:
             loss().backward()  # type: ignore[no-untyped-call]
     return gradient

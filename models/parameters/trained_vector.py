@@ -42,7 +42,7 @@ class TrainedVector(Coordinates):
             for (_, parameter), span in zip(self._named, self.views(self.tensor(self._gradient)), strict=True):
                 parameter.grad = span  # backward adds to it in place
         self._gradient[:] = 0
-        with repeatable_gradients(self.device):
+        with repeatable_gradients(self.module, self.device):
             for loss in losses:
                 loss().backward()  # type: ignore[no-untyped-call]
         return self._gradient

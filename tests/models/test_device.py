@@ -10,15 +10,22 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from commands import Command
 from devices import DEVICE
+from torch.nn.functional import cross_entropy
 from worlds import scenario
 
 from seedbus.bus.zeromq.worker.worker_thread import WorkerThread
 from seedbus.models import device
 from seedbus.models.errors import DataError
+from seedbus.models.images import networks
+from seedbus.models.parameters.derivatives import loss_derivatives
+from seedbus.models.parameters.flat import FlatModule
+from seedbus.models.parameters.gradients import backward
+from seedbus.models.streams import stream
 from seedbus.scenarios.errors import Exit
 from seedbus.scenarios.launchers.ray import Ray
 from seedbus.scenarios.reporting.results import Results
@@ -80,6 +87,35 @@ def test_on_a_gpu_torch_is_deterministic_and_tf32_is_off(monkeypatch: pytest.Mon
     monkeypatch.setenv(WORKSPACE, ":16:8")
     with device.on_device("cuda:1"):
         assert settings() == expected | {"workspace": ":16:8"}, "the user's own is kept"
+
+
+def test_recurrent_layers_have_gradients_on_a_gpu_without_cudnn() -> None:
+    """cuDNN's have none in evaluation mode, and nowhere second ones; other networks keep it."""
+    gpu, lstm, cnn = torch.device("cuda"), networks.character_lstm(5), networks.digits_cnn()
+    for network, where, has_cudnn in ((lstm, gpu, False), (cnn, gpu, True), (lstm, torch.device("cpu"), True)):
+        with device.repeatable_gradients(network, where):
+            assert torch.backends.cudnn.enabled == has_cudnn
+        assert torch.backends.cudnn.enabled
+
+
+@pytest.mark.slow
+def test_first_and_second_derivatives_of_recurrent_layers_are_those_of_the_processor() -> None:
+    found = []
+    for name in ("cpu", DEVICE):
+        with device.on_device(name):
+            flat = FlatModule(networks.character_lstm(5))
+        texts, labels = device.moved((torch.tensor([[0, 1, 2], [3, 4, 0]]), torch.tensor([1, 2])), flat.device)
+        x = flat.drawn(stream("x0"))
+        flat.point[:] = x
+
+        def loss(flat: FlatModule = flat, texts: Any = texts, labels: Any = labels) -> torch.Tensor:
+            return cross_entropy(flat.module(texts), labels)
+
+        first = np.asarray(backward(flat, [loss])).copy()
+        with loss_derivatives(flat, x, [loss]) as derivatives:
+            found.append((first, derivatives.gradient(), derivatives.times(x.astype(np.float64))))
+    for here, there in zip(*found, strict=True):
+        np.testing.assert_allclose(there, here, rtol=1e-3, atol=1e-5)
 
 
 @pytest.mark.slow

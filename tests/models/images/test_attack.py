@@ -8,10 +8,12 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from devices import DEVICE, IS_PROCESSOR
 from small_data import mnist
 
 from seedbus.models import DataError, Dirichlet, Iid
 from seedbus.models.data import idx
+from seedbus.models.device import on_device
 from seedbus.models.images.classifier import classifier
 from seedbus.models.streams import stream
 from seedbus.models.tasks.attack import BlackboxAttack
@@ -123,6 +125,19 @@ def test_the_classifier_is_trained_once_whatever_the_threads_and_to_the_same_bit
     assert output == "training the classifier of fashion-mnist that will be attacked, once: 40 steps\n"
     again = {path.name: path.read_bytes() for path in (tmp_path / "prepared").iterdir()}
     assert len(again) == 3 and again.items() <= written.items()
+
+
+@pytest.mark.slow
+def test_the_classifier_is_trained_on_the_processor_for_a_run_on_any_device(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here = bind()
+    monkeypatch.setenv("SEEDBUS_CACHE", str(tmp_path))
+    with on_device(DEVICE):
+        there = bind()
+    assert there.flat.device is not None and there.splits["train"].digest() == here.splits["train"].digest()
+    losses = [problem.evaluate(problem.x0(), "test")["loss"] for problem in (there, here)]
+    assert losses[0] == (losses[1] if IS_PROCESSOR else pytest.approx(losses[1], rel=1e-4))
 
 
 def test_a_classifier_that_is_always_wrong_cannot_be_attacked() -> None:

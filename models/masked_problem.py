@@ -48,6 +48,12 @@ class MaskedProblem:
     def dimension(self) -> int:
         return int(self._places.size)
 
+    @property
+    def device(self) -> Any:
+        """That of the problem inside, if it tells one; see `device.placed_beside`."""
+        inside: Any = self.inside
+        return inside.device
+
     def x0(self) -> Vector:
         return self._x0[self._places]
 

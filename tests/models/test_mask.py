@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from algorithm_cases import make
 from worlds import scenario
 
@@ -14,6 +15,7 @@ from seedbus.agents.admission import false_proof
 from seedbus.agents.messages import Join
 from seedbus.algorithms.directions import reference
 from seedbus.models import DataError, Iid
+from seedbus.models.device import placed_beside
 from seedbus.models.mask import Mask, largest
 from seedbus.models.masked_problem import MaskedProblem
 from seedbus.models.tasks.digits import Digits
@@ -22,6 +24,7 @@ from seedbus.scenarios.errors import ScenarioError
 from seedbus.scenarios.running.replay import replay
 from seedbus.scenarios.running.run import run
 from seedbus.scenarios.transports.placement import Placement
+from seedbus.tensors import TensorVector
 
 PROOF = {"selftest": b"s" * 8, "x0": b"x" * 8}
 
@@ -33,6 +36,26 @@ def digits() -> Any:
 def places(problem: Any, rule: Any, density: float = 0.1) -> list[int]:
     found: list[int] = Mask(rule=rule, density=density).choose(problem, problem.x0(), 1).tolist()
     return found
+
+
+def test_a_model_whose_device_is_told_is_not_asked_for_its_point() -> None:
+    """With `revert: light` a large one needs no memory for it."""
+
+    class Large:
+        device, dimension = torch.device("cpu"), 4
+
+        def x0(self) -> Any:
+            return np.arange(4, dtype=np.float32)
+
+        def objective(self, client: int, round: int) -> Any:
+            raise AssertionError("its point takes memory")
+
+    large: Any = Large()
+    masked = MaskedProblem(large, Mask(rule="largest", density=0.5), 1)
+    assert isinstance(placed_beside(masked)(masked.x0()), TensorVector)
+    with pytest.raises(AttributeError):
+        masked.inside = digits()
+        masked.device  # noqa: B018  # images tell none: that of their point counts
 
 
 def test_of_equal_scores_the_first_are_taken() -> None:

@@ -41,7 +41,8 @@ class Rows:
         self._device = device
         self.are_resident = device is not None and fits(sum(each.nbytes for each in tensors), device)
         with torch.inference_mode(False):  # such a tensor may be part of a graph later
-            self._tensors = moved(list(tensors), device) if self.are_resident else list(tensors)
+            # not from pinned memory: torch would keep as much of it as all rows take until the process ends
+            self._tensors = [each.to(device) for each in tensors] if self.are_resident else list(tensors)
 
     def at(self, indices: NDArray[np.int64]) -> list[Tensor]:
         """Return copies of some rows, [b, …] of each tensor, on the device."""

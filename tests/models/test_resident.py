@@ -132,6 +132,10 @@ def test_a_copy_to_a_gpu_is_from_pinned_memory_and_nobody_waits(monkeypatch: pyt
     for device in ("cuda:0", "mps", "cpu"):
         moved([tensor], torch.device(device))
     assert done == ["pinned", ("cuda:0", {"non_blocking": True}), ("mps", {}), ("cpu", {})]
+    done.clear()
+    monkeypatch.setattr(module, "free_memory", lambda device: None)
+    Rows([tensor], torch.device("cuda:0"))
+    assert done == [("cuda:0", {})], "torch keeps pinned memory, and never gives that of a whole data set back"
 
 
 @pytest.mark.parametrize("free", [None, 0])

@@ -356,7 +356,7 @@ class SampleObjective(Compared):
             inputs, labels = self._batch_of(step)
             return backward(problem.flat, [lambda: criterion(outputs(problem.flat, only(inputs), labels))])
         divided = self._parts_of(step)
-        shares = weights([problem.counted(labels) for _, labels in divided])
+        shares = weights(self._counted(divided))
 
         def weighted(part: tuple[Any, Tensor], share: float) -> Callable[[], Tensor]:
             return lambda: problem.mean_loss(*part) * share
@@ -402,8 +402,11 @@ class SampleObjective(Compared):
     def _mean(self, step: int, loss: Callable[[Any, Tensor], Tensor]) -> Tensor:
         """Return the mean over the step's batch of a loss of its parts."""
         divided = self._parts_of(step)
-        sizes = [self._problem.counted(labels) for _, labels in divided]
-        return mean_of_parts([loss(*part) for part in divided], sizes)
+        return mean_of_parts([loss(*part) for part in divided], self._counted(divided))
+
+    def _counted(self, divided: list[tuple[Any, Tensor]]) -> list[float]:
+        """Return the weights of a batch's parts. Nothing is counted of a whole one: the host would wait for a GPU."""
+        return [1.0] if len(divided) == 1 else [self._problem.counted(labels) for _, labels in divided]
 
     def _parts_of(self, step: int) -> list[tuple[Any, Tensor]]:
         """Return the parts of a step's batch."""

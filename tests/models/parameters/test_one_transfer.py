@@ -10,8 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 from devices import DEVICE
+from own_task import Points, own
 from small_language import bind, write_model, write_sets
-from torch import Tensor
+from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from seedbus.algorithms.scalar_only.decomfl import DeComFL
@@ -84,6 +85,19 @@ def test_the_losses_of_a_step_are_read_in_one_transfer(
     if DEVICE == "torch":
         here = scalars(task.bind(seed=1, clients=CLIENTS, partition=Iid()), **fields)
         assert there.tobytes() == here.tobytes()
+
+
+def test_those_of_a_network_with_several_targets_a_sample_are_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    task = own(
+        network=lambda: nn.Sequential(nn.Linear(4, 6), nn.Unflatten(1, (3, 2))),
+        train=Points(target=lambda row: np.array([row % 3, row % 2])),
+        test=Points(20, target=lambda row: np.array([row % 3, row % 2])),
+    )
+    with on_device(DEVICE):
+        problem = task.bind(seed=1, clients=CLIENTS, partition=Iid())
+    with transfers(monkeypatch, sample_problem) as counts:
+        scalars(problem)
+    assert counts == [CLIENTS * (P + 1)] + [P + 1] * (CLIENTS * (K - 1))
 
 
 @pytest.mark.few(1)

@@ -308,8 +308,11 @@ def _copyto(target: Any, source: Any, where: Any = True) -> None:
     target[...] = np.asarray(source) if isinstance(target, np.ndarray) else source
 
 
-def _clip(vector: TensorVector, lowest: Any, highest: Any, out: Any = None) -> Any:
-    device = vector.tensor.device
+def _clip(vector: Any, lowest: Any, highest: Any, out: Any = None) -> Any:
+    given = [each for each in (vector, lowest, highest) if each is not None]
+    device = next(each.tensor.device for each in given if isinstance(each, TensorVector))
+    if any(map(np.ndim, given[1:])) or np.result_type(*map(_typed, given)) != vector.dtype:  # torch mixes no kinds
+        return _on_host(np.clip, (vector, lowest, highest), {}, out, device)
     return _written(torch.clamp(vector.tensor, _operand(lowest, device), _operand(highest, device)), out)
 
 

@@ -115,6 +115,16 @@ def test_what_a_function_or_method_is_told_beside_a_vector_is_never_passed_over(
     assert there.tobytes() == np.array([7, 1, -2, 8], np.float32).tobytes()
     assert np.zeros_like(there, shape=(9,)).size == 9
     assert np.clip(there, 0, 3, dtype=np.float64).dtype == np.float64 and np.size(there, 0) == 4
+    here, low = np.asarray(there), np.full(4, 2, np.float32)
+    for first, *limits in (
+        (there, on_device(low), 3.0),
+        (there, None, low),
+        (low, there, None),
+        (there, np.float64(0), 3),
+    ):
+        expected = np.clip(*(np.asarray(each) if isinstance(each, TensorVector) else each for each in (first, *limits)))
+        assert bits(np.clip(first, *limits)) == bits(expected)
+    assert there.tobytes() == here.tobytes()
 
 
 def test_whoever_writes_to_a_copy_in_host_memory_is_told() -> None:

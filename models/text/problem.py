@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from seedbus.models.data.batches import batch, batches_per_pass, parts
-from seedbus.models.device import moved
+from seedbus.models.device import HOST, moved, on_device
 from seedbus.models.errors import DataError, OutOfMemory, is_out_of_memory
 from seedbus.models.parameters.losses import FLOAT32, Compared, mean_of_parts, read, weights
 from seedbus.models.parameters.trained_vector import TrainedVector
@@ -154,7 +154,8 @@ class PretrainedProblem(Relabelled, ABC, Generic[SampleT, BatchT]):
         """
         if self._x0 is not None:
             return self._x0.copy()
-        x0 = (self.trained if self.trained.has_initial_values else self.load()).values()
+        with on_device(HOST):  # on the device of this process there may be no room for a second network
+            x0 = (self.trained if self.trained.has_initial_values else self.load()).values()
         digest = hashlib.blake2b(x0.data, digest_size=16).digest()  # each time: weights may lie in a mapped file
         if digest != (self._x0_digest or digest):
             raise DataError("task.model", "other weights than when this process began", "files that do not change")

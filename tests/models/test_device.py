@@ -26,6 +26,7 @@ from seedbus.models.parameters.derivatives import loss_derivatives
 from seedbus.models.parameters.flat import FlatModule
 from seedbus.models.parameters.gradients import backward
 from seedbus.models.streams import stream
+from seedbus.models.text.problem import PretrainedProblem
 from seedbus.scenarios.errors import Exit
 from seedbus.scenarios.launchers.ray import Ray
 from seedbus.scenarios.reporting.results import Results
@@ -87,6 +88,21 @@ def test_on_a_gpu_torch_is_deterministic_and_tf32_is_off(monkeypatch: pytest.Mon
     monkeypatch.setenv(WORKSPACE, ":16:8")
     with device.on_device("cuda:1"):
         assert settings() == expected | {"workspace": ":16:8"}, "the user's own is kept"
+
+
+def test_weights_that_are_read_from_their_files_again_take_no_memory_of_the_device() -> None:
+    """The network lies there already, and a second one may not fit beside it."""
+    loaded: list[Any] = []
+
+    def load() -> Any:
+        loaded.append(device.torch_device())
+        return SimpleNamespace(values=lambda: np.ones(3, np.float32))
+
+    problem: Any = SimpleNamespace(
+        _x0=None, _x0_digest=b"", load=load, trained=SimpleNamespace(has_initial_values=False)
+    )
+    with device.on_device("torch"):
+        assert PretrainedProblem.x0(problem).tolist() == [1, 1, 1] and loaded == [None]
 
 
 def test_recurrent_layers_have_gradients_on_a_gpu_without_cudnn() -> None:

@@ -50,7 +50,7 @@ class Gossip(Settings):
 
     @model_validator(mode="after")
     def _one_graph(self) -> Gossip:
-        for field, graph in (("degree", "regular"), ("edges", "edges")):
+        for field, graph in (("degree", "regular"), ("graph_seed", "regular"), ("edges", "edges")):
             if getattr(self, field) is not None and self.graph != graph:
                 raise ValueError(f"{field} is for graph: {graph}, and graph is {self.graph}; leave {field} out")
         if self.graph == "edges" and not self.edges:

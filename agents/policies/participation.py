@@ -163,6 +163,11 @@ class Participation(Settings):
         return min(self.clients, _ceil(self.size * self.over_selection))
 
     @property
+    def may_be_late(self) -> bool:
+        """Whether a round may be over before all whom it asks have answered."""
+        return self.deadline_s is not None or self.wanted < self.asked
+
+    @property
     def staleness(self) -> int:
         """For how many rounds after its own a report may still count."""
         return self.late.max_staleness if self.late is not None else 0

@@ -389,7 +389,7 @@ def _run(
 
 
 def _print_caveats(scenario: Any) -> None:
-    from seedbus.scenarios.schema.unsent_kinds import caveats
+    from seedbus.scenarios.schema.without_effect import caveats
 
     for sentence in [*scenario.algorithm.caveats(), *caveats(scenario)]:
         note(sentence)

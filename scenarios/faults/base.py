@@ -57,6 +57,11 @@ class Fault(Settings):
         return False
 
     @property
+    def only_multiplies(self) -> bool:
+        """True if all that it does is multiply the time of local work."""
+        return False
+
+    @property
     def named_clients(self) -> list[int]:
         """The clients that the scenario lists by number."""
         return []

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator
 from typing import Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from seedbus.agents.availability import Returns
 from seedbus.bus import KeyedRandom
@@ -21,6 +21,12 @@ class Crash(RoundSelector):
 
     fault: Literal["crash"] = "crash"
     returns: Returns = Field(default="with-state", description="what a client still has when it returns")
+
+    @model_validator(mode="after")
+    def _check_returns(self) -> Crash:
+        if self.returns != "with-state" and self.for_rounds is None:
+            raise ValueError(f"returns ({self.returns}) needs for_rounds, after which clients return")
+        return self
 
     @property
     def is_announced(self) -> bool:

@@ -34,6 +34,10 @@ class DeviceClasses(RoundSelector):
             raise ValueError(f"the shares of classes add up to {total:g}; expected 1")
         return self
 
+    @property
+    def only_multiplies(self) -> bool:
+        return True
+
     def slows(self, client: int, round: int, random: KeyedRandom) -> Slowed:
         if not self.strikes_client(client, round, random):
             return Slowed()

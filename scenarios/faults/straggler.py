@@ -29,6 +29,10 @@ class Straggler(RoundSelector):
             raise ValueError("give factor or pause_s, or both")
         return self
 
+    @property
+    def only_multiplies(self) -> bool:
+        return not self.pause_s
+
     def slows(self, client: int, round: int, random: KeyedRandom) -> Slowed:
         if not self.strikes_client(client, round, random):
             return Slowed()

@@ -14,7 +14,7 @@ from seedbus.bus.text import counted
 from seedbus.scenarios.faults.base import ClientSelector, Fault, MessageSelector, RoundSelector, TrafficSelector
 from seedbus.scenarios.reporting.looks import number_text
 from seedbus.scenarios.schema.scenario import Scenario
-from seedbus.scenarios.schema.unsent_kinds import why_none_is_sent
+from seedbus.scenarios.schema.without_effect import why_idle
 
 MAX_NAMED = 8  # clients listed by number
 _SELECTORS = (MessageSelector, TrafficSelector, RoundSelector, ClientSelector)
@@ -26,8 +26,8 @@ def sentences(scenario: Scenario) -> list[str]:
     said = []
     for fault, random in with_random(scenario.faults, scenario.seed, clients):
         chosen = fault.chosen(clients, random) if isinstance(fault, ClientSelector) else None
-        why_idle = why_none_is_sent(scenario, fault)
-        said.append(_sentence(fault, chosen, clients) + (f"; it strikes nothing: {why_idle}" if why_idle else ""))
+        reason = why_idle(scenario, fault)
+        said.append(_sentence(fault, chosen, clients) + (f"; it strikes nothing: {reason}" if reason else ""))
     return said
 
 

@@ -123,7 +123,7 @@ def _rounds(scenario: Scenario) -> list[str]:
             f"its deadline adapts: {number_text(deadline.factor)} times the {deadline.quantile:g} quantile of the "
             f"last {deadline.window:,} answers"
         )
-    if part.deadline_s is not None or part.wanted < part.asked:
+    if part.may_be_late:
         said.append(
             "a report that comes too late is discarded"
             if part.late is None

@@ -26,6 +26,7 @@ from seedbus.agents.server.stopping import Cadence, Stop
 from seedbus.algorithms.contract import Algorithm
 from seedbus.algorithms.shaped import Shaped
 from seedbus.bus import Compute, Network
+from seedbus.bus.keyed_random import with_random
 from seedbus.bus.network import Constant
 from seedbus.models.errors import DataError
 from seedbus.models.mask import Mask, without_gradients
@@ -34,7 +35,7 @@ from seedbus.models.partitions.iid import Iid
 from seedbus.models.task import TASKS, NoTask, Task
 from seedbus.models.tasks.torch_task import TorchTask as TorchTask  # for programs, which put their own objects in it
 from seedbus.scenarios.errors import ScenarioError
-from seedbus.scenarios.faults.base import FAULTS, Fault
+from seedbus.scenarios.faults.base import FAULTS, ClientSelector, Fault
 from seedbus.scenarios.schema.discovery import ALGORITHMS
 from seedbus.scenarios.schema.expectations import REFUSED_PREFIX, Bounds, known_names
 from seedbus.scenarios.schema.plugin_use import needed, refuse_missing
@@ -42,6 +43,7 @@ from seedbus.scenarios.schema.privacy_use import refuse_unprivate
 from seedbus.scenarios.schema.secure_use import refuse_single_reports
 from seedbus.scenarios.schema.stream_use import refuse_rounds
 from seedbus.scenarios.schema.topology_use import refuse_server
+from seedbus.scenarios.schema.without_effect import refuse_idle
 from seedbus.scenarios.schema.yaml_text import dump
 from seedbus.scenarios.sentences import NO_UTF_8, expanded, nearest, quoted, sentences
 from seedbus.scenarios.transports.transports import TRANSPORTS
@@ -248,7 +250,7 @@ class Scenario(Settings):
 
     def _check_faults(self) -> None:
         clients, has_deadline = self.participation.clients, self.participation.deadline_s is not None
-        for number, fault in enumerate(self.faults):
+        for number, (fault, random) in enumerate(with_random(self.faults, self.seed, clients)):
             if fault.may_lose and not has_deadline and self.topology is None:
                 raise ValueError(
                     f"faults.{number} loses messages; set participation.deadline_s, or a round would wait for ever"
@@ -268,15 +270,21 @@ class Scenario(Settings):
             unknown = [client for client in fault.named_clients if not 0 <= client < clients]
             if unknown:
                 raise ValueError(f"faults.{number}.clients names {unknown[0]}; clients are 0 to {clients - 1}")
-            for field, count in fault.client_counts.items():
-                if count > clients:
-                    raise ValueError(f"faults.{number}.{field} is {count}; expected at most {clients}, all clients")
+            counts = fault.client_counts
+            of = len(list(fault.chosen(clients, random))) if counts and isinstance(fault, ClientSelector) else clients
+            of = of or clients  # a fault of no clients is switched off, with whatever numbers
+            for field, count in counts.items():
+                if count > of:
+                    who = "all clients" if of == clients else "the clients that it selects"
+                    raise ValueError(f"faults.{number}.{field} is {count}; expected at most {of}, {who}")
 
     @model_validator(mode="after")
     def _serverless(self) -> Scenario:
-        """Without a server, check that nothing needs one."""
+        """Without a server, check that nothing needs one; with one, that everything has an effect."""
         if self.topology is not None:
             refuse_server(self, self.topology)
+        else:
+            refuse_idle(self)
         return self
 
     @model_validator(mode="after")

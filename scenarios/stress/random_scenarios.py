@@ -16,6 +16,7 @@ from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
 from seedbus.agents.client.relabelling import Relabel
+from seedbus.agents.policies.participation import Participation
 from seedbus.agents.server.collusion import Collude
 from seedbus.algorithms.shaped import Shaped
 from seedbus.bus import Compute, Network
@@ -117,10 +118,9 @@ def document(seed: int) -> dict[str, Any]:
     choose_secure = Chooser(seed, "secure aggregation")
     if clients > 3 and choose_secure.chance(0.15) and find_spec("cryptography") is not None:
         drawn |= _secure(choose_secure, drawn)
-        return drawn
-    choose_stream = Chooser(seed, "stream")
-    if choose_stream.chance(0.15):
+    elif (choose_stream := Chooser(seed, "stream")).chance(0.15):
         drawn |= _stream(choose_stream, drawn)
+    drawn["participation"] = _with_choice(drawn["participation"])
     return drawn
 
 
@@ -252,6 +252,13 @@ def _participation(choose: Chooser, clients: int, *, takes_late: bool) -> dict[s
     return drawn
 
 
+def _with_choice(policy: dict[str, Any]) -> dict[str, Any]:
+    """Return a policy without fields that are refused where each round asks all clients."""
+    idle = {"over_selection"} if policy["cohort"] == policy["clients"] else set()
+    idle |= {"selection"} if Participation.model_validate(policy).asked == policy["clients"] else set()
+    return {name: value for name, value in policy.items() if name not in idle}
+
+
 def _lag(choose: Chooser) -> dict[str, Any]:
     """Draw snapshot settings with small chunks, so that snapshots of small models have many of them too."""
     drawn: dict[str, Any] = {
@@ -273,6 +280,8 @@ def _instance(model: type[BaseModel], choose: Chooser, clients: int, rounds: int
         for name, field in model.model_fields.items():
             if field.default is PydanticUndefined or get_origin(field.annotation) is Literal or choose.chance(0.4):
                 drawn[name] = _value(field.annotation, name, field, choose, clients, rounds)
+        if not {"active", "start"}.isdisjoint(drawn):  # numbers of all clients, and a selection may have fewer
+            drawn = {name: value for name, value in drawn.items() if name not in ("clients", "fraction")}
         try:
             return model.model_validate(drawn).model_dump(mode="json")
         except ValidationError:

@@ -16,7 +16,7 @@ from seedbus.scenarios.planning.explain import explain, show
 from seedbus.scenarios.planning.fault_words import plain
 from seedbus.scenarios.planning.words import words
 from seedbus.scenarios.schema.loading import library, load
-from seedbus.scenarios.schema.unsent_kinds import caveats
+from seedbus.scenarios.schema.without_effect import caveats
 from seedbus.scenarios.schema.yaml_text import dump
 
 pytestmark = pytest.mark.slow

@@ -254,7 +254,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"clock": "wall"}, "simulated time"),
     ({"faults": [{"fault": "byzantine", "attack": "sign-flip"}]}, "no answers to a server"),
     ({"faults": [{"fault": "server-crash", "at_round": 3}]}, "no server to crash"),
-    ({"faults": [{"fault": "crash", "returns": "without-state"}]}, "number its commits anew"),
+    ({"faults": [{"fault": "crash", "for_rounds": 2, "returns": "without-state"}]}, "number its commits anew"),
     ({"faults": [{"fault": "drop", "kind": "report"}]}, "flood and have are accepted"),
     ({"faults": [{"fault": "drop", "direction": "up"}]}, "no up and down"),
     ({"faults": [{"fault": "partition"}]}, "cuts none off"),

@@ -1,0 +1,157 @@
+"""Settings without effect are refused, faults that can strike nothing are told, and no others."""
+
+from __future__ import annotations
+
+from typing import Any, get_args
+
+import pytest
+from worlds import scenario
+
+from seedbus.scenarios.errors import ScenarioError
+from seedbus.scenarios.faults.base import MessageSelector
+from seedbus.scenarios.schema.without_effect import caveats
+
+INTEGER: dict[str, Any] = {"algorithm": {"name": "decomfl", "arithmetic": "integer"}}
+ALWAYS = {"plan", "report", "join"}
+LAG: dict[str, Any] = {"lag": {"snapshot_after_commits": 3}}
+SECURE: dict[str, Any] = {
+    "algorithm": {"name": "decomfl", "arithmetic": "integer", "precision": "int32"},
+    "secure_aggregation": {},
+    "participation": {"clients": 4, "quorum": 2, "deadline_s": 1},
+}
+GOSSIP = INTEGER | {"topology": {"kind": "gossip"}, "participation": {"clients": 8}}
+
+
+def kinds() -> set[str]:
+    (choices, _) = get_args(MessageSelector.model_fields["kind"].annotation)
+    return set(get_args(choices))
+
+
+@pytest.mark.parametrize(
+    ("fields", "sent"),
+    [({}, ALWAYS), (LAG, ALWAYS | {"snapshot", "pull"}), (SECURE, ALWAYS | {"ask", "tell"})],
+    ids=["plain", "lag", "secure"],
+)
+def test_each_kind_that_a_run_with_a_server_never_sends_is_told_with_the_field_that_it_lacks(
+    fields: dict[str, Any], sent: set[str]
+) -> None:
+    unsent = sorted(kinds() - sent)
+    sorts = sorted(sent) + unsent
+    faults = [{"fault": "drop", "probability": 0.1, "kind": kind} for kind in sorts]
+    participation = {"clients": 8, "deadline_s": 1}
+    told = caveats(scenario(**{"participation": participation} | fields | {"faults": faults}))
+    assert [sentence.partition(" ")[0] for sentence in told] == [f"faults.{sorts.index(kind)}" for kind in unsent]
+    lacking: dict[str, dict[str, Any]] = {
+        "snapshot": LAG,
+        "pull": LAG,
+        "ask": SECURE,
+        "tell": SECURE,
+        "flood": GOSSIP,
+        "have": GOSSIP,
+    }
+    for kind, sentence in zip(unsent, told, strict=True):
+        field = sentence.partition("without ")[2].partition(" ")[0]
+        assert field in lacking[kind] and sentence.endswith(f"no message of the kind {kind} is sent")
+
+
+def test_without_a_server_commits_and_summaries_are_sent() -> None:
+    faults = [{"fault": "drop", "probability": 0.1, "kind": kind} for kind in ("flood", "have")]
+    assert caveats(scenario(**GOSSIP, faults=faults)) == []
+
+
+NO_WORK = "it multiplies the time of local work, and compute.evaluation and compute.replay are 0"
+
+
+def test_a_fault_of_the_other_direction_or_of_work_that_takes_no_time_is_told() -> None:
+    faults: list[dict[str, Any]] = [
+        {"fault": "drop", "probability": 0.1, "kind": "plan", "direction": "up"},
+        {"fault": "delay", "by": 1, "kind": "report", "direction": "up"},
+        {"fault": "duplicate", "kind": "report", "direction": "down"},
+        {"fault": "straggler", "factor": 10},
+        {"fault": "straggler", "factor": 10, "pause_s": 1},
+        {"fault": "device-classes", "classes": [{"share": 1, "factor": 2}]},
+    ]
+    there: dict[str, Any] = {"participation": {"clients": 8, "deadline_s": 1}, "faults": faults}
+    directed = [
+        "faults.0 strikes nothing: messages of the kind plan go down, and direction is up",
+        "faults.2 strikes nothing: messages of the kind report go up, and direction is down",
+    ]
+    idle = [f"faults.{number} strikes nothing: {NO_WORK}" for number in (3, 5)]
+    slow = f"compute.slowness has no effect: {NO_WORK}"
+    assert caveats(scenario(**there)) == [*directed, *idle]
+    assert caveats(scenario(**there, compute={"slowness": 3})) == [*directed, *idle, slow]
+    assert caveats(scenario(**there, compute={"evaluation": 0.1, "slowness": 3})) == directed
+    assert caveats(scenario(**there, compute={"replay": {"distribution": "uniform", "low": 0, "high": 1}})) == directed
+
+
+ALL = {"clients": 8}
+REPLACED = {"fault": "replacement", "active": 4, "clients": [1, 2, 3]}
+RAMP = {"fault": "ramp", "start": 1, "stages": [{"rounds": 3, "target": 4}]}
+
+
+@pytest.mark.parametrize(
+    ("fields", "sentence", "remedies"),
+    [
+        (
+            {"participation": ALL | {"late": {}}},
+            "participation.late: no report is late, because each round waits for all that it asks; set deadline_s too, "
+            "or over_selection or buffer, or leave late out",
+            [
+                {"participation": ALL | {"late": {}, "deadline_s": 1}},
+                {"participation": ALL | {"late": {}, "buffer": 8}},
+                {"participation": ALL | {"late": {}, "over_selection": 1.5, "cohort": 4}},
+            ],
+        ),
+        (
+            {"participation": ALL | {"over_selection": 1.5}},
+            "participation.over_selection is 1.5, and a cohort is already all 8 clients; set a smaller cohort, or "
+            "leave over_selection out",
+            [{"participation": ALL | {"over_selection": 1.5, "cohort": 7}}],
+        ),
+        (
+            {"participation": ALL | {"selection": {"policy": "rarest"}}},
+            "participation.selection: rarest has no choice, because each round asks all 8 clients; set a smaller "
+            "cohort, or leave selection out",
+            [{"participation": ALL | {"selection": {"policy": "rarest"}, "cohort": 7}}],
+        ),
+        (
+            {"verify": False, "verify_every": 3},
+            "verify_every is 3, and without verify no digests are compared; set verify: true, or leave verify_every "
+            "out",
+            [{"verify_every": 3}],
+        ),
+        (
+            GOSSIP | {"topology": {"kind": "gossip", "graph": "ring", "graph_seed": 3}},
+            "topology: graph_seed is for graph: regular, and graph is ring; leave graph_seed out",
+            [GOSSIP | {"topology": {"kind": "gossip", "graph_seed": 3}}],
+        ),
+        (
+            {"faults": [REPLACED]},
+            "faults.0.active is 4; expected at most 3, the clients that it selects",
+            [{"faults": [REPLACED | {"active": 3}]}],
+        ),
+        (
+            {"faults": [RAMP | {"fraction": 0.25}]},
+            "faults.0.stages.0.target is 4; expected at most 2, the clients that it selects",
+            [{"faults": [RAMP | {"fraction": 0.5}]}],
+        ),
+        (
+            {"participation": ALL | {"deadline_s": 1}, "faults": [{"fault": "crash", "returns": "without-state"}]},
+            "faults.0: returns (without-state) needs for_rounds, after which clients return",
+            [
+                {
+                    "participation": ALL | {"deadline_s": 1},
+                    "faults": [{"fault": "crash", "returns": "without-state", "for_rounds": 2}],
+                }
+            ],
+        ),
+    ],
+)
+def test_a_setting_that_others_leave_without_effect_is_refused(
+    fields: dict[str, Any], sentence: str, remedies: list[dict[str, Any]]
+) -> None:
+    with pytest.raises(ScenarioError) as caught:
+        scenario(**fields)
+    assert caught.value.problems == [sentence]
+    for remedy in remedies:
+        scenario(**remedy)

@@ -117,12 +117,7 @@ def _rounds(scenario: Scenario) -> list[str]:
     else:
         enough = "those asked have answered"
     said = [f"a round is over when {enough}, {ends}; {least} it makes no commit"]
-    if part.deadline is not None:
-        deadline = part.deadline
-        said.append(
-            f"its deadline adapts: {number_text(deadline.factor)} times the {deadline.quantile:g} quantile of the "
-            f"last {deadline.window:,} answers"
-        )
+    said += _deadline(part)
     if part.may_be_late:
         said.append(
             "a report that comes too late is discarded"
@@ -133,6 +128,16 @@ def _rounds(scenario: Scenario) -> list[str]:
     return said
 
 
+def _deadline(part: Participation) -> list[str]:
+    if part.deadline is None:
+        return []
+    deadline = part.deadline
+    return [
+        f"its deadline adapts: {number_text(deadline.factor)} times the {deadline.quantile:g} quantile of the last "
+        f"{deadline.window:,} answers"
+    ]
+
+
 def _stream(part: Participation) -> list[str]:
     said = ["a round is a commit, and the next one begins at once"]
     if part.deadline_s is not None:
@@ -140,6 +145,7 @@ def _stream(part: Participation) -> list[str]:
             f"a client that has not answered after {number_text(part.deadline_s)} s may be asked again, and a round "
             "without a report ends then without a commit"
         )
+    said += _deadline(part)
     if part.late is not None:
         weight = f", with (1 + τ)^−{part.late.discount:g} of its weight after τ commits" if part.late.discount else ""
         said.append(f"a report counts for {counted(part.late.max_staleness, 'round')} after its own{weight}")
@@ -248,7 +254,8 @@ def _lag(scenario: Scenario) -> list[str]:
     return [
         *said,
         f"the field lag is the snapshot budget: a client that missed more than {limits} gets a snapshot of the model "
-        f"from {'the evaluator' if lag.source == 'evaluator' else 'a peer'}, in chunks of {lag.chunk_bytes:,} bytes",
+        f"from {'the evaluator' if lag.source == 'evaluator' else 'a peer'}, in chunks of {lag.chunk_bytes:,} bytes, "
+        f"asking for {lag.window:,} at a time",
     ]
 
 
@@ -276,6 +283,8 @@ def _end(scenario: Scenario) -> list[str]:
         said.append(f"or past {stop.bytes:,} bytes")
     if stop.epsilon is not None:
         said.append(f"or before a commit with which ε could exceed {stop.epsilon:g}")
+    if stop.diverged == "continue":
+        said.append("training that diverges goes on all the same")
     if scenario.expect:
         said.append("its results are compared with what it expects: " + ", ".join(scenario.expect))
     return said

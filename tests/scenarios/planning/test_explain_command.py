@@ -122,6 +122,21 @@ def test_it_says_that_a_round_with_over_selection_ends_with_the_reports_that_it_
     assert "a round is over when 4 reports have come" in told["rounds"][0]
 
 
+def test_it_tells_the_deadline_of_a_stream_the_window_of_a_snapshot_and_that_divergence_ends_nothing() -> None:
+    stream = {"clients": 8, "cohort": 4, "mode": "stream", "deadline_s": 4, "deadline": {"factor": 2, "window": 9}}
+    told = words(
+        scenario(
+            algorithm={"name": "decomfl", "arithmetic": "integer"},
+            participation=stream,
+            lag={"snapshot_after_commits": 3, "window": 2},
+            stop={"rounds": 5, "diverged": "continue"},
+        )
+    )
+    assert "its deadline adapts: 2 times the 0.9 quantile of the last 9 answers" in told["rounds"]
+    assert told["lag"][1].endswith("in chunks of 32,768 bytes, asking for 2 at a time")
+    assert told["end"] == ["after 5 rounds", "training that diverges goes on all the same"]
+
+
 def test_without_the_data_the_messages_are_known_and_time_and_memory_are_not(
     seedbus: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -27,6 +27,12 @@ SCENARIOS: dict[str, Scenario] = {
     "lossy": lossy(compute=SLOW),
     "leaving": lossy(algorithm=HISO, faults=[CHURN], stop=LONG),
     "snapshots": lossy(algorithm=HISO, lag={"snapshot_after_commits": 3, "chunk_bytes": 512}, network={"up_mbps": 0.1}),
+    "masked and stacked": scenario(  # a client's JOIN, after a snapshot, has both proofs
+        task={"name": "digits", "model": "softmax", "forward": "stacked"},
+        mask={"rule": "random", "density": 0.1},
+        lag={"snapshot_after_commits": 1},
+        network={"up_mbps": 0.01},
+    ),
     "late": lossy(
         compute=SLOW, participation={"clients": 8, "cohort": 4, "deadline_s": 0.5, "late": {"max_staleness": 5}}
     ),

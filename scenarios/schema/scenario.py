@@ -43,7 +43,6 @@ from seedbus.scenarios.schema.privacy_use import refuse_unprivate
 from seedbus.scenarios.schema.secure_use import refuse_single_reports
 from seedbus.scenarios.schema.stream_use import refuse_rounds
 from seedbus.scenarios.schema.topology_use import refuse_server
-from seedbus.scenarios.schema.without_effect import refuse_idle
 from seedbus.scenarios.schema.yaml_text import dump
 from seedbus.scenarios.sentences import NO_UTF_8, expanded, nearest, quoted, sentences
 from seedbus.scenarios.transports.transports import TRANSPORTS
@@ -280,11 +279,9 @@ class Scenario(Settings):
 
     @model_validator(mode="after")
     def _serverless(self) -> Scenario:
-        """Without a server, check that nothing needs one; with one, that everything has an effect."""
+        """Without a server, check that nothing needs one."""
         if self.topology is not None:
             refuse_server(self, self.topology)
-        else:
-            refuse_idle(self)
         return self
 
     @model_validator(mode="after")

@@ -1,7 +1,8 @@
-"""Settings that other settings leave without effect: they are refused; but faults, and slowness, are told."""
+"""Settings that others leave without effect. They are told, and not refused: a study may vary the others."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 from seedbus.bus.envelope import Kind
@@ -19,31 +20,6 @@ _FIELDS = {
 _NO_WORK = "it multiplies the time of local work, and compute.evaluation and compute.replay are 0"
 
 
-def refuse_idle(scenario: Any) -> None:
-    """Raise `ValueError` if a `Scenario` with a server has a setting that cannot change anything in its run."""
-    who = scenario.participation
-    if who.over_selection > 1 and who.size == who.clients:
-        raise ValueError(
-            f"participation.over_selection is {who.over_selection:g}, and a cohort is already all {who.clients:,} "
-            "clients; set a smaller cohort, or leave over_selection out"
-        )
-    if who.selection.policy != "uniform" and who.asked == who.clients:
-        raise ValueError(
-            f"participation.selection: {who.selection.policy} has no choice, because each round asks all "
-            f"{who.clients:,} clients; set a smaller cohort, or leave selection out"
-        )
-    if who.late is not None and not (who.may_be_late or who.is_asynchronous):
-        raise ValueError(
-            "participation.late: no report is late, because each round waits for all that it asks; set deadline_s "
-            "too, or over_selection or buffer, or leave late out"
-        )
-    if not scenario.verify and scenario.verify_every != 1:
-        raise ValueError(
-            f"verify_every is {scenario.verify_every}, and without verify no digests are compared; set verify: true, "
-            "or leave verify_every out"
-        )
-
-
 def why_idle(scenario: Any, fault: Any) -> str:
     """Return why a fault can strike nothing in a run of the scenario; "" if it may strike something."""
     kind, direction = getattr(fault, "kind", None), getattr(fault, "direction", "both")
@@ -57,11 +33,31 @@ def why_idle(scenario: Any, fault: Any) -> str:
 
 
 def caveats(scenario: Any) -> list[str]:
-    """Return a sentence for each fault of a `Scenario` that can strike nothing, and for slowness of no work."""
+    """Return a sentence for each fault and each other setting of a `Scenario` that changes nothing in its run."""
     reasons = [why_idle(scenario, fault) for fault in scenario.faults]
     said = [f"faults.{number} strikes nothing: {reason}" for number, reason in enumerate(reasons) if reason]
-    is_slow = scenario.compute.slowness != type(scenario.compute).model_fields["slowness"].default
-    return [*said, f"compute.slowness has no effect: {_NO_WORK}"] if is_slow and _takes_no_time(scenario) else said
+    return said + [f"{field} has no effect: {reason}" for field, reason in _idle(scenario)]
+
+
+def _idle(scenario: Any) -> Iterator[tuple[str, str]]:
+    """Yield fields that are set, and why each has no effect."""
+    who = scenario.participation
+    if scenario.compute.slowness != type(scenario.compute).model_fields["slowness"].default and _takes_no_time(
+        scenario
+    ):
+        yield "compute.slowness", _NO_WORK
+    if scenario.topology is None:
+        if who.over_selection > 1 and who.size == who.clients:
+            yield "participation.over_selection", f"a cohort is already all {who.clients:,} clients"
+        if who.selection.policy != "uniform" and who.asked == who.clients:
+            yield "participation.selection", f"each round asks all {who.clients:,} clients"
+        if who.late is not None and not (who.may_be_late or who.is_asynchronous):
+            yield (
+                "participation.late",
+                "each round waits for all that it asks; deadline_s or over_selection ends it earlier",
+            )
+    if not scenario.verify and scenario.verify_every != 1:
+        yield "verify_every", "without verify no digests are compared"
 
 
 def _takes_no_time(scenario: Any) -> bool:

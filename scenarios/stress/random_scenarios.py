@@ -16,7 +16,6 @@ from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
 from seedbus.agents.client.relabelling import Relabel
-from seedbus.agents.policies.participation import Participation
 from seedbus.agents.server.collusion import Collude
 from seedbus.algorithms.shaped import Shaped
 from seedbus.bus import Compute, Network
@@ -118,9 +117,10 @@ def document(seed: int) -> dict[str, Any]:
     choose_secure = Chooser(seed, "secure aggregation")
     if clients > 3 and choose_secure.chance(0.15) and find_spec("cryptography") is not None:
         drawn |= _secure(choose_secure, drawn)
-    elif (choose_stream := Chooser(seed, "stream")).chance(0.15):
+        return drawn
+    choose_stream = Chooser(seed, "stream")
+    if choose_stream.chance(0.15):
         drawn |= _stream(choose_stream, drawn)
-    drawn["participation"] = _with_choice(drawn["participation"])
     return drawn
 
 
@@ -250,13 +250,6 @@ def _participation(choose: Chooser, clients: int, *, takes_late: bool) -> dict[s
         if choose.chance(0.5) and "over_selection" not in drawn:
             drawn["buffer"] = choose.whole(int(drawn["quorum"]), cohort)
     return drawn
-
-
-def _with_choice(policy: dict[str, Any]) -> dict[str, Any]:
-    """Return a policy without fields that are refused where each round asks all clients."""
-    idle = {"over_selection"} if policy["cohort"] == policy["clients"] else set()
-    idle |= {"selection"} if Participation.model_validate(policy).asked == policy["clients"] else set()
-    return {name: value for name, value in policy.items() if name not in idle}
 
 
 def _lag(choose: Chooser) -> dict[str, Any]:

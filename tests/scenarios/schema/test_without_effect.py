@@ -1,4 +1,4 @@
-"""Settings without effect are refused, faults that can strike nothing are told, and no others."""
+"""Settings without effect and faults that can strike nothing are told, and no others; contradictions are refused."""
 
 from __future__ import annotations
 
@@ -85,6 +85,38 @@ def test_a_fault_of_the_other_direction_or_of_work_that_takes_no_time_is_told() 
 
 
 ALL = {"clients": 8}
+TOLD: dict[str, tuple[dict[str, Any], list[dict[str, Any]]]] = {
+    "participation.late has no effect: each round waits for all that it asks; deadline_s or over_selection ends it "
+    "earlier": (
+        {"participation": ALL | {"late": {}}},
+        [
+            {"participation": ALL | {"late": {}, "deadline_s": 1}},
+            {"participation": ALL | {"late": {}, "buffer": 8}},
+            {"participation": ALL | {"late": {}, "over_selection": 1.5, "cohort": 4}},
+        ],
+    ),
+    "participation.over_selection has no effect: a cohort is already all 8 clients": (
+        {"participation": ALL | {"over_selection": 1.5}},
+        [{"participation": ALL | {"over_selection": 1.5, "cohort": 7}}],
+    ),
+    "participation.selection has no effect: each round asks all 8 clients": (
+        {"participation": ALL | {"selection": {"policy": "rarest"}}},
+        [{"participation": ALL | {"selection": {"policy": "rarest"}, "cohort": 7}}],
+    ),
+    "verify_every has no effect: without verify no digests are compared": (
+        {"verify": False, "verify_every": 3},
+        [{"verify_every": 3}],
+    ),
+}
+
+
+@pytest.mark.parametrize("sentence", TOLD)
+def test_a_setting_that_others_leave_without_effect_is_told(sentence: str) -> None:
+    idle, others = TOLD[sentence]
+    assert caveats(scenario(**idle)) == [sentence]
+    assert [caveats(scenario(**each)) for each in others] == [[]] * len(others)
+
+
 REPLACED = {"fault": "replacement", "active": 4, "clients": [1, 2, 3]}
 RAMP = {"fault": "ramp", "start": 1, "stages": [{"rounds": 3, "target": 4}]}
 
@@ -92,34 +124,6 @@ RAMP = {"fault": "ramp", "start": 1, "stages": [{"rounds": 3, "target": 4}]}
 @pytest.mark.parametrize(
     ("fields", "sentence", "remedies"),
     [
-        (
-            {"participation": ALL | {"late": {}}},
-            "participation.late: no report is late, because each round waits for all that it asks; set deadline_s too, "
-            "or over_selection or buffer, or leave late out",
-            [
-                {"participation": ALL | {"late": {}, "deadline_s": 1}},
-                {"participation": ALL | {"late": {}, "buffer": 8}},
-                {"participation": ALL | {"late": {}, "over_selection": 1.5, "cohort": 4}},
-            ],
-        ),
-        (
-            {"participation": ALL | {"over_selection": 1.5}},
-            "participation.over_selection is 1.5, and a cohort is already all 8 clients; set a smaller cohort, or "
-            "leave over_selection out",
-            [{"participation": ALL | {"over_selection": 1.5, "cohort": 7}}],
-        ),
-        (
-            {"participation": ALL | {"selection": {"policy": "rarest"}}},
-            "participation.selection: rarest has no choice, because each round asks all 8 clients; set a smaller "
-            "cohort, or leave selection out",
-            [{"participation": ALL | {"selection": {"policy": "rarest"}, "cohort": 7}}],
-        ),
-        (
-            {"verify": False, "verify_every": 3},
-            "verify_every is 3, and without verify no digests are compared; set verify: true, or leave verify_every "
-            "out",
-            [{"verify_every": 3}],
-        ),
         (
             GOSSIP | {"topology": {"kind": "gossip", "graph": "ring", "graph_seed": 3}},
             "topology: graph_seed is for graph: regular, and graph is ring; leave graph_seed out",
@@ -147,7 +151,7 @@ RAMP = {"fault": "ramp", "start": 1, "stages": [{"rounds": 3, "target": 4}]}
         ),
     ],
 )
-def test_a_setting_that_others_leave_without_effect_is_refused(
+def test_settings_that_contradict_each_other_are_refused(
     fields: dict[str, Any], sentence: str, remedies: list[dict[str, Any]]
 ) -> None:
     with pytest.raises(ScenarioError) as caught:

@@ -18,7 +18,7 @@ def refuse_unprivate(scenario: Any, privacy: Privacy) -> None:
     if not (isinstance(algorithm, Summed) and algorithm.adds_up):
         raise ValueError(
             f"privacy clips and adds whole numbers, and the reports of algorithm {algorithm.name} are none with these "
-            "settings; decomfl and mezo with arithmetic: integer and precision: int32 are accepted"
+            "settings; decomfl, fedscalar-shared and mezo with arithmetic: integer and precision: int32 are accepted"
         )
     if algorithm.aggregation.rule != "mean":
         raise ValueError(

@@ -15,7 +15,8 @@ def refuse_single_reports(scenario: Any, settings: SecureAggregation) -> None:
     if not (isinstance(algorithm, Summed) and algorithm.adds_up):
         raise ValueError(
             f"secure_aggregation adds whole numbers up, and the reports of algorithm {algorithm.name} are none "
-            "with these settings; decomfl with arithmetic: integer and precision: int32 is accepted"
+            "with these settings; decomfl and fedscalar-shared with arithmetic: integer and precision: int32 are "
+            "accepted"
         )
     if algorithm.aggregation.rule != "mean":
         raise ValueError(

@@ -19,7 +19,7 @@ def refuse_rounds(scenario: Any) -> None:
     if not (isinstance(algorithm, OrderFree) and algorithm.is_order_free):
         raise ValueError(
             f"{what}, in any order, and what algorithm {algorithm.name} adds to x with these settings depends on "
-            "the order; decomfl and mezo with arithmetic: integer, and fedkseed, are accepted"
+            "the order; decomfl, fedscalar-shared and mezo with arithmetic: integer, and fedkseed, are accepted"
         )
     for number, fault in enumerate(scenario.faults):
         if isinstance(fault, Collude):

@@ -256,7 +256,10 @@ def test_a_deadline_learns_how_long_reports_take_and_not_how_long_secrets_are_sh
 @pytest.mark.parametrize(
     ("changes", "sentence"),
     [
-        ({"algorithm": DECOMFL}, "these settings; decomfl with arithmetic: integer and precision: int32 is accepted"),
+        (
+            {"algorithm": DECOMFL},
+            "these settings; decomfl and fedscalar-shared with arithmetic: integer and precision: ",
+        ),
         ({"algorithm": {"name": "fedkseed", "precision": "int32"}}, "precision: int32 has no use here"),
         ({"algorithm": DECOMFL | {"precision": "int32"}}, "precision: int32 is for arithmetic: integer"),
         ({"algorithm": WHOLE | {"aggregation": "median"}}, "compares reports, and .* the server sees none"),

@@ -120,7 +120,10 @@ def test_in_real_time_followers_agree_and_the_journal_replays_to_their_digest(tm
 @pytest.mark.parametrize(
     ("changes", "reason"),
     [
-        ({"algorithm": {"name": "decomfl"}}, "decomfl and mezo with arithmetic: integer, and fedkseed, are accepted"),
+        (
+            {"algorithm": {"name": "decomfl"}},
+            "decomfl, fedscalar-shared and mezo with arithmetic: integer, and fedkseed, are accepted",
+        ),
         ({"algorithm": {"name": "fedavg"}}, "what algorithm fedavg adds to x with these settings depends on the order"),
         ({"algorithm": KINDS["decomfl"] | {"aggregation": "median"}}, "median compares those of a round; mean is"),
         (

@@ -182,6 +182,11 @@ def placed(vector: Any, device: torch.device | str) -> TensorVector:
     return TensorVector(torch.from_numpy(np.array(vector)).to(device))
 
 
+def wide(tensor: Tensor) -> Tensor:
+    """Return a tensor in float64, in the processor's memory if its device has none, as Apple's GPUs."""
+    return (tensor.cpu() if tensor.device.type == "mps" else tensor).double()
+
+
 def sqrt(tensor: Tensor) -> Tensor:
     """Return correctly rounded square roots; torch's own are not, on some processors.
 
@@ -192,7 +197,7 @@ def sqrt(tensor: Tensor) -> Tensor:
         return torch.sqrt(tensor)
     roots = torch.empty_like(tensor)
     for start in range(0, tensor.numel(), _CHUNK):  # so that no long vector of float64 is in memory
-        roots[start : start + _CHUNK] = torch.sqrt(tensor[start : start + _CHUNK].double())
+        roots[start : start + _CHUNK] = torch.sqrt(wide(tensor[start : start + _CHUNK]))
     return roots
 
 

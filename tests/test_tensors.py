@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import numpy as np
 import pytest
+import torch
 from devices import there as on_device
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
+from torch import Tensor
 
-from seedbus.tensors import TensorVector
+from seedbus.tensors import TensorVector, wide
 
 FLOATS = st.floats(width=32, allow_nan=True, allow_infinity=True)
 VECTORS = st.integers(1, 70).flatmap(lambda size: arrays.arrays(np.float32, (2, size), elements=FLOATS))
@@ -131,3 +134,16 @@ def test_whoever_writes_to_a_copy_in_host_memory_is_told() -> None:
     """A silent write would be lost."""
     with pytest.raises(ValueError, match="read-only"):
         np.asarray(on_device(np.ones(3, np.float32)))[0] = 2
+
+
+def test_float64_is_made_where_there_is_float64() -> None:
+    class Apple(SimpleNamespace):
+        """A tensor of a device without float64."""
+
+        def double(self) -> Tensor:
+            raise TypeError("MPS has no float64")
+
+    values = torch.tensor([0.1, 3.0])
+    for tensor in (values, Apple(device=torch.device("mps"), cpu=lambda: values)):
+        found = wide(cast("Tensor", tensor))
+        assert found.dtype == torch.float64 and found.tolist() == values.tolist()

@@ -29,6 +29,7 @@ from seedbus.models.parameters.flat import FlatModule
 from seedbus.models.partition import Partition
 from seedbus.models.streams import stream
 from seedbus.models.task import Fill, Vector
+from seedbus.tensors import wide
 
 _LOSSES: dict[str, Any] = {"cross-entropy": cross_entropy, "mse": mse_loss}
 
@@ -118,7 +119,7 @@ class TorchProblem(SampleProblem[Selection]):
         """Return the weight of a batch's mean: its samples, by the share of targets that cross-entropy counts."""
         if self._loss is not cross_entropy or labels.ndim == 1:  # no sample is left out completely
             return len(labels)
-        return len(labels) * float((labels != IGNORED).double().mean())
+        return len(labels) * float(wide(labels != IGNORED).mean())
 
     def evaluate_part(self, x: Vector, split: str, indices: NDArray[np.int64]) -> dict[str, float]:
         """Return the means of loss and metrics over samples, from those of their batches. Raises `DataError`."""
@@ -142,7 +143,7 @@ class TorchProblem(SampleProblem[Selection]):
         if targets.is_floating_point() and targets.shape == outputs.shape:  # probabilities, and no classes as floats
             targets = targets.argmax(dim=1)
         is_right = outputs.argmax(dim=1) == targets
-        return (is_right[targets != IGNORED] if self._loss is cross_entropy else is_right).double().mean()
+        return wide(is_right[targets != IGNORED] if self._loss is cross_entropy else is_right).mean()
 
     def loss_at(self, fill: Fill, inputs: Any, labels: Tensor) -> Tensor:
         """See `SampleProblem.loss_at`. Raises `DataError` for a network that cannot be evaluated layer by layer."""

@@ -28,6 +28,7 @@ from seedbus.models.task import Vector
 from seedbus.models.text.problem import PretrainedProblem
 from seedbus.models.text.tokens import chunks
 from seedbus.models.text.weights import inspect_pretrained
+from seedbus.tensors import wide
 
 EVALUATION_TOKENS = 8_192  # of one forward pass
 EVALUATION_IMAGES = 128
@@ -82,7 +83,7 @@ class HubProblem(PretrainedProblem[Row, Batch]):
             with torch.inference_mode():
                 measures = self.network.measures(items, labels)
             for name, values in measures.items():
-                sums[name] += float(values.double().sum())
+                sums[name] += float(wide(values).sum())
         return self.network.metrics(sums, len(chosen))
 
     def _groups(self, split: str, chosen: list[int]) -> list[list[int]]:

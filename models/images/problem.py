@@ -22,6 +22,7 @@ from seedbus.models.parameters.flat import FlatModule, initial_values
 from seedbus.models.partition import Indices, Partition, digest
 from seedbus.models.streams import stream
 from seedbus.models.task import SPLITS, Vector
+from seedbus.tensors import wide
 
 
 class ImageProblem(SampleProblem[Images]):
@@ -48,7 +49,7 @@ class ImageProblem(SampleProblem[Images]):
             for span in parts(indices.size, self.evaluation_batch):
                 inputs, labels = self.tensors(images, indices[span])
                 for name, values in self.measures(self.flat.module(inputs), labels).items():
-                    sums[name] += float(values.double().sum())
+                    sums[name] += float(wide(values).sum())
         return {name: total / indices.size for name, total in sums.items()}
 
     def loss(self, outputs: Tensor, labels: Tensor) -> Tensor:

@@ -32,6 +32,7 @@ from seedbus.models.text.language_settings import LanguageModelSettings
 from seedbus.models.text.problem import PretrainedProblem, explain_out_of_memory, identity
 from seedbus.models.text.prompts import PROMPTS
 from seedbus.models.text.tokens import Batch, Encoder, Pair, chunks, collate
+from seedbus.tensors import wide
 
 EVALUATION_TOKENS = 8_192  # of one forward pass; more are not faster and need more memory
 
@@ -75,7 +76,7 @@ class LanguageProblem(PretrainedProblem[Sample, tuple[Batch, Tensor]]):
             batch, labels = self.on_device((batch, labels))
             with torch.inference_mode(), explain_out_of_memory(batch.ids.shape):
                 scores = self.scores(batch).view(len(labels), -1)
-                loss += float(self.losses(scores, labels).double().sum())
+                loss += float(wide(self.losses(scores, labels)).sum())
                 correct += int((scores.argmax(dim=1) == labels).sum())
         metrics = {"loss": loss / len(samples), "accuracy": correct / len(samples)}
         return metrics if PROMPTS[self.task.dataset].answers else metrics | self._generated(samples)

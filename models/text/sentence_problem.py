@@ -26,6 +26,7 @@ from seedbus.models.text.sentence_settings import TEXTS, SentenceEncoderSettings
 from seedbus.models.text.tokens import chunks
 from seedbus.models.text.training import Full, Lora
 from seedbus.models.text.weights import inspect_pretrained
+from seedbus.tensors import wide
 
 EVALUATION_TOKENS = 8_192  # of one forward pass
 SentenceBatch = tuple[list[tuple[str, int]], Tensor]
@@ -63,7 +64,7 @@ class SentenceProblem(PretrainedProblem[Sample, SentenceBatch]):
             labels = self.on_device(torch.tensor([samples[index].label for _, index in keys]))
             with torch.inference_mode():
                 logits = self._logits(keys)
-            loss += float(cross_entropy(logits, labels, reduction="none").double().sum())
+            loss += float(wide(cross_entropy(logits, labels, reduction="none")).sum())
             correct += int((logits.argmax(dim=1) == labels).sum())
         return {"loss": loss / len(chosen), "accuracy": correct / len(chosen)}
 

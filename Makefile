@@ -52,7 +52,8 @@ ON_DEVICES := tests/test_tensors.py tests/algorithms/test_on_devices.py tests/al
 	tests/models/test_device.py tests/models/test_micro_batch.py tests/models/test_stacked.py \
 	tests/models/test_recorded_losses.py tests/models/test_resident.py \
 	tests/models/parameters/test_one_transfer.py \
-	tests/models/text/test_language_arithmetic.py tests/models/hub/test_hugging_face.py tests/runs/test_device_runs.py
+	tests/models/text/test_language_arithmetic.py tests/models/hub/test_hugging_face.py tests/models/images/test_attack.py \
+	tests/runs/test_device_runs.py
 
 # on a machine with an NVIDIA GPU; elsewhere its first line says so, ends with exit code 3, and make stops
 gpu: install gpu-here

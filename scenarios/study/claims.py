@@ -3,7 +3,7 @@
 An expectation names a row, a figure of the study's table, and bounds; with `minus` or `over` the bounds are on the
 difference from another row, or on the ratio to it, paired over seeds. It *holds* if the whole interval of the mean over
 seeds lies within the bounds, it *does not hold* if the whole interval lies outside, and otherwise it is *not settled*.
-The interval is the wider of Student's and the bootstrap's at each end (`intervals.py`).
+The interval is that of `intervals.py`.
 """
 
 from __future__ import annotations

@@ -1,13 +1,13 @@
 """Intervals over seeds, and when one row is better than another.
 
-A mean over seeds has a percentile bootstrap interval (Efron 1979), which assumes nothing about the distribution. With n
-values it never leaves their range, so with 3 seeds it covers the true mean in about 3 of 4 cases only: it shows how
-far the seeds lie apart, and decides nothing by itself.
+The mean of a figure, and of what is computed of several figures, has one kind of interval: at each end the wider of
+Student's and the percentile bootstrap's (Efron 1979). The bootstrap assumes nothing about the distribution, but with n
+values it never leaves their range, so with 3 seeds it covers the true mean in about 3 of 4 cases only. Student's is
+right for few seeds of normal values.
 
 Two rows are compared by the differences of runs with the same seed. Both have the same clients, data and faults then,
-so most of what a seed changes cancels out. One row is better if two intervals of the mean difference exclude 0: the
-bootstrap's, and Student's, which is right for few seeds. Where the intervals of many pairs are to hold together,
-Student's is the wider, the more pairs there are (Bonferroni).
+so most of what a seed changes cancels out. One row is better if the interval of the mean difference excludes 0. Where
+the intervals of many pairs are to hold together, Student's is the wider, the more pairs there are (Bonferroni).
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Mean:
     Attributes:
         mean: mean over the seeds that have it.
         deviation: sample standard deviation; None for one seed.
-        low: lower end of the 95% bootstrap interval of the mean; None for one seed.
+        low: lower end of the interval of the mean (`covering`); None for one seed.
         high: upper end.
         seeds: number of seeds that have it.
     """
@@ -43,15 +43,15 @@ class Mean:
     seeds: int
 
     @staticmethod
-    def of(values: Sequence[float | None]) -> Mean | None:
+    def of(values: Sequence[float | None], confidence: float = CONFIDENCE) -> Mean | None:
         """Return the mean of the values that are known and finite; None if there is none."""
         known = [value for value in values if value is not None and math.isfinite(value)]
         if not known:
             return None
         if len(known) == 1:
             return Mean(known[0], None, None, None, 1)
-        low, high = bootstrap(known, CONFIDENCE)
-        return Mean(*_moments(known), low, high, len(known))
+        mean, low, high = covering(known, confidence)
+        return Mean(mean, float(statistics.stdev(known)), low, high, len(known))
 
 
 @dataclass(frozen=True)
@@ -60,17 +60,20 @@ class Difference:
 
     Attributes:
         mean: mean of the differences.
-        low: lower end of Student's interval; −∞ for less than two seeds.
+        low: lower end of the interval of the mean (`covering`); −∞ for less than two seeds.
         high: upper end.
         seeds: number of seeds that both have.
-        is_seen: whether this interval and the bootstrap's exclude 0.
     """
 
     mean: float
     low: float
     high: float
     seeds: int
-    is_seen: bool
+
+    @property
+    def is_seen(self) -> bool:
+        """Whether the interval excludes 0."""
+        return self.low > 0 or self.high < 0
 
     @staticmethod
     def of(differences: Sequence[float], confidence: float = CONFIDENCE, pairs: int = 1) -> Difference:
@@ -81,32 +84,26 @@ class Difference:
             confidence: probability with which the interval holds.
             pairs: number of pairs whose intervals hold together with that probability.
         """
-        seeds = len(differences)
-        if seeds < 2:
-            return Difference(float(differences[0]), -math.inf, math.inf, seeds, False)
-        mean, deviation = _moments(differences)
-        reach = float(stats.t.ppf(1 - (1 - confidence) / pairs / 2, seeds - 1))
-        half = reach * deviation / math.sqrt(seeds)
-        low, high = bootstrap(differences, confidence)
-        is_seen = min(mean - half, low) > 0 or max(mean + half, high) < 0
-        return Difference(mean, mean - half, mean + half, seeds, is_seen)
+        return Difference(*covering(differences, confidence, pairs), len(differences))
 
 
-def _moments(values: Sequence[float]) -> tuple[float, float]:
-    """Return mean and sample standard deviation of two or more values, from exact sums: equal values have none.
+def covering(values: Sequence[float], confidence: float = CONFIDENCE, pairs: int = 1) -> tuple[float, float, float]:
+    """Return the mean of a sample, and the ends of its interval; these are infinite for one value.
 
-    In float64 the mean of three equal numbers may be another number.
+    Mean and deviation are made of exact sums: in float64 the mean of three equal numbers may be another number.
+
+    Args:
+        values: at least one.
+        confidence: probability with which the interval holds.
+        pairs: number of such samples whose intervals hold together with that probability.
     """
-    return float(statistics.mean(values)), float(statistics.stdev(values))
-
-
-def covering(values: Sequence[float], confidence: float = CONFIDENCE) -> tuple[float, float, float]:
-    """Return the mean of a sample, and an interval that has Student's and the bootstrap's; at least one value."""
-    found = Difference.of(values, confidence)
-    if found.seeds < 2:
-        return found.mean, found.low, found.high
+    mean = float(statistics.mean(values))
+    if len(values) < 2:
+        return mean, -math.inf, math.inf
+    reach = float(stats.t.ppf(1 - (1 - confidence) / pairs / 2, len(values) - 1))
+    half = reach * float(statistics.stdev(values)) / math.sqrt(len(values))
     low, high = bootstrap(values, confidence)
-    return found.mean, min(found.low, low), max(found.high, high)
+    return mean, min(mean - half, low), max(mean + half, high)
 
 
 def bootstrap(values: Sequence[float], confidence: float) -> tuple[float, float]:

@@ -81,7 +81,7 @@ class StudyResults:
         runs: data frame with a row for every finished run: `row`, `variant`, the fields of the grid and of `tune`,
             `seed`, `run` (its folder), and the figures.
         table: data frame with a row for every row of the study; each figure with its mean, `_sd` (standard deviation),
-            `_low` and `_high` (95% bootstrap interval) and `_seeds` (runs that have it).
+            `_low` and `_high` (interval of the mean) and `_seeds` (runs that have it).
         differences: data frame with a row for every pair of rows that is compared: mean of `row` − `other` in the final
             moving average, paired over seeds, the interval, and the `better` row if the interval says so.
         curves: data frame with a row for every evaluation of every run.
@@ -106,7 +106,8 @@ class StudyResults:
 
     def mean(self, row: str, figure: str) -> Mean | None:
         """Return a figure of a row over its seeds; None if no run has it."""
-        return Mean.of([member.figures.get(figure) for member in self.members[row]])
+        values = [member.figures.get(figure) for member in self.members[row]]
+        return Mean.of(values, self.plan.study.ask.confidence)
 
     @cached_property
     def figures(self) -> list[str]:
@@ -263,7 +264,8 @@ class StudyResults:
             for cell in self.plan.cells
         ]
         differences = [
-            {"row": row, "other": other, **_finite(vars(each)), "better": self.better(row, other, each) or None}
+            {"row": row, "other": other, **_finite(vars(each)), "is_seen": each.is_seen}
+            | {"better": self.better(row, other, each) or None}
             for row, other, each in self.compared
         ]
         tuned = {

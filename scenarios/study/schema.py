@@ -51,8 +51,10 @@ class Ask(Settings):
     against: str | None = Field(
         default=None, description="the row that the others are compared with; none: rows that differ in one thing"
     )
-    confidence: float = Field(default=0.95, ge=0.5, lt=1, description="of the intervals of differences")
-    together: bool = Field(default=False, description="whether all intervals hold together with that confidence")
+    confidence: float = Field(default=0.95, ge=0.5, lt=1, description="of the intervals")
+    together: bool = Field(
+        default=False, description="whether all intervals of differences hold together with that confidence"
+    )
 
     @property
     def parts(self) -> list[str]:

@@ -51,7 +51,7 @@ class Column(NamedTuple):
         figure: the figure's name.
         unit: how its values are written.
         stack: columns of one stack are one column on a terminal, a line each.
-        has_interval: whether the bootstrap interval is shown too.
+        has_interval: whether the interval of the mean is shown too.
     """
 
     head: str
@@ -138,11 +138,12 @@ def markdown(results: StudyResults) -> str:
 
 
 def latex(results: StudyResults) -> str:
-    """Return the table in LaTeX, for the package booktabs; mean ± standard deviation without the intervals."""
+    """Return the table in LaTeX, for the package booktabs, with a note below it on how a cell is to be read."""
     heads, rows = cells(results)
-    body = [" & ".join(_latex(each.split("\n")[0]) for each in row) + r" \\" for row in [heads, *rows]]
+    body = [" & ".join(_latex(" ".join(each.splitlines())) for each in row) + r" \\" for row in [heads, *rows]]
     begin = rf"\begin{{tabular}}{{l{'r' * (len(heads) - 1)}}}"
-    return "\n".join([begin, r"\toprule", body[0], r"\midrule", *body[1:], r"\bottomrule", r"\end{tabular}"])
+    note = rf"\multicolumn{{{len(heads)}}}{{l}}{{\footnotesize Figures: {_latex(_reading(results))}}} \\"
+    return "\n".join([begin, r"\toprule", body[0], r"\midrule", *body[1:], r"\bottomrule", note, r"\end{tabular}"])
 
 
 def csv(frame: pd.DataFrame) -> str:
@@ -158,9 +159,14 @@ def title(results: StudyResults) -> str:
     study = results.plan.study
     runs = sum(map(len, results.members.values()))
     what = study.description or study.name
-    return shown(
-        f"{what}: {counted(runs, 'run')}; mean ± standard deviation over seeds, [95% bootstrap interval of the mean]"
-    )
+    return shown(f"{what}: {counted(runs, 'run')}; {_reading(results)}")
+
+
+def _reading(results: StudyResults) -> str:
+    """Return how a cell is to be read."""
+    level = f"{100 * results.plan.study.ask.confidence:.6g}%"
+    interval = f"{level} interval of the mean, the wider of Student's and the bootstrap's"
+    return f"mean ± standard deviation over seeds, [{interval}]"
 
 
 def sentences(results: StudyResults) -> list[str]:

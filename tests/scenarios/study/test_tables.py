@@ -110,7 +110,7 @@ def test_an_ordinary_table_is_written_as_pandas_writes_it() -> None:
 
 def test_no_cell_is_an_option_or_a_command_of_latex(tmp_path: Path) -> None:
     results = empty(tmp_path, variants=named("[9pt] a", "* b", "\x1b[2J c", r"\input{x} $ & % # _ ^ ~ <|> ÷ −"))
-    rows = [line.partition(" & ")[0] for line in latex(results).splitlines()[4:-2]]
+    rows = [line.partition(" & ")[0] for line in latex(results).splitlines()[4:-3]]
     assert rows == [
         "{}[9pt] a",
         "{}* b",
@@ -168,7 +168,7 @@ def test_a_table_and_its_sentences_say_what_was_measured_in_its_units(tmp_path: 
             results.members[row].append(replace(ended(final, 2e6 * seed, **figures), seed=seed))
     heads, rows = cells(results)
     assert dict(zip(heads, rows[0], strict=True)) == {
-        "row": "a", "seeds": "3", "accuracy, average at the end": "81.00 ± 1.00%\n[80.00, 82.00]",
+        "row": "a", "seeds": "3", "accuracy, average at the end": "81.00 ± 1.00%\n[78.52, 83.48]",
         "last value": "31.00 ± 1.00%", "last model on train": "41.00 ± 1.00%",
         "at 10": "51.00 ± 1.00%", "average at 10": "61.00 ± 1.00%",
         "rounds to 0.75": "6.0 ± 1.0", "bytes to it": "2.00 ± 1.00 kB", "simulated time to it": "7.0 s",
@@ -185,7 +185,10 @@ def test_a_table_and_its_sentences_say_what_was_measured_in_its_units(tmp_path: 
     better = results.differences.set_index(["row", "other"])["better"].to_dict()
     assert better == {("a", "b"): "a", ("a", "c"): "", ("b", "c"): "c"}
     in_latex = latex(results)
-    assert r"a & 3 & 81.00 $\pm$ 1.00\% & 31.00 $\pm$ 1.00\% &" in in_latex and r"$\pm$ 2.00 MB" in in_latex
+    assert r"a & 3 & 81.00 $\pm$ 1.00\% [78.52, 83.48] & 31.00 $\pm$ 1.00\% &" in in_latex
+    assert r"$\pm$ 2.00 MB" in in_latex
+    reading = r"mean $\pm$ standard deviation over seeds, [95\% interval of the mean, the wider of Student's and"
+    assert rf"\multicolumn{{{len(heads)}}}{{l}}{{\footnotesize Figures: {reading}" in in_latex
 
 
 def test_a_curve_is_the_mean_over_seeds_in_a_band_of_its_deviation_at_the_rounds_that_all_have(tmp_path: Path) -> None:

@@ -126,15 +126,9 @@ class StudyResults:
             if ask.against is None
             else [(row.name, ask.against) for row in rows if row.name != ask.against]
         )
-        found = []
-        for row, other in pairs:
-            if {row, other} & set(self.diverged):
-                continue
-            values, others = self._finals(row), self._finals(other)
-            paired = [values[seed] - others[seed] for seed in values if seed in others]
-            if paired:
-                found.append((row, other, Difference.of(paired, ask.confidence, len(pairs) if ask.together else 1)))
-        return found
+        together = len(pairs) if ask.together else 1
+        found = ((row, other, self._difference(row, other, together)) for row, other in pairs)
+        return [(row, other, each) for row, other, each in found if each is not None]
 
     @cached_property
     def diverged(self) -> list[str]:
@@ -178,6 +172,24 @@ class StudyResults:
                 front.append(row)
                 last = sent_mean, negated
         return front
+
+    @cached_property
+    def beside_front(self) -> list[str]:
+        """The other rows that are not seen to be worse than a row of the front.
+
+        Such a row sends as many bytes as one of the front or fewer, and no difference from it is seen. No row of the
+        front that sends as many as this one, or fewer, is seen to be better.
+        """
+        costs = {row: sent.mean for row in self.members if (sent := self.mean(row, "bytes")) is not None}
+        beside = []
+        for row in self.members:
+            found = {other: self._difference(row, other) for other in self.front if row not in self.front}
+            is_worse = {o: self.better(row, o, each) == o for o, each in found.items() if each is not None}
+            beaten = [other for other, worse in is_worse.items() if worse and costs[other] <= costs[row]]
+            equalled = [other for other, worse in is_worse.items() if not worse and costs[row] <= costs[other]]
+            if equalled and not beaten:
+                beside.append(row)
+        return beside
 
     @cached_property
     def runs(self) -> pd.DataFrame:
@@ -291,6 +303,14 @@ class StudyResults:
         """Return tuned values as cells of data frames: a column is of numbers, or of text."""
         tune = self.plan.study.tune
         return {path: value if is_numeric(tune[path]) else str(value) for path, value in values.items()}
+
+    def _difference(self, row: str, other: str, pairs: int = 1) -> Difference | None:
+        """Return a row's final moving average minus another's; None if one has diverged, or they share no seed."""
+        values, others = self._finals(row), self._finals(other)
+        paired = [values[seed] - others[seed] for seed in values if seed in others]
+        if not paired or {row, other} & set(self.diverged):
+            return None
+        return Difference.of(paired, self.plan.study.ask.confidence, pairs)
 
     def _finals(self, row: str) -> dict[int, float]:
         found = {member.seed: member.figures[FINAL] for member in self.members[row]}

@@ -199,7 +199,8 @@ def _pareto(results: StudyResults) -> Plot:
     front = [points[row] for row in results.front]
     places = _places(results)
     drawn = [Line(shown(row), [x / unit], [y], place=places[shown(row)]) for row, (x, y) in points.items()]
-    drawn.append(Line("Pareto front", [x / unit for x, _ in front], [y for _, y in front], place=len(places)))
+    x, y = ([pair[axis] for pair in front for _ in range(2)] for axis in range(2))  # steps: until the next row's bytes
+    drawn.append(Line("Pareto front", [each / unit for each in x[1:]], y[:-1], place=len(places)))
     heading = f"{shown(results.metric).capitalize()} at the end against bytes"
     return Plot("pareto", heading, f"plans and reports sent, all clients ({unit_name}, log scale)", y_name, drawn, True)
 

@@ -193,6 +193,9 @@ def sentences(results: StudyResults) -> list[str]:
     found += _remarks(results)
     if results.front:
         found.append(f"Pareto front of {metric} against bytes: {'; '.join(map(shown, results.front))}")
+    if results.beside_front:
+        rows = "; ".join(map(shown, results.beside_front))
+        found.append(f"not seen to be worse than a row of the front, with equal bytes or fewer: {rows}")
     for row, tuned in results.tuned.items():
         found += [
             f"{shown(row)}: {path} {tuned.chosen[path]} is at the edge of what was tried "

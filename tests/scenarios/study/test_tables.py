@@ -181,6 +181,7 @@ def test_a_table_and_its_sentences_say_what_was_measured_in_its_units(tmp_path: 
         "a is better than b by 10 points [7.516, 12.48]",
         "no difference seen at 3 seeds: a and c",
         "Pareto front of accuracy against bytes: c",
+        "not seen to be worse than a row of the front, with equal bytes or fewer: a",
     ]
     better = results.differences.set_index(["row", "other"])["better"].to_dict()
     assert better == {("a", "b"): "a", ("a", "c"): "", ("b", "c"): "c"}
@@ -234,6 +235,30 @@ def test_the_front_has_every_row_that_no_other_is_better_than(tmp_path: Path) ->
         results.members[row].append(ended(final, sent))
     assert results.front == ["alike", "same", "best"], "two rows that are equal do not beat each other"
     assert list(results.table["is_on_front"]) == [False, True, True, False, True]
+
+
+def test_the_front_is_drawn_in_steps_for_nothing_between_two_of_its_rows_was_measured(tmp_path: Path) -> None:
+    results = empty(tmp_path, "accuracy", variants=named("few", "more", "most"))
+    for row, (final, sent) in {"few": (0.5, 100), "more": (0.7, 300), "most": (0.9, 400)}.items():
+        results.members[row].append(ended(final, sent))
+    (plot,) = plots(results)
+    front = plot.drawn[-1]
+    steps = list(zip(np.asarray(front.x).tolist(), np.asarray(front.y).tolist(), strict=True))
+    assert front.name == "Pareto front" and steps == [(100, 50), (300, 50), (300, 70), (400, 70), (400, 90)]
+
+
+def test_beside_the_front_are_rows_that_no_row_of_as_few_bytes_is_seen_to_beat(tmp_path: Path) -> None:
+    figures = {
+        "cheap": (100, (0.80, 0.81, 0.82)),
+        "noisy": (300, (0.70, 0.99, 0.95)),
+        "equal": (100, (0.79, 0.81, 0.81)),
+        "worse": (200, (0.70, 0.71, 0.72)),  # no difference from noisy is seen, but cheap is better
+        "dear": (400, (0.79, 0.81, 0.81)),
+    }
+    results = empty(tmp_path, "accuracy", variants=named(*figures), seeds=[1, 2, 3])
+    for row, (sent, finals) in figures.items():
+        results.members[row] += [replace(ended(final, sent), seed=seed) for seed, final in enumerate(finals, 1)]
+    assert (results.front, results.beside_front) == (["cheap", "noisy"], ["equal"])
 
 
 def test_the_mean_of_only_some_of_a_rows_runs_is_not_drawn(tmp_path: Path) -> None:

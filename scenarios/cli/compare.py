@@ -14,15 +14,15 @@ from seedbus.scenarios.cli_errors import cli_errors
 from seedbus.scenarios.errors import ScenarioError
 from seedbus.scenarios.reporting.terminal import say
 
-_MAX_DIGITS = 18  # of a round's number
-
 
 def compare(
     runs: Annotated[list[Path], typer.Argument(metavar="RUN", help="Runs' folders, e.g. runs/quickstart-1.")],
     target: Annotated[
         str, typer.Option(metavar="METRIC=VALUE", help="Rounds and bytes until the moving average meets it.")
     ] = "",
-    at: Annotated[str, typer.Option(metavar="ROUNDS", help="Show the metric at these rounds too, e.g. 50,100.")] = "",
+    at: Annotated[
+        str, typer.Option(metavar="POINTS", help="Show the metric at these rounds or bytes too, e.g. 50,100,1MB.")
+    ] = "",
     out: Annotated[Path | None, typer.Option(help="Write the table and its plots to this HTML file.")] = None,
     plugin: Plugins = None,
     output: Annotated[
@@ -32,14 +32,14 @@ def compare(
     """Compare runs: what they reach, after how many rounds and bytes. Runs that differ only in the seed are one row."""
     with cli_errors():
         metric, value = _target(target)
-        rounds = _rounds(at)
+        points = _points(at)
         if out is not None and not out.name:
             raise ScenarioError(f"--out {out}", ["it names no file; expected one like comparison.html"])
         from seedbus.scenarios.reporting import compare as comparison_of_runs
         from seedbus.scenarios.reporting import compare_page
         from seedbus.scenarios.reporting.results import write
 
-        comparison = comparison_of_runs.compare(runs, metric, value, rounds)
+        comparison = comparison_of_runs.compare(runs, metric, value, points)
         if out is not None:
             try:
                 write(out, compare_page.page(comparison))
@@ -69,9 +69,15 @@ def _target(text: str) -> tuple[str | None, float | None]:
     return metric, value
 
 
-def _rounds(text: str) -> list[int]:
-    """Parse whole numbers separated by commas."""
+def _points(text: str) -> list[int | str]:
+    """Parse rounds and bytes separated by commas; each once, rounds first."""
+    from seedbus.scenarios.schema.amounts import POINTS, byte_count, point_of
+
     parts = [part.strip() for part in text.split(",")] if text else []
-    if not all(part.isascii() and part.isdecimal() and len(part) <= _MAX_DIGITS for part in parts):
-        raise ScenarioError(f"--at {text}", ["expected numbers of rounds, like 50,100,200"])
-    return sorted({int(part) for part in parts})
+    try:
+        points = {point_of(int(part) if part.isascii() and part.isdecimal() else part) for part in parts}
+    except ValueError:
+        raise ScenarioError(f"--at {text}", [f"{POINTS}, like 50,100,1MB"]) from None
+    rounds = [point for point in points if isinstance(point, int)]
+    sizes = [point for point in points if isinstance(point, str)]
+    return [*sorted(rounds), *sorted(sizes, key=lambda size: byte_count(size) or 0)]

@@ -16,8 +16,9 @@ from seedbus.scenarios.reporting.compare_page import markdown
 from seedbus.scenarios.reporting.compared import ENDING, Compared, Row, Run, Spread
 from seedbus.scenarios.reporting.leaves import names, settings_of
 from seedbus.scenarios.reporting.terminal import shown
+from seedbus.scenarios.schema.amounts import point_of
 from seedbus.scenarios.schema.scenario import Scenario
-from seedbus.scenarios.sentences import is_whole, nearest, quoted
+from seedbus.scenarios.sentences import nearest, quoted
 
 _SAME_RUN = ("seed", "description", "transport", "expect", "verify", "verify_every")
 
@@ -34,7 +35,7 @@ def compare(
     folders: str | Path | Sequence[str | Path],
     metric: str | None = None,
     target: float | None = None,
-    at: int | Sequence[int] = (),
+    at: int | str | Sequence[int | str] = (),
 ) -> Comparison:
     """Compare runs.
 
@@ -42,7 +43,7 @@ def compare(
         folders: the runs' folders.
         metric: the metric to compare; default: accuracy, or loss if a run has no accuracy.
         target: value of the metric; rounds and bytes to reach it are reported.
-        at: number of rounds, or numbers, after which the metric is reported.
+        at: rounds, or bytes such as "1MB", or a list of them, after which the metric is reported.
 
     Raises:
         RunFolderError: a folder holds no run, or one without evaluations.
@@ -55,11 +56,12 @@ def compare(
     given: Any = target
     if given is not None and not (isinstance(given, Real) and math.isfinite(given)):
         raise ScenarioError("target", [f"{target!r} is not accepted; expected a finite number"])
-    rounds = list(at) if isinstance(at, Iterable) else [at]
-    for round in rounds:
-        if not is_whole(round) or round < 0:
-            raise ScenarioError("at", [f"{round!r} is not accepted; expected numbers of rounds, like [50, 100]"])
-    at = [int(round) for round in rounds]
+    points = []
+    for point in [at] if isinstance(at, str) or not isinstance(at, Iterable) else at:
+        try:
+            points.append(point_of(point))
+        except ValueError as error:
+            raise ScenarioError("at", [f"{point!r} is not accepted; {error}"]) from None
     runs, notes = _one_of_each([Run.read(path_of(folder, "folders", "the folder of a run")) for folder in folders])
     notes += _notes(runs)
     if metric is None:
@@ -76,9 +78,9 @@ def compare(
     row_names = _names([members[0].scenario for members in groups.values()])
     rows = []
     for name, members in zip(row_names, groups.values(), strict=True):
-        each = [run.figures(metric, target, at) for run in members]
+        each = [run.figures(metric, target, points) for run in members]
         rows.append(Row(name, members, {key: Spread.of(figures[key] for figures in each) for key in each[0]}))
-    return Comparison(metric, target, at, sorted(rows, key=lambda row: _rank(row, metric)), notes)
+    return Comparison(metric, target, points, sorted(rows, key=lambda row: _rank(row, metric)), notes)
 
 
 def _one_of_each(runs: list[Run]) -> tuple[list[Run], list[str]]:

@@ -15,6 +15,7 @@ from seedbus.scenarios.reporting.document import document, table, with_plots
 from seedbus.scenarios.reporting.figures import lines
 from seedbus.scenarios.reporting.looks import Line
 from seedbus.scenarios.reporting.terminal import console, in_markdown, shown, titled
+from seedbus.scenarios.schema.amounts import words_of
 
 Cells = list[list[str]]
 Formatter = Callable[[Spread], str]
@@ -56,9 +57,9 @@ def cells(comparison: Compared) -> tuple[list[str], Cells]:
     metric = shown(comparison.metric)
     columns: list[tuple[str, list[tuple[str, Formatter]]]] = [("rounds", [("rounds", _count)])]
     formatter = _share if metric.startswith("accuracy") else _number
-    for round in comparison.at:
+    for point in comparison.at:
         columns.append(
-            (f"{metric} at {round:,}\nits average", [(f"at_{round}{end}", formatter) for end in ("", "_ema")])
+            (f"{metric} at {words_of(point)}\nits average", [(f"at_{point}{end}", formatter) for end in ("", "_ema")])
         )
     columns.append((f"{metric}: last\nbest", [("last", formatter), ("best", formatter)]))
     columns.append((f"average at the end\nmean of last {ENDING}", [("ema", formatter), ("end", formatter)]))

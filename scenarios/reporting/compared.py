@@ -25,6 +25,7 @@ from seedbus.scenarios.reporting.results import RESULTS, Results
 from seedbus.scenarios.reporting.shortcomings import shortcomings
 from seedbus.scenarios.reporting.statistics import ArrivedReports
 from seedbus.scenarios.run_folder import scenario_of
+from seedbus.scenarios.schema.amounts import byte_count
 from seedbus.scenarios.schema.scenario import Scenario
 
 ENDING = 10
@@ -157,31 +158,43 @@ class Run:
                 return index
         return None
 
-    def at(self, metric: str, round: int, *, is_average: bool = False) -> float | None:
-        """Return the newest value after a number of rounds.
+    def newest(self, point: int | str) -> int | None:
+        """Return the index of the newest evaluation after a number of rounds, or when an amount of bytes had been sent.
 
-        It is None if the run has fewer, if nothing had been measured (the evaluator's answers may be refused, that for
-        x₀ too), or if the value is not finite.
+        It is None if the run has fewer, or if nothing had been measured: the evaluator's answers may be refused, that
+        for x₀ too. With bytes x₀ does not count, for it says nothing of what they were good for.
 
         Args:
-            metric: the metric's name.
-            round: number of rounds.
-            is_average: return the moving average instead.
+            point: rounds, or bytes of plans and reports, both ways, all clients (`amounts.point_of`).
         """
-        all_values = averages(self.lines, metric) if is_average else self.values(metric)
-        values = [value for done, value in zip(self.rounds, all_values, strict=True) if done <= round]
-        return None if self.rounds[-1] < round or not values else _finite(values[-1])
+        if isinstance(point, int):
+            found = [index for index, done in enumerate(self.rounds) if done <= point]
+            return None if self.rounds[-1] < point or not found else found[-1]
+        most = byte_count(point) or 0
+        found = [index for index, sent in enumerate(self.sent) if sent <= most and self.rounds[index] > 0]
+        end = (self.costs["bytes_up"] or 0) + (self.costs["bytes_down"] or 0)
+        return None if end < most or not found else found[-1]
 
-    def figures(self, metric: str, target: float | None, at: Sequence[int]) -> Figures:
+    def at(self, metric: str, point: int | str, *, is_average: bool = False) -> float | None:
+        """Return the metric, or its moving average, at the newest evaluation (`newest`); None if it is not finite."""
+        index = self.newest(point)
+        values = averages(self.lines, metric) if is_average else self.values(metric)
+        return None if index is None else _finite(values[index])
+
+    def figures(self, metric: str, target: float | None, at: Sequence[int | str]) -> Figures:
         """Return all figures of the run.
 
         Args:
             target: value of the metric to reach, if any.
-            at: numbers of rounds after which the metric is reported.
+            at: rounds, or bytes, after which the metric is reported.
         """
         values = [value for value in self.values(metric) if math.isfinite(value)]
-        figures: Figures = {f"at_{round}": self.at(metric, round) for round in at}
-        figures |= {f"at_{round}_ema": self.at(metric, round, is_average=True) for round in at}
+        figures: Figures = {f"at_{point}": self.at(metric, point) for point in at}
+        figures |= {f"at_{point}_ema": self.at(metric, point, is_average=True) for point in at}
+        for point in at:
+            if isinstance(point, str):
+                index = self.newest(point)
+                figures[f"at_{point}_bytes"] = None if index is None else self.sent[index]
         figures["last"] = _finite(self.values(metric)[-1])
         figures["best"] = None if not values else max(values) if metric in self.scenario.task.rising else min(values)
         figures["end"] = _finite(float(np.mean(self.values(metric)[-ENDING:])))
@@ -264,14 +277,14 @@ class Compared:
     Attributes:
         metric: the metric that is compared.
         target: value of the metric to reach, if any.
-        at: numbers of rounds after which the metric is reported.
+        at: rounds, or bytes, after which the metric is reported.
         rows: best first.
         notes: caveats for the reader, a sentence each.
     """
 
     metric: str
     target: float | None
-    at: list[int]
+    at: list[int | str]
     rows: list[Row]
     notes: list[str]
 

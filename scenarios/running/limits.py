@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import math
 import os
-import re
 import resource
 import sys
 from collections.abc import Sequence
@@ -29,6 +28,7 @@ from seedbus.models.errors import DataError, NotAllowed, is_out_of_memory
 from seedbus.models.task import TASKS
 from seedbus.models.text.weights import PUBLISHED
 from seedbus.scenarios.errors import ScenarioError
+from seedbus.scenarios.schema.amounts import byte_count
 from seedbus.scenarios.schema.loading import validate
 from seedbus.scenarios.schema.scenario import Scenario
 
@@ -37,7 +37,6 @@ MIN_MEMORY = 2**30  # bytes; torch, transformers and compiled kernels take half 
 SCENARIO_BYTES = 2**18  # maximum size of the JSON: every second byte may be a mistake with a message of half a kilobyte
 CLIENT_BYTES = 128  # minimum memory for one client
 _MAX_PROBLEMS = 5  # mistakes in a server's scenario that are shown
-_UNITS = {"": 1, "k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40}
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,9 +158,8 @@ def bytes_of(text: str, option: str) -> int:
     Raises:
         ScenarioError: it is no size, or less than `MIN_MEMORY`.
     """
-    match = re.fullmatch(r"([0-9]{1,15}(?:\.[0-9]{1,3})?) ?([kMGT]i?|)B?", text.replace("K", "k"))
-    unit = "" if match is None else match[2].replace("ki", "Ki")
-    if match is None or (size := int(float(match[1]) * _UNITS[unit])) < MIN_MEMORY:
+    size = byte_count(text)
+    if size is None or size < MIN_MEMORY:
         raise ScenarioError(f"{option} {text}", ["expected bytes, like 4GiB or 1500MB; libraries alone need 1GiB"])
     return size
 

@@ -145,7 +145,8 @@ def figures(plan: Plan) -> list[str]:
     """Return the names of the figures that every run of a study has. Raises `ScenarioError` as `metric_of`."""
     ask, metric = plan.study.ask, metric_of(plan)
     found = [FINAL, "last", "best", *(f"{split}_{metric}" for split in ask.splits)]
-    found += [f"at_{round}{end}" for round in ask.at for end in ("", "_ema")]
+    found += [f"at_{point}{end}" for point in ask.at for end in ("", "_ema")]
+    found += [f"at_{point}_bytes" for point in ask.at if isinstance(point, str)]
     if ask.target is not None:
         found += [f"{cost}_to_target" for cost in ("rounds", "bytes", "simulated_s")]
     return [*found, *ask.analysis, *COSTS]

@@ -82,8 +82,9 @@ class StudyResults:
             `seed`, `run` (its folder), and the figures.
         table: data frame with a row for every row of the study; each figure with its mean, `_sd` (standard deviation),
             `_low` and `_high` (interval of the mean) and `_seeds` (runs that have it).
-        differences: data frame with a row for every pair of rows that is compared: mean of `row` − `other` in the final
-            moving average, paired over seeds, the interval, and the `better` row if the interval says so.
+        differences: data frame with a row for every pair of rows that is compared, and every `figure` by which it is
+            (`compared_by`): mean of `row` − `other`, paired over seeds, the interval, and the `better` row if the
+            interval says so.
         curves: data frame with a row for every evaluation of every run.
         trials: data frame with a row for every value that was tried.
     """
@@ -115,9 +116,11 @@ class StudyResults:
         return list(dict.fromkeys(name for runs in self.members.values() for run in runs for name in run.figures))
 
     @cached_property
-    def compared(self) -> list[tuple[str, str, Difference]]:
-        """Pairs of rows with the difference of their final moving averages; without rows that have diverged.
+    def compared_by(self) -> dict[str, list[tuple[str, str, Difference]]]:
+        """Figure → pairs of rows with their difference; without rows that have diverged, or have not the figure.
 
+        The figures are the final moving average, and the value at each amount of bytes that `ask.at` names: a moving
+        average at equal bytes would still hold x₀ where a row has had few rounds.
         Rows are compared that differ in one thing, the variant or one field of the grid, or all with the row `against`.
         """
         ask, rows = self.plan.study.ask, self.plan.cells
@@ -126,9 +129,16 @@ class StudyResults:
             if ask.against is None
             else [(row.name, ask.against) for row in rows if row.name != ask.against]
         )
-        together = len(pairs) if ask.together else 1
-        found = ((row, other, self._difference(row, other, together)) for row, other in pairs)
-        return [(row, other, each) for row, other, each in found if each is not None]
+        figures = [FINAL, *(f"at_{point}" for point in ask.at if isinstance(point, str))]
+        together = len(pairs) * len(figures) if ask.together else 1
+        return {
+            figure: [
+                (row, other, each)
+                for row, other in pairs
+                if (each := self._difference(row, other, figure, together)) is not None
+            ]
+            for figure in figures
+        }
 
     @cached_property
     def diverged(self) -> list[str]:
@@ -226,9 +236,11 @@ class StudyResults:
     def differences(self) -> pd.DataFrame:
         import pandas as pd
 
-        columns = ["row", "other", "mean", "low", "high", "seeds", "better"]
+        columns = ["row", "other", "figure", "mean", "low", "high", "seeds", "better"]
         rows = [
-            (row, other, d.mean, d.low, d.high, d.seeds, self.better(row, other, d)) for row, other, d in self.compared
+            (row, other, figure, d.mean, d.low, d.high, d.seeds, self.better(row, other, d))
+            for figure, compared in self.compared_by.items()
+            for row, other, d in compared
         ]
         return pd.DataFrame(rows, columns=columns)
 
@@ -276,9 +288,10 @@ class StudyResults:
             for cell in self.plan.cells
         ]
         differences = [
-            {"row": row, "other": other, **_finite(vars(each)), "is_seen": each.is_seen}
+            {"row": row, "other": other, "figure": figure, **_finite(vars(each)), "is_seen": each.is_seen}
             | {"better": self.better(row, other, each) or None}
-            for row, other, each in self.compared
+            for figure, compared in self.compared_by.items()
+            for row, other, each in compared
         ]
         tuned = {
             row: {"chosen": each.chosen, "at_edge": each.at_edge, "trials": [_finite(vars(t)) for t in each.trials]}
@@ -304,17 +317,16 @@ class StudyResults:
         tune = self.plan.study.tune
         return {path: value if is_numeric(tune[path]) else str(value) for path, value in values.items()}
 
-    def _difference(self, row: str, other: str, pairs: int = 1) -> Difference | None:
-        """Return a row's final moving average minus another's; None if one has diverged, or they share no seed."""
-        values, others = self._finals(row), self._finals(other)
-        paired = [values[seed] - others[seed] for seed in values if seed in others]
-        if not paired or {row, other} & set(self.diverged):
+    def _difference(self, row: str, other: str, figure: str = FINAL, pairs: int = 1) -> Difference | None:
+        """Return a row's figure minus another's; None if a run has diverged or lacks it, or no seed is shared."""
+        values, others = (
+            {member.seed: member.figures.get(figure) for member in self.members[each]} for each in (row, other)
+        )
+        paired = [(values[seed], others[seed]) for seed in values if seed in others]
+        known = [value - less for value, less in paired if value is not None and less is not None]
+        if not known or len(known) < len(paired) or {row, other} & set(self.diverged):
             return None
-        return Difference.of(paired, self.plan.study.ask.confidence, pairs)
-
-    def _finals(self, row: str) -> dict[int, float]:
-        found = {member.seed: member.figures[FINAL] for member in self.members[row]}
-        return {seed: value for seed, value in found.items() if value is not None}
+        return Difference.of(known, self.plan.study.ask.confidence, pairs)
 
 
 def _is_column(values: list[Any]) -> bool:

@@ -10,6 +10,7 @@ from pydantic import BeforeValidator, ConfigDict, Discriminator, Field, Tag, Val
 
 from seedbus.scenarios.analysis.quantities import Name, instruments
 from seedbus.scenarios.errors import ScenarioError, path_of
+from seedbus.scenarios.schema.amounts import Point
 from seedbus.scenarios.schema.loading import studies
 from seedbus.scenarios.schema.python_values import plain_fields
 from seedbus.scenarios.schema.yaml_text import MAX_CHARACTERS, NotPlain, parse
@@ -40,7 +41,7 @@ class Ask(Settings):
     """What is reported of the runs, and when one counts as better than another."""
 
     metric: str | None = Field(default=None, description="the metric; none: accuracy, or loss where there is none")
-    at: list[Annotated[int, Field(ge=0)]] = Field(default=[], description="rounds after which the metric is reported")
+    at: list[Point] = Field(default=[], description="rounds, or bytes such as 1MB, after which the metric is reported")
     target: float | None = Field(default=None, description="value that the moving average is to reach")
     splits: list[Literal["train", "validation", "test"]] = Field(
         default=[], description="splits on which the final model is measured too"

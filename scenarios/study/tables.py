@@ -12,6 +12,7 @@ from seedbus.bus.text import counted, printable
 from seedbus.scenarios.analysis.quantities import QUANTITIES
 from seedbus.scenarios.reporting.axes import byte_unit, with_unit
 from seedbus.scenarios.reporting.terminal import console, in_markdown, shown, titled
+from seedbus.scenarios.schema.amounts import words_of
 from seedbus.scenarios.study.claims import FINAL, verdict
 from seedbus.scenarios.study.intervals import Difference, Mean
 from seedbus.scenarios.study.published import published
@@ -70,9 +71,9 @@ def columns(results: StudyResults) -> list[Column]:
         Column("last value", "last", unit, "last"),
         *(Column(f"last model on {split}", f"{split}_{results.metric}", unit, "last") for split in ask.splits),
     ]
-    for round in ask.at:
-        found.append(Column(f"at {round:,}", f"at_{round}", unit, f"at {round}"))
-        found.append(Column(f"average at {round:,}", f"at_{round}_ema", unit, f"at {round}"))
+    for point in ask.at:
+        found.append(Column(f"at {words_of(point)}", f"at_{point}", unit, f"at {point}"))
+        found.append(Column(f"average at {words_of(point)}", f"at_{point}_ema", unit, f"at {point}"))
     if ask.target is not None:
         found += [
             Column(f"rounds to {ask.target:g}", "rounds_to_target", _count, "target"),
@@ -174,21 +175,11 @@ def sentences(results: StudyResults) -> list[str]:
 
     Each is one line that is safe to print.
     """
-    ask, metric = results.plan.study.ask, shown(results.metric)
-    pairs = results.compared
-    seen = [(row, other, each) for row, other, each in pairs if each.is_seen]
-    found = _claim(results)
-    if pairs:
-        pair = "pair" if len(pairs) == 1 else "pairs"
-        wrong = (1 - ask.confidence) * len(pairs)
-        chance = f"each, so that {wrong:{',.0f' if wrong >= 1 else '.1g'}} of them may seem to differ by chance"
-        which = f"{len(pairs):,} {pair} at {100 * ask.confidence:.6g}% {'together' if ask.together else chance}"
-        found.append(f"Differences in {metric} (average at the end), paired over seeds; {which}:")
-    ordered = sorted(seen, key=lambda each: -abs(each[2].mean))
-    found += [f"{_verdict(results, *each)}" for each in ordered[:MAX_SENTENCES]]
-    if len(seen) > MAX_SENTENCES:
-        found.append(f"and {len(seen) - MAX_SENTENCES:,} more pairs differ (differences.csv)")
-    found += _unseen(pairs)
+    metric, found = shown(results.metric), _claim(results)
+    for figure, pairs in results.compared_by.items():
+        is_final = figure == FINAL
+        where = "average at the end" if is_final else f"at {words_of(figure.removeprefix('at_'))}"
+        found += _compared(results, where, pairs) + ([] if is_final else _measured(results, figure, where))
     found += [_divergence(results, row) for row in results.diverged]
     found += _remarks(results)
     if results.front:
@@ -213,6 +204,49 @@ def sentences(results: StudyResults) -> list[str]:
     found += published(results.plan.study.published)[1]
     found += [f"failed: {failure}" for failure in results.failures]
     return [printable(sentence, len(sentence)) for sentence in found]
+
+
+def _compared(results: StudyResults, where: str, pairs: list[tuple[str, str, Difference]]) -> list[str]:
+    """Return what can be said about pairs of rows; nothing without pairs.
+
+    Args:
+        results: the study's.
+        where: at which time of a run they are compared.
+        pairs: with their differences.
+    """
+    if not pairs:
+        return []
+    ask = results.plan.study.ask
+    seen = [(row, other, each) for row, other, each in pairs if each.is_seen]
+    pair = "pair" if len(pairs) == 1 else "pairs"
+    wrong = (1 - ask.confidence) * len(pairs)
+    chance = f"each, so that {wrong:{',.0f' if wrong >= 1 else '.1g'}} of them may seem to differ by chance"
+    which = f"{len(pairs):,} {pair} at {100 * ask.confidence:.6g}% {'together' if ask.together else chance}"
+    found = [f"Differences in {shown(results.metric)} ({where}), paired over seeds; {which}:"]
+    ordered = sorted(seen, key=lambda each: -abs(each[2].mean))
+    found += [f"{_verdict(results, *each)}" for each in ordered[:MAX_SENTENCES]]
+    if len(seen) > MAX_SENTENCES:
+        found.append(f"and {len(seen) - MAX_SENTENCES:,} more pairs differ (differences.csv)")
+    return found + _unseen(pairs)
+
+
+def _measured(results: StudyResults, figure: str, where: str) -> list[str]:
+    """Return which rows have no value at an amount of bytes, and how much less those of the others were measured at."""
+    compared = {row: runs for row, runs in results.members.items() if row not in results.diverged}
+    lacking = [row for row, runs in compared.items() if any(member.figures[figure] is None for member in runs)]
+    found = [f"not every run has a value {where}: {'; '.join(map(shown, lacking))}"] if lacking else []
+    sent = [
+        (member.figures[f"{figure}_bytes"] or 0.0, row)
+        for row, runs in compared.items()
+        if row not in lacking
+        for member in runs
+    ]
+    if sent:
+        least, row = min(sent)
+        factor, unit, places = _size(least)
+        earliest = f"{factor * least:,.{places}f} {unit} ({shown(row)})"
+        found.append(f"values {where} are those of the newest evaluations by then, the earliest of them at {earliest}")
+    return found
 
 
 def _claim(results: StudyResults) -> list[str]:

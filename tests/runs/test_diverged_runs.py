@@ -151,7 +151,7 @@ def test_a_study_tells_of_a_row_that_diverged_and_never_calls_it_better(tmp_path
     assert found.is_complete and not found.failures and found.diverged == ["absurd"]
     finals = found.table.set_index("row")["final"]
     assert finals["absurd"] < finals["worse"], "its loss is lower, because it was never trained"
-    assert not found.compared and found.front == ["worse"]
+    assert not found.compared_by["final"] and found.front == ["worse"]
     said = [each for each in sentences(found) if each.startswith("absurd: ")]
     assert len(said) == 1 and "seed 2: training diverged: all reports of rounds 1 to 10" in said[0]
     assert said[0].endswith("3 of 3 runs diverged, so this row is compared with none")

@@ -107,6 +107,14 @@ def test_a_value_at_a_round_stands_beside_its_moving_average() -> None:
     assert (figures["at_40"], figures["at_40_ema"]) == (None, None), "nothing was evaluated then"
 
 
+def test_a_value_at_an_amount_of_bytes_is_the_newest_that_was_measured_by_then_and_not_that_of_x0() -> None:
+    run = unfinished([0.0, 1.0, 0.5])  # after 0, 30 and 60 bytes
+    figures = run.figures("accuracy", None, ["29B", "30B", "59B", "60B", "61B"])
+    assert [figures[f"at_{size}B"] for size in (29, 30, 59, 60, 61)] == [None, 1.0, 1.0, 0.5, None]
+    assert [figures[f"at_{size}B_bytes"] for size in (29, 30, 59, 60, 61)] == [None, 30, 30, 60, None]
+    assert figures["at_60B_ema"] == figures["ema"]
+
+
 def test_a_comparison_as_text_is_safe_to_print(runs: dict[str, Results], tmp_path: Path) -> None:
     folder = Path(shutil.copytree(runs["one"].folder, tmp_path / "a\x1b]0;title\x07"))
     text = str(compare([runs["one"].folder, folder]))
@@ -237,12 +245,12 @@ def test_the_table_and_the_page_hold_the_same_and_the_page_has_both_plots(
     seedbus: Command, runs: dict[str, Results]
 ) -> None:
     folders = [runs[name].folder for name in ("one", "two", "hiso")]
-    result = seedbus("compare", *folders, "--target", "loss=60", "--at", "4,8", "--out", "compare.html")
+    result = seedbus("compare", *folders, "--target", "loss=60", "--at", "4, 1kB,0.5 kB,4", "--out", "compare.html")
     note = "the runs are evaluated after every 4 and every 5 rounds"
     assert result.code == Exit.OK and result.err.startswith(f"seedbus: note: {note}") and result.err.count("\n") == 1
     html = Path("compare.html").read_text(encoding="utf-8")
     assert f"<p>{note}" in html
-    for text in ("decomfl, 2 seeds", "rounds to 60", " ± ", "forward"):
+    for text in ("decomfl, 2 seeds", "loss at 4", "loss at 0.5 kB", "loss at 1 kB", "rounds to 60", " ± ", "forward"):
         assert text in result.out and text in html
     assert "http:" not in own(html) and allowed(html) in html
     found = plots(html)
@@ -276,7 +284,7 @@ MISTAKES = [
     (["nope"], Exit.FOLDER, r"nope: there is no run here \(no journal.sqlite\)"),
     (["--target", "gap"], Exit.USAGE, r"--target gap: expected a metric and a number, like accuracy=0.8"),
     (["--target", "loss=nan"], Exit.USAGE, r"--target loss=nan: expected a metric and a number"),
-    (["--at", "5,x"], Exit.USAGE, r"--at 5,x: expected numbers of rounds, like 50,100,200"),
+    (["--at", "5,x"], Exit.USAGE, r"--at 5,x: expected rounds or bytes, like 50,100,1MB"),
     (["--target", "acuracy=1"], Exit.USAGE, r".*one: \"acuracy\" is not measured in this run; there are loss, gap"),
     (["--out", "nowhere/c.html"], Exit.FOLDER, r"nowhere/c.html: it cannot be written \(No such file"),
 ]

@@ -45,7 +45,7 @@ ANY_VALUE: Any = 3
 STUDY = {"name": "one", "base": "quickstart", "seeds": [1]}
 CALLS: dict[str, tuple[Callable[[Path], Any], str]] = {
     "no folder": (lambda run: ANY.compare([]), "folders: none is given; expected the folder of at least one run"),
-    "a round below 0": (lambda run: ANY.compare([run], at=[-1]), "at: -1 is not accepted; expected numbers of"),
+    "a round below 0": (lambda run: ANY.compare([run], at=[-1]), "at: -1 is not accepted; expected rounds or bytes"),
     "no target": (
         lambda run: ANY.compare([run], target=math.nan),
         "target: nan is not accepted; expected a finite",

@@ -24,7 +24,7 @@ def test_a_mean_has_the_samples_deviation_and_the_interval_of_claims_and_differe
     difference = Difference.of([0.9, 0.91, 0.93])
     assert (difference.mean, difference.low, difference.high) == (mean.mean, mean.low, mean.high)
     wide = Mean.of([0.9, 0.91, 0.93], 0.99)
-    assert wide is not None and wide.low is not None and wide.low < mean.low
+    assert mean.low is not None and wide is not None and wide.low is not None and wide.low < mean.low
     assert Mean.of([5.0]) == Mean(5.0, None, None, None, 1) and Mean.of([None]) is None
 
 

@@ -62,7 +62,7 @@ STUDY: dict[str, Any] = {
     "variants": {"decomfl": [], "hiso": {"algorithm": HISO}},
     "grid": {"faults.0.probability": [0.1, 0.3]},
     "seeds": [1, 2, 3],
-    "ask": {"at": [10], "target": 60.0, "splits": ["train"]},
+    "ask": {"at": [10, "4 kB"], "target": 60.0, "splits": ["train"]},
 }
 
 
@@ -98,6 +98,10 @@ def test_figures_are_those_of_the_runs(found: StudyResults) -> None:
     assert row["final"] == pytest.approx(np.mean(ends)) and row["final_low"] <= np.mean(ends) <= row["final_high"]
     assert row["bytes"] == np.mean([each.summary["traffic"]["bytes"] for each in members])
     assert row["at_10"] == pytest.approx(np.mean([values[2] for values in losses]))
+    runs = [member.run for member in found.members[row["row"]]]
+    by_then = [[line for line in each.lines if line["bytes_up"] + line["bytes_down"] <= 4000] for each in runs]
+    assert all(1 < len(lines) < 5 for lines in by_then)
+    assert row["at_4kB"] == pytest.approx(np.mean([lines[-1]["loss"] for lines in by_then]))
     model = seedbus.replay(members[0].folder)
     on_train = model.problem.evaluate(model.replica.x, "train")["loss"]
     assert found.runs["train_loss"][0] == pytest.approx(on_train)
@@ -105,18 +109,18 @@ def test_figures_are_those_of_the_runs(found: StudyResults) -> None:
 
 def test_differences_are_paired_over_seeds(found: StudyResults) -> None:
     finals = found.runs.pivot(index="seed", columns="row", values="final")
-    for row, other, each in found.compared:
+    for row, other, each in found.compared_by["final"]:
         assert each.mean == pytest.approx((finals[row] - finals[other]).mean()) and each.seeds == 3
         better = found.better(row, other, each)
         assert not better or each.low > 0 or each.high < 0
         assert better in ("", row if each.mean < 0 else other), "less loss is better"
-    assert {(row, other) for row, other, _ in found.compared} == {
+    assert {(row, other) for row, other, _ in found.compared_by["final"]} == {
         ("decomfl, drop 0.1", "decomfl, drop 0.3"),
         ("decomfl, drop 0.1", "hiso, drop 0.1"),
         ("decomfl, drop 0.3", "hiso, drop 0.3"),
         ("hiso, drop 0.1", "hiso, drop 0.3"),
     }, "rows that differ in one thing"
-    assert len(found.differences) == 4
+    assert list(found.differences["figure"]) == ["final"] * 4 + ["at_4kB"] * 4
 
 
 def test_a_curve_counts_rounds_bytes_time_and_forward_passes(found: StudyResults) -> None:
@@ -458,6 +462,8 @@ MISTAKES: list[tuple[dict[str, Any], str]] = [
         "base: quickstrat: there is no such file and no scenario of that name; did you mean quick",
     ),
     ({"seeds": [1, 1]}, "seeds: [1, 1] is not accepted; expected each value once"),
+    ({"ask": {"at": ["1M"]}}, 'ask.at.0: "1M" is not accepted; expected rounds or bytes, such as 50 or 1MB'),
+    ({"ask": {"at": ["1MB", "1 MB"]}}, 'ask.at: ["1MB", "1MB"] is not accepted; expected each value once'),
     ({"ask": {"at": [0, 0]}}, "ask.at: [0, 0] is not accepted; expected each value once"),
     ({"ask": {"splits": ["test", "test"]}}, 'ask.splits: ["test", "test"] is not accepted; expected each value once'),
     ({"variants": {"": [], "b": ["stop.rounds=7"]}}, "variants: '' is not accepted as a name"),

@@ -192,6 +192,32 @@ def test_a_table_and_its_sentences_say_what_was_measured_in_its_units(tmp_path: 
     assert rf"\multicolumn{{{len(heads)}}}{{l}}{{\footnotesize Figures: {reading}" in in_latex
 
 
+def test_at_equal_bytes_rows_are_compared_that_have_values_there_in_all_runs(tmp_path: Path) -> None:
+    ask = {"at": [10, "1.5 MB"], "together": True}
+    results = empty(tmp_path, "accuracy", variants=named("a", "b", "c"), seeds=[1, 2, 3], ask=ask)
+    values = {"a": (0.80, 0.82, 0.81), "b": (0.70, 0.73, 0.70), "c": (0.79, None, 0.83)}
+    for row, found in values.items():
+        for seed, value in enumerate(found, 1):
+            at = {"at_1.5MB": value, "at_1.5MB_ema": value, "at_1.5MB_bytes": value and 1e6 + 1e5 * seed}
+            results.members[row].append(replace(ended(0.5, 2e6, at_10=0.1, at_10_ema=0.1, **at), seed=seed))
+    heads, rows = cells(results)
+    cell = [row[heads.index("at 1.5 MB")] for row in rows]
+    assert cell == ["81.00 ± 1.00%", "71.00 ± 1.73%", "2 of 3 runs"]
+    assert "average at 1.5 MB" in heads and "at 10" in heads
+    # Student's for one of six pairs, three by each figure: t of two degrees of freedom at 1 − 0.05 / 12 is 10.886
+    assert sentences(results)[2:6] == [
+        "Differences in accuracy (at 1.5 MB), paired over seeds; 1 pair at 95% together:",
+        "a is better than b by 10 points [3.715, 16.28]",
+        "not every run has a value at 1.5 MB: c",
+        "values at 1.5 MB are those of the newest evaluations by then, the earliest of them at 1.10 MB (a)",
+    ]
+    frame = results.differences
+    assert list(zip(frame["row"], frame["other"], frame["figure"], frame["better"], strict=True)) == [
+        ("a", "b", "final", ""), ("a", "c", "final", ""), ("b", "c", "final", ""), ("a", "b", "at_1.5MB", "a"),
+    ]  # fmt: skip
+    assert [each["figure"] for each in results.json()["differences"]] == list(frame["figure"])
+
+
 def test_a_curve_is_the_mean_over_seeds_in_a_band_of_its_deviation_at_the_rounds_that_all_have(tmp_path: Path) -> None:
     results = empty(tmp_path, seeds=[1, 2])
     for seed, losses in ((1, [9.0, 4.0, 2.0]), (2, [9.0, 6.0, 8.0, 1.0])):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import sys
 from collections.abc import Iterable, Mapping
@@ -9,6 +10,7 @@ from html import escape
 from typing import Any
 
 import typer
+from rich.console import Console
 from rich.table import Table
 
 from seedbus.bus.text import counted
@@ -25,7 +27,23 @@ def show(summary: Summary, *, as_json: bool) -> None:
     if as_json:
         typer.echo(json.dumps(summary))
     else:
-        console(width=None if sys.stdout.isatty() else 100).print(titled(title(summary), closing_table(summary)))
+        _print(summary, console(width=_width()))
+
+
+def as_text(summary: Summary) -> str:
+    """Return what `show` prints, as wide as it would be there, without colours."""
+    file = io.StringIO()
+    # Without `force_jupyter` a notebook would be shown the table now, and the text be empty.
+    _print(summary, console(file=file, width=_width(), color_system=None, force_jupyter=False))
+    return file.getvalue().rstrip("\n")
+
+
+def _print(summary: Summary, out: Console) -> None:
+    out.print(titled(title(summary), closing_table(summary)))
+
+
+def _width() -> int | None:
+    return None if sys.stdout.isatty() else 100
 
 
 def closing_table(summary: Summary) -> Table:

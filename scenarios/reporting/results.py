@@ -243,6 +243,12 @@ class Results:
         drawn: Axes = frame.plot(x=over, y=shown, xlabel=plain(over), ylabel=plain(shown), label=name, ax=ax)
         return drawn
 
+    def __str__(self) -> str:
+        """Return the closing table, as `seedbus report` prints it."""
+        from seedbus.scenarios.reporting.report import as_text
+
+        return as_text(self.summary)
+
     def _repr_html_(self) -> str:
         """Return the closing table, which a notebook shows."""
         from seedbus.scenarios.reporting.report import grouped, groups

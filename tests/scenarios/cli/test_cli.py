@@ -24,6 +24,7 @@ from seedbus.algorithms.contract import Replica
 from seedbus.scenarios.cli_errors import cli_errors
 from seedbus.scenarios.errors import Exit
 from seedbus.scenarios.reporting.reference import BEGIN, inserted
+from seedbus.scenarios.reporting.results import Results
 from seedbus.scenarios.schema import loading
 from seedbus.scenarios.schema.loading import library
 from seedbus.scenarios.schema.yaml_text import dump
@@ -51,7 +52,7 @@ def test_quiet_says_nothing_but_the_results(seedbus: Command) -> None:
     assert (ran.code, ran.err) == (Exit.OK, "")
     assert "final digest" in ran.out and "runs/small-1" in ran.out
     assert "runs/small-2" in seedbus("run", "small.yaml", "-q").out
-    assert seedbus("report", "runs/small-1").out == ran.out
+    assert seedbus("report", "runs/small-1").out == ran.out == f"{Results.read('runs/small-1')}\n"
 
 
 def test_a_finished_run_is_shown_and_not_run_again(seedbus: Command) -> None:

@@ -110,12 +110,12 @@ def replays(run: str | Path, rounds: Sequence[int | None], *, task: Task | None 
     for number in numbers:
         if not 0 <= number <= len(stored):
             raise ScenarioError(
-                f"--round {number}",
+                f"round {number}",
                 [f"the run in {run} has {counted(len(stored), 'round')}; expected 0 to {len(stored)}"],
             )
         made = _with_commit(stored[:number])
         if made and not made[-1].commit:
-            raise ScenarioError(f"--round {number}", [_kept_models(run, stored)])
+            raise ScenarioError(f"round {number}", [_kept_models(run, stored)])
     problem = bind(scenario)
     relabel(scenario, problem)  # for an analysis that has clients train again
     check_build(Path(run), facts, build_of(scenario, problem))
@@ -133,9 +133,10 @@ def _with_commit(rounds: list[StoredRound]) -> list[StoredRound]:
 
 
 def _kept_models(run: str | Path, rounds: list[StoredRound]) -> str:
-    kept = [stored.round + 1 for stored in rounds if stored.commit]
+    kept = [0, *(stored.round + 1 for stored in rounds if stored.commit)]
     return (
-        f"of a dense run every {KEPT_EVERY}th model is kept; that in {run} has those after {', '.join(map(str, kept))}"
+        f"its model is not kept; a dense run keeps every {KEPT_EVERY}th and the last: in {run} those after rounds "
+        f"{', '.join(map(str, kept))}"
     )
 
 

@@ -334,7 +334,7 @@ def test_a_run_that_was_moved_is_told_of_where_it_is(seedbus: Command, folder: P
 
 @pytest.mark.parametrize("round", [-1, 13, 10**30])
 def test_a_round_that_never_was_cannot_be_replayed(finished: Path, round: int) -> None:
-    with pytest.raises(ScenarioError, match=rf"--round {round}: the run in .* has 12 rounds; expected 0 to 12"):
+    with pytest.raises(ScenarioError, match=rf"^round {round}: the run in .* has 12 rounds; expected 0 to 12"):
         replay(finished, round)
 
 

@@ -23,8 +23,10 @@ from seedbus.agents.errors import Forgotten, RunFolderError
 from seedbus.agents.journal.journal import Journal
 from seedbus.agents.journal.reader import KEPT_EVERY
 from seedbus.bus import Kind, read_ledger
+from seedbus.scenarios.errors import ScenarioError
 from seedbus.scenarios.reporting.results import Results
 from seedbus.scenarios.run_folder import MEMORY
+from seedbus.scenarios.running.replay import replay
 from seedbus.scenarios.running.run import run
 from seedbus.scenarios.schema.scenario import Scenario
 from seedbus.scenarios.transports.placement import Placement
@@ -331,3 +333,6 @@ def test_a_dense_journal_keeps_the_newest_and_some_older_models(tmp_path: Path) 
     finally:
         journal.close()
     assert versions == [KEPT_EVERY, KEPT_EVERY + 3]
+    expected = r"^round 10: its model is not kept; .*: in .*run those after rounds 0, 50, 53$"
+    with pytest.raises(ScenarioError, match=expected):
+        replay(tmp_path / "run", round=10)

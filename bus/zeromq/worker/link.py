@@ -85,6 +85,7 @@ class Link:
         self._meter: Meter | None = None  # of a connection over which an OFFER has come
         self._sent_bytes = 0  # over the present connection
         self._malformed = 0
+        self._told_of_silence = False  # that no server has answered yet
         self._connect()
 
     @property
@@ -172,8 +173,13 @@ class Link:
         """Close the socket; a new one is connected later."""
         now_s = wall_seconds()
         self._close_socket()
+        trying = f"for {self._protocol.liveness.patience_s:g} s"
         if self._protocol.disconnected(os.urandom(1)[0] / 255, now_s):
-            self._note("the server is gone", trying=f"for {self._protocol.liveness.patience_s:g} s", because=why)
+            self._note("the server is gone", trying=trying, because=why)
+        elif not (self._protocol.knows_run or self._protocol.rejection or self._told_of_silence):
+            self._told_of_silence = True
+            because = self._handshake_hint() or why
+            self._note("no server has answered yet", at=self._endpoint, trying=trying, because=because)
 
     def drain(self) -> None:
         """Send the packets that wait, as far as ZeroMQ accepts them."""

@@ -23,7 +23,7 @@ from seedbus.agents.observer import NullObserver
 from seedbus.bus import HostRequest, Kind, Offer, encode
 from seedbus.bus.errors import BadServer, MalformedEnvelope, MalformedPacket, SentAway
 from seedbus.bus.zeromq import packet as packet
-from seedbus.bus.zeromq.packet import Packet, Type
+from seedbus.bus.zeromq.packet import NO_SESSION, Packet, Type
 from seedbus.bus.zeromq.worker import protocol, session
 from seedbus.bus.zeromq.worker.link import Link
 from seedbus.bus.zeromq.worker.protocol import Offered
@@ -48,7 +48,7 @@ class AtOnce:
 
 
 @contextmanager
-def running_link() -> Iterator[Link]:
+def running_link(note: Callable[..., None] = lambda *_, **__: None) -> Iterator[Link]:
     """A link without a server, with real followers."""
     link = Link(
         zmq.Context.instance(),
@@ -57,7 +57,7 @@ def running_link() -> Iterator[Link]:
         recruit(WHAT, PROBLEM, NullObserver()),
         AtOnce(),  # type: ignore[arg-type]
         patience_s=60,
-        note=lambda *_, **__: None,
+        note=note,
     )
     try:
         yield link
@@ -182,6 +182,21 @@ def test_a_server_that_sends_repeated_nonsense_is_left() -> None:
                 server.send_multipart([peer, b"no\x1b"])
                 link.socket.poll(1000)
                 link.read()
+
+
+@pytest.mark.parametrize("is_declined", [False, True])
+def test_a_client_that_no_server_answers_says_so_once_within_seconds(
+    monkeypatch: pytest.MonkeyPatch, is_declined: bool
+) -> None:
+    now_s, notes = 0.0, list[str]()
+    monkeypatch.setattr("seedbus.bus.zeromq.worker.link.wall_seconds", lambda: now_s)
+    with running_link(lambda event, **facts: notes.append(f"{now_s:g} s: {event}: {facts}")) as link:
+        for now_s in range(40):
+            if is_declined and now_s == 3:
+                receive(link, Type.DECLINE, packet.decline("taken", "by another process"), NO_SESSION)
+            link.tick()
+    facts = {"at": "inproc://nobody", "trying": "for 60 s", "because": "nothing was heard"}
+    assert notes == ([] if is_declined else [f"6 s: no server has answered yet: {facts}"])
 
 
 def test_a_process_is_welcomed_once() -> None:

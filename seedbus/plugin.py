@@ -10,7 +10,7 @@ It is loaded by `--plugin FILE.py`, by SEEDBUS_PLUGINS (files, separated as in P
 entry point in the group `seedbus.plugins`, or in Python by `load_plugin`; `register` takes a class of a
 notebook.
 
-    algorithm    name      DeComFL, ScalarOnly, FedAvg, or anything that has all of Algorithm
+    algorithm    name      ScalarOnly, DeComFL, HiSo, FedAvg; or BaseAlgorithm, and the rest of Algorithm
     method       name      Method, which makes FedAvg a dense algorithm of that name
     codec        kind      Compression
     channel      kind      Channel
@@ -31,8 +31,18 @@ from __future__ import annotations
 from seedbus.agents.availability import AvailabilityFault
 from seedbus.agents.policies.selection.known import Known
 from seedbus.agents.policies.selection.selection import Selection
-from seedbus.algorithms.aggregation.rules import Rule
-from seedbus.algorithms.contract import Algorithm, BadPayload, Declined, Packed, Replica, ReportRefused
+from seedbus.algorithms.aggregation.rules import Aggregation, Mean, Rule
+from seedbus.algorithms.base import BaseAlgorithm
+from seedbus.algorithms.contract import (
+    Algorithm,
+    BadPayload,
+    CommitGap,
+    Declined,
+    LateReports,
+    Packed,
+    Replica,
+    ReportRefused,
+)
 from seedbus.algorithms.dense.base import FedAvg
 from seedbus.algorithms.dense.channels.contract import Channel
 from seedbus.algorithms.dense.compression.contract import Compression
@@ -58,13 +68,16 @@ VERSION = 1
 __all__ = [
     "PASS",
     "VERSION",
+    "Aggregation",
     "Algorithm",
     "AvailabilityFault",
     "BadPayload",
+    "BaseAlgorithm",
     "Block",
     "Channel",
     "ClientLoss",
     "ClientSelector",
+    "CommitGap",
     "Compression",
     "DataError",
     "DeComFL",
@@ -77,8 +90,10 @@ __all__ = [
     "HiSo",
     "KeyedRandom",
     "Known",
+    "LateReports",
     "Law",
     "Local",
+    "Mean",
     "MessageSelector",
     "Method",
     "Objective",

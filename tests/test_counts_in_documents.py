@@ -62,6 +62,18 @@ def test_the_map_names_the_modules_below_all_layers() -> None:
     assert not [name for name in GROUND if f"`seedbus/{name}.py`" not in page("architecture")]
 
 
+def test_the_page_of_own_parts_names_what_an_algorithm_of_neither_family_has_to_have_and_what_it_may_override() -> None:
+    (section,) = re.findall(r"^## An algorithm of neither family\n(.*?)^## ", page("own-parts"), re.M | re.S)
+    needed, optional = (
+        {name for row in table.splitlines() for name in re.findall(r"`(\w+)`", row.rsplit("|", 2)[1])}
+        for table in re.findall(r"^\| .*? members \|\n\|---\|---\|\n(.*?)\n\n", section, re.M | re.S)
+    )
+    contract = {name for each in plugin.Algorithm.__mro__ for name in vars(each) if not name.startswith("_")}
+    given = {name for name in contract if hasattr(plugin.BaseAlgorithm, name)}
+    needed |= {name.replace("pack_", "unpack_") for name in needed if name.startswith("pack_")}
+    assert needed - {"Rule", "unpack_"} == contract - given and (contract & optional) - needed == given
+
+
 def test_the_base_classes_of_faults_are_named_where_plug_ins_are_described() -> None:
     exported = {name: getattr(plugin, name) for name in plugin.__all__}
     bases = {name for name, each in exported.items() if isinstance(each, type) and issubclass(each, plugin.Fault)}

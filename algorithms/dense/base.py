@@ -21,9 +21,10 @@ from functools import cache, cached_property
 from typing import Annotated, Any, ClassVar, Literal, Self
 
 import numpy as np
-from pydantic import ConfigDict, Field, PrivateAttr, create_model, model_validator
+from pydantic import ConfigDict, Field, create_model, model_validator
 
 from seedbus.algorithms.aggregation.rules import Aggregation, Mean
+from seedbus.algorithms.base import BaseAlgorithm
 from seedbus.algorithms.contract import LateReports, Packed, Replica, ReportRefused, Vector
 from seedbus.algorithms.dense import payloads as dense_wire
 from seedbus.algorithms.dense.channels.contract import CHANNELS, Channel
@@ -36,20 +37,17 @@ from seedbus.algorithms.numbers import SMALLEST, Positive
 from seedbus.algorithms.objective import PASSES, Differentiable
 from seedbus.algorithms.schedule import Scheduled, at
 from seedbus.discovery import PluginError, check_shape
-from seedbus.settings import Settings
 
 AnyMethod = Annotated[Method, METHODS]
 AnyCompression = Annotated[Compression, CODECS]
 AnyChannel = Annotated[Channel, CHANNELS]
 
 
-class FedAvg(Settings):
+class FedAvg(BaseAlgorithm):
     """FedAvg (arXiv:1602.05629): local stochastic gradient descent, and a weighted mean of the updates."""
 
     model_config = ConfigDict(ignored_types=(cached_property,))
-    most_clients: ClassVar[int | None] = None
     method: ClassVar[type[Method] | None] = None
-    _dimension: int = PrivateAttr(0)
 
     name: Literal["fedavg"] = "fedavg"
     local_steps: int | None = Field(default=None, ge=1, lt=2**16, description="K, mini-batches a round; default: 10")
@@ -128,12 +126,6 @@ class FedAvg(Settings):
         own = [] if self.method is None else [self.method(**{n: getattr(self, n) for n in self.method.model_fields})]
         return [*own, *self.also]
 
-    def sized(self, dimension: int) -> Self:
-        """Return a copy for models of `dimension` coordinates."""
-        copied = self.model_copy()
-        copied._dimension = dimension
-        return copied
-
     def caveats(self) -> list[str]:
         """Return warnings about these hyperparameters for the user, one sentence each."""
         sentences = [
@@ -154,10 +146,6 @@ class FedAvg(Settings):
                 "for many coordinates the error grows from round to round; leave it out, or choose top-k"
             )
         return sentences
-
-    @property
-    def fewest_reports(self) -> int:
-        return self.aggregation.fewest_reports
 
     @property
     def is_dense(self) -> bool:
@@ -198,23 +186,10 @@ class FedAvg(Settings):
                 np.copyto(replica.fields[name], value)
             replica.version = commit.version
 
-    def point(self, replica: Replica) -> Vector:
-        return replica.x
-
-    @property
-    def most_catch_up_bytes(self) -> int | None:
-        return None
-
     def evaluation_point(self, replica: Replica, newest: DenseCommit | None) -> Vector:
         if newest is None or newest.version != replica.version or newest.model is None:
             return replica.x
         return newest.model
-
-    def evaluation_fill(self, replica: Replica) -> None:
-        return None
-
-    def diagnostics(self, replica: Replica) -> dict[str, float]:
-        return {}
 
     # -- the client
 
@@ -230,9 +205,6 @@ class FedAvg(Settings):
     @property
     def knows_evaluations(self) -> bool:
         return self.epochs is None and all(method.extra_passes is not None for method in self.methods)
-
-    def scalars(self, round: int) -> int:
-        return 0
 
     def evaluations(self, round: int) -> int:
         """Return how often f is evaluated in a round.

@@ -34,7 +34,6 @@ from seedbus.algorithms.contract import (
     LateReports,
     Replica,
     ReportRefused,
-    commits_after,
 )
 from seedbus.algorithms.directions import Directions, UpdateRule, directions_for, exact_directions_for, for_blocks
 from seedbus.algorithms.directions.bfloat16 import BITS, narrowed, widened
@@ -60,10 +59,6 @@ class ScalarOnly(ScalarFields):
     """Coordinates that are folded at a time; None: as many as directions are drawn for."""
 
     # -- what an algorithm of the family defines
-
-    def caveats(self) -> list[str]:
-        """Return warnings about these hyperparameters, one sentence each."""
-        return []
 
     def companions(self) -> dict[str, float]:
         """Return the fields of a replica besides x, each with the initial value of its coordinates."""
@@ -93,11 +88,6 @@ class ScalarOnly(ScalarFields):
         """Return `divisor`, `step` and `learn` as data, for the compiled replay; None if that is not possible."""
         return UpdateRule()
 
-    @property
-    def fewest_reports(self) -> int:
-        """The lowest quorum that a scenario may have: the reports that `aggregation` needs for its guarantee."""
-        return self.aggregation.fewest_reports
-
     # -- the contract
 
     def sized(self, dimension: int) -> Self:
@@ -106,10 +96,6 @@ class ScalarOnly(ScalarFields):
     @property
     def is_normalised(self) -> bool:
         """Whether clients divide each scalar by ‖z‖², so that g·z is the gradient's projection onto z."""
-        return False
-
-    @property
-    def needs_outputs(self) -> bool:
         return False
 
     def replica(self, x0: Vector) -> Replica:
@@ -125,17 +111,6 @@ class ScalarOnly(ScalarFields):
     def plan(self, round: int, version: int, seed: int) -> ScalarPlan:
         steps, scalars = at(self.local_steps, round), at(self.perturbations, round) * self._per_direction
         return ScalarPlan(round, version, seed, steps, scalars, float(np.float32(at(self.learning_rate, round))))
-
-    def reachable(self, plan: ScalarPlan, cohort: Sequence[int]) -> list[int]:
-        return list(cohort)
-
-    @property
-    def label(self) -> str:
-        return str(type(self).model_fields["name"].default)
-
-    @property
-    def knows_evaluations(self) -> bool:
-        return True
 
     def directions_of_report(self, round: int) -> int:
         """Return along how many directions a report of a round has scalars."""
@@ -229,9 +204,6 @@ class ScalarOnly(ScalarFields):
             return [None] * len(bodies)
         return wire.unpack_reports(bodies, plan, self._format, ABSURD)
 
-    def first_state(self, x0: Callable[[], Vector]) -> None:
-        """Return None: a server of scalars has no model."""
-
     def check_state(self, state: Any) -> None:
         if type(self).aggregate is not ScalarOnly.aggregate:
             return  # a plug-in's state has its own form
@@ -307,9 +279,6 @@ class ScalarOnly(ScalarFields):
             raise RuntimeError("steps of arithmetic: float depend on their order; see is_order_free")
         return exact.aggregate_each(self.grid, state, plan, groups, is_whole=self.adds_up)
 
-    def max_norm(self, plan: ScalarPlan, reports: Mapping[int, Scalars]) -> None:
-        """Return None: no client's scalars depend on those of others."""
-
     @property
     def takes_late(self) -> bool:
         return True
@@ -349,20 +318,6 @@ class ScalarOnly(ScalarFields):
             follow(self, backend, replica, pending)
         replica.version = pending[-1].version
 
-    @property
-    def is_dense(self) -> bool:
-        return False
-
-    def pending(self, version: int, commits: Sequence[ScalarCommit]) -> Sequence[ScalarCommit]:
-        return commits_after(version, commits)
-
-    @property
-    def most_catch_up_bytes(self) -> int | None:
-        return None
-
-    def evaluation_point(self, replica: Replica, newest: ScalarCommit | None) -> Vector:
-        return self.point(replica)
-
     def evaluation_fill(self, replica: Replica) -> Callable[[slice, Vector], None] | None:
         if self.revert != "light" or self.arithmetic == "float":
             return None
@@ -384,9 +339,6 @@ class ScalarOnly(ScalarFields):
         return 0
 
     def most_bytes(self, dimension: int) -> int:
-        return 0
-
-    def state_bytes(self, dimension: int, clients: int) -> int:
         return 0
 
     # -- the mathematics

@@ -182,7 +182,7 @@ class FedKSeed(ScalarOnly):
 
     # -- every follower
 
-    def pending(self, version: int, commits: Sequence[PoolCommit]) -> Sequence[PoolCommit]:  # type: ignore[override]
+    def pending(self, version: int, commits: Sequence[PoolCommit]) -> Sequence[PoolCommit]:
         newer = []
         for commit in commits:
             if commit.version <= version:

@@ -11,6 +11,7 @@ import numpy as np
 from pydantic import Field, PrivateAttr, model_validator
 
 from seedbus.algorithms.aggregation.rules import Aggregation, Mean
+from seedbus.algorithms.base import BaseAlgorithm
 from seedbus.algorithms.contract import BadPayload, Packed
 from seedbus.algorithms.directions.laws.gaussian import Gaussian
 from seedbus.algorithms.directions.laws.law import AnyLaw
@@ -21,16 +22,14 @@ from seedbus.algorithms.scalar_only.exact import Grid
 from seedbus.algorithms.scalar_only.payloads import ScalarCommit, ScalarPlan, Scalars
 from seedbus.algorithms.scalar_only.precision import INT32, WIRE_FORMATS, Format, WirePrecision
 from seedbus.algorithms.schedule import Scheduled, values
-from seedbus.settings import Settings
 
 Count = Annotated[int, Field(ge=1, lt=2**16)]
 Estimator = Literal["forward", "central", "projection"]
 
 
-class ScalarFields(Settings):
+class ScalarFields(BaseAlgorithm):
     """The hyperparameters of the family, and how its messages are packed."""
 
-    most_clients: ClassVar[int | None] = None
     has_round_seeds: ClassVar[bool] = True
     """Whether each round has a seed of its own, to which a shift can be applied."""
     beside_scalars: ClassVar[str] = ""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from seedbus.algorithms.base import BaseAlgorithm
 from seedbus.algorithms.contract import Algorithm
 from seedbus.algorithms.dense.base import dense_algorithms
 from seedbus.discovery import Variants
@@ -11,9 +12,13 @@ from seedbus.discovery import Variants
 _CONTRACT = {name for each in Algorithm.__mro__ for name in vars(each) if not name.startswith("_")}
 
 
+def lacking(kind: type[Any]) -> frozenset[str]:
+    """Return what the contract of an algorithm asks for, and a class has not."""
+    return frozenset(_CONTRACT - {*dir(kind), *kind.model_fields})
+
+
 def _is_algorithm(kind: type[Any]) -> bool:
-    """Whether a class has everything that the contract of an algorithm asks for."""
-    return _CONTRACT <= {*dir(kind), *kind.model_fields}
+    return issubclass(kind, BaseAlgorithm) or not lacking(kind)
 
 
 ALGORITHMS = Variants("algorithm", "name", "seedbus.algorithms.scalar_only", _is_algorithm, derived=dense_algorithms)

@@ -25,8 +25,9 @@ from typing import Any, TypeVar, get_args
 from pydantic import BaseModel
 
 import seedbus.scenarios.tracking.tracker  # noqa: F401, a kind that no scenario names
-from seedbus.discovery import KINDS, PLUGINS, Plugin, classes_in, plugin_sources, source_digest, sources
+from seedbus.discovery import KINDS, PLUGINS, Plugin, Variants, classes_in, plugin_sources, source_digest, sources
 from seedbus.scenarios.errors import ScenarioError, not_accepted, path_of
+from seedbus.scenarios.schema.discovery import ALGORITHMS, lacking
 from seedbus.scenarios.schema.scenario import Scenario
 from seedbus.scenarios.sentences import models_in
 
@@ -281,11 +282,19 @@ def _flaws(plugin: Plugin) -> list[str]:
     flaws = []
     for kind, name, each in found:
         missing: frozenset[str] = getattr(each, "__abstractmethods__", frozenset())
+        missing |= lacking(each) if kind is ALGORITHMS else frozenset()
         if missing:
             flaws.append(f"the {kind.noun} {name} does not define {', '.join(sorted(missing))}")
         for hook, other in getattr(each, "paired_hooks", {}).items():
             if hasattr(each, hook) and not hasattr(each, other):
                 flaws.append(f"the {kind.noun} {name} defines {hook} and not {other}; expected both, or neither")
+        for field, info in each.model_fields.items():
+            takes_any = any(isinstance(part, Variants) for part in info.metadata)
+            if inspect.isabstract(info.annotation) and not takes_any:
+                flaws.append(
+                    f"the field {field} of the {kind.noun} {name} is a {info.annotation.__name__}, which no file can "
+                    "give; expected a class that extends it, or for any rule Aggregation"
+                )
         for own in vars(each):
             is_property = any(isinstance(vars(base).get(own), property) for base in each.__mro__[1:])
             if is_property and inspect.isfunction(vars(each)[own]):

@@ -246,6 +246,17 @@ HEAD = "from typing import Literal\nfrom seedbus.plugin import *\n"
             "the fault a defines collude and not lies; expected both, or neither",
         ),
         (HEAD + 'class A(Partition):\n    kind: Literal["a"] = "a"', "the partition a does not define split"),
+        (
+            HEAD + 'class A(BaseAlgorithm):\n    name: Literal["a"] = "a"\n    def plan(self, *_): ...',
+            "the algorithm a does not define aggregate, aggregation, apply, check, evaluations, local, most_bytes, "
+            "pack_commits, pack_plan, pack_report, report_bytes, trained, unpack_commits, unpack_plan, unpack_report, "
+            "values, with_values",
+        ),
+        (
+            HEAD + 'class A(ScalarOnly):\n    name: Literal["a"] = "a"\n    aggregation: Rule = Mean()',
+            "the field aggregation of the algorithm a is a Rule, which no file can give; expected a class that extends "
+            "it, or for any rule Aggregation",
+        ),
     ],
 )
 def test_a_plug_in_that_cannot_be_used_is_one_sentence_and_leaves_nothing(

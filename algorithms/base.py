@@ -1,0 +1,112 @@
+"""What most algorithms have in common: the base class of both families, and of algorithms that belong to neither.
+
+An algorithm that derives from it answers the other questions of the contract (`algorithms.contract.Algorithm`) as the
+simplest ones do: a replica is x alone, each commit builds on the one before, and the server keeps no state.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, ClassVar, Self
+
+from pydantic import PrivateAttr
+
+from seedbus.algorithms.contract import Packed, Replica, commits_after
+from seedbus.settings import Settings
+from seedbus.vector import Vector
+
+
+class BaseAlgorithm(Settings):
+    """An algorithm of which a subclass says only what differs from the simplest one.
+
+    What it has to say, as a plug-in's check names it: `name` and `aggregation`, fields or constants; `plan`,
+    `evaluations`, `local` and `trained`; `check`, `values`, `with_values` and `aggregate`; `apply`; and of the wire
+    `most_bytes` and `report_bytes`, `pack_plan`, `pack_report` and `pack_commits`, and their `unpack_` counterparts.
+    """
+
+    most_clients: ClassVar[int | None] = None
+    _dimension: int = PrivateAttr(0)
+
+    def sized(self, dimension: int) -> Self:
+        """Return a copy for models of `dimension` coordinates, which it has as `_dimension`."""
+        copied = self.model_copy()
+        copied._dimension = dimension
+        return copied
+
+    @property
+    def label(self) -> str:
+        return str(type(self).model_fields["name"].default)
+
+    def caveats(self) -> list[str]:
+        """Return warnings about these hyperparameters for the user, one sentence each."""
+        return []
+
+    @property
+    def fewest_reports(self) -> int:
+        """The lowest quorum that a scenario may have: the reports that `aggregation` needs for its guarantee."""
+        aggregation: Any = getattr(self, "aggregation")  # noqa: B009, a subclass has it
+        return int(aggregation.fewest_reports)
+
+    @property
+    def needs_outputs(self) -> bool:
+        return False
+
+    @property
+    def knows_evaluations(self) -> bool:
+        return True
+
+    def scalars(self, round: int) -> int:
+        return 0
+
+    def count_scalars(self, body: Any) -> int:
+        return 0
+
+    # -- the replica and the log
+
+    def replica(self, x0: Vector) -> Replica:
+        return Replica(0, {"x": x0.copy()})
+
+    def point(self, replica: Replica) -> Vector:
+        return replica.x
+
+    @property
+    def is_dense(self) -> bool:
+        return False
+
+    def pending(self, version: int, commits: Sequence[Any]) -> Sequence[Any]:
+        return commits_after(version, commits)
+
+    @property
+    def most_catch_up_bytes(self) -> int | None:
+        return None
+
+    def pack_log(self, commits: Sequence[Any]) -> Packed:
+        packed: Packed = getattr(self, "pack_commits")(commits)  # noqa: B009, a subclass has it
+        return packed
+
+    def evaluation_point(self, replica: Replica, newest: Any) -> Vector:
+        return self.point(replica)
+
+    def evaluation_fill(self, replica: Replica) -> Callable[[slice, Vector], None] | None:
+        return None
+
+    def diagnostics(self, replica: Replica) -> dict[str, float]:
+        return {}
+
+    # -- the server
+
+    def reachable(self, plan: Any, cohort: Sequence[int]) -> list[int]:
+        return list(cohort)
+
+    def first_state(self, x0: Callable[[], Vector]) -> Any:
+        return None
+
+    def state_bytes(self, dimension: int, clients: int) -> int:
+        return 0
+
+    def max_norm(self, plan: Any, reports: Mapping[int, Any]) -> Packed | None:
+        return None
+
+    @property
+    def takes_late(self) -> bool:
+        return False

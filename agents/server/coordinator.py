@@ -376,8 +376,8 @@ class Coordinator:
         closed, reported, commit, record = self._rounds.close(self.version, now_ns)
         for client in self.snapshots.close():
             self._rounds.dismiss(client)  # it was not sent a plan
-        # as many as could have made a commit: one liar cannot end a run
-        is_barren = len(closed.too_large) >= self.participation.quorum and commit is None and not reported
+        # as many as could have made a commit, and more than were accepted: a minority of liars cannot end a run
+        is_barren = commit is None and len(closed.too_large) >= max(self.participation.quorum, len(reported) + 1)
         self.progress.barren = self.progress.barren + 1 if is_barren else 0
         if self.progress.spent is not None:
             in_commit = reported if commit is not None else ()

@@ -7,9 +7,10 @@ measurements are rarer. **Ours**: it begins with x₀, whose weight after r roun
 x₀; its first average is the first round's value. So ours meets a target later, and in short runs stays lower.
 
 Training has diverged if the loss of an evaluation is not finite, or if `BARREN` rounds in a row were barren: no commit,
-no report that counted, and as many clients as a quorum (one node, without a server) whose reports were refused or
-declined because of their magnitude (`Mark.TOO_LARGE`). The server does not wait for an evaluation before it opens
-the next round, so a loss ends the run after one more round; in real time after as many as close before the evaluation
+and reports that were refused or declined because of their magnitude (`Mark.TOO_LARGE`), of as many clients as a quorum
+and of more than had theirs accepted (of one node, without a server). A few reports may remain finite while the model is
+of no use any more; without a commit they change nothing. The server does not wait for an evaluation before it opens the
+next round, so a loss ends the run after one more round; in real time after as many as close before the evaluation
 comes.
 """
 
@@ -135,7 +136,7 @@ class Stop(Settings):
         if progress.barren >= BARREN:
             first = rounds_done - progress.barren + 1
             which = f"rounds {first:,} to {rounds_done:,}"
-            return f"training diverged: all reports of {which} were refused, as too large or not finite"
+            return f"training diverged: no commit in {which}, whose reports were refused as too large or not finite"
         return None
 
 

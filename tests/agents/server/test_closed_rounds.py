@@ -13,9 +13,18 @@ from seedbus.agents.server.stopping import BARREN, Stop
 
 @pytest.mark.parametrize(
     ("liars", "honest", "quorum", "ends"),
-    [(2, 0, 2, True), (3, 0, 2, True), (1, 0, 2, False), (2, 1, 2, False), (0, 1, 2, False)],
+    [
+        (2, 0, 2, True),
+        (3, 0, 2, True),
+        (2, 1, 2, True),  # the one sound report makes no commit
+        (1, 0, 2, False),
+        (1, 1, 2, False),
+        (1, 2, 3, False),
+        (2, 1, 3, False),
+        (0, 1, 2, False),
+    ],
 )
-def test_as_many_absurd_reports_as_a_quorum_and_no_other_in_ten_rounds_are_divergence(
+def test_as_many_absurd_reports_as_a_quorum_in_ten_rounds_without_a_commit_are_divergence(
     liars: int, honest: int, quorum: int, ends: bool
 ) -> None:
     coordinator = joined_coordinator(quorum=quorum)

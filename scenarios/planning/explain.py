@@ -157,6 +157,12 @@ def _assumptions(scenario: Scenario, found: Forecast) -> list[str]:
         said.append(f"the server refuses the same reports as in the rehearsal; with {faults} that depends on losses")
     if do_commits_vary(scenario.algorithm):
         said.append(f"scalars are about 1: the bytes of a commit of {scenario.algorithm.label} depend on them")
+    if found.others is not None:
+        tried, rehearsed = map(readable, found.others)
+        said.append(
+            f"clients send what they send in the rehearsal, where all losses are 0; but the rounds that were tried out "
+            f"sent {tried}, and the same rounds of the rehearsal {rehearsed}"
+        )
     if scenario.clock == "wall":
         said.append("real time passes like simulated time; it adds to the time above what rounds wait for")
     return said

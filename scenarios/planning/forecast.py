@@ -15,7 +15,7 @@ Rounds beyond the first 100,000 are added up in steps, each by its first round.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -111,6 +111,7 @@ class Forecast:
         time: its processor time; None if it could not be tried out.
         memory: its memory; likewise.
         why_not: why it could not be tried out, in a sentence.
+        others: bytes of the rounds that were tried out, and of the same rounds in the rehearsal, if they differ.
     """
 
     traffic: Traffic
@@ -118,6 +119,7 @@ class Forecast:
     time: Time | None = None
     memory: Memory | None = None
     why_not: str = ""
+    others: tuple[int, int] | None = None
 
 
 @dataclass(frozen=True)
@@ -164,8 +166,10 @@ def forecast(scenario: Scenario, seconds: float) -> Forecast:
     found = traffic(scenario, rehearsal)
     if trial is None:
         return Forecast(found, rehearsal, why_not=why_not)
+    others = None if _depends_on_losses(scenario) else _unlike(rehearsal, trial)
+    found = replace(found, is_exact=found.is_exact and others is None)
     memory = _memory(scenario, rehearsal, trial, tried_bytes)
-    return Forecast(found, rehearsal, _time(scenario, found.rounds, rehearsal, trial, imports_s), memory)
+    return Forecast(found, rehearsal, _time(scenario, found.rounds, rehearsal, trial, imports_s), memory, others=others)
 
 
 def traffic(scenario: Scenario, rehearsal: Rehearsed) -> Traffic:
@@ -186,14 +190,29 @@ def traffic(scenario: Scenario, rehearsal: Rehearsed) -> Traffic:
     # without a server a round takes its interval, and the repair after the last one comes once
     round_s = rehearsal.summary["simulated_s"] / done if scenario.topology is None else scenario.topology.interval_s
     simulated_s = rehearsal.summary["simulated_s"] + (rounds - done) * round_s
-    is_exact = rehearsal.is_whole and not (
+    is_exact = rehearsal.is_whole and not _depends_on_losses(scenario)
+    if scenario.topology is not None:
+        return Traffic(up, 0, round(found["catchup_bytes"] * more), simulated_s, rounds, is_exact, done)
+    return Traffic(up, total - up, catchup, simulated_s, rounds, is_exact, done)
+
+
+def _depends_on_losses(scenario: Scenario) -> bool:
+    """Whether messages are known to depend on losses, so that a rehearsal has others."""
+    return (
         do_commits_vary(scenario.algorithm)
         or scenario.participation.selection.needs_known
         or any(fault.follows_losses for fault in scenario.faults)
     )
-    if scenario.topology is not None:
-        return Traffic(up, 0, round(found["catchup_bytes"] * more), simulated_s, rounds, is_exact, done)
-    return Traffic(up, total - up, catchup, simulated_s, rounds, is_exact, done)
+
+
+def _unlike(rehearsal: Rehearsed, trial: Rehearsed) -> tuple[int, int] | None:
+    """Return the bytes of the rounds that both have, of the trial and of the rehearsal, if those of any round differ.
+
+    They do where messages depend on losses and this is not known beforehand: an algorithm or a codec of one's own may
+    send more of what is not 0, and reports may be refused.
+    """
+    both = [*zip(trial.course.bytes, rehearsal.course.bytes, strict=False)]
+    return both[-1] if any(tried != rehearsed for tried, rehearsed in both) else None
 
 
 def _time(scenario: Scenario, rounds: int, rehearsal: Rehearsed, trial: Rehearsed, imports_s: float) -> Time:

@@ -12,7 +12,9 @@ from worlds import DECOMFL, HISO, go, lossy, scenario
 from seedbus.algorithms.scalar_only.decomfl import DeComFL
 from seedbus.models.errors import DataError
 from seedbus.scenarios.planning import forecast
+from seedbus.scenarios.planning.explain import explain
 from seedbus.scenarios.planning.rehearsal import Course, Rehearsed, rehearse, try_out
+from seedbus.scenarios.schema.plugins import load_plugin
 from seedbus.scenarios.schema.scenario import Scenario
 
 SLOW: dict[str, Any] = {"evaluation": {"distribution": "lognormal", "median": 0.05, "sigma": 1.0}}
@@ -75,6 +77,65 @@ def test_a_rehearsal_sends_the_messages_of_the_run_to_the_byte(name: str, tmp_pa
     run = go(tmp_path / "run", SCENARIOS[name]).summary
     assert measured(rehearsed.summary) == measured(run)
     assert rehearsed.course.bytes[-1] == run["traffic"]["bytes"] and rehearsed.rounds == run["rounds"]
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("no_plugins")
+def test_an_own_algorithm_that_sends_vectors_is_rehearsed_with_all_of_them(tmp_path: Path) -> None:
+    own = _own(tmp_path, {"name": "logged"})
+    rehearsed, run = rehearse(own, 60), go(tmp_path / "run", own).summary
+    assert run["version"] and run["traffic"]["catchup_bytes"] > run["version"] * 4 * 300
+    assert measured(rehearsed.summary) == measured(run)
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("no_plugins")
+def test_bytes_that_turn_out_to_depend_on_losses_are_an_estimate(tmp_path: Path) -> None:
+    """A codec that leaves out zeros, which is all that a rehearsal has."""
+    own = _own(tmp_path, {"name": "fedavg", "compression": "nonzero"})
+    explained = explain(own, 2.0)
+    assert not explained["traffic"]["is_exact"]
+    assert [each for each in explained["assumes"] if "the rounds that were tried out sent" in each]
+    plain = explain(_own(tmp_path, {"name": "fedavg"}), 2.0)
+    assert plain["traffic"]["is_exact"] and not plain["assumes"]
+
+
+def _own(folder: Path, algorithm: dict[str, Any]) -> Scenario:
+    path = folder / "mine.py"
+    path.write_text(OWN)
+    load_plugin(path)
+    return lossy(algorithm={"local_steps": 1, **algorithm}, stop={"rounds": 40}, verify=False)
+
+
+OWN = """
+from typing import Literal
+import numpy as np
+from seedbus.algorithms.dense.base import FedAvg
+from seedbus.plugin import Compression
+
+class Logged(FedAvg):
+    name: Literal["logged"] = "logged"
+
+    @property
+    def is_dense(self):
+        return False
+
+class Nonzero(Compression):
+    kind: Literal["nonzero"] = "nonzero"
+
+    def encode(self, vector, key):
+        at = np.flatnonzero(vector)
+        return [at.astype("<u4").tobytes(), vector[at].astype("<f4").tobytes()]
+
+    def decode(self, body, dimension):
+        at, values = body
+        decoded = np.zeros(dimension, np.float32)
+        decoded[np.frombuffer(at, "<u4")] = np.frombuffer(values, "<f4")
+        return decoded
+
+    def most_bytes(self, dimension):
+        return 8 * dimension + 64
+"""
 
 
 def test_the_bytes_of_commits_that_depend_on_losses_are_estimated(tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ from functools import cache, cached_property
 from typing import Annotated, Any, ClassVar, Literal, Self
 
 import numpy as np
-from pydantic import ConfigDict, Field, create_model, model_validator
+from pydantic import ConfigDict, Field, TypeAdapter, ValidationError, create_model, model_validator
 
 from seedbus.algorithms.aggregation.rules import Aggregation, Mean
 from seedbus.algorithms.base import BaseAlgorithm
@@ -131,8 +131,8 @@ class FedAvg(BaseAlgorithm):
         sentences = [
             f"algorithm.{field} is {getattr(self, field)}; where {method.name} is the algorithm it is {usual}"
             for method in self.also
-            for field, usual in method.defaults.items()
-            if getattr(self, field) != usual
+            for field in method.defaults
+            if getattr(self, field) != (usual := _algorithm(type(method)).model_fields[field].default)
         ]
         beside = [*self.sent, *self.measured]
         if beside and not isinstance(self.aggregation, Mean):
@@ -375,11 +375,22 @@ def _algorithm(method: type[Method]) -> type[FedAvg]:
         )
     others = {name: copy(FedAvg.model_fields[name]) for name in method.defaults}
     for name, field in others.items():
-        field.default = method.defaults[name]
+        field.default = _checked(method, name)
     fields: dict[str, Any] = {name: (field.annotation, field) for name, field in (others | method.model_fields).items()}
     algorithm = create_model(method.__name__, __base__=FedAvg, __module__=__name__, __doc__=method.__doc__, **fields)
     algorithm.method = method
     return algorithm
+
+
+def _checked(method: type[Method], name: str) -> Any:
+    """Return a method's default for a field of FedAvg; it may be given in any form in which a scenario gives it."""
+    field, given = FedAvg.model_fields[name], method.defaults[name]
+    try:
+        return TypeAdapter(Annotated[field.annotation, field]).validate_python(given)
+    except ValidationError as error:
+        raise PluginError(
+            f"`defaults` of {method.__name__}: {given!r} is not accepted for {name} ({error.errors()[0]['msg']})"
+        ) from None
 
 
 def dense_algorithms() -> dict[str, type[FedAvg]]:

@@ -7,7 +7,7 @@ import shutil
 from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import pytest
 from commands import Command
@@ -17,11 +17,12 @@ from worlds import go, outcome, scenario
 from seedbus.agents.admission import MEMBER, bound, false_proof
 from seedbus.agents.journal.journal import Journal
 from seedbus.agents.messages import Join
+from seedbus.algorithms.dense.compression.top_k import TopK
 from seedbus.algorithms.dense.methods.fedcm import FedCM
 from seedbus.algorithms.dense.methods.scaffold import Scaffold
 from seedbus.bus import Offer
 from seedbus.discovery import PLUGINS, PluginError
-from seedbus.plugin import Known, ScalarOnly, Selection, load_plugin, register
+from seedbus.plugin import Known, Method, ScalarOnly, Selection, load_plugin, register
 from seedbus.scenarios.errors import Exit, ScenarioError, WorkerFailed
 from seedbus.scenarios.running.limits import Limits, read_scenario
 from seedbus.scenarios.running.replay import replay
@@ -276,11 +277,15 @@ def test_an_error_that_no_line_of_a_plug_in_raised_names_the_plug_ins_to_check(
             "`defaults` of A names server_lr; expected fields of FedAvg: name, local_steps",
         ),
         (
+            'class A(Method):\n    name: Literal["one"] = "one"\n    defaults = {"compression": {"kind": "bits"}}\n',
+            "`defaults` of A: {'kind': 'bits'} is not accepted for compression (Input tag 'bits' found",
+        ),
+        (
             'class A(Method):\n    name: Literal["one"] = "one"\n    def sends(self):\n        return ()\n',
             "sends of the method one is a function; expected a property (@property above it)",
         ),
     ],
-    ids=["one name twice", "unknown default", "no property"],
+    ids=["one name twice", "unknown default", "bad default", "no property"],
 )
 def test_a_plug_in_that_could_not_do_what_it_says_is_not_loaded(tmp_path: Path, text: str, sentence: str) -> None:
     head = "from typing import Any, ClassVar, Literal\nfrom seedbus.plugin import Method, ScalarOnly\n"
@@ -289,6 +294,20 @@ def test_a_plug_in_that_could_not_do_what_it_says_is_not_loaded(tmp_path: Path, 
     with pytest.raises(ScenarioError) as raised:
         load_plugin(file)
     assert sentence in str(raised.value) and not PLUGINS
+
+
+@pytest.mark.parametrize("codec", ["top-k", {"kind": "top-k"}, TopK()])
+def test_a_method_may_give_its_defaults_in_any_form_that_a_scenario_may(codec: Any) -> None:
+    @register
+    class Sparse(Method):
+        """FedAvg whose clients report few coordinates."""
+
+        defaults: ClassVar = {"compression": codec}
+        name: Literal["sparse"] = "sparse"
+
+    assert scenario(algorithm={"name": "sparse"}).algorithm.compression == TopK()
+    both = scenario(algorithm={"name": "fedavg", "compression": {"kind": "top-k"}, "also": [{"name": "sparse"}]})
+    assert not both.algorithm.caveats(), "it has what the method takes for granted"
 
 
 @pytest.mark.parametrize("what", ["companions", "sends"])

@@ -140,7 +140,7 @@ class Method(Settings):
     """A method whose hooks change nothing: FedAvg. Subclasses override the hooks that they need."""
 
     defaults: ClassVar[dict[str, Any]] = {}
-    """Other defaults for fields of FedAvg, in the algorithm that is named after the method."""
+    """Other defaults for fields of FedAvg, as a scenario may give them, in the algorithm named after the method."""
 
     needs: ClassVar[dict[str, Any]] = {}
     """Fields of FedAvg that can have these values only."""

@@ -8,7 +8,9 @@ import os
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
+
+from pydantic import TypeAdapter, ValidationError
 
 from seedbus.agents.errors import JournalDamaged, RunFolderError
 from seedbus.agents.journal.file import FILE
@@ -36,16 +38,36 @@ def scenario_of(folder: Path) -> Scenario:
         JournalDamaged: the journal, or the scenario in it, cannot be read.
         ScenarioError: the scenario needs what this installation does not have, such as another version's algorithm.
     """
-    path = folder / FILE
-    with closing(Journal.open(folder, for_writing=False)) as journal:
-        text = journal.facts().get("scenario", "")
     try:
-        return validate(json.loads(text), str(path), is_kept=True)
+        return validate(_fields(folder), str(folder / FILE), is_kept=True)
     except ScenarioError as error:  # the facts verify, so it is the scenario that was run
         lacks = [f"this run needs what this installation does not have: {problem}" for problem in error.problems]
         raise ScenarioError(error.source, lacks) from None
+
+
+def part_of(folder: Path, name: str) -> Any:
+    """Return one field of the scenario in a run's journal; plug-ins that only its other fields need may be missing.
+
+    Raises:
+        RunFolderError, JournalDamaged, ScenarioError: see `scenario_of`.
+    """
+    field, fields = Scenario.model_fields[name], _fields(folder)
+    if name not in fields:
+        return field.get_default(call_default_factory=True)
+    try:
+        return TypeAdapter(Annotated[field.annotation, field]).validate_json(json.dumps(fields[name]), strict=True)
+    except ValidationError:
+        return getattr(scenario_of(folder), name)  # which says what this installation does not have
+
+
+def _fields(folder: Path) -> Any:
+    """Return the fields of the scenario in a run's journal. Raises `RunFolderError`, `JournalDamaged`."""
+    with closing(Journal.open(folder, for_writing=False)) as journal:
+        text = journal.facts().get("scenario", "")
+    try:
+        return json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise JournalDamaged(path, 0, f"its scenario cannot be read ({error})") from None
+        raise JournalDamaged(folder / FILE, 0, f"its scenario cannot be read ({error})") from None
 
 
 def check_name(folder: Path) -> None:

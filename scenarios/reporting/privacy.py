@@ -10,7 +10,7 @@ from typing import Any
 from seedbus.agents.journal.journal import Journal
 from seedbus.agents.privacy.accountant import Accountant
 from seedbus.scenarios.errors import ScenarioError
-from seedbus.scenarios.run_folder import scenario_of
+from seedbus.scenarios.run_folder import part_of
 
 
 def spent(run: Path, delta: float | None = None) -> dict[str, Any]:
@@ -24,7 +24,7 @@ def spent(run: Path, delta: float | None = None) -> dict[str, Any]:
         RunFolderError, JournalDamaged: the run cannot be read.
         ScenarioError: the run is not private.
     """
-    privacy = scenario_of(run).privacy
+    privacy = part_of(run, "privacy")
     if privacy is None:
         raise ScenarioError(str(run), ["its scenario has no privacy: its commits show the reports without noise"])
     epsilons = list(epsilons_of(run, delta))
@@ -38,11 +38,11 @@ def spent(run: Path, delta: float | None = None) -> dict[str, Any]:
 
 
 def epsilons_of(run: Path, delta: float | None = None) -> Iterator[float]:
-    """Yield ε after each round of a private run. Raises `RunFolderError`, `JournalDamaged`."""
-    scenario = scenario_of(run)
-    who, privacy = scenario.participation, scenario.privacy
+    """Yield ε after each round of a private run. Raises what `run_folder.part_of` does."""
+    privacy = part_of(run, "privacy")
     if privacy is None:
         return
+    who = part_of(run, "participation")
     if delta is not None:
         privacy = privacy.model_copy(update={"delta": delta})
     accountant = Accountant(privacy, who.clients, who.asked, who.quorum)

@@ -137,10 +137,10 @@ class Results:
             RunFolderError, JournalDamaged: see `history`.
         """
         from seedbus.scenarios.reporting.statistics import clients_table, replay_time
-        from seedbus.scenarios.run_folder import scenario_of
+        from seedbus.scenarios.run_folder import part_of
 
-        scenario = scenario_of(self.folder)
-        return clients_table(self.columns, self.history, self.arrived, replay_time(scenario.compute, scenario.seed))
+        replay_s = replay_time(part_of(self.folder, "compute"), part_of(self.folder, "seed"))
+        return clients_table(self.columns, self.history, self.arrived, replay_s)
 
     @cached_property
     def arrived(self) -> ArrivedReports:
@@ -181,10 +181,9 @@ class Results:
             JournalDamaged: the journal cannot be read.
         """
         from seedbus.scenarios.reporting.round_table import RoundTable
-        from seedbus.scenarios.run_folder import scenario_of
 
         with closing(Journal.open(self.folder, for_writing=False)) as journal, journal.decoding():
-            return RoundTable.of(journal.rounds(), scenario_of(self.folder).participation.clients)
+            return RoundTable.of(journal.rounds(), self.summary["participation"]["clients"])
 
     def memory(self, client: int) -> Any:
         """Return what a client remembers after its last work and never sent, as the run's folder keeps it.

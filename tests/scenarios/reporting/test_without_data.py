@@ -1,4 +1,4 @@
-"""A finished run is reported and compared where its data is not; what computes with the data names what is missing."""
+"""A finished run is read where its data or its plug-in is not; what computes with these names what is missing."""
 
 from __future__ import annotations
 
@@ -6,12 +6,16 @@ from pathlib import Path
 
 import pytest
 from commands import Command
+from plugin_files import SIGNS, forget
+from worlds import go, lossy
 
 from seedbus.models.errors import DataError
 from seedbus.scenarios.errors import Exit, ScenarioError
+from seedbus.scenarios.reporting.results import Results
 from seedbus.scenarios.run_folder import scenario_of
 from seedbus.scenarios.running.run import run
 from seedbus.scenarios.schema.loading import validate
+from seedbus.scenarios.schema.plugins import load_plugin
 
 ON_TABLE = {
     "name": "mine",
@@ -47,3 +51,23 @@ def test_a_replay_and_a_new_run_need_the_data(seedbus: Command, moved: Path) -> 
         validate(scenario_of(moved).resolved(), "mine")
     with pytest.raises(DataError, match=r"task\.file: found no file "):
         _ = scenario_of(moved).dimension
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("no_plugins")
+def test_the_figures_of_a_run_are_read_without_its_plug_in(tmp_path: Path) -> None:
+    load_plugin(SIGNS)
+    own = lossy(
+        algorithm={"name": "signs", "arithmetic": "integer", "precision": "int32", "unit_bits": 24},
+        task={"name": "bowl"},
+        compute={"replay": {"distribution": "exponential", "mean": 0.1}},
+        privacy={"clip": 2_000_000, "noise_multiplier": 8},
+    )
+    here = go(tmp_path / "run", own)
+    assert here.rounds["epsilon"].iloc[-1] > 0 and here.clients["replay_s"].sum() > 0
+    forget()
+    there = Results.read(here.folder)
+    for name in ("metrics", "messages", "rounds", "clients"):
+        assert getattr(there, name).equals(getattr(here, name)), name
+    with pytest.raises(ScenarioError, match="has not loaded that plug-in"):
+        there.memory(0)

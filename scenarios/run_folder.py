@@ -54,8 +54,9 @@ def part_of(folder: Path, name: str) -> Any:
     field, fields = Scenario.model_fields[name], _fields(folder)
     if name not in fields:
         return field.get_default(call_default_factory=True)
+    form: Any = Annotated[field.annotation, field]
     try:
-        return TypeAdapter(Annotated[field.annotation, field]).validate_json(json.dumps(fields[name]), strict=True)
+        return TypeAdapter(form).validate_json(json.dumps(fields[name]), strict=True)
     except ValidationError:
         return getattr(scenario_of(folder), name)  # which says what this installation does not have
 

@@ -385,8 +385,9 @@ def _algorithm(method: type[Method]) -> type[FedAvg]:
 def _checked(method: type[Method], name: str) -> Any:
     """Return a method's default for a field of FedAvg; it may be given in any form in which a scenario gives it."""
     field, given = FedAvg.model_fields[name], method.defaults[name]
+    form: Any = Annotated[field.annotation, field]
     try:
-        return TypeAdapter(Annotated[field.annotation, field]).validate_python(given)
+        return TypeAdapter(form).validate_python(given)
     except ValidationError as error:
         raise PluginError(
             f"`defaults` of {method.__name__}: {given!r} is not accepted for {name} ({error.errors()[0]['msg']})"

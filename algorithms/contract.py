@@ -144,7 +144,8 @@ class Packed(NamedTuple):
     Attributes:
         body: what the codec encodes.
         scalars: number of scalars in it.
-        seeds: number of seeds in it.
+        seeds: number of seeds in it: 1 in a plan, and as many in commits as folding takes the time of one, so one for
+            each or more; of commits that hold whole replicas 0. Without them, replaying takes no simulated time.
     """
 
     body: list[Any]

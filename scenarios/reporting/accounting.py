@@ -22,7 +22,7 @@ from seedbus.algorithms.scalar_only.base import ScalarOnly
 from seedbus.bus import Fate, Kind
 from seedbus.bus.envelope import BETWEEN, DOWN, SERVER, UP
 from seedbus.bus.ledger import SUMMED, Columns, is_canonical
-from seedbus.scenarios.reporting.statistics import spread
+from seedbus.scenarios.reporting.statistics import replays, spread
 from seedbus.scenarios.schema.scenario import Scenario
 
 DIRECTIONS = {"up": UP + BETWEEN, "down": DOWN}
@@ -66,8 +66,8 @@ def account(columns: Columns, scenario: Scenario, rounds: int, dimension: int) -
     traffic["catchup_bytes"] = catch_up
     traffic["catchup_share"] = catch_up / total if total else 0.0
     traffic["catchup_per_client"] = spread(_catch_up_bytes(columns, is_of_client, clients))
-    delivered_plans = (columns["kind"] == Kind.PLAN) & (columns["fate"] == Fate.DELIVERED)
-    traffic["replayed"] = int(np.maximum(columns["seeds"][delivered_plans] - 1, 0).sum())
+    counts = replays(columns)
+    traffic["replayed"] = None if (counts < 0).any() else int(counts.sum())
     traffic["bytes"] = total
     traffic["bytes_per_client"] = total / clients
     traffic["participations"] = participations

@@ -244,7 +244,11 @@ def _lagging(table: Table, *, has_server: bool) -> tuple[Sequence[str], Sequence
         heads += ["commits replayed", "last heard"]
         for client, row in zip(clients, found, strict=True):
             heard_s = table["last_heard_s"][client]
-            row += [f"{table['replayed'][client]:,}", "never" if np.isnan(heard_s) else f"{heard_s:,.1f} s"]
+            replayed = table["replayed"][client]
+            row += [
+                "not known" if replayed < 0 else f"{replayed:,}",
+                "never" if np.isnan(heard_s) else f"{heard_s:,.1f} s",
+            ]
     return heads, found, f"Lag is counted in {_LAG[has_server]}."
 
 

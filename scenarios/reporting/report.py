@@ -177,7 +177,8 @@ def _catch_up(traffic: Summary) -> Rows:
         return []
     spread = traffic["catchup_per_client"]
     sizes = f"{readable(spread['median'])} median, {readable(spread['p95'])} at 95%, {readable(spread['max'])} at most"
-    return [("… per client", f"{sizes}; {counted(traffic['replayed'], 'commit')} replayed")]
+    replayed = "" if traffic["replayed"] is None else f"; {counted(traffic['replayed'], 'commit')} replayed"
+    return [("… per client", sizes + replayed)]
 
 
 def _conventions(summary: Summary) -> Rows:

@@ -110,7 +110,7 @@ def clients_table(
     - lag_mean, lag_max: commits that it had missed when it was asked; −1 for a client that never was asked;
     - bytes_up, bytes_down: header and payload of the messages that it sent, and that were sent to it, as in `traffic`;
     - catchup_bytes: the part of bytes_down that brought it missed commits or snapshots, if they were delivered;
-    - replayed: how many commits it replayed; every late term counts as one more;
+    - replayed: how many commits it replayed; every late term counts as one more; −1: the algorithm does not tell;
     - replay_s: simulated seconds of replaying;
     - last_heard_s: when its last report arrived; NaN if none did.
     """
@@ -132,9 +132,7 @@ def clients_table(
         "bytes_up": _bytes(columns, (*UP, *BETWEEN), "sender", clients),
         "bytes_down": _bytes(columns, (*DOWN, *BETWEEN), "recipient", clients),
         "catchup_bytes": _delivered(columns, columns["catchup_bytes"], clients),
-        "replayed": _delivered(
-            columns, np.where(columns["kind"] == Kind.PLAN, np.maximum(columns["seeds"] - 1, 0), 0), clients
-        ),
+        "replayed": _replayed(columns, clients),
         "replay_s": _replay_s(columns, clients, replay_s),
         "last_heard_s": np.where(last_heard_ns >= 0, last_heard_ns / NS, np.nan),
     }
@@ -194,6 +192,19 @@ def _delivered(columns: Columns, values: Whole, clients: int) -> Whole:
     recipient = columns["recipient"]
     selected = (recipient >= 0) & (recipient < clients) & (columns["fate"] == Fate.DELIVERED)
     return np.bincount(recipient[selected], values[selected], minlength=clients).astype(np.int64)
+
+
+def replays(columns: Columns) -> Whole:
+    """Return how many commits each message made its client replay, by their seeds; −1 where commits count no seeds."""
+    is_plan = (columns["kind"] == Kind.PLAN) & (columns["fate"] == Fate.DELIVERED)
+    is_untold = (columns["catchup_bytes"] > 0) & (columns["seeds"] <= 1)  # one seed is the plan's own
+    return np.where(is_plan, np.where(is_untold, -1, np.maximum(columns["seeds"] - 1, 0)), 0)
+
+
+def _replayed(columns: Columns, clients: int) -> Whole:
+    counts = replays(columns)
+    is_untold = _delivered(columns, (counts < 0).astype(np.int64), clients) > 0
+    return np.where(is_untold, -1, _delivered(columns, counts, clients))
 
 
 def _replay_s(columns: Columns, clients: int, replay_s: ReplayTime) -> NDArray[np.float64]:

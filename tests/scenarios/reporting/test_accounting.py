@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 from worlds import go, lossy, scenario
 
+from seedbus.algorithms.dense.base import FedAvg
+from seedbus.plugin import register
 from seedbus.scenarios.reporting.accounting import conventions
 from seedbus.scenarios.reporting.statistics import spread
 
@@ -20,6 +22,25 @@ def test_the_summary_counts_as_many_replayed_commits_as_the_table_of_clients(tmp
     results = go(tmp_path / "run", lossy(algorithm=algorithm, stop={"rounds": 10}))
     assert results.summary["traffic"]["replayed"] == results.clients["replayed"].sum()
     assert (results.clients["replayed"].sum() > 0) == (algorithm is not DENSE)
+
+
+@pytest.mark.usefixtures("no_plugins")
+def test_how_many_commits_without_seeds_were_replayed_is_not_known(tmp_path: Path) -> None:
+    @register
+    class Logged(FedAvg):
+        """FedAvg whose clients need every commit."""
+
+        name: Literal["logged"] = "logged"  # type: ignore[assignment]
+
+        @property
+        def is_dense(self) -> bool:
+            return False
+
+    results = go(tmp_path / "run", lossy(algorithm=DENSE | {"name": "logged"}, stop={"rounds": 10}))
+    assert results.summary["traffic"]["catchup_bytes"] and results.summary["traffic"]["replayed"] is None
+    assert set(results.clients["replayed"]) <= {-1, 0}
+    said = results._repr_html_()
+    assert "… per client" in said and "replayed" not in said
 
 
 def test_traffic_is_what_the_rows_of_the_ledger_between_clients_and_server_add_up_to(tmp_path: Path) -> None:

@@ -30,7 +30,7 @@ def report(round: int, client: int, arrived_s: float, fate: Fate = Fate.DELIVERE
 
 
 def plan(round: int, client: int) -> Row:
-    return Row(0, 1, round, Kind.PLAN, SERVER, client, 6, 94, 0, 0, 50, 0, 1, Fate.DELIVERED)
+    return Row(0, 1, round, Kind.PLAN, SERVER, client, 6, 94, 0, 0, 50, 0, 3, Fate.DELIVERED)
 
 
 def table_of(columns: Columns, history: RoundTable) -> dict[str, Any]:
@@ -93,7 +93,7 @@ def test_a_table_of_clients_counted_by_hand() -> None:
     assert table["lag_mean"] == [0, 0, 0, 0.5, -1] and table["lag_max"] == [0, 0, 0, 1, -1]
     assert table["bytes_up"] == [24, 36, 24, 12, 0]  # 6 + 14 − 8 bytes per report, including lost ones and duplicates
     assert table["bytes_down"] == [200, 200, 200, 200, 0]
-    assert table["catchup_bytes"] == [100, 100, 100, 100, 0] and table["replayed"] == [0] * 5
+    assert table["catchup_bytes"] == [100, 100, 100, 100, 0] and table["replayed"] == [4, 4, 4, 4, 0]
     assert table["last_heard_s"][:3] == [16, 15, 4] and np.isnan(table["last_heard_s"][3:]).all()
 
 

@@ -305,7 +305,8 @@ def test_a_method_may_give_its_defaults_in_any_form_that_a_scenario_may(codec: A
         defaults: ClassVar = {"compression": codec}
         name: Literal["sparse"] = "sparse"
 
-    assert scenario(algorithm={"name": "sparse"}).algorithm.compression == TopK()
+    alone: Any = scenario(algorithm={"name": "sparse"}).algorithm
+    assert alone.compression == TopK()
     both = scenario(algorithm={"name": "fedavg", "compression": {"kind": "top-k"}, "also": [{"name": "sparse"}]})
     assert not both.algorithm.caveats(), "it has what the method takes for granted"
 

@@ -56,7 +56,8 @@ def found(value: Any, field: str) -> Any:
     if plugin is not None:
         there = ", ".join(f"{name}:{each}" for each in sorted(plugin.functions)) or "none"
         raise DataError(field, repr(value), f"a public function that the plug-in {name} defines; there are {there}")
-    expected = "plugin:function of a plug-in that is loaded here (--plugin FILE.py), or in Python task=TorchTask(…)"
+    loaded = "loaded here (by --plugin FILE.py or SEEDBUS_PLUGINS for a command, by load_plugin in Python)"
+    expected = f"plugin:function of a plug-in that is {loaded}, or in Python task=TorchTask(…)"
     raise DataError(field, repr(value), expected)
 
 
@@ -73,9 +74,10 @@ def check_named(fields: Iterator[tuple[str, Any]]) -> None:
         fields: names and values.
 
     Raises:
-        DataError: a value is not a function of a plug-in.
+        DataError: a value is not a function of a plug-in that is loaded here.
     """
     for field, value in fields:
+        found(value, field)
         if not isinstance(value, str) and plugin_of(value) is None:
             expected = "plugin:function of a plug-in (seedbus.plugin, --plugin FILE.py), which other processes can load"
             raise DataError(field, f"{name_of(value)}, which only this process has", expected)

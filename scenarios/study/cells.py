@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from seedbus.models.errors import DataError
 from seedbus.scenarios.errors import ScenarioError, setting_label
 from seedbus.scenarios.reporting.leaves import names, settings_of
 from seedbus.scenarios.schema.loading import check_settings, library, load_document, read_document
@@ -121,6 +122,10 @@ def plan_of(source: str | Path | dict[str, Any], settings: list[str] | None = No
         raise ScenarioError(name, [f"ask.against: there is no row {study.ask.against}; there are {', '.join(rows)}"])
     for cell in named:
         refuse_local(cell.scenario.plugins)
+        try:
+            cell.scenario.task.check_elsewhere()  # the study's processes make its runs
+        except DataError as error:
+            raise ScenarioError(name, [f"{cell.name}: {error}"]) from None
     plan = Plan(study, name, named)
     _check_expectations(plan)
     return plan

@@ -488,6 +488,10 @@ MISTAKES: list[tuple[dict[str, Any], str]] = [
     ({"ask": {"splits": ["tset"]}}, "ask.splits.0: \"tset\" is not accepted; expected 'train', 'validation' or"),
     ({"ask": {"against": "me"}}, "ask.against: there is no row me; there are decomfl, drop 0.1, "),
     ({"tune": {"algorithm.momentum": [7]}}, "tune.algorithm.momentum: algorithm.momentum: 7 is not accepted"),
+    (
+        {"base": BASE | {"task": {"name": "torch", "network": "absent:net", "data": "absent:data"}}, "ask": {}},
+        "decomfl, drop 0.1: task.network: found 'absent:net'; expected plugin:function of a plug-in that is loaded",
+    ),
 ]
 
 

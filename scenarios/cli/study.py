@@ -88,7 +88,7 @@ def study(
         from seedbus.scenarios.study.progress import StudyProgress
         from seedbus.scenarios.study.store import Store
         from seedbus.scenarios.study.study import Conduct
-        from seedbus.scenarios.study.study_page import write_report
+        from seedbus.scenarios.study.study_page import replaces_runs_by_none, write_report
         from seedbus.scenarios.tracking.tracker import usable
 
         options = {"address": address, "worker_cpus": worker_cpus, "worker_gpus": worker_gpus}
@@ -126,20 +126,25 @@ def study(
             finally:
                 if progress is not None:
                     progress.close()
-        page = None
-        try:
-            page = write_report(results)
-        except OSError as error:  # such as a full disk; what was found is printed nevertheless
-            where = error.filename or results.folder
-            say(f"seedbus: {where}: the report cannot be written ({error.strerror})", to_stderr=True)
+        if so_far and not results.is_complete:
+            _tell_of_other_sources(conduct)
+        page, is_kept = None, replaces_runs_by_none(results)
+        if not is_kept:
+            try:
+                page = write_report(results)
+            except OSError as error:  # such as a full disk; what was found is printed nevertheless
+                where = error.filename or results.folder
+                say(f"seedbus: {where}: the report cannot be written ({error.strerror})", to_stderr=True)
         _print(results, output)
-        if page is not None and not quiet:
+        if is_kept:
+            note(f"no run is finished; the former report stays as it is: {results.folder}")
+        elif page is not None and not quiet:
             say(f"written: {page}, and tables and figures beside it", to_stderr=True)
         for each in conduct.notes:
             note(each)
         for failure in results.failures:
             say(f"seedbus: a run failed: {failure}", to_stderr=True)
-    if page is None:
+    if page is None and not is_kept:
         raise typer.Exit(Exit.FOLDER)
     if results.failures:
         raise typer.Exit(Exit.INCOMPLETE)
@@ -183,6 +188,7 @@ def _announce(conduct: Conduct, jobs: int, quiet: bool) -> None:
         say(f"{said}; all are there already", to_stderr=True)
         return
     say(f"{said}; {len(scenarios):,} to make", to_stderr=True)  # at once, for the estimate may take a minute
+    _tell_of_other_sources(conduct)
     with Meter(is_quiet=quiet) as meter:
         cost = estimate(scenarios, conduct.pool, meter.begin(f"{study.name}: estimating runs", len(scenarios)).advance)
     minutes = cost.seconds / 60 / jobs
@@ -191,6 +197,19 @@ def _announce(conduct: Conduct, jobs: int, quiet: bool) -> None:
     what = f"about {time} in {where}, about {readable(cost.bytes)} sent"
     unknown = f" (without {counted(cost.unknown, 'run')} that would fail: {cost.why})" if cost.unknown else ""
     say(f"{study.name}: {what}{unknown}", to_stderr=True)
+
+
+def _tell_of_other_sources(conduct: Conduct) -> None:
+    """Say how many kept runs do not count any more, because the source of a plug-in has changed."""
+    from seedbus.bus.text import counted
+    from seedbus.discovery import PLUGINS
+
+    used = {name: digest for cell in conduct.plan.cells for name, digest in cell.scenario.plugins.items()}
+    for name, count in conduct.store.of_other_sources(used).items():
+        where = PLUGINS[name].path or f"the plug-in {name}"
+        are = "is of another source of it and does" if count == 1 else "are of another source of it and do"
+        again = "after any change of it, also of a comment, a study makes its runs again"
+        note(f"{where}: {counted(count, 'kept run')} {are} not count; {again}")
 
 
 def _print(results: StudyResults, output: StudyFormat) -> None:

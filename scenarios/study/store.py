@@ -10,6 +10,9 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+from collections import Counter
+from collections.abc import Mapping
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,6 +21,7 @@ from pydantic import ConfigDict, TypeAdapter, ValidationError
 
 from seedbus.agents.errors import RunFolderError
 from seedbus.agents.journal.file import FILE
+from seedbus.agents.journal.journal import Journal
 from seedbus.bus.files import read
 from seedbus.models.data.content import content_digest
 from seedbus.scenarios.errors import ScenarioError
@@ -123,6 +127,22 @@ class Store:
             ScenarioError, DataError: a file that the scenario names cannot be read.
         """
         return StoredRun(scenario, self.folder / RUNS / key(scenario))
+
+    def of_other_sources(self, plugins: Mapping[str, str]) -> dict[str, int]:
+        """Return how many finished runs were made with another source of each plug-in, where there are any.
+
+        Args:
+            plugins: name → digest of the source that counts.
+        """
+        found: Counter[str] = Counter()
+        for results in sorted((self.folder / RUNS).glob(f"*/{RESULTS}")) if plugins else ():
+            with (
+                suppress(Exception),  # somebody else's folder may hold anything; what cannot be read does not count
+                closing(Journal.open(results.parent, for_writing=False)) as journal,
+            ):
+                used = json.loads(journal.facts()["scenario"]).get("plugins", {})
+                found.update(name for name, digest in plugins.items() if used.get(name, digest) != digest)
+        return dict(found)
 
 
 def key(scenario: Scenario) -> str:

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from seedbus.bus.files import atomic_write, make_folder
+from seedbus.bus.files import atomic_write, make_folder, read
 from seedbus.scenarios.reporting.axes import byte_unit, metric_axis, sample_indices
 from seedbus.scenarios.reporting.document import document, table, with_plots
 from seedbus.scenarios.reporting.figures import lines
@@ -67,6 +67,16 @@ class Plot(NamedTuple):
     y_name: str
     drawn: list[Line]
     is_log: bool
+
+
+def replaces_runs_by_none(results: StudyResults) -> bool:
+    """Whether no run is finished, and the study's folder has a report of runs, which is worth more than none."""
+    if any(results.members.values()):
+        return False
+    try:
+        return bool(read(results.folder / "runs.csv").strip())
+    except OSError:
+        return False
 
 
 def write_report(results: StudyResults) -> Path:

@@ -14,12 +14,13 @@ from typing import Any
 
 import pytest
 from commands import Command
+from plugin_files import SIGNS, forget
 from worlds import TINY
 
 from seedbus.agents.errors import RunFolderError
 from seedbus.algorithms.directions import blocks
 from seedbus.bus.files import WrongFileType
-from seedbus.plugin import TrackedRun, Tracker, TrackerRun
+from seedbus.plugin import TrackedRun, Tracker, TrackerRun, load_plugin
 from seedbus.scenarios.errors import Exit, ScenarioError
 from seedbus.scenarios.reporting.results import RESULTS
 from seedbus.scenarios.running.run import run
@@ -318,6 +319,35 @@ def test_what_was_found_is_printed_where_its_report_cannot_be_written(
     result = seedbus("study", "kept.yaml", "--folder", folder, "--so-far", "--format", "csv")
     said = f"seedbus: {folder / 'kept'}: the report cannot be written (No space left on device)\n"
     assert (result.code, result.err) == (Exit.FOLDER, said) and "\ntiny," in result.out
+
+
+@pytest.mark.slow
+def test_runs_of_another_source_of_a_plug_in_are_counted_and_their_report_is_not_replaced_by_an_empty_one(
+    tmp_path: Path, seedbus: Command
+) -> None:
+    plugin, page = tmp_path / "signs.py", tmp_path / "studies" / "signed" / "report.html"
+    plugin.write_text(SIGNS.read_text())
+    load_plugin(plugin)
+    study = STUDY | {"name": "signed", "base": TINY | {"algorithm": "signs"}, "ask": {}}
+    store = Store(page.parents[1])
+    for _, stored in wanted_runs(plan_of(study), store, {}):
+        run(stored.scenario, stored.folder, progress=False, page=False)
+    (store.folder / "runs" / "broken").mkdir()
+    (store.folder / "runs" / "broken" / RESULTS).touch()
+    Path("signed.yaml").write_text(dump(study))
+    command = ("study", "signed.yaml", "--folder", store.folder, "--plugin", plugin)
+    result = seedbus(*command, "--so-far")
+    assert (result.code, result.err) == (Exit.OK, f"written: {page}, and tables and figures beside it\n")
+    report = page.read_bytes()
+    plugin.write_text(plugin.read_text() + "# a comment\n")
+    forget()
+    told = f"seedbus: note: {plugin}: 2 kept runs are of another source of it and do not count; "
+    result = seedbus(*command, "--so-far")
+    assert result.code == Exit.OK and told in result.err and page.read_bytes() == report
+    assert f"note: no run is finished; the former report stays as it is: {page.parent}\n" in result.err
+    assert told in seedbus(*command, "--dry-run").err
+    page.with_name("runs.csv").write_text("\n")  # a report of no run
+    assert f"written: {page}" in seedbus(*command, "--so-far").err
 
 
 @pytest.mark.slow

@@ -52,7 +52,7 @@ out, and why.
 def digest(plan: Plan) -> str:
     """Return 16 hexadecimal digits of a study's file and of the scenarios on which it is based, without their words."""
     study = plan.study.model_dump(mode="json", exclude_defaults=True, exclude=WORDS | {"claim", "source", "published"})
-    bases = [plan.study.base, *(each.get("base") for each in plan.study.variants.values())]
+    bases = [plan.study.base, *(each.base for each in plan.study.variants.values())]
     based_on = {
         base: {field: value for field, value in read_document(base)[0].items() if field not in WORDS}
         for base in bases

@@ -6,7 +6,7 @@ import itertools
 import json
 import os
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,7 @@ from seedbus.scenarios.schema.scenario import Scenario
 from seedbus.scenarios.schema.yaml_text import dump
 from seedbus.scenarios.sentences import nearest, quoted
 from seedbus.scenarios.study.claims import COSTS, FINAL
-from seedbus.scenarios.study.schema import Study, load_study
+from seedbus.scenarios.study.schema import Axis, Study, Variant, load_study
 
 UNNAMED = ("name", "description", "seed", "transport", "expect")
 """Fields of a scenario that do not tell rows apart."""
@@ -33,13 +33,16 @@ class Cell:
         name: tells it from the other rows.
         variant: the variant's name; "" without variants.
         point: field → value, of the grid.
+        tune: field → what is tried for it: the study's `tune` with the variant's own.
         scenario: with the study's first seed, before anything is tuned.
     """
 
     name: str
     variant: str
     point: dict[str, Any]
+    tune: Mapping[str, Axis]
     scenario: Scenario
+    _own: frozenset[str]
     _document: dict[str, Any]
     _source: str
     _folder: Path | None
@@ -50,20 +53,17 @@ class Cell:
         differing = sum(value != other.point[path] for path, value in self.point.items())
         return bool(differing + (self.variant != other.variant) == 1)
 
-    def with_settings(self, where: str, settings: Mapping[str, Any]) -> Cell:
-        """Return the row with further settings.
-
-        Args:
-            where: the section of the study that has them, for messages.
-            settings: field → value.
+    def with_settings(self, settings: Mapping[str, Any]) -> Cell:
+        """Return the row with values that tuning gives it: field → value.
 
         Raises:
             ScenarioError: the scenario does not accept them.
         """
-        more = tuple((f"{path}={dump(value)}", f"{where}.{path}") for path, value in settings.items())
-        return _cell(
-            self.name, self.variant, self.point, self._document, self._source, self._folder, self._settings + more
-        )
+        places = {path: f"variants.{self.variant}.tune.{path}" for path in self._own}
+        more = [(f"{path}={dump(value)}", places.get(path, f"tune.{path}")) for path, value in settings.items()]
+        settings_now = (*self._settings, *more)
+        scenario = _scenario(self.variant, self._document, self._source, self._folder, settings_now)
+        return replace(self, scenario=scenario, _settings=settings_now)
 
 
 @dataclass(frozen=True)
@@ -107,14 +107,15 @@ def plan_of(source: str | Path | dict[str, Any], settings: list[str] | None = No
         leaves = names([settings_of(cells[index].scenario) for index in indices], UNNAMED)
         for index, leaf in zip(indices, leaves, strict=True):
             row = ", ".join(filter(None, [variant, leaf])) or cells[index].scenario.name
-            named[index] = Cell(**(vars(cells[index]) | {"name": row}))
+            named[index] = replace(cells[index], name=row)
     rows = [cell.name for cell in named]
     twice = next((row for row in rows if rows.count(row) > 1), None)
     if twice is not None:
         raise ScenarioError(name, [f"grid: two rows are the same ({twice}); expected values that differ"])
     by_content: dict[str, str] = {}
-    for row, content in zip(rows, fields, strict=True):
-        other = by_content.setdefault(_told_apart(content), row)
+    for row, cell, content in zip(rows, named, fields, strict=True):
+        # rows that tune other fields, or try other values, may end at other settings
+        other = by_content.setdefault(f"{_told_apart(content)} {cell.tune}", row)
         if other != row:
             what = f"rows {other} and {row} are the same run; expected settings that differ"
             raise ScenarioError(name, [f"{what} (the grid sets its fields after the variants)"])
@@ -137,7 +138,8 @@ def _replacing(path: str, study: Study) -> str | None:
     for section, fields in sections.items():
         if any(f"{path}.".startswith(f"{field}.") for field in fields):
             return section
-    own = [any(f"{path}.".startswith(f"{field}.") for field in fields) for fields in study.variants.values()]
+    fields_of = [[*each.settings, *each.tune] for each in study.variants.values()]
+    own = [any(f"{path}.".startswith(f"{field}.") for field in fields) for fields in fields_of]
     return "variants" if own and all(own) else None
 
 
@@ -173,20 +175,19 @@ def _check_expectations(plan: Plan) -> None:
 
 
 def _cells(study: Study, source: str, folder: Path | None, common: list[tuple[str, str]]) -> Iterator[Cell]:
-    variants = study.variants or {"": {}}
-    for variant, fields in variants.items():
-        base = fields.get("base", study.base)
-        document, base_name, base_folder = _base(base, source, folder)
-        own = {path: value for path, value in fields.items() if path != "base"}
+    for variant, fields in (study.variants or {"": Variant()}).items():
+        document, base_name, base_folder = _base(fields.base or study.base, source, folder)
+        tune, own_fields = study.tune | fields.tune, frozenset(fields.tune)
         for values in itertools.product(*study.grid.values()):
             point = dict(zip(study.grid, values, strict=True))
             settings = [
                 *common,
-                *((f"{path}={dump(value)}", f"variants.{variant}.{path}") for path, value in own.items()),
+                *((f"{path}={dump(value)}", f"variants.{variant}.{path}") for path, value in fields.settings.items()),
                 *((f"{path}={dump(value)}", f"grid.{path}") for path, value in point.items()),
                 (f"seed={study.seeds[0]}", "seeds"),
             ]
-            yield _cell("", variant, point, document, f"{source}: {base_name}", base_folder, tuple(settings))
+            where = document, f"{source}: {base_name}", base_folder, tuple(settings)
+            yield Cell("", variant, point, tune, _scenario(variant, *where), own_fields, *where)
 
 
 def _base(base: Any, source: str, folder: Path | None) -> tuple[dict[str, Any], str, Path | None]:
@@ -202,18 +203,17 @@ def _base(base: Any, source: str, folder: Path | None) -> tuple[dict[str, Any], 
         raise ScenarioError(source, [f"base: {sentence}" for sentence in error.sentences]) from None
 
 
-def _cell(
-    name: str,
+def _scenario(
     variant: str,
-    point: dict[str, Any],
     document: dict[str, Any],
     source: str,
     folder: Path | None,
     settings: tuple[tuple[str, str], ...],
-) -> Cell:
+) -> Scenario:
+    """Return a row's scenario. Raises `ScenarioError`, after the fields of the study that are at fault."""
     where = dict(settings)
     try:
-        scenario = load_document(document, source, [setting for setting, _ in settings], folder)
+        return load_document(document, source, [setting for setting, _ in settings], folder)
     except ScenarioError as error:
         if error.source != source:  # a setting cannot be applied at all
             place = next(place for setting, place in settings if setting_label(setting) == error.source)
@@ -221,7 +221,6 @@ def _cell(
         at_fault = [[where[setting] for setting in each] for each in error.settings] or [[]] * len(error.problems)
         problems = [_placed(each, of, variant) for each, of in zip(error.problems, at_fault, strict=True)]
         raise ScenarioError(source, problems) from None
-    return Cell(name, variant, point, scenario, document, source, folder, settings)
 
 
 def _placed(problem: str, at_fault: list[str], variant: str) -> str:

@@ -313,9 +313,14 @@ class StudyResults:
         return {"row": cell.name, "variant": cell.variant} | point | self._columns(chosen)
 
     def _columns(self, values: dict[str, Any]) -> dict[str, Any]:
-        """Return tuned values as cells of data frames: a column is of numbers, or of text."""
-        tune = self.plan.study.tune
-        return {path: value if is_numeric(tune[path]) else str(value) for path, value in values.items()}
+        """Return tuned values as cells of data frames: a column is of numbers, or of text. A row may lack a field."""
+        found: dict[str, Any] = {}
+        for path, axes in self.plan.study.tuned_fields.items():
+            if all(map(is_numeric, axes)):
+                found[path] = values.get(path, math.nan)
+            else:
+                found[path] = str(values[path]) if path in values else None
+        return found
 
     def _difference(self, row: str, other: str, figure: str = FINAL, pairs: int = 1) -> Difference | None:
         """Return a row's figure minus another's; None if a run has diverged or lacks it, or no seed is shared."""

@@ -34,9 +34,6 @@ def _as_mapping(settings: Any) -> Any:
         raise ValueError(str(error)) from None
 
 
-Overrides = Annotated[dict[str, Any], BeforeValidator(_as_mapping)]
-
-
 class Ask(Settings):
     """What is reported of the runs, and when one counts as better than another."""
 
@@ -99,10 +96,28 @@ Tuned = Annotated[
 ]
 
 
-def is_numeric(tuned: list[Any] | Range | Choices) -> bool:
+Axis = list[Any] | Range | Choices
+"""An entry of `tune`."""
+
+
+def is_numeric(axis: Axis) -> bool:
     """Whether an entry of `tune` has numbers only."""
-    values = tuned.choices if isinstance(tuned, Choices) else tuned if isinstance(tuned, list) else []
+    values = axis.choices if isinstance(axis, Choices) else axis if isinstance(axis, list) else []
     return all(isinstance(value, int | float) and not isinstance(value, bool) for value in values)
+
+
+class Variant(Settings, extra="allow"):
+    """What makes the rows of a variant: all further fields are the scenario's, by their paths."""
+
+    base: str | dict[str, Any] | None = Field(default=None, description="in place of the study's")
+    tune: dict[str, Tuned] = Field(
+        default={}, description="fields that these rows choose too, or other values of those that all rows choose"
+    )
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """Field of the scenario → value."""
+        return self.model_extra or {}
 
 
 class Tuning(Settings):
@@ -131,8 +146,9 @@ class Study(Settings):
     base: str | dict[str, Any] | None = Field(
         default=None, description="a scenario file, a name from `seedbus list`, or the fields of a scenario"
     )
-    variants: dict[str, Overrides] = Field(
-        default={}, description="rows by name, each a list of settings, or fields and values; `base` may be one"
+    variants: dict[str, Annotated[Variant, BeforeValidator(_as_mapping)]] = Field(
+        default={},
+        description="rows by name, each a list of settings, or fields and values; `base` and `tune` may be among them",
     )
     grid: dict[str, Annotated[list[Any], Field(min_length=1)]] = Field(
         default={}, description="fields and the values of each; every combination is a row"
@@ -154,11 +170,25 @@ class Study(Settings):
     @property
     def is_searched(self) -> bool:
         """Whether the values under `tune` are ranges and choices, which are searched."""
-        return any(not isinstance(values, list) for values in self.tune.values())
+        return any(not isinstance(axis, list) for axes in self.tuned_fields.values() for axis in axes)
+
+    @property
+    def tuned_fields(self) -> dict[str, list[Axis]]:
+        """Each field under `tune`, of the study and of variants, with its entries there."""
+        found: dict[str, list[Axis]] = {}
+        for tune in self._tunes.values():
+            for path, axis in tune.items():
+                found.setdefault(path, []).append(axis)
+        return found
+
+    @property
+    def _tunes(self) -> dict[str, dict[str, Axis]]:
+        """The sections `tune` by their places in the file."""
+        return {"tune": self.tune} | {f"variants.{name}.tune": each.tune for name, each in self.variants.items()}
 
     @model_validator(mode="after")
     def _consistent(self) -> Study:
-        if self.base is None and not (self.variants and all("base" in each for each in self.variants.values())):
+        if self.base is None and not (self.variants and all(each.base for each in self.variants.values())):
             raise ValueError("base: this field is required (a scenario file, a name from `seedbus list`, or fields)")
         if self.name.lower() == RUNS:  # also where a disk takes upper and lower case for one
             raise ValueError(f"name: {quoted(self.name)} is not accepted; expected another, for runs are kept there")
@@ -170,16 +200,15 @@ class Study(Settings):
             if len(set(values)) < len(values):
                 raise ValueError(f"{field}: {quoted(values)} is not accepted; expected each value once")
         for path in ("seed", "name"):
-            if path in self.grid or path in self.tune or any(path in each for each in self.variants.values()):
+            if path in [*self.grid, *self.tuned_fields, *(each for v in self.variants.values() for each in v.settings)]:
                 raise ValueError(f"{path} cannot vary between rows; `seeds` are the seeds of every row")
-        both = sorted(self.grid.keys() & self.tune.keys())
-        if both:
-            raise ValueError(f"tune.{both[0]}: the grid sets this field already; expected it in one of them")
-        lists = [path for path, values in self.tune.items() if isinstance(values, list)]
-        if lists and self.is_searched:
-            what = f"{quoted(self.tune[lists[0]])} is not accepted beside a range"
-            raise ValueError(f"tune.{lists[0]}: {what}; expected {{choices: […]}} or a range")
-        foreign = ("further",) if self.is_searched else ("search", "trials", "seed") if self.tune else ()
+        for at, path, axis in [(at, *item) for at, tune in self._tunes.items() for item in tune.items()]:
+            if path in self.grid:
+                raise ValueError(f"{at}.{path}: the grid sets this field already; expected it in one of them")
+            if isinstance(axis, list) and self.is_searched:
+                what = f"{quoted(axis)} is not accepted beside a range"
+                raise ValueError(f"{at}.{path}: {what}; expected {{choices: […]}} or a range")
+        foreign = ("further",) if self.is_searched else ("search", "trials", "seed") if self.tuned_fields else ()
         for name in foreign:
             if name in self.tuning.model_fields_set:
                 has, expected = ("ranges", "`trials`") if self.is_searched else ("lists of first values", "`further`")

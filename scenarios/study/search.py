@@ -39,7 +39,7 @@ def searched(plan: Plan, is_rising: bool, score: Batch) -> dict[str, Tuned]:
         ScenarioError: Optuna is not installed, or a row does not accept the ends of a range or a choice.
     """
     optuna = _optuna(plan.source)
-    rows = [_Row(optuna, plan.study, cell, is_rising) for cell in plan.cells]
+    rows = [_Row(optuna, plan.study, cell, is_rising) for cell in plan.cells if cell.tune]
     left = plan.study.tuning.trials
     while left:
         asked = [(row, *row.ask()) for row in rows for _ in range(min(BATCH, left))]
@@ -62,12 +62,12 @@ class _Row:
     """
 
     def __init__(self, optuna: Any, study: Study, cell: Cell, is_rising: bool) -> None:
-        for values in _corners(study):
-            cell.with_settings("tune", values)
+        for values in _corners(cell):
+            cell.with_settings(values)
         self.cell = cell
         self._optuna, self._is_rising, self._trials = optuna, is_rising, list[Trial]()
-        self._axes = {path: axis for path, axis in study.tune.items() if not isinstance(axis, list)}
-        lowest = next(_corners(study))
+        self._axes = {path: axis for path, axis in cell.tune.items() if not isinstance(axis, list)}
+        lowest = next(_corners(cell))
         self._whole = {path for path in self._axes if _is_whole(cell, lowest, path, self._axes[path])}
         self._distributions = {path: self._distribution(path) for path in self._axes}
         tuning = study.tuning
@@ -137,13 +137,13 @@ def _optuna(source: str) -> Any:
     return optuna
 
 
-def _corners(study: Study) -> Iterator[Values]:
+def _corners(cell: Cell) -> Iterator[Values]:
     """Yield every combination of choices, once with the lowest and once with the highest values of all ranges."""
     for end in ("low", "high"):
         axes = [
-            axis.choices if isinstance(axis, Choices) else [_number(getattr(axis, end))] for axis in study.tune.values()
+            axis.choices if isinstance(axis, Choices) else [_number(getattr(axis, end))] for axis in cell.tune.values()
         ]
-        yield from (dict(zip(study.tune, values, strict=True)) for values in itertools.product(*axes))
+        yield from (dict(zip(cell.tune, values, strict=True)) for values in itertools.product(*axes))
 
 
 def _is_whole(cell: Cell, values: Values, path: str, axis: Range | Choices) -> bool:

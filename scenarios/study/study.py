@@ -102,7 +102,7 @@ class Conduct:
             ScenarioError, DataError: a scenario, or a file that it names, is not valid.
         """
         metric = metric_of(self.plan)
-        values = self.tuned(metric) if self.plan.study.tune else {}
+        values = self.tuned(metric) if self.plan.study.tuned_fields else {}
         wanted = dict(wanted_runs(self.plan, self.store, {row: each.chosen for row, each in values.items()}))
         self._make(RUNS, [_Subject(row, run) for (row, _), run in wanted.items()], self.plan.study.ask.parts)
         return results_of(self.plan, self.store, metric, wanted, values, self.failures)
@@ -250,11 +250,11 @@ class Missing:
 def missing_runs(plan: Plan, store: Store) -> Missing:
     """Return what a study has still to make. Raises `ScenarioError` or `DataError` for what cannot be run."""
     study, chosen, conduct = plan.study, dict[str, Values](), Conduct(plan, store, Pool(0), is_idle=True)
-    if study.tune:
+    if study.tuned_fields:
         chosen = {row: each.chosen for row, each in conduct.tuned(metric_of(plan)).items()}
     runs = [run.scenario for _, run in wanted_runs(plan, store, chosen) if not run.is_finished]
     first = conduct.batches[0] if conduct.batches else []
-    each = len(plan.cells) * len(study.tuning.seeds or study.seeds[:1])
+    each = sum(bool(cell.tune) for cell in plan.cells) * len(study.tuning.seeds or study.seeds[:1])
     if not study.is_searched:
         missing = [run.scenario for run in first if not run.is_finished]
         return Missing(runs, missing, len(first), len(first) + each * study.tuning.further)
@@ -272,7 +272,7 @@ def wanted_runs(plan: Plan, store: Store, chosen: dict[str, Values]) -> Iterator
         store: the folder of studies.
         chosen: row → the values that were chosen for it.
     """
-    cells = [cell.with_settings("tune", chosen[cell.name]) if chosen.get(cell.name) else cell for cell in plan.cells]
+    cells = [cell.with_settings(chosen[cell.name]) if chosen.get(cell.name) else cell for cell in plan.cells]
     for seed, cell in itertools.product(plan.study.seeds, cells):
         yield (cell.name, seed), store.stored(with_seed(cell.scenario, seed))
 
@@ -306,7 +306,7 @@ def trial_of(plan: Plan, cell: Cell, values: Values, seed: int) -> Scenario:
     """
     rounds = plan.study.tuning.rounds or max(1, cell.scenario.stop.rounds // 4)
     short = {"stop.rounds": rounds, "evaluation.split": "validation"}
-    return with_seed(cell.with_settings("tune", values | short).scenario, seed)
+    return with_seed(cell.with_settings(values | short).scenario, seed)
 
 
 def _told(values: Values) -> str:

@@ -234,8 +234,8 @@ def _tuning(results: StudyResults) -> Iterator[Plot]:
                 drawn.append(Line(shown(row), range(1, len(scores) + 1), values, place=places[shown(row)]))
         if drawn:
             yield Plot("tuning", "The best of the trials so far", "trials", f"{y_name}, best so far", drawn, False)
-    for path, axis in study.tune.items():
-        if not is_numeric(axis):
+    for path, axes in study.tuned_fields.items():
+        if not all(map(is_numeric, axes)):
             continue
         drawn = []
         for row, tuned in results.tuned.items():
@@ -243,14 +243,15 @@ def _tuning(results: StudyResults) -> Iterator[Plot]:
             pairs = sorted(
                 (float(trial.values[path]), scale * trial.score)
                 for trial in tuned.trials
-                if (study.is_searched or {n: value for n, value in trial.values.items() if n != path} == others)
+                if path in trial.values
+                and (study.is_searched or {n: value for n, value in trial.values.items() if n != path} == others)
             )
             if pairs:
                 x, y = zip(*pairs, strict=True)
                 drawn.append(Line(shown(row), x, y, is_dotted=study.is_searched, place=places[shown(row)]))
         if drawn:
-            is_grid = isinstance(axis, list) and all(np.min(line.x) > 0 for line in drawn)  # a 0 has no logarithm
-            is_log = is_grid or (isinstance(axis, Range) and axis.log)
+            is_grid = not study.is_searched and all(np.min(line.x) > 0 for line in drawn)  # a 0 has no logarithm
+            is_log = is_grid or all(isinstance(axis, Range) and axis.log for axis in axes)
             x_name = f"{path} (log scale)" if is_log else path
             yield Plot(_safe(f"tuning-{path}"), f"What was tried for {path}", x_name, y_name, drawn, is_log)
 

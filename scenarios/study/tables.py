@@ -91,7 +91,7 @@ def columns(results: StudyResults) -> list[Column]:
 
 def cells(results: StudyResults) -> tuple[list[str], list[list[str]]]:
     """Return headings and rows, safe to print. A cell may have a second line, with the interval."""
-    chosen = list(results.plan.study.tune)
+    chosen = list(results.plan.study.tuned_fields)
     fields = [shown(path.rpartition(".")[2]) for path in chosen]
     heads = ["row", "seeds", *fields, *(each.head for each in columns(results))]
     rows = []
@@ -195,6 +195,7 @@ def sentences(results: StudyResults) -> list[str]:
         ]
         if not tuned.chosen:
             found.append(f"{shown(row)}: nothing could be chosen, because no trial has a finite {metric}")
+    found += _unequal_trials(results)
     found += [
         f"{shown(row)}, seed {member.seed}: `verify` found replicas that hold other bits"
         for row, members in results.members.items()
@@ -279,6 +280,18 @@ def _remarks(results: StudyResults) -> list[str]:
     ]
     more = [f"and {len(told) - MAX_SENTENCES:,} more runs without success (runs.csv)"] if told[MAX_SENTENCES:] else []
     return [*told[:MAX_SENTENCES], *more]
+
+
+def _unequal_trials(results: StudyResults) -> list[str]:
+    """Return the sentence about rows that spent more trials than others, if there are such."""
+    rows: dict[int, list[str]] = {}
+    for cell in results.plan.cells:
+        tuned = results.tuned.get(cell.name)
+        rows.setdefault(0 if tuned is None else len(tuned.trials), []).append(shown(cell.name))
+    if len(rows) == 1:
+        return []
+    counts = "; ".join(f"{count:,}: {', '.join(rows[count])}" for count in sorted(rows))
+    return [f"rows spent different numbers of trials, which favours those with more; {counts}"]
 
 
 def _verdict(results: StudyResults, row: str, other: str, difference: Difference) -> str:

@@ -3,7 +3,8 @@
 Every row tries all combinations of the values that the study names. After that, while the best value of any row is the
 lowest or the highest that it tried, every row tries one more value: one whose best lies at an edge goes on beyond it,
 by the ratio of the best value to its neighbour; one whose best lies inside looks between the best value and a
-neighbour, at their geometric mean. So all rows spend the same number of trials, and none of them wins by a finer grid.
+neighbour, at their geometric mean. So rows that tune the same fields spend the same number of trials, and none of them
+wins by a finer grid.
 """
 
 from __future__ import annotations
@@ -36,24 +37,28 @@ def tuned(plan: Plan, is_rising: bool, score: Batch) -> dict[str, Tuned]:
     Raises:
         ScenarioError: a row does not accept one of the study's values.
     """
-    study = plan.study
-    lists = [values for values in study.tune.values() if isinstance(values, list)]
-    first = [dict(zip(study.tune, values, strict=True)) for values in itertools.product(*lists)]
-    for cell, values in itertools.product(plan.cells, first):
-        cell.with_settings("tune", values)
-    trials: dict[str, list[Trial]] = {cell.name: [] for cell in plan.cells}
-    batch = [(cell, values) for cell in plan.cells for values in first]
-    further = study.tuning.further
+    cells = [cell for cell in plan.cells if cell.tune]
+    batch = [(cell, values) for cell in cells for values in _first(cell)]
+    for cell, values in batch:
+        cell.with_settings(values)
+    trials: dict[str, list[Trial]] = {cell.name: [] for cell in cells}
+    further = plan.study.tuning.further
     while batch and (scores := score(batch)):
         for (cell, values), found in zip(batch, scores, strict=True):
             trials[cell.name].append(Trial(values, found))
         batch = []
         if further:
             further -= 1
-            steps = {cell.name: next_values(cell, trials[cell.name], is_rising) for cell in plan.cells}
+            steps = {cell.name: next_values(cell, trials[cell.name], is_rising) for cell in cells}
             if any(is_beyond for _, is_beyond in steps.values()):
-                batch = [(cell, step) for cell in plan.cells if (step := steps[cell.name][0]) is not None]
+                batch = [(cell, step) for cell in cells if (step := steps[cell.name][0]) is not None]
     return {row: _chosen(found, is_rising) for row, found in trials.items()}
+
+
+def _first(cell: Cell) -> list[Values]:
+    """Return all combinations of the first values of a row's fields."""
+    lists = [values for values in cell.tune.values() if isinstance(values, list)]
+    return [dict(zip(cell.tune, values, strict=True)) for values in itertools.product(*lists)]
 
 
 def next_values(cell: Cell, trials: Sequence[Trial], is_rising: bool) -> tuple[Values | None, bool]:
@@ -126,7 +131,7 @@ def rounded(value: float, like: Any) -> Any:
 
 def is_accepted(cell: Cell, values: Values) -> bool:
     try:
-        cell.with_settings("tune", values)
+        cell.with_settings(values)
     except ScenarioError:
         return False
     return True

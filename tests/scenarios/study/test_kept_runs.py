@@ -402,7 +402,7 @@ def test_settings_may_have_any_characters(odd: str, tmp_path: Path) -> None:
         cells = plan_of(source).cells
         assert [cell.name for cell in cells] == ["a", f"b{odd}"]
         assert [cell.scenario.description for cell in cells] == [odd] * 2
-        assert cells[1].with_settings("tune", {"description": f"{odd}!"}).scenario.description == f"{odd}!"
+        assert cells[1].with_settings({"description": f"{odd}!"}).scenario.description == f"{odd}!"
 
 
 @pytest.mark.slow

@@ -38,7 +38,7 @@ STUDY: dict[str, Any] = {
 
 def distance(values: dict[str, Any]) -> float:
     """A score whose best is a rate of 0.01 with four perturbations."""
-    return float(abs(math.log10(values[RATE]) + 2) + abs(values[COUNT] - 4))
+    return float(abs(math.log10(values[RATE]) + 2) + abs(values.get(COUNT, 4) - 4))
 
 
 def every(batch: list[tuple[Cell, dict[str, Any]]]) -> list[float]:
@@ -105,6 +105,14 @@ def test_a_trial_without_a_score_or_a_scenario_has_failed_and_the_others_go_on()
     assert len(tuned.trials) == 2 * BATCH + 2 and tuned.chosen[COUNT] <= 2
     assert [t for t in tuned.trials if math.isnan(t.score)]
     assert found(lambda batch: [math.nan] * len(batch))["a"].chosen == {}
+
+
+def test_a_variant_searches_ranges_of_its_own_beside_the_common_ones() -> None:
+    rows = found(tune={RATE: RANGES[RATE]}, variants={"a": [], "b": {"tune": {COUNT: RANGES[COUNT]}}})
+    assert {row: each.trials[0].values.keys() for row, each in rows.items()} == {"a": {RATE}, "b": {RATE, COUNT}}
+    assert len(rows["a"].trials) == len(rows["b"].trials)
+    with pytest.raises(ScenarioError, match=rf"variants.b.tune.{COUNT}: \[1\] is not accepted beside a range"):
+        found(variants={"a": [], "b": {"tune": {COUNT: [1]}}})
 
 
 def test_choices_may_be_anything_the_field_accepts() -> None:

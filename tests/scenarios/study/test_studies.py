@@ -454,6 +454,28 @@ def test_tuned_values_are_in_the_report_with_the_trials_behind_them(seedbus: Com
     assert splits == {"validation", "test"}
 
 
+def test_a_variant_that_tunes_a_field_of_its_own_is_counted_kept_and_reported_as_the_others(seedbus: Command) -> None:
+    rate, count = "algorithm.learning_rate", "algorithm.perturbations"
+    rows = {"plain": [], "own": {"tune": {count: [2, 4]}}, "fixed": {"stop.rounds": 9, "tune": {rate: [0.01]}}}
+    few: dict[str, Any] = STUDY | {"variants": rows, "grid": {}, "seeds": [1], "ask": {}}
+    Path("own.yaml").write_text(dump(few | {"tune": {rate: [0.001, 0.01]}, "tuning": {"rounds": 6, "further": 1}}))
+    said = seedbus("study", "own.yaml", "--dry-run").err
+    assert said.startswith("small: 3 rows × 1 seed = 3 runs, after 7 to 10 trials; 10 to make\n")
+    result = seedbus("study", "own.yaml", "--quiet", "--format", "markdown")
+    assert result.code == Exit.OK, result.err
+    assert (
+        "| row | seeds | learning_rate | perturbations | " in result.out and "| fixed | 1 | 0.01 | – | " in result.out
+    )
+    assert "rows spent different numbers of trials, which favours those with more; 1: fixed; 3: plain; 5: own" in (
+        result.out
+    )
+    trials = pd.read_parquet("studies/small/trials.parquet")
+    assert dict(trials.groupby("row").size()) == {"fixed": 1, "own": 5, "plain": 3}
+    assert (trials[count].notna() == (trials["row"] == "own")).all() and trials["is_chosen"].sum() == 3
+    assert Path(f"studies/small/figures/tuning-{count}.svg").is_file()
+    assert seedbus("study", "own.yaml", "--dry-run").err.endswith("; all are there already\n")
+
+
 MISTAKES: list[tuple[dict[str, Any], str]] = [
     ({"sead": 1}, "sead: no such field; did you mean seeds?"),
     ({"base": None}, "base: this field is required"),
@@ -488,6 +510,20 @@ MISTAKES: list[tuple[dict[str, Any], str]] = [
     ({"ask": {"splits": ["tset"]}}, "ask.splits.0: \"tset\" is not accepted; expected 'train', 'validation' or"),
     ({"ask": {"against": "me"}}, "ask.against: there is no row me; there are decomfl, drop 0.1, "),
     ({"tune": {"algorithm.momentum": [7]}}, "tune.algorithm.momentum: algorithm.momentum: 7 is not accepted"),
+    (
+        {"variants": {"a": [], "b": {"tune": {"algorithm.nu": [0.1]}}}},
+        "wrong.yaml: base: variants.b.tune.algorithm.nu: algorithm.nu: no such field",
+    ),
+    (
+        {"variants": {"a": [], "b": {"tune": {"algorithm.momentum": []}}}},
+        "variants.b.tune.algorithm.momentum: [] is not accepted; expected 1 or more values",
+    ),
+    (
+        {"variants": {"a": [], "b": {"tune": {"faults.0.probability": [0.1]}}}},
+        "variants.b.tune.faults.0.probability: the grid sets this field already; expected it in one of them",
+    ),
+    ({"variants": {"a": [], "b": {"tune": {"seed": [1]}}}}, "seed cannot vary between rows"),
+    ({"variants": {"a": ["tune.algorithm.momentum=[0.5]"]}}, "variants.a.tune.algorithm.momentum: "),
     (
         {"base": BASE | {"task": {"name": "torch", "network": "absent:net", "data": "absent:data"}}, "ask": {}},
         "decomfl, drop 0.1: task.network: found 'absent:net'; expected plugin:function of a plug-in that is loaded",

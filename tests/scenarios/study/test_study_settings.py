@@ -36,6 +36,20 @@ def test_a_setting_that_the_study_replaces_in_every_row_is_refused(setting: str,
     assert str(raised.value) == f"--set {setting}: {section} of the study replaces it in every row; change it there"
 
 
+def test_a_setting_that_every_variant_tunes_by_itself_is_refused() -> None:
+    own = {"a": {"tune": {"algorithm.learning_rate": [0.1]}}, "b": {"algorithm.learning_rate": 0.2}}
+    study = {"base": QUADRATIC, "variants": own}
+    with pytest.raises(ScenarioError, match="variants of the study replaces it in every row; change it there"):
+        plan_of(study, ["algorithm.learning_rate=1"])
+
+
+def test_rows_that_differ_in_what_they_tune_are_two_rows_and_those_that_differ_in_nothing_are_one() -> None:
+    tune = {"tune": {"algorithm.learning_rate": [0.1]}}
+    assert len(plan_of({"base": QUADRATIC, "variants": {"a": [], "b": tune}}).cells) == 2
+    with pytest.raises(ScenarioError, match="rows a and b are the same run"):
+        plan_of({"base": QUADRATIC, "variants": {"a": tune, "b": tune}})
+
+
 def test_a_setting_that_changes_a_row_is_applied() -> None:
     plan = plan_of(STUDY, ["compute.evaluation=0.2", "stop.bytes=100000", "task={name: quadratic, dimension: 6}"])
     assert {cell.scenario.stop.bytes for cell in plan.cells} == {100_000}

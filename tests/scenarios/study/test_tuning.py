@@ -74,6 +74,19 @@ def test_whole_numbers_stay_whole() -> None:
     assert tried(found, "algorithm.perturbations") == [5, 10, 20, 40]
 
 
+def test_a_variant_chooses_fields_of_its_own_and_others_of_its_values_and_a_row_without_fields_tries_nothing() -> None:
+    count = "algorithm.perturbations"
+    rows = {"common": [], "own": {"tune": {count: [2, 4]}}, "other": [f"tune={{{RATE}: [1, 2]}}"]}
+    plan = plan_of({"base": scenario(), "variants": rows, "tune": {RATE: [0.1, 0.2]}, "tuning": {"further": 0}})
+    found = tuned(plan, False, lambda batch: [float(number) for number, _ in enumerate(batch)])
+    tries = {row: [tuple(trial.values.values()) for trial in each.trials] for row, each in found.items()}
+    pairs = [(0.1, 2), (0.1, 4), (0.2, 2), (0.2, 4)]
+    assert tries == {"common": [(0.1,), (0.2,)], "own": pairs, "other": [(1,), (2,)]}
+    assert found["own"].chosen == {RATE: 0.1, count: 2}
+    only = plan_of({"base": scenario(), "variants": rows | {"common": ["stop.rounds=9"]}})
+    assert tuned(only, False, lambda batch: [1.0] * len(batch)).keys() == {"own", "other"}
+
+
 def test_without_a_finite_score_nothing_is_chosen() -> None:
     found = chosen({"a": math.inf}, [1e-3, 1e-2])["a"]
     assert (found.chosen, len(found.trials)) == ({}, 2)

@@ -182,6 +182,7 @@ def sentences(results: StudyResults) -> list[str]:
         found += _compared(results, where, pairs) + ([] if is_final else _measured(results, figure, where))
     found += [_divergence(results, row) for row in results.diverged]
     found += _remarks(results)
+    found += _chosen_in_vain(results)
     if results.front:
         found.append(f"Pareto front of {metric} against bytes: {'; '.join(map(shown, results.front))}")
     if results.beside_front:
@@ -280,6 +281,25 @@ def _remarks(results: StudyResults) -> list[str]:
     ]
     more = [f"and {len(told) - MAX_SENTENCES:,} more runs without success (runs.csv)"] if told[MAX_SENTENCES:] else []
     return [*told[:MAX_SENTENCES], *more]
+
+
+def _chosen_in_vain(results: StudyResults) -> list[str]:
+    """Return a sentence for each row of which a run learnt nothing with the values that trials had chosen."""
+    tuning, found = results.plan.study.tuning, []
+    of_trials = tuning.seeds or results.plan.study.seeds[:1]
+    for row, tuned in results.tuned.items():
+        runs = results.members[row]
+        failed = [each.seed for each in runs if each.has_diverged or each.run.shortcomings(results.metric)]
+        if tuned.chosen and failed:
+            values = ", ".join(f"{path} {value}" for path, value in tuned.chosen.items())
+            what = f"{values} was chosen by trials with {_seeds(of_trials)}, and did not hold in the runs of"
+            more = "`tuning` with more seeds or rounds may choose better"
+            found.append(f"{shown(row)}: {what} {_seeds(failed)} ({len(failed)} of {len(runs)}); {more}")
+    return found
+
+
+def _seeds(seeds: list[int]) -> str:
+    return f"seed{'s' if len(seeds) > 1 else ''} {', '.join(map(str, seeds))}"
 
 
 def _unequal_trials(results: StudyResults) -> list[str]:

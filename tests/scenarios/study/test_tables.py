@@ -254,6 +254,22 @@ def test_a_value_of_0_that_was_tried_is_drawn(tmp_path: Path) -> None:
     assert (list(x), plot.is_log, plot.x_name) == ([0.0, 0.5], False, "algorithm.momentum")
 
 
+def test_a_chosen_value_with_which_a_run_learnt_nothing_is_told_with_its_row_and_seeds(tmp_path: Path) -> None:
+    rate = "algorithm.learning_rate"
+    results = empty(tmp_path, variants={"good": [], "bad": ["stop.rounds=3"]}, tune={rate: [0.1, 0.9]}, seeds=[1, 2, 3])
+    for row in ("good", "bad"):
+        results.tuned[row] = Tuned([Trial({rate: 0.9}, 0.1)], {rate: 0.9}, [])
+        results.members[row] = [replace(ended(0.5, 100), seed=seed) for seed in (1, 2, 3)]
+    worse: Any = SimpleNamespace(**vars(results.members["bad"][0].run) | {"shortcomings": lambda metric: ["worse"]})
+    results.members["bad"][0] = replace(results.members["bad"][0], run=worse)
+    results.members["bad"][2].figures["final"] = None  # as of a run that diverged
+    told = [sentence for sentence in sentences(results) if "was chosen by trials" in sentence]
+    assert told == [
+        f"bad: {rate} 0.9 was chosen by trials with seed 1, and did not hold in the runs of seeds 1, 3 (2 of 3); "
+        "`tuning` with more seeds or rounds may choose better"
+    ]
+
+
 def test_the_front_has_every_row_that_no_other_is_better_than(tmp_path: Path) -> None:
     figures = {"worse": (0.6, 100), "same": (0.5, 100), "alike": (0.5, 100), "dear": (0.5, 200), "best": (0.4, 300)}
     results = empty(tmp_path, variants=named(*figures))

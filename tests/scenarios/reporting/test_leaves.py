@@ -62,3 +62,12 @@ def test_where_three_settings_do_not_tell_scenarios_apart_their_own_differences_
     shared = "clients 9, cohort 3, quorum 2, …"
     assert found[1:] == [f"{shared}, rounds 5", f"{shared}, rounds 7", f"{shared}, rounds 9"]
     assert found[0] == "clients 4, cohort 2, quorum 1, …"
+
+
+def test_plug_ins_are_named_only_where_nothing_else_tells_scenarios_apart() -> None:
+    old, new = {"mine": "aaaa"}, {"mine": "bbbb"}
+    own = {"algorithm": {"name": "own"}}
+    assert names([own | {"plugins": old}, {"algorithm": {"name": "decomfl"}}]) == ["own", "decomfl"]
+    assert names([own | {"plugins": old}, own | {"plugins": new}]) == ["mine aaaa", "mine bbbb"]
+    three = [own | {"plugins": old}, own | {"plugins": new}, {"algorithm": {"name": "decomfl"}}]
+    assert names(three) == ["own, mine aaaa", "own, mine bbbb", "decomfl"]

@@ -25,6 +25,7 @@ from seedbus.models.masked_problem import MaskedProblem
 from seedbus.models.task import HasParts, Vector
 from seedbus.scenarios.analysis.estimate import number, rank_correlation
 from seedbus.scenarios.analysis.lanczos import Vector64
+from seedbus.scenarios.analysis.quantities import served_metric
 from seedbus.scenarios.analysis.subject import Model, NotHere, Subject
 from seedbus.scenarios.reporting.axes import metric_axis
 from seedbus.scenarios.reporting.findings import Finding, Plot
@@ -68,7 +69,7 @@ def fairness(run: Subject) -> Finding:
     task = run.scenario.task
     if not isinstance(inside, HasParts):
         raise NotHere(f"task {task.name} has no samples of its clients that could be measured")
-    metric = next((name for name in task.rising if name in task.metrics), "loss")
+    metric = served_metric(task)
     is_rising, (y_name, scale) = metric in task.rising, metric_axis(metric)
     kinds: dict[str, tuple[str, Measure]] = {"own": ("own, training", _own)}
     if inside.owned("test") is not None:

@@ -32,11 +32,17 @@ class Quantity(NamedTuple):
         instrument: that measures it.
         words: what it is, as the head of a column.
         of: the instrument's facts of a model → the number; KeyError or None: there is none.
+        is_served: whether it is a value of `served_metric`, and has its unit.
     """
 
     instrument: str
     words: str
     of: Callable[[Facts], float | None]
+    is_served: bool = False
+
+
+def _served(words: str, samples: str, fact: str) -> Quantity:
+    return Quantity("fairness", words, lambda facts: facts[samples][fact], is_served=True)
 
 
 QUANTITIES: Mapping[Name, Quantity] = {
@@ -52,17 +58,18 @@ QUANTITIES: Mapping[Name, Quantity] = {
     ),
     "divergence": Quantity("divergence", "divergence of clients", lambda facts: facts["divergence"]),
     "cka": Quantity("divergence", "CKA, mean over blocks", lambda facts: sum(facts["cka"]) / len(facts["cka"])),
-    "worst_tenth": Quantity("fairness", "worst tenth of clients", lambda facts: facts["own"]["worst_tenth"]),
-    "clients_deviation": Quantity("fairness", "deviation between clients", lambda facts: facts["own"]["deviation"]),
-    "test_worst_tenth": Quantity(
-        "fairness", "worst tenth of clients on test", lambda facts: facts["test"]["worst_tenth"]
-    ),
-    "test_clients_deviation": Quantity(
-        "fairness", "deviation between clients on test", lambda facts: facts["test"]["deviation"]
-    ),
+    "worst_tenth": _served("worst tenth of clients", "own", "worst_tenth"),
+    "clients_deviation": _served("deviation between clients", "own", "deviation"),
+    "test_worst_tenth": _served("worst tenth of clients on test", "test", "worst_tenth"),
+    "test_clients_deviation": _served("deviation between clients on test", "test", "deviation"),
     "break_even": Quantity("break-even", "lag of break-even", lambda facts: facts["break_even_lag"]),
 }
 """name → the quantity."""
+
+
+def served_metric(task: Any) -> str:
+    """Return the metric of a `Task` by which it is told how well clients are served."""
+    return next((name for name in task.rising if name in task.metrics), "loss")
 
 
 def instruments(names: Iterable[Name]) -> list[str]:

@@ -58,7 +58,7 @@ def names(scenarios: Sequence[dict[str, Any]], ignored: Sequence[str] = ()) -> l
         ignored: fields of a scenario whose differences do not count.
     """
     kept = [{name: value for name, value in each.items() if name not in ignored} for each in scenarios]
-    # what plug-ins are used follows from the parts that are, and a digest tells a reader nothing unless all else is equal
+    # which plug-ins are used follows from other settings; only where all of those are equal does a digest say something
     found = differences([{name: value for name, value in each.items() if name != "plugins"} for each in kept])
     if not any(found):
         found = differences(kept)

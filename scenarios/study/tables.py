@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from rich.table import Table
 
 from seedbus.bus.text import counted, printable
-from seedbus.scenarios.analysis.quantities import QUANTITIES
+from seedbus.scenarios.analysis.quantities import QUANTITIES, served_metric
 from seedbus.scenarios.reporting.axes import byte_unit, with_unit
 from seedbus.scenarios.reporting.terminal import console, in_markdown, shown, titled
 from seedbus.scenarios.schema.amounts import words_of
@@ -65,7 +65,7 @@ class Column(NamedTuple):
 def columns(results: StudyResults) -> list[Column]:
     """Return the columns of figures."""
     ask, metric = results.plan.study.ask, shown(results.metric)
-    unit = _share if metric.startswith("accuracy") else _number
+    unit, served = _unit_of(metric), _unit_of(served_metric(results.plan.cells[0].scenario.task))
     found = [
         Column(f"{metric}, average at the end", FINAL, unit, "final", has_interval=True),
         Column("last value", "last", unit, "last"),
@@ -82,7 +82,10 @@ def columns(results: StudyResults) -> list[Column]:
         ]
     return [
         *found,
-        *(Column(QUANTITIES[name].words, name, _number, "analysis") for name in ask.analysis),
+        *(
+            Column(QUANTITIES[name].words, name, served if QUANTITIES[name].is_served else _number, "analysis")
+            for name in ask.analysis
+        ),
         Column("bytes", "bytes", _size, "cost"),
         Column("simulated time", "simulated_s", _seconds, "cost"),
         Column("forward passes", "forward_passes", _count, "cost"),
@@ -354,6 +357,10 @@ def _cell(mean: Mean | None, column: Column, runs: int) -> str:
     if column.has_interval and mean.low is not None and mean.high is not None and mean.low < mean.high:
         text += f"\n[{written(mean.low)}, {written(mean.high)}]"
     return text
+
+
+def _unit_of(metric: str) -> Unit:
+    return _share if metric.startswith("accuracy") else _number
 
 
 def _share(value: float) -> tuple[float, str, int]:

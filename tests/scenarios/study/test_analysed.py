@@ -56,6 +56,20 @@ def test_a_study_may_ask_for_what_an_analysis_measures_and_expect_it(tmp_path: P
     assert (again.stored.folder / "results.json").stat().st_mtime_ns == before, "the run was made again"
 
 
+@pytest.mark.slow
+def test_how_clients_are_served_has_the_unit_of_the_metric_whatever_the_studys_own_is(tmp_path: Path) -> None:
+    small = {"task": "digits", "algorithm": "decomfl", "participation": {"clients": 4}, "stop": {"rounds": 1}}
+    asked = {"ask": {"metric": "loss", "analysis": ["test_worst_tenth", "clients_deviation", "break_even"]}}
+    found = study({"description": "units", "base": small, "seeds": [1]} | asked, tmp_path)
+    heads, (row,) = cells(found)
+    (member,) = next(iter(found.members.values()))
+    shown, figures = dict(zip(heads, row, strict=True)), member.figures
+    worst, deviation = figures["test_worst_tenth"], figures["clients_deviation"]
+    assert worst is not None and shown["worst tenth of clients on test"] == f"{100 * worst:.2f}%"
+    assert deviation is not None and shown["deviation between clients"] == f"{100 * deviation:.2f}%"
+    assert "%" not in shown["lag of break-even"] and "%" not in shown["last value"]
+
+
 def test_every_quantity_has_an_instrument_and_a_mistake_in_its_name_is_one_sentence() -> None:
     assert QUANTITIES.keys() == set(get_args(Name))
     assert {each.instrument for each in QUANTITIES.values()} <= INSTRUMENTS.keys()

@@ -100,7 +100,11 @@ class FedScalar(FedScalarShared):
         late: Sequence[LateReports] = (),
         members: int = 0,
     ) -> tuple[ScalarCommit, Any]:
-        """Return the commit of a term for each report, whose weight in the mean is part of the commit's η."""
+        """Return the commit of a term for each report, whose weight in the mean is part of the commit's η.
+
+        Raises:
+            OverflowError: these are more terms than a payload counts; every client would be sent each of them.
+        """
         rate = float(np.float32(plan.learning_rate * share / max(1, len(reports))))
         terms = [Term(plan.round, each.seed, each.scalars) for _, each in sorted(reports.items())]
         if not (terms and rate):  # late reports alone count; a commit begins with a term of its own round
@@ -109,6 +113,11 @@ class FedScalar(FedScalarShared):
             weight = float(np.float32(group.weight * group.plan.learning_rate / rate))
             older = (report for _, report in sorted(group.reports.items()))
             terms += [Term(group.plan.round, each.seed, each.scalars, weight) for each in older]
+        if len(terms) > wire.MOST_TERMS:
+            raise OverflowError(
+                f"it would have {len(terms)} reports; a commit of fedscalar has at most {wire.MOST_TERMS} "
+                "(fedscalar-shared takes any number)"
+            )
         return ScalarCommit(plan.version + 1, plan.round, rate, tuple(terms)), state
 
     def values(self, report: SeededReport) -> Vector:  # type: ignore[override]

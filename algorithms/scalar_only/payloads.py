@@ -29,6 +29,7 @@ from seedbus.algorithms.scalar_only.precision import FLOAT32, SIGN, Format
 
 SEGMENT = 64  # commits in a segment, and segments in a list, at most
 _SHORT_REPORT = 1024  # bytes of a report that is read with others
+MOST_TERMS = 2**16 - 1  # of a commit
 REPORTABLE = 16_000  # scalars in a report at most: they fit the 64 KiB that a server accepts from a client
 Scalars = NDArray[np.float32]
 

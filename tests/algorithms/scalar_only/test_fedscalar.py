@@ -104,6 +104,18 @@ def test_late_reports_move_x_along_their_own_directions_by_their_weight() -> Non
         assert np.allclose(replica.x - found.x, expected, rtol=1e-5, atol=1e-9)
 
 
+@pytest.mark.slow
+def test_a_commit_of_more_reports_than_its_payload_counts_is_refused_in_a_sentence() -> None:
+    algorithm = make("fedscalar", **FIELDS)
+    plan = algorithm.plan(0, 0, 7)
+    fresh = dict.fromkeys(range(2**16 - 3), algorithm.example(plan))
+    late = [LateReports(plan, dict.fromkeys(range(2), algorithm.example(plan)), 0.5)]
+    most, _ = algorithm.aggregate(None, plan, fresh, late=late)
+    assert len(algorithm.unpack_commits(algorithm.pack_commits([most]).body)[0].terms) == 2**16 - 1
+    with pytest.raises(OverflowError, match="it would have 65536 reports; a commit of fedscalar has at most 65535"):
+        algorithm.aggregate(None, plan, fresh | {70_000: algorithm.example(plan)}, late=late)
+
+
 def test_a_report_without_a_seed_of_64_bits_is_no_report() -> None:
     algorithm = make("fedscalar", **FIELDS)
     plan = algorithm.plan(0, 0, 7)

@@ -7,6 +7,7 @@ from typing import Any
 
 from seedbus.bus.envelope import Kind
 from seedbus.bus.network import Constant
+from seedbus.scenarios.faults.base import MessageSelector
 
 _FIELDS = {
     "snapshot": "lag",
@@ -22,13 +23,13 @@ _NO_WORK = "it multiplies the time of local work, and compute.evaluation and com
 
 def why_idle(scenario: Any, fault: Any) -> str:
     """Return why a fault can strike nothing in a run of the scenario; "" if it may strike something."""
-    kind, direction = getattr(fault, "kind", None), getattr(fault, "direction", "both")
-    field = _FIELDS.get(kind or "")
-    if field is not None and getattr(scenario, field) is None:
-        return f"without {field} no message of the kind {kind} is sent"
-    if kind is not None and direction != "both":
+    if isinstance(fault, MessageSelector) and (kind := fault.kind) is not None:
+        field = _FIELDS.get(kind)
+        if field is not None and getattr(scenario, field) is None:
+            return f"without {field} no message of the kind {kind} is sent"
         goes = "up" if Kind[kind.upper()].is_upward else "down"
-        return "" if direction == goes else f"messages of the kind {kind} go {goes}, and direction is {direction}"
+        if fault.direction not in ("both", goes):
+            return f"messages of the kind {kind} go {goes}, and direction is {fault.direction}"
     return _NO_WORK if fault.only_multiplies and _takes_no_time(scenario) else ""
 
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any, get_args
+from typing import Any, Literal, get_args
 
 import pytest
 from worlds import scenario
 
+from seedbus.plugin import register
 from seedbus.scenarios.errors import ScenarioError
-from seedbus.scenarios.faults.base import MessageSelector
+from seedbus.scenarios.faults.base import MessageSelector, TrafficSelector
 from seedbus.scenarios.schema.without_effect import caveats
 
 INTEGER: dict[str, Any] = {"algorithm": {"name": "decomfl", "arithmetic": "integer"}}
@@ -82,6 +83,19 @@ def test_a_fault_of_the_other_direction_or_of_work_that_takes_no_time_is_told() 
     assert caveats(scenario(**there, compute={"slowness": 3})) == [*directed, *idle, slow]
     assert caveats(scenario(**there, compute={"evaluation": 0.1, "slowness": 3})) == directed
     assert caveats(scenario(**there, compute={"replay": {"distribution": "uniform", "low": 0, "high": 1}})) == directed
+
+
+@pytest.mark.usefixtures("no_plugins")
+def test_a_field_kind_of_ones_own_fault_is_no_kind_of_message() -> None:
+    @register
+    class Fog(TrafficSelector):
+        """Fog."""
+
+        fault: Literal["fog"] = "fog"
+        kind: Literal["dense", "snapshot"] = "dense"
+
+    faults = [{"fault": "fog", "kind": kind, "direction": "up"} for kind in ("dense", "snapshot")]
+    assert caveats(scenario(faults=faults)) == []
 
 
 ALL = {"clients": 8}

@@ -110,7 +110,8 @@ def clients_table(
     - lag_mean, lag_max: commits that it had missed when it was asked; −1 for a client that never was asked;
     - bytes_up, bytes_down: header and payload of the messages that it sent, and that were sent to it, as in `traffic`;
     - catchup_bytes: the part of bytes_down that brought it missed commits or snapshots, if they were delivered;
-    - replayed: how many commits it replayed; every late term counts as one more; −1: the algorithm does not tell;
+    - replayed: how many commits it replayed; every late term counts as one more, and of `fedscalar` each report as one;
+      −1: the algorithm does not tell;
     - replay_s: simulated seconds of replaying;
     - last_heard_s: when its last report arrived; NaN if none did.
     """

@@ -188,13 +188,13 @@ class StudyResults:
         """The other rows that are not seen to be worse than a row of the front.
 
         Such a row sends as many bytes as one of the front or fewer, and no difference from it is seen. No row of the
-        front that sends as many as this one, or fewer, is seen to be better.
+        front that sends as many as this one, or fewer, is seen to be better. One seed shows no difference of any row.
         """
         costs = {row: sent.mean for row in self.members if (sent := self.mean(row, "bytes")) is not None}
         beside = []
         for row in self.members:
             found = {other: self._difference(row, other) for other in self.front if row not in self.front}
-            is_worse = {o: self.better(row, o, each) == o for o, each in found.items() if each is not None}
+            is_worse = {o: self.better(row, o, each) == o for o, each in found.items() if each and each.seeds > 1}
             beaten = [other for other, worse in is_worse.items() if worse and costs[other] <= costs[row]]
             equalled = [other for other, worse in is_worse.items() if not worse and costs[row] <= costs[other]]
             if equalled and not beaten:

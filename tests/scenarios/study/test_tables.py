@@ -301,6 +301,10 @@ def test_beside_the_front_are_rows_that_no_row_of_as_few_bytes_is_seen_to_beat(t
     for row, (sent, finals) in figures.items():
         results.members[row] += [replace(ended(final, sent), seed=seed) for seed, final in enumerate(finals, 1)]
     assert (results.front, results.beside_front) == (["cheap", "noisy"], ["equal"])
+    alone = empty(tmp_path, "accuracy", variants=named(*figures), seeds=[1])
+    for row in figures:
+        alone.members[row] += results.members[row][:1]
+    assert (alone.front, alone.beside_front) == (["cheap"], []), "one seed shows no difference of any row"
 
 
 def test_the_mean_of_only_some_of_a_rows_runs_is_not_drawn(tmp_path: Path) -> None:

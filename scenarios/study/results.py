@@ -280,7 +280,7 @@ class StudyResults:
     def json(self) -> dict[str, Any]:
         """Return all of it as plain data."""
         rows = [
-            self._settings(cell)
+            _finite(self._settings(cell))
             | {"seeds": [member.seed for member in self.members[cell.name]]}
             | {"runs": [str(member.stored.folder) for member in self.members[cell.name]]}
             | {"is_on_front": cell.name in self.front}

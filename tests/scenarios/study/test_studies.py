@@ -474,6 +474,8 @@ def test_a_variant_that_tunes_a_field_of_its_own_is_counted_kept_and_reported_as
     assert (trials[count].notna() == (trials["row"] == "own")).all() and trials["is_chosen"].sum() == 3
     assert Path(f"studies/small/figures/tuning-{count}.svg").is_file()
     assert seedbus("study", "own.yaml", "--dry-run").err.endswith("; all are there already\n")
+    found = json.loads(seedbus("study", "own.yaml", "--quiet", "--format", "json").out, parse_constant=pytest.fail)
+    assert [row[count] is None for row in found["rows"]] == [True, False, True]
 
 
 MISTAKES: list[tuple[dict[str, Any], str]] = [

@@ -33,13 +33,13 @@ def refuse_server(scenario: Any, gossip: Gossip) -> None:
     if getattr(algorithm, "arithmetic", "float") != "integer":
         raise ValueError(
             f"topology: gossip adds up commits in any order, and those of algorithm {algorithm.name} are no exact sum "
-            "with these settings; decomfl, and a plug-in's scalar-only algorithm whose update is a sum, are accepted "
-            "with arithmetic: integer"
+            "with these settings; decomfl, fedscalar-shared and a plug-in's scalar-only algorithm whose update is a "
+            "sum are accepted with arithmetic: integer"
         )
     if not getattr(algorithm, "has_round_seeds", False):
         raise ValueError(
             f"topology: gossip needs steps with one seed each, and those of algorithm {algorithm.name} have none; "
-            "decomfl with arithmetic: integer is accepted"
+            "decomfl and fedscalar-shared with arithmetic: integer are accepted"
         )
     if algorithm.aggregation.rule != "mean":
         raise ValueError(

@@ -238,7 +238,7 @@ def test_a_run_whose_rounds_come_out_otherwise_is_not_resumed(tmp_path: Path, mo
 
 
 REFUSED: list[tuple[dict[str, Any], str]] = [
-    ({"algorithm": {"name": "decomfl"}}, "no exact sum with these settings; decomfl, and a plug-in's"),
+    ({"algorithm": {"name": "decomfl"}}, "no exact sum with these settings; decomfl, fedscalar-shared and a"),
     ({"algorithm": {"name": "fedavg"}}, "no exact sum"),
     ({"algorithm": {"name": "fedkseed"}}, "one seed each"),
     ({"algorithm": fields()["algorithm"] | {"aggregation": "median"}}, "compares the reports"),

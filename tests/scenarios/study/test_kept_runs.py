@@ -322,6 +322,7 @@ def test_what_was_found_is_printed_where_its_report_cannot_be_written(
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("no_plugins")
 def test_runs_of_another_source_of_a_plug_in_are_counted_and_their_report_is_not_replaced_by_an_empty_one(
     tmp_path: Path, seedbus: Command
 ) -> None:

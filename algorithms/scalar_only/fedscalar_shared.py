@@ -29,6 +29,7 @@ from seedbus.algorithms.scalar_only.differences import projections
 from seedbus.algorithms.scalar_only.fields import Count
 from seedbus.algorithms.scalar_only.local import reports_of
 from seedbus.algorithms.scalar_only.payloads import ScalarPlan, Scalars
+from seedbus.algorithms.scalar_only.perturbed import gradient_of
 from seedbus.algorithms.schedule import Scheduled, at, values
 from seedbus.vector import Vector
 
@@ -100,8 +101,9 @@ class FedScalarShared(ScalarOnly):
     def _descended(self, x: Vector, round: int, objective: Differentiable) -> Vector:
         """Return a client's model after its SGD from x, a new vector, [d]."""
         y, rate = x.copy(), np.float32(at(self.local_learning_rate, round))
+        gradient = gradient_of(objective, f"algorithm {self.name}")
         with np.errstate(over="ignore", invalid="ignore"):
             for step in range(at(self.local_steps, round)):
                 np.copyto(objective.point, y)
-                y -= objective.gradient(step) * rate
+                y -= gradient(step) * rate
         return y

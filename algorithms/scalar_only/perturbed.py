@@ -126,7 +126,8 @@ class Copying(PerturbedModel):
         results = []
         for objective in objectives:
             self._copy_to(objective.point)
-            results.append(projections(_gradient(objective)(self._k), write, perturbations))
+            gradient = gradient_of(objective, "algorithm.estimator: projection")
+            results.append(projections(gradient(self._k), write, perturbations))
         return results
 
     def advance(self, scalars: Scalars) -> None:
@@ -282,10 +283,11 @@ PERTURBED_MODELS: Mapping[str, type[PerturbedModel]] = {"copy": Copying, "light"
 """Value of `revert` → class."""
 
 
-def _gradient(objective: object) -> Callable[[int], Vector]:
+def gradient_of(objective: object, needed_by: str) -> Callable[[int], Vector]:
+    """Return the gradient of an objective by local step; needed_by: what needs it. Raises `TypeError` without one."""
     gradient: Callable[[int], Vector] | None = getattr(objective, "gradient", None)
     if gradient is None:
-        raise TypeError(f"{type(objective).__name__} has no gradient, which algorithm.estimator: projection needs")
+        raise TypeError(f"{type(objective).__name__} has no gradient, which {needed_by} needs")
     return gradient
 
 

@@ -236,7 +236,7 @@ def _compared(results: StudyResults, where: str, pairs: list[tuple[str, str, Dif
 
 
 def _measured(results: StudyResults, figure: str, where: str) -> list[str]:
-    """Return which rows have no value at an amount of bytes, and how much less those of the others were measured at."""
+    """Return which rows have no value at an amount of bytes, and how early the value of another was measured."""
     compared = {row: runs for row, runs in results.members.items() if row not in results.diverged}
     lacking = [row for row, runs in compared.items() if any(member.figures[figure] is None for member in runs)]
     found = [f"not every run has a value {where}: {'; '.join(map(shown, lacking))}"] if lacking else []
@@ -249,8 +249,8 @@ def _measured(results: StudyResults, figure: str, where: str) -> list[str]:
     if sent:
         least, row = min(sent)
         factor, unit, places = _size(least)
-        earliest = f"{factor * least:,.{places}f} {unit} ({shown(row)})"
-        found.append(f"values {where} are those of the newest evaluations by then, the earliest of them at {earliest}")
+        earliest = f"{shown(row)}'s at {factor * least:,.{places}f} {unit} is the earliest"
+        found.append(f"a value {where} is that of the last evaluation before; {earliest}")
     return found
 
 

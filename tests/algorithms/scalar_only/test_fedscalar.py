@@ -183,3 +183,12 @@ def test_the_server_knows_its_directions_and_lies_in_concert_need_common_ones() 
         scenario(algorithm={"name": "fedscalar"}, seed_shift="secret.key")
     with pytest.raises(ScenarioError, match="fedscalar"):
         scenario(algorithm={"name": "fedscalar"}, faults=[{"fault": "colluding", "clients": [0], "attack": "ipm"}])
+
+
+def test_an_objective_without_a_gradient_is_named() -> None:
+    class Steep:
+        point, key = np.zeros(DIMENSION, np.float32), 7
+
+    algorithm = make("fedscalar", **FIELDS)
+    with pytest.raises(TypeError, match="Steep has no gradient, which algorithm fedscalar needs"):
+        algorithm.local(algorithm.replica(x0(DIMENSION)), None, algorithm.plan(0, 0, 7), Steep())

@@ -209,7 +209,7 @@ def test_at_equal_bytes_rows_are_compared_that_have_values_there_in_all_runs(tmp
         "Differences in accuracy (at 1.5 MB), paired over seeds; 1 pair at 95% together:",
         "a is better than b by 10 points [3.715, 16.28]",
         "not every run has a value at 1.5 MB: c",
-        "values at 1.5 MB are those of the newest evaluations by then, the earliest of them at 1.10 MB (a)",
+        "a value at 1.5 MB is that of the last evaluation before; a's at 1.10 MB is the earliest",
     ]
     frame = results.differences
     assert list(zip(frame["row"], frame["other"], frame["figure"], frame["better"], strict=True)) == [

@@ -49,6 +49,7 @@ def test_a_step_is_the_mean_of_updates_projected_onto_directions(name: str) -> N
             objective = Quadratic(DIMENSION, client, round, np.float64)
             reports[client], _ = algorithm.local(replica, None, plan, objective)
             assert objective.evaluations == algorithm.evaluations(round) == 9
+            assert algorithm.scalars(round) == algorithm.directions_of_report(round) == 2
             seed = getattr(reports[client], "seed", plan.seed)
             seeds.add(seed)
             update = pulled(before, client, round)

@@ -195,7 +195,8 @@ def test_where_clients_are_people_they_are_served_what_their_own_test_samples_sa
     tested = {f"f{writer:04}_00": femnist_samples(writer, 3 * writer + 1) for writer in (5, 2, 1, 0, 6)}
     leaf_file(folder, "test", "all_data.json", {"stranger": femnist_samples(9, 4)} | tested)
     there = {"task": {"name": "femnist", "model": "softmax", "validation": 0.0}, "partition": {"kind": "natural"}}
-    run = go(tmp_path / "run", scenario(stop={"rounds": 5}, participation={"clients": 7, "cohort": 2}, **there))
+    there |= {"participation": {"clients": 7, "cohort": 2}, "algorithm": {"name": "fedavg", "local_steps": 3}}
+    run = go(tmp_path / "run", scenario(stop={"rounds": 8}, **there))
     subject = Subject.of(run.folder, [], Effort(client_samples=5), Meter(is_quiet=True))
     found = fairness(subject)
     (fact,) = found.facts["rounds"]
@@ -210,6 +211,10 @@ def test_where_clients_are_people_they_are_served_what_their_own_test_samples_sa
         outputs = (pixels[chosen] - 0.9615) / 0.1643 @ weights.reshape(62, 784).T + bias
         assert value == pytest.approx((outputs.argmax(axis=1) == labels[chosen]).mean())
     assert "2 of 7 clients, 3 for one, have no such samples and do not count: own, test." in found.notes
+    served = [writer for writer, value in enumerate(fact["test"]["values"]) if value is not None]
+    values, counted = (np.take(each, served) for each in (fact["test"]["values"], fact["reports"]))
+    related = spearmanr(values.astype(float), counted).statistic
+    assert fact["test"]["correlation_with_reports"] == pytest.approx(related)
 
 
 def test_a_metric_that_is_finite_nowhere_is_named_with_its_client(tmp_path: Path) -> None:

@@ -51,6 +51,7 @@ ORDER: dict[str, tuple[tuple[str, ...], ...]] = {
         (FLOOR,),
         ("data",),
         ("parameters", "partitions"),
+        ("own_code",),
         ("images", "text"),
         ("tables", "custom", "hub"),
         ("tasks",),

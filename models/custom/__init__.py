@@ -1,4 +1,4 @@
-"""The user's own network and data: functions by name, samples of any data set, and the problem that they make.
+"""The user's own network and data: samples of any data set, and the problem that they make.
 
 Doors: `problem`, `settings`.
 """

@@ -7,7 +7,6 @@ digested in `identity`; a forward pass that changes its weights or buffers, or d
 from __future__ import annotations
 
 import hashlib
-import math
 from typing import Any
 
 import numpy as np
@@ -15,16 +14,15 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.functional import cross_entropy, mse_loss
-from torch.utils._pytree import tree_leaves, tree_map_only
 
-from seedbus.models.custom.named import found, name_of
-from seedbus.models.custom.network import FIELD, built_alike, digest, reason
 from seedbus.models.custom.samples import IGNORED, Selection, check_divisible
 from seedbus.models.custom.settings import TorchSettings
 from seedbus.models.data.batches import parts
 from seedbus.models.errors import DataError, is_out_of_memory
 from seedbus.models.images.sample_problem import SampleProblem
-from seedbus.models.parameters.coordinates import add_tensor
+from seedbus.models.own_code.named import found, name_of
+from seedbus.models.own_code.network import TORCH_FIELD, reason
+from seedbus.models.own_code.own_network import OwnNetwork, shapes_of
 from seedbus.models.parameters.flat import FlatModule
 from seedbus.models.partition import Partition
 from seedbus.models.streams import stream
@@ -40,13 +38,13 @@ class TorchProblem(SampleProblem[Selection]):
     without_gradients = torch.no_grad  # a module may keep a tensor of one pass, such as a mask, for a later gradient
 
     def __init__(self, task: TorchSettings, *, seed: int, clients: int, partition: Partition) -> None:
-        torch.backends.mha.set_fastpath_enabled(False)  # it rounds differently, and only where there are no gradients
-        module = built_alike(task.network, seed, task.batch_norm)
-        flat = FlatModule(module, frozen_statistics=True)
-        self._x0 = flat.values() if task.initial == "own" else _drawn(flat, seed)
+        own = OwnNetwork(task.network, seed, field=TORCH_FIELD, batch_norm=task.batch_norm)
+        self._own = own
+        if task.initial == "drawn":
+            own.x0 = _drawn(own.flat, seed)
         splits = task.splits()
         check_divisible(partition, splits["train"])
-        super().__init__(task, flat, splits, seed=seed, clients=clients, partition=partition)
+        super().__init__(task, own.flat, splits, seed=seed, clients=clients, partition=partition)
         self.task = task
         named = isinstance(task.loss, str) and task.loss in _LOSSES
         self._loss = _LOSSES[task.loss] if named else found(task.loss, "task.loss")
@@ -54,7 +52,6 @@ class TorchProblem(SampleProblem[Selection]):
             name: self._accuracy if metric == "accuracy" else found(metric, f"task.metrics.{name}")
             for name, metric in task.functions.items()
         }
-        self._is_light_checked = False
         self._is_eager = task.forward == "eager"
         self._constants = self._digest()
         self._check_classes()
@@ -62,7 +59,7 @@ class TorchProblem(SampleProblem[Selection]):
 
     def x0(self) -> NDArray[np.float32]:
         """Return the weights that the user's function gave the network, or drawn ones, float32 [d]."""
-        return self._x0.copy()
+        return self._own.x0.copy()
 
     def identity(self) -> bytes:
         """Return a digest of what decides losses beside x: frozen parameters, buffers, all samples, their division."""
@@ -112,8 +109,8 @@ class TorchProblem(SampleProblem[Selection]):
         except Exception as error:
             if is_out_of_memory(error):
                 raise
-            where = f"an error on inputs {_shapes(inputs)} and targets {_shapes(targets)} ({reason(error)})"
-            raise DataError(FIELD, where, "a network and a loss for all items of the data set") from error
+            where = f"an error on inputs {shapes_of(inputs)} and targets {shapes_of(targets)} ({reason(error)})"
+            raise DataError(TORCH_FIELD, where, "a network and a loss for all items of the data set") from error
 
     def counted(self, labels: Tensor) -> float:
         """Return the weight of a batch's mean: its samples, by the share of targets that cross-entropy counts."""
@@ -147,34 +144,12 @@ class TorchProblem(SampleProblem[Selection]):
 
     def loss_at(self, fill: Fill, inputs: Any, labels: Tensor) -> Tensor:
         """See `SampleProblem.loss_at`. Raises `DataError` for a network that cannot be evaluated layer by layer."""
-        if not self._is_light_checked:
-            self._check_layers(inputs, labels)
-        return super().loss_at(fill, inputs, labels)
-
-    def _check_layers(self, inputs: Any, labels: Tensor) -> None:
-        """Compare a loss at x₀, one layer at a time, with that of the whole network."""
-
-        def fill(span: slice, out: Vector) -> None:
-            out[:] = self._x0[span]
-
-        try:
-            by_layer = super().loss_at(fill, inputs, labels).item()
-        except (DataError, TypeError, RuntimeError) as error:
-            if is_out_of_memory(error):
-                raise
-            by_layer = math.nan
-        with torch.no_grad(), self.flat.at(self._x0):
-            whole = float(self.mean_loss(inputs, labels))
-        if by_layer != whole and not (math.isnan(by_layer) and math.isnan(whole)):
-            name = name_of(self.task.network)
-            found_here = f"light, and in {name} a layer's weights are also used outside of that layer"
-            raise DataError("algorithm.revert", found_here, "copy")
-        self._is_light_checked = True
+        by_layer = super().loss_at
+        self._own.check_layers(lambda at: by_layer(at, inputs, labels), lambda: self.mean_loss(inputs, labels))
+        return by_layer(fill, inputs, labels)
 
     def _digest(self) -> bytes:
-        state = hashlib.blake2b(self._identity, digest_size=16)
-        for name, constant in self.flat.constants():
-            add_tensor(state, name, constant)
+        state = hashlib.blake2b(self._own.identity(self._identity), digest_size=16)
         for split in self.splits.values():
             state.update(split.reading.digest + hashlib.blake2b(split.labels.tobytes()).digest())
         return state.digest()
@@ -183,7 +158,7 @@ class TorchProblem(SampleProblem[Selection]):
         """Check that every target of cross-entropy is a class or left out, and that each sample has one."""
         if self._loss is not cross_entropy:
             return
-        outputs = self._outputs(*self._first())
+        outputs = self._outputs(self._first()[0])
         for split in ("train", "test"):
             reading, where = self.splits[split].reading, f"task.data: the {split} set"
             if not isinstance(outputs, Tensor) or outputs.ndim < 2:
@@ -206,10 +181,9 @@ class TorchProblem(SampleProblem[Selection]):
 
     def _try(self) -> None:
         """Compute losses and metrics of the first batch, to find mistakes before the run. Raises `DataError`."""
-        before = digest(self.flat.module)
-        inputs, targets = self._first()
-        outputs = self._outputs(inputs, targets)
-        shapes = f"outputs {_shapes(outputs)} and targets {_shapes(targets)}"
+        _, targets = self._first()
+        outputs = self._own.check_passes(self.forward, lambda: self._first()[0])
+        shapes = f"outputs {shapes_of(outputs)} and targets {shapes_of(targets)}"
         self._check_shapes(outputs, targets, shapes)
         try:
             with torch.no_grad():
@@ -223,20 +197,12 @@ class TorchProblem(SampleProblem[Selection]):
                 "task.loss", f"{shapes}, which {name_of(self.task.loss)} refuses ({reason(error)})", expected
             ) from error
         if not is_number:
-            what = f"{_shapes(loss)} from {name_of(self.task.loss)}"
+            what = f"{shapes_of(loss)} from {name_of(self.task.loss)}"
             raise DataError("task.loss", what, "the mean over the batch, a tensor of one number")
         for name, metric in self._metrics.items():
             _number(metric, name, outputs, targets)
-        first = tree_map_only(Tensor, torch.clone, outputs)  # a second call may write to the same tensor
-        if not _equal(first, self._outputs(inputs, targets)):
-            if not _equal(inputs, self._first()[0]):
-                raise DataError(FIELD, "a forward pass that changes its inputs", "one that changes a copy of them")
-            expected = "a forward pass that draws nothing at random (the network is in evaluation mode)"
-            raise DataError(FIELD, "other outputs for the same inputs at a second call", expected)
         for split in ("validation", "test"):
             self._try_split(split)
-        if digest(self.flat.module) != before:
-            raise DataError(FIELD, "a forward pass that changes parameters or buffers", "one that changes neither")
 
     def _try_split(self, split: str) -> None:
         """Compute the loss of the first samples of a split that nobody trains on. Raises `DataError`."""
@@ -250,27 +216,21 @@ class TorchProblem(SampleProblem[Selection]):
         except Exception as error:
             if is_out_of_memory(error):
                 raise
-            where = f"inputs {_shapes(inputs)} and targets {_shapes(targets)}, which fail ({reason(error)})"
-            first = " and targets ".join(map(_shapes, self._first()))
+            where = f"inputs {shapes_of(inputs)} and targets {shapes_of(targets)}, which fail ({reason(error)})"
+            first = " and targets ".join(map(shapes_of, self._first()))
             expected = f"samples like those of the training set, whose first have inputs {first}"
             raise DataError(f"task.data: the {split} set", where, expected) from error
 
-    def _outputs(self, inputs: Any, targets: Tensor) -> Any:
-        try:
-            with torch.no_grad():
-                return self.forward(inputs)
-        except Exception as error:
-            if is_out_of_memory(error):
-                raise
-            where = f"a forward pass that fails on inputs {_shapes(inputs)} ({reason(error)})"
-            raise DataError(FIELD, where, "a network for the data set's inputs") from error
+    def _outputs(self, inputs: Any) -> Any:
+        with torch.no_grad():
+            return self._own.passed(self.forward, inputs)
 
     def _check_shapes(self, outputs: Any, targets: Tensor, shapes: str) -> None:
         if self._loss is mse_loss and not (isinstance(outputs, Tensor) and outputs.shape == targets.shape):
             raise DataError("task.loss", f"mse with {shapes}", "outputs in the shape of the targets")
         if self._loss is mse_loss and not targets.is_floating_point():
             raise DataError("task.loss", f"mse with {shapes}", "targets with a fraction, or loss: cross-entropy")
-        if self._loss is cross_entropy and targets.is_floating_point() and _shapes(outputs) != _shapes(targets):
+        if self._loss is cross_entropy and targets.is_floating_point() and shapes_of(outputs) != shapes_of(targets):
             raise DataError("task.loss", f"cross-entropy with {shapes}", "loss: mse, or whole numbers as targets")
 
 
@@ -288,16 +248,6 @@ def _number(metric: Any, name: str, outputs: Any, targets: Tensor) -> float:
     except Exception as error:
         if is_out_of_memory(error):
             raise
-        shapes = f"outputs {_shapes(outputs)} and targets {_shapes(targets)}"
+        shapes = f"outputs {shapes_of(outputs)} and targets {shapes_of(targets)}"
         expected = "a function of outputs and targets that returns one number, the mean over a batch"
         raise DataError(f"task.metrics.{name}", f"an error with {shapes} ({reason(error)})", expected) from error
-
-
-def _equal(first: Any, second: Any) -> bool:
-    pairs = zip(tree_leaves(first), tree_leaves(second), strict=True)
-    return all(torch.equal(a.nan_to_num(), b.nan_to_num()) for a, b in pairs if isinstance(a, Tensor))
-
-
-def _shapes(value: Any) -> str:
-    tensors = [f"{each.dtype}{list(each.shape)}" for each in tree_leaves(value) if isinstance(each, Tensor)]
-    return ", ".join(tensors).replace("torch.", "") or f"of type {type(value).__name__}"

@@ -21,9 +21,9 @@ from torch import Tensor
 from torch.utils._pytree import tree_flatten, tree_unflatten
 from torch.utils.data import IterableDataset, default_collate
 
-from seedbus.models.custom.network import reason
 from seedbus.models.device import moved
 from seedbus.models.errors import DataError, is_out_of_memory
+from seedbus.models.own_code.network import reason
 from seedbus.models.partition import Divisible, Indices, Partition
 from seedbus.models.resident import Rows
 

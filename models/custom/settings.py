@@ -13,44 +13,25 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import numpy as np
 from pydantic import (
-    BeforeValidator,
     Field,
-    PlainSerializer,
     ValidationError,
-    WithJsonSchema,
     field_validator,
     model_validator,
 )
 
 from seedbus.keyed import keyed_bits
-from seedbus.models.custom.named import Function, Object, check_named, checked, found, name_of, plugin_of
 from seedbus.models.errors import DataError
 from seedbus.models.images.settings import BatchSettings
+from seedbus.models.own_code.named import Function, Object, check_named, found, function_or, is_own, name_of, plugin_of
 from seedbus.models.partition import Division, Partition, divide
 from seedbus.models.task import RISING
 
 if TYPE_CHECKING:
     from seedbus.models.custom.samples import Selection
 
-LOSSES = ("cross-entropy", "mse")
 TAKEN = ("bytes_down", "bytes_up", "epsilon", "loss", "round", "time_s", "version")
 """Columns that an evaluation has without metrics."""
 _METRIC = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,31}")
-
-
-def _loss(value: Any) -> Any:
-    if isinstance(value, str) and ":" not in value and value not in LOSSES:
-        raise ValueError(f"expected {', '.join(LOSSES)}, or plugin:function")
-    return checked(value)
-
-
-def _metric(value: Any) -> Any:
-    if isinstance(value, str) and ":" not in value and value != "accuracy":
-        raise ValueError("expected accuracy, or plugin:function")
-    return checked(value)
-
-
-_AS_TEXT = (PlainSerializer(name_of, return_type=str), WithJsonSchema({"type": "string"}))
 
 
 class TorchSettings(BatchSettings, frozen=True):
@@ -74,12 +55,12 @@ class TorchSettings(BatchSettings, frozen=True):
         description="class of each training item, for partitions: plugin:function of the data set, in Python also an "
         "array; nothing: its attribute `targets` or `labels`, or its targets",
     )
-    loss: Annotated[Any, BeforeValidator(_loss), *_AS_TEXT] = Field(
+    loss: Annotated[Any, *function_or("cross-entropy", "mse")] = Field(
         "cross-entropy",
         description="`cross-entropy`, `mse`, or plugin:function of outputs and targets that returns the mean over the "
         "batch; in Python, if left out, `mse` for data sets with fractional targets",
     )
-    own_metrics: dict[str, Annotated[Any, BeforeValidator(_metric), *_AS_TEXT]] | None = Field(
+    own_metrics: dict[str, Annotated[Any, *function_or("accuracy")]] | None = Field(
         None,
         alias="metrics",
         description="name → plugin:function of outputs and targets that returns the mean over the batch; nothing: "
@@ -152,9 +133,9 @@ class TorchSettings(BatchSettings, frozen=True):
     @cached_property
     def dimension(self) -> int:
         """d, from a network that is built for it once. Raises `DataError`."""
-        from seedbus.models.custom.network import built, trained_size
+        from seedbus.models.own_code.network import TORCH_FIELD, built, trained_size
 
-        return trained_size(built(self.network, 0, self.batch_norm))
+        return trained_size(built(self.network, 0, field=TORCH_FIELD, batch_norm=self.batch_norm))
 
     @property
     def declared_dimension(self) -> None:
@@ -214,7 +195,7 @@ class TorchSettings(BatchSettings, frozen=True):
         fields = {name: getattr(self, name) for name in ("network", "data", "train", "test", "labels", "loss")}
         fields |= {f"metrics.{name}": metric for name, metric in self.functions.items()}
         for name, value in fields.items():
-            if value is not None and not (isinstance(value, str) and ":" not in value):
+            if is_own(value):
                 yield f"task.{name}", value
 
     def _data_sets(self) -> tuple[Any, Any]:
@@ -224,7 +205,7 @@ class TorchSettings(BatchSettings, frozen=True):
                     where, expected = f"task.{field}", "the same task in Python: task=seedbus.TorchTask(…)"
                     raise DataError(where, f"{dataset}, a data set that was given in Python", expected)
             return self.train, self.test
-        from seedbus.models.custom.network import called
+        from seedbus.models.own_code.network import called
 
         loaded = called(found(self.data, "task.data"), "task.data", name_of(self.data), keyed_bits("data"))
         if not isinstance(loaded, tuple | list) or len(loaded) != 2:

@@ -2,26 +2,27 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from pydantic import Field
 
 from seedbus.models.data.image_files import read_images
 from seedbus.models.data.samples import Images
 from seedbus.models.images.task import ImageTask
+from seedbus.models.own_code.named import function_or
 
 if TYPE_CHECKING:
     from torch import nn
 
-MnistNetwork = Literal["softmax", "mnist-cnn", "fashion-cnn"]
-_DIMENSIONS: dict[MnistNetwork, int] = {"softmax": 7_850, "mnist-cnn": 28_938, "fashion-cnn": 1_206_590}
-NETWORKS = "softmax regression (7,850 parameters), or a CNN of 28,938 or 1,206,590"
+_DIMENSIONS = {"softmax": 7_850, "mnist-cnn": 28_938, "fashion-cnn": 1_206_590}
+MNIST_NETWORK = function_or(*_DIMENSIONS)
+NETWORKS = "softmax regression (7,850 parameters), a CNN of 28,938 or 1,206,590, or your own network"
 
 
 class MnistTask(ImageTask, frozen=True):
     """The base of `Mnist` and `FashionMnist`."""
 
-    model: MnistNetwork = Field("mnist-cnn", description=NETWORKS)
+    model: Annotated[Any, *MNIST_NETWORK] = Field("mnist-cnn", description=NETWORKS)
 
     hub: ClassVar[str]
     """The data set's name on the Hugging Face hub."""
@@ -29,7 +30,7 @@ class MnistTask(ImageTask, frozen=True):
     deviation: ClassVar[float]
 
     @property
-    def dimension(self) -> int:
+    def our_dimension(self) -> int:
         return _DIMENSIONS[self.model]
 
     def network(self) -> nn.Module:
@@ -40,7 +41,7 @@ class MnistTask(ImageTask, frozen=True):
                 return networks.softmax(28 * 28, 10)
             case "mnist-cnn":
                 return networks.mnist_cnn()
-            case "fashion-cnn":
+            case _:
                 return networks.fashion_cnn()
 
     def load(self) -> tuple[Images, Images]:

@@ -15,13 +15,16 @@ from torch.nn.functional import cross_entropy
 from seedbus.models.data.batches import parts
 from seedbus.models.data.samples import Images
 from seedbus.models.device import moved
+from seedbus.models.errors import DataError
 from seedbus.models.images.resident_images import ResidentImages, resident_images
 from seedbus.models.images.sample_problem import SampleProblem
 from seedbus.models.images.settings import ClassifierSettings
+from seedbus.models.own_code.named import MODEL_FIELD
+from seedbus.models.own_code.own_network import OwnNetwork, shapes_of
 from seedbus.models.parameters.flat import FlatModule, initial_values
 from seedbus.models.partition import Indices, Partition, digest
 from seedbus.models.streams import stream
-from seedbus.models.task import SPLITS, Vector
+from seedbus.models.task import SPLITS, Fill, Vector
 from seedbus.tensors import wide
 
 
@@ -31,26 +34,67 @@ class ImageProblem(SampleProblem[Images]):
     is_recordable = True
 
     def __init__(self, task: ClassifierSettings, *, seed: int, clients: int, partition: Partition) -> None:
-        flat = FlatModule(task.network())
+        own = task.own_network
+        self._own = None if own is None else OwnNetwork(own, seed, field=MODEL_FIELD)
+        flat = FlatModule(task.network()) if self._own is None else self._own.flat
         super().__init__(task, flat, task.splits(), seed=seed, clients=clients, partition=partition)
         self.task = task
         self._on_device: dict[int, ResidentImages | None] = {}
         if task.is_proven:
             self._identity = samples_identity(self.splits, self.parts)
+        if self._own is not None:
+            self._identity = self._own.identity(self._identity)
+            self.without_gradients = torch.no_grad  # a module may keep a tensor of one pass for a later gradient
+            self.is_recordable = False
+            self._try(self._own)
 
     def x0(self) -> NDArray[np.float32]:
-        """PyTorch's default initial distribution, float32 [d]."""
+        """PyTorch's default initial distribution, or the weights of the user's network, float32 [d]."""
+        if self._own is not None:
+            return self._own.x0.copy()
         return initial_values(self.flat.module, stream("x0", self.task.name, self.seed))
 
     def evaluate_part(self, x: Vector, split: str, indices: NDArray[np.int64]) -> dict[str, float]:
         """Return the means of `measures` over samples, summed in float64."""
         images, sums = self.splits[split], dict.fromkeys(self.task.metrics, 0.0)
-        with torch.inference_mode(), self.flat.at(x):
+        with self.without_gradients(), self.flat.at(x):
             for span in parts(indices.size, self.evaluation_batch):
                 inputs, labels = self.tensors(images, indices[span])
-                for name, values in self.measures(self.flat.module(inputs), labels).items():
+                for name, values in self.measures(self.forward(inputs), labels).items():
                     sums[name] += float(wide(values).sum())
         return {name: total / indices.size for name, total in sums.items()}
+
+    def forward(self, inputs: Any) -> Any:
+        """Return the network's outputs for a batch of inputs, [b, …]. Raises `DataError` if a user's network fails."""
+        if self._own is None or self.task.forward != "eager":  # then errors are those of torch's compiler, or of vmap
+            return self.flat.module(inputs)
+        return self._own.passed(self.flat.module, inputs)
+
+    def loss_at(self, fill: Fill, inputs: Any, labels: Tensor) -> Tensor:
+        """See `SampleProblem.loss_at`. Raises `DataError` for a network that cannot be evaluated layer by layer."""
+        by_layer = super().loss_at
+        if self._own is not None:
+            self._own.check_layers(lambda at: by_layer(at, inputs, labels), lambda: self.mean_loss(inputs, labels))
+        return by_layer(fill, inputs, labels)
+
+    @property
+    def number_of_outputs(self) -> int:
+        """The number of outputs that a network needs for each sample: one for a class, and more do no harm."""
+        classes = self.task.class_names()
+        return len(classes) or int(max(split.labels.max(initial=0) for split in self.splits.values())) + 1
+
+    def _try(self, own: OwnNetwork) -> None:
+        """Compute the outputs of the first batch, to find mistakes before the run. Raises `DataError`."""
+        samples = self.splits["train"]
+        first = np.arange(min(self.task.batch_size, samples.labels.size))
+        outputs = own.check_passes(self.flat.module, lambda: self.tensors(samples, first)[0])
+        needed = self.number_of_outputs
+        is_batch = isinstance(outputs, Tensor) and outputs.ndim == 2 and len(outputs) == first.size
+        more = outputs.shape[1] - needed if is_batch and outputs.dtype == torch.float32 else -1
+        if more < 0 or (more and not self.number_of_classes):
+            inputs = shapes_of(self.tensors(samples, first)[0])
+            found = f"{own.name}, whose outputs are {shapes_of(outputs)} for inputs {inputs}"
+            raise DataError(MODEL_FIELD, found, f"float32[{first.size}, {needed}]")
 
     def loss(self, outputs: Tensor, labels: Tensor) -> Tensor:
         """Return the loss that a step minimises, the mean over its batch: cross-entropy."""

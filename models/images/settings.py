@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from typing import TYPE_CHECKING, ClassVar, Literal, Self
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,6 +13,7 @@ from pydantic import Field, model_validator
 from seedbus.models.data.batches import MICRO_BATCH
 from seedbus.models.data.samples import Images
 from seedbus.models.images.augmentation import PixelsT
+from seedbus.models.own_code.named import MODEL_FIELD, check_named, is_own, plugin_of
 from seedbus.models.partition import Division, Partition, divide
 from seedbus.models.streams import stream
 from seedbus.models.task import Task
@@ -79,13 +81,54 @@ class ClassifierSettings(BatchSettings, frozen=True):
     is_proven: ClassVar[bool] = False
     """Whether processes prove their samples to be the same: those of the user's own files, which no digest pins."""
 
+    @property
+    def own_network(self) -> Any | None:
+        """The user's function in the field `model`, or its name; None: the network is one of ours."""
+        model = getattr(self, "model", None)
+        return model if is_own(model) else None
+
+    @property
+    def dimension(self) -> int:
+        """d, known without torch unless the network is the user's. Raises `DataError`."""
+        return self.our_dimension if self.own_network is None else self._own_dimension
+
+    @cached_property
+    def _own_dimension(self) -> int:
+        from seedbus.models.own_code.network import built, trained_size
+
+        return trained_size(built(self.own_network, 0, field=MODEL_FIELD))
+
+    @property
+    def declared_dimension(self) -> int | None:
+        """See `Task.declared_dimension`."""
+        return self.dimension if self.own_network is None else None
+
+    @property
+    def plugin_names(self) -> list[str]:
+        """The plug-in that its network is from, if it is not one of ours."""
+        name = None if self.own_network is None else plugin_of(self.own_network)
+        return [] if name is None else [name]
+
+    def check_elsewhere(self) -> None:
+        """See `Task.check_elsewhere`. Raises `DataError`."""
+        if self.own_network is not None:
+            check_named(iter([(MODEL_FIELD, self.own_network)]))
+
+    @property
+    @abstractmethod
+    def our_dimension(self) -> int:
+        """d of `network()`, known without torch. Raises `DataError`."""
+
     @abstractmethod
     def load(self) -> tuple[Images, Images]:
         """Return the training samples (validation included) and the test samples. Raises `DataError`."""
 
     @abstractmethod
     def network(self) -> nn.Module:
-        """Return a new module: images [b, channels, height, width], or texts [b, length] → logits [b, classes]."""
+        """Return a new module of ours.
+
+        It takes images [b, channels, height, width], texts [b, length] or rows [b, inputs] to logits [b, classes].
+        """
 
     @abstractmethod
     def inputs(self, stored: NDArray[np.uint8]) -> NDArray[np.float32] | NDArray[np.int64]:

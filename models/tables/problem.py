@@ -37,6 +37,11 @@ class RegressionProblem(ImageProblem):
         """0: targets are numbers."""
         return 0
 
+    @property
+    def number_of_outputs(self) -> int:
+        """1: the target."""
+        return 1
+
     def loss(self, outputs: Tensor, labels: Tensor) -> Tensor:
         """Return the mean squared error of outputs [b, 1] to standardised targets [b]."""
         return mse_loss(outputs[:, 0], labels)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Annotated, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from seedbus.models.data.roots import find, locate
 from seedbus.models.errors import DataError
 from seedbus.models.images.task import ClassifierTask
+from seedbus.models.own_code.named import function_or
 
 Width = Annotated[int, Field(ge=1, le=2**20)]
 _PLACES = "beside the scenario's file, or in a directory that SEEDBUS_DATA names"
@@ -40,8 +41,11 @@ class TableSettings(ClassifierTask, frozen=True):
         None, min_length=1, description="a file whose rows are the test set, instead of `test`"
     )
     separator: str = Field(",", min_length=1, max_length=1, description="the character between the cells of CSV")
+    model: Annotated[Any, *function_or("perceptron")] = Field(
+        "perceptron", description="a perceptron of the widths `hidden`, or your own network"
+    )
     hidden: tuple[Width, ...] = Field(
-        (64, 32), description="widths of hidden layers with ReLU; []: softmax or linear regression"
+        (64, 32), description="widths of the perceptron's hidden layers with ReLU; []: softmax or linear regression"
     )
 
     @field_validator("file", "test_file")
@@ -57,6 +61,12 @@ class TableSettings(ClassifierTask, frozen=True):
                 raise ValueError(f"features has {name}, which is the {field}; leave it out of features")
         if self.owner == self.target:
             raise ValueError(f"owner is {self.owner}, which is the target; expected another column")
+        return self
+
+    @model_validator(mode="after")
+    def _check_network(self) -> Self:
+        if self.own_network is not None and "hidden" in self.model_fields_set:
+            raise ValueError("hidden is for the perceptron, and model is a network of your own; expected one of both")
         return self
 
     def named_files(self) -> list[Path]:

@@ -53,7 +53,7 @@ class BlackboxAttack(ClassifierTask, frozen=True):
     classifier_steps: int = Field(1000, ge=1, description="steps of gradient descent that train the classifier")
 
     @property
-    def dimension(self) -> int:
+    def our_dimension(self) -> int:
         return _PIXELS
 
     @property

@@ -13,7 +13,7 @@ al. 2024) describes none; its authors' code crops and mirrors in this way, and a
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,6 +24,7 @@ from seedbus.models.data.samples import Images
 from seedbus.models.errors import DataError
 from seedbus.models.images.augmentation import PixelsT, cropped
 from seedbus.models.images.task import ImageTask
+from seedbus.models.own_code.named import function_or
 from seedbus.models.streams import stream
 
 if TYPE_CHECKING:
@@ -31,13 +32,14 @@ if TYPE_CHECKING:
 
 SIDE, FRAME = 32, 4  # pixels
 _SOURCE = "the binary version from https://www.cs.toronto.edu/~kriz/cifar.html, unpacked"
-_Model = Literal["resnet-18", "softmax"]
 
 
 class CifarTask(ImageTask, frozen=True):
     """The common part of the two tasks."""
 
-    model: _Model = Field("resnet-18", description="ResNet-18 with group norms, or softmax regression")
+    model: Annotated[Any, *function_or("resnet-18", "softmax")] = Field(
+        "resnet-18", description="ResNet-18 with group norms, softmax regression, or your own network"
+    )
     augmentation: Literal["none", "crop-flip"] = Field(
         "crop-flip", description="of training batches: none, or random crops and mirroring"
     )
@@ -50,7 +52,7 @@ class CifarTask(ImageTask, frozen=True):
     classes: ClassVar[int]
 
     @property
-    def dimension(self) -> int:
+    def our_dimension(self) -> int:
         if self.model == "softmax":
             return (3 * SIDE**2 + 1) * self.classes
         return 11_168_832 + 513 * self.classes

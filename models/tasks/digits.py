@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,6 +16,7 @@ from pydantic import Field
 from seedbus.models.data.samples import Images
 from seedbus.models.errors import DataError
 from seedbus.models.images.task import ImageTask
+from seedbus.models.own_code.named import function_or
 from seedbus.models.streams import stream
 
 if TYPE_CHECKING:
@@ -29,14 +30,16 @@ class Digits(ImageTask, frozen=True):
     """8×8 handwritten digits: seconds on a laptop, no download."""
 
     name: Literal["digits"] = "digits"
-    model: Literal["softmax", "cnn"] = Field("cnn", description="softmax regression, or a CNN of 1,898 parameters")
+    model: Annotated[Any, *function_or(*_DIMENSIONS)] = Field(
+        "cnn", description="softmax regression, a CNN of 1,898 parameters, or your own network"
+    )
 
     white: ClassVar[int] = 16
     mean: ClassVar[float] = 0.305
     deviation: ClassVar[float] = 0.376
 
     @property
-    def dimension(self) -> int:
+    def our_dimension(self) -> int:
         return _DIMENSIONS[self.model]
 
     def network(self) -> nn.Module:

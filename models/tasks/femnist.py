@@ -6,7 +6,7 @@ are multiples of 1/255. With `partition: natural` each client is a writer.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,21 +15,23 @@ from pydantic import Field
 from seedbus.models.data.leaf import read_leaf
 from seedbus.models.data.samples import Images
 from seedbus.models.images.task import ImageTask
+from seedbus.models.own_code.named import function_or
 
 if TYPE_CHECKING:
     from torch import nn
 
 _CLASSES, _SIDE = 62, 28
-_Model = Literal["leaf-cnn", "fashion-cnn", "softmax"]
-_DIMENSIONS: dict[_Model, int] = {"leaf-cnn": 6_603_710, "fashion-cnn": 1_206_590, "softmax": 48_670}
+_DIMENSIONS = {"leaf-cnn": 6_603_710, "fashion-cnn": 1_206_590, "softmax": 48_670}
 
 
 class Femnist(ImageTask, frozen=True):
     """Handwritten digits and letters, 28×28, by writer (LEAF)."""
 
     name: Literal["femnist"] = "femnist"
-    model: _Model = Field(
-        "leaf-cnn", description="LEAF's CNN of two layers (6,603,710 parameters), a CNN of 1,206,590, or 48,670"
+    model: Annotated[Any, *function_or(*_DIMENSIONS)] = Field(
+        "leaf-cnn",
+        description="LEAF's CNN of two layers (6,603,710 parameters), a CNN of 1,206,590, softmax regression (48,670), "
+        "or your own network",
     )
 
     has_owners: ClassVar[bool] = True
@@ -37,7 +39,7 @@ class Femnist(ImageTask, frozen=True):
     deviation: ClassVar[float] = 0.1643
 
     @property
-    def dimension(self) -> int:
+    def our_dimension(self) -> int:
         return _DIMENSIONS[self.model]
 
     def network(self) -> nn.Module:
@@ -48,7 +50,7 @@ class Femnist(ImageTask, frozen=True):
                 return networks.leaf_cnn()
             case "fashion-cnn":
                 return networks.fashion_cnn()
-            case "softmax":
+            case _:
                 return networks.softmax(_SIDE**2, _CLASSES)
 
     def load(self) -> tuple[Images, Images]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, ValidationInfo, field_validator
 
@@ -17,6 +17,7 @@ from seedbus.models.data.samples import Images
 from seedbus.models.errors import DataError
 from seedbus.models.images.folder import Folder, classes_in, read_folder
 from seedbus.models.images.task import ImageTask
+from seedbus.models.own_code.named import function_or
 
 if TYPE_CHECKING:
     from torch import nn
@@ -37,9 +38,10 @@ class ImageFolder(ImageTask, frozen=True):
     )
     size: int = Field(32, ge=4, le=1024, description="height and width that images are resized to, in pixels")
     colours: Literal["grey", "rgb"] = Field("rgb", description="grey: one channel; rgb: three")
-    model: Literal["softmax", "mnist-cnn", "leaf-cnn", "resnet-18"] = Field(
+    model: Annotated[Any, *function_or("softmax", "mnist-cnn", "leaf-cnn", "resnet-18")] = Field(
         "mnist-cnn",
-        description="softmax regression, a small or large CNN of two layers (mnist-cnn, leaf-cnn), ResNet-18",
+        description="softmax regression, a small or large CNN of two layers (mnist-cnn, leaf-cnn), ResNet-18, or your "
+        "own network",
     )
 
     @field_validator("folder")
@@ -49,7 +51,7 @@ class ImageFolder(ImageTask, frozen=True):
         return locate(value, info.context)
 
     @property
-    def dimension(self) -> int:
+    def our_dimension(self) -> int:
         """d, from the names of the classes' folders. Raises `DataError`."""
         classes, channels, pooled = len(self._classes), self._channels, (self.size // 4) ** 2
         match self.model:
@@ -60,7 +62,7 @@ class ImageFolder(ImageTask, frozen=True):
             case "leaf-cnn":
                 convolutions = (channels * 25 + 1) * 32 + (32 * 25 + 1) * 64
                 return convolutions + (64 * pooled + 1) * 2048 + 2049 * classes
-            case "resnet-18":
+            case _:
                 return 11_168_832 - 64 * 9 * (3 - channels) + 513 * classes
 
     def network(self) -> nn.Module:
@@ -74,7 +76,7 @@ class ImageFolder(ImageTask, frozen=True):
                 return networks.mnist_cnn(channels, self.size, classes)
             case "leaf-cnn":
                 return networks.leaf_cnn(channels, self.size, classes)
-            case "resnet-18":
+            case _:
                 return resnet.resnet18(classes, channels)
 
     def load(self) -> tuple[Images, Images]:

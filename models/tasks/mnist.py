@@ -5,11 +5,11 @@ Both have the same four idx files; `models/data/image_files.py` looks for them.
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
-from seedbus.models.images.mnist_task import NETWORKS, MnistNetwork, MnistTask
+from seedbus.models.images.mnist_task import MNIST_NETWORK, NETWORKS, MnistTask
 
 
 class Mnist(MnistTask, frozen=True):
@@ -26,7 +26,7 @@ class FashionMnist(MnistTask, frozen=True):
     """Articles of clothing, 28×28."""
 
     name: Literal["fashion-mnist"] = "fashion-mnist"
-    model: MnistNetwork = Field("fashion-cnn", description=NETWORKS)
+    model: Annotated[Any, *MNIST_NETWORK] = Field("fashion-cnn", description=NETWORKS)
 
     hub: ClassVar[str] = "zalando-datasets/fashion_mnist"
     mean: ClassVar[float] = 0.2860

@@ -6,14 +6,16 @@ alphabet of 80 symbols. With `partition: natural` each client is a speaking role
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import Field
 
 from seedbus.models.data.leaf import read_leaf
 from seedbus.models.data.samples import Images
 from seedbus.models.images.task import ClassifierTask
+from seedbus.models.own_code.named import function_or
 
 if TYPE_CHECKING:
     from torch import nn
@@ -27,11 +29,14 @@ class Shakespeare(ClassifierTask, frozen=True):
     """The next character of a play, by speaking role (LEAF): an LSTM of 819,920 parameters."""
 
     name: Literal["shakespeare"] = "shakespeare"
+    model: Annotated[Any, *function_or("lstm")] = Field(
+        "lstm", description="LEAF's LSTM, or your own network, from the numbers of 80 symbols to logits"
+    )
 
     has_owners: ClassVar[bool] = True
 
     @property
-    def dimension(self) -> int:
+    def our_dimension(self) -> int:
         return 819_920
 
     def network(self) -> nn.Module:

@@ -43,7 +43,7 @@ class Table(TableSettings, frozen=True):
         return not self._is_regression
 
     @property
-    def dimension(self) -> int:
+    def our_dimension(self) -> int:
         """d, from the columns of the file. Raises `DataError`."""
         return sum((inputs + 1) * outputs for inputs, outputs in pairwise(self._widths))
 

@@ -67,6 +67,8 @@ def _accepts(schema: dict[str, Any]) -> str:
     """Describe the values that a property of a JSON Schema accepts."""
     if "const" in schema or "enum" in schema:
         return " or ".join(f"`{value}`" for value in schema.get("enum", [schema.get("const")]))
+    if schema.get("format") == "plugin:function":
+        return "plugin:function"
     if "anyOf" in schema:
         return " or ".join(_accepts(each) for each in schema["anyOf"])
     if "prefixItems" in schema:
@@ -77,6 +79,8 @@ def _accepts(schema: dict[str, Any]) -> str:
         return "a mapping from names, see below"
     if schema.get("additionalProperties", {}) == {"type": "string"}:
         return "a mapping from names to text"
+    if "anyOf" in schema.get("additionalProperties", {}):
+        return f"a mapping from names to {_accepts(schema['additionalProperties'])}"
     if "additionalProperties" in schema and schema.get("type") == "object":
         return "a schedule, from round to value"
     if schema.get("type") == "null":

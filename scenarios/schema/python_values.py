@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from pydantic import BaseModel
 
+from seedbus.models.own_code.named import name_of, plugin_of
 from seedbus.scenarios.errors import ScenarioError
 from seedbus.scenarios.schema.scenario import Scenario, TorchTask
 
@@ -53,4 +54,12 @@ def _plain(value: Any) -> Any:
         return list(value)
     if isinstance(value, PurePath):
         return str(value)
+    if callable(value) and plugin_of(value) is not None:
+        return name_of(value)
+    if callable(value):
+        named = name_of(value)
+        raise TypeError(
+            f"{named}, which only this process has; give FILE:{named.rpartition(':')[2]}, with --plugin FILE.py or "
+            "load_plugin"
+        )
     raise TypeError(f"a {type(value).__name__}")

@@ -24,7 +24,7 @@ from seedbus import TorchTask
 from seedbus.agents.errors import RunFolderError
 from seedbus.discovery import PLUGINS
 from seedbus.models import DataError, Dirichlet
-from seedbus.models.custom.network import called
+from seedbus.models.own_code.network import called
 from seedbus.models.parameters.compiled import COMPILERS
 from seedbus.plugin import load_plugin
 from seedbus.scenarios.errors import ScenarioError

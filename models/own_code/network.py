@@ -17,45 +17,47 @@ from torch import nn
 from torch.nn.parameter import is_lazy
 
 from seedbus.keyed import keyed_bits
-from seedbus.models.custom.named import found, name_of
 from seedbus.models.errors import DataError, is_out_of_memory
+from seedbus.models.own_code.named import found, name_of
 from seedbus.models.parameters.coordinates import add_tensor
 from seedbus.models.parameters.flat import running_statistics
 
-FIELD = "task.network"
 _MODELS, _TORCH = (str(Path(file).parent) for file in (Path(__file__).parent, torch.__file__))
 BatchNorm = Literal["refused", "frozen"]
+TORCH_FIELD = "task.network"
+"""The field of task `torch`."""
 
 _ONE_AT_A_TIME = threading.RLock()
 """Held while a user's function draws from torch's generator, of which a process has one for all its threads."""
 
 
-def built(network: Any, seed: int, batch_norm: BatchNorm) -> nn.Module:
+def built(network: Any, seed: int, *, field: str, batch_norm: BatchNorm = "refused") -> nn.Module:
     """Return a new module, with the weights that the user's function gave it.
 
     Args:
         network: a function that returns a module, a module, or the name of a function.
         seed: the run's; torch's generator is seeded from it while the function runs, and then as it was before.
+        field: the field of the scenario that names it, for messages.
         batch_norm: what to do with running statistics: refuse them, or keep them as they are.
 
     Raises:
         DataError: the function fails, or what it returns cannot be trained.
     """
-    name, given = name_of(network), found(network, FIELD)
+    name, given = name_of(network), found(network, field)
     if isinstance(given, nn.Module):
         module = copy.deepcopy(given)
     else:
-        module = called(given, FIELD, name, keyed_bits("network", seed))
-    _check(module, name, batch_norm)
+        module = called(given, field, name, keyed_bits("network", seed))
+    _check(module, name, field, batch_norm)
     return module
 
 
-def built_alike(network: Any, seed: int, batch_norm: BatchNorm) -> nn.Module:
+def built_alike(network: Any, seed: int, *, field: str, batch_norm: BatchNorm) -> nn.Module:
     """Return a new module, as `built` does, if a second call gives the same one. Raises `DataError`."""
-    module, again = (built(network, seed, batch_norm) for _ in range(2))
+    module, again = (built(network, seed, field=field, batch_norm=batch_norm) for _ in range(2))
     if digest(module) != digest(again):
         raise DataError(
-            FIELD,
+            field,
             f"other weights at a second call of {name_of(network)}",
             "the same at each call: loaded, or drawn from torch's generator, which is seeded for the call",
         )
@@ -111,22 +113,22 @@ def called(function: Any, field: str, name: str, key: int) -> Any:
             torch.default_generator.set_state(before)
 
 
-def _check(module: Any, name: str, batch_norm: BatchNorm) -> None:
+def _check(module: Any, name: str, field: str, batch_norm: BatchNorm) -> None:
     if not isinstance(module, nn.Module):
-        raise DataError(FIELD, f"{name}, which returns a {type(module).__name__}", "a torch.nn.Module")
+        raise DataError(field, f"{name}, which returns a {type(module).__name__}", "a torch.nn.Module")
     named = [*module.named_parameters(), *module.named_buffers()]
     lazy = [name for name, tensor in named if is_lazy(tensor)]
     if lazy:
-        raise DataError(FIELD, f"{name} without a shape yet: {lazy[0]}", "layers with all sizes, such as nn.Linear")
+        raise DataError(field, f"{name} without a shape yet: {lazy[0]}", "layers with all sizes, such as nn.Linear")
     elsewhere = [f"{each} on {tensor.device}" for each, tensor in named if tensor.device.type != "cpu"]
     if elsewhere:
-        raise DataError(FIELD, f"{name} with {elsewhere[0]}", "a network on the CPU")
+        raise DataError(field, f"{name} with {elsewhere[0]}", "a network on the CPU")
     trained = {each: parameter for each, parameter in module.named_parameters() if parameter.requires_grad}
     others = [f"{each} in {p.dtype}".replace("torch.", "") for each, p in trained.items() if p.dtype != torch.float32]
     if others:
-        raise DataError(FIELD, f"{name} with {others[0]}", "trained parameters in float32 (module.float())")
+        raise DataError(field, f"{name} with {others[0]}", "trained parameters in float32 (module.float())")
     if not trained:
-        raise DataError(FIELD, f"{name} without a parameter that requires gradients", "at least one")
+        raise DataError(field, f"{name} without a parameter that requires gradients", "at least one")
     limited = [
         each or type(layer).__name__
         for each, layer in module.named_modules()
@@ -134,11 +136,12 @@ def _check(module: Any, name: str, batch_norm: BatchNorm) -> None:
     ]
     if limited:
         where = f"{name} with max_norm in {limited[0]}: a forward pass changes its weights"
-        raise DataError(FIELD, where, "an embedding without max_norm")
+        raise DataError(field, where, "an embedding without max_norm")
     layers = running_statistics(module)
     if layers and batch_norm == "refused":
+        task = "task.batch_norm: frozen" if field == TORCH_FIELD else "task: torch with batch_norm: frozen"
         raise DataError(
-            FIELD,
+            field,
             f"{name} with running statistics in {layers[0]}: state outside x that no seed and scalar could rebuild",
-            "GroupNorm or LayerNorm instead, or task.batch_norm: frozen to keep the statistics as they are",
+            f"GroupNorm or LayerNorm instead, or {task} to keep the statistics as they are",
         )

@@ -19,6 +19,8 @@ from pydantic import BeforeValidator, PlainSerializer, WithJsonSchema
 from seedbus.discovery import PLUGINS
 from seedbus.models.errors import DataError
 
+MODEL_FIELD = "task.model"
+"""The field of tasks with networks of ours."""
 _NAME = re.compile(r"[\w.<>-]{1,200}(:[\w.<>-]{1,200})?")
 
 
@@ -57,7 +59,8 @@ def found(value: Any, field: str) -> Any:
         there = ", ".join(f"{name}:{each}" for each in sorted(plugin.functions)) or "none"
         raise DataError(field, repr(value), f"a public function that the plug-in {name} defines; there are {there}")
     loaded = "loaded here (by --plugin FILE.py or SEEDBUS_PLUGINS for a command, by load_plugin in Python)"
-    expected = f"plugin:function of a plug-in that is {loaded}, or in Python task=TorchTask(…)"
+    in_python = "" if field == MODEL_FIELD else ", or in Python task=TorchTask(…)"
+    expected = f"plugin:function of a plug-in that is {loaded}{in_python}"
     raise DataError(field, repr(value), expected)
 
 
@@ -100,6 +103,24 @@ def _checked_object(value: Any) -> Any:
     return checked(value) if isinstance(value, str) else value
 
 
-_AS_TEXT = (PlainSerializer(name_of, return_type=str), WithJsonSchema({"type": "string"}))
-Function = Annotated[Any, BeforeValidator(checked), *_AS_TEXT]
-Object = Annotated[Any, BeforeValidator(_checked_object), *_AS_TEXT]
+def is_own(value: Any) -> bool:
+    """Whether a field holds or names a function of the user, where it may also hold one of our names."""
+    return value is not None and not (isinstance(value, str) and ":" not in value)
+
+
+def function_or(*names: str) -> tuple[Any, ...]:
+    """Return what pydantic needs to know of a field that holds one of our names, or a function of the user."""
+
+    def check(value: Any) -> Any:
+        if isinstance(value, str) and ":" not in value and value not in names:
+            raise ValueError(f"expected {', '.join(names)}, or plugin:function")
+        return checked(value)
+
+    schema = {"anyOf": [{"enum": list(names)}, _FUNCTION]}
+    return BeforeValidator(check), _AS_TEXT, WithJsonSchema(schema)
+
+
+_FUNCTION = {"type": "string", "format": "plugin:function"}
+_AS_TEXT = PlainSerializer(name_of, return_type=str)
+Function = Annotated[Any, BeforeValidator(checked), _AS_TEXT, WithJsonSchema(_FUNCTION)]
+Object = Annotated[Any, BeforeValidator(_checked_object), _AS_TEXT, WithJsonSchema({"type": "string"})]

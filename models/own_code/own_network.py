@@ -1,0 +1,133 @@
+"""A network of the user as one flat vector, and what its forward pass must promise.
+
+The invariant: a loss is a function of x, the batch and constants. So a forward pass that changes its weights, buffers
+or inputs, or draws at random, is refused.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils._pytree import tree_leaves, tree_map_only
+
+from seedbus.models.errors import DataError, is_out_of_memory
+from seedbus.models.own_code.named import name_of
+from seedbus.models.own_code.network import BatchNorm, built_alike, digest, reason
+from seedbus.models.parameters.coordinates import add_tensor
+from seedbus.models.parameters.flat import FlatModule
+from seedbus.models.task import Fill, Vector
+
+
+class OwnNetwork:
+    """A network that a function of the user returns.
+
+    Args:
+        network: as `built` takes it.
+        seed: the run's.
+        field: the field of the scenario that names it, for messages.
+        batch_norm: what to do with running statistics.
+
+    Attributes:
+        field: as given.
+        name: the function's name.
+        flat: the network.
+        x0: the initial point, float32 [d]: the weights that the function gave it, unless others are put here.
+
+    Raises:
+        DataError: the function fails, or what it returns cannot be trained.
+    """
+
+    def __init__(self, network: Any, seed: int, *, field: str, batch_norm: BatchNorm = "refused") -> None:
+        torch.backends.mha.set_fastpath_enabled(False)  # it rounds differently, and only where there are no gradients
+        self.field, self.name = field, name_of(network)
+        module = built_alike(network, seed, field=field, batch_norm=batch_norm)
+        self.flat = FlatModule(module, frozen_statistics=True)
+        self.x0 = self.flat.values()
+        self._is_light_checked = False
+
+    def identity(self, data: bytes) -> bytes:
+        """Return a digest of the network's frozen parameters and buffers, and of a digest of its data, 16 bytes."""
+        state = hashlib.blake2b(data, digest_size=16)
+        for name, constant in self.flat.constants():
+            add_tensor(state, name, constant)
+        return state.digest()
+
+    def passed(self, forward: Callable[[Any], Any], inputs: Any) -> Any:
+        """Return the outputs for a batch of inputs. Raises `DataError` if the forward pass fails."""
+        try:
+            return forward(inputs)
+        except Exception as error:
+            if is_out_of_memory(error):
+                raise
+            where = f"a forward pass that fails on inputs {shapes_of(inputs)} ({reason(error)})"
+            raise DataError(self.field, where, "a network for the data set's inputs") from error
+
+    def check_passes(self, forward: Callable[[Any], Any], batch: Callable[[], Any]) -> Any:
+        """Compute the outputs of one batch twice, and return them.
+
+        Args:
+            forward: returns outputs for inputs.
+            batch: makes the batch's inputs anew.
+
+        Raises:
+            DataError: the forward pass fails, changes what it must not, or draws at random.
+        """
+        before, inputs = digest(self.flat.module), batch()
+        with torch.no_grad():
+            outputs = self.passed(forward, inputs)
+            first = tree_map_only(Tensor, torch.clone, outputs)  # a second call may write to the same tensor
+            is_equal = _equal(first, self.passed(forward, inputs))
+        if not is_equal and not _equal(inputs, batch()):
+            raise DataError(self.field, "a forward pass that changes its inputs", "one that changes a copy of them")
+        if not is_equal:
+            expected = "a forward pass that draws nothing at random (the network is in evaluation mode)"
+            raise DataError(self.field, "other outputs for the same inputs at a second call", expected)
+        if digest(self.flat.module) != before:
+            found = "a forward pass that changes parameters or buffers"
+            raise DataError(self.field, found, "one that changes neither")
+        return first
+
+    def check_layers(self, loss_at: Callable[[Fill], Tensor], loss: Callable[[], Tensor]) -> None:
+        """Compare, once, a loss at x₀ that is computed one layer at a time with that of the whole network.
+
+        Args:
+            loss_at: returns a batch's loss at the point that a function writes, layer by layer.
+            loss: returns its loss at the network's point.
+
+        Raises:
+            DataError: they differ.
+        """
+        if self._is_light_checked:
+            return
+
+        def fill(span: slice, out: Vector) -> None:
+            out[:] = self.x0[span]
+
+        try:
+            by_layer = loss_at(fill).item()
+        except (DataError, TypeError, RuntimeError) as error:
+            if is_out_of_memory(error):
+                raise
+            by_layer = math.nan
+        with torch.no_grad(), self.flat.at(self.x0):
+            whole = float(loss())
+        if by_layer != whole and not (math.isnan(by_layer) and math.isnan(whole)):
+            found = f"light, and in {self.name} a layer's weights are also used outside of that layer"
+            raise DataError("algorithm.revert", found, "copy")
+        self._is_light_checked = True
+
+
+def shapes_of(value: Any) -> str:
+    """Return types and shapes of the tensors in a structure of them, for messages."""
+    tensors = [f"{each.dtype}{list(each.shape)}" for each in tree_leaves(value) if isinstance(each, Tensor)]
+    return ", ".join(tensors).replace("torch.", "") or f"of type {type(value).__name__}"
+
+
+def _equal(first: Any, second: Any) -> bool:
+    pairs = zip(tree_leaves(first), tree_leaves(second), strict=True)
+    return all(torch.equal(a.nan_to_num(), b.nan_to_num()) for a, b in pairs if isinstance(a, Tensor))

@@ -1,0 +1,193 @@
+"""A network of the user's own on data that the tool reads: `task.model` names a function in the place of a network."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from small_data import SMALLER, all_sets
+from task_contract import CONTRACT, KINDS, bind, losses, skip_without_packages
+from torch import nn
+from worlds import scenario
+
+import seedbus
+from seedbus.discovery import PLUGINS
+from seedbus.models import DataError
+from seedbus.models.images.settings import ClassifierSettings
+from seedbus.models.tasks.digits import Digits
+from seedbus.models.tasks.table import Table
+from seedbus.plugin import load_plugin
+from seedbus.scenarios.errors import ScenarioError
+from seedbus.scenarios.running.run import run
+from seedbus.scenarios.transports.placement import Placement
+
+SMALL = SMALLER | {"mnist": {"model": "softmax"}, "fashion-mnist": {"model": "softmax"}}
+PEOPLE: dict[str, Any] = {**SMALLER["table"], "target": "height", "features": ["age"]}
+NETWORKS = Path(__file__).resolve().parents[2] / "support" / "plugins" / "networks.py"
+OWN_NETWORKS = {
+    name for name, kind in KINDS.items() if issubclass(kind, ClassifierSettings) and "model" in kind.model_fields
+}
+
+pytestmark = pytest.mark.usefixtures("no_plugins")
+
+
+@pytest.fixture(autouse=True, scope="module")
+def small_sets(tmp_path_factory: pytest.TempPathFactory, one_thread: None) -> Any:
+    """A few samples of each data set in the data folder."""
+    root = tmp_path_factory.mktemp("data")
+    all_sets(root)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("SEEDBUS_DATA", str(root))
+        yield
+
+
+def ours(name: str) -> Any:
+    skip_without_packages(name)
+    return KINDS[name](**SMALL.get(name, {}))
+
+
+def with_own(task: Any, network: Any) -> Any:
+    return type(task)(**task.model_dump(exclude_unset=True, exclude={"hidden"}) | {"model": network})
+
+
+def small() -> nn.Module:
+    return nn.Sequential(nn.Flatten(), nn.Linear(64, 4), nn.Tanh(), nn.Linear(4, 10))
+
+
+def test_every_task_with_networks_of_ours_takes_one_of_the_users() -> None:
+    assert set(KINDS) - OWN_NETWORKS == {
+        *("blackbox-attack", "hugging-face", "language-model", "null", "quadratic", "sentence-encoder", "torch")
+    }
+
+
+@pytest.mark.parametrize("name", sorted(OWN_NETWORKS))
+def test_a_users_copy_of_our_network_has_its_losses_gradients_and_metrics(name: str) -> None:
+    task = ours(name)
+    own = bind(with_own(task, task.network))
+    known = bind(task)
+    x = known.x0()
+    assert own.task.dimension == own.dimension == known.dimension and own.task.declared_dimension is None
+    assert losses(own, x, 2, 1, [0, 1]) == losses(known, x, 2, 1, [0, 1])
+    assert own.evaluate(x, "test") == known.evaluate(x, "test")
+    gradients = []
+    for problem in (own, known):
+        objective = problem.objective(1, 3)
+        objective.point[:] = x
+        gradients.append(objective.gradient(0).tobytes())
+    assert gradients[0] == gradients[1]
+    assert own.state_dict(x).keys() == known.state_dict(x).keys()
+
+
+@pytest.mark.few(8)
+@pytest.mark.parametrize("check", CONTRACT, ids=lambda check: str(check.__name__))
+def test_a_task_with_a_network_of_the_users_keeps_the_contract(check: Any) -> None:
+    check(Digits(model=small))
+
+
+def test_a_number_is_learnt_by_a_network_with_one_output() -> None:
+    task = Table(**{name: value for name, value in PEOPLE.items() if name != "hidden"}, model=lambda: nn.Linear(1, 1))
+    assert bind(task).evaluate(bind(task).x0(), "test").keys() == {"loss", "mae"}
+    with pytest.raises(DataError, match=r"outputs are float32\[\d+, 2\] for inputs .*; expected float32\[\d+, 1\]"):
+        bind(with_own(task, lambda: nn.Linear(1, 2)))
+
+
+def test_the_weights_are_those_that_the_function_gave_and_frozen_ones_are_proven() -> None:
+    first = nn.Linear(64, 4)
+    module = nn.Sequential(nn.Flatten(), first.requires_grad_(False), nn.Tanh(), nn.Linear(4, 10))
+    problem = bind(Digits(model=module))
+    trained = [p.detach().numpy().ravel() for p in module.parameters() if p.requires_grad]
+    assert np.array_equal(problem.x0(), np.concatenate(trained)) and problem.dimension == 4 * 10 + 10
+    with torch.no_grad():
+        first.bias.add_(1)
+    assert bind(Digits(model=module)).identity() != problem.identity() != b""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("algorithm", ["decomfl", "fedavg"])
+def test_a_named_network_trains_the_same_in_one_process_and_in_several(algorithm: str, tmp_path: Path) -> None:
+    load_plugin(NETWORKS)
+    world = scenario(
+        task={"name": "digits", "model": "networks:build"},
+        algorithm={"name": algorithm, "learning_rate": 0.01},
+        participation={"clients": 4, "cohort": 2},
+        evaluation={"every": 3},
+        stop={"rounds": 3},
+        verify=True,
+    )
+    alone = run(world, tmp_path / "alone")
+    assert alone.summary["dimension"] == 64 * 6 + 6 + 12 + 60 + 10 and alone.summary["refusals"] == {}
+    shared = run(world, tmp_path / "shared", placement=Placement("tcp", workers=2))
+    assert shared.summary["digest"] == alone.summary["digest"] == seedbus.replay(tmp_path / "alone").digest
+
+
+def test_a_function_in_python_is_named_or_refused_where_only_its_process_has_it() -> None:
+    load_plugin(NETWORKS)
+    build = PLUGINS["networks"].functions["build"]
+    fields = {"algorithm": "decomfl", "participation": {"clients": 2, "cohort": 2}, "stop": {"rounds": 1}}
+    named = seedbus.load(fields | {"task": {"name": "digits", "model": build}})
+    assert named.resolved()["task"]["model"] == "networks:build"
+    with pytest.raises(ScenarioError, match=r"test_own_network:small, which only this process has; give FILE:small, w"):
+        seedbus.load(fields | {"task": {"name": "digits", "model": small}})
+    with pytest.raises(DataError, match=r"task.model: found test_own_network:small, which only this process has"):
+        Digits(model=small).check_elsewhere()
+
+
+class Reused(nn.Linear):
+    """Adds its weights to its outputs, outside of the layer."""
+
+    def __init__(self) -> None:
+        super().__init__(64, 10)
+        self.head = nn.Linear(10, 10)
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        outputs: torch.Tensor = self.head(super().forward(inputs.flatten(1))) + self.head.bias
+        return outputs
+
+
+class Noisy(nn.Linear):
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        return super().forward(inputs.flatten(1)) + torch.rand(1)
+
+
+MISTAKES = [
+    ("networks:nine", r"whose outputs are float32\[32, 9\] for inputs float32\[32, 1, 8, 8\]; expected "),
+    ("networks:normed", r"networks:normed with running statistics in 1: .*; expected GroupNorm or .* task: torch"),
+    (lambda: nn.Linear(7, 10), r"a forward pass that fails on inputs float32\[32, 1, 8, 8\] \(RuntimeError: .*\); exp"),
+    (lambda: Noisy(64, 10), r"other outputs for the same inputs at a second call"),
+    ("nowhere:build", r"found 'nowhere:build'; expected plugin:function of a plug-in .* load_plugin in Python\)$"),
+    ("networks:huge", r"found 'networks:huge'; expected a public function that the plug-in networks defines"),
+]
+
+
+@pytest.mark.parametrize(("network", "message"), MISTAKES, ids=[message[:30] for _, message in MISTAKES])
+def test_a_network_that_cannot_be_trained_is_one_sentence(network: Any, message: str) -> None:
+    load_plugin(NETWORKS)
+    with pytest.raises(DataError, match=f"task.model: .*{message}"):
+        bind(Digits(model=network))
+
+
+def test_a_name_of_no_network_and_widths_of_another_are_refused() -> None:
+    with pytest.raises(ScenarioError, match=r'model: "cnm" is not accepted; expected softmax, cnn, or plugin:function'):
+        scenario(task={"name": "digits", "model": "cnm"})
+    table = {"name": "table", "file": "a.csv", "target": "b", "hidden": [4], "model": "networks:build"}
+    with pytest.raises(ScenarioError, match=r"hidden is for the perceptron, and model is a network of your own"):
+        scenario(task=table)
+
+
+def test_a_layer_whose_weights_are_used_elsewhere_is_refused_with_light() -> None:
+    def fill(problem: Any, span: slice, out: Any) -> None:
+        out[:] = problem.x0()[span]
+
+    for network, is_refused in ((small, False), (Reused, True)):
+        problem = bind(Digits(model=network))
+        objective = problem.objective(0, 0)
+        if is_refused:
+            with pytest.raises(DataError, match=r"light, and in .*Reused a layer's weights are also used outside"):
+                objective.loss_at(0, partial(fill, problem))
+        else:
+            objective.point[:] = problem.x0()
+            assert objective.loss_at(0, partial(fill, problem)) == objective.loss(0)

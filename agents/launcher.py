@@ -319,6 +319,8 @@ class _ServerRun:
 
     def finish(self, reason: str) -> Outcome:
         """Write all rows into the ledger's files, and the outcome into the journal; reason: why the run ended."""
+        self.ledger.write_segment(only_taken=True)
+        kept = self.ledger.segments
         self.bus.close()
         self.ledger.write_segment()
         coordinator = self.coordinator
@@ -333,7 +335,8 @@ class _ServerRun:
             coordinator.refusals.details,
             reason == coordinator.divergence,
         )
-        self.journal.finish(self.server.unsaved_metrics, self.ledger.segments, {OUTCOME: json.dumps(asdict(outcome))})
+        facts = {OUTCOME: json.dumps(asdict(outcome))}
+        self.journal.finish(self.server.unsaved_metrics, self.ledger.segments, facts, kept=kept)
         return outcome
 
     def tidy(self) -> None:

@@ -128,13 +128,16 @@ class Ledger:
         """Whether a segment is due."""
         return len(self._rows) >= self.segment_rows * len(COLUMNS)
 
-    def write_segment(self) -> None:
-        """Move all rows from memory to the next segment, atomically and synced to disk.
+    def write_segment(self, *, only_taken: bool = False) -> None:
+        """Move rows from memory to the next segment, atomically and synced to disk.
 
         So many that reading would refuse the segment become several; a crash between them leaves some that the
         checkpoint does not know of, which `restore` removes.
+
+        Args:
+            only_taken: only those that `take_new` has returned; otherwise all.
         """
-        left = len(self._rows)  # in real time rows may be added meanwhile; these stay in memory
+        left = self._taken if only_taken else len(self._rows)  # in real time rows may be added meanwhile; these stay
         while left:
             end = min(left, _FEW_ROWS * len(COLUMNS))
             self._write(_columns(self._rows[:end]))
@@ -216,19 +219,22 @@ def read_ledger(folder: Path) -> Columns:
 
 
 def newest_rows(folder: Path, rows: bytes) -> Columns:
-    """Return the rows of a ledger's last segment, and those that no segment contains yet, as `read_ledger` does.
+    """Return the newest rows of a ledger, at least `SEGMENT_ROWS` if there are so many, as `read_ledger` does.
 
     Args:
         folder: the ledger's.
         rows: what `take_new` returned since the last segment, concatenated.
 
     Raises:
-        LedgerDamaged: the segment cannot be read.
+        LedgerDamaged: a segment cannot be read.
     """
-    number = len(list(folder.glob("*.parquet")))
     new = array("q")
     new.frombytes(rows[: len(rows) - len(rows) % (8 * len(COLUMNS))])
-    parts = [*([_read(_path(folder, number - 1))] if number else []), _columns(new)]
+    parts, number, count = [_columns(new)], len(list(folder.glob("*.parquet"))), 0
+    while number and count < SEGMENT_ROWS:  # the last one may be short: it has what came after the last round
+        number -= 1
+        parts.insert(0, _read(_path(folder, number)))
+        count += parts[0]["round"].size
     return {name: np.concatenate([part[name] for part in parts]) for name in COLUMNS}
 
 

@@ -15,9 +15,10 @@ from pydantic import TypeAdapter, ValidationError
 from seedbus.agents.errors import JournalDamaged, RunFolderError
 from seedbus.agents.journal.file import FILE
 from seedbus.agents.journal.head import HEAD
-from seedbus.agents.journal.journal import Journal
-from seedbus.agents.launcher import OUTCOME, check_build
+from seedbus.agents.journal.journal import END, Journal
+from seedbus.agents.launcher import OUTCOME, check_build, outcome_of
 from seedbus.bus.files import WrongFileType, descriptor
+from seedbus.bus.text import counted
 from seedbus.models.device import HOST
 from seedbus.scenarios.errors import ScenarioError
 from seedbus.scenarios.schema.loading import validate
@@ -26,6 +27,7 @@ from seedbus.scenarios.schema.scenario import Scenario
 
 RUNS = Path("runs")
 SCENARIO = "scenario.yaml"
+RESULTS = "results.json"  # there is one once the run has ended
 MEMORY = "clients"  # the folder, inside the run's, for the state that clients keep between rounds
 THEN = ", then "  # between the devices of a run that went on elsewhere
 
@@ -148,6 +150,7 @@ def journal_in(
     journal = Journal.open(folder) if resume else Journal.create(folder, facts)
     try:
         check_build(folder, journal.facts(), files)
+        _keep_rounds(folder, journal, scenario.stop.rounds)
         if scenario.task.uses_device:
             _keep_device(folder, journal, device, is_other=other_device)
         with writable(folder):
@@ -177,17 +180,44 @@ def _keep_device(folder: Path, journal: Journal, device: str, *, is_other: bool)
     journal.note({"device": f"{before}{THEN}{device}"})
 
 
-def refuse_another(scenario: Scenario, before: Scenario, folder: Path) -> None:
+def _keep_rounds(folder: Path, journal: Journal, rounds: int) -> None:
+    """Have a run go on for another number of rounds than its journal says. Raises `RunFolderError` if it cannot."""
+    facts = journal.facts()
+    fields = json.loads(facts["scenario"])
+    before = fields["stop"]["rounds"]
+    if rounds == before:
+        return
+    done = journal.glance().rounds
+    wanted = f"stop.rounds is {rounds:,}, and"
+    if rounds <= done:
+        raise RunFolderError(folder, f"{wanted} {counted(done, 'round')} of it are done already; expected more")
+    ended = facts.get(OUTCOME)
+    if ended is not None and (reason := outcome_of(ended, folder / FILE).reason) and done < before:
+        raise RunFolderError(folder, f"{wanted} it would end at the same place with more rounds: {reason}")
+    if ended is not None and END not in facts:
+        what = f"{wanted} it has ended after {done:,} in a way that cannot be taken back; expected a new run"
+        raise RunFolderError(folder, what)
+    fields["stop"]["rounds"] = rounds
+    with writable(folder):
+        (folder / RESULTS).unlink(missing_ok=True)
+    journal.reopen({"scenario": json.dumps(fields)})
+
+
+def refuse_another(scenario: Scenario, before: Scenario, folder: Path, *, of_other_length: bool = False) -> None:
     """Check that a folder's run has this scenario.
 
     Args:
         before: the scenario in the folder's journal.
+        of_other_length: whether it may have another number of rounds.
 
     Raises:
-        RunFolderError: the scenarios differ in more than `transport` and `expect`.
+        RunFolderError: the scenarios differ in more than `transport`, `expect` and, if it may, `stop.rounds`.
     """
     # transport and expectations do not change the bits of a run
     before = before.model_copy(update={"transport": scenario.transport, "expect": scenario.expect})
+    if of_other_length:
+        stop = before.stop.model_copy(update={"rounds": scenario.stop.rounds})
+        before = before.model_copy(update={"stop": stop})
     was, now = before.resolved(), scenario.resolved()  # functions are compared by their names
     if was != now:
         difference = _first_difference(was, now)

@@ -14,6 +14,8 @@ from typing import Self
 
 import msgpack
 
+ROOT = "root"
+"""The name of the fact that holds the first link of the chain, in hexadecimal, if it is not the scenario's digest."""
 SEAL = "seal"
 """The name of the fact that holds the digest of all other facts."""
 MemberValue = int | bytes

@@ -27,7 +27,7 @@ from typing import Any
 import msgpack
 
 from seedbus.agents.errors import JournalDamaged, RunFolderError
-from seedbus.agents.journal.digests import SEAL, MemberValue, TableDigests, digest, seal_of
+from seedbus.agents.journal.digests import ROOT, SEAL, MemberValue, TableDigests, digest, seal_of
 from seedbus.agents.journal.file import (
     FILE,
     Place,
@@ -44,6 +44,9 @@ from seedbus.agents.journal.forms import line_problem
 from seedbus.agents.journal.head import HEAD, Head, HeadWriter, read_head
 from seedbus.agents.journal.reader import KEPT_EVERY, MEMBERS, JournalReader, checkpoint_digest, link
 from seedbus.agents.journal.records import Glance, JournalEnd, LastRound, MemberPosition, StoredRound
+
+END = "end"
+"""The name of the fact that says how to take a run's end back: files of the ledger, lines of metrics, other facts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -241,17 +244,23 @@ class Journal:
             with self._plain_errors(reads=False):
                 self._head_writer.put(entry.round, chain)
 
-    def finish(self, metrics: Sequence[dict[str, Any]], segments: int, facts: dict[str, str]) -> None:
+    def finish(
+        self, metrics: Sequence[dict[str, Any]], segments: int, facts: dict[str, str], *, kept: int | None = None
+    ) -> None:
         """Write the end of a run.
 
         Args:
             metrics: its last lines of metrics.
             segments: how many files the ledger has; all rows are in them.
             facts: what is to be noted of the end.
+            kept: how many of these files are of whole rounds, so that `reopen` can take the end back; None: it cannot.
         """
         chain, tables = self._end()
         lines = [json.dumps(line) for line in metrics]
         with self._writing() as database:
+            if kept is not None:
+                (newest,) = database.execute("SELECT max(number) FROM metrics").fetchone()
+                facts = facts | {END: json.dumps([kept, newest or 0, sorted(facts)])}
             self._note(facts)
             database.execute("DELETE FROM rows")
             end = JournalEnd(chain, self._grown(lines, [], tables.rotated()))
@@ -260,6 +269,31 @@ class Journal:
                 (state,) = row
                 self._write_checkpoint(segments, state, end)
         self._known_end = end
+
+    def reopen(self, facts: dict[str, str]) -> None:
+        """Take back the end of the run, if it has one, so that the run goes on from its last whole round.
+
+        Args:
+            facts: what is different from now on, such as the scenario. The chain of rounds remains what it was.
+
+        Raises:
+            RunFolderError: the end was written without what is needed to take it back.
+        """
+        now = self.facts()
+        root = now.get(ROOT, self._reader.root().hex())
+        segments, newest, names = json.loads(now.pop(END, "[null, null, []]"))
+        remaining = {name: value for name, value in now.items() if name not in names} | {ROOT: root} | facts
+        with self._writing() as database:
+            database.execute("DELETE FROM facts")
+            sealed = remaining | {SEAL: seal_of(remaining)}
+            database.executemany("INSERT INTO facts VALUES (?, ?)", sealed.items())
+            if newest is not None:
+                database.execute("DELETE FROM metrics WHERE number > ?", (newest,))
+            row = database.execute("SELECT segments, state FROM checkpoint").fetchone()
+            if row is not None:
+                before, state = row
+                self._write_checkpoint(before if segments is None else segments, state, self._reader.end())
+        self._known_end = None
 
     def rotated(self, segments: int) -> None:
         """Note that all rows of the checkpoint are in the ledger's files now, of which there are `segments`."""

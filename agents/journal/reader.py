@@ -11,7 +11,7 @@ from typing import Any
 import msgpack
 
 from seedbus.agents.errors import JournalDamaged
-from seedbus.agents.journal.digests import TableDigests, digest
+from seedbus.agents.journal.digests import ROOT, TableDigests, digest
 from seedbus.agents.journal.file import LONGEST
 from seedbus.agents.journal.forms import body_problem
 from seedbus.agents.journal.records import Glance, JournalEnd, MemberPosition, StoredRound
@@ -73,7 +73,7 @@ class JournalReader:
 
     def end(self) -> JournalEnd:
         """Return the last link of the chain and the digests of the other tables, computed anew."""
-        (chain,) = self.select("chain FROM rounds ORDER BY round DESC LIMIT 1").fetchone() or (self._root(),)
+        (chain,) = self.select("chain FROM rounds ORDER BY round DESC LIMIT 1").fetchone() or (self.root(),)
         tables = TableDigests().holding(self.snapshot())
         for table in MEMBERS:
             tables = tables.moved(table, (), ((value, (client,)) for client, value in self.members(table)))
@@ -111,7 +111,7 @@ class JournalReader:
     def rounds(self, after: int = 0) -> Iterator[StoredRound]:
         """Yield the rounds from the one on that made version `after` + 1, each once it is verified."""
         good = self._first_round(after)
-        chain = self.link_of(good - 1) or self._root()
+        chain = self.link_of(good - 1) or self.root()
         stored = "round, version, body, chain FROM rounds WHERE round >= ? ORDER BY round"
         for round, version, body, its_link in self.select(stored, good):
             chain = link(chain, round, version, body)
@@ -157,6 +157,8 @@ class JournalReader:
             before = number
             yield number, content
 
-    def _root(self) -> bytes:
-        """The first link of the chain: the digest of the scenario."""
-        return digest(self.facts().get("scenario", "").encode())
+    def root(self) -> bytes:
+        """The first link of the chain: the digest of the scenario that the run began with."""
+        facts = self.facts()
+        root = facts.get(ROOT)
+        return digest(facts.get("scenario", "").encode()) if root is None else bytes.fromhex(root)

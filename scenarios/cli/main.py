@@ -329,13 +329,12 @@ def _requested(
         raise ScenarioError(command, ["give --out for a new run or --resume for an old one, not both"])
     if resume is None and other_device:
         raise ScenarioError(command, ["--other-device is for a run that goes on; give it with --resume RUN"])
-    if scenario is None and settings:
-        raise ScenarioError(command, ["--resume goes on with the run as it is; --set would change it"])
     from seedbus.scenarios.run_folder import scenario_of
     from seedbus.scenarios.schema.loading import load
 
     if resume is not None and scenario is None:
-        return scenario_of(resume)
+        kept = scenario_of(resume)
+        return load(kept.resolved(), settings) if settings else kept
     return load(str(scenario), settings, needs_task=True)
 
 

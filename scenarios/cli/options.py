@@ -74,7 +74,10 @@ Set = Annotated[
     list[str] | None, typer.Option("--set", metavar="FIELD=VALUE", help="Change a field, e.g. algorithm.momentum=0.5.")
 ]
 Output = Annotated[Format, typer.Option("--format", help="text, or one JSON object on stdout.")]
-Resume = Annotated[Path | None, typer.Option(metavar="RUN", help="Go on with the run in this folder.")]
+Resume = Annotated[
+    Path | None,
+    typer.Option(metavar="RUN", help="Go on with the run in this folder; --set stop.rounds=N: for N rounds in all."),
+]
 Out = Annotated[Path | None, typer.Option(help="The run's folder; default: runs/NAME-1, -2, …")]
 Metrics = Annotated[
     str | None,

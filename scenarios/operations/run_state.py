@@ -19,7 +19,8 @@ from seedbus.agents.server.coordinator import CoordinatorState
 from seedbus.agents.server.server import ServerState
 from seedbus.bus.files import check_file
 from seedbus.scenarios.operations.log_follower import LogFollower
-from seedbus.scenarios.reporting.results import RESULTS, Results
+from seedbus.scenarios.reporting.results import Results
+from seedbus.scenarios.run_folder import RESULTS
 from seedbus.scenarios.running.recording import LOG
 
 

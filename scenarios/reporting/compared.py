@@ -21,10 +21,10 @@ from seedbus.agents.errors import RunFolderError
 from seedbus.agents.journal.forms import WHEN
 from seedbus.agents.journal.journal import Journal
 from seedbus.agents.server.stopping import all_rounds_done, averages
-from seedbus.scenarios.reporting.results import RESULTS, Results
+from seedbus.scenarios.reporting.results import Results
 from seedbus.scenarios.reporting.shortcomings import shortcomings
 from seedbus.scenarios.reporting.statistics import ArrivedReports
-from seedbus.scenarios.run_folder import scenario_of
+from seedbus.scenarios.run_folder import RESULTS, scenario_of
 from seedbus.scenarios.schema.amounts import byte_count
 from seedbus.scenarios.schema.scenario import Scenario
 

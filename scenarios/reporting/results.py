@@ -23,6 +23,7 @@ from seedbus.bus.files import atomic_write, read
 from seedbus.models.errors import DataError
 from seedbus.scenarios.errors import ScenarioError, path_of, resuming
 from seedbus.scenarios.reporting.summary import lines_problem, summary_problem
+from seedbus.scenarios.run_folder import RESULTS
 from seedbus.scenarios.sentences import nearest
 
 if TYPE_CHECKING:
@@ -33,7 +34,6 @@ if TYPE_CHECKING:
     from seedbus.scenarios.reporting.round_table import RoundTable
     from seedbus.scenarios.reporting.statistics import ArrivedReports, Table
 
-RESULTS = "results.json"
 METRICS = "metrics.jsonl"
 MESSAGES = "messages"
 

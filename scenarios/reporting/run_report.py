@@ -15,12 +15,12 @@ from seedbus.scenarios.reporting.accounting import account
 from seedbus.scenarios.reporting.findings import kept
 from seedbus.scenarios.reporting.page import PAGE, Finished, page
 from seedbus.scenarios.reporting.ran import processor, versions
-from seedbus.scenarios.reporting.results import RESULTS, Results, strict, write
+from seedbus.scenarios.reporting.results import Results, strict, write
 from seedbus.scenarios.reporting.round_table import RoundTable
 from seedbus.scenarios.reporting.shortcomings import shortcomings
 from seedbus.scenarios.reporting.statistics import ArrivedReports, clients_table, describe, replay_time
 from seedbus.scenarios.reporting.waits import Waits
-from seedbus.scenarios.run_folder import writable
+from seedbus.scenarios.run_folder import RESULTS, writable
 from seedbus.scenarios.schema.expectations import judged
 from seedbus.scenarios.schema.scenario import Scenario
 from seedbus.versions import version

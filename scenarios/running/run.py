@@ -19,10 +19,10 @@ from seedbus.models.device import HOST, devices_of, on_device
 from seedbus.models.numeric_state import numeric_state
 from seedbus.models.task import Problem, Task
 from seedbus.scenarios.errors import ScenarioError, check_methods, path_of
-from seedbus.scenarios.reporting.results import RESULTS, Results
+from seedbus.scenarios.reporting.results import Results
 from seedbus.scenarios.reporting.run_report import judge_again, report
 from seedbus.scenarios.reporting.watching import in_notebook, watching
-from seedbus.scenarios.run_folder import check_name, device_of, refuse_another, scenario_of
+from seedbus.scenarios.run_folder import RESULTS, check_name, device_of, refuse_another, scenario_of
 from seedbus.scenarios.running.execute import execute
 from seedbus.scenarios.running.gpu_admission import turn_of_one_process
 from seedbus.scenarios.running.memory_hints import memory_hints
@@ -53,9 +53,10 @@ def run(
 ) -> Results:
     """Run a scenario to its end and return its results.
 
-    A finished run is not run again: with `resume`, its results are compared with this scenario's expectations. In a
-    notebook, where an asyncio loop is running already, the run gets a loop of its own. Settings of NumPy and torch,
-    such as a default dtype, do not change its bits, and are afterwards as they were.
+    A finished run is not run again: with `resume`, its results are compared with this scenario's expectations. If the
+    scenario has more rounds than it, the run goes on for them, and ends as if it had not ended before. In a notebook,
+    where an asyncio loop is running already, the run gets a loop of its own. Settings of NumPy and torch, such as a
+    default dtype, do not change its bits, and are afterwards as they were.
 
     Args:
         scenario: what to run; a file, a name of the library or a mapping of fields is loaded first.
@@ -95,8 +96,9 @@ def run(
     if resume:
         if out is None:
             raise ScenarioError("resume", ["out is missing; expected the folder of the run to go on with"])
-        refuse_another(scenario, scenario_of(Path(out)), Path(out))
-        if (Path(out) / RESULTS).exists():
+        before = scenario_of(Path(out))
+        refuse_another(scenario, before, Path(out), of_other_length=scenario.topology is None)
+        if (Path(out) / RESULTS).exists() and scenario.stop.rounds == before.stop.rounds:
             results = judge_again(Results.read(Path(out)), scenario)
             track_again(trackers, scenario, results, observer or NullObserver())
             return results

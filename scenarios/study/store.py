@@ -25,7 +25,8 @@ from seedbus.agents.journal.journal import Journal
 from seedbus.bus.files import read
 from seedbus.models.data.content import content_digest
 from seedbus.scenarios.errors import ScenarioError
-from seedbus.scenarios.reporting.results import RESULTS, write
+from seedbus.scenarios.reporting.results import write
+from seedbus.scenarios.run_folder import RESULTS
 from seedbus.scenarios.schema.scenario import Scenario
 from seedbus.scenarios.study.schema import RUNS
 from seedbus.versions import version

@@ -196,7 +196,7 @@ def forged(folder: Path, **changes: Any) -> Path:
     (folder / HEAD).unlink(missing_ok=True)
     with closing(sqlite3.connect(folder / FILE)) as database, database:
         reader = JournalReader(folder / FILE, database)
-        chain = reader._root()
+        chain = reader.root()
         for round, version, body in database.execute("SELECT round, version, body FROM rounds ORDER BY round"):
             if round == 1 and "body" in changes:
                 body = msgpack.packb(changes["body"](msgpack.unpackb(body)))

@@ -91,7 +91,7 @@ def test_a_disk_that_fills_up_is_one_sentence_and_loses_no_round(tmp_path: Path,
 def test_a_disk_that_is_full_when_the_ledger_is_written_loses_no_round(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def full(self: Ledger) -> None:
+    def full(self: Ledger, **options: bool) -> None:
         raise OSError(28, "No space left on device")
 
     with monkeypatch.context() as patch:

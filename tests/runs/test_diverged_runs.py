@@ -15,7 +15,8 @@ from seedbus.agents.observer import NullObserver
 from seedbus.agents.server.stopping import BARREN
 from seedbus.scenarios.errors import Exit, Interrupted
 from seedbus.scenarios.reporting.compare import compare
-from seedbus.scenarios.reporting.results import RESULTS, Results
+from seedbus.scenarios.reporting.results import Results
+from seedbus.scenarios.run_folder import RESULTS
 from seedbus.scenarios.running.replay import replay
 from seedbus.scenarios.schema.scenario import Scenario
 from seedbus.scenarios.schema.yaml_text import dump

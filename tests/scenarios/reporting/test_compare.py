@@ -28,8 +28,9 @@ from seedbus.scenarios.reporting.compare import Comparison, compare
 from seedbus.scenarios.reporting.compared import Run, Spread
 from seedbus.scenarios.reporting.figures import lines
 from seedbus.scenarios.reporting.looks import COLOURS, Line
-from seedbus.scenarios.reporting.results import RESULTS, Results
+from seedbus.scenarios.reporting.results import Results
 from seedbus.scenarios.reporting.svg import lines_file
+from seedbus.scenarios.run_folder import RESULTS
 from seedbus.scenarios.study.cells import is_rising
 
 

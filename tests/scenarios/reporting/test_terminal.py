@@ -24,9 +24,10 @@ from seedbus.scenarios.errors import Exit
 from seedbus.scenarios.reporting import report
 from seedbus.scenarios.reporting.compare import compare
 from seedbus.scenarios.reporting.compare_page import markdown, page
-from seedbus.scenarios.reporting.results import MESSAGES, RESULTS, Results
+from seedbus.scenarios.reporting.results import MESSAGES, Results
 from seedbus.scenarios.reporting.summary import lines_problem
 from seedbus.scenarios.reporting.terminal import console, shown
+from seedbus.scenarios.run_folder import RESULTS
 from seedbus.scenarios.schema.yaml_text import dump, parse
 
 ODD = [

@@ -22,7 +22,7 @@ from seedbus.algorithms.directions import blocks
 from seedbus.bus.files import WrongFileType
 from seedbus.plugin import TrackedRun, Tracker, TrackerRun, load_plugin
 from seedbus.scenarios.errors import Exit, ScenarioError
-from seedbus.scenarios.reporting.results import RESULTS
+from seedbus.scenarios.run_folder import RESULTS
 from seedbus.scenarios.running.run import run
 from seedbus.scenarios.schema.loading import validate
 from seedbus.scenarios.schema.yaml_text import dump

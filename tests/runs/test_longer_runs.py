@@ -1,0 +1,134 @@
+"""A run that ended goes on for more rounds, and ends like one that had them from its beginning."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+from power_cuts import PowerCut, cut_power
+from worlds import DECOMFL, HISO, outcome, scenario
+
+import seedbus
+from seedbus.agents.errors import RunFolderError
+from seedbus.agents.journal.journal import Journal
+from seedbus.bus import Ledger
+from seedbus.scenarios.running.replay import replay
+from seedbus.scenarios.running.run import run
+from seedbus.scenarios.schema.scenario import Scenario
+from seedbus.scenarios.transports.placement import Placement
+
+CROWD = {"clients": 8, "cohort": 6, "deadline_s": 4.0}
+AWAY = {"fault": "crash", "fraction": 0.5, "at_round": 2, "for_rounds": 8}
+SECONDS = {"distribution": "exponential", "mean": 2.0}
+TOP = {"kind": "top-k", "fraction": 0.2}
+WHOLE = {
+    **{"name": "decomfl", "arithmetic": "integer", "precision": "int32"},
+    **{"perturbations": 3, "learning_rate": 0.01},
+}
+WORLDS: dict[str, dict[str, Any]] = {
+    "lossy": {"faults": [{"fault": "drop", "probability": 0.3}], "participation": CROWD},
+    "hiso-lagging": {"algorithm": HISO, "lag": {"snapshot_after_commits": 3}, "faults": [AWAY], "participation": CROWD},
+    "stream": {"algorithm": WHOLE, "participation": {"mode": "stream", **CROWD}},
+    "fedavg-memory": {"algorithm": {"name": "fedavg", "compression": TOP, "error_feedback": True}},
+    "scaffold": {"algorithm": {"name": "scaffold"}},
+    "secure-private": {
+        "algorithm": WHOLE,
+        "participation": {**CROWD, "quorum": 2},
+        "secure_aggregation": {},
+        "privacy": {"clip": 64, "noise_multiplier": 1.0},
+    },
+    "crashes": {"faults": [{"fault": "server-crash", "at_round": 6, "phase": "publishing"}], "participation": CROWD},
+    "churn": {"faults": [{"fault": "churn", "stays": SECONDS, "away": SECONDS}], "participation": CROWD},
+}
+
+
+def of(name: str, rounds: int, **changes: Any) -> Scenario:
+    return scenario(**({"stop": {"rounds": rounds}} | WORLDS[name] | changes))
+
+
+@pytest.mark.few(3)
+@pytest.mark.parametrize("name", WORLDS)
+def test_a_run_that_goes_on_for_more_rounds_ends_like_one_that_had_them(name: str, tmp_path: Path) -> None:
+    whole = run(of(name, 17), tmp_path / "whole")
+    first = run(of(name, 7), tmp_path / "longer")
+    assert first.summary["rounds"] == 7 and first.metrics["round"].tolist() == [0, 4, 6]
+    longer = run(of(name, 17), tmp_path / "longer", resume=True)
+    assert outcome(longer) == outcome(whole)
+    assert longer.metrics["round"].tolist() == [0, 4, 9, 14, 16]
+    assert replay(tmp_path / "longer").digest == whole.digest
+    assert seedbus.Results.read(tmp_path / "longer").summary == longer.summary
+    assert run(of(name, 17), tmp_path / "longer", resume=True).summary == longer.summary
+
+
+def test_a_run_that_was_stopped_gets_another_number_of_rounds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for rounds in (9, 15):  # fewer and more than it had
+        with monkeypatch.context() as patch:
+            cut_power(patch, Journal, "append", 8, before=False)
+            with pytest.raises(PowerCut):
+                run(of("lossy", 12), tmp_path / f"cut-{rounds}")
+        longer = run(of("lossy", rounds), tmp_path / f"cut-{rounds}", resume=True)
+        assert outcome(longer) == outcome(run(of("lossy", rounds), tmp_path / f"whole-{rounds}"))
+
+
+@pytest.mark.parametrize(("owner", "name", "before"), [(Journal, "reopen", True), (Journal, "reopen", False)])
+def test_a_run_that_is_cut_off_while_its_end_is_taken_back_goes_on(
+    owner: type, name: str, before: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run(of("lossy", 7), tmp_path / "cut")
+    with monkeypatch.context() as patch:
+        cut_power(patch, owner, name, 1, before=before)
+        with pytest.raises(PowerCut):
+            run(of("lossy", 12), tmp_path / "cut", resume=True)
+    if before:  # it is the finished run that it was
+        assert run(of("lossy", 7), tmp_path / "cut", resume=True).summary["rounds"] == 7
+    longer = run(of("lossy", 12), tmp_path / "cut", resume=True)
+    assert outcome(longer) == outcome(run(of("lossy", 12), tmp_path / "whole"))
+
+
+def test_files_of_the_ledger_that_the_last_round_has_filled_are_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = outcome(run(of("lossy", 8), tmp_path / "whole"))
+    monkeypatch.setattr("seedbus.agents.launcher.Ledger", partial(Ledger, segment_rows=20))
+    for rounds in range(2, 9):
+        longer = run(of("lossy", rounds), tmp_path / "longer", resume=rounds > 2)
+    assert outcome(longer) == whole
+
+
+@pytest.mark.slow
+def test_a_run_goes_on_for_more_rounds_in_other_processes(tmp_path: Path) -> None:
+    whole = run(of("hiso-lagging", 14), tmp_path / "whole")
+    run(of("hiso-lagging", 7), tmp_path / "longer")
+    longer = run(of("hiso-lagging", 14), tmp_path / "longer", resume=True, placement=Placement("tcp", workers=2))
+    assert outcome(longer)[1] == outcome(whole)[1] and longer.digest == whole.digest
+
+
+def test_a_run_that_would_end_where_it_did_or_has_these_rounds_is_refused(tmp_path: Path) -> None:
+    met = {"target": {"metric": "loss", "value": 1e9, "direction": "below"}}
+    run(of("lossy", 20, stop={"rounds": 20, **met}), tmp_path / "met")
+    with pytest.raises(
+        RunFolderError, match=r"stop.rounds is 30, and it would end at the same place with more rounds: "
+    ):
+        run(of("lossy", 30, stop={"rounds": 30, **met}), tmp_path / "met", resume=True)
+    first = run(of("lossy", 7), tmp_path / "run")
+    with pytest.raises(RunFolderError, match=r"stop.rounds is 5, and 7 rounds of it are done already; expected more"):
+        run(of("lossy", 5), tmp_path / "run", resume=True)
+    with pytest.raises(RunFolderError, match=r"algorithm.momentum is 0.5 there and 0.9 here"):
+        run(of("lossy", 9, algorithm=DECOMFL | {"momentum": 0.9}), tmp_path / "run", resume=True)
+    assert run(of("lossy", 7), tmp_path / "run", resume=True).summary == first.summary
+    with closing(Journal.open(tmp_path / "run")) as journal:
+        journal.reopen({"outcome": journal.facts()["outcome"]})  # as one that ended in an older version
+    with pytest.raises(
+        RunFolderError, match=r"it has ended after 7 in a way that cannot be taken back; expected a new"
+    ):
+        run(of("lossy", 9), tmp_path / "run", resume=True)
+
+
+def test_a_run_without_a_server_is_computed_anew_instead(tmp_path: Path) -> None:
+    fields: dict[str, Any] = {"topology": {"graph": "ring"}, "algorithm": WHOLE, "participation": {"clients": 4}}
+    run(scenario(**fields, stop={"rounds": 3}), tmp_path / "gossip")
+    with pytest.raises(RunFolderError, match=r"stop.rounds is 3 there and 4 here"):
+        run(scenario(**fields, stop={"rounds": 4}), tmp_path / "gossip", resume=True)

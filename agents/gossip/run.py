@@ -39,7 +39,7 @@ from seedbus.agents.observer import Observer
 from seedbus.agents.problem import ClientProblem
 from seedbus.agents.refusals import Mark, Reason, Refusal, Refusals
 from seedbus.agents.round_record import ClosedRound, RoundRecord
-from seedbus.agents.server.stopping import Progress
+from seedbus.agents.server.stopping import Progress, Sent
 from seedbus.agents.stop_request import StopRequest
 from seedbus.algorithms.contract import Declined, Replica, ReportRefused, Vector
 from seedbus.algorithms.directions import use_all_cores
@@ -241,7 +241,7 @@ class _GossipRun:
         new = self.made[self.kept :]
         commits = [replace(self.steps.commit(each), version=at) for at, each in enumerate(new, self.kept + 1)]
         self.kept = len(self.made)
-        self.progress.bytes = sum(self.bus.sent_bytes(kind) for kind in BETWEEN)
+        self.progress.sent = Sent(sum(self.bus.sent_bytes(kind) for kind in BETWEEN))
         self.progress.barren = self.progress.barren + 1 if self.too_large and not new else 0
         self.too_large = 0
         every = self.setup.evaluation.every
@@ -314,7 +314,7 @@ class _GossipRun:
         missing = sum(len(self.made) - node.has.size for node in nodes)
         metrics |= dict(zip(METRICS, (missing / len(nodes), self._distance()), strict=True))
         evaluation = Evaluation(round, len(self.made), metrics)
-        line = self.progress.measured(evaluation, self.setup.stop, self.clock.now_ns, self.progress.bytes, 0)
+        line = self.progress.measured(evaluation, self.setup.stop, self.clock.now_ns)
         self.lines.append(line)
         if round >= self.before:
             self.observer.measured(line)

@@ -42,7 +42,7 @@ from seedbus.agents.server.outbox import Outbox
 from seedbus.agents.server.report_reader import ReportReader
 from seedbus.agents.server.reports import ReportHandler
 from seedbus.agents.server.rounds import Rounds
-from seedbus.agents.server.stopping import Cadence, Progress, Stop
+from seedbus.agents.server.stopping import Cadence, Progress, Sent, Stop
 from seedbus.agents.verification import KEPT, Verifier
 from seedbus.algorithms.contract import BadPayload, ReportRefused, whole_digest
 from seedbus.bus import EVALUATOR, Envelope
@@ -398,9 +398,9 @@ class Coordinator:
         what = f"client {client}'s secret of round {round} cannot be recovered from its shares: there is no commit"
         return (self.refused(client, Reason.BAD_SHARES, what, round),)
 
-    def published(self, closed: ClosedRound, bytes_so_far: int) -> None:
+    def published(self, closed: ClosedRound, sent: Sent) -> None:
         """A round is durable: tell the evaluator of its commit, and ask it to evaluate if that is due."""
-        self.progress.bytes = bytes_so_far
+        self.progress.sent = sent
         is_last = self.stop.reason(self.round, self.progress) is not None
         if is_last or self.round % self.evaluation.every == 0:
             self.ask_evaluator(closed)
@@ -409,9 +409,10 @@ class Coordinator:
 
     def ask_evaluator(self, closed: ClosedRound | None = None) -> None:
         """Ask for metrics and digests of the newest model, which is x₀ if no round is given."""
-        self.progress.awaited += 1
+        round = closed.round if closed is not None else 0
+        self.progress.asked.append((round, self.version, self.progress.sent))
         commits = [closed.commit] if closed is not None and closed.commit is not None else []
-        self._tell_evaluator(closed.round if closed else 0, commits, messages.EVALUATE | messages.DIGEST)
+        self._tell_evaluator(round, commits, messages.EVALUATE | messages.DIGEST)
 
     def _tell_evaluator(self, round: int, commits: list[Any], wants: int) -> None:
         self._outbox.put(messages.pack_commit(self.algorithm, round, self.version, commits, wants))
@@ -428,9 +429,7 @@ class Coordinator:
 
     # -- measurements
 
-    def evaluated(
-        self, envelope: Envelope, now_ns: int, bytes_up: int, bytes_down: int
-    ) -> tuple[dict[str, Any] | None, list[Refusal]]:
+    def evaluated(self, envelope: Envelope, now_ns: int) -> tuple[dict[str, Any] | None, list[Refusal]]:
         """The evaluator answered.
 
         Returns:
@@ -447,7 +446,7 @@ class Coordinator:
         diverged = [self.refused(client, "diverged", difference) for client, difference in differing]
         if not evaluation.metrics:
             return None, diverged
-        return self.progress.measured(evaluation, self.stop, now_ns, bytes_up, bytes_down), diverged
+        return self.progress.measured(evaluation, self.stop, now_ns), diverged
 
     def _checked(self, envelope: Envelope) -> Evaluation:
         """Decode an EVALUATION. Raises `BadPayload`; `ReportRefused` if nobody asked for it."""

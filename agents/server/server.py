@@ -27,6 +27,7 @@ from seedbus.agents.server.instruments import Instruments
 from seedbus.agents.server.outages import Outages, Phase
 from seedbus.agents.server.registration import Registration
 from seedbus.agents.server.state_form import state_problem
+from seedbus.agents.server.stopping import Sent
 from seedbus.agents.stop_request import StopRequest
 from seedbus.algorithms.contract import BadPayload
 from seedbus.bus import EVALUATOR, SERVER, Bus, Envelope, Kind, MalformedEnvelope
@@ -133,7 +134,7 @@ class Server:
             commit, *_ = self.coordinator.history.since(last.version - 1)
         if not self.bus.clock.is_virtual:  # a question that the evaluator has not answered is not asked again
             self._positions.actual_versions[EVALUATOR] = last.version - last.has_commit
-            self.coordinator.progress.awaited = 0
+            self.coordinator.progress.asked = []
         self._unpublished = ClosedRound(last.round, last.version, tuple(last.cohort), tuple(last.reported), commit)
 
     async def run(self) -> str:
@@ -279,7 +280,7 @@ class Server:
         """Tell the evaluator of a durable round; a resumed run begins with this."""
         while await self._crashes("publishing", closed.round):
             pass  # several outages of one moment follow each other
-        self.coordinator.published(closed, sum(self._bytes()))
+        self.coordinator.published(closed, self._sent())
         self.observer.round_closed(closed, self.bus.clock.now_ns, self.coordinator.progress.bytes)
         if self._instruments is not None:
             self._instruments.closed(closed.record.opened_ns)
@@ -365,7 +366,7 @@ class Server:
         if letter.kind is Kind.JOIN:
             self._arrivals.joined(messages.Join.unpack(letter), letter.round)
         elif letter.kind is Kind.EVALUATION and letter.client == EVALUATOR:
-            line, refusals = self.coordinator.evaluated(letter, self.bus.clock.now_ns, *self._bytes())
+            line, refusals = self.coordinator.evaluated(letter, self.bus.clock.now_ns)
             for refusal in refusals:
                 self.observer.refused(refusal)
             if line is not None:
@@ -380,7 +381,5 @@ class Server:
         for envelope, tally in self.coordinator.take_outbox():
             self.bus.send(envelope, tally)
 
-    def _bytes(self) -> tuple[int, int]:
-        """Bytes of the algorithm so far, from clients and to them, without digests for verification."""
-        up, down = (sum(map(self.bus.sent_bytes, kinds)) for kinds in (UP, DOWN))
-        return up, down
+    def _sent(self) -> Sent:
+        return Sent(*(sum(map(self.bus.sent_bytes, kinds)) for kinds in (UP, DOWN)))

@@ -29,9 +29,11 @@ _Rounds = tuple[_Count, list[tuple[_Client, _Count, _Number]], list[_Count], lis
 _Refusal = tuple[_Address | _Word, _Word, _Count] | tuple[_Address | _Word, _Word, _Count, _Word]
 _Averages = list[tuple[_Word, _Number, _Count]]
 _Spent = tuple[list[tuple[_Client, _Number]], list[tuple[_Count, _Count]], list[tuple[_Count, _Number]], _Number]
+_Sent = tuple[_Count, _Count]
+_Asked = list[tuple[_Count, _Count, _Count, _Count]]
 _Progress = (
-    tuple[_Count, _Count, _Flag, _Averages, _Count, _Count | None]
-    | tuple[_Count, _Count, _Flag, _Averages, _Count, _Count | None, _Spent]
+    tuple[_Sent, _Asked, _Flag, _Averages, _Count, _Count | None]
+    | tuple[_Sent, _Asked, _Flag, _Averages, _Count, _Count | None, _Spent]
 )
 _Verified = tuple[_Count, list[tuple[_Word, _Bytes]]]
 _Snapshots = tuple[_Count, _Count, list[tuple[_Client, _Whole]], _Flag]

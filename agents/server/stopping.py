@@ -147,13 +147,25 @@ class Cadence(Settings):
     split: Literal["train", "validation", "test"] = Field(default="test", description="the samples that it measures on")
 
 
+class Sent(NamedTuple):
+    """Bytes of the algorithm so far, without digests for verification.
+
+    Attributes:
+        up: from clients.
+        down: to clients.
+    """
+
+    up: int = 0
+    down: int = 0
+
+
 @dataclass(slots=True)
 class Progress:
     """The progress of a run, as far as stopping depends on it.
 
     Attributes:
-        bytes: bytes of plans and reports so far.
-        awaited: number of evaluations that were requested and not answered yet.
+        sent: as of the newest closed round.
+        asked: (round, version, what was sent until then) of each evaluation that was requested and not answered yet.
         is_target_met: whether the moving average has reached the target.
         averages: metric → its moving average.
         barren: number of barren rounds in a row, up to the newest closed one.
@@ -161,31 +173,51 @@ class Progress:
         spent: what the commits have spent of the clients' privacy; None: they are not private.
     """
 
-    bytes: int = 0
-    awaited: int = 0
+    sent: Sent = Sent()
+    asked: list[tuple[int, int, Sent]] = field(default_factory=list)
     is_target_met: bool = False
     averages: dict[str, Average] = field(default_factory=dict)
     barren: int = 0
     not_finite: int | None = None
     spent: Accountant | None = None
 
-    def answered(self) -> None:
-        """Note that an evaluation has been answered, or refused."""
-        self.awaited = max(0, self.awaited - 1)
+    @property
+    def bytes(self) -> int:
+        """Bytes of the algorithm up to the newest closed round, both ways."""
+        return sum(self.sent)
 
-    def measured(
-        self, evaluation: Evaluation, stop: Stop, now_ns: int, bytes_up: int, bytes_down: int
-    ) -> dict[str, Any]:
+    @property
+    def awaited(self) -> int:
+        """The number of evaluations that were requested and not answered yet."""
+        return len(self.asked)
+
+    def answered(self, round: int | None = None, version: int | None = None) -> Sent:
+        """Note that an evaluation has been answered, or refused.
+
+        Args:
+            round: the one that the answer is about; None, or one that was not asked: the oldest is answered.
+            version: of the model that was evaluated.
+
+        Returns:
+            What was sent when that evaluation was asked.
+        """
+        if not self.asked:
+            return self.sent
+        places = (place for place, asked in enumerate(self.asked) if asked[:2] == (round, version))
+        return self.asked.pop(next(places, 0))[2]
+
+    def measured(self, evaluation: Evaluation, stop: Stop, now_ns: int) -> dict[str, Any]:
         """Update the averages with an evaluation and return its line of metrics.
+
+        Its bytes are those until the round that it evaluates was closed: what the next round sends, which may have
+        begun since, made no difference to this model.
 
         Args:
             evaluation: the evaluator's answer.
             stop: says which metric has a target.
             now_ns: the current time.
-            bytes_up: bytes of the algorithm from clients so far.
-            bytes_down: bytes of the algorithm to clients so far.
         """
-        self.answered()
+        sent = self.answered(evaluation.round, evaluation.version)
         when = {"round": evaluation.round, "version": evaluation.version, "time_s": now_ns / 1e9}
         rounds = rounds_done(when, is_first=not self.averages)
         for name, value in evaluation.metrics.items():
@@ -200,13 +232,13 @@ class Progress:
         averages = {f"{name}_ema": self.averages[name].value for name in sorted(watched & evaluation.metrics.keys())}
         # The run's own values come last, so that a metric of the same name cannot replace them.
         spent = {} if self.spent is None else {"epsilon": self.spent.measured(rounds)}
-        sent = {"bytes_up": bytes_up, "bytes_down": bytes_down}
-        return when | evaluation.metrics | averages | spent | when | sent
+        return when | evaluation.metrics | averages | spent | when | {"bytes_up": sent.up, "bytes_down": sent.down}
 
     def pack(self) -> list[Any]:
         """Return what a checkpoint stores."""
         averages = [[name, *each] for name, each in self.averages.items()]
-        packed = [self.bytes, self.awaited, self.is_target_met, averages, self.barren, self.not_finite]
+        asked = [[round, version, *sent] for round, version, sent in self.asked]
+        packed = [[*self.sent], asked, self.is_target_met, averages, self.barren, self.not_finite]
         return packed if self.spent is None else [*packed, self.spent.pack()]
 
     @staticmethod
@@ -215,8 +247,9 @@ class Progress:
         if spent is not None:
             *packed, stored = packed
             spent.unpack(stored)
-        sent, awaited, is_target_met, of_metrics, *divergence = packed
+        sent, of_asked, is_target_met, of_metrics, *divergence = packed
+        asked = [(round, version, Sent(*until)) for round, version, *until in of_asked]
         averages = {name: Average(*each) for name, *each in of_metrics}
-        progress = Progress(sent, awaited, is_target_met, averages, *divergence)
+        progress = Progress(Sent(*sent), asked, is_target_met, averages, *divergence)
         progress.spent = spent
         return progress

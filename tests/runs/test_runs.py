@@ -261,3 +261,14 @@ class _Refusals:
 def test_results_can_be_read_again(tmp_path: Path) -> None:
     results = go(tmp_path / "run", scenario())
     assert Results.read(tmp_path / "run").summary == results.summary
+
+
+@pytest.mark.parametrize("algorithm", [DECOMFL, {"name": "fedavg"}], ids=["decomfl", "fedavg"])
+def test_an_evaluation_has_the_bytes_of_the_rounds_until_then(algorithm: dict[str, Any], tmp_path: Path) -> None:
+    results = go(tmp_path / "run", scenario(algorithm=algorithm, evaluation={"every": 3}, stop={"rounds": 10}))
+    messages = results.messages
+    sizes = messages["header_bytes"] + messages["payload_bytes"] - messages["digest_bytes"]
+    for line, rounds in zip(results.metrics.itertuples(), [0, 3, 6, 9, 10], strict=True):
+        until = messages["round"] < rounds
+        assert line.bytes_up == sizes[until & messages["kind"].isin(["REPORT"])].sum()
+        assert line.bytes_down == sizes[until & messages["kind"].isin(["PLAN"])].sum()

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from seedbus.agents.chunks import DIGEST_BYTES, Chunk, Title
 from seedbus.agents.messages import DIGEST, Evaluation
 from seedbus.agents.round_record import RoundRecord
+from seedbus.agents.server.stopping import Progress, Sent, Stop
 from seedbus.algorithms.scalar_only.decomfl import DeComFL
 from seedbus.bus import EVALUATOR, Envelope, Kind
 
@@ -150,11 +151,11 @@ def test_a_diverged_replica_is_named_whichever_digest_comes_first(evaluator_firs
     server_digests = Evaluation(0, 0, {}, {"momentum": b"m" * 8, "x": b"x" * 8}).pack()
     bad = report(coordinator, client, digests={"momentum": b"m" * 8, "x": b"y" * 8})
     if evaluator_first:
-        coordinator.evaluated(server_digests, 0, 0, 0)
+        coordinator.evaluated(server_digests, 0)
         refusal = coordinator.reported(bad)
     else:
         assert coordinator.reported(bad) is None
-        (refusal,) = coordinator.evaluated(server_digests, 0, 0, 0)[1]
+        (refusal,) = coordinator.evaluated(server_digests, 0)[1]
     assert refusal is not None
     assert refusal.reason == "diverged"
     assert refusal.detail == f"client {client} holds other bits than the evaluator at version 0: its x differs"
@@ -175,9 +176,10 @@ def test_a_restored_coordinator_makes_the_same_decisions() -> None:
 
 def test_a_metric_cannot_have_the_name_of_a_value_of_the_run() -> None:
     coordinator = joined_coordinator(metrics=["round", "bytes_up", "loss"])
+    coordinator.progress.sent = Sent(5, 6)
     coordinator.ask_evaluator()
     evaluation = Evaluation(0, 0, {"round": 99.0, "bytes_up": -1.0, "loss": 2.0}, DIGESTS)
-    line, _ = coordinator.evaluated(evaluation.pack(), 10**9, 5, 6)
+    line, _ = coordinator.evaluated(evaluation.pack(), 10**9)
     assert line == {"round": 0, "version": 0, "time_s": 1.0, "loss": 2.0, "bytes_up": 5, "bytes_down": 6}
 
 
@@ -199,7 +201,7 @@ NOT_SOUND = {
 def test_an_unrequested_evaluation_is_refused_and_delays_nothing(evaluation: Evaluation) -> None:
     coordinator = joined_coordinator(metrics=["loss", "gap"])
     coordinator.ask_evaluator()
-    line, (refusal,) = coordinator.evaluated(evaluation.pack(), 0, 0, 0)
+    line, (refusal,) = coordinator.evaluated(evaluation.pack(), 0)
     assert line is None and coordinator.last_digest == "" and not coordinator.progress.averages
     assert refusal.reason in ("bad-payload", "wrong-version") and len(refusal.detail) < 700
     assert coordinator.refusals.by_reason() == {refusal.reason: {str(EVALUATOR): 1}}
@@ -220,7 +222,7 @@ def test_an_unrequested_evaluation_is_refused_and_delays_nothing(evaluation: Eva
 def test_an_evaluation_out_of_shape_is_refused(body: list[Any]) -> None:
     coordinator = joined_coordinator(metrics=["loss", "gap"])
     coordinator.ask_evaluator()
-    line, (refusal,) = coordinator.evaluated(Envelope(Kind.EVALUATION, EVALUATOR, 0, 0, body), 0, 0, 0)
+    line, (refusal,) = coordinator.evaluated(Envelope(Kind.EVALUATION, EVALUATOR, 0, 0, body), 0)
     assert (line, refusal.reason, coordinator.progress.awaited) == (None, "bad-payload", 0)
 
 
@@ -228,9 +230,9 @@ def test_a_measurement_counts_once_with_any_values() -> None:
     coordinator = joined_coordinator(metrics=["loss", "gap"])
     coordinator.ask_evaluator()
     evaluation = Evaluation(0, 0, {"gap": math.inf, "loss": math.nan}, DIGESTS).pack()
-    line, refusals = coordinator.evaluated(evaluation, 0, 0, 0)
+    line, refusals = coordinator.evaluated(evaluation, 0)
     assert line is not None and math.isnan(line["loss"]) and not refusals
-    line, (refusal,) = coordinator.evaluated(evaluation, 0, 0, 0)
+    line, (refusal,) = coordinator.evaluated(evaluation, 0)
     assert line is None and refusal.reason == "not-asked"
 
 
@@ -240,7 +242,7 @@ def test_a_piece_of_a_snapshot_is_no_answer_to_what_the_evaluator_was_asked() ->
     piece = Chunk(Title(1, 1, bytes(DIGEST_BYTES)), 0, b"x").pack(Kind.PIECE, EVALUATOR, 0)
     refusal = coordinator.reported(piece)
     assert refusal is not None and refusal.reason == "not-fetched"
-    line, refusals = coordinator.evaluated(Evaluation(0, 0, FOUND, DIGESTS).pack(), 0, 0, 0)
+    line, refusals = coordinator.evaluated(Evaluation(0, 0, FOUND, DIGESTS).pack(), 0)
     assert line is not None and not refusals
 
 
@@ -252,7 +254,7 @@ def test_the_evaluator_is_asked_for_the_digests_that_are_due_and_no_others(every
         for client in cohort_of(coordinator):
             digests = DIGESTS if coordinator.verifier.is_due(version) else {}
             coordinator.reported(report(coordinator, client, digests=digests))
-        coordinator.published(coordinator.close_round(), 0)
+        coordinator.published(coordinator.close_round(), Sent())
         wants += [envelope.body[-1] for envelope, _ in coordinator.take_outbox() if envelope.kind is Kind.COMMIT]
     assert wants == [0, DIGEST if every else 0, 0]
 
@@ -286,3 +288,15 @@ def test_a_late_report_is_recorded_with_its_age_and_its_client() -> None:
         assert record.late == ([] if number == 0 else [(1, [2])])
         assert RoundRecord.unpack(record.pack()) == record
         coordinator.open_round()
+
+
+def test_an_evaluation_has_the_bytes_until_its_round_was_closed() -> None:
+    """Those are kept in a checkpoint, and found by round and version, whichever answer comes first."""
+    progress = Progress(Sent(20, 200), [(0, 0, Sent()), (0, 1, Sent(10, 100)), (1, 2, Sent(20, 200))])
+    progress = Progress.unpack(progress.pack())
+    progress.sent = Sent(30, 300)
+    assert (progress.awaited, progress.bytes) == (3, 330)
+    order = [(1, 2), (0, 0), (0, 1)]
+    lines = [progress.measured(Evaluation(*which, FOUND), Stop(rounds=9), 0) for which in order]
+    assert [(line["bytes_up"], line["bytes_down"]) for line in lines] == [(20, 200), (0, 0), (10, 100)]
+    assert progress.awaited == 0 and progress.answered() == Sent(30, 300)

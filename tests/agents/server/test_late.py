@@ -211,13 +211,13 @@ def test_a_late_report_does_not_set_its_client_back() -> None:
 @pytest.mark.parametrize("rounds", [1, 100])
 def test_a_late_report_of_a_diverged_replica_is_refused_however_late(rounds: int) -> None:
     coordinator = joined_coordinator(3, 3, policy={"late": {"max_staleness": 200}, "deadline_s": 1}, verify_every=1)
-    coordinator.evaluated(Evaluation(0, 0, {}, {"x": b"x" * 8}).pack(), 0, 0, 0)
+    coordinator.evaluated(Evaluation(0, 0, {}, {"x": b"x" * 8}).pack(), 0)
     coordinator.open_round()
     late = [report(coordinator, client, digests={"x": digest * 8}) for client, digest in ((1, b"x"), (2, b"y"))]
     for version in range(rounds):
         coordinator.reported(report(coordinator, 0, digests={"x": b"x" * 8}))
         close_at_deadline(coordinator)
-        coordinator.evaluated(Evaluation(version, version + 1, {}, {"x": b"x" * 8}).pack(), 0, 0, 0)
+        coordinator.evaluated(Evaluation(version, version + 1, {}, {"x": b"x" * 8}).pack(), 0)
         coordinator.open_round()
     assert [refusal_reason(coordinator, envelope) for envelope in late] == [None, "diverged"]
 

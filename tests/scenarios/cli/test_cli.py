@@ -81,7 +81,6 @@ USAGE = [
     (("run",), r"seedbus run: name a scenario \(`seedbus list` shows them\), or --resume RUN"),
     (("run", "small.yaml", "--resume", "a", "--out", "b"), r"give --out for a new run or --resume for an old one"),
     (("run", "small.yaml", "--other-device"), r"--other-device is for a run that goes on; give it with --resume RUN"),
-    (("run", "--resume", "a", "--set", "seed=3"), r"--resume goes on with the run as it is; --set would change it"),
     (("run", "nope.yaml"), r"nope.yaml: there is no such file and no scenario of that name"),
     (("check", "."), r"\.: it is not a file; expected a scenario file, or a name from `seedbus list`"),
     (("run", "small.yaml", "--set", "seed=x"), r"small.yaml --set seed=x: seed: \"x\" is not accepted; expected a"),

@@ -105,7 +105,7 @@ def test_an_average_is_that_of_the_metrics_lines(values: list[float]) -> None:
 
     progress, stop = Progress(), Stop(rounds=1)
     measured = [Evaluation(round, 0, {"accuracy": value}) for round, value in enumerate(values)]
-    lines = [progress.measured(each, stop, 0, 0, 0) for each in measured]
+    lines = [progress.measured(each, stop, 0) for each in measured]
     found = judged({"accuracy_ema": Bounds(at_least=0)}, {}, lines)
     assert found["accuracy_ema"]["found"] == lines[-1]["accuracy_ema"]
 

@@ -110,7 +110,7 @@ def test_a_first_round_without_a_commit_is_not_taken_for_the_start(tmp_path: Pat
     told, progress = Tracking([Told(calls=calls)], scenario(), tmp_path, "0" * 32, [], [], Watch()), Progress()
     measured = [Evaluation(0, 0, {"accuracy": 0.5}), Evaluation(0, 0, {"accuracy": 0.5})]
     measured += [Evaluation(1, 1, {"accuracy": 1.0}), Evaluation(2, 1, {"accuracy": 1.0})]
-    lines = [progress.measured(each, Stop(rounds=3), 0, 0, 0) for each in measured]
+    lines = [progress.measured(each, Stop(rounds=3), 0) for each in measured]
     for line in lines:
         told.measured(line)
     told.round_closed(ClosedRound(2, 1, (1,), (1,), None), 0, 0)

@@ -173,7 +173,7 @@ class Progress:
         spent: what the commits have spent of the clients' privacy; None: they are not private.
     """
 
-    sent: Sent = Sent()
+    sent: Sent = field(default_factory=Sent)
     asked: list[tuple[int, int, Sent]] = field(default_factory=list)
     is_target_met: bool = False
     averages: dict[str, Average] = field(default_factory=dict)

@@ -114,11 +114,12 @@ class Node:
         self._replica = start
         self._seed = seed
         self._unfolded: list[Record] = []
+        self._missed = 0
 
     @property
-    def unfolded(self) -> int:
-        """How many commits its replica does not hold yet."""
-        return len(self._unfolded)
+    def missed(self) -> int:
+        """How many commits it has got since its last step; an evaluation folds them at once, and at no cost."""
+        return self._missed
 
     @property
     def replica(self) -> Replica:
@@ -129,12 +130,14 @@ class Node:
 
     def measure(self) -> Record:
         """Return a step of the open round, from its model. Raises what `Steps.measure` raises."""
+        self._missed = 0
         return self._steps.measure(self.address, self.has.count(self.address), self.round, self.replica)
 
     def add(self, records: Sequence[Record], sender: int | None = None) -> None:
         """Take commits, its own or those that a neighbour sent, and send what is new to its other neighbours."""
         new = [record for record in records if self.has.add(record)]
         self._unfolded += new
+        self._missed += len(new)
         if new:
             for neighbour in self._neighbours:
                 if neighbour != sender:

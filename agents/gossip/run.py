@@ -206,7 +206,7 @@ class _GossipRun:
 
     def _start(self, node: Node) -> None:
         """A node computes a step from its model as it is now; it has it once its time has passed."""
-        round, missed = node.round, node.unfolded
+        round, missed = node.round, node.missed
         try:
             record = node.measure()
         except (Declined, ReportRefused) as error:

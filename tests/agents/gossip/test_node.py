@@ -53,7 +53,7 @@ def test_a_commit_goes_on_once_to_all_neighbours_but_the_sender() -> None:
     for sender in (2, 3):
         this.handle(Envelope(Kind.FLOOD, sender, 0, 0, records(1, 2)))
     assert bus.take() == [(Kind.FLOOD, 1, 2, False), (Kind.FLOOD, 3, 2, False)]
-    assert this.unfolded == 2
+    assert this.missed == 2
 
 
 def test_each_step_has_a_seed_of_its_own_and_is_measured_on_the_data_of_its_node_and_round() -> None:

@@ -129,6 +129,14 @@ def test_a_step_takes_the_time_to_fold_what_its_node_has_heard(tmp_path: Path) -
     assert second.min() == 10**9 + NODES * 5 * 10**7
 
 
+def test_an_evaluation_folds_for_itself_and_takes_none_of_the_time_of_later_steps(tmp_path: Path) -> None:
+    ends = [
+        executed(tmp_path / str(every), compute={"replay": 0.2}, evaluation={"every": every}).summary["digest"]
+        for every in (1, ROUNDS)
+    ]
+    assert ends[0] == ends[1]
+
+
 def test_a_node_that_drops_out_of_a_round_makes_no_step_in_it(tmp_path: Path) -> None:
     dropout = {"fault": "dropout", "clients": [1], "at_round": 1}
     results = executed(tmp_path / "run", faults=[dropout], compute={}, stop={"rounds": 3})

@@ -14,7 +14,7 @@ from seedbus.bus.text import counted
 from seedbus.scenarios.faults.base import ClientSelector, Fault, MessageSelector, RoundSelector, TrafficSelector
 from seedbus.scenarios.reporting.looks import number_text
 from seedbus.scenarios.schema.scenario import Scenario
-from seedbus.scenarios.schema.without_effect import why_idle
+from seedbus.scenarios.schema.without_effect import of_faults
 
 MAX_NAMED = 8  # clients listed by number
 _SELECTORS = (MessageSelector, TrafficSelector, RoundSelector, ClientSelector)
@@ -24,10 +24,10 @@ def sentences(scenario: Scenario) -> list[str]:
     """Return for each fault of a scenario a sentence."""
     clients = scenario.participation.clients
     said = []
-    for fault, random in with_random(scenario.faults, scenario.seed, clients):
+    whys = of_faults(scenario)
+    for (fault, random), why in zip(with_random(scenario.faults, scenario.seed, clients), whys, strict=True):
         chosen = fault.chosen(clients, random) if isinstance(fault, ClientSelector) else None
-        reason = why_idle(scenario, fault)
-        said.append(_sentence(fault, chosen, clients) + (f"; it strikes nothing: {reason}" if reason else ""))
+        said.append(_sentence(fault, chosen, clients) + (f"; it {why}" if why else ""))
     return said
 
 

@@ -19,6 +19,7 @@ from seedbus.scenarios.planning.fault_words import sentences as fault_sentences
 from seedbus.scenarios.reporting import division
 from seedbus.scenarios.reporting.looks import number_text
 from seedbus.scenarios.schema.scenario import Scenario
+from seedbus.scenarios.schema.without_effect import of_settings
 
 Words = dict[str, list[str]]
 """Topic → sentences."""
@@ -38,6 +39,7 @@ def words(scenario: Scenario) -> Words:
         "lag": _lag(scenario),
         "evaluation": _evaluation(scenario),
         "end": _end(scenario),
+        "idle": of_settings(scenario),
     }
     return {topic: sentences for topic, sentences in said.items() if sentences}
 

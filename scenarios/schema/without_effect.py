@@ -5,9 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from seedbus.agents.availability import AvailabilityFault
+from seedbus.algorithms.aggregation.rules import Mean
+from seedbus.algorithms.dense.base import FedAvg
+from seedbus.algorithms.scalar_only.base import ScalarOnly
+from seedbus.algorithms.schedule import values
 from seedbus.bus.envelope import Kind
+from seedbus.bus.keyed_random import with_random
 from seedbus.bus.network import Constant
-from seedbus.scenarios.faults.base import MessageSelector
+from seedbus.scenarios.faults.base import MessageSelector, RoundSelector, TrafficSelector
+from seedbus.scenarios.faults.crash import Crash
+from seedbus.scenarios.faults.server_crash import ServerCrash
 
 _FIELDS = {
     "snapshot": "lag",
@@ -18,11 +26,30 @@ _FIELDS = {
     "have": "topology",
 }
 """Kind of message → the field of a scenario without which no such message is sent."""
-_NO_WORK = "it multiplies the time of local work, and compute.evaluation and compute.replay are 0"
+_NO_TIME = "no simulated time passes; network.latency or compute.evaluation lets it pass"
+_MAY_TAKE_TIME = ("judge", "mbps", "slows", "outage_ns")
+"""The hooks of faults by which a round may last longer."""
 
 
-def why_idle(scenario: Any, fault: Any) -> str:
-    """Return why a fault can strike nothing in a run of the scenario; "" if it may strike something."""
+def caveats(scenario: Any) -> list[str]:
+    """Return a sentence for each fault and each other setting of a `Scenario` that changes nothing in its run."""
+    said = [f"faults.{number} {why}" for number, why in enumerate(of_faults(scenario)) if why]
+    return [*said, *of_settings(scenario)]
+
+
+def of_settings(scenario: Any) -> list[str]:
+    """Return a sentence for each setting but faults that changes nothing in a run of a `Scenario`."""
+    return [f"{field} has no effect: {reason}" for field, reason in _idle(scenario)]
+
+
+def of_faults(scenario: Any) -> list[str]:
+    """Return for each fault why it strikes nothing in a run of a `Scenario`, as a predicate; "" if it may strike."""
+    waiting = _waiting(scenario) or {}
+    whys = [_why_idle(scenario, fault) for fault in scenario.faults]
+    return [f"strikes nothing: {why}" if why else waiting.get(number, "") for number, why in enumerate(whys)]
+
+
+def _why_idle(scenario: Any, fault: Any) -> str:
     if isinstance(fault, MessageSelector) and (kind := fault.kind) is not None:
         field = _FIELDS.get(kind)
         if field is not None and getattr(scenario, field) is None:
@@ -30,36 +57,99 @@ def why_idle(scenario: Any, fault: Any) -> str:
         goes = "up" if Kind[kind.upper()].is_upward else "down"
         if fault.direction not in ("both", goes):
             return f"messages of the kind {kind} go {goes}, and direction is {fault.direction}"
-    return _NO_WORK if fault.only_multiplies and _takes_no_time(scenario) else ""
+    rounds = scenario.stop.rounds
+    if isinstance(fault, RoundSelector | Crash | ServerCrash) and fault.at_round >= rounds:
+        if scenario.topology is None:  # without a server nodes go on, to repair
+            return f"it begins at round {fault.at_round:,}, and the last one is {rounds - 1:,}"
+    return _no_work(scenario) if fault.only_multiplies else ""
 
 
-def caveats(scenario: Any) -> list[str]:
-    """Return a sentence for each fault and each other setting of a `Scenario` that changes nothing in its run."""
-    reasons = [why_idle(scenario, fault) for fault in scenario.faults]
-    said = [f"faults.{number} strikes nothing: {reason}" for number, reason in enumerate(reasons) if reason]
-    return said + [f"{field} has no effect: {reason}" for field, reason in _idle(scenario)]
+def _waiting(scenario: Any) -> dict[int, str] | None:
+    """Return by number what is to be told of faults that wait for simulated time if none passes; None: it passes."""
+    who, network = scenario.participation, scenario.network
+    links = (network.up_mbps, network.down_mbps, network.shared_up_mbps, network.shared_down_mbps)
+    is_timed = network.latency != Constant() or any(each is not None for each in links) or not _no_work(scenario)
+    if is_timed or scenario.clock == "wall" or scenario.topology is not None:
+        return None
+    said, away = dict[int, str](), set[int]()
+    for number, (fault, random) in enumerate(with_random(scenario.faults, scenario.seed, who.clients)):
+        if isinstance(fault, AvailabilityFault):
+            schedule = fault.schedule(who.clients, random)
+            schedule.advance(0, 0)
+            if schedule.is_by_rounds:
+                return None  # rounds may wait for clients that leave unannounced
+            away |= schedule.absent
+            if not schedule.is_over:
+                said[number] = f"{'stays as at second 0' if schedule.absent else 'strikes nothing'}: {_NO_TIME}"
+        elif isinstance(fault, TrafficSelector) and fault.at_s > 0:
+            said[number] = f"strikes nothing: {_NO_TIME}"
+        elif not fault.only_multiplies and (fault.may_lose or any(hasattr(fault, hook) for hook in _MAY_TAKE_TIME)):
+            return None
+    return said if who.clients - len(away) >= who.quorum else None  # else the server waits for their return
 
 
 def _idle(scenario: Any) -> Iterator[tuple[str, str]]:
     """Yield fields that are set, and why each has no effect."""
-    who = scenario.participation
-    if scenario.compute.slowness != type(scenario.compute).model_fields["slowness"].default and _takes_no_time(
-        scenario
-    ):
-        yield "compute.slowness", _NO_WORK
+    who, compute, task, secure = scenario.participation, scenario.compute, scenario.task, scenario.secure_aggregation
+    is_timeless = _waiting(scenario) is not None
+    if _is_set(compute, "slowness") and (reason := _no_work(scenario)):
+        yield "compute.slowness", reason
+    if _is_set(compute, "replay") and scenario.algorithm.is_dense:
+        yield "compute.replay", f"a plan of {scenario.algorithm.name} holds the newest model, and nothing is replayed"
     if scenario.topology is None:
         if who.over_selection > 1 and who.size == who.clients:
             yield "participation.over_selection", f"a cohort is already all {who.clients:,} clients"
         if who.selection.policy != "uniform" and who.asked == who.clients:
             yield "participation.selection", f"each round asks all {who.clients:,} clients"
+        if who.deadline_s is not None and is_timeless:
+            yield "participation.deadline_s", _NO_TIME
         if who.late is not None and not (who.may_be_late or who.is_asynchronous):
             yield (
                 "participation.late",
                 "each round waits for all that it asks; deadline_s or over_selection ends it earlier",
             )
+    if secure is not None and secure.neighbours != "all" and secure.neighbours >= who.asked - 1:
+        yield "secure_aggregation.neighbours", f"a client has {who.asked - 1} others in its cohort; it is as all"
+    if _is_set(scenario.evaluation, "split") and not task.has_samples:
+        yield "evaluation.split", f"task {task.name} has no samples to divide"
+    if getattr(task, "test_file", None) is not None and _is_set(task, "test"):
+        yield "task.test", "the rows of task.test_file are the test set"
+    yield from _idle_in_algorithm(scenario.algorithm, has_samples=task.has_samples)
     if not scenario.verify and scenario.verify_every != 1:
         yield "verify_every", "without verify no digests are compared"
 
 
-def _takes_no_time(scenario: Any) -> bool:
-    return all(each == Constant() for each in (scenario.compute.evaluation, scenario.compute.replay))
+def _idle_in_algorithm(algorithm: Any, *, has_samples: bool) -> Iterator[tuple[str, str]]:
+    """Yield fields of the algorithm that are set, and why each has no effect."""
+    if isinstance(algorithm, ScalarOnly):
+        if _is_set(algorithm, "dampening") and not getattr(algorithm, "momentum", None):
+            yield "algorithm.dampening", "without momentum nothing is dampened"
+        if _is_set(algorithm, "smoothing") and set(values(algorithm.estimator)) == {"projection"}:
+            yield "algorithm.smoothing", "estimator: projection takes gradients, and no finite differences"
+        if _is_set(algorithm, "hessian_step") and set(values(algorithm.local_steps)) == {1}:
+            yield "algorithm.hessian_step", "the only local step is the last"
+    if isinstance(algorithm, FedAvg):
+        if _is_set(algorithm, "momentum") and algorithm.local_steps == 1:
+            yield "algorithm.momentum", "it starts at 0 in every round, which has one local step"
+        if _is_set(algorithm, "weighting"):
+            if not isinstance(algorithm.aggregation, Mean):
+                yield "algorithm.weighting", f"aggregation: {algorithm.aggregation.rule} weighs all clients equally"
+            elif algorithm.channel is not None:
+                yield "algorithm.weighting", f"channel: {algorithm.channel.kind} weighs all clients equally"
+            elif not has_samples:
+                yield "algorithm.weighting", "no client has more samples than another"
+
+
+def _is_set(settings: Any, field: str) -> bool:
+    """Whether settings have a field, and not at its default."""
+    fields = type(settings).model_fields
+    return field in fields and getattr(settings, field) != fields[field].default
+
+
+def _no_work(scenario: Any) -> str:
+    """Return why what multiplies the time of local work changes nothing; "" if local work takes time."""
+    compute, is_dense = scenario.compute, scenario.algorithm.is_dense
+    if compute.evaluation != Constant() or not (is_dense or compute.replay == Constant()):
+        return ""
+    zero = "compute.evaluation is 0" if is_dense else "compute.evaluation and compute.replay are 0"
+    return f"it multiplies the time of local work, and {zero}"

@@ -75,7 +75,9 @@ def test_a_fault_of_messages_that_are_never_sent_is_told() -> None:
     assert ["it strikes nothing" in each for each in words(idle)["faults"]] == [False, True, True, True]
     assert caveats(idle)[0] == "faults.1 strikes nothing: without lag no message of the kind snapshot is sent"
     lagging = lossy(faults=[{"fault": "drop", "probability": 0.1, "kind": "pull"}], lag={"snapshot_after_commits": 3})
-    assert caveats(lagging) == []
+    assert caveats(lagging) == [] and "idle" not in words(lagging)
+    (told,) = words(scenario(evaluation={"split": "train"}))["idle"]
+    assert told.startswith("evaluation.split has no effect")
 
 
 def test_the_lag_of_a_method_that_sends_models_is_not_denied() -> None:

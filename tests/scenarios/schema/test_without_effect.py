@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any, Literal, get_args
 
 import pytest
-from worlds import scenario
+from worlds import go, scenario
 
 from seedbus.plugin import register
 from seedbus.scenarios.errors import ScenarioError
 from seedbus.scenarios.faults.base import MessageSelector, TrafficSelector
-from seedbus.scenarios.schema.without_effect import caveats
+from seedbus.scenarios.schema.without_effect import caveats, of_faults
 
 INTEGER: dict[str, Any] = {"algorithm": {"name": "decomfl", "arithmetic": "integer"}}
 ALWAYS = {"plan", "report", "join"}
@@ -99,6 +100,9 @@ def test_a_field_kind_of_ones_own_fault_is_no_kind_of_message() -> None:
 
 
 ALL = {"clients": 8}
+NO_TIME = "no simulated time passes; network.latency or compute.evaluation lets it pass"
+DIGITS = {"name": "digits"}
+UNIFORM = {"name": "fedavg", "weighting": "uniform"}
 TOLD: dict[str, tuple[dict[str, Any], list[dict[str, Any]]]] = {
     "participation.late has no effect: each round waits for all that it asks; deadline_s or over_selection ends it "
     "earlier": (
@@ -121,6 +125,60 @@ TOLD: dict[str, tuple[dict[str, Any], list[dict[str, Any]]]] = {
         {"verify": False, "verify_every": 3},
         [{"verify_every": 3}],
     ),
+    "compute.replay has no effect: a plan of fedavg holds the newest model, and nothing is replayed": (
+        {"algorithm": {"name": "fedavg"}, "compute": {"replay": 0.1}},
+        [{"compute": {"replay": 0.1}}],
+    ),
+    f"participation.deadline_s has no effect: {NO_TIME}": (
+        {"network": {}, "participation": ALL | {"deadline_s": 1}},
+        [
+            {"network": network, "compute": compute, "participation": ALL | {"deadline_s": 1}, "faults": faults}
+            for network, compute, faults in (
+                ({"latency": 1}, {}, []),
+                ({"shared_up_mbps": 1}, {}, []),
+                ({}, {"replay": 1}, []),
+                ({}, {}, [{"fault": "drop", "probability": 0.1}]),
+                ({}, {}, [{"fault": "dropout", "probability": 0.1}]),
+                ({}, {}, [{"fault": "straggler", "pause_s": 1}]),
+                ({}, {}, [{"fault": "bandwidth", "up_mbps": 1}]),
+                ({}, {}, [{"fault": "server-crash", "at_round": 0}]),
+            )
+        ]
+        + [{"network": {}, "participation": ALL | {"deadline_s": 1}, "clock": "wall"}],
+    ),
+    "secure_aggregation.neighbours has no effect: a client has 3 others in its cohort; it is as all": (
+        SECURE | {"secure_aggregation": {"neighbours": 4}},
+        [SECURE | {"secure_aggregation": {"neighbours": 2}}],
+    ),
+    "evaluation.split has no effect: task quadratic has no samples to divide": (
+        {"evaluation": {"split": "train"}},
+        [{"evaluation": {"split": "train"}, "task": DIGITS}],
+    ),
+    "algorithm.dampening has no effect: without momentum nothing is dampened": (
+        {"algorithm": {"name": "decomfl", "dampening": False}},
+        [{"algorithm": {"name": "decomfl", "dampening": False, "momentum": 0.5}}],
+    ),
+    "algorithm.smoothing has no effect: estimator: projection takes gradients, and no finite differences": (
+        {"algorithm": {"name": "decomfl", "estimator": "projection", "smoothing": 0.1}},
+        [{"algorithm": {"name": "decomfl", "estimator": {0: "projection", 9: "central"}, "smoothing": 0.1}}],
+    ),
+    "algorithm.hessian_step has no effect: the only local step is the last": (
+        {"algorithm": {"name": "hiso", "hessian_step": "last"}},
+        [{"algorithm": {"name": "hiso", "hessian_step": "last", "local_steps": {0: 1, 9: 2}}}],
+    ),
+    "algorithm.momentum has no effect: it starts at 0 in every round, which has one local step": (
+        {"algorithm": {"name": "dzopa", "momentum": 0.9}},
+        [{"algorithm": {"name": "dzopa", "momentum": 0.9, "local_steps": 2}}],
+    ),
+    "algorithm.weighting has no effect: aggregation: median weighs all clients equally": (
+        {"task": DIGITS, "algorithm": UNIFORM | {"aggregation": "median"}},
+        [{"task": DIGITS, "algorithm": UNIFORM}],
+    ),
+    "algorithm.weighting has no effect: channel: aircomp weighs all clients equally": (
+        {"task": DIGITS, "participation": ALL, "algorithm": UNIFORM | {"channel": "aircomp"}},
+        [],
+    ),
+    "algorithm.weighting has no effect: no client has more samples than another": ({"algorithm": UNIFORM}, []),
 }
 
 
@@ -129,6 +187,61 @@ def test_a_setting_that_others_leave_without_effect_is_told(sentence: str) -> No
     idle, others = TOLD[sentence]
     assert caveats(scenario(**idle)) == [sentence]
     assert [caveats(scenario(**each)) for each in others] == [[]] * len(others)
+
+
+CHURN: dict[str, Any] = {"fault": "churn", "stays": 5, "away": 5}
+DAYS: dict[str, Any] = {"fault": "diurnal", "low": 0.1}
+LATER: dict[str, Any] = {"fault": "partition", "clients": [1], "at_s": 5}
+LIES: dict[str, Any] = {"fault": "byzantine", "attack": "noise"}
+LOSS: dict[str, Any] = {"fault": "drop", "probability": 0.1}
+
+
+@pytest.mark.parametrize(
+    ("faults", "told"),
+    [
+        ([CHURN], ["strikes nothing"]),
+        ([CHURN | {"announced": False, "initially": 0.5}], ["stays as at second 0"]),
+        ([CHURN | {"initially": 0}], [""]),  # the server waits until clients come
+        ([CHURN | {"announced": False}, DAYS], ["strikes nothing", "strikes nothing"]),
+        ([CHURN, {"fault": "crash", "at_round": 1, "for_rounds": 2}], ["", ""]),
+        ([DAYS | {"high": 0.5}], ["stays as at second 0"]),
+        ([LATER, LIES, CHURN], ["strikes nothing", "", "strikes nothing"]),
+        ([LATER | {"at_s": 0}, CHURN], ["", ""]),
+        ([CHURN, LATER, LOSS], ["", "", ""]),
+    ],
+)
+def test_a_fault_that_waits_for_simulated_time_is_told_where_none_passes(
+    faults: list[dict[str, Any]], told: list[str], tmp_path: Path
+) -> None:
+    timed: dict[str, Any] = {"faults": faults, "participation": ALL | {"deadline_s": 1}}
+    timeless = scenario(**timed, network={})
+    assert of_faults(timeless) == [why and f"{why}: {NO_TIME}" for why in told]
+    assert of_faults(scenario(**timed)) == [""] * len(faults)
+    assert (go(tmp_path / "run", timeless).summary["simulated_s"] == 0) == any(told)
+
+
+def test_a_fault_that_begins_after_the_last_round_is_told() -> None:
+    late = {"at_round": 20}
+    faults = [
+        LOSS | late,
+        {"fault": "crash"} | late,
+        {"fault": "server-crash"} | late,
+        {"fault": "late-joiners"} | late,
+    ]
+    fields = {"participation": ALL | {"deadline_s": 1}, "faults": faults}
+    why = "strikes nothing: it begins at round 20, and the last one is 19"
+    assert of_faults(scenario(**fields)) == [why] * 3 + [""]
+    assert of_faults(scenario(**fields, stop={"rounds": 21})) == [""] * 4
+    assert of_faults(scenario(**GOSSIP, faults=faults[:1])) == [""], "nodes repair after the last round"
+
+
+def test_the_share_of_a_table_for_the_test_is_told_beside_a_test_file(tmp_path: Path) -> None:
+    table = tmp_path / "table.csv"
+    table.write_text("x,y\n" + "".join(f"{row},{row % 2}\n" for row in range(9)))
+    task = {"name": "table", "file": str(table), "target": "y", "test": 0.3}
+    assert caveats(scenario(task=task)) == []
+    sentence = "task.test has no effect: the rows of task.test_file are the test set"
+    assert caveats(scenario(task=task | {"test_file": str(table)})) == [sentence]
 
 
 REPLACED = {"fault": "replacement", "active": 4, "clients": [1, 2, 3]}

@@ -24,14 +24,12 @@ class Occasion(NamedTuple):
 
     Attributes:
         asked: the message that it was sent.
-        frame: the bytes of that message.
         answers: what it would answer.
         proofs: name → proof that its process shows.
         has_digests: whether a report in answer must have digests.
     """
 
     asked: Envelope
-    frame: bytes
     answers: list[Envelope]
     proofs: Mapping[str, bytes]
     has_digests: bool
@@ -106,7 +104,7 @@ class Forging:
         if asked.client < 0 or not messages or reveals_version:
             return answers
         has_digests = self._verify_every > 0 and asked.base % self._verify_every == 0
-        occasion = Occasion(asked, frame, [decode(message) for message in messages], self._proofs, has_digests)
+        occasion = Occasion(asked, [decode(message) for message in messages], self._proofs, has_digests)
         for fault, random in self._forges:
             forged = fault.forge(occasion, random)
             if forged is not None:

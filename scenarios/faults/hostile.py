@@ -52,10 +52,6 @@ class Hostile(RoundSelector):
     def may_lose(self) -> bool:
         return self.probability > 0
 
-    @property
-    def follows_losses(self) -> bool:
-        return self.probability > 0
-
     def forges(self, client: int, round: int, random: KeyedRandom) -> bool:
         """True if all of the client's answers in a round are forged."""
         return self.strikes_client(client, round, random)
@@ -80,14 +76,18 @@ class Hostile(RoundSelector):
 
 
 class _Forger:
-    """Forges one answer of one client. The draws are keyed by the frame that the client has received."""
+    """Forges one answer of one client. The draws are keyed by the message that it answers.
+
+    They are not keyed by the bytes of that message, which depend on losses and, in secure aggregation, on chance. So a
+    rehearsal without losses has the forgeries of the run.
+    """
 
     def __init__(self, occasion: Occasion, random: KeyedRandom) -> None:
         self._random = random
         self._draws = 0
         asked = occasion.asked
-        # what is asked in secure aggregation holds random bytes, and is asked once in a round
-        asks = f"{asked.round} {asked.body[0]}".encode() if asked.kind is Kind.ASK else occasion.frame
+        stage = f" {asked.body[0]}" if asked.kind is Kind.ASK else ""
+        asks = f"{asked.kind.name} {asked.round} {asked.base}{stage}".encode()
         self._key = hashlib.blake2b(asks, digest_size=8).hexdigest()
         self._asked = asked
         self._answers = occasion.answers

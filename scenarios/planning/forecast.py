@@ -6,7 +6,8 @@ The first three are summed over the rounds after those of the trial, which count
 time of round r: messages, journal, ledger. m_r clients each evaluate the loss e_r times (for DeComFL K·(P + 1)), at a
 cost c that the trial shows: forward passes, perturbation, and the commit's one fold. E is what an evaluation took. With
 `verify` each client folds what it missed, lag_r commits in all of s_r = K·P scalars, at a cost f that is measured by
-folding. This is docs/cost.md's model with its constants measured on the scenario itself.
+folding, and that times the reports of a commit where it holds each of them. This is docs/cost.md's model with its
+constants measured on the scenario itself.
 
 A rehearsal that was cut short is continued by its second half: bytes in proportion to the size of a round's commit.
 Rounds beyond the first 100,000 are added up in steps, each by its first round.
@@ -225,7 +226,7 @@ def _time(scenario: Scenario, rounds: int, rehearsal: Rehearsed, trial: Rehearse
     if scenario.verify and isinstance(scenario.algorithm, ScalarOnly):
         lags = _continued(rehearsal.course.lags, steps.lengths)
         scalars = steps.of_each(scenario.algorithm.scalars)
-        folds = lags * fold_seconds(scenario) * scalars / scenario.algorithm.scalars(0)
+        folds = lags * _folds_a_commit(rehearsal) * fold_seconds(scenario) * scalars / scenario.algorithm.scalars(0)
     counted = slice(1 if tried.size > 1 else 0, tried.size)  # the first round is slower than all others
     rest = float((tried[counted] - messages[counted] - folds[counted]).sum())
     each_s = max(0.0, rest) / max(1.0, float(evaluations[counted].sum()))
@@ -254,6 +255,15 @@ def _memory(scenario: Scenario, rehearsal: Rehearsed, trial: Rehearsed, tried_by
         replicas=replicas,
         total=tried_bytes + more * replica_bytes(scenario) + kept,
     )
+
+
+def _folds_a_commit(rehearsal: Rehearsed) -> float:
+    """Return how many commits of one report are as much to fold as one that clients had missed in the rehearsal.
+
+    More than 1 for late terms and for the reports of `fedscalar`; less where plans were lost or snapshots came.
+    """
+    folded, missed = rehearsal.summary["traffic"]["replayed"], sum(rehearsal.course.lags)
+    return folded / missed if folded and missed else 1.0
 
 
 def fold_seconds(scenario: Scenario) -> float:

@@ -19,6 +19,7 @@ from seedbus.scenarios.schema.scenario import Scenario
 
 SLOW: dict[str, Any] = {"evaluation": {"distribution": "lognormal", "median": 0.05, "sigma": 1.0}}
 LONG = {"rounds": 60}
+SHARED: dict[str, Any] = {"name": "fedscalar-shared", "local_steps": 2}
 CHURN = {
     "fault": "churn",
     "stays": {"distribution": "exponential", "mean": 5},
@@ -253,6 +254,14 @@ def test_the_time_of_the_rounds_after_a_trial_is_in_proportion_to_their_work(mon
     assert time.messages == pytest.approx(20 * 0.1) and time.replay == pytest.approx(20 * 2 * 0.01)
     assert time.work == pytest.approx(20 * (1.0 - 0.1 - 2 * 0.01))
     assert time.evaluation == pytest.approx(6 * 0.25), "of x₀, after every fifth round, and of the last"
+
+
+def test_a_commit_that_holds_three_reports_takes_three_times_as_long_to_replay(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(forecast, "try_out", lambda of, _: try_out(of, 0))
+    monkeypatch.setattr(forecast, "fold_seconds", lambda _: 0.01)
+    times = [forecast.forecast(scenario(algorithm=name), 120).time for name in (SHARED, SHARED | {"name": "fedscalar"})]
+    one, three = (time.replay if time is not None else 0 for time in times)
+    assert one and three == pytest.approx(3 * one)
 
 
 def test_the_updates_that_a_server_keeps_of_clients_count_as_memory() -> None:

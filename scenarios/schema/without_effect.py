@@ -101,6 +101,9 @@ def _idle(scenario: Any) -> Iterator[tuple[str, str]]:
             yield "participation.over_selection", f"a cohort is already all {who.clients:,} clients"
         if who.selection.policy != "uniform" and who.asked == who.clients:
             yield "participation.selection", f"each round asks all {who.clients:,} clients"
+        algorithm = scenario.algorithm
+        if who.asked <= 2 and algorithm.aggregation.rule in ("median", "trimmed-mean") and not algorithm.is_dense:
+            yield "algorithm.aggregation", "of at most two reports it leaves none out, and takes their mean"
         if who.deadline_s is not None and is_timeless:
             yield "participation.deadline_s", _NO_TIME
         if who.late is not None and not (who.may_be_late or who.is_asynchronous):
@@ -126,7 +129,11 @@ def _idle_in_algorithm(algorithm: Any, *, has_samples: bool) -> Iterator[tuple[s
             yield "algorithm.dampening", "without momentum nothing is dampened"
         if _is_set(algorithm, "smoothing") and set(values(algorithm.estimator)) == {"projection"}:
             yield "algorithm.smoothing", "estimator: projection takes gradients, and no finite differences"
-        if _is_set(algorithm, "hessian_step") and set(values(algorithm.local_steps)) == {1}:
+        if getattr(algorithm, "nu", None) == 0:
+            for field in ("hessian_step", "epsilon"):
+                if _is_set(algorithm, field):
+                    yield f"algorithm.{field}", "with nu: 0 H never changes"
+        elif _is_set(algorithm, "hessian_step") and set(values(algorithm.local_steps)) == {1}:
             yield "algorithm.hessian_step", "the only local step is the last"
     if isinstance(algorithm, FedAvg):
         if _is_set(algorithm, "momentum") and algorithm.local_steps == 1:

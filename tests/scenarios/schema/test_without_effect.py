@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from copy import deepcopy
+from functools import reduce
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -166,6 +168,17 @@ TOLD: dict[str, tuple[dict[str, Any], list[dict[str, Any]]]] = {
         {"algorithm": {"name": "hiso", "hessian_step": "last"}},
         [{"algorithm": {"name": "hiso", "hessian_step": "last", "local_steps": {0: 1, 9: 2}}}],
     ),
+    "algorithm.epsilon has no effect: with nu: 0 H never changes": (
+        {"algorithm": {"name": "hiso", "epsilon": 0.1, "nu": 0}},
+        [{"algorithm": {"name": "hiso", "epsilon": 0.1}}],
+    ),
+    "algorithm.aggregation has no effect: of at most two reports it leaves none out, and takes their mean": (
+        {"algorithm": {"name": "decomfl", "aggregation": "trimmed-mean"}, "participation": ALL | {"cohort": 2}},
+        [
+            {"algorithm": {"name": "decomfl", "aggregation": "trimmed-mean"}, "participation": ALL | {"cohort": 3}},
+            {"algorithm": {"name": "decomfl", "aggregation": "krum"}, "participation": ALL | {"cohort": 2}},
+        ],
+    ),
     "algorithm.momentum has no effect: it starts at 0 in every round, which has one local step": (
         {"algorithm": {"name": "dzopa", "momentum": 0.9}},
         [{"algorithm": {"name": "dzopa", "momentum": 0.9, "local_steps": 2}}],
@@ -187,6 +200,18 @@ def test_a_setting_that_others_leave_without_effect_is_told(sentence: str) -> No
     idle, others = TOLD[sentence]
     assert caveats(scenario(**idle)) == [sentence]
     assert [caveats(scenario(**each)) for each in others] == [[]] * len(others)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("sentence", TOLD)
+def test_what_is_told_of_a_setting_is_true(sentence: str, tmp_path: Path) -> None:
+    idle, _ = TOLD[sentence]
+    left_out: Any = deepcopy(idle)
+    *path, field = sentence.partition(" ")[0].split(".")
+    del reduce(lambda at, name: at[name], path, left_out)[field]
+    runs = [go(tmp_path / str(n), scenario(**each, stop={"rounds": 4})) for n, each in enumerate((idle, left_out))]
+    assert runs[0].digest == runs[1].digest
+    assert runs[0].summary["simulated_s"] == runs[1].summary["simulated_s"]
 
 
 CHURN: dict[str, Any] = {"fault": "churn", "stays": 5, "away": 5}

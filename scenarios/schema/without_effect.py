@@ -111,6 +111,13 @@ def _idle(scenario: Any) -> Iterator[tuple[str, str]]:
                 "participation.late",
                 "each round waits for all that it asks; deadline_s or over_selection ends it earlier",
             )
+    lag, most = scenario.lag, scenario.stop.rounds - 1
+    if (
+        lag is not None
+        and lag.snapshot_after_bytes is lag.snapshot_after_s is None
+        and lag.snapshot_after_commits >= most
+    ):
+        yield "lag", f"in {scenario.stop.rounds:,} rounds no client that is asked has missed more than {most:,} commits"
     if secure is not None and secure.neighbours != "all" and secure.neighbours >= who.asked - 1:
         yield "secure_aggregation.neighbours", f"a client has {who.asked - 1} others in its cohort; it is as all"
     if _is_set(scenario.evaluation, "split") and not task.has_samples:

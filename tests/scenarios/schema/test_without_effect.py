@@ -148,6 +148,10 @@ TOLD: dict[str, tuple[dict[str, Any], list[dict[str, Any]]]] = {
         ]
         + [{"network": {}, "participation": ALL | {"deadline_s": 1}, "clock": "wall"}],
     ),
+    "lag has no effect: in 4 rounds no client that is asked has missed more than 3 commits": (
+        LAG | {"stop": {"rounds": 4}},
+        [LAG | {"stop": {"rounds": 5}}, {"lag": {"snapshot_after_bytes": 1}, "stop": {"rounds": 4}}],
+    ),
     "secure_aggregation.neighbours has no effect: a client has 3 others in its cohort; it is as all": (
         SECURE | {"secure_aggregation": {"neighbours": 4}},
         [SECURE | {"secure_aggregation": {"neighbours": 2}}],
@@ -209,7 +213,9 @@ def test_what_is_told_of_a_setting_is_true(sentence: str, tmp_path: Path) -> Non
     left_out: Any = deepcopy(idle)
     *path, field = sentence.partition(" ")[0].split(".")
     del reduce(lambda at, name: at[name], path, left_out)[field]
-    runs = [go(tmp_path / str(n), scenario(**each, stop={"rounds": 4})) for n, each in enumerate((idle, left_out))]
+    runs = [
+        go(tmp_path / str(n), scenario(**each | {"stop": {"rounds": 4}})) for n, each in enumerate((idle, left_out))
+    ]
     assert runs[0].digest == runs[1].digest
     assert runs[0].summary["simulated_s"] == runs[1].summary["simulated_s"]
 

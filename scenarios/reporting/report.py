@@ -110,9 +110,10 @@ def _rounds(summary: Summary) -> Rows:
         ("rounds", f"{summary['rounds']:,}, {commits}{closed}"),
         ("a round takes", f"{_seconds(times['median_s'])} (median), {_seconds(times['p95_s'])} (p95)"),
     ]
-    if times["stragglers_s"]:
-        share = f"{times['stragglers_share']:.1%} of the time"
-        rows.append(("lost to stragglers", f"{_seconds(times['stragglers_s'])} in all, {share}"))
+    for name, label in (("stragglers", "lost to stragglers"), ("in_vain", "waited in vain")):
+        if times[f"{name}_s"]:
+            share = f"{times[f'{name}_share']:.1%} of the time"
+            rows.append((label, f"{_seconds(times[f'{name}_s'])} in all, {share}"))
     return rows
 
 

@@ -65,6 +65,7 @@ class ArrivedReports:
         arrived_ns: int64 [n]; time of arrival.
         awaited_until_ns: int64 [R]; until when each round waited for reports: its end, or where they are masked, when
             clients were asked to unmask their sum.
+        waited_in_vain: bool [R]; whether a round lasted until its deadline, and a client that it asked never answered.
     """
 
     def __init__(self, columns: Columns, history: RoundTable) -> None:
@@ -87,6 +88,11 @@ class ArrivedReports:
         np.maximum.at(asked_ns, columns["round"][is_ask], columns["sent_ns"][is_ask])
         has_sum = (asked_ns >= 0) & history.has_commit  # its last questions were those that unmask it
         self.awaited_until_ns[has_sum] = asked_ns[has_sum]
+        declined = np.flatnonzero((columns["kind"] == Kind.DECLINE) & (columns["fate"] == Fate.DELIVERED))
+        answers = [self.keys, Pairs(columns["round"][declined], sender[declined]).keys(history.clients)]
+        is_silent = ~np.isin(history.asked.keys(history.clients), np.concatenate(answers))
+        silent = np.bincount(history.asked.round[is_silent], minlength=history.opened_ns.size)
+        self.waited_in_vain = (silent > 0) & history.is_expired
 
     def arrival_times(self, keys: Whole) -> Whole:
         """Return the arrival time of each report in nanoseconds; −1 for a report that is not in the ledger."""
@@ -241,18 +247,21 @@ def _staleness(history: RoundTable) -> dict[str, Any]:
 
 def _round_times(history: RoundTable, arrived: ArrivedReports, simulated_s: float) -> dict[str, Any]:
     took_ns = history.closed_ns - history.opened_ns
-    waited_ns = int(straggling_ns(history, arrived).sum())
+    waited_ns = waited_by_round_ns(history, arrived)
+    straggling_ns, vain_ns = (int(waited_ns[arrived.waited_in_vain == each].sum()) for each in (False, True))
     return {name + "_s": value / NS for name, value in spread(took_ns).items()} | {
         "total_s": int(took_ns.sum()) / NS,
         "at_deadline": int(history.is_expired.sum()),
         "without_commit": int((~history.has_commit).sum()),
         "without_commit_s": int(took_ns[~history.has_commit].sum()) / NS,
-        "stragglers_s": waited_ns / NS,
-        "stragglers_share": waited_ns / NS / simulated_s if simulated_s else 0.0,
+        "stragglers_s": straggling_ns / NS,
+        "stragglers_share": straggling_ns / NS / simulated_s if simulated_s else 0.0,
+        "in_vain_s": vain_ns / NS,
+        "in_vain_share": vain_ns / NS / simulated_s if simulated_s else 0.0,
     }
 
 
-def straggling_ns(history: RoundTable, arrived: ArrivedReports) -> Whole:
+def waited_by_round_ns(history: RoundTable, arrived: ArrivedReports) -> Whole:
     """Return the time that each round spent waiting for its slower half of reports, in nanoseconds: int64 [R].
 
     It runs from the arrival of the ⌈n/2⌉-th of the n reports in time that the round counts, to when the round stopped

@@ -86,6 +86,9 @@ FIGURES = {
     "stragglers_share": Figure(
         "round_times.stragglers_share", "fraction of the run's clock spent waiting for stragglers"
     ),
+    "in_vain_share": Figure(
+        "round_times.in_vain_share", "the same, in rounds that waited until their deadline for reports that never came"
+    ),
     "refused": Figure("refusals", "refused messages, for all reasons"),
 }
 Expect = Mapping[str, Bounds]

@@ -98,7 +98,7 @@ def test_a_report_that_comes_late_and_counts_was_not_waited_for_in_vain(tmp_path
     assert (found.missed <= table["asked"] - table["counted"]).all()
 
 
-def test_to_unmask_a_sum_is_no_wait_for_stragglers(tmp_path: Path) -> None:
+def test_to_unmask_a_sum_is_no_wait_for_reports(tmp_path: Path) -> None:
     whole = {"name": "decomfl", "arithmetic": "integer", "precision": "int32"}
     slow = {"fault": "straggler", "clients": [5], "factor": 10}
     gone = {"fault": "drop", "clients": [6], "kind": "report"}
@@ -118,5 +118,31 @@ def test_to_unmask_a_sum_is_no_wait_for_stragglers(tmp_path: Path) -> None:
     reports = rows[(rows["kind"] == "REPORT") & (rows["fate"] == "DELIVERED")].groupby("round")["arrived_ns"]
     until_s = plans / 1e9 + 2.0
     assert results.summary["version"] == 4
-    assert results.summary["round_times"]["stragglers_s"] == pytest.approx((until_s - reports.median() / 1e9).sum())
+    times = results.summary["round_times"]
+    assert times["in_vain_s"] == pytest.approx((until_s - reports.median() / 1e9).sum()) and not times["stragglers_s"]
     assert found.missed_ns[6] / 1e9 == pytest.approx((until_s - reports.max() / 1e9).sum())
+
+
+def test_time_lost_to_stragglers_and_to_reports_that_never_come_are_told_apart(tmp_path: Path) -> None:
+    """A round that waits for both would have lasted as long without the stragglers."""
+    slow = {"fault": "straggler", "clients": [5], "factor": 10, "probability": 1.0}
+    gone = {"fault": "drop", "clients": [6], "kind": "report", "at_round": 2}
+    once = gone | {"for_rounds": 1}
+    quick = {"network": {"latency": 0.1}, "compute": {"evaluation": 0.01}, "stop": {"rounds": 4}}
+    found = {}
+    for name, faults in {
+        "none": [],
+        "slow": [slow],
+        "gone": [gone],
+        "both": [slow, gone],
+        "once": [slow, once],
+    }.items():
+        what = scenario(participation=ALL | {"deadline_s": 2.0}, faults=faults, **quick)
+        times = go(tmp_path / name, what).summary["round_times"]
+        found[name] = (times["stragglers_s"], times["in_vain_s"])
+    work_s = 0.04  # of four evaluations of the loss
+    assert found["none"] == (0.0, 0.0)
+    assert found["slow"] == (pytest.approx(4 * 9 * work_s), 0.0)
+    assert found["gone"] == (0.0, pytest.approx(2 * (2.0 - 0.2 - work_s)))
+    assert found["both"] == (pytest.approx(2 * 9 * work_s), found["gone"][1])
+    assert found["once"] == (pytest.approx(3 * 9 * work_s), pytest.approx(found["gone"][1] / 2))

@@ -150,7 +150,7 @@ def journal_in(
     journal = Journal.open(folder) if resume else Journal.create(folder, facts)
     try:
         check_build(folder, journal.facts(), files)
-        _keep_rounds(folder, journal, scenario.stop.rounds)
+        keep_rounds(folder, journal, scenario.stop.rounds)
         if scenario.task.uses_device:
             _keep_device(folder, journal, device, is_other=other_device)
         with writable(folder):
@@ -180,7 +180,7 @@ def _keep_device(folder: Path, journal: Journal, device: str, *, is_other: bool)
     journal.note({"device": f"{before}{THEN}{device}"})
 
 
-def _keep_rounds(folder: Path, journal: Journal, rounds: int) -> None:
+def keep_rounds(folder: Path, journal: Journal, rounds: int) -> None:
     """Have a run go on for another number of rounds than its journal says. Raises `RunFolderError` if it cannot."""
     facts = journal.facts()
     fields = json.loads(facts["scenario"])

@@ -10,23 +10,26 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import shutil
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import closing, suppress
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
-from seedbus.agents.errors import RunFolderError
+from seedbus.agents.errors import AgentError, RunFolderError
 from seedbus.agents.journal.file import FILE
 from seedbus.agents.journal.journal import Journal
 from seedbus.bus.files import read
 from seedbus.models.data.content import content_digest
 from seedbus.scenarios.errors import ScenarioError
 from seedbus.scenarios.reporting.results import write
-from seedbus.scenarios.run_folder import RESULTS
+from seedbus.scenarios.run_folder import RESULTS, keep_rounds
 from seedbus.scenarios.schema.scenario import Scenario
 from seedbus.scenarios.study.schema import RUNS
 from seedbus.versions import version
@@ -58,6 +61,21 @@ class StoredRun:
     @property
     def has_begun(self) -> bool:
         return (self.folder / FILE).is_file()
+
+    def begin_with(self, shorter: Path) -> None:
+        """Begin the run as a copy of one of fewer rounds that ended, if that can go on; else it is to be made anew.
+
+        Args:
+            shorter: the folder of that run.
+        """
+        self.folder.parent.mkdir(parents=True, exist_ok=True)
+        with TemporaryDirectory(prefix=f"{self.folder.name}-", dir=self.folder.parent) as made:
+            copy = Path(made, "run")
+            with suppress(OSError, shutil.Error, AgentError):
+                shutil.copytree(shorter, copy, symlinks=True, ignore=shutil.ignore_patterns(RESULTS, "report.html"))
+                with closing(Journal.open(copy)) as journal:
+                    keep_rounds(copy, journal, self.scenario.stop.rounds)
+                copy.rename(self.folder)
 
     def check(self, kept: Scenario) -> None:
         """Check that the run in the folder is the one that the folder is named for.
@@ -129,6 +147,34 @@ class Store:
         """
         return StoredRun(scenario, self.folder / RUNS / key(scenario))
 
+    def shorter(self, scenario: Scenario) -> Path | None:
+        """Return the folder of the longest finished run of fewer rounds that is otherwise the same; None: no such run.
+
+        A run of more rounds can begin as a copy of it, see `StoredRun.begin_with`.
+        """
+        if scenario.topology is not None:  # without a server a run is computed anew when it goes on
+            return None
+        for rounds in sorted((each for each in self._lengths if each < scenario.stop.rounds), reverse=True):
+            stop = scenario.stop.model_copy(update={"rounds": rounds})
+            stored = self.stored(scenario.model_copy(update={"stop": stop}))
+            if stored.is_finished:
+                return stored.folder
+        return None
+
+    @cached_property
+    def _lengths(self) -> frozenset[int]:
+        """The numbers of rounds of all finished runs."""
+        return frozenset(fields["stop"]["rounds"] for fields in self._finished())
+
+    def _finished(self) -> Iterator[dict[str, Any]]:
+        """Yield the fields of the scenarios of all finished runs."""
+        for results in sorted((self.folder / RUNS).glob(f"*/{RESULTS}")):
+            with (
+                suppress(Exception),  # somebody else's folder may hold anything; what cannot be read does not count
+                closing(Journal.open(results.parent, for_writing=False)) as journal,
+            ):
+                yield json.loads(journal.facts()["scenario"])
+
     def of_other_sources(self, plugins: Mapping[str, str]) -> dict[str, int]:
         """Return how many finished runs were made with another source of each plug-in, where there are any.
 
@@ -136,13 +182,9 @@ class Store:
             plugins: name → digest of the source that counts.
         """
         found: Counter[str] = Counter()
-        for results in sorted((self.folder / RUNS).glob(f"*/{RESULTS}")) if plugins else ():
-            with (
-                suppress(Exception),  # somebody else's folder may hold anything; what cannot be read does not count
-                closing(Journal.open(results.parent, for_writing=False)) as journal,
-            ):
-                used = json.loads(journal.facts()["scenario"]).get("plugins", {})
-                found.update(name for name, digest in plugins.items() if used.get(name, digest) != digest)
+        for fields in self._finished() if plugins else ():
+            used = fields.get("plugins", {})
+            found.update(name for name, digest in plugins.items() if used.get(name, digest) != digest)
         return dict(found)
 
 

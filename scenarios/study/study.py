@@ -156,9 +156,14 @@ class Conduct:
             self.watcher.begins(self.plan, what, count, rounds, count - len(missing))
         jobs = []
         for folder, subject in missing.items():
-            facts = {"scenario": subject.stored.scenario.resolved(), "folder": str(folder), "parts": list(parts)}
+            scenario = subject.stored.scenario
+            facts: dict[str, Any] = {"scenario": scenario.resolved(), "folder": str(folder), "parts": list(parts)}
             track = self._track(subject) if self.trackers and what == RUNS else None
-            jobs.append(Job("run", subject, facts | {"launch": self.launch, "track": track}))
+            # a tracker would take a copy of a run, which has its identifier, for that run
+            is_new = not (subject.stored.has_begun or self.trackers)
+            shorter = self.store.shorter(scenario) if is_new else None
+            facts |= {"launch": self.launch, "track": track, "shorter": None if shorter is None else str(shorter)}
+            jobs.append(Job("run", subject, facts))
         for answer in self.pool.do(jobs):
             self._note(answer)
 

@@ -71,7 +71,7 @@ def make_run(job: dict[str, Any], answer: Answer) -> dict[str, Any]:
 
     Args:
         job: `scenario`, `folder`, and the `parts` to measure, see `Ask`; `launch` (see `_placement`) and `track` (see
-            `_trackers`), or None.
+            `_trackers`), or None; `shorter`, the folder of a run that this one may begin as a copy of, or None.
         answer: is given the number of closed rounds now and then.
 
     Returns:
@@ -83,6 +83,8 @@ def make_run(job: dict[str, Any], answer: Answer) -> dict[str, Any]:
     with writable(folder):
         check_folder(folder)
     stored = StoredRun(validate(job["scenario"], str(folder)), folder)
+    if job.get("shorter") is not None and not stored.has_begun:
+        stored.begin_with(Path(job["shorter"]))
     has_begun = stored.has_begun
     # another study may have begun it under another name
     scenario = scenario_of(folder) if has_begun else stored.scenario

@@ -62,7 +62,7 @@ class Problem(Protocol):
         ...
 
     def evaluate(self, x: Vector, split: str) -> dict[str, float]:
-        """Return metrics at x on "train", "validation" or "test", means over samples; always with "loss"."""
+        """Return metrics at x on "train", "validation" or "test", of all samples; always with "loss", their mean."""
         ...
 
     def samples(self, client: int) -> int:
@@ -144,7 +144,7 @@ class HasParts(Protocol):
         ...
 
     def evaluate_part(self, x: Vector, split: str, indices: NDArray[np.int64]) -> dict[str, float]:
-        """Return metrics at x, means over the samples of a split with these indices, of which there is one at least."""
+        """Return metrics at x of the samples of a split with these indices, of which there is one at least."""
         ...
 
 
@@ -217,6 +217,11 @@ class Task(Settings):
     def rising(self) -> Sequence[str]:
         """The metrics of its problem of which larger values are better."""
         return RISING
+
+    @property
+    def averaged(self) -> Sequence[str]:
+        """The metrics of its problem that are means over samples, so that those of parts make that of all."""
+        return self.metrics
 
     @property
     def declared_dimension(self) -> int | None:

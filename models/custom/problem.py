@@ -22,6 +22,7 @@ from seedbus.models.errors import DataError, is_out_of_memory
 from seedbus.models.images.sample_problem import SampleProblem
 from seedbus.models.own_code.named import found, name_of
 from seedbus.models.own_code.network import TORCH_FIELD, reason
+from seedbus.models.own_code.own_metrics import value_of
 from seedbus.models.own_code.own_network import OwnNetwork, shapes_of
 from seedbus.models.parameters.flat import FlatModule
 from seedbus.models.partition import Partition
@@ -48,10 +49,7 @@ class TorchProblem(SampleProblem[Selection]):
         self.task = task
         named = isinstance(task.loss, str) and task.loss in _LOSSES
         self._loss = _LOSSES[task.loss] if named else found(task.loss, "task.loss")
-        self._metrics = {
-            name: self._accuracy if metric == "accuracy" else found(metric, f"task.metrics.{name}")
-            for name, metric in task.functions.items()
-        }
+        self._accuracies = [name for name, metric in task.functions.items() if metric == "accuracy"]
         self._is_eager = task.forward == "eager"
         self._constants = self._digest()
         self._check_classes()
@@ -119,22 +117,21 @@ class TorchProblem(SampleProblem[Selection]):
         return len(labels) * float(wide(labels != IGNORED).mean())
 
     def evaluate_part(self, x: Vector, split: str, indices: NDArray[np.int64]) -> dict[str, float]:
-        """Return the means of loss and metrics over samples, from those of their batches. Raises `DataError`."""
-        samples = self.splits[split]
-        own = {name for name, metric in self.task.functions.items() if metric != "accuracy"}
-        sums, weights = dict.fromkeys(self.task.metrics, 0.0), dict.fromkeys(self.task.metrics, 0.0)
+        """Return the means of loss and accuracy over samples, and the metrics of the user. Raises `DataError`."""
+        samples, sums, total = self.splits[split], dict.fromkeys(("loss", *self._accuracies), 0.0), 0.0
+        own = self.own_metrics(indices.size)
         with torch.no_grad(), self.flat.at(x):
             for span in parts(indices.size, self.evaluation_batch):
-                rows = indices[span]
-                inputs, targets = self.tensors(samples, rows)
+                inputs, targets = self.tensors(samples, indices[span])
                 outputs, loss = self._passed(inputs, targets)
-                means = {"loss": float(loss)}
-                means |= {name: _number(metric, name, outputs, targets) for name, metric in self._metrics.items()}
-                for name, mean in means.items():
-                    weight = rows.size if name in own else self.counted(targets)
-                    sums[name] += mean * weight
-                    weights[name] += weight
-        return {name: total / weights[name] for name, total in sums.items()}
+                weight = self.counted(targets)
+                total += weight
+                sums["loss"] += float(loss) * weight
+                for name in self._accuracies:
+                    sums[name] += value_of(self._accuracy, name, outputs, targets) * weight
+                own.add(outputs, targets)
+        measured = {name: each / total for name, each in sums.items()} | own.values()
+        return {name: measured[name] for name in self.task.metrics}
 
     def _accuracy(self, outputs: Tensor, targets: Tensor) -> Tensor:
         if targets.is_floating_point() and targets.shape == outputs.shape:  # probabilities, and no classes as floats
@@ -199,10 +196,11 @@ class TorchProblem(SampleProblem[Selection]):
         if not is_number:
             what = f"{shapes_of(loss)} from {name_of(self.task.loss)}"
             raise DataError("task.loss", what, "the mean over the batch, a tensor of one number")
-        for name, metric in self._metrics.items():
-            _number(metric, name, outputs, targets)
+        for name in self._accuracies:
+            value_of(self._accuracy, name, outputs, targets)
         for split in ("validation", "test"):
             self._try_split(split)
+        self.check_metrics()
 
     def _try_split(self, split: str) -> None:
         """Compute the loss of the first samples of a split that nobody trains on. Raises `DataError`."""
@@ -240,14 +238,3 @@ def _drawn(flat: FlatModule, seed: int) -> NDArray[np.float32]:
     except TypeError as error:
         layer = str(error).partition(" ")[0]
         raise DataError("task.initial", f"drawn, which is not defined for {layer}", "own") from None
-
-
-def _number(metric: Any, name: str, outputs: Any, targets: Tensor) -> float:
-    try:
-        return float(metric(outputs, targets))
-    except Exception as error:
-        if is_out_of_memory(error):
-            raise
-        shapes = f"outputs {shapes_of(outputs)} and targets {shapes_of(targets)}"
-        expected = "a function of outputs and targets that returns one number, the mean over a batch"
-        raise DataError(f"task.metrics.{name}", f"an error with {shapes} ({reason(error)})", expected) from error

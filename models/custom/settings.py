@@ -7,7 +7,7 @@ evaluation mode throughout, so that a loss is a function of x and the batch: dro
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping
 from functools import cached_property
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -15,26 +15,21 @@ import numpy as np
 from pydantic import (
     Field,
     ValidationError,
-    field_validator,
     model_validator,
 )
 
 from seedbus.keyed import keyed_bits
 from seedbus.models.errors import DataError
 from seedbus.models.images.settings import BatchSettings
-from seedbus.models.own_code.named import Function, Object, check_named, found, function_or, is_own, name_of, plugin_of
+from seedbus.models.own_code.metric_settings import OwnMetrics
+from seedbus.models.own_code.named import Function, Object, found, function_or, is_own, name_of
 from seedbus.models.partition import Division, Partition, divide
-from seedbus.models.task import RISING
 
 if TYPE_CHECKING:
     from seedbus.models.custom.samples import Selection
 
-TAKEN = ("bytes_down", "bytes_up", "epsilon", "loss", "round", "time_s", "version")
-"""Columns that an evaluation has without metrics."""
-_METRIC = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,31}")
 
-
-class TorchSettings(BatchSettings, frozen=True):
+class TorchSettings(OwnMetrics, BatchSettings, frozen=True):
     """The fields of `TorchTask`, and what they name."""
 
     def __init__(self, **fields: Any) -> None:
@@ -60,15 +55,6 @@ class TorchSettings(BatchSettings, frozen=True):
         description="`cross-entropy`, `mse`, or plugin:function of outputs and targets that returns the mean over the "
         "batch; in Python, if left out, `mse` for data sets with fractional targets",
     )
-    own_metrics: dict[str, Annotated[Any, *function_or("accuracy")]] | None = Field(
-        None,
-        alias="metrics",
-        description="name → plugin:function of outputs and targets that returns the mean over the batch; nothing: "
-        "accuracy, with the loss cross-entropy",
-    )
-    larger_is_better: list[str] = Field(
-        [], description="those of its metrics, besides accuracy, of which larger values are better"
-    )
     initial: Literal["own", "drawn"] = Field(
         "own",
         description="x₀. own: the weights that the function returns; drawn: torch's default distributions, by key",
@@ -86,22 +72,6 @@ class TorchSettings(BatchSettings, frozen=True):
             return document
         return document | {"loss": "mse" if _has_fractions(document["train"]) else "cross-entropy"}
 
-    @field_validator("own_metrics")
-    @classmethod
-    def _check_metric_names(cls, metrics: dict[str, Any] | None) -> dict[str, Any] | None:
-        for name in metrics or ():
-            if not _METRIC.fullmatch(name) or name in TAKEN or name.endswith("_ema"):
-                raise ValueError(f"no metric may be called {name!r}; expected a letter, then letters, digits, _ and -")
-        return metrics
-
-    @model_validator(mode="after")
-    def _check_larger(self) -> TorchSettings:
-        for name in self.larger_is_better:
-            if name not in self.functions:
-                known = ", ".join(self.functions) or "none"
-                raise ValueError(f"larger_is_better names {name!r}; the metrics beside the loss are {known}")
-        return self
-
     @model_validator(mode="after")
     def _complete(self) -> TorchSettings:
         if (self.data is None) == (self.train is None) or (self.train is None) != (self.test is None):
@@ -114,21 +84,9 @@ class TorchSettings(BatchSettings, frozen=True):
         return bool(self.loss == "cross-entropy")
 
     @property
-    def functions(self) -> dict[str, Any]:
-        """The functions of the metrics beside the loss, by the metrics' names."""
-        if self.own_metrics is None:
-            return {"accuracy": "accuracy"} if self.loss == "cross-entropy" else {}
-        return self.own_metrics
-
-    @property
-    def metrics(self) -> tuple[str, ...]:  # type: ignore[override]
-        """The names of the metrics of an evaluation."""
-        return ("loss", *self.functions)
-
-    @property
-    def rising(self) -> Sequence[str]:
-        """See `Task.rising`."""
-        return (*RISING, *self.larger_is_better)
+    def usual_metrics(self) -> Mapping[str, str]:
+        """Accuracy, if it learns by cross-entropy."""
+        return super().usual_metrics if self.loss == "cross-entropy" else {}
 
     @cached_property
     def dimension(self) -> int:
@@ -140,15 +98,6 @@ class TorchSettings(BatchSettings, frozen=True):
     @property
     def declared_dimension(self) -> None:
         return None
-
-    @property
-    def plugin_names(self) -> list[str]:
-        """The plug-ins that its functions are from."""
-        return sorted({name for _, value in self._named() if (name := plugin_of(value)) is not None})
-
-    def check_elsewhere(self) -> None:
-        """See `Task.check_elsewhere`. Raises `DataError`."""
-        check_named(self._named())
 
     def memory_saving_settings(self) -> list[str]:
         """See `Task.memory_saving_settings`."""
@@ -190,13 +139,12 @@ class TorchSettings(BatchSettings, frozen=True):
         given = repr(problem["input"]) if problem["loc"] else f"only {', '.join(problem['input'])}"
         return DataError(where, given, re.sub("^(expected|Input should be) ", "", reason))
 
-    def _named(self) -> Iterator[tuple[str, Any]]:
-        """Yield the fields that hold functions or objects of the user, with their values."""
-        fields = {name: getattr(self, name) for name in ("network", "data", "train", "test", "labels", "loss")}
-        fields |= {f"metrics.{name}": metric for name, metric in self.functions.items()}
-        for name, value in fields.items():
-            if is_own(value):
+    def named(self) -> Iterator[tuple[str, Any]]:
+        """See `OwnMetrics.named`."""
+        for name in ("network", "data", "train", "test", "labels", "loss"):
+            if is_own(value := getattr(self, name)):
                 yield f"task.{name}", value
+        yield from super().named()
 
     def _data_sets(self) -> tuple[Any, Any]:
         if self.data is None:

@@ -20,6 +20,7 @@ from seedbus.models.images.resident_images import ResidentImages, resident_image
 from seedbus.models.images.sample_problem import SampleProblem
 from seedbus.models.images.settings import ClassifierSettings
 from seedbus.models.own_code.named import MODEL_FIELD
+from seedbus.models.own_code.own_metrics import words_of
 from seedbus.models.own_code.own_network import OwnNetwork, shapes_of
 from seedbus.models.parameters.flat import FlatModule, initial_values
 from seedbus.models.partition import Indices, Partition, digest
@@ -39,6 +40,7 @@ class ImageProblem(SampleProblem[Images]):
         flat = FlatModule(task.network()) if self._own is None else self._own.flat
         super().__init__(task, flat, task.splits(), seed=seed, clients=clients, partition=partition)
         self.task = task
+        self._measures = words_of(task)
         self._on_device: dict[int, ResidentImages | None] = {}
         if task.is_proven:
             self._identity = samples_identity(self.splits, self.parts)
@@ -47,6 +49,7 @@ class ImageProblem(SampleProblem[Images]):
             self.without_gradients = torch.no_grad  # a module may keep a tensor of one pass for a later gradient
             self.is_recordable = False
             self._try(self._own)
+        self.check_metrics()
 
     def x0(self) -> NDArray[np.float32]:
         """PyTorch's default initial distribution, or the weights of the user's network, float32 [d]."""
@@ -55,14 +58,18 @@ class ImageProblem(SampleProblem[Images]):
         return initial_values(self.flat.module, stream("x0", self.task.name, self.seed))
 
     def evaluate_part(self, x: Vector, split: str, indices: NDArray[np.int64]) -> dict[str, float]:
-        """Return the means of `measures` over samples, summed in float64."""
-        images, sums = self.splits[split], dict.fromkeys(self.task.metrics, 0.0)
+        """Return the means of `measures` over samples, summed in float64, and the metrics of the user."""
+        images, sums, own = self.splits[split], dict.fromkeys(self._measures, 0.0), self.own_metrics(indices.size)
         with self.without_gradients(), self.flat.at(x):
             for span in parts(indices.size, self.evaluation_batch):
                 inputs, labels = self.tensors(images, indices[span])
-                for name, values in self.measures(self.forward(inputs), labels).items():
-                    sums[name] += float(wide(values).sum())
-        return {name: total / indices.size for name, total in sums.items()}
+                outputs = self.forward(inputs)
+                measured = self.measures(outputs, labels)
+                for name, measure in self._measures.items():
+                    sums[name] += float(wide(measured[measure]).sum())
+                own.add(outputs, labels)
+        found = {name: total / indices.size for name, total in sums.items()} | own.values()
+        return {name: found[name] for name in self.task.metrics}
 
     def forward(self, inputs: Any) -> Any:
         """Return the network's outputs for a batch of inputs, [b, …]. Raises `DataError` if a user's network fails."""

@@ -22,6 +22,7 @@ from torch.utils._pytree import tree_map
 from seedbus.models.data.batches import batch, batch_of_pass, batches_per_pass, parts
 from seedbus.models.errors import DataError
 from seedbus.models.images.settings import BatchSettings
+from seedbus.models.own_code.own_metrics import Evaluated, functions_of
 from seedbus.models.parameters.compiled import Loss, compiled
 from seedbus.models.parameters.derivatives import loss_derivatives
 from seedbus.models.parameters.flat import FlatModule
@@ -35,6 +36,7 @@ from seedbus.models.streams import private_key
 from seedbus.models.task import Derivatives, Fill, Note, Vector, check_split
 
 PROBED = 16  # batches whose losses distinguish two compilations, or two processors' stacked losses
+CHECKED = 128  # test samples with which metrics are tried before the run
 EVALUATION_BATCH = 128  # samples; the fastest of 32 to 512 on one core, by a factor of two for the Fashion CNN
 
 
@@ -91,6 +93,7 @@ class SampleProblem(Relabelled, ABC, Generic[S]):
         self.flat = flat
         self.splits = splits
         self.parts = divide(partition, splits["train"].divisible, clients, seed)
+        self._own_functions = functions_of(settings)
         self._identity = division_identity(partition, self.parts)
         self._partition = partition
         self._compiled: Loss | None = None
@@ -125,11 +128,36 @@ class SampleProblem(Relabelled, ABC, Generic[S]):
 
     @abstractmethod
     def evaluate_part(self, x: Vector, split: str, indices: NDArray[np.int64]) -> dict[str, float]:
-        """Return the means of the task's metrics over the samples of a split with these indices. Raises `DataError`."""
+        """Return the task's metrics of the samples of a split with these indices. Raises `DataError`."""
 
     def evaluate(self, x: Vector, split: str) -> dict[str, float]:
-        """Return the means of the task's metrics over the samples of a split. Raises `DataError`."""
+        """Return the task's metrics of the samples of a split. Raises `DataError`."""
         return self.evaluate_part(x, split, self.evaluated(split))
+
+    def own_metrics(self, count: int) -> Evaluated:
+        """Return what computes the user's metrics of so many samples."""
+        by_batches = self._own_functions.keys() <= set(self.settings.averaged)
+        return Evaluated(self._own_functions, count, by_batches=by_batches)
+
+    def check_metrics(self) -> None:
+        """Compute the user's metrics of test samples at x₀, to find mistakes before the run. Raises `DataError`."""
+        if not self._own_functions:
+            return
+        tested = self.evaluated("test")
+        few = tested[np.linspace(0, tested.size - 1, min(CHECKED, tested.size)).astype(np.int64)]
+        x0 = self.x0()
+        try:
+            self._check_metrics(x0, few)
+        except DataError:  # some metrics fail if a class is missing, which all samples may have
+            self._check_metrics(x0, tested)
+
+    def _check_metrics(self, x0: Vector, indices: NDArray[np.int64]) -> None:
+        own = self.own_metrics(indices.size)
+        with self.without_gradients(), self.flat.at(x0):
+            for span in parts(indices.size, self.evaluation_batch):
+                inputs, targets = self.tensors(self.splits["test"], indices[span])
+                own.add(self.forward(inputs), targets)
+        own.values()
 
     def evaluated(self, split: str) -> NDArray[np.int64]:
         """Return the indices of all samples of a split. Raises `DataError` if it has none."""

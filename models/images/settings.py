@@ -13,7 +13,7 @@ from pydantic import Field, model_validator
 from seedbus.models.data.batches import MICRO_BATCH
 from seedbus.models.data.samples import Images
 from seedbus.models.images.augmentation import PixelsT
-from seedbus.models.own_code.named import MODEL_FIELD, check_named, is_own, plugin_of
+from seedbus.models.own_code.named import MODEL_FIELD, is_own
 from seedbus.models.partition import Division, Partition, divide
 from seedbus.models.streams import stream
 from seedbus.models.task import Task
@@ -76,7 +76,6 @@ class BatchSettings(Task, frozen=True):
 class ClassifierSettings(BatchSettings, frozen=True):
     """A task that classifies samples, and what its problem needs."""
 
-    metrics: ClassVar[tuple[str, ...]] = ("loss", "accuracy")
     has_outputs: ClassVar[bool] = True
     is_proven: ClassVar[bool] = False
     """Whether processes prove their samples to be the same: those of the user's own files, which no digest pins."""
@@ -102,17 +101,6 @@ class ClassifierSettings(BatchSettings, frozen=True):
     def declared_dimension(self) -> int | None:
         """See `Task.declared_dimension`."""
         return self.dimension if self.own_network is None else None
-
-    @property
-    def plugin_names(self) -> list[str]:
-        """The plug-in that its network is from, if it is not one of ours."""
-        name = None if self.own_network is None else plugin_of(self.own_network)
-        return [] if name is None else [name]
-
-    def check_elsewhere(self) -> None:
-        """See `Task.check_elsewhere`. Raises `DataError`."""
-        if self.own_network is not None:
-            check_named(iter([(MODEL_FIELD, self.own_network)]))
 
     @property
     @abstractmethod

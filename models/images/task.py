@@ -8,19 +8,28 @@ is tuned on the validation split with one seed was never tuned on training sampl
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import cache
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from seedbus.models.images.settings import ClassifierSettings
+from seedbus.models.own_code.metric_settings import OwnMetrics
+from seedbus.models.own_code.named import MODEL_FIELD
 from seedbus.models.partition import Partition
 from seedbus.models.task import Problem
 
 
-class ClassifierTask(ClassifierSettings, frozen=True):
-    """A task that classifies samples, with cross-entropy as its loss and accuracy as its metric."""
+class ClassifierTask(OwnMetrics, ClassifierSettings, frozen=True):
+    """A task that classifies samples, with cross-entropy as its loss, and accuracy or the user's own as its metrics."""
+
+    def named(self) -> Iterator[tuple[str, Any]]:
+        """See `OwnMetrics.named`: its network, if it is the user's, and metrics."""
+        if self.own_network is not None:
+            yield MODEL_FIELD, self.own_network
+        yield from super().named()
 
     def bind(self, *, seed: int, clients: int, partition: Partition) -> Problem:
         """Load the samples and divide the training samples among the clients. Raises `DataError`."""

@@ -1,4 +1,4 @@
-"""The user's code in a task: functions by name, and networks that they return.
+"""The user's code in a task: functions by name, networks that they return, and metrics that they are.
 
-Doors: `named`, `network`, `own_network`.
+Doors: `metric_settings`, `named`, `network`, `own_metrics`, `own_network`.
 """

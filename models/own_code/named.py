@@ -21,6 +21,8 @@ from seedbus.models.errors import DataError
 
 MODEL_FIELD = "task.model"
 """The field of tasks with networks of ours."""
+METRICS_FIELD = "task.metrics"
+"""The field of tasks with metrics of the user."""
 _NAME = re.compile(r"[\w.<>-]{1,200}(:[\w.<>-]{1,200})?")
 
 
@@ -59,7 +61,7 @@ def found(value: Any, field: str) -> Any:
         there = ", ".join(f"{name}:{each}" for each in sorted(plugin.functions)) or "none"
         raise DataError(field, repr(value), f"a public function that the plug-in {name} defines; there are {there}")
     loaded = "loaded here (by --plugin FILE.py or SEEDBUS_PLUGINS for a command, by load_plugin in Python)"
-    in_python = "" if field == MODEL_FIELD else ", or in Python task=TorchTask(…)"
+    in_python = "" if field.startswith((MODEL_FIELD, METRICS_FIELD)) else ", or in Python task=TorchTask(…)"
     expected = f"plugin:function of a plug-in that is {loaded}{in_python}"
     raise DataError(field, repr(value), expected)
 

@@ -77,7 +77,8 @@ def encode(task: TableSettings) -> Encoded:
 
 
 _FIELDS = {"target", "features", "categorical", "owner", "kind", "test", "separator"}
-_ANY = {"batch_size": 1, "hidden": (), "validation": 0.0}  # fields that change nothing here
+# fields that change nothing here
+_ANY = {"batch_size": 1, "hidden": (), "validation": 0.0, "own_metrics": None, "larger_is_better": ()}
 
 
 @lru_cache(maxsize=4)

@@ -11,6 +11,7 @@ from pydantic import Field, ValidationInfo, field_validator, model_validator
 from seedbus.models.data.roots import find, locate
 from seedbus.models.errors import DataError
 from seedbus.models.images.task import ClassifierTask
+from seedbus.models.own_code.metric_settings import METRICS
 from seedbus.models.own_code.named import function_or
 
 Width = Annotated[int, Field(ge=1, le=2**20)]
@@ -46,6 +47,9 @@ class TableSettings(ClassifierTask, frozen=True):
     )
     hidden: tuple[Width, ...] = Field(
         (64, 32), description="widths of the perceptron's hidden layers with ReLU; []: softmax or linear regression"
+    )
+    own_metrics: dict[str, Annotated[Any, *function_or("accuracy", "mae")]] | None = Field(
+        None, alias="metrics", description=METRICS
     )
 
     @field_validator("file", "test_file")

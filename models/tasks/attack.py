@@ -24,7 +24,7 @@ from pydantic import Field
 from seedbus.models.data.samples import Images
 from seedbus.models.errors import DataError
 from seedbus.models.images.mnist_task import MnistTask
-from seedbus.models.images.task import ClassifierTask
+from seedbus.models.images.settings import ClassifierSettings
 from seedbus.models.partition import Partition
 from seedbus.models.task import Problem
 from seedbus.models.tasks.mnist import FashionMnist, Mnist
@@ -36,7 +36,7 @@ _PIXELS = 28 * 28
 _SETS: dict[str, MnistTask] = {"fashion-mnist": FashionMnist(), "mnist": Mnist()}
 
 
-class BlackboxAttack(ClassifierTask, frozen=True):
+class BlackboxAttack(ClassifierSettings, frozen=True):
     """One perturbation of 784 pixels that fools a trained classifier (FedZO, eq. 21)."""
 
     metrics: ClassVar[tuple[str, ...]] = ("loss", "success", "distortion")

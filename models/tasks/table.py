@@ -6,6 +6,7 @@ its samples, and their division among the clients, when it joins.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
@@ -14,6 +15,7 @@ from numpy.typing import NDArray
 
 from seedbus.models.data.samples import Images
 from seedbus.models.errors import DataError
+from seedbus.models.own_code.named import is_own
 from seedbus.models.partition import Division, Partition
 from seedbus.models.tables.encoding import encode
 from seedbus.models.tables.settings import TableSettings
@@ -33,12 +35,12 @@ class Table(TableSettings, frozen=True):
     name: Literal["table"] = "table"
 
     @property
-    def metrics(self) -> tuple[str, ...]:  # type: ignore[override]  # a class variable of Task; here the target decides
-        """The metrics of an evaluation. Raises `DataError`."""
-        return ("loss", "mae") if self._is_regression else ("loss", "accuracy")
+    def usual_metrics(self) -> Mapping[str, str]:
+        """That of classes, or of numbers. Raises `DataError`."""
+        return {"mae": "mae"} if self._is_regression else super().usual_metrics
 
     @property
-    def has_outputs(self) -> bool:  # type: ignore[override]  # as metrics
+    def has_outputs(self) -> bool:  # type: ignore[override]  # a class variable of Task; here the target decides
         """Whether it is a classifier. Raises `DataError`."""
         return not self._is_regression
 
@@ -73,6 +75,7 @@ class Table(TableSettings, frozen=True):
     def bind(self, *, seed: int, clients: int, partition: Partition) -> Problem:
         """Read the table and divide the training samples among the clients. Raises `DataError`."""
         self._check(partition)
+        self._check_metrics()
         if not self._is_regression:
             return super().bind(seed=seed, clients=clients, partition=partition)
         from seedbus.models.tables.problem import RegressionProblem
@@ -89,6 +92,15 @@ class Table(TableSettings, frozen=True):
         """The widths of the network's layers, from the inputs to the outputs."""
         facts = encode(self).facts
         return [len(facts.inputs), *self.hidden, 1 if self._is_regression else len(facts.classes)]
+
+    def _check_metrics(self) -> None:
+        """Check that each metric of ours is one of classes, or one of numbers, as the target is. Raises `DataError`."""
+        (ours,), target = self.usual_metrics, "a number" if self._is_regression else "a class"
+        for name, metric in self.functions.items():
+            if not is_own(metric) and metric != ours:
+                raise DataError(
+                    f"task.metrics.{name}", f"{metric}, and the target is {target}", f"{ours}, or plugin:function"
+                )
 
     def _check(self, partition: Partition) -> None:
         if partition.by == "owners" and self.owner is None:

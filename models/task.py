@@ -236,6 +236,10 @@ class Task(Settings):
     def check_elsewhere(self) -> None:
         """Raise `DataError` if another process could not make this task from the scenario."""
 
+    def caveats(self) -> list[str]:
+        """Return what a user should know of it before a run, a sentence each. May raise `DataError`."""
+        return []
+
     def memory_saving_settings(self) -> list[str]:
         """Return settings that would need less memory, in the spelling of a scenario."""
         size = getattr(self, "batch_size", 1)

@@ -99,6 +99,16 @@ class TorchSettings(OwnMetrics, BatchSettings, frozen=True):
     def declared_dimension(self) -> None:
         return None
 
+    def caveats(self) -> list[str]:
+        """See `Task.caveats`: of statistics that are kept and that no training has made. Raises `DataError`."""
+        if self.batch_norm != "frozen":
+            return []
+        from seedbus.models.own_code.network import TORCH_FIELD, built, initial_statistics
+
+        layers = initial_statistics(built(self.network, 0, field=TORCH_FIELD, batch_norm="frozen"))
+        kept = "are those of a new layer, mean 0 and variance 1, and stay so"
+        return [f"task.batch_norm is frozen, and the statistics of {layers[0]} {kept}"] if layers else []
+
     def memory_saving_settings(self) -> list[str]:
         """See `Task.memory_saving_settings`."""
         return [*(["task.in_memory: false"] if self.in_memory else []), *super().memory_saving_settings()]

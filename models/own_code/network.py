@@ -69,6 +69,16 @@ def trained_size(module: nn.Module) -> int:
     return sum(parameter.numel() for parameter in module.parameters() if parameter.requires_grad)
 
 
+def initial_statistics(module: nn.Module) -> list[str]:
+    """Return the names of layers whose running statistics are those of a new layer: mean 0 and variance 1."""
+    found = []
+    for name, layer in module.named_modules():
+        mean, variance = getattr(layer, "running_mean", None), getattr(layer, "running_var", None)
+        if mean is not None and variance is not None and not mean.any() and (variance == 1).all():
+            found.append(name or type(layer).__name__)
+    return found
+
+
 def digest(module: nn.Module) -> bytes:
     """Return a digest of a module's parameters and buffers, 16 bytes."""
     state = hashlib.blake2b(digest_size=16)

@@ -390,7 +390,7 @@ def _run(
 def _print_caveats(scenario: Any) -> None:
     from seedbus.scenarios.schema.without_effect import caveats
 
-    for sentence in [*scenario.algorithm.caveats(), *caveats(scenario)]:
+    for sentence in [*scenario.task.caveats(), *scenario.algorithm.caveats(), *caveats(scenario)]:
         note(sentence)
 
 

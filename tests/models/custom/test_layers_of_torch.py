@@ -116,6 +116,9 @@ def test_running_statistics_are_refused_or_frozen_as_loaded(name: str, shape: An
     problem = bind(task(case, batch_norm="frozen"))
     problem.objective(0, 0).gradient(0)
     assert problem.dimension == 8 + 6 and (problem.flat.module.layer.running_mean == 3).all()
+    assert task(case, batch_norm="frozen").caveats() == task(case).caveats() == []
+    (sentence,) = task(Case(lambda: getattr(nn, name)(4), (shape,)), batch_norm="frozen").caveats()
+    assert sentence.startswith("task.batch_norm is frozen, and the statistics of layer are those of a new layer")
 
 
 def test_what_a_loss_depends_on_beside_x_is_part_of_the_identity() -> None:

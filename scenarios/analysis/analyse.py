@@ -47,6 +47,7 @@ def analyse(
     only: str | Sequence[str] = (),
     effort: Effort | None = None,
     meter: Meter | None = None,
+    metric: str | None = None,
     task: Task | None = None,
     page: bool = True,
 ) -> list[Finding]:
@@ -60,13 +61,14 @@ def analyse(
         only: names of instruments: spectrum, whitening, hessian, divergence, fairness, break-even; none: all.
         effort: how much is spent on each model.
         meter: shows progress; None: nothing does.
+        metric: by which it is told how well clients are served; None: the first of the task's beside its loss.
         task: the run's task, if it holds functions or data sets that only a Python program has.
         page: whether `report.html` is written anew.
 
     Raises:
         RunFolderError, JournalDamaged, LedgerDamaged: the run cannot be read, or its folder cannot be written.
         DataError: the task's data is missing.
-        ScenarioError: there is no such round or instrument, or an argument is not accepted.
+        ScenarioError: there is no such round, instrument or metric, or an argument is not accepted.
     """
     folder = path_of(folder, "folder", "the folder of a run")
     at = list(rounds) if isinstance(rounds, Iterable) else [rounds]
@@ -81,7 +83,7 @@ def analyse(
             raise ScenarioError("--only", [f"{quoted(name)} is no instrument; {nearest(str(name), INSTRUMENTS)}"])
     before = {each.name: each for each in kept(folder)}
     with meter or Meter(is_quiet=True) as shown:
-        run = Subject.of(folder, at, effort or Effort(), shown, task)
+        run = Subject.of(folder, at, effort or Effort(), shown, task, metric=metric)
         found = [_found(name, run) for name in INSTRUMENTS if not names or name in names]
     all_found = before | {each.name: each for each in found}
     with writable(folder):

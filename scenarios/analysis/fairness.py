@@ -9,11 +9,16 @@ measured on two kinds of samples:
             run, weighed so that classes have the client's shares: Σ_c p_i(c)·m_c, where p_i(c) is the share of class c
             among the training samples of client i, and m_c the metric on test samples of c
 
-Shares of classes tell clients apart by their classes alone, and not by what else may differ, such as a handwriting.
+Shares of classes tell clients apart by their classes alone, and not by what else may differ, such as a handwriting. A
+metric that is no mean over samples, such as an area under a curve, is not made of those of classes.
+
+A client without such samples does not count, and neither does one for whose samples the metric is not defined, such as
+an area under a curve where all are of one class.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -25,7 +30,6 @@ from seedbus.models.masked_problem import MaskedProblem
 from seedbus.models.task import HasParts, Vector
 from seedbus.scenarios.analysis.estimate import number, rank_correlation
 from seedbus.scenarios.analysis.lanczos import Vector64
-from seedbus.scenarios.analysis.quantities import served_metric
 from seedbus.scenarios.analysis.subject import Model, NotHere, Subject
 from seedbus.scenarios.reporting.axes import metric_axis
 from seedbus.scenarios.reporting.findings import Finding, Plot
@@ -33,6 +37,8 @@ from seedbus.scenarios.reporting.looks import Line
 from seedbus.scenarios.reporting.round_table import RoundTable, Whole
 
 TITLE = "The model for each client (after q-FFL)"
+NO_SAMPLES = "have no such samples and do not count"
+UNDEFINED = "have samples for which the metric is not defined, and do not count"
 _GROUPS = 4
 
 
@@ -69,14 +75,14 @@ def fairness(run: Subject) -> Finding:
     task = run.scenario.task
     if not isinstance(inside, HasParts):
         raise NotHere(f"task {task.name} has no samples of its clients that could be measured")
-    metric = served_metric(task)
+    metric = run.metric
     is_rising, (y_name, scale) = metric in task.rising, metric_axis(metric)
     kinds: dict[str, tuple[str, Measure]] = {"own": ("own, training", _own)}
     if inside.owned("test") is not None:
         kinds["test"] = "own, test", _own_test
     elif inside.number_of_classes:
         kinds["test"] = "test, by its classes", _by_classes
-    rows, facts, drawn, groups, missing, without = [], [], [], {}, [], {}
+    rows, facts, drawn, groups, missing, left_out = [], [], [], {}, [], {}
     for model in run.models:
         x = problem.whole(model.point) if isinstance(problem, MaskedProblem) else model.point
         counted = reports(run.results.history, model.round)
@@ -84,6 +90,8 @@ def fairness(run: Subject) -> Finding:
         for kind, (samples, measure) in kinds.items():
             name = f"round {model.round:,}, {samples}"
             try:
+                if measure is _by_classes and metric not in task.averaged:
+                    raise NotHere("it is no mean over samples, so those of classes do not make it")
                 found = measure(model, inside, x, metric)
                 is_measured, values = _measured(found)
             except OutOfMemory:
@@ -95,12 +103,16 @@ def fairness(run: Subject) -> Finding:
             related = rank_correlation(values, heard) if np.ptp(values) and np.ptp(heard) else None
             shown = [number(each * scale) for each in spread]
             rows.append([f"{model.round:,}", samples, *shown, "–" if related is None else number(related)])
-            fact[kind] = {**spread._asdict(), "correlation_with_reports": related, "samples": samples, "values": found}
+            of_clients = [None if isinstance(each, str) else each for each in found]
+            fact[kind] = {**spread._asdict(), "correlation_with_reports": related, "samples": samples}
+            fact[kind]["values"] = of_clients
             ordered = np.sort(values * scale)[:: 1 if is_rising else -1]
             drawn.append(Line(name, range(1, values.size + 1), ordered))
             groups = by_reports(values * scale, heard)
-            if left_out := counted.size - values.size:
-                without[samples] = f"{left_out} of {counted.size} clients, {found.index(None)} for one"
+            for reason in (NO_SAMPLES, UNDEFINED):
+                if reason in found:
+                    without = f"{found.count(reason)} of {counted.size} clients, {found.index(reason)} for one"
+                    left_out[f"{reason}: {samples}"] = without
         facts.append(fact)
     if not rows:
         raise NotHere(missing[0])
@@ -108,7 +120,7 @@ def fairness(run: Subject) -> Finding:
         "Every client counts once. Deviation: standard deviation over clients. Worst and best tenth: means of a tenth "
         "of them, rounded up. With reports: Spearman's correlation with how many reports of a client were counted."
     ]
-    notes += [f"{each}, have no such samples and do not count: {samples}." for samples, each in without.items()]
+    notes += [f"{without}, {reason}." for reason, without in left_out.items()]
     notes += [f"Not measured: {each}." for each in missing]
     plots = [Plot.of_lines(f"{metric.capitalize()} of clients", "clients, the worst first", y_name, drawn)]
     if len(groups) > 1:
@@ -144,55 +156,68 @@ def by_reports(values: Vector64, counted: Whole) -> dict[str, float]:
     return found
 
 
-Measure = Callable[[Model, HasParts, Vector, str], list[float | None]]
-"""What measures a metric of a model, at x, for each client; None: it has no such samples. Raises `DataError`."""
+Measure = Callable[[Model, HasParts, Vector, str], list[float | str]]
+"""What measures a metric of a model, at x, for each client, finite; a text: why it does not count.
+
+Raises `NotHere` where it is not finite, and `DataError`.
+"""
 
 
-def _own(model: Model, problem: HasParts, x: Vector, metric: str) -> list[float | None]:
+def _own(model: Model, problem: HasParts, x: Vector, metric: str) -> list[float | str]:
     """Measure it on training samples of each client; see `Measure`."""
-    return _of_parts(model, lambda indices: problem.evaluate_part(x, "train", indices)[metric], problem.parts)
+    return _of_parts(model, lambda indices: problem.evaluate_part(x, "train", indices), problem.parts, metric)
 
 
-def _own_test(model: Model, problem: HasParts, x: Vector, metric: str) -> list[float | None]:
+def _own_test(model: Model, problem: HasParts, x: Vector, metric: str) -> list[float | str]:
     """Measure it on test samples of each client; see `Measure`."""
     parts = problem.owned("test") or []
-    return _of_parts(model, lambda indices: problem.evaluate_part(x, "test", indices)[metric], parts)
+    return _of_parts(model, lambda indices: problem.evaluate_part(x, "test", indices), parts, metric)
 
 
 def _of_parts(
-    model: Model, measured: Callable[[NDArray[np.int64]], float], parts: Sequence[NDArray[np.int64]]
-) -> list[float | None]:
+    model: Model,
+    measured: Callable[[NDArray[np.int64]], dict[str, float]],
+    parts: Sequence[NDArray[np.int64]],
+    metric: str,
+) -> list[float | str]:
     most = model.run.effort.client_samples
     work = model.run.meter.begin(f"round {model.round:,}: clients", len(parts))
     try:
-        values = []
-        for part in parts:
-            values.append(measured(evenly(part, most)) if part.size else None)
+        values: list[float | str] = []
+        for client, part in enumerate(parts):
+            found = measured(evenly(part, most)) if part.size else {}
+            # of a model that has diverged the loss is not finite either, and that client is not left out
+            is_undefined = math.isnan(found.get(metric, 0)) and math.isfinite(found["loss"])
+            values.append(UNDEFINED if is_undefined else _finite(found[metric], client) if found else NO_SAMPLES)
             work.advance()
     finally:
         work.end()
     return values
 
 
-def _by_classes(model: Model, problem: HasParts, x: Vector, metric: str) -> list[float | None]:
+def _by_classes(model: Model, problem: HasParts, x: Vector, metric: str) -> list[float | str]:
     """Measure it on test samples of each client's classes; see `Measure`."""
     tested, trained = problem.evaluated("test"), problem.classes("train")
     classes = problem.classes("test")[tested]
     of_class = {
         int(each): problem.evaluate_part(x, "test", tested[classes == each])[metric] for each in np.unique(classes)
     }
-    return [weighed_by_class(trained[part], of_class) for part in problem.parts]
+    values = [weighed_by_class(trained[part], of_class) for part in problem.parts]
+    return [NO_SAMPLES if each is None else _finite(each, client) for client, each in enumerate(values)]
 
 
-def _measured(found: Sequence[float | None]) -> tuple[NDArray[np.bool_], Vector64]:
-    """Return which clients have a value, [N], and the values, finite, [n]. Raises `NotHere`."""
-    for client, value in enumerate(found):
-        if value is not None and not np.isfinite(value):
-            raise NotHere(f"it is {value} for client {client}")
-    values = [each for each in found if each is not None]
+def _finite(value: float, client: int) -> float:
+    if not math.isfinite(value):
+        raise NotHere(f"it is {value} for client {client}")
+    return value
+
+
+def _measured(found: Sequence[float | str]) -> tuple[NDArray[np.bool_], Vector64]:
+    """Return which clients have a value, [N], and the values, [n]. Raises `NotHere` if there are none."""
+    values = [each for each in found if not isinstance(each, str)]
     if not values:
-        raise NotHere("no client has such samples")
-    return np.array([each is not None for each in found]), np.array(values, np.float64)
+        raise NotHere("it is not defined for any client" if UNDEFINED in found else "no client has such samples")
+    return np.array([not isinstance(each, str) for each in found]), np.array(values, np.float64)
 
 
 def evenly(indices: NDArray[np.int64], most: int) -> NDArray[np.int64]:

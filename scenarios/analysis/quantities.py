@@ -67,14 +67,31 @@ QUANTITIES: Mapping[Name, Quantity] = {
 """name → the quantity."""
 
 
-def served_metric(task: Any) -> str:
-    """Return the metric of a `Task` by which it is told how well clients are served."""
-    return next((name for name in task.rising if name in task.metrics), "loss")
+def served_metric(task: Any, asked: str | None = None) -> str:
+    """Return the metric of a `Task` by which it is told how well clients are served.
+
+    Args:
+        task: the task.
+        asked: the metric that is wanted; of one that the task has not, such as a diagnostic of the algorithm, clients
+            have no value.
+
+    Returns:
+        That metric, or the first of the task's beside its loss; the loss where it has no other.
+    """
+    if asked in task.metrics:
+        return str(asked)
+    return next((name for name in task.metrics if name != "loss"), "loss")
 
 
-def instruments(names: Iterable[Name]) -> list[str]:
-    """Return the instruments that measure the named quantities, each once."""
-    return list(dict.fromkeys(QUANTITIES[name].instrument for name in names))
+def parts(names: Iterable[Name], metric: str) -> list[str]:
+    """Return what measures the named quantities, each once: see `part`."""
+    return list(dict.fromkeys(part(name, metric) for name in names))
+
+
+def part(name: Name, metric: str) -> str:
+    """Return the instrument of a quantity, as INSTRUMENT:METRIC if it depends on a study's metric."""
+    quantity = QUANTITIES[name]
+    return f"{quantity.instrument}:{metric}" if quantity.is_served else quantity.instrument
 
 
 def quantities(instrument: str, facts: Facts) -> dict[str, float | None]:

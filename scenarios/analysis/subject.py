@@ -22,12 +22,15 @@ from seedbus.models.masked_problem import MaskedProblem
 from seedbus.models.task import Problem, Task, TwiceDifferentiable
 from seedbus.scenarios.analysis.curvature import Curvature, Effort, measured
 from seedbus.scenarios.analysis.lanczos import Vector64
+from seedbus.scenarios.analysis.quantities import served_metric
+from seedbus.scenarios.errors import ScenarioError
 from seedbus.scenarios.reporting.meter import Meter
 from seedbus.scenarios.reporting.results import Results
 from seedbus.scenarios.run_folder import scenario_of
 from seedbus.scenarios.running.prepare import followed
 from seedbus.scenarios.running.replay import Replayed, replays
 from seedbus.scenarios.schema.scenario import Scenario
+from seedbus.scenarios.sentences import nearest, quoted
 
 ABOUT_NULLS = (
     "mean [least, most] of {nulls} H for which the run's scalars were folded along other directions than they were "
@@ -114,6 +117,7 @@ class Subject:
         models: those of the rounds that are asked for, ascending.
         effort: how much is spent on each.
         meter: shows progress.
+        metric: by which it is told how well clients are served.
     """
 
     folder: Path
@@ -124,23 +128,45 @@ class Subject:
     stored: Sequence[StoredRound]
     effort: Effort
     meter: Meter
+    metric: str
     models: Sequence[Model] = ()
 
     @staticmethod
-    def of(folder: Path, rounds: Sequence[int], effort: Effort, meter: Meter, task: Task | None = None) -> Subject:
-        """Read a run and rebuild its models; rounds: after how many, none: after the last.
+    def of(
+        folder: Path,
+        rounds: Sequence[int],
+        effort: Effort,
+        meter: Meter,
+        task: Task | None = None,
+        *,
+        metric: str | None = None,
+    ) -> Subject:
+        """Read a run and rebuild its models.
+
+        Args:
+            folder: the run's folder.
+            rounds: after how many; none: after the last.
+            effort: how much is spent on each.
+            meter: shows progress.
+            task: in the place of the run's own.
+            metric: one of the task's; None: the first beside its loss.
 
         Raises:
-            RunFolderError, JournalDamaged, LedgerDamaged, DataError, ScenarioError: the run cannot be read or replayed.
+            RunFolderError, JournalDamaged, LedgerDamaged, DataError, ScenarioError: the run cannot be read or replayed,
+                or the task has no such metric.
         """
         results = Results.read(folder)
         chosen: list[int | None] = [*sorted(set(rounds))] or [None]
-        replayed = list(replays(folder, chosen, task=task))
         scenario = scenario_of(folder).with_task(task)
+        if not (metric is None or metric in scenario.task.metrics):
+            what = f"metric: {quoted(metric)} is not measured; {nearest(str(metric), scenario.task.metrics)}"
+            raise ScenarioError(str(folder), [what])
+        served = served_metric(scenario.task, metric)
+        replayed = list(replays(folder, chosen, task=task))
         with closing(Journal.open(folder, for_writing=False)) as journal:
             stored = list(journal.rounds())
         problem = replayed[0].problem
-        run = Subject(folder, results, scenario, problem, followed(scenario, problem), stored, effort, meter)
+        run = Subject(folder, results, scenario, problem, followed(scenario, problem), stored, effort, meter, served)
         run.models = [Model(each, run) for each in replayed]
         return run
 

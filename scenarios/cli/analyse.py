@@ -40,6 +40,10 @@ def analyse(
     client_samples: Annotated[
         int, typer.Option(min=1, help="Samples of each client on which the model is measured, at most.")
     ] = 1000,
+    metric: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="The metric of fairness; default: the first beside the loss."),
+    ] = None,
     device: Annotated[
         str, typer.Option(metavar="DEVICE", help="Where networks lie: cpu, cuda, mps; default: SEEDBUS_DEVICE, or cpu.")
     ] = "",
@@ -68,7 +72,7 @@ def analyse(
         effort = Effort(samples, probes, steps, diagonal_probes, exact_up_to, nulls, clients, client_samples)
         (place,) = devices_of(device)
         with on_device(place):
-            found = analysis_of(run, at, only=only or [], effort=effort, meter=Meter(is_quiet=quiet))
+            found = analysis_of(run, at, only=only or [], effort=effort, metric=metric, meter=Meter(is_quiet=quiet))
         if output is TableFormat.json:
             typer.echo(json.dumps(strict({each.name: each.facts for each in found})))
         elif output is TableFormat.markdown:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from seedbus.agents.errors import RunFolderError
 from seedbus.bus.errors import LedgerDamaged
-from seedbus.scenarios.analysis.quantities import QUANTITIES
+from seedbus.scenarios.analysis.quantities import part
 from seedbus.scenarios.reporting.compared import Run
 from seedbus.scenarios.study.cells import Plan
 from seedbus.scenarios.study.claims import FINAL
@@ -77,6 +77,6 @@ def read_run(stored: StoredRun, metric: str, plan: Plan) -> RowRun:
     up, down = figures["bytes_up"] or 0.0, figures["bytes_down"] or 0.0
     measured = stored.measured()
     more = {f"{split}_{metric}": measured.get(split, {}).get(metric) for split in ask.splits}
-    more |= {name: measured.get(QUANTITIES[name].instrument, {}).get(name) for name in ask.analysis}
+    more |= {name: measured.get(part(name, metric), {}).get(name) for name in ask.analysis}
     figures["forward_passes"] = figures.pop("evaluations")
     return RowRun(stored.scenario.seed, stored, run, final | more | figures | {"bytes": up + down})

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, ConfigDict, Discriminator, Field, Tag, ValidationError, model_validator
 
-from seedbus.scenarios.analysis.quantities import Name, instruments
+from seedbus.scenarios.analysis.quantities import Name, parts
 from seedbus.scenarios.errors import ScenarioError, path_of
 from seedbus.scenarios.schema.amounts import Point
 from seedbus.scenarios.schema.loading import studies
@@ -54,10 +54,9 @@ class Ask(Settings):
         default=False, description="whether all intervals of differences hold together with that confidence"
     )
 
-    @property
-    def parts(self) -> list[str]:
-        """What is measured of final models: splits, and names of instruments."""
-        return [*self.splits, *instruments(self.analysis)]
+    def parts(self, metric: str) -> list[str]:
+        """Return what is measured of final models: splits, and instruments; metric: the study's (`metric_of`)."""
+        return [*self.splits, *parts(self.analysis, metric)]
 
 
 class Range(Settings):

@@ -104,7 +104,7 @@ class Conduct:
         metric = metric_of(self.plan)
         values = self.tuned(metric) if self.plan.study.tuned_fields else {}
         wanted = dict(wanted_runs(self.plan, self.store, {row: each.chosen for row, each in values.items()}))
-        self._make(RUNS, [_Subject(row, run) for (row, _), run in wanted.items()], self.plan.study.ask.parts)
+        self._make(RUNS, [_Subject(row, run) for (row, _), run in wanted.items()], self.plan.study.ask.parts(metric))
         return results_of(self.plan, self.store, metric, wanted, values, self.failures)
 
     def tuned(self, metric: str) -> dict[str, Tuned]:

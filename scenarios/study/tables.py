@@ -65,7 +65,8 @@ class Column(NamedTuple):
 def columns(results: StudyResults) -> list[Column]:
     """Return the columns of figures."""
     ask, metric = results.plan.study.ask, shown(results.metric)
-    unit, served = _unit_of(metric), _unit_of(served_metric(results.plan.cells[0].scenario.task))
+    served = served_metric(results.plan.cells[0].scenario.task, results.metric)
+    unit = _unit_of(metric)
     found = [
         Column(f"{metric}, average at the end", FINAL, unit, "final", has_interval=True),
         Column("last value", "last", unit, "last"),
@@ -83,7 +84,9 @@ def columns(results: StudyResults) -> list[Column]:
     return [
         *found,
         *(
-            Column(QUANTITIES[name].words, name, served if QUANTITIES[name].is_served else _number, "analysis")
+            Column(f"{shown(served)}, {each.words}", name, _unit_of(served), "analysis")
+            if (each := QUANTITIES[name]).is_served
+            else Column(each.words, name, _number, "analysis")
             for name in ask.analysis
         ),
         Column("bytes", "bytes", _size, "cost"),

@@ -29,7 +29,8 @@ from seedbus.bus.clock import wall_seconds
 from seedbus.bus.files import check_folder
 from seedbus.models.device import devices_of
 from seedbus.models.numeric_state import numeric_state
-from seedbus.scenarios.analysis.quantities import QUANTITIES, quantities
+from seedbus.models.task import SPLITS
+from seedbus.scenarios.analysis.quantities import quantities, served_metric
 from seedbus.scenarios.cli_errors import exit_code
 from seedbus.scenarios.errors import Exit, Interrupted, ScenarioError
 from seedbus.scenarios.reporting.results import Results, strict
@@ -157,8 +158,8 @@ def _trackers(track: dict[str, Any] | None) -> list[Tracker]:
 
 @numeric_state()
 def _measured(folder: Path, parts: list[str]) -> dict[str, Any]:
-    by_instrument = {quantity.instrument for quantity in QUANTITIES.values()}
-    splits, instruments = [[part for part in parts if (part in by_instrument) is wanted] for wanted in (False, True)]
+    splits = [part for part in parts if part in SPLITS]
+    instruments = {part: part.partition(":")[::2] for part in parts if part not in SPLITS}
     found: dict[str, Any] = {}
     if splits:
         from seedbus.scenarios.running.replay import replay
@@ -168,8 +169,10 @@ def _measured(folder: Path, parts: list[str]) -> dict[str, Any]:
     if instruments:
         from seedbus.scenarios.analysis.analyse import analyse
 
-        for finding in analyse(folder, only=instruments, page=False):
-            found[finding.name] = quantities(finding.name, finding.facts)
+        metric = served_metric(scenario_of(folder).task, next((of for _, of in instruments.values() if of), None))
+        findings = analyse(folder, only=[name for name, _ in instruments.values()], metric=metric, page=False)
+        facts = {finding.name: finding.facts for finding in findings}
+        found |= {part: quantities(name, facts[name]) for part, (name, _) in instruments.items()}
     return found
 
 

@@ -8,17 +8,21 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from own_task import FIELDS, Points, own
 from scipy.stats import spearmanr
+from sklearn.metrics import roc_auc_score
 from small_data import femnist_samples, leaf_file, leaf_sets, people_table
 from torch import Tensor
 from worlds import go, scenario
 
 import seedbus
+from seedbus.models.tasks.table import Table
 from seedbus.scenarios.analysis.analyse import analyse
 from seedbus.scenarios.analysis.curvature import Effort
 from seedbus.scenarios.analysis.fairness import Spread, by_reports, fairness, reports, weighed_by_class
 from seedbus.scenarios.analysis.subject import NotHere, Subject
+from seedbus.scenarios.errors import ScenarioError
 from seedbus.scenarios.reporting.findings import Finding
 from seedbus.scenarios.reporting.meter import Meter
 from seedbus.scenarios.reporting.round_table import Pairs, RoundTable
@@ -81,7 +85,9 @@ def test_of_a_task_without_classes_the_highest_loss_is_the_worst(tmp_path: Path)
     all_of_them = {"clients": 4, "cohort": 4}
     what = scenario(task=table, participation=all_of_them, stop={"rounds": 2}, verify=False)
     folder = go(tmp_path / "run", what).folder
-    (shown,) = analyse(folder, only=["fairness"])
+    (first,) = analyse(folder, only=["fairness"])
+    assert first.facts["rounds"][0]["metric"] == "mae" and "mean mae" in first.heads
+    (shown,) = analyse(folder, only=["fairness"], metric="loss")
     (found,) = shown.facts["rounds"]
     assert found["metric"] == "loss" and "test" not in found
     values = found["own"]["values"]
@@ -90,10 +96,11 @@ def test_of_a_task_without_classes_the_highest_loss_is_the_worst(tmp_path: Path)
     assert found["reports"] == [2] * 4 and found["own"]["correlation_with_reports"] is None
     assert shown.rows[0][-1] == "–" and len(shown.plots) == 1, "all were heard as often"
 
-    run = Subject.of(folder, [], Effort(), Meter(is_quiet=True))
-    run.models[0].replayed.replica.x[:] = np.nan
-    with pytest.raises(NotHere, match="the loss of round 2, own, training: it is nan for client 0"):
-        fairness(run)
+    for metric in ("loss", "mae"):  # nothing is left out of a model that has diverged
+        run = Subject.of(folder, [], Effort(), Meter(is_quiet=True), metric=metric)
+        run.models[0].replayed.replica.x[:] = np.nan
+        with pytest.raises(NotHere, match=f"the {metric} of round 2, own, training: it is nan for client 0"):
+            fairness(run)
 
 
 @pytest.mark.parametrize("is_rising", [True, False])
@@ -153,12 +160,56 @@ def test_a_metric_that_needs_several_classes_is_measured_on_samples_that_have_th
             raise ValueError("one class")
         return of_one_class
 
-    found = of_own(tmp_path / "run", "iid", metrics={"share": share}, larger_is_better=["share"])
+    metrics: Any = {"metrics": {"share": share}, "metrics_by": "batches"}
+    found = of_own(tmp_path / "run", "iid", **metrics, larger_is_better=["share"])
     assert [row[:2] for row in found.rows] == [["0", "own, training"], ["1", "own, training"]]
     why = "it is nan for client 0" if of_one_class else "task.metrics.share: found an error with outputs"
     for round, missing in enumerate(found.facts["missing"]):
         assert missing.startswith(f"the share of round {round}, test, by its classes: {why}")
         assert f"Not measured: {missing}." in found.notes
+
+
+@pytest.mark.filterwarnings("ignore:Only one class is present")
+def test_a_client_for_whom_the_asked_metric_is_not_defined_is_named_and_does_not_count(tmp_path: Path) -> None:
+    """Owners 0 to 5 of a table, of whom 2 and 4 have one class alone."""
+
+    def area(outputs: Tensor, targets: Tensor) -> float:
+        return float(roc_auc_score(targets, outputs[:, 1]))
+
+    rows = [(row % 6, row * 7 % 13, int(row * 5 % 11 > 5 and row % 6 not in (2, 4))) for row in range(240)]
+    cells = [f"{owner},{number},{'yes' if is_ill else 'no'}" for owner, number, is_ill in rows]
+    (tmp_path / "ill.csv").write_text("\n".join(["hospital,number,ill", *cells]) + "\n", encoding="utf-8")
+    table = {"file": str(tmp_path / "ill.csv"), "target": "ill", "owner": "hospital", "hidden": ()}
+    metrics: Any = {"accuracy": "accuracy", "auroc": area}
+    task = Table(**table, metrics=metrics, larger_is_better=["auroc"])
+    what = seedbus.Scenario(**FIELDS | {"partition": "natural", "stop": {"rounds": 2}})
+    folder = seedbus.run(what, tmp_path / "run", task=task).folder
+    for asked, metric in ((None, "accuracy"), ("auroc", "auroc")):
+        subject = Subject.of(folder, [], Effort(), Meter(is_quiet=True), task, metric=asked)
+        found = fairness(subject)
+        (fact,) = found.facts["rounds"]
+        assert fact["metric"] == metric and found.heads[2].startswith(f"mean {metric}")
+        assert [row[1] for row in found.rows] == ["own, training", "own, test"] and not found.facts["missing"]
+    problem: Any = subject.problem
+    for kind, split, parts in (("own", "train", problem.parts), ("test", "test", problem.owned("test"))):
+        for client, part in enumerate(parts):
+            inputs, targets = problem.tensors(problem.splits[split], part)
+            with torch.no_grad(), problem.flat.at(subject.models[0].point):
+                known = area(problem.flat.module(inputs), targets)
+            value = fact[kind]["values"][client]
+            assert value is None if client in (2, 4) else value == pytest.approx(known)
+        samples = fact[kind]["samples"]
+        why = "have samples for which the metric is not defined, and do not count"
+        assert f"2 of 6 clients, 2 for one, {why}: {samples}." in found.notes
+    with pytest.raises(ScenarioError, match=r'metric: "auc" is not measured; did you mean auroc'):
+        analyse(folder, only="fairness", metric="auc", task=task)
+
+
+def test_a_metric_that_is_no_mean_over_samples_is_not_made_of_those_of_classes(tmp_path: Path) -> None:
+    found = of_own(tmp_path / "run", "iid", metrics={"share": lambda outputs, targets: 0.5})
+    assert [row[1] for row in found.rows] == ["own, training"] * 2
+    why = "it is no mean over samples, so those of classes do not make it"
+    assert f"Not measured: the share of round 1, test, by its classes: {why}." in found.notes
 
 
 def test_clients_without_test_samples_of_their_classes_are_named_and_do_not_count(tmp_path: Path) -> None:
@@ -227,7 +278,8 @@ def test_a_metric_that_is_finite_nowhere_is_named_with_its_client(tmp_path: Path
 
 def test_of_a_model_that_serves_all_clients_alike_no_correlation_is_told(tmp_path: Path) -> None:
     """A correlation with a constant is not defined, and 0 would be a finding."""
-    found = of_own(tmp_path / "run", "iid", metrics={"share": lambda outputs, targets: 0.5}, larger_is_better=["share"])
+    metrics: Any = {"metrics": {"share": lambda outputs, targets: 0.5}, "metrics_by": "batches"}
+    found = of_own(tmp_path / "run", "iid", **metrics, larger_is_better=["share"])
     for fact in found.facts["rounds"]:
         assert fact["own"]["deviation"] == 0 and fact["own"]["correlation_with_reports"] is None
     assert [row[-1] for row in found.rows] == ["–"] * 4

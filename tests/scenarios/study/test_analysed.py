@@ -11,7 +11,7 @@ import pytest
 from seedbus.scenarios.analysis.analyse import INSTRUMENTS
 from seedbus.scenarios.analysis.quantities import QUANTITIES, Name, quantities
 from seedbus.scenarios.errors import ScenarioError
-from seedbus.scenarios.reporting.findings import ANALYSIS
+from seedbus.scenarios.reporting.findings import ANALYSIS, kept
 from seedbus.scenarios.reporting.page import PAGE
 from seedbus.scenarios.study.cells import plan_of
 from seedbus.scenarios.study.claims import verdict
@@ -57,17 +57,24 @@ def test_a_study_may_ask_for_what_an_analysis_measures_and_expect_it(tmp_path: P
 
 
 @pytest.mark.slow
-def test_how_clients_are_served_has_the_unit_of_the_metric_whatever_the_studys_own_is(tmp_path: Path) -> None:
+def test_how_clients_are_served_is_told_by_the_metric_of_the_study(tmp_path: Path) -> None:
     small = {"task": "digits", "algorithm": "decomfl", "participation": {"clients": 4}, "stop": {"rounds": 1}}
-    asked = {"ask": {"metric": "loss", "analysis": ["test_worst_tenth", "clients_deviation", "break_even"]}}
-    found = study({"description": "units", "base": small, "seeds": [1]} | asked, tmp_path)
-    heads, (row,) = cells(found)
-    (member,) = next(iter(found.members.values()))
-    shown, figures = dict(zip(heads, row, strict=True)), member.figures
-    worst, deviation = figures["test_worst_tenth"], figures["clients_deviation"]
-    assert worst is not None and shown["worst tenth of clients on test"] == f"{100 * worst:.2f}%"
-    assert deviation is not None and shown["deviation between clients"] == f"{100 * deviation:.2f}%"
-    assert "%" not in shown["lag of break-even"] and "%" not in shown["last value"]
+    analysis = ["test_worst_tenth", "clients_deviation", "break_even"]
+    for metric in (None, "loss"):  # the same run, which is measured again
+        asked = {"ask": {"analysis": analysis} | ({} if metric is None else {"metric": metric})}
+        found = study({"description": "units", "base": small, "seeds": [1]} | asked, tmp_path)
+        heads, (row,) = cells(found)
+        (member,) = next(iter(found.members.values()))
+        shown, figures, name = dict(zip(heads, row, strict=True)), member.figures, metric or "accuracy"
+        worst, deviation = figures["test_worst_tenth"], figures["clients_deviation"]
+        assert worst is not None and deviation is not None
+        words = "{:.2%}".format if metric is None else "{:.4g}".format
+        assert shown[f"{name}, worst tenth of clients on test"] == words(worst)
+        assert shown[f"{name}, deviation between clients"] == words(deviation)
+        (finding,) = [each for each in kept(member.stored.folder) if each.name == "fairness"]
+        (fact,) = finding.facts["rounds"]
+        assert fact["metric"] == name and fact["test"]["worst_tenth"] == worst
+        assert "%" not in shown["lag of break-even"] and ("%" in shown["last value"]) == (metric is None)
 
 
 def test_every_quantity_has_an_instrument_and_a_mistake_in_its_name_is_one_sentence() -> None:

@@ -165,31 +165,44 @@ def test_outputs_of_several_tensors_are_joined_tensor_by_tensor() -> None:
 
 
 class Pooled(nn.Linear):
+    """Its second output is a sum over the given dimensions of its weights."""
+
+    def __init__(self, *dims: int) -> None:
+        super().__init__(4, 3)
+        self.dims = dims
+
     def forward(self, inputs: Tensor) -> Any:
-        return super().forward(inputs), self.weight.sum()
+        return super().forward(inputs), self.weight.sum(dim=self.dims)
 
 
-@pytest.mark.parametrize("what", ["no samples", "too large"])
+BATCHES = "task.metrics_by: batches for a metric that is a mean over samples"
+KEPT = [
+    (
+        nn.Linear(4, 3),
+        r"float32\[128, 3\] of a batch; with targets, 6,000 bytes for 300 samples; expected at most 4,000: fewer "
+        rf"samples, or {BATCHES}",
+    ),
+    (Pooled(0, 1), rf"float32\[\d+, 3\], float32\[\] of a batch of \d+, which cannot be joined with .*{BATCHES}"),
+    (
+        Pooled(0),
+        r"float32\[\d+, 3\], float32\[4\] of .* expected tensors with the samples as their first dimension",
+    ),
+]
+
+
+@pytest.mark.parametrize(("network", "sentence"), KEPT, ids=["too large", "a number", "weights"])
 def test_outputs_that_cannot_be_kept_are_refused_and_a_mean_over_batches_is_a_way(
-    what: str, monkeypatch: pytest.MonkeyPatch
+    network: nn.Module, sentence: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    is_large = what == "too large"
-    network = (nn.Linear if is_large else Pooled)(4, 3)
+    is_large = not isinstance(network, Pooled)
 
     def right(outputs: Any, targets: Tensor) -> Tensor:
         return share(outputs if is_large else outputs[0], targets)
 
-    fields = {"network": network, "test": Points(300), "metrics": {"right": right}}
+    fields: Any = {"network": network, "test": Points(300), "metrics": {"right": right}}
     fields |= {} if is_large else {"loss": first_loss}
     monkeypatch.setattr(own_metrics, "MOST_BYTES", 200 * (3 * 4 + 8))
-    sentence = (
-        r"right: found outputs float32\[128, 3\] of a batch; with targets, 6,000 bytes for 300 samples; expected at "
-        r"most 4,000: fewer samples, or task.metrics_by: batches for a metric that is a mean over samples"
-        if is_large
-        else r"right: found outputs float32\[\d+, 3\], float32\[\] of a batch of \d+, which cannot be joined with "
-        r"others; expected tensors with the samples as their first dimension .*, or task.metrics_by: batches for"
-    )
-    with pytest.raises(DataError, match=f"{METRICS_FIELD}.{sentence}"):
+    with pytest.raises(DataError, match=f"{METRICS_FIELD}.right: found outputs {sentence}"):
         problem = bind_torch(own(**fields))
         problem.evaluate_part(problem.x0(), "test", np.arange(200))  # as many as may be kept
         problem.evaluate(problem.x0(), "test")

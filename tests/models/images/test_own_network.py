@@ -108,10 +108,10 @@ def test_the_weights_are_those_that_the_function_gave_and_frozen_ones_are_proven
 
 @pytest.mark.slow
 @pytest.mark.parametrize("algorithm", ["decomfl", "fedavg"])
-def test_a_named_network_trains_the_same_in_one_process_and_in_several(algorithm: str, tmp_path: Path) -> None:
+def test_a_named_network_and_metric_are_the_same_in_one_process_and_in_several(algorithm: str, tmp_path: Path) -> None:
     load_plugin(NETWORKS)
     world = scenario(
-        task={"name": "digits", "model": "networks:build"},
+        task={"name": "digits", "model": "networks:build", "metrics": {"top2": "networks:top2"}},
         algorithm={"name": algorithm, "learning_rate": 0.01},
         participation={"clients": 4, "cohort": 2},
         evaluation={"every": 3},
@@ -122,6 +122,7 @@ def test_a_named_network_trains_the_same_in_one_process_and_in_several(algorithm
     assert alone.summary["dimension"] == 64 * 6 + 6 + 12 + 60 + 10 and alone.summary["refusals"] == {}
     shared = run(world, tmp_path / "shared", placement=Placement("tcp", workers=2))
     assert shared.summary["digest"] == alone.summary["digest"] == seedbus.replay(tmp_path / "alone").digest
+    assert shared.metrics[["loss", "top2"]].equals(alone.metrics[["loss", "top2"]]) and len(alone.metrics) > 1
 
 
 def test_a_function_in_python_is_named_or_refused_where_only_its_process_has_it() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from torch import nn
+from torch import Tensor, nn
 
 
 def build() -> nn.Module:
@@ -18,3 +18,8 @@ def nine() -> nn.Module:
 def normed() -> nn.Module:
     """Return a network with running statistics."""
     return nn.Sequential(nn.Flatten(), nn.BatchNorm1d(64), nn.Linear(64, 10))
+
+
+def top2(outputs: Tensor, targets: Tensor) -> Tensor:
+    """Return the share of samples whose class has one of the two largest outputs."""
+    return (outputs.topk(2).indices == targets[:, None]).any(dim=1).double().mean()

@@ -77,6 +77,7 @@ class Setup:
         scenario: what followers are told of the scenario.
         processes: how many processes share the clients.
         lag: when clients get snapshots; None: never.
+        replica_bytes: bytes of a replica's fields.
         x0: makes x₀, float32 [d]; needed if the algorithm is dense.
         report_limit: how many bytes a REPORT may have.
         plugins: the digest of the plug-ins that processes must show; empty if the scenario needs none.
@@ -98,6 +99,7 @@ class Setup:
     scenario: bytes
     processes: int = 1
     lag: Lag | None = None
+    replica_bytes: int = 0
     x0: Callable[[], Vector] | None = None
     report_limit: int = SHORT
     plugins: bytes = b""
@@ -267,6 +269,7 @@ class _ServerRun:
             believes=not setup.is_virtual,
             apart=self.availability.at_start if setup.is_virtual else self.availability.away,
             lag=setup.lag,
+            replica_bytes=setup.replica_bytes,
             metrics=setup.metrics,
             state=setup.algorithm.first_state(setup.x0 or _no_model),
             secure=setup.secure,

@@ -286,6 +286,13 @@ OTHERS: dict[str, Document] = {
     "lag-evaluator": LAGGING | {"lag": LAG},
     "lag-peer": LAGGING | {"lag": LAG | {"source": "peer"}},
     "lag-bytes": LAGGING | {"lag": {"snapshot_after_bytes": 150, "chunk_bytes": 64}, "algorithm": HISO},
+    "lag-cheapest": LAGGING
+    | {
+        "task": {"name": "quadratic", "dimension": 8},
+        "lag": {"snapshot_after_bytes": "snapshot", "chunk_bytes": 64, "source": "peer"},
+        "participation": {"clients": 20, "cohort": 2, "deadline_s": 2.0, "late": {"max_staleness": 2}},
+        "stop": {"rounds": 60},
+    },
     "lag-seconds": LAGGING | {"lag": {"snapshot_after_s": 0.05}, "compute": {"replay": 0.01}},
     "lag-lossy": LAGGING | {"lag": LAG | {"source": "peer"}, "faults": [{"fault": "drop", "probability": 0.2}]},
 }

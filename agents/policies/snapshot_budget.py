@@ -22,7 +22,7 @@ class Lag(Settings):
     snapshot_after_bytes: Annotated[int, Field(ge=1, lt=2**60)] | Literal["snapshot"] | None = Field(
         default=None,
         description="… that misses more bytes of commits, each packed alone, or of their sum if the algorithm sends "
-        "sums; snapshot: more bytes than a snapshot has",
+        "sums; snapshot: for which a snapshot, with all of its messages, takes fewer bytes",
     )
     snapshot_after_s: float | None = Field(
         default=None,
@@ -57,22 +57,20 @@ class Lag(Settings):
             raise ValueError("give snapshot_after_commits, _bytes or _s; or leave lag out, for no snapshots")
         return self
 
-    def resolved(self, replay_s: float, snapshot_bytes: int) -> Lag:
-        """Return the same with the budget of time as one of commits, and `snapshot` as one of bytes.
-
-        Args:
-            replay_s: seconds to replay one commit.
-            snapshot_bytes: bytes of a snapshot.
-        """
+    def resolved(self, replay_s: float) -> Lag:
+        """Return the same with the budget of time as one of commits. replay_s: seconds to replay one commit."""
         update: dict[str, int] = {}
         if self.snapshot_after_s is not None:
             affordable = max(1, int(min(self.snapshot_after_s / replay_s, 2**32 - 1)))
             update["snapshot_after_commits"] = min(affordable, self.snapshot_after_commits or affordable)
-        if self.snapshot_after_bytes == "snapshot":
-            update["snapshot_after_bytes"] = snapshot_bytes
         return self.model_copy(update=update)
 
     @property
     def bytes_of_commits(self) -> int | None:
-        """`snapshot_after_bytes` as a number, which `resolved` makes it."""
-        return None if self.snapshot_after_bytes is None else int(self.snapshot_after_bytes)
+        """`snapshot_after_bytes`, if it is a number."""
+        return None if self.snapshot_after_bytes == "snapshot" else self.snapshot_after_bytes
+
+    @property
+    def is_cheapest(self) -> bool:
+        """Whether a client gets a snapshot where that takes fewer bytes than what it missed."""
+        return self.snapshot_after_bytes == "snapshot"

@@ -1,8 +1,17 @@
-"""How a client gets to the version at which a round starts: by the commits that it missed, or by a snapshot."""
+"""How a client gets to the version at which a round starts: by the commits that it missed, or by a snapshot.
+
+A budget says which, or `snapshot_after_bytes: snapshot`: then it is the way that takes the fewest bytes, all messages
+counted. These are
+
+    replay     the commits that the client missed, as its plan has them
+    held       the snapshot that is held, and the commits since
+    fresh      a snapshot of the newest version, and what its fetch costs (`Snapshots.renewal_bytes`)
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import msgpack
@@ -10,15 +19,19 @@ import msgpack
 from seedbus.agents import messages
 from seedbus.agents.messages import AnyAlgorithm, Outgoing
 from seedbus.agents.policies.snapshot_budget import Lag
+from seedbus.agents.policies.snapshot_bytes import SnapshotBytes
 from seedbus.agents.server.commit_window import CommitWindow, Reload
 from seedbus.agents.server.outbox import Outbox
 from seedbus.agents.server.round import Round
 from seedbus.agents.server.snapshot_offers import NoSnapshot
 from seedbus.agents.server.snapshots import Snapshots
 from seedbus.algorithms.contract import ReportRefused
-from seedbus.bus import Envelope
+from seedbus.bus import Envelope, Tally
 
 _new = tuple.__new__  # faster than a named tuple's own constructor, and called for each client of a round
+_WINDOW = 8
+"""Where the cheapest way is sought, commits of so many times the bytes of a replica are kept, each packed alone. Packed
+together they take more than a snapshot, so the journal need not be read to see that."""
 MAX_LOST = 2  # times in a round that a client may say where it is: once back, once for a plan that was on its way
 
 
@@ -37,6 +50,10 @@ class CatchUp:
         lag: Lag | None,
         reload: Reload | None,
         outbox: Outbox,
+        *,
+        replica_bytes: int = 0,
+        proofs: Callable[[], Mapping[str, bytes]] = dict,
+        patience: int = 0,
     ) -> None:
         """Begin with no commits.
 
@@ -46,42 +63,86 @@ class CatchUp:
             lag: when a client gets a snapshot; None: never.
             reload: reads commits back that are not held any more.
             outbox: where messages go.
+            replica_bytes: bytes of all fields of a replica; needed where the cheapest way is sought.
+            proofs: returns what a client's JOIN shows.
+            patience: for how many versions an offer may go unanswered before its client counts as lost.
         """
         self._algorithm = algorithm
         self._versions = versions
         self._outbox = outbox
-        budget = (lag.snapshot_after_commits, lag.bytes_of_commits) if lag else (None, None)
-        self.history = CommitWindow(reload, *budget, is_dense=algorithm.is_dense)
+        commits, size = (lag.snapshot_after_commits, lag.bytes_of_commits) if lag else (None, None)
+        self._is_cheapest = lag is not None and lag.is_cheapest and not algorithm.is_dense
+        window = _WINDOW * replica_bytes if self._is_cheapest else size
+        self.history = CommitWindow(reload, commits, window, is_dense=algorithm.is_dense)
         self.snapshots = Snapshots(lag, outbox)
-        self._most_bytes = None if algorithm.most_catch_up_bytes is None or budget[0] is not None else budget[1]
-        self._catch_up_bytes: dict[tuple[int, int], int] = {}
+        self._most_commits = commits
+        self._most_bytes = None if algorithm.most_catch_up_bytes is None or commits is not None else size
+        self._replica_bytes = replica_bytes
+        self._proofs = proofs
+        self._patience = patience
 
     def plan_for(self, client: int, now: Round) -> list[Outgoing]:
         """The open round's plan for a client, or nothing if it lags so far that it is to get a snapshot first."""
         version = self._versions[client]
-        if self.history.is_limited and self._is_beyond(version) and not self.snapshots.replays(client):
-            self.snapshots.request_snapshot(client, lambda version: not self._is_beyond(version))
-            return []
-        if version not in now.cached_plans:  # clients at one version get the same plan
-            # of a dense algorithm every plan has the model: a process that took over a client may not have it
-            missed = self.history.since(0 if self._algorithm.is_dense else version)
-            now.cached_plans[version] = messages.pack_plan(self._algorithm, client, now.plan, missed)
-        (kind, _, round, base, body), tally = now.cached_plans[version]
+        if self.history.is_limited and not self.snapshots.replays(client):
+            is_fresh = self._snapshot_for(client, now)
+            if is_fresh is not None:
+                self.snapshots.request_snapshot(client, is_fresh=is_fresh)
+                return []
+        (kind, _, round, base, body), tally = self._plan_from(version, now)
         return [(_new(Envelope, (kind, client, round, base, body)), tally)]
 
-    def _is_beyond(self, version: int) -> bool:
+    def _plan_from(self, version: int, now: Round) -> tuple[Envelope, Tally]:
+        """The open round's plan for clients at a version: all get the same."""
+        if version not in now.cached_plans:
+            # of a dense algorithm every plan has the model: a process that took over a client may not have it
+            missed = self.history.since(0 if self._algorithm.is_dense else version)
+            now.cached_plans[version] = messages.pack_plan(self._algorithm, 0, now.plan, missed)
+        return now.cached_plans[version]
+
+    def _snapshot_for(self, client: int, now: Round) -> bool | None:
+        """Return whether a client is to get a fresh snapshot, and not the one that is held; None: it replays."""
+        if self._is_cheapest:
+            return self._cheapest(client, now)
+        held = self.snapshots.held
+        if not self._is_beyond(self._versions[client], now):
+            return None
+        return held is None or self._is_beyond(held.title.version, now)
+
+    def _is_beyond(self, version: int, now: Round) -> bool:
         """Return whether a client at `version` misses more than it is sent: commits, or their sum if that is sent."""
         if not self.history.is_beyond(version):
             return False
-        if self._most_bytes is None:
-            return True
-        where = version, self.history.version
-        if where not in self._catch_up_bytes:
-            if any(newest != self.history.version for _, newest in self._catch_up_bytes):
-                self._catch_up_bytes.clear()
-            missed = self._algorithm.pack_commits(self.history.since(version))
-            self._catch_up_bytes[where] = len(msgpack.packb(missed.body))
-        return self._catch_up_bytes[where] > self._most_bytes
+        return self._most_bytes is None or self._missed_bytes(version, now, self._most_bytes) > self._most_bytes
+
+    def _cheapest(self, client: int, now: Round) -> bool | None:
+        """Return what `_snapshot_for` does, for the way that takes the fewest bytes; of equal ones, the first."""
+        version, held = self._versions[client], self.snapshots.held
+        newest, round = self.history.version, now.plan.round
+        oldest = 0 if self._most_commits is None else newest - self._most_commits  # from which a client may replay
+        if version >= oldest and self._missed_bytes(version, now, self._replica_bytes) <= self._replica_bytes:
+            return None  # as for nearly all clients: no snapshot has so few bytes
+        counts = SnapshotBytes(self._replica_bytes, self.snapshots.lag, self._proofs())
+        snapshot = sum(counts.of_offer(newest, client, round))
+        fetch = sum(counts.of_fetch(newest, client, round))
+        renewal = self.snapshots.renewal_bytes(snapshot, fetch, self._patience)
+        fresh = snapshot + renewal + self._missed_bytes(newest, now, 0)
+        kept: float = math.inf
+        if held is not None and held.title.version > version and held.title.version >= oldest:
+            kept = snapshot + self._missed_bytes(held.title.version, now, fresh)
+        if version >= oldest and self._missed_bytes(version, now, fresh) <= min(kept, fresh):
+            return None
+        return bool(fresh < kept)
+
+    def _missed_bytes(self, version: int, now: Round, enough: int) -> int:
+        """Return the bytes of the commits after `version`, as a plan has them.
+
+        If those in memory take more than `enough`, it is their bytes: older ones add to them, unless sums are sent.
+        """
+        is_sum = self._algorithm.most_catch_up_bytes is not None
+        newer = version if is_sum else max(version, self.history.first)
+        size = self._plan_from(newer, now)[1].catchup_bytes or 1  # an empty list
+        return size if newer == version or size > enough else self._plan_from(version, now)[1].catchup_bytes
 
     def remember(self, commit: Any, slowest: int) -> None:
         """Add a new commit. slowest: the lowest version of a member."""

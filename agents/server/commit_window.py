@@ -23,7 +23,8 @@ class CommitWindow:
     Args:
         reload: reads older commits back from the journal; None: there is no journal, and all commits are kept.
         max_commits: maximum number of commits that a lagging follower is sent; None: no limit.
-        max_bytes: maximum number of bytes of commits that it is sent, each packed alone; None: no limit.
+        max_bytes: maximum number of bytes of commits that it is sent, or that are kept, each packed alone; None: no
+            limit.
         is_dense: whether a commit contains the whole model, so that earlier ones are not needed.
 
     Attributes:
@@ -52,6 +53,11 @@ class CommitWindow:
     def __len__(self) -> int:
         """The number of commits in memory."""
         return len(self._commits)
+
+    @property
+    def first(self) -> int:
+        """The version before the oldest commit in memory."""
+        return self.version - len(self._commits)
 
     @property
     def counts_bytes(self) -> bool:
@@ -84,7 +90,7 @@ class CommitWindow:
         """Return the commits after + 1 … last; with a dense algorithm the newest only, if it is among them."""
         if self._is_dense:
             return self._commits if after < self.version <= last else []
-        first = self.version - len(self._commits)
+        first = self.first
         older = self._reload(after, min(first, last)) if self._reload and after < min(first, last) else []
         return [*older, *self._commits[max(0, after - first) : max(0, last - first)]]
 
@@ -98,7 +104,7 @@ class CommitWindow:
             return
         # The newest commit is always kept, because it may not be in the journal yet.
         below = min(max(slowest, self.version - len(self._sizes) if self._sizes else 0), self.version - 1)
-        del self._commits[: max(0, below - (self.version - len(self._commits)))]
+        del self._commits[: max(0, below - self.first)]
 
 
 class LowestVersion:

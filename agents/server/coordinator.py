@@ -91,6 +91,7 @@ class Coordinator:
         believes: bool = True,
         apart: Container[int] = (),
         lag: Lag | None = None,
+        replica_bytes: int = 0,
         reload: Reload | None = None,
         state: Any = None,
         metrics: Collection[str] = (),
@@ -113,6 +114,7 @@ class Coordinator:
                 that was replaced leaves no trace (simulated time).
             apart: clients that no process brings into the run, because they are away; they join by themselves.
             lag: when lagging clients get a snapshot; None: never.
+            replica_bytes: bytes of a replica's fields; needed with `lag.snapshot_after_bytes: snapshot`.
             reload: reads commits back that are not held any more (`CommitWindow`).
             state: the algorithm's state at the server, before the first commit.
             metrics: the names of what the evaluator measures.
@@ -137,7 +139,16 @@ class Coordinator:
         self._plans: list[Outgoing] = []
         self._are_plans_due = False
         self._positions = ClientPositions(participation.clients)
-        self._catch_up = CatchUp(algorithm, self._positions.versions, lag, reload, self._outbox)
+        self._catch_up = CatchUp(
+            algorithm,
+            self._positions.versions,
+            lag,
+            reload,
+            self._outbox,
+            replica_bytes=replica_bytes,
+            proofs=lambda: self.proofs,
+            patience=participation.staleness,
+        )
         self.history = self._catch_up.history
         self.snapshots = self._catch_up.snapshots
         self._rounds = Rounds(algorithm, participation, seed, state, mechanism, collusion)

@@ -80,6 +80,11 @@ class SnapshotFetch:
         """Whether the evaluator owes an answer, which takes no simulated time."""
         return self.transfer is not None and self.transfer.source == EVALUATOR
 
+    @property
+    def asks_peers(self) -> bool:
+        """Whether a client is to deliver the next snapshot, and not the evaluator."""
+        return self._lag.source == "peer" and not self.distrusts_peers
+
     def open_round(self, round: int, version: int) -> None:
         """Fetch replicas of this version from now on."""
         self._round = round
@@ -90,8 +95,7 @@ class SnapshotFetch:
         if self.transfer is not None:
             return []
         transfer = self._begin()
-        has_peers = self._lag.source == "peer" and not self.distrusts_peers
-        return self._ask(transfer, EVALUATOR, () if has_peers else self._next_pieces(transfer))
+        return self._ask(transfer, EVALUATOR, () if self.asks_peers else self._next_pieces(transfer))
 
     def client_reported(self, client: int) -> list[Outgoing]:
         """A client reported in the open round, so it holds the round's version: it may be the peer that is sought."""

@@ -67,6 +67,25 @@ class SnapshotOffers:
             self.withdraw(client)
         return has_installed
 
+    def bytes_under_way(self, whole: int, since: int) -> int:
+        """Return the bytes that clients would be sent in vain if another snapshot took this one's place.
+
+        Of a snapshot in several chunks a client has those that it pulled. A client that has pulled nothing yet may be
+        about to, if the snapshot is not older than version `since`. That counts as a whole one: else, where rounds are
+        shorter than a message's way, each snapshot would be replaced before anyone can pull it.
+
+        Args:
+            whole: bytes of a snapshot with all of its messages; the answer is not more.
+            since: the oldest version whose offers may still be answered.
+        """
+        if self.held is None or not self.allowed:
+            return 0
+        pieces = self.held.pieces
+        pulled = [MAX_RESENDS * len(pieces) - left for left in self.allowed.values()]
+        if self.held.title.version >= since and 0 in pulled:
+            return whole
+        return min(whole, sum(pulled) * len(pieces[0])) if len(pieces) > 1 else 0
+
     def pulled(self, envelope: Envelope, round: int) -> list[Outgoing]:
         """Return the chunks that a PULL asks for.
 

@@ -8,7 +8,7 @@ Both return the messages to be sent; `Snapshots` puts them into the coordinator'
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any, NamedTuple
 
 from seedbus.agents.policies.snapshot_budget import Lag
@@ -70,15 +70,30 @@ class Snapshots:
         """Whether a client is to replay all commits that it missed, because snapshots failed it in this round."""
         return client in self._replays
 
-    def request_snapshot(self, client: int, is_recent: Callable[[int], bool]) -> None:
-        """A client of the open round lags too far: offer it a snapshot, at once or when there is one.
+    def renewal_bytes(self, whole: int, fetch: int, patience: int) -> int:
+        """Return the bytes that a snapshot of the newest version costs beside those of its offer.
+
+        These are what a peer is sent and sends for it, and what other clients have been sent in vain of the one that is
+        held. Nothing, if it is on its way already.
+
+        Args:
+            whole: those of its offer.
+            fetch: what a peer is sent and sends.
+            patience: for how many versions an offer may go unanswered before its client counts as lost.
+        """
+        if self._fetch.transfer is not None:
+            return 0
+        return fetch * self._fetch.asks_peers + self._offers.bytes_under_way(whole, self._version - patience)
+
+    def request_snapshot(self, client: int, *, is_fresh: bool) -> None:
+        """A client of the open round is to get a snapshot: offer it one, at once or when there is one.
 
         Args:
             client: the client that lags.
-            is_recent: whether a client at a given version is near enough to replay the rest.
+            is_fresh: whether it is to be of the newest version; else it is the one that is held.
         """
         held = self._offers.held
-        if held is not None and is_recent(held.title.version):
+        if held is not None and not is_fresh:
             self._outbox.extend([self._offers.offer(client, held, self._round)])
         else:
             self._waiting.add(client)

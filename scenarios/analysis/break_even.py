@@ -1,24 +1,24 @@
 """Replay or pull: at which lag a snapshot takes fewer bytes than the commits, or their sum, that a client missed.
 
 Commits are this run's own, packed as its server packs them; a snapshot is one of its replica, in chunks, with its offer
-and the client's requests, as `lag:` sends it (DeComFL, arXiv:2405.15861, A.3, pulls a model past some lag). Where the
-ledger has plans with so many missed commits, its mean is beside the count: they are the same bytes.
+and the client's requests, as `lag:` sends it (DeComFL, arXiv:2405.15861, A.3, pulls a model past some lag). It is new:
+commits do not come on top; with `source: peer` what the peer is sent and sends counts, too. `snapshot_after_bytes:
+snapshot` has one fetched above the same lag. Where the ledger has plans with so many missed commits, its mean is beside
+the count: they are the same bytes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import msgpack
 import numpy as np
 
-from seedbus.agents import chunks
-from seedbus.agents.messages import AnyAlgorithm, Join, Span
+from seedbus.agents.messages import AnyAlgorithm
 from seedbus.agents.policies.snapshot_budget import Lag
-from seedbus.algorithms.contract import Replica
-from seedbus.bus import Envelope, Fate, Kind
-from seedbus.bus.codec import encode
+from seedbus.agents.policies.snapshot_bytes import SnapshotBytes
+from seedbus.bus import Fate, Kind
 from seedbus.scenarios.analysis.subject import NotHere, Subject
 from seedbus.scenarios.reporting.findings import Finding, Plot
 from seedbus.scenarios.reporting.looks import Line
@@ -57,32 +57,38 @@ def break_even(run: Subject) -> Finding:
     if len(commits) < 2:
         raise NotHere("the run has fewer than two commits")
     replica = run.models[-1].replayed.replica
-    proofs = proofs_of(run.scenario, run.problem)
-    down, up = snapshot_bytes(replica, run.scenario.lag or Lag(snapshot_after_commits=1), proofs)
+    lag = run.scenario.lag or Lag(snapshot_after_commits=1)
+    counts = SnapshotBytes(
+        sum(field.nbytes for field in replica.fields.values()), lag, proofs_of(run.scenario, run.problem)
+    )
+    client, round = 0, replica.version  # about as long numbers as any
+    down, up = counts.of_offer(replica.version, client, round)
+    fetched = sum(counts.of_fetch(replica.version, client, round)) if lag.source == "peer" else 0
+    whole = down + up + fetched
 
     def size(lag: int) -> int:
         return catch_up_bytes(algorithm, commits, lag)
 
     shown = [lag for lag in _round_numbers(len(commits)) if lag <= len(commits)]
     sizes = {lag: size(lag) for lag in sorted({*shown, len(commits)})}
-    found = crossing(size, len(commits), down + up, algorithm.most_catch_up_bytes)
+    # the plan after a snapshot has an empty list in the commits' place, a byte
+    found = crossing(size, len(commits), whole + 1, algorithm.most_catch_up_bytes)
     measured = _measured(run)
-    rows = [
-        [f"{lag:,}", f"{each:,}", _ledger(measured, lag), f"{each / (down + up):.2%}"] for lag, each in sizes.items()
-    ]
+    rows = [[f"{lag:,}", f"{each:,}", _ledger(measured, lag), f"{each / whole:.2%}"] for lag, each in sizes.items()]
     lags = run.results.history.lags
     beyond = float((lags > found.lag).mean()) if found.lag is not None and lags.size else 0.0
     notes = [
-        f"A snapshot takes {down + up:,} bytes ({readable(down)} down, {readable(up)} up), and is cheaper {found}.",
+        f"A snapshot takes {whole:,} bytes ({readable(down)} down, {readable(up)} up"
+        f"{f', {readable(fetched)} to and from its peer' if fetched else ''}), and is cheaper {found}.",
         f"In this run clients had missed {np.median(lags):g} commits (median) and {lags.max():,} at most when they "
         f"were asked; {beyond:.1%} of the lags were beyond that.",
     ]
     drawn = [
         Line("commits, or their sum", list(sizes), [each / 1000 for each in sizes.values()]),
-        Line("snapshot", list(sizes), [(down + up) / 1000] * len(sizes)),
+        Line("snapshot", list(sizes), [whole / 1000] * len(sizes)),
     ]
     facts = {
-        "snapshot_bytes": {"down": down, "up": up},
+        "snapshot_bytes": {"down": down, "up": up, "fetched": fetched},
         "catch_up_bytes": {str(lag): each for lag, each in sizes.items()},
         "ledger_mean_bytes": {str(lag): mean for lag, (mean, _) in sorted(measured.items())},
         "break_even_lag": found.lag,
@@ -103,33 +109,6 @@ def break_even(run: Subject) -> Finding:
 def catch_up_bytes(algorithm: AnyAlgorithm, commits: Sequence[Any], lag: int) -> int:
     """Return the bytes of what a client is sent that missed the last `lag` of the commits."""
     return len(msgpack.packb(algorithm.pack_commits(commits[len(commits) - lag :]).body))
-
-
-def snapshot_bytes(replica: Replica, lag: Lag, proofs: Mapping[str, bytes]) -> tuple[int, int]:
-    """Return the bytes, headers included, that a client is sent for a snapshot of a replica, and that it sends.
-
-    Args:
-        replica: the replica.
-        lag: the size of chunks, and how many a client asks for at a time.
-        proofs: what the client's JOIN shows when it has the snapshot, by name.
-    """
-    size = sum(field.nbytes for field in replica.fields.values())
-    count = -(-size // lag.chunk_bytes)
-    title = chunks.Title(replica.version, count, bytes(chunks.DIGEST_BYTES))
-    client, round = 0, replica.version
-    sent: list[Envelope] = [chunks.offer(title, lag.window, client, round)]
-    asked: list[Envelope] = []
-    for start in range(0, count, lag.window):
-        wanted = range(start, min(start + lag.window, count))
-        asked.append(chunks.pull(title, wanted, client, round))
-        pieces = (bytes(min(lag.chunk_bytes, size - index * lag.chunk_bytes)) for index in wanted)
-        sent += [
-            chunks.Chunk(title, index, piece).pack(Kind.SNAPSHOT, client, round)
-            for index, piece in zip(wanted, pieces, strict=True)
-        ]
-    asked.append(Join(client, (Span(client, client, replica.version),), **proofs).pack())
-    down, up = (sum(len(encode(each)[0]) for each in messages) for messages in (sent, asked))
-    return down, up
 
 
 def crossing(size: Callable[[int], int], most: int, snapshot: int, bound: int | None) -> BreakEven:

@@ -251,11 +251,15 @@ def _lag(scenario: Scenario) -> list[str]:
         if scenario.algorithm.most_catch_up_bytes is not None:
             replays += ", or is sent their sum, whichever takes fewer bytes"
         return [*said, f"a client {replays}; the field lag, a budget for snapshots, is not set"]
-    budget = {name: value for name, value in lag if name.startswith("snapshot_after") and value is not None}
+    budget = {
+        name: value for name, value in lag if name.startswith("snapshot_after") and value not in (None, "snapshot")
+    }
     limits = " or ".join(f"{plain(value)} {name.removeprefix('snapshot_after_')}" for name, value in budget.items())
+    whom = [f"that missed more than {limits}"] * bool(limits)
+    whom += ["for which it takes fewer bytes than the commits"] * lag.is_cheapest
     return [
         *said,
-        f"the field lag is the snapshot budget: a client that missed more than {limits} gets a snapshot of the model "
+        f"the field lag is the snapshot budget: a client {' or '.join(whom)} gets a snapshot of the model "
         f"from {'the evaluator' if lag.source == 'evaluator' else 'a peer'}, in chunks of {lag.chunk_bytes:,} bytes, "
         f"asking for {lag.window:,} at a time",
     ]

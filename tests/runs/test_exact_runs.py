@@ -13,6 +13,7 @@ from worlds import DECOMFL, outcome, scenario
 
 from seedbus.agents.errors import Unfinishable
 from seedbus.algorithms.scalar_only.exact import BUDGET
+from seedbus.scenarios.analysis.analyse import analyse
 from seedbus.scenarios.running.limits import least_memory
 from seedbus.scenarios.running.replay import replay
 from seedbus.scenarios.running.run import run
@@ -144,4 +145,6 @@ def test_what_takes_fewest_bytes_is_sent(tmp_path: Path, pool: int, dimension: i
     kinds = results.summary["traffic"]["by_kind"]
     assert ("snapshot" in kinds) == is_snapshot
     plans = results.messages.query("kind == 'PLAN'")
-    assert plans["catchup_bytes"].max() <= min(8 * dimension, pool // 8 + 8 * pool + 32)
+    (found,) = analyse(results.folder, only=["break-even"])
+    snapshot = sum(found.facts["snapshot_bytes"].values())  # in messages
+    assert plans["catchup_bytes"].max() <= min(snapshot, pool // 8 + 8 * pool + 32)

@@ -48,6 +48,29 @@ def test_a_client_pulls_all_that_it_was_offered_and_not_one_chunk_more() -> None
         offering.pulled(chunks.pull(TITLE, (6,), 2, ROUND), ROUND)
 
 
+def test_a_renewal_wastes_what_clients_have_pulled_or_are_about_to_pull() -> None:
+    offering, snapshot = offers()
+    whole, later = 900, TITLE.version + 1
+
+    def wasted(since: int) -> int:
+        return offering.bytes_under_way(whole, since)
+
+    assert wasted(0) == 0
+    offering.offer(2, snapshot, ROUND)
+    assert (wasted(TITLE.version), wasted(later)) == (whole, 0)
+    offering.pulled(chunks.pull(TITLE, (0, 6), 2, ROUND), ROUND)
+    assert wasted(0) == wasted(later) == 2 * SIZE
+    for client in range(3, 20):
+        offering.offer(client, snapshot, ROUND)
+        offering.pulled(chunks.pull(TITLE, (0, 1, 2), client, ROUND), ROUND)
+    assert wasted(later) == whole
+    one = Snapshot(chunks.title_of(REPLICA, 400), [b"".join(PIECES)], is_of_peer=False)
+    offering.replace(one)
+    offering.offer(2, one, ROUND)
+    offering.pulled(chunks.pull(one.title, (0,), 2, ROUND), ROUND)
+    assert wasted(0) == 0  # it has all of it
+
+
 def test_an_offer_ends_when_the_snapshot_is_installed_withdrawn_or_replaced() -> None:
     offering, snapshot = offers()
     for client in (1, 2, 3):

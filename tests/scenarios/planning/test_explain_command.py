@@ -100,6 +100,9 @@ def test_it_tells_the_budget_for_snapshots_from_what_makes_clients_lag(seedbus: 
     ]
     assert "asked about every 5 rounds; faults 0, 1: messages are lost; participation.deadline_s" in lag[0]
     assert "the field lag is the snapshot budget: a client that missed more than 9 commits gets a snapshot" in lag[1]
+    both = "lag={snapshot_after_commits: 9, snapshot_after_bytes: snapshot}"
+    lag = said(seedbus, "small.yaml", "--seconds", "0", "--set", both)["words"]["lag"]
+    assert "more than 9 commits or for which it takes fewer bytes than the commits gets a snapshot" in lag[1]
 
 
 @pytest.mark.parametrize(

@@ -89,6 +89,23 @@ class Partition(Settings):
         return ""
 
 
+def too_few_owners(kind: str, clients: int, owners: int, words: str) -> DataError:
+    """Return the error of a partition by owners that has fewer of them than clients.
+
+    Args:
+        kind: which division it is.
+        clients: number of clients.
+        owners: how many owners have training samples.
+        words: what they are, as in "people with training samples".
+    """
+    accepted = "1 client" if owners == 1 else f"1 to {owners} clients"
+    return DataError(
+        f"partition {kind}",
+        f"{clients} clients and {owners} {words}",
+        f"{accepted}, or more data: every process of a run needs the samples of all clients, not of its own alone",
+    )
+
+
 PARTITIONS = Variants("partition", "kind", "seedbus.models.partitions", Partition)
 
 

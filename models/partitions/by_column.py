@@ -8,8 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from seedbus.models.errors import DataError
-from seedbus.models.partition import Divisible, Indices, Partition
+from seedbus.models.partition import Divisible, Indices, Partition, too_few_owners
 from seedbus.models.streams import stream
 
 
@@ -32,11 +31,9 @@ class ByColumn(Partition, frozen=True):
         """Return for each client the sorted indices of its samples, from their cells [n]. Raises `DataError`."""
         values, held = np.unique(cells, return_inverse=True)
         if not 1 <= clients <= values.size:
-            raise DataError(
-                f"partition {self.kind}",
-                f"{clients} clients and {values.size} values of {self.column} in the training samples",
-                f"1 to {values.size} clients",
-            )
+            noun = "value" if values.size == 1 else "values"
+            words = f"{noun} of {self.column} in the training samples"
+            raise too_few_owners(self.kind, clients, values.size, words)
         drawn = np.sort(stream("partition", self.kind, seed).permutation(values.size)[:clients])
         parts = np.split(np.argsort(held, kind="stable"), np.cumsum(np.bincount(held))[:-1])
         return [parts[value] for value in drawn]

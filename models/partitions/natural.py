@@ -7,8 +7,7 @@ from typing import ClassVar, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from seedbus.models.errors import DataError
-from seedbus.models.partition import Indices, Partition
+from seedbus.models.partition import Indices, Partition, too_few_owners
 from seedbus.models.streams import stream
 
 
@@ -26,11 +25,8 @@ class Natural(Partition, frozen=True):
         """Return for each client the sorted indices of its samples, from their owners [n]. Raises `DataError`."""
         people = np.unique(owners)
         if not 1 <= clients <= people.size:
-            raise DataError(
-                "partition natural",
-                f"{clients} clients and {people.size} people with training samples",
-                f"1 to {people.size} clients",
-            )
+            noun = "person" if people.size == 1 else "people"
+            raise too_few_owners(self.kind, clients, people.size, f"{noun} with training samples")
         drawn = stream("partition", self.kind, seed).permutation(people)[:clients]
         by_owner = np.argsort(owners, kind="stable")
         ends = np.searchsorted(owners[by_owner], people, side="right")

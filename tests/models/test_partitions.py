@@ -14,6 +14,7 @@ from pydantic import TypeAdapter, ValidationError
 from seedbus.discovery import PluginError
 from seedbus.models import DataError, Dirichlet, File, Iid, Natural, Pathological, Quantity, Shards
 from seedbus.models.partition import PARTITIONS, Divisible, Partition, digest, divide
+from seedbus.models.partitions.by_column import ByColumn
 from seedbus.scenarios.conformance.partition import CONTRACT, is_a_division
 from seedbus.scenarios.conformance.promises import Promise
 
@@ -137,7 +138,8 @@ owner_lists = st.lists(st.integers(0, 9), min_size=1, max_size=60).map(np.array)
 def test_a_client_is_one_person_with_all_their_samples(owners: Any, clients: int, seed: int) -> None:
     people = np.unique(owners)
     if clients > people.size:
-        with pytest.raises(DataError, match=f"{clients} clients and {people.size} people with training samples"):
+        noun = "person" if people.size == 1 else "people"
+        with pytest.raises(DataError, match=f"{clients} clients and {people.size} {noun} with training samples"):
             Natural().split(owners, clients, seed)
         return
     parts = Natural().split(owners, clients, seed)
@@ -145,6 +147,25 @@ def test_a_client_is_one_person_with_all_their_samples(owners: Any, clients: int
     assert held == sorted(set(held)), "each another, in the order of the data set"
     for person, part in zip(held, parts, strict=True):
         assert np.array_equal(part, np.flatnonzero(owners == person))
+
+
+@pytest.mark.parametrize(
+    ("partition", "owners", "found"),
+    [
+        (Natural(), np.zeros(4, np.int64), "3 clients and 1 person with training samples; expected 1 client, "),
+        (
+            ByColumn(column="site"),
+            np.array(["a", "b"], object),
+            "3 clients and 2 values of site in the training samples; expected 1 to 2 clients, ",
+        ),
+    ],
+)
+def test_a_process_with_the_samples_of_few_clients_is_told_that_it_needs_those_of_all(
+    partition: Any, owners: Any, found: str
+) -> None:
+    with pytest.raises(DataError) as refused:
+        partition.split(owners, 3, 0)
+    assert f"found {found}or more data: every process of a run needs the samples of all clients" in str(refused.value)
 
 
 def test_the_seed_draws_who_takes_part_among_more_people_than_clients() -> None:

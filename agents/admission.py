@@ -98,5 +98,5 @@ _PROOFS = {
     "plugins": "its plug-ins have digest {theirs}, the run's {ours}: another source of the scenario's plug-ins",
     "mask": "its mask of trained coordinates has digest {theirs}, the run's {ours}: another processor, whose "
     "gradients have other bits; mask.rule: largest, smallest and random use none",
-    "x0": "its x₀ has digest {theirs}, the run's {ours}: another task, seed or set of weights, or other data",
+    "x0": "its x₀ has digest {theirs}, the run's {ours}: other data, or another task, seed or set of weights",
 }

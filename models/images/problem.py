@@ -42,7 +42,7 @@ class ImageProblem(SampleProblem[Images]):
         self.task = task
         self._measures = words_of(task)
         self._on_device: dict[int, ResidentImages | None] = {}
-        if task.is_proven:
+        if task.own_data:
             self._identity = samples_identity(self.splits, self.parts)
         if self._own is not None:
             self._identity = self._own.identity(self._identity)

@@ -77,8 +77,8 @@ class ClassifierSettings(BatchSettings, frozen=True):
     """A task that classifies samples, and what its problem needs."""
 
     has_outputs: ClassVar[bool] = True
-    is_proven: ClassVar[bool] = False
-    """Whether processes prove their samples to be the same: those of the user's own files, which no digest pins."""
+    own_data: ClassVar[str] = ""
+    """The field that names the user's own files. No digest pins these, so processes prove that samples are the same."""
 
     @property
     def own_network(self) -> Any | None:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 class ImageFolder(ImageTask, frozen=True):
     """Images of the user's own: PNG or JPEG files, in a folder for each class."""
 
-    is_proven: ClassVar[bool] = True
+    own_data: ClassVar[str] = "folder"
 
     name: Literal["image-folder"] = "image-folder"
     folder: str = Field(

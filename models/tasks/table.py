@@ -30,7 +30,7 @@ class Table(TableSettings, frozen=True):
 
     has_owners: ClassVar[bool] = True
     has_columns: ClassVar[bool] = True
-    is_proven: ClassVar[bool] = True
+    own_data: ClassVar[str] = "file"
 
     name: Literal["table"] = "table"
 

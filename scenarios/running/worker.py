@@ -11,6 +11,7 @@ from pathlib import Path
 
 import zmq
 
+from seedbus.agents.errors import JoinRefused
 from seedbus.agents.observer import NullObserver
 from seedbus.algorithms.directions import set_threads
 from seedbus.bus import HostRequest, Offer, Recruit
@@ -84,6 +85,7 @@ def serve(
             raise ScenarioError("--parent-pipe", [expected + "processes that start workers of their own"]) from None
     set_threads(1)  # other workers use the other cores
     recruits: dict[bytes, Recruit] = {}
+    own_data = ""  # the user's own files that the task reads, if it reads some
 
     def recruit_for(offer: Offer) -> Follower:
         # a process binds a scenario once, however many links it has
@@ -96,7 +98,10 @@ def serve(
         return follower
 
     def first_follower(offer: Offer) -> Follower:
+        nonlocal own_data
         scenario = read_scenario(offer, endpoint, limits)
+        field = getattr(scenario.task, "own_data", "")
+        own_data = f"task.{field} {getattr(scenario.task, field)}" if field else ""
         if limits is not None and limits.max_memory is not None:
             limit_memory(limits.max_memory)
         stack.enter_context(memory_hints(scenario, device))
@@ -113,17 +118,23 @@ def serve(
         requests = _one_request_per_client(spans, count, evaluates)
         check_files(len(requests), FILES_EACH)
     with ExitStack() as stack, closing(admission), on_device(device):
-        follow(
-            endpoint,
-            requests,
-            recruit_for,
-            patience_s=patience_s,
-            note=note,
-            parent_pipe=sys.stdin.fileno() if parent_pipe else None,
-            most_clients=MOST_CLIENTS if limits is None else limits.max_clients,
-            code_of=farewell_code,
-            identity=identity,
-        )
+        try:
+            follow(
+                endpoint,
+                requests,
+                recruit_for,
+                patience_s=patience_s,
+                note=note,
+                parent_pipe=sys.stdin.fileno() if parent_pipe else None,
+                most_clients=MOST_CLIENTS if limits is None else limits.max_clients,
+                code_of=farewell_code,
+                identity=identity,
+            )
+        except JoinRefused as refused:
+            if refused.reason != "x0" or not own_data:
+                raise
+            # the scenario is the server's, so what can differ are the files that it names
+            raise JoinRefused("x0", f"{own_data} here is probably not the run's: {refused.detail}") from None
 
 
 def spans_of(text: str) -> tuple[tuple[Span, ...], int]:

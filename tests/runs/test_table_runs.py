@@ -16,11 +16,10 @@ from worlds import DECOMFL, outcome, scenario
 from seedbus.agents.errors import JoinRefused, RunFolderError
 from seedbus.agents.observer import NullObserver
 from seedbus.bus import HostRequest
-from seedbus.bus.zeromq import follow
 from seedbus.models.data.roots import Roots
 from seedbus.models.errors import NotAllowed
-from seedbus.scenarios.running.prepare import bind, recruit
 from seedbus.scenarios.running.run import run
+from seedbus.scenarios.running.worker import serve
 from seedbus.scenarios.schema.loading import load, validate
 from seedbus.scenarios.schema.yaml_text import dump
 from seedbus.scenarios.transports.placement import Placement
@@ -46,16 +45,29 @@ def test_worker_processes_read_the_table_themselves_and_compute_the_same_bits(tm
 
 
 def test_a_process_with_another_table_is_refused_when_it_joins(tmp_path: Path) -> None:
-    people_table(tmp_path / "people.csv")
-    (tmp_path / "other.csv").write_text((tmp_path / "people.csv").read_text().replace(",cat,", ",dog,", 1))
-    what, other = world(tmp_path / "people.csv"), world(tmp_path / "other.csv")
+    table = tmp_path / "people.csv"
+    people_table(table)
+    rows, what = table.read_text(), world(table)
     with ServerThread(what, tmp_path / "run") as server:
         endpoint = server.watcher.endpoint
         first = ClientsThread(what, endpoint, HostRequest(((0, 1),)))
         while not server.watcher.joined:
             first.join(0.01)
-        with pytest.raises(JoinRefused, match=r"\(x0\): "):
-            follow(endpoint, [HostRequest(((2, 3),))], recruit(other, bind(other), NullObserver()), patience_s=10)
+        table.write_text(rows.replace(",cat,", ",dog,", 1))  # as it is on the second process's machine
+        with pytest.raises(JoinRefused, match=rf"\(x0\): task.file {table} here is probably not the run's: its x₀"):
+            serve(
+                endpoint,
+                ((2, 3),),
+                0,
+                evaluates=False,
+                patience_s=10,
+                socket_per_client=False,
+                memory=None,
+                parent_pipe=False,
+                limits=None,
+                note=NullObserver().noted,
+            )
+        table.write_text(rows)
         ClientsThread(what, endpoint, HostRequest(((2, 3),)))
         results = server.results()
     assert list(results.summary["refusals"]["x0"].values()) == [1] and results.summary["rounds"] == 3

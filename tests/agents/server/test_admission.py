@@ -190,7 +190,11 @@ def test_clients_in_real_time_keep_their_claimed_versions_and_the_evaluator_its_
         ({"losses": b"l"}, {}, ("losses", "it shows no compiled or stacked losses, and the run's are such")),
         ({}, {"losses": b"l"}, ("losses", "it shows compiled or stacked losses, and the run's are neither")),
         ({"losses": b"l"}, {"losses": b"m"}, ("losses", "its compiled or stacked losses have other bits (digest 6d, ")),
-        ({}, {"x0": b"y"}, ("x0", "its x₀ has digest 79, the run's 78: another task, seed or set of weights")),
+        (
+            {},
+            {"x0": b"y"},
+            ("x0", "its x₀ has digest 79, the run's 78: other data, or another task, seed or set of weights"),
+        ),
         ({"losses": b"l"}, {"losses": b"l"}, None),
     ],
 )

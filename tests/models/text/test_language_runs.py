@@ -106,7 +106,7 @@ def test_a_process_with_other_weights_is_refused_by_name(tmp_path: Path, fine_tu
         first = ClientsThread(what, endpoint, HostRequest(((0, 1),)))
         while not server.watcher.joined:
             first.join(0.01)
-        with pytest.raises(JoinRefused, match=r"\(x0\): .* another task, seed or set of weights"):
+        with pytest.raises(JoinRefused, match=r"\(x0\): .* other data, or another task, seed or set of weights"):
             follow(endpoint, [HostRequest(((2, 3),))], recruit(other, bind(other), NullObserver()), patience_s=10)
         ClientsThread(what, endpoint, HostRequest(((2, 3),)))
         results = server.results()

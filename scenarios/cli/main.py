@@ -69,7 +69,7 @@ _UsageError: Any = typer.BadParameter.__base__  # click's class; typer contains 
 
 app = typer.Typer(
     name="seedbus",
-    help="Federated learning as messages: run a scenario, count every byte, replay any round.",
+    help="Federated learning as messages: run a scenario, count every byte, replay the model.",
     rich_markup_mode="markdown",
     pretty_exceptions_enable=False,
 )
@@ -256,7 +256,8 @@ def replay_command(
     plugin: Plugins = None,
     output: Output = Format.text,
 ) -> None:
-    """Rebuild the model of any round from a run's journal, and print its digest."""
+    """Rebuild a model from a run's journal, and print its digest: with scalar-only algorithms that of any round,
+    with dense ones the newest and every 50th; of their other models the journal has digests alone."""
     with cli_errors():
         from seedbus.scenarios.running.replay import replay
 

@@ -55,7 +55,11 @@ class Privacy(Settings):
 
     def is_seeded(self, *, is_virtual: bool) -> bool:
         """Return whether the scenario's seed keys the noise, in a run of simulated (virtual) or of real time."""
-        return self.noise == "seeded" or (self.noise is None and is_virtual)
+        return self.noise_of(is_virtual=is_virtual) == "seeded"
+
+    def noise_of(self, *, is_virtual: bool) -> Literal["seeded", "system"]:
+        """Return where the random bits come from, in a run of simulated (virtual) or of real time."""
+        return self.noise or ("seeded" if is_virtual else "system")
 
     def variance(self, quorum: int) -> int:
         """Return σ² of one draw, in units², rounded up: of a round's noise, or of a client's share of it.

@@ -24,6 +24,7 @@ def privacy(
     with cli_errors():
         from seedbus.bus.text import counted
         from seedbus.scenarios.reporting.privacy import spent
+        from seedbus.scenarios.reporting.report import SEEDED_NOISE
 
         found = spent(run, delta)
         if output is Format.json:
@@ -31,5 +32,6 @@ def privacy(
         else:
             say(
                 f"ε = {found['epsilon']:.6g} for δ = {found['delta']:g}, after {counted(found['rounds'], 'round')} "
-                f"({found['mechanism']} noise, {found['cohorts']} cohorts)"
+                f"({found['mechanism']} noise, {found['cohorts']} cohorts"
+                f"{f'; {SEEDED_NOISE}' if found['noise'] == 'seeded' else ''})"
             )

@@ -34,6 +34,7 @@ def spent(run: Path, delta: float | None = None) -> dict[str, Any]:
         "rounds": len(epsilons),
         "mechanism": privacy.mechanism,
         "cohorts": privacy.cohorts,
+        "noise": privacy.noise_of(is_virtual=part_of(run, "clock") == "virtual"),
     }
 
 

@@ -21,6 +21,9 @@ from seedbus.scenarios.reporting.terminal import console, shown, titled
 Rows = list[tuple[str, str]]
 Summary = Mapping[str, Any]
 
+SEEDED_NOISE = "noise keyed by the seed: it protects nobody"
+"""Stands beside ε wherever it is printed, because ε alone reads as protection."""
+
 
 def show(summary: Summary, *, as_json: bool) -> None:
     """Print the closing table, or the summary as one JSON object, to stdout."""
@@ -80,7 +83,12 @@ def groups(summary: Summary) -> list[Rows]:
 
 def _metrics(summary: Summary) -> Rows:
     metrics = summary["metrics"].items()
-    return [(name.replace("_", " "), _metric(name, value)) for name, value in metrics if name not in _TIMES]
+    mark = {"epsilon": f" ({SEEDED_NOISE})"} if summary.get("noise") == "seeded" else {}
+    return [
+        (name.replace("_", " "), _metric(name, value) + mark.get(name, ""))
+        for name, value in metrics
+        if name not in _TIMES
+    ]
 
 
 def _shortcomings(summary: Summary) -> Rows:

@@ -102,6 +102,8 @@ def _summary(
 ) -> dict[str, Any]:
     names = [fault["fault"] for fault in scenario.resolved()["faults"]]
     last = {name: value for name, value in lines[-1].items() if name not in ("bytes_up", "bytes_down")} if lines else {}
+    privacy = scenario.privacy
+    noise = {} if privacy is None else {"noise": privacy.noise_of(is_virtual=scenario.clock == "virtual")}
     return {
         "run": str(given),
         "scenario": scenario.name,
@@ -115,6 +117,7 @@ def _summary(
         "digest": outcome.digest,
         "ledger_hash": ledger_hash(columns),
         "metrics": last,
+        **noise,
         "clock": scenario.clock,
         "simulated_s": outcome.simulated_s,
         "traffic": account(columns, scenario, outcome.rounds, scenario.dimension),

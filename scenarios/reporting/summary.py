@@ -114,6 +114,7 @@ class _Summary(TypedDict):
     version: Count
     digest: Text
     metrics: Annotated[dict[Text, Value | None], Field(max_length=MAX_NAMES)]
+    noise: NotRequired[Literal["seeded", "system"]]
     clock: Literal["virtual", "wall"]
     simulated_s: Measure
     wall_s: Measure

@@ -61,6 +61,10 @@ def test_the_epsilon_that_was_recorded_is_the_one_that_the_journal_gives(tmp_pat
     assert 0 < json.loads(answer.stdout)["epsilon"] < epsilons[-1]
     assert results.digest == replay(tmp_path / "run").digest
     assert results.digest != run(private(CENTRAL | {"noise": "system"}), tmp_path / "other").digest
+    for command in ("privacy", "report"):
+        for folder, is_told in (("run", True), ("other", False)):
+            said = CliRunner().invoke(app, [command, str(tmp_path / folder)]).stdout
+            assert ("noise keyed by the seed: it protects nobody" in said) == is_told, said
 
 
 def test_masked_reports_with_noise_have_the_sum_of_plain_reports_with_the_same_noise(tmp_path: Path) -> None:

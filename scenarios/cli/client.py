@@ -17,7 +17,11 @@ from seedbus.scenarios.reporting.terminal import say
 def client(
     connect: Annotated[str, typer.Option(help="Where the server is, e.g. tcp://host:5555.")],
     clients: Annotated[
-        str, typer.Option(help="How many clients to host (25), which (0-24,30-39), or none; default: its share.")
+        str,
+        typer.Option(
+            help="How many clients to host (25: any 25), which by number (0-24,40; 7-7: number 7 alone), or none; "
+            "default: its share."
+        ),
     ] = "",
     evaluator: Annotated[
         bool, typer.Option(help="Host the evaluator too, if this process's key is authorised for it.")

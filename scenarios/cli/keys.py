@@ -69,7 +69,9 @@ def list_command(folder: KeysFolder = None, output: Output = Format.text) -> Non
 def authorise_command(
     key: Annotated[str, typer.Argument(help="A public key, or the file of one.")],
     name: Annotated[str, typer.Option(help="What it is called from now on.")],
-    clients: Annotated[str, typer.Option(help="Which clients it may host (0-24,40), or all.")] = "all",
+    clients: Annotated[
+        str, typer.Option(help="Which clients it may host, by number (0-24,40; 7: number 7 alone), or all.")
+    ] = "all",
     evaluator: Annotated[bool, typer.Option("--evaluator", help="It may host the evaluator, and decides x₀.")] = False,
     folder: KeysFolder = None,
 ) -> None:

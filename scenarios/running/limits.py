@@ -186,8 +186,11 @@ def folders_of(folders: Sequence[Path]) -> list[Path]:
         ScenarioError: one is no directory, or its name holds the separator of paths.
     """
     for folder in folders:
-        if not os.path.isdir(folder) or os.pathsep in str(folder):
-            raise ScenarioError(f"--data {folder}", [f"expected a directory, without {os.pathsep} in its name"])
+        if os.pathsep in str(folder):
+            raise ScenarioError(f"--data {folder}", [f"expected a directory without {os.pathsep} in its name"])
+        if not os.path.isdir(folder):
+            found = "it is no directory" if os.path.lexists(folder) else "it does not exist"
+            raise ScenarioError(f"--data {folder}", [f"{found}; expected a directory"])
     return [folder.absolute() for folder in folders]
 
 

@@ -156,7 +156,7 @@ def spans_of(text: str) -> tuple[tuple[Span, ...], int]:
     for part in text.split(","):
         match = re.fullmatch(r"([0-9]{1,8})(?:-([0-9]{1,8}))?", part)
         if not match or text == "0" or not int(match[1]) <= int(match[2] or match[1]) < MOST_CLIENTS:
-            expected = "expected how many, like 25, which, like 0-24 or 0-9,40-49, or none"
+            expected = "expected how many, like 25, which, like 0-24, 0-9,40-49 or 0-0 (client 0 alone), or none"
             raise ScenarioError(f"--clients {text}", [expected])
         spans.append((int(match[1]), int(match[2] or match[1])))
     chosen = merged(spans)

@@ -310,7 +310,8 @@ def test_what_is_no_choice_of_clients_is_refused_in_one_sentence(clients: str) -
     command = seedbus("client", "--connect", "tcp://127.0.0.1:1", f"--clients={clients}")
     _, told = command.communicate(timeout=60)
     assert command.returncode == Exit.USAGE
-    assert told == f"seedbus: --clients {clients}: expected how many, like 25, which, like 0-24 or 0-9,40-49, or none\n"
+    expected = "expected how many, like 25, which, like 0-24, 0-9,40-49 or 0-0 (client 0 alone), or none"
+    assert told == f"seedbus: --clients {clients}: {expected}\n"
 
 
 @pytest.mark.slow

@@ -284,7 +284,7 @@ class Hub:
             rights: what it may ask for.
         """
         if rights is _NO_RIGHTS:
-            return Declined("not-authorised", "its key is not authorised, or not any more")
+            return _UNAUTHORISED
         if run not in (b"", self._run):
             return Declined("another-run", "this server runs another run than the one that this process was part of")
         return self._end_previous(previous, connection, rights) or self._registration.greet(request, rights)
@@ -382,15 +382,18 @@ class Hub:
             session.drain()
             connection = session.connection
             why = session.beat(self._limits)
-            if connection.key and self._rights(connection.is_own, connection.key) != session.rights:
+            rights = self._rights(connection.is_own, connection.key) if connection.key else session.rights
+            if rights != session.rights:
                 why = "its key was revoked, or has other rights now"
+            if rights is None:  # it could not come back, and would look for a server that is there
+                self._decline(connection, _UNAUTHORISED.reason, _UNAUTHORISED.detail)
             if why is not None:
                 self._end_session(session, why)
         self._router.hang_up_on_idlers()
         self._on_tick(self._registration)
 
     def _decline(self, connection: Connection, reason: str, detail: str) -> None:
-        """Send a DECLINE to a stranger, or drop it if it cannot be sent at once."""
+        """Send a DECLINE to a peer that has no session, or loses it; drop it if it cannot be sent at once."""
         data = packet.packet(Type.DECLINE, NO_SESSION, packet.decline(reason, detail))
         if self._router.send(connection.peer, data):
             self._link_bytes[STRANGERS, False] += connection.wire.bytes_of(len(data))
@@ -412,3 +415,4 @@ class Hub:
 
 
 _NO_RIGHTS = Rights(spans=())
+_UNAUTHORISED = Declined("not-authorised", "its key is not authorised, or not any more")

@@ -138,8 +138,11 @@ class Link:
         if self._monitor is None or now_s < self._monitor.due_s:
             return
         self._monitor.read_events()
-        if self._monitor.failure == zmq.EVENT_HANDSHAKE_FAILED_AUTH and not self._protocol.knows_run:
-            raise SentAway(self._endpoint, "not-authorised", "its keys do not include this process's")
+        if self._monitor.failure == zmq.EVENT_HANDSHAKE_FAILED_AUTH:
+            refused = SentAway(self._endpoint, "not-authorised", "its keys do not include this process's")
+            if not self._protocol.knows_run:
+                raise refused
+            self._protocol.rejection = refused  # its table may be unreadable for a while: this process tries on
         why = self._monitor.endless_message(now_s)
         if why is not None:
             raise BadServer(self._endpoint, why)

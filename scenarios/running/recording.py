@@ -15,6 +15,7 @@ import structlog
 from seedbus.agents.observer import Observer, Observers
 from seedbus.agents.refusals import NOBODY, Refusal
 from seedbus.agents.round_record import ClosedRound
+from seedbus.bus import HOST
 from seedbus.bus.files import descriptor
 from seedbus.bus.text import printable
 from seedbus.scenarios.reporting.rate_limit import SERVER_BURSTS, RateLimit
@@ -91,7 +92,8 @@ class Recorder:
 
     def refused(self, refusal: Refusal) -> None:
         key = (refusal.client, refusal.reason)
-        facts = {"client": refusal.client, "round": refusal.round, "reason": refusal.reason, "detail": refusal.detail}
+        sender = _sender(refusal.client)
+        facts = {**sender, "round": refusal.round, "reason": refusal.reason, "detail": refusal.detail}
         if refusal.client == NOBODY:
             self._log_limited("refused", facts)
         else:
@@ -114,7 +116,7 @@ class Recorder:
             self._log_one(event, facts)
         for (client, reason), count in self._refusals.items():
             if count > MAX_REFUSALS:
-                facts = {"of": "refused", "client": client, "reason": reason, "count": count - MAX_REFUSALS}
+                facts = {"of": "refused", **_sender(client), "reason": reason, "count": count - MAX_REFUSALS}
                 self._log_one("omitted", facts)
         self._files.close()
 
@@ -136,6 +138,13 @@ def _flat(_logger: Any, _method: str, record: MutableMapping[str, Any]) -> Mutab
     The facts come as one mapping, so that no metric's name becomes a keyword argument or replaces `event` or `run`.
     """
     return {"round": record.pop("round"), **record.pop("facts"), **record}
+
+
+def _sender(sender: int) -> dict[str, int]:
+    """Return the field that names who was refused; a stranger has none, and its address is in the detail."""
+    if sender == NOBODY:
+        return {}
+    return {"host" if sender <= HOST else "client": sender}
 
 
 def _shortened(value: Any) -> Any:

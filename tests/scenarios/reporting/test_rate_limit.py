@@ -73,12 +73,16 @@ def test_ten_thousand_strangers_write_a_few_lines_of_the_log(tmp_path: Path) -> 
     then = Counting()
     recorder = Recorder(tmp_path, [], then)
     flood(recorder, 10_000)
+    for sender in (7, -3):
+        recorder.refused(Refusal(sender, 0, "late", "its round is over"))
     recorder.close()
     text = (tmp_path / LOG).read_text()
     lines = [json.loads(line) for line in text.splitlines()]
     for event in ("gone", "refused"):
         left_out = sum(line["count"] for line in lines if line["event"] == "omitted" and line["of"] == event)
-        assert sum(line["event"] == event for line in lines) + left_out == 10_000
+        assert sum(line["event"] == event for line in lines) + left_out == (10_002 if event == "refused" else 10_000)
+    named = [line for line in lines if line["event"] == "refused" and {"client", "host"} & set(line)]
+    assert [(line.get("client"), line.get("host")) for line in named] == [(7, None), (None, -3)], "no stranger is one"
     assert len(text) < 150_000 and max(map(len, text.splitlines())) < 2500
     assert then.seen == 10_000, "whoever watches the run is told of all"
 

@@ -98,17 +98,19 @@ def _costs(explained: dict[str, Any]) -> list[tuple[str, list[str]]]:
             "(more --seconds rehearse all)"
         )
     if explained["is_serverless"]:
-        sent, lagged = f"{readable(traffic['up'])} between nodes", "nodes lacked {} when a round closed"
+        sent, brought = f"{readable(traffic['up'])} between nodes", "catch-up"
+        lagged = "nodes lacked {} when a round closed"
     else:
         sent = f"{readable(traffic['up'])} up and {readable(traffic['down'])} down"
-        lagged = "clients had missed {} when asked"
+        brought, lagged = "commits", "clients had missed {} when asked"
+    of_it = f", {readable(traffic['catchup'])} of it {brought}" if traffic["catchup"] else ""
     lag = explained["lag"]
     commits = f"{number_text(lag['median'])} commit{'s' * (lag['median'] != 1)}"
     rows = [
         (
             "bytes",
             [
-                f"{about}{sent}, {readable(traffic['catchup'])} of it catch-up; from {how}",
+                f"{about}{sent}{of_it}; from {how}",
                 f"in the rehearsal, {lagged.format(commits)} (median), {lag['max']:,} at most",
             ],
         )

@@ -159,35 +159,32 @@ def _member(summary: Summary) -> str:
 def _bytes(summary: Summary) -> Rows:
     traffic = summary["traffic"]
     up, down = traffic["up"], traffic["down"]
-    catch_up = (
-        "of that catch-up",
-        f"{readable(traffic['catchup_bytes'])} ({traffic['catchup_share']:.1%} of all bytes)",
-    )
+    of_all = f"{readable(traffic['catchup_bytes'])} ({traffic['catchup_share']:.1%} of all bytes)"
     if _is_between(summary):
         links = traffic["links"]
         spread = f"{readable(links.get('min', 0))} to {readable(links.get('max', 0))} each"
         return [
             ("bytes sent", f"{readable(up['bytes'])} in all, {readable(up['bytes_per_client'])} per node"),
             ("over links", f"{links['count']:,}, each direction one; {spread}"),
-            catch_up,
+            ("of that catch-up", of_all),
             ("scalars sent", f"{up['scalars']:,}, with {up['seeds']:,} numbers of steps"),
         ]
     return [
         ("bytes up", f"{readable(up['bytes'])} in all, {readable(up['bytes_per_client'])} per client"),
         ("bytes down", f"{readable(down['bytes'])} in all, {readable(down['bytes_per_client'])} per client"),
-        catch_up,
-        *_catch_up(traffic),
+        *_commits(traffic, of_all),
         ("scalars", f"{up['scalars']:,} up, {down['scalars']:,} down, with {down['seeds']:,} seeds"),
     ]
 
 
-def _catch_up(traffic: Summary) -> Rows:
+def _commits(traffic: Summary, of_all: str) -> Rows:
+    """The bytes of commits, the newest ones too, which are no catch-up; no row where plans are whole models."""
     if not traffic["catchup_bytes"]:
         return []
     spread = traffic["catchup_per_client"]
     sizes = f"{readable(spread['median'])} median, {readable(spread['p95'])} at 95%, {readable(spread['max'])} at most"
     replayed = "" if traffic["replayed"] is None else f"; {counted(traffic['replayed'], 'commit')} replayed"
-    return [("… per client", sizes + replayed)]
+    return [("of that commits", of_all), ("… per client", sizes + replayed)]
 
 
 def _conventions(summary: Summary) -> Rows:

@@ -65,7 +65,7 @@ FIGURES = {
         "traffic.down.bytes", "bytes that were sent to clients: plans with the commits that they missed, snapshots"
     ),
     "bytes_per_client": Figure("traffic.bytes_per_client", "bytes in both directions per client, over the whole run"),
-    "catchup_share": Figure("traffic.catchup_share", "fraction of `bytes` that are commits that clients had missed"),
+    "catchup_share": Figure("traffic.catchup_share", "fraction of `bytes` that are commits, the newest included"),
     "heard_share": Figure("participation.heard_share", "fraction of clients from which at least one report arrived"),
     "participation_gini": Figure(
         "participation.gini", "Gini coefficient of counted reports per client; 0 if all clients have the same number"

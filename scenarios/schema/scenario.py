@@ -236,8 +236,8 @@ class Scenario(Settings):
             )
         if self.lag is not None and self.algorithm.is_dense:
             raise ValueError(
-                f"lag: algorithm {self.algorithm.name} always sends its clients the newest model, so they cannot lag; "
-                "leave lag out"
+                f"lag: algorithm {self.algorithm.name} always sends its clients the newest model, whatever they have "
+                "missed, so there are no commits to send and no snapshot to choose instead; leave lag out"
             )
 
     def _check_micro_batch(self) -> None:

@@ -11,6 +11,7 @@ from worlds import go, lossy, scenario
 from seedbus.algorithms.dense.base import FedAvg
 from seedbus.plugin import register
 from seedbus.scenarios.reporting.accounting import conventions
+from seedbus.scenarios.reporting.report import groups
 from seedbus.scenarios.reporting.statistics import spread
 
 LATE: dict[str, Any] = {"discount": 0.5}
@@ -22,6 +23,16 @@ def test_the_summary_counts_as_many_replayed_commits_as_the_table_of_clients(tmp
     results = go(tmp_path / "run", lossy(algorithm=algorithm, stop={"rounds": 10}))
     assert results.summary["traffic"]["replayed"] == results.clients["replayed"].sum()
     assert (results.clients["replayed"].sum() > 0) == (algorithm is not DENSE)
+
+
+@pytest.mark.parametrize("algorithm", [{"name": "decomfl"}, DENSE])
+def test_bytes_of_commits_are_no_catch_up_of_clients_that_are_asked_in_every_round(
+    tmp_path: Path, algorithm: Any
+) -> None:
+    results = go(tmp_path / "run", scenario(algorithm=algorithm, participation={"clients": 4}, stop={"rounds": 5}))
+    rows = dict(row for group in groups(results.summary) for row in group)
+    assert rows["lag when asked"] == "median 1, p95 1, at most 1 commit" and "of that catch-up" not in rows
+    assert ("of that commits" in rows) == (algorithm is not DENSE), "the plan is the model, and no row says 0 B"
 
 
 @pytest.mark.usefixtures("no_plugins")

@@ -251,6 +251,13 @@ def test_a_lag_that_is_no_mapping_is_told_what_lag_is_and_what_makes_clients_lag
     assert load(write_scenario(tmp_path), ["lag={snapshot_after_commits: 10}"]).lag == Lag(snapshot_after_commits=10)
 
 
+def test_a_budget_for_clients_that_lag_is_refused_where_all_get_the_model_and_not_because_they_cannot_lag(
+    tmp_path: Path,
+) -> None:
+    said = refusal(write_scenario(tmp_path), "algorithm={name: fedavg}", "lag={snapshot_after_commits: 10}")
+    assert "fedavg always sends its clients the newest model, whatever they have missed" in said
+
+
 def test_a_number_is_short_for_what_is_always_the_same(tmp_path: Path) -> None:
     short = load(write_scenario(tmp_path), ["network.latency=0.5", "faults=[{fault: straggler, factor: 10}]"])
     assert short.network.latency == Constant(value=0.5)

@@ -171,10 +171,22 @@ def _bytes(summary: Summary) -> Rows:
         ]
     return [
         ("bytes up", f"{readable(up['bytes'])} in all, {readable(up['bytes_per_client'])} per client"),
+        *_unused(summary),
         ("bytes down", f"{readable(down['bytes'])} in all, {readable(down['bytes_per_client'])} per client"),
         *_commits(traffic, of_all),
         ("scalars", f"{up['scalars']:,} up, {down['scalars']:,} down, with {down['seeds']:,} seeds"),
     ]
+
+
+def _unused(summary: Summary) -> Rows:
+    """The bytes of reports that arrived and are in no commit."""
+    unused = summary["participation"].get("unused")
+    if not unused or not unused["reports"]:
+        return []
+    late = sum(summary["refusals"].get("late", {}).values())
+    which = "all" if late == unused["reports"] else f"{late:,}"
+    of_these = f", {which} of them too late" if 0 < late <= unused["reports"] else ""
+    return [("of that in no commit", f"{readable(unused['bytes'])}: {counted(unused['reports'], 'report')}{of_these}")]
 
 
 def _commits(traffic: Summary, of_all: str) -> Rows:

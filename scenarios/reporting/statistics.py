@@ -46,7 +46,7 @@ def describe(history: RoundTable, arrived: ArrivedReports, table: Table, simulat
         simulated_s: duration of the run.
     """
     return {
-        "participation": _participation(table),
+        "participation": _participation(table) | {"unused": arrived.unused(history)},
         "lag": spread(history.lags) | {"histogram": histogram(history.lags)},
         "staleness": _staleness(history),
         "round_times": _round_times(history, arrived, simulated_s),
@@ -63,6 +63,7 @@ class ArrivedReports:
         keys: int64 [n]; round and client as one number, see `Pairs.keys`.
         client: int64 [n].
         arrived_ns: int64 [n]; time of arrival.
+        size: int64 [n]; bytes of header and payload, without digests.
         awaited_until_ns: int64 [R]; until when each round waited for reports: its end, or where they are masked, when
             clients were asked to unmask their sum.
         waited_in_vain: bool [R]; whether a round lasted until its deadline, and a client that it asked never answered.
@@ -82,6 +83,8 @@ class ArrivedReports:
         self.keys, first = np.unique(keys, return_index=True)
         self.client = sender[arrived][first]
         self.arrived_ns = columns["arrived_ns"][arrived][first]
+        sizes = columns["header_bytes"] + columns["payload_bytes"] - columns["digest_bytes"]
+        self.size = sizes[arrived][first]
         self.awaited_until_ns = history.closed_ns.copy()
         is_ask = (columns["kind"] == Kind.ASK) & (sender == SERVER) & (columns["round"] < history.closed_ns.size)
         asked_ns = np.full(history.closed_ns.size, -1, np.int64)
@@ -93,6 +96,13 @@ class ArrivedReports:
         is_silent = ~np.isin(history.asked.keys(history.clients), np.concatenate(answers))
         silent = np.bincount(history.asked.round[is_silent], minlength=history.opened_ns.size)
         self.waited_in_vain = (silent > 0) & history.is_expired
+
+    def unused(self, history: RoundTable) -> dict[str, int]:
+        """Return how many reports are in no commit, and their bytes: too late, refused, or of a round without one."""
+        in_time = history.reported.keys(history.clients)[history.is_counted]
+        late = history.asked.keys(history.clients)[history.counts_late]
+        is_unused = ~np.isin(self.keys, np.concatenate([in_time, late]))
+        return {"reports": int(is_unused.sum()), "bytes": int(self.size[is_unused].sum())}
 
     def arrival_times(self, keys: Whole) -> Whole:
         """Return the arrival time of each report in nanoseconds; −1 for a report that is not in the ledger."""
@@ -112,7 +122,8 @@ def clients_table(
     - asked: how many rounds asked the client;
     - answered: how many of these rounds got its report, in time or late;
     - counted: how many of its reports are part of a commit;
-    - late: how many of the counted reports are part of a later round's commit;
+    - late: how many of the counted reports are part of a later round's commit; reports that were too late to count are
+      in `answered` and not in `counted`;
     - lag_mean, lag_max: commits that it had missed when it was asked; −1 for a client that never was asked;
     - bytes_up, bytes_down: header and payload of the messages that it sent, and that were sent to it, as in `traffic`;
     - catchup_bytes: the part of bytes_down that brought it commits, the newest too, or snapshots, if delivered;

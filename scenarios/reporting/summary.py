@@ -65,10 +65,16 @@ class _Counted(TypedDict):
     total: Count
 
 
+class _Unused(TypedDict):
+    reports: Count
+    bytes: Count
+
+
 class _Participation(TypedDict):
     clients: Count
     heard: Count
     counted: _Counted
+    unused: NotRequired[_Unused]
 
 
 class _Lag(TypedDict):

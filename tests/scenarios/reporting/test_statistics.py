@@ -17,6 +17,7 @@ from seedbus.bus import Fate, Kind
 from seedbus.bus.clock import wall_seconds
 from seedbus.bus.envelope import SERVER
 from seedbus.bus.ledger import COLUMNS, Columns, Row
+from seedbus.scenarios.reporting.report import groups
 from seedbus.scenarios.reporting.round_table import RoundTable
 from seedbus.scenarios.reporting.statistics import ArrivedReports, clients_table, gini, histogram, spread
 from seedbus.scenarios.reporting.statistics import describe as describe_all
@@ -231,6 +232,21 @@ def test_rounds_follow_each_other_on_every_clock(tmp_path: Path, clock: str) -> 
     history = go(tmp_path / "run", scenario(**changes)).history
     assert history.opened_ns.size == 6 and (history.opened_ns <= history.closed_ns).all()
     assert (history.closed_ns[:-1] <= history.opened_ns[1:]).all()
+
+
+@pytest.mark.parametrize("network", [{}, {"latency": {"distribution": "lognormal", "median": 0.1, "sigma": 0.5}}])
+def test_reports_that_come_too_late_to_count_are_told_with_their_bytes(tmp_path: Path, network: Any) -> None:
+    policy = {"clients": 8, "cohort": 3, "over_selection": 2}
+    results = go(tmp_path / "run", scenario(participation=policy, network=network, stop={"rounds": 12}))
+    refused, participation = results.summary["refusals"]["late"], results.summary["participation"]
+    answered, counted = results.clients["answered"], results.clients["counted"]
+    reports = results.summary["traffic"]["by_kind"]["report"]
+    assert {str(client): n for client, n in enumerate(answered - counted) if n} == refused
+    assert results.clients["late"].sum() == 0, "late are those that count"
+    unused, size = sum(refused.values()), (reports["bytes"] - reports["digest_bytes"]) // reports["messages"]
+    assert participation["unused"] == {"reports": unused, "bytes": unused * size}
+    rows = dict(row for group in groups(results.summary) for row in group)
+    assert rows["of that in no commit"].endswith(f"{unused} reports, all of them too late")
 
 
 @pytest.mark.slow

@@ -105,7 +105,8 @@ class Availability:
             faults: the scenario's, of this kind.
             seed: the scenario's.
             clients: N.
-            counts: for each fault, a counter of how often it took a client "away" and let it come "back".
+            counts: for each fault, a counter of how often it took a client "away" and let it come "back", and of
+                messages that were "dropped" for it.
         """
         self._schedules = [
             (fault, fault.schedule(clients, random)) for fault, random in with_random(faults, seed, clients)
@@ -132,6 +133,12 @@ class Availability:
     def stops(self, key: Key, arriving: bool) -> bool:
         """Whether a message is lost because its client is away."""
         return key[1] in self._away  # the client
+
+    def count_dropped(self, client: int) -> None:
+        """Count a message that is lost because its client is away, for each fault that keeps it away."""
+        for (_, schedule), counts in zip(self._schedules, self._counts, strict=True):
+            if client in schedule.absent:
+                counts["dropped"] += 1
 
     def advance(self, round: int, now_ns: int) -> Moves:
         """Go on to the opening of a round. Returns the clients that leave and return then."""

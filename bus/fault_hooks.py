@@ -130,6 +130,10 @@ class Stop(Protocol):
 
     def stops(self, key: Key, arriving: bool) -> bool: ...
 
+    def count_dropped(self, client: int) -> None:
+        """Count a message from or to a client that it has stopped, for each fault that is a reason."""
+        ...
+
 
 @dataclass(frozen=True, slots=True)
 class ActiveFault:
@@ -197,8 +201,10 @@ class FaultHooks:
         if key[1] < 0:
             return PASS
         for stop in self._stops:
-            if stop.stops(key, arriving) or (peer >= 0 and stop.stops((key[0], peer, *key[2:]), arriving)):
-                return Verdict(drop=True)
+            for client in (key[1], peer) if peer >= 0 else key[1:2]:
+                if stop.stops((key[0], client, *key[2:]), arriving):
+                    stop.count_dropped(client)
+                    return Verdict(drop=True)
         if not self._rules:
             return PASS
         delay_ns, drop, copies, flips = 0, False, 0, list[float]()

@@ -31,7 +31,7 @@ class Outages:
 
     Args:
         outages: the faults that crash the server.
-        counts: the counts of each of these faults; "crashed" is increased.
+        counts: the counts of each of these faults; "crashed", and "dropped" for messages, are increased.
 
     Attributes:
         is_away: whether the server is away now.
@@ -40,6 +40,7 @@ class Outages:
     def __init__(self, outages: Sequence[Outage], counts: Sequence[Counter[str]]) -> None:
         self._outages = outages
         self._counts = counts
+        self._newest = 0  # which of them began last
         self._started: set[tuple[int, int, Phase]] = set()
         self.is_away = False
 
@@ -51,6 +52,10 @@ class Outages:
         """Return whether a message is lost because it reaches a server that is away."""
         return self.is_away and arriving and key[0].is_upward
 
+    def count_dropped(self, client: int) -> None:
+        """Count a message that is lost because the server is away."""
+        self._counts[self._newest]["dropped"] += 1
+
     def crash_ns(self, round: int, phase: Phase) -> int | None:
         """Return how long the server is away from now on; None if it does not crash now. An outage happens once."""
         for index, outage in enumerate(self._outages):
@@ -60,6 +65,7 @@ class Outages:
                 raise Unusable.of_fault(outage, what, "None, or a whole number that is not below 0")
             if duration_ns is not None and (index, round, phase) not in self._started:
                 self._started.add((index, round, phase))
+                self._newest = index
                 self._counts[index]["crashed"] += 1
                 return int(duration_ns)  # a NumPy integer cannot be journalled
         return None

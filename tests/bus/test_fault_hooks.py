@@ -19,6 +19,9 @@ class Away:
     def stops(self, key: Key, arriving: bool) -> bool:
         return key[1] == 1
 
+    def count_dropped(self, client: int) -> None:
+        assert client == 1
+
 
 @pytest.mark.parametrize("instrument", [EVALUATOR, HOST, HOST - 3])
 @pytest.mark.parametrize("arriving", [False, True])

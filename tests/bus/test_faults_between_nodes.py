@@ -24,6 +24,9 @@ def test_between_nodes_nothing_passes_from_or_to_one_that_is_away() -> None:
         def stops(self, key: Any, arriving: bool) -> bool:
             return bool(key[1] == 2)
 
+        def count_dropped(self, client: int) -> None:
+            assert client == 2
+
     rules = FaultHooks([], 0, 4)
     rules.add(Away())
     pairs = list(itertools.permutations(range(4), 2))

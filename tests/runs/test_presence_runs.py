@@ -96,6 +96,16 @@ def test_a_run_cut_off_while_somebody_comes_ends_alike(
     assert outcome(run(availability_scenario(name), tmp_path / "cut", resume=True)) == outcome(whole[name])
 
 
+def test_every_message_that_is_lost_has_a_fault_that_lost_it(tmp_path: Path) -> None:
+    absent = {"fault": "crash", "clients": [0, 1], "at_round": 2, "for_rounds": 5}
+    down = {"fault": "server-crash", "at_round": 9, "phase": "gathering", "down_s": 0.3}
+    policy = {"clients": 8, "cohort": 6, "quorum": 2, "deadline_s": 2.0}
+    results = run(lossy(faults=[absent, down], participation=policy, stop={"rounds": 12}), tmp_path / "run")
+    crashed, server = (each["dropped"] for each in results.summary["faults"])
+    rows = read_ledger(tmp_path / "run" / "messages")
+    assert crashed + server == (rows["fate"] == Fate.DROPPED).sum() and crashed > 0 and server > 0
+
+
 @pytest.mark.slow
 def test_the_cuts_meet_with_joins_in_flight_and_with_clients_that_are_away(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -7,6 +7,7 @@ import hashlib
 import os
 import stat
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 from typing import Literal
 
@@ -49,13 +50,26 @@ class Trace(IntermittentClients):
         return digest.hexdigest()
 
     def schedule(self, clients: int, random: KeyedRandom) -> ToggleSchedule:
+        spans = self._spans(clients, set(self.chosen(clients, random)))
+        changes = ((client, iter(_changes(intervals))) for client, intervals in spans.items())
+        return ToggleSchedule(spans, changes, by_rounds=False)
+
+    def oddities(self, clients: int, random: KeyedRandom) -> tuple[list[int], list[int]]:
+        """Return the chosen clients that have no line, and those with lines that overlap. Raises `ScenarioError`."""
         chosen = set(self.chosen(clients, random))
+        spans = self._spans(clients, chosen)
+        overlapping = [
+            client for client, each in spans.items() if any(begin < end for (_, end), (begin, _) in pairwise(each))
+        ]
+        return sorted(chosen - spans.keys()), sorted(overlapping)
+
+    def _spans(self, clients: int, chosen: set[int]) -> dict[int, list[tuple[int, int]]]:
+        """Return the ascending intervals of each chosen client that has a line. Raises `ScenarioError`."""
         spans: dict[int, list[tuple[int, int]]] = {}
         for client, begin_ns, end_ns in self._lines(clients):
             if client in chosen:
                 spans.setdefault(client, []).append((begin_ns, end_ns))
-        changes = ((client, iter(_changes(sorted(intervals)))) for client, intervals in spans.items())
-        return ToggleSchedule(spans, changes, by_rounds=False)
+        return {client: sorted(intervals) for client, intervals in spans.items()}
 
     def _lines(self, clients: int) -> Iterator[tuple[int, int, int]]:
         """Yield (client, start, end) of each line, in nanoseconds. Raises `ScenarioError`."""

@@ -1,4 +1,4 @@
-"""Settings that others leave without effect. They are told, and not refused: a study may vary the others."""
+"""Settings without effect, and gaps in traces. They are told, and not refused: a study may vary the others."""
 
 from __future__ import annotations
 
@@ -11,11 +11,12 @@ from seedbus.algorithms.dense.base import FedAvg
 from seedbus.algorithms.scalar_only.base import ScalarOnly
 from seedbus.algorithms.schedule import values
 from seedbus.bus.envelope import Kind
-from seedbus.bus.keyed_random import with_random
+from seedbus.bus.keyed_random import KeyedRandom, with_random
 from seedbus.bus.network import Constant
 from seedbus.scenarios.faults.base import MessageSelector, RoundSelector, TrafficSelector
 from seedbus.scenarios.faults.crash import Crash
 from seedbus.scenarios.faults.server_crash import ServerCrash
+from seedbus.scenarios.faults.trace import Trace
 
 _FIELDS = {
     "snapshot": "lag",
@@ -43,10 +44,39 @@ def of_settings(scenario: Any) -> list[str]:
 
 
 def of_faults(scenario: Any) -> list[str]:
-    """Return for each fault why it strikes nothing in a run of a `Scenario`, as a predicate; "" if it may strike."""
+    """Return for each fault why it strikes nothing in a run of a `Scenario`, as a predicate; "" if it may strike.
+
+    Of a trace that may strike, it is what its file may not have been meant to say.
+    """
     waiting = _waiting(scenario) or {}
     whys = [_why_idle(scenario, fault) for fault in scenario.faults]
-    return [f"strikes nothing: {why}" if why else waiting.get(number, "") for number, why in enumerate(whys)]
+    traces = _of_traces(scenario)
+    return [
+        f"strikes nothing: {why}" if why else waiting.get(number) or traces.get(number, "")
+        for number, why in enumerate(whys)
+    ]
+
+
+def _of_traces(scenario: Any) -> dict[int, str]:
+    """Return by number, as a predicate, what the lines of a trace may not have been meant to say."""
+    clients = scenario.participation.clients
+    pairs = enumerate(with_random(scenario.faults, scenario.seed, clients))
+    return {number: _of_trace(fault, clients, random) for number, (fault, random) in pairs if isinstance(fault, Trace)}
+
+
+def _of_trace(fault: Trace, clients: int, random: KeyedRandom) -> str:
+    said = []
+    unlisted, overlapping = fault.oddities(clients, random)
+    if unlisted:
+        said.append(f"never takes {_clients(unlisted)} away, of whom its file has no line")
+    if overlapping:
+        said.append(f"takes the lines of {_clients(overlapping)} that overlap for one interval")
+    return ", and ".join(said)
+
+
+def _clients(clients: list[int]) -> str:
+    first = ", ".join(map(str, clients[:5]))
+    return f"client{'s' * (len(clients) > 1)} {first}" + (f" and {len(clients) - 5:,} more" if len(clients) > 5 else "")
 
 
 def _why_idle(scenario: Any, fault: Any) -> str:

@@ -19,6 +19,7 @@ from seedbus.scenarios.errors import Exit, ScenarioError
 from seedbus.scenarios.faults.trace import Trace
 from seedbus.scenarios.running.run import run
 from seedbus.scenarios.schema.loading import load
+from seedbus.scenarios.schema.without_effect import caveats
 from seedbus.scenarios.schema.yaml_text import dump
 
 HEADER = "client,from_s,to_s\n"
@@ -52,6 +53,21 @@ def test_clients_are_there_in_their_intervals_and_those_not_named_always(tmp_pat
         30: {3},
         99: {3},
     }
+
+
+@pytest.mark.parametrize(
+    ("lines", "told"),
+    [
+        ("0,0,9\n1,0,3\n1,3,5\n2,0,9\n3,0,9\n", ""),
+        ("0,0,9\n2,0,9\n2,8,10\n3,0,9\n", "never takes client 1 away, of whom its file has no line, and takes the "
+         "lines of client 2 that overlap for one interval"),
+        ("2,0,9\n", "never takes clients 0, 1, 3 away, of whom its file has no line"),
+    ],
+)  # fmt: skip
+def test_clients_without_a_line_and_lines_that_overlap_are_told(tmp_path: Path, lines: str, told: str) -> None:
+    faults = [{"fault": "trace", "file": trace(tmp_path, lines).file}]
+    what = scenario(faults=faults, participation={"clients": 4}, network={"latency": 0.1})
+    assert caveats(what) == ([f"faults.0 {told}"] if told else [])
 
 
 def test_intervals_that_touch_or_overlap_are_one_in_any_order(tmp_path: Path) -> None:

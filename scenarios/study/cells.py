@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import os
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -95,6 +96,10 @@ def plan_of(source: str | Path | dict[str, Any], settings: list[str] | None = No
     check_settings(settings or [])
     common = [(setting, setting_label(setting)) for setting in settings or []]
     for setting, label in common:
+        field = re.split("[.=]", setting)[0]
+        if field in Study.model_fields and field not in Scenario.model_fields:
+            why = f"{field} is a field of the study, and --set changes its scenarios; expected a change in the study's file"
+            raise ScenarioError(label, [why])
         if (where := _replacing(setting.partition("=")[0], study)) is not None:
             raise ScenarioError(label, [f"{where} of the study replaces it in every row; change it there"])
     cells = list(_cells(study, name, folder, common))

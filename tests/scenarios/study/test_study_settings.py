@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from types import SimpleNamespace
 from typing import Any
 
@@ -34,6 +35,14 @@ def test_a_setting_that_the_study_replaces_in_every_row_is_refused(setting: str,
     with pytest.raises(ScenarioError) as raised:
         plan_of(STUDY, [setting])
     assert str(raised.value) == f"--set {setting}: {section} of the study replaces it in every row; change it there"
+
+
+@pytest.mark.parametrize("setting", ["ask.target=0.8", "seeds=[1]"])
+def test_a_setting_of_the_study_itself_is_told_to_be_one_of_its_file(setting: str) -> None:
+    with pytest.raises(ScenarioError) as raised:
+        plan_of(STUDY, [setting])
+    field = re.split(r"[.=]", setting)[0]
+    assert str(raised.value).startswith(f"--set {setting}: {field} is a field of the study, and --set changes its ")
 
 
 def test_a_setting_that_every_variant_tunes_by_itself_is_refused() -> None:

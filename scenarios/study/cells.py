@@ -98,7 +98,7 @@ def plan_of(source: str | Path | dict[str, Any], settings: list[str] | None = No
     for setting, label in common:
         field = re.split("[.=]", setting)[0]
         if field in Study.model_fields and field not in Scenario.model_fields:
-            why = f"{field} is a field of the study, and --set changes its scenarios; expected a change in the study's file"
+            why = f"{field} is a field of the study, and --set changes its scenarios; change {field} in its file"
             raise ScenarioError(label, [why])
         if (where := _replacing(setting.partition("=")[0], study)) is not None:
             raise ScenarioError(label, [f"{where} of the study replaces it in every row; change it there"])

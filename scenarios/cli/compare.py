@@ -18,10 +18,16 @@ from seedbus.scenarios.reporting.terminal import say
 def compare(
     runs: Annotated[list[Path], typer.Argument(metavar="RUN", help="Runs' folders, e.g. runs/quickstart-1.")],
     target: Annotated[
-        str, typer.Option(metavar="METRIC=VALUE", help="Rounds and bytes until the moving average meets it.")
+        str, typer.Option(metavar="METRIC=VALUE", help="Rounds and bytes until the metric meets it.")
     ] = "",
+    smoothed: Annotated[
+        bool, typer.Option("--smoothed", help="With --target: until its moving average, 0.9 per round, meets it.")
+    ] = False,
     at: Annotated[
-        str, typer.Option(metavar="POINTS", help="Show the metric at these rounds or bytes too, e.g. 50,100,1MB.")
+        str,
+        typer.Option(
+            metavar="POINTS", help="Show the metric at these rounds, bytes or simulated times too, e.g. 50,1MB,600s."
+        ),
     ] = "",
     out: Annotated[Path | None, typer.Option(help="Write the table and its plots to this HTML file.")] = None,
     plugin: Plugins = None,
@@ -32,6 +38,8 @@ def compare(
     """Compare runs: what they reach, after how many rounds and bytes. Runs that differ only in the seed are one row."""
     with cli_errors():
         metric, value = _target(target)
+        if smoothed and value is None:
+            raise ScenarioError("--smoothed", ["it says how a target is met; expected --target beside it"])
         points = _points(at)
         if out is not None and not out.name:
             raise ScenarioError(f"--out {out}", ["it names no file; expected one like comparison.html"])
@@ -39,7 +47,7 @@ def compare(
         from seedbus.scenarios.reporting import compare_page
         from seedbus.scenarios.reporting.results import write
 
-        comparison = comparison_of_runs.compare(runs, metric, value, points)
+        comparison = comparison_of_runs.compare(runs, metric, value, points, smoothed=smoothed)
         if out is not None:
             try:
                 write(out, compare_page.page(comparison))
@@ -70,14 +78,13 @@ def _target(text: str) -> tuple[str | None, float | None]:
 
 
 def _points(text: str) -> list[int | str]:
-    """Parse rounds and bytes separated by commas; each once, rounds first."""
-    from seedbus.scenarios.schema.amounts import POINTS, byte_count, point_of
+    """Parse rounds, bytes and times separated by commas; each once, rounds first, then bytes."""
+    from seedbus.scenarios.schema.amounts import POINTS, cost_of, point_of
 
     parts = [part.strip() for part in text.split(",")] if text else []
     try:
         points = {point_of(int(part) if part.isascii() and part.isdecimal() else part) for part in parts}
     except ValueError:
-        raise ScenarioError(f"--at {text}", [f"{POINTS}, like 50,100,1MB"]) from None
+        raise ScenarioError(f"--at {text}", [f"{POINTS}, like 50,1MB,600s"]) from None
     rounds = [point for point in points if isinstance(point, int)]
-    sizes = [point for point in points if isinstance(point, str)]
-    return [*sorted(rounds), *sorted(sizes, key=lambda size: byte_count(size) or 0)]
+    return [*sorted(rounds), *sorted((point for point in points if isinstance(point, str)), key=cost_of)]

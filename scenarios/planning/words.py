@@ -281,10 +281,7 @@ def _end(scenario: Scenario) -> list[str]:
     stop = scenario.stop
     said = [f"after {counted(stop.rounds, 'round')}"]
     if stop.target is not None:
-        said.append(
-            f"or when the moving average of {stop.target.metric} is {stop.target.direction} "
-            f"{number_text(stop.target.value)}"
-        )
+        said.append(f"or when {stop.target.words} is {stop.target.direction} {number_text(stop.target.value)}")
     if stop.bytes is not None:
         said.append(f"or past {stop.bytes:,} bytes")
     if stop.epsilon is not None:

@@ -36,6 +36,8 @@ def compare(
     metric: str | None = None,
     target: float | None = None,
     at: int | str | Sequence[int | str] = (),
+    *,
+    smoothed: bool = False,
 ) -> Comparison:
     """Compare runs.
 
@@ -43,7 +45,9 @@ def compare(
         folders: the runs' folders.
         metric: the metric to compare; default: accuracy, or loss if a run has no accuracy.
         target: value of the metric; rounds and bytes to reach it are reported.
-        at: rounds, or bytes such as "1MB", or a list of them, after which the metric is reported.
+        at: rounds, bytes such as "1MB", a simulated time such as "600s", or a list of them, after which the metric is
+            reported.
+        smoothed: whether the metric's moving average is to reach the target, as it does for `stop.target`.
 
     Raises:
         RunFolderError: a folder holds no run, or one without evaluations.
@@ -78,9 +82,9 @@ def compare(
     row_names = _names([members[0].scenario for members in groups.values()])
     rows = []
     for name, members in zip(row_names, groups.values(), strict=True):
-        each = [run.figures(metric, target, points) for run in members]
+        each = [run.figures(metric, target, points, smoothed=smoothed) for run in members]
         rows.append(Row(name, members, {key: Spread.of(figures[key] for figures in each) for key in each[0]}))
-    return Comparison(metric, target, points, sorted(rows, key=lambda row: _rank(row, metric)), notes)
+    return Comparison(metric, target, smoothed, points, sorted(rows, key=lambda row: _rank(row, metric)), notes)
 
 
 def _one_of_each(runs: list[Run]) -> tuple[list[Run], list[str]]:

@@ -65,7 +65,8 @@ def cells(comparison: Compared) -> tuple[list[str], Cells]:
     columns.append((f"average at the end\nmean of last {ENDING}", [("ema", formatter), ("end", formatter)]))
     if comparison.target is not None:
         to_target: list[tuple[str, Formatter]] = [("rounds_to_target", _count), ("bytes_to_target", _size)]
-        columns.append((f"rounds to {comparison.target:g}\nbytes to it", to_target))
+        reached = f"rounds to {comparison.target:g}{' on average' if comparison.smoothed else ''}"
+        columns.append((f"{reached}\nbytes to it", to_target))
     for direction in ("up", "down"):
         names = (f"bytes_{direction}", f"bytes_{direction}_per_client")
         columns.append((f"bytes {direction}\nper client", [(name, _size) for name in names]))

@@ -1,8 +1,11 @@
 """The parts of a comparison: single runs with their figures, and rows of runs that differ only in the seed.
 
-A target is met when the exponential moving average of the metric, with parameter 0.9 per round, reaches it; the run's
-own stop condition does not matter. The bytes to the target are all bytes sent in both directions up to the evaluation
-that met it.
+A target is met by the first evaluation that reaches it. This is how most papers count, beginning with FedAvg's
+(arXiv:1602.05629, Table 2, which takes the best value so far). Smoothed, it is met by the exponential moving average of
+the metric, as `stop.target` is: FedACG's tables count so (arXiv:2201.03172). That average still holds x₀ in the first
+rounds (0.9^r of it after r), which favours methods with many cheap rounds; so it is not the default. The run's own stop
+condition does not matter. The bytes to the target are all bytes sent in both directions up to the evaluation that met
+it.
 """
 
 from __future__ import annotations
@@ -20,12 +23,12 @@ import numpy as np
 from seedbus.agents.errors import RunFolderError
 from seedbus.agents.journal.forms import WHEN
 from seedbus.agents.journal.journal import Journal
-from seedbus.agents.server.stopping import all_rounds_done, averages
+from seedbus.agents.server.stopping import all_rounds_done, averages, meets
 from seedbus.scenarios.reporting.results import Results
 from seedbus.scenarios.reporting.shortcomings import shortcomings
 from seedbus.scenarios.reporting.statistics import ArrivedReports
 from seedbus.scenarios.run_folder import RESULTS, scenario_of
-from seedbus.scenarios.schema.amounts import byte_count
+from seedbus.scenarios.schema.amounts import cost_of
 from seedbus.scenarios.schema.scenario import Scenario
 
 ENDING = 10
@@ -96,6 +99,11 @@ class Run:
         """Bytes of plans and reports sent before each evaluation, in both directions, all clients together."""
         return [line["bytes_up"] + line["bytes_down"] for line in self.lines]
 
+    @cached_property
+    def times(self) -> list[float]:
+        """Simulated seconds before each evaluation."""
+        return [float(line["time_s"]) for line in self.lines]
+
     def values(self, metric: str) -> list[float]:
         """Return a metric's value in each evaluation; NaN where it was not finite."""
         return [math.nan if line.get(metric) is None else float(line[metric]) for line in self.lines]
@@ -151,29 +159,35 @@ class Run:
         before = so_far[np.searchsorted(made, self.rounds)]
         return [*before.tolist(), float(so_far[-1])]
 
-    def first_met(self, metric: str, target: float) -> int | None:
-        """Return the index of the first evaluation whose moving average meets the target; None if none does."""
-        for index, average in enumerate(averages(self.lines, metric)):
-            if average >= target if metric in self.scenario.task.rising else average <= target:
-                return index
-        return None
-
-    def newest(self, point: int | str) -> int | None:
-        """Return the index of the newest evaluation after a number of rounds, or when an amount of bytes had been sent.
-
-        It is None if the run has fewer, or if nothing had been measured: the evaluator's answers may be refused, that
-        for x₀ too. With bytes x₀ does not count, for it says nothing of what they were good for.
+    def first_met(self, metric: str, target: float, *, smoothed: bool = False) -> int | None:
+        """Return the index of the first evaluation that meets the target; None if none does.
 
         Args:
-            point: rounds, or bytes of plans and reports, both ways, all clients (`amounts.point_of`).
+            metric: the metric.
+            target: its value.
+            smoothed: whether the moving average is to meet it, and not the metric itself.
+        """
+        is_rising = metric in self.scenario.task.rising
+        values = averages(self.lines, metric) if smoothed else self.values(metric)
+        return next((index for index, value in enumerate(values) if meets(value, target, is_rising=is_rising)), None)
+
+    def newest(self, point: int | str) -> int | None:
+        """Return the index of the newest evaluation after a number of rounds, or within bytes or a simulated time.
+
+        It is None if the run has fewer, or if nothing had been measured: the evaluator's answers may be refused, that
+        for x₀ too. With bytes or a time x₀ does not count, for it says nothing of what they were good for.
+
+        Args:
+            point: rounds, or bytes of plans and reports, both ways, all clients, or a time (`amounts.point_of`).
         """
         if isinstance(point, int):
             found = [index for index, done in enumerate(self.rounds) if done <= point]
             return None if self.rounds[-1] < point or not found else found[-1]
-        most = byte_count(point) or 0
-        found = [index for index, sent in enumerate(self.sent) if sent <= most and self.rounds[index] > 0]
-        end = (self.costs["bytes_up"] or 0) + (self.costs["bytes_down"] or 0)
-        return None if end < most or not found else found[-1]
+        cost, most = cost_of(point)
+        spent: Sequence[float] = self.sent if cost == "bytes" else self.times
+        costs = self.costs | {"bytes": (self.costs["bytes_up"] or 0) + (self.costs["bytes_down"] or 0)}
+        found = [index for index, each in enumerate(spent) if each <= most and self.rounds[index] > 0]
+        return None if (costs[cost] or 0) < most or not found else found[-1]
 
     def at(self, metric: str, point: int | str, *, is_average: bool = False) -> float | None:
         """Return the metric, or its moving average, at the newest evaluation (`newest`); None if it is not finite."""
@@ -181,29 +195,32 @@ class Run:
         values = averages(self.lines, metric) if is_average else self.values(metric)
         return None if index is None else _finite(values[index])
 
-    def figures(self, metric: str, target: float | None, at: Sequence[int | str]) -> Figures:
+    def figures(self, metric: str, target: float | None, at: Sequence[int | str], *, smoothed: bool = False) -> Figures:
         """Return all figures of the run.
 
         Args:
+            metric: the metric.
             target: value of the metric to reach, if any.
-            at: rounds, or bytes, after which the metric is reported.
+            at: rounds, bytes or simulated times after which the metric is reported.
+            smoothed: whether the moving average is to reach the target.
         """
         values = [value for value in self.values(metric) if math.isfinite(value)]
         figures: Figures = {f"at_{point}": self.at(metric, point) for point in at}
         figures |= {f"at_{point}_ema": self.at(metric, point, is_average=True) for point in at}
         for point in at:
             if isinstance(point, str):
-                index = self.newest(point)
-                figures[f"at_{point}_bytes"] = None if index is None else self.sent[index]
+                index, cost = self.newest(point), cost_of(point)[0]
+                spent: Sequence[float] = self.sent if cost == "bytes" else self.times
+                figures[f"at_{point}_{cost}"] = None if index is None else spent[index]
         figures["last"] = _finite(self.values(metric)[-1])
         figures["best"] = None if not values else max(values) if metric in self.scenario.task.rising else min(values)
         figures["end"] = _finite(float(np.mean(self.values(metric)[-ENDING:])))
         figures["ema"] = _finite(averages(self.lines, metric)[-1])
         if target is not None:
-            index = self.first_met(metric, target)
+            index = self.first_met(metric, target, smoothed=smoothed)
             figures["rounds_to_target"] = None if index is None else self.rounds[index]
             figures["bytes_to_target"] = None if index is None else self.sent[index]
-            figures["simulated_s_to_target"] = None if index is None else float(self.lines[index]["time_s"])
+            figures["simulated_s_to_target"] = None if index is None else self.times[index]
         return figures | self.costs
 
 
@@ -277,19 +294,21 @@ class Compared:
     Attributes:
         metric: the metric that is compared.
         target: value of the metric to reach, if any.
-        at: rounds, or bytes, after which the metric is reported.
+        smoothed: whether its moving average is to reach it.
+        at: rounds, bytes or simulated times after which the metric is reported.
         rows: best first.
         notes: caveats for the reader, a sentence each.
     """
 
     metric: str
     target: float | None
+    smoothed: bool
     at: list[int | str]
     rows: list[Row]
     notes: list[str]
 
     def json(self) -> dict[str, Any]:
-        request = {"metric": self.metric, "target": self.target, "at": self.at}
+        request = {"metric": self.metric, "target": self.target, "smoothed": self.smoothed, "at": self.at}
         return request | {"rows": [row.json() for row in self.rows], "notes": self.notes}
 
 

@@ -6,7 +6,7 @@ import itertools
 import json
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -14,6 +14,7 @@ from typing import Any
 from seedbus.models.errors import DataError
 from seedbus.scenarios.errors import ScenarioError, setting_label
 from seedbus.scenarios.reporting.leaves import names, settings_of
+from seedbus.scenarios.schema.amounts import cost_of
 from seedbus.scenarios.schema.loading import check_settings, library, load_document, read_document
 from seedbus.scenarios.schema.plugin_use import refuse_local
 from seedbus.scenarios.schema.scenario import Scenario
@@ -24,6 +25,10 @@ from seedbus.scenarios.study.schema import Axis, Study, Variant, load_study
 
 UNNAMED = ("name", "description", "seed", "transport", "expect")
 """Fields of a scenario that do not tell rows apart."""
+CIRCUMSTANCES = ("partition", "network", "compute", "faults")
+"""Sections of a scenario under which its method has to work."""
+CHOSEN = ("algorithm", "lag", "mask", "stop")
+"""Sections that are part of the method: fields of the grid in others are circumstances, too."""
 
 
 @dataclass(frozen=True)
@@ -137,6 +142,28 @@ def plan_of(source: str | Path | dict[str, Any], settings: list[str] | None = No
     return plan
 
 
+def circumstances(cells: Sequence[Cell]) -> dict[str, str]:
+    """Return for each row, in words, under which circumstances it is run; "" if they are the same for all rows.
+
+    They are the sections `CIRCUMSTANCES`, and the fields of the grid outside of `CHOSEN`.
+    """
+    found = []
+    for cell in cells:
+        settings = settings_of(cell.scenario)
+        fields: dict[str, Any] = {name: settings[name] for name in CIRCUMSTANCES if name in settings}
+        for path, value in cell.point.items():
+            *parts, last = path.split(".")
+            if path.partition(".")[0] not in (*CIRCUMSTANCES, *CHOSEN):
+                place = fields
+                for part in parts:
+                    place = place.setdefault(part, {})
+                place[last] = value
+        found.append(fields)
+    kinds = {json.dumps(each, default=str): each for each in found}
+    words = dict(zip(kinds, names(list(kinds.values())), strict=True))
+    return {cell.name: words[json.dumps(each, default=str)] for cell, each in zip(cells, found, strict=True)}
+
+
 def _replacing(path: str, study: Study) -> str | None:
     """Return the section of a study that replaces what a setting does to a field in every row; None if none does."""
     sections = {"seeds": ["seed"], "grid": study.grid, "tune": study.tune}
@@ -158,7 +185,7 @@ def figures(plan: Plan) -> list[str]:
     ask, metric = plan.study.ask, metric_of(plan)
     found = [FINAL, "last", "best", *(f"{split}_{metric}" for split in ask.splits)]
     found += [f"at_{point}{end}" for point in ask.at for end in ("", "_ema")]
-    found += [f"at_{point}_bytes" for point in ask.at if isinstance(point, str)]
+    found += [f"at_{point}_{cost_of(point)[0]}" for point in ask.at if isinstance(point, str)]
     if ask.target is not None:
         found += [f"{cost}_to_target" for cost in ("rounds", "bytes", "simulated_s")]
     return [*found, *ask.analysis, *COSTS]

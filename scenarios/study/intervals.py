@@ -63,12 +63,14 @@ class Difference:
         low: lower end of the interval of the mean (`covering`); −∞ for less than two seeds.
         high: upper end.
         seeds: number of seeds that both have.
+        is_zero: whether both rows have the same value with every seed.
     """
 
     mean: float
     low: float
     high: float
     seeds: int
+    is_zero: bool = False
 
     @property
     def is_seen(self) -> bool:
@@ -84,7 +86,7 @@ class Difference:
             confidence: probability with which the interval holds.
             pairs: number of pairs whose intervals hold together with that probability.
         """
-        return Difference(*covering(differences, confidence, pairs), len(differences))
+        return Difference(*covering(differences, confidence, pairs), len(differences), not any(differences))
 
 
 def covering(values: Sequence[float], confidence: float = CONFIDENCE, pairs: int = 1) -> tuple[float, float, float]:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from seedbus.agents.server.stopping import averages
-from seedbus.scenarios.study.cells import Cell, Plan, is_rising
+from seedbus.scenarios.study.cells import Cell, Plan, circumstances, is_rising
 from seedbus.scenarios.study.claims import FINAL, Judged, judged, verdict
 from seedbus.scenarios.study.finished_runs import RowRun
 from seedbus.scenarios.study.intervals import Difference, Mean
@@ -119,8 +119,8 @@ class StudyResults:
     def compared_by(self) -> dict[str, list[tuple[str, str, Difference]]]:
         """Figure → pairs of rows with their difference; without rows that have diverged, or have not the figure.
 
-        The figures are the final moving average, and the value at each amount of bytes that `ask.at` names: a moving
-        average at equal bytes would still hold x₀ where a row has had few rounds.
+        The figures are the final moving average, and the value at each amount of bytes and each simulated time that
+        `ask.at` names: a moving average there would still hold x₀ where a row has had few rounds.
         Rows are compared that differ in one thing, the variant or one field of the grid, or all with the row `against`.
         """
         ask, rows = self.plan.study.ask, self.plan.cells
@@ -168,11 +168,29 @@ class StudyResults:
         return [judged(each, samples, study.seeds, study.ask.confidence) for each in study.expect]
 
     @cached_property
+    def fronts(self) -> dict[str, list[str]]:
+        """Circumstances → the rows of their Pareto front of the final moving average against bytes, fewest bytes first.
+
+        Rows that are run under different circumstances share no front (`circumstances`), and where there are several, a
+        row that is the only one under its own has none.
+        """
+        by_circumstances: dict[str, list[str]] = {}
+        for row, words in circumstances(self.plan.cells).items():
+            by_circumstances.setdefault(words, []).append(row)
+        several = {words: rows for words, rows in by_circumstances.items() if len(rows) > 1 or not words}
+        fronts = {words: self._front(rows) for words, rows in several.items()}
+        return {words: front for words, front in fronts.items() if front}
+
+    @property
     def front(self) -> list[str]:
-        """The rows of the Pareto front of the final moving average against bytes, fewest first; equal rows too."""
+        """The rows of all fronts."""
+        return [row for rows in self.fronts.values() for row in rows]
+
+    def _front(self, rows: list[str]) -> list[str]:
+        """Return which of some rows are on their Pareto front, fewest bytes first; equal rows too."""
         sign = 1.0 if self.is_rising else -1.0
         points = []
-        for row in self.members:
+        for row in rows:
             value, sent = self.mean(row, FINAL), self.mean(row, "bytes")
             if value is not None and sent is not None and row not in self.diverged:
                 points.append((sent.mean, -sign * value.mean, row))
@@ -185,15 +203,15 @@ class StudyResults:
 
     @cached_property
     def beside_front(self) -> list[str]:
-        """The other rows that are not seen to be worse than a row of the front.
+        """The other rows that are not seen to be worse than a row of the front of their circumstances.
 
         Such a row sends as many bytes as one of the front or fewer, and no difference from it is seen. No row of the
         front that sends as many as this one, or fewer, is seen to be better. One seed shows no difference of any row.
         """
         costs = {row: sent.mean for row in self.members if (sent := self.mean(row, "bytes")) is not None}
-        beside = []
-        for row in self.members:
-            found = {other: self._difference(row, other) for other in self.front if row not in self.front}
+        words, beside = circumstances(self.plan.cells), []
+        for row in (each for each in self.members if each not in self.front):
+            found = {other: self._difference(row, other) for other in self.fronts.get(words[row], [])}
             is_worse = {o: self.better(row, o, each) == o for o, each in found.items() if each and each.seeds > 1}
             beaten = [other for other, worse in is_worse.items() if worse and costs[other] <= costs[row]]
             equalled = [other for other, worse in is_worse.items() if not worse and costs[row] <= costs[other]]

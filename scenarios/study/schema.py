@@ -38,8 +38,13 @@ class Ask(Settings):
     """What is reported of the runs, and when one counts as better than another."""
 
     metric: str | None = Field(default=None, description="the metric; none: accuracy, or loss where there is none")
-    at: list[Point] = Field(default=[], description="rounds, or bytes such as 1MB, after which the metric is reported")
-    target: float | None = Field(default=None, description="value that the moving average is to reach")
+    at: list[Point] = Field(
+        default=[], description="rounds, bytes such as 1MB, or simulated times such as 600s, after which it is reported"
+    )
+    target: float | None = Field(default=None, description="value that the metric is to reach")
+    smoothed: bool = Field(
+        default=False, description="with `target`: whether the metric's moving average, 0.9 per round, is to reach it"
+    )
     splits: list[Literal["train", "validation", "test"]] = Field(
         default=[], description="splits on which the final model is measured too"
     )
@@ -198,6 +203,8 @@ class Study(Settings):
         for field, values in (each_once | {"ask.analysis": ask.analysis}).items():
             if len(set(values)) < len(values):
                 raise ValueError(f"{field}: {quoted(values)} is not accepted; expected each value once")
+        if ask.target is None and "smoothed" in ask.model_fields_set:
+            raise ValueError("ask.smoothed: it says how a target is met; expected ask.target beside it")
         for path in ("seed", "name"):
             if path in [*self.grid, *self.tuned_fields, *(each for v in self.variants.values() for each in v.settings)]:
                 raise ValueError(f"{path} cannot vary between rows; `seeds` are the seeds of every row")

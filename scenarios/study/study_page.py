@@ -31,9 +31,10 @@ from seedbus.scenarios.reporting.terminal import shown
 from seedbus.scenarios.study.claims import FINAL
 from seedbus.scenarios.study.finished_runs import RowRun
 from seedbus.scenarios.study.published import published
+from seedbus.scenarios.study.remarks import sentences
 from seedbus.scenarios.study.results import StudyResults
 from seedbus.scenarios.study.schema import Range, is_numeric
-from seedbus.scenarios.study.tables import cells, csv, latex, markdown, sentences, title
+from seedbus.scenarios.study.tables import cells, csv, latex, markdown, title
 
 PAGE = "report.html"
 FIGURES = "figures"
@@ -178,8 +179,8 @@ def plots(results: StudyResults) -> Iterator[Plot]:
             name = f"{results.metric}-over-{what.replace(' ', '-')}"
             heading = f"{metric.capitalize()} over {what}"
             yield Plot(_safe(name), heading, x_name.format(unit=unit_name), y_name, drawn, what == "bytes")
-    if results.front and len(results.members) > 1:
-        yield _pareto(results)
+    if len(results.members) > 1:
+        yield from _pareto(results)
     yield from _tuning(results)
 
 
@@ -197,7 +198,7 @@ def _published(results: StudyResults, last: float, scale: float) -> Iterator[Lin
             yield Line(f"{shown(label)} (published)", rounds[is_seen], values[is_seen], beside=shown(label))
 
 
-def _pareto(results: StudyResults) -> Plot:
+def _pareto(results: StudyResults) -> Iterator[Plot]:
     y_name, scale = metric_axis(shown(results.metric))
     points = {}
     for row in results.members:
@@ -205,14 +206,18 @@ def _pareto(results: StudyResults) -> Plot:
         # a mean over only some of the runs would mislead
         if value is not None and sent is not None and value.seeds == len(results.members[row]):
             points[row] = (sent.mean, scale * value.mean)
+    if not points:
+        return
     unit, unit_name = byte_unit(max(x for x, _ in points.values()))
-    front = [points[row] for row in results.front]
     places = _places(results)
     drawn = [Line(shown(row), [x / unit], [y], place=places[shown(row)]) for row, (x, y) in points.items()]
-    x, y = ([pair[axis] for pair in front for _ in range(2)] for axis in range(2))  # steps: until the next row's bytes
-    drawn.append(Line("Pareto front", [each / unit for each in x[1:]], y[:-1], place=len(places)))
+    for number, (where, rows) in enumerate(results.fronts.items()):
+        # steps: until the next row's bytes
+        x, y = ([points[row][axis] for row in rows for _ in range(2)] for axis in range(2))
+        name = f"Pareto front, {shown(where)}" if where else "Pareto front"
+        drawn.append(Line(name, [each / unit for each in x[1:]], y[:-1], place=len(places) + number))
     heading = f"{shown(results.metric).capitalize()} at the end against bytes"
-    return Plot("pareto", heading, f"plans and reports sent, all clients ({unit_name}, log scale)", y_name, drawn, True)
+    yield Plot("pareto", heading, f"plans and reports sent, all clients ({unit_name}, log scale)", y_name, drawn, True)
 
 
 def _tuning(results: StudyResults) -> Iterator[Plot]:

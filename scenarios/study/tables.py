@@ -1,4 +1,4 @@
-"""A study's table on a terminal, as Markdown, LaTeX and CSV, and sentences about which rows are better."""
+"""A study's table on a terminal, as Markdown, LaTeX and CSV."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from seedbus.scenarios.analysis.quantities import QUANTITIES, served_metric
 from seedbus.scenarios.reporting.axes import byte_unit, with_unit
 from seedbus.scenarios.reporting.terminal import console, in_markdown, shown, titled
 from seedbus.scenarios.schema.amounts import words_of
-from seedbus.scenarios.study.claims import FINAL, verdict
-from seedbus.scenarios.study.intervals import Difference, Mean
-from seedbus.scenarios.study.published import published
+from seedbus.scenarios.study.claims import FINAL
+from seedbus.scenarios.study.intervals import Mean
+from seedbus.scenarios.study.remarks import sentences
 from seedbus.scenarios.study.results import StudyResults
 
 if TYPE_CHECKING:
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 
 Unit = Callable[[float], tuple[float, str, int]]
 """Value → factor by which values are multiplied, the unit, and the decimal places."""
-MAX_SENTENCES = 20
 MAX_PLAIN = 1e9  # larger numbers are written with an exponent
 MAX_WIDTH = 10_000
 _LATEX = {
@@ -174,173 +173,6 @@ def _reading(results: StudyResults) -> str:
     level = f"{100 * results.plan.study.ask.confidence:.6g}%"
     interval = f"{level} interval of the mean, the wider of Student's and the bootstrap's"
     return f"mean ± standard deviation over seeds, [{interval}]"
-
-
-def sentences(results: StudyResults) -> list[str]:
-    """Return what can be said about pairs of rows, about values at the edge of their grid, and about failed runs.
-
-    Each is one line that is safe to print.
-    """
-    metric, found = shown(results.metric), _claim(results)
-    for figure, pairs in results.compared_by.items():
-        is_final = figure == FINAL
-        where = "average at the end" if is_final else f"at {words_of(figure.removeprefix('at_'))}"
-        found += _compared(results, where, pairs) + ([] if is_final else _measured(results, figure, where))
-    found += [_divergence(results, row) for row in results.diverged]
-    found += _remarks(results)
-    found += _chosen_in_vain(results)
-    if results.front:
-        found.append(f"Pareto front of {metric} against bytes: {'; '.join(map(shown, results.front))}")
-    if results.beside_front:
-        rows = "; ".join(map(shown, results.beside_front))
-        found.append(f"not seen to be worse than a row of the front, with equal bytes or fewer: {rows}")
-    for row, tuned in results.tuned.items():
-        found += [
-            f"{shown(row)}: {path} {tuned.chosen[path]} is at the edge of what was tried "
-            f"({len(tuned.trials)} values); a better one may lie beyond it"
-            for path in tuned.at_edge
-        ]
-        if not tuned.chosen:
-            found.append(f"{shown(row)}: nothing could be chosen, because no trial has a finite {metric}")
-    found += _unequal_trials(results)
-    found += [
-        f"{shown(row)}, seed {member.seed}: `verify` found replicas that hold other bits"
-        for row, members in results.members.items()
-        for member in members
-        if member.run.results is not None and "diverged" in member.run.results.summary["refusals"]
-    ]
-    found += published(results.plan.study.published)[1]
-    found += [f"failed: {failure}" for failure in results.failures]
-    return [printable(sentence, len(sentence)) for sentence in found]
-
-
-def _compared(results: StudyResults, where: str, pairs: list[tuple[str, str, Difference]]) -> list[str]:
-    """Return what can be said about pairs of rows; nothing without pairs.
-
-    Args:
-        results: the study's.
-        where: at which time of a run they are compared.
-        pairs: with their differences.
-    """
-    if not pairs:
-        return []
-    ask = results.plan.study.ask
-    seen = [(row, other, each) for row, other, each in pairs if each.is_seen]
-    pair = "pair" if len(pairs) == 1 else "pairs"
-    wrong = (1 - ask.confidence) * len(pairs)
-    chance = f"each, so that {wrong:{',.0f' if wrong >= 1 else '.1g'}} of them may seem to differ by chance"
-    which = f"{len(pairs):,} {pair} at {100 * ask.confidence:.6g}% {'together' if ask.together else chance}"
-    found = [f"Differences in {shown(results.metric)} ({where}), paired over seeds; {which}:"]
-    ordered = sorted(seen, key=lambda each: -abs(each[2].mean))
-    found += [f"{_verdict(results, *each)}" for each in ordered[:MAX_SENTENCES]]
-    if len(seen) > MAX_SENTENCES:
-        found.append(f"and {len(seen) - MAX_SENTENCES:,} more pairs differ (differences.csv)")
-    return found + _unseen(pairs)
-
-
-def _measured(results: StudyResults, figure: str, where: str) -> list[str]:
-    """Return which rows have no value at an amount of bytes, and how early the value of another was measured."""
-    compared = {row: runs for row, runs in results.members.items() if row not in results.diverged}
-    lacking = [row for row, runs in compared.items() if any(member.figures[figure] is None for member in runs)]
-    found = [f"not every run has a value {where}: {'; '.join(map(shown, lacking))}"] if lacking else []
-    sent = [
-        (member.figures[f"{figure}_bytes"] or 0.0, row)
-        for row, runs in compared.items()
-        if row not in lacking
-        for member in runs
-    ]
-    if sent:
-        least, row = min(sent)
-        factor, unit, places = _size(least)
-        earliest = f"{shown(row)}'s at {factor * least:,.{places}f} {unit} is the earliest"
-        found.append(f"a value {where} is that of the last evaluation before; {earliest}")
-    return found
-
-
-def _claim(results: StudyResults) -> list[str]:
-    """Return the claim with its verdict, and what was found of each expectation; nothing without a claim."""
-    study = results.plan.study
-    if not study.claim:
-        return []
-    source = f" ({study.source})" if study.source else ""
-    return [f"Claim{source}: {study.claim}: {verdict(results.judged)}", *map(str, results.judged)]
-
-
-def _divergence(results: StudyResults, row: str) -> str:
-    """Return the sentence about a row with runs that diverged."""
-    ended = [member for member in results.members[row] if member.run.divergence]
-    if not ended:
-        what = f"the {shown(results.metric)} of a run is not finite at the end"
-    else:
-        how = "; ".join(f"seed {each.seed}: {each.run.divergence}" for each in ended[:MAX_SENTENCES])
-        what = f"{shown(how)}; {len(ended)} of {len(results.members[row])} runs diverged"
-    return f"{shown(row)}: {what}, so this row is compared with none"
-
-
-def _remarks(results: StudyResults) -> list[str]:
-    """Return what runs did not achieve: no commit, or a model that is worse than the one they began with."""
-    told = [
-        f"{shown(row)}, seed {member.seed}: {remark}"
-        for row, members in results.members.items()
-        for member in members
-        for remark in member.run.shortcomings(results.metric)
-    ]
-    more = [f"and {len(told) - MAX_SENTENCES:,} more runs without success (runs.csv)"] if told[MAX_SENTENCES:] else []
-    return [*told[:MAX_SENTENCES], *more]
-
-
-def _chosen_in_vain(results: StudyResults) -> list[str]:
-    """Return a sentence for each row of which a run learnt nothing with the values that trials had chosen."""
-    tuning, found = results.plan.study.tuning, []
-    of_trials = tuning.seeds or results.plan.study.seeds[:1]
-    for row, tuned in results.tuned.items():
-        runs = results.members[row]
-        failed = [each.seed for each in runs if each.has_diverged or each.run.shortcomings(results.metric)]
-        if tuned.chosen and failed:
-            values = ", ".join(f"{path} {value}" for path, value in tuned.chosen.items())
-            what = f"{values} was chosen by trials with {_seeds(of_trials)}, and did not hold in the runs of"
-            more = "`tuning` with more seeds or rounds may choose better"
-            found.append(f"{shown(row)}: {what} {_seeds(failed)} ({len(failed)} of {len(runs)}); {more}")
-    return found
-
-
-def _seeds(seeds: list[int]) -> str:
-    return f"seed{'s' if len(seeds) > 1 else ''} {', '.join(map(str, seeds))}"
-
-
-def _unequal_trials(results: StudyResults) -> list[str]:
-    """Return the sentence about rows that spent more trials than others, if there are such."""
-    rows: dict[int, list[str]] = {}
-    for cell in results.plan.cells:
-        tuned = results.tuned.get(cell.name)
-        rows.setdefault(0 if tuned is None else len(tuned.trials), []).append(shown(cell.name))
-    if len(rows) == 1:
-        return []
-    counts = "; ".join(f"{count:,}: {', '.join(rows[count])}" for count in sorted(rows))
-    return [f"rows spent different numbers of trials, which favours those with more; {counts}"]
-
-
-def _verdict(results: StudyResults, row: str, other: str, difference: Difference) -> str:
-    better = results.better(row, other, difference)
-    worse = other if better == row else row
-    ends = sorted((abs(difference.low), abs(difference.high)))
-    factor, unit = (100, " points") if results.metric.startswith("accuracy") else (1, "")
-    by = f"{factor * abs(difference.mean):.4g}{unit} [{factor * ends[0]:.4g}, {factor * ends[1]:.4g}]"
-    return f"{shown(better)} is better than {shown(worse)} by {by}"
-
-
-def _unseen(pairs: list[tuple[str, str, Difference]]) -> list[str]:
-    """Return the sentences about pairs without a difference, a sentence for each number of seeds."""
-    by_seeds: dict[int, list[str]] = {}
-    for row, other, each in pairs:
-        if not each.is_seen:
-            by_seeds.setdefault(each.seeds, []).append(f"{shown(row)} and {shown(other)}")
-    found = []
-    for seeds, named in by_seeds.items():
-        more = f"; and {len(named) - MAX_SENTENCES:,} more pairs" if len(named) > MAX_SENTENCES else ""
-        between = "; ".join(named[:MAX_SENTENCES]) + more
-        found.append(f"no difference seen at {seeds} seed{'s' if seeds != 1 else ''}: {between}")
-    return found
 
 
 def _cell(mean: Mean | None, column: Column, runs: int) -> str:

@@ -20,7 +20,7 @@ from seedbus.scenarios.run_folder import RESULTS
 from seedbus.scenarios.running.replay import replay
 from seedbus.scenarios.schema.scenario import Scenario
 from seedbus.scenarios.schema.yaml_text import dump
-from seedbus.scenarios.study.tables import sentences
+from seedbus.scenarios.study.remarks import sentences
 from seedbus.scenarios.transports.placement import Placement
 
 WORLDS: dict[str, dict[str, Any]] = {

@@ -153,13 +153,17 @@ def test_a_run_that_nobody_answers_says_so_instead_of_hanging(tmp_path: Path, mo
 
 
 def test_a_target_ends_the_run_early(tmp_path: Path) -> None:
-    stop = {"rounds": 500, "target": {"metric": "loss", "value": 30.0, "direction": "below"}}
+    stop: dict[str, Any] = {"rounds": 500}
     full = go(tmp_path / "full", scenario(stop={"rounds": 1}, evaluation={"every": 1}))
     value = float(full.metrics["loss"].iloc[0]) * 0.9
     stop["target"] = {"metric": "loss", "value": value, "direction": "below"}
     results = go(tmp_path / "run", scenario(stop=stop, evaluation={"every": 1}))
     assert results.summary["rounds"] < 500
     assert "moving average of loss" in results.summary["reason"]
+    stop["target"]["smoothed"] = False
+    first = go(tmp_path / "first", scenario(stop=stop, evaluation={"every": 1}))
+    assert (first.metrics["loss"] <= value).to_list() == [False] * first.summary["rounds"] + [True]
+    assert first.summary["rounds"] < results.summary["rounds"] and first.summary["reason"].startswith("loss reached")
 
 
 def test_a_budget_of_bytes_ends_the_run_early(tmp_path: Path) -> None:

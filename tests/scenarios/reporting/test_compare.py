@@ -91,14 +91,16 @@ def test_a_run_whose_first_measurements_were_refused_has_no_value_of_those_round
     assert [figures[f"at_{round}"] for round in (0, 9, 10)] == [None, None, 0.2] and figures["at_9_ema"] is None
 
 
-def test_a_target_is_met_by_the_moving_average_and_not_by_one_value() -> None:
+def test_a_target_is_met_by_the_first_value_and_smoothed_by_the_moving_average() -> None:
     run = unfinished([0.0, 1.0, 1.0, 1.0, 1.0])
     assert run.rounds == [0, 10, 20, 30, 40]
-    figures = run.figures("accuracy", 0.88, [])  # averages 1 − 0.9^n at n = 0, 10, …: 0, 0.651, 0.878, 0.958, …
-    assert (figures["rounds_to_target"], figures["bytes_to_target"], figures["simulated_s_to_target"]) == (30, 90, 3.0)
-    assert run.figures("accuracy", 0.99, [])["rounds_to_target"] is None
-    falling = unfinished([1.0, 0.0, 0.0], "loss").figures("loss", 0.9, [])
-    assert falling["rounds_to_target"] == 10 and falling["best"] == 0.0
+    at = ("rounds_to_target", "bytes_to_target", "simulated_s_to_target")
+    assert [run.figures("accuracy", 0.88, [])[name] for name in at] == [10, 30, 1.0]
+    figures = run.figures("accuracy", 0.88, [], smoothed=True)  # 1 − 0.9^n at n = 0, 10, …: 0, 0.651, 0.878, 0.958, …
+    assert [figures[name] for name in at] == [30, 90, 3.0]
+    assert run.figures("accuracy", 0.99, [], smoothed=True)["rounds_to_target"] is None
+    falling = unfinished([1.0, 0.5, 0.0], "loss")
+    assert [falling.first_met("loss", 0.5, smoothed=smoothed) for smoothed in (False, True)] == [1, 2]
 
 
 def test_a_value_at_a_round_stands_beside_its_moving_average() -> None:
@@ -114,6 +116,15 @@ def test_a_value_at_an_amount_of_bytes_is_the_newest_that_was_measured_by_then_a
     assert [figures[f"at_{size}B"] for size in (29, 30, 59, 60, 61)] == [None, 1.0, 1.0, 0.5, None]
     assert [figures[f"at_{size}B_bytes"] for size in (29, 30, 59, 60, 61)] == [None, 30, 30, 60, None]
     assert figures["at_60B_ema"] == figures["ema"]
+
+
+def test_a_value_at_a_simulated_time_is_the_newest_that_was_measured_by_then_and_not_that_of_x0() -> None:
+    run = unfinished([0.0, 1.0, 0.5])  # after 0, 1 and 2 seconds
+    times = ["0.9s", "1s", "1.9s", "2s", "1min"]
+    figures = run.figures("accuracy", None, times)
+    assert [figures[f"at_{time}"] for time in times] == [None, 1.0, 1.0, 0.5, None]
+    assert [figures[f"at_{time}_simulated_s"] for time in times] == [None, 1.0, 1.0, 2.0, None]
+    assert figures["at_2s_ema"] == figures["ema"]
 
 
 def test_a_comparison_as_text_is_safe_to_print(runs: dict[str, Results], tmp_path: Path) -> None:
@@ -137,7 +148,8 @@ def test_the_average_forgets_with_rounds_and_not_with_evaluations() -> None:
 def test_what_is_not_finite_meets_no_target_and_is_not_the_best() -> None:
     figures = unfinished([0.5, None, 0.9], "accuracy").figures("accuracy", 0.1, [10, 20])
     assert (figures["rounds_to_target"], figures["best"], figures["at_10"], figures["at_20"]) == (0, 0.9, None, 0.9)
-    assert unfinished([0.0, None, 0.9]).figures("accuracy", 0.01, [])["rounds_to_target"] is None
+    assert unfinished([0.0, None, 0.9]).first_met("accuracy", 0.01) == 2
+    assert unfinished([0.0, None, 0.9]).first_met("accuracy", 0.01, smoothed=True) is None
 
 
 def test_where_a_run_ended_is_the_mean_of_its_last_evaluations_if_all_are_finite() -> None:
@@ -246,12 +258,23 @@ def test_the_table_and_the_page_hold_the_same_and_the_page_has_both_plots(
     seedbus: Command, runs: dict[str, Results]
 ) -> None:
     folders = [runs[name].folder for name in ("one", "two", "hiso")]
-    result = seedbus("compare", *folders, "--target", "loss=60", "--at", "4, 1kB,0.5 kB,4", "--out", "compare.html")
+    result = seedbus(
+        "compare",
+        *folders,
+        "--target",
+        "loss=60",
+        "--smoothed",
+        "--at",
+        "4, 1h,1kB,0.5 kB,4,0s",
+        "--out",
+        "compare.html",
+    )
     note = "the runs are evaluated after every 4 and every 5 rounds"
     assert result.code == Exit.OK and result.err.startswith(f"seedbus: note: {note}") and result.err.count("\n") == 1
     html = Path("compare.html").read_text(encoding="utf-8")
     assert f"<p>{note}" in html
-    for text in ("decomfl, 2 seeds", "loss at 4", "loss at 0.5 kB", "loss at 1 kB", "rounds to 60", " ± ", "forward"):
+    points = ("loss at 4", "loss at 0.5 kB", "loss at 1 kB", "loss at 0 s", "loss at 1 h")
+    for text in ("decomfl, 2 seeds", *points, "rounds to 60 on average", " ± ", "forward"):
         assert text in result.out and text in html
     assert "http:" not in own(html) and allowed(html) in html
     found = plots(html)
@@ -272,8 +295,8 @@ def test_markdown_is_a_table_with_a_line_a_row(seedbus: Command, runs: dict[str,
 
 def test_json_is_one_object_and_what_python_gives(seedbus: Command, runs: dict[str, Results]) -> None:
     folders = [runs[name].folder for name in ("one", "hiso")]
-    result = seedbus("compare", *folders, "--target", "loss=60", "--at", "8", "--format", "json")
-    assert json.loads(result.out) == compare(folders, "loss", 60.0, [8]).json()
+    result = seedbus("compare", *folders, "--target", "loss=60", "--smoothed", "--at", "8", "--format", "json")
+    assert json.loads(result.out) == compare(folders, "loss", 60.0, [8], smoothed=True).json()
 
 
 def test_runs_of_different_tasks_are_compared_with_a_note(seedbus: Command, runs: dict[str, Results]) -> None:
@@ -285,7 +308,8 @@ MISTAKES = [
     (["nope"], Exit.FOLDER, r"nope: there is no run here \(no journal.sqlite\)"),
     (["--target", "gap"], Exit.USAGE, r"--target gap: expected a metric and a number, like accuracy=0.8"),
     (["--target", "loss=nan"], Exit.USAGE, r"--target loss=nan: expected a metric and a number"),
-    (["--at", "5,x"], Exit.USAGE, r"--at 5,x: expected rounds or bytes, like 50,100,1MB"),
+    (["--at", "5,x"], Exit.USAGE, r"--at 5,x: expected rounds, bytes or a time, like 50,1MB,600s"),
+    (["--smoothed"], Exit.USAGE, r"--smoothed: it says how a target is met; expected --target beside it"),
     (["--target", "acuracy=1"], Exit.USAGE, r".*one: \"acuracy\" is not measured in this run; there are loss, gap"),
     (["--out", "nowhere/c.html"], Exit.FOLDER, r"nowhere/c.html: it cannot be written \(No such file"),
 ]

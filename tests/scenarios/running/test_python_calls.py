@@ -45,7 +45,10 @@ ANY_VALUE: Any = 3
 STUDY = {"name": "one", "base": "quickstart", "seeds": [1]}
 CALLS: dict[str, tuple[Callable[[Path], Any], str]] = {
     "no folder": (lambda run: ANY.compare([]), "folders: none is given; expected the folder of at least one run"),
-    "a round below 0": (lambda run: ANY.compare([run], at=[-1]), "at: -1 is not accepted; expected rounds or bytes"),
+    "a round below 0": (
+        lambda run: ANY.compare([run], at=[-1]),
+        "at: -1 is not accepted; expected rounds, bytes or a time",
+    ),
     "no target": (
         lambda run: ANY.compare([run], target=math.nan),
         "target: nan is not accepted; expected a finite",
@@ -192,7 +195,9 @@ def test_a_replayed_model_is_shown_in_a_few_words(run: Path) -> None:
 
 def test_a_comparison_is_shown_in_a_few_words(run: Path) -> None:
     rows = "rows=[Row(name='small')]"
-    assert repr(seedbus.compare(run)) == f"Comparison(metric='loss', target=None, at=[], {rows}, notes=[])"
+    assert (
+        repr(seedbus.compare(run)) == f"Comparison(metric='loss', target=None, smoothed=False, at=[], {rows}, notes=[])"
+    )
 
 
 @pytest.mark.parametrize("is_notebook", [False, True])

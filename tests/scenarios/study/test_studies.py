@@ -36,11 +36,12 @@ from seedbus.scenarios.running.run import run
 from seedbus.scenarios.schema.yaml_text import dump
 from seedbus.scenarios.study import pool, worker
 from seedbus.scenarios.study.cells import plan_of
+from seedbus.scenarios.study.remarks import sentences
 from seedbus.scenarios.study.results import StudyResults
 from seedbus.scenarios.study.schema import Ask, Study, Tuning, load_study
 from seedbus.scenarios.study.store import Store, key
 from seedbus.scenarios.study.study_page import plots, write_report
-from seedbus.scenarios.study.tables import cells, latex, markdown, sentences
+from seedbus.scenarios.study.tables import cells, latex, markdown
 
 pytestmark = pytest.mark.slow
 
@@ -156,7 +157,7 @@ def test_the_report_has_all_tables_and_plots_with_bands(found: StudyResults) -> 
     html = write_report(found).read_text()
     assert "http:" not in own(html) and allowed(html) in html and "decomfl, drop 0.1" in own(html)
     drawn = drawings(html)
-    assert len(drawn) == 5 and [len(plot["data"]) for plot in drawn.values()] == [8, 8, 8, 8, 5], "a band for each line"
+    assert len(drawn) == 5 and [len(plot["data"]) for plot in drawn.values()] == [8, 8, 8, 8, 6], "a band for each line"
     figures = {path.name: Xml.parse(path).getroot() for path in (found.folder / "figures").glob("*.svg")}
     axes = ("rounds", "bytes", "simulated-time", "forward-passes")
     if can_draw():
@@ -486,7 +487,11 @@ MISTAKES: list[tuple[dict[str, Any], str]] = [
         "base: quickstrat: there is no such file and no scenario of that name; did you mean quick",
     ),
     ({"seeds": [1, 1]}, "seeds: [1, 1] is not accepted; expected each value once"),
-    ({"ask": {"at": ["1M"]}}, 'ask.at.0: "1M" is not accepted; expected rounds or bytes, such as 50 or 1MB'),
+    (
+        {"ask": {"at": ["1M"]}},
+        'ask.at.0: "1M" is not accepted; expected rounds, bytes or a time, such as 50, 1MB or 600s',
+    ),
+    ({"ask": {"smoothed": True}}, "ask.smoothed: it says how a target is met; expected ask.target beside it"),
     ({"ask": {"at": ["1MB", "1 MB"]}}, 'ask.at: ["1MB", "1MB"] is not accepted; expected each value once'),
     ({"ask": {"at": [0, 0]}}, "ask.at: [0, 0] is not accepted; expected each value once"),
     ({"ask": {"splits": ["test", "test"]}}, 'ask.splits: ["test", "test"] is not accepted; expected each value once'),

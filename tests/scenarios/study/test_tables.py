@@ -18,9 +18,10 @@ from seedbus.scenarios.reporting.looks import looks
 from seedbus.scenarios.schema.yaml_text import dump
 from seedbus.scenarios.study.cells import plan_of
 from seedbus.scenarios.study.finished_runs import RowRun
+from seedbus.scenarios.study.remarks import sentences
 from seedbus.scenarios.study.results import Failure, StudyResults, Trial, Tuned
 from seedbus.scenarios.study.study_page import plots, write_report
-from seedbus.scenarios.study.tables import cells, csv, latex, markdown, sentences
+from seedbus.scenarios.study.tables import cells, csv, latex, markdown
 
 ESCAPE = "\x1b]0;title\x07\u202e"
 STUDY: dict[str, Any] = {
@@ -218,6 +219,22 @@ def test_at_equal_bytes_rows_are_compared_that_have_values_there_in_all_runs(tmp
     assert [each["figure"] for each in results.json()["differences"]] == list(frame["figure"])
 
 
+def test_at_an_equal_time_rows_are_compared_as_at_equal_bytes(tmp_path: Path) -> None:
+    results = empty(tmp_path, "accuracy", variants=named("a", "b"), seeds=[1, 2, 3], ask={"at": ["10 min"]})
+    for row, values in {"a": (0.80, 0.82, 0.81), "b": (0.70, 0.73, 0.70)}.items():
+        for seed, value in enumerate(values, 1):
+            at = {"at_10min": value, "at_10min_ema": value, "at_10min_simulated_s": 590.0 + seed}
+            results.members[row].append(replace(ended(0.5, 2e6, **at), seed=seed))
+    heads, _ = cells(results)
+    assert "at 10 min" in heads and "average at 10 min" in heads
+    assert sentences(results)[2:5] == [
+        "Differences in accuracy (at 10 min), paired over seeds; 1 pair at 95% each, so that 0.05 of them may seem to "
+        "differ by chance:",
+        "a is better than b by 10 points [7.516, 12.48]",
+        "a value at 10 min is that of the last evaluation before; a's at 591.00 s is the earliest",
+    ]
+
+
 def test_a_curve_is_the_mean_over_seeds_in_a_band_of_its_deviation_at_the_rounds_that_all_have(tmp_path: Path) -> None:
     results = empty(tmp_path, seeds=[1, 2])
     for seed, losses in ((1, [9.0, 4.0, 2.0]), (2, [9.0, 6.0, 8.0, 1.0])):
@@ -277,6 +294,49 @@ def test_the_front_has_every_row_that_no_other_is_better_than(tmp_path: Path) ->
         results.members[row].append(ended(final, sent))
     assert results.front == ["alike", "same", "best"], "two rows that are equal do not beat each other"
     assert list(results.table["is_on_front"]) == [False, True, True, False, True]
+
+
+def test_rows_under_different_circumstances_share_no_front(tmp_path: Path) -> None:
+    """Crashes, links and clients are not a method's choice; what it computes and how long it trains is."""
+    crash = [{"fault": "crash", "probability": 0.1}]
+    grid = {"faults": [[], crash], "participation.cohort": [2, 3]}
+    grid |= {"participation.deadline_s": [9], "stop.rounds": [5, 10]}
+    results = empty(tmp_path, variants=named("a", "b"), grid=grid)
+    for number, members in enumerate(results.members.values()):
+        members.append(ended(1.0 - 0.01 * number, 100.0 + number))  # each row is better than those before, and dearer
+    assert [len(rows) for rows in results.fronts.values()] == [4, 4, 4, 4]
+    assert list(results.fronts) == [f"{f}, cohort {m}" for f in ("no faults", "crash") for m in (2, 3)]
+    for words, rows in results.fronts.items():
+        assert all(part in row for row in rows for part in words.split(", "))
+    told = [each for each in sentences(results) if each.startswith("Pareto front")]
+    assert told[0].startswith("Pareto front of loss against bytes, no faults, cohort 2: a, ") and len(told) == 4
+    (plot,) = plots(results)
+    assert [line.name for line in plot.drawn[16:]] == [f"Pareto front, {words}" for words in results.fronts]
+    alone = empty(tmp_path, grid={"faults": [[], crash], "participation.deadline_s": [9]})
+    for members in alone.members.values():
+        members.append(ended(0.5, 100))
+    assert not alone.fronts and not any("Pareto" in each for each in sentences(alone)), (
+        "each is the only one of its kind"
+    )
+
+
+def test_rows_that_differ_by_their_variants_faults_share_no_front(tmp_path: Path) -> None:
+    crash = {"faults": [{"fault": "crash", "probability": 0.1}]}
+    rates = {"algorithm.learning_rate": [0.1, 0.2], "participation.deadline_s": [9]}
+    results = empty(tmp_path, variants={"calm": [], "crash": crash, "few": {"participation.cohort": 2}}, grid=rates)
+    for members in results.members.values():
+        members.append(ended(0.5, 100))
+    assert {words: len(rows) for words, rows in results.fronts.items()} == {"no faults": 4, "crash": 2}
+
+
+def test_equal_values_are_told_from_a_difference_that_is_not_seen(tmp_path: Path) -> None:
+    results = empty(tmp_path, variants=named("a", "b", "c"), seeds=[1, 2])
+    for row, values in {"a": (0.5, 0.6), "b": (0.5, 0.6), "c": (0.6, 0.5)}.items():
+        results.members[row] += [replace(ended(value, 100), seed=seed) for seed, value in enumerate(values, 1)]
+    assert sentences(results)[1:3] == [
+        "the same values at 2 seeds: a and b",
+        "no difference seen at 2 seeds: a and c; b and c",
+    ]
 
 
 def test_the_front_is_drawn_in_steps_for_nothing_between_two_of_its_rows_was_measured(tmp_path: Path) -> None:

@@ -1,0 +1,189 @@
+"""Sentences about a study: which rows are better, which are cheaper, and what its runs did not achieve."""
+
+from __future__ import annotations
+
+from seedbus.bus.text import printable
+from seedbus.scenarios.reporting.axes import byte_unit
+from seedbus.scenarios.reporting.terminal import shown
+from seedbus.scenarios.schema.amounts import cost_of, words_of
+from seedbus.scenarios.study.claims import FINAL, verdict
+from seedbus.scenarios.study.intervals import Difference
+from seedbus.scenarios.study.published import published
+from seedbus.scenarios.study.results import StudyResults
+
+MAX_SENTENCES = 20
+
+
+def sentences(results: StudyResults) -> list[str]:
+    """Return what can be said about pairs of rows, about values at the edge of their grid, and about failed runs.
+
+    Each is one line that is safe to print.
+    """
+    metric, found = shown(results.metric), _claim(results)
+    for figure, pairs in results.compared_by.items():
+        is_final = figure == FINAL
+        where = "average at the end" if is_final else f"at {words_of(figure.removeprefix('at_'))}"
+        found += _compared(results, where, pairs) + ([] if is_final else _measured(results, figure, where))
+    found += [_divergence(results, row) for row in results.diverged]
+    found += _remarks(results)
+    found += _chosen_in_vain(results)
+    found += [
+        f"Pareto front of {metric} against bytes{f', {shown(where)}' if where else ''}: {'; '.join(map(shown, rows))}"
+        for where, rows in results.fronts.items()
+    ]
+    if results.beside_front:
+        rows = "; ".join(map(shown, results.beside_front))
+        which = "the front" if len(results.fronts) == 1 else "its front"
+        found.append(f"not seen to be worse than a row of {which}, with equal bytes or fewer: {rows}")
+    for row, tuned in results.tuned.items():
+        found += [
+            f"{shown(row)}: {path} {tuned.chosen[path]} is at the edge of what was tried "
+            f"({len(tuned.trials)} values); a better one may lie beyond it"
+            for path in tuned.at_edge
+        ]
+        if not tuned.chosen:
+            found.append(f"{shown(row)}: nothing could be chosen, because no trial has a finite {metric}")
+    found += _unequal_trials(results)
+    found += [
+        f"{shown(row)}, seed {member.seed}: `verify` found replicas that hold other bits"
+        for row, members in results.members.items()
+        for member in members
+        if member.run.results is not None and "diverged" in member.run.results.summary["refusals"]
+    ]
+    found += published(results.plan.study.published)[1]
+    found += [f"failed: {failure}" for failure in results.failures]
+    return [printable(sentence, len(sentence)) for sentence in found]
+
+
+def _compared(results: StudyResults, where: str, pairs: list[tuple[str, str, Difference]]) -> list[str]:
+    """Return what can be said about pairs of rows; nothing without pairs.
+
+    Args:
+        results: the study's.
+        where: at which time of a run they are compared.
+        pairs: with their differences.
+    """
+    if not pairs:
+        return []
+    ask = results.plan.study.ask
+    seen = [(row, other, each) for row, other, each in pairs if each.is_seen]
+    pair = "pair" if len(pairs) == 1 else "pairs"
+    wrong = (1 - ask.confidence) * len(pairs)
+    chance = f"each, so that {wrong:{',.0f' if wrong >= 1 else '.1g'}} of them may seem to differ by chance"
+    which = f"{len(pairs):,} {pair} at {100 * ask.confidence:.6g}% {'together' if ask.together else chance}"
+    found = [f"Differences in {shown(results.metric)} ({where}), paired over seeds; {which}:"]
+    ordered = sorted(seen, key=lambda each: -abs(each[2].mean))
+    found += [f"{_verdict(results, *each)}" for each in ordered[:MAX_SENTENCES]]
+    if len(seen) > MAX_SENTENCES:
+        found.append(f"and {len(seen) - MAX_SENTENCES:,} more pairs differ (differences.csv)")
+    return found + _unseen(pairs)
+
+
+def _measured(results: StudyResults, figure: str, where: str) -> list[str]:
+    """Return which rows have no value at an amount of bytes or a time, and how early another's was measured."""
+    cost, _ = cost_of(figure.removeprefix("at_"))
+    compared = {row: runs for row, runs in results.members.items() if row not in results.diverged}
+    lacking = [row for row, runs in compared.items() if any(member.figures[figure] is None for member in runs)]
+    found = [f"not every run has a value {where}: {'; '.join(map(shown, lacking))}"] if lacking else []
+    spent = [
+        (member.figures[f"{figure}_{cost}"] or 0.0, row)
+        for row, runs in compared.items()
+        if row not in lacking
+        for member in runs
+    ]
+    if spent:
+        least, row = min(spent)
+        unit, name = byte_unit(least) if cost == "bytes" else (1, "s")
+        earliest = f"{shown(row)}'s at {least / unit:,.{0 if name == 'B' else 2}f} {name} is the earliest"
+        found.append(f"a value {where} is that of the last evaluation before; {earliest}")
+    return found
+
+
+def _claim(results: StudyResults) -> list[str]:
+    """Return the claim with its verdict, and what was found of each expectation; nothing without a claim."""
+    study = results.plan.study
+    if not study.claim:
+        return []
+    source = f" ({study.source})" if study.source else ""
+    return [f"Claim{source}: {study.claim}: {verdict(results.judged)}", *map(str, results.judged)]
+
+
+def _divergence(results: StudyResults, row: str) -> str:
+    """Return the sentence about a row with runs that diverged."""
+    ended = [member for member in results.members[row] if member.run.divergence]
+    if not ended:
+        what = f"the {shown(results.metric)} of a run is not finite at the end"
+    else:
+        how = "; ".join(f"seed {each.seed}: {each.run.divergence}" for each in ended[:MAX_SENTENCES])
+        what = f"{shown(how)}; {len(ended)} of {len(results.members[row])} runs diverged"
+    return f"{shown(row)}: {what}, so this row is compared with none"
+
+
+def _remarks(results: StudyResults) -> list[str]:
+    """Return what runs did not achieve: no commit, or a model that is worse than the one they began with."""
+    told = [
+        f"{shown(row)}, seed {member.seed}: {remark}"
+        for row, members in results.members.items()
+        for member in members
+        for remark in member.run.shortcomings(results.metric)
+    ]
+    more = [f"and {len(told) - MAX_SENTENCES:,} more runs without success (runs.csv)"] if told[MAX_SENTENCES:] else []
+    return [*told[:MAX_SENTENCES], *more]
+
+
+def _chosen_in_vain(results: StudyResults) -> list[str]:
+    """Return a sentence for each row of which a run learnt nothing with the values that trials had chosen."""
+    tuning, found = results.plan.study.tuning, []
+    of_trials = tuning.seeds or results.plan.study.seeds[:1]
+    for row, tuned in results.tuned.items():
+        runs = results.members[row]
+        failed = [each.seed for each in runs if each.has_diverged or each.run.shortcomings(results.metric)]
+        if tuned.chosen and failed:
+            values = ", ".join(f"{path} {value}" for path, value in tuned.chosen.items())
+            what = f"{values} was chosen by trials with {_seeds(of_trials)}, and did not hold in the runs of"
+            more = "`tuning` with more seeds or rounds may choose better"
+            found.append(f"{shown(row)}: {what} {_seeds(failed)} ({len(failed)} of {len(runs)}); {more}")
+    return found
+
+
+def _seeds(seeds: list[int]) -> str:
+    return f"seed{'s' if len(seeds) > 1 else ''} {', '.join(map(str, seeds))}"
+
+
+def _unequal_trials(results: StudyResults) -> list[str]:
+    """Return the sentence about rows that spent more trials than others, if there are such."""
+    rows: dict[int, list[str]] = {}
+    for cell in results.plan.cells:
+        tuned = results.tuned.get(cell.name)
+        rows.setdefault(0 if tuned is None else len(tuned.trials), []).append(shown(cell.name))
+    if len(rows) == 1:
+        return []
+    counts = "; ".join(f"{count:,}: {', '.join(rows[count])}" for count in sorted(rows))
+    return [f"rows spent different numbers of trials, which favours those with more; {counts}"]
+
+
+def _verdict(results: StudyResults, row: str, other: str, difference: Difference) -> str:
+    better = results.better(row, other, difference)
+    worse = other if better == row else row
+    ends = sorted((abs(difference.low), abs(difference.high)))
+    factor, unit = (100, " points") if results.metric.startswith("accuracy") else (1, "")
+    by = f"{factor * abs(difference.mean):.4g}{unit} [{factor * ends[0]:.4g}, {factor * ends[1]:.4g}]"
+    return f"{shown(better)} is better than {shown(worse)} by {by}"
+
+
+def _unseen(pairs: list[tuple[str, str, Difference]]) -> list[str]:
+    """Return the sentences about pairs without a difference, a sentence for each number of seeds.
+
+    Pairs with equal values are told apart: they may be one algorithm twice, and more seeds would not show a difference.
+    """
+    alike: dict[tuple[str, int], list[str]] = {}
+    for row, other, each in pairs:
+        if not each.is_seen:
+            what = "the same values" if each.is_zero else "no difference seen"
+            alike.setdefault((what, each.seeds), []).append(f"{shown(row)} and {shown(other)}")
+    found = []
+    for (what, seeds), named in alike.items():
+        more = f"; and {len(named) - MAX_SENTENCES:,} more pairs" if len(named) > MAX_SENTENCES else ""
+        between = "; ".join(named[:MAX_SENTENCES]) + more
+        found.append(f"{what} at {seeds} seed{'s' if seeds != 1 else ''}: {between}")
+    return found

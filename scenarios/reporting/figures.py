@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from seedbus.scenarios.reporting.axes import limits, segments
-from seedbus.scenarios.reporting.looks import COLOURS, MISSED, NO_MARKS, WINDOW, Line, Marks, looks
+from seedbus.scenarios.reporting.looks import COLOURS, MISSED, NO_MARKS, WINDOW, Line, Look, Marks, is_points, looks
 
 Trace = dict[str, Any]
 CLASS = "plot"
@@ -58,7 +58,7 @@ def lines(
         x_axis["range"] = _plain(np.array([low, high]))
     y_axis = {**_named(y_name), "rangemode": "tozero" if limits(heights)[0] == 0 else "normal"}
     styles = looks(drawn)
-    traces = [_band(line, x, colour) for line, (x, _), (colour, _) in zip(drawn, columns, styles, strict=True)]
+    traces = [_band(line, x, look.colour) for line, (x, _), look in zip(drawn, columns, styles, strict=True)]
     traces += [_curve(line, x, y, look) for line, (x, y), look in zip(drawn, columns, styles, strict=True)]
     shown = [*filter(None, traces), *mark_traces(marks, low, high)]
     return figure(title, shown, x_axis, y_axis, hovers="x unified" if len(drawn) <= _TOLD else "closest")
@@ -233,13 +233,13 @@ def _band(line: Line, x: NDArray[np.float64], colour: str) -> Trace | None:
     }
 
 
-def _curve(line: Line, x: NDArray[np.float64], y: NDArray[np.float64], look: tuple[str, str]) -> Trace:
-    """Return one line; `look` is its colour and its dash pattern. A value between two gaps is a point."""
-    colour, dashes = look
+def _curve(line: Line, x: NDArray[np.float64], y: NDArray[np.float64], look: Look) -> Trace:
+    """Return one line. A value between two gaps is a point."""
+    colour, dashes, marker = look
     alone = [start for start, end in segments(np.isfinite(x) & np.isfinite(y)) if end - start == 1]
     trace: Trace = {
         "type": "scatter",
-        "mode": "markers" if line.is_dotted else "lines+markers" if alone else "lines",
+        "mode": "markers" if is_points(line, x, y) else "lines+markers" if alone else "lines",
         "name": _text(line.name),
         "legendgroup": _text(line.name),
         "x": _plain(x),
@@ -247,9 +247,10 @@ def _curve(line: Line, x: NDArray[np.float64], y: NDArray[np.float64], look: tup
         "line": {"color": colour, "width": 1.8, "dash": ",".join(f"{each}px" for each in dashes.split()) or "solid"},
     }
     if line.is_dotted:
-        trace["marker"] = {"color": colour, "size": 5}
+        trace["marker"] = {"color": colour, "symbol": marker, "size": 5}
     elif alone:
-        trace["marker"] = {"color": colour, "opacity": 1, "size": [8 * (index in alone) for index in range(x.size)]}
+        sizes = [8 * (index in alone) for index in range(x.size)]
+        trace["marker"] = {"color": colour, "symbol": marker, "opacity": 1, "size": sizes}
         trace["zorder"] = 1  # above the lines
     return trace
 

@@ -14,6 +14,8 @@ DARK = ("#6ea8e8", "#e8955a", "#63b985", "#c585d6", "#ea7480", "#4fb6c6", "#c9aa
 INK, GRID = "#3c4654", "#dfe3e9"
 MISSED, WINDOW = COLOURS[4], COLOURS[6]
 DASHES = ("", "7 3", "2 3")  # the second is used when all colours have been used once
+MARKERS = ("circle", "square", "diamond", "triangle-up", "triangle-down")
+"""Shapes of points, in the words of plotly.js."""
 
 
 class Line(NamedTuple):
@@ -64,16 +66,42 @@ class Marks(NamedTuple):
 NO_MARKS = Marks()
 
 
-def looks(drawn: Sequence[Line]) -> list[tuple[str, str]]:
-    """Return the colour and the dash pattern of each line."""
+class Look(NamedTuple):
+    """How a line looks.
+
+    Attributes:
+        colour: of the line and its points.
+        dashes: its dash pattern; "" for none.
+        marker: the shape of its points, one of `MARKERS`.
+    """
+
+    colour: str
+    dashes: str
+    marker: str
+
+
+def looks(drawn: Sequence[Line]) -> list[Look]:
+    """Return the look of each line."""
     count = len(COLOURS)
     places = [number if line.place is None else line.place for number, line in enumerate(drawn)]
-    own = [(COLOURS[place % count], DASHES[place // count % len(DASHES)]) for place in places]
-    named = {line.name: colour for line, (colour, _) in zip(drawn, own, strict=True)}
+    own = [
+        Look(
+            COLOURS[place % count],
+            DASHES[place // count % len(DASHES)],
+            MARKERS[(place + place // count) % len(MARKERS)],  # no dash tells points of one colour apart
+        )
+        for place in places
+    ]
+    named = {line.name: look.colour for line, look in zip(drawn, own, strict=True)}
     return [
-        look if line.beside is None else (named.get(line.beside, look[0]), DASHES[1])
+        look if line.beside is None else look._replace(colour=named.get(line.beside, look.colour), dashes=DASHES[1])
         for line, look in zip(drawn, own, strict=True)
     ]
+
+
+def is_points(line: Line, x: ArrayLike, y: ArrayLike) -> bool:
+    """Whether a line is drawn as points: if it is dotted, or has but one; x and y are those that are drawn, [n]."""
+    return line.is_dotted or np.count_nonzero(np.isfinite(x) & np.isfinite(y)) == 1
 
 
 def number_text(value: float) -> str:

@@ -11,13 +11,14 @@ from typing import Any
 
 import numpy as np
 
-from seedbus.scenarios.reporting.looks import Line, looks
+from seedbus.scenarios.reporting.looks import Line, is_points, looks
 
 WIDTH_IN, HEIGHT_IN = 3.25, 2.3
 """A column of a two-column paper (ICML, ACM); the height is without the legend."""
 KEY_IN = 0.14
 """Height of a line of the legend."""
 SHORT = 24  # characters of a name; with such names the legend has two columns
+_MARKERS = {"circle": "o", "square": "s", "diamond": "D", "triangle-up": "^", "triangle-down": "v"}
 _STYLE: Any = {
     "font.size": 8,
     "legend.fontsize": 7,
@@ -52,12 +53,12 @@ def lines_pdf(x_name: str, y_name: str, drawn: Sequence[Line], *, is_log: bool =
         keys = math.ceil(len(drawn) / columns) if len(drawn) > 1 else 0
         figure = Figure(figsize=(WIDTH_IN, HEIGHT_IN + KEY_IN * keys), layout="constrained")
         axes = figure.subplots()
-        for line, (colour, dashes) in zip(drawn, looks(drawn), strict=True):
+        for line, (colour, dashes, marker) in zip(drawn, looks(drawn), strict=True):
             x, y = np.asarray(line.x, float), np.asarray(line.y, float)
             x = np.where(x > 0, x, np.nan) if is_log else x
             look: dict[str, Any] = {"linestyle": (0, [float(each) for each in dashes.split()]) if dashes else "-"}
-            if line.is_dotted or np.count_nonzero(np.isfinite(x) & np.isfinite(y)) == 1:
-                look = {"linestyle": "none", "marker": "o", "markersize": 3}
+            if is_points(line, x, y):
+                look = {"linestyle": "none", "marker": _MARKERS[marker], "markersize": 3}
             name = plain(line.name).lstrip("_")  # a legend leaves out what begins with one
             axes.plot(x, y, color=colour, label=name, **look)
             if len(line.edges) == 2:

@@ -5,6 +5,8 @@ const darkness = matchMedia("(prefers-color-scheme: dark)");
 const byTouch = matchMedia("(pointer: coarse)");
 const HEIGHT = 320, PAPER_WIDTH = 620;  // CSS pixels; the width is that of a printed page
 const BUTTONS = [["toImage"], ["zoom2d", "pan2d"], ["zoomIn2d", "zoomOut2d", "resetScale2d"]];  // none that sends data
+const SHAPES = {circle: "circle()", diamond: "polygon(50% 0, 100% 50%, 50% 100%, 0 50%)",
+  "triangle-up": "polygon(50% 0, 100% 100%, 0 100%)", "triangle-down": "polygon(50% 100%, 100% 0, 0 0)"};
 const KEYS = "Arrow keys go along a line and to the next one, + and - zoom, 0 shows all.";
 
 function looks(isPrinted) {
@@ -89,7 +91,8 @@ function sample(trace) {  // a piece of what is drawn
   const piece = document.createElement("i"), isLine = trace.mode?.startsWith("lines") && !trace.fill;
   const colour = trace.fillcolor ?? trace.colorscale?.[1][1] ?? (isLine ? trace.line : trace.marker).color;
   if (isLine) piece.style.borderTop = `2px ${trace.line.dash === "solid" ? "solid" : "dashed"} ${colour}`;
-  else Object.assign(piece.style, {background: colour, height: "9px", width: "9px", opacity: trace.opacity ?? 1});
+  else Object.assign(piece.style, {background: colour, height: "9px", width: "9px", opacity: trace.opacity ?? 1,
+    clipPath: SHAPES[trace.marker?.symbol] ?? "none"});
   return piece;
 }
 

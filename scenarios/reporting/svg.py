@@ -10,7 +10,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from seedbus.scenarios.reporting.axes import BOTTOM, HEIGHT, LEFT, RIGHT, TOP, WIDTH, Frame, limits, segments
-from seedbus.scenarios.reporting.looks import COLOURS, GRID, INK, Line, looks, number_text
+from seedbus.scenarios.reporting.looks import COLOURS, GRID, INK, Line, Look, is_points, looks, number_text
+
+_CORNERS = {
+    "square": ((-0.9, -0.9), (0.9, -0.9), (0.9, 0.9), (-0.9, 0.9)),
+    "diamond": ((0, -1.3), (1.3, 0), (0, 1.3), (-1.3, 0)),
+    "triangle-up": ((0, -1.3), (1.2, 0.8), (-1.2, 0.8)),
+    "triangle-down": ((0, 1.3), (1.2, -0.8), (-1.2, -0.8)),
+}
+"""Corners of the shapes of points, in radii."""
 
 
 def lines_file(title: str, x_name: str, y_name: str, drawn: Sequence[Line], *, is_log: bool = False) -> str:
@@ -25,32 +33,37 @@ def lines_file(title: str, x_name: str, y_name: str, drawn: Sequence[Line], *, i
         drawn: the lines.
         is_log: draw x on a logarithmic axis; points with x ≤ 0 are left out.
     """
-    parts = _line_parts(x_name, y_name, drawn, is_log=is_log)
+    columns = [(np.asarray(line.x, float), np.asarray(line.y, float)) for line in drawn]
+    if is_log:
+        columns = [(np.log10(np.where(x > 0, x, np.nan)), y) for x, y in columns]
+    parts = _line_parts(x_name, y_name, drawn, columns, is_log=is_log)
     parts.append(_text((LEFT + WIDTH - RIGHT) / 2, 16, title, "middle", "name"))
-    named = [(line, look) for line, look in zip(drawn, looks(drawn), strict=True) if line.name]
-    for number, (line, (colour, dashes)) in enumerate(named):
+    named = [each for each in zip(drawn, columns, looks(drawn), strict=True) if each[0].name]
+    for number, (line, (xs, ys), look) in enumerate(named):
         y = HEIGHT + 12 + 16 * number
-        dashed = f' stroke-dasharray="{dashes}"' if dashes else ""
-        parts.append(
-            f'<line stroke="{colour}" stroke-width="1.6"{dashed} x1="{LEFT}" x2="{LEFT + 24}" y1="{y}" y2="{y}"/>'
-        )
+        sample = f'<line {_stroke(look)} x1="{LEFT}" x2="{LEFT + 24}" y1="{y}" y2="{y}"/>'
+        parts.append(_point(look, LEFT + 12, y, 3) if is_points(line, xs, ys) else sample)
         parts.append(_text(LEFT + 30, y + 4, line.name, "start"))
     return _file(HEIGHT + 16 * len(named) + 8, parts)
 
 
-def _line_parts(x_name: str, y_name: str, drawn: Sequence[Line], *, is_log: bool) -> list[str]:
-    """Return the SVG elements of a plot of lines: axes, bands, and lines."""
-    columns = [(np.asarray(line.x, float), np.asarray(line.y, float)) for line in drawn]
-    if is_log:
-        columns = [(np.log10(np.where(x > 0, x, np.nan)), y) for x, y in columns]
+def _line_parts(
+    x_name: str,
+    y_name: str,
+    drawn: Sequence[Line],
+    columns: list[tuple[NDArray[np.float64], NDArray[np.float64]]],
+    *,
+    is_log: bool,
+) -> list[str]:
+    """Return the SVG elements of a plot of lines: axes, bands, and lines; `columns` are the x and y of each."""
     heights = [*(y for _, y in columns), *(edge for line in drawn for edge in line.edges)]
     frame = Frame(limits((x for x, _ in columns), from_0=not is_log), limits(heights), is_log=is_log)
     parts = [_text((LEFT + WIDTH - RIGHT) / 2, HEIGHT - 8, x_name, "middle", "name"), _y_axis(frame, y_name)]
     for tick in frame.x_ticks:
         value = 10**tick if is_log else tick
         parts.append(_text(frame.horizontal(tick), HEIGHT - BOTTOM + 18, number_text(value), "middle"))
-    for line, (x, _), (colour, _) in zip(drawn, columns, looks(drawn), strict=True):
-        parts += _band(frame, line, x, colour)
+    for line, (x, _), look in zip(drawn, columns, looks(drawn), strict=True):
+        parts += _band(frame, line, x, look.colour)
     for line, (x, y), look in zip(drawn, columns, looks(drawn), strict=True):
         parts += _marks(frame, line, x, y, look)
     return parts
@@ -71,24 +84,30 @@ def _band(frame: Frame, line: Line, x: NDArray[np.float64], colour: str) -> list
     return parts
 
 
-def _marks(
-    frame: Frame, line: Line, x: NDArray[np.float64], y: NDArray[np.float64], look: tuple[str, str]
-) -> list[str]:
-    """Return the SVG elements of one line; `look` is its colour and its dash pattern."""
-    colour, dashes = look
+def _marks(frame: Frame, line: Line, x: NDArray[np.float64], y: NDArray[np.float64], look: Look) -> list[str]:
+    """Return the SVG elements of one line."""
     parts = []
     for start, end in segments(np.isfinite(x) & np.isfinite(y)):
         points = list(zip(frame.horizontal(x[start:end]), frame.vertical(y[start:end]), strict=True))
         if line.is_dotted or len(points) == 1:
-            parts += [
-                f'<circle fill="{colour}" cx="{px:.1f}" cy="{py:.1f}" r="{2 if line.is_dotted else 3}"/>'
-                for px, py in points
-            ]
+            parts += [_point(look, px, py, 2 if line.is_dotted else 3) for px, py in points]
         else:
             path = " ".join(f"{px:.1f},{py:.1f}" for px, py in points)
-            dashed = f' stroke-dasharray="{dashes}"' if dashes else ""
-            parts.append(f'<polyline fill="none" stroke="{colour}" stroke-width="1.6"{dashed} points="{path}"/>')
+            parts.append(f'<polyline fill="none" {_stroke(look)} points="{path}"/>')
     return parts
+
+
+def _stroke(look: Look) -> str:
+    """Return the attributes of a line in SVG."""
+    return f'stroke="{look.colour}" stroke-width="1.6"' + (f' stroke-dasharray="{look.dashes}"' if look.dashes else "")
+
+
+def _point(look: Look, x: float, y: float, radius: float) -> str:
+    """Return a point as an SVG element."""
+    if look.marker == "circle":
+        return f'<circle fill="{look.colour}" cx="{x:.1f}" cy="{y:.1f}" r="{radius}"/>'
+    corners = " ".join(f"{x + radius * dx:.1f},{y + radius * dy:.1f}" for dx, dy in _CORNERS[look.marker])
+    return f'<path fill="{look.colour}" d="M{corners}Z"/>'
 
 
 def stacked(title: str, x_name: str, y_name: str, heights: NDArray[np.integer], names: Sequence[str]) -> str:

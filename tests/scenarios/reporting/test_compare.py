@@ -362,3 +362,22 @@ def test_many_lines_have_distinct_styles_and_are_named() -> None:
     assert {f"<{number}>" for number in range(len(many))} <= {text.text for text in figure.iter(f"{svg}text")}
     across = [float(pair.split(",")[0]) for pair in next(figure.iter(f"{svg}polyline")).attrib["points"].split()]
     assert across[1] - across[0] == pytest.approx(across[2] - across[1], abs=0.2)
+
+
+def test_many_points_have_distinct_shapes_or_colours_which_the_legend_shows() -> None:
+    """No dash tells points apart, so those of one colour have other shapes; each is drawn, and is in the legend."""
+    many = [Line(f"{number}", [1 + number], [number]) for number in range(5 * len(COLOURS))]
+    (plot,) = plots(lines("t", "x", "y", many)).values()
+    assert len({(line["marker"]["color"], line["marker"]["symbol"]) for line in plot["data"]}) == len(many)
+    assert {line["mode"] for line in plot["data"]} == {"markers"}
+    figure = Xml.fromstring(lines_file("t", "x", "y", many))
+    assert not list(figure.iter("{http://www.w3.org/2000/svg}polyline"))
+    drawn: dict[tuple[str, ...], int] = {}
+    for point in figure.iter():
+        kind = point.tag.rpartition("}")[2]
+        if kind in ("circle", "path"):
+            ends = [[float(each) for each in pair.split(",")] for pair in point.get("d", "")[1:-1].split()]
+            shape = [f"{x - ends[0][0]:.0f},{y - ends[0][1]:.0f}" for x, y in ends]
+            look = (point.attrib["fill"], kind, *shape)
+            drawn[look] = drawn.get(look, 0) + 1
+    assert len(drawn) == len(many) and set(drawn.values()) == {2}

@@ -197,9 +197,9 @@ def test_a_published_curve_is_dashed_in_the_colour_of_its_row_and_ends_where_the
     drawn = next(plots(beside)).drawn
     assert (drawn[-1].name, np.asarray(drawn[-1].x).tolist()) == ("hiso, drop 0.1 (published)", [5, 10])
     by_name = dict(zip((line.name for line in drawn), looks(drawn), strict=True))
-    (own, solid), (theirs, dashes) = by_name["hiso, drop 0.1"], by_name["hiso, drop 0.1 (published)"]
-    assert own == theirs and dashes and not solid
-    assert dashes in write_report(beside).read_text()
+    own, theirs = by_name["hiso, drop 0.1"], by_name["hiso, drop 0.1 (published)"]
+    assert own.colour == theirs.colour and theirs.dashes and not own.dashes
+    assert theirs.dashes in write_report(beside).read_text()
 
 
 def test_trackers_are_told_of_every_run_with_its_tags_also_of_finished_ones(

@@ -100,6 +100,23 @@ class Run:
         return [line["bytes_up"] + line["bytes_down"] for line in self.lines]
 
     @cached_property
+    def caught_up(self) -> list[float]:
+        """Bytes of `sent` that brought clients what they had missed, of the rounds before each evaluation.
+
+        They are NaN for a run that is not finished.
+
+        Raises:
+            LedgerDamaged: the ledger cannot be read, or is incomplete.
+        """
+        if self.results is None:
+            return [math.nan] * len(self.lines)
+        columns = self.results.columns
+        rows = np.flatnonzero(columns["catchup_bytes"])
+        by_round = np.bincount(columns["round"][rows], columns["catchup_bytes"][rows], minlength=self.rounds[-1])
+        so_far = np.concatenate([[0.0], np.cumsum(by_round)])
+        return [float(so_far[done]) for done in self.rounds]
+
+    @cached_property
     def times(self) -> list[float]:
         """Simulated seconds before each evaluation."""
         return [float(line["time_s"]) for line in self.lines]
@@ -220,6 +237,10 @@ class Run:
             index = self.first_met(metric, target, smoothed=smoothed)
             figures["rounds_to_target"] = None if index is None else self.rounds[index]
             figures["bytes_to_target"] = None if index is None else self.sent[index]
+            for direction in ("up", "down"):
+                name = f"bytes_{direction}"
+                figures[f"{name}_to_target"] = None if index is None else self.lines[index][name]
+            figures["catchup_bytes_to_target"] = None if index is None else _finite(self.caught_up[index])
             figures["simulated_s_to_target"] = None if index is None else self.times[index]
         return figures | self.costs
 

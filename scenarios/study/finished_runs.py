@@ -51,7 +51,7 @@ def kept_run(stored: StoredRun, metric: str) -> Run:
         what = f"it has no values of {metric}, which its scenario measures"
         raise RunFolderError(stored.folder, f"{what}; delete it, and the run is made again")
     try:
-        _ = run.passes  # the only figure of the ledger
+        _ = run.passes, run.caught_up  # the only figures of the ledger
     except LedgerDamaged as error:
         raise RunFolderError(
             stored.folder, f"its messages: {error.what}; delete it, and the run is made again"

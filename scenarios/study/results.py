@@ -273,7 +273,10 @@ class StudyResults:
                 columns = {
                     "rounds": run.rounds,
                     "bytes": run.sent,
-                    "simulated_s": [float(line["time_s"]) for line in run.lines],
+                    "bytes_up": [line["bytes_up"] for line in run.lines],
+                    "bytes_down": [line["bytes_down"] for line in run.lines],
+                    "catchup_bytes": run.caught_up,
+                    "simulated_s": run.times,
                     "forward_passes": [math.nan] * len(run.lines) if run.passes is None else run.passes[:-1],
                     self.metric: run.values(self.metric),
                     f"{self.metric}_ema": averages(run.lines, self.metric),

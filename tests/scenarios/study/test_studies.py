@@ -63,7 +63,7 @@ STUDY: dict[str, Any] = {
     "variants": {"decomfl": [], "hiso": {"algorithm": HISO}},
     "grid": {"faults.0.probability": [0.1, 0.3]},
     "seeds": [1, 2, 3],
-    "ask": {"at": [10, "4 kB"], "target": 60.0, "splits": ["train"]},
+    "ask": {"at": [10, "4 kB"], "target": 90.5, "splits": ["train"]},
 }
 
 
@@ -127,8 +127,15 @@ def test_differences_are_paired_over_seeds(found: StudyResults) -> None:
 def test_a_curve_counts_rounds_bytes_time_and_forward_passes(found: StudyResults) -> None:
     curve = found.curves.query("row == 'decomfl, drop 0.1' and seed == 1")
     assert list(curve["rounds"]) == [0, 5, 10, 15, 20]
-    for name in ("bytes", "simulated_s", "forward_passes"):
+    for name in ("bytes", "bytes_up", "bytes_down", "catchup_bytes", "simulated_s", "forward_passes"):
         assert curve[name].is_monotonic_increasing
+    assert (curve["bytes_up"] + curve["bytes_down"] == curve["bytes"]).all()
+    assert 0 < curve["catchup_bytes"].iloc[1] < curve["bytes_down"].iloc[1]
+    total = Results.read(Path(found.runs["run"][0])).summary["traffic"]["catchup_bytes"]
+    assert curve["catchup_bytes"].iloc[-1] == total
+    met = curve[curve["loss"] <= 90.5].iloc[0]
+    for name in ("rounds", "bytes", "bytes_up", "bytes_down", "catchup_bytes", "simulated_s"):
+        assert found.runs[f"{name}_to_target"][0] == met[name]
     assert curve["forward_passes"].iloc[-1] == found.runs["forward_passes"][0]
     counted = Results.read(Path(found.runs["run"][0])).clients["answered"].sum()
     assert found.runs["forward_passes"][0] == 4 * counted, "three perturbations and the unperturbed point"

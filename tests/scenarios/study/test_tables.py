@@ -45,6 +45,8 @@ def ended(final: float | None, sent: float, **figures: float | None) -> RowRun:
         rounds=[],
         lines=[],
         sent=[],
+        caught_up=[],
+        times=[],
         passes=None,
         results=None,
         values=lambda metric: [],

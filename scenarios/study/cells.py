@@ -7,6 +7,7 @@ import json
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -39,6 +40,7 @@ class Cell:
         name: tells it from the other rows.
         variant: the variant's name; "" without variants.
         point: field → value, of the grid.
+        labels: field of the grid → the name that the study gives its value; for fields whose values have names.
         tune: field → what is tried for it: the study's `tune` with the variant's own.
         scenario: with the study's first seed, before anything is tuned.
     """
@@ -46,6 +48,7 @@ class Cell:
     name: str
     variant: str
     point: dict[str, Any]
+    labels: dict[str, str]
     tune: Mapping[str, Axis]
     scenario: Scenario
     _own: frozenset[str]
@@ -53,6 +56,19 @@ class Cell:
     _source: str
     _folder: Path | None
     _settings: tuple[tuple[str, str], ...]
+
+    @property
+    def unlabelled(self) -> dict[str, Any]:
+        """All fields of the scenario for `names`, with None for those that the study gives a name to."""
+        fields = settings_of(self.scenario)
+        for path in self.labels:
+            *parts, last = [int(part) if part.isdecimal() else part for part in path.split(".")]
+            place: Any = fields
+            with suppress(LookupError, TypeError):  # a later field of the grid may have replaced the section
+                for part in parts:
+                    place = place[part]
+                place[last] = None
+        return fields
 
     def is_one_apart(self, other: Cell) -> bool:
         """Whether two rows differ in one thing: the variant, or one field of the grid."""
@@ -114,9 +130,9 @@ def plan_of(source: str | Path | dict[str, Any], settings: list[str] | None = No
         by_variant.setdefault(cell.variant, []).append(index)
     named = list(cells)
     for variant, indices in by_variant.items():
-        leaves = names([settings_of(cells[index].scenario) for index in indices], UNNAMED)
+        leaves = names([cells[index].unlabelled for index in indices], UNNAMED)
         for index, leaf in zip(indices, leaves, strict=True):
-            row = ", ".join(filter(None, [variant, leaf])) or cells[index].scenario.name
+            row = _joined([variant, *cells[index].labels.values(), leaf]) or cells[index].scenario.name
             named[index] = replace(cells[index], name=row)
     rows = [cell.name for cell in named]
     twice = next((row for row in rows if rows.count(row) > 1), None)
@@ -149,19 +165,28 @@ def circumstances(cells: Sequence[Cell]) -> dict[str, str]:
     """
     found = []
     for cell in cells:
-        settings = settings_of(cell.scenario)
+        settings = cell.unlabelled
         fields: dict[str, Any] = {name: settings[name] for name in CIRCUMSTANCES if name in settings}
+        labels = [label for path, label in cell.labels.items() if path.partition(".")[0] not in CHOSEN]
         for path, value in cell.point.items():
             *parts, last = path.split(".")
-            if path.partition(".")[0] not in (*CIRCUMSTANCES, *CHOSEN):
+            if path.partition(".")[0] not in (*CIRCUMSTANCES, *CHOSEN) and path not in cell.labels:
                 place = fields
                 for part in parts:
                     place = place.setdefault(part, {})
                 place[last] = value
-        found.append(fields)
+        found.append((labels, fields))
     kinds = {json.dumps(each, default=str): each for each in found}
-    words = dict(zip(kinds, names(list(kinds.values())), strict=True))
+    leaves = names([fields for _, fields in kinds.values()])
+    words = {
+        key: _joined([*labels, leaf]) if len(kinds) > 1 else ""
+        for (key, (labels, _)), leaf in zip(kinds.items(), leaves, strict=True)
+    }
     return {cell.name: words[json.dumps(each, default=str)] for cell, each in zip(cells, found, strict=True)}
+
+
+def _joined(words: Sequence[str]) -> str:
+    return ", ".join(filter(None, words))
 
 
 def _replacing(path: str, study: Study) -> str | None:
@@ -208,11 +233,14 @@ def _check_expectations(plan: Plan) -> None:
 
 
 def _cells(study: Study, source: str, folder: Path | None, common: list[tuple[str, str]]) -> Iterator[Cell]:
+    grid = study.grid
     for variant, fields in (study.variants or {"": Variant()}).items():
         document, base_name, base_folder = _base(fields.base or study.base, source, folder)
         tune, own_fields = study.tune | fields.tune, frozenset(fields.tune)
-        for values in itertools.product(*study.grid.values()):
-            point = dict(zip(study.grid, values, strict=True))
+        axes = [each.items() if isinstance(each, dict) else [("", value) for value in each] for each in grid.values()]
+        for named in itertools.product(*axes):
+            point = {path: value for path, (_, value) in zip(grid, named, strict=True)}
+            labels = {path: label for path, (label, _) in zip(grid, named, strict=True) if label}
             settings = [
                 *common,
                 *((f"{path}={dump(value)}", f"variants.{variant}.{path}") for path, value in fields.settings.items()),
@@ -220,7 +248,7 @@ def _cells(study: Study, source: str, folder: Path | None, common: list[tuple[st
                 (f"seed={study.seeds[0]}", "seeds"),
             ]
             where = document, f"{source}: {base_name}", base_folder, tuple(settings)
-            yield Cell("", variant, point, tune, _scenario(variant, *where), own_fields, *where)
+            yield Cell("", variant, point, labels, tune, _scenario(variant, *where), own_fields, *where)
 
 
 def _base(base: Any, source: str, folder: Path | None) -> tuple[dict[str, Any], str, Path | None]:

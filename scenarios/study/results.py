@@ -329,8 +329,9 @@ class StudyResults:
 
     def _settings(self, cell: Cell) -> dict[str, Any]:
         chosen = self.tuned[cell.name].chosen if cell.name in self.tuned else {}
-        grid = self.plan.study.grid
-        point = {path: value if _is_column(grid[path]) else str(value) for path, value in cell.point.items()}
+        axes = {path: list(values) for path, values in self.plan.study.grid.items()}  # of names, where it gives names
+        point = {path: cell.labels.get(path, value) for path, value in cell.point.items()}
+        point = {path: value if _is_column(axes[path]) else str(value) for path, value in point.items()}
         return {"row": cell.name, "variant": cell.variant} | point | self._columns(chosen)
 
     def _columns(self, values: dict[str, Any]) -> dict[str, Any]:

@@ -100,6 +100,12 @@ Tuned = Annotated[
 ]
 
 
+Values = Annotated[
+    Annotated[list[Any], Field(min_length=1), Tag("list")]
+    | Annotated[dict[str, Any], Field(min_length=1), Tag("named")],
+    Discriminator(lambda values: "named" if isinstance(values, dict) else "list"),
+]
+"""The values of a field in the grid, or a mapping from names to them."""
 Axis = list[Any] | Range | Choices
 """An entry of `tune`."""
 
@@ -154,8 +160,9 @@ class Study(Settings):
         default={},
         description="rows by name, each a list of settings, or fields and values; `base` and `tune` may be among them",
     )
-    grid: dict[str, Annotated[list[Any], Field(min_length=1)]] = Field(
-        default={}, description="fields and the values of each; every combination is a row"
+    grid: dict[str, Values] = Field(
+        default={},
+        description="fields and the values of each, or names of values with these; every combination is a row",
     )
     seeds: list[Seed] = Field(default=[1, 2, 3], min_length=1, description="seeds of every row")
     tune: dict[str, Tuned] = Field(
@@ -198,6 +205,9 @@ class Study(Settings):
             raise ValueError(f"name: {quoted(self.name)} is not accepted; expected another, for runs are kept there")
         if "" in self.variants:
             raise ValueError("variants: '' is not accepted as a name; expected at least one character")
+        for path, values in self.grid.items():
+            if isinstance(values, dict) and "" in values:
+                raise ValueError(f"grid.{path}: '' is not accepted as a name; expected at least one character")
         ask = self.ask
         each_once: dict[str, list[Any]] = {"seeds": self.seeds, "ask.at": ask.at, "ask.splits": ask.splits}
         for field, values in (each_once | {"ask.analysis": ask.analysis}).items():

@@ -502,6 +502,7 @@ MISTAKES: list[tuple[dict[str, Any], str]] = [
     ({"ask": {"at": ["1MB", "1 MB"]}}, 'ask.at: ["1MB", "1MB"] is not accepted; expected each value once'),
     ({"ask": {"at": [0, 0]}}, "ask.at: [0, 0] is not accepted; expected each value once"),
     ({"ask": {"splits": ["test", "test"]}}, 'ask.splits: ["test", "test"] is not accepted; expected each value once'),
+    ({"grid": {"stop.rounds": {"": 3}}}, "grid.stop.rounds: '' is not accepted as a name; expected at least one char"),
     ({"variants": {"": [], "b": ["stop.rounds=7"]}}, "variants: '' is not accepted as a name"),
     ({"base": []}, "base: [] is not accepted; expected text, in quotes if need be\n"),
     ({"grid": {"faults.0.probability": [1.3]}}, "grid.faults.0.probability: faults.0.probability: 1.3 is not accepted"),

@@ -322,6 +322,24 @@ def test_rows_under_different_circumstances_share_no_front(tmp_path: Path) -> No
     )
 
 
+def test_values_of_a_grid_may_have_names_which_rows_and_columns_then_have(tmp_path: Path) -> None:
+    crash = [{"fault": "crash", "probability": 0.1}]
+    grid = {"faults": {"calm": [], "crashes": crash}, "participation.cohort": {"few": 2, "many": 3}}
+    grid |= {"participation.deadline_s": {"9 s": 9}, "algorithm.learning_rate": [0.1, 0.2]}
+    results = empty(tmp_path, variants=named("a"), grid=grid)
+    assert list(results.members)[:3] == [
+        "a, calm, few, 9 s, learning_rate 0.1", "a, calm, few, 9 s, learning_rate 0.2",
+        "a, calm, many, 9 s, learning_rate 0.1",
+    ]  # fmt: skip
+    for members in results.members.values():
+        members.append(ended(0.5, 100))
+    assert list(results.fronts) == [f"{f}, {m}, 9 s" for f in ("calm", "crashes") for m in ("few", "many")]
+    scenario = results.plan.cells[-1].scenario
+    assert (scenario.participation.cohort, len(scenario.faults), scenario.participation.deadline_s) == (3, 1, 9)
+    last = results.table.iloc[-1]
+    assert (last["faults"], last["participation.cohort"], last["algorithm.learning_rate"]) == ("crashes", "many", 0.2)
+
+
 def test_rows_that_differ_by_their_variants_faults_share_no_front(tmp_path: Path) -> None:
     crash = {"faults": [{"fault": "crash", "probability": 0.1}]}
     rates = {"algorithm.learning_rate": [0.1, 0.2], "participation.deadline_s": [9]}

@@ -273,8 +273,8 @@ def test_the_table_and_the_page_hold_the_same_and_the_page_has_both_plots(
     assert result.code == Exit.OK and result.err.startswith(f"seedbus: note: {note}") and result.err.count("\n") == 1
     html = Path("compare.html").read_text(encoding="utf-8")
     assert f"<p>{note}" in html
-    points = ("loss at 4", "loss at 0.5 kB", "loss at 1 kB", "loss at 0 s", "loss at 1 h")
-    for text in ("decomfl, 2 seeds", *points, "rounds to 60 on average", " ± ", "forward"):
+    names = ("loss at 4", "loss at 0.5 kB", "loss at 1 kB", "loss at 0 s", "loss at 1 h")
+    for text in ("decomfl, 2 seeds", *names, "rounds to 60 on average", " ± ", "forward"):
         assert text in result.out and text in html
     assert "http:" not in own(html) and allowed(html) in html
     found = plots(html)

@@ -105,7 +105,8 @@ def test_tables_and_plots_hold_every_point() -> None:
     svg = "{http://www.w3.org/2000/svg}"
     assert len(drawing.findall(f"{svg}svg")) == len(model.AXES)
     assert len(drawing.findall(f".//{svg}polyline")) == len(model.AXES)
-    assert len(drawing.findall(f".//{svg}circle")) >= sum(map(len, model.CHECKED.values()))
+    points_drawn = [each for shape in ("circle", "path") for each in drawing.findall(f".//{svg}{shape}")]
+    assert len(points_drawn) >= sum(map(len, model.CHECKED.values()))
 
 
 def test_only_what_stands_between_the_marks_is_written() -> None:

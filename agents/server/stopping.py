@@ -96,7 +96,10 @@ def meets(value: float, target: float, *, is_rising: bool) -> bool:
 class Target(Settings):
     """A metric's moving average, or the metric itself, that ends the run."""
 
-    metric: str = Field(default="accuracy", description="a metric that the task reports")
+    metric: str = Field(
+        default="accuracy",
+        description="a metric that the task reports; one of which smaller values are better needs a direction",
+    )
     value: float = Field(description="the run ends once it is reached")
     direction: str = Field(default="above", pattern="^(above|below)$", description="above or below")
     smoothed: bool = Field(

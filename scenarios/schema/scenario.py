@@ -361,6 +361,9 @@ class Scenario(Settings):
         if target is not None and target.metric not in self.metrics:
             what = f"{quoted(target.metric)} is not measured; {nearest(target.metric, self.metrics)}"
             raise ValueError(f"stop.target.metric: {what}")
+        if target is not None and target.metric not in self.task.rising and "direction" not in target.model_fields_set:
+            what = f"smaller values of {target.metric} may be the better ones; expected below, or above"
+            raise ValueError(f"stop.target.direction: this field is required, since {what}")
         for name in self.expect:
             if name.startswith(REFUSED_PREFIX) and name not in reasons:
                 raise ValueError(f"expect.{name}: no message is refused for it; {nearest(name, reasons)}")

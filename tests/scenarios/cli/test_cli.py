@@ -88,6 +88,10 @@ USAGE = [
         ("run", "small.yaml", "--set", "stop.target={value: 1}"),
         r"small.yaml --set stop.target=.*: stop.target.metric: \"accuracy\" is not measured; there are loss, gap",
     ),
+    (
+        ("run", "small.yaml", "--set", "stop.target={metric: loss, value: 3}"),
+        r"stop.target.direction: this field is required, since smaller values of loss may be the better ones; exp",
+    ),
     (("server", "small.yaml", "--bind", "tcp://127.0.0.1:70000"), r"tcp://.*70000 cannot be used \(70000 is no port\)"),
     (("server", "small.yaml", "--bind", "tcp://127.0.0.1"), r"tcp://127.0.0.1 cannot be used \(it has no address\)"),
     (("server", "small.yaml", "--bind", "inproc://x"), r"inproc://x cannot be used \(it begins neither with"),

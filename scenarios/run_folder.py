@@ -15,7 +15,7 @@ from pydantic import TypeAdapter, ValidationError
 from seedbus.agents.errors import JournalDamaged, RunFolderError
 from seedbus.agents.journal.file import FILE
 from seedbus.agents.journal.head import HEAD
-from seedbus.agents.journal.journal import END, Journal
+from seedbus.agents.journal.journal import Journal
 from seedbus.agents.launcher import OUTCOME, check_build, outcome_of
 from seedbus.bus.files import WrongFileType, descriptor
 from seedbus.bus.text import counted
@@ -63,14 +63,17 @@ def part_of(folder: Path, name: str) -> Any:
         return getattr(scenario_of(folder), name)  # which says what this installation does not have
 
 
-def _fields(folder: Path) -> Any:
+def _fields(folder: Path) -> dict[str, Any]:
     """Return the fields of the scenario in a run's journal. Raises `RunFolderError`, `JournalDamaged`."""
     with closing(Journal.open(folder, for_writing=False)) as journal:
         text = journal.facts().get("scenario", "")
     try:
-        return json.loads(text)
+        fields = json.loads(text)
     except (ValueError, RecursionError) as error:
         raise JournalDamaged(folder / FILE, 0, f"its scenario cannot be read ({error})") from None
+    if not isinstance(fields, dict):
+        raise JournalDamaged(folder / FILE, 0, "its scenario cannot be read (it is no mapping of fields)")
+    return fields
 
 
 def check_name(folder: Path) -> None:
@@ -129,6 +132,7 @@ def journal_in(
     files: dict[str, str],
     *,
     resume: bool,
+    build: dict[str, str],
     device: str = HOST,
     other_device: bool = False,
 ) -> Journal:
@@ -137,6 +141,7 @@ def journal_in(
     Args:
         files: digests of the files that the scenario names.
         resume: open the existing journal.
+        build: what else decides the run's bits here, such as the version and the digest of x₀.
         device: where clients compute, if the task uses one.
         other_device: whether a run that was begun on another device may go on.
 
@@ -149,10 +154,12 @@ def journal_in(
     facts = {"scenario": json.dumps(scenario.resolved())} | files | ({"device": device} if device != HOST else {})
     journal = Journal.open(folder) if resume else Journal.create(folder, facts)
     try:
-        check_build(folder, journal.facts(), files)
-        keep_rounds(folder, journal, scenario.stop.rounds)
+        check_build(folder, journal.facts(), files | build)
         if scenario.task.uses_device:
-            _keep_device(folder, journal, device, is_other=other_device)
+            check_same_device(folder, journal, device, is_other=other_device)
+        keep_rounds(folder, journal, scenario.stop.rounds)  # after all checks: it takes back the end of a run
+        if scenario.task.uses_device:
+            _keep_device(journal, device)
         with writable(folder):
             written = descriptor(folder / SCENARIO, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
             with open(written, "w", encoding="utf-8") as file:
@@ -168,20 +175,29 @@ def device_of(journal: Journal) -> str:
     return journal.facts().get("device", HOST)
 
 
-def _keep_device(folder: Path, journal: Journal, device: str, *, is_other: bool) -> None:
-    """Check that a run goes on on its device, or keep that it has another from now on. Raises `RunFolderError`."""
+def check_same_device(folder: Path, journal: Journal, device: str, *, is_other: bool = False) -> None:
+    """Raise `RunFolderError` if a run would go on on another device than its own and may not (is_other: it may)."""
     before = device_of(journal)
     newest = before.rpartition(THEN)[2]
-    if device == newest or (is_other and OUTCOME in journal.facts()):
-        return
-    if not is_other:
+    if device != newest and not is_other:
         what = f"it was {'continued' if THEN in before else 'begun'} on {newest}, and this is {device}"
         raise RunFolderError(folder, f"{what}: clients would measure other bits; --other-device goes on nevertheless")
-    journal.note({"device": f"{before}{THEN}{device}"})
+
+
+def _keep_device(journal: Journal, device: str) -> None:
+    """Keep that a run that goes on has this device from now on."""
+    before = device_of(journal)
+    if device != before.rpartition(THEN)[2] and OUTCOME not in journal.facts():
+        journal.note({"device": f"{before}{THEN}{device}"})
 
 
 def keep_rounds(folder: Path, journal: Journal, rounds: int) -> None:
-    """Have a run go on for another number of rounds than its journal says. Raises `RunFolderError` if it cannot."""
+    """Have a run go on for another number of rounds than its journal says.
+
+    Raises:
+        RunFolderError: it cannot.
+        JournalDamaged: the journal cannot be read; nothing is written.
+    """
     facts = journal.facts()
     fields = json.loads(facts["scenario"])
     before = fields["stop"]["rounds"]
@@ -194,9 +210,11 @@ def keep_rounds(folder: Path, journal: Journal, rounds: int) -> None:
     ended = facts.get(OUTCOME)
     if ended is not None and (reason := outcome_of(ended, folder / FILE).reason) and done < before:
         raise RunFolderError(folder, f"{wanted} it would end at the same place with more rounds: {reason}")
-    if ended is not None and END not in facts:
+    before_end = journal.before_end()
+    if ended is not None and (before_end is None or OUTCOME not in before_end[2]):
         what = f"{wanted} it has ended after {done:,} in a way that cannot be taken back; expected a new run"
         raise RunFolderError(folder, what)
+    journal.checkpoint()  # verified now, since `reopen` would vouch for whatever the tables hold
     fields["stop"]["rounds"] = rounds
     with writable(folder):
         (folder / RESULTS).unlink(missing_ok=True)

@@ -21,6 +21,7 @@ _Record = tuple[Count, Count, Annotated[bool, Field(strict=True)], list[_Lag], l
 _BODY: TypeAdapter[Any] = TypeAdapter(tuple[_Clients, _Clients, _Record, Any])
 _LINE: TypeAdapter[Any] = TypeAdapter(dict[Text, Annotated[float, Field(strict=True)] | None])
 _WHEN: TypeAdapter[Any] = TypeAdapter(Measure)
+_END: TypeAdapter[Any] = TypeAdapter(tuple[Count, Count, list[Text]])
 
 
 def body_problem(body: Any) -> str | None:
@@ -41,6 +42,11 @@ def line_problem(line: Any) -> str | None:
         if (problem := problem_of(_WHEN, line.get(name))) is not None:
             return f"{name}: {problem}"
     return None
+
+
+def end_problem(end: Any) -> str | None:
+    """Return what is wrong with a note of how to take a run's end back, in a few words; None if it is valid."""
+    return problem_of(_END, end)
 
 
 def problem_of(form: TypeAdapter[Any], value: Any) -> str | None:

@@ -40,7 +40,7 @@ from seedbus.agents.journal.file import (
     prepare,
     refuse_taken,
 )
-from seedbus.agents.journal.forms import line_problem
+from seedbus.agents.journal.forms import end_problem, line_problem
 from seedbus.agents.journal.head import HEAD, Head, HeadWriter, read_head
 from seedbus.agents.journal.reader import KEPT_EVERY, MEMBERS, JournalReader, checkpoint_digest, link
 from seedbus.agents.journal.records import Glance, JournalEnd, LastRound, MemberPosition, StoredRound
@@ -270,18 +270,41 @@ class Journal:
                 self._write_checkpoint(segments, state, end)
         self._known_end = end
 
+    def before_end(self) -> tuple[int, int, list[str]] | None:
+        """Return what `reopen` takes the run's end back to; None: nothing is noted of it.
+
+        Returns:
+            The number of the ledger's files, that of the newest line of metrics, and the names of the end's facts.
+
+        Raises:
+            JournalDamaged: the note has another form than a run writes.
+        """
+        noted = self.facts().get(END)
+        if noted is None:
+            return None
+        with self._plain_errors():
+            end = json.loads(noted)
+            if (problem := end_problem(end)) is not None:
+                what = f"its note of the run's end has another form than a run writes ({problem})"
+                raise JournalDamaged(self.folder / FILE, 0, what)
+        segments, newest, names = end
+        return segments, newest, names
+
     def reopen(self, facts: dict[str, str]) -> None:
         """Take back the end of the run, if it has one, so that the run goes on from its last whole round.
+
+        The digests of all tables are made anew, so `checkpoint` is to have verified them.
 
         Args:
             facts: what is different from now on, such as the scenario. The chain of rounds remains what it was.
 
         Raises:
-            RunFolderError: the end was written without what is needed to take it back.
+            JournalDamaged: see `before_end`.
         """
+        segments, newest, names = self.before_end() or (None, None, [])
         now = self.facts()
+        now.pop(END, None)
         root = now.get(ROOT, self._reader.root().hex())
-        segments, newest, names = json.loads(now.pop(END, "[null, null, []]"))
         remaining = {name: value for name, value in now.items() if name not in names} | {ROOT: root} | facts
         with self._writing() as database:
             database.execute("DELETE FROM facts")

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from seedbus.agents import launcher
 from seedbus.agents.gossip import run as gossip
-from seedbus.agents.launcher import Outcome, Setup, check_build
+from seedbus.agents.launcher import Outcome, Setup
 from seedbus.agents.monitor import Monitor
 from seedbus.bus.envelope import SHORT
 from seedbus.bus.files import check_folder
@@ -16,7 +16,7 @@ from seedbus.scenarios.run_folder import MEMORY
 from seedbus.scenarios.running.gpu_admission import Measure, measuring
 from seedbus.scenarios.running.limits import replica_bytes
 from seedbus.scenarios.running.open_run import OpenRun
-from seedbus.scenarios.running.prepare import Prepared, build_of, mechanism, recruit
+from seedbus.scenarios.running.prepare import Prepared, mechanism, recruit
 from seedbus.scenarios.running.recording import LOG
 from seedbus.scenarios.schema.plugin_use import proof
 from seedbus.scenarios.transports import transports
@@ -33,14 +33,12 @@ def execute(prepared: Prepared, run: OpenRun, measure: Measure, monitor: Monitor
         monitor: takes readings of the server; None: nobody does.
 
     Raises:
-        RunFolderError: the run in the folder was begun by another build, or with another x₀.
+        RunFolderError: the run in the folder was begun by another build.
         Unfinishable, WorkerFailed, BadEndpoint, TooFewFiles: the run cannot go on.
     """
     scenario, problem = prepared.scenario, prepared.problem
     memory = run.folder / MEMORY
     check_folder(memory)  # refuses links; the files in it are checked when they are opened
-    if problem is not None:
-        check_build(run.folder, run.journal.facts(), build_of(scenario, problem))
     setup = _setup(prepared)
     if scenario.topology is not None and problem is not None:
         split, topology = scenario.evaluation.split, scenario.topology

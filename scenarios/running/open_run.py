@@ -20,8 +20,9 @@ from seedbus.bus.errors import BadEndpoint, TooFewFiles
 from seedbus.models.device import device_text
 from seedbus.scenarios.errors import Interrupted, WorkerFailed
 from seedbus.scenarios.run_folder import journal_in, lost_rounds, next_folder, writable
-from seedbus.scenarios.running.prepare import Prepared
+from seedbus.scenarios.running.prepare import Prepared, build_of
 from seedbus.scenarios.running.recording import Recorder
+from seedbus.versions import version
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,9 +49,11 @@ class OpenRun:
 
 def _journal(folder: Path, prepared: Prepared, resume: bool) -> Journal:
     placement = prepared.placement
+    scenario, problem = prepared.scenario, prepared.problem
+    build = {"seedbus": version("seedbus")} if problem is None else build_of(scenario, problem)
     device, other_device = device_text(placement.used_devices), placement.other_device
     return journal_in(
-        folder, prepared.scenario, prepared.files, resume=resume, device=device, other_device=other_device
+        folder, scenario, prepared.files, resume=resume, build=build, device=device, other_device=other_device
     )
 
 

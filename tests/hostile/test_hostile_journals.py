@@ -105,15 +105,38 @@ def test_a_finished_runs_report_reads_no_view_either(seedbus: Command, folder: P
     ("facts", "what"),
     [
         ({"scenario": "[" * 200_000}, "rounds are sound"),
+        ({"scenario": "[]"}, "its scenario cannot be read (it is no mapping of fields)"),
         ({"run": "9" * 2**24 + "9"}, "string or blob too big"),
     ],
-    ids=["deep", "long"],
+    ids=["deep", "list", "long"],
 )
 def test_a_fact_that_is_too_deep_or_too_long_is_not_taken_in(
     seedbus: Command, folder: Path, facts: dict[str, str], what: str
 ) -> None:
     sealed(folder, **facts)
     refused(seedbus, folder, what)
+
+
+@pytest.mark.parametrize(
+    ("facts", "what"),
+    [
+        ({"end": "x"}, "it holds what cannot be decoded (Expecting value"),
+        ({"end": "[" * 100_000}, "it holds what cannot be decoded (maximum recursion depth"),
+        ({"end": "null"}, "its note of the run's end has another form than a run writes (Input should be a valid"),
+        ({"end": '[-1, 0, ["outcome"]]'}, "another form than a run writes (0: Input should be greater"),
+        ({"end": f'[1, {2**63}, ["outcome"]]'}, "another form than a run writes (1: Input should be less"),
+        ({"end": "[1, 0, 7]"}, "another form than a run writes (2: Input should be a valid list"),
+        ({"root": "zz"}, "it holds what cannot be decoded (non-hexadecimal"),
+        ({"root": "00"}, "round 0 does not verify"),
+    ],
+    ids=["text", "deep", "null", "negative", "large", "names", "no-root", "other-root"],
+)
+def test_how_to_take_an_end_back_is_checked_before_it_is_taken_back(
+    seedbus: Command, folder: Path, facts: dict[str, str], what: str
+) -> None:
+    sealed(folder, **facts)
+    refused(seedbus, folder, what, [["run", "-q", "--set", "stop.rounds=5", "--resume"]])
+    assert (folder / "results.json").exists()
 
 
 def make_circular(path: Path, table: str, depth: int = 6, children: int = 300) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+import sqlite3
 from contextlib import closing
 from functools import partial
 from pathlib import Path
@@ -12,7 +14,8 @@ from power_cuts import PowerCut, cut_power
 from worlds import DECOMFL, HISO, outcome, scenario
 
 import seedbus
-from seedbus.agents.errors import RunFolderError
+from seedbus.agents.errors import JournalDamaged, RunFolderError
+from seedbus.agents.journal.file import FILE
 from seedbus.agents.journal.journal import Journal
 from seedbus.bus import Ledger
 from seedbus.scenarios.running.replay import replay
@@ -125,6 +128,28 @@ def test_a_run_that_would_end_where_it_did_or_has_these_rounds_is_refused(tmp_pa
         RunFolderError, match=r"it has ended after 7 in a way that cannot be taken back; expected a new"
     ):
         run(of("lossy", 9), tmp_path / "run", resume=True)
+
+
+@pytest.mark.slow
+def test_a_finished_run_that_is_refused_remains_what_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    digits: dict[str, Any] = {"task": {"name": "digits", "model": "softmax"}, "participation": {"clients": 4}}
+    first = run(scenario(**digits, stop={"rounds": 2}), tmp_path / "run")
+    for fact, value in (("seedbus", "0.1"), ("x0", "00"), ("device", "torch")):
+        with closing(Journal.open(tmp_path / "run")) as journal:
+            before = journal.facts().get(fact)
+            journal.note({fact: value})
+        with pytest.raises(RunFolderError, match=rf"it was begun (with|on) {fact if before else value}"):
+            run(scenario(**digits, stop={"rounds": 3}), tmp_path / "run", resume=True)
+        with closing(Journal.open(tmp_path / "run")) as journal:
+            journal.note({fact: before or "cpu"})
+        assert run(scenario(**digits, stop={"rounds": 2}), tmp_path / "run", resume=True).summary == first.summary
+    for change in ("UPDATE known SET version = version + 1", "UPDATE metrics SET line = replace(line, '1', '2')"):
+        damaged = Path(shutil.copytree(tmp_path / "run", tmp_path / change.split()[1]))
+        with closing(sqlite3.connect(damaged / FILE)) as database, database:
+            database.execute(change)
+        with pytest.raises(JournalDamaged, match="the checkpoint does not verify; its first 2 rounds are sound"):
+            run(scenario(**digits, stop={"rounds": 3}), damaged, resume=True)
+        assert (damaged / "results.json").exists()
 
 
 def test_a_run_without_a_server_is_computed_anew_instead(tmp_path: Path) -> None:

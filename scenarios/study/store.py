@@ -12,13 +12,14 @@ import json
 import os
 import shutil
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, suppress
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import chain
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Any, TypeVar
 
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
@@ -29,7 +30,7 @@ from seedbus.bus.files import read
 from seedbus.models.data.content import content_digest
 from seedbus.scenarios.errors import ScenarioError
 from seedbus.scenarios.reporting.results import write
-from seedbus.scenarios.run_folder import RESULTS, keep_rounds
+from seedbus.scenarios.run_folder import RESULTS, check_same_device, keep_rounds, scenario_of
 from seedbus.scenarios.schema.scenario import Scenario
 from seedbus.scenarios.study.schema import RUNS
 from seedbus.versions import version
@@ -37,6 +38,7 @@ from seedbus.versions import version
 NOT_IN_KEY = ("name", "description", "transport", "expect")
 """Fields that change neither the bits of a run nor its messages."""
 
+Part = TypeVar("Part")
 Measured = dict[str, dict[str, float | None]]
 """Split → metric → value, and instrument → quantity → value."""
 _MEASURED: TypeAdapter[Measured] = TypeAdapter(Measured, config=ConfigDict(strict=True, allow_inf_nan=False))
@@ -62,18 +64,24 @@ class StoredRun:
     def has_begun(self) -> bool:
         return (self.folder / FILE).is_file()
 
-    def begin_with(self, shorter: Path) -> None:
+    def begin_with(self, shorter: Path, device: str) -> None:
         """Begin the run as a copy of one of fewer rounds that ended, if that can go on; else it is to be made anew.
 
         Args:
             shorter: the folder of that run.
+            device: where clients are to compute, as text.
         """
         self.folder.parent.mkdir(parents=True, exist_ok=True)
         with TemporaryDirectory(prefix=f"{self.folder.name}-", dir=self.folder.parent) as made:
             copy = Path(made, "run")
-            with suppress(OSError, shutil.Error, AgentError):
+            with suppress(OSError, shutil.Error, AgentError, ScenarioError):
+                kept = scenario_of(shorter)
+                stop = kept.stop.model_copy(update={"rounds": self.scenario.stop.rounds})
+                self.check(kept.model_copy(update={"stop": stop}))
                 shutil.copytree(shorter, copy, symlinks=True, ignore=shutil.ignore_patterns(RESULTS, "report.html"))
                 with closing(Journal.open(copy)) as journal:
+                    if self.scenario.task.uses_device:
+                        check_same_device(copy, journal, device)
                     keep_rounds(copy, journal, self.scenario.stop.rounds)
                 copy.rename(self.folder)
 
@@ -164,16 +172,16 @@ class Store:
     @cached_property
     def _lengths(self) -> frozenset[int]:
         """The numbers of rounds of all finished runs."""
-        return frozenset(fields["stop"]["rounds"] for fields in self._finished())
+        return frozenset(self._of_finished(lambda fields: int(fields["stop"]["rounds"])))
 
-    def _finished(self) -> Iterator[dict[str, Any]]:
-        """Yield the fields of the scenarios of all finished runs."""
+    def _of_finished(self, part: Callable[[dict[str, Any]], Part]) -> Iterator[Part]:
+        """Yield a part of the fields of the scenario of each finished run that has it."""
         for results in sorted((self.folder / RUNS).glob(f"*/{RESULTS}")):
             with (
                 suppress(Exception),  # somebody else's folder may hold anything; what cannot be read does not count
                 closing(Journal.open(results.parent, for_writing=False)) as journal,
             ):
-                yield json.loads(journal.facts()["scenario"])
+                yield part(json.loads(journal.facts()["scenario"]))
 
     def of_other_sources(self, plugins: Mapping[str, str]) -> dict[str, int]:
         """Return how many finished runs were made with another source of each plug-in, where there are any.
@@ -181,11 +189,12 @@ class Store:
         Args:
             plugins: name → digest of the source that counts.
         """
-        found: Counter[str] = Counter()
-        for fields in self._finished() if plugins else ():
+
+        def others(fields: dict[str, Any]) -> list[str]:
             used = fields.get("plugins", {})
-            found.update(name for name, digest in plugins.items() if used.get(name, digest) != digest)
-        return dict(found)
+            return [name for name, digest in plugins.items() if used.get(name, digest) != digest]
+
+        return dict(Counter(chain.from_iterable(self._of_finished(others) if plugins else ())))
 
 
 def key(scenario: Scenario) -> str:

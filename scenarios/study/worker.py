@@ -27,7 +27,7 @@ from seedbus.agents.round_record import ClosedRound
 from seedbus.algorithms.directions import set_threads
 from seedbus.bus.clock import wall_seconds
 from seedbus.bus.files import check_folder
-from seedbus.models.device import devices_of
+from seedbus.models.device import device_text, devices_of
 from seedbus.models.numeric_state import numeric_state
 from seedbus.models.task import SPLITS
 from seedbus.scenarios.analysis.quantities import quantities, served_metric
@@ -85,7 +85,9 @@ def make_run(job: dict[str, Any], answer: Answer) -> dict[str, Any]:
         check_folder(folder)
     stored = StoredRun(validate(job["scenario"], str(folder)), folder)
     if job.get("shorter") is not None and not stored.has_begun:
-        stored.begin_with(Path(job["shorter"]))
+        place = _placement(job["launch"], stored.scenario.transport)
+        devices = devices_of("") if place is None else place.used_devices
+        stored.begin_with(Path(job["shorter"]), device_text(devices))
     has_begun = stored.has_begun
     # another study may have begun it under another name
     scenario = scenario_of(folder) if has_begun else stored.scenario

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
-from worlds import outcome
+from worlds import outcome, reopened
 
 import seedbus
 from seedbus.scenarios.reporting.results import Results
+from seedbus.scenarios.running.run import run
 from seedbus.scenarios.study.store import Store
 from seedbus.scenarios.study.study import study
 
@@ -60,6 +62,26 @@ def test_a_run_that_cannot_go_on_is_made_anew(tmp_path: Path) -> None:
     found = study(fields(9, stop=met | {"rounds": 9}), tmp_path)
     assert not found.failures and len(runs(tmp_path)) == 8
     assert not any(each.summary["was_resumed"] for each in runs(tmp_path).values())
+
+
+def test_finished_runs_that_cannot_be_gone_on_with_are_passed_over(tmp_path: Path) -> None:
+    """Somebody else's folder may hold anything, and a run on another device has other bits."""
+    torch = {"task": {"name": "digits", "model": "softmax"}, "participation": {"clients": 4}, "faults": []}
+    short, long = (seedbus.load(BASE | torch | {"stop": {"rounds": rounds}}) for rounds in (2, 3))
+    store = Store(tmp_path)
+    run(short, store.stored(short).folder)
+    for number, text in enumerate(("[]", '{"stop": 3}', '{"stop": {"rounds": [2]}, "plugins": []}')):
+        folder = Path(shutil.copytree(store.stored(short).folder, tmp_path / "runs" / f"{number}"))
+        reopened(folder, {"scenario": text})
+        (folder / "results.json").touch()
+    shorter = Store(tmp_path).shorter(long)
+    assert shorter == store.stored(short).folder and Store(tmp_path).of_other_sources({"mine": "00"}) == {}
+    longer = store.stored(long)
+    for other, device in ((shorter, "torch"), (tmp_path / "runs" / "0", "cpu"), (tmp_path / "runs" / "1", "cpu")):
+        longer.begin_with(other, device)
+        assert not longer.folder.exists(), "it is to be made anew"
+    longer.begin_with(shorter, "cpu")
+    assert run(long, longer.folder, resume=True).summary["rounds"] == 3
 
 
 def test_only_a_run_of_the_same_content_is_gone_on_with(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils._pytree import tree_flatten, tree_unflatten
+from torch.utils._pytree import tree_flatten, tree_map_only, tree_unflatten
 
 from seedbus.models.errors import DataError, is_out_of_memory
 from seedbus.models.own_code.metric_settings import OwnMetrics
@@ -37,10 +37,13 @@ def functions_of(task: Task) -> dict[str, Any]:
 
 
 def value_of(metric: Any, name: str, outputs: Any, targets: Tensor) -> float:
-    """Return the value of a metric, which is named for messages. Raises `DataError` if it fails."""
+    """Return the value of a metric, which is named for messages. Raises `DataError` if it fails.
+
+    It gets a copy: what one metric writes to its arguments is not what the next one, or a later evaluation, reads.
+    """
     try:
         with torch.no_grad():
-            return float(metric(outputs, targets))
+            return float(metric(*tree_map_only(Tensor, torch.clone, (outputs, targets))))
     except Exception as error:
         if is_out_of_memory(error):
             raise

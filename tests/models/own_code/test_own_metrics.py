@@ -227,6 +227,20 @@ def test_a_metric_that_fails_on_few_samples_alone_is_no_mistake_and_nan_is_a_val
         problem.evaluate_part(problem.x0(), "test", np.arange(10))
 
 
+@pytest.mark.parametrize("way", ["samples", "batches"])
+def test_a_metric_that_writes_to_its_arguments_changes_no_other_metric(way: str) -> None:
+    def writes(outputs: Tensor, targets: Tensor) -> Tensor:
+        return (outputs.zero_() + targets.zero_()[:, None]).sum()
+
+    for task in (own(**MANY, metrics_by=way), Digits(model="softmax", metrics_by=way)):
+        found = []
+        for metrics in ({"share": share}, {"writes": writes, "share": share, "accuracy": "accuracy"}):
+            problem = bind(task.model_copy(update={"own_metrics": metrics}))
+            found += [problem.evaluate(problem.x0(), "test") for _ in range(2)]
+        assert len({each["share"] for each in found}) == 1 and {found[2]["writes"], found[3]["writes"]} == {0.0}
+        assert found[3]["accuracy"] == pytest.approx(found[3]["share"], abs=1e-12)
+
+
 def test_a_mistake_in_a_metric_of_a_classifier_is_found_before_the_run() -> None:
     with pytest.raises(DataError, match=r"task.metrics.f1: found an error with outputs float32\[\d+, 10\] and targe"):
         bind(Digits(model="softmax", metrics={"f1": lambda outputs, targets: outputs}))

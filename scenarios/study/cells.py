@@ -8,7 +8,10 @@ import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
+from copy import deepcopy
 from dataclasses import dataclass, replace
+from functools import reduce
+from operator import getitem
 from pathlib import Path
 from typing import Any
 
@@ -68,6 +71,9 @@ class Cell:
                 for part in parts:
                     place = place[part]
                 place[last] = None
+        for path, value in self.point.items():  # but not for what the grid sets within them
+            if path not in self.labels and any(path.startswith(f"{label}.") for label in self.labels):
+                _put(fields, path, value)
         return fields
 
     def is_one_apart(self, other: Cell) -> bool:
@@ -168,13 +174,14 @@ def circumstances(cells: Sequence[Cell]) -> dict[str, str]:
         settings = cell.unlabelled
         fields: dict[str, Any] = {name: settings[name] for name in CIRCUMSTANCES if name in settings}
         labels = [label for path, label in cell.labels.items() if path.partition(".")[0] not in CHOSEN]
-        for path, value in cell.point.items():
-            *parts, last = path.split(".")
-            if path.partition(".")[0] not in (*CIRCUMSTANCES, *CHOSEN) and path not in cell.labels:
-                place = fields
-                for part in parts:
-                    place = place.setdefault(part, {})
-                place[last] = value
+        for path, given in cell.point.items():
+            sections = [other for other in cell.point if path.startswith(f"{other}.") and other not in cell.labels]
+            if path.partition(".")[0] in (*CIRCUMSTANCES, *CHOSEN) or path in cell.labels or sections:
+                continue
+            value = given
+            with suppress(LookupError, TypeError):  # a field that is not set, or one of a section with a name
+                value = reduce(getitem, path.split("."), settings)  # with the grid's fields that lie within it
+            _put(fields, path, value)
         found.append((labels, fields))
     kinds = {json.dumps(each, default=str): each for each in found}
     leaves = names([fields for _, fields in kinds.values()])
@@ -183,6 +190,16 @@ def circumstances(cells: Sequence[Cell]) -> dict[str, str]:
         for (key, (labels, _)), leaf in zip(kinds.items(), leaves, strict=True)
     }
     return {cell.name: words[json.dumps(each, default=str)] for cell, each in zip(cells, found, strict=True)}
+
+
+def _put(fields: dict[str, Any], path: str, value: Any) -> None:
+    """Set a field, such as `participation.cohort`, where sections may be missing."""
+    *parts, last = path.split(".")
+    for part in parts:
+        if not isinstance(fields.get(part), dict):
+            fields[part] = {}
+        fields = fields[part]
+    fields[last] = deepcopy(value)  # fields within it may be set next
 
 
 def _joined(words: Sequence[str]) -> str:

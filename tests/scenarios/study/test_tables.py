@@ -16,7 +16,7 @@ from worlds import TINY
 from seedbus.scenarios.errors import Exit
 from seedbus.scenarios.reporting.looks import looks
 from seedbus.scenarios.schema.yaml_text import dump
-from seedbus.scenarios.study.cells import plan_of
+from seedbus.scenarios.study.cells import circumstances, plan_of
 from seedbus.scenarios.study.finished_runs import RowRun
 from seedbus.scenarios.study.remarks import sentences
 from seedbus.scenarios.study.results import Failure, StudyResults, Trial, Tuned
@@ -320,6 +320,18 @@ def test_rows_under_different_circumstances_share_no_front(tmp_path: Path) -> No
     assert not alone.fronts and not any("Pareto" in each for each in sentences(alone)), (
         "each is the only one of its kind"
     )
+
+
+def test_a_grid_may_set_a_section_and_fields_of_it(tmp_path: Path) -> None:
+    cohorts = {"participation": [{"clients": 6}, {"clients": 8}], "participation.cohort": [2, 3]}
+    cells = empty(tmp_path, variants=named("a", "b"), grid=cohorts).plan.cells
+    assert sorted({*circumstances(cells).values()}) == [f"clients {n}, cohort {m}" for n in (6, 8) for m in (2, 3)]
+    assert [cell.point["participation"] for cell in cells[::2]] == [{"clients": 6}, {"clients": 8}] * 2
+    sizes = {"task": ["digits"], "task.batch_size": [8, 16]}
+    assert [*circumstances(empty(tmp_path, grid=sizes).plan.cells).values()] == ["batch_size 8", "batch_size 16"]
+    few = {"algorithm": {"plain": "decomfl", "second": "hiso"}, "algorithm.learning_rate": [0.1, 0.2]}
+    rows = [f"{method}, learning_rate {rate}" for method in ("plain", "second") for rate in (0.1, 0.2)]
+    assert [cell.name for cell in empty(tmp_path, grid=few).plan.cells] == rows
 
 
 def test_values_of_a_grid_may_have_names_which_rows_and_columns_then_have(tmp_path: Path) -> None:

@@ -90,7 +90,7 @@ def averages(lines: Sequence[Mapping[str, Any]], metric: str) -> list[float]:
 
 def meets(value: float, target: float, *, is_rising: bool) -> bool:
     """Return whether a value meets a target; one that is not finite meets none."""
-    return value >= target if is_rising else value <= target
+    return math.isfinite(value) and (value >= target if is_rising else value <= target)
 
 
 class Target(Settings):

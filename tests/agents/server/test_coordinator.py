@@ -174,6 +174,15 @@ def test_a_restored_coordinator_makes_the_same_decisions() -> None:
     assert [envelope for envelope, _ in plans_of(other)] == [envelope for envelope, _ in plans_of(coordinator)]
 
 
+@pytest.mark.parametrize("smoothed", [True, False])
+@pytest.mark.parametrize(("value", "direction"), [("inf", "above"), ("-inf", "below"), ("nan", "above"), ("0", "")])
+def test_a_value_that_is_not_finite_meets_no_target(value: str, direction: str, smoothed: bool) -> None:
+    target = {"metric": "m", "value": 0, "direction": direction or "above", "smoothed": smoothed}
+    progress = Progress()
+    progress.measured(Evaluation(0, 0, {"m": float(value)}), Stop.model_validate({"rounds": 9, "target": target}), 0)
+    assert progress.is_target_met == (value == "0")
+
+
 def test_a_metric_cannot_have_the_name_of_a_value_of_the_run() -> None:
     coordinator = joined_coordinator(metrics=["round", "bytes_up", "loss"])
     coordinator.progress.sent = Sent(5, 6)

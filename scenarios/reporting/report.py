@@ -119,7 +119,7 @@ def _rounds(summary: Summary) -> Rows:
         ("a round takes", f"{_seconds(times['median_s'])} (median), {_seconds(times['p95_s'])} (p95)"),
     ]
     for name, label in (("stragglers", "lost to stragglers"), ("in_vain", "waited in vain")):
-        if times[f"{name}_s"]:
+        if times.get(f"{name}_s"):  # of an earlier version's run it is not known how much was in vain
             share = f"{times[f'{name}_share']:.1%} of the time"
             rows.append((label, f"{_seconds(times[f'{name}_s'])} in all, {share}"))
     return rows

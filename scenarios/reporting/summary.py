@@ -95,8 +95,8 @@ class _RoundTimes(TypedDict):
     at_deadline: Count
     stragglers_s: Measure
     stragglers_share: Measure
-    in_vain_s: Measure
-    in_vain_share: Measure
+    in_vain_s: NotRequired[Measure]
+    in_vain_share: NotRequired[Measure]
 
 
 class _Expectation(TypedDict):

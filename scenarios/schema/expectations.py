@@ -132,8 +132,8 @@ def _value(name: str, summary: Mapping[str, Any], lines: Sequence[Mapping[str, A
     if name in FIGURES:
         value: Any = summary
         for part in FIGURES[name].path.split("."):
-            value = value[part]
-        return float(value) if isinstance(value, float) else int(value)
+            value = value.get(part)  # an earlier version's summary may lack the last part
+        return value if value is None or isinstance(value, float) else int(value)
     if name.endswith(AVERAGE_SUFFIX):
         average = averages(lines, name.removesuffix(AVERAGE_SUFFIX))[-1:]
         return average[0] if average and math.isfinite(average[0]) else None

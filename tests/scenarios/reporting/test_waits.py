@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import numpy as np
@@ -10,8 +11,10 @@ from worlds import go, lossy, scenario
 
 from seedbus.bus import Fate, Kind
 from seedbus.scenarios.reporting.page import Finished
+from seedbus.scenarios.reporting.report import groups
 from seedbus.scenarios.reporting.results import Results
 from seedbus.scenarios.reporting.waits import PARTS, Waits, latest
+from seedbus.scenarios.running.run import run
 
 ALL = {"clients": 8, "cohort": 8}
 
@@ -121,6 +124,17 @@ def test_to_unmask_a_sum_is_no_wait_for_reports(tmp_path: Path) -> None:
     times = results.summary["round_times"]
     assert times["in_vain_s"] == pytest.approx((until_s - reports.median() / 1e9).sum()) and not times["stragglers_s"]
     assert found.missed_ns[6] / 1e9 == pytest.approx((until_s - reports.max() / 1e9).sum())
+
+
+def test_results_without_what_was_waited_in_vain_are_read_as_an_earlier_versions(tmp_path: Path) -> None:
+    bounds = {"in_vain_share": {"at_most": 1.0}}
+    folder = go(tmp_path / "run", scenario(stop={"rounds": 1})).folder
+    summary = json.loads((folder / "results.json").read_text())
+    del summary["round_times"]["in_vain_s"], summary["round_times"]["in_vain_share"], summary["participation"]["unused"]
+    (folder / "results.json").write_text(json.dumps(summary))
+    assert not any(label == "waited in vain" for rows in groups(Results.read(folder).summary) for label, _ in rows)
+    judged = run(scenario(stop={"rounds": 1}, expect=bounds), folder, resume=True).summary["expectations"]
+    assert judged["in_vain_share"]["found"] is None and not judged["in_vain_share"]["is_met"]
 
 
 def test_time_lost_to_stragglers_and_to_reports_that_never_come_are_told_apart(tmp_path: Path) -> None:

@@ -100,7 +100,8 @@ class ImageProblem(SampleProblem[Images]):
         more = outputs.shape[1] - needed if is_batch and outputs.dtype == torch.float32 else -1
         if more < 0 or (more and not self.number_of_classes):
             inputs = shapes_of(self.tensors(samples, first)[0])
-            found = f"{own.name}, whose outputs are {shapes_of(outputs)} for inputs {inputs}"
+            kind = "" if isinstance(outputs, Tensor) else f"a {type(outputs).__name__} of "
+            found = f"{own.name}, whose outputs are {kind}{shapes_of(outputs)} for inputs {inputs}"
             raise DataError(MODEL_FIELD, found, f"float32[{first.size}, {needed}]")
 
     def loss(self, outputs: Tensor, labels: Tensor) -> Tensor:

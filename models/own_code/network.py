@@ -133,6 +133,9 @@ def _check(module: Any, name: str, field: str, batch_norm: BatchNorm) -> None:
     elsewhere = [f"{each} on {tensor.device}" for each, tensor in named if tensor.device.type != "cpu"]
     if elsewhere:
         raise DataError(field, f"{name} with {elsewhere[0]}", "a network on the CPU")
+    sparse = [each for each, tensor in named if tensor.layout != torch.strided]
+    if sparse:
+        raise DataError(field, f"{name} with {sparse[0]}, which is sparse", "dense tensors (to_dense())")
     trained = {each: parameter for each, parameter in module.named_parameters() if parameter.requires_grad}
     others = [f"{each} in {p.dtype}".replace("torch.", "") for each, p in trained.items() if p.dtype != torch.float32]
     if others:

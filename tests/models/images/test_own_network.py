@@ -95,6 +95,19 @@ def test_a_number_is_learnt_by_a_network_with_one_output() -> None:
         bind(with_own(task, lambda: nn.Linear(1, 2)))
 
 
+def test_outputs_in_a_mapping_and_sparse_buffers_are_told_as_such() -> None:
+    class Mapping(nn.Linear):
+        def forward(self, inputs: torch.Tensor) -> Any:
+            return {"logits": super().forward(inputs.flatten(1))}
+
+    with pytest.raises(DataError, match=r"whose outputs are a dict of float32\[32, 10\] for inputs .*; expected"):
+        bind(Digits(model=lambda: Mapping(64, 10)))
+    module = nn.Sequential(nn.Flatten(), nn.Linear(64, 10))
+    module.register_buffer("graph", torch.eye(3).to_sparse())
+    with pytest.raises(DataError, match=r"with graph, which is sparse; expected dense tensors"):
+        bind(Digits(model=module))
+
+
 def test_the_weights_are_those_that_the_function_gave_and_frozen_ones_are_proven() -> None:
     first = nn.Linear(64, 4)
     module = nn.Sequential(nn.Flatten(), first.requires_grad_(False), nn.Tanh(), nn.Linear(4, 10))

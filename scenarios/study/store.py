@@ -160,7 +160,8 @@ class Store:
 
         A run of more rounds can begin as a copy of it, see `StoredRun.begin_with`.
         """
-        if scenario.topology is not None:  # without a server a run is computed anew when it goes on
+        # without a server a run is computed anew when it goes on; in real time its clients are sent what they had
+        if scenario.topology is not None or scenario.clock == "wall":
             return None
         for rounds in sorted((each for each in self._lengths if each < scenario.stop.rounds), reverse=True):
             stop = scenario.stop.model_copy(update={"rounds": rounds})

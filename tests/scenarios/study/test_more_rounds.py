@@ -92,5 +92,9 @@ def test_only_a_run_of_the_same_content_is_gone_on_with(tmp_path: Path) -> None:
     assert Store(tmp_path).shorter(seedbus.load(BASE | longer)) == stored.folder
     for changes in ({"stop": {"rounds": 6}}, {"stop": {"rounds": 5}}, longer | {"seed": 2}, longer | {"verify": True}):
         assert Store(tmp_path).shorter(seedbus.load(BASE | changes)) is None
+    real = {"clock": "wall", "network": {}, "faults": []}  # where the bytes of a run that goes on are others
+    one = seedbus.load(BASE | real | {"stop": {"rounds": 1}})
+    seedbus.run(one, store.stored(one).folder)
+    assert Store(tmp_path).shorter(seedbus.load(BASE | real)) is None
     (stored.folder / "results.json").unlink()
     assert Store(tmp_path).shorter(seedbus.load(BASE | longer)) is None

@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 from claims import KEPT, digest, uncounted
 from durations import CPU, GPU, GPU_START_S, LAUNCH_S, OPT, RESNET, TOKENS, Network, about, power, show
 
+from seedbus.models.task import TASKS
 from seedbus.scenarios.schema.loading import studies
 from seedbus.scenarios.study.cells import Plan, plan_of
 
@@ -75,16 +76,17 @@ def network_of(task: Any) -> Network:
         return LSTM
     if task.model == "resnet-18":
         return RESNET
-    return Network(counted(task), 10)
+    return Network(counted(task.name, task.model), 10)
 
 
 @cache
-def counted(task: Any) -> float:
-    """Return the floating-point operations that torch counts in a network's forward pass of one image."""
+def counted(name: str, model: str) -> float:
+    """Return the floating-point operations that torch counts in a forward pass of one image of the task `name`."""
     import torch
     from torch.utils.flop_counter import FlopCounterMode
 
-    side = 8 if task.name == "digits" else 28
+    task = TASKS.all()[name](model=model)
+    side = 8 if name == "digits" else 28
     with FlopCounterMode(display=False) as counter, torch.inference_mode():
         task.network()(torch.zeros(1, 1, side, side))
     return float(counter.get_total_flops())

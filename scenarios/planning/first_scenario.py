@@ -174,11 +174,12 @@ def _fields(choice: Any, model: Any, tag: str) -> dict[str, Any]:
 def _lines(model: BaseModel, given: Mapping[str, Any], indent: str, *, without: Iterable[str] = ()) -> Iterator[str]:
     """Yield the lines of a model's fields: those that are given, and the others as comments with their defaults."""
     fields = type(model).model_fields
-    defaults = model.model_dump(mode="json")
-    for name in sorted(fields, key=lambda name: not is_tag(fields[name])):  # a variant's name comes first
+    defaults = model.model_dump(mode="json", by_alias=True)
+    for attribute in sorted(fields, key=lambda name: not is_tag(fields[name])):  # a variant's name comes first
+        name = fields[attribute].alias or attribute
         if name in without:
             continue
-        value, said = getattr(model, name), _description(model, fields[name])
+        value, said = getattr(model, attribute), _description(model, fields[attribute])
         is_section = isinstance(value, BaseModel) and "distribution" not in type(value).model_fields
         if name not in given:
             default = {} if is_section and not any(map(is_tag, type(value).model_fields.values())) else defaults[name]

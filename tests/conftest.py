@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 import typer.main
 from commands import Command, CommandResult
+from small_data import all_sets
 from small_hub import MODELS, write_hub_model, write_images, write_texts
 from small_language import write_model, write_sets
 from worlds import scenario
@@ -135,6 +136,16 @@ def one_thread() -> Iterator[None]:
     torch.set_num_threads(1)
     yield
     torch.set_num_threads(threads)
+
+
+@pytest.fixture(scope="module")
+def small_sets(tmp_path_factory: pytest.TempPathFactory, one_thread: None) -> Iterator[None]:
+    """A few samples of each data set in the data folder."""
+    root = tmp_path_factory.mktemp("data")
+    all_sets(root)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("SEEDBUS_DATA", str(root))
+        yield
 
 
 @pytest.fixture(scope="session")

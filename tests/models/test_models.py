@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 from pydantic import ValidationError
-from small_data import SMALLER, all_sets
+from small_data import SMALLER
 from task_contract import BOUND, CONTRACT, KINDS, bind, losses, skip_without_packages
 from torch.nn.functional import cross_entropy
 
@@ -20,15 +20,7 @@ from seedbus.models.task import TASKS
 from seedbus.models.tasks.digits import Digits
 from seedbus.models.tasks.quadratic import Quadratic, QuadraticProblem
 
-
-@pytest.fixture(autouse=True, scope="module")
-def small_sets(tmp_path_factory: pytest.TempPathFactory, one_thread: None) -> Any:
-    """A few samples of each data set in the data folder."""
-    root = tmp_path_factory.mktemp("data")
-    all_sets(root)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("SEEDBUS_DATA", str(root))
-        yield
+pytestmark = pytest.mark.usefixtures("small_sets")
 
 
 @pytest.mark.few(12)

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from small_data import SMALLER, all_sets
+from small_data import SMALLER
 from task_contract import skip_without_packages
 from worlds import scenario
 
@@ -16,15 +16,7 @@ from seedbus.models.text.task import PretrainedTask
 from seedbus.scenarios.running.run import run
 from seedbus.scenarios.transports.placement import Placement
 
-
-@pytest.fixture(autouse=True, scope="module")
-def small_sets(tmp_path_factory: pytest.TempPathFactory) -> Any:
-    """A few samples of each data set in the data folder."""
-    root = tmp_path_factory.mktemp("data")
-    all_sets(root)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("SEEDBUS_DATA", str(root))
-        yield
+pytestmark = pytest.mark.usefixtures("small_sets")
 
 
 def world(name: str, kind: Any) -> Any:

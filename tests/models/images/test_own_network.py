@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from small_data import SMALLER, all_sets
+from small_data import SMALLER
 from task_contract import CONTRACT, KINDS, bind, losses, skip_without_packages
 from torch import nn
 from worlds import scenario
@@ -32,17 +32,7 @@ OWN_NETWORKS = {
     name for name, kind in KINDS.items() if issubclass(kind, ClassifierSettings) and "model" in kind.model_fields
 }
 
-pytestmark = pytest.mark.usefixtures("no_plugins")
-
-
-@pytest.fixture(autouse=True, scope="module")
-def small_sets(tmp_path_factory: pytest.TempPathFactory, one_thread: None) -> Any:
-    """A few samples of each data set in the data folder."""
-    root = tmp_path_factory.mktemp("data")
-    all_sets(root)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("SEEDBUS_DATA", str(root))
-        yield
+pytestmark = pytest.mark.usefixtures("small_sets", "no_plugins")
 
 
 def ours(name: str) -> Any:

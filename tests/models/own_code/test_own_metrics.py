@@ -12,7 +12,7 @@ from own_task import Points, own
 from own_task import bind as bind_torch
 from pydantic import ValidationError
 from sklearn.metrics import f1_score, roc_auc_score
-from small_data import SMALLER, all_sets
+from small_data import SMALLER
 from task_contract import KINDS, bind, skip_without_packages
 from torch import Tensor, nn
 
@@ -23,6 +23,8 @@ from seedbus.models.own_code.named import METRICS_FIELD
 from seedbus.models.tasks.digits import Digits
 from seedbus.models.tasks.table import Table
 
+pytestmark = pytest.mark.usefixtures("small_sets")
+
 CLASSIFIERS = sorted(
     name for name, kind in KINDS.items() if issubclass(kind, ClassifierSettings) and name != "blackbox-attack"
 )
@@ -31,16 +33,6 @@ MANY = {
     "train": Points(60, lambda row: int(row % 9 == 0)),
     "test": Points(300, lambda row: int(row % 9 == 0)),
 }
-
-
-@pytest.fixture(autouse=True, scope="module")
-def small_sets(tmp_path_factory: pytest.TempPathFactory, one_thread: None) -> Any:
-    """A few samples of each data set in the data folder."""
-    root = tmp_path_factory.mktemp("data")
-    all_sets(root)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("SEEDBUS_DATA", str(root))
-        yield
 
 
 def area(outputs: Tensor, targets: Tensor) -> float:

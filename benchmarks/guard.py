@@ -81,6 +81,8 @@ BASE: Document = {
 FAULTY: Document = {"algorithm": HISO, "participation": TIMED, "compute": WORK, "stop": {"rounds": 15}}
 AWAY = {"distribution": "exponential", "mean": 0.8}
 PARETO = {"distribution": "pareto", "minimum": 0.2, "shape": 0.8}
+DEVICES = "device,from_s,to_s\nphone,0,1.5\nphone,2,9\ntablet,0.5,3\nlaptop,0,100\n"
+LINK_TRACE = "device,from_s,up_mbps,down_mbps\na,0,0.002,0.02\na,1,0,0\na,1.7,0.004,\nb,0,0.003,0.01\nb,2.5,0.001,\n"
 TEXT = "To be, or not to be, that is the question: Whether 'tis nobler in the mind to suffer the slings and arrows"
 TRACE = "client,from_s,to_s\n0,0,1.5\n1,0.5,3\n1,3,4\n2,1,100\n3,0,0.7\n3,2,100\n"
 
@@ -113,6 +115,7 @@ FAULTS: dict[str, Document] = {
     "duplicate": {"probability": 0.2, "copies": 3},
     "hostile": {"fraction": 0.25},
     "late-joiners": {"fraction": 0.5, "at_round": 3, "spread_rounds": 4},
+    "link-trace": {"file": "links.csv", "every_s": 4.5},
     "partition": {"fraction": 0.5, "for_rounds": 4, "every_rounds": 8},
     "ramp": {"start": 2, "stages": [{"rounds": 8, "target": 8}]},
     "reorder": {"window_s": 0.8, "probability": 0.5},
@@ -124,6 +127,7 @@ FAULTS: dict[str, Document] = {
     "straggler": {"factor": {"distribution": "lognormal", "median": 3, "sigma": 1}},
     "straggler-pause": {"pause_s": 0.3, "probability": 0.4},
     "trace": {"file": "trace.csv"},
+    "trace-devices": {"file": "devices.csv"},
 }
 """Name of a run → fields of its fault."""
 
@@ -434,7 +438,7 @@ def runs() -> dict[str, tuple[Document, Way]]:
 
 def _kind(name: str) -> str:
     """The fault of a run's name: server-crash for server-crash-asking, crash for crash-bare."""
-    kinds = ("server-crash", "byzantine", "churn", "colluding", "crash", "dropout", "straggler")
+    kinds = ("server-crash", "byzantine", "churn", "colluding", "crash", "dropout", "straggler", "trace")
     return next((kind for kind in kinds if name.startswith(kind)), name)
 
 
@@ -442,8 +446,9 @@ def _kind(name: str) -> str:
 
 
 def write_data(folder: Path) -> None:
-    """Write small, always identical data sets in the published layouts, and a trace for the fault of that name."""
-    (folder / "trace.csv").write_text(TRACE, encoding="utf-8")
+    """Write small, always identical data sets in the published layouts, and traces for the faults of that name."""
+    for name, text in {"trace": TRACE, "devices": DEVICES, "links": LINK_TRACE}.items():
+        (folder / f"{name}.csv").write_text(text, encoding="utf-8")
     for name in ("mnist", "fashion-mnist"):
         (folder / name).mkdir()
         for split, count in (("train", 60), ("t10k", 10)):

@@ -1,7 +1,7 @@
 """How messages move: envelopes, the bus that counts and delivers them, clocks, links, fault hooks and the ledger.
 
 Doors: `clock`, `codec`, `envelope`, `errors`, `event_queue`, `files`, `in_flight`, `keyed_random`, `ledger`,
-`mailbox`, `network`, `pending_replies`, `spans`, `text`, `transport`, `zeromq`.
+`mailbox`, `network`, `pending_replies`, `spans`, `speeds`, `text`, `transport`, `zeromq`.
 """
 
 from seedbus.bus.bus import Bus
@@ -25,6 +25,7 @@ from seedbus.bus.keyed_random import KeyedRandom
 from seedbus.bus.ledger import Fate, Ledger, ledger_hash, read_ledger
 from seedbus.bus.mailbox import Mailbox
 from seedbus.bus.network import Compute, Duration, Links, Network, Pace, Slowdown, Slowed, Throttle
+from seedbus.bus.speeds import Speeds
 from seedbus.bus.transport import (
     Declined,
     Follower,
@@ -76,6 +77,7 @@ __all__ = [
     "Silence",
     "Slowdown",
     "Slowed",
+    "Speeds",
     "Tally",
     "Throttle",
     "Transport",

@@ -165,10 +165,12 @@ class FaultHooks:
 
     Attributes:
         faults: the same faults, with their draws and counts.
+        clients: number of clients in the run.
         is_empty: whether nothing acts on messages, so that the other methods need not be called.
     """
 
     def __init__(self, faults: Sequence[object], seed: int, clients: int = 0) -> None:
+        self.clients = clients
         self.faults = [ActiveFault(fault, random) for fault, random in with_random(faults, seed, clients)]
         self._rules = [each for each in self.faults if isinstance(each.fault, Rule)]
         self._silences = [each for each in self.faults if isinstance(each.fault, Silence)]

@@ -3,14 +3,16 @@
 Every duration is drawn by key (seed, purpose, client, round, …), so it is the same on every transport, and is rounded
 to integer nanoseconds. Links of the evaluator and of hosts are ideal, because these are instruments of the simulation.
 
-Faults may limit a client's bandwidth (`Throttle`) or slow its computation (`Slowdown`). The lowest of several limits
-applies. Factors multiply as exact fractions and pauses add, so the order of the faults makes no difference.
+Faults may limit a client's bandwidth (`Throttle`, `ChangingLinks`) or slow its computation (`Slowdown`). At any time
+the lowest of several limits applies. Factors multiply as exact fractions and pauses add, so the order of the faults
+makes no difference.
 """
 
 from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from fractions import Fraction
 from functools import lru_cache, partial
 from statistics import NormalDist
@@ -21,10 +23,11 @@ from pydantic_core import PydanticCustomError
 
 from seedbus.bus.envelope import SERVER
 from seedbus.bus.errors import Unusable
-from seedbus.bus.fault_hooks import FaultHooks
+from seedbus.bus.fault_hooks import ActiveFault, FaultHooks
 from seedbus.bus.in_flight import Key as MessageKey
 from seedbus.bus.in_flight import random_key
 from seedbus.bus.keyed_random import Key, KeyedRandom, uniform
+from seedbus.bus.speeds import LEAST_MBPS, Speeds, passed_ns
 from seedbus.settings import Settings
 
 _NORMAL = NormalDist()
@@ -171,6 +174,15 @@ class Throttle(Protocol):
         ...
 
 
+@runtime_checkable
+class ChangingLinks(Protocol):
+    """A fault by which the speeds of clients' links change with simulated time."""
+
+    def speeds(self, clients: int, random: KeyedRandom) -> Mapping[tuple[int, bool], Speeds]:
+        """Return (client, whether upward) → the limits of that link, for all links that change; clients: N."""
+        ...
+
+
 class Slowed(NamedTuple):
     """A change of a computation's duration.
 
@@ -254,7 +266,8 @@ class Links:
         self.busy: dict[tuple[int, bool], int] = {}
         self._throttles = [each for each in rules.faults if isinstance(each.fault, Throttle)] if rules else []
         mbps = (network.up_mbps, network.down_mbps, network.shared_up_mbps, network.shared_down_mbps)
-        self._is_unlimited = not self._throttles and all(each is None for each in mbps)
+        self._changing = _changing_links(rules) if rules else {}
+        self._is_unlimited = not (self._throttles or self._changing) and all(each is None for each in mbps)
         latency = network.latency
         self._latency_ns = round_ns(latency.value) if isinstance(latency, Constant) else None
 
@@ -287,30 +300,50 @@ class Links:
         shared, own = (
             (network.shared_up_mbps, network.up_mbps) if upward else (network.shared_down_mbps, network.down_mbps)
         )
-        for end, mbps in ((SERVER, shared), (client, self._limited(own, client, round, upward, size))):
-            if mbps is not None:
-                departs_ns = max(departs_ns, self.busy.get((end, upward), 0)) + _transfer_ns(size, mbps)
-                self.busy[end, upward] = departs_ns
+        if shared is not None:
+            begins_ns = max(departs_ns, self.busy.get((SERVER, upward), 0))
+            self.busy[SERVER, upward] = departs_ns = passed_ns(size, begins_ns, shared)
+        begins_ns = max(departs_ns, self.busy.get((client, upward), 0))
+        by, changing = self._changing.get((client, upward), (None, None))
+        mbps = self._limited(math.inf if own is None else own, client, round, upward, size)
+        if mbps < math.inf or changing is not None:
+            self.busy[client, upward] = departs_ns = passed_ns(size, begins_ns, mbps, changing)
+        if by is not None:
+            alone_ns, without_ns = (passed_ns(size, begins_ns, own or math.inf, each) for each in (changing, None))
+            if alone_ns > without_ns:
+                by.count_delay("throttled", alone_ns - without_ns)
         return departs_ns
 
     def forget(self, now_ns: int) -> None:
         """Drop the entries of `busy` for links that are free by now."""
         self.busy = {link: free_ns for link, free_ns in self.busy.items() if free_ns > now_ns}
 
-    def _limited(self, own: float | None, client: int, round: int, upward: bool, size: int) -> float | None:
+    def _limited(self, own: float, client: int, round: int, upward: bool, size: int) -> float:
         """A client's bandwidth (Mbit/s): its own, or a throttle's if lower. Counts the delay of each throttle alone."""
         lowest = own
         for each in self._throttles:
             found = each.fault.mbps(client, round, upward, each.random)
-            mbps = None if found is None else _finite(found, 1e-6)
+            mbps = None if found is None else _finite(found, LEAST_MBPS)
             if mbps is None and found is not None:
                 what = f"limited a link to {found!r:.80}"
                 raise Unusable.of_fault(each.fault, what, "None, or Mbit/s, at least 1e-06")
-            if mbps is not None and (own is None or mbps < own):
-                without_ns = 0 if own is None else _transfer_ns(size, own)
-                each.count_delay("throttled", _transfer_ns(size, mbps) - without_ns)
-                lowest = mbps if lowest is None else min(lowest, mbps)
+            if mbps is not None and mbps < own:
+                each.count_delay("throttled", passed_ns(size, 0, mbps) - passed_ns(size, 0, own))
+                lowest = min(lowest, mbps)
         return lowest
+
+
+def _changing_links(hooks: FaultHooks) -> dict[tuple[int, bool], tuple[ActiveFault, Speeds]]:
+    """Return (client, whether upward) → the fault by which that link changes, and its speeds. Raises `Unusable`."""
+    found: dict[tuple[int, bool], tuple[ActiveFault, Speeds]] = {}
+    for each in hooks.faults:
+        if isinstance(each.fault, ChangingLinks):
+            for link, speeds in each.fault.speeds(hooks.clients, each.random).items():
+                if link in found:
+                    what = f"changes the {'uplink' if link[1] else 'downlink'} of client {link[0]}, as another does"
+                    raise Unusable.of_fault(each.fault, what, "one such fault for each link")
+                found[link] = each, speeds
+    return found
 
 
 def _checked(slowed: Any, fault: object) -> Slowed:
@@ -333,10 +366,6 @@ def _finite(found: Any, least: float) -> float | None:
 
 def _nearest(ns: Fraction) -> int:
     return round(ns)
-
-
-def _transfer_ns(size: int, mbps: float) -> int:
-    return math.ceil(size * 8000 / mbps)
 
 
 def round_ns(seconds: float) -> int:

@@ -53,7 +53,7 @@ from seedbus.algorithms.scalar_only.base import ScalarOnly
 from seedbus.algorithms.scalar_only.block import Block, descend
 from seedbus.algorithms.scalar_only.decomfl import DeComFL
 from seedbus.algorithms.scalar_only.hiso import HiSo
-from seedbus.bus import PASS, KeyedRandom, Passage, Slowed, Verdict
+from seedbus.bus import PASS, KeyedRandom, Passage, Slowed, Speeds, Verdict
 from seedbus.models.errors import DataError
 from seedbus.models.partition import Divisible, Division, Partition, divide
 from seedbus.models.task import ClientLoss, Problem, Task
@@ -109,6 +109,7 @@ __all__ = [
     "Selection",
     "Server",
     "Slowed",
+    "Speeds",
     "Task",
     "TrackedRun",
     "Tracker",

@@ -36,6 +36,7 @@ from seedbus.models.task import TASKS, NoTask, Task
 from seedbus.models.tasks.torch_task import TorchTask as TorchTask  # for programs, which put their own objects in it
 from seedbus.scenarios.errors import ScenarioError
 from seedbus.scenarios.faults.base import FAULTS, ClientSelector, Fault
+from seedbus.scenarios.faults.link_trace import refuse_two_traces
 from seedbus.scenarios.schema.discovery import ALGORITHMS
 from seedbus.scenarios.schema.expectations import REFUSED_PREFIX, Bounds, known_names
 from seedbus.scenarios.schema.plugin_use import needed, refuse_missing
@@ -322,11 +323,12 @@ class Scenario(Settings):
         """Return the digests of the files that the partition and faults read, by field (`faults.0.file`).
 
         Raises:
-            ScenarioError, DataError: a file cannot be read, or a line of it is invalid.
+            ScenarioError, DataError: a file cannot be read, a line of it is invalid, or two say the speeds of one link.
         """
         clients = self.participation.clients
         digests = {f"faults.{number}.file": fault.file_digest(clients) for number, fault in enumerate(self.faults)}
         digests["partition.file"] = self.partition.file_digest(clients)
+        refuse_two_traces(with_random(self.faults, self.seed, clients), clients)
         return {field: digest for field, digest in digests.items() if digest}
 
     @model_validator(mode="after")

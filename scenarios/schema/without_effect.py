@@ -11,10 +11,11 @@ from seedbus.algorithms.dense.base import FedAvg
 from seedbus.algorithms.scalar_only.base import ScalarOnly
 from seedbus.algorithms.schedule import values
 from seedbus.bus.envelope import Kind
-from seedbus.bus.keyed_random import KeyedRandom, with_random
+from seedbus.bus.keyed_random import with_random
 from seedbus.bus.network import Constant
 from seedbus.scenarios.faults.base import MessageSelector, RoundSelector, TrafficSelector
 from seedbus.scenarios.faults.crash import Crash
+from seedbus.scenarios.faults.link_trace import LinkTrace
 from seedbus.scenarios.faults.server_crash import ServerCrash
 from seedbus.scenarios.faults.trace import Trace
 
@@ -28,7 +29,7 @@ _FIELDS = {
 }
 """Kind of message → the field of a scenario without which no such message is sent."""
 _NO_TIME = "no simulated time passes; network.latency or compute.evaluation lets it pass"
-_MAY_TAKE_TIME = ("judge", "mbps", "slows", "outage_ns")
+_MAY_TAKE_TIME = ("judge", "mbps", "speeds", "slows", "outage_ns")
 """The hooks of faults by which a round may last longer."""
 
 
@@ -60,18 +61,13 @@ def of_faults(scenario: Any) -> list[str]:
 def _of_traces(scenario: Any) -> dict[int, str]:
     """Return by number, as a predicate, what the lines of a trace may not have been meant to say."""
     clients = scenario.participation.clients
-    pairs = enumerate(with_random(scenario.faults, scenario.seed, clients))
-    return {number: _of_trace(fault, clients, random) for number, (fault, random) in pairs if isinstance(fault, Trace)}
-
-
-def _of_trace(fault: Trace, clients: int, random: KeyedRandom) -> str:
-    said = []
-    unlisted, overlapping = fault.oddities(clients, random)
-    if unlisted:
-        said.append(f"never takes {_clients(unlisted)} away, of whom its file has no line")
-    if overlapping:
-        said.append(f"takes the lines of {_clients(overlapping)} that overlap for one interval")
-    return ", and ".join(said)
+    return {
+        number: ", and ".join(
+            words.format(_clients(whose)) for words, whose in fault.oddities(clients, random) if whose
+        )
+        for number, (fault, random) in enumerate(with_random(scenario.faults, scenario.seed, clients))
+        if isinstance(fault, Trace | LinkTrace)
+    }
 
 
 def _clients(clients: list[int]) -> str:

@@ -30,7 +30,7 @@ from seedbus.agents.round_record import ClosedRound
 from seedbus.bus import Kind, read_ledger
 from seedbus.bus.keyed_random import with_random
 from seedbus.bus.ledger import Columns
-from seedbus.bus.network import Throttle
+from seedbus.bus.network import ChangingLinks, Throttle
 from seedbus.scenarios.cli_errors import exit_code
 from seedbus.scenarios.errors import Interrupted
 from seedbus.scenarios.faults import hostile
@@ -173,7 +173,9 @@ def _has_bandwidth(scenario: Scenario) -> bool:
     """Whether the time that a message takes may depend on its length."""
     network = scenario.network
     mbps = (network.up_mbps, network.down_mbps, network.shared_up_mbps, network.shared_down_mbps)
-    return any(each is not None for each in mbps) or any(isinstance(fault, Throttle) for fault in scenario.faults)
+    return any(each is not None for each in mbps) or any(
+        isinstance(fault, Throttle | ChangingLinks) for fault in scenario.faults
+    )
 
 
 EQUAL = ("digest", "ledger_hash", "rounds", "version", "metrics", "refusals", "faults", "simulated_s")

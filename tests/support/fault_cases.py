@@ -38,6 +38,10 @@ _PHASES = "faults.0.phase: \"sleeping\" is not accepted; expected 'asking', 'gat
 _KINDS = (
     "'silence', 'header', 'twice', 'body', 'noise', 'digest', 'join', 'decline', 'snapshot', 'evaluation' or 'mask'"
 )
+_NO_FILE = (
+    "faults.0.file: this field is required (the CSV file, times in simulated seconds; a relative path is relative to "
+    "the scenario's file)"
+)
 ANY_BUT_DIGESTS = ["header", "twice", "body", "noise", "join", "decline", "snapshot", "evaluation"]
 DATA = Path(__file__).with_name("data")
 SHORT = {"distribution": "exponential", "mean": 0.8}
@@ -206,6 +210,21 @@ CASES: dict[str, Case] = {
         [{"fraction": 0.0}, {"clients": []}],
         [({"at_round": 0}, "faults.0.at_round: 0 is not accepted; expected at least 1")],
     ),
+    "link-trace": Case(
+        {
+            "changes": ({"file": str(DATA / "links.csv")}, "throttled"),
+            "again": ({"file": str(DATA / "links.csv"), "every_s": 2.5, "clients": [0, 1, 2, 3]}, "throttled"),
+            "devices": ({"file": str(DATA / "links-of-devices.csv"), "fraction": 0.5}, "throttled"),
+        },
+        [{"file": str(DATA / "links-of-nobody.csv")}, {"file": str(DATA / "links.csv"), "fraction": 0.0}],
+        [
+            ({}, _NO_FILE),
+            (
+                {"file": str(DATA / "links.csv"), "every_s": 0.0},
+                "faults.0.every_s: 0.0 is not accepted; expected more than 0",
+            ),
+        ],
+    ),
     "partition": Case(
         {
             "rounds": ({"fraction": 0.5, "for_rounds": 4, "every_rounds": 8}, "dropped"),
@@ -271,15 +290,12 @@ CASES: dict[str, Case] = {
         [({}, "faults.0: give factor or pause_s, or both")],
     ),
     "trace": Case(
-        {"devices": ({"file": str(DATA / "availability.csv")}, "back")},
+        {
+            "clients": ({"file": str(DATA / "availability.csv")}, "back"),
+            "devices": ({"file": str(DATA / "availability-of-devices.csv"), "clients": [0, 1, 2, 5]}, "back"),
+        },
         [{"file": str(DATA / "availability-of-nobody.csv")}],
-        [
-            (
-                {},
-                "faults.0.file: this field is required (the CSV file, times in simulated seconds; a relative path is "
-                "relative to the scenario's file)",
-            )
-        ],
+        [({}, _NO_FILE)],
     ),
 }
 """A fault without a case fails the contract's first test."""

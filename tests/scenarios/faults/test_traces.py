@@ -92,6 +92,18 @@ def test_only_the_chosen_clients_follow_the_file(tmp_path: Path) -> None:
     assert present(fault, [0, 5]) == {0: {0, 2, 3}, 5: {0, 1, 2, 3}}
 
 
+def test_each_client_has_one_of_the_devices_of_a_trace_drawn_once(tmp_path: Path) -> None:
+    (tmp_path / "devices.csv").write_text('device,from_s,to_s\nphone,0,10\ntablet,5,20\nphone,30,40\n"a, b",1,2\n')
+    fault = Trace(file=str(tmp_path / "devices.csv"))
+    seen = present(fault, [0, 1, 2, 5, 10, 20, 30, 40], 300)
+    phones, tablets, others = seen[0], seen[10], seen[1] - seen[0]
+    assert phones | tablets | others == set(range(300)) and min(map(len, (phones, tablets, others))) > 70
+    assert [seen[each] for each in (2, 5, 20, 30, 40)] == [phones, phones | tablets, set(), phones, set()]
+    assert not any(found for _, found in fault.oddities(300, KeyedRandom(1, 300, repr(fault))))
+    some = present(Trace(file=fault.file, clients=[3, 4]), [999], 300)
+    assert set(range(300)) - some[999] == {3, 4}, "only the chosen ones have a device"
+
+
 def test_a_spreadsheet_writes_a_mark_and_other_line_ends(tmp_path: Path) -> None:
     (tmp_path / "devices.csv").write_bytes(b"\xef\xbb\xbf" + HEADER.strip().encode() + b"\r\n1,5,6\r\n")
     assert present(Trace(file=str(tmp_path / "devices.csv")), [0, 5], 2) == {0: {0}, 5: {0, 1}}

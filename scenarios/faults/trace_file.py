@@ -1,0 +1,124 @@
+"""Files that tell what happened to clients, or to real devices, in simulated time: CSV, a line for each change."""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+import os
+import stat
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, TypeVar
+
+from pydantic import AfterValidator, Field, ValidationInfo
+
+from seedbus.bus import KeyedRandom
+from seedbus.scenarios.errors import ScenarioError
+from seedbus.scenarios.sentences import quoted
+
+LATEST_S = 1e12
+_MOST_BYTES = 256 * 2**20
+
+Owner = int | str
+"""A client's number, or the name of a device."""
+Line = TypeVar("Line", bound=tuple[float, ...])
+
+
+def _make_absolute(value: str, info: ValidationInfo) -> str:
+    folder = (info.context or {}).get("folder") or ""
+    return str(Path(folder, value).absolute())
+
+
+TraceFile = Annotated[
+    str,
+    Field(
+        min_length=1,
+        repr=False,  # the path of the file keys no draw
+        description="the CSV file, times in simulated seconds; a relative path is relative to the scenario's file",
+    ),
+    AfterValidator(_make_absolute),
+]
+"""The path of a trace, a field of a fault."""
+
+
+class Expected(ValueError):
+    """What a line of a trace would have to say."""
+
+
+def read_trace(
+    path: str, columns: Sequence[str], clients: int, parse: Callable[[list[str]], Line], form: str
+) -> dict[Owner, list[Line]]:
+    """Return the lines of a trace by client or device, each in the file's order.
+
+    Args:
+        path: the file. Its first column is `client`, or `device`.
+        columns: its other columns.
+        clients: number of clients of the run.
+        parse: the values of a line but the first → what it says. Raises `ValueError` if they have another form, and
+            `Expected` if they are not accepted.
+        form: the form of a line, after its client or device, in words.
+
+    Raises:
+        ScenarioError: the file cannot be read, or has an invalid line.
+    """
+    lines: dict[Owner, list[Line]] = {}
+    try:
+        status = os.stat(path)
+        if not stat.S_ISREG(status.st_mode) or status.st_size > _MOST_BYTES:  # reading a device may never end
+            what = f"of {status.st_size:,} bytes" if stat.S_ISREG(status.st_mode) else "no file"
+            raise ScenarioError(path, [f"the trace is {what}; expected a file of at most {_MOST_BYTES:,} bytes"])
+        with Path(path).open(encoding="utf-8-sig", newline="") as file:
+            rows = csv.reader(file)
+            first, *others = next(rows, [""])
+            if first not in ("client", "device") or others != list(columns):
+                names = f"the columns {','.join(['client', *columns])}, or device in place of client"
+                raise _refusal(path, 1, [first, *others], names)
+            for row in rows:
+                if not row:
+                    continue
+                try:
+                    owner = row[0] if first == "device" else _client(row[0], clients)
+                    lines.setdefault(owner, []).append(parse(row[1:]))
+                except Expected as error:
+                    raise _refusal(path, rows.line_num, row, str(error)) from None
+                except ValueError:
+                    raise _refusal(path, rows.line_num, row, f"a {first} and {form}") from None
+    except (OSError, ValueError, csv.Error) as error:
+        if isinstance(error, ScenarioError):
+            raise
+        why = getattr(error, "strerror", None) or str(error)
+        raise ScenarioError(path, [f"the trace cannot be read as CSV text ({why})"]) from None
+    return lines
+
+
+def _client(text: str, clients: int) -> int:
+    client = int(text)
+    if not 0 <= client < clients:
+        raise Expected(f"a client from 0 to {clients - 1}")
+    return client
+
+
+def _refusal(path: str, line: int, row: list[str], expected: str) -> ScenarioError:
+    return ScenarioError(f"{path}, line {line}", [f"{quoted(','.join(row))} is not accepted; expected {expected}"])
+
+
+def followed(lines: Mapping[Owner, object], chosen: Iterable[int], random: KeyedRandom) -> dict[int, Owner]:
+    """Return client → whose lines it follows, without the clients that have no line.
+
+    Args:
+        lines: client → its lines, or device → its lines; then each client has one of the devices, drawn once.
+        chosen: the clients.
+        random: draws of the fault.
+    """
+    devices = sorted(owner for owner in lines if isinstance(owner, str))
+    if not devices:
+        return {client: client for client in chosen if client in lines}
+    return {client: devices[int(random.draw("device", client) * len(devices))] for client in chosen}
+
+
+def lines_digest(lines: Mapping[Owner, list[Line]]) -> str:
+    """Return a digest of what a trace says, whatever the order of its lines."""
+    digest = hashlib.blake2b(digest_size=16)
+    for owner in sorted(lines, key=str):
+        digest.update(f"{owner!r} {sorted(lines[owner])}\n".encode())
+    return digest.hexdigest()

@@ -1,0 +1,131 @@
+"""Link traces: files that list the speeds of clients' links."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from bus_harness import MS, SECOND, Harness, plan, report
+from worlds import outcome, scenario
+
+from seedbus.agents.errors import RunFolderError
+from seedbus.bus import KeyedRandom, Network
+from seedbus.scenarios.errors import ScenarioError
+from seedbus.scenarios.faults.link_trace import LinkTrace
+from seedbus.scenarios.running.run import run
+from seedbus.scenarios.schema.without_effect import caveats
+
+HEADER = "client,from_s,up_mbps,down_mbps\n"
+BIT_MS = 117  # the size of a payload whose whole frame has a thousand bits, 1 ms at 1 Mbit/s
+
+
+def trace(folder: Path, lines: str, **fields: Any) -> LinkTrace:
+    (folder / "links.csv").write_text(lines if "device" in lines else HEADER + lines)
+    return LinkTrace(file=str(folder / "links.csv"), **fields)
+
+
+def arrivals(fault: LinkTrace, *sent: tuple[Any, float], network: Network | None = None) -> list[float]:
+    """Return when messages arrive, in milliseconds, that are sent at given seconds."""
+    found = []
+    for message, at_s in sent:
+        harness = Harness(network, [fault])
+        harness.send(message, round(at_s * SECOND))
+        harness.run()
+        found += [(each / MS) for each in harness.arrivals_ns]
+    return found
+
+
+def test_links_have_the_speeds_of_their_lines_in_any_order(tmp_path: Path) -> None:
+    fault = trace(tmp_path, "1,2,0.5,\n0,0,1,4\n1,0,1,2\n1,1,0,1\n")
+    up, down = report(1, size=BIT_MS), plan(1, size=BIT_MS)
+    assert arrivals(fault, (up, 0), (up, 0.9995), (up, 1.5), (up, 7)) == [1, 2001, 2002, 7002]
+    assert arrivals(fault, (down, 0), (down, 1), (down, 2)) == [0.5, 1001, 2000]
+    assert arrivals(fault, (plan(0, size=BIT_MS), 9), (report(2, size=BIT_MS), 9)) == [9000.25, 9000]
+    assert arrivals(fault, (down, 2), network=Network(down_mbps=0.25)) == [2004]
+
+
+def test_a_trace_begins_anew_and_a_trace_that_does_not_keeps_its_last_speeds(tmp_path: Path) -> None:
+    lines, message = "0,0,1,\n0,2,0.25,\n", report(0, size=BIT_MS)
+    assert arrivals(trace(tmp_path, lines, every_s=3), (message, 3), (message, 5)) == [3001, 5004]
+    assert arrivals(trace(tmp_path, lines), (message, 3), (message, 5)) == [3004, 5004]
+
+
+def test_each_client_has_the_links_of_one_of_the_devices(tmp_path: Path) -> None:
+    fault = trace(tmp_path, "device,from_s,up_mbps,down_mbps\nbus,0,1,1\nattic,0,0.5,2\n")
+    random = KeyedRandom(1, 200, repr(fault))
+    links = fault.speeds(200, random)
+    assert links.keys() == {(client, upward) for client in range(200) for upward in (True, False)}
+    limits = [(links[client, True].at(0)[0], links[client, False].at(0)[0]) for client in range(200)]
+    assert set(limits) == {(1, 1), (0.5, 2)} and 70 < limits.count((1, 1)) < 130
+    some = fault.model_copy(update={"clients": [7, 9]})
+    assert {client for client, _ in some.speeds(200, random)} == {7, 9}
+    assert all(some.speeds(200, random)[7, upward].at(0) == links[7, upward].at(0) for upward in (True, False))
+
+
+BAD = {
+    "other columns": ("client,from_s,to_s\n", 'line 1: "client,from_s,to_s" is not accepted; expected the columns '
+                      "client,from_s,up_mbps,down_mbps, or device in place of client"),
+    "too few": (HEADER + "1,0,1\n", 'line 2: "1,0,1" is not accepted; expected a client and a time and two speeds'),
+    "words": (HEADER + "1,0,fast,1\n", 'line 2: "1,0,fast,1" is not accepted; expected a client and a time and two'),
+    "no time": (HEADER + "1,,1,1\n", 'line 2: "1,,1,1" is not accepted; expected a client and a time and two speeds'),
+    "a stranger": (HEADER + "8,0,1,1\n", "expected a client from 0 to 7"),
+    "before the beginning": (HEADER + "1,-1,1,1\n", "expected a time from 0 to 1e+12 s"),
+    "below zero": (HEADER + "1,0,-1,1\n", "expected speeds of 0, or from 0.000001 Mbit/s, or none for no limit"),
+    "endless": (HEADER + "1,0,1,inf\n", "expected speeds of 0, or from 0.000001 Mbit/s, or none for no limit"),
+    "not a number": (HEADER + "1,0,1,nan\n", "expected speeds of 0, or from 0.000001 Mbit/s, or none for no limit"),
+    "twice": (HEADER + "1,2,1,1\n1,2,3,3\n", "client 1: lines at 2 and 2 s; expected at least a millisecond"),
+    "close": ("device,from_s,up_mbps,down_mbps\na,2.0001,1,1\na,2,3,3\n",
+              'device "a": lines at 2 and 2.0001 s; expected at least a millisecond'),
+    "ends at 0": (HEADER + "1,0,1,1\n1,2,1,0\n", "client 1: a link's last speed is 0; expected more, since messages"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_a_bad_trace_is_one_sentence_and_leaves_nothing_behind(tmp_path: Path, name: str) -> None:
+    content, sentence = BAD[name]
+    path = tmp_path / "links.csv"
+    path.write_text(content)
+    with pytest.raises(ScenarioError, match=re.escape(sentence)) as caught:
+        run(scenario(faults=[{"fault": "link-trace", "file": str(path)}]), tmp_path / "run")
+    assert str(caught.value).startswith(str(path)) and not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    ("lines", "sentence"),
+    [
+        (
+            "1,0,1,1\n1,5,2,2\n",
+            "client 1: a line at 5 s with every_s 5; expected every_s to be at least a millisecond more",
+        ),
+        ("1,0,0,1\n", "client 1: a link's highest speed is 0; expected more, since messages would never arrive"),
+    ],
+)
+def test_a_trace_that_cannot_begin_anew_is_one_sentence(tmp_path: Path, lines: str, sentence: str) -> None:
+    with pytest.raises(ScenarioError, match=re.escape(sentence)):
+        trace(tmp_path, lines, every_s=5).file_digest(8)
+
+
+def test_a_client_without_a_line_is_told_and_one_in_two_traces_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "more").mkdir()
+    first, more = trace(tmp_path, "0,0,1,1\n2,0,1,1\n"), trace(tmp_path / "more", "1,0,1,1\n2,0,2,2\n")
+    what = scenario(faults=[first.model_dump()], participation={"clients": 4})
+    assert caveats(what) == ["faults.0 limits no link of clients 1, 3, of whom its file has no line"]
+    both = [first.model_dump(), more.model_dump()]
+    with pytest.raises(ScenarioError, match=r"it says the speeds of client 2, and so does .*one link-trace for each"):
+        scenario(faults=both).check()
+    scenario(faults=[both[0], both[1] | {"clients": [1]}]).check()
+
+
+def test_a_run_is_not_resumed_with_other_speeds_and_ends_as_one_that_was_not_stopped(tmp_path: Path) -> None:
+    fault = trace(tmp_path, "0,0,0.001,0.01\n0,1.5,0.002,\n1,0.2,,0.004\n1,3,0.001,0.004\n2,0,0,0\n2,2.5,0.01,0.01\n")
+    what = scenario(faults=[fault.model_dump()])
+    whole = outcome(run(what, tmp_path / "whole"))
+    short = scenario(faults=[fault.model_dump()], stop={"rounds": 7})
+    run(short, tmp_path / "run")
+    trace(tmp_path, "0,0,0.001,0.01\n0,1.5,0.003,\n1,0.2,,0.004\n1,3,0.001,0.004\n2,0,0,0\n2,2.5,0.01,0.01\n")
+    with pytest.raises(RunFolderError, match=r"begun with faults\.0\.file .*: the bits would differ"):
+        run(what, tmp_path / "run", resume=True)
+    trace(tmp_path, "0,0,0.001,0.01\n1,0.2,,0.004\n1,3,0.001,0.004\n2,2.5,0.010,0.01\n2,0,0,0\n0,1.5,0.002,\n")
+    assert outcome(run(what, tmp_path / "run", resume=True)) == whole

@@ -153,6 +153,7 @@ SCALAR: dict[str, Document] = {
 
 DENSE: dict[str, Document] = {
     "fedavg": FEDAVG,
+    "fedavg-fixed-point": FEDAVG | {"compression": "fixed-point", "weighting": "uniform"},
     "fedavg-epochs": {
         "name": "fedavg",
         "epochs": 2,

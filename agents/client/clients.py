@@ -311,27 +311,54 @@ class Host:
     def _answer(self, asked: _Asked, outcome: tuple[Any, Any] | Declined) -> Envelope:
         client, plan, replica = asked
         try:
-            if isinstance(outcome, Declined):
-                if self._mechanism is None or not isinstance(self.algorithm, Summed):
-                    raise outcome if self._party is None else self._party.too_large()  # outcome may quote a scalar
-                outcome = self.algorithm.silent(plan), None  # that it cannot measure depends on its data
-            report, memory = outcome
             if self._mechanism is not None:
-                report = self._private(self._mechanism, client, plan.round, report)
+                outcome = self._private(self._mechanism, client, plan, outcome)
+            if isinstance(outcome, Declined):
+                raise outcome if self._party is None else self._party.too_large()  # outcome may quote a scalar
+            report, memory = outcome
             sent = self._tampered(client, plan.round, report)
             if self._party is not None:
-                sent = self._party.mask(client, plan.round, sent)
+                sent = self._masked(self._party, client, plan.round, sent)
         except Declined as why:
             return messages.decline(client, plan, why)
         self._memories.keep(client, plan.round, memory)
         digests = replica.digests() if self._verifier.is_due(plan.version) else {}
         return messages.pack_report(self.algorithm, client, plan, sent, digests)
 
-    def _private(self, mechanism: Mechanism, client: int, round: int, report: Any) -> Any:
+    def _private(
+        self, mechanism: Mechanism, client: int, plan: Any, outcome: tuple[Any, Any] | Declined
+    ) -> tuple[Any, Any] | Declined:
+        """The outcome of a client's work with its report clipped, and with its noise; zeros if it cannot measure.
+
+        That it cannot measure depends on its data, and so it must not decline.
+        """
+        memory = None
         try:
-            return mechanism.protect(client, round, report)
+            if isinstance(outcome, Declined):
+                raise outcome
+            report, memory = outcome
+            numbers = self._summed.numbers(report)
+        except Declined:
+            numbers = self._summed.numbers(self._summed.silent(plan))
+        try:
+            return self._summed.of_numbers(mechanism.protect(client, plan.round, numbers)), memory
         except OverflowError as error:
-            raise Declined("overflow", str(error)) from None
+            return Declined("overflow", str(error))
+
+    def _masked(self, party: Party, client: int, round: int, report: Any) -> Any:
+        """A report with its masks. Raises `Declined`, in the same words whatever cannot be masked."""
+        try:
+            numbers = self._summed.numbers(report)
+        except Declined:
+            raise party.too_large() from None
+        return self._summed.of_numbers(party.mask(client, round, numbers))
+
+    @property
+    def _summed(self) -> Summed:
+        """The algorithm, whose reports add up. A run is masked or private only if they do."""
+        if not isinstance(self.algorithm, Summed):
+            raise TypeError(f"reports of {self.algorithm.name} do not add up")
+        return self.algorithm
 
     def _tampered(self, client: int, round: int, report: Any) -> Any:
         """The report, or the one that a fault puts in its place."""

@@ -28,7 +28,7 @@ class Privacy(Settings):
     clip: int = Field(
         ge=1,
         lt=2**31,
-        description="C, the largest L2 norm of a client's report, K·P whole numbers, in units of 2^-s (unit_bits)",
+        description="C, the largest L2 norm of a client's report, K·P or d whole numbers, in units of 2^-s (unit_bits)",
     )
     noise_multiplier: Annotated[float, Field(gt=0, le=1e6)] = Field(
         description="σ of the noise in a round's sum, as a multiple of clip"

@@ -25,7 +25,6 @@ from seedbus.vector import norm
 
 if TYPE_CHECKING:
     from seedbus.agents.privacy.mechanism import Mechanism
-    from seedbus.agents.secure.secure_round import SecureRound
 
 
 class RoundsState(NamedTuple):
@@ -257,11 +256,9 @@ class Rounds:
         if total < policy.quorum:
             return None, late
 
-        if current.secure is not None:
-            return self._of_sum(current, self._unmasked(current, current.secure)), late
+        if current.secure is not None or self._mechanism is not None:
+            return self._of_sum(current), late
         current.reports = self._collusion.apply(self.algorithm, current.plan, current.reports)
-        if self._mechanism is not None:
-            return self._of_sum(current, self._mechanism.sum(current.plan.round, current.reports)), late
 
         def weight(discount: Late, overdue: Round) -> float:
             divisor = policy.size if policy.is_stream else total if policy.is_asynchronous else overdue.size
@@ -287,19 +284,22 @@ class Rounds:
             raise Unfinishable(f"round {current.plan.round} can make no commit: {error}") from None
         return commit, late
 
-    def _unmasked(self, current: Round, secure: SecureRound) -> Any:
-        """Return the sum of masked reports, with the server's noise if it adds any; None if it cannot be unmasked."""
-        total = secure.total(current.reports)
-        if total is None or self._mechanism is None:
-            return total
-        return self._mechanism.noised(current.plan.round, total)
-
-    def _of_sum(self, current: Round, total: Any) -> Any:
-        """Return the commit of the sum of reports; None if there is no sum."""
-        if total is None or not isinstance(self.algorithm, Summed):
+    def _of_sum(self, current: Round) -> Any:
+        """Return the commit of the sum of reports, unmasked and with noise; None if it cannot be unmasked."""
+        if not isinstance(self.algorithm, Summed):
+            raise TypeError(f"reports of {self.algorithm.name} do not add up")
+        round, mechanism = current.plan.round, self._mechanism
+        numbers = {client: self.algorithm.numbers(report) for client, report in current.reports.items()}
+        if current.secure is None:
+            total = None if mechanism is None else mechanism.sum(round, numbers)
+        elif (total := current.secure.total(numbers)) is not None and mechanism is not None:
+            total = mechanism.noised(round, total)
+        if total is None:
             return None
         try:
-            commit, self._state = self.algorithm.aggregate_sum(self._state, current.plan, total, len(current.reports))
+            commit, self._state = self.algorithm.aggregate_sum(
+                self._state, current.plan, total, len(numbers), members=current.members
+            )
         except OverflowError as error:
-            raise Unfinishable(f"round {current.plan.round} can make no commit: {error}") from None
+            raise Unfinishable(f"round {round} can make no commit: {error}") from None
         return commit

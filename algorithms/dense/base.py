@@ -21,18 +21,20 @@ from functools import cache, cached_property
 from typing import Annotated, Any, ClassVar, Literal, Self
 
 import numpy as np
+from numpy.typing import NDArray
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError, create_model, model_validator
 
 from seedbus.algorithms.aggregation.rules import Aggregation, Mean
 from seedbus.algorithms.base import BaseAlgorithm
-from seedbus.algorithms.contract import LateReports, Packed, Replica, ReportRefused, Vector
+from seedbus.algorithms.contract import Declined, LateReports, Packed, Replica, ReportRefused, Vector
 from seedbus.algorithms.dense import payloads as dense_wire
 from seedbus.algorithms.dense.channels.contract import CHANNELS, Channel
 from seedbus.algorithms.dense.compression.contract import CODECS, Compression
+from seedbus.algorithms.dense.compression.fixed_point import FixedPoint, whole_numbers
 from seedbus.algorithms.dense.local import train
 from seedbus.algorithms.dense.methods.method import METHODS, Local, Method
 from seedbus.algorithms.dense.payloads import DenseCommit, DensePlan, DenseReport
-from seedbus.algorithms.dense.server import State, aggregate, check, check_vectors, to_bytes
+from seedbus.algorithms.dense.server import State, advance_by, aggregate, check, check_vectors, to_bytes
 from seedbus.algorithms.numbers import SMALLEST, Positive
 from seedbus.algorithms.objective import PASSES, Differentiable
 from seedbus.algorithms.schedule import Scheduled, at
@@ -299,7 +301,48 @@ class FedAvg(BaseAlgorithm):
         late: Sequence[LateReports] = (),
         members: int = 0,
     ) -> tuple[DenseCommit, Any]:
+        if self.adds_up and isinstance(self.aggregation, Mean) and share == 1 and not late:
+            numbers = np.array([self.numbers(report) for report in reports.values()])
+            total: NDArray[np.int64] = numbers.sum(axis=0, dtype=np.int64)
+            return self.aggregate_sum(state, plan, total, len(reports), members=members)
         return aggregate(self, state, plan, reports, share=share, late=late, members=members)
+
+    # -- reports whose sum is enough (algorithms/summed.py)
+
+    @property
+    def adds_up(self) -> bool:
+        """Whether a report holds whole numbers, whose sum is all that the mean needs. See `Summed`."""
+        is_one_vector = not (self.sent or self.measured or any(method.uses_reports for method in self.methods))
+        return isinstance(self.compression, FixedPoint) and self.weighting == "uniform" and is_one_vector
+
+    @property
+    def tracks_sums(self) -> bool:
+        return bool(self._users("remember"))
+
+    def numbers(self, report: DenseReport) -> NDArray[np.int32]:
+        """Return the units of a report's update, int32 [d]. See `Summed`."""
+        ((raw,),) = report.bodies
+        if not raw:
+            raise Declined("overflow", "the update is not finite")
+        return whole_numbers(raw)
+
+    def of_numbers(self, numbers: NDArray[np.int32]) -> DenseReport:
+        """Return the report of so many units, int32 [d], without its client's number of samples. See `Summed`."""
+        bodies = [[numbers.astype("<i4").tobytes()]]
+        return dense_wire.report_of(self._codec, 1, bodies, numbers.size)
+
+    def silent(self, plan: DensePlan) -> DenseReport:
+        """Return the report that adds nothing to a sum. See `Summed`."""
+        return self.of_numbers(np.zeros(self._dimension, np.int32))
+
+    def aggregate_sum(
+        self, state: Any, plan: DensePlan, total: NDArray[np.int64], count: int, *, members: int = 0
+    ) -> tuple[DenseCommit, Any]:
+        """Return what `aggregate` returns for the mean of reports, from their sum, int64 [d]. See `Summed`."""
+        if not isinstance(self.compression, FixedPoint):
+            raise RuntimeError("these updates do not add up; see adds_up")
+        update = self.compression.decoded(total / count)
+        return advance_by(self, State.unpack(state), plan, update, count, members)
 
     def max_norm(self, plan: DensePlan, reports: Mapping[int, DenseReport]) -> Packed | None:
         return None if self.channel is None else dense_wire.pack_peak([report.norms for report in reports.values()])

@@ -13,7 +13,7 @@ and only the journal and the evaluator are given it.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -131,6 +131,12 @@ def encode_report(
     return DenseReport(samples, np.stack(decoded), bodies, decoded_norms, numbers)
 
 
+def report_of(codec: Compression, samples: int, bodies: list[list[Any]], dimension: int) -> DenseReport:
+    """Return the report of encoded vectors, without norms and numbers; raises `BadPayload`."""
+    decoded = np.stack([codec.decode(each, dimension) for each in bodies])
+    return DenseReport(samples, decoded, bodies, np.zeros(0, np.float32))
+
+
 def pack_report(report: DenseReport, codec: Compression) -> Packed:
     count, dimension = report.vectors.shape
     numbers = [each for each in (report.norms, report.measured) if each.size]
@@ -162,8 +168,7 @@ def unpack_report(
         raise BadPayload(f"a report of {samples} samples and {len(bodies)} vectors")
     sent_norms = _read(body[2], vectors) if has_norms else np.zeros(0, np.float32)
     numbers = _read(body[-1], measured) if measured else np.zeros(0, np.float32)
-    decoded = np.stack([codec.decode(each, dimension) for each in bodies])
-    return DenseReport(samples, decoded, bodies, sent_norms, numbers)
+    return replace(report_of(codec, samples, bodies, dimension), norms=sent_norms, measured=numbers)
 
 
 def pack_peak(norms: Sequence[Vector]) -> Packed:

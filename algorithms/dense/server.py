@@ -138,7 +138,42 @@ def aggregate(
     )
     if any(method.uses_reports for method in algorithm.methods):
         server.reports = _reports(algorithm, plan, reports, late, weights)
-    ahead = _advance(algorithm, server)
+    return _advanced(algorithm, server, rule)
+
+
+def advance_by(
+    algorithm: Aggregating, before: State, plan: DensePlan, update: Vector, count: int, members: int
+) -> tuple[DenseCommit, list[Any]]:
+    """Make one commit from the mean of a round's updates, where nothing else is reported.
+
+    Args:
+        algorithm: its methods.
+        before: the state before the commit; it is changed.
+        plan: the round's plan, as the server has it.
+        update: the mean, float32 [d].
+        count: number of reports.
+        members: as in `aggregate`.
+    """
+    server = Server(
+        before.x,
+        update,
+        1.0,
+        plan.learning_rate,
+        update,
+        {},
+        {},
+        before.shared,
+        before.own,
+        plan,
+        count,
+        members or count,
+    )
+    return _advanced(algorithm, server, before.rule)
+
+
+def _advanced(algorithm: Aggregating, server: Server, rule: Any) -> tuple[DenseCommit, list[Any]]:
+    """Move the model; return the commit of it and the packed state after it, with that of the aggregation rule."""
+    plan, ahead = server.plan, _advance(algorithm, server)
     fields = (ahead.copy(), *(server.shared[name].copy() for name in algorithm.shared))
     commit = DenseCommit(plan.version + 1, plan.round, fields, None if ahead is server.x else server.x.copy())
     return commit, State(server.x, server.shared, server.state, rule).pack()

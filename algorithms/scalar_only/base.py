@@ -254,11 +254,25 @@ class ScalarOnly(ScalarFields):
         """Return a report whose commit takes as long to fold as any, to measure that."""
         return np.zeros(plan.shape, np.float32)
 
+    @property
+    def tracks_sums(self) -> bool:
+        return False
+
+    def numbers(self, report: Any) -> Any:
+        """Return a report, which is its numbers, int32 [K, P]. See `Summed`."""
+        return report
+
+    def of_numbers(self, numbers: Any) -> Any:
+        """Return the report with these numbers. See `Summed`."""
+        return numbers
+
     def silent(self, plan: ScalarPlan) -> Any:
         """Return the report that adds nothing to a sum, int32 [K, P]. See `Summed`."""
         return np.zeros(plan.shape, np.int32)
 
-    def aggregate_sum(self, state: Any, plan: ScalarPlan, total: Any, count: int) -> tuple[ScalarCommit, Any]:
+    def aggregate_sum(
+        self, state: Any, plan: ScalarPlan, total: Any, count: int, *, members: int = 0
+    ) -> tuple[ScalarCommit, Any]:
         """Return what `aggregate` returns for the mean of reports, from their sum. See `Summed`."""
         if self.grid is None:
             raise RuntimeError("reports of scalars do not add up; see adds_up")

@@ -7,7 +7,7 @@ from typing import Any
 from seedbus.agents.availability import AvailabilityFault
 from seedbus.agents.privacy.settings import FINEST, Privacy
 from seedbus.agents.server.collusion import Collude
-from seedbus.algorithms.summed import Summed
+from seedbus.algorithms.summed import DENSE, Summed
 
 LARGEST = 2**31 - 1
 
@@ -18,7 +18,13 @@ def refuse_unprivate(scenario: Any, privacy: Privacy) -> None:
     if not (isinstance(algorithm, Summed) and algorithm.adds_up):
         raise ValueError(
             f"privacy clips and adds whole numbers, and the reports of algorithm {algorithm.name} are none with these "
-            "settings; decomfl, fedscalar-shared and mezo with arithmetic: integer and precision: int32 are accepted"
+            f"settings; decomfl, fedscalar-shared and mezo with arithmetic: integer and precision: int32, and {DENSE} "
+            "are accepted"
+        )
+    if algorithm.tracks_sums:
+        raise ValueError(
+            f"privacy clips what clients of {algorithm.label} report and remember, so the server would not have what "
+            "they remember; fedavg, fedacg and others whose clients remember nothing are accepted"
         )
     if algorithm.aggregation.rule != "mean":
         raise ValueError(

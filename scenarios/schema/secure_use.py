@@ -6,7 +6,7 @@ from typing import Any
 
 from seedbus.agents.secure.settings import MOST_NEIGHBOURS, SecureAggregation
 from seedbus.agents.server.collusion import Collude
-from seedbus.algorithms.summed import Summed
+from seedbus.algorithms.summed import DENSE, Summed
 
 
 def refuse_single_reports(scenario: Any, settings: SecureAggregation) -> None:
@@ -15,8 +15,8 @@ def refuse_single_reports(scenario: Any, settings: SecureAggregation) -> None:
     if not (isinstance(algorithm, Summed) and algorithm.adds_up):
         raise ValueError(
             f"secure_aggregation adds whole numbers up, and the reports of algorithm {algorithm.name} are none "
-            "with these settings; decomfl and fedscalar-shared with arithmetic: integer and precision: int32 are "
-            "accepted"
+            "with these settings; decomfl and fedscalar-shared with arithmetic: integer and precision: int32, and "
+            f"{DENSE} are accepted"
         )
     if algorithm.aggregation.rule != "mean":
         raise ValueError(

@@ -157,18 +157,27 @@ def _secure(choose: Chooser, drawn: dict[str, Any]) -> dict[str, Any]:
     """
     policy = {name: drawn["participation"][name] for name in ("clients", "deadline_s")}
     cohort = choose.whole(3, policy["clients"])
+    algorithm: dict[str, Any] = {
+        "name": "decomfl",
+        "perturbations": choose.whole(2, 5),
+        "learning_rate": choose.scale(1e-4, 1e-2),
+        "arithmetic": "integer",
+        "precision": "int32",
+    }
+    if choose.chance(0.3):
+        algorithm = {
+            "name": choose.one(("fedavg", "fedacg", "feddyn", "fedadam")),
+            "local_steps": choose.whole(1, 3),
+            "learning_rate": choose.scale(1e-3, 1e-1),
+            "compression": "fixed-point",
+            "weighting": "uniform",
+        }
     return {
         "secure_aggregation": {
             "threshold": choose.one((0.5, 0.6, 0.8)),
             "neighbours": choose.one(("all", "all", 2, 4)),
         },
-        "algorithm": {
-            "name": "decomfl",
-            "perturbations": choose.whole(2, 5),
-            "learning_rate": choose.scale(1e-4, 1e-2),
-            "arithmetic": "integer",
-            "precision": "int32",
-        },
+        "algorithm": algorithm,
         "participation": policy | {"cohort": cohort, "quorum": choose.whole(2, cohort)},
         "faults": [fault for fault in _each_by_itself(drawn) if fault["fault"] != "corrupt"],
     }

@@ -23,6 +23,8 @@ from seedbus.scenarios.transports.placement import Placement
 pytest.importorskip("dp_accounting", reason="privacy needs dp-accounting: pip install 'seedbus[privacy]'")
 
 WHOLE: dict[str, Any] = DECOMFL | {"momentum": 0.0, "arithmetic": "integer", "precision": "int32"}
+DENSE: dict[str, Any] = {"name": "fedavg", "local_steps": 2, "learning_rate": 0.05, "compression": "fixed-point"}
+DENSE |= {"weighting": "uniform"}
 CROWD: dict[str, Any] = {"clients": 8, "cohort": 5, "quorum": 2, "deadline_s": 2.0}
 MASKED: dict[str, Any] = {"secure_aggregation": {}}
 LOSSES = [{"fault": "drop", "probability": 0.1}]
@@ -67,20 +69,25 @@ def test_the_epsilon_that_was_recorded_is_the_one_that_the_journal_gives(tmp_pat
             assert ("noise keyed by the seed: it protects nobody" in said) == is_told, said
 
 
-def test_masked_reports_with_noise_have_the_sum_of_plain_reports_with_the_same_noise(tmp_path: Path) -> None:
+@pytest.mark.parametrize("algorithm", [WHOLE, DENSE], ids=["scalars", "vectors"])
+def test_masked_reports_with_noise_have_the_sum_of_plain_reports_with_the_same_noise(
+    tmp_path: Path, algorithm: dict[str, Any]
+) -> None:
     vanished = [{"fault": "drop", "kind": "report", "clients": [1, 4]}]  # whose masks the others then recover
-    masked = private(DISTRIBUTED, stop={"rounds": 8}, faults=vanished, participation=CROWD | {"deadline_s": 60.0})
+    crowd = CROWD | {"deadline_s": 60.0}
+    masked = private(DISTRIBUTED, stop={"rounds": 8}, faults=vanished, participation=crowd, algorithm=algorithm)
     plain = masked.model_copy(update={"secure_aggregation": None})
     assert run(masked, tmp_path / "masked").digest == run(plain, tmp_path / "plain").digest
     assert spent(tmp_path / "masked")["epsilon"] > 0
 
 
 @slow
+@pytest.mark.parametrize("algorithm", [WHOLE, DENSE], ids=["scalars", "vectors"])
 @pytest.mark.parametrize("settings", [CENTRAL, DISTRIBUTED], ids=["central", "distributed"])
 def test_processes_and_cuts_change_no_bit(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, settings: dict[str, Any]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, settings: dict[str, Any], algorithm: dict[str, Any]
 ) -> None:
-    what = private(settings, stop={"rounds": 8})
+    what = private(settings, stop={"rounds": 8}, algorithm=algorithm)
     whole = run(what, tmp_path / "whole")
     assert outcome(run(what, tmp_path / "tcp", placement=Placement("tcp", 2))) == outcome(whole)
     results, cuts = run_with_power_cuts(what, tmp_path / "cut", monkeypatch, [(3, True), (3, False)])
@@ -96,17 +103,21 @@ def test_a_run_ends_before_the_commit_that_could_exceed_its_budget(tmp_path: Pat
 
 def test_a_client_that_cannot_measure_reports_zeros_and_no_round_tells_who_it_was(tmp_path: Path) -> None:
     explosive = WHOLE | {"learning_rate": 1e4, "unit_bits": 28}  # numbers have more than 32 bits
-    plain = run(private(algorithm=explosive, privacy=None, stop={"rounds": 4}), tmp_path / "plain")
-    hidden = run(private(algorithm=explosive, stop={"rounds": 4}), tmp_path / "hidden")
-    assert plain.summary["refusals"]["overflow"] and plain.summary["version"] == 0
-    assert "overflow" not in hidden.summary["refusals"] and hidden.summary["version"] == 4
+    for algorithm, reason in ((explosive, "overflow"), (DENSE | {"learning_rate": 1e30}, "not-finite")):
+        plain = run(private(algorithm=algorithm, privacy=None, stop={"rounds": 4}), tmp_path / f"plain-{reason}")
+        hidden = run(private(algorithm=algorithm, stop={"rounds": 4}), tmp_path / f"hidden-{reason}")
+        assert plain.summary["refusals"][reason] and plain.summary["version"] == 0
+        assert reason not in hidden.summary["refusals"] and hidden.summary["version"] == 4
 
 
 @pytest.mark.parametrize(
     ("changes", "sentence"),
     [
-        ({"algorithm": {"name": "hiso"}}, "arithmetic: integer and precision: int32 are accepted"),
-        ({"algorithm": DECOMFL}, "arithmetic: integer and precision: int32 are accepted"),
+        ({"algorithm": {"name": "hiso"}}, "arithmetic: integer and precision: int32, and dense methods"),
+        ({"algorithm": DECOMFL}, "arithmetic: integer and precision: int32, and dense methods"),
+        ({"algorithm": DENSE | {"weighting": "samples"}}, "with compression: fixed-point and weighting: uniform, are"),
+        ({"algorithm": DENSE | {"name": "feddyn"}}, "clients of feddyn report and remember"),
+        ({"algorithm": DENSE | {"also": [{"name": "feddyn"}]}}, r"clients of fedavg\+feddyn report and remember"),
         ({"algorithm": WHOLE | {"aggregation": "median"}}, "no bound on what one client changes; with privacy mean"),
         ({"participation": CROWD | {"late": {}}}, "covers one round's sum; leave late"),
         ({"participation": CROWD | {"selection": {"policy": "power-of-choice"}}}, "looks at reports before noise"),

@@ -26,6 +26,13 @@ from seedbus.scenarios.schema.scenario import Scenario
 from seedbus.scenarios.transports.placement import Placement
 
 WHOLE: dict[str, Any] = DECOMFL | {"momentum": 0.0, "arithmetic": "integer", "precision": "int32", "local_steps": 2}
+DENSE: dict[str, Any] = {
+    "name": "fedacg",
+    "local_steps": 2,
+    "learning_rate": 0.05,
+    "compression": "fixed-point",
+    "weighting": "uniform",
+}
 CROWD: dict[str, Any] = {"clients": 12, "cohort": 8, "quorum": 2, "deadline_s": 60.0}
 
 
@@ -74,6 +81,12 @@ def test_a_client_whose_numbers_are_too_large_does_not_tell_the_server_how_large
     assert results.summary["refusal_details"] == {"overflow": f"{sentence}; a smaller unit_bits has a larger unit"}
 
 
+def test_an_update_that_is_not_finite_is_declined_in_the_words_of_one_that_is_too_large(tmp_path: Path) -> None:
+    results = run(secure(algorithm=DENSE | {"learning_rate": 1e30}, stop={"rounds": 2}), tmp_path / "run")
+    (told,) = results.summary["refusal_details"].values()
+    assert results.summary["version"] == 0 and told.startswith("a number is too large: 268435455 units are the most")
+
+
 SEEN: dict[int, list[Any]] = {}
 
 
@@ -117,20 +130,25 @@ slow = pytest.mark.slow
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("name", "settings"),
+    ("name", "settings", "algorithm"),
     [
-        ("at every step", {}),
-        pytest.param("nobody", {}, marks=slow),
-        pytest.param("after sharing", {"neighbours": 6}, marks=slow),
-        pytest.param("after masking", {}, marks=slow),
-        pytest.param("stragglers", {"neighbours": 6}, marks=slow),
-        pytest.param("lag", {}, marks=slow),
+        ("at every step", {}, WHOLE),
+        ("nobody", {}, WHOLE),
+        ("after sharing", {"neighbours": 6}, WHOLE),
+        ("after masking", {}, WHOLE),
+        ("stragglers", {"neighbours": 6}, WHOLE),
+        ("lag", {}, WHOLE),
+        ("nobody", {}, DENSE),
+        ("at every step", {"neighbours": 6}, DENSE),
+        ("stragglers", {}, DENSE | {"name": "feddyn", "error_feedback": True}),
     ],
-    ids=lambda value: value if isinstance(value, str) else "",
+    ids=lambda value: value if isinstance(value, str) else value.get("name", ""),
 )
-def test_the_model_has_the_bits_of_the_run_without_it(tmp_path: Path, name: str, settings: dict[str, Any]) -> None:
+def test_the_model_has_the_bits_of_the_run_without_it(
+    tmp_path: Path, name: str, settings: dict[str, Any], algorithm: dict[str, Any]
+) -> None:
     crowd = CROWD | {"over_selection": 1.2} if name == "stragglers" else CROWD
-    what = secure(settings, participation=crowd, stop={"rounds": 10})
+    what = secure(settings, participation=crowd, stop={"rounds": 10}, algorithm=algorithm)
     # a fault that only this test knows cannot stand in a file
     faults = [fault if isinstance(fault, Drop) else secure(faults=[fault]).faults[0] for fault in FAULTS[name]]
     what = what.model_copy(update={"faults": faults})
@@ -261,6 +279,11 @@ def test_a_deadline_learns_how_long_reports_take_and_not_how_long_secrets_are_sh
             "these settings; decomfl and fedscalar-shared with arithmetic: integer and precision: ",
         ),
         ({"algorithm": {"name": "fedkseed", "precision": "int32"}}, "precision: int32 has no use here"),
+        ({"algorithm": DENSE | {"weighting": "samples"}}, "with compression: fixed-point and weighting: uniform, are"),
+        ({"algorithm": DENSE | {"name": "scaffold"}}, "dense methods that report one vector"),
+        ({"algorithm": DENSE | {"name": "fedexp"}}, "dense methods that report one vector"),
+        ({"algorithm": DENSE | {"name": "mifa"}}, "dense methods that report one vector"),
+        ({"algorithm": DENSE | {"aggregation": "krum"}}, "compares reports, and .* the server sees none"),
         ({"algorithm": DECOMFL | {"precision": "int32"}}, "precision: int32 is for arithmetic: integer"),
         ({"algorithm": WHOLE | {"aggregation": "median"}}, "compares reports, and .* the server sees none"),
         ({"participation": CROWD | {"quorum": 1}}, "at least 2: a sum of one is a report"),

@@ -166,6 +166,7 @@ CONFIGURATIONS: dict[str, dict[str, dict[str, Any]]] = {
         "krum": {"aggregation": {"rule": "krum", "multi": 2}},
         "clipped": {"aggregation": {"rule": "clipped", "window": 3}},
         "fedcom": {"compression": "fedcom"},
+        "fixed-point": {"compression": "fixed-point", "weighting": "uniform", "error_feedback": True},
         "qsgd": {"compression": {"kind": "qsgd", "levels": 16}, "error_feedback": True},
         "top-k": {"compression": {"kind": "top-k", "fraction": 0.05}, "error_feedback": True},
         "aircomp": {"channel": "aircomp"},

@@ -29,6 +29,8 @@ from seedbus.scenarios.running.replay import replay
 CODECS: dict[str, Any] = {
     "fedcom": "fedcom",
     "fedcom-3": {"kind": "fedcom", "bits": 3},
+    "fixed-point": "fixed-point",
+    "fixed-point-40": {"kind": "fixed-point", "unit_bits": 40},
     "qsgd": "qsgd",
     "qsgd-1": {"kind": "qsgd", "levels": 1},
     "qsgd-16": {"kind": "qsgd", "levels": 16},
@@ -159,6 +161,17 @@ def test_top_k_keeps_the_largest_coordinates_exactly_and_the_first_of_equal_ones
     assert compression.scalars(100) == percent, "0.07 × 100 is just above 7"
 
 
+@settings(deadline=None)
+@given(vector=vectors, unit_bits=st.integers(0, 40))
+def test_fixed_point_is_within_half_a_unit_or_at_the_end_of_its_range(vector: Any, unit_bits: int) -> None:
+    compression = make("fedavg", compression={"kind": "fixed-point", "unit_bits": unit_bits}).compression
+    decoded = compression.decode(compression.encode(vector, 0), vector.size)
+    unit, most = 2.0**-unit_bits, (2**31 - 1) * 2.0**-unit_bits
+    expected = np.clip(vector.astype(np.float64), -most, most)
+    # half a unit, and the rounding to float32 of numbers beyond 24 bits
+    assert (np.abs(decoded - expected) <= unit / 2 + np.abs(expected) * 2.0**-24).all()
+
+
 # malformed bodies
 
 
@@ -202,6 +215,8 @@ def index(*values: int) -> bytes:
         ("fedcom", [float32(0, 1), b"\0\0"], "2 bytes where 3"),
         ("fedcom", [float32(1, 0), b"\0\0\0"], "below its smallest"),
         ({"kind": "fedcom", "bits": 3}, [float32(0, 1), b"\0\xff"], "after the last"),
+        ("fixed-point", [b"\0" * 8], "8 bytes where 12"),
+        ("fixed-point", [b"", b""], "1 byte strings"),
         ("qsgd", [float32(-1), b"\0\0\0"], "negative"),
         ("qsgd", [float32(1), b"\0\xff\0"], "above 127"),
         ({"kind": "qsgd", "levels": 1}, [float32(1), b"\xc0"], "after the last"),
@@ -310,7 +325,7 @@ def test_a_million_coordinates_take_less_than_a_tenth_of_a_second(name: str) -> 
 
 def test_a_codec_may_be_given_by_name_alone() -> None:
     assert make("fedavg", compression="qsgd") == make("fedavg", compression={"kind": "qsgd"})
-    with pytest.raises(ValueError, match="'fedcom', 'qsgd', 'top-k'"):
+    with pytest.raises(ValueError, match="'fedcom', 'fixed-point', 'qsgd', 'top-k'"):
         make("fedavg", compression="zip")
     with pytest.raises(ValueError, match="error_feedback needs compression"):
         make("fedavg", error_feedback=True)

@@ -24,7 +24,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -89,9 +89,6 @@ class ScalarOnly(ScalarFields):
         return UpdateRule()
 
     # -- the contract
-
-    def sized(self, dimension: int) -> Self:
-        return self
 
     @property
     def is_normalised(self) -> bool:

@@ -54,7 +54,8 @@ class LOZO(ScalarOnly):
 
     def sized(self, dimension: int) -> Self:
         """Return this algorithm for one vector that is no matrix, unless its layers are known."""
-        return self if self._layers is not None else self.shaped([(dimension,)])
+        own = self if self._layers is not None else self.shaped([(dimension,)])
+        return super(LOZO, own).sized(dimension)
 
     def directions_of(self, source: Directions, round: int) -> LowRankDirections:
         if self._layers is None:

@@ -22,7 +22,7 @@ from seedbus.algorithms.dense.methods.fedcm import FedCM
 from seedbus.algorithms.dense.methods.scaffold import Scaffold
 from seedbus.bus import Offer
 from seedbus.discovery import PLUGINS, PluginError
-from seedbus.plugin import Known, Method, ScalarOnly, Selection, load_plugin, register
+from seedbus.plugin import DeComFL, Known, Method, ScalarOnly, Selection, load_plugin, register
 from seedbus.scenarios.errors import Exit, ScenarioError, WorkerFailed
 from seedbus.scenarios.running.limits import Limits, read_scenario
 from seedbus.scenarios.running.replay import replay
@@ -369,3 +369,34 @@ def test_a_run_of_a_study_that_a_plug_in_ends_fails_with_the_same_sentence(
     failed = done(job, lambda facts: None)
     assert failed["code"] == Exit.BROKEN and failed["failed"].endswith("division by zero"), failed
     assert f"mistakes.py, line {RAISING}, in reported" in failed["failed"]
+
+
+def test_a_scalar_only_algorithm_knows_the_dimension_in_every_method_that_a_run_calls(tmp_path: Path) -> None:
+    seen: dict[str, set[int]] = {}
+
+    def knowing(name: str) -> Any:
+        def call(self: Any, *given: Any, **named: Any) -> Any:
+            seen.setdefault(name, set()).add(self._dimension)
+            return getattr(DeComFL, name)(self, *given, **named)
+
+        return call
+
+    hooks = (
+        "directions_of",
+        "reported",
+        "step",
+        "learn",
+        "plan",
+        "aggregate",
+        "check",
+        "values",
+        "apply",
+    )
+    body = {name: knowing(name) for name in hooks}
+    kind = type("Sizing", (DeComFL,), body | {"__annotations__": {"name": Literal["sizing"]}, "name": "sizing"})
+    register(kind)
+    what = scenario(algorithm={"name": "sizing"}, task={"name": "quadratic", "dimension": 37}, stop={"rounds": 2})
+    go(tmp_path / "run", what)
+    replay(tmp_path / "run")
+    assert seen.pop("plan") == {37} and seen.keys() >= {"directions_of", "reported", "aggregate", "apply", "check"}
+    assert all(each == {37} for each in seen.values()), seen

@@ -30,7 +30,7 @@ def reports_of(algorithm: Any, plan: Any, clients: int = 5) -> dict[int, Any]:
 @pytest.mark.parametrize("name", METHODS)
 def test_a_commit_follows_from_the_sum_of_whole_numbers_to_the_bit(name: str) -> None:
     algorithm = of(name)
-    assert isinstance(algorithm, Summed) and algorithm.adds_up
+    assert algorithm.adds_up and isinstance(make(name), Summed)
     plan, state = algorithm.plan(0, 0, 7), algorithm.first_state(lambda: START)
     reports = reports_of(algorithm, plan)
     total = sum(algorithm.numbers(report).astype(np.int64) for report in reports.values())

@@ -80,9 +80,10 @@ def compare(
     for run in runs:
         groups.setdefault(json.dumps(_identity(run)), []).append(run)
     row_names = _names([members[0].scenario for members in groups.values()])
+    targets = {} if target is None else {"target": target}
     rows = []
     for name, members in zip(row_names, groups.values(), strict=True):
-        each = [run.figures(metric, target, points, smoothed=smoothed) for run in members]
+        each = [run.figures(metric, targets, points, smoothed=smoothed) for run in members]
         rows.append(Row(name, members, {key: Spread.of(figures[key] for figures in each) for key in each[0]}))
     return Comparison(metric, target, smoothed, points, sorted(rows, key=lambda row: _rank(row, metric)), notes)
 

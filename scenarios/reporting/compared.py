@@ -11,7 +11,7 @@ it.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -212,14 +212,16 @@ class Run:
         values = averages(self.lines, metric) if is_average else self.values(metric)
         return None if index is None else _finite(values[index])
 
-    def figures(self, metric: str, target: float | None, at: Sequence[int | str], *, smoothed: bool = False) -> Figures:
+    def figures(
+        self, metric: str, targets: Mapping[str, float], at: Sequence[int | str], *, smoothed: bool = False
+    ) -> Figures:
         """Return all figures of the run.
 
         Args:
             metric: the metric.
-            target: value of the metric to reach, if any.
+            targets: name → value of the metric to reach; figures are called `rounds_to_NAME`, and so on.
             at: rounds, bytes or simulated times after which the metric is reported.
-            smoothed: whether the moving average is to reach the target.
+            smoothed: whether the moving average is to reach the targets.
         """
         values = [value for value in self.values(metric) if math.isfinite(value)]
         figures: Figures = {f"at_{point}": self.at(metric, point) for point in at}
@@ -233,15 +235,15 @@ class Run:
         figures["best"] = None if not values else max(values) if metric in self.scenario.task.rising else min(values)
         figures["end"] = _finite(float(np.mean(self.values(metric)[-ENDING:])))
         figures["ema"] = _finite(averages(self.lines, metric)[-1])
-        if target is not None:
-            index = self.first_met(metric, target, smoothed=smoothed)
-            figures["rounds_to_target"] = None if index is None else self.rounds[index]
-            figures["bytes_to_target"] = None if index is None else self.sent[index]
+        for target, value in targets.items():
+            index = self.first_met(metric, value, smoothed=smoothed)
+            figures[f"rounds_to_{target}"] = None if index is None else self.rounds[index]
+            figures[f"bytes_to_{target}"] = None if index is None else self.sent[index]
             for direction in ("up", "down"):
                 name = f"bytes_{direction}"
-                figures[f"{name}_to_target"] = None if index is None else self.lines[index][name]
-            figures["catchup_bytes_to_target"] = None if index is None else _finite(self.caught_up[index])
-            figures["simulated_s_to_target"] = None if index is None else self.times[index]
+                figures[f"{name}_to_{target}"] = None if index is None else self.lines[index][name]
+            figures[f"catchup_bytes_to_{target}"] = None if index is None else _finite(self.caught_up[index])
+            figures[f"simulated_s_to_{target}"] = None if index is None else self.times[index]
         return figures | self.costs
 
 

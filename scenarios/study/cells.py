@@ -228,9 +228,8 @@ def figures(plan: Plan) -> list[str]:
     found = [FINAL, "last", "best", *(f"{split}_{metric}" for split in ask.splits)]
     found += [f"at_{point}{end}" for point in ask.at for end in ("", "_ema")]
     found += [f"at_{point}_{cost_of(point)[0]}" for point in ask.at if isinstance(point, str)]
-    if ask.target is not None:
-        costs = ("rounds", "bytes", "bytes_up", "bytes_down", "catchup_bytes", "simulated_s")
-        found += [f"{cost}_to_target" for cost in costs]
+    costs = ("rounds", "bytes", "bytes_up", "bytes_down", "catchup_bytes", "simulated_s")
+    found += [f"{cost}_to_{target}" for target in ask.targets for cost in costs]
     return [*found, *ask.analysis, *COSTS]
 
 

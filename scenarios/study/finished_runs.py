@@ -65,13 +65,13 @@ def read_run(stored: StoredRun, metric: str, plan: Plan) -> RowRun:
     Args:
         stored: where it lies.
         metric: the metric that is reported.
-        plan: says at which points, for which target, on which splits and by which instruments.
+        plan: says at which points, for which targets, on which splits and by which instruments.
 
     Raises:
         RunFolderError, JournalDamaged, ScenarioError: it cannot be read, or is another run.
     """
     ask, run = plan.study.ask, kept_run(stored, metric)
-    figures = run.figures(metric, ask.target, ask.at, smoothed=ask.smoothed)
+    figures = run.figures(metric, ask.targets, ask.at, smoothed=ask.smoothed)
     final = {FINAL: figures.pop("ema"), "last": figures.pop("last"), "best": figures.pop("best")}
     del figures["end"]
     up, down = figures["bytes_up"] or 0.0, figures["bytes_down"] or 0.0

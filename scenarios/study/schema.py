@@ -34,6 +34,17 @@ def _as_mapping(settings: Any) -> Any:
         raise ValueError(str(error)) from None
 
 
+Target = Annotated[
+    Annotated[float, Tag("number")] | Annotated[list[float], Field(min_length=1), Tag("list")],
+    Discriminator(lambda given: "list" if isinstance(given, list) else "number"),
+]
+
+
+def _shortest(value: float) -> str:
+    """Return a number as one writes it, such as 1 for 1.0, in as many digits as it has."""
+    return f"{value:g}" if float(f"{value:g}") == value else repr(value)
+
+
 class Ask(Settings):
     """What is reported of the runs, and when one counts as better than another."""
 
@@ -41,7 +52,7 @@ class Ask(Settings):
     at: list[Point] = Field(
         default=[], description="rounds, bytes such as 1MB, or simulated times such as 600s, after which it is reported"
     )
-    target: float | None = Field(default=None, description="value that the metric is to reach")
+    target: Target | None = Field(default=None, description="value that the metric is to reach, or several")
     smoothed: bool = Field(
         default=False, description="with `target`: whether the metric's moving average, 0.9 per round, is to reach it"
     )
@@ -58,6 +69,12 @@ class Ask(Settings):
     together: bool = Field(
         default=False, description="whether all intervals of differences hold together with that confidence"
     )
+
+    @property
+    def targets(self) -> dict[str, float]:
+        """Name → target: the figures to one target are called `rounds_to_target`, to several `rounds_to_0.8`."""
+        given = self.target if isinstance(self.target, list) else [self.target]
+        return {"target" if len(given) == 1 else _shortest(value): value for value in given if value is not None}
 
     def parts(self, metric: str) -> list[str]:
         """Return what is measured of final models: splits, and instruments; metric: the study's (`metric_of`)."""
@@ -210,7 +227,8 @@ class Study(Settings):
                 raise ValueError(f"grid.{path}: '' is not accepted as a name; expected at least one character")
         ask = self.ask
         each_once: dict[str, list[Any]] = {"seeds": self.seeds, "ask.at": ask.at, "ask.splits": ask.splits}
-        for field, values in (each_once | {"ask.analysis": ask.analysis}).items():
+        each_once |= {"ask.target": ask.target if isinstance(ask.target, list) else [], "ask.analysis": ask.analysis}
+        for field, values in each_once.items():
             if len(set(values)) < len(values):
                 raise ValueError(f"{field}: {quoted(values)} is not accepted; expected each value once")
         if ask.target is None and "smoothed" in ask.model_fields_set:

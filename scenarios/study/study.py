@@ -136,7 +136,7 @@ class Conduct:
             final = None
             with _noting(self.failures, name, stored):
                 run = kept_run(stored, metric) if stored.is_finished else None
-                final = None if run is None or run.divergence else run.figures(metric, None, [])["ema"]
+                final = None if run is None or run.divergence else run.figures(metric, {}, [])["ema"]
             finals.append(final)
         return math.nan if None in finals else sum(value for value in finals if value is not None) / len(finals)
 

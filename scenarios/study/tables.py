@@ -74,11 +74,12 @@ def columns(results: StudyResults) -> list[Column]:
     for point in ask.at:
         found.append(Column(f"at {words_of(point)}", f"at_{point}", unit, f"at {point}"))
         found.append(Column(f"average at {words_of(point)}", f"at_{point}_ema", unit, f"at {point}"))
-    if ask.target is not None:
+    for name, target in ask.targets.items():
+        value, it = (f"{target:g}", "it") if name == "target" else (name, name)
         found += [
-            Column(f"rounds to {ask.target:g}", "rounds_to_target", _count, "target"),
-            Column("bytes to it", "bytes_to_target", _size, "target"),
-            Column("simulated time to it", "simulated_s_to_target", _seconds, "target"),
+            Column(f"rounds to {value}", f"rounds_to_{name}", _count, f"to {it}"),
+            Column(f"bytes to {it}", f"bytes_to_{name}", _size, f"to {it}"),
+            Column(f"simulated time to {it}", f"simulated_s_to_{name}", _seconds, f"to {it}"),
         ]
     return [
         *found,

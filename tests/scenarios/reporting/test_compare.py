@@ -63,7 +63,7 @@ def test_of_a_metric_of_ones_own_larger_values_are_better_if_its_task_says_so() 
         task = own_task(metrics={"found": lambda outputs, targets: outputs.mean()}, larger_is_better=larger)
         measured = unfinished([0.1, 0.2, 0.3], "found")
         run = Run(measured.folder, measured.scenario.model_copy(update={"task": task}), measured.lines, None)
-        assert run.figures("found", None, [])["best"] == best and run.first_met("found", 0.15) == met
+        assert run.figures("found", {}, [])["best"] == best and run.first_met("found", 0.15) == met
         assert bool(run.shortcomings("found")) == (not larger)
         plan: Any = SimpleNamespace(cells=[run])
         assert is_rising(plan, "found") == bool(larger) and is_rising(plan, "accuracy") and not is_rising(plan, "loss")
@@ -87,7 +87,7 @@ def test_a_run_whose_first_measurements_were_refused_has_no_value_of_those_round
     measured = unfinished([0.1, 0.2, 0.3])
     run = Run(measured.folder, measured.scenario, measured.lines[1:], None)
     assert run.rounds == [10, 20]
-    figures = run.figures("accuracy", None, [0, 9, 10])
+    figures = run.figures("accuracy", {}, [0, 9, 10])
     assert [figures[f"at_{round}"] for round in (0, 9, 10)] == [None, None, 0.2] and figures["at_9_ema"] is None
 
 
@@ -95,16 +95,17 @@ def test_a_target_is_met_by_the_first_value_and_smoothed_by_the_moving_average()
     run = unfinished([0.0, 1.0, 1.0, 1.0, 1.0])
     assert run.rounds == [0, 10, 20, 30, 40]
     at = ("rounds_to_target", "bytes_to_target", "simulated_s_to_target")
-    assert [run.figures("accuracy", 0.88, [])[name] for name in at] == [10, 30, 1.0]
-    figures = run.figures("accuracy", 0.88, [], smoothed=True)  # 1 − 0.9^n at n = 0, 10, …: 0, 0.651, 0.878, 0.958, …
+    assert [run.figures("accuracy", {"target": 0.88}, [])[name] for name in at] == [10, 30, 1.0]
+    targets = {"target": 0.88, "0.6": 0.6, "0.99": 0.99}
+    figures = run.figures("accuracy", targets, [], smoothed=True)  # 1 − 0.9^n at n = 0, 10, …: 0, 0.651, 0.878, 0.958
     assert [figures[name] for name in at] == [30, 90, 3.0]
-    assert run.figures("accuracy", 0.99, [], smoothed=True)["rounds_to_target"] is None
+    assert [figures[f"rounds_to_{target}"] for target in ("0.6", "0.99")] == [10, None]
     falling = unfinished([1.0, 0.5, 0.0], "loss")
     assert [falling.first_met("loss", 0.5, smoothed=smoothed) for smoothed in (False, True)] == [1, 2]
 
 
 def test_a_value_at_a_round_stands_beside_its_moving_average() -> None:
-    figures = unfinished([0.0, 1.0, 0.5]).figures("accuracy", None, [20, 40])
+    figures = unfinished([0.0, 1.0, 0.5]).figures("accuracy", {}, [20, 40])
     assert figures["at_20"] == 0.5
     assert figures["at_20_ema"] == pytest.approx((1 - 0.9**10) * 0.9**10 + 0.5 * (1 - 0.9**10))
     assert (figures["at_40"], figures["at_40_ema"]) == (None, None), "nothing was evaluated then"
@@ -112,7 +113,7 @@ def test_a_value_at_a_round_stands_beside_its_moving_average() -> None:
 
 def test_a_value_at_an_amount_of_bytes_is_the_newest_that_was_measured_by_then_and_not_that_of_x0() -> None:
     run = unfinished([0.0, 1.0, 0.5])  # after 0, 30 and 60 bytes
-    figures = run.figures("accuracy", None, ["29B", "30B", "59B", "60B", "61B"])
+    figures = run.figures("accuracy", {}, ["29B", "30B", "59B", "60B", "61B"])
     assert [figures[f"at_{size}B"] for size in (29, 30, 59, 60, 61)] == [None, 1.0, 1.0, 0.5, None]
     assert [figures[f"at_{size}B_bytes"] for size in (29, 30, 59, 60, 61)] == [None, 30, 30, 60, None]
     assert figures["at_60B_ema"] == figures["ema"]
@@ -121,7 +122,7 @@ def test_a_value_at_an_amount_of_bytes_is_the_newest_that_was_measured_by_then_a
 def test_a_value_at_a_simulated_time_is_the_newest_that_was_measured_by_then_and_not_that_of_x0() -> None:
     run = unfinished([0.0, 1.0, 0.5])  # after 0, 1 and 2 seconds
     times = ["0.9s", "1s", "1.9s", "2s", "1min"]
-    figures = run.figures("accuracy", None, times)
+    figures = run.figures("accuracy", {}, times)
     assert [figures[f"at_{time}"] for time in times] == [None, 1.0, 1.0, 0.5, None]
     assert [figures[f"at_{time}_simulated_s"] for time in times] == [None, 1.0, 1.0, 2.0, None]
     assert figures["at_2s_ema"] == figures["ema"]
@@ -146,17 +147,17 @@ def test_the_average_forgets_with_rounds_and_not_with_evaluations() -> None:
 
 
 def test_what_is_not_finite_meets_no_target_and_is_not_the_best() -> None:
-    figures = unfinished([0.5, None, 0.9], "accuracy").figures("accuracy", 0.1, [10, 20])
+    figures = unfinished([0.5, None, 0.9], "accuracy").figures("accuracy", {"target": 0.1}, [10, 20])
     assert (figures["rounds_to_target"], figures["best"], figures["at_10"], figures["at_20"]) == (0, 0.9, None, 0.9)
     assert unfinished([0.0, None, 0.9]).first_met("accuracy", 0.01) == 2
     assert unfinished([0.0, None, 0.9]).first_met("accuracy", 0.01, smoothed=True) is None
 
 
 def test_where_a_run_ended_is_the_mean_of_its_last_evaluations_if_all_are_finite() -> None:
-    assert unfinished([0.0, *[1.0] * 5, *[0.5] * 5]).figures("accuracy", None, [])["end"] == pytest.approx(0.75)
-    assert unfinished([None, *[1.0] * 5, *[0.5] * 5]).figures("accuracy", None, [])["end"] == pytest.approx(0.75)
-    assert unfinished([0.4, None, 0.8]).figures("accuracy", None, [])["end"] is None, "not a mean of values before it"
-    assert unfinished([None]).figures("accuracy", None, [])["end"] is None
+    assert unfinished([0.0, *[1.0] * 5, *[0.5] * 5]).figures("accuracy", {}, [])["end"] == pytest.approx(0.75)
+    assert unfinished([None, *[1.0] * 5, *[0.5] * 5]).figures("accuracy", {}, [])["end"] == pytest.approx(0.75)
+    assert unfinished([0.4, None, 0.8]).figures("accuracy", {}, [])["end"] is None, "not a mean of values before it"
+    assert unfinished([None]).figures("accuracy", {}, [])["end"] is None
 
 
 def test_runs_that_are_evaluated_at_other_rounds_are_compared_with_a_note(runs: dict[str, Results]) -> None:

@@ -98,6 +98,10 @@ STUDY = {
         ({"expect": []}, "expect: this field is required beside claim"),
         ({"expect": [{"row": "P = 7", "at_most": 1}]}, "expect.0.row: there is no row P = 7"),
         ({"expect": [{"row": "P = 5", "figure": "size", "at_most": 1}]}, 'expect.0.figure: "size" is not reported'),
+        (
+            {"ask": {"target": [5, 0.5]}, "expect": [{"row": "P = 5", "figure": "rounds_to_target", "at_most": 1}]},
+            'expect.0.figure: "rounds_to_target" is not reported; did you mean rounds_to_5?',
+        ),
         ({"expect": [{"row": "P = 5"}]}, "it has no bound; give at_least, at_most or both"),
         ({"published": {"x": "../secret"}}, "published.x"),
     ],

@@ -17,9 +17,11 @@ from seedbus.scenarios.errors import Exit
 from seedbus.scenarios.reporting.looks import looks
 from seedbus.scenarios.schema.yaml_text import dump
 from seedbus.scenarios.study.cells import circumstances, plan_of
+from seedbus.scenarios.study.claims import verdict
 from seedbus.scenarios.study.finished_runs import RowRun
 from seedbus.scenarios.study.remarks import sentences
 from seedbus.scenarios.study.results import Failure, StudyResults, Trial, Tuned
+from seedbus.scenarios.study.study import study
 from seedbus.scenarios.study.study_page import plots, write_report
 from seedbus.scenarios.study.tables import cells, csv, latex, markdown
 
@@ -193,6 +195,29 @@ def test_a_table_and_its_sentences_say_what_was_measured_in_its_units(tmp_path: 
     assert r"$\pm$ 2.00 MB" in in_latex
     reading = r"mean $\pm$ standard deviation over seeds, [95\% interval of the mean, the wider of Student's and"
     assert rf"\multicolumn{{{len(heads)}}}{{l}}{{\footnotesize Figures: {reading}" in in_latex
+
+
+@pytest.mark.slow
+def test_each_of_several_targets_has_its_own_figures_columns_and_claims(tmp_path: Path) -> None:
+    targets = [5, 4.5, -1.0]  # it begins at 5.1 and 6.7, and is never below 0
+    fast = {"algorithm": {"name": "decomfl", "learning_rate": 0.1}, "stop": {"rounds": 12}, "evaluation": {"every": 1}}
+    asked = {"base": TINY | fast, "seeds": [1, 2], "name": "several"}
+    claim = {"claim": "it falls", "expect": [{"row": "tiny", "figure": "rounds_to_4.5", "at_least": -99}]}
+    found = study(STUDY | asked | claim | {"ask": {"target": targets}}, tmp_path)
+    alone = [study(STUDY | asked | {"ask": {"target": target}}, tmp_path) for target in targets]
+    costs = ("rounds", "bytes", "bytes_up", "bytes_down", "catchup_bytes", "simulated_s")
+    for each, name in zip(alone, ("5", "4.5", "-1"), strict=True):
+        for cost in costs:
+            assert found.runs[f"{cost}_to_{name}"].equals(each.runs[f"{cost}_to_target"].rename(f"{cost}_to_{name}"))
+    first, second, never = (found.runs[f"rounds_to_{name}"] for name in ("5", "4.5", "-1"))
+    assert (0 < first).all() and (first < second).all() and never.isna().all()
+    heads, (row,) = cells(found)
+    shown = [f"{cost} to {name}" for name in ("5", "4.5", "-1") for cost in ("rounds", "bytes", "simulated time")]
+    assert heads[4:13] == shown and row[10:13] == ["–"] * 3 and "–" not in row[4:10]
+    assert all(f"& {head} " in latex(found) for head in shown)
+    assert not {f"{cost}_to_target" for cost in costs} & set(found.figures)
+    assert found.json()["rows"][0]["figures"]["rounds_to_4.5"]["mean"] == second.mean()
+    assert verdict(found.judged) == "holds"
 
 
 def test_at_equal_bytes_rows_are_compared_that_have_values_there_in_all_runs(tmp_path: Path) -> None:

@@ -31,6 +31,8 @@ UNNAMED = ("name", "description", "seed", "transport", "expect")
 """Fields of a scenario that do not tell rows apart."""
 CIRCUMSTANCES = ("partition", "network", "compute", "faults")
 """Sections of a scenario under which its method has to work."""
+OF_METHOD = ("train", "batch_size", "batches", "micro_batch", "chunk", "forward", "dtype", "compute_dtype")
+"""Fields of a task that say what a method trains, and how it computes; all others are its data and its model."""
 CHOSEN = ("algorithm", "lag", "mask", "stop")
 """Sections that are part of the method: fields of the grid in others are circumstances, too."""
 
@@ -167,12 +169,18 @@ def plan_of(source: str | Path | dict[str, Any], settings: list[str] | None = No
 def circumstances(cells: Sequence[Cell]) -> dict[str, str]:
     """Return for each row, in words, under which circumstances it is run; "" if they are the same for all rows.
 
-    They are the sections `CIRCUMSTANCES`, and the fields of the grid outside of `CHOSEN`.
+    They are the sections `CIRCUMSTANCES`, the task without `OF_METHOD`, the number of clients, and the fields of the
+    grid outside of `CHOSEN`.
     """
     found = []
     for cell in cells:
         settings = cell.unlabelled
         fields: dict[str, Any] = {name: settings[name] for name in CIRCUMSTANCES if name in settings}
+        task, participation = (
+            settings[name] or {} for name in ("task", "participation")
+        )  # none: its values have names
+        fields["task"] = {name: value for name, value in task.items() if name not in OF_METHOD}
+        fields["participation"] = {"clients": participation.get("clients")}
         labels = [label for path, label in cell.labels.items() if path.partition(".")[0] not in CHOSEN]
         for path, given in cell.point.items():
             sections = [other for other in cell.point if path.startswith(f"{other}.") and other not in cell.labels]

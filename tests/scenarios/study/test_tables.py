@@ -386,6 +386,24 @@ def test_rows_that_differ_by_their_variants_faults_share_no_front(tmp_path: Path
     assert {words: len(rows) for words, rows in results.fronts.items()} == {"no faults": 4, "crash": 2}
 
 
+def test_rows_of_variants_with_other_data_or_numbers_of_clients_share_no_front(tmp_path: Path) -> None:
+    """With which batches and cohorts a method trains is its choice; data, model and number of clients are not."""
+    digits: dict[str, Any] = {"base": TINY | {"task": {"name": "digits", "model": "softmax"}}}
+    variants = {
+        "small": {}, "large": {"task.dimension": 40}, "large, fast": {"task.dimension": 40, "algorithm.local_steps": 2},
+        "crowd": {"participation.clients": 9}, "pair": {"participation.cohort": 2},
+        "digits": digits, "batches of 8": digits | {"task.batch_size": 8}, "CNN": digits | {"task.model": "cnn"},
+    }  # fmt: skip
+    results = empty(tmp_path, variants=variants, grid={"participation.deadline_s": [9]})
+    for members in results.members.values():
+        members.append(ended(0.5, 100))
+    assert results.fronts == {
+        "quadratic, dimension 20, clients 4": ["pair", "small"],
+        "quadratic, dimension 40, clients 4": ["large", "large, fast"],
+        "digits, model softmax, clients 4": ["batches of 8", "digits"],
+    }
+
+
 def test_equal_values_are_told_from_a_difference_that_is_not_seen(tmp_path: Path) -> None:
     results = empty(tmp_path, variants=named("a", "b", "c"), seeds=[1, 2])
     for row, values in {"a": (0.5, 0.6), "b": (0.5, 0.6), "c": (0.6, 0.5)}.items():

@@ -20,7 +20,7 @@ from typing import Any
 from published_figures import listed
 
 from seedbus.scenarios.schema.loading import read_document, studies
-from seedbus.scenarios.study.cells import Plan, plan_of
+from seedbus.scenarios.study.cells import Plan, plan_of, values_of_metric
 from seedbus.scenarios.study.claims import judged, verdict
 from seedbus.scenarios.study.pool import Pool
 from seedbus.scenarios.study.store import Store
@@ -86,6 +86,7 @@ def keep(folder: Path, kept: Kept) -> None:
                 }
                 for figure in sorted({each.figure for each in plan.study.expect})
             },
+            "steps": results.steps,
         }
 
 
@@ -111,7 +112,11 @@ def page(kept: Kept) -> str:
             figure: {row: {int(seed): value for seed, value in values.items()} for row, values in by_row.items()}
             for figure, by_row in facts["figures"].items()
         }
-        parts = [judged(each, samples, study.seeds, study.ask.confidence) for each in study.expect]
+        steps, of_metric = facts.get("steps", {}), values_of_metric(plan)
+        parts = [
+            judged(each, samples, study.seeds, study.ask.confidence, steps if each.figure in of_metric else {})
+            for each in study.expect
+        ]
         verdicts[short] = verdict(parts)
         rows.append(f"| {study.source} | {study.claim} | **{verdict(parts)}** | [`{short}`](#{short.lower()}) |")
         minutes = facts["cpu_s"] / 60

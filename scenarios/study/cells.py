@@ -230,11 +230,16 @@ def _told_apart(fields: Mapping[str, Any]) -> str:
     return json.dumps({name: value for name, value in fields.items() if name not in UNNAMED}, sort_keys=True)
 
 
-def figures(plan: Plan) -> list[str]:
-    """Return the names of the figures that every run of a study has. Raises `ScenarioError` as `metric_of`."""
+def values_of_metric(plan: Plan) -> list[str]:
+    """Return the names of the figures that are values of the metric. Raises `ScenarioError` as `metric_of`."""
     ask, metric = plan.study.ask, metric_of(plan)
     found = [FINAL, "last", "best", *(f"{split}_{metric}" for split in ask.splits)]
-    found += [f"at_{point}{end}" for point in ask.at for end in ("", "_ema")]
+    return found + [f"at_{point}{end}" for point in ask.at for end in ("", "_ema")]
+
+
+def figures(plan: Plan) -> list[str]:
+    """Return the names of the figures that every run of a study has. Raises `ScenarioError` as `metric_of`."""
+    ask, found = plan.study.ask, values_of_metric(plan)
     found += [f"at_{point}_{cost_of(point)[0]}" for point in ask.at if isinstance(point, str)]
     costs = ("rounds", "bytes", "bytes_up", "bytes_down", "catchup_bytes", "simulated_s")
     found += [f"{cost}_to_{target}" for target in ask.targets for cost in costs]

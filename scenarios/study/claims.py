@@ -80,7 +80,9 @@ class Judged:
         return f"{self.expected}; found {self.found}: {self.verdict}"
 
 
-def judged(expected: Expected, samples: Samples, seeds: Sequence[int], confidence: float) -> Judged:
+def judged(
+    expected: Expected, samples: Samples, seeds: Sequence[int], confidence: float, steps: Mapping[str, float]
+) -> Judged:
     """Judge an expectation.
 
     Args:
@@ -88,6 +90,7 @@ def judged(expected: Expected, samples: Samples, seeds: Sequence[int], confidenc
         samples: values of figures; a run that was not made has none.
         seeds: the study's seeds.
         confidence: probability with which the interval holds.
+        steps: row → the step in which values of the figure come; none: they are exact (`intervals`).
     """
     by_row = samples.get(expected.figure, {})
     for row in expected.rows.values():
@@ -98,7 +101,8 @@ def judged(expected: Expected, samples: Samples, seeds: Sequence[int], confidenc
     values = [_value(expected, by_row, seed) for seed in seeds]
     if not all(map(math.isfinite, values)):
         return Judged(expected, "not settled", "a ratio to 0")
-    mean, low, high = covering(values, confidence)
+    step = 0.0 if expected.minus is None else max(steps.get(row, 0.0) for row in expected.rows.values())
+    mean, low, high = covering(values, confidence, step=step)
     words = f"{_written(mean)} [{_written(low)}, {_written(high)}]"
     is_above = expected.at_least is None or low >= expected.at_least
     is_below = expected.at_most is None or high <= expected.at_most

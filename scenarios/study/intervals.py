@@ -8,6 +8,10 @@ right for few seeds of normal values.
 Two rows are compared by the differences of runs with the same seed. Both have the same clients, data and faults then,
 so most of what a seed changes cancels out. One row is better if the interval of the mean difference excludes 0. Where
 the intervals of many pairs are to hold together, Student's is the wider, the more pairs there are (Bonferroni).
+
+A metric that is a mean over n samples comes in steps of 1/n, so differences may be equal with a few seeds by chance. An
+interval without width would claim a certainty that is not there. The error of a value that is rounded to a step is
+uniform, with a deviation of step/√12, and that of a difference of two step/√6. Student's interval takes at least that.
 """
 
 from __future__ import annotations
@@ -78,18 +82,23 @@ class Difference:
         return self.low > 0 or self.high < 0
 
     @staticmethod
-    def of(differences: Sequence[float], confidence: float = CONFIDENCE, pairs: int = 1) -> Difference:
+    def of(
+        differences: Sequence[float], confidence: float = CONFIDENCE, pairs: int = 1, step: float = 0.0
+    ) -> Difference:
         """Return what a sample of differences says; at least one.
 
         Args:
             differences: a difference for each seed.
             confidence: probability with which the interval holds.
             pairs: number of pairs whose intervals hold together with that probability.
+            step: see `covering`.
         """
-        return Difference(*covering(differences, confidence, pairs), len(differences), not any(differences))
+        return Difference(*covering(differences, confidence, pairs, step), len(differences), not any(differences))
 
 
-def covering(values: Sequence[float], confidence: float = CONFIDENCE, pairs: int = 1) -> tuple[float, float, float]:
+def covering(
+    values: Sequence[float], confidence: float = CONFIDENCE, pairs: int = 1, step: float = 0.0
+) -> tuple[float, float, float]:
     """Return the mean of a sample, and the ends of its interval; these are infinite for one value.
 
     Mean and deviation are made of exact sums: in float64 the mean of three equal numbers may be another number.
@@ -98,12 +107,15 @@ def covering(values: Sequence[float], confidence: float = CONFIDENCE, pairs: int
         values: at least one.
         confidence: probability with which the interval holds.
         pairs: number of such samples whose intervals hold together with that probability.
+        step: of differences, the step in which the values come that were subtracted; 0: they are exact. Where all
+            differences are 0, both may be one computation, so these are exact too.
     """
     mean = float(statistics.mean(values))
     if len(values) < 2:
         return mean, -math.inf, math.inf
     reach = float(stats.t.ppf(1 - (1 - confidence) / pairs / 2, len(values) - 1))
-    half = reach * float(statistics.stdev(values)) / math.sqrt(len(values))
+    rounding = step / math.sqrt(6) if any(values) else 0.0
+    half = reach * max(float(statistics.stdev(values)), rounding) / math.sqrt(len(values))
     low, high = bootstrap(values, confidence)
     return mean, min(mean - half, low), max(mean + half, high)
 

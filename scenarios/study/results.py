@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from seedbus.agents.server.stopping import averages
-from seedbus.scenarios.study.cells import Cell, Plan, circumstances, is_rising
+from seedbus.scenarios.study.cells import Cell, Plan, circumstances, is_rising, values_of_metric
 from seedbus.scenarios.study.claims import FINAL, Judged, judged, verdict
 from seedbus.scenarios.study.finished_runs import RowRun
 from seedbus.scenarios.study.intervals import Difference, Mean
@@ -19,6 +19,10 @@ from seedbus.scenarios.study.schema import is_numeric
 
 if TYPE_CHECKING:
     import pandas as pd
+
+
+LEAST_STEP = 1e-9
+"""Values of a metric that differ by less may be one value, of which sums were rounded."""
 
 
 @dataclass(frozen=True)
@@ -165,7 +169,21 @@ class StudyResults:
             }
             for name in {each.figure for each in study.expect}
         }
-        return [judged(each, samples, study.seeds, study.ask.confidence) for each in study.expect]
+        of_metric = values_of_metric(self.plan)
+        return [
+            judged(each, samples, study.seeds, study.ask.confidence, self.steps if each.figure in of_metric else {})
+            for each in study.expect
+        ]
+
+    @cached_property
+    def steps(self) -> dict[str, float]:
+        """Row → the smallest step between two values of the metric in its evaluations, such as 1/n of n samples."""
+        found = {}
+        for row, members in self.members.items():
+            values = {value for member in members for value in member.run.values(self.metric) if math.isfinite(value)}
+            gaps = (more - less for less, more in itertools.pairwise(sorted(values)))
+            found[row] = min((gap for gap in gaps if gap > LEAST_STEP), default=0.0)
+        return found
 
     @cached_property
     def fronts(self) -> dict[str, list[str]]:
@@ -353,7 +371,8 @@ class StudyResults:
         known = [value - less for value, less in paired if value is not None and less is not None]
         if not known or len(known) < len(paired) or {row, other} & set(self.diverged):
             return None
-        return Difference.of(known, self.plan.study.ask.confidence, pairs)
+        step = max(self.steps[row], self.steps[other])
+        return Difference.of(known, self.plan.study.ask.confidence, pairs, step)
 
 
 def _is_column(values: list[Any]) -> bool:

@@ -41,7 +41,7 @@ ROWS: Samples = {
 def test_an_expectation_holds_only_if_its_whole_interval_is_within_the_bounds(
     expected: dict[str, Any], found: str
 ) -> None:
-    assert judged(Expected(**expected), ROWS, [1, 2, 3], 0.95).verdict == found
+    assert judged(Expected(**expected), ROWS, [1, 2, 3], 0.95, {}).verdict == found
 
 
 @pytest.mark.parametrize(
@@ -63,12 +63,12 @@ def test_an_expectation_holds_only_if_its_whole_interval_is_within_the_bounds(
     ],
 )
 def test_an_expectation_is_said_with_what_was_found(expected: dict[str, Any], said: str) -> None:
-    assert str(judged(Expected(**expected), ROWS, [1, 2, 3], 0.95)) == said
+    assert str(judged(Expected(**expected), ROWS, [1, 2, 3], 0.95, {})) == said
 
 
 def test_a_claim_holds_if_all_its_expectations_do_and_fails_if_one_does() -> None:
     holds, fails, open_ = (
-        judged(Expected(row="a", at_least=bound), ROWS, [1, 2, 3], 0.95) for bound in (0.7, 0.9, 0.81)
+        judged(Expected(row="a", at_least=bound), ROWS, [1, 2, 3], 0.95, {}) for bound in (0.7, 0.9, 0.81)
     )
     assert [verdict(each) for each in ([holds], [holds, open_], [open_, fails, holds])] == [
         "holds", "not settled", "does not hold",
@@ -76,7 +76,7 @@ def test_a_claim_holds_if_all_its_expectations_do_and_fails_if_one_does() -> Non
 
 
 def test_one_seed_settles_nothing() -> None:
-    assert judged(Expected(row="a", minus="b", at_least=0), ROWS, [1], 0.95).verdict == "not settled"
+    assert judged(Expected(row="a", minus="b", at_least=0), ROWS, [1], 0.95, {}).verdict == "not settled"
 
 
 STUDY = {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -402,6 +403,25 @@ def test_rows_of_variants_with_other_data_or_numbers_of_clients_share_no_front(t
         "quadratic, dimension 40, clients 4": ["large", "large, fast"],
         "digits, model softmax, clients 4": ["batches of 8", "digits"],
     }
+
+
+def test_one_sample_more_with_every_seed_is_no_difference_and_no_claim_but_a_byte_is(tmp_path: Path) -> None:
+    claim = {"claim": "more", "expect": [
+        {"row": "b", "minus": "a", "at_least": 1e-6}, {"row": "c", "minus": "a", "at_least": 1e-6},
+        {"row": "b", "minus": "a", "figure": "bytes", "at_least": 1, "at_most": 1},
+    ]}  # fmt: skip
+    results = empty(tmp_path, "accuracy", variants=named("a", "b", "c"), seeds=[1, 2, 3], **claim)
+    for row, more in {"a": 0, "b": 1, "c": 2}.items():
+        for seed in (1, 2, 3):
+            right = [30, None, 200 + seed, 250 + seed + more]
+            values = [math.nan if each is None else each / 297 for each in right]
+            run: Any = SimpleNamespace(**vars(ended(0.0, 1.0).run) | {"values": lambda metric, values=values: values})
+            results.members[row].append(replace(ended(values[-1], 1000.0 + more), seed=seed, run=run))
+    assert results.steps == {row: pytest.approx(1 / 297) for row in "abc"}
+    assert [each.verdict for each in results.judged] == ["not settled", "holds", "holds"]
+    told = sentences(results)
+    assert "no difference seen at 3 seeds: a and b; b and c" in told
+    assert any(each.startswith("c is better than a by 0.6734 points [") for each in told)
 
 
 def test_equal_values_are_told_from_a_difference_that_is_not_seen(tmp_path: Path) -> None:

@@ -163,26 +163,34 @@ class Store:
         # without a server a run is computed anew when it goes on; in real time its clients are sent what they had
         if scenario.topology is not None or scenario.clock == "wall":
             return None
-        for rounds in sorted((each for each in self._lengths if each < scenario.stop.rounds), reverse=True):
-            stop = scenario.stop.model_copy(update={"rounds": rounds})
-            stored = self.stored(scenario.model_copy(update={"stop": stop}))
-            if stored.is_finished:
-                return stored.folder
+        for rounds, folder in sorted(self._by_content.get(_without_rounds(_content(scenario)), []), reverse=True):
+            if rounds < scenario.stop.rounds:
+                stop = scenario.stop.model_copy(update={"rounds": rounds})
+                if self.stored(scenario.model_copy(update={"stop": stop})).folder == folder:  # files and version, too
+                    return folder
         return None
 
     @cached_property
-    def _lengths(self) -> frozenset[int]:
-        """The numbers of rounds of all finished runs."""
-        return frozenset(self._of_finished(lambda fields: int(fields["stop"]["rounds"])))
+    def _by_content(self) -> dict[str, list[tuple[int, Path]]]:
+        """The finished runs by the fields of their scenarios without rounds: rounds and folder of each."""
 
-    def _of_finished(self, part: Callable[[dict[str, Any]], Part]) -> Iterator[Part]:
-        """Yield a part of the fields of the scenario of each finished run that has it."""
+        def run(fields: dict[str, Any], folder: Path) -> tuple[str, tuple[int, Path]]:
+            kept = {name: value for name, value in fields.items() if name not in NOT_IN_KEY}
+            return _without_rounds(kept), (int(fields["stop"]["rounds"]), folder)
+
+        found: dict[str, list[tuple[int, Path]]] = {}
+        for content, each in self._of_finished(run):
+            found.setdefault(content, []).append(each)
+        return found
+
+    def _of_finished(self, part: Callable[[dict[str, Any], Path], Part]) -> Iterator[Part]:
+        """Yield what a function makes of each finished run's fields of its scenario, and its folder, if it can."""
         for results in sorted((self.folder / RUNS).glob(f"*/{RESULTS}")):
             with (
                 suppress(Exception),  # somebody else's folder may hold anything; what cannot be read does not count
                 closing(Journal.open(results.parent, for_writing=False)) as journal,
             ):
-                yield part(json.loads(journal.facts()["scenario"]))
+                yield part(json.loads(journal.facts()["scenario"]), results.parent)
 
     def of_other_sources(self, plugins: Mapping[str, str]) -> dict[str, int]:
         """Return how many finished runs were made with another source of each plug-in, where there are any.
@@ -191,7 +199,7 @@ class Store:
             plugins: name → digest of the source that counts.
         """
 
-        def others(fields: dict[str, Any]) -> list[str]:
+        def others(fields: dict[str, Any], _: Path) -> list[str]:
             used = fields.get("plugins", {})
             return [name for name, digest in plugins.items() if used.get(name, digest) != digest]
 
@@ -213,3 +221,7 @@ def key(scenario: Scenario) -> str:
 def _content(scenario: Scenario) -> dict[str, Any]:
     """Return the fields of a scenario that decide the bits of its run."""
     return {name: value for name, value in scenario.resolved().items() if name not in NOT_IN_KEY}
+
+
+def _without_rounds(content: dict[str, Any]) -> str:
+    return json.dumps(content | {"stop": content["stop"] | {"rounds": None}}, sort_keys=True)

@@ -84,6 +84,24 @@ def test_finished_runs_that_cannot_be_gone_on_with_are_passed_over(tmp_path: Pat
     assert run(long, longer.folder, resume=True).summary["rounds"] == 3
 
 
+def test_a_run_on_files_that_have_changed_is_not_gone_on_with_and_only_files_of_equal_scenarios_are_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """For a folder of many images the digest of its files takes longer than all else."""
+    secret = tmp_path / "secret"
+    secret.write_bytes(bytes(16))
+    short, long = (
+        seedbus.load(BASE | {"seed_shift": str(secret), "stop": {"rounds": rounds}, "faults": []}) for rounds in (2, 3)
+    )
+    stored = Store(tmp_path).stored(short)
+    seedbus.run(short, stored.folder)
+    assert Store(tmp_path).shorter(long) == stored.folder
+    secret.write_bytes(bytes([1] * 16))
+    assert Store(tmp_path).shorter(long) is None
+    monkeypatch.setattr("seedbus.scenarios.study.store.key", None)
+    assert Store(tmp_path).shorter(seedbus.load(BASE | {"stop": {"rounds": 3}})) is None
+
+
 def test_only_a_run_of_the_same_content_is_gone_on_with(tmp_path: Path) -> None:
     store, scenario = Store(tmp_path), seedbus.load(BASE)
     stored = store.stored(scenario)

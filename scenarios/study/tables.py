@@ -184,7 +184,8 @@ def _cell(mean: Mean | None, column: Column, runs: int) -> str:
     factor, unit, places = column.unit(mean.mean)
 
     def written(value: float) -> str:
-        return f"{factor * value:,.{places}f}" if abs(value) < MAX_PLAIN else f"{value:.3g}"
+        number = factor * value
+        return f"{number:,.{places}f}" if abs(number) < MAX_PLAIN else f"{number:.3g}"
 
     text = written(mean.mean)
     if mean.deviation:

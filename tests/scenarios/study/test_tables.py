@@ -221,6 +221,13 @@ def test_each_of_several_targets_has_its_own_figures_columns_and_claims(tmp_path
     assert verdict(found.judged) == "holds"
 
 
+def test_a_large_number_of_bytes_is_written_in_its_unit(tmp_path: Path) -> None:
+    results = empty(tmp_path, seeds=[1, 2])
+    results.members["tiny"] += [replace(ended(0.5, sent), seed=seed) for seed, sent in enumerate((2e9, 4e9), 1)]
+    heads, (row,) = cells(results)
+    assert row[heads.index("bytes")] == "3.00 ± 1.41 GB"
+
+
 def test_at_equal_bytes_rows_are_compared_that_have_values_there_in_all_runs(tmp_path: Path) -> None:
     ask = {"at": [10, "1.5 MB"], "together": True}
     results = empty(tmp_path, "accuracy", variants=named("a", "b", "c"), seeds=[1, 2, 3], ask=ask)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable
+from textwrap import wrap
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rich.table import Table
@@ -25,6 +27,7 @@ Unit = Callable[[float], tuple[float, str, int]]
 """Value → factor by which values are multiplied, the unit, and the decimal places."""
 MAX_PLAIN = 1e9  # larger numbers are written with an exponent
 MAX_WIDTH = 10_000
+MIN_HEAD = 10  # characters of a heading in LaTeX that are not broken into lines for a narrower column
 _LATEX = {
     "\\": r"\textbackslash{}",
     **{each: f"\\{each}" for each in "&%$#_{}"},
@@ -145,12 +148,41 @@ def markdown(results: StudyResults) -> str:
 
 
 def latex(results: StudyResults) -> str:
-    """Return the table in LaTeX, for the package booktabs, with a note below it on how a cell is to be read."""
-    heads, rows = cells(results)
-    body = [" & ".join(_latex(" ".join(each.splitlines())) for each in row) + r" \\" for row in [heads, *rows]]
-    begin = rf"\begin{{tabular}}{{l{'r' * (len(heads) - 1)}}}"
-    note = rf"\multicolumn{{{len(heads)}}}{{l}}{{\footnotesize Figures: {_latex(_reading(results))}}} \\"
-    return "\n".join([begin, r"\toprule", body[0], r"\midrule", *body[1:], r"\bottomrule", note, r"\end{tabular}"])
+    """Return the table in LaTeX, for the package booktabs, with a note in it on how a cell is to be read.
+
+    A heading has as many lines as it takes not to be wider than its column, and so has the note: a cell that spans all
+    columns and is wider than they are makes the last one wider.
+    """
+    heads, rows = _by_variant(results)
+    widths = [
+        max(min(len(head), MIN_HEAD), *map(len, column))
+        for head, column in zip(heads, zip(*rows, strict=True), strict=True)
+    ]
+    top = " & ".join(_latex_head(head, width) for head, width in zip(heads, widths, strict=True))
+    body = [" & ".join(map(_latex, row)) + r" \\" for row in rows]
+    texts = 2 if heads[0] == "variant" else 1
+    for number in reversed(range(1, len(rows))):
+        if texts == 2 and rows[number][0]:
+            body.insert(number, r"\addlinespace")
+    begin = rf"\begin{{tabular}}{{{'l' * texts}{'r' * (len(heads) - texts)}}}"
+    span = rf"\multicolumn{{{len(heads)}}}{{l}}"
+    whole = sum(widths) + 2 * len(widths)  # in characters, with the space between columns
+    note = [rf"{span}{{\footnotesize {_latex(each)}}} \\" for each in wrap(f"Figures: {_reading(results)}", whole)]
+    lines = [begin, r"\toprule", rf"{top} \\", r"\midrule", *body, r"\bottomrule", *note, r"\end{tabular}"]
+    return "\n".join(lines)
+
+
+def _by_variant(results: StudyResults) -> tuple[list[str], list[list[str]]]:
+    """Return headings and rows, cells in one line. Where variants have several rows, only the first has its name."""
+    heads, found = cells(results)
+    rows = [[" ".join(each.splitlines()) for each in row] for row in found]
+    variants = [cell.variant for cell in results.plan.cells]
+    if not 1 < len(set(variants)) < len(variants):
+        return heads, rows
+    for before, cell, row in zip([None, *variants], results.plan.cells, rows, strict=False):
+        setting = shown(cell.name.removeprefix(f"{cell.variant}, "))
+        row[:1] = ["" if cell.variant == before else shown(cell.variant), setting]
+    return ["variant", "setting", *heads[1:]], rows
 
 
 def csv(frame: pd.DataFrame) -> str:
@@ -221,7 +253,17 @@ def _seconds(value: float) -> tuple[float, str, int]:
     return 1, "s", 1
 
 
+def _latex_head(head: str, width: int) -> str:
+    """Return a heading in lines of about equal length, so many that they are no longer than a column's widest cell."""
+    most = math.ceil(len(head) / width)
+    wrapped = (wrap(head, length, break_long_words=False) for length in range(1, len(head) + 1))
+    lines = next(lines for lines in wrapped if len(lines) <= most)
+    stacked = r" \\ ".join(map(_latex, lines))
+    return rf"\shortstack[r]{{{stacked}}}" if len(lines) > 1 else stacked
+
+
 def _latex(text: str) -> str:
+    text = re.sub(r"(?<![\w.])-(?=[\d.])", "−", text)  # of a number; between letters it is a hyphen
     # at the beginning of a line these would be options of the `\\` or the `\midrule` before it
     begins = "{}" if text.lstrip().startswith(("[", "*")) else ""
     return begins + "".join(_LATEX.get(character, character) for character in text)

@@ -116,7 +116,8 @@ def test_an_ordinary_table_is_written_as_pandas_writes_it() -> None:
 
 def test_no_cell_is_an_option_or_a_command_of_latex(tmp_path: Path) -> None:
     results = empty(tmp_path, variants=named("[9pt] a", "* b", "\x1b[2J c", r"\input{x} $ & % # _ ^ ~ <|> ÷ −"))
-    rows = [line.partition(" & ")[0] for line in latex(results).splitlines()[4:-3]]
+    lines = latex(results).splitlines()
+    rows = [line.partition(" & ")[0] for line in lines[4 : lines.index(r"\bottomrule")]]
     assert rows == [
         "{}[9pt] a",
         "{}* b",
@@ -124,6 +125,25 @@ def test_no_cell_is_an_option_or_a_command_of_latex(tmp_path: Path) -> None:
         r"\textbackslash{}input\{x\} \$ \& \% \# \_ \textasciicircum{} \textasciitilde{} "
         r"\textless{}\textbar{}\textgreater{} $\div$ $-$",
     ]
+
+
+def test_a_table_in_latex_repeats_no_label_widens_no_column_and_has_minus_signs(tmp_path: Path) -> None:
+    grid = {"participation.deadline_s": [5.5, 9], "algorithm.momentum": [0.1]}
+    results = empty(tmp_path, variants=named("non-IID", "b"), grid=grid)
+    for members in results.members.values():
+        members.append(ended(-0.5, 100, last=-0.25))
+    lines = latex(results).splitlines()
+    assert lines[0] == r"\begin{tabular}{llrrrrrr}"
+    assert [line.split(" & ")[:4] for line in lines if "&" in line or "space" in line] == [
+        ["variant", "setting", "seeds", r"\shortstack[r]{loss, \\ average at \\ the end}"],
+        ["non-IID", r"deadline\_s 5.5", "1", "$-$0.5000"],
+        ["", r"deadline\_s 9.0", "1", "$-$0.5000"],
+        [r"\addlinespace"],
+        ["b", r"deadline\_s 5.5", "1", "$-$0.5000"],
+        ["", r"deadline\_s 9.0", "1", "$-$0.5000"],
+    ]
+    note = [line for line in lines if line.startswith(r"\multicolumn")]
+    assert len(note) == 2 and all(len(line) < 130 for line in note), "in one line it would widen the last column"
 
 
 def test_values_of_several_kinds_are_one_column_of_text(tmp_path: Path) -> None:
@@ -196,6 +216,7 @@ def test_a_table_and_its_sentences_say_what_was_measured_in_its_units(tmp_path: 
     assert r"$\pm$ 2.00 MB" in in_latex
     reading = r"mean $\pm$ standard deviation over seeds, [95\% interval of the mean, the wider of Student's and"
     assert rf"\multicolumn{{{len(heads)}}}{{l}}{{\footnotesize Figures: {reading}" in in_latex
+    assert r" & \shortstack[r]{simulated \\ time to it} & " in in_latex and " & average at 10 & " in in_latex
 
 
 @pytest.mark.slow
@@ -215,7 +236,8 @@ def test_each_of_several_targets_has_its_own_figures_columns_and_claims(tmp_path
     heads, (row,) = cells(found)
     shown = [f"{cost} to {name}" for name in ("5", "4.5", "-1") for cost in ("rounds", "bytes", "simulated time")]
     assert heads[4:13] == shown and row[10:13] == ["–"] * 3 and "–" not in row[4:10]
-    assert all(f"& {head} " in latex(found) for head in shown)
+    assert all(f"| {head} |" in markdown(found) for head in shown)
+    assert all(rf"\shortstack[r]{{rounds \\ to {name}}} &" in latex(found) for name in ("5", "4.5", "$-$1"))
     assert not {f"{cost}_to_target" for cost in costs} & set(found.figures)
     assert found.json()["rows"][0]["figures"]["rounds_to_4.5"]["mean"] == second.mean()
     assert verdict(found.judged) == "holds"

@@ -23,8 +23,8 @@ def refuse_unprivate(scenario: Any, privacy: Privacy) -> None:
         )
     if algorithm.tracks_sums:
         raise ValueError(
-            f"privacy clips what clients of {scenario.algorithm.label} report and remember, so the server would not have "
-            "what they remember; fedavg, fedacg and others whose clients remember nothing are accepted"
+            f"privacy clips what clients of {scenario.algorithm.label} report and remember, so its server would have "
+            "something else; fedavg, fedacg and others whose clients remember nothing are accepted"
         )
     if algorithm.aggregation.rule != "mean":
         raise ValueError(

@@ -1,4 +1,4 @@
-"""How well one model serves each client, and whether those are served worse that were seldom heard.
+"""How well one model serves each client, and whether those are served worse that were seldom heard, or a group.
 
 Li et al. 2020 (q-FFL, arXiv:1905.10497) call a model fairer if its accuracy varies less over clients, and report its
 mean, its variance and the worst and the best 10% of clients. Here every client counts once, whatever its samples. It is
@@ -19,7 +19,8 @@ an area under a curve where all are of one class.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -34,7 +35,7 @@ from seedbus.scenarios.analysis.subject import Model, NotHere, Subject
 from seedbus.scenarios.reporting.axes import metric_axis
 from seedbus.scenarios.reporting.findings import Finding, Plot
 from seedbus.scenarios.reporting.looks import Line
-from seedbus.scenarios.reporting.round_table import RoundTable, Whole
+from seedbus.scenarios.reporting.round_table import Flags, RoundTable, Whole
 
 TITLE = "The model for each client (after q-FFL)"
 NO_SAMPLES = "have no such samples and do not count"
@@ -82,7 +83,7 @@ def fairness(run: Subject) -> Finding:
         kinds["test"] = "own, test", _own_test
     elif inside.number_of_classes:
         kinds["test"] = "test, by its classes", _by_classes
-    rows, facts, drawn, groups, missing, left_out = [], [], [], {}, [], {}
+    rows, facts, drawn, by_count, by_group, missing, left_out = [], [], [], {}, {}, [], {}
     for model in run.models:
         x = problem.whole(model.point) if isinstance(problem, MaskedProblem) else model.point
         counted = reports(run.results.history, model.round)
@@ -99,16 +100,24 @@ def fairness(run: Subject) -> Finding:
             except (NotHere, DataError) as why:  # such as a metric that needs samples of several classes
                 missing.append(f"the {metric} of {name}: {why}")
                 continue
-            spread, heard = Spread.of(values, is_rising=is_rising), counted[is_measured]
-            related = rank_correlation(values, heard) if np.ptp(values) and np.ptp(heard) else None
-            shown = [number(each * scale) for each in spread]
-            rows.append([f"{model.round:,}", samples, *shown, "–" if related is None else number(related)])
+            heard = counted[is_measured]
+            served = partial(_served, values, heard, is_rising)
+            of_all = served(np.ones(values.size, bool))
+            members = {group: is_member[is_measured] for group, is_member in run.groups.items()}
+            of_groups = {group: served(mask) | {"others": served(~mask)} for group, mask in members.items()}
+            parts = [("all", of_all)]
+            for group, each in of_groups.items():
+                parts += [(f"of {group}", each), (f"not of {group}", each["others"])]
+            parts = [(who, each) for who, each in parts if each["clients"]]
+            for who, each in parts:
+                whom = [f"{each['clients']:,} {who}"] if run.groups else []
+                rows.append([f"{model.round:,}", samples, *whom, *_cells(each, scale)])
             of_clients = [None if isinstance(each, str) else each for each in found]
-            fact[kind] = {**spread._asdict(), "correlation_with_reports": related, "samples": samples}
-            fact[kind]["values"] = of_clients
+            fact[kind] = {**of_all, "samples": samples, "values": of_clients, "groups": of_groups}
             ordered = np.sort(values * scale)[:: 1 if is_rising else -1]
             drawn.append(Line(name, range(1, values.size + 1), ordered))
-            groups = by_reports(values * scale, heard)
+            by_count = by_reports(values * scale, heard)
+            by_group = {who: each["mean"] * scale for who, each in parts}
             for reason in (NO_SAMPLES, UNDEFINED):
                 if reason in found:
                     without = f"{found.count(reason)} of {counted.size} clients, {found.index(reason)} for one"
@@ -123,12 +132,41 @@ def fairness(run: Subject) -> Finding:
     notes += [f"{without}, {reason}." for reason, without in left_out.items()]
     notes += [f"Not measured: {each}." for each in missing]
     plots = [Plot.of_lines(f"{metric.capitalize()} of clients", "clients, the worst first", y_name, drawn)]
-    if len(groups) > 1:
-        words = ", ".join(f"{name}: {number(each)}" for name, each in groups.items())
+    if len(by_count) > 1:
+        words = ", ".join(f"{name}: {number(each)}" for name, each in by_count.items())
         notes.append(f"Mean {y_name} by reports counted, {drawn[-1].name}: {words}.")
-        plots.append(Plot(f"By reports, {drawn[-1].name}", "reports counted", y_name, bars=dict(groups)))
+        plots.append(Plot(f"By reports, {drawn[-1].name}", "reports counted", y_name, bars=dict(by_count)))
     heads = ["round", "samples", f"mean {y_name}", "deviation", "worst tenth", "best tenth", "worst", "with reports"]
-    return Finding("fairness", TITLE, heads, rows, notes, plots, {"rounds": facts, "missing": missing})
+    if run.groups:
+        heads.insert(2, "clients")
+        plots.append(Plot(f"By group, {drawn[-1].name}", "clients", y_name, bars=dict(by_group)))
+    members_of = {group: np.flatnonzero(is_member).tolist() for group, is_member in run.groups.items()}
+    found_facts = {"rounds": facts, "missing": missing, "groups": members_of}
+    return Finding("fairness", TITLE, heads, rows, notes, plots, found_facts)
+
+
+def _served(values: Vector64, heard: Whole, is_rising: bool, chosen: Flags) -> dict[str, Any]:
+    """Return how the chosen ones of n clients are served.
+
+    Args:
+        values: the metric of each, [n].
+        heard: how many reports of each were counted, [n].
+        is_rising: whether larger values are better.
+        chosen: which of them, [n].
+    """
+    if not chosen.any():
+        return {"clients": 0}
+    values, heard = values[chosen], heard[chosen]
+    related = rank_correlation(values, heard) if np.ptp(values) and np.ptp(heard) else None
+    spread = Spread.of(values, is_rising=is_rising)
+    return {"clients": values.size, **spread._asdict(), "correlation_with_reports": related}
+
+
+def _cells(served: Mapping[str, Any], scale: float) -> list[str]:
+    """Return what `_served` found as cells of the table."""
+    related = served["correlation_with_reports"]
+    shown = [number(served[name] * scale) for name in Spread._fields]
+    return [*shown, "–" if related is None else number(related)]
 
 
 def reports(history: RoundTable, rounds: int) -> Whole:

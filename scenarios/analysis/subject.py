@@ -24,6 +24,7 @@ from seedbus.scenarios.analysis.curvature import Curvature, Effort, measured
 from seedbus.scenarios.analysis.lanczos import Vector64
 from seedbus.scenarios.analysis.quantities import served_metric
 from seedbus.scenarios.errors import ScenarioError
+from seedbus.scenarios.reporting.client_groups import Groups, groups_of
 from seedbus.scenarios.reporting.meter import Meter
 from seedbus.scenarios.reporting.results import Results
 from seedbus.scenarios.run_folder import scenario_of
@@ -118,6 +119,7 @@ class Subject:
         effort: how much is spent on each.
         meter: shows progress.
         metric: by which it is told how well clients are served.
+        groups: its groups of clients.
     """
 
     folder: Path
@@ -129,6 +131,7 @@ class Subject:
     effort: Effort
     meter: Meter
     metric: str
+    groups: Groups
     models: Sequence[Model] = ()
 
     @staticmethod
@@ -165,8 +168,10 @@ class Subject:
         replayed = list(replays(folder, chosen, task=task))
         with closing(Journal.open(folder, for_writing=False)) as journal:
             stored = list(journal.rounds())
+            groups = groups_of(scenario, journal.facts())
         problem = replayed[0].problem
-        run = Subject(folder, results, scenario, problem, followed(scenario, problem), stored, effort, meter, served)
+        algorithm = followed(scenario, problem)
+        run = Subject(folder, results, scenario, problem, algorithm, stored, effort, meter, served, groups)
         run.models = [Model(each, run) for each in replayed]
         return run
 

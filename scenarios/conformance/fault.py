@@ -119,6 +119,17 @@ def verdicts_depend_on_the_message_alone(trial: Trial) -> None:
         require(one == other, f"{what}: {one} at first, and {other} in another order")
 
 
+def its_groups_are_of_clients_that_there_are(trial: Trial) -> None:
+    """Its groups are of clients that there are, and the same whenever it is asked."""
+    fault = trial.fault
+    random = KeyedRandom(7, 8, repr(fault))
+    one, other = ({name: list(each) for name, each in fault.client_groups(8, random).items()} for _ in range(2))
+    require(one == other, f"they are {one} at first, and then {other}")
+    for name, members in one.items():
+        strange = [each for each in members if each not in range(8)]
+        require(not strange, f"{name} has {strange[:1]}, and clients are 0 to 7")
+
+
 def without_intensity_it_changes_nothing(trial: Trial) -> None:
     """With probability 0, or with no clients, it changes no byte of a run."""
     without = ended(world([], **trial.changes))
@@ -185,9 +196,9 @@ def what_loses_messages_says_so(trial: Trial) -> None:
 
 
 def without_counts(end: End) -> End:
-    """Return how a run ends without the counts of faults."""
+    """Return how a run ends without the counts of faults, and the figures of groups, which are named for faults."""
     summary, lines = end
-    return {name: value for name, value in summary.items() if name != "faults"}, lines
+    return {name: value for name, value in summary.items() if name not in ("faults", "groups")}, lines
 
 
 def _words(line: dict[str, Any]) -> str:
@@ -198,6 +209,7 @@ CONTRACT: Sequence[Any] = [
     it_comes_back_from_its_own_text,
     it_lets_no_replica_diverge,
     verdicts_depend_on_the_message_alone,
+    its_groups_are_of_clients_that_there_are,
     without_intensity_it_changes_nothing,
     it_does_not_change_what_other_faults_draw,
     it_strikes_the_same_on_every_transport,

@@ -9,7 +9,7 @@ MessageSelector  also the kind of a message
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, ClassVar, Literal
 
 from pydantic import Field, model_validator
@@ -76,6 +76,20 @@ class Fault(Settings):
         """The fields whose values mean nothing beside those of the others."""
         return set()
 
+    def client_groups(self, clients: int, random: KeyedRandom) -> Mapping[str, Iterable[int]]:
+        """Return the groups of clients that it sets apart for the whole run: a short name → their numbers.
+
+        A group of all clients, or of none, is compared with no others and does not count.
+
+        Args:
+            clients: number of clients of the run.
+            random: the fault's own draws.
+
+        Raises:
+            ScenarioError: the file that the fault reads cannot be read or has an invalid line.
+        """
+        return {}
+
     def file_digest(self, clients: int) -> str:
         """Return the digest of the file that the fault reads, or "" if it reads none.
 
@@ -114,6 +128,9 @@ class ClientSelector(Fault):
         if self.fraction is not None:
             return client in random.share(self.fraction)
         return self.clients is None or client in self.clients
+
+    def client_groups(self, clients: int, random: KeyedRandom) -> Mapping[str, Iterable[int]]:
+        return {str(type(self).model_fields["fault"].default): self.chosen(clients, random)}
 
     def chosen(self, clients: int, random: KeyedRandom) -> Iterable[int]:
         """Return the selected clients, ascending.

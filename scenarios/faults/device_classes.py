@@ -41,7 +41,18 @@ class DeviceClasses(RoundSelector):
     def slows(self, client: int, round: int, random: KeyedRandom) -> Slowed:
         if not self.strikes_client(client, round, random):
             return Slowed()
+        return Slowed(self.classes[self._number(client, random)].factor)
+
+    def client_groups(self, clients: int, random: KeyedRandom) -> dict[str, list[int]]:
+        groups: list[list[int]] = [[] for _ in self.classes]
+        for client in self.chosen(clients, random):
+            groups[self._number(client, random)].append(client)
+        return {
+            f"device class {number}, factor {each.factor:g}": groups[number] for number, each in enumerate(self.classes)
+        }
+
+    def _number(self, client: int, random: KeyedRandom) -> int:
+        """Return the number of a client's class."""
         ends = list(accumulate(each.share for each in self.classes))
         # hi: the last end may be slightly below 1 because of rounding
-        number = bisect(ends, random.draw("class", client), hi=len(ends) - 1)
-        return Slowed(self.classes[number].factor)
+        return bisect(ends, random.draw("class", client), hi=len(ends) - 1)

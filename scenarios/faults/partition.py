@@ -31,5 +31,8 @@ class Partition(TrafficSelector):
         is_cut = self.is_open_to(passage) and sum(self._cuts(end, passage.random) for end in passage.clients) == 1
         return Verdict(drop=True) if is_cut else PASS
 
+    def client_groups(self, clients: int, random: KeyedRandom) -> dict[str, list[int]]:
+        return {self.fault: [each for each in self.chosen(clients, random) if self._cuts(each, random)]}
+
     def _cuts(self, client: int, random: KeyedRandom) -> bool:
         return self.selects_client(client, random) and random.draw("strike", client) < self.probability

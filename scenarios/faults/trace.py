@@ -29,6 +29,10 @@ class Trace(IntermittentClients):
         changes = ((client, iter(_changes(intervals))) for client, intervals in spans.items())
         return ToggleSchedule(spans, changes, by_rounds=False)
 
+    def client_groups(self, clients: int, random: KeyedRandom) -> dict[str, list[int]]:
+        """Return the chosen clients that have a line; the others are always available. Raises `ScenarioError`."""
+        return {self.fault: sorted(self._spans(clients, random))}
+
     def oddities(self, clients: int, random: KeyedRandom) -> list[tuple[str, list[int]]]:
         spans = self._spans(clients, random)
         unlisted = [client for client in self.chosen(clients, random) if client not in spans]

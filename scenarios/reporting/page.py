@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from seedbus.agents.journal.forms import WHEN
 from seedbus.agents.server.stopping import all_rounds_done
+from seedbus.scenarios.reporting import client_groups
 from seedbus.scenarios.reporting.axes import MAX_POINTS, byte_unit, metric_axis, sample_indices
 from seedbus.scenarios.reporting.document import document, section, table, with_plots
 from seedbus.scenarios.reporting.effects import HEADS, NOTE, effects
@@ -112,8 +113,10 @@ def content(run: Finished) -> str:
             _traffic(summary),
         ],
     )
+    of_groups = list(client_groups.rows(summary))
     return above + "".join(
         [
+            section("Groups of clients", client_groups.heads(has_server=has_server), of_groups, client_groups.NOTE),
             section("Faults and their effect", HEADS, effects(run.scenario, summary, history), NOTE),
             section("The clients that rounds waited for longest", *_waited(run.waits)) if has_server else "",
             section("The clients that lagged most", *_lagging(run.table, has_server=has_server)),

@@ -79,7 +79,7 @@ def _accepts(schema: dict[str, Any]) -> str:
         return "a mapping from names, see below"
     if schema.get("additionalProperties", {}) == {"type": "string"}:
         return "a mapping from names to text"
-    if "anyOf" in schema.get("additionalProperties", {}):
+    if not {"anyOf", "items"}.isdisjoint(schema.get("additionalProperties", {})):
         return f"a mapping from names to {_accepts(schema['additionalProperties'])}"
     if "additionalProperties" in schema and schema.get("type") == "object":
         return "a schedule, from round to value"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import json
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from html import escape
 from typing import Any
 
@@ -77,7 +77,9 @@ def title(summary: Summary) -> str:
 
 def groups(summary: Summary) -> list[Rows]:
     """Return the table's groups of rows; no group is empty. All texts are safe to print, even of a foreign summary."""
-    parts = (_metrics, _shortcomings, _expectations, _rounds, _clients, _bytes, _conventions, _failures, _end)
+    parts = (
+        _metrics, _shortcomings, _expectations, _rounds, _clients, _bytes, _conventions, _groups, _failures, _end
+    )  # fmt: skip
     return [[(shown(name), shown(value)) for name, value in rows] for part in parts if (rows := part(summary))]
 
 
@@ -215,6 +217,25 @@ def _conventions(summary: Summary) -> Rows:
             if name in conventions
         ),
     ]
+
+
+def _groups(summary: Summary) -> Rows:
+    """A row for each group of clients, in which figures of the others follow in brackets."""
+    found = [(name, _against(each, each["others"], summary)) for name, each in summary.get("groups", {}).items()]
+    about = "median counts and mean bytes; in brackets those of the others"
+    return [(f"groups of {_member(summary)}s", about), *found] if found else []
+
+
+def _against(group: Summary, others: Summary, summary: Summary) -> str:
+    def both(name: str, written: Callable[[Any], str]) -> str:
+        return f"{written(group[name])} ({written(others[name])})"
+
+    reports = "rounds with commits" if _is_between(summary) else "reports"
+    return (
+        f"{both('clients', number_text)} {_member(summary)}s: {both('reports_median', number_text)} {reports}, "
+        f"{group['reports_share']:.1%} of all; {both('bytes_up_per_client', readable)} up, "
+        f"{both('bytes_down_per_client', readable)} down"
+    )
 
 
 def fault_counts(fault: dict[str, Any]) -> str:

@@ -51,6 +51,11 @@ class Results:
         messages: data frame with a row for every message; times in nanoseconds, sizes in bytes; see
             `seedbus.bus.ledger.Row`.
         clients: data frame with a row for every client; see `reporting.statistics.clients_table`.
+        groups: data frame with two rows for every group of clients, `who` being "group" or "others": how many clients
+            these are, their reports that count, in all, as a median and as a share of all reports, bytes up and down of
+            a client (mean), of the bytes down those that brought commits, and the mean lag when asked. A group is one
+            of `client_groups`, or the clients that a fault strikes for the whole run, such as "fault 0: straggler"; it
+            is neither all clients nor none. A run of an earlier version has none.
         expectations: name → the bounds, the value found, and whether the expectation is met.
         missed: names of the expectations that are not met.
         training_diverged: whether the run ended early because training diverged.
@@ -127,6 +132,17 @@ class Results:
         import pandas as pd
 
         return pd.DataFrame(self.table).rename_axis("client")
+
+    @cached_property
+    def groups(self) -> pd.DataFrame:
+        import pandas as pd
+
+        found = {}
+        for name, each in self.summary.get("groups", {}).items():
+            found[name, "group"] = {column: value for column, value in each.items() if column != "others"}
+            found[name, "others"] = each["others"]
+        index = pd.MultiIndex.from_tuples(list(found), names=["group", "who"]) if found else None
+        return pd.DataFrame(list(found.values()), index)
 
     @cached_property
     def table(self) -> Table:

@@ -12,6 +12,7 @@ from seedbus.bus import ledger_hash, read_ledger
 from seedbus.bus.errors import LedgerDamaged
 from seedbus.bus.ledger import Columns
 from seedbus.scenarios.reporting.accounting import account
+from seedbus.scenarios.reporting.client_groups import figures, groups_of
 from seedbus.scenarios.reporting.findings import kept
 from seedbus.scenarios.reporting.page import PAGE, Finished, page
 from seedbus.scenarios.reporting.ran import processor, versions
@@ -64,6 +65,8 @@ def report(
     clients = clients_table(columns, rounds, arrived, replay_time(scenario.compute, scenario.seed))
     summary = _summary(scenario, given, columns, lines, outcome)
     summary = strict(summary | describe(rounds, arrived, clients, outcome.simulated_s))
+    if groups := groups_of(scenario, journal.facts()):
+        summary["groups"] = figures(groups, clients)
     # figures that are not finite become null, as in the files by which a finished run can be judged again
     summary["expectations"] = judged(scenario.expect, summary, [strict(line) for line in lines])
     summary["wall_s"], summary["cpu_s"] = wall_s, cpu_s

@@ -106,6 +106,20 @@ class _Expectation(TypedDict):
     is_met: Annotated[bool, Field(strict=True)]
 
 
+class _OfClients(TypedDict):
+    clients: Count
+    reports_median: Measure
+    reports_share: Measure
+    bytes_up_per_client: Measure
+    bytes_down_per_client: Measure
+    catchup_bytes_per_client: Measure
+    lag_mean: Measure | None
+
+
+class _Group(_OfClients):
+    others: _OfClients
+
+
 class _Summary(TypedDict):
     """The fields that are displayed or used in computations; further fields are allowed."""
 
@@ -138,6 +152,7 @@ class _Summary(TypedDict):
     lag: _Lag
     staleness: _Staleness
     round_times: _RoundTimes
+    groups: NotRequired[Annotated[dict[Text, _Group], Field(max_length=MAX_NAMES)]]
     expectations: Annotated[dict[Text, _Expectation], Field(max_length=MAX_NAMES)]
 
 

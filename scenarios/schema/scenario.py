@@ -7,11 +7,12 @@ by a search of its folder.
 from __future__ import annotations
 
 import json
+import re
 from html import escape
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import numpy as np
-from pydantic import ConfigDict, Field, ValidationError, ValidationInfo, model_validator
+from pydantic import AfterValidator, ConfigDict, Field, ValidationError, ValidationInfo, model_validator
 
 from seedbus.agents.client.relabelling import Relabel
 from seedbus.agents.gossip.settings import METRICS, Gossip
@@ -59,7 +60,18 @@ else:
     AnyTransport = Literal[tuple(TRANSPORTS)]
 
 
+_NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$"
+_NAMED = "at most 64 of A-Z a-z 0-9 . _ -, the first a letter or digit"
 MAX_DIMENSION = 2**40  # coordinates; more would take terabytes
+
+
+def _named(name: str) -> str:
+    if not re.fullmatch(_NAME, name):
+        raise ValueError(f"expected {_NAMED}")
+    return name
+
+
+GroupName = Annotated[str, AfterValidator(_named)]
 
 
 def without_layers(algorithm: str, task: str) -> str:
@@ -89,8 +101,8 @@ class Scenario(Settings):
     __init__.__pydantic_base_init__ = True  # type: ignore[attr-defined]  # validation elsewhere does not go through it
 
     name: str = Field(
-        pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$",
-        description="at most 64 of A-Z a-z 0-9 . _ -, the first a letter or digit; it names the run's folder",
+        pattern=_NAME,
+        description=f"{_NAMED}; it names the run's folder",
     )
     description: str = Field(default="", description="one line, shown by `seedbus list`")
     seed: int = Field(default=1, ge=0, lt=2**63, description="key of all random draws")
@@ -127,6 +139,11 @@ class Scenario(Settings):
     network: Network = Field(default=Network(), description="latency and bandwidth of the links")
     compute: Compute = Field(default=Compute(), description="duration of local work")
     faults: list[AnyFault] = Field(default=[], description="faults of messages, links, clients and the server")
+    client_groups: dict[GroupName, Annotated[list[Annotated[int, Field(ge=0)]], Field(min_length=1)]] = Field(
+        default={},
+        description="names of groups of clients, each with their numbers, which the results compare with the other "
+        "clients; those that a fault selects are a group without a name here",
+    )
     evaluation: Cadence = Field(default=Cadence(), description="when the model is evaluated, and on which samples")
     stop: Stop = Field(description="when the run ends")
     expect: dict[str, Bounds] = Field(default={}, description="expected results, by name")
@@ -185,6 +202,14 @@ class Scenario(Settings):
                 f"participation.clients is {clients} and stop.rounds {rounds}; with more than {2**16} clients, "
                 f"rounds are less than {2**16} (an envelope's header is 16 bytes)"
             )
+        for name, members in self.client_groups.items():
+            if max(members) >= clients:
+                raise ValueError(f"client_groups.{name} names {max(members)}; clients are 0 to {clients - 1}")
+            if len(set(members)) == clients:
+                raise ValueError(
+                    f"client_groups.{name} names all {clients} clients; expected a part of them, which is compared "
+                    "with the others"
+                )
 
     def _check_partition(self) -> None:
         if not self.task.has_samples and self.partition.kind != "iid":
@@ -418,7 +443,7 @@ class Scenario(Settings):
         fields = self.model_dump(mode="json", by_alias=True, exclude=None if self.has_task else {"task"})
         unused = {
             name
-            for name in ("mask", "plugins", "topology", "secure_aggregation", "privacy", "seed_shift")
+            for name in ("mask", "plugins", "topology", "secure_aggregation", "privacy", "seed_shift", "client_groups")
             if not fields[name]
         }
         return {name: value for name, value in fields.items() if name not in unused}

@@ -79,6 +79,33 @@ def _in_percent_and_the_worst_first(shown: Finding) -> None:
     assert bars.bars == pytest.approx(by_reports(last, counted)) and len(bars.bars) > 1
 
 
+def test_each_group_is_beside_the_others_in_table_plot_and_facts_on_the_same_samples(tmp_path: Path) -> None:
+    slow = {"fault": "straggler", "pause_s": 1, "clients": [6]}
+    there = {"task": {"name": "digits", "model": "softmax"}, "partition": {"kind": "dirichlet", "alpha": 0.3}}
+    what = scenario(**there, faults=[slow], client_groups={"phones": [0, 1, 2]}, stop={"rounds": 6}, verify=False)
+    (found,) = analyse(go(tmp_path / "run", what).folder, [0, 6], only=["fairness"], effort=Effort(client_samples=60))
+    assert found.facts["groups"] == {"phones": [0, 1, 2], "fault 0: straggler": [6]}
+    words = ["8 all", "3 of phones", "5 not of phones", "1 of fault 0: straggler", "7 not of fault 0: straggler"]
+    assert found.heads[:3] == ["round", "samples", "clients"] and [row[2] for row in found.rows] == words * 4
+    rows = iter(found.rows)
+    for fact in found.facts["rounds"]:
+        for kind in ("own", "test"):
+            values = np.array(fact[kind]["values"])
+            parts = [(fact[kind], list(range(8)))]
+            for group, clients in found.facts["groups"].items():
+                served = fact[kind]["groups"][group]
+                parts += [(served, clients), (served["others"], [each for each in range(8) if each not in clients])]
+            for served, clients in parts:
+                spread = Spread.of(values[clients], is_rising=True)
+                assert {name: served[name] for name in Spread._fields} == spread._asdict()
+                assert served["clients"] == len(clients)
+                assert [float(cell) for cell in next(rows)[3:8]] == pytest.approx([100 * x for x in spread], rel=1e-3)
+    assert found.plots[-1].title == "By group, round 6, test, by its classes"
+    assert found.plots[-1].bars == pytest.approx(
+        {who.partition(" ")[2]: 100 * served["mean"] for who, (served, _) in zip(words, parts, strict=True)}
+    )
+
+
 def test_of_a_task_without_classes_the_highest_loss_is_the_worst(tmp_path: Path) -> None:
     people_table(tmp_path / "people.csv")
     table = {"name": "table", "file": str(tmp_path / "people.csv"), "target": "height", "hidden": []}
@@ -247,11 +274,13 @@ def test_where_clients_are_people_they_are_served_what_their_own_test_samples_sa
     leaf_file(folder, "test", "all_data.json", {"stranger": femnist_samples(9, 4)} | tested)
     there = {"task": {"name": "femnist", "model": "softmax", "validation": 0.0}, "partition": {"kind": "natural"}}
     there |= {"participation": {"clients": 7, "cohort": 2}, "algorithm": {"name": "fedavg", "local_steps": 3}}
+    there |= {"client_groups": {"untested": [3, 4]}}
     run = go(tmp_path / "run", scenario(stop={"rounds": 8}, **there))
     subject = Subject.of(run.folder, [], Effort(client_samples=5), Meter(is_quiet=True))
     found = fairness(subject)
     (fact,) = found.facts["rounds"]
-    assert [row[1] for row in found.rows] == ["own, training", "own, test"] and fact["test"]["samples"] == "own, test"
+    assert [row[1] for row in found.rows] == ["own, training"] * 3 + ["own, test"] * 2
+    assert fact["test"]["samples"] == "own, test"
     weights, bias = np.split(np.asarray(subject.models[0].point, np.float64), [62 * 784])
     for writer, value in enumerate(fact["test"]["values"]):
         if writer in (3, 4):
@@ -262,6 +291,9 @@ def test_where_clients_are_people_they_are_served_what_their_own_test_samples_sa
         outputs = (pixels[chosen] - 0.9615) / 0.1643 @ weights.reshape(62, 784).T + bias
         assert value == pytest.approx((outputs.argmax(axis=1) == labels[chosen]).mean())
     assert "2 of 7 clients, 3 for one, have no such samples and do not count: own, test." in found.notes
+    untested = fact["test"]["groups"]["untested"]
+    assert untested["clients"] == 0 and untested["others"]["mean"] == fact["test"]["mean"]
+    assert [row[1:3] for row in found.rows[3:]] == [["own, test", "5 all"], ["own, test", "5 not of untested"]]
     served = [writer for writer, value in enumerate(fact["test"]["values"]) if value is not None]
     values, counted = (np.take(each, served) for each in (fact["test"]["values"], fact["reports"]))
     related = spearmanr(values.astype(float), counted).statistic

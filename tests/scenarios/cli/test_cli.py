@@ -258,10 +258,12 @@ def test_the_reference_says_what_every_figure_about_messages_is(seedbus: Command
 
 
 def test_the_reference_says_what_every_figure_about_clients_and_rounds_is(seedbus: Command) -> None:
-    summary = json.loads(seedbus("run", "small.yaml", "-q", "--format", "json").out)
+    groups = ["--set", "client_groups.first=[0]"]
+    summary = json.loads(seedbus("run", "small.yaml", "-q", "--format", "json", *groups).out)
+    summary["groups"] = summary["groups"]["first"]["others"]
     text = REFERENCE.partition("### What the results say of clients and rounds\n")[2].partition("\n#")[0]
-    for part in ("participation", "lag", "staleness", "round_times"):
-        table = text.partition(f"| key in `{part}` |")[2].partition("\n\n")[0]
+    for part in ("participation", "lag", "staleness", "groups", "round_times"):
+        table = text.partition(f"| key in `{part}`")[2].partition("\n|---")[2].partition("\n\n")[0]
         rows = re.findall(r"^\| (`.*?`) \|", table, re.MULTILINE)
         assert {name for row in rows for name in re.findall(r"`(\w+)`", row)} == summary[part].keys()
 

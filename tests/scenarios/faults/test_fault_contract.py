@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -11,11 +12,13 @@ from fault_cases import CASES, FIRST, IDLING, MISTAKEN, OTHERS_IN_SOAK, STRIKING
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from seedbus.bus import KeyedRandom
 from seedbus.scenarios.conformance import fault as conformance
 from seedbus.scenarios.conformance.fault import Trial, world
 from seedbus.scenarios.conformance.runs import End, ended, require_equal_ends
 from seedbus.scenarios.errors import ScenarioError
-from seedbus.scenarios.faults.base import FAULTS
+from seedbus.scenarios.faults.base import FAULTS, ClientSelector
+from seedbus.scenarios.faults.trace import Trace
 from seedbus.scenarios.reporting.reference import tables
 from seedbus.scenarios.schema.loading import load
 from seedbus.scenarios.schema.scenario import json_schema
@@ -110,6 +113,35 @@ def test_the_same_seed_gives_the_same_faults_on_every_transport(
     transport: str, name: str, line: Line, does: str
 ) -> None:
     conformance.is_the_same_on(transport, trial(name, line))
+
+
+@settings(max_examples=20, deadline=None)
+@given(fraction=st.floats(0, 1), seed=st.integers(0, 2**31))
+@pytest.mark.parametrize(("name", "line", "does"), FIRST)
+def test_the_groups_of_a_fault_are_together_the_clients_that_it_selects_each_once(
+    name: str, line: Line, does: str, fraction: float, seed: int
+) -> None:
+    fault: Any = made(name, json.dumps(line), fraction)
+    random = KeyedRandom(seed, 8, repr(fault))
+    found = [client for members in fault.client_groups(8, random).values() for client in members]
+    selected = [
+        client for client in range(8) if isinstance(fault, ClientSelector) and fault.selects_client(client, random)
+    ]
+    if isinstance(fault, Trace):  # of whom its file has lines
+        selected = [client for client in selected if client < 4]
+    assert sorted(found) == selected
+    if hasattr(fault, "strikes_client"):
+        assert sorted(found) == [each for each in range(8) if fault.strikes_client(each, fault.at_round, random)]
+
+
+@cache
+def made(name: str, line: str, fraction: float) -> Any:
+    """Return a fault that strikes whenever it may."""
+    kind = FAULTS.all()[name]
+    always = {"fraction": fraction, "clients": None, "probability": 1.0}
+    return kind.model_validate(
+        json.loads(line) | {each: value for each, value in always.items() if each in kind.model_fields}
+    )
 
 
 @pytest.mark.parametrize(("name", "line", "does"), STRIKING)

@@ -22,6 +22,7 @@ from seedbus.plugin import (
     Channel,
     Compression,
     FedAvg,
+    KeyedRandom,
     Known,
     Law,
     MessageSelector,
@@ -278,6 +279,14 @@ class Stubborn(MessageSelector):
 
     def judge(self, passage: Passage) -> Verdict:
         return Verdict(delay_ns=10**8) if passage.client == 0 else PASS
+
+
+class Crowding(MessageSelector):
+    breaks: ClassVar[str] = "its_groups_are_of_clients_that_there_are"
+    fault: Literal["crowding"] = "crowding"
+
+    def client_groups(self, clients: int, random: KeyedRandom) -> dict[str, list[int]]:
+        return {"ghosts": [clients]}
 
 
 class Impostor(MessageSelector):

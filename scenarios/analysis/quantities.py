@@ -6,10 +6,13 @@ No instrument is imported here, so that a study can be checked without torch.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Literal, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
-Name = Literal[
+from pydantic import AfterValidator, WithJsonSchema
+
+Plain = Literal[
     "kappa",
     "kappa_share",
     "zeta_share",
@@ -22,6 +25,17 @@ Name = Literal[
     "test_clients_deviation",
     "break_even",
 ]
+_OF_GROUP = r"^(test_)?(group|others|gap):."
+
+
+def _of_group(name: str) -> str:
+    if not re.match(_OF_GROUP, name):
+        raise ValueError("expected group:NAME, others:NAME or gap:NAME of a group of clients, or test_ and these")
+    return name
+
+
+Name = Plain | Annotated[str, AfterValidator(_of_group), WithJsonSchema({"type": "string", "pattern": _OF_GROUP})]
+"""The name of a quantity; of one of a group of clients as "test_group:slow"."""
 Facts = Mapping[str, Any]
 
 
@@ -45,7 +59,7 @@ def _served(words: str, samples: str, fact: str) -> Quantity:
     return Quantity("fairness", words, lambda facts: facts[samples][fact], is_served=True)
 
 
-QUANTITIES: Mapping[Name, Quantity] = {
+QUANTITIES: Mapping[str, Quantity] = {
     "kappa": Quantity("spectrum", "effective rank κ", lambda facts: facts["effective_rank"]["value"]),
     "kappa_share": Quantity("spectrum", "κ ÷ d", lambda facts: facts["effective_rank"]["value"] / facts["dimension"]),
     "zeta_share": Quantity(
@@ -64,7 +78,31 @@ QUANTITIES: Mapping[Name, Quantity] = {
     "test_clients_deviation": _served("deviation between clients on test", "test", "deviation"),
     "break_even": Quantity("break-even", "lag of break-even", lambda facts: facts["break_even_lag"]),
 }
-"""name → the quantity."""
+"""name → the quantity, but for those of groups."""
+_MEANS: Mapping[str, tuple[str, Callable[[Facts], float]]] = {
+    "group": ("mean of {}", lambda group: group["mean"]),
+    "others": ("mean of all but {}", lambda group: group["others"]["mean"]),
+    "gap": ("mean of all but {0} − mean of {0}", lambda group: group["others"]["mean"] - group["mean"]),
+}
+"""Beginning of a name → words, and the mean from the facts of a group."""
+_SAMPLES = {"": ("own", ""), "test_": ("test", " on test")}
+
+
+def group_in(name: str) -> str:
+    """Return the group of clients that a quantity is of; "" for one that is of no group."""
+    return name.partition(":")[2]
+
+
+def quantity(name: str) -> Quantity:
+    """Return a quantity by its name, which is a valid one."""
+    if name in QUANTITIES:
+        return QUANTITIES[name]
+    of, _, group = name.partition(":")
+    samples, where = _SAMPLES["test_" if of.startswith("test_") else ""]
+    words, mean = _MEANS[of.removeprefix("test_")]
+    return Quantity(
+        "fairness", words.format(group) + where, lambda facts: mean(facts[samples]["groups"][group]), is_served=True
+    )
 
 
 def served_metric(task: Any, asked: str | None = None) -> str:
@@ -90,8 +128,8 @@ def parts(names: Iterable[Name], metric: str) -> list[str]:
 
 def part(name: Name, metric: str) -> str:
     """Return the instrument of a quantity, as INSTRUMENT:METRIC if it depends on a study's metric."""
-    quantity = QUANTITIES[name]
-    return f"{quantity.instrument}:{metric}" if quantity.is_served else quantity.instrument
+    found = quantity(name)
+    return f"{found.instrument}:{metric}" if found.is_served else found.instrument
 
 
 def quantities(instrument: str, facts: Facts) -> dict[str, float | None]:
@@ -102,12 +140,14 @@ def quantities(instrument: str, facts: Facts) -> dict[str, float | None]:
         facts: of its finding; of several models the last one counts.
     """
     model = facts | facts["rounds"][-1] if "rounds" in facts else facts
-    return {name: _number(each, model) for name, each in QUANTITIES.items() if each.instrument == instrument}
+    of_groups = [f"{on}{of}:{group}" for group in model.get("groups", ()) for on in _SAMPLES for of in _MEANS]
+    known = {name: quantity(name) for name in (*QUANTITIES, *of_groups)}
+    return {name: _number(each, model) for name, each in known.items() if each.instrument == instrument}
 
 
-def _number(quantity: Quantity, facts: Facts) -> float | None:
+def _number(asked: Quantity, facts: Facts) -> float | None:
     try:
-        found = quantity.of(facts)
+        found = asked.of(facts)
     except (KeyError, ZeroDivisionError):  # it does not exist in this run, such as ζ without an H
         return None
     return float(found) if found is not None and math.isfinite(found) else None

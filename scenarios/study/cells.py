@@ -16,7 +16,9 @@ from pathlib import Path
 from typing import Any
 
 from seedbus.models.errors import DataError
+from seedbus.scenarios.analysis.quantities import group_in
 from seedbus.scenarios.errors import ScenarioError, setting_label
+from seedbus.scenarios.reporting.client_groups import groups_of
 from seedbus.scenarios.reporting.leaves import names, settings_of
 from seedbus.scenarios.schema.amounts import cost_of
 from seedbus.scenarios.schema.loading import check_settings, library, load_document, read_document
@@ -163,6 +165,7 @@ def plan_of(source: str | Path | dict[str, Any], settings: list[str] | None = No
             raise ScenarioError(name, [f"{cell.name}: {error}"]) from None
     plan = Plan(study, name, named)
     _check_expectations(plan)
+    _check_groups(plan)
     return plan
 
 
@@ -259,6 +262,17 @@ def _check_expectations(plan: Plan) -> None:
         if each.figure not in known:
             what = f"expect.{number}.figure: {quoted(each.figure)} is not reported; {nearest(each.figure, known)}"
             raise ScenarioError(plan.source, [what])
+
+
+def _check_groups(plan: Plan) -> None:
+    """Raise `ScenarioError` for quantities of a group of clients that no row has."""
+    asked = [name for name in plan.study.ask.analysis if group_in(name)]
+    known = list(dict.fromkeys(group for cell in plan.cells if asked for group in groups_of(cell.scenario)))
+    for name in asked:
+        if group_in(name) not in known:
+            hint = nearest(group_in(name), known) if known else "name clients in client_groups, or in a fault"
+            what = f"no row has a group of clients of that name; {hint}"
+            raise ScenarioError(plan.source, [f"ask.analysis: {quoted(name)} is not measured: {what}"])
 
 
 def _cells(study: Study, source: str, folder: Path | None, common: list[tuple[str, str]]) -> Iterator[Cell]:

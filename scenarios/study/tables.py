@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from rich.table import Table
 
 from seedbus.bus.text import counted, printable
-from seedbus.scenarios.analysis.quantities import QUANTITIES, served_metric
+from seedbus.scenarios.analysis.quantities import quantity, served_metric
 from seedbus.scenarios.reporting.axes import byte_unit, with_unit
 from seedbus.scenarios.reporting.terminal import console, in_markdown, shown, titled
 from seedbus.scenarios.schema.amounts import words_of
@@ -87,8 +87,8 @@ def columns(results: StudyResults) -> list[Column]:
     return [
         *found,
         *(
-            Column(f"{shown(served)}, {each.words}", name, _unit_of(served), "analysis")
-            if (each := QUANTITIES[name]).is_served
+            Column(f"{shown(served)}, {shown(each.words)}", name, _unit_of(served), "analysis")
+            if (each := quantity(name)).is_served
             else Column(each.words, name, _number, "analysis")
             for name in ask.analysis
         ),

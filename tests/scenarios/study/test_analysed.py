@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from seedbus.scenarios.analysis.analyse import INSTRUMENTS
-from seedbus.scenarios.analysis.quantities import QUANTITIES, Name, quantities
+from seedbus.scenarios.analysis.quantities import QUANTITIES, Plain, quantities
 from seedbus.scenarios.errors import ScenarioError
 from seedbus.scenarios.reporting.findings import ANALYSIS, kept
 from seedbus.scenarios.reporting.page import PAGE
@@ -77,12 +77,57 @@ def test_how_clients_are_served_is_told_by_the_metric_of_the_study(tmp_path: Pat
         assert "%" not in shown["lag of break-even"] and ("%" in shown["last value"]) == (metric is None)
 
 
+@pytest.mark.slow
+def test_a_study_may_ask_how_a_group_and_the_others_are_served(tmp_path: Path) -> None:
+    small: dict[str, Any] = {
+        "task": "digits",
+        "algorithm": "decomfl",
+        "participation": {"clients": 4},
+        "faults": [{"fault": "straggler", "factor": 9, "fraction": 0.25}],
+        "stop": {"rounds": 1},
+    }
+    slow = "fault 0: straggler"
+    asked = {"analysis": [f"{on}{of}:{slow}" for on in ("", "test_") for of in ("group", "others", "gap")]}
+    variants: dict[str, Any] = {"slow": [], "none": {"faults": []}}
+    found = study({"base": small, "variants": variants, "seeds": [1], "ask": asked}, tmp_path)
+    ((member,), (without,)) = (found.members[row] for row in ("slow", "none"))
+    figures, ((_, fact),) = member.figures, [(each.name, each.facts) for each in kept(member.stored.folder)]
+    ((client,),) = fact["groups"].values()
+    for on, kind in (("", "own"), ("test_", "test")):
+        values = np.array(fact["rounds"][-1][kind]["values"])
+        group, others = values[client], np.delete(values, client).mean()
+        assert figures[f"{on}group:{slow}"] == group and figures[f"{on}others:{slow}"] == pytest.approx(others)
+        assert figures[f"{on}gap:{slow}"] == pytest.approx(others - group)
+    assert not any(without.figures[name] for name in asked["analysis"]), "it has no such group"
+    heads, rows = cells(found)
+    column = heads.index("accuracy, mean of all but fault 0: straggler on test")
+    assert rows[0][column] == f"{figures[f'test_others:{slow}']:.2%}" and rows[1][column] == "–"
+
+
+@pytest.mark.parametrize(
+    ("name", "groups", "sentence"),
+    [
+        ("test_gap:slov", {"slow": [0]}, "did you mean slow?"),
+        ("group:slow", {}, "name clients in client_groups, or in a fault"),
+    ],
+)
+def test_a_group_that_no_row_has_is_one_sentence(name: str, groups: Any, sentence: str) -> None:
+    asked = {"ask": {"metric": "loss", "analysis": [name]}, "claim": "", "expect": []}
+    with pytest.raises(ScenarioError) as caught:
+        plan_of(STUDY | {"base": STUDY["base"] | {"client_groups": groups}} | asked)
+    what = f'ask.analysis: "{name}" is not measured: no row has a group of clients of that name; {sentence}'
+    assert caught.value.sentences == [f"the study: {what}"]
+
+
 def test_every_quantity_has_an_instrument_and_a_mistake_in_its_name_is_one_sentence() -> None:
-    assert QUANTITIES.keys() == set(get_args(Name))
+    assert QUANTITIES.keys() == set(get_args(Plain))
     assert {each.instrument for each in QUANTITIES.values()} <= INSTRUMENTS.keys()
     with pytest.raises(ScenarioError) as caught:
         plan_of(STUDY | {"ask": {"metric": "loss", "analysis": ["kapa"]}})
     assert any('ask.analysis.0: "kapa" is not accepted; expected' in each for each in caught.value.sentences)
+    assert caught.value.sentences[0].endswith(
+        "group:NAME, others:NAME or gap:NAME of a group of clients, or test_ and these"
+    )
 
 
 def test_the_last_model_counts_and_what_a_run_does_not_have_is_none() -> None:

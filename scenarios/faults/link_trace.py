@@ -14,7 +14,16 @@ from seedbus.bus.network import round_ns
 from seedbus.bus.speeds import LEAST_MBPS
 from seedbus.scenarios.errors import ScenarioError
 from seedbus.scenarios.faults.base import ClientSelector
-from seedbus.scenarios.faults.trace_file import LATEST_S, Expected, Owner, TraceFile, followed, lines_digest, read_trace
+from seedbus.scenarios.faults.trace_file import (
+    LATEST_S,
+    Expected,
+    Owner,
+    TraceFile,
+    followed,
+    groups_of,
+    lines_digest,
+    read_trace,
+)
 from seedbus.scenarios.sentences import quoted
 
 _CLOSEST_NS = 10**6
@@ -49,10 +58,17 @@ class LinkTrace(ClientSelector):
             for upward in (_UP, _DOWN)
         }
 
+    def client_groups(self, clients: int, random: KeyedRandom) -> dict[str, list[int]]:
+        """Return the chosen clients that have a line, by device; no link of the others is limited."""
+        return groups_of(self.fault, self._followed(clients, random))
+
     def oddities(self, clients: int, random: KeyedRandom) -> list[tuple[str, list[int]]]:
-        listed = followed(self._read(clients)[0], self.chosen(clients, random), random)
+        listed = self._followed(clients, random)
         unlisted = [client for client in self.chosen(clients, random) if client not in listed]
         return [("limits no link of {}, of whom its file has no line", unlisted)]
+
+    def _followed(self, clients: int, random: KeyedRandom) -> dict[int, Owner]:
+        return followed(self._read(clients)[0], self.chosen(clients, random), random)
 
     def _read(self, clients: int) -> tuple[dict[Owner, list[_Line]], dict[tuple[Owner, bool], Speeds]]:
         """Return the lines of each client or device, and its speeds by direction. Raises `ScenarioError`."""

@@ -8,7 +8,16 @@ from typing import Literal
 from seedbus.bus import KeyedRandom
 from seedbus.bus.network import round_ns
 from seedbus.scenarios.faults.intermittent import IntermittentClients, ToggleSchedule
-from seedbus.scenarios.faults.trace_file import LATEST_S, Expected, Owner, TraceFile, followed, lines_digest, read_trace
+from seedbus.scenarios.faults.trace_file import (
+    LATEST_S,
+    Expected,
+    Owner,
+    TraceFile,
+    followed,
+    groups_of,
+    lines_digest,
+    read_trace,
+)
 
 
 class Trace(IntermittentClients):
@@ -30,8 +39,8 @@ class Trace(IntermittentClients):
         return ToggleSchedule(spans, changes, by_rounds=False)
 
     def client_groups(self, clients: int, random: KeyedRandom) -> dict[str, list[int]]:
-        """Return the chosen clients that have a line; the others are always available. Raises `ScenarioError`."""
-        return {self.fault: sorted(self._spans(clients, random))}
+        """Return the chosen clients that have a line, by device; the others are always available."""
+        return groups_of(self.fault, followed(self._intervals(clients), self.chosen(clients, random), random))
 
     def oddities(self, clients: int, random: KeyedRandom) -> list[tuple[str, list[int]]]:
         spans = self._spans(clients, random)

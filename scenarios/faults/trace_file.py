@@ -17,6 +17,7 @@ from seedbus.scenarios.errors import ScenarioError
 from seedbus.scenarios.sentences import quoted
 
 LATEST_S = 1e12
+_MOST_DEVICES = 10
 _MOST_BYTES = 256 * 2**20
 
 Owner = int | str
@@ -114,6 +115,19 @@ def followed(lines: Mapping[Owner, object], chosen: Iterable[int], random: Keyed
     if not devices:
         return {client: client for client in chosen if client in lines}
     return {client: devices[int(random.draw("device", client) * len(devices))] for client in chosen}
+
+
+def groups_of(fault: str, owners: Mapping[int, Owner]) -> dict[str, list[int]]:
+    """Return the clients that follow lines, ascending: those of each device apart if these are few, else together.
+
+    Args:
+        fault: the name of a group of all.
+        owners: as `followed` returns it.
+    """
+    groups: dict[str, list[int]] = {}
+    for client, owner in sorted(owners.items()):
+        groups.setdefault(fault if isinstance(owner, int) else f"device {owner}", []).append(client)
+    return groups if len(groups) <= _MOST_DEVICES else {fault: sorted(owners)}
 
 
 def lines_digest(lines: Mapping[Owner, list[Line]]) -> str:

@@ -19,6 +19,7 @@ from seedbus.models.task import (
     Derivatives,
     Fill,
     HasClasses,
+    HasNamedClients,
     NeedsPreparation,
     Note,
     Problem,
@@ -65,6 +66,9 @@ class MaskedProblem:
 
     def samples(self, client: int) -> int:
         return self.inside.samples(client)
+
+    def client_names(self) -> list[str]:
+        return self.inside.client_names() if isinstance(self.inside, HasNamedClients) else []
 
     @property
     def number_of_classes(self) -> int:

@@ -34,12 +34,14 @@ class Divisible(NamedTuple):
         owners: the owner of each sample, [n]; None: samples have no owners.
         column: returns the values of a column by its name, float64 or object (texts) [n]; None: samples have no
             columns. Raises `DataError` if there is no such column.
+        people: the names of owners 0, 1, …; empty: owners have no names.
     """
 
     labels: NDArray[np.integer]
     rows: Indices
     owners: NDArray[np.integer] | None = None
     column: Callable[[str], NDArray[Any]] | None = None
+    people: Sequence[str] = ()
 
 
 class Division(NamedTuple):
@@ -49,11 +51,13 @@ class Division(NamedTuple):
         labels: the class of each sample, [n].
         parts: for each client the sorted indices of its samples.
         names: the names of classes 0, 1, …; empty: they have none but their numbers.
+        clients: the names of clients 0, 1, …; empty: they have none, either.
     """
 
     labels: NDArray[np.integer]
     parts: list[Indices]
     names: Sequence[str] = ()
+    clients: Sequence[str] = ()
 
 
 class Partition(Settings):
@@ -76,6 +80,15 @@ class Partition(Settings):
         """Return what it divides samples by, [n] (`rows`: see `Divisible`); None if they do not have it."""
         values: NDArray[Any] | None = getattr(samples, self.by)
         return values
+
+    def names_of(self, samples: Divisible, parts: Sequence[Indices]) -> list[str]:
+        """Return the names of clients 0, 1, …, which are only shown; none if their numbers are their names.
+
+        Args:
+            samples: what was divided.
+            parts: for each client the indices of its samples, as `split` returns them.
+        """
+        return []
 
     def file_digest(self, clients: int) -> str:
         """Return the digest of the file that the partition reads, or "" if it reads none.

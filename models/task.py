@@ -20,6 +20,7 @@ from pydantic import Field
 from seedbus.discovery import Variants
 from seedbus.models.errors import DataError
 from seedbus.models.partition import Division, Partition
+from seedbus.models.preprocessing import Preprocessing
 from seedbus.settings import Settings
 from seedbus.vector import Vector as Vector
 
@@ -104,6 +105,15 @@ class HasClasses(Protocol):
 
     def relabel(self, relabelling: Relabelling | None) -> None:
         """Have clients learn from other classes from now on, or with None from the true ones, as evaluations do."""
+        ...
+
+
+@runtime_checkable
+class HasNamedClients(Protocol):
+    """A problem whose clients may have names."""
+
+    def client_names(self) -> list[str]:
+        """Return the names of clients 0, 1, …, or none if their numbers are their names."""
         ...
 
 
@@ -259,6 +269,14 @@ class Task(Settings):
     def named_files(self) -> list[Path]:
         """Return the user's own files and folders that its fields name, for a digest. Raises `DataError`."""
         return []
+
+    def preprocessing(self) -> Preprocessing | None:
+        """Return how samples become inputs, and what outputs mean, for exported models; None: that is not told.
+
+        Raises:
+            DataError: the task's data is missing or damaged.
+        """
+        return None
 
     def division(self, *, seed: int, clients: int, partition: Partition) -> Division:
         """Return which client holds which training samples, as in the problem that `bind` returns, without its network.

@@ -9,7 +9,7 @@ The invariant: a set is used only if every x has a y, and both have the form tha
 
 from __future__ import annotations
 
-import hashlib
+import json
 from collections import Counter
 from collections.abc import Callable
 from functools import partial
@@ -41,19 +41,20 @@ def read_leaf(name: str, dimensions: int, encode: Encode) -> tuple[Images, Image
     Raises:
         DataError: files are missing, cannot be read, or have another content.
     """
-    numbers: dict[bytes, int] = {}
+    numbers: dict[str, int] = {}
     images = []
     for split in ("train", "test"):
         folder = data_folder(name, _SOURCE) / split
         paths = sorted(folder.glob("*.json"))
         if not paths:
             raise DataError(folder, "no JSON files", _SOURCE)
-        shapes = {"samples": dimensions, "labels": 1, "owners": 2, "people": 2}
-        arrays = prepared(f"{name} 1", paths, shapes, partial(_parse, paths, encode))
-        people = [numbers.setdefault(bytes(person), len(numbers)) for person in arrays["people"]]
+        shapes = {"samples": dimensions, "labels": 1, "owners": 2, "people": 1}
+        arrays = prepared(f"{name} 2", paths, shapes, partial(_parse, paths, encode))
+        people = [numbers.setdefault(person, len(numbers)) for person in json.loads(arrays["people"].tobytes())]
         owners = np.ascontiguousarray(arrays["owners"]).view("<u4").ravel()
         images.append(Images(arrays["samples"], arrays["labels"].astype(np.int64), owners=np.array(people)[owners]))
-    return images[0], images[1]
+    train, test = (each._replace(people=list(numbers)) for each in images)
+    return train, test
 
 
 def _parse(paths: list[Path], encode: Encode) -> Arrays:
@@ -75,7 +76,7 @@ def _parse(paths: list[Path], encode: Encode) -> Arrays:
         "samples": np.concatenate(samples),
         "labels": np.concatenate(labels),
         "owners": np.concatenate(owners).view(np.uint8).reshape(-1, 4),
-        "people": np.array([list(hashlib.sha256(ascii(name).encode()).digest()) for name in numbers], np.uint8),
+        "people": np.frombuffer(json.dumps(list(numbers)).encode(), dtype=np.uint8).copy(),
     }
 
 

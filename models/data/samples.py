@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -23,6 +23,7 @@ class Images(NamedTuple):
         rows: int64 [n], indices of the selected images among those stored; None: all of them.
         owners: int64 [n], the number of each image's owner; None: images have no owners.
         column: returns the values [m] of a column of all stored samples; None: they have no columns.
+        people: the names of owners 0, 1, …; none if owners have no names.
     """
 
     stored: NDArray[Any]
@@ -30,6 +31,7 @@ class Images(NamedTuple):
     rows: NDArray[np.int64] | None = None
     owners: NDArray[np.int64] | None = None
     column: Callable[[str], NDArray[Any]] | None = None
+    people: Sequence[str] = ()
 
     @property
     def divisible(self) -> Divisible:
@@ -38,9 +40,8 @@ class Images(NamedTuple):
         selected = slice(None) if self.rows is None else self.rows
         rows[selected] = np.arange(self.labels.size)
         column = self.column
-        return Divisible(
-            self.labels, rows, self.owners, None if column is None else lambda name: column(name)[selected]
-        )
+        of_selected = None if column is None else lambda name: column(name)[selected]
+        return Divisible(self.labels, rows, self.owners, of_selected, self.people)
 
     @property
     def pixels(self) -> NDArray[Any]:
@@ -59,7 +60,7 @@ class Images(NamedTuple):
         """Return a selection of these images, without copying pixels."""
         rows = indices if self.rows is None else self.rows[indices]
         owners = None if self.owners is None else self.owners[indices]
-        return Images(self.stored, self.labels[indices], rows, owners, self.column)
+        return self._replace(labels=self.labels[indices], rows=rows, owners=owners)
 
     def digest(self) -> bytes:
         """Return a digest of all stored samples, of which of them these are, and of their labels, 16 bytes."""

@@ -170,6 +170,10 @@ class SampleProblem(Relabelled, ABC, Generic[S]):
         """See `task.HasParts`."""
         return owned(self._partition, self.parts, self.splits["train"].divisible, self.splits[split].divisible)
 
+    def client_names(self) -> list[str]:
+        """See `task.HasNamedClients`."""
+        return self._partition.names_of(self.splits["train"].divisible, self.parts)
+
     @property
     def evaluation_batch(self) -> int:
         """The number of samples of an evaluation's forward pass."""

@@ -149,8 +149,9 @@ class ClassifierSettings(BatchSettings, frozen=True):
 
     def division(self, *, seed: int, clients: int, partition: Partition) -> Division:
         """See `task.Task`. Raises `DataError`."""
-        train = self.splits()["train"]
-        return Division(train.labels, divide(partition, train.divisible, clients, seed), self.class_names())
+        samples = self.splits()["train"].divisible
+        parts = divide(partition, samples, clients, seed)
+        return Division(samples.labels, parts, self.class_names(), partition.names_of(samples, parts))
 
     def hold_out(self, samples: Images) -> tuple[Images, Images]:
         """Split samples into training and validation, independently of the scenario's seed."""

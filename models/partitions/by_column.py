@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -9,6 +10,7 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from seedbus.models.partition import Divisible, Indices, Partition, too_few_owners
+from seedbus.models.preprocessing import as_text
 from seedbus.models.streams import stream
 
 
@@ -37,3 +39,8 @@ class ByColumn(Partition, frozen=True):
         drawn = np.sort(stream("partition", self.kind, seed).permutation(values.size)[:clients])
         parts = np.split(np.argsort(held, kind="stable"), np.cumsum(np.bincount(held))[:-1])
         return [parts[value] for value in drawn]
+
+    def names_of(self, samples: Divisible, parts: Sequence[Indices]) -> list[str]:
+        """Return the clients' cells in the column."""
+        cells = self.values_of(samples)
+        return [] if cells is None else [as_text(cells[part[0]]) for part in parts]

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from seedbus.models.partition import Indices, Partition, too_few_owners
+from seedbus.models.partition import Divisible, Indices, Partition, too_few_owners
 from seedbus.models.streams import stream
 
 
@@ -32,3 +33,9 @@ class Natural(Partition, frozen=True):
         ends = np.searchsorted(owners[by_owner], people, side="right")
         parts = dict(zip(people, np.split(by_owner, ends[:-1]), strict=True))
         return [parts[person] for person in np.sort(drawn)]
+
+    def names_of(self, samples: Divisible, parts: Sequence[Indices]) -> list[str]:
+        """Return the names of the clients' people, if people have names."""
+        if samples.owners is None or not samples.people:
+            return []
+        return [samples.people[samples.owners[part[0]]] for part in parts]

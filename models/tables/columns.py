@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 
 from seedbus.models.data.untrusted import Limited, check_parquet, most_unpacked, too_large
 from seedbus.models.errors import DataError
+from seedbus.models.preprocessing import as_text
 
 if TYPE_CHECKING:
     import pyarrow
@@ -107,7 +108,7 @@ class TableFile:
             values = np.asarray(cells.cast(pyarrow.float64(), safe=False).fill_null(float("nan")))
             texts = cells
             if kind == "texts":
-                return np.array([spelled(value) for value in values], dtype=object)
+                return np.array([as_text(value) for value in values], dtype=object)
         else:
             raise self._wrong_type(cells.type, name)
         self._refuse(~(np.abs(values) <= LARGEST), texts, name, kind)
@@ -252,11 +253,6 @@ class TableFile:
         except (OSError, EOFError, ValueError, csv.Error, zlib.error, ArrowException) as error:
             why = getattr(error, "strerror", None) or str(error).splitlines()[0][:200]
             raise DataError(self.path, f"a file that cannot be read ({why})", _FORMATS) from None
-
-
-def spelled(value: float) -> str:
-    """Return a number as text; a whole number without a point."""
-    return str(int(value)) if value.is_integer() else repr(float(value))
 
 
 def state_of(paths: Sequence[Path]) -> tuple[tuple[str, int, int], ...]:

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -23,12 +24,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import TypeAdapter
 
 from seedbus.models.data.prepared import Arrays, prepared
 from seedbus.models.data.samples import Images
 from seedbus.models.errors import DataError
+from seedbus.models.preprocessing import Column, Numbers, Texts, as_text
 from seedbus.models.streams import stream
-from seedbus.models.tables.columns import Kind, TableFile, Values, kind_of, spelled, state_of
+from seedbus.models.tables.columns import Kind, TableFile, Values, kind_of, state_of
 from seedbus.models.tables.settings import TableSettings
 
 MOST_TEXTS = 1000  # different texts of a column, and classes
@@ -42,17 +45,27 @@ class Facts(NamedTuple):
 
     Attributes:
         kind: classification or regression.
-        inputs: the numbers that the network reads for a row, by name.
+        columns: those that the network reads, and how.
         classes: the names of the classes, or of the groups that a regression's rows are divided by.
         mean: of the target of a regression over the training part; 0 for a classification.
         deviation: of the same; 1 for a classification.
+        owners: the names of owners 0, 1, …; none if rows have no owners.
     """
 
     kind: str
-    inputs: list[str]
+    columns: list[Column]
     classes: list[str]
     mean: float
     deviation: float
+    owners: list[str]
+
+    @property
+    def inputs(self) -> list[str]:
+        """The numbers that the network reads for a row, by name."""
+        return [name for column in self.columns for name in column.inputs]
+
+
+_FACTS = TypeAdapter(Facts)
 
 
 class Encoded(NamedTuple):
@@ -84,8 +97,8 @@ _ANY = {"batch_size": 1, "hidden": (), "validation": 0.0, "own_metrics": None, "
 @lru_cache(maxsize=4)
 def _encoded(recipe: str, task: TableSettings, state: tuple[tuple[str, int, int], ...]) -> Encoded:
     paths = [Path(path) for path, _, _ in state]
-    arrays = prepared(f"table 2 {recipe}", paths, _SHAPES, lambda: _Table(task, paths).arrays())
-    facts = Facts(**json.loads(arrays["facts"].tobytes()))
+    arrays = prepared(f"table 3 {recipe}", paths, _SHAPES, lambda: _Table(task, paths).arrays())
+    facts = _FACTS.validate_json(arrays["facts"].tobytes())
     stored = np.ascontiguousarray(arrays["stored"]).view("<f4")
     labels, owners = (
         np.ascontiguousarray(arrays[name]).view("<u4")[:, 0].astype(np.int64) for name in ("labels", "owners")
@@ -98,7 +111,7 @@ def _encoded(recipe: str, task: TableSettings, state: tuple[tuple[str, int, int]
     parts = []
     for rows in (np.flatnonzero(arrays["is_test"] == 0), np.flatnonzero(arrays["is_test"])):
         owned = None if task.owner is None else owners[rows]
-        parts.append(Images(stored, labels[rows], rows, owned, column))
+        parts.append(Images(stored, labels[rows], rows, owned, column, facts.owners))
     return Encoded(facts, parts[0], parts[1])
 
 
@@ -140,12 +153,12 @@ class _Table:
         task = self.task
         target = self._column(task.target, "task.target", "numbers" if task.kind == "regression" else None)
         kind = task.kind or self._default_kind(target)
-        blocks, inputs = [], []
+        blocks, columns = [], []
         taken = {task.target, task.owner}
         for name in task.features or [name for name in self.names if name not in taken]:
-            block, columns = self._encode(name)
-            blocks.append(block)
-            inputs += columns
+            values = self._column(name, "task.features")
+            columns.append(self._described(values, name))
+            blocks.append(encoded(columns[-1], values, self._where))
         if not blocks:
             raise DataError(
                 self.paths[0], f"no column but the target {task.target}", "a column at least to learn it from"
@@ -156,20 +169,21 @@ class _Table:
             if deviation == 0:
                 where = f"{self.paths[0]}, column {task.target}"
                 raise DataError(where, f"{target[0]:g} in every row of the training part", "a target that varies")
-            blocks.append(self._finite((target - mean) / deviation, task.target)[:, None])
+            blocks.append(encoded(Numbers(name=task.target, mean=mean, deviation=deviation), target, self._where))
             labels, classes = _grouped(target, ~self.is_test)
         else:
             labels, classes = self._classified(target)
-        owners = np.zeros(labels.size, dtype=np.int64)
+        owners, names = np.zeros(labels.size, dtype=np.int64), []
         if task.owner is not None:
-            owners = np.unique(self._column(task.owner, "task.owner"), return_inverse=True)[1]
-        facts = Facts(kind, inputs, classes, mean, deviation)
+            found, owners = np.unique(self._column(task.owner, "task.owner"), return_inverse=True)
+            names = [as_text(value) for value in found.tolist()]
+        facts = Facts(kind, columns, classes, mean, deviation, names)
         return {
             "stored": np.concatenate(blocks, axis=1).astype("<f4").view(np.uint8),
             "labels": labels.astype("<u4")[:, None].view(np.uint8),
             "owners": owners.astype("<u4")[:, None].view(np.uint8),
             "is_test": self.is_test.astype(np.uint8),
-            "facts": np.frombuffer(json.dumps(facts._asdict()).encode(), dtype=np.uint8).copy(),
+            "facts": np.frombuffer(_FACTS.dump_json(facts), dtype=np.uint8).copy(),
         }
 
     def _column(self, name: str, field: str, kind: Kind | None = None) -> Values:
@@ -182,55 +196,72 @@ class _Table:
         is_few = different.size <= _MOST_WHOLE and all(value.is_integer() for value in different)
         return "classification" if is_few else "regression"
 
-    def _encode(self, name: str) -> tuple[NDArray[np.float32], list[str]]:
-        """Return a column's numbers [n, width], and their names."""
-        values = self._column(name, "task.features")
+    def _described(self, values: Values, name: str) -> Column:
+        """Return how the network reads a column with these cells."""
         if kind_of(values) == "numbers":
             mean, deviation = _moments(values[~self.is_test])
-            return self._finite((values - mean) / (deviation or 1.0), name)[:, None], [name]
-        texts, codes = self._numbered(values, name, "task.features without it")
-        block = np.zeros((values.size, len(texts)), dtype=np.float32)
-        known = np.flatnonzero(codes >= 0)
-        block[known, codes[known]] = 1
-        return block, [f"{name}={text}" for text in texts]
+            return Numbers(name=name, mean=mean, deviation=deviation or 1.0)
+        return Texts(name=name, texts=tuple(self._different(values, name, "task.features without it")))
 
-    def _numbered(self, values: Values, name: str, remedy: str) -> tuple[list[Any], NDArray[np.int64]]:
-        """Return the sorted values of the training part, and for each row the number of its value, −1 if new."""
+    def _different(self, values: Values, name: str, remedy: str) -> list[Any]:
+        """Return the sorted values of the training part."""
         found = sorted(set(values[~self.is_test].tolist()))
         if len(found) > MOST_TEXTS:
             where = f"{self.paths[0]}, column {name}"
             raise DataError(where, f"{len(found)} different values", f"at most {MOST_TEXTS}, or {remedy}")
-        number = {value: index for index, value in enumerate(found)}
-        return found, np.array([number.get(value, -1) for value in values.tolist()], dtype=np.int64)
+        return found
 
     def _classified(self, target: Values) -> tuple[NDArray[np.int64], list[str]]:
         """Return the class of each row, and the names of the classes."""
         name = self.task.target
-        found, labels = self._numbered(target, name, "task.kind: regression")
-        classes = [value if isinstance(value, str) else spelled(value) for value in found]
+        found = self._different(target, name, "task.kind: regression")
+        labels, classes = _places(target, found), [as_text(value) for value in found]
         if len(found) < 2:
             where = f"{self.paths[0]}, column {name}"
             raise DataError(where, f"the class {classes[0]!r} alone", "two classes at least in the training part")
         for row in np.flatnonzero(labels < 0)[:1]:
-            value = target[row] if isinstance(target[row], str) else spelled(target[row])
             raise DataError(
                 self._where(int(row), name),
-                f"the class {value!r}, which no row of the training part has",
+                f"the class {as_text(target[row])!r}, which no row of the training part has",
                 f"one of {', '.join(map(repr, classes[:10]))}{', …' if len(classes) > 10 else ''}, or more rows of it",
             )
         return labels, classes
 
-    def _finite(self, values: NDArray[np.float64], name: str) -> NDArray[np.float32]:
-        with np.errstate(over="ignore"):
-            numbers = values.astype(np.float32)
-        for row in np.flatnonzero(~np.isfinite(numbers))[:1]:
-            found = f"a number {values[row]:g} standard deviations from the mean of the training part"
-            raise DataError(self._where(int(row), name), found, "one that float32 can hold")
-        return numbers
-
     def _where(self, row: int, name: str) -> str:
         first = len(self.files[0])
         return self.files[0].where(row, name) if row < first else self.files[1].where(row - first, name)
+
+
+def encoded(column: Column, values: Values, where: Callable[[int, str], str]) -> NDArray[np.float32]:
+    """Return the inputs of a column's cells, float32 [n, inputs].
+
+    Args:
+        column: how the network reads it.
+        values: its cells: numbers or texts, as the column has.
+        where: returns the place of a cell in words, from the number of its row and the name of its column.
+
+    Raises:
+        DataError: float32 cannot hold a number.
+    """
+    if isinstance(column, Texts):
+        codes = _places(values, column.texts)
+        block = np.zeros((values.size, len(column.texts)), dtype=np.float32)
+        known = np.flatnonzero(codes >= 0)
+        block[known, codes[known]] = 1
+        return block
+    with np.errstate(over="ignore"):
+        standardised = (values - column.mean) / column.deviation
+        numbers = standardised.astype(np.float32)
+    for row in np.flatnonzero(~np.isfinite(numbers))[:1]:
+        found = f"a number {standardised[row]:g} standard deviations from the mean of the training part"
+        raise DataError(where(int(row), column.name), found, "one that float32 can hold")
+    return numbers[:, None]
+
+
+def _places(values: Values, found: Sequence[Any]) -> NDArray[np.int64]:
+    """Return where each value is in a list of different ones, [n]; −1: nowhere."""
+    number = {value: index for index, value in enumerate(found)}
+    return np.array([number.get(value, -1) for value in values.tolist()], dtype=np.int64)
 
 
 def _moments(values: NDArray[np.float64]) -> tuple[float, float]:

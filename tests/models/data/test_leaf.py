@@ -71,6 +71,7 @@ def test_texts_are_read_as_symbols_and_the_stale_counts_are_not(data: Path) -> N
 def test_a_client_is_a_person_and_keeps_to_their_samples(data: Path) -> None:
     problem: Any = Femnist(model="softmax", validation=0).bind(seed=1, clients=4, partition=Natural())
     assert [problem.samples(client) for client in range(4)] == [4, 5, 6, 7]
+    assert problem.client_names() == ["f0000_00", "f0001_00", "f0002_00", "f0003_00"]
     _, labels = problem.objective(2, 0).batch(0)
     assert sorted(labels.tolist()) == sorted(femnist_samples(2, 6)[1])
 

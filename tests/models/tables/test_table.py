@@ -179,10 +179,16 @@ def test_a_client_is_a_value_of_a_column_that_need_not_be_a_feature(tmp_path: Pa
     division = task.division(seed=3, clients=3, partition=ByColumn(column="pet"))
     for pet, part in zip(("", "cat", "dog"), division.parts, strict=True):
         assert np.array_equal(part, np.flatnonzero(frame["pet"] == pet))
+    assert division.clients == ["", "cat", "dog"]
     by_owner = task.division(seed=3, clients=5, partition=Natural()).parts
     by_column = task.division(seed=3, clients=5, partition=ByColumn(column="person")).parts
     assert all(np.array_equal(one, other) for one, other in zip(by_owner, by_column, strict=True))
     problem: Any = task.bind(seed=3, clients=5, partition=Natural())
+    assert problem.client_names() == ["0", "1", "2", "3", "4"]
+    some = task.division(seed=3, clients=2, partition=Natural())
+    held = [frame["person"].iloc[part].unique().tolist() for part in some.parts]
+    assert [[int(name)] for name in some.clients] == held, "of those who take part"
+    assert task.division(seed=3, clients=2, partition=Iid()).clients == []
     tested = pandas.read_csv(tmp_path / "people.csv").iloc[rows_of(encode(task).test)]
     assert [tested["person"].iloc[part].tolist() for part in problem.owned("test")] == [
         [person] * int((tested["person"] == person).sum()) for person in range(5)

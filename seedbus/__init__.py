@@ -9,6 +9,7 @@
     results.clients                             # a data frame with a row for every client
     results.expectations                        # what the scenario expects, and what was found
     seedbus.replay(results.folder, round=20)    # the model as it stood, bit for bit
+    seedbus.predict("model.safetensors", "new.csv")     # an exported model of a table, applied to new rows
     seedbus.analyse(results.folder, only="fairness")    # instruments: curvature, drift, fairness, replay or pull
     print(seedbus.compare(["runs/a-1", "runs/b-1"]))    # runs side by side
     seedbus.study("dropout.yaml", jobs=4).table         # many settings and seeds: a data frame with a row for each
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from seedbus.scenarios.analysis.analyse import analyse
     from seedbus.scenarios.reporting.compare import Comparison, compare
     from seedbus.scenarios.reporting.results import Results
+    from seedbus.scenarios.running.predict import predict
     from seedbus.scenarios.running.replay import Replayed, replay
     from seedbus.scenarios.running.run import run
     from seedbus.scenarios.schema.loading import load
@@ -49,6 +51,7 @@ _HOMES = {
     "analyse": "analysis.analyse",
     "compare": "reporting.compare",
     "load": "schema.loading",
+    "predict": "running.predict",
     "replay": "running.replay",
     "run": "running.run",
     "study": "study.study",
@@ -64,6 +67,7 @@ __all__ = [
     "analyse",
     "compare",
     "load",
+    "predict",
     "replay",
     "run",
     "study",

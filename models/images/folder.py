@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from seedbus.models.data.prepared import Arrays, prepared
+from seedbus.models.data.prepared import prepared
 from seedbus.models.data.samples import Images
 from seedbus.models.data.untrusted import regular
 from seedbus.models.errors import DataError
@@ -28,6 +28,8 @@ from seedbus.models.streams import stream
 if TYPE_CHECKING:
     from PIL import Image
 
+MODELS = ("softmax", "mnist-cnn", "leaf-cnn", "resnet-18")
+"""The networks of ours for such images."""
 _ENDINGS = (".png", ".jpg", ".jpeg")
 _LAYOUT = "folders train/ and test/ with a folder of .png or .jpg files for each class, or such folders alone"
 _DEEP = ("I", "F")  # the first letter of Pillow's modes with more than eight bits a channel
@@ -89,7 +91,7 @@ def read_folder(folder: Path, *, size: int, channels: int, test: float, name: st
         where, what = folder / classes[missing[0]], "no image of the class in the training part"
         raise DataError(where, what, "more images of it, a smaller task.test, or folders train/ and test/")
     recipe = f"image-folder 1 {size} {channels} {_pillow_version()}"
-    pixels = prepared(recipe, files, {"pixels": 4}, lambda: _decoded(files, size, channels))["pixels"]
+    pixels = prepared(recipe, files, {"pixels": 4}, lambda: {"pixels": decoded(files, size, channels)})["pixels"]
     train, tested = (Images(pixels, labels[rows], rows) for rows in map(np.flatnonzero, (~is_test, is_test)))
     mean, deviation = _moments(train)
     return Folder(train, tested, mean, deviation)
@@ -122,12 +124,12 @@ def _pillow_version() -> str:
     return str(PIL.__version__)
 
 
-def _decoded(files: Sequence[Path], size: int, channels: int) -> Arrays:
-    """Return {"pixels": uint8 [n, size, size, channels]}. Raises `DataError`."""
+def decoded(files: Sequence[Path], size: int, channels: int) -> NDArray[np.uint8]:
+    """Return the pixels of image files, resized, uint8 [n, size, size, channels]. Raises `DataError`."""
     pixels = np.empty((len(files), size, size, channels), dtype=np.uint8)
     for place, file in zip(pixels, files, strict=True):
         place[:] = _image(file, size, channels)
-    return {"pixels": pixels}
+    return pixels
 
 
 def _image(file: Path, size: int, channels: int) -> NDArray[np.uint8]:

@@ -28,6 +28,7 @@ class MnistTask(ImageTask, frozen=True):
     """The data set's name on the Hugging Face hub."""
     mean: ClassVar[float]
     deviation: ClassVar[float]
+    shape: ClassVar[tuple[int, int, int]] = (28, 28, 1)
 
     @property
     def our_dimension(self) -> int:

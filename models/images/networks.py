@@ -18,6 +18,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import max_pool2d
 
+from seedbus.models.images.resnet import resnet18
+
 
 def softmax(pixels: int, classes: int) -> nn.Module:
     """Softmax regression: (pixels + 1) × classes parameters, and a convex loss."""
@@ -102,6 +104,19 @@ def leaf_cnn(channels: int = 1, side: int = 28, classes: int = 62) -> nn.Module:
             head=nn.Linear(2048, classes),
         )
     )
+
+
+def of_squares(model: str, channels: int, side: int, classes: int) -> nn.Module:
+    """Return the network with this name in a scenario, for square images; ResNet-18 if it is none of the others."""
+    match model:
+        case "softmax":
+            return softmax(channels * side**2, classes)
+        case "mnist-cnn":
+            return mnist_cnn(channels, side, classes)
+        case "leaf-cnn":
+            return leaf_cnn(channels, side, classes)
+        case _:
+            return resnet18(classes, channels)
 
 
 def character_lstm(symbols: int) -> nn.Module:

@@ -8,22 +8,26 @@ is tuned on the validation split with one seed was never tuned on training sampl
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import cache
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from seedbus.models.images.settings import ClassifierSettings
 from seedbus.models.own_code.metric_settings import OwnMetrics
-from seedbus.models.own_code.named import MODEL_FIELD
+from seedbus.models.own_code.named import MODEL_FIELD, name_of
 from seedbus.models.partition import Partition
+from seedbus.models.preprocessing import Image, Preprocessing
 from seedbus.models.task import Problem
 
 
 class ClassifierTask(OwnMetrics, ClassifierSettings, frozen=True):
     """A task that classifies samples, with cross-entropy as its loss, and accuracy or the user's own as its metrics."""
+
+    if TYPE_CHECKING:  # a field of the subclasses, which define what they accept
+        model: Any
 
     def named(self) -> Iterator[tuple[str, Any]]:
         """See `OwnMetrics.named`: its network, if it is the user's, and metrics."""
@@ -46,14 +50,41 @@ class ImageTask(ClassifierTask, frozen=True):
     mean: ClassVar[float | tuple[float, ...]]
     """Of all channels together, or of each channel."""
     deviation: ClassVar[float | tuple[float, ...]]
+    shape: ClassVar[tuple[int, int, int]]
+    """Height, width and channels of an image."""
+    published_names: ClassVar[Sequence[str]] = ()
+    """The names of classes 0, 1, … of a published set, whose numbers stand for them everywhere else."""
+
+    def preprocessing(self) -> Preprocessing:
+        """See `task.Task`. Raises `DataError`."""
+        height, width, channels = self.shape
+        mean, deviation = (tuple(np.atleast_1d(each).tolist()) for each in (self.mean, self.deviation))
+        image = Image(height=height, width=width, channels=channels, white=self.white, mean=mean, deviation=deviation)
+        names = self.class_names() or self.published_names
+        valid = (name.encode(errors="replace").decode() for name in names)  # those of folders need not be UTF-8
+        return Preprocessing(task=self.name, model=name_of(self.model), classes=tuple(valid), image=image)
 
     def inputs(self, stored: NDArray[np.uint8]) -> NDArray[np.float32]:
         """Return normalised pixels, float32 [b, height, width, channels], from stored pixels of the same shape."""
-        levels = _levels(self.white, self.mean, self.deviation)
-        channels = [stored] if len(levels) == 1 else [stored[..., [channel]] for channel in range(len(levels))]
-        # bytes are always within range, and mode="clip" skips the check
-        normalised = [level.take(channel, mode="clip") for level, channel in zip(levels, channels, strict=True)]
-        return normalised[0] if len(normalised) == 1 else np.concatenate(normalised, axis=-1)
+        return normalised(stored, self.white, self.mean, self.deviation)
+
+
+def normalised(
+    stored: NDArray[np.uint8], white: int, mean: float | tuple[float, ...], deviation: float | tuple[float, ...]
+) -> NDArray[np.float32]:
+    """Return pixels as inputs of a network, float32 [b, height, width, channels].
+
+    Args:
+        stored: pixels of the same shape.
+        white: the value of the brightest pixel.
+        mean: of brightness from 0 to 1, of all channels together, or of each.
+        deviation: the standard deviation of the same.
+    """
+    levels = _levels(white, mean, deviation)
+    channels = [stored] if len(levels) == 1 else [stored[..., [channel]] for channel in range(len(levels))]
+    # bytes are always within range, and mode="clip" skips the check
+    inputs = [level.take(channel, mode="clip") for level, channel in zip(levels, channels, strict=True)]
+    return inputs[0] if len(inputs) == 1 else np.concatenate(inputs, axis=-1)
 
 
 @cache

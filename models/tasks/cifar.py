@@ -12,6 +12,7 @@ al. 2024) describes none; its authors' code crops and mirrors in this way, and a
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
@@ -33,6 +34,16 @@ if TYPE_CHECKING:
 SIDE, FRAME = 32, 4  # pixels
 _SOURCE = "the binary version from https://www.cs.toronto.edu/~kriz/cifar.html, unpacked"
 
+_FINE = """
+    apple aquarium_fish baby bear beaver bed bee beetle bicycle bottle bowl boy bridge bus butterfly camel can
+    castle caterpillar cattle chair chimpanzee clock cloud cockroach couch crab crocodile cup dinosaur dolphin
+    elephant flatfish forest fox girl hamster house kangaroo keyboard lamp lawn_mower leopard lion lizard lobster
+    man maple_tree motorcycle mountain mouse mushroom oak_tree orange orchid otter palm_tree pear pickup_truck
+    pine_tree plain plate poppy porcupine possum rabbit raccoon ray road rocket rose sea seal shark shrew skunk
+    skyscraper snail snake spider squirrel streetcar sunflower sweet_pepper table tank telephone television tiger
+    tractor train trout tulip turtle wardrobe whale willow_tree wolf woman worm
+""".split()
+
 
 class CifarTask(ImageTask, frozen=True):
     """The common part of the two tasks."""
@@ -44,6 +55,7 @@ class CifarTask(ImageTask, frozen=True):
         "crop-flip", description="of training batches: none, or random crops and mirroring"
     )
 
+    shape: ClassVar[tuple[int, int, int]] = (SIDE, SIDE, 3)
     folder: ClassVar[str]
     files: ClassVar[dict[str, tuple[str, ...]]]
     """The names of the files by split."""
@@ -123,6 +135,9 @@ class Cifar10(CifarTask, frozen=True):
     }
     label_bytes: ClassVar[int] = 1
     classes: ClassVar[int] = 10
+    published_names: ClassVar[Sequence[str]] = (
+        "airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck"
+    )  # fmt: skip
     mean: ClassVar[tuple[float, ...]] = (0.4914, 0.4822, 0.4465)
     deviation: ClassVar[tuple[float, ...]] = (0.2470, 0.2435, 0.2616)
 
@@ -136,5 +151,6 @@ class Cifar100(CifarTask, frozen=True):
     files: ClassVar[dict[str, tuple[str, ...]]] = {"train": ("train.bin",), "test": ("test.bin",)}
     label_bytes: ClassVar[int] = 2
     classes: ClassVar[int] = 100
+    published_names: ClassVar[Sequence[str]] = _FINE
     mean: ClassVar[tuple[float, ...]] = (0.5071, 0.4865, 0.4409)
     deviation: ClassVar[tuple[float, ...]] = (0.2673, 0.2564, 0.2762)

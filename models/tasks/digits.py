@@ -5,6 +5,7 @@ The set has no test split of its own. **Ours**: 297 images are the test set, the
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
@@ -37,6 +38,8 @@ class Digits(ImageTask, frozen=True):
     white: ClassVar[int] = 16
     mean: ClassVar[float] = 0.305
     deviation: ClassVar[float] = 0.376
+    shape: ClassVar[tuple[int, int, int]] = (8, 8, 1)
+    published_names: ClassVar[Sequence[str]] = "0123456789"
 
     @property
     def our_dimension(self) -> int:

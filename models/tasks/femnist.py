@@ -6,6 +6,8 @@ are multiples of 1/255. With `partition: natural` each client is a writer.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from string import ascii_lowercase, ascii_uppercase, digits
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 import numpy as np
@@ -37,6 +39,8 @@ class Femnist(ImageTask, frozen=True):
     has_owners: ClassVar[bool] = True
     mean: ClassVar[float] = 0.9615
     deviation: ClassVar[float] = 0.1643
+    shape: ClassVar[tuple[int, int, int]] = (_SIDE, _SIDE, 1)
+    published_names: ClassVar[Sequence[str]] = digits + ascii_uppercase + ascii_lowercase
 
     @property
     def our_dimension(self) -> int:

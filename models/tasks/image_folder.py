@@ -15,7 +15,7 @@ from pydantic import Field, ValidationInfo, field_validator
 from seedbus.models.data.roots import find, locate
 from seedbus.models.data.samples import Images
 from seedbus.models.errors import DataError
-from seedbus.models.images.folder import Folder, classes_in, read_folder
+from seedbus.models.images.folder import MODELS, Folder, classes_in, read_folder
 from seedbus.models.images.task import ImageTask
 from seedbus.models.own_code.named import function_or
 
@@ -38,7 +38,7 @@ class ImageFolder(ImageTask, frozen=True):
     )
     size: int = Field(32, ge=4, le=1024, description="height and width that images are resized to, in pixels")
     colours: Literal["grey", "rgb"] = Field("rgb", description="grey: one channel; rgb: three")
-    model: Annotated[Any, *function_or("softmax", "mnist-cnn", "leaf-cnn", "resnet-18")] = Field(
+    model: Annotated[Any, *function_or(*MODELS)] = Field(
         "mnist-cnn",
         description="softmax regression, a small or large CNN of two layers (mnist-cnn, leaf-cnn), ResNet-18, or your "
         "own network",
@@ -49,6 +49,11 @@ class ImageFolder(ImageTask, frozen=True):
     def _locate(cls, value: str, info: ValidationInfo) -> str:
         """Make the path of a folder beside the scenario's file absolute. Raises as `roots.locate` does."""
         return locate(value, info.context)
+
+    @property
+    def shape(self) -> tuple[int, int, int]:  # type: ignore[override]  # a class variable of ImageTask; here fields decide
+        """Height, width and channels of an image."""
+        return self.size, self.size, self._channels
 
     @property
     def our_dimension(self) -> int:
@@ -66,18 +71,9 @@ class ImageFolder(ImageTask, frozen=True):
                 return 11_168_832 - 64 * 9 * (3 - channels) + 513 * classes
 
     def network(self) -> nn.Module:
-        from seedbus.models.images import networks, resnet
+        from seedbus.models.images import networks
 
-        classes, channels = len(self._classes), self._channels
-        match self.model:
-            case "softmax":
-                return networks.softmax(channels * self.size**2, classes)
-            case "mnist-cnn":
-                return networks.mnist_cnn(channels, self.size, classes)
-            case "leaf-cnn":
-                return networks.leaf_cnn(channels, self.size, classes)
-            case _:
-                return resnet.resnet18(classes, channels)
+        return networks.of_squares(self.model, self._channels, self.size, len(self._classes))
 
     def load(self) -> tuple[Images, Images]:
         """Return the training images (validation included) and the test images. Raises `DataError`."""

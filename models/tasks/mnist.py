@@ -5,6 +5,7 @@ Both have the same four idx files; `models/data/image_files.py` looks for them.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
@@ -20,6 +21,7 @@ class Mnist(MnistTask, frozen=True):
     hub: ClassVar[str] = "ylecun/mnist"
     mean: ClassVar[float] = 0.1307
     deviation: ClassVar[float] = 0.3081
+    published_names: ClassVar[Sequence[str]] = "0123456789"
 
 
 class FashionMnist(MnistTask, frozen=True):
@@ -31,3 +33,6 @@ class FashionMnist(MnistTask, frozen=True):
     hub: ClassVar[str] = "zalando-datasets/fashion_mnist"
     mean: ClassVar[float] = 0.2860
     deviation: ClassVar[float] = 0.3530
+    published_names: ClassVar[Sequence[str]] = (
+        "T-shirt/top", "Trouser", "Pullover", "Dress", "Coat", "Sandal", "Shirt", "Sneaker", "Bag", "Ankle boot"
+    )  # fmt: skip

@@ -15,7 +15,8 @@ from pydantic import Field
 from seedbus.models.data.leaf import read_leaf
 from seedbus.models.data.samples import Images
 from seedbus.models.images.task import ClassifierTask
-from seedbus.models.own_code.named import function_or
+from seedbus.models.own_code.named import function_or, name_of
+from seedbus.models.preprocessing import Preprocessing
 
 if TYPE_CHECKING:
     from torch import nn
@@ -47,6 +48,12 @@ class Shakespeare(ClassifierTask, frozen=True):
     def load(self) -> tuple[Images, Images]:
         """Return all roles' training texts (validation included) and test texts. Raises `DataError`."""
         return read_leaf("leaf-shakespeare", 2, _encode)
+
+    def preprocessing(self) -> Preprocessing:
+        """See `task.Task`."""
+        return Preprocessing(
+            task=self.name, model=name_of(self.model), classes=tuple(ALPHABET), symbols=ALPHABET, length=LENGTH
+        )
 
     def inputs(self, stored: NDArray[np.uint8]) -> NDArray[np.int64]:
         """Return the numbers of the symbols, int64 [b, 80]."""

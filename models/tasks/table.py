@@ -15,8 +15,9 @@ from numpy.typing import NDArray
 
 from seedbus.models.data.samples import Images
 from seedbus.models.errors import DataError
-from seedbus.models.own_code.named import is_own
+from seedbus.models.own_code.named import is_own, name_of
 from seedbus.models.partition import Division, Partition
+from seedbus.models.preprocessing import Numbers, Preprocessing
 from seedbus.models.tables.encoding import encode
 from seedbus.models.tables.settings import TableSettings
 from seedbus.models.task import Problem
@@ -66,6 +67,21 @@ class Table(TableSettings, frozen=True):
     def class_names(self) -> list[str]:
         """Return the classes, or for a regression the groups that partitions divide by. Raises `DataError`."""
         return encode(self).facts.classes
+
+    def preprocessing(self) -> Preprocessing:
+        """See `task.Task`. Raises `DataError`."""
+        facts = encode(self).facts
+        layers = (*(f"hidden{number}" for number, _ in enumerate(self.hidden, start=1)), "head")
+        number = Numbers(name=self.target, mean=facts.mean, deviation=facts.deviation)
+        return Preprocessing(
+            task=self.name,
+            model=name_of(self.model),
+            layers=layers if self.own_network is None else None,
+            classes=None if self._is_regression else tuple(facts.classes),
+            number=number if self._is_regression else None,
+            columns=tuple(facts.columns),
+            separator=self.separator,
+        )
 
     def division(self, *, seed: int, clients: int, partition: Partition) -> Division:
         """See `task.Task`. Raises `DataError`."""

@@ -252,7 +252,9 @@ def schema_command(plugin: Plugins = None) -> None:
 def replay_command(
     run: RunFolder,
     round: Annotated[int | None, typer.Option(help="The model after so many rounds; default: the last.")] = None,
-    out: Annotated[Path | None, typer.Option(help="Write the model here, as safetensors.")] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="Write the model here, as safetensors, with its preprocessing.")
+    ] = None,
     plugin: Plugins = None,
     output: Output = Format.text,
 ) -> None:

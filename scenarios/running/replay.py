@@ -18,6 +18,7 @@ from seedbus.algorithms.directions import use_all_cores
 from seedbus.bus.files import atomic_write
 from seedbus.bus.text import counted
 from seedbus.models.numeric_state import numeric_state
+from seedbus.models.preprocessing import KEY, Preprocessing
 from seedbus.models.task import Problem, Task
 from seedbus.scenarios.errors import ScenarioError, path_of
 from seedbus.scenarios.run_folder import refuse_another, scenario_of
@@ -34,12 +35,14 @@ class Replayed:
         replica: the model, with the algorithm's own fields.
         problem: the task, which names the model's tensors.
         point: the model's coordinates, float32 [d].
+        preprocessing: how samples become inputs of the model, and what its outputs mean; None: the task does not tell.
     """
 
     round: int
     replica: Replica = field(repr=False)
     problem: Problem = field(repr=False)
     point: Vector = field(repr=False)
+    preprocessing: Preprocessing | None = field(default=None, repr=False)
 
     @property
     def digest(self) -> str:
@@ -48,7 +51,7 @@ class Replayed:
     def save(self, path: str | Path) -> None:
         """Write the model's tensors, and the algorithm's own fields, as safetensors.
 
-        The sums of `arithmetic: integer` are such a field.
+        The sums of `arithmetic: integer` are such a field. The preprocessing is in the file's metadata, as JSON.
 
         Raises:
             RunFolderError: the file cannot be written.
@@ -60,6 +63,8 @@ class Replayed:
         own = {name: field for name, field in self.replica.fields.items() if field is not self.point}
         tensors |= {f"seedbus.{name}": field for name, field in own.items()}
         facts = {"round": str(self.round), "version": str(self.replica.version), "digest": self.digest}
+        if self.preprocessing is not None:
+            facts[KEY] = self.preprocessing.text()
         path = path_of(path, "path", "the name of a file")
         if path.is_dir():
             raise RunFolderError(path, "the model cannot be written (it is a folder; expected the name of a file)")
@@ -119,13 +124,14 @@ def replays(run: str | Path, rounds: Sequence[int | None], *, task: Task | None 
     problem = bind(scenario)
     relabel(scenario, problem)  # for an analysis that has clients train again
     check_build(Path(run), facts, build_of(scenario, problem))
+    preprocessing = scenario.task.preprocessing()
     algorithm = followed(scenario, problem)
     use_all_cores()  # which changes no bit
     for number in numbers:
         replica = algorithm.replica(problem.x0())
         made = _with_commit(stored[:number])
         algorithm.apply(replica, [commit for each in made for commit in unpacked(algorithm, each, Path(run) / FILE)])
-        yield Replayed(number, replica, problem, algorithm.point(replica))
+        yield Replayed(number, replica, problem, algorithm.point(replica), preprocessing)
 
 
 def _with_commit(rounds: list[StoredRound]) -> list[StoredRound]:

@@ -1,0 +1,83 @@
+"""New rows of a table, as a model that was trained on earlier ones reads them.
+
+They are read as the training part was, so the same cells give the same inputs: a text that the training part did not
+have is all zeros, an empty cell is a text, and a column of numbers has a number in every row.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from seedbus.models.errors import DataError
+from seedbus.models.preprocessing import Column, Texts, as_text
+from seedbus.models.tables.columns import TableFile
+from seedbus.models.tables.encoding import encoded
+
+if TYPE_CHECKING:
+    import pyarrow
+
+
+def inputs_of(
+    rows: Path | Sequence[Mapping[str, Any]], columns: Iterable[Column], separator: str
+) -> NDArray[np.float32]:
+    """Return the inputs of new rows, float32 [n, inputs].
+
+    Args:
+        rows: a CSV or Parquet file, or mappings from the names of columns to cells.
+        columns: those that the model reads; further ones are passed over.
+        separator: the character between the cells of a CSV file.
+
+    Raises:
+        DataError: a column is missing, or a cell is not of its kind; it is named with its line or row, from 1.
+    """
+    columns = list(columns)
+    file = TableFile(rows, separator) if isinstance(rows, Path) else _Given(rows, [column.name for column in columns])
+    blocks = []
+    for column in columns:
+        values = file.column(column.name, "the model", "texts" if isinstance(column, Texts) else "numbers")
+        blocks.append(encoded(column, values, file.where))
+    return np.concatenate(blocks, axis=1)
+
+
+class _Given(TableFile):
+    """Rows that are given in Python, as a file of CSV would have them: all cells are texts."""
+
+    def __init__(self, rows: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> None:
+        super().__init__(Path("rows"))
+        self._rows = rows
+        self._columns = columns
+
+    def where(self, row: int, name: str) -> str:
+        """Return the place of a cell in words; see `TableFile.where`."""
+        return f"row {row + 1}, column {name}"
+
+    @cached_property
+    def _table(self) -> pyarrow.Table:
+        import pyarrow
+
+        rows, texts = list(enumerate(self._rows)), pyarrow.string()
+        cells = ([self._cell(row, number, name) for number, row in rows] for name in self._columns)
+        return pyarrow.table([pyarrow.array(each, texts) for each in cells], names=self._columns)
+
+    def _cell(self, row: Mapping[str, Any], number: int, name: str) -> str:
+        """Return a cell as text. Raises `DataError`."""
+        if name not in row:
+            raise DataError(self.where(number, name), "no such cell", "one, which may be None or an empty text")
+        cell = row[name]
+        if cell is None or isinstance(cell, str):
+            return (cell or "").encode(errors="replace").decode()
+        try:
+            if isinstance(cell, int | np.integer | np.bool_):
+                return str(int(cell))  # a long one, such as that of a person, is no float64
+            value = float(cell)
+        except (TypeError, ValueError, OverflowError):
+            found = f"a cell of the type {type(cell).__name__}"
+            raise DataError(self.where(number, name), found, "a text, a number, or None for an empty cell") from None
+        return "" if math.isnan(value) else as_text(value)

@@ -1,0 +1,146 @@
+"""Apply an exported model to new samples, with the preprocessing that its file has.
+
+The file may be anybody's: it is data that is checked, and no code of it is run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path, PurePath
+from typing import TYPE_CHECKING, Any
+
+from seedbus.bus.text import printable
+from seedbus.models.data.batches import parts
+from seedbus.models.data.untrusted import regular
+from seedbus.models.errors import DataError
+from seedbus.models.numeric_state import numeric_state, use_one_thread
+from seedbus.models.preprocessing import KEY, Preprocessing
+from seedbus.scenarios.errors import not_accepted, path_of
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from torch import Tensor, nn
+
+_WRITTEN = "a model that `seedbus replay RUN --out FILE` has written"
+_ROWS = "the name of a CSV or Parquet file, or a list of mappings from columns to cells"
+
+
+@numeric_state()
+def predict(model: str | Path, samples: str | Path | Sequence[Any]) -> pd.DataFrame:
+    """Apply the model of a table, or of a folder of images, to new samples.
+
+    New rows are read as those of the training part were: a text that the training part did not have is none of its
+    texts, an empty cell is a text, and a column of numbers has a number in every row. Columns that the model does not
+    read are passed over.
+
+    Args:
+        model: a file that `seedbus replay RUN --out FILE` or `Replayed.save` has written.
+        samples: of a table a CSV or Parquet file, or a list of mappings from columns to cells, as `csv.DictReader`
+            yields them (None: an empty cell); of a folder of images a list of files.
+
+    Returns:
+        A row for each sample, in their order, with the probability of each class in a column of its name, so that
+        `.idxmax(axis=1)` is the likeliest class; of a regression one column, the target in its own unit.
+
+    Raises:
+        DataError: the file is none of a model that can be applied so, or a sample cannot be read.
+        ScenarioError: an argument is not accepted.
+    """
+    import pandas as pd
+    import torch
+
+    from seedbus.models.images.sample_problem import EVALUATION_BATCH
+
+    path = path_of(model, "model", "the name of a file")
+    about, tensors = _read(path)
+    inputs, network = (_of_table if about.columns is not None else _of_images)(path, about, tensors, samples)
+    try:
+        network.load_state_dict(tensors, assign=True)
+    except RuntimeError:
+        raise DataError(path, f"tensors of another network than the {about.model} of its {KEY}", _WRITTEN) from None
+    use_one_thread()
+    with torch.inference_mode():
+        batches = (inputs[span] for span in parts(len(inputs), EVALUATION_BATCH))
+        outputs = torch.cat([network.eval()(batch) for batch in batches]).double()
+        if (number := about.number) is not None:
+            return pd.DataFrame(outputs.numpy() * number.deviation + number.mean, columns=[number.name])
+        return pd.DataFrame(outputs.softmax(dim=1).numpy(), columns=list(about.classes or ()))
+
+
+def _read(path: Path) -> tuple[Preprocessing, dict[str, Tensor]]:
+    """Return what a file tells of its model, and the model's tensors. Raises `DataError`."""
+    import torch
+    from safetensors import SafetensorError, safe_open
+
+    try:
+        with safe_open(regular(path), "pt") as file:
+            text = (file.metadata() or {}).get(KEY)
+            tensors = {name: file.get_tensor(name) for name in file.keys() if not name.startswith("seedbus.")}
+        about = None if text is None else Preprocessing.of(text)
+    except (OSError, SafetensorError, ValueError) as error:
+        why = getattr(error, "strerror", None) or str(error)
+        raise DataError(path, f"a file that cannot be read ({printable(why)})", _WRITTEN) from None
+    if about is None:
+        written = "one that this version's `seedbus replay RUN --out FILE` writes, of a task that tells of it"
+        raise DataError(path, f"a model without {KEY}", written)
+    if any(tensor.dtype != torch.float32 for tensor in tensors.values()):
+        raise DataError(path, "tensors that are not float32", _WRITTEN)
+    return about, tensors
+
+
+def _of_table(
+    path: Path, about: Preprocessing, tensors: Mapping[str, Tensor], samples: Any
+) -> tuple[Tensor, nn.Module]:
+    """Return the inputs of new rows [n, inputs], and the network without its values.
+
+    Raises:
+        DataError, ScenarioError: as `predict`.
+    """
+    import torch
+
+    from seedbus.models.images.networks import perceptron
+    from seedbus.models.tables.new_rows import inputs_of
+
+    if isinstance(samples, str | PurePath):
+        rows: Path | Sequence[Mapping[str, Any]] = path_of(samples, "samples", _ROWS)
+    elif isinstance(samples, list | tuple) and all(isinstance(row, Mapping) for row in samples):
+        rows = samples
+    else:
+        raise not_accepted(samples, "samples", _ROWS)
+    if about.layers is None:
+        raise _not_ours(path, about)
+    hidden = [tensors.get(f"{layer}.bias", torch.empty(0)).numel() for layer in about.layers[:-1]]
+    inputs = torch.from_numpy(inputs_of(rows, about.columns or (), about.separator or ","))
+    with torch.device("meta"):
+        return inputs, perceptron(inputs.shape[1], *hidden, about.outputs)
+
+
+def _of_images(path: Path, about: Preprocessing, _: object, samples: Any) -> tuple[Tensor, nn.Module]:
+    """Return the inputs of images [n, channels, height, width], and the network without its values.
+
+    Raises:
+        DataError, ScenarioError: as `predict`.
+    """
+    import torch
+
+    from seedbus.models.images.folder import MODELS, decoded
+    from seedbus.models.images.networks import of_squares
+    from seedbus.models.images.task import normalised
+
+    image = about.image
+    if about.task != "image-folder" or image is None:
+        raise DataError(path, f"a model of task {about.task}", "one of task table or image-folder")
+    if about.model not in MODELS:
+        raise _not_ours(path, about)
+    if not isinstance(samples, list | tuple):
+        raise not_accepted(samples, "samples", "a list of names of PNG or JPEG files")
+    files = [path_of(each, "samples", "a list of names of PNG or JPEG files") for each in samples]
+    pixels = decoded(files, image.height, image.channels)
+    inputs = torch.from_numpy(normalised(pixels, image.white, image.mean, image.deviation)).permute(0, 3, 1, 2)
+    with torch.device("meta"):
+        return inputs, of_squares(about.model, image.channels, image.height, about.outputs)
+
+
+def _not_ours(path: Path, about: Preprocessing) -> DataError:
+    expected = "a network of Seedbus; one of your own is applied by your own program, as docs/tasks.md shows"
+    return DataError(path, f"the network {printable(str(about.model))}", expected)

@@ -28,11 +28,12 @@ from numpy.typing import NDArray
 
 from seedbus.models.errors import DataError, OutOfMemory
 from seedbus.models.masked_problem import MaskedProblem
-from seedbus.models.task import HasParts, Vector
+from seedbus.models.task import HasNamedClients, HasParts, Vector
 from seedbus.scenarios.analysis.estimate import number, rank_correlation
 from seedbus.scenarios.analysis.lanczos import Vector64
 from seedbus.scenarios.analysis.subject import Model, NotHere, Subject
 from seedbus.scenarios.reporting.axes import metric_axis
+from seedbus.scenarios.reporting.client_names import named, stored, with_names
 from seedbus.scenarios.reporting.findings import Finding, Plot
 from seedbus.scenarios.reporting.looks import Line
 from seedbus.scenarios.reporting.round_table import Flags, RoundTable, Whole
@@ -83,7 +84,8 @@ def fairness(run: Subject) -> Finding:
         kinds["test"] = "own, test", _own_test
     elif inside.number_of_classes:
         kinds["test"] = "test, by its classes", _by_classes
-    rows, facts, drawn, by_count, by_group, missing, left_out = [], [], [], {}, {}, [], {}
+    names = inside.client_names() if isinstance(inside, HasNamedClients) else []
+    rows, facts, drawn, by_count, by_group, missing, left_out, worst = [], [], [], {}, {}, [], {}, []
     for model in run.models:
         x = problem.whole(model.point) if isinstance(problem, MaskedProblem) else model.point
         counted = reports(run.results.history, model.round)
@@ -98,7 +100,7 @@ def fairness(run: Subject) -> Finding:
             except OutOfMemory:
                 raise
             except (NotHere, DataError) as why:  # such as a metric that needs samples of several classes
-                missing.append(f"the {metric} of {name}: {why}")
+                missing.append(f"the {metric} of {name}: {with_names(str(why), names)}")
                 continue
             heard = counted[is_measured]
             served = partial(_served, values, heard, is_rising)
@@ -112,6 +114,9 @@ def fairness(run: Subject) -> Finding:
             for who, each in parts:
                 whom = [f"{each['clients']:,} {who}"] if run.groups else []
                 rows.append([f"{model.round:,}", samples, *whom, *_cells(each, scale)])
+            if names:
+                first = int(np.flatnonzero(is_measured)[values.argmin() if is_rising else values.argmax()])
+                worst.append(f"Worst, {name}: client {named(first, names)}.")
             of_clients = [None if isinstance(each, str) else each for each in found]
             fact[kind] = {**of_all, "samples": samples, "values": of_clients, "groups": of_groups}
             ordered = np.sort(values * scale)[:: 1 if is_rising else -1]
@@ -120,7 +125,8 @@ def fairness(run: Subject) -> Finding:
             by_group = {who: each["mean"] * scale for who, each in parts}
             for reason in (NO_SAMPLES, UNDEFINED):
                 if reason in found:
-                    without = f"{found.count(reason)} of {counted.size} clients, {found.index(reason)} for one"
+                    one = named(found.index(reason), names)
+                    without = f"{found.count(reason)} of {counted.size} clients, {one} for one"
                     left_out[f"{reason}: {samples}"] = without
         facts.append(fact)
     if not rows:
@@ -129,6 +135,7 @@ def fairness(run: Subject) -> Finding:
         "Every client counts once. Deviation: standard deviation over clients. Worst and best tenth: means of a tenth "
         "of them, rounded up. With reports: Spearman's correlation with how many reports of a client were counted."
     ]
+    notes += worst
     notes += [f"{without}, {reason}." for reason, without in left_out.items()]
     notes += [f"Not measured: {each}." for each in missing]
     plots = [Plot.of_lines(f"{metric.capitalize()} of clients", "clients, the worst first", y_name, drawn)]
@@ -141,8 +148,10 @@ def fairness(run: Subject) -> Finding:
         heads.insert(2, "clients")
         plots.append(Plot(f"By group, {drawn[-1].name}", "clients", y_name, bars=dict(by_group)))
     members_of = {group: np.flatnonzero(is_member).tolist() for group, is_member in run.groups.items()}
-    found_facts = {"rounds": facts, "missing": missing, "groups": members_of}
-    return Finding("fairness", TITLE, heads, rows, notes, plots, found_facts)
+    told = {"rounds": facts, "missing": missing, "groups": members_of}
+    if names:
+        told["client_names"] = stored(names)
+    return Finding("fairness", TITLE, heads, rows, notes, plots, told)
 
 
 def _served(values: Vector64, heard: Whole, is_rising: bool, chosen: Flags) -> dict[str, Any]:

@@ -17,6 +17,7 @@ from rich.table import Table
 from seedbus.bus.text import counted
 from seedbus.models.partition import Division
 from seedbus.models.streams import stream
+from seedbus.scenarios.reporting.client_names import named, stored
 from seedbus.scenarios.reporting.compare_page import MAX_WIDTH
 from seedbus.scenarios.reporting.svg import stacked
 from seedbus.scenarios.reporting.terminal import console, say, shown
@@ -40,6 +41,7 @@ def summary(scenario: Scenario, division: Division) -> dict[str, Any]:
         counts: samples by client and class.
         sizes, classes: {min, median, max} over the clients, of their samples and of the classes they hold.
         total_variation: {mean, by_chance}; see the module.
+        client_names: the names of clients 0, 1, …, if they have some.
     """
     labels, classes = np.unique(division.labels, return_inverse=True)
     sizes = np.array([part.size for part in division.parts])
@@ -57,7 +59,7 @@ def summary(scenario: Scenario, division: Division) -> dict[str, Any]:
         "classes": _spread((counts > 0).sum(axis=1)),
         "total_variation": {"mean": mean_distance(counts), "by_chance": mean_distance(drawn)},
         "counts": counts.tolist(),
-    }
+    } | ({"client_names": stored(division.clients)} if division.clients else {})
 
 
 def mean_distance(counts: Counts) -> float:
@@ -92,7 +94,7 @@ def _clients(found: dict[str, Any]) -> Table:
     for head in ("client", "samples", *heads, *([f"{others} others"] if others > 0 else [])):
         table.add_column(shown(head), justify="right")
     for client, row in enumerate(counts[:SHOWN_CLIENTS]):
-        table.add_row(str(client), *_cells(row))
+        table.add_row(named(client, found.get("client_names", ())), *_cells(row))
     if len(counts) > SHOWN_CLIENTS:
         table.add_row("…")
     table.add_section()

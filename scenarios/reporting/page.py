@@ -13,6 +13,7 @@ from seedbus.agents.journal.forms import WHEN
 from seedbus.agents.server.stopping import all_rounds_done
 from seedbus.scenarios.reporting import client_groups
 from seedbus.scenarios.reporting.axes import MAX_POINTS, byte_unit, metric_axis, sample_indices
+from seedbus.scenarios.reporting.client_names import named
 from seedbus.scenarios.reporting.document import document, section, table, with_plots
 from seedbus.scenarios.reporting.effects import HEADS, NOTE, effects
 from seedbus.scenarios.reporting.figures import bars, layers, lines
@@ -98,6 +99,7 @@ def page(run: Finished) -> bytes:
 def content(run: Finished) -> str:
     """Return what is on the page below its title."""
     summary, history, has_server = run.summary, run.history, run.scenario.topology is None
+    names = summary.get("client_names", ())
     took_s = (history.closed_ns - history.opened_ns) / NS
     marked = marks(run.scenario, history)
     by_number = marked.moved(-0.5)
@@ -106,7 +108,7 @@ def content(run: Finished) -> str:
         grouped([rows(run.scenario, summary), *groups(summary)]),
         [
             *metric_plots(run.measured, marked),
-            timeline(history, what, by_number),
+            timeline(history, what, by_number, names),
             round_plot(took_s, is_simulated=summary["clock"] == "virtual", marked=by_number),
             *_parts(run.waits, by_number),
             *_clients(history, run.table, has_server=has_server),
@@ -118,8 +120,8 @@ def content(run: Finished) -> str:
         [
             section("Groups of clients", client_groups.heads(has_server=has_server), of_groups, client_groups.NOTE),
             section("Faults and their effect", HEADS, effects(run.scenario, summary, history), NOTE),
-            section("The clients that rounds waited for longest", *_waited(run.waits)) if has_server else "",
-            section("The clients that lagged most", *_lagging(run.table, has_server=has_server)),
+            section("The clients that rounds waited for longest", *_waited(run.waits, names)) if has_server else "",
+            section("The clients that lagged most", *_lagging(run.table, names, has_server=has_server)),
             f"<details><summary>The scenario with all its defaults</summary>\n<pre>"
             f"{escape(str(run.scenario))}</pre></details>\n",
             *map(_found, run.findings),
@@ -219,18 +221,20 @@ def _parts(waits: Waits, marked: Marks) -> Iterator[str]:
     yield layers("Where the time went", "round", y_name, middles, heights, marked, _PATH)
 
 
-def _waited(waits: Waits) -> tuple[Sequence[str], Sequence[Sequence[str]], str]:
+def _waited(waits: Waits, names: Sequence[str]) -> tuple[Sequence[str], Sequence[Sequence[str]], str]:
     """Return the table of the clients that rounds waited for: headings, rows and what is said of it."""
     heads = ("client", "rounds it ended", "waited for it alone", "rounds that missed it", "waited in vain")
     found = [
-        [f"{client:,}", f"{waits.ended[client]:,}", f"{waits.alone_ns[client] / NS:,.3g} s",
+        [named(client, names), f"{waits.ended[client]:,}", f"{waits.alone_ns[client] / NS:,.3g} s",
          f"{waits.missed[client]:,}", f"{waits.missed_ns[client] / NS:,.3g} s"]
         for client in waits.most(_LISTED).tolist()
     ]  # fmt: skip
     return heads, found, "Several clients may be waited for at the same time, so the last column has no sum."
 
 
-def _lagging(table: Table, *, has_server: bool) -> tuple[Sequence[str], Sequence[Sequence[str]], str]:
+def _lagging(
+    table: Table, names: Sequence[str], *, has_server: bool
+) -> tuple[Sequence[str], Sequence[Sequence[str]], str]:
     """Return the table of the clients that lagged most: headings, rows and what is said of it.
 
     Nodes without a server begin steps, get the commits that they lack in floods, and report to nobody.
@@ -239,7 +243,7 @@ def _lagging(table: Table, *, has_server: bool) -> tuple[Sequence[str], Sequence
     order = np.lexsort((-table["lag_mean"], -table["lag_max"]))[:_LISTED]
     clients = order[table["lag_max"][order] > 0].tolist()
     found = [
-        [f"{client:,}", f"{table['lag_max'][client]:,}", f"{table['lag_mean'][client]:.3g}",
+        [named(client, names), f"{table['lag_max'][client]:,}", f"{table['lag_mean'][client]:.3g}",
          f"{table['asked'][client]:,}", readable(int(table["catchup_bytes"][client]))]
         for client in clients
     ]  # fmt: skip

@@ -14,6 +14,7 @@ from rich.console import Console
 from rich.table import Table
 
 from seedbus.bus.text import counted
+from seedbus.scenarios.reporting.client_names import with_names
 from seedbus.scenarios.reporting.looks import number_text
 from seedbus.scenarios.reporting.progress import readable
 from seedbus.scenarios.reporting.terminal import console, shown, titled
@@ -254,7 +255,7 @@ def _failures(summary: Summary) -> Rows:
     rows += [(f"fault {number}: {each['fault']}", fault_counts(each)) for number, each in enumerate(summary["faults"])]
     for reason, peers in summary["refusals"].items():
         detail = summary.get("refusal_details", {}).get(reason)
-        first = f"; the first: {detail}" if detail else ""
+        first = f"; the first: {with_names(detail, summary.get('client_names', ()))}" if detail else ""
         whom = "1 peer" if len(peers) == 1 else f"{len(peers):,} peers"
         rows.append((f"refused: {reason}", f"{sum(peers.values()):,} from {whom}{first}"))
     return rows

@@ -50,7 +50,8 @@ class Results:
         rounds: data frame with a row for every round; see `reporting.round_table.RoundTable.columns`.
         messages: data frame with a row for every message; times in nanoseconds, sizes in bytes; see
             `seedbus.bus.ledger.Row`.
-        clients: data frame with a row for every client; see `reporting.statistics.clients_table`.
+        clients: data frame with a row for every client; see `reporting.statistics.clients_table`. Where clients have
+            names, as owners of a table have, its first column is `name`.
         groups: data frame with two rows for every group of clients, `who` being "group" or "others": how many clients
             these are, their reports that count, in all, as a median and as a share of all reports, bytes up and down of
             a client (mean), of the bytes down those that brought commits, and the mean lag when asked. A group is one
@@ -131,7 +132,15 @@ class Results:
     def clients(self) -> pd.DataFrame:
         import pandas as pd
 
-        return pd.DataFrame(self.table).rename_axis("client")
+        frame = pd.DataFrame(self.table).rename_axis("client")
+        if self.client_names:
+            frame.insert(0, "name", self.client_names)
+        return frame
+
+    @property
+    def client_names(self) -> list[str]:
+        """The names of clients 0, 1, …; none if they have no names."""
+        return list(self.summary.get("client_names", ()))
 
     @cached_property
     def groups(self) -> pd.DataFrame:

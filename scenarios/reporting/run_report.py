@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from seedbus.bus.errors import LedgerDamaged
 from seedbus.bus.ledger import Columns
 from seedbus.scenarios.reporting.accounting import account
 from seedbus.scenarios.reporting.client_groups import figures, groups_of
+from seedbus.scenarios.reporting.client_names import stored
 from seedbus.scenarios.reporting.findings import kept
 from seedbus.scenarios.reporting.page import PAGE, Finished, page
 from seedbus.scenarios.reporting.ran import processor, versions
@@ -39,6 +41,7 @@ def report(
     was_resumed: bool,
     device: str,
     has_page: bool,
+    client_names: Sequence[str] = (),
 ) -> Results:
     """Write `results.json` and the page of a run that has ended.
 
@@ -53,6 +56,7 @@ def report(
         was_resumed: whether the run had closed rounds before.
         device: where clients computed.
         has_page: whether the page is written.
+        client_names: the names of clients 0, 1, …; none if they have no names.
 
     Raises:
         LedgerDamaged: files of the ledger are missing or damaged.
@@ -72,6 +76,8 @@ def report(
     summary["wall_s"], summary["cpu_s"] = wall_s, cpu_s
     summary["was_resumed"], summary["device"] = was_resumed, device
     summary["seedbus"], summary["versions"], summary["processor"] = version("seedbus"), versions(), processor()
+    if client_names:
+        summary["client_names"] = stored(client_names)
     with writable(folder):
         if has_page:
             is_asynchronous = scenario.participation.is_asynchronous

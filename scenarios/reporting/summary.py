@@ -8,6 +8,7 @@ from pydantic import ConfigDict, Field, TypeAdapter
 from typing_extensions import TypedDict
 
 from seedbus.agents.journal.forms import Count, Measure, Text, line_problem, problem_of
+from seedbus.bus.transport import MOST_CLIENTS
 
 Value = Annotated[float, Field(strict=True, allow_inf_nan=False)]
 MAX_NAMES = 10_000  # in one table
@@ -143,6 +144,7 @@ class _Summary(TypedDict):
     device: NotRequired[Text]
     seedbus: NotRequired[Text]
     processor: NotRequired[Text]
+    client_names: NotRequired[Annotated[list[Text], Field(max_length=MOST_CLIENTS)]]
     versions: NotRequired[Annotated[dict[Text, Text], Field(max_length=MAX_NAMES)]]
     traffic: _Traffic
     refusals: Annotated[dict[Text, dict[Text, Count]], Field(max_length=MAX_NAMES)]
@@ -164,6 +166,9 @@ def summary_problem(summary: Any) -> str | None:
     """Return what is wrong with a summary, in a few words; None if it is valid."""
     if (problem := problem_of(_SUMMARY, summary)) is not None:
         return problem
+    names, clients = summary.get("client_names", ()), summary["participation"]["clients"]
+    if names and len(names) != clients:
+        return f"client_names: {len(names):,} names of {clients:,} clients"
     for number, fault in enumerate(summary["faults"]):
         if not isinstance(fault.get("fault"), str):
             return f"faults.{number}.fault: there is no name"

@@ -7,6 +7,8 @@ that it asked did; of equally many, the worse.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
+from html import escape
 from typing import Any
 
 import numpy as np
@@ -14,6 +16,7 @@ from numpy.typing import NDArray
 
 from seedbus.agents.availability import Availability, AvailabilityFault
 from seedbus.scenarios.errors import ScenarioError
+from seedbus.scenarios.reporting.client_names import named
 from seedbus.scenarios.reporting.figures import Trace, figure, mark_traces
 from seedbus.scenarios.reporting.looks import COLOURS, Marks
 from seedbus.scenarios.reporting.round_table import Flags, RoundTable, Whole
@@ -21,6 +24,7 @@ from seedbus.scenarios.reporting.statistics import ArrivedReports
 from seedbus.scenarios.schema.scenario import Scenario
 
 MAX_ROWS, MAX_COLUMNS = 100, 230
+MAX_NAMES = 16  # clients whose names fit beside the picture
 FATES = ("dropped", "absent", "late or refused", "took part")
 """What a client that was asked did, the worst first: no report of it arrived; nor could one, since the client was away
 when it was asked; its report came too late, or the server refused what it says; it came in time."""
@@ -59,13 +63,14 @@ def fates(history: RoundTable, arrived: ArrivedReports, is_absent: Flags) -> Who
     return np.select([in_time, came, is_absent], [3, 2, 1], 0)
 
 
-def timeline(history: RoundTable, what: Whole, marks: Marks) -> str:
+def timeline(history: RoundTable, what: Whole, marks: Marks, names: Sequence[str] = ()) -> str:
     """Return the picture as an HTML figure; its legend counts the pairs of a client and a round.
 
     Args:
         history: all rounds.
         what: what each of those asked did; see `fates`.
         marks: what is marked at the rounds, by their numbers.
+        names: of clients 0, 1, …; none: they have no names.
     """
     rounds = history.opened_ns.size
     rows, columns = min(history.clients, MAX_ROWS), max(min(rounds, MAX_COLUMNS), 1)
@@ -90,7 +95,10 @@ def timeline(history: RoundTable, what: Whole, marks: Marks) -> str:
     told = f"{blank} A cell is up to {each}, and shows what most of those asked did." if each else blank
     plain = {"showgrid": False, "zeroline": False}
     x_axis = {"title": {"text": "round"}, "range": [-0.5, max(rounds, 1) - 0.5], **plain}
-    y_axis = {"title": {"text": "client"}, "range": [history.clients - 0.5, -0.5], **plain}
+    y_axis: dict[str, Any] = {"title": {"text": "client"}, "range": [history.clients - 0.5, -0.5], **plain}
+    if names and history.clients <= MAX_NAMES:
+        labels = [escape(named(client, names)) for client in range(history.clients)]
+        y_axis |= {"tickvals": list(range(history.clients)), "ticktext": labels}
     return figure("Which clients took part", [*traces, *mark_traces(marks, -0.5, rounds - 0.5)], x_axis, y_axis, told)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -22,9 +23,11 @@ from seedbus.algorithms.shaped import Shaped
 from seedbus.bus import Follower, Offer, Recruit
 from seedbus.bus.envelope import FRAME_LIMIT, SHORT
 from seedbus.models.device import placed_beside
+from seedbus.models.errors import DataError
 from seedbus.models.masked_problem import MaskedProblem
 from seedbus.models.numeric_state import use_one_thread
-from seedbus.models.task import HasClasses, HasShapes, NeedsPreparation, Note, Problem
+from seedbus.models.partition import Partition
+from seedbus.models.task import HasClasses, HasNamedClients, HasShapes, NeedsPreparation, Note, Problem
 from seedbus.scenarios.errors import ScenarioError
 from seedbus.scenarios.schema.plugin_use import proof, refuse_local
 from seedbus.scenarios.schema.scenario import Scenario, without_layers
@@ -48,12 +51,14 @@ class Prepared:
     Attributes:
         problem: the task with its data; None if only the worker processes need it.
         files: digests of the files that the scenario names.
+        client_names: the names of clients 0, 1, …; none if they have no names, or this process has not their data.
     """
 
     scenario: Scenario
     placement: Placement
     problem: Problem | None
     files: dict[str, str]
+    client_names: Sequence[str] = ()
 
 
 def prepare(scenario: Scenario, placement: Placement, note: Note, problem: Problem | None = None) -> Prepared:
@@ -82,7 +87,20 @@ def prepare(scenario: Scenario, placement: Placement, note: Note, problem: Probl
         problem = bind_for_clients(scenario, note)
     elif scenario.algorithm.is_dense:  # the server of a dense algorithm needs x₀
         problem = bind(scenario)
-    return Prepared(scenario, placement, problem, files)
+    return Prepared(scenario, placement, problem, files, _client_names(scenario, placement, problem))
+
+
+def _client_names(scenario: Scenario, placement: Placement, problem: Problem | None) -> list[str]:
+    """Return the names of clients 0, 1, …; those of data on other machines, which may be other data, are not known."""
+    if problem is not None:
+        return problem.client_names() if isinstance(problem, HasNamedClients) else []
+    if type(scenario.partition).names_of is Partition.names_of or not placement.is_local:
+        return []
+    clients = scenario.participation.clients
+    try:
+        return [*scenario.task.division(seed=scenario.seed, clients=clients, partition=scenario.partition).clients]
+    except DataError:  # a task need not show its division, and workers tell what their data lacks
+        return []
 
 
 def bind(scenario: Scenario) -> Problem:

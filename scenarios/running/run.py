@@ -142,6 +142,7 @@ def run(
                 was_resumed=running.was_resumed,
                 device=device_of(running.journal),
                 has_page=page,
+                client_names=prepared.client_names,
             )
             tracking.end("finished", results)
             return results

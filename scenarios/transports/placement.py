@@ -75,6 +75,11 @@ class Placement:
         return not self.workers and self.bind is None
 
     @property
+    def is_local(self) -> bool:
+        """True if the clients are in processes of this machine that this one starts, or in this process."""
+        return self.bind is None and not (self.launcher is not None and self.launcher.reaches_nodes)
+
+    @property
     def command(self) -> str:
         """The command that continues a run with this placement, without `--resume` and the folder."""
         if self.bind is None:

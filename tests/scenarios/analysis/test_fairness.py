@@ -290,7 +290,7 @@ def test_where_clients_are_people_they_are_served_what_their_own_test_samples_sa
         chosen = np.linspace(0, labels.size - 1, min(5, labels.size)).astype(int)
         outputs = (pixels[chosen] - 0.9615) / 0.1643 @ weights.reshape(62, 784).T + bias
         assert value == pytest.approx((outputs.argmax(axis=1) == labels[chosen]).mean())
-    assert "2 of 7 clients, 3 for one, have no such samples and do not count: own, test." in found.notes
+    assert "2 of 7 clients, 3 (f0003_00) for one, have no such samples and do not count: own, test." in found.notes
     untested = fact["test"]["groups"]["untested"]
     assert untested["clients"] == 0 and untested["others"]["mean"] == fact["test"]["mean"]
     assert [row[1:3] for row in found.rows[3:]] == [["own, test", "5 all"], ["own, test", "5 not of untested"]]

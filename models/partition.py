@@ -143,6 +143,17 @@ def divide(partition: Partition, samples: Divisible, clients: int, seed: int) ->
     return parts
 
 
+def client_names(partition: Partition, samples: Divisible, parts: Sequence[Indices]) -> list[str]:
+    """Return the names of clients 0, 1, …, or none, as `Partition.names_of`, whose result is checked."""
+    names = partition.names_of(samples, parts)
+    if names and (len(names) != len(parts) or not all(isinstance(name, str) for name in names)):
+        who = f"the partition {partition.kind}"
+        raise PluginError(
+            f"{who} returned {len(names)} names; expected a text for each of {len(parts)} clients, or none"
+        )
+    return names
+
+
 def owned(
     partition: Partition, parts: Sequence[Indices], samples: Divisible, others: Divisible
 ) -> list[Indices] | None:

@@ -30,7 +30,7 @@ from seedbus.models.parameters.gradients import Criterion, Outputs, backward, on
 from seedbus.models.parameters.losses import Compared, mean_of_parts, read, weights
 from seedbus.models.parameters.recorded_losses import SMALL, RecordedLosses, capture_on
 from seedbus.models.parameters.stacked import StackedLoss
-from seedbus.models.partition import Divisible, Partition, divide, division_identity, owned
+from seedbus.models.partition import Divisible, Partition, client_names, divide, division_identity, owned
 from seedbus.models.relabelled import Relabelled, taken_for
 from seedbus.models.streams import private_key
 from seedbus.models.task import Derivatives, Fill, Note, Vector, check_split
@@ -172,7 +172,7 @@ class SampleProblem(Relabelled, ABC, Generic[S]):
 
     def client_names(self) -> list[str]:
         """See `task.HasNamedClients`."""
-        return self._partition.names_of(self.splits["train"].divisible, self.parts)
+        return client_names(self._partition, self.splits["train"].divisible, self.parts)
 
     @property
     def evaluation_batch(self) -> int:

@@ -14,7 +14,7 @@ from seedbus.models.data.batches import MICRO_BATCH
 from seedbus.models.data.samples import Images
 from seedbus.models.images.augmentation import PixelsT
 from seedbus.models.own_code.named import MODEL_FIELD, is_own
-from seedbus.models.partition import Division, Partition, divide
+from seedbus.models.partition import Division, Partition, client_names, divide
 from seedbus.models.streams import stream
 from seedbus.models.task import Task
 
@@ -151,7 +151,7 @@ class ClassifierSettings(BatchSettings, frozen=True):
         """See `task.Task`. Raises `DataError`."""
         samples = self.splits()["train"].divisible
         parts = divide(partition, samples, clients, seed)
-        return Division(samples.labels, parts, self.class_names(), partition.names_of(samples, parts))
+        return Division(samples.labels, parts, self.class_names(), client_names(partition, samples, parts))
 
     def hold_out(self, samples: Images) -> tuple[Images, Images]:
         """Split samples into training and validation, independently of the scenario's seed."""

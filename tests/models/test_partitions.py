@@ -13,7 +13,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from seedbus.discovery import PluginError
 from seedbus.models import DataError, Dirichlet, File, Iid, Natural, Pathological, Quantity, Shards
-from seedbus.models.partition import PARTITIONS, Divisible, Partition, digest, divide
+from seedbus.models.partition import PARTITIONS, Divisible, Partition, client_names, digest, divide
 from seedbus.models.partitions.by_column import ByColumn
 from seedbus.scenarios.conformance.partition import CONTRACT, is_a_division
 from seedbus.scenarios.conformance.promises import Promise
@@ -342,3 +342,16 @@ def test_a_table_that_is_not_there_or_no_text_is_one_sentence(tmp_path: Path) ->
     (tmp_path / "image.csv").write_bytes(b"\x89PNG\xff\x00")
     with pytest.raises(DataError, match=r"image.csv: found a file that cannot be read .*; expected CSV text"):
         File(file=str(tmp_path / "image.csv")).file_digest(2)
+
+
+@pytest.mark.parametrize("names", [["East"], ["East", 3]])
+def test_names_that_are_not_a_text_for_each_client_are_the_partitions_mistake(names: list[Any]) -> None:
+    class Named(Iid, frozen=True):
+        def names_of(self, samples: Divisible, parts: Any) -> list[str]:
+            return names
+
+    parts = [np.arange(3), np.arange(3, 6)]
+    with pytest.raises(
+        PluginError, match=rf"the partition iid returned {len(names)} names; expected a text for each of 2"
+    ):
+        client_names(Named(), Divisible(np.zeros(6, np.int64), np.arange(6)), parts)

@@ -53,11 +53,20 @@ class ReportHandler:
             self._catch_up.snapshots.received(envelope)
 
     def _expecting(self, envelope: Envelope) -> Round:
-        """The round that waits for this answer. Raises `ReportRefused` if none does."""
+        """The round that waits for this answer. Raises `ReportRefused` if none does.
+
+        An answer that comes too late does not count, and still shows how far its client has come: what it has folded is
+        not sent again. With a false version a client harms itself alone: it cannot follow the next plan, and joins anew.
+        """
         client = envelope.client
         if client not in self._positions.versions:
             raise ReportRefused("not-a-member", f"client {client} never joined")
-        now = self._rounds.answered_round(envelope.round)
+        try:
+            now = self._rounds.answered_round(envelope.round)
+        except ReportRefused as why:
+            if why.reason == "late" and envelope.base <= self._catch_up.history.version:
+                self._advance(client, envelope.base)
+            raise
         now.admit(envelope)
         return now
 

@@ -94,6 +94,29 @@ def test_a_report_for_a_closed_round_is_late_and_changes_nothing() -> None:
     assert refusal.reason == "late"
 
 
+@pytest.mark.parametrize("kind", [Kind.REPORT, Kind.DECLINE])
+def test_an_answer_that_comes_too_late_shows_how_far_its_client_has_come(kind: Kind) -> None:
+    coordinator = joined_coordinator(clients=3, cohort=3)
+    late: list[Envelope] = []
+    for number in range(4):
+        for client in cohort_of(coordinator):
+            answer = report(coordinator, client)
+            if client < 2:
+                coordinator.reported(answer)
+            else:
+                late.append(answer._replace(kind=kind))
+        coordinator.deadline_passed(coordinator.round)
+        coordinator.close_round()
+        if number:
+            refusal = coordinator.reported(late[number - 1])  # a round later
+            assert refusal is not None and refusal.reason == "late"
+            assert coordinator.versions[2] == number - 1
+    for base, expected in ((0, 2), (4, 4), (5, 4), (2**31, 4)):  # it moves nobody back, or beyond the newest version
+        coordinator.reported(late[0]._replace(base=base))
+        assert coordinator.versions[2] == expected
+    assert coordinator.versions[0] == coordinator.versions[1] == 3
+
+
 def test_a_bad_answer_counts_as_an_answer_and_the_round_does_not_wait_for_another() -> None:
     coordinator = joined_coordinator()
     bad, *good = cohort_of(coordinator)

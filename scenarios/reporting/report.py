@@ -176,7 +176,7 @@ def _bytes(summary: Summary) -> Rows:
         ("bytes up", f"{readable(up['bytes'])} in all, {readable(up['bytes_per_client'])} per client"),
         *_unused(summary),
         ("bytes down", f"{readable(down['bytes'])} in all, {readable(down['bytes_per_client'])} per client"),
-        *_commits(traffic, of_all),
+        *_catch_up(traffic),
         ("scalars", f"{up['scalars']:,} up, {down['scalars']:,} down, with {down['seeds']:,} seeds"),
     ]
 
@@ -192,14 +192,22 @@ def _unused(summary: Summary) -> Rows:
     return [("of that in no commit", f"{readable(unused['bytes'])}: {counted(unused['reports'], 'report')}{of_these}")]
 
 
-def _commits(traffic: Summary, of_all: str) -> Rows:
-    """The bytes of commits, the newest ones too, which are no catch-up; no row where plans are whole models."""
+def _catch_up(traffic: Summary) -> Rows:
+    """The bytes of commits, the newest ones too, which are no catch-up, and of snapshots; none where plans are models."""
     if not traffic["catchup_bytes"]:
         return []
-    spread = traffic["catchup_per_client"]
-    sizes = f"{readable(spread['median'])} median, {readable(spread['p95'])} at 95%, {readable(spread['max'])} at most"
+    total = traffic["up"]["bytes"] + traffic["down"]["bytes"]
+    snapshots = traffic["by_kind"].get("snapshot", {"catchup_bytes": 0})
+    sizes = {"commits": traffic["catchup_bytes"] - snapshots["catchup_bytes"], "snapshots": snapshots["catchup_bytes"]}
+    rows = [
+        (f"of that {what}", f"{readable(size)} ({size / total:.1%} of all bytes)")
+        for what, size in sizes.items()
+        if size
+    ]
+    each = traffic["catchup_per_client"]
+    spread = f"{readable(each['median'])} median, {readable(each['p95'])} at 95%, {readable(each['max'])} at most"
     replayed = "" if traffic["replayed"] is None else f"; {counted(traffic['replayed'], 'commit')} replayed"
-    return [("of that commits", of_all), ("… per client", sizes + replayed)]
+    return [*rows, ("… per client", spread + replayed)]
 
 
 def _conventions(summary: Summary) -> Rows:

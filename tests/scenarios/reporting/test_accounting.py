@@ -11,6 +11,7 @@ from worlds import go, lossy, scenario
 from seedbus.algorithms.dense.base import FedAvg
 from seedbus.plugin import register
 from seedbus.scenarios.reporting.accounting import conventions
+from seedbus.scenarios.reporting.progress import readable
 from seedbus.scenarios.reporting.report import groups
 from seedbus.scenarios.reporting.statistics import spread
 
@@ -33,6 +34,16 @@ def test_bytes_of_commits_are_no_catch_up_of_clients_that_are_asked_in_every_rou
     rows = dict(row for group in groups(results.summary) for row in group)
     assert rows["lag when asked"] == "median 1, p95 1, at most 1 commit" and "of that catch-up" not in rows
     assert ("of that commits" in rows) == (algorithm is not DENSE), "the plan is the model, and no row says 0 B"
+
+
+def test_bytes_of_snapshots_are_told_apart_from_those_of_commits(tmp_path: Path) -> None:
+    lag = {"snapshot_after_commits": 4, "chunk_bytes": 256}
+    results = go(tmp_path / "run", lossy(algorithm={"name": "decomfl"}, lag=lag, stop={"rounds": 12}))
+    rows = dict(row for group in groups(results.summary) for row in group)
+    by_kind = results.summary["traffic"]["by_kind"]
+    for what, kind in (("snapshots", "snapshot"), ("commits", "plan")):
+        size = by_kind[kind]["catchup_bytes"]
+        assert size and rows[f"of that {what}"].startswith(f"{readable(size)} ("), what
 
 
 @pytest.mark.usefixtures("no_plugins")

@@ -56,7 +56,7 @@ class ReportHandler:
         """The round that waits for this answer. Raises `ReportRefused` if none does.
 
         An answer that comes too late does not count, and still shows how far its client has come: what it has folded is
-        not sent again. With a false version a client harms itself alone: it cannot follow the next plan, and joins anew.
+        not sent again. A client with a false version harms itself: it cannot follow its next plan, and joins again.
         """
         client = envelope.client
         if client not in self._positions.versions:

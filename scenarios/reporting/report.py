@@ -193,7 +193,7 @@ def _unused(summary: Summary) -> Rows:
 
 
 def _catch_up(traffic: Summary) -> Rows:
-    """The bytes of commits, the newest ones too, which are no catch-up, and of snapshots; none where plans are models."""
+    """The bytes of commits, the newest too, which are no catch-up, and of snapshots; none where plans are models."""
     if not traffic["catchup_bytes"]:
         return []
     total = traffic["up"]["bytes"] + traffic["down"]["bytes"]

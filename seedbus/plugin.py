@@ -47,7 +47,7 @@ from seedbus.algorithms.dense.base import FedAvg
 from seedbus.algorithms.dense.channels.contract import Channel
 from seedbus.algorithms.dense.compression.contract import Compression
 from seedbus.algorithms.dense.methods.method import Local, Method, Server
-from seedbus.algorithms.directions import Law, UpdateRule
+from seedbus.algorithms.directions import Directions, Law, UpdateRule
 from seedbus.algorithms.objective import Differentiable, Objective
 from seedbus.algorithms.scalar_only.base import ScalarOnly
 from seedbus.algorithms.scalar_only.block import Block, descend
@@ -83,6 +83,7 @@ __all__ = [
     "DeComFL",
     "Declined",
     "Differentiable",
+    "Directions",
     "Divisible",
     "Division",
     "Fault",

@@ -117,6 +117,8 @@ def document(seed: int) -> dict[str, Any]:
     choose_secure = Chooser(seed, "secure aggregation")
     if clients > 3 and choose_secure.chance(0.15) and find_spec("cryptography") is not None:
         drawn |= _secure(choose_secure, drawn)
+        if _is_dense(drawn["algorithm"]["name"]):
+            drawn.pop("lag", None)
         return drawn
     choose_stream = Chooser(seed, "stream")
     if choose_stream.chance(0.15):

@@ -106,11 +106,13 @@ class Plan:
         study: the study's fields.
         source: how messages name it.
         cells: its rows, in the order of the file.
+        settings: `field=value` entries that changed the scenario of every row.
     """
 
     study: Study
     source: str
     cells: list[Cell]
+    settings: Sequence[str] = ()
 
 
 def plan_of(source: str | Path | dict[str, Any], settings: list[str] | None = None) -> Plan:
@@ -163,7 +165,7 @@ def plan_of(source: str | Path | dict[str, Any], settings: list[str] | None = No
             cell.scenario.task.check_elsewhere()  # the study's processes make its runs
         except DataError as error:
             raise ScenarioError(name, [f"{cell.name}: {error}"]) from None
-    plan = Plan(study, name, named)
+    plan = Plan(study, name, named, settings or [])
     _check_expectations(plan)
     _check_groups(plan)
     return plan

@@ -21,13 +21,14 @@ from numpy.typing import NDArray
 
 from seedbus.bus.files import atomic_write, make_folder, read
 from seedbus.scenarios.reporting.axes import byte_unit, metric_axis, sample_indices
-from seedbus.scenarios.reporting.document import document, table, with_plots
+from seedbus.scenarios.reporting.document import document, section, table, with_plots
 from seedbus.scenarios.reporting.figures import lines
 from seedbus.scenarios.reporting.looks import Line
 from seedbus.scenarios.reporting.paper import can_draw, lines_pdf
 from seedbus.scenarios.reporting.results import write
 from seedbus.scenarios.reporting.svg import lines_file
 from seedbus.scenarios.reporting.terminal import shown
+from seedbus.scenarios.study import provenance
 from seedbus.scenarios.study.claims import FINAL
 from seedbus.scenarios.study.finished_runs import RowRun
 from seedbus.scenarios.study.published import published
@@ -113,6 +114,7 @@ def _written(results: StudyResults) -> Path:
             with atomic_write(figures / f"{plot.name}.pdf") as file:
                 file.write(lines_pdf(*plot[2:5], is_log=plot.is_log))
     write(folder / PAGE, page(results, all_plots))
+    write(folder / provenance.FILE, provenance.text(results))
     write(folder / "table.md", markdown(results) + "\n")
     write(folder / "table.tex", latex(results) + "\n")
     frames = {
@@ -152,7 +154,8 @@ def content(results: StudyResults, all_plots: list[Plot]) -> str:
     heads, rows = cells(results)
     told = "".join(f"<p>{escape(shown(sentence))}</p>\n" for sentence in sentences(results))
     figures = [lines(*plot[1:5], is_log=plot.is_log) for plot in all_plots]
-    return with_plots(table(heads, rows) + told, figures)
+    made = section("Made with", ["what", ""], provenance.rows(provenance.provenance(results)))
+    return with_plots(table(heads, rows) + told, figures) + made
 
 
 def plots(results: StudyResults) -> Iterator[Plot]:

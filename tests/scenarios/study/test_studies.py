@@ -33,9 +33,11 @@ from seedbus.scenarios.reporting.looks import Line, looks
 from seedbus.scenarios.reporting.paper import can_draw, lines_pdf
 from seedbus.scenarios.reporting.results import Results
 from seedbus.scenarios.running.run import run
+from seedbus.scenarios.schema.loading import load as load_scenario
 from seedbus.scenarios.schema.yaml_text import dump
 from seedbus.scenarios.study import pool, worker
 from seedbus.scenarios.study.cells import plan_of
+from seedbus.scenarios.study.provenance import provenance
 from seedbus.scenarios.study.remarks import sentences
 from seedbus.scenarios.study.results import StudyResults
 from seedbus.scenarios.study.schema import Ask, Study, Tuning, load_study
@@ -177,6 +179,23 @@ def test_the_report_has_all_tables_and_plots_with_bands(found: StudyResults) -> 
         frame = getattr(found, name)
         pd.testing.assert_frame_equal(pd.read_parquet(found.folder / f"{name}.parquet"), frame)
         assert list(pd.read_csv(found.folder / f"{name}.csv").columns) == list(frame.columns)
+
+
+def test_the_folder_of_a_report_says_how_its_runs_were_made_and_they_can_be_made_again_from_it(
+    found: StudyResults, tmp_path: Path
+) -> None:
+    page = write_report(found)
+    told = json.loads((page.parent / "study.json").read_text())
+    assert load_study(told["study"])[0] == found.plan.study and told["settings"] == [] and told["plugins"] == {}
+    assert told["scenarios"].keys() == found.members.keys()
+    (row, (*_, member)), *_ = found.members.items()
+    again = run(load_scenario(told["scenarios"][row], [f"seed={member.seed}"]), tmp_path / "again")
+    assert member.run.results is not None and again.digest == member.run.results.digest
+    summary = member.run.results.summary
+    assert told["seedbus"] == [summary["seedbus"]] and told["versions"] == [summary["versions"]]
+    assert told["processors"] == [summary["processor"]] and "<h2>Made with</h2>" in page.read_text()
+    other = StudyResults(found.folder, plan_of(STUDY, ["stop.rounds=3"]), "loss", {row: [] for row in found.members})
+    assert provenance(other)["settings"] == ["stop.rounds=3"] and provenance(other)["processors"] == []
 
 
 def test_figures_for_papers_are_as_wide_as_a_column_and_the_same_bytes_each_time(found: StudyResults) -> None:

@@ -50,6 +50,10 @@ class Rule(Settings, ABC):
         """The lowest number of rows with which the rule's guarantee holds."""
         return 1
 
+    def withstands(self, reports: int) -> int:
+        """Return of how many false ones among so many reports the rule bounds what they do; by its own assumption."""
+        return 0
+
     @abstractmethod
     def combine(self, rows: Matrix, state: Any) -> tuple[Row, Any]:
         """Combine gradient scalars.
@@ -95,6 +99,9 @@ class Median(Rule):
 
     rule: Literal["median"] = "median"
 
+    def withstands(self, reports: int) -> int:
+        return (reports - 1) // 2
+
     def combine(self, rows: Matrix, state: Any) -> tuple[Row, Any]:
         return trimmed(rows, (len(rows) - 1) // 2), state
 
@@ -126,17 +133,17 @@ class TrimmedMean(Rule):
     def fewest_reports(self) -> int:
         return 2 * (self.f or 0) + 1
 
+    def withstands(self, reports: int) -> int:
+        """Return how many reports are left out at each end."""
+        share = TRIM if self.trim is None else self.trim
+        cut = math.ceil(round(share * reports, 9)) if self.f is None else self.f  # 0.07 × 100 is just above 7
+        return min(cut, (reports - 1) // 2)
+
     def combine(self, rows: Matrix, state: Any) -> tuple[Row, Any]:
-        return trimmed(rows, self._cut(len(rows))), state
+        return trimmed(rows, self.withstands(len(rows))), state
 
     def blend(self, updates: Sequence[Vector], state: Any) -> tuple[Row, Any]:
-        return vectors.trimmed_average(updates, self._cut(len(updates))), state
-
-    def _cut(self, rows: int) -> int:
-        """Return how many rows are left out at each end."""
-        share = TRIM if self.trim is None else self.trim
-        cut = math.ceil(round(share * rows, 9)) if self.f is None else self.f  # 0.07 × 100 is just above 7
-        return min(cut, (rows - 1) // 2)
+        return vectors.trimmed_average(updates, self.withstands(len(updates))), state
 
 
 class Krum(Rule):
@@ -160,6 +167,10 @@ class Krum(Rule):
     def fewest_reports(self) -> int:
         return 1 if self.f is None else 2 * self.f + 3
 
+    def withstands(self, reports: int) -> int:
+        most = max((reports - 3) // 2, 0)
+        return most if self.f is None else min(self.f, most)
+
     def combine(self, rows: Matrix, state: Any) -> tuple[Row, Any]:
         return mean(rows[self._best(squared_distances(rows))]), state
 
@@ -170,8 +181,7 @@ class Krum(Rule):
     def _best(self, distances: list[list[float]]) -> list[int]:
         """Return the rows to average, ascending, from the squared distances [rows, rows]."""
         rows = len(distances)
-        most = max((rows - 3) // 2, 0)
-        malicious = most if self.f is None else min(self.f, most)
+        malicious = self.withstands(rows)
         nearest = max(rows - malicious - 2, 0)
         # the smallest distance of a row is that to itself
         scores = [math.fsum(sorted(distances[i])[1 : nearest + 1]) for i in range(rows)]
@@ -203,6 +213,10 @@ class NearestMixing(Rule):
     def fewest_reports(self) -> int:
         return 1 if self.f is None else 2 * self.f + (3 if self.then == "krum" else 1)
 
+    def withstands(self, reports: int) -> int:
+        most = max((reports - 3) // 2, 0) if self.then == "krum" else (reports - 1) // 2
+        return most if self.f is None else min(self.f, most)
+
     def combine(self, rows: Matrix, state: Any) -> tuple[Row, Any]:
         f, neighbours = self._neighbours(squared_distances(rows))
         return self._next(f).combine(np.array([mean(rows[each]) for each in neighbours]), state)
@@ -218,8 +232,7 @@ class NearestMixing(Rule):
     def _neighbours(self, distances: list[list[float]]) -> tuple[int, list[list[int]]]:
         """Return f, and the n − f rows nearest to each, from the squared distances [rows, rows]."""
         rows = len(distances)
-        most = max((rows - 3) // 2, 0) if self.then == "krum" else (rows - 1) // 2
-        f = most if self.f is None else min(self.f, most)
+        f = self.withstands(rows)
         return f, [sorted(sorted(range(rows), key=each.__getitem__)[: rows - f]) for each in distances]
 
 
@@ -241,6 +254,10 @@ class Clipped(Rule):
         description="which quantile of a round's magnitudes of scalars, over clients and values, or norms of updates",
     )
     window: int = Field(default=50, ge=1, le=1000, description="earlier commits whose quantiles make τ")
+
+    def withstands(self, reports: int) -> int:
+        """Return the most that are a smaller share than 1 − quantile."""
+        return max(math.ceil(round((1 - self.quantile) * reports, 9)) - 1, 0)
 
     def combine(self, rows: Matrix, state: Any) -> tuple[Row, Any]:
         """Combine gradient scalars; `state` holds the quantiles of the last `window` commits, oldest first."""

@@ -261,6 +261,10 @@ def _failures(summary: Summary) -> Rows:
     if lost:
         rows.append(("messages lost", ", ".join(f"{count:,} {name.replace('_', ' ')}" for name, count in lost.items())))
     rows += [(f"fault {number}: {each['fault']}", fault_counts(each)) for number, each in enumerate(summary["faults"])]
+    if false := summary.get("liars"):
+        commits = counted(summary["version"], "commit")
+        found = f"in {false['commits']:,} of {commits}, {false['median']:g} (median) and {false['most']:,} at most"
+        rows.append(("false reports", f"{found}; in {false['beyond']:,} more than the rule withstands"))
     for reason, peers in summary["refusals"].items():
         detail = summary.get("refusal_details", {}).get(reason)
         first = f"; the first: {with_names(detail, summary.get('client_names', ()))}" if detail else ""

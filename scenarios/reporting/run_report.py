@@ -16,6 +16,7 @@ from seedbus.scenarios.reporting.accounting import account
 from seedbus.scenarios.reporting.client_groups import figures, groups_of
 from seedbus.scenarios.reporting.client_names import stored
 from seedbus.scenarios.reporting.findings import kept
+from seedbus.scenarios.reporting.liars import liars
 from seedbus.scenarios.reporting.page import PAGE, Finished, page
 from seedbus.scenarios.reporting.ran import processor, versions
 from seedbus.scenarios.reporting.results import Results, strict, write
@@ -71,6 +72,8 @@ def report(
     summary = strict(summary | describe(rounds, arrived, clients, outcome.simulated_s))
     if groups := groups_of(scenario, journal.facts()):
         summary["groups"] = figures(groups, clients)
+    if false := liars(scenario, rounds):
+        summary["liars"] = false
     # figures that are not finite become null, as in the files by which a finished run can be judged again
     summary["expectations"] = judged(scenario.expect, summary, [strict(line) for line in lines])
     summary["wall_s"], summary["cpu_s"] = wall_s, cpu_s

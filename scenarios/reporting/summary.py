@@ -90,6 +90,13 @@ class _Staleness(TypedDict):
     max: Measure
 
 
+class _Liars(TypedDict):
+    commits: Count
+    median: Measure
+    most: Count
+    beyond: Count
+
+
 class _RoundTimes(TypedDict):
     median_s: Measure
     p95_s: Measure
@@ -154,6 +161,7 @@ class _Summary(TypedDict):
     lag: _Lag
     staleness: _Staleness
     round_times: _RoundTimes
+    liars: NotRequired[_Liars]
     groups: NotRequired[Annotated[dict[Text, _Group], Field(max_length=MAX_NAMES)]]
     expectations: Annotated[dict[Text, _Expectation], Field(max_length=MAX_NAMES)]
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -11,7 +13,7 @@ from seedbus.agents.policies import snapshot_bytes
 from seedbus.agents.policies.snapshot_budget import Lag
 from seedbus.agents.policies.snapshot_bytes import SnapshotBytes
 from seedbus.algorithms.contract import Replica
-from seedbus.bus import Kind
+from seedbus.bus import Envelope, Kind
 from seedbus.bus.codec import encode
 
 CHUNK = 256
@@ -38,8 +40,13 @@ def test_the_count_is_the_length_of_all_messages(size: int) -> None:
 
 
 def test_a_large_replica_is_counted_without_its_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
-    encoded = []
-    monkeypatch.setattr(snapshot_bytes, "encode", lambda envelope: encoded.append(envelope) or encode(envelope))
+    encoded: list[Envelope] = []
+
+    def seen(envelope: Envelope) -> Any:
+        encoded.append(envelope)
+        return encode(envelope)
+
+    monkeypatch.setattr(snapshot_bytes, "encode", seen)
     counts = SnapshotBytes(44_000_000, Lag(snapshot_after_commits=1), PROOFS)
     down, _ = counts.of_offer(1000, 1, 1)
     assert 44_000_000 < down < 44_200_000

@@ -80,11 +80,13 @@ class OverdueState(NamedTuple):
         round: its number, the version at which it started, when it opened in nanoseconds, and the size of its cohort.
         waiting: the clients that have not answered, ascending.
         reports: (client, packed report) of late reports that are in no commit yet, ascending.
+        declined: the clients that have declined to report, ascending.
     """
 
     round: tuple[int, int, int, int]
     waiting: list[int]
     reports: Sequence[tuple[int, list[Any]]]
+    declined: list[int]
 
 
 class OverdueRounds:
@@ -156,6 +158,7 @@ class OverdueRounds:
                     (client, algorithm.pack_report(closed.plan, report).body)
                     for client, report in sorted(closed.reports.items())
                 ],
+                sorted(closed.declined),
             )
             for closed in self._rounds.values()
         ]
@@ -173,4 +176,7 @@ class OverdueRounds:
             number, version, opened_ns, size = state.round
             plan = make_plan(number, version)
             reports = {client: algorithm.unpack_report(body, plan) for client, body in state.reports}
-            self._rounds[number] = Round(plan, [], opened_ns, opened_ns, size, set(state.waiting), reports=reports)
+            waiting, declined = set(state.waiting), set(state.declined)
+            self._rounds[number] = Round(
+                plan, [], opened_ns, opened_ns, size, waiting, reports=reports, declined=declined
+            )

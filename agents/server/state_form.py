@@ -24,7 +24,7 @@ _Number = Annotated[float, Field(strict=True)]
 _Word = Annotated[str, Field(strict=True, max_length=10_000)]
 _Bytes = Annotated[bytes, Field(strict=True)]
 
-_Overdue = tuple[tuple[_Count, _Count, _Count, _Count], list[_Client], list[tuple[_Client, list[Any]]]]
+_Overdue = tuple[tuple[_Count, _Count, _Count, _Count], list[_Client], list[tuple[_Client, list[Any]]], list[_Client]]
 _Rounds = tuple[_Count, list[tuple[_Client, _Count, _Number]], list[_Count], list[_Overdue], Any]
 _Refusal = tuple[_Address | _Word, _Word, _Count] | tuple[_Address | _Word, _Word, _Count, _Word]
 _Averages = list[tuple[_Word, _Number, _Count]]

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from late_cases import SCHEDULED, close_at_deadline, lenient_coordinator, play_round, refusal_reason, terms
 
-from seedbus.bus import Envelope
+from seedbus.bus import Envelope, Kind
 
 
 def test_a_late_report_is_read_and_kept_in_the_shape_of_its_own_round() -> None:
@@ -65,6 +65,23 @@ def test_a_commit_can_have_a_term_for_every_round_that_may_be_late() -> None:
     assert bits(
         ALGORITHM.unpack_commits(over_the_wire(ALGORITHM.pack_commits(coordinator.history.since(0)).body))
     ) == bits(coordinator.history.since(0))
+
+
+def test_who_has_declined_late_has_answered_also_after_restoring() -> None:
+    coordinator = lenient_coordinator(discount=0)
+    late = play_round(coordinator, 0)
+    declines = {client: each._replace(kind=Kind.DECLINE, body=["overflow", "no"]) for client, each in late.items()}
+    assert refusal_reason(coordinator, declines[2]) == "overflow"
+    close_at_deadline(coordinator)
+    play_round(coordinator, 0)
+    assert refusal_reason(coordinator, declines[1]) == "overflow"
+    close_at_deadline(coordinator)
+    restored = lenient_coordinator(discount=0)
+    restored.restore(coordinator.checkpoint(), coordinator.history.since(0), positions(coordinator))
+    for each in (coordinator, restored):
+        each.open_round()
+        assert [refusal_reason(each, declines[client]) for client in (1, 2)] == ["duplicate", "duplicate"]
+        assert each.reported(late[3]) is None
 
 
 answers = st.lists(st.tuples(st.sets(st.integers(0, 3)), st.sets(st.integers(0, 11))), min_size=1, max_size=8)

@@ -1,7 +1,7 @@
 """How messages move: envelopes, the bus that counts and delivers them, clocks, links, fault hooks and the ledger.
 
-Doors: `clock`, `codec`, `envelope`, `errors`, `event_queue`, `files`, `in_flight`, `keyed_random`, `ledger`,
-`mailbox`, `network`, `pending_replies`, `spans`, `speeds`, `text`, `transport`, `zeromq`.
+Doors: `clock`, `codec`, `envelope`, `errors`, `event_queue`, `fault_hooks`, `files`, `in_flight`,
+`keyed_random`, `ledger`, `mailbox`, `network`, `pending_replies`, `spans`, `speeds`, `text`, `transport`, `zeromq`.
 """
 
 from seedbus.bus.bus import Bus

@@ -321,10 +321,11 @@ class FedAvg(BaseAlgorithm):
 
     def numbers(self, report: DenseReport) -> NDArray[np.int32]:
         """Return the units of a report's update, int32 [d]. See `Summed`."""
-        ((raw,),) = report.bodies
-        if not raw:
-            raise Declined("overflow", "the update is not finite")
-        return whole_numbers(raw)
+        (body,) = report.bodies
+        numbers = whole_numbers(body)
+        if numbers is None:
+            raise Declined("overflow", "the update has a number that is not finite, or too large")
+        return numbers
 
     def of_numbers(self, numbers: NDArray[np.int32]) -> DenseReport:
         """Return the report of so many units, int32 [d], without its client's number of samples. See `Summed`."""

@@ -23,6 +23,7 @@ from pydantic_core import PydanticCustomError
 
 from seedbus.bus.envelope import SERVER
 from seedbus.bus.errors import Unusable
+from seedbus.bus.event_queue import LAST_NS
 from seedbus.bus.fault_hooks import ActiveFault, FaultHooks
 from seedbus.bus.in_flight import Key as MessageKey
 from seedbus.bus.in_flight import random_key
@@ -302,12 +303,13 @@ class Links:
         )
         if shared is not None:
             begins_ns = max(departs_ns, self.busy.get((SERVER, upward), 0))
-            self.busy[SERVER, upward] = departs_ns = passed_ns(size, begins_ns, shared)
+            self.busy[SERVER, upward] = departs_ns = min(passed_ns(size, begins_ns, shared), LAST_NS + 1)
         begins_ns = max(departs_ns, self.busy.get((client, upward), 0))
         by, changing = self._changing.get((client, upward), (None, None))
         mbps = self._limited(math.inf if own is None else own, client, round, upward, size)
         if mbps < math.inf or changing is not None:
-            self.busy[client, upward] = departs_ns = passed_ns(size, begins_ns, mbps, changing)
+            ends_ns = passed_ns(size, begins_ns, mbps, changing)
+            self.busy[client, upward] = departs_ns = min(ends_ns, LAST_NS + 1)  # a checkpoint has no room for more
         if by is not None:
             alone_ns, without_ns = (passed_ns(size, begins_ns, own or math.inf, each) for each in (changing, None))
             if alone_ns > without_ns:

@@ -26,7 +26,7 @@ class Speeds:
     def __init__(self, changes: Sequence[tuple[int, float]], period_ns: int | None = None) -> None:
         self._times = [when for when, _ in changes]
         self._speeds = [float(mbps) for _, mbps in changes]
-        self._period_ns = period_ns
+        self.period_ns = period_ns
         ends = [*self._times, *([] if period_ns is None else [period_ns])]
         if not changes or ends[0] < 0 or any(later <= earlier for earlier, later in pairwise(ends)):
             raise ValueError(f"times of a link's speeds are {ends[:9]}; expected ascending nanoseconds from 0")
@@ -38,7 +38,7 @@ class Speeds:
 
     def at(self, now_ns: int) -> tuple[float, float]:
         """Return the limit in Mbit/s at a time, and the nanosecond until which it holds; both may be infinite."""
-        period_ns = self._period_ns
+        period_ns = self.period_ns
         began_ns = 0 if period_ns is None else now_ns - now_ns % period_ns
         number = bisect_right(self._times, now_ns - began_ns)
         mbps = self._speeds[number - 1] if number else math.inf
@@ -59,6 +59,7 @@ def passed_ns(size: int, begins_ns: int, mbps: float, changing: Speeds | None = 
     left = size * 8000.0  # Mbit/s times nanoseconds
     if changing is None:
         return begins_ns + math.ceil(left / mbps)
+    began_ns, of_period = math.inf, 0.0  # of a whole period: its beginning, and what has passed since
     while True:
         limit, until_ns = changing.at(begins_ns)
         limit = min(limit, mbps)
@@ -66,4 +67,12 @@ def passed_ns(size: int, begins_ns: int, mbps: float, changing: Speeds | None = 
         if left <= passes:
             return begins_ns + math.ceil(left / limit)
         left -= passes
+        of_period += passes
         begins_ns = int(until_ns)
+        if changing.period_ns is not None and begins_ns == began_ns + changing.period_ns:
+            whole = int(left / of_period)  # that it outlasts, too; there may be millions
+            whole -= whole * of_period >= left  # it ends within the last one
+            left -= whole * of_period
+            begins_ns += whole * changing.period_ns
+        elif began_ns == math.inf:
+            began_ns, of_period = begins_ns, 0.0

@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
+import msgpack
 import pytest
 from bus_harness import MS, Harness, plan, report
 from hypothesis import given
@@ -13,6 +14,7 @@ from hypothesis import strategies as st
 
 from seedbus.bus import KeyedRandom, Network, Speeds
 from seedbus.bus.errors import Unusable
+from seedbus.bus.event_queue import LAST_NS
 from seedbus.bus.speeds import passed_ns
 from seedbus.scenarios.faults.bandwidth import Bandwidth
 
@@ -52,12 +54,29 @@ def test_a_message_passes_as_fast_as_its_link_at_any_time(
     assert passed_ns(KILOBIT, round(begins_ms * MS), INF, speeds) == round(passed_ms * MS)
 
 
-STEPS = st.lists(st.sampled_from([0, 0.25, 0.5, 1, 2, 4, INF]), min_size=1, max_size=6)
+class Counted(Speeds):
+    """Speeds that are asked a few times for a message, however long it lasts."""
+
+    asked = 0
+
+    def at(self, now_ns: int) -> tuple[float, float]:
+        self.asked += 1
+        assert self.asked <= 8
+        return super().at(now_ns)
 
 
+def test_a_message_that_lasts_for_millions_of_periods_costs_no_more_than_one_that_lasts_for_two() -> None:
+    speeds = Counted([(0, 0.0), (MS, 1e-6)], 2 * MS)
+    assert passed_ns(10**9 * KILOBIT, MS // 2, INF, speeds) == 2 * 10**15 * MS
+
+
+STEPS = st.lists(st.sampled_from([0, 16, 32, 64, 128, 256, INF]), min_size=1, max_size=6)
+
+
+@pytest.mark.slow
 @given(
     st.lists(st.integers(1, 9), min_size=6, max_size=6), STEPS, st.booleans(), st.integers(0, 99), st.integers(1, 9),
-    st.sampled_from([0.25, 1, INF]),
+    st.sampled_from([16, 64, INF]),
 )  # fmt: skip
 def test_it_is_what_steps_of_a_nanosecond_give(
     gaps: list[int], mbps: list[float], again: bool, begins: int, size: int, limit: float
@@ -124,3 +143,13 @@ def test_two_faults_that_change_one_link_are_refused() -> None:
     faults = [Changing({(0, True): Speeds([(0, 1.0)])}) for _ in range(2)]
     with pytest.raises(Unusable, match="changes the uplink of client 0, as another does; expected one such fault"):
         Harness(rules=faults)
+
+
+def test_a_message_that_passes_after_the_end_of_time_is_under_way_in_a_checkpoint() -> None:
+    harness = Harness(rules=[Changing({(0, True): Speeds([(0, 0.0), (10**30, 1.0)])})])
+    for round in range(2):
+        harness.bus.send(report(0, round, size=BIT_MS))
+    harness.run(MS)
+    now_ns, busy, in_flight, *_ = msgpack.unpackb(msgpack.packb(harness.bus.checkpoint()))
+    assert (now_ns, busy, len(in_flight)) == (MS, [[0, True, LAST_NS + 1]], 2)
+    assert harness.arrivals_ns == []

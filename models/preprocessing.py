@@ -55,7 +55,7 @@ class Image(Settings, frozen=True):
     height: int = Field(ge=1, le=1024)
     width: int = Field(ge=1, le=1024)
     channels: Literal[1, 3]
-    white: int = Field(ge=1)
+    white: int = Field(ge=1, le=255)
     mean: tuple[float, ...]
     """Of all channels together, or of each."""
     deviation: tuple[Annotated[float, Field(gt=0)], ...]
@@ -80,7 +80,7 @@ class Preprocessing(Settings, frozen=True):
     """In the place of classes: the column of numbers that is predicted, which are output · deviation + mean."""
     columns: Annotated[tuple[Column, ...], Field(min_length=1)] | None = None
     """Of a table, in the order of the inputs."""
-    separator: str | None = None
+    separator: Annotated[str, Field(min_length=1, max_length=1)] | None = None
     """Between the cells of a table's CSV files."""
     layers: tuple[str, ...] | None = None
     """The linear layers of a perceptron; all but the last are followed by ReLU."""

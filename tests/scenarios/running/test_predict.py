@@ -138,6 +138,7 @@ def exported(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 GOOD = {"height": 170, "age": 30, "pet": "cat"}
+PICTURE = {"height": 8, "width": 8, "channels": 1, "mean": [0.5], "deviation": [0.5]}
 
 
 @pytest.mark.parametrize(
@@ -184,6 +185,8 @@ def test_a_bad_file_of_rows_is_told_with_line_and_column(exported: Path, tmp_pat
         ({}, r"found a model without preprocessing; expected one that this version's `seedbus replay RUN --out .*"),
         ({"version": 2}, r"found a file that cannot be read \(version: Input should be 1\); expected a model that .*"),
         ({"columns": []}, r"found a file that cannot be read \(columns: .*\); expected a model that .*"),
+        ({"separator": ", "}, r"found a file that cannot be read \(separator: String should have at most 1 .*"),
+        ({"image": {**PICTURE, "white": 10**400}}, r"found a file that cannot be read \(image\.white: .*"),
         ({"classes": ["a", "b"]}, r"found tensors of another network than the perceptron of its preprocessing; .*"),
         ({"model": "mine:build", "layers": None}, r"found the network mine:build; expected a network of Seedbus; .*"),
         ({"task": "shakespeare", "columns": None}, r"found a model of task shakespeare; expected one of task .*"),

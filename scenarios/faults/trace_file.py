@@ -17,7 +17,8 @@ from seedbus.scenarios.errors import ScenarioError
 from seedbus.scenarios.sentences import quoted
 
 LATEST_S = 1e12
-_MOST_DEVICES = 10
+_MOST_DEVICES = 10  # of which each has a group of its own
+_LONGEST_NAME = 60
 _MOST_BYTES = 256 * 2**20
 
 Owner = int | str
@@ -78,7 +79,7 @@ def read_trace(
                 if not row:
                     continue
                 try:
-                    owner = row[0] if first == "device" else _client(row[0], clients)
+                    owner = _device(row[0]) if first == "device" else _client(row[0], clients)
                     lines.setdefault(owner, []).append(parse(row[1:]))
                 except Expected as error:
                     raise _refusal(path, rows.line_num, row, str(error)) from None
@@ -97,6 +98,12 @@ def _client(text: str, clients: int) -> int:
     if not 0 <= client < clients:
         raise Expected(f"a client from 0 to {clients - 1}")
     return client
+
+
+def _device(name: str) -> str:
+    if not (0 < len(name) <= _LONGEST_NAME and name.isprintable()):
+        raise Expected(f"a device with a name of 1 to {_LONGEST_NAME} printable characters")
+    return name
 
 
 def _refusal(path: str, line: int, row: list[str], expected: str) -> ScenarioError:

@@ -83,6 +83,10 @@ BAD = {
     "twice": (HEADER + "1,2,1,1\n1,2,3,3\n", "client 1: lines at 2 and 2 s; expected at least a millisecond"),
     "close": ("device,from_s,up_mbps,down_mbps\na,2.0001,1,1\na,2,3,3\n",
               'device "a": lines at 2 and 2.0001 s; expected at least a millisecond'),
+    "no name": ("device,from_s,up_mbps,down_mbps\na,0,1,1\n,0,1,1\n", 'line 3: ",0,1,1" is not accepted; expected a '
+                "device with a name of 1 to 60 printable characters"),
+    "a long name": (f"device,from_s,up_mbps,down_mbps\n{'a' * 61},0,1,1\n", "expected a device with a name of 1 to 60"),
+    "a name for terminals": ("device,from_s,up_mbps,down_mbps\n\x1b[31m,0,1,1\n", "expected a device with a name of"),
     "ends at 0": (HEADER + "1,0,1,1\n1,2,1,0\n", "client 1: a link's last speed is 0; expected more, since messages"),
 }  # fmt: skip
 

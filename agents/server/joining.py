@@ -56,7 +56,7 @@ class Joining:
             raise ReportRefused(*objection)
         if decides and join.sender < 0:
             self.proofs = {**join.proofs, **self.proofs}
-        if round is not None and round < self._rounds.number and self._would_set_back(join):
+        if round is not None and round < self._rounds.number and self._is_overtaken(join, round):
             return
         is_alone = join.sender >= 0
         has_pulled = is_alone and snapshots.installed(join.sender, join.spans[0].version if join.spans else 0)
@@ -95,11 +95,15 @@ class Joining:
             if join.sender >= 0 or not (client in self.apart or (client in versions and not self.believes))
         ]
 
-    def _would_set_back(self, join: Join) -> bool:
-        """Whether a member's JOIN states an older version than the server believes.
+    def _is_overtaken(self, join: Join, round: int) -> bool:
+        """Whether a member's JOIN of an earlier round states an older version than an answer that came before it.
 
-        A JOIN from an earlier round may have been overtaken by a later answer of the client. If it was not, the next
-        plan will not follow on the client's version, and the client will say so again.
+        An answer of the JOIN's round, or of a later one, shows the version at which that round began, or a newer one.
+        A lower one that the server believes is of an earlier answer, and the client has lost its state since. If the
+        JOIN was not overtaken, the next plan will not follow on the client's version, and the client says so again.
         """
-        is_behind = all(span.version < self._positions.versions.get(span.first, 0) for span in join.spans)
-        return 0 <= join.sender in self._positions.members and is_behind
+        client, versions = join.sender, self._positions.versions
+        if client not in self._positions.members or any(span.version >= versions[client] for span in join.spans):
+            return False
+        following = self._catch_up.history.between(versions[client], versions[client] + 1)
+        return not following or following[0].round >= round

@@ -56,7 +56,8 @@ class ReportHandler:
         """The round that waits for this answer. Raises `ReportRefused` if none does.
 
         An answer that comes too late does not count, and still shows how far its client has come: what it has folded is
-        not sent again. A client with a false version harms itself: it cannot follow its next plan, and joins again.
+        not sent again. A client with a false version harms itself: it cannot follow its next plan, and joins again. So
+        does one that has lost its state since it answered.
         """
         client = envelope.client
         if client not in self._positions.versions:

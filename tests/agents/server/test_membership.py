@@ -259,6 +259,22 @@ def test_an_outdated_join_sets_no_client_back() -> None:
     assert coordinator.versions[1] == 0, "who had left has reported nothing since"
 
 
+def test_a_late_answer_from_before_a_client_lost_its_state_does_not_keep_commits_from_it_for_ever() -> None:
+    """The client says in a later round that it cannot follow its plan, and says that late, too."""
+    coordinator = after_rounds(3)
+    coordinator.joined(Join(1, (Span(1, 1, 0),), **PROOF), round=coordinator.round, is_due=True)
+    old = Envelope(Kind.REPORT, 1, 1, 1, [])
+    refusal = coordinator.reported(old)
+    assert refusal is not None and refusal.reason == "late" and coordinator.versions[1] == 1
+    asked_in = coordinator.round
+    for client in (0, 2):
+        coordinator.reported(report(coordinator, client))
+    coordinator.close_round()
+    coordinator.open_round()
+    joins(coordinator, Join(1, (Span(1, 1, 0),), **PROOF), round=asked_in)
+    assert coordinator.versions[1] == 0
+
+
 def test_a_join_of_the_open_round_is_believed_and_so_is_one_of_an_earlier_round_that_is_no_step_back() -> None:
     """Else a client that lost its state would get plans that it cannot follow until its round is over."""
     coordinator = after_rounds(3)

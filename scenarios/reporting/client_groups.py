@@ -22,7 +22,8 @@ from seedbus.scenarios.schema.scenario import Scenario
 Groups = Mapping[str, Flags]
 """Name → which clients are in the group, bool [N]; at least one is, and at least one is not."""
 NOTE = (
-    "The second line of each group tells of all other clients. Bytes, and of these the commits, are means of a client."
+    "The second line of each group tells of all other clients. Bytes are means of a client; those of commits and "
+    "snapshots are a part of those down."
 )
 
 
@@ -80,7 +81,7 @@ def heads(*, has_server: bool) -> list[str]:
         "of all",
         "bytes up",
         "bytes down",
-        "of that commits",
+        "commits and snapshots",
         "mean lag",
     ]
 

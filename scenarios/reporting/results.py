@@ -54,9 +54,9 @@ class Results:
             names, as owners of a table have, its first column is `name`.
         groups: data frame with two rows for every group of clients, `who` being "group" or "others": how many clients
             these are, their reports that count, in all, as a median and as a share of all reports, bytes up and down of
-            a client (mean), of the bytes down those that brought commits, and the mean lag when asked. A group is one
-            of `client_groups`, or the clients that a fault strikes for the whole run, such as "fault 0: straggler"; it
-            is neither all clients nor none. A run of an earlier version has none.
+            a client (mean), of those down the bytes of commits and snapshots, and the mean lag when asked. A group is
+            one of `client_groups`, or the clients that a fault strikes for the whole run, such as "fault 0: straggler";
+            it is neither all clients nor none. A run of an earlier version has none.
         expectations: name → the bounds, the value found, and whether the expectation is met.
         missed: names of the expectations that are not met.
         training_diverged: whether the run ended early because training diverged.

@@ -171,7 +171,7 @@ def _live(conduct: Conduct, port: str | None) -> Iterator[str | None]:
 def _announce(conduct: Conduct, jobs: int, quiet: bool) -> None:
     """Say how many runs there are, how many are missing, and what these will cost."""
     from seedbus.bus.text import counted
-    from seedbus.scenarios.reporting.meter import Meter
+    from seedbus.scenarios.reporting.meter import Meter, lasting
     from seedbus.scenarios.reporting.progress import readable
     from seedbus.scenarios.study.estimate import estimate
     from seedbus.scenarios.study.study import missing_runs
@@ -180,23 +180,29 @@ def _announce(conduct: Conduct, jobs: int, quiet: bool) -> None:
     missing = missing_runs(conduct.plan, conduct.store)
     runs = len(rows) * len(study.seeds)
     said = f"{study.name}: {counted(len(rows), 'row')} × {counted(len(study.seeds), 'seed')} = {counted(runs, 'run')}"
-    if missing.trials:
-        least, most = missing.all_trials, missing.most_trials
-        said += f", after {counted(most, 'trial') if least == most else f'{least:,} to {most:,} trials'}"
-    scenarios = [*missing.trials, *missing.runs]
-    if not scenarios:
+    certain, most = len(missing.certain), len(missing.certain) + len(missing.further)
+    if not certain:
         say(f"{said}; all are there already", to_stderr=True)
         return
-    say(f"{said}; {len(scenarios):,} to make", to_stderr=True)  # at once, for the estimate may take a minute
+    if missing.most_trials:
+        trials = _from_to(f"{missing.least_trials:,}", f"{missing.most_trials:,}")
+        said += f", after {trials} trial{'s' if missing.most_trials > 1 else ''}"
+    # at once, for the estimate may take a minute
+    say(f"{said}; {_from_to(f'{certain:,}', f'{most:,}')} to make", to_stderr=True)
     _tell_of_other_sources(conduct)
     with Meter(is_quiet=quiet) as meter:
-        cost = estimate(scenarios, conduct.pool, meter.begin(f"{study.name}: estimating runs", len(scenarios)).advance)
-    minutes = cost.seconds / 60 / jobs
-    time = f"{minutes:.0f} min" if minutes >= 2 else f"{60 * minutes:.0f} s"
-    where = counted(jobs, "process", "processes")
-    what = f"about {time} in {where}, about {readable(cost.bytes)} sent"
-    unknown = f" (without {counted(cost.unknown, 'run')} that would fail: {cost.why})" if cost.unknown else ""
+        work = meter.begin(f"{study.name}: estimating runs", most)
+        costs = estimate(missing.certain, missing.further, conduct.pool, work.advance)
+    time = _from_to(*(lasting(each.seconds / jobs) for each in costs))
+    sent = _from_to(*(readable(each.bytes) for each in costs))
+    what = f"about {time} in {counted(jobs, 'process', 'processes')}, about {sent} sent"
+    failing = costs[0]
+    unknown = f" (without {counted(failing.unknown, 'run')} that would fail: {failing.why})" if failing.unknown else ""
     say(f"{study.name}: {what}{unknown}", to_stderr=True)
+
+
+def _from_to(least: str, most: str) -> str:
+    return least if least == most else f"{least} to {most}"
 
 
 def _tell_of_other_sources(conduct: Conduct) -> None:

@@ -64,3 +64,10 @@ class Meter:
     def begin(self, name: str, steps: int) -> Work:
         """Show a bar for a piece of work."""
         return Work(self._progress, name, steps)
+
+
+def lasting(seconds: float) -> str:
+    """Return a time that is known roughly, such as 40 s, 12 min or 3.5 h."""
+    if seconds < 120:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:,.1f} h"

@@ -1,8 +1,8 @@
 """How long the missing runs of a study will take, and how many bytes they will send, roughly and beforehand.
 
-Time is that of a few rounds of one run for each algorithm and task. The bytes of a dense algorithm are those of these
-rounds. A scalar-only algorithm sends more as clients miss more commits, and a budget of bytes or of ε may end a run
-early: its bytes and rounds are those of a rehearsal, as for `seedbus explain`.
+Time is that of a few rounds of one run for each algorithm and task; no learning rate changes it. The bytes of a dense
+algorithm are those of these rounds. A scalar-only algorithm sends more as clients miss more commits, and a budget of
+bytes or of ε may end a run early: its bytes and rounds are those of a rehearsal, as for `seedbus explain`.
 """
 
 from __future__ import annotations
@@ -39,34 +39,48 @@ class Estimate:
     unknown: int = 0
     why: str = ""
 
+    def __add__(self, other: Estimate) -> Estimate:
+        seconds, size = self.seconds + other.seconds, self.bytes + other.bytes
+        return Estimate(seconds, size, self.unknown + other.unknown, self.why or other.why)
 
-def estimate(scenarios: Sequence[Scenario], pool: Pool, advance: Callable[[float], None]) -> Estimate:
-    """Return what runs of these scenarios will cost.
+
+def estimate(
+    scenarios: Sequence[Scenario], further: Sequence[Scenario], pool: Pool, advance: Callable[[float], None]
+) -> tuple[Estimate, Estimate]:
+    """Return what runs of these scenarios will cost, and what they will cost with the further ones.
 
     Args:
         scenarios: one for each run.
+        further: one for each run that may follow.
         pool: the processes in which trials are made.
         advance: is told of how many more runs the cost is known.
     """
-    alike: dict[str, list[Scenario]] = {}
-    for scenario in scenarios:
-        fields = scenario.resolved()
-        deciding = ("task", "mask", "partition", "algorithm", "participation", "verify")
-        parts = {name: fields.get(name) for name in deciding}
-        alike.setdefault(json.dumps(parts), []).append(scenario)
-    jobs = [Job("trial", members, {"scenario": members[0].resolved()}) for members in alike.values()]
-    seconds, sent, unknown, why = 0.0, 0.0, 0, ""
+    alike: dict[str, list[tuple[Scenario, bool]]] = {}
+    for is_further, each in enumerate((scenarios, further)):
+        for scenario in each:
+            alike.setdefault(_decisive(scenario), []).append((scenario, bool(is_further)))
+    jobs = [Job("trial", members, {"scenario": members[0][0].resolved()}) for members in alike.values()]
+    least, most = Estimate(0.0, 0.0), Estimate(0.0, 0.0)
     for answer in pool.do(jobs):
-        members: list[Scenario] = answer.job.subject
-        if answer.failure is not None:
-            unknown, why = unknown + len(members), why or answer.failure
+        members: list[tuple[Scenario, bool]] = answer.job.subject
+        if answer.failure is None:
+            trial = answer.facts
+            extents = _extents([scenario for scenario, _ in members], trial["round_bytes"], advance)
+            costs = [Estimate(trial["start_s"] + trial["round_s"] * rounds, size) for rounds, size in extents]
+        else:
+            costs = [Estimate(0.0, 0.0, 1, answer.failure)] * len(members)
             advance(len(members))
-            continue
-        trial = answer.facts
-        extents = list(_extents(members, trial["round_bytes"], advance))
-        seconds += sum(trial["start_s"] + trial["round_s"] * rounds for rounds, _ in extents)
-        sent += sum(size for _, size in extents)
-    return Estimate(seconds, sent, unknown, why)
+        for cost, (_, is_further) in zip(costs, members, strict=True):
+            least, most = least if is_further else least + cost, most + cost
+    return least, most
+
+
+def _decisive(scenario: Scenario) -> str:
+    """Return the settings that decide how long a round lasts and how many bytes a dense one sends."""
+    fields = scenario.resolved()
+    deciding = ("task", "mask", "partition", "participation", "verify")
+    algorithm = {name: value for name, value in fields["algorithm"].items() if not name.endswith("learning_rate")}
+    return json.dumps({name: fields.get(name) for name in deciding} | {"algorithm": algorithm})
 
 
 def _extents(

@@ -237,18 +237,18 @@ def study(
 
 @dataclass(frozen=True)
 class Missing:
-    """What a study has still to make, as far as it is known before anything is tuned.
+    """What a study has still to make, as far as the finished trials tell.
 
     Attributes:
-        runs: scenarios of missing runs, with the values that the finished trials would choose.
-        trials: scenarios of the missing ones among the first trials; of a search, as many as are missing in all.
-        all_trials: number of the first trials; of a search, of all.
-        most_trials: number of trials at most.
+        certain: scenarios of the trials and runs that will be made.
+        further: scenarios that stand for those that may be made too.
+        least_trials: number of trials, with those that are finished, at least; 0 if none is missing.
+        most_trials: the same at most.
     """
 
-    runs: list[Scenario]
-    trials: list[Scenario]
-    all_trials: int
+    certain: list[Scenario]
+    further: list[Scenario]
+    least_trials: int
     most_trials: int
 
 
@@ -257,16 +257,33 @@ def missing_runs(plan: Plan, store: Store) -> Missing:
     study, chosen, conduct = plan.study, dict[str, Values](), Conduct(plan, store, Pool(0), is_idle=True)
     if study.tuned_fields:
         chosen = {row: each.chosen for row, each in conduct.tuned(metric_of(plan)).items()}
-    runs = [run.scenario for _, run in wanted_runs(plan, store, chosen) if not run.is_finished]
-    first = conduct.batches[0] if conduct.batches else []
+    wanted = list(wanted_runs(plan, store, chosen))
+    runs = [run.scenario for _, run in wanted if not run.is_finished]
+    if not conduct.batches:
+        return Missing(runs, [], 0, 0)
+    first = [run.scenario for run in conduct.batches[0]]
     each = sum(bool(cell.tune) for cell in plan.cells) * len(study.tuning.seeds or study.seeds[:1])
-    if not study.is_searched:
-        missing = [run.scenario for run in first if not run.is_finished]
-        return Missing(runs, missing, len(first), len(first) + each * study.tuning.further)
-    count = each * study.tuning.trials
-    finished = sum(run.is_finished for batch in conduct.batches for run in batch)
-    stand_ins = itertools.cycle([run.scenario for run in first])  # later ones depend on what the first ones find
-    return Missing(runs, list(itertools.islice(stand_ins, count - finished)), count, count)
+    further: list[Scenario] = []
+    if study.is_searched:
+        least = most = each * study.tuning.trials
+        finished = sum(run.is_finished for batch in conduct.batches for run in batch)
+        # later ones depend on what the first ones find
+        trials = list(itertools.islice(itertools.cycle(first), least - finished))
+    else:
+        known: list[StoredRun] = []
+        for number, batch in enumerate(conduct.batches):
+            known += batch
+            if not all(run.is_finished for run in batch):  # nobody knows yet what follows it
+                of_each_row = [first[number * len(first) // each] for number in range(each)]
+                further = of_each_row * (study.tuning.further - number)
+                break
+        least, most = len(known), len(known) + len(further)
+        trials = [run.scenario for run in known if not run.is_finished]
+    if not trials:
+        return Missing(runs, [], 0, 0)
+    # the trials may choose other values than those of finished runs
+    further += [run.scenario for (row, _), run in wanted if run.is_finished and row in chosen]
+    return Missing([*trials, *runs], further, least, most)
 
 
 def wanted_runs(plan: Plan, store: Store, chosen: dict[str, Values]) -> Iterator[tuple[tuple[str, int], StoredRun]]:

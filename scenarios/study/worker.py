@@ -118,10 +118,11 @@ def try_out(job: dict[str, Any], answer: Answer) -> dict[str, Any]:
         is_cold, is_first = is_first and summary["wall_s"] < COLD_S, False  # libraries may have been loaded meanwhile
         if not is_cold and (summary["wall_s"] >= TRIAL_S or count == most):
             start_s = wall_seconds() - began_s - summary["wall_s"]
+            rounds = max(1, summary["rounds"])  # training may have diverged
             return {
                 "start_s": start_s,
-                "round_s": summary["wall_s"] / count,
-                "round_bytes": summary["traffic"]["bytes"] / count,
+                "round_s": summary["wall_s"] / rounds,
+                "round_bytes": summary["traffic"]["bytes"] / rounds,
             }
         count *= 4
 

@@ -43,28 +43,34 @@ def test_rounds_and_bytes_are_those_of_the_run(name: str, tmp_path: Path) -> Non
 
 
 def test_of_dense_runs_time_and_bytes_are_those_of_the_rounds_that_were_tried() -> None:
-    """One trial stands for runs that differ in seeds and rounds; a trial that failed leaves its runs out."""
+    """One trial stands for runs that differ in seeds, rounds and rates; one that failed leaves its runs out."""
 
     class Trials:
         def do(self, jobs: list[Job]) -> Iterator[Any]:
             for job in jobs:
-                failed = "it has no data" if job.subject[0].algorithm.name == "scaffold" else None
+                asked.append(job)
+                failed = "it has no data" if job.facts["scenario"]["algorithm"]["name"] == "scaffold" else None
                 facts = {"start_s": 5.0, "round_s": 0.5, "round_bytes": 300.0}
                 yield SimpleNamespace(job=job, failure=failed, facts=facts)
 
     def dense(name: str, rounds: int, **changes: Any) -> Scenario:
-        return scenario(algorithm={"name": name}, stop={"rounds": rounds} | changes.pop("stop", {}), **changes)
+        algorithm = {"name": name, "learning_rate": changes.pop("rate", 0.1)}
+        return scenario(algorithm=algorithm, stop={"rounds": rounds} | changes.pop("stop", {}), **changes)
 
+    asked: list[Job] = []
     scenarios = [
         *(dense("fedavg", 10, seed=seed) for seed in (1, 2)),
         dense("fedavg", 40, stop={"bytes": 4000}),  # after 14 rounds these are sent
         *(dense("scaffold", 10, seed=seed) for seed in (1, 2, 3)),
     ]
     pool: Any = Trials()
-    seconds = 3 * 5.0 + 0.5 * (10 + 10 + 14)
-    assert estimate(scenarios, pool, lambda done: None) == Estimate(
-        seconds, 300.0 * (10 + 10 + 14), 3, "it has no data"
+    seconds, sent = 3 * 5.0 + 0.5 * (10 + 10 + 14), 300.0 * (10 + 10 + 14)
+    further = [dense("fedavg", 20, rate=0.2), dense("scaffold", 20)]
+    assert estimate(scenarios, further, pool, lambda done: None) == (
+        Estimate(seconds, sent, 3, "it has no data"),
+        Estimate(seconds + 5.0 + 0.5 * 20, sent + 300.0 * 20, 4, "it has no data"),
     )
+    assert len(asked) == 2
 
 
 @pytest.mark.slow

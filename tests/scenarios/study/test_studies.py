@@ -487,7 +487,13 @@ def test_a_variant_that_tunes_a_field_of_its_own_is_counted_kept_and_reported_as
     few: dict[str, Any] = STUDY | {"variants": rows, "grid": {}, "seeds": [1], "ask": {}}
     Path("own.yaml").write_text(dump(few | {"tune": {rate: [0.001, 0.01]}, "tuning": {"rounds": 6, "further": 1}}))
     said = seedbus("study", "own.yaml", "--dry-run").err
-    assert said.startswith("small: 3 rows × 1 seed = 3 runs, after 7 to 10 trials; 10 to make\n")
+    begins = "small: 3 rows × 1 seed = 3 runs, after"
+    assert said.startswith(f"{begins} 7 to 10 trials; 10 to 13 to make\n")
+    assert re.search(r"about (\d+ s to )?\d+ s in 1 process, about \d.*B to \d.*B sent\n", said)
+    Path("fewer.yaml").write_text(Path("own.yaml").read_text().replace("further: 1", "further: 0"))
+    assert seedbus("study", "fewer.yaml", "--quiet").code == Exit.OK
+    # the trials that follow the first ones are known now; they may choose other values than those of the finished runs
+    assert seedbus("study", "own.yaml", "--dry-run").err.startswith(f"{begins} 9 trials; 2 to 5 to make\n")
     result = seedbus("study", "own.yaml", "--quiet", "--format", "markdown")
     assert result.code == Exit.OK, result.err
     assert (

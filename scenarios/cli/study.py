@@ -82,6 +82,7 @@ def study(
     """
     with cli_errors():
         from seedbus.scenarios.launchers.named import launcher_of
+        from seedbus.scenarios.reporting.meter import Meter
         from seedbus.scenarios.study.cells import metric_of, plan_of
         from seedbus.scenarios.study.claims import verdict
         from seedbus.scenarios.study.pool import STOP_S, Pool
@@ -101,21 +102,19 @@ def study(
         if output is StudyFormat.parquet and sys.stdout.isatty():
             raise ScenarioError("--format parquet", ["it is not text; expected stdout to be a file or a pipe"])
         plan = plan_of(file, settings)
-        with Pool(jobs, STOP_S + launches.grace_s * bool(workers)) as pool:
-            conduct = Conduct(plan, Store(folder), pool, is_idle=so_far, trackers=track or [])
+        with Pool(jobs, STOP_S + launches.grace_s * bool(workers)) as pool, Meter(is_quiet=quiet) as meter:
+            conduct = Conduct(plan, Store(folder), pool, is_idle=so_far, trackers=track or [], meter=meter)
             if workers:
                 conduct.launch = {"launcher": launches.model_dump(), "workers": workers}
             metric_of(plan)  # a mistake in it is told before anything is run
-            progress = None
             try:
                 if dry_run:
                     with _live(conduct, live):  # so that a port which cannot be used is told
-                        _announce(conduct, jobs, quiet)
+                        _announce(conduct, jobs)
                     return
                 if not (quiet or so_far):
-                    _announce(conduct, jobs, quiet)
-                progress = None if quiet or so_far else StudyProgress(plan.study.name)
-                conduct.watcher = progress
+                    _announce(conduct, jobs)
+                conduct.watcher = StudyProgress(plan.study.name, meter)
                 with _live(conduct, live) as page_url:
                     if page_url is not None:
                         note(f"the live page is at {page_url}")
@@ -123,15 +122,13 @@ def study(
             except KeyboardInterrupt:
                 kept = "stopped; every closed round is kept: go on with the same command"
                 raise KeyboardInterrupt("stopped" if dry_run else kept) from None
-            finally:
-                if progress is not None:
-                    progress.close()
         if so_far and not results.is_complete:
             _tell_of_other_sources(conduct)
         page, is_kept = None, replaces_runs_by_none(results)
         if not is_kept:
             try:
-                page = write_report(results)
+                with meter:
+                    page = write_report(results, meter)
             except OSError as error:  # such as a full disk; what was found is printed nevertheless
                 where = error.filename or results.folder
                 say(f"seedbus: {where}: the report cannot be written ({error.strerror})", to_stderr=True)
@@ -168,16 +165,16 @@ def _live(conduct: Conduct, port: str | None) -> Iterator[str | None]:
         page.last = watcher.drawn
 
 
-def _announce(conduct: Conduct, jobs: int, quiet: bool) -> None:
+def _announce(conduct: Conduct, jobs: int) -> None:
     """Say how many runs there are, how many are missing, and what these will cost."""
     from seedbus.bus.text import counted
-    from seedbus.scenarios.reporting.meter import Meter, lasting
+    from seedbus.scenarios.reporting.meter import lasting
     from seedbus.scenarios.reporting.progress import readable
     from seedbus.scenarios.study.estimate import estimate
     from seedbus.scenarios.study.study import missing_runs
 
     study, rows = conduct.plan.study, conduct.plan.cells
-    missing = missing_runs(conduct.plan, conduct.store)
+    missing = missing_runs(conduct.plan, conduct.store, conduct.meter)
     runs = len(rows) * len(study.seeds)
     said = f"{study.name}: {counted(len(rows), 'row')} × {counted(len(study.seeds), 'seed')} = {counted(runs, 'run')}"
     certain, most = len(missing.certain), len(missing.certain) + len(missing.further)
@@ -190,9 +187,9 @@ def _announce(conduct: Conduct, jobs: int, quiet: bool) -> None:
     # at once, for the estimate may take a minute
     say(f"{said}; {_from_to(f'{certain:,}', f'{most:,}')} to make", to_stderr=True)
     _tell_of_other_sources(conduct)
-    with Meter(is_quiet=quiet) as meter:
-        work = meter.begin(f"{study.name}: estimating runs", most)
-        costs = estimate(missing.certain, missing.further, conduct.pool, work.advance)
+    work = conduct.meter.begin(f"{study.name}: estimating runs", most)
+    costs = estimate(missing.certain, missing.further, conduct.pool, work.advance)
+    work.end()
     time = _from_to(*(lasting(each.seconds / jobs) for each in costs))
     sent = _from_to(*(readable(each.bytes) for each in costs))
     what = f"about {time} in {counted(jobs, 'process', 'processes')}, about {sent} sent"

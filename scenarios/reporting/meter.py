@@ -1,14 +1,21 @@
-"""Progress of what is computed before or after a run, on stderr: a bar, on a terminal only."""
+"""Progress of what lasts, on stderr: bars on a terminal; elsewhere a line now and then, ever more seldom."""
 
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator, Sequence
 from types import TracebackType
-from typing import Self
+from typing import Self, TypeVar
 
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
+from seedbus.bus.clock import wall_seconds
 from seedbus.scenarios.reporting.terminal import console, shown
+
+FIRST_LINE_S = 15.0
+"""Seconds after which work without a terminal has its first line; each further one takes twice as long."""
+
+Item = TypeVar("Item")
 
 
 class Work:
@@ -18,52 +25,84 @@ class Work:
         done: the steps done.
     """
 
-    def __init__(self, progress: Progress, name: str, steps: int) -> None:
+    def __init__(self, meter: Meter, name: str, steps: int, unit: str) -> None:
         self.done = 0.0
-        self._progress = progress
-        self._task = progress.add_task(shown(name), total=steps)
+        self._meter, self._name, self._steps = meter, shown(name), steps
+        self._task = meter.progress.add_task(self._name, total=steps, unit=unit)
+        self._began_s = wall_seconds()
+        self._next_s = self._began_s + FIRST_LINE_S
+
+    @property
+    def left(self) -> str:
+        """How long it will go on, in words, if that is known; else ""."""
+        elapsed_s, rest = wall_seconds() - self._began_s, self._steps - self.done
+        return f"about {lasting(elapsed_s * rest / self.done)} left" if self.done and rest > 0 else ""
 
     def advance(self, steps: float = 1) -> None:
         """Note steps that are done."""
         self.done += steps
-        self._progress.advance(self._task, steps)
+        self._meter.progress.advance(self._task, steps)
+        if wall_seconds() >= self._next_s and self.left and not self._meter.has_bars:
+            self._next_s += 2 * (self._next_s - self._began_s)
+            self._meter.say(f"{self._name}: {self.done:,.0f} of {self._steps:,}, {self.left}")
+
+    def set(self, done: float, name: str) -> None:
+        """Note how many steps are done in all, and what the bar is now called; no line tells of it."""
+        self.done, self._name = done, shown(name)
+        self._meter.progress.update(self._task, completed=done, description=self._name)
 
     def end(self) -> None:
         """Take the bar away."""
-        self._progress.remove_task(self._task)
+        self._meter.progress.remove_task(self._task)
 
 
 class Meter:
     """Shows progress; a context.
 
-    Args:
-        is_quiet: show nothing.
+    Attributes:
+        progress: the bars.
+        has_bars: whether they are shown.
     """
 
     def __init__(self, *, is_quiet: bool = False) -> None:
-        to = console(file=sys.stderr)
-        self._progress = Progress(
+        """Make it; is_quiet: show nothing."""
+        self._console, self._is_quiet = console(file=sys.stderr), is_quiet
+        self.has_bars = self._console.is_terminal and not is_quiet
+        self.progress = Progress(
             TextColumn("{task.description}", style="bold", markup=False),
             BarColumn(),
-            MofNCompleteColumn(),
+            TextColumn("{task.completed:,.0f}/{task.total:,.0f}{task.fields[unit]}"),
             TimeElapsedColumn(),
             TextColumn("left"),
             TimeRemainingColumn(),
-            console=to,
+            console=self._console,
             transient=True,
-            disable=is_quiet or not to.is_terminal,
+            disable=not self.has_bars,
         )
 
     def __enter__(self) -> Self:
-        self._progress.start()
+        self.progress.start()
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        self._progress.stop()
+        self.progress.stop()
 
-    def begin(self, name: str, steps: int) -> Work:
-        """Show a bar for a piece of work."""
-        return Work(self._progress, name, steps)
+    def begin(self, name: str, steps: int, unit: str = "") -> Work:
+        """Show a bar for a piece of work; unit: what its steps are."""
+        return Work(self, name, steps, unit and f" {unit}")
+
+    def over(self, name: str, items: Sequence[Item]) -> Iterator[Item]:
+        """Yield the items, and show meanwhile how many of them are done."""
+        work = self.begin(name, len(items))
+        for item in items:
+            yield item
+            work.advance()
+        work.end()
+
+    def say(self, text: str) -> None:
+        """Print a line above the bars, or where no terminal has bars, unless it is to be quiet."""
+        if not self._is_quiet:
+            self._console.print(shown(text), highlight=False, soft_wrap=True)
 
 
 def lasting(seconds: float) -> str:

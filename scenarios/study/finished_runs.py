@@ -50,12 +50,6 @@ def kept_run(stored: StoredRun, metric: str) -> Run:
     if metric not in run.metrics:
         what = f"it has no values of {metric}, which its scenario measures"
         raise RunFolderError(stored.folder, f"{what}; delete it, and the run is made again")
-    try:
-        _ = run.passes, run.caught_up  # the only figures of the ledger
-    except LedgerDamaged as error:
-        raise RunFolderError(
-            stored.folder, f"its messages: {error.what}; delete it, and the run is made again"
-        ) from None
     return run
 
 
@@ -71,6 +65,12 @@ def read_run(stored: StoredRun, metric: str, plan: Plan) -> RowRun:
         RunFolderError, JournalDamaged, ScenarioError: it cannot be read, or is another run.
     """
     ask, run = plan.study.ask, kept_run(stored, metric)
+    try:
+        _ = run.passes, run.caught_up  # the only figures of the ledger
+    except LedgerDamaged as error:
+        raise RunFolderError(
+            stored.folder, f"its messages: {error.what}; delete it, and the run is made again"
+        ) from None
     figures = run.figures(metric, ask.targets, ask.at, smoothed=ask.smoothed)
     final = {FINAL: figures.pop("ema"), "last": figures.pop("last"), "best": figures.pop("best")}
     del figures["end"]

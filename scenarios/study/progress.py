@@ -1,47 +1,34 @@
-"""Progress of a study on stderr: a progress bar on a terminal, a line for every run elsewhere."""
+"""Progress of a study on stderr: a line for every run that has ended, and on a terminal a bar of rounds."""
 
 from __future__ import annotations
 
-import sys
-from typing import TYPE_CHECKING
-
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
-
-from seedbus.scenarios.reporting.terminal import console, shown
+from seedbus.scenarios.reporting.meter import Meter, Work
+from seedbus.scenarios.reporting.terminal import shown
 from seedbus.scenarios.study.cells import Plan
-
-if TYPE_CHECKING:
-    from rich.console import Console
 
 
 class StudyProgress:
-    """Shows how many runs are finished, and how many rounds of those that are being made."""
+    """Tells how many runs are finished, and how many rounds of those that are being made.
 
-    def __init__(self, name: str) -> None:
-        self._console: Console = console(file=sys.stderr)
+    Args:
+        name: the study's.
+        meter: shows it.
+    """
+
+    def __init__(self, name: str, meter: Meter) -> None:
+        self._name, self._meter = shown(name), meter
         self._rounds: dict[tuple[str, int], int] = {}
         self._runs = self._finished = 0
-        self._progress = Progress(
-            TextColumn("{task.description}", style="bold", markup=False),
-            BarColumn(),
-            TextColumn("{task.completed:,.0f}/{task.total:,.0f} rounds"),
-            TimeElapsedColumn(),
-            TextColumn("left"),
-            TimeRemainingColumn(),
-            console=self._console,
-            disable=not self._console.is_terminal,
-        )
-        self._name = shown(name)
-        self._task = self._progress.add_task(self._name, total=0)
-        self._progress.start()
+        self._work: Work | None = None
 
     def begins(self, plan: Plan, what: str, runs: int, rounds: int, finished: int) -> None:
+        self.close()
         self._what, self._runs, self._finished = what, runs, finished
         self._rounds.clear()
-        self._progress.reset(self._task, total=rounds)
-        self._update()
         if finished < runs:
-            self._say(f"{self._name}: {runs:,} {what}, {finished:,} of them finished already")
+            self._meter.say(f"{self._name}: {runs:,} {what}, {finished:,} of them finished already")
+            self._work = self._meter.begin(self._name, rounds, "rounds")
+            self._update()
 
     def advanced(self, row: str, seed: int, rounds: int) -> None:
         self._rounds[row, seed] = rounds
@@ -50,16 +37,21 @@ class StudyProgress:
     def ended(self, row: str, seed: int, rounds: int, failure: str | None) -> None:
         self._rounds[row, seed] = rounds
         self._finished += failure is None
-        how = "done" if failure is None else f"failed: {failure}"
-        self._say(f"{self._finished:,}/{self._runs:,}  {shown(row)}, seed {seed}: {how}")
         self._update()
+        left = "" if self._work is None else self._work.left
+        how = "done" if failure is None else f"failed: {failure}"
+        more = f"; {left}" if left and not self._meter.has_bars else ""  # a bar has it already
+        self._meter.say(f"{self._finished:,}/{self._runs:,}  {shown(row)}, seed {seed}: {how}{more}")
+        if not left:
+            self.close()
 
     def close(self) -> None:
-        self._progress.stop()
+        """Take the bar away."""
+        if self._work is not None:
+            self._work.end()
+            self._work = None
 
     def _update(self) -> None:
-        description = f"{self._name}  {self._finished:,}/{self._runs:,} {self._what}"
-        self._progress.update(self._task, completed=sum(self._rounds.values()), description=description)
-
-    def _say(self, text: str) -> None:
-        self._console.print(shown(text), highlight=False, soft_wrap=True)
+        if self._work is not None:
+            name = f"{self._name}  {self._finished:,}/{self._runs:,} {self._what}"
+            self._work.set(sum(self._rounds.values()), name)

@@ -111,8 +111,14 @@ class StudyResults:
 
     def mean(self, row: str, figure: str) -> Mean | None:
         """Return a figure of a row over its seeds; None if no run has it."""
-        values = [member.figures.get(figure) for member in self.members[row]]
-        return Mean.of(values, self.plan.study.ask.confidence)
+        if (row, figure) not in self._means:  # tables, figures and sentences ask for the same ones
+            values = [member.figures.get(figure) for member in self.members[row]]
+            self._means[row, figure] = Mean.of(values, self.plan.study.ask.confidence)
+        return self._means[row, figure]
+
+    @cached_property
+    def _means(self) -> dict[tuple[str, str], Mean | None]:
+        return {}
 
     @cached_property
     def figures(self) -> list[str]:

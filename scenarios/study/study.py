@@ -12,6 +12,7 @@ from typing import Any, Protocol
 
 from seedbus.agents.errors import AgentError
 from seedbus.scenarios.errors import ScenarioError, check_methods, not_accepted, path_of
+from seedbus.scenarios.reporting.meter import Meter
 from seedbus.scenarios.schema.scenario import Scenario
 from seedbus.scenarios.sentences import is_whole
 from seedbus.scenarios.study import MOST_PROCESSES, search, tuning
@@ -82,6 +83,7 @@ class Conduct:
         failures: runs that could not be made.
         notes: why trackers are told no more, each once.
         batches: the trials, in the order in which they were asked for.
+        meter: shows how far the reading of finished runs is.
     """
 
     plan: Plan
@@ -94,6 +96,7 @@ class Conduct:
     failures: list[Failure] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     batches: list[list[StoredRun]] = field(default_factory=list)
+    meter: Meter = field(default_factory=lambda: Meter(is_quiet=True))
 
     def run(self) -> StudyResults:
         """Tune if asked for, make all runs that are missing, and return what was found.
@@ -105,7 +108,7 @@ class Conduct:
         values = self.tuned(metric) if self.plan.study.tuned_fields else {}
         wanted = dict(wanted_runs(self.plan, self.store, {row: each.chosen for row, each in values.items()}))
         self._make(RUNS, [_Subject(row, run) for (row, _), run in wanted.items()], self.plan.study.ask.parts(metric))
-        return results_of(self.plan, self.store, metric, wanted, values, self.failures)
+        return results_of(self.plan, self.store, metric, wanted, values, self.failures, self.meter)
 
     def tuned(self, metric: str) -> dict[str, Tuned]:
         """Choose the values of every row by trials, which are made if they are missing."""
@@ -121,10 +124,19 @@ class Conduct:
         named = [f"{cell.name}, {_told(values)}" for cell, values in batch]
         subjects = [_Subject(name, run) for name, runs in zip(named, trials, strict=True) for run in runs]
         self.batches.append([subject.stored for subject in subjects])
-        self._make("trials", subjects, [])
+        what = f"trials ({self._batch})"
+        self._make(what, subjects, [])
         if self.is_idle and not any(subject.stored.is_finished for subject in subjects):
             return []
-        return [self._score(name, runs, metric) for name, runs in zip(named, trials, strict=True)]
+        pairs = self.meter.over(f"{self.plan.study.name}: reading {what}", list(zip(named, trials, strict=True)))
+        return [self._score(name, runs, metric) for name, runs in pairs]
+
+    @property
+    def _batch(self) -> str:
+        """Which batch of trials the last one is, in words."""
+        study = self.plan.study
+        most = math.ceil(study.tuning.trials / search.BATCH) if study.is_searched else 1 + study.tuning.further
+        return f"batch {len(self.batches)} of {'' if study.is_searched else 'at most '}{most}"
 
     def _score(self, name: str, runs: list[StoredRun], metric: str) -> float:
         """Return the mean of the final moving averages of a trial; NaN unless all of its runs have one.
@@ -136,7 +148,7 @@ class Conduct:
             final = None
             with _noting(self.failures, name, stored):
                 run = kept_run(stored, metric) if stored.is_finished else None
-                final = None if run is None or run.divergence else run.figures(metric, {}, [])["ema"]
+                final = None if run is None or run.divergence else run.at(metric, run.rounds[-1], is_average=True)
             finals.append(final)
         return math.nan if None in finals else sum(value for value in finals if value is not None) / len(finals)
 
@@ -252,9 +264,10 @@ class Missing:
     most_trials: int
 
 
-def missing_runs(plan: Plan, store: Store) -> Missing:
+def missing_runs(plan: Plan, store: Store, meter: Meter) -> Missing:
     """Return what a study has still to make. Raises `ScenarioError` or `DataError` for what cannot be run."""
-    study, chosen, conduct = plan.study, dict[str, Values](), Conduct(plan, store, Pool(0), is_idle=True)
+    study, chosen = plan.study, dict[str, Values]()
+    conduct = Conduct(plan, store, Pool(0), is_idle=True, meter=meter)
     if study.tuned_fields:
         chosen = {row: each.chosen for row, each in conduct.tuned(metric_of(plan)).items()}
     wanted = list(wanted_runs(plan, store, chosen))
@@ -306,13 +319,14 @@ def results_of(
     wanted: dict[tuple[str, int], StoredRun],
     values: dict[str, Tuned],
     failures: list[Failure],
+    meter: Meter,
 ) -> StudyResults:
     """Return what the finished ones of the wanted runs say; those that cannot be read are added to the failures."""
     members: dict[str, list[RowRun]] = {cell.name: [] for cell in plan.cells}
-    for (row, _), stored in wanted.items():
-        if stored.is_finished:
-            with _noting(failures, row, stored):
-                members[row].append(read_run(stored, metric, plan))
+    finished = [(row, stored) for (row, _), stored in wanted.items() if stored.is_finished]
+    for row, stored in meter.over(f"{plan.study.name}: reading runs", finished):
+        with _noting(failures, row, stored):
+            members[row].append(read_run(stored, metric, plan))
     return StudyResults(store.folder / plan.study.name, plan, metric, members, values, failures)
 
 

@@ -24,6 +24,7 @@ from seedbus.scenarios.reporting.axes import byte_unit, metric_axis, sample_indi
 from seedbus.scenarios.reporting.document import document, section, table, with_plots
 from seedbus.scenarios.reporting.figures import lines
 from seedbus.scenarios.reporting.looks import Line
+from seedbus.scenarios.reporting.meter import Meter
 from seedbus.scenarios.reporting.paper import can_draw, lines_pdf
 from seedbus.scenarios.reporting.results import write
 from seedbus.scenarios.reporting.svg import lines_file
@@ -81,15 +82,19 @@ def replaces_runs_by_none(results: StudyResults) -> bool:
         return False
 
 
-def write_report(results: StudyResults) -> Path:
+def write_report(results: StudyResults, meter: Meter | None = None) -> Path:
     """Write the page, the figures and the tables into the study's folder, and return the page's path.
+
+    Args:
+        results: what the study found.
+        meter: shows how far the figures are; None: nothing does.
 
     Raises:
         OSError: a file cannot be written, or a link stands for the folder or a file in it.
     """
     make_folder(results.folder)
     with _alone(results.folder):
-        return _written(results)
+        return _written(results, meter or Meter(is_quiet=True))
 
 
 @contextmanager
@@ -104,11 +109,11 @@ def _alone(folder: Path) -> Iterator[None]:
         os.close(opened)
 
 
-def _written(results: StudyResults) -> Path:
+def _written(results: StudyResults, meter: Meter) -> Path:
     folder, figures = results.folder, results.folder / FIGURES
     make_folder(figures)
     all_plots = list(plots(results))
-    for plot in all_plots:
+    for plot in meter.over(f"{results.plan.study.name}: drawing figures", all_plots):
         write(figures / f"{plot.name}.svg", lines_file(*plot[1:5], is_log=plot.is_log))
         if can_draw():
             with atomic_write(figures / f"{plot.name}.pdf") as file:

@@ -22,6 +22,7 @@ from seedbus.algorithms.directions import blocks
 from seedbus.bus.files import WrongFileType
 from seedbus.plugin import TrackedRun, Tracker, TrackerRun, load_plugin
 from seedbus.scenarios.errors import Exit, ScenarioError
+from seedbus.scenarios.reporting.meter import Meter
 from seedbus.scenarios.run_folder import RESULTS
 from seedbus.scenarios.running.run import run
 from seedbus.scenarios.schema.loading import validate
@@ -311,7 +312,7 @@ def test_no_event_file_is_read_through_a_link(tmp_path: Path) -> None:
 def test_what_was_found_is_printed_where_its_report_cannot_be_written(
     folder: Path, seedbus: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def full(results: StudyResults) -> Path:
+    def full(results: StudyResults, meter: Meter) -> Path:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     monkeypatch.setattr(study_page, "write_report", full)

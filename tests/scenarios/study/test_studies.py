@@ -462,8 +462,10 @@ def test_tuned_values_are_in_the_report_with_the_trials_behind_them(seedbus: Com
     rates = [0.001, 0.01]
     tuned = {"tune": {"algorithm.learning_rate": rates}, "tuning": {"rounds": 10, "further": 3}, "variants": {}}
     Path("tuned.yaml").write_text(dump(STUDY | tuned | {"seeds": [1], "ask": {}}))
-    result = seedbus("study", "tuned.yaml", "--quiet", "--format", "json")
+    result = seedbus("study", "tuned.yaml", "--format", "json")
     assert result.code == Exit.OK, result.err
+    assert "small: 4 trials (batch 1 of at most 4), 0 of them finished already\n1/4  drop 0.1, " in result.err
+    assert "small: 2 trials (batch 2 of at most 4), 0 of them finished already\n1/2  drop 0.1, " in result.err
     report = json.loads(result.out)
     trials = pd.read_csv("studies/small/trials.csv")
     assert set(trials["row"]) == {"drop 0.1", "drop 0.3"} and trials.groupby("row").size().nunique() == 1

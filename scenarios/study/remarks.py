@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from seedbus.bus.text import printable
 from seedbus.scenarios.reporting.axes import byte_unit
 from seedbus.scenarios.reporting.terminal import shown
@@ -19,7 +21,7 @@ def sentences(results: StudyResults) -> list[str]:
 
     Each is one line that is safe to print.
     """
-    metric, found = shown(results.metric), _claim(results)
+    metric, found = shown(results.metric), _unfinished_trials(results) + _claim(results)
     for figure, pairs in results.compared_by.items():
         is_final = figure == FINAL
         where = "average at the end" if is_final else f"at {words_of(figure.removeprefix('at_'))}"
@@ -41,7 +43,7 @@ def sentences(results: StudyResults) -> list[str]:
             f"({len(tuned.trials)} values); a better one may lie beyond it"
             for path in tuned.at_edge
         ]
-        if not tuned.chosen:
+        if not tuned.chosen and row not in results.untried:
             found.append(f"{shown(row)}: nothing could be chosen, because no trial has a finite {metric}")
     found += _unequal_trials(results)
     found += [
@@ -150,8 +152,28 @@ def _seeds(seeds: list[int]) -> str:
     return f"seed{'s' if len(seeds) > 1 else ''} {', '.join(map(str, seeds))}"
 
 
+def _unfinished_trials(results: StudyResults) -> list[str]:
+    """Return how many trials are finished, and of which rows none is; nothing if all are."""
+    finished, known = results.trial_runs
+    if finished == known:
+        return []
+    found = [f"trials: {finished:,} of {known:,} are finished; the values that rows have here may change"]
+    if finished and results.untried:
+        found.append(f"no trial of these rows has been made yet: {_some(results.untried)}")
+    return found
+
+
+def _some(rows: Sequence[str]) -> str:
+    """Return the names of rows, not of very many."""
+    more = f"; and {len(rows) - MAX_SENTENCES:,} more" if len(rows) > MAX_SENTENCES else ""
+    return "; ".join(map(shown, rows[:MAX_SENTENCES])) + more
+
+
 def _unequal_trials(results: StudyResults) -> list[str]:
-    """Return the sentence about rows that spent more trials than others, if there are such."""
+    """Return the sentence about rows that spent more trials than others, if there are such and all are finished."""
+    finished, known = results.trial_runs
+    if finished < known:
+        return []
     rows: dict[int, list[str]] = {}
     for cell in results.plan.cells:
         tuned = results.tuned.get(cell.name)

@@ -32,10 +32,12 @@ class Trial:
     Attributes:
         values: field → value.
         score: the metric's moving average on the validation split, mean over the trials' seeds; NaN if a run failed.
+        finals: that of each run that is finished; NaN if it has none.
     """
 
     values: dict[str, Any]
     score: float
+    finals: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -82,6 +84,7 @@ class StudyResults:
         members: row → its finished runs, by seed.
         tuned: row → how its values were chosen.
         failures: runs that could not be made.
+        trial_runs: how many of the trials' runs are finished, and how many there are as far as that is known.
         runs: data frame with a row for every finished run: `row`, `variant`, the fields of the grid and of `tune`,
             `seed`, `run` (its folder), and the figures.
         table: data frame with a row for every row of the study; each figure with its mean, `_sd` (standard deviation),
@@ -99,10 +102,18 @@ class StudyResults:
     members: dict[str, list[RowRun]] = field(repr=False)
     tuned: dict[str, Tuned] = field(default_factory=dict, repr=False)
     failures: list[Failure] = field(default_factory=list)
+    trial_runs: tuple[int, int] = (0, 0)
 
     @property
     def is_complete(self) -> bool:
         return all(len(self.members[cell.name]) == len(self.plan.study.seeds) for cell in self.plan.cells)
+
+    @property
+    def untried(self) -> list[str]:
+        """The rows of which no trial is finished, while trials are missing."""
+        finished, known = self.trial_runs
+        tuned = self.tuned if finished < known else {}
+        return [row for row, each in tuned.items() if not any(trial.finals for trial in each.trials)]
 
     @property
     def is_rising(self) -> bool:
@@ -316,7 +327,7 @@ class StudyResults:
             [
                 {"row": row}
                 | self._columns(trial.values)
-                | {"score": trial.score, "is_chosen": trial.values == tuned.chosen}
+                | {"score": trial.score, "seeds": len(trial.finals), "is_chosen": trial.values == tuned.chosen}
                 for row, tuned in self.tuned.items()
                 for trial in tuned.trials
             ]
@@ -339,7 +350,7 @@ class StudyResults:
             for row, other, each in compared
         ]
         tuned = {
-            row: {"chosen": each.chosen, "at_edge": each.at_edge, "trials": [_finite(vars(t)) for t in each.trials]}
+            row: {"chosen": each.chosen, "at_edge": each.at_edge, "trials": [_told(t) for t in each.trials]}
             for row, each in self.tuned.items()
         }
         study: dict[str, Any] = {"study": self.plan.study.name, "metric": self.metric, "is_complete": self.is_complete}
@@ -390,6 +401,10 @@ def _is_column(values: list[Any]) -> bool:
 def _number(value: float | None) -> float:
     """Return NaN for None: a column without any value is one of numbers too."""
     return math.nan if value is None else value
+
+
+def _told(trial: Trial) -> dict[str, Any]:
+    return _finite({"values": trial.values, "score": trial.score, "seeds": len(trial.finals)})
 
 
 def _plain(mean: Mean | None) -> dict[str, Any] | None:

@@ -27,13 +27,13 @@ EDGE = 0.05
 """Share of a range that counts as its edge."""
 
 
-def searched(plan: Plan, is_rising: bool, score: Batch) -> dict[str, Tuned]:
+def searched(plan: Plan, is_rising: bool, make: Batch) -> dict[str, Tuned]:
     """Choose the values of every row.
 
     Args:
         plan: the study; its `tune` has ranges and choices.
         is_rising: whether a higher score is better.
-        score: makes trials.
+        make: makes trials.
 
     Raises:
         ScenarioError: Optuna is not installed, or a row does not accept the ends of a range or a choice.
@@ -44,12 +44,12 @@ def searched(plan: Plan, is_rising: bool, score: Batch) -> dict[str, Tuned]:
     while left:
         asked = [(row, *row.ask()) for row in rows for _ in range(min(BATCH, left))]
         makeable = [number for number, (row, _, values) in enumerate(asked) if is_accepted(row.cell, values)]
-        scores = score([(asked[number][0].cell, asked[number][2]) for number in makeable]) if makeable else []
-        if len(scores) < len(makeable):
+        made = make([(asked[number][0].cell, asked[number][2]) for number in makeable]) if makeable else []
+        if len(made) < len(makeable):
             break
-        found = dict(zip(makeable, scores, strict=True))
-        for number, (row, trial, values) in enumerate(asked):
-            row.tell(trial, values, found.get(number, math.nan))
+        found = dict(zip(makeable, made, strict=True))
+        for number, (row, proposal, values) in enumerate(asked):
+            row.tell(proposal, found.get(number, Trial(values, math.nan)))
         left -= min(BATCH, left)
     return {row.cell.name: row.tuned() for row in rows}
 
@@ -94,13 +94,13 @@ class _Row:
         trial = self._study.ask(self._distributions)
         return trial, {path: self._value(path, trial.params[path]) for path in self._axes}
 
-    def tell(self, trial: Any, values: Values, score: float) -> None:
-        """Tell what a trial found; one without a finite score has failed."""
-        self._trials.append(Trial(values, score))
-        if math.isfinite(score):
-            self._study.tell(trial, score)
+    def tell(self, proposal: Any, trial: Trial) -> None:
+        """Tell what the trial of a proposal found; one without a finite score has failed."""
+        self._trials.append(trial)
+        if math.isfinite(trial.score):
+            self._study.tell(proposal, trial.score)
         else:
-            self._study.tell(trial, state=self._optuna.trial.TrialState.FAIL)
+            self._study.tell(proposal, state=self._optuna.trial.TrialState.FAIL)
 
     def tuned(self) -> Tuned:
         """Return how the values were chosen."""

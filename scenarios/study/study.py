@@ -6,7 +6,7 @@ import itertools
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -19,7 +19,7 @@ from seedbus.scenarios.study import MOST_PROCESSES, search, tuning
 from seedbus.scenarios.study.cells import Cell, Plan, is_rising, metric_of, plan_of
 from seedbus.scenarios.study.finished_runs import RowRun, kept_run, read_run
 from seedbus.scenarios.study.pool import Answer, Job, Pool
-from seedbus.scenarios.study.results import Failure, StudyResults, Tuned
+from seedbus.scenarios.study.results import Failure, StudyResults, Trial, Tuned
 from seedbus.scenarios.study.store import Store, StoredRun
 from seedbus.scenarios.study.tuning import Values
 from seedbus.scenarios.tracking.tracker import Tracker, usable
@@ -108,15 +108,17 @@ class Conduct:
         values = self.tuned(metric) if self.plan.study.tuned_fields else {}
         wanted = dict(wanted_runs(self.plan, self.store, {row: each.chosen for row, each in values.items()}))
         self._make(RUNS, [_Subject(row, run) for (row, _), run in wanted.items()], self.plan.study.ask.parts(metric))
-        return results_of(self.plan, self.store, metric, wanted, values, self.failures, self.meter)
+        found = results_of(self.plan, self.store, metric, wanted, values, self.failures, self.meter)
+        known = [run for batch in self.batches for run in batch]
+        return replace(found, trial_runs=(sum(run.is_finished for run in known), len(known)))
 
     def tuned(self, metric: str) -> dict[str, Tuned]:
         """Choose the values of every row by trials, which are made if they are missing."""
         choose = search.searched if self.plan.study.is_searched else tuning.tuned
-        return choose(self.plan, is_rising(self.plan, metric), lambda batch: self._scores(batch, metric))
+        return choose(self.plan, is_rising(self.plan, metric), lambda batch: self._tried(batch, metric))
 
-    def _scores(self, batch: list[tuple[Cell, Values]], metric: str) -> list[float]:
-        """Make trials, and return their scores; see `tuning.Batch`."""
+    def _tried(self, batch: list[tuple[Cell, Values]], metric: str) -> list[Trial]:
+        """Make trials, and return what they found; see `tuning.Batch`."""
         seeds = self.plan.study.tuning.seeds or self.plan.study.seeds[:1]
         trials = [
             [self.store.stored(trial_of(self.plan, cell, values, seed)) for seed in seeds] for cell, values in batch
@@ -128,8 +130,11 @@ class Conduct:
         self._make(what, subjects, [])
         if self.is_idle and not any(subject.stored.is_finished for subject in subjects):
             return []
-        pairs = self.meter.over(f"{self.plan.study.name}: reading {what}", list(zip(named, trials, strict=True)))
-        return [self._score(name, runs, metric) for name, runs in pairs]
+        made = list(zip(named, batch, trials, strict=True))
+        return [
+            self._found(name, values, runs, metric)
+            for name, (_, values), runs in self.meter.over(f"{self.plan.study.name}: reading {what}", made)
+        ]
 
     @property
     def _batch(self) -> str:
@@ -138,19 +143,20 @@ class Conduct:
         most = math.ceil(study.tuning.trials / search.BATCH) if study.is_searched else 1 + study.tuning.further
         return f"batch {len(self.batches)} of {'' if study.is_searched else 'at most '}{most}"
 
-    def _score(self, name: str, runs: list[StoredRun], metric: str) -> float:
-        """Return the mean of the final moving averages of a trial; NaN unless all of its runs have one.
+    def _found(self, name: str, values: Values, runs: list[StoredRun], metric: str) -> Trial:
+        """Return what a trial found; its score is NaN unless all of its runs have a final moving average.
 
         Those have none that are not finished, cannot be read, or diverged.
         """
-        finals: list[float | None] = []
+        finals = []
         for stored in runs:
-            final = None
-            with _noting(self.failures, name, stored):
-                run = kept_run(stored, metric) if stored.is_finished else None
-                final = None if run is None or run.divergence else run.at(metric, run.rounds[-1], is_average=True)
-            finals.append(final)
-        return math.nan if None in finals else sum(value for value in finals if value is not None) / len(finals)
+            if stored.is_finished:
+                final = None
+                with _noting(self.failures, name, stored):
+                    run = kept_run(stored, metric)
+                    final = None if run.divergence else run.at(metric, run.rounds[-1], is_average=True)
+                finals.append(math.nan if final is None else final)
+        return Trial(values, sum(finals) / len(finals) if len(finals) == len(runs) else math.nan, tuple(finals))
 
     def _make(self, what: str, subjects: list[_Subject], parts: Sequence[str]) -> None:
         """Make those of the runs that are missing, each once, and measure parts of their final models."""

@@ -20,19 +20,19 @@ from seedbus.scenarios.study.results import Trial, Tuned
 
 Values = dict[str, Any]
 """Field → value."""
-Batch = Callable[[list[tuple[Cell, Values]]], list[float]]
-"""Makes the trials of (row, values) and returns their scores, NaN for one that failed.
+Batch = Callable[[list[tuple[Cell, Values]]], list[Trial]]
+"""Makes the trials of (row, values) and returns what they found.
 
 It returns [] if nothing is to be made, and no trial of the batch was made earlier."""
 
 
-def tuned(plan: Plan, is_rising: bool, score: Batch) -> dict[str, Tuned]:
+def tuned(plan: Plan, is_rising: bool, make: Batch) -> dict[str, Tuned]:
     """Choose the values of every row.
 
     Args:
         plan: the study.
         is_rising: whether a higher score is better.
-        score: makes trials.
+        make: makes trials.
 
     Raises:
         ScenarioError: a row does not accept one of the study's values.
@@ -43,9 +43,9 @@ def tuned(plan: Plan, is_rising: bool, score: Batch) -> dict[str, Tuned]:
         cell.with_settings(values)
     trials: dict[str, list[Trial]] = {cell.name: [] for cell in cells}
     further = plan.study.tuning.further
-    while batch and (scores := score(batch)):
-        for (cell, values), found in zip(batch, scores, strict=True):
-            trials[cell.name].append(Trial(values, found))
+    while batch and (made := make(batch)):
+        for (cell, _), trial in zip(batch, made, strict=True):
+            trials[cell.name].append(trial)
         batch = []
         if further:
             further -= 1

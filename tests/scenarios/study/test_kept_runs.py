@@ -12,6 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pytest
 from commands import Command
 from plugin_files import SIGNS, forget
@@ -350,6 +351,28 @@ def test_runs_of_another_source_of_a_plug_in_are_counted_and_their_report_is_not
     assert told in seedbus(*command, "--dry-run").err
     page.with_name("runs.csv").write_text("\n")  # a report of no run
     assert f"written: {page}" in seedbus(*command, "--so-far").err
+
+
+@pytest.mark.slow
+def test_a_report_so_far_says_how_many_trials_are_made_and_of_which_rows_none_is(seedbus: Command) -> None:
+    rate = "algorithm.learning_rate"
+    rows = {name: {"algorithm.perturbations": count} for name, count in (("few", 1), ("many", 4))}
+    tuned = {"name": "tuned", "variants": rows, "tune": {rate: [1e-3, 1e-2]}, "tuning": {"rounds": 1, "further": 0}}
+    study = STUDY | tuned
+    Path("tuned.yaml").write_text(dump(study))
+    plan, store = plan_of(study), Store(Path("studies"))
+    said = seedbus("study", "tuned.yaml", "--so-far", "--format", "markdown").out
+    assert "- trials: 0 of 4 are finished" in said and "nothing could be chosen" not in said
+    for value in (1e-3, 1e-2):
+        stored = store.stored(trial_of(plan, plan.cells[0], {rate: value}, 1))
+        run(stored.scenario, stored.folder, progress=False, page=False)
+    said = seedbus("study", "tuned.yaml", "--so-far", "--format", "markdown").out
+    assert "- trials: 2 of 4 are finished; the values that rows have here may change\n" in said
+    assert "- no trial of these rows has been made yet: many\n" in said
+    assert "nothing could be chosen" not in said and "different numbers of trials" not in said
+    said = seedbus("study", "tuned.yaml", "--quiet", "--format", "markdown").out
+    assert "are finished" not in said and "no trial" not in said
+    assert list(pd.read_csv("studies/tuned/trials.csv")["seeds"]) == [1, 1, 1, 1]
 
 
 @pytest.mark.slow

@@ -6,6 +6,7 @@ import json
 import math
 import shutil
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +18,8 @@ import seedbus as package
 from seedbus.scenarios.errors import Exit, ScenarioError
 from seedbus.scenarios.schema.yaml_text import dump
 from seedbus.scenarios.study.cells import Cell, plan_of
-from seedbus.scenarios.study.results import Tuned
+from seedbus.scenarios.study.results import Trial, Tuned
 from seedbus.scenarios.study.search import BATCH, searched
-from seedbus.scenarios.study.tuning import Batch
 
 pytest.importorskip("optuna", reason="ranges are searched by Optuna: pip install 'seedbus[study]'")
 
@@ -36,6 +36,9 @@ STUDY: dict[str, Any] = {
 }
 
 
+Scores = Callable[[list[tuple[Cell, dict[str, Any]]]], list[float]]
+
+
 def distance(values: dict[str, Any]) -> float:
     """A score whose best is a rate of 0.01 with four perturbations."""
     return float(abs(math.log10(values[RATE]) + 2) + abs(values.get(COUNT, 4) - 4))
@@ -45,8 +48,11 @@ def every(batch: list[tuple[Cell, dict[str, Any]]]) -> list[float]:
     return [distance(values) for _, values in batch]
 
 
-def found(score: Batch = every, **changes: Any) -> dict[str, Tuned]:
-    return searched(plan_of(STUDY | changes), False, score)
+def found(score: Scores = every, **changes: Any) -> dict[str, Tuned]:
+    def make(batch: list[tuple[Cell, dict[str, Any]]]) -> list[Trial]:
+        return [Trial(values, each) for (_, values), each in zip(batch, score(batch), strict=True)]
+
+    return searched(plan_of(STUDY | changes), False, make)
 
 
 def tried(rows: dict[str, Tuned]) -> dict[str, list[dict[str, Any]]]:
@@ -78,7 +84,7 @@ def test_a_search_that_was_stopped_goes_on_with_the_same_values() -> None:
     whole = found()
     known: dict[str, float] = {}
 
-    def until(batches: int) -> Batch:
+    def until(batches: int) -> Scores:
         def score(batch: list[tuple[Cell, dict[str, Any]]]) -> list[float]:
             nonlocal batches
             if not batches:

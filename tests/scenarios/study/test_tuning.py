@@ -10,7 +10,7 @@ from worlds import scenario
 
 from seedbus.scenarios.errors import ScenarioError
 from seedbus.scenarios.study.cells import Cell, plan_of
-from seedbus.scenarios.study.results import Tuned
+from seedbus.scenarios.study.results import Trial, Tuned
 from seedbus.scenarios.study.tuning import tuned
 
 pytestmark = pytest.mark.slow
@@ -25,10 +25,10 @@ def chosen(best: dict[str, float], values: list[Any], path: str = RATE, **tuning
     document = {"base": scenario().resolved(), "variants": rows, "tune": {path: values}, "tuning": tuning}
     plan = plan_of(document)
 
-    def score(batch: list[tuple[Cell, dict[str, Any]]]) -> list[float]:
-        return [abs(math.log(values[path] or 1e-9) - math.log(best[cell.name])) for cell, values in batch]
+    def make(batch: list[tuple[Cell, dict[str, Any]]]) -> list[Trial]:
+        return [Trial(tried, abs(math.log(tried[path] or 1e-9) - math.log(best[cell.name]))) for cell, tried in batch]
 
-    return tuned(plan, False, score)
+    return tuned(plan, False, make)
 
 
 def tried(found: Tuned, path: str = RATE) -> list[Any]:
@@ -78,13 +78,13 @@ def test_a_variant_chooses_fields_of_its_own_and_others_of_its_values_and_a_row_
     count = "algorithm.perturbations"
     rows = {"common": [], "own": {"tune": {count: [2, 4]}}, "other": [f"tune={{{RATE}: [1, 2]}}"]}
     plan = plan_of({"base": scenario(), "variants": rows, "tune": {RATE: [0.1, 0.2]}, "tuning": {"further": 0}})
-    found = tuned(plan, False, lambda batch: [float(number) for number, _ in enumerate(batch)])
+    found = tuned(plan, False, lambda batch: [Trial(tried, float(number)) for number, (_, tried) in enumerate(batch)])
     tries = {row: [tuple(trial.values.values()) for trial in each.trials] for row, each in found.items()}
     pairs = [(0.1, 2), (0.1, 4), (0.2, 2), (0.2, 4)]
     assert tries == {"common": [(0.1,), (0.2,)], "own": pairs, "other": [(1,), (2,)]}
     assert found["own"].chosen == {RATE: 0.1, count: 2}
     only = plan_of({"base": scenario(), "variants": rows | {"common": ["stop.rounds=9"]}})
-    assert tuned(only, False, lambda batch: [1.0] * len(batch)).keys() == {"own", "other"}
+    assert tuned(only, False, lambda batch: [Trial(tried, 1.0) for _, tried in batch]).keys() == {"own", "other"}
 
 
 def test_without_a_finite_score_nothing_is_chosen() -> None:

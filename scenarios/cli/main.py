@@ -391,9 +391,9 @@ def _run(
 
 
 def _print_caveats(scenario: Any) -> None:
-    from seedbus.scenarios.schema.without_effect import caveats
+    from seedbus.scenarios.schema.without_effect import all_caveats
 
-    for sentence in [*scenario.task.caveats(), *scenario.algorithm.caveats(), *caveats(scenario)]:
+    for sentence in all_caveats(scenario):
         note(sentence)
 
 

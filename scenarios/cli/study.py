@@ -171,6 +171,7 @@ def _announce(conduct: Conduct, jobs: int) -> None:
     from seedbus.scenarios.reporting.meter import lasting
     from seedbus.scenarios.reporting.progress import readable
     from seedbus.scenarios.study.estimate import estimate
+    from seedbus.scenarios.study.remarks import notes
     from seedbus.scenarios.study.study import missing_runs
 
     study, rows = conduct.plan.study, conduct.plan.cells
@@ -187,6 +188,8 @@ def _announce(conduct: Conduct, jobs: int) -> None:
     # at once, for the estimate may take a minute
     say(f"{said}; {_from_to(f'{certain:,}', f'{most:,}')} to make", to_stderr=True)
     _tell_of_other_sources(conduct)
+    for each in notes(conduct.plan):
+        note(each)
     work = conduct.meter.begin(f"{study.name}: estimating runs", most)
     costs = estimate(missing.certain, missing.further, conduct.pool, work.advance)
     work.end()

@@ -33,6 +33,15 @@ _MAY_TAKE_TIME = ("judge", "mbps", "speeds", "slows", "outage_ns")
 """The hooks of faults by which a round may last longer."""
 
 
+def all_caveats(scenario: Any) -> list[str]:
+    """Return what the reader of a `Scenario` is to know of its task, its algorithm and its other settings; sentences.
+
+    Raises:
+        DataError: a model of one's own cannot be built.
+    """
+    return [*scenario.task.caveats(), *scenario.algorithm.caveats(), *caveats(scenario)]
+
+
 def caveats(scenario: Any) -> list[str]:
     """Return a sentence for each fault and each other setting of a `Scenario` that changes nothing in its run."""
     said = [f"faults.{number} {why}" for number, why in enumerate(of_faults(scenario)) if why]

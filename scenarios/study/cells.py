@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from copy import deepcopy
 from dataclasses import dataclass, replace
-from functools import reduce
+from functools import cached_property, reduce
 from operator import getitem
 from pathlib import Path
 from typing import Any
@@ -24,6 +24,7 @@ from seedbus.scenarios.schema.amounts import cost_of
 from seedbus.scenarios.schema.loading import check_settings, library, load_document, read_document
 from seedbus.scenarios.schema.plugin_use import refuse_local
 from seedbus.scenarios.schema.scenario import Scenario
+from seedbus.scenarios.schema.without_effect import all_caveats
 from seedbus.scenarios.schema.yaml_text import dump
 from seedbus.scenarios.sentences import nearest, quoted
 from seedbus.scenarios.study.claims import COSTS, FINAL
@@ -113,6 +114,16 @@ class Plan:
     source: str
     cells: list[Cell]
     settings: Sequence[str] = ()
+
+    @cached_property
+    def caveats(self) -> dict[str, list[str]]:
+        """What the reader is to know of rows' settings, a sentence each, and the rows that it is about."""
+        found: dict[str, list[str]] = {}
+        for cell in self.cells:
+            with suppress(DataError):  # its runs tell of it
+                for sentence in all_caveats(cell.scenario):
+                    found.setdefault(sentence, []).append(cell.name)
+        return found
 
 
 def plan_of(source: str | Path | dict[str, Any], settings: list[str] | None = None) -> Plan:

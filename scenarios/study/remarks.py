@@ -8,6 +8,7 @@ from seedbus.bus.text import printable
 from seedbus.scenarios.reporting.axes import byte_unit
 from seedbus.scenarios.reporting.terminal import shown
 from seedbus.scenarios.schema.amounts import cost_of, words_of
+from seedbus.scenarios.study.cells import Plan
 from seedbus.scenarios.study.claims import FINAL, verdict
 from seedbus.scenarios.study.intervals import Difference
 from seedbus.scenarios.study.published import published
@@ -53,8 +54,18 @@ def sentences(results: StudyResults) -> list[str]:
         if member.run.results is not None and "diverged" in member.run.results.summary["refusals"]
     ]
     found += published(results.plan.study.published)[1]
+    found += [f"note: {note}" for note in notes(results.plan)]
     found += [f"failed: {failure}" for failure in results.failures]
     return [printable(sentence, len(sentence)) for sentence in found]
+
+
+def notes(plan: Plan) -> list[str]:
+    """Return what the reader is to know of the rows' settings, each sentence once, with the rows that it is about."""
+    found = []
+    for sentence, rows in plan.caveats.items():
+        which = "all rows" if len(rows) == len(plan.cells) else _some(rows)
+        found.append(f"{shown(sentence)} ({which})")
+    return found
 
 
 def _compared(results: StudyResults, where: str, pairs: list[tuple[str, str, Difference]]) -> list[str]:

@@ -19,6 +19,7 @@ from seedbus.scenarios.reporting.looks import looks
 from seedbus.scenarios.schema.yaml_text import dump
 from seedbus.scenarios.study.cells import circumstances, plan_of
 from seedbus.scenarios.study.claims import verdict
+from seedbus.scenarios.study.estimate import Estimate
 from seedbus.scenarios.study.finished_runs import RowRun
 from seedbus.scenarios.study.remarks import sentences
 from seedbus.scenarios.study.results import Failure, StudyResults, Trial, Tuned
@@ -326,6 +327,26 @@ def test_a_value_of_0_that_was_tried_is_drawn(tmp_path: Path) -> None:
     (plot,) = plots(results)
     x: Any = plot.drawn[0].x
     assert (list(x), plot.is_log, plot.x_name) == ([0.0, 0.5], False, "algorithm.momentum")
+
+
+@pytest.mark.slow
+def test_what_is_to_be_known_of_settings_is_told_once_with_its_rows_before_the_runs_and_in_the_report(
+    tmp_path: Path, seedbus: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    robust = {"algorithm": {"name": "scaffold", "aggregation": "median"}}
+    rows = {f"a{number}": robust | {"stop.rounds": 50 + number} for number in range(22)}
+    idle = {"base": TINY | {"faults": [{"fault": "duplicate", "kind": "snapshot"}]}, "variants": rows | {"plain": []}}
+    results = empty(tmp_path, **idle)
+    told = [sentence for sentence in sentences(results) if sentence.startswith("note: ")]
+    first = "; ".join(f"a{number}" for number in range(20))
+    of_rows = f"which a single malicious client can shift ({first}; and 2 more)"
+    of_all = "faults.0 strikes nothing: without lag no message of the kind snapshot is sent (all rows)"
+    assert len(told) == 2 and told[0].endswith(of_rows) and told[1] == f"note: {of_all}"
+    Path("study.yaml").write_text(dump(STUDY | idle))
+    nothing = Estimate(0.0, 0.0)
+    monkeypatch.setattr("seedbus.scenarios.study.estimate.estimate", lambda *_: (nothing, nothing))
+    before = seedbus("study", "study.yaml", "--dry-run").err
+    assert before.count("note: ") == 2 and f"seedbus: note: {of_all}\n" in before and of_rows in before
 
 
 def test_a_chosen_value_with_which_a_run_learnt_nothing_is_told_with_its_row_and_seeds(tmp_path: Path) -> None:

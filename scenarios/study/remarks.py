@@ -12,7 +12,7 @@ from seedbus.scenarios.study.cells import Plan
 from seedbus.scenarios.study.claims import FINAL, verdict
 from seedbus.scenarios.study.intervals import Difference
 from seedbus.scenarios.study.published import published
-from seedbus.scenarios.study.results import StudyResults
+from seedbus.scenarios.study.results import StudyResults, in_words
 
 MAX_SENTENCES = 20
 
@@ -46,7 +46,7 @@ def sentences(results: StudyResults) -> list[str]:
         ]
         if not tuned.chosen and row not in results.untried:
             found.append(f"{shown(row)}: nothing could be chosen, because no trial has a finite {metric}")
-    found += _unequal_trials(results)
+    found += _tied(results) + _unequal_trials(results)
     found += [
         f"{shown(row)}, seed {member.seed}: `verify` found replicas that hold other bits"
         for row, members in results.members.items()
@@ -172,6 +172,20 @@ def _unfinished_trials(results: StudyResults) -> list[str]:
     if finished and results.untried:
         found.append(f"no trial of these rows has been made yet: {_some(results.untried)}")
     return found
+
+
+def _tied(results: StudyResults) -> list[str]:
+    """Return the sentence about rows whose best value is hardly better than the second best; nothing without such."""
+    if not results.tied:
+        return []
+    is_share = results.metric.startswith("accuracy")
+    factor, unit = (100, "%") if is_share else (1, "")
+    rows = []
+    for row, trials in results.tied.items():
+        both = (f"{in_words(trial.values)}: {factor * trial.score:.4g}{unit}" for trial in trials)
+        rows.append(f"{row} ({' and '.join(both)})")
+    what = "tuning did not tell the best value from the second best, which is within one standard error of it"
+    return [f"{what}: {_some(rows)}; intervals of differences do not know this, and more seeds in `tuning` tell more"]
 
 
 def _some(rows: Sequence[str]) -> str:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Mapping
+import statistics
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -33,11 +34,13 @@ class Trial:
         values: field → value.
         score: the metric's moving average on the validation split, mean over the trials' seeds; NaN if a run failed.
         finals: that of each run that is finished; NaN if it has none.
+        step: the smallest step between two values of the metric in its evaluations, such as 1/n of n samples.
     """
 
     values: dict[str, Any]
     score: float
     finals: tuple[float, ...] = ()
+    step: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -53,6 +56,11 @@ class Tuned:
     trials: list[Trial]
     chosen: dict[str, Any]
     at_edge: list[str]
+
+    def ranked(self, *, is_rising: bool) -> list[Trial]:
+        """Return the trials with a finite score, the best first; of equal ones the earlier first."""
+        finite = [trial for trial in self.trials if math.isfinite(trial.score)]
+        return sorted(finite, key=lambda trial: -trial.score if is_rising else trial.score)
 
 
 @dataclass(frozen=True)
@@ -195,12 +203,10 @@ class StudyResults:
     @cached_property
     def steps(self) -> dict[str, float]:
         """Row → the smallest step between two values of the metric in its evaluations, such as 1/n of n samples."""
-        found = {}
-        for row, members in self.members.items():
-            values = {value for member in members for value in member.run.values(self.metric) if math.isfinite(value)}
-            gaps = (more - less for less, more in itertools.pairwise(sorted(values)))
-            found[row] = min((gap for gap in gaps if gap > LEAST_STEP), default=0.0)
-        return found
+        return {
+            row: smallest_step(value for member in members for value in member.run.values(self.metric))
+            for row, members in self.members.items()
+        }
 
     @cached_property
     def fronts(self) -> dict[str, list[str]]:
@@ -323,15 +329,30 @@ class StudyResults:
     def trials(self) -> pd.DataFrame:
         import pandas as pd
 
-        return pd.DataFrame(
-            [
-                {"row": row}
-                | self._columns(trial.values)
-                | {"score": trial.score, "seeds": len(trial.finals), "is_chosen": trial.values == tuned.chosen}
-                for row, tuned in self.tuned.items()
-                for trial in tuned.trials
-            ]
-        )
+        rows = []
+        for row, tuned in self.tuned.items():
+            seconds = tuned.ranked(is_rising=self.is_rising)[1:2]
+            for trial in tuned.trials:
+                found = {"score": trial.score, "seeds": len(trial.finals)}
+                found |= {"is_chosen": trial.values == tuned.chosen, "is_second": trial in seconds}
+                rows.append({"row": row} | self._columns(trial.values) | found)
+        return pd.DataFrame(rows)
+
+    @cached_property
+    def tied(self) -> dict[str, tuple[Trial, Trial]]:
+        """Row → its best trial and its second best one, where these differ by one standard error or less.
+
+        The standard error is that of the mean of the differences with the same seed, where trials have several, and at
+        least that of the share p of right answers among n validation samples, √(p(1−p)/n), where the metric is one.
+        With one seed and another metric it is not known, and only equal scores are a tie.
+        """
+        found = {}
+        for row, tuned in self.tuned.items():
+            if len(ranked := tuned.ranked(is_rising=self.is_rising)) > 1:
+                best, second = ranked[:2]
+                if abs(best.score - second.score) <= _standard_error(best, second, self.metric) + LEAST_STEP:
+                    found[row] = best, second
+        return found
 
     def json(self) -> dict[str, Any]:
         """Return all of it as plain data."""
@@ -401,6 +422,29 @@ def _is_column(values: list[Any]) -> bool:
 def _number(value: float | None) -> float:
     """Return NaN for None: a column without any value is one of numbers too."""
     return math.nan if value is None else value
+
+
+def _standard_error(trial: Trial, other: Trial, metric: str) -> float:
+    """Return that of the difference of two trials' scores, as far as it is known; see `StudyResults.tied`."""
+    error = 0.0
+    if len(trial.finals) > 1:
+        differences = [one - less for one, less in zip(trial.finals, other.finals, strict=True)]
+        error = statistics.stdev(differences) / math.sqrt(len(differences))
+    if metric.startswith("accuracy"):
+        share, step = trial.score, min(filter(None, (trial.step, other.step)), default=0.0)
+        error = max(error, math.sqrt(max(0.0, share * (1 - share)) * step))
+    return error
+
+
+def smallest_step(values: Iterable[float]) -> float:
+    """Return the smallest step between two of the values that are finite; 0.0 for fewer than two different ones."""
+    gaps = (more - less for less, more in itertools.pairwise(sorted({each for each in values if math.isfinite(each)})))
+    return min((gap for gap in gaps if gap > LEAST_STEP), default=0.0)
+
+
+def in_words(values: Mapping[str, Any]) -> str:
+    """Return tuned values in words, such as learning_rate 0.1, momentum 0.9."""
+    return ", ".join(f"{path.rpartition('.')[2]} {value}" for path, value in values.items())
 
 
 def _told(trial: Trial) -> dict[str, Any]:

@@ -19,7 +19,7 @@ from seedbus.scenarios.study import MOST_PROCESSES, search, tuning
 from seedbus.scenarios.study.cells import Cell, Plan, is_rising, metric_of, plan_of
 from seedbus.scenarios.study.finished_runs import RowRun, kept_run, read_run
 from seedbus.scenarios.study.pool import Answer, Job, Pool
-from seedbus.scenarios.study.results import Failure, StudyResults, Trial, Tuned
+from seedbus.scenarios.study.results import Failure, StudyResults, Trial, Tuned, in_words, smallest_step
 from seedbus.scenarios.study.store import Store, StoredRun
 from seedbus.scenarios.study.tuning import Values
 from seedbus.scenarios.tracking.tracker import Tracker, usable
@@ -123,7 +123,7 @@ class Conduct:
         trials = [
             [self.store.stored(trial_of(self.plan, cell, values, seed)) for seed in seeds] for cell, values in batch
         ]
-        named = [f"{cell.name}, {_told(values)}" for cell, values in batch]
+        named = [f"{cell.name}, {in_words(values)}" for cell, values in batch]
         subjects = [_Subject(name, run) for name, runs in zip(named, trials, strict=True) for run in runs]
         self.batches.append([subject.stored for subject in subjects])
         what = f"trials ({self._batch})"
@@ -148,15 +148,17 @@ class Conduct:
 
         Those have none that are not finished, cannot be read, or diverged.
         """
-        finals = []
+        finals, measured = [], list[float]()
         for stored in runs:
             if stored.is_finished:
                 final = None
                 with _noting(self.failures, name, stored):
                     run = kept_run(stored, metric)
                     final = None if run.divergence else run.at(metric, run.rounds[-1], is_average=True)
+                    measured += run.values(metric)
                 finals.append(math.nan if final is None else final)
-        return Trial(values, sum(finals) / len(finals) if len(finals) == len(runs) else math.nan, tuple(finals))
+        score = sum(finals) / len(finals) if len(finals) == len(runs) else math.nan
+        return Trial(values, score, tuple(finals), smallest_step(measured))
 
     def _make(self, what: str, subjects: list[_Subject], parts: Sequence[str]) -> None:
         """Make those of the runs that are missing, each once, and measure parts of their final models."""
@@ -349,10 +351,6 @@ def trial_of(plan: Plan, cell: Cell, values: Values, seed: int) -> Scenario:
     rounds = plan.study.tuning.rounds or max(1, cell.scenario.stop.rounds // 4)
     short = {"stop.rounds": rounds, "evaluation.split": "validation"}
     return with_seed(cell.with_settings(values | short).scenario, seed)
-
-
-def _told(values: Values) -> str:
-    return ", ".join(f"{path.rpartition('.')[2]} {value}" for path, value in values.items())
 
 
 @contextmanager

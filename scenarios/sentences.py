@@ -13,7 +13,7 @@ from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
 
 from seedbus.bus.text import printable
-from seedbus.discovery import Variants
+from seedbus.discovery import KINDS, Variants
 from seedbus.scenarios.errors import ScenarioError
 
 Path = tuple[int | str, ...]
@@ -223,7 +223,11 @@ def _unknown_variant(where: str, given: dict[str, Any], tag: str, variants: list
         return f'{where}.{tag}: null is YAML\'s word for nothing; write "null", in quotes, for the {where} of that name'
     if tag == "distribution" and isinstance(name, str) and name[:1].isdigit():  # "100ms", for a number is one too
         return f"{where}: {quoted(name)} is not accepted; expected a number without a unit, such as 0.1 for seconds"
-    return f"{where}.{tag}: {quoted(name)} is not known; {nearest(str(name), known)}"
+    hint = nearest(str(name), known)
+    is_open = any(kind.tag == tag and kind.all().keys() >= set(known) for kind in KINDS)
+    if isinstance(name, str) and is_open and not hint.startswith("did"):
+        hint += "; one of a plug-in is known once that is loaded, by --plugin or seedbus.plugin.load_plugin"
+    return f"{where}.{tag}: {quoted(name)} is not known; {hint}"
 
 
 def _models_at(location: Path, model: type[BaseModel]) -> list[type[BaseModel]]:

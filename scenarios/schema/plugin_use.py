@@ -42,8 +42,9 @@ def refuse_missing(plugins: Mapping[str, str]) -> None:
             )
         if name not in PLUGINS:
             raise ValueError(
-                f"plugins.{name}: this process has not loaded that plug-in (source digest {digest}); give it with "
-                f"--plugin {name}.py, name its file in SEEDBUS_PLUGINS, or load it in Python with load_plugin"
+                f"plugins.{name}: this process has not loaded that plug-in (source digest {digest}); give its "
+                f"file or folder, named {name}, by --plugin PATH, SEEDBUS_PLUGINS, or seedbus.plugin.load_plugin "
+                "in Python"
             )
         own = PLUGINS[name]
         if own.digest != digest:

@@ -92,8 +92,8 @@ def test_a_scenario_that_needs_a_plug_in_is_refused_where_it_is_missing_or_diffe
     with pytest.raises(ScenarioError) as missing:
         validate(resolved, "it")
     assert missing.value.problems == [
-        f"plugins.signs: this process has not loaded that plug-in (source digest {digest}); give it with --plugin "
-        "signs.py, name its file in SEEDBUS_PLUGINS, or load it in Python with load_plugin"
+        f"plugins.signs: this process has not loaded that plug-in (source digest {digest}); give its file or "
+        "folder, named signs, by --plugin PATH, SEEDBUS_PLUGINS, or seedbus.plugin.load_plugin in Python"
     ]
     other = file(tmp_path, SIGNS.read_text() + "\n", "signs.py")
     load_plugin(other)

@@ -129,7 +129,11 @@ def test_samples_without_owners_are_not_divided_by_them(tmp_path: Path) -> None:
         ("stop={rounds: 3, 7: 1}", "stop.7: no such field; there are rounds, target, bytes, epsilon, diverged"),
         # unknown names
         ("algorithm.name=decomlf", 'algorithm.name: "decomlf" is not known; did you mean decomfl?'),
-        ("algorithm.name=sgd", 'algorithm.name: "sgd" is not known; there are ' + ", ".join(ALGORITHMS.all())),
+        (
+            "algorithm.name=sgd",
+            f'algorithm.name: "sgd" is not known; there are {", ".join(ALGORITHMS.all())}; one of a plug-in is '
+            "known once that is loaded, by --plugin or seedbus.plugin.load_plugin",
+        ),
         ("algorithm.name=3", f"algorithm.name: 3 is not known; there are {', '.join(ALGORITHMS.all())}"),
         ("algorithm=decomlf", 'algorithm.name: "decomlf" is not known; did you mean decomfl?'),
         ("task.name=mnst", 'task.name: "mnst" is not known; did you mean mnist?'),

@@ -16,7 +16,7 @@ from typing import Literal
 from pydantic import Field, model_validator
 
 from seedbus.scenarios.schema.expectations import Bounds
-from seedbus.scenarios.study.intervals import covering
+from seedbus.scenarios.study.intervals import covering, covering_ratio
 
 FINAL = "final"
 """The figure by which rows are compared: the moving average of the metric, 0.9 per round, at the end of a run."""
@@ -102,7 +102,10 @@ def judged(
     if not all(map(math.isfinite, values)):
         return Judged(expected, "not settled", "a ratio to 0")
     step = 0.0 if expected.minus is None else max(steps.get(row, 0.0) for row in expected.rows.values())
-    mean, low, high = covering(values, confidence, step=step)
+    if expected.over is None:
+        mean, low, high = covering(values, confidence, step=step)
+    else:
+        mean, low, high = covering_ratio(values, confidence)
     words = f"{_written(mean)} [{_written(low)}, {_written(high)}]"
     is_above = expected.at_least is None or low >= expected.at_least
     is_below = expected.at_most is None or high <= expected.at_most

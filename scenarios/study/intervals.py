@@ -5,6 +5,8 @@ Student's and the percentile bootstrap's (Efron 1979). The bootstrap assumes not
 values it never leaves their range, so with 3 seeds it covers the true mean in about 3 of 4 cases only. Student's is
 right for few seeds of normal values.
 
+A ratio of two figures, seed by seed, has that of the mean of its logarithms, where all are positive.
+
 Two rows are compared by the differences of runs with the same seed. Both have the same clients, data and faults then,
 so most of what a seed changes cancels out. One row is better if the interval of the mean difference excludes 0. Where
 the intervals of many pairs are to hold together, Student's is the wider, the more pairs there are (Bonferroni).
@@ -118,6 +120,20 @@ def covering(
     half = reach * max(float(statistics.stdev(values)), rounding) / math.sqrt(len(values))
     low, high = bootstrap(values, confidence)
     return mean, min(mean - half, low), max(mean + half, high)
+
+
+def covering_ratio(ratios: Sequence[float], confidence: float = CONFIDENCE) -> tuple[float, float, float]:
+    """Return the mean of a sample of ratios, and the ends of its interval; see `covering`.
+
+    Ratios that are all positive have a geometric mean: they are as far from 1 as their reciprocals, and no end of the
+    interval of their logarithms is a ratio below 0.
+    """
+    is_exact = len(ratios) > 1 and min(ratios) == max(ratios)  # and its logarithm is rounded
+    if min(ratios) <= 0 or is_exact:
+        return covering(ratios, confidence)
+    with np.errstate(over="ignore"):
+        mean, low, high = np.exp(covering([math.log(ratio) for ratio in ratios], confidence))
+    return float(mean), float(low), float(high)
 
 
 def bootstrap(values: Sequence[float], confidence: float) -> tuple[float, float]:

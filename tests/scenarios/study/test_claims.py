@@ -20,7 +20,12 @@ from seedbus.scenarios.study.study import study
 
 ROWS: Samples = {
     "final": {"a": {1: 0.80, 2: 0.82, 3: 0.81}, "b": {1: 0.70, 2: 0.73, 3: 0.71}, "c": {1: 0.9, 2: None, 3: 0.9}},
-    "bytes": {"a": dict.fromkeys((1, 2, 3), 12_345), "b": dict.fromkeys((1, 2, 3), 300), "c": {1: 0, 2: 5, 3: 5}},
+    "bytes": {
+        "a": dict.fromkeys((1, 2, 3), 12_345),
+        "b": dict.fromkeys((1, 2, 3), 300),
+        "c": {1: 0, 2: 5, 3: 5},
+        "d": {1: 37.5, 2: 150, 3: 100},
+    },
 }
 
 
@@ -54,6 +59,10 @@ def test_an_expectation_holds_only_if_its_whole_interval_is_within_the_bounds(
         (
             {"row": "a", "figure": "bytes", "over": "b", "at_most": 41},
             "bytes of a ÷ b: at most 41; found 41.15 [41.15, 41.15]: does not hold",
+        ),
+        (
+            {"row": "d", "figure": "bytes", "over": "b", "at_most": 2},
+            "bytes of d ÷ b: at most 2; found 0.2752 [0.04684, 1.616]: holds",
         ),
         (
             {"row": "a", "figure": "bytes", "over": "c", "at_least": 1},

@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from seedbus.scenarios.study.intervals import Difference, Mean, bootstrap, covering
+from seedbus.scenarios.study.intervals import Difference, Mean, bootstrap, covering, covering_ratio
 
 DRAWS = 300
 
@@ -84,6 +84,20 @@ def test_equal_differences_of_what_comes_in_steps_deviate_as_rounding_makes_them
     assert Difference.of([1.0] * 3) == Difference(1.0, 1.0, 1.0, 3) and Difference.of([1.0] * 3).is_seen
     assert Difference.of([0.0] * 3, step=step) == Difference(0.0, 0.0, 0.0, 3, is_zero=True), "one computation twice"
     assert Difference.of([0.20, 0.21, 0.19], step=step) == Difference.of([0.20, 0.21, 0.19]), "these deviate more"
+
+
+def test_the_interval_of_positive_ratios_is_that_of_their_logarithms_and_mirrored_in_that_of_their_reciprocals() -> (
+    None
+):
+    ratios = [0.15, 0.5, 0.35]
+    assert covering(ratios)[1] < 0 < covering_ratio(ratios)[1]
+    mean, low, high = covering_ratio(ratios)
+    assert mean == pytest.approx(np.prod(ratios) ** (1 / 3))
+    back = covering_ratio([1 / ratio for ratio in ratios])
+    assert back == pytest.approx((1 / mean, 1 / high, 1 / low), rel=0.01), "the bootstrap draws the same resamples"
+    assert covering_ratio([3.0] * 3) == (3.0, 3.0, 3.0), "equal ratios stay exact"
+    assert covering_ratio([0.0, 0.5, 0.35]) == covering([0.0, 0.5, 0.35]), "0 has no logarithm"
+    assert covering_ratio([0.5]) == (0.5, 0.0, math.inf) and covering_ratio([1e-300, 1e300])[2] == math.inf
 
 
 def test_a_difference_of_many_deviations_is_seen_and_one_seed_shows_none() -> None:

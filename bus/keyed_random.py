@@ -68,6 +68,10 @@ class KeyedRandom:
         """Return a number in (0, 1)."""
         return _fraction(self._bits(*key))
 
+    def alike(self, *key: Key) -> float:
+        """Return a number in (0, 1) that all faults of the run draw alike."""
+        return uniform(self._seed, "of all rules", *key)
+
     def share(self, fraction: float) -> frozenset[int]:
         """Return the clients of a share, drawn once per fraction; its size is rounded to the nearest integer."""
         if fraction not in self._shares:

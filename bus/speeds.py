@@ -12,12 +12,13 @@ LEAST_MBPS = 1e-6
 
 
 class Speeds:
-    """A limit in Mbit/s that changes at given times. There is none before the first change.
+    """A limit in Mbit/s that changes at given times. Without a period there is none before the first change.
 
     Args:
         changes: (nanosecond of simulated time, Mbit/s from then on), with ascending times from 0. A speed is 0 (nothing
             passes), at least 10⁻⁶, or infinite (no limit).
-        period_ns: after so many nanoseconds, more than the last time, all begins again; None: the last speed remains.
+        period_ns: after so many nanoseconds, more than the last time, all begins again, with the last speed until the
+            first change; None: the last speed remains.
 
     Raises:
         ValueError: the times do not ascend, a speed is none, or nothing ever passes any more.
@@ -32,7 +33,7 @@ class Speeds:
             raise ValueError(f"times of a link's speeds are {ends[:9]}; expected ascending nanoseconds from 0")
         if wrong := [mbps for mbps in self._speeds if mbps != 0 and not mbps >= LEAST_MBPS]:
             raise ValueError(f"a link's speed is {wrong[0]!r}; expected 0, or at least {LEAST_MBPS} Mbit/s")
-        if not (self._speeds[-1] if period_ns is None else any(self._speeds) or self._times[0]):
+        if not (self._speeds[-1] if period_ns is None else any(self._speeds)):
             when = "last" if period_ns is None else "highest"
             raise ValueError(f"a link's {when} speed is 0; expected more, since messages would never arrive")
 
@@ -41,7 +42,7 @@ class Speeds:
         period_ns = self.period_ns
         began_ns = 0 if period_ns is None else now_ns - now_ns % period_ns
         number = bisect_right(self._times, now_ns - began_ns)
-        mbps = self._speeds[number - 1] if number else math.inf
+        mbps = self._speeds[number - 1] if number or period_ns is not None else math.inf
         if number < len(self._times):
             return mbps, began_ns + self._times[number]
         return mbps, math.inf if period_ns is None else began_ns + period_ns

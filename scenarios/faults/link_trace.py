@@ -36,9 +36,10 @@ _Line = tuple[int, float, float]
 class LinkTrace(ClientSelector):
     """Links have the speeds of a CSV file with the columns client, from_s, up_mbps and down_mbps.
 
-    A line holds until the client's next one, and the last one to the end. A speed of 0 lets nothing pass; an empty one,
-    and the time before a client's first line, have no limit. With a column device in the place of client, each client
-    has one of the file's devices, drawn once. The limits of `network` and of other faults apply as well.
+    A line holds until the client's next one, and the last one to the end, or with every_s until the first holds again.
+    A speed of 0 lets nothing pass. An empty one has no limit, nor without every_s the time before the first line. With
+    a column device in the place of client, each client has one of the file's devices, drawn once, and the same in all
+    traces that have the same devices. The limits of `network` and of other faults apply as well.
     """
 
     fault: Literal["link-trace"] = "link-trace"

@@ -17,7 +17,7 @@ from seedbus.scenarios.errors import ScenarioError
 from seedbus.scenarios.sentences import quoted
 
 LATEST_S = 1e12
-_MOST_DEVICES = 10  # of which each has a group of its own
+_MOST_DEVICES = 30  # of which each has a group of its own
 _LONGEST_NAME = 60
 _MOST_BYTES = 256 * 2**20
 
@@ -114,14 +114,15 @@ def followed(lines: Mapping[Owner, object], chosen: Iterable[int], random: Keyed
     """Return client → whose lines it follows, without the clients that have no line.
 
     Args:
-        lines: client → its lines, or device → its lines; then each client has one of the devices, drawn once.
+        lines: client → its lines, or device → its lines; then each client has one of the devices, drawn once, and the
+            same one in all traces that have the same devices.
         chosen: the clients.
         random: draws of the fault.
     """
     devices = sorted(owner for owner in lines if isinstance(owner, str))
     if not devices:
         return {client: client for client in chosen if client in lines}
-    return {client: devices[int(random.draw("device", client) * len(devices))] for client in chosen}
+    return {client: devices[int(random.alike("device", client) * len(devices))] for client in chosen}
 
 
 def groups_of(fault: str, owners: Mapping[int, Owner]) -> dict[str, list[int]]:

@@ -180,7 +180,10 @@ def _algorithm(scenario: Scenario) -> list[str]:
 def _privacy(scenario: Scenario) -> list[str]:
     said = []
     if scenario.secure_aggregation is not None:
-        said.append("reports are masked: the server learns the sum of a round's reports, and none of them")
+        said.append(
+            "reports are masked: a server that follows the protocol, with too few clients on its side, learns the sum "
+            "of a round's reports, and none of them"
+        )
         said += _settings(scenario.secure_aggregation)
     if scenario.privacy is not None:
         where = {"central": "by the server, to a round's sum", "distributed": "in shares, by clients, to their reports"}

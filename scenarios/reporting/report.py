@@ -133,6 +133,8 @@ def _clients(summary: Summary) -> Rows:
     heard = participation["counted"]
     middle = number_text(heard["median"])
     commits = f"{heard['total']:,}; {heard['min']:,} to {heard['max']:,} per {_member(summary)}, median {middle}"
+    if heard.get("none"):
+        commits += f"; none of {heard['none']:,}"
     if _is_between(summary):
         lacking = f"median {number_text(lag['median'])}, p95 {lag['p95']:,}, at most {counted(lag['max'], 'commit')}"
         return [("rounds with commits", commits), ("lacking when it closed", lacking)]

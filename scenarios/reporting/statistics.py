@@ -243,7 +243,8 @@ def _participation(table: Table) -> dict[str, Any]:
     clients = table["asked"].size
     heard = int((table["answered"] > 0).sum())
     spreads = {
-        name: spread(table[name]) | {"total": int(table[name].sum())} for name in ("asked", "answered", "counted")
+        name: spread(table[name]) | {"total": int(table[name].sum()), "none": int((table[name] == 0).sum())}
+        for name in ("asked", "answered", "counted")
     }
     shares = {"heard": heard, "heard_share": heard / clients, "gini": gini(table["counted"])}
     return {"clients": clients, **shares, **spreads}

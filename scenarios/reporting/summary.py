@@ -64,6 +64,7 @@ class _Counted(TypedDict):
     median: Measure
     max: Count
     total: Count
+    none: NotRequired[Count]
 
 
 class _Unused(TypedDict):
@@ -156,7 +157,7 @@ class _Summary(TypedDict):
     traffic: _Traffic
     refusals: Annotated[dict[Text, dict[Text, Count]], Field(max_length=MAX_NAMES)]
     refusal_details: NotRequired[Annotated[dict[Text, Text], Field(max_length=MAX_NAMES)]]
-    faults: Annotated[list[dict[Text, Measure | Text]], Field(max_length=MAX_NAMES)]
+    faults: Annotated[list[dict[Text, Value | Text]], Field(max_length=MAX_NAMES)]
     participation: _Participation
     lag: _Lag
     staleness: _Staleness
@@ -182,6 +183,8 @@ def summary_problem(summary: Any) -> str | None:
             return f"faults.{number}.fault: there is no name"
         if any(isinstance(value, str) for name, value in fault.items() if name != "fault"):
             return f"faults.{number}: it holds other things than numbers"
+        if any(value < 0 for name, value in fault.items() if name != "fault" and not name.endswith("_s")):
+            return f"faults.{number}: a count is below 0"  # a sum of seconds is, where a device is faster
     return None
 
 

@@ -11,6 +11,7 @@ from seedbus.algorithms.dense.base import FedAvg
 from seedbus.algorithms.scalar_only.base import ScalarOnly
 from seedbus.algorithms.schedule import values
 from seedbus.bus.envelope import Kind
+from seedbus.bus.fault_hooks import ByzantineHook
 from seedbus.bus.keyed_random import with_random
 from seedbus.bus.network import Constant
 from seedbus.scenarios.faults.base import MessageSelector, RoundSelector, TrafficSelector
@@ -45,7 +46,19 @@ def all_caveats(scenario: Any) -> list[str]:
 def caveats(scenario: Any) -> list[str]:
     """Return a sentence for each fault and each other setting of a `Scenario` that changes nothing in its run."""
     said = [f"faults.{number} {why}" for number, why in enumerate(of_faults(scenario)) if why]
-    return [*said, *of_settings(scenario)]
+    return [*said, *of_settings(scenario), *_of_noise(scenario)]
+
+
+def _of_noise(scenario: Any) -> Iterator[str]:
+    """Yield what ε does not know of clients that put another report in the place of theirs with its noise."""
+    settings = scenario.privacy
+    if settings is not None and settings.mechanism == "distributed":
+        for number, fault in enumerate(scenario.faults):
+            if isinstance(fault, ByzantineHook):
+                yield (
+                    f"faults.{number} replaces reports with their noise, and ε assumes that all added theirs; where "
+                    "a fraction f of the clients lies, noise_multiplier times 1/√(1 − f) keeps what ε says"
+                )
 
 
 def of_settings(scenario: Any) -> list[str]:

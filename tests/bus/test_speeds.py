@@ -43,7 +43,7 @@ class Changing:
         ([(0, 0.25), (1, 0), (2, 0.25), (3, 0), (9, 0.5)], None, 0, 10),
         ([(0, 0.25), (1, 0)], 2, 0, 7),  # a quarter in each period of 2 ms
         ([(0, 0.25), (1, 0)], 2, 1000.5, 1008.5),
-        ([(1, 0)], 4, 2, 4),  # in a period too there is no limit before its first change
+        ([(1, 0.5), (3, 0.25)], 4, 0, 2.5),  # before the first change the last of the period before holds
         ([(0, 1), (2, INF)], None, 1.5, 2),
     ],
 )

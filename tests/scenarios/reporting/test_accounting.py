@@ -13,6 +13,7 @@ from seedbus.plugin import register
 from seedbus.scenarios.reporting.accounting import conventions
 from seedbus.scenarios.reporting.progress import readable
 from seedbus.scenarios.reporting.report import groups
+from seedbus.scenarios.reporting.results import Results
 from seedbus.scenarios.reporting.statistics import spread
 
 LATE: dict[str, Any] = {"discount": 0.5}
@@ -44,6 +45,18 @@ def test_bytes_of_snapshots_are_told_apart_from_those_of_commits(tmp_path: Path)
     for what, kind in (("snapshots", "snapshot"), ("commits", "plan")):
         size = by_kind[kind]["catchup_bytes"]
         assert size and rows[f"of that {what}"].startswith(f"{readable(size)} ("), what
+
+
+def test_clients_that_are_faster_than_others_save_time_and_their_results_are_read(tmp_path: Path) -> None:
+    fast = {"fault": "straggler", "clients": [0, 1, 2], "factor": 0.25}
+    late = {"fault": "drop", "kind": "report", "clients": [5]}
+    crowd = {"clients": 6, "quorum": 2, "deadline_s": 5.0}
+    what = scenario(faults=[fast, late], compute={"evaluation": 0.1}, participation=crowd, stop={"rounds": 3})
+    go(tmp_path / "run", what)
+    results = Results.read(tmp_path / "run")
+    assert results.summary["faults"][0]["slowed"] == 9 and results.summary["faults"][0]["slowed_s"] < 0
+    rows = dict(row for group in groups(results.summary) for row in group)
+    assert rows["reports counted"] == "15; 0 to 3 per client, median 3; none of 1"
 
 
 @pytest.mark.usefixtures("no_plugins")

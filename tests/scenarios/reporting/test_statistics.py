@@ -110,8 +110,8 @@ def test_a_summary_counted_by_hand() -> None:
     described = describe(*by_hand(), simulated_s=20.0)
     participation = described["participation"]
     assert (participation["clients"], participation["heard"], participation["heard_share"]) == (5, 3, 0.6)
-    assert participation["asked"] == {"min": 0, "mean": 1.6, "median": 2.0, "p95": 2, "max": 2, "total": 8}
-    assert participation["counted"] == {"min": 0, "mean": 1.0, "median": 1.0, "p95": 2, "max": 2, "total": 5}
+    assert participation["asked"] == {"min": 0, "mean": 1.6, "median": 2.0, "p95": 2, "max": 2, "total": 8, "none": 1}
+    assert participation["counted"] == {"min": 0, "mean": 1.0, "median": 1.0, "p95": 2, "max": 2, "total": 5, "none": 2}
     # The absolute differences of (0, 0, 1, 2, 2) over all ordered pairs sum to 24; Gini = 24 / (2 · 5² · mean).
     assert participation["gini"] == pytest.approx(24 / 50)
     assert described["lag"] == {

@@ -214,6 +214,9 @@ class _Table:
     def _classified(self, target: Values) -> tuple[NDArray[np.int64], list[str]]:
         """Return the class of each row, and the names of the classes."""
         name = self.task.target
+        if kind_of(target) == "texts":
+            for row in np.flatnonzero(target == "")[:1]:
+                raise DataError(self._where(int(row), name), "an empty cell", "a class in every row; leave the row out")
         found = self._different(target, name, "task.kind: regression")
         labels, classes = _places(target, found), [as_text(value) for value in found]
         if len(found) < 2:

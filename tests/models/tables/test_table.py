@@ -205,6 +205,11 @@ MISTAKES: dict[str, tuple[str | bytes, dict[str, Any], str]] = {
         {},
         r"t.csv, line 3, column a: found an empty cell in a column of numbers; exp",
     ),
+    "no class": (
+        "a,y\n1,p\n2,\n3,q\n4,p\n",
+        {},
+        r"t.csv, line 3, column y: found an empty cell; expected a class in every row; leave the row out$",
+    ),
     "text": (
         "a,y\n1,p\n2,q\nx,p\n",
         {},

@@ -20,6 +20,7 @@ class Frame:
     """Maps data to positions in the drawing. x ends where the data end, and y at ticks that enclose all values."""
 
     def __init__(self, x: tuple[float, float], y: tuple[float, float], *, is_log: bool = False) -> None:
+        self.is_log = is_log
         self.x_ticks, self._x0, self._x1 = _across(*x, is_log=is_log)
         self.across = self._x0, self._x1
         self.y_ticks = ticks(*y)

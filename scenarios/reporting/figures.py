@@ -15,7 +15,18 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from seedbus.scenarios.reporting.axes import limits, segments
-from seedbus.scenarios.reporting.looks import COLOURS, MISSED, NO_MARKS, WINDOW, Line, Look, Marks, is_points, looks
+from seedbus.scenarios.reporting.looks import (
+    COLOURS,
+    MISSED,
+    NO_MARKS,
+    WINDOW,
+    Line,
+    Look,
+    Marks,
+    is_points,
+    looks,
+    panels_of,
+)
 
 Trace = dict[str, Any]
 CLASS = "plot"
@@ -38,6 +49,8 @@ def lines(
 ) -> str:
     """Return a plot of one or more lines as an HTML figure. A line has a gap where a value is not finite.
 
+    Panels have the same axes, and one legend: `plots.js` places them as the width of the page allows.
+
     Args:
         title: its title.
         x_name: the name of the x axis.
@@ -56,12 +69,29 @@ def lines(
         low, high = low - _BESIDE * (high - low), high + _BESIDE * (high - low)
     if high > low:
         x_axis["range"] = _plain(np.array([low, high]))
-    y_axis = {**_named(y_name), "rangemode": "tozero" if limits(heights)[0] == 0 else "normal"}
+    bottom, top = limits(heights)
+    y_axis: dict[str, Any] = {**_named(y_name), "rangemode": "tozero" if bottom == 0 else "normal"}
     styles = looks(drawn)
+    panels = panels_of(drawn)
+    if panels != [""] and top > bottom:  # plotly.js finds no range for several axes that are to have one
+        y_axis["range"] = _plain(
+            np.array([bottom - (_BESIDE * (top - bottom) if bottom else 0), top + _BESIDE * (top - bottom)])
+        )
+    places = [_place(line, panels) for line in drawn]
     traces = [_band(line, x, look.colour) for line, (x, _), look in zip(drawn, columns, styles, strict=True)]
     traces += [_curve(line, x, y, look) for line, (x, y), look in zip(drawn, columns, styles, strict=True)]
-    shown = [*filter(None, traces), *mark_traces(marks, low, high)]
-    return figure(title, shown, x_axis, y_axis, hovers="x unified" if len(drawn) <= _TOLD else "closest")
+    placed = [trace | place for trace, place in zip(traces, places * 2, strict=True) if trace is not None]
+    shown = [*placed, *mark_traces(marks, low, high)]
+    most = max(sum(line.panel == panel for line in drawn) for panel in panels)
+    hovers = "x unified" if most <= _TOLD else "closest"
+    return figure(title, shown, x_axis, y_axis, hovers=hovers, panels=[_text(panel) for panel in panels if panel])
+
+
+def _place(line: Line, panels: Sequence[str]) -> Trace:
+    """Return the axes on which a line is drawn, in the words of plotly.js; the marks of a plot are on the second y."""
+    number = panels.index(line.panel)
+    place = {"xaxis": f"x{number + 2}", "yaxis": f"y{number + 2}"} if number else {}
+    return place | ({"meta": _text(line.panel)} if line.panel else {})
 
 
 def bars(title: str, x_name: str, y_name: str, heights: Mapping[str, float]) -> str:
@@ -123,6 +153,7 @@ def figure(
     y_axis: Mapping[str, Any],
     note: str = "",
     hovers: str = "closest",
+    panels: Sequence[str] = (),
 ) -> str:
     """Return an HTML figure.
 
@@ -133,11 +164,14 @@ def figure(
         y_axis: the y axis, too.
         note: a sentence below the plot, plain text.
         hovers: which values the mouse tells, as plotly.js calls it.
+        panels: the names of several panels, of which each has these axes.
     """
-    spec = {"data": traces, "layout": {"xaxis": x_axis, "yaxis": y_axis, "hovermode": hovers}}
+    layout = {"xaxis": x_axis, "yaxis": y_axis, "hovermode": hovers} | ({"panels": panels} if panels else {})
+    spec = {"data": traces, "layout": layout}
     name, told = escape(title, quote=True), f'<p class="note">{escape(note)}</p>' if note else ""
+    wide = ' class="wide"' if panels else ""
     return (
-        f'<figure><figcaption>{name}</figcaption>\n<div class="{CLASS}" aria-label="{name}"></div>'
+        f'<figure{wide}><figcaption>{name}</figcaption>\n<div class="{CLASS}" aria-label="{name}"></div>'
         f"{told}{data(spec)}</figure>\n"
     )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -30,6 +31,7 @@ class Line(NamedTuple):
         high: [n], its upper edge.
         beside: the name of another line with which it is compared: it has that line's colour, and is dashed.
         place: its place among the lines of all plots of a page, from 0, which gives its look; None: that in its plot.
+        panel: the name of the panel in which it is drawn; lines of one name look alike in all panels of a plot.
     """
 
     name: str
@@ -40,6 +42,7 @@ class Line(NamedTuple):
     high: ArrayLike | None = None
     beside: str | None = None
     place: int | None = None
+    panel: str = ""
 
     @property
     def edges(self) -> list[NDArray[np.float64]]:
@@ -97,6 +100,23 @@ def looks(drawn: Sequence[Line]) -> list[Look]:
         look if line.beside is None else look._replace(colour=named.get(line.beside, look.colour), dashes=DASHES[1])
         for line, look in zip(drawn, own, strict=True)
     ]
+
+
+def panels_of(drawn: Sequence[Line]) -> list[str]:
+    """Return the names of a plot's panels, which have the same axes; most plots have one panel, without a name."""
+    return list(dict.fromkeys(line.panel for line in drawn)) or [""]
+
+
+def in_legend(drawn: Sequence[Line]) -> list[bool]:
+    """Return for each line whether the legend has it: a name stands there for the lines of all panels."""
+    first: dict[str, str] = {}
+    return [bool(line.name) and first.setdefault(line.name, line.panel) == line.panel for line in drawn]
+
+
+def rows_of(panels: int, most: int = 3) -> tuple[int, int]:
+    """Return in how many rows and columns panels stand; `most`: of columns."""
+    rows = math.ceil(panels / most)
+    return rows, math.ceil(panels / rows)
 
 
 def is_points(line: Line, x: ArrayLike, y: ArrayLike) -> bool:

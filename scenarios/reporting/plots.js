@@ -5,6 +5,7 @@ const darkness = matchMedia("(prefers-color-scheme: dark)");
 const byTouch = matchMedia("(pointer: coarse)");
 const HEIGHT = 320, PAPER_WIDTH = 620;  // CSS pixels; the width is that of a printed page
 const BUTTONS = [["toImage"], ["zoom2d", "pan2d"], ["zoomIn2d", "zoomOut2d", "resetScale2d"]];  // none that sends data
+const PANEL_HEIGHT = 210, PANEL_WIDTH = 270, MOST_PANELS = 3;  // of several in a figure; the last is for a row
 const SHAPES = {circle: "circle()", diamond: "polygon(50% 0, 100% 50%, 50% 100%, 0 50%)",
   "triangle-up": "polygon(50% 0, 100% 100%, 0 100%)", "triangle-down": "polygon(50% 100%, 100% 0, 0 0)"};
 const KEYS = "Arrow keys go along a line and to the next one, + and - zoom, 0 shows all.";
@@ -23,7 +24,31 @@ function specification(figure, isPrinted) {
   return JSON.parse(text, (key, value) => key !== "name" && Object.hasOwn(dark, value) ? dark[value] : value);
 }
 
-function layout(given, colours, isPrinted) {
+// Panels with the same axes, of which those at the left and at the bottom are named.
+function panels(given, axis, width) {
+  const names = given.panels, count = names.length;
+  const rows = Math.ceil(count / Math.max(1, Math.min(MOST_PANELS, Math.floor(width / PANEL_WIDTH))));
+  const columns = Math.ceil(count / rows), height = PANEL_HEIGHT * rows + 60;
+  const margin = {l: 56, r: 16, t: 50, b: 44}, found = {height, margin, annotations: []};  // the buttons are at the top
+  const across = 0.03, below = 34 / (height - margin.t - margin.b), last = (rows - 1) * columns;
+  const high = (1 - (rows - 1) * below) / rows, wide = (1 - (columns - 1) * across) / columns;
+  names.forEach((name, number) => {
+    const column = number % columns, row = Math.floor(number / columns), id = number ? number + 2 : "";
+    const left = column * (wide + across), top = 1 - row * (high + below);
+    const x = axis(given.xaxis), y = axis(given.yaxis), isNamed = [
+      number === last + Math.floor((count - last - 1) / 2), !column && row === Math.floor((rows - 1) / 2)];
+    [x, y].forEach((each, index) => { if (!isNamed[index]) delete each.title; });
+    found[`xaxis${id}`] = {...x, domain: [left, left + wide], anchor: `y${id}`, showticklabels: number + columns >= count,
+      ...(number ? {matches: "x"} : {})};
+    found[`yaxis${id}`] = {...y, domain: [Math.max(top - high, 0), top], anchor: `x${id}`, showticklabels: !column,
+      ...(number ? {matches: "y"} : {})};
+    found.annotations.push({text: name, showarrow: false, xref: "paper", yref: "paper", x: left + wide / 2, y: top,
+      xanchor: "center", yanchor: "bottom", font: {size: 13, color: axis({}).title.font.color}});
+  });
+  return found;
+}
+
+function layout(given, colours, isPrinted, width) {
   const line = {gridcolor: colours.grid, zerolinecolor: colours.grid, linecolor: colours.grid, automargin: true,
     separatethousands: true, exponentformat: "power", hoverformat: ",.6~g"};
   const axis = own => ({...line, ...own, title: {...own.title, font: {color: colours.soft, size: 13}, standoff: 8}});
@@ -38,6 +63,7 @@ function layout(given, colours, isPrinted) {
     dragmode: byTouch.matches ? false : "zoom",  // a finger that is drawn over a plot moves the page
     uirevision: "kept", barmode: "stack", bargap: 0.2,
     ...(isPrinted ? {width: PAPER_WIDTH, autosize: false} : {autosize: true}),
+    ...(given.panels ? panels(given, axis, width) : {}),
   };
 }
 
@@ -47,8 +73,10 @@ function draw(figure, isPrinted = false) {
   const hidden = new Set((plot.data ?? []).filter(trace => trace.visible === "legendonly").map(trace => trace.name));
   for (const trace of given.data) if (hidden.has(trace.name)) trace.visible = "legendonly";
   if (plot.dataset.range) given.layout.xaxis.range = JSON.parse(plot.dataset.range);
+  const now = layout(given.layout, colours, isPrinted, isPrinted ? PAPER_WIDTH : plot.clientWidth);
+  plot.style.height = `${now.height}px`;
   const file = title.toLowerCase().replace(/[^a-z0-9]+/g, "-");
-  Plotly.react(plot, given.data, layout(given.layout, colours, isPrinted), {
+  Plotly.react(plot, given.data, now, {
     responsive: true, displaylogo: false, modeBarButtons: BUTTONS, plotlyServerURL: "",
     toImageButtonOptions: {format: "svg", filename: file},
   });
@@ -123,9 +151,10 @@ function reads(figure, plot, title) {
     while (!isLine && next > 0 && next < last && !hasValue(next)) next += Math.sign(by);
     if (!hasValue(next)) return;
     at = next;
-    Plotly.Fx.hover(plot, [{curveNumber: index, pointNumber: at}], [trace.yaxis === "y2" ? "xy2" : "xy"]);
+    Plotly.Fx.hover(plot, [{curveNumber: index, pointNumber: at}], [`${trace.xaxis ?? "x"}${trace.yaxis ?? "y"}`]);
     const values = trace.yaxis === "y2" ? [trace.x[at]] : [trace.x[at], trace.y[at]];  // a mark has no y of its own
-    const name = trace.name === undefined ? "" : `${shown(trace.name)}: `;
+    const panel = trace.meta === undefined ? "" : `${shown(trace.meta)}, `;
+    const name = trace.name === undefined ? "" : `${panel}${shown(trace.name)}: `;
     told.textContent = name + values.map(value => shown(String(value))).join(", ");
   };
   const zoom = factor => {

@@ -10,7 +10,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from seedbus.scenarios.reporting.axes import BOTTOM, HEIGHT, LEFT, RIGHT, TOP, WIDTH, Frame, limits, segments
-from seedbus.scenarios.reporting.looks import COLOURS, GRID, INK, Line, Look, is_points, looks, number_text
+from seedbus.scenarios.reporting.looks import (
+    COLOURS,
+    GRID,
+    INK,
+    Line,
+    Look,
+    in_legend,
+    is_points,
+    looks,
+    number_text,
+    panels_of,
+    rows_of,
+)
 
 _CORNERS = {
     "square": ((-0.9, -0.9), (0.9, -0.9), (0.9, 0.9), (-0.9, 0.9)),
@@ -19,12 +31,15 @@ _CORNERS = {
     "triangle-down": ((0, 1.3), (1.2, -0.8), (-1.2, -0.8)),
 }
 """Corners of the shapes of points, in radii."""
+_ABOVE = 24  # pixels of the title above panels
+_Styled = tuple[Line, tuple[NDArray[np.float64], NDArray[np.float64]], Look]
+"""A line, the x and y of what is drawn of it, and its look."""
 
 
 def lines_file(title: str, x_name: str, y_name: str, drawn: Sequence[Line], *, is_log: bool = False) -> str:
     """Return a plot of one or more lines as the text of an SVG file, with the title and a legend.
 
-    A line has a gap where a value is not finite.
+    Panels have the same axes. A line has a gap where a value is not finite.
 
     Args:
         title: its title.
@@ -36,35 +51,40 @@ def lines_file(title: str, x_name: str, y_name: str, drawn: Sequence[Line], *, i
     columns = [(np.asarray(line.x, float), np.asarray(line.y, float)) for line in drawn]
     if is_log:
         columns = [(np.log10(np.where(x > 0, x, np.nan)), y) for x, y in columns]
-    parts = _line_parts(x_name, y_name, drawn, columns, is_log=is_log)
-    parts.append(_text((LEFT + WIDTH - RIGHT) / 2, 16, title, "middle", "name"))
-    named = [each for each in zip(drawn, columns, looks(drawn), strict=True) if each[0].name]
+    heights = [*(y for _, y in columns), *(edge for line in drawn for edge in line.edges)]
+    frame = Frame(limits((x for x, _ in columns), from_0=not is_log), limits(heights), is_log=is_log)
+    styled = list(zip(drawn, columns, looks(drawn), strict=True))
+    panels = panels_of(drawn)
+    rows, across = rows_of(len(panels))
+    if panels == [""]:
+        parts = _line_parts(frame, x_name, y_name, styled)
+        parts.append(_text((LEFT + WIDTH - RIGHT) / 2, 16, title, "middle", "name"))
+    else:
+        parts = [_text(WIDTH * across / 2, 16, title, "middle", "name")]
+        for number, panel in enumerate(panels):
+            inner = _line_parts(frame, x_name, y_name, [each for each in styled if each[0].panel == panel])
+            inner.append(_text((LEFT + WIDTH - RIGHT) / 2, 16, panel, "middle", "name"))
+            place = f"{WIDTH * (number % across)} {_ABOVE + HEIGHT * (number // across)}"
+            parts += [f'<g transform="translate({place})">', *inner, "</g>"]
+    end = HEIGHT * rows + (0 if panels == [""] else _ABOVE)
+    named = [each for each, is_named in zip(styled, in_legend(drawn), strict=True) if is_named]
     for number, (line, (xs, ys), look) in enumerate(named):
-        y = HEIGHT + 12 + 16 * number
+        y = end + 12 + 16 * number
         sample = f'<line {_stroke(look)} x1="{LEFT}" x2="{LEFT + 24}" y1="{y}" y2="{y}"/>'
         parts.append(_point(look, LEFT + 12, y, 3) if is_points(line, xs, ys) else sample)
         parts.append(_text(LEFT + 30, y + 4, line.name, "start"))
-    return _file(HEIGHT + 16 * len(named) + 8, parts)
+    return _file(WIDTH * across, end + 16 * len(named) + 8, parts)
 
 
-def _line_parts(
-    x_name: str,
-    y_name: str,
-    drawn: Sequence[Line],
-    columns: list[tuple[NDArray[np.float64], NDArray[np.float64]]],
-    *,
-    is_log: bool,
-) -> list[str]:
-    """Return the SVG elements of a plot of lines: axes, bands, and lines; `columns` are the x and y of each."""
-    heights = [*(y for _, y in columns), *(edge for line in drawn for edge in line.edges)]
-    frame = Frame(limits((x for x, _ in columns), from_0=not is_log), limits(heights), is_log=is_log)
+def _line_parts(frame: Frame, x_name: str, y_name: str, styled: Sequence[_Styled]) -> list[str]:
+    """Return the SVG elements of a panel of lines: axes, bands, and lines."""
     parts = [_text((LEFT + WIDTH - RIGHT) / 2, HEIGHT - 8, x_name, "middle", "name"), _y_axis(frame, y_name)]
     for tick in frame.x_ticks:
-        value = 10**tick if is_log else tick
+        value = 10**tick if frame.is_log else tick
         parts.append(_text(frame.horizontal(tick), HEIGHT - BOTTOM + 18, number_text(value), "middle"))
-    for line, (x, _), look in zip(drawn, columns, looks(drawn), strict=True):
+    for line, (x, _), look in styled:
         parts += _band(frame, line, x, look.colour)
-    for line, (x, y), look in zip(drawn, columns, looks(drawn), strict=True):
+    for line, (x, y), look in styled:
         parts += _marks(frame, line, x, y, look)
     return parts
 
@@ -138,15 +158,15 @@ def stacked(title: str, x_name: str, y_name: str, heights: NDArray[np.integer], 
         x, y = LEFT + wide * (number % in_row), HEIGHT + 12 + 16 * (number // in_row)
         parts.append(f'<rect fill="{colours[number]}" x="{x}" y="{y - 9}" width="10" height="10"/>')
         parts.append(_text(x + 13, y, name, "start"))
-    return _file(HEIGHT + 16 * math.ceil(len(names) / in_row) + 8, parts)
+    return _file(WIDTH, HEIGHT + 16 * math.ceil(len(names) / in_row) + 8, parts)
 
 
-def _file(height: int, parts: Sequence[str]) -> str:
+def _file(width: int, height: int, parts: Sequence[str]) -> str:
     """Return the text of an SVG file."""
     return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" font-family="sans-serif">\n'
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" font-family="sans-serif">\n'
         f"<style>text {{ font-size: 11px; fill: {INK}; }}</style>\n"
-        f'<rect fill="#fff" width="{WIDTH}" height="{height}"/>\n' + "\n".join(parts) + "\n</svg>\n"
+        f'<rect fill="#fff" width="{width}" height="{height}"/>\n' + "\n".join(parts) + "\n</svg>\n"
     )
 
 

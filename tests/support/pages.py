@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 SCRIPT = re.compile(r"<script>(.*?)</script>", re.DOTALL)
-FIGURE = re.compile(r"<figure><figcaption>(.*?)</figcaption>.*?json\">(.*?)</script></figure>", re.DOTALL)
+FIGURE = re.compile(r"<figure[^>]*><figcaption>(.*?)</figcaption>.*?json\">(.*?)</script></figure>", re.DOTALL)
 
 
 def library() -> str:

@@ -47,9 +47,15 @@ def with_plots(above: str, plots: Sequence[str]) -> str:
 
 
 def table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Return a table as HTML, of plain text. A text may have several lines."""
+    """Return a table as HTML, of plain text; a text may have several lines. A row of one cell spans all columns."""
     head = "".join(f"<th>{_lines(each)}</th>" for each in heads)
-    body = "".join(f"<tr>{''.join(f'<td>{_lines(each)}</td>' for each in row)}</tr>\n" for row in rows)
+    whole = f'<th colspan="{len(heads)}" scope="rowgroup">'
+    body = "".join(
+        f"<tr>{whole}{_lines(row[0])}</th></tr>\n"
+        if len(row) == 1 < len(heads)
+        else f"<tr>{''.join(f'<td>{_lines(each)}</td>' for each in row)}</tr>\n"
+        for row in rows
+    )
     return f"<table>\n<thead><tr>{head}</tr></thead>\n<tbody>\n{body}</tbody>\n</table>\n"
 
 

@@ -1,4 +1,4 @@
-"""The rows of a study: each variant at each point of the grid is a cell, which is run with every seed."""
+"""The rows of a study: each variant under each condition at each point of the grid, which is run with every seed."""
 
 from __future__ import annotations
 
@@ -10,8 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from copy import deepcopy
 from dataclasses import dataclass, replace
-from functools import cached_property, reduce
-from operator import getitem
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -32,12 +31,6 @@ from seedbus.scenarios.study.schema import Axis, Study, Variant, load_study
 
 UNNAMED = ("name", "description", "seed", "transport", "expect")
 """Fields of a scenario that do not tell rows apart."""
-CIRCUMSTANCES = ("partition", "network", "compute", "faults")
-"""Sections of a scenario under which its method has to work."""
-OF_METHOD = ("train", "batch_size", "batches", "micro_batch", "chunk", "forward", "dtype", "compute_dtype")
-"""Fields of a task that say what a method trains, and how it computes; all others are its data and its model."""
-CHOSEN = ("algorithm", "lag", "mask", "stop")
-"""Sections that are part of the method: fields of the grid in others are circumstances, too."""
 
 
 @dataclass(frozen=True)
@@ -47,6 +40,7 @@ class Cell:
     Attributes:
         name: tells it from the other rows.
         variant: the variant's name; "" without variants.
+        condition: the condition's name; "" without conditions.
         point: field → value, of the grid.
         labels: field of the grid → the name that the study gives its value; for fields whose values have names.
         tune: field → what is tried for it: the study's `tune` with the variant's own.
@@ -55,11 +49,13 @@ class Cell:
 
     name: str
     variant: str
+    condition: str
     point: dict[str, Any]
     labels: dict[str, str]
     tune: Mapping[str, Axis]
     scenario: Scenario
     _own: frozenset[str]
+    _conditioned: tuple[str, ...]
     _document: dict[str, Any]
     _source: str
     _folder: Path | None
@@ -67,9 +63,10 @@ class Cell:
 
     @property
     def unlabelled(self) -> dict[str, Any]:
-        """All fields of the scenario for `names`, with None for those that the study gives a name to."""
+        """All fields of the scenario for `names`, with None for those of conditions, and of values with names."""
         fields = settings_of(self.scenario)
-        for path in self.labels:
+        named = [*self.labels, *self._conditioned]
+        for path in named:
             *parts, last = [int(part) if part.isdecimal() else part for part in path.split(".")]
             place: Any = fields
             with suppress(LookupError, TypeError):  # a later field of the grid may have replaced the section
@@ -77,14 +74,14 @@ class Cell:
                     place = place[part]
                 place[last] = None
         for path, value in self.point.items():  # but not for what the grid sets within them
-            if path not in self.labels and any(path.startswith(f"{label}.") for label in self.labels):
-                _put(fields, path, value)
+            if path not in named and any(path.startswith(f"{each}.") for each in named):
+                put(fields, path, value)
         return fields
 
     def is_one_apart(self, other: Cell) -> bool:
-        """Whether two rows differ in one thing: the variant, or one field of the grid."""
+        """Whether two rows differ in one thing: the variant, the condition, or one field of the grid."""
         differing = sum(value != other.point[path] for path, value in self.point.items())
-        return bool(differing + (self.variant != other.variant) == 1)
+        return bool(differing + (self.variant != other.variant) + (self.condition != other.condition) == 1)
 
     def with_settings(self, settings: Mapping[str, Any]) -> Cell:
         """Return the row with values that tuning gives it: field → value.
@@ -95,7 +92,7 @@ class Cell:
         places = {path: f"variants.{self.variant}.tune.{path}" for path in self._own}
         more = [(f"{path}={dump(value)}", places.get(path, f"tune.{path}")) for path, value in settings.items()]
         settings_now = (*self._settings, *more)
-        scenario = _scenario(self.variant, self._document, self._source, self._folder, settings_now)
+        scenario = _scenario(self.variant, self.condition, self._document, self._source, self._folder, settings_now)
         return replace(self, scenario=scenario, _settings=settings_now)
 
 
@@ -148,15 +145,11 @@ def plan_of(source: str | Path | dict[str, Any], settings: list[str] | None = No
             raise ScenarioError(label, [f"{where} of the study replaces it in every row; change it there"])
     cells = list(_cells(study, name, folder, common))
     fields = [cell.scenario.resolved() for cell in cells]
-    by_variant: dict[str, list[int]] = {}
-    for index, cell in enumerate(cells):
-        by_variant.setdefault(cell.variant, []).append(index)
-    named = list(cells)
-    for variant, indices in by_variant.items():
-        leaves = names([cells[index].unlabelled for index in indices], UNNAMED)
-        for index, leaf in zip(indices, leaves, strict=True):
-            row = _joined([variant, *cells[index].labels.values(), leaf]) or cells[index].scenario.name
-            named[index] = replace(cells[index], name=row)
+    words = [
+        joined([cell.variant, cell.condition, *cell.labels.values(), leaf]) or cell.scenario.name
+        for cell, leaf in zip(cells, leaves_of(cells), strict=True)
+    ]
+    named = [replace(cell, name=row) for cell, row in zip(cells, words, strict=True)]
     rows = [cell.name for cell in named]
     twice = next((row for row in rows if rows.count(row) > 1), None)
     if twice is not None:
@@ -168,8 +161,10 @@ def plan_of(source: str | Path | dict[str, Any], settings: list[str] | None = No
         if other != row:
             what = f"rows {other} and {row} are the same run; expected settings that differ"
             raise ScenarioError(name, [f"{what} (the grid sets its fields after the variants)"])
-    if study.ask.against is not None and study.ask.against not in rows:
-        raise ScenarioError(name, [f"ask.against: there is no row {study.ask.against}; there are {', '.join(rows)}"])
+    against, known = study.ask.against, [*study.variants, *study.conditions]
+    if against is not None and against not in [*known, *rows]:
+        hint = nearest(against, known or rows)
+        raise ScenarioError(name, [f"ask.against: there is no variant, condition or row {against}; {hint}"])
     for cell in named:
         refuse_local(cell.scenario.plugins)
         try:
@@ -182,41 +177,18 @@ def plan_of(source: str | Path | dict[str, Any], settings: list[str] | None = No
     return plan
 
 
-def circumstances(cells: Sequence[Cell]) -> dict[str, str]:
-    """Return for each row, in words, under which circumstances it is run; "" if they are the same for all rows.
-
-    They are the sections `CIRCUMSTANCES`, the task without `OF_METHOD`, the number of clients, and the fields of the
-    grid outside of `CHOSEN`.
-    """
-    found = []
-    for cell in cells:
-        settings = cell.unlabelled
-        fields: dict[str, Any] = {name: settings[name] for name in CIRCUMSTANCES if name in settings}
-        task, participation = (
-            settings[name] or {} for name in ("task", "participation")
-        )  # none: its values have names
-        fields["task"] = {name: value for name, value in task.items() if name not in OF_METHOD}
-        fields["participation"] = {"clients": participation.get("clients")}
-        labels = [label for path, label in cell.labels.items() if path.partition(".")[0] not in CHOSEN]
-        for path, given in cell.point.items():
-            sections = [other for other in cell.point if path.startswith(f"{other}.") and other not in cell.labels]
-            if path.partition(".")[0] in (*CIRCUMSTANCES, *CHOSEN) or path in cell.labels or sections:
-                continue
-            value = given
-            with suppress(LookupError, TypeError):  # a field that is not set, or one of a section with a name
-                value = reduce(getitem, path.split("."), settings)  # with the grid's fields that lie within it
-            _put(fields, path, value)
-        found.append((labels, fields))
-    kinds = {json.dumps(each, default=str): each for each in found}
-    leaves = names([fields for _, fields in kinds.values()])
-    words = {
-        key: _joined([*labels, leaf]) if len(kinds) > 1 else ""
-        for (key, (labels, _)), leaf in zip(kinds.items(), leaves, strict=True)
-    }
-    return {cell.name: words[json.dumps(each, default=str)] for cell, each in zip(cells, found, strict=True)}
+def leaves_of(cells: Sequence[Cell]) -> list[str]:
+    """Return for each row, in words, the settings without names in which it differs from the others of its variant."""
+    found = [""] * len(cells)
+    for variant in dict.fromkeys(cell.variant for cell in cells):
+        indices = [index for index, cell in enumerate(cells) if cell.variant == variant]
+        leaves = names([cells[index].unlabelled for index in indices], UNNAMED)
+        for index, leaf in zip(indices, leaves, strict=True):
+            found[index] = leaf
+    return found
 
 
-def _put(fields: dict[str, Any], path: str, value: Any) -> None:
+def put(fields: dict[str, Any], path: str, value: Any) -> None:
     """Set a field, such as `participation.cohort`, where sections may be missing."""
     *parts, last = path.split(".")
     for part in parts:
@@ -226,7 +198,7 @@ def _put(fields: dict[str, Any], path: str, value: Any) -> None:
     fields[last] = deepcopy(value)  # fields within it may be set next
 
 
-def _joined(words: Sequence[str]) -> str:
+def joined(words: Sequence[str]) -> str:
     return ", ".join(filter(None, words))
 
 
@@ -236,9 +208,13 @@ def _replacing(path: str, study: Study) -> str | None:
     for section, fields in sections.items():
         if any(f"{path}.".startswith(f"{field}.") for field in fields):
             return section
-    fields_of = [[*each.settings, *each.tune] for each in study.variants.values()]
-    own = [any(f"{path}.".startswith(f"{field}.") for field in fields) for fields in fields_of]
-    return "variants" if own and all(own) else None
+    named = {"variants": [[*each.settings, *each.tune] for each in study.variants.values()]}
+    named["conditions"] = [list(each) for each in study.conditions.values()]
+    for section, all_fields in named.items():
+        own = [any(f"{path}.".startswith(f"{field}.") for field in fields) for fields in all_fields]
+        if own and all(own):
+            return section
+    return None
 
 
 def _told_apart(fields: Mapping[str, Any]) -> str:
@@ -289,22 +265,29 @@ def _check_groups(plan: Plan) -> None:
 
 
 def _cells(study: Study, source: str, folder: Path | None, common: list[tuple[str, str]]) -> Iterator[Cell]:
-    grid = study.grid
+    grid, conditions = study.grid, study.conditions or {"": {}}
+    conditioned = tuple(dict.fromkeys(path for each in conditions.values() for path in each))
+    axes = [each.items() if isinstance(each, dict) else [("", value) for value in each] for each in grid.values()]
     for variant, fields in (study.variants or {"": Variant()}).items():
         document, base_name, base_folder = _base(fields.base or study.base, source, folder)
         tune, own_fields = study.tune | fields.tune, frozenset(fields.tune)
-        axes = [each.items() if isinstance(each, dict) else [("", value) for value in each] for each in grid.values()]
-        for named in itertools.product(*axes):
+        for condition, *named in itertools.product(conditions, *axes):
             point = {path: value for path, (_, value) in zip(grid, named, strict=True)}
             labels = {path: label for path, (label, _) in zip(grid, named, strict=True) if label}
+            places = {f"variants.{variant}": fields.settings}
+            places |= {f"conditions.{condition}": conditions[condition], "grid": point}
             settings = [
                 *common,
-                *((f"{path}={dump(value)}", f"variants.{variant}.{path}") for path, value in fields.settings.items()),
-                *((f"{path}={dump(value)}", f"grid.{path}") for path, value in point.items()),
+                *(
+                    (f"{path}={dump(value)}", f"{at}.{path}")
+                    for at, own in places.items()
+                    for path, value in own.items()
+                ),
                 (f"seed={study.seeds[0]}", "seeds"),
             ]
             where = document, f"{source}: {base_name}", base_folder, tuple(settings)
-            yield Cell("", variant, point, labels, tune, _scenario(variant, *where), own_fields, *where)
+            scenario = _scenario(variant, condition, *where)
+            yield Cell("", variant, condition, point, labels, tune, scenario, own_fields, conditioned, *where)
 
 
 def _base(base: Any, source: str, folder: Path | None) -> tuple[dict[str, Any], str, Path | None]:
@@ -322,6 +305,7 @@ def _base(base: Any, source: str, folder: Path | None) -> tuple[dict[str, Any], 
 
 def _scenario(
     variant: str,
+    condition: str,
     document: dict[str, Any],
     source: str,
     folder: Path | None,
@@ -336,16 +320,17 @@ def _scenario(
             place = next(place for setting, place in settings if setting_label(setting) == error.source)
             raise ScenarioError(source, [f"{place}: {each}" for each in error.problems]) from None
         at_fault = [[where[setting] for setting in each] for each in error.settings] or [[]] * len(error.problems)
-        problems = [_placed(each, of, variant) for each, of in zip(error.problems, at_fault, strict=True)]
+        row = [*([f"variants.{variant}"] if variant else []), *([f"conditions.{condition}"] if condition else [])]
+        problems = [_placed(each, of, row) for each, of in zip(error.problems, at_fault, strict=True)]
         raise ScenarioError(source, problems) from None
 
 
-def _placed(problem: str, at_fault: list[str], variant: str) -> str:
-    """Return a problem of a row after the fields of the study that make it, and with the row's variant."""
+def _placed(problem: str, at_fault: list[str], row: list[str]) -> str:
+    """Return a problem after the fields of the study that make it, and with the row's variant and condition."""
     if not at_fault:
         return problem
-    is_named = not variant or any(field.startswith(f"variants.{variant}.") for field in at_fault)
-    return f"{'' if is_named else f'variants.{variant}: '}{' and '.join(at_fault)}: {problem}"
+    others = [f"{each}: " for each in row if not any(field.startswith(f"{each}.") for field in at_fault)]
+    return f"{''.join(others)}{' and '.join(at_fault)}: {problem}"
 
 
 def is_rising(plan: Plan, metric: str) -> bool:

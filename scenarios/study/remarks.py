@@ -15,6 +15,7 @@ from seedbus.scenarios.study.published import published
 from seedbus.scenarios.study.results import StudyResults, in_words
 
 MAX_SENTENCES = 20
+MAX_CIRCUMSTANCES = 12  # of which the differences are told
 
 
 def sentences(results: StudyResults) -> list[str]:
@@ -30,10 +31,10 @@ def sentences(results: StudyResults) -> list[str]:
     found += [_divergence(results, row) for row in results.diverged]
     found += _remarks(results)
     found += _chosen_in_vain(results)
-    found += [
-        f"Pareto front of {metric} against bytes{f', {shown(where)}' if where else ''}: {'; '.join(map(shown, rows))}"
-        for where, rows in results.fronts.items()
-    ]
+    for where, front in results.fronts.items():
+        called = results.circumstances.get(where, {})
+        named = "; ".join(shown(called.get(row, row)) for row in front)
+        found.append(f"Pareto front of {metric} against bytes{f', {shown(where)}' if where else ''}: {named}")
     if results.beside_front:
         rows = "; ".join(map(shown, results.beside_front))
         which = "the front" if len(results.fronts) == 1 else "its front"
@@ -79,17 +80,37 @@ def _compared(results: StudyResults, where: str, pairs: list[tuple[str, str, Dif
     if not pairs:
         return []
     ask = results.plan.study.ask
-    seen = [(row, other, each) for row, other, each in pairs if each.is_seen]
     pair = "pair" if len(pairs) == 1 else "pairs"
     wrong = (1 - ask.confidence) * len(pairs)
     chance = f"each, so that {wrong:{',.0f' if wrong >= 1 else '.1g'}} of them may seem to differ by chance"
     which = f"{len(pairs):,} {pair} at {100 * ask.confidence:.6g}% {'together' if ask.together else chance}"
     found = [f"Differences in {shown(results.metric)} ({where}), paired over seeds; {which}:"]
-    ordered = sorted(seen, key=lambda each: -abs(each[2].mean))
-    found += [f"{_verdict(results, *each)}" for each in ordered[:MAX_SENTENCES]]
-    if len(seen) > MAX_SENTENCES:
-        found.append(f"and {len(seen) - MAX_SENTENCES:,} more pairs differ (differences.csv)")
-    return found + _unseen(pairs)
+    parts = _by_circumstances(results, pairs)
+    for words, members in list(parts.items())[:MAX_CIRCUMSTANCES]:
+        begin = f"{shown(words)}: " if words else ""
+        seen = sorted((each for each in members if each[2].is_seen), key=lambda each: -abs(each[2].mean))
+        found += [f"{begin}{_verdict(results, *each)}" for each in seen[:MAX_SENTENCES]]
+        if len(seen) > MAX_SENTENCES:
+            found.append(f"{begin}and {len(seen) - MAX_SENTENCES:,} more pairs differ (differences.csv)")
+        found += [f"{begin}{sentence}" for sentence in _unseen(members)]
+    left = [f"{shown(words)} ({len(members):,})" for words, members in list(parts.items())[MAX_CIRCUMSTANCES:]]
+    return [*found, f"and pairs under more circumstances (differences.csv): {'; '.join(left)}"] if left else found
+
+
+def _by_circumstances(
+    results: StudyResults, pairs: list[tuple[str, str, Difference]]
+) -> dict[str, list[tuple[str, str, Difference]]]:
+    """Return circumstances, in words → the pairs under them, of rows as they are called there.
+
+    Pairs under different ones, as `ask.against` may ask for, stand under "" with the names of their rows.
+    """
+    parts: dict[str, list[tuple[str, str, Difference]]] = {}
+    where = {row: words for words, members in results.circumstances.items() for row in members}
+    for row, other, each in pairs:
+        words = where[row] if where[row] == where[other] else ""
+        called = results.circumstances.get(words, {})
+        parts.setdefault(words, []).append((called.get(row, row), called.get(other, other), each))
+    return parts
 
 
 def _measured(results: StudyResults, figure: str, where: str) -> list[str]:

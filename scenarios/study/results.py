@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from seedbus.agents.server.stopping import averages
-from seedbus.scenarios.study.cells import Cell, Plan, circumstances, is_rising, values_of_metric
+from seedbus.scenarios.study.cells import Cell, Plan, is_rising, values_of_metric
+from seedbus.scenarios.study.circumstances import by_circumstances, circumstances, pairs_of
 from seedbus.scenarios.study.claims import FINAL, Judged, judged, verdict
 from seedbus.scenarios.study.finished_runs import RowRun
 from seedbus.scenarios.study.intervals import Difference, Mean
@@ -93,8 +94,8 @@ class StudyResults:
         tuned: row → how its values were chosen.
         failures: runs that could not be made.
         trial_runs: how many of the trials' runs are finished, and how many there are as far as that is known.
-        runs: data frame with a row for every finished run: `row`, `variant`, the fields of the grid and of `tune`,
-            `seed`, `run` (its folder), and the figures.
+        runs: data frame with a row for every finished run: `row`, `variant`, `condition` if there are such, the
+            fields of the grid and of `tune`, `seed`, `run` (its folder), and the figures.
         table: data frame with a row for every row of the study; each figure with its mean, `_sd` (standard deviation),
             `_low` and `_high` (interval of the mean) and `_seeds` (runs that have it).
         differences: data frame with a row for every pair of rows that is compared, and every `figure` by which it is
@@ -145,19 +146,19 @@ class StudyResults:
         return list(dict.fromkeys(name for runs in self.members.values() for run in runs for name in run.figures))
 
     @cached_property
+    def circumstances(self) -> dict[str, dict[str, str]]:
+        """Circumstances, in words → row → what tells it from the others under them; see `by_circumstances`."""
+        return by_circumstances(self.plan.cells)
+
+    @cached_property
     def compared_by(self) -> dict[str, list[tuple[str, str, Difference]]]:
         """Figure → pairs of rows with their difference; without rows that have diverged, or have not the figure.
 
         The figures are the final moving average, and the value at each amount of bytes and each simulated time that
         `ask.at` names: a moving average there would still hold x₀ where a row has had few rounds.
-        Rows are compared that differ in one thing, the variant or one field of the grid, or all with the row `against`.
+        The pairs are those of `pairs_of`, by their circumstances.
         """
-        ask, rows = self.plan.study.ask, self.plan.cells
-        pairs = (
-            [(row.name, other.name) for row, other in itertools.combinations(rows, 2) if row.is_one_apart(other)]
-            if ask.against is None
-            else [(row.name, ask.against) for row in rows if row.name != ask.against]
-        )
+        ask, pairs = self.plan.study.ask, pairs_of(self.plan)
         figures = [FINAL, *(f"at_{point}" for point in ask.at if isinstance(point, str))]
         together = len(pairs) * len(figures) if ask.together else 1
         return {
@@ -388,7 +389,8 @@ class StudyResults:
         axes = {path: list(values) for path, values in self.plan.study.grid.items()}  # of names, where it gives names
         point = {path: cell.labels.get(path, value) for path, value in cell.point.items()}
         point = {path: value if _is_column(axes[path]) else str(value) for path, value in point.items()}
-        return {"row": cell.name, "variant": cell.variant} | point | self._columns(chosen)
+        condition = {"condition": cell.condition} if self.plan.study.conditions else {}
+        return {"row": cell.name, "variant": cell.variant} | condition | point | self._columns(chosen)
 
     def _columns(self, values: dict[str, Any]) -> dict[str, Any]:
         """Return tuned values as cells of data frames: a column is of numbers, or of text. A row may lack a field."""

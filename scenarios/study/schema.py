@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import json
+import math
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -34,6 +37,15 @@ def _as_mapping(settings: Any) -> Any:
         raise ValueError(str(error)) from None
 
 
+def _fields(settings: Mapping[str, Any], path: str = "") -> Iterator[str]:
+    """Yield the path of every field that settings set; of a section, those of the fields in it."""
+    for name, value in settings.items():
+        if isinstance(value, dict) and value:
+            yield from _fields(value, f"{path}{name}.")
+        else:
+            yield f"{path}{name}"
+
+
 Target = Annotated[
     Annotated[float, Tag("number")] | Annotated[list[float], Field(min_length=1), Tag("list")],
     Discriminator(lambda given: "list" if isinstance(given, list) else "number"),
@@ -63,7 +75,9 @@ class Ask(Settings):
         default=[], description="quantities of the final model that `seedbus analyse` measures, such as kappa"
     )
     against: str | None = Field(
-        default=None, description="the row that the others are compared with; none: rows that differ in one thing"
+        default=None,
+        description="the variant that the others are compared with under each condition, the condition that the others "
+        "are compared with for each variant, or the row that all others are; none: rows that differ in one thing",
     )
     confidence: float = Field(default=0.95, ge=0.5, lt=1, description="of the intervals")
     together: bool = Field(
@@ -177,6 +191,10 @@ class Study(Settings):
         default={},
         description="rows by name, each a list of settings, or fields and values; `base` and `tune` may be among them",
     )
+    conditions: dict[str, Annotated[dict[str, Any], BeforeValidator(_as_mapping)]] = Field(
+        default={},
+        description="conditions by name, each a list of settings, or fields and values; each variant is run under each",
+    )
     grid: dict[str, Values] = Field(
         default={},
         description="fields and the values of each, or names of values with these; every combination is a row",
@@ -214,17 +232,27 @@ class Study(Settings):
         """The sections `tune` by their places in the file."""
         return {"tune": self.tune} | {f"variants.{name}.tune": each.tune for name, each in self.variants.items()}
 
+    @property
+    def _variants(self) -> dict[str, dict[str, Any]]:
+        """What variants set by their places in the file."""
+        return {f"variants.{name}": each.settings for name, each in self.variants.items()}
+
+    @property
+    def _conditions(self) -> dict[str, dict[str, Any]]:
+        """The same of conditions."""
+        return {f"conditions.{name}": each for name, each in self.conditions.items()}
+
     @model_validator(mode="after")
     def _consistent(self) -> Study:
         if self.base is None and not (self.variants and all(each.base for each in self.variants.values())):
             raise ValueError("base: this field is required (a scenario file, a name from `seedbus list`, or fields)")
         if self.name.lower() == RUNS:  # also where a disk takes upper and lower case for one
             raise ValueError(f"name: {quoted(self.name)} is not accepted; expected another, for runs are kept there")
-        if "" in self.variants:
-            raise ValueError("variants: '' is not accepted as a name; expected at least one character")
-        for path, values in self.grid.items():
-            if isinstance(values, dict) and "" in values:
-                raise ValueError(f"grid.{path}: '' is not accepted as a name; expected at least one character")
+        named: dict[str, Mapping[str, Any]] = {"variants": self.variants, "conditions": self.conditions}
+        named |= {f"grid.{path}": values for path, values in self.grid.items() if isinstance(values, dict)}
+        for field, names in named.items():
+            if "" in names:
+                raise ValueError(f"{field}: '' is not accepted as a name; expected at least one character")
         ask = self.ask
         each_once: dict[str, list[Any]] = {"seeds": self.seeds, "ask.at": ask.at, "ask.splits": ask.splits}
         each_once |= {"ask.target": ask.target if isinstance(ask.target, list) else [], "ask.analysis": ask.analysis}
@@ -233,8 +261,14 @@ class Study(Settings):
                 raise ValueError(f"{field}: {quoted(values)} is not accepted; expected each value once")
         if ask.target is None and "smoothed" in ask.model_fields_set:
             raise ValueError("ask.smoothed: it says how a target is met; expected ask.target beside it")
+        settings: list[Mapping[str, Any]] = [
+            self.grid,
+            self.tuned_fields,
+            *self._variants.values(),
+            *self._conditions.values(),
+        ]
         for path in ("seed", "name"):
-            if path in [*self.grid, *self.tuned_fields, *(each for v in self.variants.values() for each in v.settings)]:
+            if any(path in each for each in settings):
                 raise ValueError(f"{path} cannot vary between rows; `seeds` are the seeds of every row")
         for at, path, axis in [(at, *item) for at, tune in self._tunes.items() for item in tune.items()]:
             if path in self.grid:
@@ -242,6 +276,7 @@ class Study(Settings):
             if isinstance(axis, list) and self.is_searched:
                 what = f"{quoted(axis)} is not accepted beside a range"
                 raise ValueError(f"{at}.{path}: {what}; expected {{choices: […]}} or a range")
+        self._check_conditions()
         foreign = ("further",) if self.is_searched else ("search", "trials", "seed") if self.tuned_fields else ()
         for name in foreign:
             if name in self.tuning.model_fields_set:
@@ -250,12 +285,24 @@ class Study(Settings):
         if bool(self.claim) != bool(self.expect):
             there, missing = ("expect", "claim") if self.expect else ("claim", "expect")
             raise ValueError(f"{missing}: this field is required beside {there}")
-        count = max(1, len(self.variants))
-        for values in self.grid.values():
-            count *= len(values)
+        count = math.prod([len(self.variants) or 1, len(self.conditions) or 1, *map(len, self.grid.values())])
         if count > MAX_CELLS:
             raise ValueError(f"grid: these are {count:,} rows; at most {MAX_CELLS:,} are accepted")
         return self
+
+    def _check_conditions(self) -> None:
+        """Raise `ValueError` for a field that a condition sets beside a variant, the grid or `tune`.
+
+        A field within a section that a variant sets, such as `algorithm.aggregation`, is set once if the variant's
+        section has it not.
+        """
+        pairs = itertools.product(self._variants.items(), self._conditions.items())
+        then = itertools.product(self._conditions.items(), {"grid": self.grid, **self._tunes}.items())
+        for (first, settings), (second, replaced) in itertools.chain(pairs, then):
+            for field, path in itertools.product(_fields(settings), replaced):
+                if f"{field}.".startswith(f"{path}."):
+                    what = f"{first}.{field} sets this field already; expected it in one of them"
+                    raise ValueError(f"{second}.{path}: {what}")
 
 
 def load_study(source: str | Path | dict[str, Any]) -> tuple[Study, str, Path | None]:

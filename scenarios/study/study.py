@@ -189,9 +189,9 @@ class Conduct:
 
     def _track(self, subject: _Subject) -> dict[str, Any]:
         """Return what trackers are told of a run, see `worker`."""
-        variant = next(cell.variant for cell in self.plan.cells if cell.name == subject.row)
+        cell = next(cell for cell in self.plan.cells if cell.name == subject.row)
         study, seed = self.plan.study.name, str(subject.seed)
-        tags = {"study": study, "row": subject.row, "variant": variant, "seed": seed}
+        tags = {"study": study, "row": subject.row, "variant": cell.variant, "condition": cell.condition, "seed": seed}
         return {
             "trackers": list(self.trackers),
             "folder": str(self.store.folder / study),

@@ -1,7 +1,7 @@
 """A study's report: one page with table, verdicts and plots, and the same as files that papers and programs read.
 
 Plots show the mean over seeds, at the rounds after which all of a row's runs were evaluated, with a band of one
-standard deviation on each side.
+standard deviation on each side. Where rows are told apart by their circumstances, each of these has a panel.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from seedbus.bus.files import atomic_write, make_folder, read
 from seedbus.scenarios.reporting.axes import byte_unit, metric_axis, sample_indices
 from seedbus.scenarios.reporting.document import document, section, table, with_plots
 from seedbus.scenarios.reporting.figures import lines
-from seedbus.scenarios.reporting.looks import Line
+from seedbus.scenarios.reporting.looks import Line, panels_of
 from seedbus.scenarios.reporting.meter import Meter
 from seedbus.scenarios.reporting.paper import can_draw, lines_pdf
 from seedbus.scenarios.reporting.results import write
@@ -36,7 +36,16 @@ from seedbus.scenarios.study.published import published
 from seedbus.scenarios.study.remarks import sentences
 from seedbus.scenarios.study.results import StudyResults
 from seedbus.scenarios.study.schema import Range, is_numeric
-from seedbus.scenarios.study.tables import cells, csv, latex, markdown, title
+from seedbus.scenarios.study.tables import (
+    cells,
+    csv,
+    latex,
+    latex_table,
+    markdown,
+    markdown_table,
+    small,
+    title,
+)
 
 PAGE = "report.html"
 FIGURES = "figures"
@@ -48,8 +57,10 @@ _AXES = (
     ("forward passes", "forward passes, a backward pass counted as two"),
 )
 _A_FIGURE = re.compile(
-    rf"(.+-over-({'|'.join(what.replace(' ', '-') for what, _ in _AXES)})|pareto|tuning(-.+)?)\.(svg|pdf)"
+    rf"(.+-over-({'|'.join(what.replace(' ', '-') for what, _ in _AXES)})|pareto|tuning(-.+)?)(-\d+)?\.(svg|pdf)"
 )
+MAX_PANELS = 12  # of a figure; more stand in further ones
+BY_CONDITION = "table_by_condition"
 
 
 class Plot(NamedTuple):
@@ -122,6 +133,10 @@ def _written(results: StudyResults, meter: Meter) -> Path:
     write(folder / provenance.FILE, provenance.text(results))
     write(folder / "table.md", markdown(results) + "\n")
     write(folder / "table.tex", latex(results) + "\n")
+    if len(results.circumstances) > 1:
+        note = "Figures: mean ± standard deviation over seeds"
+        write(folder / f"{BY_CONDITION}.md", markdown_table(*small(results)) + "\n")
+        write(folder / f"{BY_CONDITION}.tex", latex_table(*small(results), note) + "\n")
     frames = {
         "table": results.table,
         "runs": results.runs,
@@ -144,6 +159,8 @@ def _remove_former(results: StudyResults, all_plots: list[Plot]) -> None:
     former = [path for path in found if _A_FIGURE.fullmatch(path.name) and path.name not in written]
     if not results.tuned:
         former += [results.folder / f"trials.{suffix}" for suffix in ("csv", "parquet")]
+    if len(results.circumstances) == 1:
+        former += [results.folder / f"{BY_CONDITION}.{suffix}" for suffix in ("md", "tex")]
     for path in former:
         if not path.is_dir():
             path.unlink(missing_ok=True)
@@ -156,19 +173,30 @@ def page(results: StudyResults, all_plots: list[Plot]) -> bytes:
 
 def content(results: StudyResults, all_plots: list[Plot]) -> str:
     """Return what is on the page below its title."""
-    heads, rows = cells(results)
+    tables = table(*cells(results))
+    if len(results.circumstances) > 1:
+        tables = table(*small(results)) + tables
     told = "".join(f"<p>{escape(shown(sentence))}</p>\n" for sentence in sentences(results))
     figures = [lines(*plot[1:5], is_log=plot.is_log) for plot in all_plots]
     made = section("Made with", ["what", ""], provenance.rows(provenance.provenance(results)))
-    return with_plots(table(heads, rows) + told, figures) + made
+    return with_plots(tables + told, figures) + made
 
 
 def plots(results: StudyResults) -> Iterator[Plot]:
     """Yield the plots: the metric over each kind of cost, its Pareto front against bytes, and what was tuned."""
+    for plot in _plots(results):
+        panels = panels_of(plot.drawn)
+        yield plot._replace(drawn=[line for line in plot.drawn if line.panel in panels[:MAX_PANELS]])
+        for number, begin in enumerate(range(MAX_PANELS, len(panels), MAX_PANELS), 2):
+            drawn = [line for line in plot.drawn if line.panel in panels[begin : begin + MAX_PANELS]]
+            yield plot._replace(name=f"{plot.name}-{number}", title=f"{plot.title} ({number})", drawn=drawn)
+
+
+def _plots(results: StudyResults) -> Iterator[Plot]:
     metric = shown(results.metric)
     y_name, scale = metric_axis(metric)
-    curves = {shown(row): _curve(runs, results.metric) for row, runs in results.members.items() if runs}
-    places = _places(results)
+    drawn_as = _drawn_as(results)
+    curves = {row: _curve(results.members[row], results.metric) for row in drawn_as if results.members[row]}
     unit, unit_name = byte_unit(max((float(np.max(curve[1], initial=0)) for curve in curves.values()), default=1.0))
     for number, (what, x_name) in enumerate(_AXES):
         drawn = []
@@ -180,7 +208,7 @@ def plots(results: StudyResults) -> Iterator[Plot]:
                 low, high = mean - deviation, mean + deviation
                 if scale != 1:  # there are no shares below 0 or above 1
                     low, high = np.maximum(low, 0), np.minimum(high, scale)
-                drawn.append(Line(row, x, mean, low=low, high=high, place=places[row]))
+                drawn.append(drawn_as[row]._replace(x=x, y=mean, low=low, high=high))
         if what == "rounds" and drawn:
             drawn += _published(results, max(float(np.max(line.x)) for line in drawn), scale)
         if drawn:
@@ -192,18 +220,32 @@ def plots(results: StudyResults) -> Iterator[Plot]:
     yield from _tuning(results)
 
 
-def _places(results: StudyResults) -> dict[str, int]:
-    """Return the place of each row by its name: a row that a plot lacks leaves the others their colours."""
-    return {shown(row): place for place, row in enumerate(results.members)}
+def _drawn_as(results: StudyResults) -> dict[str, Line]:
+    """Return for each row, by its circumstances, a line without points: its name, its place and its panel.
+
+    A row that a plot lacks leaves the others their colours, and rows of one name look alike in all panels.
+    """
+    places: dict[str, int] = {}
+    return {
+        row: Line(shown(name), [], [], place=places.setdefault(name, len(places)), panel=shown(words))
+        for words, members in results.circumstances.items()
+        for row, name in members.items()
+    }
 
 
 def _published(results: StudyResults, last: float, scale: float) -> Iterator[Line]:
-    """Yield the published curves as far as the study's own go, to round `last`, beside the rows of their names."""
+    """Yield the published curves as far as the study's own go, to round `last`, beside the rows of their names.
+
+    One whose label is the name of no row is drawn in each panel.
+    """
+    rows = _drawn_as(results)
     for label, curve in published(results.plan.study.published)[0].items():
         rounds, values = np.array(curve.rounds), scale * np.array(curve.values)
         is_seen = rounds <= last
-        if is_seen.any():
-            yield Line(f"{shown(label)} (published)", rounds[is_seen], values[is_seen], beside=shown(label))
+        everywhere = [Line(shown(label), [], [], panel=shown(words)) for words in results.circumstances]
+        for row in ([rows[label]] if label in rows else everywhere) if is_seen.any() else []:
+            name = f"{row.name} (published)"
+            yield Line(name, rounds[is_seen], values[is_seen], beside=row.name, panel=row.panel)
 
 
 def _pareto(results: StudyResults) -> Iterator[Plot]:
@@ -217,13 +259,16 @@ def _pareto(results: StudyResults) -> Iterator[Plot]:
     if not points:
         return
     unit, unit_name = byte_unit(max(x for x, _ in points.values()))
-    places = _places(results)
-    drawn = [Line(shown(row), [x / unit], [y], place=places[shown(row)]) for row, (x, y) in points.items()]
-    for number, (where, rows) in enumerate(results.fronts.items()):
+    drawn_as = _drawn_as(results)
+    drawn = [drawn_as[row]._replace(x=[x / unit], y=[y]) for row, (x, y) in points.items()]
+    names: dict[str, int] = {}
+    for where, rows in results.fronts.items():
         # steps: until the next row's bytes
         x, y = ([points[row][axis] for row in rows for _ in range(2)] for axis in range(2))
-        name = f"Pareto front, {shown(where)}" if where else "Pareto front"
-        drawn.append(Line(name, [each / unit for each in x[1:]], y[:-1], place=len(places) + number))
+        panel = drawn_as[rows[0]].panel
+        name = f"Pareto front, {shown(where)}" if shown(where) != panel else "Pareto front"
+        place = len({line.place for line in drawn_as.values()}) + names.setdefault(name, len(names))
+        drawn.append(Line(name, [each / unit for each in x[1:]], y[:-1], place=place, panel=panel))
     heading = f"{shown(results.metric).capitalize()} at the end against bytes"
     yield Plot("pareto", heading, f"plans and reports sent, all clients ({unit_name}, log scale)", y_name, drawn, True)
 
@@ -233,25 +278,26 @@ def _tuning(results: StudyResults) -> Iterator[Plot]:
 
     The other fields have their chosen values, but in a search, where each trial has its own.
     """
-    study, places = results.plan.study, _places(results)
+    study, drawn_as = results.plan.study, _drawn_as(results)
+    tuned_rows = {row: results.tuned[row] for row in drawn_as if row in results.tuned}
     name, scale = metric_axis(shown(results.metric))
     y_name = f"{name}, validation"
     best = max if results.is_rising else min
     if study.is_searched:
         drawn = []
-        for row, tuned in results.tuned.items():
+        for row, tuned in tuned_rows.items():
             scores = [scale * trial.score if math.isfinite(trial.score) else None for trial in tuned.trials]
             so_far = [[score for score in scores[:count] if score is not None] for count in range(1, len(scores) + 1)]
             if tuned.chosen:
                 values = [best(s, default=math.nan) for s in so_far]
-                drawn.append(Line(shown(row), range(1, len(scores) + 1), values, place=places[shown(row)]))
+                drawn.append(drawn_as[row]._replace(x=range(1, len(scores) + 1), y=values))
         if drawn:
             yield Plot("tuning", "The best of the trials so far", "trials", f"{y_name}, best so far", drawn, False)
     for path, axes in study.tuned_fields.items():
         if not all(map(is_numeric, axes)):
             continue
         drawn = []
-        for row, tuned in results.tuned.items():
+        for row, tuned in tuned_rows.items():
             others = {name: value for name, value in tuned.chosen.items() if name != path}
             pairs = sorted(
                 (float(trial.values[path]), scale * trial.score)
@@ -261,7 +307,7 @@ def _tuning(results: StudyResults) -> Iterator[Plot]:
             )
             if pairs:
                 x, y = zip(*pairs, strict=True)
-                drawn.append(Line(shown(row), x, y, is_dotted=study.is_searched, place=places[shown(row)]))
+                drawn.append(drawn_as[row]._replace(x=x, y=y, is_dotted=study.is_searched))
         if drawn:
             is_grid = not study.is_searched and all(np.min(line.x) > 0 for line in drawn)  # a 0 has no logarithm
             is_log = is_grid or all(isinstance(axis, Range) and axis.log for axis in axes)

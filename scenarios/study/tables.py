@@ -99,19 +99,37 @@ def columns(results: StudyResults) -> list[Column]:
 
 
 def cells(results: StudyResults) -> tuple[list[str], list[list[str]]]:
-    """Return headings and rows, safe to print. A cell may have a second line, with the interval."""
+    """Return headings and rows, safe to print. A cell may have a second line, with the interval.
+
+    Where rows are told apart by their circumstances, these stand in a row of one cell above them.
+    """
     chosen = list(results.plan.study.tuned_fields)
     fields = [shown(path.rpartition(".")[2]) for path in chosen]
     heads = ["row", "seeds", *fields, *(each.head for each in columns(results))]
     rows = []
-    for cell in results.plan.cells:
-        values = results.tuned[cell.name].chosen if cell.name in results.tuned else {}
-        count = len(results.members[cell.name])
-        of = f" of {len(results.plan.study.seeds)}" if count < len(results.plan.study.seeds) else ""
-        tuned = [shown(f"{values[path]}") if path in values else "–" for path in chosen]
-        figures = [_cell(results.mean(cell.name, each.figure), each, count) for each in columns(results)]
-        rows.append([shown(cell.name), f"{count}{of}", *tuned, *figures])
+    for words, members in results.circumstances.items():
+        if words:
+            rows.append([shown(words)])
+        for row, name in members.items():
+            values = results.tuned[row].chosen if row in results.tuned else {}
+            count = len(results.members[row])
+            of = f" of {len(results.plan.study.seeds)}" if count < len(results.plan.study.seeds) else ""
+            tuned = [shown(f"{values[path]}") if path in values else "–" for path in chosen]
+            figures = [_cell(results.mean(row, each.figure), each, count) for each in columns(results)]
+            rows.append([shown(name), f"{count}{of}", *tuned, *figures])
     return heads, rows
+
+
+def small(results: StudyResults) -> tuple[list[str], list[list[str]]]:
+    """Return headings and rows of a small table, safe to print: the final metric of rows under each circumstances."""
+    column = columns(results)[0]._replace(has_interval=False)
+    found: dict[str, dict[str, str]] = {}
+    for words, members in results.circumstances.items():
+        for row, name in members.items():
+            text = _cell(results.mean(row, column.figure), column, len(results.members[row]))
+            found.setdefault(shown(name), {})[words] = text
+    rows = [[name, *(texts.get(words, "–") for words in results.circumstances)] for name, texts in found.items()]
+    return [column.head, *map(shown, results.circumstances)], rows
 
 
 def show(results: StudyResults) -> None:
@@ -123,7 +141,10 @@ def show(results: StudyResults) -> None:
     for number, head in enumerate(_stacked(heads, stacks)):
         table.add_column(head, justify="right" if number else "left", overflow="fold")
     for row in rows:
-        table.add_row(*_stacked(row, stacks))
+        if len(row) == 1:
+            table.add_row(row[0], style="bold")
+        else:
+            table.add_row(*_stacked(row, stacks))
     out = console()
     needed = console(width=MAX_WIDTH).measure(table).maximum
     (out if out.is_terminal else console(width=needed)).print(titled(title(results), table))
@@ -141,34 +162,50 @@ def _stacked(row: list[str], stacks: list[str]) -> list[str]:
 
 def markdown(results: StudyResults) -> str:
     """Return the table in Markdown, with the sentences below it."""
-    heads, rows = cells(results)
-    lines = [heads, ["---", *["---:"] * (len(heads) - 1)], *rows]
-    table = [f"| {' | '.join(in_markdown(' '.join(each.splitlines())) for each in row)} |" for row in lines]
-    return "\n".join([*table, "", *(f"- {in_markdown(sentence)}" for sentence in sentences(results))])
+    said = (f"- {in_markdown(sentence)}" for sentence in sentences(results))
+    return "\n".join([markdown_table(*cells(results)), "", *said])
+
+
+def markdown_table(heads: list[str], rows: list[list[str]]) -> str:
+    """Return a table in Markdown. A row of one cell is a heading above those that follow."""
+    found = [[in_markdown(each) for each in heads], ["---", *["---:"] * (len(heads) - 1)]]
+    for row in rows:
+        texts = [in_markdown(" ".join(each.splitlines())) for each in row]
+        found.append([f"**{texts[0]}**", *[""] * (len(heads) - 1)] if len(row) == 1 else texts)
+    return "\n".join(f"| {' | '.join(row)} |" for row in found)
 
 
 def latex(results: StudyResults) -> str:
-    """Return the table in LaTeX, for the package booktabs, with a note in it on how a cell is to be read.
-
-    A heading has as many lines as it takes not to be wider than its column, and so has the note: a cell that spans all
-    columns and is wider than they are makes the last one wider.
-    """
+    """Return the table in LaTeX, with a note in it on how a cell is to be read."""
     heads, rows = _by_variant(results)
+    return latex_table(heads, rows, f"Figures: {_reading(results)}")
+
+
+def latex_table(heads: list[str], rows: list[list[str]], note: str) -> str:
+    """Return a table in LaTeX, for the package booktabs. A row of one cell is a heading above those that follow.
+
+    A heading of a column has as many lines as it takes not to be wider than the column, and so has the note: a cell
+    that spans all columns and is wider than they are makes the last one wider.
+    """
+    texts = 2 if heads[0] == "variant" else 1
+    whole_rows = [row for row in rows if len(row) > 1]
     widths = [
         max(min(len(head), MIN_HEAD), *map(len, column))
-        for head, column in zip(heads, zip(*rows, strict=True), strict=True)
+        for head, column in zip(heads, zip(*whole_rows, strict=True), strict=True)
     ]
-    top = " & ".join(_latex_head(head, width) for head, width in zip(heads, widths, strict=True))
-    body = [" & ".join(map(_latex, row)) + r" \\" for row in rows]
-    texts = 2 if heads[0] == "variant" else 1
-    for number in reversed(range(1, len(rows))):
-        if texts == 2 and rows[number][0]:
-            body.insert(number, r"\addlinespace")
-    begin = rf"\begin{{tabular}}{{{'l' * texts}{'r' * (len(heads) - texts)}}}"
+    sides = ["l"] * texts + ["r"] * (len(heads) - texts)
+    top = " & ".join(_latex_head(*each) for each in zip(heads, widths, sides, strict=True))
     span = rf"\multicolumn{{{len(heads)}}}{{l}}"
+    body = []
+    for before, row in zip([None, *rows], rows, strict=False):
+        if before is not None and len(before) > 1 and (len(row) == 1 or (texts == 2 and row[0])):
+            body.append(r"\addlinespace")
+        line = rf"{span}{{\emph{{{_latex(row[0])}}}}}" if len(row) == 1 else " & ".join(map(_latex, row))
+        body.append(rf"{line} \\")
+    begin = rf"\begin{{tabular}}{{{''.join(sides)}}}"
     whole = sum(widths) + 2 * len(widths)  # in characters, with the space between columns
-    note = [rf"{span}{{\footnotesize {_latex(each)}}} \\" for each in wrap(f"Figures: {_reading(results)}", whole)]
-    lines = [begin, r"\toprule", rf"{top} \\", r"\midrule", *body, r"\bottomrule", *note, r"\end{tabular}"]
+    notes = [rf"{span}{{\footnotesize {_latex(each)}}} \\" for each in wrap(note, whole)]
+    lines = [begin, r"\toprule", rf"{top} \\", r"\midrule", *body, r"\bottomrule", *notes, r"\end{tabular}"]
     return "\n".join(lines)
 
 
@@ -176,12 +213,17 @@ def _by_variant(results: StudyResults) -> tuple[list[str], list[list[str]]]:
     """Return headings and rows, cells in one line. Where variants have several rows, only the first has its name."""
     heads, found = cells(results)
     rows = [[" ".join(each.splitlines()) for each in row] for row in found]
-    variants = [cell.variant for cell in results.plan.cells]
-    if not 1 < len(set(variants)) < len(variants):
+    variants = {cell.name: cell.variant for cell in results.plan.cells}
+    parts = [[variants[row] for row in members] for members in results.circumstances.values()]
+    if len(set(variants.values())) == 1 or not any(len(set(part)) < len(part) for part in parts):
         return heads, rows
-    for before, cell, row in zip([None, *variants], results.plan.cells, rows, strict=False):
-        setting = shown(cell.name.removeprefix(f"{cell.variant}, "))
-        row[:1] = ["" if cell.variant == before else shown(cell.variant), setting]
+    whole_rows = iter([row for row in rows if len(row) > 1])
+    for members in results.circumstances.values():
+        before = None
+        for row, name in members.items():
+            setting = shown(name.removeprefix(f"{variants[row]}, "))
+            next(whole_rows)[:1] = ["" if variants[row] == before else shown(variants[row]), setting]
+            before = variants[row]
     return ["variant", "setting", *heads[1:]], rows
 
 
@@ -253,13 +295,13 @@ def _seconds(value: float) -> tuple[float, str, int]:
     return 1, "s", 1
 
 
-def _latex_head(head: str, width: int) -> str:
+def _latex_head(head: str, width: int, side: str) -> str:
     """Return a heading in lines of about equal length, so many that they are no longer than a column's widest cell."""
     most = math.ceil(len(head) / width)
     wrapped = (wrap(head, length, break_long_words=False) for length in range(1, len(head) + 1))
     lines = next(lines for lines in wrapped if len(lines) <= most)
     stacked = r" \\ ".join(map(_latex, lines))
-    return rf"\shortstack[r]{{{stacked}}}" if len(lines) > 1 else stacked
+    return rf"\shortstack[{side}]{{{stacked}}}" if len(lines) > 1 else stacked
 
 
 def _latex(text: str) -> str:

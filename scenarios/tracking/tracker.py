@@ -32,7 +32,7 @@ class TrackedRun:
         folder: its folder, an absolute path.
         parameters: the scenario's fields by their paths, such as `task.name` and `faults.0.probability`.
         metrics: the names of all values that `TrackerRun.log` may be given.
-        tags: of a run of a study: `study`, `row`, `variant` if there are any, and `seed`; else none.
+        tags: of a run of a study: `study`, `row`, `variant` and `condition` if there are any, and `seed`; else none.
         shared: the folder that all runs of the study share, an absolute path; None: there is no study.
     """
 

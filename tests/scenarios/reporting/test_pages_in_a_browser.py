@@ -23,13 +23,16 @@ pytestmark = [pytest.mark.slow, pytest.mark.skipif(CHROMIUM is None, reason=MISS
 
 OVERPRINTED = """
 [...document.querySelectorAll('figure')].flatMap(figure => {
-  const seen = [...figure.querySelectorAll('.xtick text, .ytick text, .xtitle, .ytitle, .legend button')];
+  const axes = '[class$="tick"] text, text[class$="title"], .annotation-text, .legend button';
+  const seen = [...figure.querySelectorAll(axes)];
   const texts = seen.map(text => [text.textContent, text.getBoundingClientRect()]);
   return texts.flatMap(([name, a], index) => texts.slice(index + 1)
     .filter(([, b]) => a.left < b.right - 1 && b.left < a.right - 1 && a.top < b.bottom - 3 && b.top < a.bottom - 3)
     .map(([other]) => name + ' on ' + other));
 })"""
-DRAWN = "document.querySelectorAll('.plot').length === document.querySelectorAll('.plot .main-svg .xtitle').length"
+DRAWN = """
+[...document.querySelectorAll('.plot')].every(
+  each => each.querySelectorAll('.main-svg [class^="x"][class$="title"]').length === 1)"""
 BUTTONS = {"Download plot", "Zoom", "Pan", "Zoom in", "Zoom out", "Reset axes"}
 COMPARED = {"Loss over rounds", "Loss over bytes"}
 RUN = COMPARED | {"Which clients took part", "How long rounds took", "Where the time went", "Lag per client", "Lag"}
@@ -171,6 +174,41 @@ def test_the_page_of_a_study_fits(tab: Browser, tmp_path: Path, seedbus: Command
     assert seedbus("study", tmp_path / "small.yaml").code == 0
     page = Path("studies/small/report.html").absolute()
     fits_everywhere(tab, page.as_uri(), COMPARED | {"Loss over simulated time"})
+
+
+def test_panels_fit_zoom_together_and_have_one_legend(tab: Browser, tmp_path: Path, seedbus: Command) -> None:
+    (tmp_path / "base.yaml").write_text(dump(lossy(stop={"rounds": 20}).resolved()))
+    conditions = {"as it is": [], "five <b> more": ["participation.cohort=8"], "late": ["participation.deadline_s=2"]}
+    study = {"base": "base.yaml", "variants": {"fast": ["algorithm.learning_rate=0.02"], "slow": []}, "seeds": [1]}
+    (tmp_path / "panels.yaml").write_text(dump(study | {"conditions": conditions | {"calm": ["faults=[]"]}}))
+    assert seedbus("study", tmp_path / "panels.yaml").code == 0
+    page = Path("studies/panels/report.html").absolute()
+    fits_everywhere(tab, page.as_uri(), COMPARED | {"Loss over simulated time"})
+    tab.show(page.as_uri(), DESKTOP)
+    ranges = f"['x', 'x3', 'x4', 'x5'].map(each => {FIRST}._fullLayout[each.replace('x', 'xaxis')].range)"
+    heights = f"['y', 'y3', 'y4', 'y5'].map(each => {FIRST}._fullLayout[each.replace('y', 'yaxis')].range)"
+    assert tab.evaluate(ranges) == [[0, 20]] * 4
+    (low, high), *others = tab.evaluate(heights)
+    assert low < high and others == [[low, high]] * 3
+    drawn = f"[...{FIRST}.querySelectorAll('.scatterlayer .js-line')].map(each => each.getBBox().height > 0)"
+    assert tab.evaluate(drawn) == [True] * (2 * 2 * 4), "two lines with bands in each panel"
+    assert "five <b> more" in tab.evaluate(f"{FIRST}.textContent")
+    tab.evaluate(f"{FIRST}.focus()")
+    tab.press("ArrowDown", "ArrowDown", "ArrowRight", "ArrowRight")
+    assert tab.evaluate(f"{FIRST}.parentElement.querySelector('.told').textContent").startswith(
+        "five <b> more, fast: 10, "
+    )
+    tab.press("+")
+    zoomed = tab.evaluate(ranges)
+    assert zoomed == [zoomed[0]] * 4 != [[0, 20]] * 4
+    tab.press("0")
+    assert tab.evaluate(ranges) == [[0, 20]] * 4 and tab.evaluate(heights) == [[low, high]] * 4
+    entries = f"{FIRST}.parentElement.querySelectorAll('.legend button')"
+    assert tab.evaluate(f"[...{entries}].map(each => each.textContent)") == ["fast", "slow"]
+    tab.evaluate(f"{entries}[0].click()")
+    hidden = f"{FIRST}.data.filter(each => each.visible === 'legendonly').map(each => each.name)"
+    tab.wait_for(f"{hidden}.length === 8")
+    assert set(tab.evaluate(hidden)) == {"fast"} and not tab.problems
 
 
 def test_the_page_of_a_run_that_goes_on_fits(tab: Browser, tmp_path: Path) -> None:

@@ -439,9 +439,13 @@ def _standard_error(trial: Trial, other: Trial, metric: str) -> float:
 
 
 def smallest_step(values: Iterable[float]) -> float:
-    """Return the smallest step between two of the values that are finite; 0.0 for fewer than two different ones."""
-    gaps = (more - less for less, more in itertools.pairwise(sorted({each for each in values if math.isfinite(each)})))
-    return min((gap for gap in gaps if gap > LEAST_STEP), default=0.0)
+    """Return the smallest step between two of the values that are finite; 0.0 for fewer than two different ones.
+
+    It is a hundredth of their range at most: of few evaluations, such as 0.1 and 1.0, none may be a step apart.
+    """
+    different = sorted({each for each in values if math.isfinite(each)})
+    gaps = [more - less for less, more in itertools.pairwise(different) if more - less > LEAST_STEP]
+    return min(*gaps, (different[-1] - different[0]) / 100) if gaps else 0.0
 
 
 def in_words(values: Mapping[str, Any]) -> str:

@@ -364,7 +364,10 @@ def test_what_is_to_be_known_of_settings_is_told_once_with_its_rows_before_the_r
 ) -> None:
     robust = {"algorithm": {"name": "scaffold", "aggregation": "median"}}
     rows = {f"a{number}": robust | {"stop.rounds": 50 + number} for number in range(22)}
-    idle = {"base": TINY | {"faults": [{"fault": "duplicate", "kind": "snapshot"}]}, "variants": rows | {"plain": []}}
+    idle: dict[str, Any] = {
+        "base": TINY | {"faults": [{"fault": "duplicate", "kind": "snapshot"}]},
+        "variants": rows | {"plain": []},
+    }
     results = empty(tmp_path, **idle)
     told = [sentence for sentence in sentences(results) if sentence.startswith("note: ")]
     first = "; ".join(f"a{number}" for number in range(20))

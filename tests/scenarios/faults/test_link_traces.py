@@ -63,11 +63,11 @@ def test_each_client_has_the_links_of_one_of_the_devices(tmp_path: Path) -> None
     groups = fault.client_groups(200, random)
     assert groups.keys() == {"device attic", "device bus"} and sum(map(len, groups.values())) == 200
     assert all((limits[client] == (1, 1)) == (client in groups["device bus"]) for client in range(200))
-    many = "device,from_s,up_mbps,down_mbps\n" + "".join(f"{name},0,1,1\n" for name in map(str, range(31)))
-    assert trace(tmp_path, many).client_groups(200, random) == {"link-trace": [*range(200)]}, "too many for a table"
     some = fault.model_copy(update={"clients": [7, 9]})
     assert {client for client, _ in some.speeds(200, random)} == {7, 9}
     assert all(some.speeds(200, random)[7, upward].at(0) == links[7, upward].at(0) for upward in (True, False))
+    many = "device,from_s,up_mbps,down_mbps\n" + "".join(f"{name},0,1,1\n" for name in map(str, range(31)))
+    assert trace(tmp_path, many).client_groups(200, random) == {"link-trace": [*range(200)]}, "too many for a table"
 
 
 def test_a_client_has_the_same_device_in_all_traces_that_have_the_same_devices(tmp_path: Path) -> None:

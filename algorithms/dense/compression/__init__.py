@@ -1,4 +1,4 @@
 """Compression of the uplink of dense algorithms: one codec a file.
 
-Doors: `contract`.
+Doors: `contract`, `fixed_point`.
 """

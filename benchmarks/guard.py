@@ -259,6 +259,17 @@ OTHERS: dict[str, Document] = {
     "hiso-variants": LAGGING | {"lag": LAG, "algorithm": HISO_VARIANTS},
     "hiso-curvature": LAGGING | {"lag": LAG, "algorithm": HISO | {"estimator": "curvature", "precision": "bfloat16"}},
     "integer": {"algorithm": {"name": "decomfl", "perturbations": 3, "local_steps": 2, "arithmetic": "integer"}},
+    "private": {
+        "algorithm": {"name": "decomfl", "perturbations": 3, "arithmetic": "integer", "precision": "int32"},
+        "privacy": {"clip": 100_000, "noise_multiplier": 2.0, "delta": 0.01},
+    },
+    "private-secure-dense": {
+        "algorithm": FEDAVG | {"compression": "fixed-point", "weighting": "uniform"},
+        "participation": ALL | {"cohort": 4, "quorum": 2, "deadline_s": 5.0},
+        "secure_aggregation": {},
+        "privacy": {"mechanism": "distributed", "clip": 100_000, "noise_multiplier": 0.5, "delta": 0.01},
+        "faults": [{"fault": "drop", "probability": 0.05}],
+    },
     "stream": {
         "participation": {"clients": 6, "cohort": 3, "mode": "stream"},
         "compute": WORK,

@@ -3,8 +3,9 @@
     x ← x                         if ‖x‖₂ ≤ C
         sign(x)·⌊|x|·C/‖x‖₂⌋      else, each number towards 0
 
-Both have a norm of C at most, exactly: the comparison is one of integers, and ⌊|x|·C/‖x‖⌋ = ⌊√(x²C²/‖x‖²)⌋ is an
-integer square root. So one client's report changes the sum by C at most in L2, and by 2C if it is replaced by another.
+Both have a norm of C at most, exactly: the comparison is one of integers, and where float64 leaves a doubt about
+⌊|x|·C/‖x‖⌋ = ⌊√(x²C²/‖x‖²)⌋, it is an integer square root. So one client's report changes the sum by C at most in L2,
+and by 2C if it is replaced by another.
 
     central       Σx + N(0, σ²)               σ = noise_multiplier · C
     distributed   Σ(x + N(0, σ²/quorum))      at least `quorum` shares, or there is no commit
@@ -29,8 +30,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from seedbus.agents.privacy.discrete_gaussian import Draw, discrete_gaussian, keyed, system
+from seedbus.agents.privacy.discrete_gaussian import discrete_gaussian, keyed, system
 from seedbus.agents.privacy.settings import Privacy
+
+_DOUBTFUL = 2.0**-16  # nearer than this to a whole number, float64 does not show which one is below
 
 
 class Mechanism:
@@ -75,16 +78,20 @@ class Mechanism:
         return total + self._draws(total.shape, round, "server")
 
     def _draws(self, shape: tuple[int, ...], round: int, who: int | str) -> NDArray[np.int64]:
-        draw: Draw = keyed("privacy", self._seed, round, who) if self._is_seeded else system
-        drawn = [discrete_gaussian(self._variance, draw) for _ in range(int(np.prod(shape)))]
-        return np.array(drawn, np.int64).reshape(shape)
+        words = keyed("privacy", self._seed, round, who) if self._is_seeded else system
+        return discrete_gaussian(self._variance, int(np.prod(shape)), words).reshape(shape)
 
 
 def clipped(report: NDArray[Any], clip: int) -> NDArray[np.int64]:
     """Return whole numbers whose L2 norm is `clip` at most, in the same shape."""
-    numbers = [int(number) for number in report.ravel()]
-    square = sum(number * number for number in numbers)
-    if square > clip * clip:
-        scaled = (isqrt(number * number * clip * clip // square) for number in numbers)
-        numbers = [size if number > 0 else -size for number, size in zip(numbers, scaled, strict=True)]
-    return np.array(numbers, np.int64).reshape(report.shape)
+    numbers: NDArray[np.int64] = report.astype(np.int64)
+    squares = (numbers * numbers).view(np.uint64)  # below 2⁶²; halves, since their sum has no room in 64 bits
+    square = (int((squares >> 32).sum()) << 32) + int((squares & (2**32 - 1)).sum())
+    if square <= clip * clip:
+        return numbers
+    exact = np.abs(numbers) * (clip / square**0.5)
+    scaled: NDArray[np.int64] = exact.astype(np.int64)
+    is_doubtful = (np.abs(exact - np.rint(exact)) < _DOUBTFUL) & (exact > 0.5)
+    for place in zip(*np.nonzero(is_doubtful), strict=True):
+        scaled[place] = isqrt(int(numbers[place]) ** 2 * clip * clip // square)
+    return scaled * np.sign(numbers)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from seedbus.bus import Kind, read_ledger
-from seedbus.bus.ledger import Fate
 from seedbus.scenarios.reporting.results import Results
 
 UP = (Kind.JOIN, Kind.REPORT, Kind.EVALUATION, Kind.DECLINE, Kind.PULL, Kind.PIECE, Kind.TELL)
@@ -12,16 +11,17 @@ UP = (Kind.JOIN, Kind.REPORT, Kind.EVALUATION, Kind.DECLINE, Kind.PULL, Kind.PIE
 def bytes_on_wire(results: Results, *, up: bool) -> int:
     """Return the bytes on the wire in one direction by the ledger: envelopes, their framing, and link messages."""
     rows = read_ledger(results.folder / "messages")
-    envelopes = rows["header_bytes"] + rows["payload_bytes"] + rows["framing_bytes"]
+    size = rows["header_bytes"] + rows["payload_bytes"] + rows["framing_bytes"]
     is_link = rows["kind"] == Kind.LINK
     is_up = (is_link & (rows["recipient"] == -1)) | sum(rows["kind"] == kind for kind in UP).astype(bool)
-    # a fault drops a message down before it is on the wire, and a message up after it was on the wire
-    return int(envelopes[is_up].sum() if up else envelopes[~is_up & (rows["fate"] == Fate.DELIVERED)].sum())
+    # what a fault copies on its way up, or drops on its way down, is in the simulation only, and has no framing
+    is_carried = rows["framing_bytes"] > 0
+    return int(size[is_carried & (is_up if up else ~is_up)].sum())
 
 
 FAULTS = [
     {"fault": "drop", "probability": 0.1},
     {"fault": "corrupt", "probability": 0.1},
-    {"fault": "duplicate", "probability": 0.1, "direction": "down"},
+    {"fault": "duplicate", "probability": 0.1},
     {"fault": "dropout", "probability": 0.1, "when": "after-training"},
 ]

@@ -1,0 +1,82 @@
+"""Simulated times of a whole run, computed from docs/simulation.md with none of the bus's code."""
+
+from __future__ import annotations
+
+import heapq
+import math
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+from worlds import scenario
+
+from seedbus.bus import Kind
+from seedbus.scenarios.running.run import run
+
+NETWORK = {
+    "latency": 0.0137,
+    "up_mbps": 0.013,
+    "down_mbps": 0.021,
+    "shared_up_mbps": 0.017,
+    "shared_down_mbps": 0.033,
+}
+DEADLINE_NS = 350_000_000
+STRAGGLER = {"fault": "straggler", "clients": [1], "factor": 5.5, "pause_s": 0.2}
+
+
+def test_every_message_is_sent_and_arrives_at_the_nanosecond_that_the_documents_say(tmp_path: Path) -> None:
+    what = scenario(
+        algorithm={"name": "decomfl", "perturbations": 3, "local_steps": 2},
+        participation={"clients": 5, "cohort": 4, "quorum": 1, "deadline_s": DEADLINE_NS / 1e9},
+        network=NETWORK,
+        compute={"evaluation": 0.0061, "replay": 0.0017, "slowness": 1.3},
+        faults=[STRAGGLER, {"fault": "drop", "probability": 0.2}],
+    )
+    results = run(what, tmp_path / "run")
+    rows: list[Any] = list(results.messages.itertuples())
+    sent = {(row.round, row.recipient): row for row in rows if row.kind == Kind.PLAN.name}
+    answers = {(row.round, row.sender): row for row in rows if row.kind == Kind.REPORT.name}
+    busy: dict[Any, int] = {}
+
+    def passed(link: tuple[int, str], mbps: float, size: int, now: int) -> int:
+        busy[link] = max(now, busy.get(link, 0)) + math.ceil(size * 8000 / mbps)
+        return busy[link]
+
+    def arrival(row: Any, way: str, client: int, now: int) -> int:
+        assert row.sent_ns == now
+        size = row.header_bytes + row.payload_bytes  # the digests of `verify`, too
+        at = passed((-1, way), NETWORK[f"shared_{way}_mbps"], size, now)
+        at = passed((client, way), NETWORK[f"{way}_mbps"], size, at) + 13_700_000
+        assert row.arrived_ns in (-1, at)  # −1: lost, or under way when the run ended
+        return at if row.fate != "DROPPED" else -1
+
+    now, checked = 0, 0
+    working, coming = list[tuple[int, int, int]](), list[tuple[int, int, int]]()  # (when, round, client)
+    for round in range(what.stop.rounds):
+        asked = {client for in_round, client in sent if in_round == round}
+        ends = now + DEADLINE_NS
+        for client in sorted(asked):
+            row = sent[round, client]
+            at = arrival(row, "down", client, now)
+            if at >= 0:  # even while it still works at an earlier plan
+                work = round_ns((0.0061 * 8 + 0.0017 * (row.seeds - 1)) * 1.3)
+                if client == 1:
+                    work = round_ns(Fraction(11, 2) * work / 10**9) + 200_000_000
+                heapq.heappush(working, (at + work, round, client))
+        while asked and min(working + coming, default=(ends,))[0] < ends:
+            if working and (not coming or working[0][0] <= coming[0][0]):
+                now, of_round, client = heapq.heappop(working)
+                at = arrival(answers[of_round, client], "up", client, now)
+                checked += 1
+                if at >= 0:
+                    heapq.heappush(coming, (at, of_round, client))
+            else:
+                now, of_round, client = heapq.heappop(coming)
+                asked -= {client} if of_round == round else set()
+        now = ends if asked else now
+    assert now == round_ns(Fraction(str(results.summary["simulated_s"])))
+    assert checked > 40 and len([client for _, _, client in working if client == 1]) > 1  # at several plans at once
+
+
+def round_ns(seconds: float | Fraction) -> int:
+    return round(seconds * 10**9)

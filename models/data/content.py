@@ -20,28 +20,33 @@ def content_digest(places: Sequence[Path]) -> str:
         DataError: a file cannot be read.
     """
     state = []
-    for number, place in enumerate(places):
-        for path in sorted(_files(place)):
+    for number, place in enumerate(map(str, places)):
+        named = _files(place, f"{number}/", set()) if os.path.isdir(place) else [(place, f"{number}/.")]
+        for path, name in named:
             try:
                 status = os.stat(path)
             except OSError as error:
-                raise DataError(str(path), f"a file that cannot be read ({error.strerror})", "a file") from None
-            name = f"{number}/{path.relative_to(place)}"
-            state.append((str(path), name, status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino))
+                raise DataError(path, f"a file that cannot be read ({error.strerror})", "a file") from None
+            state.append((path, name, status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino))
     return _digest(tuple(state))
 
 
-def _files(place: Path) -> Iterator[Path]:
-    if not place.is_dir():
-        yield place
-    seen = set()
-    for folder, folders, names in os.walk(place, followlinks=True):
-        if (real := os.path.realpath(folder)) in seen:
-            folders.clear()  # a link leads back
-            continue
-        seen.add(real)
-        folders[:] = sorted(name for name in folders if not name.startswith("."))  # so that the same one is first
-        yield from (Path(folder, name) for name in names if not name.startswith("."))
+def _files(folder: str, prefix: str, seen: set[str]) -> Iterator[tuple[str, str]]:
+    """Yield path and name of each file in a folder, by name. Paths are texts: there may be a million of them."""
+    if (real := os.path.realpath(folder)) in seen:
+        return  # a link leads back
+    seen.add(real)
+    try:
+        with os.scandir(folder) as entries:
+            found = sorted((entry.name, entry.is_dir()) for entry in entries if not entry.name.startswith("."))
+    except OSError as error:
+        raise DataError(folder, f"a folder that cannot be read ({error.strerror})", "a folder") from None
+    for name, is_folder in found:
+        path = os.path.join(folder, name)
+        if is_folder:
+            yield from _files(path, f"{prefix}{name}/", seen)
+        else:
+            yield path, prefix + name
 
 
 @lru_cache(maxsize=16)

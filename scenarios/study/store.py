@@ -15,7 +15,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, suppress
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from itertools import chain
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -153,7 +153,12 @@ class Store:
         Raises:
             ScenarioError, DataError: a file that the scenario names cannot be read.
         """
-        return StoredRun(scenario, self.folder / RUNS / key(scenario))
+        return StoredRun(scenario, self.folder / RUNS / key(scenario, self._digest))
+
+    @cached_property
+    def _digest(self) -> Callable[[tuple[Path, ...]], str]:
+        """The digest of data, taken once for all runs of a study; each run's `check_files` takes it again."""
+        return cache(content_digest)
 
     def shorter(self, scenario: Scenario) -> Path | None:
         """Return the folder of the longest finished run of fewer rounds that is otherwise the same; None: no such run.
@@ -206,11 +211,16 @@ class Store:
         return dict(Counter(chain.from_iterable(self._of_finished(others) if plugins else ())))
 
 
-def key(scenario: Scenario) -> str:
-    """Return 16 hexadecimal digits of a run's content: its scenario with seed and plug-ins, files, and version."""
+def key(scenario: Scenario, digest: Callable[[tuple[Path, ...]], str] = content_digest) -> str:
+    """Return 16 hexadecimal digits of a run's content: its scenario with seed and plug-ins, files, and version.
+
+    Args:
+        scenario: what is run.
+        digest: returns the digest of the files and folders that its task names.
+    """
     files, named = scenario.check(), scenario.task.named_files()
     if named:
-        files["task"] = content_digest(named)
+        files["task"] = digest(tuple(named))
     secret = scenario.seed_shift
     if secret is not None and os.path.isfile(secret):  # on a cluster only the nodes may have it
         files["seed_shift"] = content_digest([Path(secret)])

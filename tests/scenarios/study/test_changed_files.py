@@ -15,6 +15,7 @@ from seedbus.models.tasks.language_model import LanguageModel
 from seedbus.scenarios.errors import ScenarioError
 from seedbus.scenarios.schema.loading import validate
 from seedbus.scenarios.schema.scenario import Scenario
+from seedbus.scenarios.study import store
 from seedbus.scenarios.study.store import Store, StoredRun, key
 from seedbus.scenarios.study.worker import make_run
 
@@ -55,6 +56,23 @@ def test_a_run_whose_data_changes_while_its_study_goes_on_is_a_failure(table: Pa
     ):
         make_run(facts | {"launch": None, "track": None}, lambda _: None)
     assert not stored.has_begun
+
+
+def test_a_study_reads_its_data_once_for_all_runs_and_each_run_looks_again(
+    table: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[Any] = []
+    monkeypatch.setattr(store, "content_digest", lambda places: seen.append(places) or content_digest(places))
+    kept = Store(tmp_path / "studies")
+    runs = [kept.stored(on(table).model_copy(update={"seed": seed})) for seed in (1, 2, 3)]
+    assert len(seen) == 1 and len({run.folder for run in runs}) == 3
+    for run in runs:
+        run.check_files()
+    table.write_text(table.read_text().replace("1,1,y", "1,2,y"))
+    for run in runs:
+        with pytest.raises(ScenarioError, match="has changed since the study began"):
+            run.check_files()
+    assert Store(kept.folder).stored(runs[0].scenario).folder != runs[0].folder, "the next study"
 
 
 def test_a_run_with_another_secret_is_another_run(tmp_path: Path) -> None:

@@ -75,26 +75,28 @@ class TableFile:
         """Return the number of rows. Raises `DataError`."""
         return int(self._table.num_rows)
 
-    def column(self, name: str, field: str, kind: Kind | None = None) -> Values:
+    def column(self, name: str, field: str, kind: Kind | None = None, rows: slice = slice(None)) -> Values:
         """Return the cells of a column.
 
         Args:
             name: the column's name.
             field: the scenario's field that names it, for the sentence if there is no such column.
             kind: what its cells must be; None: what they are.
+            rows: those whose cells are returned, without a step.
 
         Raises:
             DataError: the file has no such column, or a cell is neither a text nor a finite number.
         """
         self.check(name, field)
         with self._explained():
-            return self._cells(name, kind)
+            return self._cells(name, kind, rows)
 
-    def _cells(self, name: str, kind: Kind | None) -> Values:
+    def _cells(self, name: str, kind: Kind | None, rows: slice) -> Values:
         import pyarrow
         import pyarrow.compute as compute
 
-        cells = self._table.column(self.names.index(name))
+        first, end, _ = rows.indices(len(self))
+        cells = self._table.column(self.names.index(name)).slice(first, end - first)
         if pyarrow.types.is_dictionary(cells.type):
             cells = self._without_dictionary(cells, name)
         if _is_text(cells.type):
@@ -102,7 +104,7 @@ class TableFile:
             is_number = np.asarray(compute.match_substring_regex(texts, _NUMBER))
             if kind == "texts" or (kind is None and 2 * np.count_nonzero(is_number) <= is_number.size):
                 return np.array(texts.to_pylist(), dtype=object)
-            self._refuse(~is_number, texts, name, kind)
+            self._refuse(~is_number, texts, name, kind, first)
             values = np.array([float(text) for text in texts.to_pylist()])
         elif any(is_of(cells.type) for is_of in _numeric()):
             values = np.asarray(cells.cast(pyarrow.float64(), safe=False).fill_null(float("nan")))
@@ -111,7 +113,7 @@ class TableFile:
                 return np.array([as_text(value) for value in values], dtype=object)
         else:
             raise self._wrong_type(cells.type, name)
-        self._refuse(~(np.abs(values) <= LARGEST), texts, name, kind)
+        self._refuse(~(np.abs(values) <= LARGEST), texts, name, kind, first)
         return values
 
     def _without_dictionary(self, cells: Any, name: str) -> Any:
@@ -155,15 +157,15 @@ class TableFile:
         next(lines)  # the header
         return f"{self.path}, line {next(line for number, line in enumerate(lines) if number == row)}, column {name}"
 
-    def _refuse(self, is_wrong: NDArray[np.bool_], cells: Any, name: str, kind: Kind | None) -> None:
-        """Raise `DataError` for the first cell that is wrong in a column of numbers."""
+    def _refuse(self, is_wrong: NDArray[np.bool_], cells: Any, name: str, kind: Kind | None, first: int) -> None:
+        """Raise `DataError` for the first cell that is wrong in a column of numbers; first: the first cell's row."""
         wrong = np.flatnonzero(is_wrong)
         if wrong.size:
             cell = cells[int(wrong[0])].as_py()
             found = "an empty cell" if cell is None or cell == "" else repr(cell)[:_SHOWN]
             remedy = "" if kind else f", or {name} among task.categorical, which takes all its cells as texts"
             expected = f"a number from -{LARGEST:g} to {LARGEST:g} in every row{remedy}"
-            raise DataError(self.where(int(wrong[0]), name), f"{found} in a column of numbers", expected)
+            raise DataError(self.where(first + int(wrong[0]), name), f"{found} in a column of numbers", expected)
 
     @cached_property
     def _is_parquet(self) -> bool:

@@ -7,7 +7,7 @@ have is all zeros, an empty cell is a text, and a column of numbers has a number
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,9 +15,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from seedbus.models.data.batches import parts
 from seedbus.models.errors import DataError
 from seedbus.models.preprocessing import Column, Texts, as_text
-from seedbus.models.tables.columns import TableFile
+from seedbus.models.tables.columns import Kind, TableFile
 from seedbus.models.tables.encoding import encoded
 
 if TYPE_CHECKING:
@@ -25,25 +26,32 @@ if TYPE_CHECKING:
 
 
 def inputs_of(
-    rows: Path | Sequence[Mapping[str, Any]], columns: Iterable[Column], separator: str
-) -> NDArray[np.float32]:
-    """Return the inputs of new rows, float32 [n, inputs].
+    rows: Path | Sequence[Mapping[str, Any]], columns: Sequence[Column], separator: str, most: int
+) -> Iterator[NDArray[np.float32]]:
+    """Yield the inputs of new rows in their order, float32 [at most `most`, inputs].
 
     Args:
         rows: a CSV or Parquet file, or mappings from the names of columns to cells.
         columns: those that the model reads; further ones are passed over.
         separator: the character between the cells of a CSV file.
+        most: rows at once; a text becomes as many inputs as its column has texts, so all may not fit into the memory.
 
     Raises:
         DataError: a column is missing, or a cell is not of its kind; it is named with its line or row, from 1.
     """
-    columns = list(columns)
     file = TableFile(rows, separator) if isinstance(rows, Path) else _Given(rows, [column.name for column in columns])
-    blocks = []
     for column in columns:
-        values = file.column(column.name, "the model", "texts" if isinstance(column, Texts) else "numbers")
-        blocks.append(encoded(column, values, file.where))
-    return np.concatenate(blocks, axis=1)
+        file.check(column.name, "the model")
+    for span in parts(len(file), most):
+
+        def where(row: int, name: str, first: int = span.start) -> str:
+            return file.where(first + row, name)
+
+        blocks = []
+        for column in columns:
+            kind: Kind = "texts" if isinstance(column, Texts) else "numbers"
+            blocks.append(encoded(column, file.column(column.name, "the model", kind, span), where))
+        yield np.concatenate(blocks, axis=1)
 
 
 class _Given(TableFile):

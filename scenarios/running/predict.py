@@ -5,7 +5,7 @@ The file may be anybody's: it is data that is checked, and no code of it is run.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any
 
@@ -18,9 +18,14 @@ from seedbus.models.preprocessing import KEY, Preprocessing
 from seedbus.scenarios.errors import not_accepted, path_of
 
 if TYPE_CHECKING:
+    import numpy as np
     import pandas as pd
+    from numpy.typing import NDArray
     from torch import Tensor, nn
 
+    Batches = Iterator[NDArray[np.float32]]
+
+_BLOCK = 4  # batches of rows that become numbers together; one by one they take three times as long
 _WRITTEN = "a model that `seedbus replay RUN --out FILE` has written"
 _ROWS = "the name of a CSV or Parquet file, or a list of mappings from columns to cells"
 
@@ -49,19 +54,16 @@ def predict(model: str | Path, samples: str | Path | Sequence[Any]) -> pd.DataFr
     import pandas as pd
     import torch
 
-    from seedbus.models.images.sample_problem import EVALUATION_BATCH
-
     path = path_of(model, "model", "the name of a file")
     about, tensors = _read(path)
-    inputs, network = (_of_table if about.columns is not None else _of_images)(path, about, tensors, samples)
+    batches, network = (_of_table if about.columns is not None else _of_images)(path, about, tensors, samples)
     try:
         network.load_state_dict(tensors, assign=True)
     except RuntimeError:
         raise DataError(path, f"tensors of another network than the {about.model} of its {KEY}", _WRITTEN) from None
     use_one_thread()
     with torch.inference_mode():
-        batches = (inputs[span] for span in parts(len(inputs), EVALUATION_BATCH))
-        outputs = torch.cat([network.eval()(batch) for batch in batches]).double()
+        outputs = torch.cat([network.eval()(torch.from_numpy(batch)) for batch in batches]).double()
         if (number := about.number) is not None:
             return pd.DataFrame(outputs.numpy() * number.deviation + number.mean, columns=[number.name])
         return pd.DataFrame(outputs.softmax(dim=1).numpy(), columns=list(about.classes or ()))
@@ -90,8 +92,8 @@ def _read(path: Path) -> tuple[Preprocessing, dict[str, Tensor]]:
 
 def _of_table(
     path: Path, about: Preprocessing, tensors: Mapping[str, Tensor], samples: Any
-) -> tuple[Tensor, nn.Module]:
-    """Return the inputs of new rows [n, inputs], and the network without its values.
+) -> tuple[Batches, nn.Module]:
+    """Return the inputs of new rows, [b, inputs] each, which are read one by one, and the network without its values.
 
     Raises:
         DataError, ScenarioError: as `predict`.
@@ -99,6 +101,7 @@ def _of_table(
     import torch
 
     from seedbus.models.images.networks import perceptron
+    from seedbus.models.images.sample_problem import EVALUATION_BATCH
     from seedbus.models.tables.new_rows import inputs_of
 
     if isinstance(samples, str | PurePath):
@@ -110,13 +113,15 @@ def _of_table(
     if about.layers is None:
         raise _not_ours(path, about)
     hidden = [tensors.get(f"{layer}.bias", torch.empty(0)).numel() for layer in about.layers[:-1]]
-    inputs = torch.from_numpy(inputs_of(rows, about.columns or (), about.separator or ","))
+    columns = about.columns or ()
+    blocks = inputs_of(rows, columns, about.separator or ",", _BLOCK * EVALUATION_BATCH)
+    batches = (block[span] for block in blocks for span in parts(len(block), EVALUATION_BATCH))
     with torch.device("meta"):
-        return inputs, perceptron(inputs.shape[1], *hidden, about.outputs)
+        return batches, perceptron(sum(len(column.inputs) for column in columns), *hidden, about.outputs)
 
 
-def _of_images(path: Path, about: Preprocessing, _: object, samples: Any) -> tuple[Tensor, nn.Module]:
-    """Return the inputs of images [n, channels, height, width], and the network without its values.
+def _of_images(path: Path, about: Preprocessing, _: object, samples: Any) -> tuple[Batches, nn.Module]:
+    """Return the inputs of images, [b, channels, height, width] each, and the network without its values.
 
     Raises:
         DataError, ScenarioError: as `predict`.
@@ -125,6 +130,7 @@ def _of_images(path: Path, about: Preprocessing, _: object, samples: Any) -> tup
 
     from seedbus.models.images.folder import MODELS, decoded
     from seedbus.models.images.networks import of_squares
+    from seedbus.models.images.sample_problem import EVALUATION_BATCH
     from seedbus.models.images.task import normalised
 
     image = about.image
@@ -135,10 +141,15 @@ def _of_images(path: Path, about: Preprocessing, _: object, samples: Any) -> tup
     if not isinstance(samples, list | tuple):
         raise not_accepted(samples, "samples", "a list of names of PNG or JPEG files")
     files = [path_of(each, "samples", "a list of names of PNG or JPEG files") for each in samples]
-    pixels = decoded(files, image.height, image.channels)
-    inputs = torch.from_numpy(normalised(pixels, image.white, image.mean, image.deviation)).permute(0, 3, 1, 2)
+
+    def inputs(span: slice) -> NDArray[np.float32]:
+        pixels = decoded(files[span], image.height, image.channels)
+        return normalised(pixels, image.white, image.mean, image.deviation).transpose(0, 3, 1, 2)
+
     with torch.device("meta"):
-        return inputs, of_squares(about.model, image.channels, image.height, about.outputs)
+        return map(inputs, parts(len(files), EVALUATION_BATCH)), of_squares(
+            about.model, image.channels, image.height, about.outputs
+        )
 
 
 def _not_ours(path: Path, about: Preprocessing) -> DataError:

@@ -6,6 +6,7 @@ import csv
 import json
 import subprocess
 import sys
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
@@ -177,6 +178,36 @@ def test_a_bad_file_of_rows_is_told_with_line_and_column(exported: Path, tmp_pat
         seedbus.predict(exported, [{"height": 1, "pet": ""}])
     with pytest.raises(ScenarioError, match=r"samples: \[3\] is not accepted; expected the name of a CSV or Parquet f"):
         seedbus.predict(exported, [3])
+
+
+def test_rows_become_numbers_in_batches_after_the_network_is_known_to_be_the_files_own(tmp_path: Path) -> None:
+    """2,500 rows with a thousand texts would be 10 MB as inputs."""
+    texts = [f"text {number}" for number in range(1000)]
+    about = {
+        "task": "table",
+        "model": "perceptron",
+        "layers": ["head"],
+        "classes": ["a", "b"],
+        "columns": [{"name": "c", "texts": texts}, {"name": "n", "mean": 0, "deviation": 1}],
+    }
+    weights, biases = torch.arange(2002.0).view(2, 1001).sin(), torch.ones(2)
+    file, rows, wrong = (tmp_path / name for name in ("model.safetensors", "rows.csv", "wrong.safetensors"))
+    save_file({"head.weight": weights, "head.bias": biases}, file, {"preprocessing": json.dumps(about)})
+    held = [row % 1000 for row in range(2500)]
+    rows.write_text("n,c\n" + "".join(f"{row % 3},{texts[row]}\n" for row in held))
+    tracemalloc.start()
+    found = seedbus.predict(file, rows)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 8e6
+    outputs = [(weights[:, row] + weights[:, 1000] * (row % 3) + 1).tolist() for row in held]
+    np.testing.assert_allclose(found, softmax(np.array(outputs)), atol=1e-6)
+    rows.write_text(rows.read_text() + ",text 1\n")
+    with pytest.raises(DataError, match=r"rows\.csv, line 2502, column n: found an empty cell in a column of numbers"):
+        seedbus.predict(file, rows)
+    save_file({"head.weight": weights[:, :9].contiguous(), "head.bias": biases}, wrong, metadata_of(file))
+    with pytest.raises(DataError, match=r"wrong\.safetensors: found tensors of another network"):
+        seedbus.predict(wrong, rows)
 
 
 @pytest.mark.parametrize(

@@ -107,10 +107,12 @@ class TableFile:
             self._refuse(~is_number, texts, name, kind, first)
             values = np.array([float(text) for text in texts.to_pylist()])
         elif any(is_of(cells.type) for is_of in _numeric()):
+            if kind == "texts" and pyarrow.types.is_integer(cells.type):  # a long one is no float64
+                return np.array(compute.fill_null(cells.cast(pyarrow.string()), "").to_pylist(), dtype=object)
             values = np.asarray(cells.cast(pyarrow.float64(), safe=False).fill_null(float("nan")))
             texts = cells
             if kind == "texts":
-                return np.array([as_text(value) for value in values], dtype=object)
+                return np.array(["" if np.isnan(value) else as_text(value) for value in values], dtype=object)
         else:
             raise self._wrong_type(cells.type, name)
         self._refuse(~(np.abs(values) <= LARGEST), texts, name, kind, first)

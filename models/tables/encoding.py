@@ -18,7 +18,7 @@ import json
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -97,7 +97,7 @@ _ANY = {"batch_size": 1, "hidden": (), "validation": 0.0, "own_metrics": None, "
 @lru_cache(maxsize=4)
 def _encoded(recipe: str, task: TableSettings, state: tuple[tuple[str, int, int], ...]) -> Encoded:
     paths = [Path(path) for path, _, _ in state]
-    arrays = prepared(f"table 3 {recipe}", paths, _SHAPES, lambda: _Table(task, paths).arrays())
+    arrays = prepared(f"table 4 {recipe}", paths, _SHAPES, lambda: _Table(task, paths).arrays())
     facts = _FACTS.validate_json(arrays["facts"].tobytes())
     stored = np.ascontiguousarray(arrays["stored"]).view("<f4")
     labels, owners = (
@@ -106,7 +106,9 @@ def _encoded(recipe: str, task: TableSettings, state: tuple[tuple[str, int, int]
     files = [TableFile(path, task.separator) for path in paths]
 
     def column(name: str) -> Values:
-        return _joined(files, name, "partition.column", "texts" if name in task.categorical else None)
+        cells = _joined(files, name, "partition.column", "texts" if name in task.categorical else None)
+        _check_different(cells, name, partial(_place, files))
+        return cells
 
     parts = []
     for rows in (np.flatnonzero(arrays["is_test"] == 0), np.flatnonzero(arrays["is_test"])):
@@ -119,6 +121,20 @@ def _joined(files: list[TableFile], name: str, field: str, kind: Kind | None = N
     """Return a column of all files together; the first file decides whether it is numbers or texts."""
     first = files[0].column(name, field, kind)
     return np.concatenate([first, *(file.column(name, field, kind_of(first)) for file in files[1:])])
+
+
+def _place(files: list[TableFile], row: int, name: str) -> str:
+    """Return the place of a cell in words, from the number of its row in all files together."""
+    first = len(files[0])
+    return files[0].where(row, name) if row < first else files[1].where(row - first, name)
+
+
+def _check_different(values: Values, name: str, where: Callable[[int, str], str]) -> None:
+    """Raise `DataError` for a number that stands for its neighbours too, where numbers tell owners or classes apart."""
+    if kind_of(values) == "numbers":
+        for row in np.flatnonzero(np.abs(values) >= 2**53)[:1]:
+            expected = f"less than 2^53, or {name} among task.categorical, which takes all its cells as texts"
+            raise DataError(where(int(row), name), f"about {values[row]:.0f}, which may be several numbers", expected)
 
 
 @dataclass
@@ -175,7 +191,9 @@ class _Table:
             labels, classes = self._classified(target)
         owners, names = np.zeros(labels.size, dtype=np.int64), []
         if task.owner is not None:
-            found, owners = np.unique(self._column(task.owner, "task.owner"), return_inverse=True)
+            held = self._column(task.owner, "task.owner")
+            _check_different(held, task.owner, self._where)
+            found, owners = np.unique(held, return_inverse=True)
             names = [as_text(value) for value in found.tolist()]
         facts = Facts(kind, columns, classes, mean, deviation, names)
         return {
@@ -217,6 +235,7 @@ class _Table:
         if kind_of(target) == "texts":
             for row in np.flatnonzero(target == "")[:1]:
                 raise DataError(self._where(int(row), name), "an empty cell", "a class in every row; leave the row out")
+        _check_different(target, name, self._where)
         found = self._different(target, name, "task.kind: regression")
         labels, classes = _places(target, found), [as_text(value) for value in found]
         if len(found) < 2:
@@ -231,8 +250,7 @@ class _Table:
         return labels, classes
 
     def _where(self, row: int, name: str) -> str:
-        first = len(self.files[0])
-        return self.files[0].where(row, name) if row < first else self.files[1].where(row - first, name)
+        return _place(self.files, row, name)
 
 
 def encoded(column: Column, values: Values, where: Callable[[int, str], str]) -> NDArray[np.float32]:

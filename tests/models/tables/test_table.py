@@ -96,6 +96,40 @@ def test_csv_packed_csv_other_separators_and_parquet_give_the_same_bits(tmp_path
     assert len(digests) == 1
 
 
+def test_numbers_as_texts_are_the_same_in_parquet_also_if_they_are_long_or_missing(tmp_path: Path) -> None:
+    codes = [None if row % 5 == 0 else 2**60 + row % 3 for row in range(40)]
+    rows = "".join(f"{'' if code is None else code},{row % 2}\n" for row, code in enumerate(codes))
+    plain = Table(file=written(tmp_path / "t.csv", "code,y\n" + rows), target="y", categorical=["code"])
+    columns = {"code": pyarrow.array(codes, pyarrow.int64()), "y": pyarrow.array([row % 2 for row in range(40)])}
+    pyarrow.parquet.write_table(pyarrow.table(columns), tmp_path / "t.parquet")
+    parquet = plain.model_copy(update={"file": str(tmp_path / "t.parquet")})
+    assert encode(plain).facts.inputs == ["code=", *(f"code={2**60 + code}" for code in range(3))]
+    assert (
+        encode(plain).facts == encode(parquet).facts and encode(plain).train.digest() == encode(parquet).train.digest()
+    )
+    fractions = [None if row % 5 == 0 else row % 3 / 2 for row in range(40)]
+    pyarrow.parquet.write_table(pyarrow.table(columns | {"code": pyarrow.array(fractions)}), tmp_path / "f.parquet")
+    parquet = parquet.model_copy(update={"file": str(tmp_path / "f.parquet")})
+    assert encode(parquet).facts.inputs == ["code=", "code=0", "code=0.5", "code=1"]
+
+
+def test_owners_whose_numbers_are_too_long_are_not_taken_for_each_other(tmp_path: Path) -> None:
+    rows = "".join(f"{row},{2**60 + row % 3},{row % 2}\n" for row in range(40))
+    task = Table(file=written(tmp_path / "t.csv", "a,code,y\n" + rows), target="y", validation=0)
+    texts, by_code = task.model_copy(update={"categorical": ("code",)}), ByColumn(column="code")
+    names = [str(2**60 + number) for number in range(3)]
+    assert texts.division(seed=1, clients=3, partition=by_code).clients == names
+    owned = texts.model_copy(update={"owner": "code"})
+    assert owned.division(seed=1, clients=3, partition=Natural()).clients == names
+    sentence = (
+        r"line 2, column code: found about 1152921504606846976, which may be several numbers; expected less than 2"
+    )
+    with pytest.raises(DataError, match=sentence):
+        encode(task.model_copy(update={"owner": "code"}))
+    with pytest.raises(DataError, match=sentence):
+        task.division(seed=1, clients=1, partition=by_code)
+
+
 def test_another_cell_gives_another_proof_and_so_does_another_holder(tmp_path: Path) -> None:
     task = people(tmp_path)
 

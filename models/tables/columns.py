@@ -2,7 +2,8 @@
 
 What a file is, is seen from its first bytes: Parquet, CSV, or CSV that was packed with gzip. In a CSV file a column is
 one of numbers if more than half of its cells are numbers, and then all must be; otherwise it is one of texts. Spaces
-around a cell do not count. A mistake is named with the line of the file, or in a Parquet file with the row, from 1.
+around a cell do not count. Numbers with a decimal comma are none, and a column of them is refused, as it would become
+one of as many texts. A mistake is named with the line of the file, or in a Parquet file with the row, from 1.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import csv
 import gzip
 import io
+import json
 import os
 import zlib
 from collections.abc import Iterator, Sequence
@@ -36,6 +38,8 @@ LARGEST = 1e100
 _NUMBER = (
     r"^[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?$|^[+-]?([nN][aA][nN]|[iI][nN][fF]([iI][nN][iI][tT][yY])?)$"
 )
+_COMMA = r"^[+-]?[0-9.]*,[0-9]+([eE][+-]?[0-9]+)?$"
+_SEPARATORS = ";\t|,"
 _SHOWN = 60  # characters of a cell in a sentence
 _FORMATS = "a table as CSV text in UTF-8 (.gz is unpacked), or as Parquet"
 
@@ -52,15 +56,17 @@ class TableFile:
         path: the file.
     """
 
-    def __init__(self, path: Path, separator: str = ",") -> None:
+    def __init__(self, path: Path, separator: str = ",", *, field: str | None = "task.separator") -> None:
         """Name a table.
 
         Args:
             path: the file.
             separator: the character between the cells of a CSV file.
+            field: the scenario's field that chooses it, for sentences; None: it has to be this one.
         """
         self.path = path
         self._separator = separator
+        self._field = field
 
     @cached_property
     def names(self) -> list[str]:
@@ -101,9 +107,9 @@ class TableFile:
             cells = self._without_dictionary(cells, name)
         if _is_text(cells.type):
             texts = compute.utf8_trim_whitespace(compute.fill_null(cells, ""))
-            is_number = np.asarray(compute.match_substring_regex(texts, _NUMBER))
-            if kind == "texts" or (kind is None and 2 * np.count_nonzero(is_number) <= is_number.size):
+            if kind == "texts" or (kind is None and 2 * _count(texts, f"{_NUMBER}|{_COMMA}") <= len(texts)):
                 return np.array(texts.to_pylist(), dtype=object)
+            is_number = np.asarray(compute.match_substring_regex(texts, _NUMBER))
             self._refuse(~is_number, texts, name, kind, first)
             values = np.array([float(text) for text in texts.to_pylist()])
         elif any(is_of(cells.type) for is_of in _numeric()):
@@ -143,8 +149,18 @@ class TableFile:
     def check(self, name: str, field: str) -> None:
         """Raise `DataError` if there is no such column; the arguments are those of `column`."""
         if name not in self.names:
-            hint = "" if len(self.names) > 1 else ", or task.separator: the character between its cells"
-            raise DataError(self.path, f"no column {name} for {field}", f"one of {_listed(self.names)}{hint}")
+            expected = f"one of {_listed(self.names)}{self.separator_hint(self.names)}"
+            raise DataError(self.path, f"no column {name} for {field}", expected)
+
+    def separator_hint(self, names: Sequence[str]) -> str:
+        """Return the end of a sentence about these names of columns if another separator may be meant, else ""."""
+        found = next((mark for mark in _SEPARATORS if mark != self._separator and mark in "".join(names)), None)
+        if self._is_parquet or (found is None and len(names) > 1):
+            return ""
+        if self._field is None:
+            return f", with {json.dumps(self._separator)} between the cells"
+        said = "the character between its cells" if found is None else f"{json.dumps(found)}, which its first line has"
+        return f", or {self._field}: {said}"
 
     def where(self, row: int, name: str) -> str:
         """Return the place of a cell in words.
@@ -166,7 +182,8 @@ class TableFile:
             cell = cells[int(wrong[0])].as_py()
             found = "an empty cell" if cell is None or cell == "" else repr(cell)[:_SHOWN]
             remedy = "" if kind else f", or {name} among task.categorical, which takes all its cells as texts"
-            expected = f"a number from -{LARGEST:g} to {LARGEST:g} in every row{remedy}"
+            point = " with a decimal point" if isinstance(cell, str) and "," in cell else ""
+            expected = f"a number from -{LARGEST:g} to {LARGEST:g}{point} in every row{remedy}"
             raise DataError(self.where(first + int(wrong[0]), name), f"{found} in a column of numbers", expected)
 
     @cached_property
@@ -219,16 +236,17 @@ class TableFile:
                     arrow.ConvertOptions(column_types=dict.fromkeys(unique, pyarrow.string())),
                 )
         except pyarrow.ArrowInvalid:
-            self._check_widths(len(names))
+            self._check_widths(names)
             raise
         return table.rename_columns(names)
 
-    def _check_widths(self, width: int) -> None:
+    def _check_widths(self, names: Sequence[str]) -> None:
         """Raise `DataError` for the first row that has another number of cells than the header."""
         for line, cells in self._lines():
-            if cells and len(cells) != width:
+            if cells and len(cells) != len(names):
                 found = f"{len(cells)} cells" if len(cells) != 1 else "1 cell"
-                raise DataError(f"{self.path}, line {line}", found, f"{width}, as in the first line")
+                expected = f"{len(names)}, as in the first line{self.separator_hint(names)}"
+                raise DataError(f"{self.path}, line {line}", found, expected)
 
     def _opened(self) -> IO[bytes]:
         with self.path.open("rb") as file:
@@ -265,6 +283,13 @@ def state_of(paths: Sequence[Path]) -> tuple[tuple[str, int, int], ...]:
         return tuple((str(path), (status := os.stat(path)).st_size, status.st_mtime_ns) for path in paths)
     except OSError as error:
         raise DataError(error.filename, f"a file that cannot be read ({error.strerror})", _FORMATS) from None
+
+
+def _count(texts: Any, pattern: str) -> int:
+    """Return how many texts match."""
+    import pyarrow.compute as compute
+
+    return int(np.count_nonzero(compute.match_substring_regex(texts, pattern)))
 
 
 def _is_text(kind: Any) -> bool:

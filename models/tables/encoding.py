@@ -176,9 +176,8 @@ class _Table:
             columns.append(self._described(values, name))
             blocks.append(encoded(columns[-1], values, self._where))
         if not blocks:
-            raise DataError(
-                self.paths[0], f"no column but the target {task.target}", "a column at least to learn it from"
-            )
+            expected = f"a column at least to learn it from{self.files[0].separator_hint(self.names)}"
+            raise DataError(self.paths[0], f"no column but the target {task.target}", expected)
         mean, deviation = 0.0, 1.0
         if kind == "regression":
             mean, deviation = _moments(target[~self.is_test])

@@ -39,7 +39,8 @@ def inputs_of(
     Raises:
         DataError: a column is missing, or a cell is not of its kind; it is named with its line or row, from 1.
     """
-    file = TableFile(rows, separator) if isinstance(rows, Path) else _Given(rows, [column.name for column in columns])
+    names = [column.name for column in columns]
+    file = TableFile(rows, separator, field=None) if isinstance(rows, Path) else _Given(rows, names)
     for column in columns:
         file.check(column.name, "the model")
     for span in parts(len(file), most):

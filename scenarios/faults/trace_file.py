@@ -107,7 +107,11 @@ def _device(name: str) -> str:
 
 
 def _refusal(path: str, line: int, row: list[str], expected: str) -> ScenarioError:
-    return ScenarioError(f"{path}, line {line}", [f"{quoted(','.join(row))} is not accepted; expected {expected}"])
+    form = (
+        ", with commas between them and decimal points" if any(mark in cell for cell in row for mark in ";\t,") else ""
+    )
+    found = quoted(",".join(row))
+    return ScenarioError(f"{path}, line {line}", [f"{found} is not accepted; expected {expected}{form}"])
 
 
 def followed(lines: Mapping[Owner, object], chosen: Iterable[int], random: KeyedRandom) -> dict[int, Owner]:

@@ -258,7 +258,27 @@ MISTAKES: dict[str, tuple[str | bytes, dict[str, Any], str]] = {
     "line": ('a,y\n"\n1",p\n\nx,q\n2,p\n', {}, r"line 5, column a: found 'x' in a column of numbers"),
     "short": ("a,y\n1,p\n2\n3,p\n", {}, r"t.csv, line 3: found 1 cell; expected 2, as in the first line$"),
     "target": ("a,b\n1,2\n", {}, r"t.csv: found no column y for task.target; expected one of a, b$"),
-    "separator": ("a;y\n1;p\n", {}, r"found no column y for task.target; expected one of a;y, or task.separator: the"),
+    "separator": (
+        "a;y\n1;p\n",
+        {},
+        r"found no column y for task.target; expected one of a;y, or task.separator: \";\", which its first",
+    ),
+    "tabs": ("a\ty\n1\tp\n", {}, r"expected one of a\ty, or task.separator: \"\\t\", which its first line has$"),
+    "separator and commas": (
+        "a;y\n1,5;p\n",
+        {},
+        r"t.csv, line 2: found 2 cells; expected 1, as in the first line, or task.separator: \";\", which its first",
+    ),
+    "separator and one column": (
+        "a;y\n1;p\n2;q\n",
+        {"target": "a;y"},
+        r"no column but the target a;y; expected a column at least to learn it from, or task.separator: \";\", wh",
+    ),
+    "decimal comma": (
+        "a;y\n1;p\n-0,5;q\n1.234,5e3;p\n",
+        {"separator": ";"},
+        r"line 3, column a: found '-0,5' in a column of numbers; expected a number .* with a decimal point in every ",
+    ),
     "feature": ("a,y\n1,p\n", {"features": ["b"]}, r"found no column b for task.features; expected one of a, y$"),
     "owner": ("a,y\n1,p\n2,q\n3,p\n", {"owner": "o"}, r"found no column o for task.owner; expected one of a, y$"),
     "categorical": ("a,y\n1,p\n", {"categorical": ["b"]}, r"found no column b for task.categorical; expected one of a"),

@@ -124,6 +124,12 @@ BAD: dict[str, tuple[bytes | None, str]] = {
     "before the beginning": (b"1,-2,1\n", 'line 2: "1,-2,1" is not accepted; expected times with 0 ≤ from_s'),
     "for ever": (b"1,0,inf\n2,1,1e300\n", 'line 2: "1,0,inf" is not accepted; expected times with'),
     "not a number": (b"1,nan,2\n", 'line 2: "1,nan,2" is not accepted; expected times with'),
+    "semicolons": (
+        b"1;0,5;2\n",
+        'line 2: "1;0,5;2" is not accepted; expected a client and two times in seconds, with c',
+    ),
+    "commas in numbers": (b'1,"0,5",2\n', "a client and two times in seconds, with commas between them and decimal p"),
+    "semicolons in the first line": (b"client;from_s;to_s\n", "or device in place of client, with commas between them"),
     "not text": (b"1,\xff,2\n", "the trace cannot be read as CSV text"),
     "endless": (b'1,"' + b"x" * 200_000, "the trace cannot be read as CSV text (field larger than"),
     "no file": (None, "the trace cannot be read as CSV text (No such file or directory)"),
@@ -134,7 +140,7 @@ BAD: dict[str, tuple[bytes | None, str]] = {
 def test_a_bad_trace_is_one_sentence_and_leaves_nothing_behind(tmp_path: Path, name: str) -> None:
     content, sentence = BAD[name]
     if content is not None:
-        has_header = name not in ("nothing", "other columns")
+        has_header = name not in ("nothing", "other columns", "semicolons in the first line")
         (tmp_path / "devices.csv").write_bytes(HEADER.encode() * has_header + content)
     what = scenario(faults=[{"fault": "trace", "file": str(tmp_path / "devices.csv")}])
     with pytest.raises(ScenarioError) as caught:

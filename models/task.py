@@ -250,6 +250,10 @@ class Task(Settings):
         """Return what a user should know of it before a run, a sentence each. May raise `DataError`."""
         return []
 
+    def contents(self) -> list[str]:
+        """Return what `explain` says of its data, a sentence each. May raise `DataError`."""
+        return []
+
     def memory_saving_settings(self) -> list[str]:
         """Return settings that would need less memory, in the spelling of a scenario."""
         size = getattr(self, "batch_size", 1)

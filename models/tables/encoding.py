@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from pathlib import Path
@@ -50,6 +50,8 @@ class Facts(NamedTuple):
         mean: of the target of a regression over the training part; 0 for a classification.
         deviation: of the same; 1 for a classification.
         owners: the names of owners 0, 1, …; none if rows have no owners.
+        contents: what was found in the columns, sentences.
+        caveats: what may not be meant so, sentences.
     """
 
     kind: str
@@ -58,6 +60,8 @@ class Facts(NamedTuple):
     mean: float
     deviation: float
     owners: list[str]
+    contents: list[str]
+    caveats: list[str]
 
     @property
     def inputs(self) -> list[str]:
@@ -97,7 +101,7 @@ _ANY = {"batch_size": 1, "hidden": (), "validation": 0.0, "own_metrics": None, "
 @lru_cache(maxsize=4)
 def _encoded(recipe: str, task: TableSettings, state: tuple[tuple[str, int, int], ...]) -> Encoded:
     paths = [Path(path) for path, _, _ in state]
-    arrays = prepared(f"table 4 {recipe}", paths, _SHAPES, lambda: _Table(task, paths).arrays())
+    arrays = prepared(f"table 5 {recipe}", paths, _SHAPES, lambda: _Table(task, paths).arrays())
     facts = _FACTS.validate_json(arrays["facts"].tobytes())
     stored = np.ascontiguousarray(arrays["stored"]).view("<f4")
     labels, owners = (
@@ -169,12 +173,16 @@ class _Table:
         task = self.task
         target = self._column(task.target, "task.target", "numbers" if task.kind == "regression" else None)
         kind = task.kind or self._default_kind(target)
-        blocks, columns = [], []
+        caveats: list[str] = []
+        blocks, columns, empty = [], [], []
         taken = {task.target, task.owner}
         for name in task.features or [name for name in self.names if name not in taken]:
             values = self._column(name, "task.features")
             columns.append(self._described(values, name))
             blocks.append(encoded(columns[-1], values, self._where))
+            caveats += self._identifying(columns[-1], values)
+            if kind_of(values) == "texts" and (missing := int(np.count_nonzero(values == ""))):
+                empty.append(f"{name} has {missing:,} of {values.size:,}")
         if not blocks:
             expected = f"a column at least to learn it from{self.files[0].separator_hint(self.names)}"
             raise DataError(self.paths[0], f"no column but the target {task.target}", expected)
@@ -194,7 +202,13 @@ class _Table:
             _check_different(held, task.owner, self._where)
             found, owners = np.unique(held, return_inverse=True)
             names = [as_text(value) for value in found.tolist()]
-        facts = Facts(kind, columns, classes, mean, deviation, names)
+        learnt = "a number" if kind == "regression" else f"one of {len(classes)} classes"
+        contents = [f"{task.target} is {learnt}"]
+        if empty:
+            contents.append(f"an empty cell is a text of its own: {', '.join(empty)}")
+        if kind == "classification":
+            caveats += self._alike(classes)
+        facts = Facts(kind, columns, classes, mean, deviation, names, contents, caveats)
         return {
             "stored": np.concatenate(blocks, axis=1).astype("<f4").view(np.uint8),
             "labels": labels.astype("<u4")[:, None].view(np.uint8),
@@ -219,6 +233,28 @@ class _Table:
             mean, deviation = _moments(values[~self.is_test])
             return Numbers(name=name, mean=mean, deviation=deviation or 1.0)
         return Texts(name=name, texts=tuple(self._different(values, name, "task.features without it")))
+
+    def _identifying(self, column: Column, values: Values) -> Iterator[str]:
+        """Yield a sentence if a column seems to name or to number the rows, and so to say nothing of others."""
+        rows = int(np.count_nonzero(~self.is_test))
+        if isinstance(column, Texts):
+            if 2 * len(column.texts) > rows:
+                found = f"{column.name} has {len(column.texts):,} different texts in {rows:,} rows of the training part"
+                yield f"{found}; leave it out of task.features if it names the rows"
+            return
+        first = np.sort(values[: len(self.files[0])])
+        if first[-1] - first[0] == first.size - 1 and (np.diff(first) == 1).all():
+            found = f"{column.name} has every whole number from {first[0]:g} to {first[-1]:g} once"
+            yield f"{found}; leave it out of task.features if it numbers the rows"
+
+    def _alike(self, classes: list[str]) -> Iterator[str]:
+        """Yield a sentence if classes are spelled almost alike."""
+        groups: dict[str, list[str]] = {}
+        for name in classes:
+            groups.setdefault(" ".join(name.casefold().split()), []).append(name)
+        for names in [names for names in groups.values() if len(names) > 1][:1]:
+            alike = " and ".join(map(repr, names[:3]))
+            yield f"{self.task.target} has the classes {alike}, each of its own; spell them alike if they are one"
 
     def _different(self, values: Values, name: str, remedy: str) -> list[Any]:
         """Return the sorted values of the training part."""

@@ -68,6 +68,14 @@ class Table(TableSettings, frozen=True):
         """Return the classes, or for a regression the groups that partitions divide by. Raises `DataError`."""
         return encode(self).facts.classes
 
+    def contents(self) -> list[str]:
+        """See `task.Task`. Raises `DataError`."""
+        return encode(self).facts.contents
+
+    def caveats(self) -> list[str]:
+        """See `task.Task`. Raises `DataError`."""
+        return encode(self).facts.caveats
+
     def preprocessing(self) -> Preprocessing:
         """See `task.Task`. Raises `DataError`."""
         facts = encode(self).facts

@@ -51,7 +51,7 @@ def _model(scenario: Scenario) -> list[str]:
     if scenario.mask is not None:
         rule, density = scenario.mask.rule, scenario.mask.density
         said.append(f"a mask trains {scenario.dimension:,} of them: rule {rule}, density {density:g}")
-    return [*said, *_settings(task)]
+    return [*said, *task.contents(), *task.caveats(), *_settings(task)]
 
 
 def _data(scenario: Scenario) -> list[str]:

@@ -233,6 +233,22 @@ def test_a_client_is_a_value_of_a_column_that_need_not_be_a_feature(tmp_path: Pa
     assert len({tuple(map(bytes, parts)) for parts in drawn}) == 10, "every pair of persons has a chance"
 
 
+def test_what_may_not_be_meant_so_is_said_before_a_run(tmp_path: Path) -> None:
+    """Names and numbers of the rows, classes that are spelled in two ways, empty cells."""
+    task = people(tmp_path)
+    assert task.caveats() == []
+    assert task.contents() == ["city is one of 3 classes", "an empty cell is a text of its own: pet has 20 of 48"]
+    rows = "".join(f"{row},case {row % 30},{row * row},{('yes', 'Yes', 'no')[row % 3]}\n" for row in range(60, 0, -1))
+    odd = Table(file=written(tmp_path / "t.csv", "number,case,a,y\n" + rows), target="y")
+    assert odd.caveats() == [
+        "number has every whole number from 1 to 60 once; leave it out of task.features if it numbers the rows",
+        "case has 29 different texts in 48 rows of the training part; leave it out of task.features if it names "
+        "the rows",
+        "y has the classes 'Yes' and 'yes', each of its own; spell them alike if they are one",
+    ]
+    assert odd.model_copy(update={"target": "a", "features": ("y",)}).contents() == ["a is a number"]
+
+
 MISTAKES: dict[str, tuple[str | bytes, dict[str, Any], str]] = {
     "empty cell": (
         "a,y\n1,p\n,q\n3,p\n",

@@ -43,12 +43,14 @@ class Folder(NamedTuple):
         test: the test images.
         mean: the mean brightness of the training images by channel, from 0 (black) to 1.
         deviation: the standard deviation of the same; 1 where it is zero.
+        files: the path of each stored image within the folder.
     """
 
     train: Images
     test: Images
     mean: tuple[float, ...]
     deviation: tuple[float, ...]
+    files: list[str]
 
 
 def classes_in(folder: Path) -> list[str]:
@@ -94,7 +96,7 @@ def read_folder(folder: Path, *, size: int, channels: int, test: float, name: st
     pixels = prepared(recipe, files, {"pixels": 4}, lambda: {"pixels": decoded(files, size, channels)})["pixels"]
     train, tested = (Images(pixels, labels[rows], rows) for rows in map(np.flatnonzero, (~is_test, is_test)))
     mean, deviation = _moments(train)
-    return Folder(train, tested, mean, deviation)
+    return Folder(train, tested, mean, deviation, [file.relative_to(folder).as_posix() for file in files])
 
 
 def _is_split(folder: Path) -> bool:

@@ -1,11 +1,12 @@
 """Images of the user's own, in a folder for each class: see `images/folder.py`.
 
-Pixels are normalised by mean and deviation of the training images, by channel. A process proves its pixels, and who
-holds them, when it joins.
+Pixels are normalised by mean and deviation of the training images, by channel. A table beside the folder may say who
+owns each image. A process proves its pixels, and who holds them, when it joins.
 """
 
 from __future__ import annotations
 
+import os
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
@@ -18,6 +19,9 @@ from seedbus.models.errors import DataError
 from seedbus.models.images.folder import MODELS, Folder, classes_in, read_folder
 from seedbus.models.images.task import ImageTask
 from seedbus.models.own_code.named import function_or
+from seedbus.models.partition import Division, Partition
+from seedbus.models.tables.owners import owners_of
+from seedbus.models.task import Problem
 
 if TYPE_CHECKING:
     from torch import nn
@@ -26,12 +30,19 @@ if TYPE_CHECKING:
 class ImageFolder(ImageTask, frozen=True):
     """Images of the user's own: PNG or JPEG files, in a folder for each class."""
 
+    has_owners: ClassVar[bool] = True
     own_data: ClassVar[str] = "folder"
 
     name: Literal["image-folder"] = "image-folder"
     folder: str = Field(
         min_length=1,
         description="with train/CLASS/ and test/CLASS/, or CLASS/ alone: beside the scenario, or in SEEDBUS_DATA",
+    )
+    owners: str | None = Field(
+        None,
+        min_length=1,
+        description="a CSV or Parquet file with the columns file (an image's path within the folder) and owner, for "
+        "`partition: natural`: beside the scenario, or in SEEDBUS_DATA",
     )
     test: float = Field(
         0.2, gt=0, lt=1, description="fraction of the images that are the test set, if there are no train/ and test/"
@@ -49,6 +60,12 @@ class ImageFolder(ImageTask, frozen=True):
     def _locate(cls, value: str, info: ValidationInfo) -> str:
         """Make the path of a folder beside the scenario's file absolute. Raises as `roots.locate` does."""
         return locate(value, info.context)
+
+    @field_validator("owners")
+    @classmethod
+    def _locate_owners(cls, value: str | None, info: ValidationInfo) -> str | None:
+        """Make the path of a file beside the scenario's file absolute. Raises as `roots.locate` does."""
+        return None if value is None else locate(value, info.context, os.path.isfile)
 
     @property
     def shape(self) -> tuple[int, int, int]:  # type: ignore[override]  # a class variable of ImageTask; here fields decide
@@ -82,7 +99,17 @@ class ImageFolder(ImageTask, frozen=True):
 
     def named_files(self) -> list[Path]:
         """See `task.Task`. Raises `DataError`."""
-        return [self._path]
+        return [self._path] if self.owners is None else [self._path, self._owners]
+
+    def division(self, *, seed: int, clients: int, partition: Partition) -> Division:
+        """See `task.Task`. Raises `DataError`."""
+        self._check(partition)
+        return super().division(seed=seed, clients=clients, partition=partition)
+
+    def bind(self, *, seed: int, clients: int, partition: Partition) -> Problem:
+        """See `task.Task`. Raises `DataError`."""
+        self._check(partition)
+        return super().bind(seed=seed, clients=clients, partition=partition)
 
     def class_names(self) -> list[str]:
         """Return the names of the classes' folders. Raises `DataError`."""
@@ -111,9 +138,30 @@ class ImageFolder(ImageTask, frozen=True):
         return found
 
     @property
+    def _owners(self) -> Path:
+        found = find(self.owners or "", os.path.isfile)
+        if found is None:
+            where = "beside the scenario's file, or in a directory that SEEDBUS_DATA names"
+            raise DataError("task.owners", f"no file {self.owners}", f"a CSV or Parquet file {where}")
+        return found
+
+    def _check(self, partition: Partition) -> None:
+        if partition.by == "owners" and self.owners is None:
+            expected = "task.owners: a CSV file with the columns file and owner"
+            raise DataError(f"partition {partition.kind}", f"task {self.name} without owners", expected)
+
+    @property
     def _classes(self) -> list[str]:
         return classes_in(self._path)
 
     @cached_property
     def _read(self) -> Folder:
-        return read_folder(self._path, size=self.size, channels=self._channels, test=self.test, name=self.name)
+        found = read_folder(self._path, size=self.size, channels=self._channels, test=self.test, name=self.name)
+        if self.owners is None:
+            return found
+        owners, people = owners_of(found.files, self._owners, "task.owners")
+
+        def owned(images: Images) -> Images:
+            return images._replace(owners=owners[images.rows], people=people)
+
+        return found._replace(train=owned(found.train), test=owned(found.test))

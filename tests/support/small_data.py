@@ -20,7 +20,7 @@ SMALLER: dict[str, dict[str, Any]] = {
     "cifar-10": {"model": "softmax"},
     "cifar-100": {"model": "softmax"},
     "femnist": {"model": "softmax"},
-    "image-folder": {"folder": "small-pictures", "size": 8, "model": "softmax"},
+    "image-folder": {"folder": "small-pictures", "owners": "small-pictures/owners.csv", "size": 8, "model": "softmax"},
     "table": {"file": "small-table/people.csv", "target": "city", "owner": "person", "hidden": [4]},
 }
 """Task name → fields that make the task cheap, and those that it must have."""
@@ -116,12 +116,15 @@ def png(pixels: NDArray[np.uint8]) -> bytes:
 
 
 def picture_folder(folder: Path, images: int = 20, side: int = 12) -> None:
-    """Write pictures of two classes, day and night, into a folder for each."""
+    """Write pictures of two classes, day and night, into a folder for each, and a table of their five owners."""
+    lines = ["file,owner"]
     for name, brightest in (("day", 256), ("night", 100)):
         (folder / name).mkdir(parents=True, exist_ok=True)
         for number in range(images):
             pixels = stream(name, number).integers(0, brightest, (side, side, 3), dtype=np.uint8)
             (folder / name / f"{number:03}.png").write_bytes(png(pixels))
+            lines.append(f"{name}/{number:03}.png,Clinic {number % 5}")
+    (folder / "owners.csv").write_text("\n".join(lines) + "\n")
 
 
 def all_sets(root: Path) -> None:

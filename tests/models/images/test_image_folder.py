@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from small_data import picture_folder, png
 
-from seedbus.models import DataError, Iid
+from seedbus.models import DataError, Iid, Natural
 from seedbus.models.streams import stream
 from seedbus.models.tasks.image_folder import ImageFolder
 
@@ -174,6 +174,68 @@ MISTAKES: dict[str, tuple[Callable[[Path], object], str]] = {
         r"pictures: found 1 folders of classes; expected two classes at least: folders train/ and test/",
     ),
 }  # fmt: skip
+
+
+def test_a_client_is_an_owner_with_its_name_and_its_test_images(pictures: Path) -> None:
+    owned = task(pictures, owners=str(pictures / "owners.csv"), validation=0)
+    problem: Any = owned.bind(seed=1, clients=3, partition=Natural())
+    names = [
+        problem.client_names(),
+        *(owned.division(seed=s, clients=3, partition=Natural()).clients for s in range(9)),
+    ]
+    assert len({tuple(each) for each in names}) > 1 and sorted({name for each in names for name in each}) == [
+        f"Clinic {n}" for n in range(5)
+    ]
+    files = sorted(pictures.rglob("*.png"))  # the owner of image n is clinic n % 5
+    for split, parts in (("train", problem.parts), ("test", problem.owned("test"))):
+        rows = problem.splits[split].rows
+        for name, part in zip(names[0], parts, strict=True):
+            own = [row for row in rows if f"Clinic {int(files[row].stem) % 5}" == name]
+            assert rows[part].tolist() == own and (own or split == "test")
+    text = (pictures / "owners.csv").read_text()
+    (pictures.parent / "moved.csv").write_text(text.replace("day/", "./day//").replace("Clinic 4", "Clinic 3"))
+    moved: Any = owned.model_copy(update={"owners": str(pictures.parent / "moved.csv")})
+    assert moved.named_files() == [pictures, pictures.parent / "moved.csv"]
+    assert moved.bind(seed=1, clients=3, partition=Natural()).identity() != problem.identity()
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        (
+            "file,owner\nday/000.png,A\n",
+            r"o\.csv: found no line for day/001\.png; expected a line for each image, with ",
+        ),
+        (
+            "file,owner\nday/000.png,A\nday/000.png,B\n",
+            r"o\.csv, line 3, column file: found day/000\.png again; expect",
+        ),
+        (
+            "file,owner\nday/000.png,\n",
+            r"o\.csv, line 2, column owner: found an empty cell; expected the owner of the ",
+        ),
+        (
+            "file;owner\nday/000.png;A\n",
+            r'found no column file for task\.owners; expected .*, with "," between the cell',
+        ),
+        (
+            None,
+            r"task\.owners: found no file \S+o\.csv; expected a CSV or Parquet file beside the scenario's file, or ",
+        ),
+    ],
+)
+def test_a_mistake_in_the_table_of_owners_is_one_sentence(pictures: Path, text: str | None, sentence: str) -> None:
+    if text is not None:
+        (pictures / "o.csv").write_text(text)
+    with pytest.raises(DataError, match=sentence):
+        task(pictures, owners=str(pictures / "o.csv")).load()
+
+
+def test_images_without_owners_are_not_divided_by_them(pictures: Path) -> None:
+    with pytest.raises(
+        DataError, match=r"natural: found task image-folder without owners; expected task\.owners: a CSV"
+    ):
+        task(pictures).bind(seed=1, clients=2, partition=Natural())
 
 
 @pytest.mark.parametrize(("mistake", "sentence"), MISTAKES.values(), ids=MISTAKES)

@@ -98,7 +98,8 @@ def test_a_task_without_samples_takes_no_partition(tmp_path: Path, task: str, pa
 def test_samples_without_owners_are_not_divided_by_them(tmp_path: Path) -> None:
     assert refusal(write_scenario(tmp_path, SMALL.replace("quadratic", "digits") + "partition: natural")) == (
         "partition.kind is natural, but the samples of task digits have no owners; dirichlet, file, flwr, iid, "
-        "pathological, quantity or shards are accepted, and natural for femnist, hugging-face, shakespeare, table"
+        "pathological, quantity or shards are accepted, and natural for femnist, hugging-face, "
+        "image-folder, shakespeare, table"
     )
 
 

@@ -62,7 +62,12 @@ def test_a_study_reads_its_data_once_for_all_runs_and_each_run_looks_again(
     table: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seen: list[Any] = []
-    monkeypatch.setattr(store, "content_digest", lambda places: seen.append(places) or content_digest(places))
+
+    def noticed(places: Any) -> str:
+        seen.append(places)
+        return content_digest(places)
+
+    monkeypatch.setattr(store, "content_digest", noticed)
     kept = Store(tmp_path / "studies")
     runs = [kept.stored(on(table).model_copy(update={"seed": seed})) for seed in (1, 2, 3)]
     assert len(seen) == 1 and len({run.folder for run in runs}) == 3

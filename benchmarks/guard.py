@@ -83,6 +83,7 @@ AWAY = {"distribution": "exponential", "mean": 0.8}
 PARETO = {"distribution": "pareto", "minimum": 0.2, "shape": 0.8}
 DEVICES = "device,from_s,to_s\nphone,0,1.5\nphone,2,9\ntablet,0.5,3\nlaptop,0,100\n"
 LINK_TRACE = "device,from_s,up_mbps,down_mbps\na,0,0.002,0.02\na,1,0,0\na,1.7,0.004,\nb,0,0.003,0.01\nb,2.5,0.001,\n"
+SPEEDS = "device,factor\na,0.5\nb,6\n"
 TEXT = "To be, or not to be, that is the question: Whether 'tis nobler in the mind to suffer the slings and arrows"
 TRACE = "client,from_s,to_s\n0,0,1.5\n1,0.5,3\n1,3,4\n2,1,100\n3,0,0.7\n3,2,100\n"
 
@@ -108,6 +109,7 @@ FAULTS: dict[str, Document] = {
     "device-classes": {
         "classes": [{"share": 0.5, "factor": 1.0}, {"share": 0.3, "factor": 4.0}, {"share": 0.2, "factor": 0.5}]
     },
+    "device-speeds": {"file": "speeds.csv"},
     "diurnal": {"period_s": 3.0, "low": 0.2, "high": 0.9},
     "drop": {"probability": 0.3},
     "dropout": {"probability": 0.3, "when": "after-training"},
@@ -459,7 +461,7 @@ def _kind(name: str) -> str:
 
 def write_data(folder: Path) -> None:
     """Write small, always identical data sets in the published layouts, and traces for the faults of that name."""
-    for name, text in {"trace": TRACE, "devices": DEVICES, "links": LINK_TRACE}.items():
+    for name, text in {"trace": TRACE, "devices": DEVICES, "links": LINK_TRACE, "speeds": SPEEDS}.items():
         (folder / f"{name}.csv").write_text(text, encoding="utf-8")
     for name in ("mnist", "fashion-mnist"):
         (folder / name).mkdir()

@@ -3,16 +3,16 @@
 Every duration is drawn by key (seed, purpose, client, round, …), so it is the same on every transport, and is rounded
 to integer nanoseconds. Links of the evaluator and of hosts are ideal, because these are instruments of the simulation.
 
-Faults may limit a client's bandwidth (`Throttle`, `ChangingLinks`) or slow its computation (`Slowdown`). At any time
-the lowest of several limits applies. Factors multiply as exact fractions and pauses add, so the order of the faults
-makes no difference.
+Faults may limit a client's bandwidth (`Throttle`, `ChangingLinks`) or slow its computation (`Slowdown`,
+`UnequalDevices`). At any time the lowest of several limits applies. Factors multiply as exact fractions and pauses add,
+so the order of the faults makes no difference.
 """
 
 from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from fractions import Fraction
 from functools import lru_cache, partial
 from statistics import NormalDist
@@ -207,6 +207,15 @@ class Slowdown(Protocol):
     def slows(self, client: int, round: int, random: KeyedRandom) -> Slowed: ...
 
 
+@runtime_checkable
+class UnequalDevices(Protocol):
+    """A fault that gives clients factors on the time of their work, for the whole run."""
+
+    def factors(self, clients: int, random: KeyedRandom) -> Mapping[int, float]:
+        """Return client → its factor, for all clients that have one; clients: N."""
+        ...
+
+
 class Pace:
     """How long clients compute, with all faults that slow them.
 
@@ -218,9 +227,11 @@ class Pace:
         self._compute = compute
         self._seed = seed
         self._slowdowns = [each for each in rules.faults if isinstance(each.fault, Slowdown)]
+        devices = (each for each in rules.faults if isinstance(each.fault, UnequalDevices))
+        self._devices = [(each, each.fault.factors(rules.clients, each.random)) for each in devices]
         self._is_drawn = compute.is_drawn
         self._equal_ns = lru_cache(maxsize=64)(partial(compute.time_ns, seed, 0, 0))
-        self.is_equal = not (self._slowdowns or self._is_drawn)
+        self.is_equal = not (self._slowdowns or self._devices or self._is_drawn)
 
     def time_ns(self, client: int, round: int, evaluations: int, missed: int = 0) -> int:
         """Return the nanoseconds that a client computes in a round; count the delay that each fault alone causes.
@@ -235,17 +246,21 @@ class Pace:
             base_ns = self._compute.time_ns(self._seed, client, round, evaluations, missed)
         else:
             base_ns = self._equal_ns(evaluations, missed)
-        if not self._slowdowns:
-            return base_ns
         factor = Fraction(1)
         pause_ns = 0
-        for each in self._slowdowns:
-            slowed = _checked(each.fault.slows(client, round, each.random), each.fault)
+        for each, slowed in self._slowed(client, round):
             if by_ns := _nearest(slowed.of(base_ns) - base_ns):
                 each.count_delay("slowed", by_ns)
             factor *= Fraction(slowed.factor)
             pause_ns += slowed.pause_ns
         return min(_nearest(base_ns * factor) + pause_ns, _LONGEST_S * 10**9)
+
+    def _slowed(self, client: int, round: int) -> Iterator[tuple[ActiveFault, Slowed]]:
+        """Yield how each fault changes the duration of a client's work in a round."""
+        for each in self._slowdowns:
+            yield each, _checked(each.fault.slows(client, round, each.random), each.fault)
+        for each, factors in self._devices:
+            yield each, _checked(Slowed(factors.get(client, 1.0)), each.fault)
 
 
 class Links:

@@ -13,15 +13,12 @@ from seedbus.bus import KeyedRandom, Speeds
 from seedbus.bus.network import round_ns
 from seedbus.bus.speeds import LEAST_MBPS
 from seedbus.scenarios.errors import ScenarioError
-from seedbus.scenarios.faults.base import ClientSelector
 from seedbus.scenarios.faults.trace_file import (
     LATEST_S,
     Expected,
+    FollowsFile,
     Owner,
     TraceFile,
-    followed,
-    groups_of,
-    lines_digest,
     read_trace,
 )
 from seedbus.scenarios.sentences import quoted
@@ -33,13 +30,13 @@ _Line = tuple[int, float, float]
 """Nanoseconds, and the speeds upward and downward from then on."""
 
 
-class LinkTrace(ClientSelector):
-    """Links have the speeds of a CSV file with the columns client, from_s, up_mbps and down_mbps.
+class LinkTrace(FollowsFile):
+    """Links have the speeds of a CSV file: columns client, from_s in simulated seconds, up_mbps and down_mbps.
 
     A line holds until the client's next one, and the last one to the end, or with every_s until the first holds again.
     A speed of 0 lets nothing pass. An empty one has no limit, nor without every_s the time before the first line. With
     a column device in the place of client, each client has one of the file's devices, drawn once, and the same in all
-    traces that have the same devices. The limits of `network` and of other faults apply as well.
+    files that have the same devices. The limits of `network` and of other faults apply as well.
     """
 
     fault: Literal["link-trace"] = "link-trace"
@@ -48,28 +45,20 @@ class LinkTrace(ClientSelector):
         default=None, gt=0, le=LATEST_S, description="seconds after which the file begins anew; none: never"
     )
 
-    def file_digest(self, clients: int) -> str:
-        return lines_digest(self._read(clients)[0])
+    def lines(self, clients: int) -> dict[Owner, list[_Line]]:
+        return self._read(clients)[0]
 
     def speeds(self, clients: int, random: KeyedRandom) -> dict[tuple[int, bool], Speeds]:
         lines, links = self._read(clients)
         return {
             (client, upward): links[owner, upward]
-            for client, owner in followed(lines, self.chosen(clients, random), random).items()
+            for client, owner in self.followed(lines, clients, random).items()
             for upward in (_UP, _DOWN)
         }
 
-    def client_groups(self, clients: int, random: KeyedRandom) -> dict[str, list[int]]:
-        """Return the chosen clients that have a line, by device; no link of the others is limited."""
-        return groups_of(self.fault, self._followed(clients, random))
-
     def oddities(self, clients: int, random: KeyedRandom) -> list[tuple[str, list[int]]]:
-        listed = self._followed(clients, random)
-        unlisted = [client for client in self.chosen(clients, random) if client not in listed]
+        unlisted = self.unlisted(self.lines(clients), clients, random)
         return [("limits no link of {}, of whom its file has no line", unlisted)]
-
-    def _followed(self, clients: int, random: KeyedRandom) -> dict[int, Owner]:
-        return followed(self._read(clients)[0], self.chosen(clients, random), random)
 
     def _read(self, clients: int) -> tuple[dict[Owner, list[_Line]], dict[tuple[Owner, bool], Speeds]]:
         """Return the lines of each client or device, and its speeds by direction. Raises `ScenarioError`."""

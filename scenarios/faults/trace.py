@@ -11,36 +11,27 @@ from seedbus.scenarios.faults.intermittent import IntermittentClients, ToggleSch
 from seedbus.scenarios.faults.trace_file import (
     LATEST_S,
     Expected,
+    FollowsFile,
     Owner,
     TraceFile,
-    followed,
-    groups_of,
-    lines_digest,
     read_trace,
 )
 
 
-class Trace(IntermittentClients):
-    """Clients are available during the intervals of a CSV file with the columns client, from_s and to_s.
+class Trace(FollowsFile, IntermittentClients):
+    """Clients are available during the intervals of a CSV file: columns client, from_s and to_s, in simulated seconds.
 
     A client that does not occur in the file is always available. With a column device in the place of client, each
-    client has one of the file's devices, drawn once.
+    client has one of the file's devices, drawn once, and the same in all files that have the same devices.
     """
 
     fault: Literal["trace"] = "trace"
     file: TraceFile
 
-    def file_digest(self, clients: int) -> str:
-        return lines_digest(self._intervals(clients))
-
     def schedule(self, clients: int, random: KeyedRandom) -> ToggleSchedule:
         spans = self._spans(clients, random)
         changes = ((client, iter(_changes(intervals))) for client, intervals in spans.items())
         return ToggleSchedule(spans, changes, by_rounds=False)
-
-    def client_groups(self, clients: int, random: KeyedRandom) -> dict[str, list[int]]:
-        """Return the chosen clients that have a line, by device; the others are always available."""
-        return groups_of(self.fault, followed(self._intervals(clients), self.chosen(clients, random), random))
 
     def oddities(self, clients: int, random: KeyedRandom) -> list[tuple[str, list[int]]]:
         spans = self._spans(clients, random)
@@ -55,11 +46,10 @@ class Trace(IntermittentClients):
 
     def _spans(self, clients: int, random: KeyedRandom) -> dict[int, list[tuple[int, int]]]:
         """Return the ascending intervals of each chosen client that has a line. Raises `ScenarioError`."""
-        lines = self._intervals(clients)
-        spans = {owner: sorted(intervals) for owner, intervals in lines.items()}
-        return {client: spans[owner] for client, owner in followed(lines, self.chosen(clients, random), random).items()}
+        spans = {owner: sorted(intervals) for owner, intervals in self.lines(clients).items()}
+        return {client: spans[owner] for client, owner in self.followed(spans, clients, random).items()}
 
-    def _intervals(self, clients: int) -> dict[Owner, list[tuple[int, int]]]:
+    def lines(self, clients: int) -> dict[Owner, list[tuple[int, int]]]:
         """Return the start and end of each line, in nanoseconds. Raises `ScenarioError`."""
         return read_trace(self.file, ["from_s", "to_s"], clients, _parse, "two times in seconds")
 

@@ -1,4 +1,4 @@
-"""Files that tell what happened to clients, or to real devices, in simulated time: CSV, a line for each change."""
+"""CSV files about clients, or about real devices: when they were available, and how fast they and their links were."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import csv
 import hashlib
 import os
 import stat
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, TypeVar
 
@@ -14,6 +14,7 @@ from pydantic import AfterValidator, Field, ValidationInfo
 
 from seedbus.bus import KeyedRandom
 from seedbus.scenarios.errors import ScenarioError
+from seedbus.scenarios.faults.base import ClientSelector
 from seedbus.scenarios.sentences import quoted
 
 LATEST_S = 1e12
@@ -36,21 +37,27 @@ TraceFile = Annotated[
     Field(
         min_length=1,
         repr=False,  # the path of the file keys no draw
-        description="the CSV file, times in simulated seconds; a relative path is relative to the scenario's file",
+        description="the CSV file; a relative path is relative to the scenario's file",
     ),
     AfterValidator(_make_absolute),
 ]
-"""The path of a trace, a field of a fault."""
+"""The path of such a file, a field of a fault."""
 
 
 class Expected(ValueError):
-    """What a line of a trace would have to say."""
+    """What a line would have to say."""
 
 
 def read_trace(
-    path: str, columns: Sequence[str], clients: int, parse: Callable[[list[str]], Line], form: str
+    path: str,
+    columns: Sequence[str],
+    clients: int,
+    parse: Callable[[list[str]], Line],
+    form: str,
+    *,
+    has_one_each: bool = False,
 ) -> dict[Owner, list[Line]]:
-    """Return the lines of a trace by client or device, each in the file's order.
+    """Return the lines of a file by client or device, each in the file's order.
 
     Args:
         path: the file. Its first column is `client`, or `device`.
@@ -59,6 +66,7 @@ def read_trace(
         parse: the values of a line but the first → what it says. Raises `ValueError` if they have another form, and
             `Expected` if they are not accepted.
         form: the form of a line, after its client or device, in words.
+        has_one_each: whether a client or device has one line at most.
 
     Raises:
         ScenarioError: the file cannot be read, or has an invalid line.
@@ -68,7 +76,7 @@ def read_trace(
         status = os.stat(path)
         if not stat.S_ISREG(status.st_mode) or status.st_size > _MOST_BYTES:  # reading a device may never end
             what = f"of {status.st_size:,} bytes" if stat.S_ISREG(status.st_mode) else "no file"
-            raise ScenarioError(path, [f"the trace is {what}; expected a file of at most {_MOST_BYTES:,} bytes"])
+            raise ScenarioError(path, [f"it is {what}; expected a file of at most {_MOST_BYTES:,} bytes"])
         with Path(path).open(encoding="utf-8-sig", newline="") as file:
             rows = csv.reader(file)
             first, *others = next(rows, [""])
@@ -80,6 +88,8 @@ def read_trace(
                     continue
                 try:
                     owner = _device(row[0]) if first == "device" else _client(row[0], clients)
+                    if has_one_each and owner in lines:
+                        raise Expected(f"one line for each {first}")
                     lines.setdefault(owner, []).append(parse(row[1:]))
                 except Expected as error:
                     raise _refusal(path, rows.line_num, row, str(error)) from None
@@ -89,7 +99,7 @@ def read_trace(
         if isinstance(error, ScenarioError):
             raise
         why = getattr(error, "strerror", None) or str(error)
-        raise ScenarioError(path, [f"the trace cannot be read as CSV text ({why})"]) from None
+        raise ScenarioError(path, [f"it cannot be read as CSV text ({why})"]) from None
     return lines
 
 
@@ -114,37 +124,57 @@ def _refusal(path: str, line: int, row: list[str], expected: str) -> ScenarioErr
     return ScenarioError(f"{path}, line {line}", [f"{found} is not accepted; expected {expected}{form}"])
 
 
-def followed(lines: Mapping[Owner, object], chosen: Iterable[int], random: KeyedRandom) -> dict[int, Owner]:
-    """Return client → whose lines it follows, without the clients that have no line.
+class FollowsFile(ClientSelector):
+    """Each selected client follows the lines of its number in a file, or those of its device."""
 
-    Args:
-        lines: client → its lines, or device → its lines; then each client has one of the devices, drawn once, and the
-            same one in all traces that have the same devices.
-        chosen: the clients.
-        random: draws of the fault.
-    """
-    devices = sorted(owner for owner in lines if isinstance(owner, str))
-    if not devices:
-        return {client: client for client in chosen if client in lines}
-    return {client: devices[int(random.alike("device", client) * len(devices))] for client in chosen}
+    def lines(self, clients: int) -> Mapping[Owner, Sequence[tuple[float, ...]]]:
+        """Return the lines of each client or device.
 
+        Args:
+            clients: number of clients of the run.
 
-def groups_of(fault: str, owners: Mapping[int, Owner]) -> dict[str, list[int]]:
-    """Return the clients that follow lines, ascending: those of each device apart if these are few, else together.
+        Raises:
+            ScenarioError: the file cannot be read, or has an invalid line.
+        """
+        raise NotImplementedError
 
-    Args:
-        fault: the name of a group of all.
-        owners: as `followed` returns it.
-    """
-    groups: dict[str, list[int]] = {}
-    for client, owner in sorted(owners.items()):
-        groups.setdefault(fault if isinstance(owner, int) else f"device {owner}", []).append(client)
-    return groups if len(groups) <= _MOST_DEVICES else {fault: sorted(owners)}
+    def file_digest(self, clients: int) -> str:
+        """Return a digest of what the file says, whatever the order of its lines."""
+        digest = hashlib.blake2b(digest_size=16)
+        lines = self.lines(clients)
+        for owner in sorted(lines, key=str):
+            digest.update(f"{owner!r} {sorted(lines[owner])}\n".encode())
+        return digest.hexdigest()
 
+    def followed(self, lines: Mapping[Owner, object], clients: int, random: KeyedRandom) -> dict[int, Owner]:
+        """Return client → whose lines it follows, of the selected clients that have lines.
 
-def lines_digest(lines: Mapping[Owner, list[Line]]) -> str:
-    """Return a digest of what a trace says, whatever the order of its lines."""
-    digest = hashlib.blake2b(digest_size=16)
-    for owner in sorted(lines, key=str):
-        digest.update(f"{owner!r} {sorted(lines[owner])}\n".encode())
-    return digest.hexdigest()
+        Args:
+            lines: client → its lines, or device → its lines; then each client has one of the devices, drawn once, and
+                the same one in all files that have the same devices.
+            clients: number of clients of the run.
+            random: draws of the fault.
+        """
+        chosen = self.chosen(clients, random)
+        devices = sorted(owner for owner in lines if isinstance(owner, str))
+        if not devices:
+            return {client: client for client in chosen if client in lines}
+        return {client: devices[int(random.alike("device", client) * len(devices))] for client in chosen}
+
+    def unlisted(self, lines: Mapping[Owner, object], clients: int, random: KeyedRandom) -> list[int]:
+        """Return the selected clients that have no lines, ascending. Arguments: `followed`."""
+        followed = self.followed(lines, clients, random)
+        return [client for client in self.chosen(clients, random) if client not in followed]
+
+    def oddities(self, clients: int, random: KeyedRandom) -> list[tuple[str, list[int]]]:
+        """Return what the file may not have been meant to say: words with {} for clients, and these clients."""
+        raise NotImplementedError
+
+    def client_groups(self, clients: int, random: KeyedRandom) -> dict[str, list[int]]:
+        """Return the selected clients that have lines: those of each device apart if these are few, else together."""
+        groups: dict[str, list[int]] = {}
+        name = str(type(self).model_fields["fault"].default)
+        followed = self.followed(self.lines(clients), clients, random)
+        for client, owner in sorted(followed.items()):
+            groups.setdefault(name if isinstance(owner, int) else f"device {owner}", []).append(client)
+        return groups if len(groups) <= _MOST_DEVICES else {name: sorted(followed)}

@@ -1,4 +1,4 @@
-"""Settings without effect, and gaps in traces. They are told, and not refused: a study may vary the others."""
+"""Settings without effect, and gaps in files. They are told, and not refused: a study may vary the others."""
 
 from __future__ import annotations
 
@@ -16,9 +16,8 @@ from seedbus.bus.keyed_random import with_random
 from seedbus.bus.network import Constant
 from seedbus.scenarios.faults.base import MessageSelector, RoundSelector, TrafficSelector
 from seedbus.scenarios.faults.crash import Crash
-from seedbus.scenarios.faults.link_trace import LinkTrace
 from seedbus.scenarios.faults.server_crash import ServerCrash
-from seedbus.scenarios.faults.trace import Trace
+from seedbus.scenarios.faults.trace_file import FollowsFile
 
 _FIELDS = {
     "snapshot": "lag",
@@ -30,7 +29,7 @@ _FIELDS = {
 }
 """Kind of message → the field of a scenario without which no such message is sent."""
 _NO_TIME = "no simulated time passes; network.latency or compute.evaluation lets it pass"
-_MAY_TAKE_TIME = ("judge", "mbps", "speeds", "slows", "outage_ns")
+_MAY_TAKE_TIME = ("judge", "mbps", "speeds", "slows", "factors", "outage_ns")
 """The hooks of faults by which a round may last longer."""
 
 
@@ -69,26 +68,26 @@ def of_settings(scenario: Any) -> list[str]:
 def of_faults(scenario: Any) -> list[str]:
     """Return for each fault why it strikes nothing in a run of a `Scenario`, as a predicate; "" if it may strike.
 
-    Of a trace that may strike, it is what its file may not have been meant to say.
+    Of a fault with a file that may strike, it is what that may not have been meant to say.
     """
     waiting = _waiting(scenario) or {}
     whys = [_why_idle(scenario, fault) for fault in scenario.faults]
-    traces = _of_traces(scenario)
+    files = _of_files(scenario)
     return [
-        f"strikes nothing: {why}" if why else waiting.get(number) or traces.get(number, "")
+        f"strikes nothing: {why}" if why else waiting.get(number) or files.get(number, "")
         for number, why in enumerate(whys)
     ]
 
 
-def _of_traces(scenario: Any) -> dict[int, str]:
-    """Return by number, as a predicate, what the lines of a trace may not have been meant to say."""
+def _of_files(scenario: Any) -> dict[int, str]:
+    """Return by number, as a predicate, what the lines of a file may not have been meant to say."""
     clients = scenario.participation.clients
     return {
         number: ", and ".join(
             words.format(_clients(whose)) for words, whose in fault.oddities(clients, random) if whose
         )
         for number, (fault, random) in enumerate(with_random(scenario.faults, scenario.seed, clients))
-        if isinstance(fault, Trace | LinkTrace)
+        if isinstance(fault, FollowsFile)
     }
 
 

@@ -38,10 +38,7 @@ _PHASES = "faults.0.phase: \"sleeping\" is not accepted; expected 'asking', 'gat
 _KINDS = (
     "'silence', 'header', 'twice', 'body', 'noise', 'digest', 'join', 'decline', 'snapshot', 'evaluation' or 'mask'"
 )
-_NO_FILE = (
-    "faults.0.file: this field is required (the CSV file, times in simulated seconds; a relative path is relative to "
-    "the scenario's file)"
-)
+_NO_FILE = "faults.0.file: this field is required (the CSV file; a relative path is relative to the scenario's file)"
 ANY_BUT_DIGESTS = ["header", "twice", "body", "noise", "join", "decline", "snapshot", "evaluation"]
 DATA = Path(__file__).with_name("data")
 SHORT = {"distribution": "exponential", "mean": 0.8}
@@ -128,6 +125,14 @@ CASES: dict[str, Case] = {
                 "faults.0.classes.0.facter: no such field; did you mean factor?",
             ),
         ],
+    ),
+    "device-speeds": Case(
+        {
+            "clients": ({"file": str(DATA / "speeds.csv")}, "slowed"),
+            "devices": ({"file": str(DATA / "speeds-of-devices.csv"), "fraction": 0.5}, "slowed"),
+        },
+        [{"file": str(DATA / "speeds-of-nobody.csv")}, {"file": str(DATA / "speeds.csv"), "clients": []}],
+        [({}, _NO_FILE)],
     ),
     "diurnal": Case(
         {

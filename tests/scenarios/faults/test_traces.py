@@ -130,9 +130,9 @@ BAD: dict[str, tuple[bytes | None, str]] = {
     ),
     "commas in numbers": (b'1,"0,5",2\n', "a client and two times in seconds, with commas between them and decimal p"),
     "semicolons in the first line": (b"client;from_s;to_s\n", "or device in place of client, with commas between them"),
-    "not text": (b"1,\xff,2\n", "the trace cannot be read as CSV text"),
-    "endless": (b'1,"' + b"x" * 200_000, "the trace cannot be read as CSV text (field larger than"),
-    "no file": (None, "the trace cannot be read as CSV text (No such file or directory)"),
+    "not text": (b"1,\xff,2\n", "it cannot be read as CSV text"),
+    "endless": (b'1,"' + b"x" * 200_000, "it cannot be read as CSV text (field larger than"),
+    "no file": (None, "it cannot be read as CSV text (No such file or directory)"),
 }
 
 
@@ -164,7 +164,7 @@ def test_a_trace_that_is_no_file_or_too_large_is_one_sentence(tmp_path: Path, ki
             file.write(HEADER.encode())
             file.truncate(2**40)
     found = "of 1,099,511,627,776 bytes" if kind == "large" else "no file"
-    sentence = f"{path}: the trace is {found}; expected a file of at most 268,435,456 bytes"
+    sentence = f"{path}: it is {found}; expected a file of at most 268,435,456 bytes"
     for use in (lambda: Trace(file=str(path)).file_digest(4), lambda: present(Trace(file=str(path)), [0])):
         with pytest.raises(ScenarioError) as caught:
             use()

@@ -1,0 +1,69 @@
+"""Device speeds: files that list how fast the devices of clients compute."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from bus_harness import MS
+from worlds import go, scenario
+
+from seedbus.bus import Compute, FaultHooks, KeyedRandom, Pace
+from seedbus.bus.network import Constant
+from seedbus.scenarios.errors import ScenarioError
+from seedbus.scenarios.faults.device_speeds import DeviceSpeeds
+from seedbus.scenarios.schema.without_effect import caveats
+
+WORK = Compute(evaluation=Constant(value=0.001), replay=Constant(value=0.002))
+
+
+def speeds(folder: Path, lines: str, **fields: Any) -> DeviceSpeeds:
+    (folder / "speeds.csv").write_text(lines)
+    return DeviceSpeeds(file=str(folder / "speeds.csv"), **fields)
+
+
+def times_ms(*faults: object, clients: int = 8) -> list[float]:
+    """Return the milliseconds in which each client evaluates once and folds two commits."""
+    pace = Pace(WORK, 1, FaultHooks(faults, 1, clients))
+    assert not pace.is_equal
+    return [pace.time_ns(client, 3, 1, 2) / MS for client in range(clients)]
+
+
+def test_the_work_of_a_client_takes_the_factor_of_its_line_and_of_all_faults_together(tmp_path: Path) -> None:
+    fault = speeds(tmp_path, "client,factor\n2,0.5\n0,3\n5,1\n")
+    assert times_ms(fault) == [15, 5, 2.5, 5, 5, 5, 5, 5]
+    assert times_ms(fault, fault.model_copy(update={"clients": [0, 1]})) == [45, 5, 2.5, 5, 5, 5, 5, 5]
+    what = {"faults": [fault.model_dump()], "participation": {"clients": 6}}
+    (idle,) = caveats(scenario(**what))
+    assert idle.startswith("faults.0 strikes nothing: it multiplies the time of local work, and compute.evaluation")
+    said = ["faults.0 changes no speed of clients 1, 3, 4, of whom its file has no line"]
+    assert caveats(scenario(**what, compute={"evaluation": 0.1})) == said
+
+
+def test_each_client_has_the_speed_of_one_of_the_devices(tmp_path: Path) -> None:
+    fault = speeds(tmp_path, "device,factor\nold,8\nnew,0.8\n")
+    times = times_ms(fault, clients=200)
+    groups = fault.client_groups(200, KeyedRandom(1, 200, repr(fault)))
+    assert groups.keys() == {"device new", "device old"} and 70 < len(groups["device old"]) < 130
+    assert times == [40 if client in groups["device old"] else 4 for client in range(200)]
+
+
+@pytest.mark.parametrize(
+    ("lines", "sentence"),
+    [
+        ("client,seconds\n", 'line 1: "client,seconds" is not accepted; expected the columns client,factor, or device'),
+        ("client,factor\n1,fast\n", 'line 2: "1,fast" is not accepted; expected a client and a factor'),
+        ("client,factor\n8,1\n", 'line 2: "8,1" is not accepted; expected a client from 0 to 7'),
+        ("device,factor\na,1\nb,0\n", 'line 3: "b,0" is not accepted; expected a factor from 0.000001 to 1,000,000'),
+        ("device,factor\na,nan\n", 'line 2: "a,nan" is not accepted; expected a factor from'),
+        ("device,factor\na,1\nb,1\na,2\n", 'line 4: "a,2" is not accepted; expected one line for each device'),
+        ("client,factor\n3,1\n03,1\n", 'line 3: "03,1" is not accepted; expected one line for each client'),
+    ],
+)
+def test_a_bad_file_is_one_sentence_and_leaves_nothing_behind(tmp_path: Path, lines: str, sentence: str) -> None:
+    fault = speeds(tmp_path, lines)
+    with pytest.raises(ScenarioError, match=re.escape(f"{fault.file}, {sentence}")):
+        go(tmp_path / "run", scenario(faults=[fault.model_dump()]))
+    assert not (tmp_path / "run").exists()

@@ -90,6 +90,13 @@ class Fault(Settings):
         """
         return {}
 
+    def client_devices(self, clients: int, random: KeyedRandom) -> Mapping[int, str]:
+        """Return client → the name of its device, for the clients that have one of a file that the fault reads.
+
+        Arguments and errors: `client_groups`.
+        """
+        return {}
+
     def file_digest(self, clients: int) -> str:
         """Return the digest of the file that the fault reads, or "" if it reads none.
 

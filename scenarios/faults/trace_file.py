@@ -178,3 +178,7 @@ class FollowsFile(ClientSelector):
         for client, owner in sorted(followed.items()):
             groups.setdefault(name if isinstance(owner, int) else f"device {owner}", []).append(client)
         return groups if len(groups) <= _MOST_DEVICES else {name: sorted(followed)}
+
+    def client_devices(self, clients: int, random: KeyedRandom) -> dict[int, str]:
+        followed = self.followed(self.lines(clients), clients, random)
+        return {client: owner for client, owner in followed.items() if isinstance(owner, str)}

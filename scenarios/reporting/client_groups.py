@@ -1,4 +1,4 @@
-"""Groups of clients, each beside the others: those that the scenario names, and those that a fault strikes.
+"""Groups of clients, each beside the others: those that the scenario names, and those that a fault strikes; devices.
 
 Whom a fault strikes is drawn by key, so the groups of a run follow from its scenario, also after it has ended.
 """
@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from seedbus.bus.keyed_random import with_random
+from seedbus.bus.keyed_random import KeyedRandom, with_random
 from seedbus.scenarios.errors import ScenarioError
 from seedbus.scenarios.reporting.progress import readable
 from seedbus.scenarios.reporting.round_table import Flags
@@ -37,13 +37,36 @@ def groups_of(scenario: Scenario, files: Mapping[str, str] | None = None) -> Gro
     """
     clients = scenario.participation.clients
     found: dict[str, Iterable[int]] = dict(scenario.client_groups)
+    for number, fault, random in _faults(scenario, files):
+        own = fault.client_groups(clients, random)
+        found |= {f"fault {number}: {name}": members for name, members in own.items()}
+    masks = {name: np.isin(np.arange(clients), list(members)) for name, members in found.items()}
+    return {name: mask for name, mask in masks.items() if mask.any() and not mask.all()}
+
+
+def devices_of(scenario: Scenario, files: Mapping[str, str]) -> dict[str, list[str | None]]:
+    """Return the devices of clients 0, 1, … that have one of a file: the column `device`; none if no file has devices.
+
+    If a client has several, in several files, there is a column for each fault. Arguments: `groups_of`.
+    """
+    clients = scenario.participation.clients
+    found = {number: fault.client_devices(clients, random) for number, fault, random in _faults(scenario, files)}
+    named = {f"device, fault {number}": devices for number, devices in found.items() if devices}
+    together: dict[int, str] = {}
+    for devices in named.values():
+        together = dict(devices) | together
+    if all(together[client] == device for devices in named.values() for client, device in devices.items()):
+        named = {"device": together} if together else {}
+    return {name: [devices.get(client) for client in range(clients)] for name, devices in named.items()}
+
+
+def _faults(scenario: Scenario, files: Mapping[str, str] | None) -> Iterator[tuple[int, Any, KeyedRandom]]:
+    """Yield each fault whose file is as it was when the run began, with its number and its draws."""
+    clients = scenario.participation.clients
     for number, (fault, random) in enumerate(with_random(scenario.faults, scenario.seed, clients)):
         with suppress(ScenarioError):
             if files is None or fault.file_digest(clients) == files.get(f"faults.{number}.file", ""):
-                own = fault.client_groups(clients, random)
-                found |= {f"fault {number}: {name}": members for name, members in own.items()}
-    masks = {name: np.isin(np.arange(clients), list(members)) for name, members in found.items()}
-    return {name: mask for name, mask in masks.items() if mask.any() and not mask.all()}
+                yield number, fault, random
 
 
 def figures(groups: Groups, table: Table) -> dict[str, dict[str, Any]]:

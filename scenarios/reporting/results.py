@@ -51,7 +51,8 @@ class Results:
         messages: data frame with a row for every message; times in nanoseconds, sizes in bytes; see
             `seedbus.bus.ledger.Row`.
         clients: data frame with a row for every client; see `reporting.statistics.clients_table`. Where clients have
-            names, as owners of a table have, its first column is `name`.
+            names, as owners of a table have, its first column is `name`; where a fault's file has devices, the next one
+            is `device` (`device, fault 0` and so on if a client has several).
         groups: data frame with two rows for every group of clients, `who` being "group" or "others": how many clients
             these are, their reports that count, in all, as a median and as a share of all reports, bytes up and down of
             a client (mean), of those down the bytes of commits and snapshots, and the mean lag when asked. A group is
@@ -132,7 +133,7 @@ class Results:
     def clients(self) -> pd.DataFrame:
         import pandas as pd
 
-        frame = pd.DataFrame(self.table).rename_axis("client")
+        frame = pd.DataFrame(self.summary.get("client_devices", {}) | self.table).rename_axis("client")
         if self.client_names:
             frame.insert(0, "name", self.client_names)
         return frame

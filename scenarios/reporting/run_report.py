@@ -13,7 +13,7 @@ from seedbus.bus import ledger_hash, read_ledger
 from seedbus.bus.errors import LedgerDamaged
 from seedbus.bus.ledger import Columns
 from seedbus.scenarios.reporting.accounting import account
-from seedbus.scenarios.reporting.client_groups import figures, groups_of
+from seedbus.scenarios.reporting.client_groups import devices_of, figures, groups_of
 from seedbus.scenarios.reporting.client_names import stored
 from seedbus.scenarios.reporting.findings import kept
 from seedbus.scenarios.reporting.liars import liars
@@ -81,6 +81,8 @@ def report(
     summary["seedbus"], summary["versions"], summary["processor"] = version("seedbus"), versions(), processor()
     if client_names:
         summary["client_names"] = stored(client_names)
+    if devices := devices_of(scenario, journal.facts()):
+        summary["client_devices"] = devices
     with writable(folder):
         if has_page:
             is_asynchronous = scenario.participation.is_asynchronous

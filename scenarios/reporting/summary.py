@@ -153,6 +153,9 @@ class _Summary(TypedDict):
     seedbus: NotRequired[Text]
     processor: NotRequired[Text]
     client_names: NotRequired[Annotated[list[Text], Field(max_length=MOST_CLIENTS)]]
+    client_devices: NotRequired[
+        Annotated[dict[Text, Annotated[list[Text | None], Field(max_length=MOST_CLIENTS)]], Field(max_length=MAX_NAMES)]
+    ]
     versions: NotRequired[Annotated[dict[Text, Text], Field(max_length=MAX_NAMES)]]
     traffic: _Traffic
     refusals: Annotated[dict[Text, dict[Text, Count]], Field(max_length=MAX_NAMES)]
@@ -178,6 +181,9 @@ def summary_problem(summary: Any) -> str | None:
     names, clients = summary.get("client_names", ()), summary["participation"]["clients"]
     if names and len(names) != clients:
         return f"client_names: {len(names):,} names of {clients:,} clients"
+    for name, devices in summary.get("client_devices", {}).items():
+        if len(devices) != clients:
+            return f"client_devices.{name}: {len(devices):,} devices of {clients:,} clients"
     for number, fault in enumerate(summary["faults"]):
         if not isinstance(fault.get("fault"), str):
             return f"faults.{number}.fault: there is no name"

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pytest
 from bus_harness import MS
 from worlds import go, scenario
 
+from seedbus.agents.errors import RunFolderError
 from seedbus.bus import Compute, FaultHooks, KeyedRandom, Pace
 from seedbus.bus.network import Constant
 from seedbus.scenarios.errors import ScenarioError
 from seedbus.scenarios.faults.device_speeds import DeviceSpeeds
+from seedbus.scenarios.reporting.results import Results
 from seedbus.scenarios.schema.without_effect import caveats
 
 WORK = Compute(evaluation=Constant(value=0.001), replay=Constant(value=0.002))
@@ -67,3 +71,46 @@ def test_a_bad_file_is_one_sentence_and_leaves_nothing_behind(tmp_path: Path, li
     with pytest.raises(ScenarioError, match=re.escape(f"{fault.file}, {sentence}")):
         go(tmp_path / "run", scenario(faults=[fault.model_dump()]))
     assert not (tmp_path / "run").exists()
+
+
+FILES = {
+    "trace": "device,from_s,to_s\na,0,9\na,9.5,100\nb,0,100\nc,0,100\n",
+    "link-trace": "device,from_s,up_mbps,down_mbps\nc,0,0.01,0.01\na,0,0.01,0.01\nb,0,0.1,\n",
+    "device-speeds": "device,factor\nb,9\nc,1\na,2\n",
+}
+
+
+def on_devices(folder: Path, **others: str) -> Results:
+    faults = [{"fault": name, "file": str(folder / f"{name}.csv")} for name in FILES]
+    for name, lines in (FILES | others).items():
+        (folder / f"{name}.csv").write_text(lines)
+    faults[2] |= {"clients": [0, 1, 2, 3, 4, 5, 6]}
+    what = scenario(faults=faults, compute={"evaluation": 0.01}, participation={"clients": 8, "cohort": 3, "quorum": 1})
+    return go(folder / "run", what)
+
+
+@pytest.mark.slow
+def test_the_results_tell_which_device_each_client_has_in_all_files(tmp_path: Path) -> None:
+    results = on_devices(tmp_path)
+    devices = results.clients["device"]
+    assert set(devices) == {"a", "b", "c"} and list(results.clients)[:2] == ["device", "asked"]
+    means = results.clients.groupby("device")["bytes_up"].mean()
+    for name, group in results.groups.xs("group", level="who").iterrows():
+        device = str(name)[-1]
+        if str(name).startswith("fault 0"):
+            assert (devices == device).sum() == group["clients"] and means[device] == group["bytes_up_per_client"]
+    assert len(results.groups) == 18, "three devices of three faults"
+    path = results.folder / "results.json"
+    stored = json.loads(path.read_text())
+    stored["client_devices"]["device"].pop()
+    path.write_text(json.dumps(stored))
+    with pytest.raises(RunFolderError, match=r"client_devices\.device: 7 devices of 8 clients"):
+        Results.read(results.folder)
+
+
+@pytest.mark.slow
+def test_files_of_other_devices_have_columns_of_their_own(tmp_path: Path) -> None:
+    clients = on_devices(tmp_path, **{"device-speeds": "device,factor\nx,3\ny,1\n"}).clients
+    assert list(clients)[:4] == ["device, fault 0", "device, fault 1", "device, fault 2", "asked"]
+    assert (clients["device, fault 0"] == clients["device, fault 1"]).all()
+    assert set(clients["device, fault 2"][:7]) <= {"x", "y"} and pd.isna(clients["device, fault 2"][7])

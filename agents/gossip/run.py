@@ -242,6 +242,7 @@ class _GossipRun:
         commits = [replace(self.steps.commit(each), version=at) for at, each in enumerate(new, self.kept + 1)]
         self.kept = len(self.made)
         self.progress.sent = Sent(sum(self.bus.sent_bytes(kind) for kind in BETWEEN))
+        self.progress.now_ns = self.clock.now_ns
         self.progress.barren = self.progress.barren + 1 if self.too_large and not new else 0
         self.too_large = 0
         every = self.setup.evaluation.every

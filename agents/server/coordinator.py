@@ -409,9 +409,9 @@ class Coordinator:
         what = f"client {client}'s secret of round {round} cannot be recovered from its shares: there is no commit"
         return (self.refused(client, Reason.BAD_SHARES, what, round),)
 
-    def published(self, closed: ClosedRound, sent: Sent) -> None:
+    def published(self, closed: ClosedRound, sent: Sent, now_ns: int) -> None:
         """A round is durable: tell the evaluator of its commit, and ask it to evaluate if that is due."""
-        self.progress.sent = sent
+        self.progress.sent, self.progress.now_ns = sent, now_ns
         is_last = self.stop.reason(self.round, self.progress) is not None
         if is_last or self.round % self.evaluation.every == 0:
             self.ask_evaluator(closed)

@@ -280,7 +280,7 @@ class Server:
         """Tell the evaluator of a durable round; a resumed run begins with this."""
         while await self._crashes("publishing", closed.round):
             pass  # several outages of one moment follow each other
-        self.coordinator.published(closed, self._sent())
+        self.coordinator.published(closed, self._sent(), self.bus.clock.now_ns)
         self.observer.round_closed(closed, self.bus.clock.now_ns, self.coordinator.progress.bytes)
         if self._instruments is not None:
             self._instruments.closed(closed.record.opened_ns)

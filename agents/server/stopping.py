@@ -1,4 +1,4 @@
-"""When a run is evaluated and when it ends: after a number of rounds, at a target, past a budget of bytes, or diverged.
+"""When a run is evaluated, and when it ends: after rounds, at a target, past a budget of bytes or of time, or diverged.
 
 A target is met by the exponential moving average of a metric with parameter 0.9 per round, so that one lucky
 measurement does not end a run; it is how FedACG counts rounds (arXiv:2201.03172, Table 1), which measures after every
@@ -33,6 +33,7 @@ EMA = 0.9
 """Weight of the moving average's old value after one round."""
 BARREN = 10
 """After so many barren rounds in a row training has diverged."""
+_LATEST_S = 10**7  # past the end of simulated time
 
 
 def rounds_done(line: Mapping[str, Any], *, is_first: bool) -> int:
@@ -120,6 +121,12 @@ class Stop(Settings):
     rounds: int = Field(ge=1, lt=2**32, description="rounds attempted at most")
     target: Target | None = Field(default=None, description="a value of a metric")
     bytes: int | None = Field(default=None, ge=1, description="bytes of plans and reports, both ways, all clients")
+    simulated_s: float | None = Field(
+        default=None,
+        gt=0,
+        le=_LATEST_S,
+        description="seconds of the run's clock, real ones with `clock: wall`: the round in progress is the last one",
+    )
     epsilon: float | None = Field(
         default=None,
         gt=0,
@@ -140,6 +147,8 @@ class Stop(Settings):
             return "the one round is done" if self.rounds == 1 else f"all {self.rounds} rounds are done"
         if self.bytes is not None and progress.bytes >= self.bytes:
             return f"{progress.bytes:,} bytes were sent, the budget was {self.bytes:,}"
+        if self.simulated_s is not None and progress.now_ns >= round(self.simulated_s * 1e9):
+            return f"{progress.now_ns / 1e9:,.1f} s have passed, the limit was {self.simulated_s:,g} s"
         if self.epsilon is not None and progress.spent is not None and progress.spent.next_epsilon > self.epsilon:
             return f"ε is {progress.spent.epsilon:.4g}, and one more commit could exceed {self.epsilon:g}"
         return None
@@ -189,6 +198,8 @@ class Progress:
         barren: number of barren rounds in a row, up to the newest closed one.
         not_finite: number of rounds that were over at the first evaluation whose loss is not finite; None: all are.
         spent: what the commits have spent of the clients' privacy; None: they are not private.
+        now_ns: the run's clock when the newest closed round was published; no checkpoint has it, since a run that goes
+            on publishes that round again.
     """
 
     sent: Sent = field(default_factory=Sent)
@@ -198,6 +209,7 @@ class Progress:
     barren: int = 0
     not_finite: int | None = None
     spent: Accountant | None = None
+    now_ns: int = 0
 
     @property
     def bytes(self) -> int:

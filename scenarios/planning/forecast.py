@@ -15,6 +15,7 @@ Rounds beyond the first 100,000 are added up in steps, each by its first round.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
@@ -177,6 +178,11 @@ def traffic(scenario: Scenario, rehearsal: Rehearsed) -> Traffic:
     """Return the messages of the whole run whose rehearsal this is."""
     found, done = rehearsal.summary["traffic"], rehearsal.rounds
     rounds = done if rehearsal.is_whole else scenario.stop.rounds
+    so_far_s, limit_s = rehearsal.summary["simulated_s"], scenario.stop.simulated_s
+    # without a server a round takes its interval, and the repair after the last one comes once
+    round_s = so_far_s / done if scenario.topology is None else scenario.topology.interval_s
+    if limit_s is not None and round_s and not rehearsal.is_whole:
+        rounds = min(rounds, max(done, math.ceil(limit_s / round_s)))
     steps = Steps.of(rounds, done)
     sizes = _commit_sizes(scenario, steps)
     sent = _continued(np.diff(rehearsal.course.bytes, prepend=0), sizes)
@@ -188,10 +194,9 @@ def traffic(scenario: Scenario, rehearsal: Rehearsed) -> Traffic:
     total = round(float(sent.sum()))
     other = found["down"]["bytes"] - found["catchup_bytes"]
     catchup = max(0, total - up - round(other * more)) if found["catchup_bytes"] else 0
-    # without a server a round takes its interval, and the repair after the last one comes once
-    round_s = rehearsal.summary["simulated_s"] / done if scenario.topology is None else scenario.topology.interval_s
-    simulated_s = rehearsal.summary["simulated_s"] + (rounds - done) * round_s
-    is_exact = rehearsal.is_whole and not _depends_on_losses(scenario)
+    simulated_s = so_far_s + (rounds - done) * round_s
+    is_timed = limit_s is not None and scenario.clock == "wall"  # a rehearsal is in simulated time
+    is_exact = rehearsal.is_whole and not (is_timed or _depends_on_losses(scenario))
     if scenario.topology is not None:
         return Traffic(up, 0, round(found["catchup_bytes"] * more), simulated_s, rounds, is_exact, done)
     return Traffic(up, total - up, catchup, simulated_s, rounds, is_exact, done)

@@ -18,6 +18,7 @@ from seedbus.scenarios.planning.fault_words import first_sentence, plain
 from seedbus.scenarios.planning.fault_words import sentences as fault_sentences
 from seedbus.scenarios.reporting import division
 from seedbus.scenarios.reporting.looks import number_text
+from seedbus.scenarios.reporting.outlook import duration
 from seedbus.scenarios.schema.scenario import Scenario
 from seedbus.scenarios.schema.without_effect import of_settings
 
@@ -287,6 +288,9 @@ def _end(scenario: Scenario) -> list[str]:
         said.append(f"or when {stop.target.words} is {stop.target.direction} {number_text(stop.target.value)}")
     if stop.bytes is not None:
         said.append(f"or past {stop.bytes:,} bytes")
+    if stop.simulated_s is not None:
+        kind = "simulated" if scenario.clock == "virtual" else "real"
+        said.append(f"or after the round in which {duration(stop.simulated_s)} of {kind} time are over")
     if stop.epsilon is not None:
         said.append(f"or before a commit with which ε could exceed {stop.epsilon:g}")
     if stop.diverged == "continue":

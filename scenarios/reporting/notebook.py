@@ -9,7 +9,7 @@ from typing import Any
 from seedbus.agents.refusals import Refusal
 from seedbus.agents.round_record import ClosedRound
 from seedbus.bus.clock import wall_seconds
-from seedbus.scenarios.reporting.outlook import Outlook, duration
+from seedbus.scenarios.reporting.outlook import Outlook, duration, expected_rounds
 from seedbus.scenarios.reporting.progress import LOSSES, PROCESSES, WAITING, Messages, headline, readable
 from seedbus.scenarios.schema.scenario import Scenario
 
@@ -25,7 +25,7 @@ class NotebookBar:
         shown = import_module("IPython.display")  # a notebook has it
         self._html = shown.HTML
         self._name = scenario.name
-        self._rounds = scenario.stop.rounds
+        self._stop, self._rounds = scenario.stop, scenario.stop.rounds
         self._messages = Messages(_SENTENCES)
         self._outlook = Outlook(scenario)
         self._texts: list[str] = []
@@ -36,8 +36,9 @@ class NotebookBar:
 
     def round_closed(self, closed: ClosedRound, now_ns: int, bytes_so_far: int) -> None:
         self._done, self._bytes = closed.round + 1, bytes_so_far
+        self._rounds = expected_rounds(self._stop, self._done, now_ns)
         self._first = self._first or (self._done, wall_seconds())
-        if (text := self._outlook.closed(closed.round)) is not None:
+        if (text := self._outlook.closed(closed.round, now_ns)) is not None:
             self._texts.append(text)
         if wall_seconds() - self._drawn_s >= EVERY_S:
             self._draw()

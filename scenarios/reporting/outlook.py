@@ -2,11 +2,27 @@
 
 from __future__ import annotations
 
+import math
+
+from seedbus.agents.server.stopping import Stop
 from seedbus.bus.clock import wall_seconds
 from seedbus.scenarios.schema.scenario import Scenario
 
 LONG_S = 60.0  # a run that takes less is not announced
 JUDGED_S = 3.0  # by so many seconds of rounds, and two rounds at least
+
+
+def expected_rounds(stop: Stop, done: int, now_ns: int) -> int:
+    """Return how many rounds a run will have had at its end, if it goes on as before.
+
+    Args:
+        stop: when it ends.
+        done: how many rounds are over, at least 1.
+        now_ns: the run's clock.
+    """
+    if stop.simulated_s is None or not now_ns:
+        return stop.rounds
+    return min(stop.rounds, max(done, math.ceil(done * stop.simulated_s / (now_ns / 1e9))))
 
 
 class Outlook:
@@ -21,8 +37,11 @@ class Outlook:
         self._first: tuple[int, float] | None = None
         self._is_judged = False
 
-    def closed(self, round: int) -> str | None:
-        """Return a sentence if a run of more than a minute is foreseen at the end of this round, and None if not."""
+    def closed(self, round: int, now_ns: int) -> str | None:
+        """Return a sentence if a run of more than a minute is foreseen at the end of this round, and None if not.
+
+        now_ns: the run's clock.
+        """
         if self._first is None:
             self._first = round, wall_seconds()
         first, since_s = self._first
@@ -30,15 +49,16 @@ class Outlook:
         if self._is_judged or round < first + 2 or elapsed_s < JUDGED_S:
             return None
         self._is_judged = True
-        total_s = elapsed_s / self._work(first + 1, round + 1) * self._work(first + 1, self._scenario.stop.rounds)
+        stop = self._scenario.stop
+        rounds = expected_rounds(stop, round + 1, now_ns)
+        total_s = elapsed_s / self._work(first + 1, round + 1) * self._work(first + 1, rounds)
         if total_s <= LONG_S:
             return None
-        stop = self._scenario.stop
-        most = "at most about" if stop.target or stop.bytes or stop.epsilon else "about"
+        most = "at most about" if stop.target or stop.bytes or stop.simulated_s or stop.epsilon else "about"
         return f"this run will take {most} {duration(total_s)}, judged by its first {round - first} rounds"
 
-    def _work(self, start: int, stop: int) -> int:
-        return sum(self._scenario.algorithm.evaluations(round) for round in range(start, stop))
+    def _work(self, start: int, end: int) -> int:
+        return sum(self._scenario.algorithm.evaluations(round) for round in range(start, end))
 
 
 def duration(seconds: float) -> str:

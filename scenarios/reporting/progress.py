@@ -15,7 +15,7 @@ from seedbus.agents.refusals import Refusal
 from seedbus.agents.round_record import ClosedRound
 from seedbus.agents.server.stopping import rounds_done
 from seedbus.bus.clock import wall_seconds
-from seedbus.scenarios.reporting.outlook import Outlook
+from seedbus.scenarios.reporting.outlook import Outlook, expected_rounds
 from seedbus.scenarios.reporting.rate_limit import SERVER_BURSTS, RateLimit
 from seedbus.scenarios.reporting.terminal import shown
 from seedbus.scenarios.schema.scenario import Scenario
@@ -87,15 +87,17 @@ class Bar:
         )
         self._task = self._progress.add_task(scenario.name, total=scenario.stop.rounds, metric="", bytes="", rate="")
         self._progress.start()
+        self._stop = scenario.stop
         self._outlook = Outlook(scenario)
 
     def round_closed(self, closed: ClosedRound, now_ns: int, bytes_so_far: int) -> None:
-        if (text := self._outlook.closed(closed.round)) is not None:
+        if (text := self._outlook.closed(closed.round, now_ns)) is not None:
             self._console.print(text, markup=False)
         speed = self._progress.tasks[0].finished_speed or self._progress.tasks[0].speed or 0.0
-        self._progress.update(
-            self._task, completed=closed.round + 1, bytes=readable(bytes_so_far), rate=f"{speed:.1f} rounds/s"
-        )
+        done = closed.round + 1
+        rounds = expected_rounds(self._stop, done, now_ns)
+        sent = readable(bytes_so_far)
+        self._progress.update(self._task, total=rounds, completed=done, bytes=sent, rate=f"{speed:.1f} rounds/s")
 
     def measured(self, line: dict[str, Any]) -> None:
         self._progress.update(self._task, metric=headline(line))
@@ -117,7 +119,7 @@ class Lines:
 
     def __init__(self, scenario: Scenario, console: Console) -> None:
         self._console = console
-        self._rounds = scenario.stop.rounds
+        self._stop, self._rounds = scenario.stop, scenario.stop.rounds
         self._messages = Messages(PROCESSES | LOSSES)
         self._latest = deque[tuple[int, float]](maxlen=SPEED_LINES)  # rounds done, and when in seconds
         self._has_closed = False  # a round; x₀ is measured before the first, and not again by a run that is resumed
@@ -125,7 +127,8 @@ class Lines:
 
     def round_closed(self, closed: ClosedRound, now_ns: int, bytes_so_far: int) -> None:
         self._has_closed = True
-        if (text := self._outlook.closed(closed.round)) is not None:
+        self._rounds = expected_rounds(self._stop, closed.round + 1, now_ns)
+        if (text := self._outlook.closed(closed.round, now_ns)) is not None:
             self._say(text)
 
     def measured(self, line: dict[str, Any]) -> None:

@@ -165,6 +165,8 @@ def _idle(scenario: Any) -> Iterator[tuple[str, str]]:
         and lag.snapshot_after_commits >= most
     ):
         yield "lag", f"in {scenario.stop.rounds:,} rounds no client that is asked has missed more than {most:,} commits"
+    if scenario.stop.simulated_s is not None and is_timeless:
+        yield "stop.simulated_s", _NO_TIME
     if secure is not None and secure.neighbours != "all" and secure.neighbours >= who.asked - 1:
         yield "secure_aggregation.neighbours", f"a client has {who.asked - 1} others in its cohort; it is as all"
     if _is_set(scenario.evaluation, "split") and not task.has_samples:

@@ -2,7 +2,8 @@
 
 Time is that of a few rounds of one run for each algorithm and task; no learning rate changes it. The bytes of a dense
 algorithm are those of these rounds. A scalar-only algorithm sends more as clients miss more commits, and a budget of
-bytes or of ε may end a run early: its bytes and rounds are those of a rehearsal, as for `seedbus explain`.
+bytes or of ε may end a run early: its bytes and rounds are those of a rehearsal, as for `seedbus explain`. So are the
+rounds of any run with a limit of simulated time.
 """
 
 from __future__ import annotations
@@ -102,6 +103,8 @@ def _extents(
 
 def _dense(scenario: Scenario, round_bytes: float) -> tuple[int, float]:
     rounds, budget = scenario.stop.rounds, scenario.stop.bytes
+    if scenario.stop.simulated_s is not None:
+        rounds, _ = rehearsed(scenario)
     if budget is not None and round_bytes:
         rounds = min(rounds, math.ceil(budget / round_bytes))
     return rounds, round_bytes * rounds

@@ -164,7 +164,11 @@ class Variant(Settings, extra="allow"):
 class Tuning(Settings):
     """How the values under `tune` are chosen: short runs measured on the validation split."""
 
-    rounds: int | None = Field(default=None, ge=1, description="rounds of a trial; none: a quarter of the run's")
+    rounds: int | None = Field(
+        default=None,
+        ge=1,
+        description="rounds of a trial; none: a quarter of the run's, and of its `stop.simulated_s`",
+    )
     seeds: list[Seed] = Field(default=[], description="seeds of a trial; none: the first of the study")
     further: int = Field(
         default=5, ge=0, le=100, description="values tried after the first ones at most, the same number for every row"

@@ -348,8 +348,10 @@ def trial_of(plan: Plan, cell: Cell, values: Values, seed: int) -> Scenario:
     Raises:
         ScenarioError: the row does not accept the values.
     """
-    rounds = plan.study.tuning.rounds or max(1, cell.scenario.stop.rounds // 4)
-    short = {"stop.rounds": rounds, "evaluation.split": "validation"}
+    stop, rounds = cell.scenario.stop, plan.study.tuning.rounds
+    short: Values = {"stop.rounds": rounds or max(1, stop.rounds // 4), "evaluation.split": "validation"}
+    if rounds is None and stop.simulated_s is not None:
+        short["stop.simulated_s"] = stop.simulated_s / 4
     return with_seed(cell.with_settings(values | short).scenario, seed)
 
 

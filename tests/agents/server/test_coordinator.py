@@ -286,7 +286,7 @@ def test_the_evaluator_is_asked_for_the_digests_that_are_due_and_no_others(every
         for client in cohort_of(coordinator):
             digests = DIGESTS if coordinator.verifier.is_due(version) else {}
             coordinator.reported(report(coordinator, client, digests=digests))
-        coordinator.published(coordinator.close_round(), Sent())
+        coordinator.published(coordinator.close_round(), Sent(), 0)
         wants += [envelope.body[-1] for envelope, _ in coordinator.take_outbox() if envelope.kind is Kind.COMMIT]
     assert wants == [0, DIGEST if every else 0, 0]
 

@@ -64,6 +64,12 @@ def test_it_says_how_many_scalars_a_report_holds(seedbus: Command) -> None:
         assert any(f"a report holds {count}, and a plan" in each for each in words["algorithm"])
 
 
+def test_it_says_by_which_clock_a_run_ends() -> None:
+    stop = {"rounds": 9, "simulated_s": 7200}
+    assert words(scenario(stop=stop))["end"][1] == "or after the round in which 2.0 hours of simulated time are over"
+    assert words(scenario(stop=stop, clock="wall"))["end"][1].endswith("2.0 hours of real time are over")
+
+
 def test_what_schedules_change_is_said_of_all_rounds_that_the_run_has() -> None:
     schedules = {"perturbations": {0: 2, 3: 100, 20: 500}, "local_steps": {0: 1, 5: 3}}
     told = words(scenario(algorithm={"name": "decomfl"} | schedules))["algorithm"]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +16,7 @@ from seedbus.models.errors import DataError
 from seedbus.scenarios.planning import forecast
 from seedbus.scenarios.planning.explain import explain
 from seedbus.scenarios.planning.rehearsal import Course, Rehearsed, rehearse, try_out
+from seedbus.scenarios.schema.loading import load
 from seedbus.scenarios.schema.plugins import load_plugin
 from seedbus.scenarios.schema.scenario import Scenario
 
@@ -220,6 +223,21 @@ def test_a_budget_of_bytes_ends_a_rehearsal_that_is_continued() -> None:
     guess = forecast.traffic(long, Rehearsed(short.course, short.summary, short.around_s, is_whole=False))
     known = rehearse(long, 60)
     assert guess.rounds == pytest.approx(known.rounds, rel=0.1) and guess.up + guess.down >= 100_000
+
+
+@pytest.mark.slow
+def test_a_limit_of_simulated_time_ends_a_rehearsal_that_is_continued() -> None:
+    long = lossy(stop={"rounds": 10**6, "simulated_s": 150}, verify=False)
+    short = rehearse(long.model_copy(update={"stop": long.stop.model_copy(update={"rounds": 100})}), 60)
+    cut = Rehearsed(short.course, short.summary, short.around_s, is_whole=False)
+    guess, known = forecast.traffic(long, cut), forecast.traffic(long, rehearse(long, 60))
+    assert guess.rounds == pytest.approx(known.rounds, rel=0.1) and known.is_exact and not guess.is_exact
+    assert guess.simulated_s == pytest.approx(150, rel=0.02) and 150 <= known.simulated_s < 151
+    assert not forecast.traffic(long.model_copy(update={"clock": "wall"}), rehearse(long, 60)).is_exact
+    gossip = load("gossip-digits", ["stop.rounds=100000", "stop.simulated_s=250"])
+    begun = rehearse(gossip.model_copy(update={"stop": gossip.stop.model_copy(update={"rounds": 3})}), 60)
+    every_s = gossip.topology.interval_s
+    assert forecast.traffic(gossip, replace(begun, is_whole=False)).rounds == math.ceil(250 / every_s)
 
 
 def test_the_time_of_a_run_that_was_tried_whole_is_that_of_the_trial() -> None:

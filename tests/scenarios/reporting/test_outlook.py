@@ -10,8 +10,9 @@ from rich.console import Console
 from worlds import DECOMFL, scenario
 
 from seedbus.agents.round_record import ClosedRound
+from seedbus.agents.server.stopping import Stop
 from seedbus.scenarios.reporting import outlook, progress
-from seedbus.scenarios.reporting.outlook import Outlook
+from seedbus.scenarios.reporting.outlook import Outlook, expected_rounds
 from seedbus.scenarios.reporting.progress import Lines
 
 
@@ -21,7 +22,7 @@ def said(monkeypatch: pytest.MonkeyPatch, seconds: float, first: int = 0, **chan
     monkeypatch.setattr(outlook, "wall_seconds", lambda: now_s)
     watch, found = Outlook(scenario(**({"stop": {"rounds": 100}} | changes))), []
     for round in range(first, 100):
-        if (text := watch.closed(round)) is not None:
+        if (text := watch.closed(round, (round + 1) * 10**9)) is not None:
             found.append((round, text))
         now_s += seconds
     return found
@@ -31,6 +32,14 @@ def test_a_run_of_more_than_a_minute_says_so_once(monkeypatch: pytest.MonkeyPatc
     assert said(monkeypatch, 1) == [(3, "this run will take about 2 minutes, judged by its first 3 rounds")]
     assert said(monkeypatch, 70) == [(2, "this run will take about 1.9 hours, judged by its first 2 rounds")]
     assert said(monkeypatch, 0.5) == []
+
+
+def test_a_run_that_ends_by_its_clock_is_judged_by_the_rounds_that_this_allows(monkeypatch: pytest.MonkeyPatch) -> None:
+    (found,) = said(monkeypatch, 3, stop={"rounds": 10**6, "simulated_s": 80.5})  # a round takes a second of its clock
+    assert found == (2, "this run will take at most about 4 minutes, judged by its first 2 rounds")
+    stop = Stop(rounds=50, simulated_s=80)
+    assert [expected_rounds(stop, done, 2 * done * 10**9) for done in (1, 39, 40, 41)] == [40, 40, 40, 41]
+    assert expected_rounds(stop, 10, 10**9) == 50 == expected_rounds(stop, 10, 0)
 
 
 def test_rounds_with_more_work_take_longer(monkeypatch: pytest.MonkeyPatch) -> None:

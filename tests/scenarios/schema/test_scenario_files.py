@@ -103,6 +103,9 @@ def test_samples_without_owners_are_not_divided_by_them(tmp_path: Path) -> None:
     )
 
 
+STOP = "rounds, target, bytes, simulated_s, epsilon, diverged"
+
+
 @pytest.mark.parametrize(
     ("setting", "sentence"),
     [
@@ -126,8 +129,8 @@ def test_samples_without_owners_are_not_divided_by_them(tmp_path: Path) -> None:
             "faults.0.by.vale: no such field; did you mean value?",
         ),
         ("stop.target={value: 1, drection: above}", "stop.target.drection: no such field; did you mean direction?"),
-        ("stop.x=3", "stop.x: no such field; there are rounds, target, bytes, epsilon, diverged"),
-        ("stop={rounds: 3, 7: 1}", "stop.7: no such field; there are rounds, target, bytes, epsilon, diverged"),
+        ("stop.x=3", f"stop.x: no such field; there are {STOP}"),
+        ("stop={rounds: 3, 7: 1}", f"stop.7: no such field; there are {STOP}"),
         # unknown names
         ("algorithm.name=decomlf", 'algorithm.name: "decomlf" is not known; did you mean decomfl?'),
         (

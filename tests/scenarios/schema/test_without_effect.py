@@ -148,6 +148,13 @@ TOLD: dict[str, tuple[dict[str, Any], list[dict[str, Any]]]] = {
         ]
         + [{"network": {}, "participation": ALL | {"deadline_s": 1}, "clock": "wall"}],
     ),
+    f"stop.simulated_s has no effect: {NO_TIME}": (
+        {"network": {}, "stop": {"rounds": 9, "simulated_s": 5}},
+        [
+            {"stop": {"rounds": 9, "simulated_s": 5}},
+            {"network": {}, "stop": {"rounds": 9, "simulated_s": 5}, "clock": "wall"},
+        ],
+    ),
     "lag has no effect: in 4 rounds no client that is asked has missed more than 3 commits": (
         LAG | {"stop": {"rounds": 4}},
         [LAG | {"stop": {"rounds": 5}}, {"lag": {"snapshot_after_bytes": 1}, "stop": {"rounds": 4}}],

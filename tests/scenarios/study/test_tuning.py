@@ -11,6 +11,7 @@ from worlds import scenario
 from seedbus.scenarios.errors import ScenarioError
 from seedbus.scenarios.study.cells import Cell, plan_of
 from seedbus.scenarios.study.results import Trial, Tuned
+from seedbus.scenarios.study.study import trial_of
 from seedbus.scenarios.study.tuning import tuned
 
 pytestmark = pytest.mark.slow
@@ -85,6 +86,14 @@ def test_a_variant_chooses_fields_of_its_own_and_others_of_its_values_and_a_row_
     assert found["own"].chosen == {RATE: 0.1, count: 2}
     only = plan_of({"base": scenario(), "variants": rows | {"common": ["stop.rounds=9"]}})
     assert tuned(only, False, lambda batch: [Trial(tried, 1.0) for _, tried in batch]).keys() == {"own", "other"}
+
+
+def test_a_trial_has_a_quarter_of_the_rounds_and_of_the_simulated_time_unless_the_study_says_its_rounds() -> None:
+    base = scenario(stop={"rounds": 4000, "simulated_s": 60})
+    for tuning, rounds, simulated_s in (({}, 1000, 15), ({"rounds": 30}, 30, 60)):
+        plan = plan_of({"base": base, "tune": {RATE: [0.1, 0.2]}, "tuning": tuning})
+        stop = trial_of(plan, plan.cells[0], {RATE: 0.2}, 1).stop
+        assert (stop.rounds, stop.simulated_s) == (rounds, simulated_s)
 
 
 def test_without_a_finite_score_nothing_is_chosen() -> None:

@@ -13,6 +13,7 @@ import numpy as np
 
 from seedbus.bus.keyed_random import KeyedRandom, with_random
 from seedbus.scenarios.errors import ScenarioError
+from seedbus.scenarios.faults.trace_file import FollowsFile
 from seedbus.scenarios.reporting.progress import readable
 from seedbus.scenarios.reporting.round_table import Flags
 from seedbus.scenarios.reporting.statistics import Table
@@ -30,6 +31,8 @@ NOTE = (
 def groups_of(scenario: Scenario, files: Mapping[str, str] | None = None) -> Groups:
     """Return the groups of a run: those under `client_groups`, then those of faults, as `fault NUMBER: NAME`.
 
+    The clients of a device that faults have in several files are a group of the first of these.
+
     Args:
         scenario: the run's scenario.
         files: digests of the files that it named when the run began, see `Scenario.check`; None: it has not begun. A
@@ -37,8 +40,12 @@ def groups_of(scenario: Scenario, files: Mapping[str, str] | None = None) -> Gro
     """
     clients = scenario.participation.clients
     found: dict[str, Iterable[int]] = dict(scenario.client_groups)
+    of_devices: list[tuple[str, list[int]]] = []
     for number, fault, random in _faults(scenario, files):
         own = fault.client_groups(clients, random)
+        if isinstance(fault, FollowsFile):
+            own = {name: members for name, members in own.items() if (name, members) not in of_devices}
+            of_devices += own.items()
         found |= {f"fault {number}: {name}": members for name, members in own.items()}
     masks = {name: np.isin(np.arange(clients), list(members)) for name, members in found.items()}
     return {name: mask for name, mask in masks.items() if mask.any() and not mask.all()}

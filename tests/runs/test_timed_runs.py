@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 from worlds import go, scenario
 
-from seedbus.scenarios.conformance.runs import Placement, ended, require_equal_ends, world
+from seedbus.scenarios.conformance.runs import ended, require_equal_ends, world
+from seedbus.scenarios.transports.placement import Placement
 
 INTEGER = {"name": "decomfl", "arithmetic": "integer", "learning_rate": 0.01}
 WORK = {"evaluation": {"distribution": "exponential", "mean": 0.05}}

@@ -81,7 +81,7 @@ FILES = {
 
 
 def on_devices(folder: Path, **others: str) -> Results:
-    faults = [{"fault": name, "file": str(folder / f"{name}.csv")} for name in FILES]
+    faults: list[dict[str, Any]] = [{"fault": name, "file": str(folder / f"{name}.csv")} for name in FILES]
     for name, lines in (FILES | others).items():
         (folder / f"{name}.csv").write_text(lines)
     faults[2] |= {"clients": [0, 1, 2, 3, 4, 5, 6]}

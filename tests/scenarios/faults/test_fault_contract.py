@@ -19,7 +19,6 @@ from seedbus.scenarios.conformance.runs import End, ended, require_equal_ends
 from seedbus.scenarios.errors import ScenarioError
 from seedbus.scenarios.faults.base import FAULTS, ClientSelector
 from seedbus.scenarios.faults.trace import Trace
-from seedbus.scenarios.faults.trace_file import FollowsFile
 from seedbus.scenarios.reporting.reference import tables
 from seedbus.scenarios.schema.loading import load
 from seedbus.scenarios.schema.scenario import json_schema
@@ -128,7 +127,7 @@ def test_the_groups_of_a_fault_are_together_the_clients_that_it_selects_each_onc
     selected = [
         client for client in range(8) if isinstance(fault, ClientSelector) and fault.selects_client(client, random)
     ]
-    if isinstance(fault, FollowsFile) and "device" not in Path(fault.file).name:  # of whom its file has lines
+    if "file" in line and "device" not in Path(line["file"]).name:  # of whom its file has lines
         selected = [client for client in selected if client < (4 if isinstance(fault, Trace) else 3)]
     assert sorted(found) == selected
     if hasattr(fault, "strikes_client"):

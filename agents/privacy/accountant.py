@@ -18,7 +18,7 @@ cohorts: secret    Neighbours: one client's data is replaced (REPLACE_ONE), whic
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from typing import Any
 
@@ -58,13 +58,12 @@ class Accountant:
         """
         clients = list(reported)
         if clients:
-            is_shared = self._settings.mechanism == "distributed"
-            share = self._quorum / len(clients) if is_shared else 1.0
+            share = self._settings.share(self._quorum, len(clients))
             for client in clients:
                 self._shares[client] = self._shares.get(client, 0.0) + share
             self._samples[asked] += 1
             if self._settings.cohorts == "public":
-                self.epsilon = self._of_shares(max(self._shares.values()))
+                self.epsilon = self.of_commits(max(self._shares.values()))
             else:
                 self.epsilon = self._of_samples(self._samples)
         self._recent[rounds] = self.epsilon
@@ -74,8 +73,16 @@ class Accountant:
     def next_epsilon(self) -> float:
         """What ε may be after one more commit."""
         if self._settings.cohorts == "public":
-            return self._of_shares(max(self._shares.values(), default=0.0) + 1.0)
+            return self.of_commits(max(self._shares.values(), default=0.0) + 1.0)
         return self._of_samples(self._samples + Counter({self._asked: 1}))
+
+    def of_commits(self, count: float) -> float:
+        """Return ε after so many commits that cost a client 1 each (`Privacy.share`), of rounds that ask `asked`."""
+        if not count:
+            return 0.0
+        if self._settings.cohorts == "secret":
+            return self._of_samples({self._asked: count})
+        return gaussian_epsilon(self._settings.noise_multiplier / count**0.5, self._settings.delta)
 
     def measured(self, rounds: int) -> float:
         """Return ε of the model after so many rounds, and forget those before."""
@@ -91,11 +98,7 @@ class Accountant:
         shares, samples, recent, self.epsilon = packed
         self._shares, self._samples, self._recent = dict(shares), Counter(dict(samples)), dict(recent)
 
-    def _of_shares(self, shares: float) -> float:
-        """ε of a client that has spent Σ 1/z² = shares/z²."""
-        return gaussian_epsilon(self._settings.noise_multiplier / shares**0.5, self._settings.delta)
-
-    def _of_samples(self, samples: Counter[int]) -> float:
+    def _of_samples(self, samples: Mapping[int, float]) -> float:
         from dp_accounting import rdp  # takes seconds to import
 
         orders, z = rdp.RdpAccountant().orders, self._settings.noise_multiplier / 2

@@ -69,6 +69,10 @@ class Privacy(Settings):
         whole = (Fraction(self.noise_multiplier) * self.clip) ** 2
         return math.ceil(whole / quorum if self.mechanism == "distributed" else whole)
 
+    def share(self, quorum: int, reports: int) -> float:
+        """Return what a commit of so many reports costs each of their clients, in commits of `quorum` reports."""
+        return quorum / reports if self.mechanism == "distributed" else 1.0
+
     def sigma(self, quorum: int) -> float:
         """Return σ of one draw, in units."""
         return math.sqrt(self.variance(quorum))

@@ -7,31 +7,53 @@ from typing import Annotated
 
 import typer
 
-from seedbus.scenarios.cli.options import Format, Output, Plugins, RunFolder
+from seedbus.scenarios.cli.options import Format, Output, Plugins, Set
 from seedbus.scenarios.cli_errors import cli_errors
-from seedbus.scenarios.reporting.terminal import say
 
 
 def privacy(
-    run: RunFolder,
+    run: Annotated[str, typer.Argument(metavar="RUN", help="A run's folder; with --epsilon, a scenario.")],
     delta: Annotated[
         float | None, typer.Option(min=1e-300, max=0.999, help="State ε for this δ; default: the scenario's.")
     ] = None,
+    epsilon: Annotated[
+        float | None,
+        typer.Option(
+            min=1e-6, max=1e6, help="The least noise_multiplier with which a run of the scenario spends at most this ε."
+        ),
+    ] = None,
+    settings: Set = None,
     plugin: Plugins = None,
     output: Output = Format.text,
 ) -> None:
-    """Recompute the ε that a private run has spent, from the rounds in its journal alone."""
+    """Recompute the ε that a private run has spent, from its journal alone; or find the noise for an ε."""
     with cli_errors():
-        from seedbus.bus.text import counted
-        from seedbus.scenarios.reporting.privacy import spent
-        from seedbus.scenarios.reporting.report import SEEDED_NOISE
+        from pathlib import Path
 
-        found = spent(run, delta)
+        from seedbus.scenarios.errors import ScenarioError
+        from seedbus.scenarios.reporting.privacy import in_words, spent
+        from seedbus.scenarios.reporting.terminal import say
+
+        if epsilon is None:
+            if settings:
+                raise ScenarioError("--set", ["it is for a scenario; give --epsilon too"])
+            found = spent(Path(run), delta)
+            said = in_words(found)
+        else:
+            from seedbus.scenarios.planning.noise import least_noise
+            from seedbus.scenarios.schema.loading import load
+
+            if delta is not None:
+                raise ScenarioError("--delta", [f"it is for a run; with --epsilon give --set privacy.delta={delta:g}"])
+            found = least_noise(load(run, settings, needs_task=True), run, epsilon)
+            noise = f"privacy.noise_multiplier={found['noise_multiplier']:g}"
+            try:
+                load(run, [*(settings or ()), noise])
+            except ScenarioError as error:  # too coarse, or too large for sums
+                needs = f"--epsilon {epsilon:g} needs {noise}, and {'; '.join(error.problems)}"
+                raise ScenarioError(run, [needs]) from None
+            said = f"{noise}: {'' if found['is_exact'] else 'about '}{in_words(found)}"
         if output is Format.json:
             typer.echo(json.dumps(found))
         else:
-            say(
-                f"ε = {found['epsilon']:.6g} for δ = {found['delta']:g}, after {counted(found['rounds'], 'round')} "
-                f"({found['mechanism']} noise, {found['cohorts']} cohorts"
-                f"{f'; {SEEDED_NOISE}' if found['noise'] == 'seeded' else ''})"
-            )
+            say(said)

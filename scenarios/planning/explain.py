@@ -15,6 +15,7 @@ from seedbus.scenarios.planning.rehearsal import do_commits_vary
 from seedbus.scenarios.planning.words import words
 from seedbus.scenarios.reporting.looks import number_text
 from seedbus.scenarios.reporting.outlook import duration
+from seedbus.scenarios.reporting.privacy import facts, in_words
 from seedbus.scenarios.reporting.progress import readable
 from seedbus.scenarios.reporting.report import fault_counts
 from seedbus.scenarios.reporting.terminal import console, shown, titled
@@ -34,6 +35,8 @@ def explain(scenario: Scenario, seconds: float) -> dict[str, Any]:
         words: topic → sentences.
         traffic, time, memory: the fields of `forecast.Traffic`, `Time` and `Memory`, with `time.total`; null if they
             are not measured.
+        privacy: what `seedbus privacy` will say of the run, with `is_exact`, `ends_run` and `budget` (`stop.epsilon`);
+            null if it is not private, or nothing is measured.
         lag: {median, p95, max} of the commits that clients had missed when they were asked, or that nodes lacked when
             a round closed.
         faults: for each fault what it did in the rehearsal.
@@ -48,13 +51,14 @@ def explain(scenario: Scenario, seconds: float) -> dict[str, Any]:
     }
     if found is None:
         why_not = "nothing was measured (--seconds 0)"
-        nothing = dict.fromkeys(("traffic", "time", "memory", "lag"))
+        nothing = dict.fromkeys(("traffic", "time", "memory", "privacy", "lag"))
         return said | nothing | {"faults": [], "assumes": [], "why_not": why_not}
     summary = found.rehearsal.summary
     return said | {
         "traffic": asdict(found.traffic),
         "time": None if found.time is None else asdict(found.time) | {"total": found.time.total},
         "memory": None if found.memory is None else asdict(found.memory),
+        "privacy": _spent(scenario, found),
         "lag": {name: summary["lag"][name] for name in ("median", "p95", "max")},
         "faults": summary["faults"],
         "assumes": _assumptions(scenario, found),
@@ -83,7 +87,7 @@ def _add(table: Table, topic: str, sentences: Sequence[str]) -> None:
 
 
 def _costs(explained: dict[str, Any]) -> list[tuple[str, list[str]]]:
-    traffic, time, memory = explained["traffic"], explained["time"], explained["memory"]
+    traffic, time, memory, spent = (explained[name] for name in ("traffic", "time", "memory", "privacy"))
     if traffic is None:
         return [("costs", [explained["why_not"]])]
     about = "" if traffic["is_exact"] else "about "
@@ -115,6 +119,8 @@ def _costs(explained: dict[str, Any]) -> list[tuple[str, list[str]]]:
             ],
         )
     ]
+    if spent is not None:
+        rows.insert(0, ("epsilon", _privacy(spent, traffic)))
     if time is None or memory is None:
         return [*rows, ("time and memory", [f"not measured: {explained['why_not']}"]), *_assumes(explained)]
     parts = {name: time[name] for name in ("start", "trial", "messages", "work", "replay", "evaluation")}
@@ -139,8 +145,27 @@ def _costs(explained: dict[str, Any]) -> list[tuple[str, list[str]]]:
     return [*rows, *_assumes(explained)]
 
 
+def _privacy(spent: dict[str, Any], traffic: dict[str, Any]) -> list[str]:
+    said = [f"{'' if spent['is_exact'] else 'about '}{in_words(spent)}"]
+    if spent["ends_run"]:
+        said.append(f"stop.epsilon ({spent['budget']:g}) ends the run: one more commit could exceed it")
+    elif spent["budget"] is not None:
+        said.append(f"stop.epsilon ({spent['budget']:g}) does not end the run")
+    if not spent["is_exact"] and traffic["rehearsed"] < traffic["rounds"]:
+        said.append("after the rehearsal all clients that a round asks are taken to report")
+    return said
+
+
 def _assumes(explained: dict[str, Any]) -> list[tuple[str, list[str]]]:
     return [("if", explained["assumes"])] if explained["assumes"] else []
+
+
+def _spent(scenario: Scenario, found: Forecast) -> dict[str, Any] | None:
+    if scenario.privacy is None or found.spent is None:
+        return None
+    more = {"is_exact": found.spent.is_exact, "ends_run": found.spent.ends_run, "budget": scenario.stop.epsilon}
+    is_virtual = scenario.clock == "virtual"
+    return facts(scenario.privacy, found.spent.epsilon, found.traffic.rounds, is_virtual=is_virtual) | more
 
 
 def _assumptions(scenario: Scenario, found: Forecast) -> list[str]:
@@ -148,8 +173,6 @@ def _assumptions(scenario: Scenario, found: Forecast) -> list[str]:
     said = []
     if scenario.stop.target is not None:
         said.append(f"the target of {scenario.stop.target.metric} is not reached earlier, which would cost less")
-    if scenario.stop.epsilon is not None and not found.rehearsal.is_whole:
-        said.append("the ε that the run may spend lasts for all rounds; otherwise it ends earlier and costs less")
     if scenario.participation.selection.needs_known:
         said.append(
             "clients that are preferred for their reports lag like those of the rehearsal, whose reports are all 0"

@@ -27,6 +27,7 @@ from seedbus.algorithms.scalar_only.base import ScalarOnly
 from seedbus.bus.clock import cpu_seconds
 from seedbus.models.errors import DataError
 from seedbus.scenarios.planning.rehearsal import Rehearsed, do_commits_vary, rehearse, try_out
+from seedbus.scenarios.planning.spending import Spending
 from seedbus.scenarios.running.limits import least_memory, peak_memory, replica_bytes
 from seedbus.scenarios.schema.scenario import Scenario
 
@@ -104,12 +105,28 @@ class Memory:
 
 
 @dataclass(frozen=True)
+class Spent:
+    """What a whole run spends of its clients' privacy.
+
+    Attributes:
+        epsilon: ε at its end.
+        is_exact: whether it is known which clients will report; otherwise it is an estimate.
+        ends_run: whether `stop.epsilon` ends it.
+    """
+
+    epsilon: float
+    is_exact: bool
+    ends_run: bool
+
+
+@dataclass(frozen=True)
 class Forecast:
     """What a run will cost.
 
     Attributes:
         traffic: its messages.
         rehearsal: the rehearsal behind that.
+        spent: what it spends of its clients' privacy; None: they have none.
         time: its processor time; None if it could not be tried out.
         memory: its memory; likewise.
         why_not: why it could not be tried out, in a sentence.
@@ -118,6 +135,7 @@ class Forecast:
 
     traffic: Traffic
     rehearsal: Rehearsed
+    spent: Spent | None = None
     time: Time | None = None
     memory: Memory | None = None
     why_not: str = ""
@@ -167,18 +185,20 @@ def forecast(scenario: Scenario, seconds: float) -> Forecast:
     rehearsal = rehearse(scenario, seconds / 2)
     found = traffic(scenario, rehearsal)
     if trial is None:
-        return Forecast(found, rehearsal, why_not=why_not)
+        return Forecast(found, rehearsal, _spent(scenario, rehearsal, found), why_not=why_not)
     others = None if _depends_on_losses(scenario) else _unlike(rehearsal, trial)
     found = replace(found, is_exact=found.is_exact and others is None)
-    memory = _memory(scenario, rehearsal, trial, tried_bytes)
-    return Forecast(found, rehearsal, _time(scenario, found.rounds, rehearsal, trial, imports_s), memory, others=others)
+    spent, memory = _spent(scenario, rehearsal, found), _memory(scenario, rehearsal, trial, tried_bytes)
+    time = _time(scenario, found.rounds, rehearsal, trial, imports_s)
+    return Forecast(found, rehearsal, spent, time, memory, others=others)
 
 
 def traffic(scenario: Scenario, rehearsal: Rehearsed) -> Traffic:
     """Return the messages of the whole run whose rehearsal this is."""
     found, done = rehearsal.summary["traffic"], rehearsal.rounds
-    rounds = done if rehearsal.is_whole else scenario.stop.rounds
-    so_far_s, limit_s = rehearsal.summary["simulated_s"], scenario.stop.simulated_s
+    stop, spending = scenario.stop, rehearsal.course.spending
+    rounds = done if rehearsal.is_whole else stop.rounds if spending is None else spending.rounds(stop)
+    so_far_s, limit_s = rehearsal.summary["simulated_s"], stop.simulated_s
     # without a server a round takes its interval, and the repair after the last one comes once
     round_s = so_far_s / done if scenario.topology is None else scenario.topology.interval_s
     if limit_s is not None and round_s and not rehearsal.is_whole:
@@ -186,8 +206,8 @@ def traffic(scenario: Scenario, rehearsal: Rehearsed) -> Traffic:
     steps = Steps.of(rounds, done)
     sizes = _commit_sizes(scenario, steps)
     sent = _continued(np.diff(rehearsal.course.bytes, prepend=0), sizes)
-    if scenario.stop.bytes is not None and not rehearsal.is_whole:
-        last = int(np.searchsorted(np.cumsum(sent), scenario.stop.bytes)) + 1
+    if stop.bytes is not None and not rehearsal.is_whole:
+        last = int(np.searchsorted(np.cumsum(sent), stop.bytes)) + 1
         sizes, sent, rounds = sizes[:last], sent[:last], int(steps.lengths[:last].sum())
     more = float(sizes.sum() / sizes[:done].sum())
     up = round(found["up"]["bytes"] * more)
@@ -200,6 +220,22 @@ def traffic(scenario: Scenario, rehearsal: Rehearsed) -> Traffic:
     if scenario.topology is not None:
         return Traffic(up, 0, round(found["catchup_bytes"] * more), simulated_s, rounds, is_exact, done)
     return Traffic(up, total - up, catchup, simulated_s, rounds, is_exact, done)
+
+
+def are_reporters_known(scenario: Scenario, found: Traffic, spending: Spending) -> bool:
+    """Whether it is known who reports in each round of a run with these messages."""
+    is_drawn = spending.is_drawn(scenario, found.rounds) and scenario.stop.bytes is None
+    return is_drawn or (found.is_exact and scenario.clock == "virtual")
+
+
+def _spent(scenario: Scenario, rehearsal: Rehearsed, found: Traffic) -> Spent | None:
+    spending, budget = rehearsal.course.spending, scenario.stop.epsilon
+    if spending is None:
+        return None
+    commits = spending.commits(found.rounds)
+    is_over = budget is not None and spending.epsilon(commits + 1) > budget
+    ends_run = is_over and found.rounds < scenario.stop.rounds
+    return Spent(spending.epsilon(commits), are_reporters_known(scenario, found, spending), ends_run)
 
 
 def _depends_on_losses(scenario: Scenario) -> bool:

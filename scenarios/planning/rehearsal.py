@@ -31,7 +31,8 @@ from seedbus.models.device import HOST, devices_of, on_device
 from seedbus.models.errors import DataError
 from seedbus.models.streams import private_key, stream
 from seedbus.models.task import Fill, Problem, Relabelling, Vector
-from seedbus.scenarios.errors import Interrupted
+from seedbus.scenarios.errors import Interrupted, ScenarioError
+from seedbus.scenarios.planning.spending import Spending
 from seedbus.scenarios.running.memory_hints import memory_hints
 from seedbus.scenarios.running.prepare import bind_for_clients
 from seedbus.scenarios.running.run import run
@@ -185,15 +186,17 @@ class Course(NullObserver):
         lags: commits that these had missed, summed, [R].
         replicas: distinct replicas of the clients after each round, [R]; see `agents.client.replicas`.
         measured_s: when the last evaluation was over.
+        spending: what its commits have spent of the clients' privacy; None: they are not private.
     """
 
-    def __init__(self, *, is_private: bool) -> None:
+    def __init__(self, *, is_private: bool, spending: Spending | None = None) -> None:
         self.closed_s: list[float] = []
         self.bytes: list[int] = []
         self.asked: list[int] = []
         self.lags: list[int] = []
         self.replicas: list[int] = []
         self.measured_s = 0.0
+        self.spending = spending
         self._is_private = is_private
         self._versions: dict[int, int] = {}
         self._holders = Counter[int]()
@@ -204,6 +207,8 @@ class Course(NullObserver):
         self.bytes.append(bytes_so_far)
         self.asked.append(len(closed.cohort))
         self.lags.append(sum(closed.record.lags))
+        if self.spending is not None:
+            self.spending.closed(closed.reported if closed.commit is not None else ())
         self._hold(closed.cohort, closed.version - (closed.commit is not None))
         self.replicas.append(len(self._versions) if self._is_private else len(self._holders))
 
@@ -312,7 +317,12 @@ def _run(
         "clock": "virtual",
         "expect": {},
     }
-    began_s, course = cpu_seconds(), Course(is_private=scenario.verify)
+    spending = None if scenario.privacy is None else Spending(scenario, scenario.privacy)
+    budget = scenario.stop.epsilon
+    if spending is not None and budget is not None and (first := spending.epsilon(1)) > budget:
+        why = f"one commit could cost ε = {first:.4g}, so no round begins; a larger ε or more noise is accepted"
+        raise ScenarioError(scenario.name, [f"stop.epsilon is {budget:g}, and {why}"])
+    began_s, course = cpu_seconds(), Course(is_private=scenario.verify, spending=spending)
     with temporary_folder() as folder:
         try:
             results = run(

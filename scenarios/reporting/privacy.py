@@ -1,15 +1,18 @@
-"""Recompute what a run has spent of its clients' privacy, from its journal alone."""
+"""What a run has spent of its clients' privacy: recomputed from its journal alone, as plain data, and in words."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 from seedbus.agents.journal.journal import Journal
 from seedbus.agents.privacy.accountant import Accountant
+from seedbus.agents.privacy.settings import Privacy
+from seedbus.bus.text import counted
 from seedbus.scenarios.errors import ScenarioError
+from seedbus.scenarios.reporting.report import SEEDED_NOISE
 from seedbus.scenarios.run_folder import part_of
 
 
@@ -27,15 +30,32 @@ def spent(run: Path, delta: float | None = None) -> dict[str, Any]:
     privacy = part_of(run, "privacy")
     if privacy is None:
         raise ScenarioError(str(run), ["its scenario has no privacy: its commits show the reports without noise"])
+    if delta is not None:
+        privacy = privacy.model_copy(update={"delta": delta})
     epsilons = list(epsilons_of(run, delta))
+    is_virtual = part_of(run, "clock") == "virtual"
+    return facts(privacy, epsilons[-1] if epsilons else 0.0, len(epsilons), is_virtual=is_virtual)
+
+
+def facts(privacy: Privacy, epsilon: float, rounds: int, *, is_virtual: bool) -> dict[str, Any]:
+    """Return ε after so many rounds, and what it depends on, as plain data."""
     return {
-        "epsilon": epsilons[-1] if epsilons else 0.0,
-        "delta": privacy.delta if delta is None else delta,
-        "rounds": len(epsilons),
+        "epsilon": epsilon,
+        "delta": privacy.delta,
+        "rounds": rounds,
         "mechanism": privacy.mechanism,
         "cohorts": privacy.cohorts,
-        "noise": privacy.noise_of(is_virtual=part_of(run, "clock") == "virtual"),
+        "noise": privacy.noise_of(is_virtual=is_virtual),
     }
+
+
+def in_words(found: Mapping[str, Any]) -> str:
+    """Return the facts in words."""
+    mark = f"; {SEEDED_NOISE}" if found["noise"] == "seeded" else ""
+    return (
+        f"ε = {found['epsilon']:.6g} for δ = {found['delta']:g}, after {counted(found['rounds'], 'round')} "
+        f"({found['mechanism']} noise, {found['cohorts']} cohorts{mark})"
+    )
 
 
 def epsilons_of(run: Path, delta: float | None = None) -> Iterator[float]:

@@ -1,9 +1,9 @@
 """How long the missing runs of a study will take, and how many bytes they will send, roughly and beforehand.
 
 Time is that of a few rounds of one run for each algorithm and task; no learning rate changes it. The bytes of a dense
-algorithm are those of these rounds. A scalar-only algorithm sends more as clients miss more commits, and a budget of
-bytes or of ε may end a run early: its bytes and rounds are those of a rehearsal, as for `seedbus explain`. So are the
-rounds of any run with a limit of simulated time.
+algorithm are those of these rounds. A scalar-only algorithm sends more as clients miss more commits: its bytes and
+rounds are those of a rehearsal, as for `seedbus explain`. So are the rounds of any run with a limit of simulated time.
+A budget of bytes or of ε may end a run early.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 
 from seedbus.scenarios.planning.forecast import traffic
 from seedbus.scenarios.planning.rehearsal import rehearse
+from seedbus.scenarios.planning.spending import Spending
 from seedbus.scenarios.schema.scenario import Scenario
 from seedbus.scenarios.study.pool import Job, Pool
 
@@ -107,6 +108,8 @@ def _dense(scenario: Scenario, round_bytes: float) -> tuple[int, float]:
         rounds, _ = rehearsed(scenario)
     if budget is not None and round_bytes:
         rounds = min(rounds, math.ceil(budget / round_bytes))
+    if scenario.privacy is not None:
+        rounds = min(rounds, Spending(scenario, scenario.privacy).rounds(scenario.stop))
     return rounds, round_bytes * rounds
 
 

@@ -17,12 +17,18 @@ from seedbus.scenarios.errors import Exit
 from seedbus.scenarios.reporting.meter import Work
 from seedbus.scenarios.schema.scenario import Scenario
 from seedbus.scenarios.schema.yaml_text import dump
-from seedbus.scenarios.study.estimate import Estimate, estimate, rehearsed
+from seedbus.scenarios.study.estimate import Estimate, _dense, estimate, rehearsed
 from seedbus.scenarios.study.pool import Answer, Job, Pool
 
 SENT: dict[str, Any] = {
     "snapshots": lossy(algorithm=HISO, lag={"snapshot_after_commits": 3}, stop={"rounds": 20}),
     "budget": lossy(stop={"rounds": 100, "bytes": 5_000}),
+    "epsilon": scenario(
+        algorithm={"name": "decomfl", "arithmetic": "integer", "precision": "int32", "unit_bits": 24},
+        participation={"clients": 4, "cohort": 2, "quorum": 2},
+        privacy={"clip": 2_000_000, "noise_multiplier": 20},
+        stop={"rounds": 1_000, "epsilon": 2.5},
+    ),
     "pool": lossy(algorithm={"name": "fedkseed", "perturbations": 5, "smoothing": 0.1}, stop={"rounds": 20}),
     "nodes": scenario(
         algorithm={"name": "decomfl", "arithmetic": "integer"},
@@ -34,7 +40,8 @@ SENT: dict[str, Any] = {
 
 
 @pytest.mark.parametrize(
-    "name", ["budget", "pool", *(pytest.param(name, marks=pytest.mark.slow) for name in ("snapshots", "nodes"))]
+    "name",
+    ["budget", "pool", *(pytest.param(name, marks=pytest.mark.slow) for name in ("snapshots", "nodes", "epsilon"))],
 )
 def test_rounds_and_bytes_are_those_of_the_run(name: str, tmp_path: Path) -> None:
     found = go(tmp_path / "run", SENT[name]).summary
@@ -72,6 +79,20 @@ def test_of_dense_runs_time_and_bytes_are_those_of_the_rounds_that_were_tried() 
         Estimate(seconds + 5.0 + 0.5 * 20, sent + 300.0 * 20, 4, "it has no data"),
     )
     assert len(asked) == 2
+
+
+@pytest.mark.slow
+def test_a_dense_run_sends_nothing_after_its_epsilon_is_spent(tmp_path: Path) -> None:
+    whole = {"name": "fedavg", "compression": "fixed-point", "weighting": "uniform"}
+    ends = scenario(
+        algorithm=whole,
+        task={"name": "quadratic", "dimension": 3},
+        participation={"clients": 4, "cohort": 2, "quorum": 2},
+        privacy={"clip": 1000, "noise_multiplier": 9},
+        stop={"rounds": 100, "epsilon": 2.5},
+    )
+    rounds = go(tmp_path / "run", ends).summary["rounds"]
+    assert 10 < rounds < 100 and _dense(ends, 300.0) == (rounds, 300.0 * rounds)
 
 
 @pytest.mark.slow

@@ -1,0 +1,81 @@
+"""What a private run will have spent of its clients' privacy (docs/privacy.md), before it is run.
+
+ε follows from who reports, and that does not depend on losses or on the noise. It is known of the rounds of a
+rehearsal. For later ones, or without a rehearsal, the selection draws from all clients, and all whom it draws report.
+That is what happens where nothing else decides who reports (`Spending.is_drawn`); elsewhere it is an estimate.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterable
+
+from seedbus.agents.policies.selection.known import Known
+from seedbus.agents.privacy.accountant import Accountant
+from seedbus.agents.privacy.settings import Privacy
+from seedbus.agents.server.stopping import Stop
+from seedbus.scenarios.schema.scenario import Scenario
+
+MOST_DRAWN = 2 * 10**6
+"""Clients that are drawn at most, and a round counts as 100; what is spent in later rounds is in proportion."""
+
+
+class Spending:
+    """The rounds of a private run, and what the client that spends most has spent in them.
+
+    Args:
+        scenario: the run's; how it ends does not matter.
+        privacy: the scenario's.
+    """
+
+    def __init__(self, scenario: Scenario, privacy: Privacy) -> None:
+        self._privacy = privacy
+        self._who = scenario.participation
+        self._seed = scenario.seed
+        self._by_client: dict[int, float] = {}
+        self._most = [0.0]  # by the number of rounds that are over, in commits of `quorum` reports
+
+    def closed(self, reported: Iterable[int]) -> None:
+        """Add a round; reported: the clients whose reports are in its commit, none if it makes none."""
+        clients = list(reported)
+        if self._privacy.cohorts == "secret":
+            self._most.append(self._most[-1] + bool(clients))
+            return
+        for client in clients:
+            share = self._privacy.share(self._who.quorum, len(clients))
+            self._by_client[client] = self._by_client.get(client, 0.0) + share
+        self._most.append(max([self._most[-1], *(self._by_client[client] for client in clients)]))
+
+    def is_drawn(self, scenario: Scenario, rounds: int) -> bool:
+        """Whether the selection alone decides who reports in so many rounds, and all are known.
+
+        It draws from all clients, and all whom it draws report.
+        """
+        is_late = self._who.may_be_late
+        is_alone = scenario.clock == "virtual" and not scenario.faults and not is_late and scenario.lag is None
+        are_alike = self._privacy.cohorts == "secret" or self._who.asked == self._who.clients
+        return is_alone and (are_alike or rounds <= self._most_rounds)
+
+    @property
+    def _most_rounds(self) -> int:
+        return max(len(self._most) - 1, MOST_DRAWN // (self._who.asked + 100), 1)
+
+    def commits(self, rounds: int) -> float:
+        """Return what so many rounds cost the client that spends most, in commits of `quorum` reports."""
+        drawn = min(rounds, self._most_rounds)
+        for round in range(len(self._most) - 1, drawn):
+            self.closed(self._who.draw(range(self._who.clients), Known(), self._seed, round))
+        return self._most[rounds] if rounds <= drawn else self._most[drawn] * rounds / drawn
+
+    def epsilon(self, commits: float, noise_multiplier: float | None = None) -> float:
+        """Return ε after so many commits; noise_multiplier: another than the scenario's."""
+        changes = {} if noise_multiplier is None else {"noise_multiplier": noise_multiplier}
+        privacy, who = self._privacy.model_copy(update=changes), self._who
+        return Accountant(privacy, who.clients, who.asked, who.quorum).of_commits(commits)
+
+    def rounds(self, stop: Stop) -> int:
+        """Return after how many rounds a run ends, as far as that depends on ε."""
+        budget = stop.epsilon
+        if budget is None:
+            return stop.rounds
+        return bisect_left(range(stop.rounds), True, key=lambda done: self.epsilon(self.commits(done) + 1) > budget)

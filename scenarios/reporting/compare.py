@@ -15,6 +15,7 @@ from seedbus.scenarios.errors import ScenarioError, path_of
 from seedbus.scenarios.reporting.compare_page import markdown
 from seedbus.scenarios.reporting.compared import ENDING, Compared, Row, Run, Spread
 from seedbus.scenarios.reporting.leaves import names, settings_of
+from seedbus.scenarios.reporting.privacy import bases
 from seedbus.scenarios.reporting.terminal import shown
 from seedbus.scenarios.schema.amounts import point_of
 from seedbus.scenarios.schema.scenario import Scenario
@@ -76,6 +77,7 @@ def compare(
             raise ScenarioError(str(run.folder), [problem])
         notes += [f"{run.folder}: {remark}" for remark in run.remarks(metric)]
     notes += _opposites(runs, metric)
+    notes += bases({str(run.folder): run.scenario for run in runs})
     groups: dict[str, list[Run]] = {}
     for run in runs:
         groups.setdefault(json.dumps(_identity(run)), []).append(run)

@@ -70,6 +70,8 @@ def cells(comparison: Compared) -> tuple[list[str], Cells]:
     for direction in ("up", "down"):
         names = (f"bytes_{direction}", f"bytes_{direction}_per_client")
         columns.append((f"bytes {direction}\nper client", [(name, _size) for name in names]))
+    if any("epsilon" in row.figures for row in comparison.rows):
+        columns.append(("ε", [("epsilon", _number)]))
     columns.append(("simulated\nreal time", [("simulated_s", _seconds), ("wall_s", _seconds)]))
     columns.append(("forward\npasses", [("evaluations", _count)]))
     rows = [
@@ -94,7 +96,9 @@ def _label(row: Row) -> str:
 
 
 def _cell(row: Row, key: str, formatter: Formatter) -> str:
-    spread = row.figures[key]
+    spread = row.figures.get(key)
+    if spread is None and key == "epsilon":
+        return "∞"
     if spread is None:
         return "–"
     if spread.runs < len(row.runs):  # a mean over only some of the runs would mislead

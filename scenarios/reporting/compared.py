@@ -127,7 +127,10 @@ class Run:
 
     @cached_property
     def costs(self) -> Figures:
-        """The figures that do not depend on a metric. For an unfinished run, they are those of its last evaluation."""
+        """The figures that do not depend on a metric. For an unfinished run, they are those of its last evaluation.
+
+        Only a private run has `epsilon`.
+        """
         last, clients = self.lines[-1], self.scenario.participation.clients
         up, down = last["bytes_up"], last["bytes_down"]
         rounds, simulated_s, wall_s = self.rounds[-1], last["time_s"], None
@@ -137,7 +140,8 @@ class Run:
             rounds, simulated_s = summary["rounds"], summary["simulated_s"]
             # after a resumption, the summary has only the time since then
             wall_s = None if summary.get("was_resumed") else summary["wall_s"]
-        return {
+        spent = {"epsilon": last["epsilon"]} if "epsilon" in last else {}
+        return spent | {
             "rounds": rounds,
             "bytes_up": up,
             "bytes_up_per_client": up / clients,

@@ -14,6 +14,7 @@ from seedbus.bus.text import counted
 from seedbus.scenarios.errors import ScenarioError
 from seedbus.scenarios.reporting.report import SEEDED_NOISE
 from seedbus.scenarios.run_folder import part_of
+from seedbus.scenarios.schema.scenario import Scenario
 
 
 def spent(run: Path, delta: float | None = None) -> dict[str, Any]:
@@ -51,11 +52,27 @@ def facts(privacy: Privacy, epsilon: float, rounds: int, *, is_virtual: bool) ->
 
 def in_words(found: Mapping[str, Any]) -> str:
     """Return the facts in words."""
+    after = counted(found["rounds"], "round")
+    return f"ε = {found['epsilon']:.6g} for δ = {found['delta']:g}, after {after} ({_terms(found)})"
+
+
+def bases(scenarios: Mapping[str, Scenario]) -> list[str]:
+    """Return what the ε of runs depend on, in sentences: those that differ in it are not of one kind.
+
+    Args:
+        scenarios: what the runs are called → the scenario.
+    """
+    alike: dict[str, list[str]] = {}
+    for name, scenario in scenarios.items():
+        if scenario.privacy is not None:
+            found = facts(scenario.privacy, 0.0, 0, is_virtual=scenario.clock == "virtual")
+            alike.setdefault(f"ε is for δ = {found['delta']:g} ({_terms(found)})", []).append(name)
+    return [words if len(alike) == 1 else f"{words}: {'; '.join(names)}" for words, names in alike.items()]
+
+
+def _terms(found: Mapping[str, Any]) -> str:
     mark = f"; {SEEDED_NOISE}" if found["noise"] == "seeded" else ""
-    return (
-        f"ε = {found['epsilon']:.6g} for δ = {found['delta']:g}, after {counted(found['rounds'], 'round')} "
-        f"({found['mechanism']} noise, {found['cohorts']} cohorts{mark})"
-    )
+    return f"{found['mechanism']} noise, {found['cohorts']} cohorts{mark}"
 
 
 def epsilons_of(run: Path, delta: float | None = None) -> Iterator[float]:

@@ -188,6 +188,29 @@ def leaves_of(cells: Sequence[Cell]) -> list[str]:
     return found
 
 
+def private_names(cells: Sequence[Cell]) -> dict[str, str]:
+    """Return for each of some rows, by its name, what tells it from those that differ in more than `privacy`."""
+    first: dict[str, Cell] = {}
+    keys = {}
+    for cell in cells:
+        others = {path: value for path, value in cell.point.items() if not _is_of_privacy(path)}
+        keys[cell.name] = json.dumps([cell.variant, cell.condition, others])
+        first.setdefault(keys[cell.name], cell)
+    names = {
+        key: joined([cell.variant, cell.condition, *_labels(cell), leaf]) or cell.scenario.name
+        for (key, cell), leaf in zip(first.items(), leaves_of([*first.values()]), strict=True)
+    }
+    return {row: names[key] for row, key in keys.items()}
+
+
+def _labels(cell: Cell) -> list[str]:
+    return [label for path, label in cell.labels.items() if not _is_of_privacy(path)]
+
+
+def _is_of_privacy(path: str) -> bool:
+    return path.partition(".")[0] == "privacy"
+
+
 def put(fields: dict[str, Any], path: str, value: Any) -> None:
     """Set a field, such as `participation.cohort`, where sections may be missing."""
     *parts, last = path.split(".")
@@ -235,7 +258,8 @@ def figures(plan: Plan) -> list[str]:
     found += [f"at_{point}_{cost_of(point)[0]}" for point in ask.at if isinstance(point, str)]
     costs = ("rounds", "bytes", "bytes_up", "bytes_down", "catchup_bytes", "simulated_s")
     found += [f"{cost}_to_{target}" for target in ask.targets for cost in costs]
-    return [*found, *ask.analysis, *COSTS]
+    is_private = any(cell.scenario.privacy is not None for cell in plan.cells)
+    return [*found, *ask.analysis, *COSTS, *(["epsilon"] if is_private else [])]
 
 
 def _check_expectations(plan: Plan) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from seedbus.bus.text import printable
 from seedbus.scenarios.reporting.axes import byte_unit
+from seedbus.scenarios.reporting.privacy import bases
 from seedbus.scenarios.reporting.terminal import shown
 from seedbus.scenarios.schema.amounts import cost_of, words_of
 from seedbus.scenarios.study.cells import Plan
@@ -54,6 +55,8 @@ def sentences(results: StudyResults) -> list[str]:
         for member in members
         if member.run.results is not None and "diverged" in member.run.results.summary["refusals"]
     ]
+    if "epsilon" in results.figures:
+        found += map(shown, bases({cell.name: cell.scenario for cell in results.plan.cells}))
     found += published(results.plan.study.published)[1]
     found += [f"note: {note}" for note in notes(results.plan)]
     found += [f"failed: {failure}" for failure in results.failures]

@@ -22,6 +22,8 @@ from seedbus.scenarios.study.schema import is_numeric
 if TYPE_CHECKING:
     import pandas as pd
 
+    from seedbus.agents.privacy.settings import Privacy
+
 
 LEAST_STEP = 1e-9
 """Values of a metric that differ by less may be one value, of which sums were rounded."""
@@ -144,6 +146,11 @@ class StudyResults:
     def figures(self) -> list[str]:
         """The names of all figures, in the order of the runs' own."""
         return list(dict.fromkeys(name for runs in self.members.values() for run in runs for name in run.figures))
+
+    @cached_property
+    def private(self) -> dict[str, Privacy]:
+        """Row → its settings of differential privacy; without rows that have none."""
+        return {cell.name: cell.scenario.privacy for cell in self.plan.cells if cell.scenario.privacy is not None}
 
     @cached_property
     def circumstances(self) -> dict[str, dict[str, str]]:
@@ -270,6 +277,7 @@ class StudyResults:
                 self._settings(cell)
                 | {"seed": member.seed, "run": str(member.stored.folder)}
                 | {name: _number(value) for name, value in member.figures.items()}
+                | self._unbounded(cell)
                 for cell in self.plan.cells
                 for member in self.members[cell.name]
             ]
@@ -289,7 +297,7 @@ class StudyResults:
                 row[f"{name}_low"] = _number(None if found is None else found.low)
                 row[f"{name}_high"] = _number(None if found is None else found.high)
                 row[f"{name}_seeds"] = 0 if found is None else found.seeds
-            rows.append(row | {"is_on_front": cell.name in self.front})
+            rows.append(row | self._unbounded(cell) | {"is_on_front": cell.name in self.front})
         return pd.DataFrame(rows)
 
     @cached_property
@@ -323,6 +331,8 @@ class StudyResults:
                     self.metric: run.values(self.metric),
                     f"{self.metric}_ema": averages(run.lines, self.metric),
                 }
+                if self.private:
+                    columns["epsilon"] = [line.get("epsilon", math.inf) for line in run.lines]
                 parts.append(pd.DataFrame({"row": row, "seed": member.seed} | columns))
         return pd.concat(parts, ignore_index=True) if parts else pd.DataFrame()
 
@@ -391,6 +401,10 @@ class StudyResults:
         point = {path: value if _is_column(axes[path]) else str(value) for path, value in point.items()}
         condition = {"condition": cell.condition} if self.plan.study.conditions else {}
         return {"row": cell.name, "variant": cell.variant} | condition | point | self._columns(chosen)
+
+    def _unbounded(self, cell: Cell) -> dict[str, float]:
+        """Return the ε of a row that is not private, if others are."""
+        return {"epsilon": math.inf} if "epsilon" in self.figures and cell.name not in self.private else {}
 
     def _columns(self, values: dict[str, Any]) -> dict[str, Any]:
         """Return tuned values as cells of data frames: a column is of numbers, or of text. A row may lack a field."""

@@ -30,6 +30,7 @@ from seedbus.scenarios.reporting.results import write
 from seedbus.scenarios.reporting.svg import lines_file
 from seedbus.scenarios.reporting.terminal import shown
 from seedbus.scenarios.study import provenance
+from seedbus.scenarios.study.cells import private_names
 from seedbus.scenarios.study.claims import FINAL
 from seedbus.scenarios.study.finished_runs import RowRun
 from seedbus.scenarios.study.published import published
@@ -56,9 +57,9 @@ _AXES = (
     ("simulated time", "simulated seconds"),
     ("forward passes", "forward passes, a backward pass counted as two"),
 )
-_A_FIGURE = re.compile(
-    rf"(.+-over-({'|'.join(what.replace(' ', '-') for what, _ in _AXES)})|pareto|tuning(-.+)?)(-\d+)?\.(svg|pdf)"
-)
+_EPSILON = ("epsilon", "ε at the end (log scale)")
+_OVER = "|".join(what.replace(" ", "-") for what, _ in (*_AXES, _EPSILON))
+_A_FIGURE = re.compile(rf"(.+-over-({_OVER})|pareto|tuning(-.+)?)(-\d+)?\.(svg|pdf)")
 MAX_PANELS = 12  # of a figure; more stand in further ones
 BY_CONDITION = "table_by_condition"
 
@@ -183,7 +184,7 @@ def content(results: StudyResults, all_plots: list[Plot]) -> str:
 
 
 def plots(results: StudyResults) -> Iterator[Plot]:
-    """Yield the plots: the metric over each kind of cost, its Pareto front against bytes, and what was tuned."""
+    """Yield the plots: the metric over each kind of cost, its Pareto front, over ε, and what was tuned."""
     for plot in _plots(results):
         panels = panels_of(plot.drawn)
         yield plot._replace(drawn=[line for line in plot.drawn if line.panel in panels[:MAX_PANELS]])
@@ -217,6 +218,7 @@ def _plots(results: StudyResults) -> Iterator[Plot]:
             yield Plot(_safe(name), heading, x_name.format(unit=unit_name), y_name, drawn, what == "bytes")
     if len(results.members) > 1:
         yield from _pareto(results)
+        yield from _over_epsilon(results)
     yield from _tuning(results)
 
 
@@ -271,6 +273,35 @@ def _pareto(results: StudyResults) -> Iterator[Plot]:
         drawn.append(Line(name, [each / unit for each in x[1:]], y[:-1], place=place, panel=panel))
     heading = f"{shown(results.metric).capitalize()} at the end against bytes"
     yield Plot("pareto", heading, f"plans and reports sent, all clients ({unit_name}, log scale)", y_name, drawn, True)
+
+
+def _over_epsilon(results: StudyResults) -> Iterator[Plot]:
+    """The metric at the end over ε: a line for rows that differ in `privacy` alone, and the level of those without."""
+    y_name, scale = metric_axis(shown(results.metric))
+    names = private_names([cell for cell in results.plan.cells if cell.name in results.private])
+    points: dict[str, list[tuple[float, float]]] = {}
+    looks: dict[str, Line] = {}
+    levels = []
+    for row, line in _drawn_as(results).items():
+        value, spent = results.mean(row, FINAL), results.mean(row, "epsilon")
+        if value is None or value.seeds < len(results.members[row]):  # a mean over only some of the runs would mislead
+            continue
+        if row not in results.private:
+            levels.append(line._replace(name=shown(row), y=[scale * value.mean] * 2))
+        elif spent is not None and spent.mean > 0:
+            looks.setdefault(names[row], line)
+            points.setdefault(names[row], []).append((spent.mean, scale * value.mean))
+    if not points:
+        return
+    spans = [x for each in points.values() for x, _ in each]
+    ends = [0.9 * min(spans), 1.1 * max(spans)]
+    drawn = [level._replace(x=ends, panel="") for level in levels]
+    for name, each in points.items():
+        x, y = zip(*sorted(each), strict=True)
+        drawn.append(looks[name]._replace(name=shown(name), x=x, y=y, panel=""))
+    heading = f"{shown(results.metric).capitalize()} at the end over ε"
+    what, x_name = _EPSILON
+    yield Plot(_safe(f"{results.metric}-over-{what}"), heading, x_name, y_name, drawn, True)
 
 
 def _tuning(results: StudyResults) -> Iterator[Plot]:

@@ -41,6 +41,9 @@ _LATEX = {
     "−": "$-$",
     "κ": r"$\kappa$",
     "ζ": r"$\zeta$",
+    "ε": r"$\varepsilon$",
+    "δ": r"$\delta$",
+    "∞": r"$\infty$",
     "–": "--",
 }
 _FORMULA = ("=", "+", "-", "@")
@@ -86,6 +89,7 @@ def columns(results: StudyResults) -> list[Column]:
         ]
     return [
         *found,
+        *([Column("ε", "epsilon", _number, "epsilon")] if "epsilon" in results.figures else []),
         *(
             Column(f"{shown(served)}, {shown(each.words)}", name, _unit_of(served), "analysis")
             if (each := quantity(name)).is_served
@@ -115,7 +119,12 @@ def cells(results: StudyResults) -> tuple[list[str], list[list[str]]]:
             count = len(results.members[row])
             of = f" of {len(results.plan.study.seeds)}" if count < len(results.plan.study.seeds) else ""
             tuned = [shown(f"{values[path]}") if path in values else "–" for path in chosen]
-            figures = [_cell(results.mean(row, each.figure), each, count) for each in columns(results)]
+            figures = [
+                "∞"
+                if each.figure == "epsilon" and row not in results.private
+                else _cell(results.mean(row, each.figure), each, count)
+                for each in columns(results)
+            ]
             rows.append([shown(name), f"{count}{of}", *tuned, *figures])
     return heads, rows
 

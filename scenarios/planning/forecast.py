@@ -224,7 +224,8 @@ def traffic(scenario: Scenario, rehearsal: Rehearsed) -> Traffic:
 
 def are_reporters_known(scenario: Scenario, found: Traffic, spending: Spending) -> bool:
     """Whether it is known who reports in each round of a run with these messages."""
-    is_drawn = spending.is_drawn(scenario, found.rounds) and scenario.stop.bytes is None
+    stop = scenario.stop
+    is_drawn = spending.is_drawn(scenario, found.rounds) and stop.bytes is None and stop.simulated_s is None
     return is_drawn or (found.is_exact and scenario.clock == "virtual")
 
 

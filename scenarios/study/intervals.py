@@ -18,9 +18,10 @@ uniform, with a deviation of step/âˆš12, and that of a difference of two step/âˆ
 
 from __future__ import annotations
 
+import itertools
 import math
 import statistics
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -28,6 +29,8 @@ from scipy import stats
 
 RESAMPLES = 9999
 CONFIDENCE = 0.95
+LEAST_STEP = 1e-9
+"""Values of a metric that differ by less may be one value, of which sums were rounded."""
 
 
 @dataclass(frozen=True)
@@ -144,3 +147,13 @@ def bootstrap(values: Sequence[float], confidence: float) -> tuple[float, float]
         (values,), np.mean, n_resamples=RESAMPLES, confidence_level=confidence, method="percentile", rng=0
     )
     return float(found.confidence_interval.low), float(found.confidence_interval.high)
+
+
+def smallest_step(values: Iterable[float]) -> float:
+    """Return the smallest step between two of the values that are finite; 0.0 for fewer than two different ones.
+
+    It is a hundredth of their range at most: of few evaluations, such as 0.1 and 1.0, none may be a step apart.
+    """
+    different = sorted({each for each in values if math.isfinite(each)})
+    gaps = [more - less for less, more in itertools.pairwise(different) if more - less > LEAST_STEP]
+    return min(*gaps, (different[-1] - different[0]) / 100) if gaps else 0.0

@@ -13,7 +13,8 @@ from seedbus.scenarios.study.cells import Plan
 from seedbus.scenarios.study.claims import FINAL, verdict
 from seedbus.scenarios.study.intervals import Difference
 from seedbus.scenarios.study.published import published
-from seedbus.scenarios.study.results import StudyResults, in_words
+from seedbus.scenarios.study.results import StudyResults
+from seedbus.scenarios.study.trials import in_words
 
 MAX_SENTENCES = 20
 MAX_CIRCUMSTANCES = 12  # of which the differences are told

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import itertools
 import math
-import statistics
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -16,54 +14,14 @@ from seedbus.scenarios.study.cells import Cell, Plan, is_rising, values_of_metri
 from seedbus.scenarios.study.circumstances import by_circumstances, circumstances, pairs_of
 from seedbus.scenarios.study.claims import FINAL, Judged, judged, verdict
 from seedbus.scenarios.study.finished_runs import RowRun
-from seedbus.scenarios.study.intervals import Difference, Mean
+from seedbus.scenarios.study.intervals import Difference, Mean, smallest_step
 from seedbus.scenarios.study.schema import is_numeric
+from seedbus.scenarios.study.trials import Trial, Tuned, tie
 
 if TYPE_CHECKING:
     import pandas as pd
 
     from seedbus.agents.privacy.settings import Privacy
-
-
-LEAST_STEP = 1e-9
-"""Values of a metric that differ by less may be one value, of which sums were rounded."""
-
-
-@dataclass(frozen=True)
-class Trial:
-    """A value that was tried for a row.
-
-    Attributes:
-        values: field → value.
-        score: the metric's moving average on the validation split, mean over the trials' seeds; NaN if a run failed.
-        finals: that of each run that is finished; NaN if it has none.
-        step: the smallest step between two values of the metric in its evaluations, such as 1/n of n samples.
-    """
-
-    values: dict[str, Any]
-    score: float
-    finals: tuple[float, ...] = ()
-    step: float = 0.0
-
-
-@dataclass(frozen=True)
-class Tuned:
-    """How a row's values were chosen.
-
-    Attributes:
-        trials: in the order in which they were run.
-        chosen: field → value; empty if no trial has a finite score.
-        at_edge: fields whose chosen value is the lowest or the highest that was tried.
-    """
-
-    trials: list[Trial]
-    chosen: dict[str, Any]
-    at_edge: list[str]
-
-    def ranked(self, *, is_rising: bool) -> list[Trial]:
-        """Return the trials with a finite score, the best first; of equal ones the earlier first."""
-        finite = [trial for trial in self.trials if math.isfinite(trial.score)]
-        return sorted(finite, key=lambda trial: -trial.score if is_rising else trial.score)
 
 
 @dataclass(frozen=True)
@@ -351,19 +309,9 @@ class StudyResults:
 
     @cached_property
     def tied(self) -> dict[str, tuple[Trial, Trial]]:
-        """Row → its best trial and its second best one, where these differ by one standard error or less.
-
-        The standard error is that of the mean of the differences with the same seed, where trials have several, and at
-        least that of the share p of right answers among n validation samples, √(p(1−p)/n), where the metric is one.
-        With one seed and another metric it is not known, and only equal scores are a tie.
-        """
-        found = {}
-        for row, tuned in self.tuned.items():
-            if len(ranked := tuned.ranked(is_rising=self.is_rising)) > 1:
-                best, second = ranked[:2]
-                if abs(best.score - second.score) <= _standard_error(best, second, self.metric) + LEAST_STEP:
-                    found[row] = best, second
-        return found
+        """Row → its best trial and its second best one, where tuning did not tell them apart; see `trials.tie`."""
+        ties = {row: tie(tuned, self.metric, is_rising=self.is_rising) for row, tuned in self.tuned.items()}
+        return {row: both for row, both in ties.items() if both is not None}
 
     def json(self) -> dict[str, Any]:
         """Return all of it as plain data."""
@@ -438,33 +386,6 @@ def _is_column(values: list[Any]) -> bool:
 def _number(value: float | None) -> float:
     """Return NaN for None: a column without any value is one of numbers too."""
     return math.nan if value is None else value
-
-
-def _standard_error(trial: Trial, other: Trial, metric: str) -> float:
-    """Return that of the difference of two trials' scores, as far as it is known; see `StudyResults.tied`."""
-    error = 0.0
-    if len(trial.finals) > 1:
-        differences = [one - less for one, less in zip(trial.finals, other.finals, strict=True)]
-        error = statistics.stdev(differences) / math.sqrt(len(differences))
-    if metric.startswith("accuracy"):
-        share, step = trial.score, min(filter(None, (trial.step, other.step)), default=0.0)
-        error = max(error, math.sqrt(max(0.0, share * (1 - share)) * step))
-    return error
-
-
-def smallest_step(values: Iterable[float]) -> float:
-    """Return the smallest step between two of the values that are finite; 0.0 for fewer than two different ones.
-
-    It is a hundredth of their range at most: of few evaluations, such as 0.1 and 1.0, none may be a step apart.
-    """
-    different = sorted({each for each in values if math.isfinite(each)})
-    gaps = [more - less for less, more in itertools.pairwise(different) if more - less > LEAST_STEP]
-    return min(*gaps, (different[-1] - different[0]) / 100) if gaps else 0.0
-
-
-def in_words(values: Mapping[str, Any]) -> str:
-    """Return tuned values in words, such as learning_rate 0.1, momentum 0.9."""
-    return ", ".join(f"{path.rpartition('.')[2]} {value}" for path, value in values.items())
 
 
 def _told(trial: Trial) -> dict[str, Any]:

@@ -17,8 +17,8 @@ from typing import Any
 from seedbus.keyed import keyed_bits
 from seedbus.scenarios.errors import ScenarioError
 from seedbus.scenarios.study.cells import Cell, Plan
-from seedbus.scenarios.study.results import Trial, Tuned
 from seedbus.scenarios.study.schema import Choices, Range, Study
+from seedbus.scenarios.study.trials import Trial, Tuned
 from seedbus.scenarios.study.tuning import Batch, Values, best_of, is_accepted, rounded
 
 BATCH = 4

@@ -18,9 +18,11 @@ from seedbus.scenarios.sentences import is_whole
 from seedbus.scenarios.study import MOST_PROCESSES, search, tuning
 from seedbus.scenarios.study.cells import Cell, Plan, is_rising, metric_of, plan_of
 from seedbus.scenarios.study.finished_runs import RowRun, kept_run, read_run
+from seedbus.scenarios.study.intervals import smallest_step
 from seedbus.scenarios.study.pool import Answer, Job, Pool
-from seedbus.scenarios.study.results import Failure, StudyResults, Trial, Tuned, in_words, smallest_step
+from seedbus.scenarios.study.results import Failure, StudyResults
 from seedbus.scenarios.study.store import Store, StoredRun
+from seedbus.scenarios.study.trials import Trial, Tuned, in_words
 from seedbus.scenarios.study.tuning import Values
 from seedbus.scenarios.tracking.tracker import Tracker, usable
 

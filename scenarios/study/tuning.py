@@ -16,7 +16,7 @@ from typing import Any
 
 from seedbus.scenarios.errors import ScenarioError
 from seedbus.scenarios.study.cells import Cell, Plan
-from seedbus.scenarios.study.results import Trial, Tuned
+from seedbus.scenarios.study.trials import Trial, Tuned
 
 Values = dict[str, Any]
 """Field → value."""

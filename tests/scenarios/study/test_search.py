@@ -18,8 +18,8 @@ import seedbus as package
 from seedbus.scenarios.errors import Exit, ScenarioError
 from seedbus.scenarios.schema.yaml_text import dump
 from seedbus.scenarios.study.cells import Cell, plan_of
-from seedbus.scenarios.study.results import Trial, Tuned
 from seedbus.scenarios.study.search import BATCH, searched
+from seedbus.scenarios.study.trials import Trial, Tuned
 
 pytest.importorskip("optuna", reason="ranges are searched by Optuna: pip install 'seedbus[study]'")
 

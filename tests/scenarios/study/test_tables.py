@@ -23,10 +23,11 @@ from seedbus.scenarios.study.claims import verdict
 from seedbus.scenarios.study.estimate import Estimate
 from seedbus.scenarios.study.finished_runs import RowRun
 from seedbus.scenarios.study.remarks import sentences
-from seedbus.scenarios.study.results import Failure, StudyResults, Trial, Tuned
+from seedbus.scenarios.study.results import Failure, StudyResults
 from seedbus.scenarios.study.study import study
 from seedbus.scenarios.study.study_page import plots, write_report
 from seedbus.scenarios.study.tables import cells, csv, latex, markdown
+from seedbus.scenarios.study.trials import Trial, Tuned
 
 ESCAPE = "\x1b]0;title\x07\u202e"
 STUDY: dict[str, Any] = {

@@ -10,8 +10,8 @@ from worlds import scenario
 
 from seedbus.scenarios.errors import ScenarioError
 from seedbus.scenarios.study.cells import Cell, plan_of
-from seedbus.scenarios.study.results import Trial, Tuned
 from seedbus.scenarios.study.study import trial_of
+from seedbus.scenarios.study.trials import Trial, Tuned
 from seedbus.scenarios.study.tuning import tuned
 
 pytestmark = pytest.mark.slow

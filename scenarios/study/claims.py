@@ -106,7 +106,8 @@ def judged(
         mean, low, high = covering(values, confidence, step=step)
     else:
         mean, low, high = covering_ratio(values, confidence)
-    words = f"{_written(mean)} [{_written(low)}, {_written(high)}]"
+    interval = f"[{_written(low)}, {_written(high)}]" if len(values) > 1 else "at one seed, which cannot tell"
+    words = f"{_written(mean)} {interval}"
     is_above = expected.at_least is None or low >= expected.at_least
     is_below = expected.at_most is None or high <= expected.at_most
     is_outside = (expected.at_least is not None and high < expected.at_least) or (

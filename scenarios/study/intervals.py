@@ -23,6 +23,7 @@ import math
 import statistics
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 from scipy import stats
@@ -63,6 +64,9 @@ class Mean:
         return Mean(mean, float(statistics.stdev(known)), low, high, len(known))
 
 
+Verdict = Literal["a difference", "the same values", "not settled", "one seed cannot tell"]
+
+
 @dataclass(frozen=True)
 class Difference:
     """One row's figure minus another's, over the seeds that both have.
@@ -85,6 +89,18 @@ class Difference:
     def is_seen(self) -> bool:
         """Whether the interval excludes 0."""
         return self.low > 0 or self.high < 0
+
+    @property
+    def verdict(self) -> Verdict:
+        """What the seeds say of a difference.
+
+        An interval with 0 in it does not say that there is none: what it could not have seen depends on its width.
+        """
+        if self.is_seen:
+            return "a difference"
+        if self.is_zero:
+            return "the same values"
+        return "not settled" if self.seeds > 1 else "one seed cannot tell"
 
     @staticmethod
     def of(

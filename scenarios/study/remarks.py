@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
-from seedbus.bus.text import printable
+from seedbus.bus.text import counted, printable
 from seedbus.scenarios.reporting.axes import byte_unit
 from seedbus.scenarios.reporting.privacy import bases
 from seedbus.scenarios.reporting.terminal import shown
@@ -83,12 +84,7 @@ def _compared(results: StudyResults, where: str, pairs: list[tuple[str, str, Dif
     """
     if not pairs:
         return []
-    ask = results.plan.study.ask
-    pair = "pair" if len(pairs) == 1 else "pairs"
-    wrong = (1 - ask.confidence) * len(pairs)
-    chance = f"each, so that {wrong:{',.0f' if wrong >= 1 else '.1g'}} of them may seem to differ by chance"
-    which = f"{len(pairs):,} {pair} at {100 * ask.confidence:.6g}% {'together' if ask.together else chance}"
-    found = [f"Differences in {shown(results.metric)} ({where}), paired over seeds; {which}:"]
+    found = [f"Differences in {shown(results.metric)} ({where}), {_intervals(results, pairs)}:"]
     parts = _by_circumstances(results, pairs)
     for words, members in list(parts.items())[:MAX_CIRCUMSTANCES]:
         begin = f"{shown(words)}: " if words else ""
@@ -96,9 +92,20 @@ def _compared(results: StudyResults, where: str, pairs: list[tuple[str, str, Dif
         found += [f"{begin}{_verdict(results, *each)}" for each in seen[:MAX_SENTENCES]]
         if len(seen) > MAX_SENTENCES:
             found.append(f"{begin}and {len(seen) - MAX_SENTENCES:,} more pairs differ (differences.csv)")
-        found += [f"{begin}{sentence}" for sentence in _unseen(members)]
+        found += [f"{begin}{sentence}" for sentence in _unseen(results, members)]
     left = [f"{shown(words)} ({len(members):,})" for words, members in list(parts.items())[MAX_CIRCUMSTANCES:]]
     return [*found, f"and pairs under more circumstances (differences.csv): {'; '.join(left)}"] if left else found
+
+
+def _intervals(results: StudyResults, pairs: list[tuple[str, str, Difference]]) -> str:
+    """Return how sure the intervals of pairs are; those of one seed have none."""
+    ask, count = results.plan.study.ask, sum(each.seeds > 1 for _, _, each in pairs)
+    if not count:
+        return "of one seed, so without intervals"
+    wrong = (1 - ask.confidence) * count
+    chance = f"each, so that {wrong:{',.0f' if wrong >= 1 else '.1g'}} of them may seem to differ by chance"
+    level = f"{100 * ask.confidence:.6g}% {'together' if ask.together else chance}"
+    return f"paired over seeds; {counted(count, 'pair')} at {level}"
 
 
 def _by_circumstances(
@@ -237,25 +244,35 @@ def _unequal_trials(results: StudyResults) -> list[str]:
 def _verdict(results: StudyResults, row: str, other: str, difference: Difference) -> str:
     better = results.better(row, other, difference)
     worse = other if better == row else row
-    ends = sorted((abs(difference.low), abs(difference.high)))
-    factor, unit = (100, " points") if results.metric.startswith("accuracy") else (1, "")
-    by = f"{factor * abs(difference.mean):.4g}{unit} [{factor * ends[0]:.4g}, {factor * ends[1]:.4g}]"
+    by = _with_interval(results, abs(difference.mean), *sorted((abs(difference.low), abs(difference.high))))
     return f"{shown(better)} is better than {shown(worse)} by {by}"
 
 
-def _unseen(pairs: list[tuple[str, str, Difference]]) -> list[str]:
-    """Return the sentences about pairs without a difference, a sentence for each number of seeds.
+def _unseen(results: StudyResults, pairs: list[tuple[str, str, Difference]]) -> list[str]:
+    """Return the sentences about pairs of which neither row is seen to be better, one for each number of seeds.
 
-    Pairs with equal values are told apart: they may be one algorithm twice, and more seeds would not show a difference.
+    They have the interval, where there is one: a difference may be as large as its ends. Pairs with equal values are
+    told apart: they may be one algorithm twice, and more seeds would not show a difference.
     """
-    alike: dict[tuple[str, int], list[str]] = {}
+    alike: dict[str, list[str]] = {}
     for row, other, each in pairs:
-        if not each.is_seen:
-            what = "the same values" if each.is_zero else "no difference seen"
-            alike.setdefault((what, each.seeds), []).append(f"{shown(row)} and {shown(other)}")
+        if each.is_seen:
+            continue
+        what = f"{each.verdict} at {counted(each.seeds, 'seed')}"
+        between = f"{shown(row)} and {shown(other)}"
+        if not each.is_zero:
+            what = what if each.seeds > 1 else f"{each.verdict} a difference from chance"
+            between = f"{shown(row)} − {shown(other)} = {_with_interval(results, each.mean, each.low, each.high)}"
+        alike.setdefault(what, []).append(between)
     found = []
-    for (what, seeds), named in alike.items():
+    for what, named in alike.items():
         more = f"; and {len(named) - MAX_SENTENCES:,} more pairs" if len(named) > MAX_SENTENCES else ""
-        between = "; ".join(named[:MAX_SENTENCES]) + more
-        found.append(f"{what} at {seeds} seed{'s' if seeds != 1 else ''}: {between}")
+        found.append(f"{what}: {'; '.join(named[:MAX_SENTENCES])}{more}")
     return found
+
+
+def _with_interval(results: StudyResults, mean: float, low: float, high: float) -> str:
+    """Return a difference in the metric with its interval, if it has one."""
+    factor, unit = (100, " points") if results.metric.startswith("accuracy") else (1, "")
+    interval = f" [{factor * low:.4g}, {factor * high:.4g}]" if math.isfinite(low) else ""
+    return f"{factor * mean:.4g}{unit}{interval}"

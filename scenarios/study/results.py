@@ -59,8 +59,8 @@ class StudyResults:
         table: data frame with a row for every row of the study; each figure with its mean, `_sd` (standard deviation),
             `_low` and `_high` (interval of the mean) and `_seeds` (runs that have it).
         differences: data frame with a row for every pair of rows that is compared, and every `figure` by which it is
-            (`compared_by`): mean of `row` − `other`, paired over seeds, the interval, and the `better` row if the
-            interval says so.
+            (`compared_by`): mean of `row` − `other`, paired over seeds, the interval, the `verdict`, and the `better`
+            row if that is "a difference".
         curves: data frame with a row for every evaluation of every run.
         trials: data frame with a row for every value that was tried.
     """
@@ -262,9 +262,9 @@ class StudyResults:
     def differences(self) -> pd.DataFrame:
         import pandas as pd
 
-        columns = ["row", "other", "figure", "mean", "low", "high", "seeds", "better"]
+        columns = ["row", "other", "figure", "mean", "low", "high", "seeds", "verdict", "better"]
         rows = [
-            (row, other, figure, d.mean, d.low, d.high, d.seeds, self.better(row, other, d))
+            (row, other, figure, d.mean, *_interval(d), d.seeds, d.verdict, self.better(row, other, d))
             for figure, compared in self.compared_by.items()
             for row, other, d in compared
         ]
@@ -325,7 +325,7 @@ class StudyResults:
         ]
         differences = [
             {"row": row, "other": other, "figure": figure, **_finite(vars(each)), "is_seen": each.is_seen}
-            | {"better": self.better(row, other, each) or None}
+            | {"verdict": each.verdict, "better": self.better(row, other, each) or None}
             for figure, compared in self.compared_by.items()
             for row, other, each in compared
         ]
@@ -381,6 +381,11 @@ def _is_column(values: list[Any]) -> bool:
     """Whether values are all numbers, all text, or all true or false; a column of a Parquet file has one kind."""
     kinds = {float if type(value) is int else type(value) for value in values}
     return len(kinds) == 1 and kinds <= {float, str, bool}
+
+
+def _interval(found: Difference) -> tuple[float, float]:
+    """Return the ends of an interval; NaN, as in the table of rows, where one seed has none."""
+    return (found.low, found.high) if found.seeds > 1 else (math.nan, math.nan)
 
 
 def _number(value: float | None) -> float:

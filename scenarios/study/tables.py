@@ -254,6 +254,8 @@ def title(results: StudyResults) -> str:
 
 def _reading(results: StudyResults) -> str:
     """Return how a cell is to be read."""
+    if len(results.plan.study.seeds) == 1:
+        return "one seed, so without a deviation and an interval"
     level = f"{100 * results.plan.study.ask.confidence:.6g}%"
     interval = f"{level} interval of the mean, the wider of Student's and the bootstrap's"
     return f"mean ± standard deviation over seeds, [{interval}]"

@@ -132,18 +132,18 @@ def test_no_cell_is_an_option_or_a_command_of_latex(tmp_path: Path) -> None:
 
 def test_a_table_in_latex_repeats_no_label_widens_no_column_and_has_minus_signs(tmp_path: Path) -> None:
     grid = {"participation.deadline_s": [9], "algorithm.momentum": [0.1, 0.5]}
-    results = empty(tmp_path, variants=named("non-IID", "b"), grid=grid)
+    results = empty(tmp_path, variants=named("non-IID", "b"), grid=grid, seeds=[1, 2])
     for members in results.members.values():
-        members.append(ended(-0.5, 100, last=-0.25))
+        members += [replace(ended(-0.5, 100, last=-0.25), seed=seed) for seed in (1, 2)]
     lines = latex(results).splitlines()
     assert lines[0] == r"\begin{tabular}{llrrrrrr}"
     assert [line.split(" & ")[:4] for line in lines if "&" in line or "space" in line] == [
         ["variant", "setting", "seeds", r"\shortstack[r]{loss, \\ average at \\ the end}"],
-        ["non-IID", "momentum 0.1", "1", "$-$0.5000"],
-        ["", "momentum 0.5", "1", "$-$0.5000"],
+        ["non-IID", "momentum 0.1", "2", "$-$0.5000"],
+        ["", "momentum 0.5", "2", "$-$0.5000"],
         [r"\addlinespace"],
-        ["b", "momentum 0.1", "1", "$-$0.5000"],
-        ["", "momentum 0.5", "1", "$-$0.5000"],
+        ["b", "momentum 0.1", "2", "$-$0.5000"],
+        ["", "momentum 0.5", "2", "$-$0.5000"],
     ]
     note = [line for line in lines if line.startswith(r"\multicolumn")]
     assert len(note) == 2 and all(len(line) < 130 for line in note), "in one line it would widen the last column"
@@ -177,9 +177,9 @@ def test_a_column_without_any_value_is_one_of_numbers_too(tmp_path: Path) -> Non
 def test_the_intervals_are_named_by_their_confidence_and_by_how_many_may_be_wrong(
     tmp_path: Path, rows: int, confidence: float, told: str
 ) -> None:
-    results = empty(tmp_path, variants=named(*map(str, range(rows))), ask={"confidence": confidence})
+    results = empty(tmp_path, variants=named(*map(str, range(rows))), ask={"confidence": confidence}, seeds=[1, 2])
     for members in results.members.values():
-        members.append(ended(0.5, 100))
+        members += [replace(ended(0.5, 100), seed=seed) for seed in (1, 2)]
     assert f"paired over seeds; {told} seem to differ by chance:" in sentences(results)[0]
 
 
@@ -208,7 +208,7 @@ def test_a_table_and_its_sentences_say_what_was_measured_in_its_units(tmp_path: 
     assert sentences(results)[1:] == [
         "c is better than b by 10.33 points [4.596, 16.07]",
         "a is better than b by 10 points [7.516, 12.48]",
-        "no difference seen at 3 seeds: a and c",
+        "not settled at 3 seeds: a − c = -0.3333 points [-4.128, 3.461]",
         "Pareto front of accuracy against bytes: c",
         "not seen to be worse than a row of the front, with equal bytes or fewer: a",
     ]
@@ -504,7 +504,8 @@ def test_one_sample_more_with_every_seed_is_no_difference_and_no_claim_but_a_byt
     assert results.steps == {row: pytest.approx(1 / 297) for row in "abc"}
     assert [each.verdict for each in results.judged] == ["not settled", "holds", "holds"]
     told = sentences(results)
-    assert "no difference seen at 3 seeds: a and b; b and c" in told
+    near = "-0.3367 points [-0.6782, 0.004763]"
+    assert f"not settled at 3 seeds: a − b = {near}; b − c = {near}" in told
     assert any(each.startswith("c is better than a by 0.6734 points [") for each in told)
 
 
@@ -514,8 +515,30 @@ def test_equal_values_are_told_from_a_difference_that_is_not_seen(tmp_path: Path
         results.members[row] += [replace(ended(value, 100), seed=seed) for seed, value in enumerate(values, 1)]
     assert sentences(results)[1:3] == [
         "the same values at 2 seeds: a and b",
-        "no difference seen at 2 seeds: a and c; b and c",
+        "not settled at 2 seeds: a − c = 0 [-1.271, 1.271]; b − c = 0 [-1.271, 1.271]",
     ]
+
+
+def test_one_seed_cannot_tell_and_that_is_said_with_the_difference_wherever_it_stands(tmp_path: Path) -> None:
+    claim = {"claim": "more", "expect": [{"row": "a", "minus": "b", "at_least": 0}]}
+    results = empty(tmp_path / "odd", "accuracy", variants=named("a", "b", "c"), **claim)
+    for row, final in {"a": 0.95, "b": 0.73, "c": 0.73}.items():
+        results.members[row].append(ended(final, 100, last=final))
+    said = [
+        "Differences in accuracy (average at the end), of one seed, so without intervals:",
+        "one seed cannot tell a difference from chance: a − b = 22 points; a − c = 22 points",
+        "the same values at 1 seed: b and c",
+    ]
+    assert sentences(results)[1] == "a − b: at least 0; found 0.22 at one seed, which cannot tell: not settled"
+    assert sentences(results)[2:5] == said
+    write_report(results)
+    for name in ("report.html", "table.md"):
+        text = (results.folder / name).read_text()
+        assert all(each in text for each in said) and "95% interval" not in text, name
+    assert r"Figures: one seed, so without a deviation and an interval" in (results.folder / "table.tex").read_text()
+    frame = pd.read_csv(results.folder / "differences.csv")
+    assert list(frame["verdict"]) == ["one seed cannot tell", "one seed cannot tell", "the same values"]
+    assert list(frame["mean"]) == pytest.approx([0.22, 0.22, 0]) and frame[["low", "high", "better"]].isna().all(axis=None)
 
 
 def test_the_front_is_drawn_in_steps_for_nothing_between_two_of_its_rows_was_measured(tmp_path: Path) -> None:

@@ -106,7 +106,13 @@ def fairness(run: Subject) -> Finding:
             served = partial(_served, values, heard, is_rising)
             of_all = served(np.ones(values.size, bool))
             members = {group: is_member[is_measured] for group, is_member in run.groups.items()}
-            of_groups = {group: served(mask) | {"others": served(~mask)} for group, mask in members.items()}
+            of_groups = {}
+            for group, mask in members.items():
+                inner, outer = (
+                    served(each) | {"samples": _samples(model, inside, measure, is_measured, each)}
+                    for each in (mask, ~mask)
+                )
+                of_groups[group] = inner | {"others": outer}
             parts = [("all", of_all)]
             for group, each in of_groups.items():
                 parts += [(f"of {group}", each), (f"not of {group}", each["others"])]
@@ -251,6 +257,17 @@ def _by_classes(model: Model, problem: HasParts, x: Vector, metric: str) -> list
     }
     values = [weighed_by_class(trained[part], of_class) for part in problem.parts]
     return [NO_SAMPLES if each is None else _finite(each, client) for client, each in enumerate(values)]
+
+
+def _samples(model: Model, problem: HasParts, measure: Measure, is_measured: Flags, chosen: Flags) -> int:
+    """Return on how many samples a metric is measured for the chosen ones, [n], of the measured clients, [N]."""
+    clients = np.flatnonzero(is_measured)[chosen].tolist()
+    if measure is _by_classes:
+        trained = [problem.classes("train")[problem.parts[client]] for client in clients]
+        tested = problem.classes("test")[problem.evaluated("test")]
+        return int(np.isin(tested, np.concatenate([[], *trained])).sum())
+    parts = problem.parts if measure is _own else problem.owned("test") or []
+    return sum(min(parts[client].size, model.run.effort.client_samples) for client in clients)
 
 
 def _finite(value: float, client: int) -> float:

@@ -47,12 +47,14 @@ class Quantity(NamedTuple):
         words: what it is, as the head of a column.
         of: the instrument's facts of a model → the number; KeyError or None: there is none.
         is_served: whether it is a value of `served_metric`, and has its unit.
+        samples: the instrument's facts → on how many samples it is measured, of a quantity of a group.
     """
 
     instrument: str
     words: str
     of: Callable[[Facts], float | None]
     is_served: bool = False
+    samples: Callable[[Facts], int] | None = None
 
 
 def _served(words: str, samples: str, fact: str) -> Quantity:
@@ -79,12 +81,23 @@ QUANTITIES: Mapping[str, Quantity] = {
     "break_even": Quantity("break-even", "lag of break-even", lambda facts: facts["break_even_lag"]),
 }
 """name → the quantity, but for those of groups."""
-_MEANS: Mapping[str, tuple[str, Callable[[Facts], float]]] = {
-    "group": ("mean of {}", lambda group: group["mean"]),
-    "others": ("mean of all but {}", lambda group: group["others"]["mean"]),
-    "gap": ("mean of all but {0} − mean of {0}", lambda group: group["others"]["mean"] - group["mean"]),
+_MEANS: Mapping[str, tuple[str, Callable[[Facts], float], Callable[[Facts], int]]] = {
+    "group": ("mean of {}", lambda group: group["mean"], lambda group: group["samples"]),
+    "others": (
+        "mean of all but {}",
+        lambda group: group["others"]["mean"],
+        lambda group: group["others"]["samples"],
+    ),
+    "gap": (
+        "mean of all but {0} − mean of {0}",
+        lambda group: group["others"]["mean"] - group["mean"],
+        lambda group: min(group["samples"], group["others"]["samples"]),
+    ),
 }
-"""Beginning of a name → words, and the mean from the facts of a group."""
+"""Beginning of a name → words, the mean from the facts of a group, and on how many samples that is measured.
+
+Of a gap it is the smaller number, whose mean is the coarser one.
+"""
 _SAMPLES = {"": ("own", ""), "test_": ("test", " on test")}
 
 
@@ -99,10 +112,22 @@ def quantity(name: str) -> Quantity:
         return QUANTITIES[name]
     of, _, group = name.partition(":")
     samples, where = _SAMPLES["test_" if of.startswith("test_") else ""]
-    words, mean = _MEANS[of.removeprefix("test_")]
-    return Quantity(
-        "fairness", words.format(group) + where, lambda facts: mean(facts[samples]["groups"][group]), is_served=True
-    )
+    words, mean, count = _MEANS[of.removeprefix("test_")]
+
+    def in_group(value: Callable[[Facts], Any]) -> Callable[[Facts], Any]:
+        return lambda facts: value(facts[samples]["groups"][group])
+
+    return Quantity("fairness", words.format(group) + where, in_group(mean), is_served=True, samples=in_group(count))
+
+
+def is_gap(name: str) -> bool:
+    """Whether a figure is a difference between two groups of clients."""
+    return bool(group_in(name)) and name.partition(":")[0].removeprefix("test_") == "gap"
+
+
+def samples_of(name: str) -> str:
+    """Return under which name the number of samples of a group's quantity is kept beside it."""
+    return f"samples of {name}"
 
 
 def served_metric(task: Any, asked: str | None = None) -> str:
@@ -141,13 +166,18 @@ def quantities(instrument: str, facts: Facts) -> dict[str, float | None]:
     """
     model = facts | facts["rounds"][-1] if "rounds" in facts else facts
     of_groups = [f"{on}{of}:{group}" for group in model.get("groups", ()) for on in _SAMPLES for of in _MEANS]
-    known = {name: quantity(name) for name in (*QUANTITIES, *of_groups)}
-    return {name: _number(each, model) for name, each in known.items() if each.instrument == instrument}
+    found: dict[str, float | None] = {}
+    for name in (*QUANTITIES, *of_groups):
+        if (each := quantity(name)).instrument == instrument:
+            found[name] = _number(each.of, model)
+            if each.samples is not None:
+                found[samples_of(name)] = _number(each.samples, model)
+    return found
 
 
-def _number(asked: Quantity, facts: Facts) -> float | None:
+def _number(of: Callable[[Facts], float | None], facts: Facts) -> float | None:
     try:
-        found = asked.of(facts)
+        found = of(facts)
     except (KeyError, ZeroDivisionError):  # it does not exist in this run, such as ζ without an H
         return None
     return float(found) if found is not None and math.isfinite(found) else None

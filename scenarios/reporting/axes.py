@@ -68,9 +68,14 @@ def decades(low: float, high: float) -> list[float]:
     return [float(first + number * step) for number in range(math.ceil(span / step) + 1)]
 
 
+def is_share(metric: str) -> bool:
+    """Whether a metric is a share of samples, from 0 to 1, which is shown in percent; the name of one says so."""
+    return metric.startswith("accuracy")
+
+
 def metric_axis(metric: str) -> tuple[str, float]:
-    """Return the name of a metric's axis, and what its values are multiplied by: accuracies are shown in percent."""
-    return (f"{metric} (%)", 100.0) if metric.startswith("accuracy") else (metric, 1.0)
+    """Return the name of a metric's axis, and what its values are multiplied by."""
+    return (f"{metric} (%)", 100.0) if is_share(metric) else (metric, 1.0)
 
 
 def with_unit(text: str, unit: str) -> str:

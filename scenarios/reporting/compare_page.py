@@ -9,7 +9,7 @@ from html import escape
 import numpy as np
 from rich.table import Table
 
-from seedbus.scenarios.reporting.axes import byte_unit, metric_axis, sample_indices, with_unit
+from seedbus.scenarios.reporting.axes import byte_unit, is_share, metric_axis, sample_indices, with_unit
 from seedbus.scenarios.reporting.compared import ENDING, Compared, Row, Run, Spread
 from seedbus.scenarios.reporting.document import document, table, with_plots
 from seedbus.scenarios.reporting.figures import lines
@@ -56,7 +56,7 @@ def cells(comparison: Compared) -> tuple[list[str], Cells]:
     """
     metric = shown(comparison.metric)
     columns: list[tuple[str, list[tuple[str, Formatter]]]] = [("rounds", [("rounds", _count)])]
-    formatter = _share if metric.startswith("accuracy") else _number
+    formatter = _share if is_share(metric) else _number
     for point in comparison.at:
         columns.append(
             (f"{metric} at {words_of(point)}\nits average", [(f"at_{point}{end}", formatter) for end in ("", "_ema")])

@@ -14,6 +14,7 @@ from rich.console import Console
 from rich.table import Table
 
 from seedbus.bus.text import counted
+from seedbus.scenarios.reporting.axes import is_share
 from seedbus.scenarios.reporting.client_names import with_names
 from seedbus.scenarios.reporting.looks import number_text
 from seedbus.scenarios.reporting.progress import readable
@@ -290,7 +291,7 @@ def _end(summary: Summary) -> Rows:
 def _metric(name: str, value: float | None) -> str:
     if value is None:
         return "not a finite number"
-    return f"{value:.2%}" if name.startswith("accuracy") else f"{value:.4g}"
+    return f"{value:.2%}" if is_share(name) else f"{value:.4g}"
 
 
 def _plain(value: float) -> str:

@@ -15,8 +15,9 @@ from typing import Literal
 
 from pydantic import Field, model_validator
 
+from seedbus.scenarios.analysis.quantities import is_gap
 from seedbus.scenarios.schema.expectations import Bounds
-from seedbus.scenarios.study.intervals import covering, covering_ratio
+from seedbus.scenarios.study.intervals import ANY, Range, covering, covering_ratio
 
 FINAL = "final"
 """The figure by which rows are compared: the moving average of the metric, 0.9 per round, at the end of a run."""
@@ -81,7 +82,12 @@ class Judged:
 
 
 def judged(
-    expected: Expected, samples: Samples, seeds: Sequence[int], confidence: float, steps: Mapping[str, float]
+    expected: Expected,
+    samples: Samples,
+    seeds: Sequence[int],
+    confidence: float,
+    steps: Mapping[str, float],
+    within: Range = ANY,
 ) -> Judged:
     """Judge an expectation.
 
@@ -91,6 +97,7 @@ def judged(
         seeds: the study's seeds.
         confidence: probability with which the interval holds.
         steps: row → the step in which values of the figure come; none: they are exact (`intervals`).
+        within: the range of the figure's values.
     """
     by_row = samples.get(expected.figure, {})
     for row in expected.rows.values():
@@ -101,9 +108,11 @@ def judged(
     values = [_value(expected, by_row, seed) for seed in seeds]
     if not all(map(math.isfinite, values)):
         return Judged(expected, "not settled", "a ratio to 0")
-    step = 0.0 if expected.minus is None else max(steps.get(row, 0.0) for row in expected.rows.values())
+    is_difference = expected.minus is not None or is_gap(expected.figure)
+    step = max(steps.get(row, 0.0) for row in expected.rows.values()) if is_difference else 0.0
     if expected.over is None:
-        mean, low, high = covering(values, confidence, step=step)
+        ends = within if expected.minus is None else (within[0] - within[1], within[1] - within[0])
+        mean, low, high = covering(values, confidence, step=step, within=ends)
     else:
         mean, low, high = covering_ratio(values, confidence)
     interval = f"[{_written(low)}, {_written(high)}]" if len(values) > 1 else "at one seed, which cannot tell"

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from seedbus.agents.errors import RunFolderError
 from seedbus.bus.errors import LedgerDamaged
-from seedbus.scenarios.analysis.quantities import part
+from seedbus.scenarios.analysis.quantities import part, samples_of
 from seedbus.scenarios.reporting.compared import Run
 from seedbus.scenarios.study.cells import Plan
 from seedbus.scenarios.study.claims import FINAL
@@ -22,12 +22,14 @@ class RowRun:
         stored: where it lies.
         run: its evaluations and costs.
         figures: name → value; see `StudyResults.runs`.
+        samples: figure of a group of clients → how many samples it is measured on, as far as that is known.
     """
 
     seed: int
     stored: StoredRun
     run: Run
     figures: dict[str, float | None]
+    samples: dict[str, float | None] = field(default_factory=dict)
 
     @property
     def has_diverged(self) -> bool:
@@ -78,5 +80,6 @@ def read_run(stored: StoredRun, metric: str, plan: Plan) -> RowRun:
     measured = stored.measured()
     more = {f"{split}_{metric}": measured.get(split, {}).get(metric) for split in ask.splits}
     more |= {name: measured.get(part(name, metric), {}).get(name) for name in ask.analysis}
+    samples = {name: measured.get(part(name, metric), {}).get(samples_of(name)) for name in ask.analysis}
     figures["forward_passes"] = figures.pop("evaluations")
-    return RowRun(stored.scenario.seed, stored, run, final | more | figures | {"bytes": up + down})
+    return RowRun(stored.scenario.seed, stored, run, final | more | figures | {"bytes": up + down}, samples)

@@ -14,6 +14,9 @@ the intervals of many pairs are to hold together, Student's is the wider, the mo
 A metric that is a mean over n samples comes in steps of 1/n, so differences may be equal with a few seeds by chance. An
 interval without width would claim a certainty that is not there. The error of a value that is rounded to a step is
 uniform, with a deviation of step/√12, and that of a difference of two step/√6. Student's interval takes at least that.
+
+Student's interval of few values may leave the range that a metric has, such as 0 to 1. The mean lies within it, so the
+interval ends there, and covers the mean as often.
 """
 
 from __future__ import annotations
@@ -30,6 +33,10 @@ from scipy import stats
 
 RESAMPLES = 9999
 CONFIDENCE = 0.95
+Range = tuple[float, float]
+"""The lowest and the highest value that a figure can have."""
+ANY: Range = (-math.inf, math.inf)
+SHARE: Range = (0.0, 1.0)
 LEAST_STEP = 1e-9
 """Values of a metric that differ by less may be one value, of which sums were rounded."""
 
@@ -53,14 +60,14 @@ class Mean:
     seeds: int
 
     @staticmethod
-    def of(values: Sequence[float | None], confidence: float = CONFIDENCE) -> Mean | None:
-        """Return the mean of the values that are known and finite; None if there is none."""
+    def of(values: Sequence[float | None], confidence: float = CONFIDENCE, within: Range = ANY) -> Mean | None:
+        """Return the mean of the values that are known and finite; None if there is none. within: see `covering`."""
         known = [value for value in values if value is not None and math.isfinite(value)]
         if not known:
             return None
         if len(known) == 1:
             return Mean(known[0], None, None, None, 1)
-        mean, low, high = covering(known, confidence)
+        mean, low, high = covering(known, confidence, within=within)
         return Mean(mean, float(statistics.stdev(known)), low, high, len(known))
 
 
@@ -104,7 +111,11 @@ class Difference:
 
     @staticmethod
     def of(
-        differences: Sequence[float], confidence: float = CONFIDENCE, pairs: int = 1, step: float = 0.0
+        differences: Sequence[float],
+        confidence: float = CONFIDENCE,
+        pairs: int = 1,
+        step: float = 0.0,
+        within: Range = ANY,
     ) -> Difference:
         """Return what a sample of differences says; at least one.
 
@@ -113,12 +124,18 @@ class Difference:
             confidence: probability with which the interval holds.
             pairs: number of pairs whose intervals hold together with that probability.
             step: see `covering`.
+            within: see `covering`.
         """
-        return Difference(*covering(differences, confidence, pairs, step), len(differences), not any(differences))
+        ends = covering(differences, confidence, pairs, step, within)
+        return Difference(*ends, len(differences), not any(differences))
 
 
 def covering(
-    values: Sequence[float], confidence: float = CONFIDENCE, pairs: int = 1, step: float = 0.0
+    values: Sequence[float],
+    confidence: float = CONFIDENCE,
+    pairs: int = 1,
+    step: float = 0.0,
+    within: Range = ANY,
 ) -> tuple[float, float, float]:
     """Return the mean of a sample, and the ends of its interval; these are infinite for one value.
 
@@ -130,6 +147,7 @@ def covering(
         pairs: number of such samples whose intervals hold together with that probability.
         step: of differences, the step in which the values come that were subtracted; 0: they are exact. Where all
             differences are 0, both may be one computation, so these are exact too.
+        within: the range of such values, where the interval ends; one that a value leaves ends with this value.
     """
     mean = float(statistics.mean(values))
     if len(values) < 2:
@@ -138,7 +156,8 @@ def covering(
     rounding = step / math.sqrt(6) if any(values) else 0.0
     half = reach * max(float(statistics.stdev(values)), rounding) / math.sqrt(len(values))
     low, high = bootstrap(values, confidence)
-    return mean, min(mean - half, low), max(mean + half, high)
+    lowest, highest = min(within[0], *values), max(within[1], *values)
+    return mean, max(min(mean - half, low), lowest), min(max(mean + half, high), highest)
 
 
 def covering_ratio(ratios: Sequence[float], confidence: float = CONFIDENCE) -> tuple[float, float, float]:

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 
 from seedbus.bus.text import counted, printable
-from seedbus.scenarios.reporting.axes import byte_unit
+from seedbus.scenarios.reporting.axes import byte_unit, is_share
 from seedbus.scenarios.reporting.privacy import bases
 from seedbus.scenarios.reporting.terminal import shown
 from seedbus.scenarios.schema.amounts import cost_of, words_of
@@ -210,8 +210,7 @@ def _tied(results: StudyResults) -> list[str]:
     """Return the sentence about rows whose best value is hardly better than the second best; nothing without such."""
     if not results.tied:
         return []
-    is_share = results.metric.startswith("accuracy")
-    factor, unit = (100, "%") if is_share else (1, "")
+    factor, unit = (100, "%") if is_share(results.metric) else (1, "")
     rows = []
     for row, trials in results.tied.items():
         both = (f"{in_words(trial.values)}: {factor * trial.score:.4g}{unit}" for trial in trials)
@@ -273,6 +272,6 @@ def _unseen(results: StudyResults, pairs: list[tuple[str, str, Difference]]) -> 
 
 def _with_interval(results: StudyResults, mean: float, low: float, high: float) -> str:
     """Return a difference in the metric with its interval, if it has one."""
-    factor, unit = (100, " points") if results.metric.startswith("accuracy") else (1, "")
+    factor, unit = (100, " points") if is_share(results.metric) else (1, "")
     interval = f" [{factor * low:.4g}, {factor * high:.4g}]" if math.isfinite(low) else ""
     return f"{factor * mean:.4g}{unit}{interval}"

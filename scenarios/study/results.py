@@ -10,11 +10,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from seedbus.agents.server.stopping import averages
+from seedbus.scenarios.analysis.quantities import is_gap, quantity, served_metric
+from seedbus.scenarios.reporting.axes import is_share
 from seedbus.scenarios.study.cells import Cell, Plan, is_rising, values_of_metric
 from seedbus.scenarios.study.circumstances import by_circumstances, circumstances, pairs_of
 from seedbus.scenarios.study.claims import FINAL, Judged, judged, verdict
 from seedbus.scenarios.study.finished_runs import RowRun
-from seedbus.scenarios.study.intervals import Difference, Mean, smallest_step
+from seedbus.scenarios.study.intervals import ANY, SHARE, Difference, Mean, Range, smallest_step
 from seedbus.scenarios.study.schema import is_numeric
 from seedbus.scenarios.study.trials import Trial, Tuned, tie
 
@@ -93,7 +95,7 @@ class StudyResults:
         """Return a figure of a row over its seeds; None if no run has it."""
         if (row, figure) not in self._means:  # tables, figures and sentences ask for the same ones
             values = [member.figures.get(figure) for member in self.members[row]]
-            self._means[row, figure] = Mean.of(values, self.plan.study.ask.confidence)
+            self._means[row, figure] = Mean.of(values, self.plan.study.ask.confidence, self._range(figure))
         return self._means[row, figure]
 
     @cached_property
@@ -160,9 +162,15 @@ class StudyResults:
             }
             for name in {each.figure for each in study.expect}
         }
-        of_metric = values_of_metric(self.plan)
         return [
-            judged(each, samples, study.seeds, study.ask.confidence, self.steps if each.figure in of_metric else {})
+            judged(
+                each,
+                samples,
+                study.seeds,
+                study.ask.confidence,
+                {row: self._step(row, each.figure) for row in each.rows.values()},
+                self._range(each.figure),
+            )
             for each in study.expect
         ]
 
@@ -173,6 +181,37 @@ class StudyResults:
             row: smallest_step(value for member in members for value in member.run.values(self.metric))
             for row, members in self.members.items()
         }
+
+    @cached_property
+    def _served(self) -> str:
+        """The metric by which it is told how well clients are served."""
+        return served_metric(self.plan.cells[0].scenario.task, self.metric)
+
+    def _metric_of(self, figure: str) -> str:
+        """Return the metric that a figure is a value of, or a difference in it; "" if it is none."""
+        if figure in self._of_metric:
+            return self.metric
+        return self._served if figure in self.plan.study.ask.analysis and quantity(figure).is_served else ""
+
+    @cached_property
+    def _of_metric(self) -> list[str]:
+        return values_of_metric(self.plan)
+
+    def _range(self, figure: str) -> Range:
+        """Return the range of a figure's values, where the metric has one."""
+        if not is_share(self._metric_of(figure)):
+            return ANY
+        return (-1.0, 1.0) if is_gap(figure) else SHARE
+
+    def _step(self, row: str, figure: str) -> float:
+        """Return the step in which values of a figure come; 0: they are exact.
+
+        A group of clients has fewer samples than the evaluations of the metric, so a share of these is coarser.
+        """
+        metric = self._metric_of(figure)
+        samples = [count for member in self.members[row] if (count := member.samples.get(figure))]
+        of_group = 1 / min(samples) if samples and is_share(metric) else 0.0
+        return max(of_group, self.steps[row] if metric == self.metric else 0.0)
 
     @cached_property
     def fronts(self) -> dict[str, list[str]]:
@@ -374,7 +413,8 @@ class StudyResults:
         if not known or len(known) < len(paired) or {row, other} & set(self.diverged):
             return None
         step = max(self.steps[row], self.steps[other])
-        return Difference.of(known, self.plan.study.ask.confidence, pairs, step)
+        low, high = self._range(figure)
+        return Difference.of(known, self.plan.study.ask.confidence, pairs, step, (low - high, high - low))
 
 
 def _is_column(values: list[Any]) -> bool:

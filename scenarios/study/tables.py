@@ -12,7 +12,7 @@ from rich.table import Table
 
 from seedbus.bus.text import counted, printable
 from seedbus.scenarios.analysis.quantities import quantity, served_metric
-from seedbus.scenarios.reporting.axes import byte_unit, with_unit
+from seedbus.scenarios.reporting.axes import byte_unit, is_share, with_unit
 from seedbus.scenarios.reporting.terminal import console, in_markdown, shown, titled
 from seedbus.scenarios.schema.amounts import words_of
 from seedbus.scenarios.study.claims import FINAL
@@ -282,7 +282,7 @@ def _cell(mean: Mean | None, column: Column, runs: int) -> str:
 
 
 def _unit_of(metric: str) -> Unit:
-    return _share if metric.startswith("accuracy") else _number
+    return _share if is_share(metric) else _number
 
 
 def _share(value: float) -> tuple[float, str, int]:

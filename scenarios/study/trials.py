@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from seedbus.scenarios.reporting.axes import is_share
 from seedbus.scenarios.study.intervals import LEAST_STEP
 
 
@@ -68,7 +69,7 @@ def _standard_error(trial: Trial, other: Trial, metric: str) -> float:
     if len(trial.finals) > 1:
         differences = [one - less for one, less in zip(trial.finals, other.finals, strict=True)]
         error = statistics.stdev(differences) / math.sqrt(len(differences))
-    if metric.startswith("accuracy"):
+    if is_share(metric):
         share, step = trial.score, min(filter(None, (trial.step, other.step)), default=0.0)
         error = max(error, math.sqrt(max(0.0, share * (1 - share)) * step))
     return error

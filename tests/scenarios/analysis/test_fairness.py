@@ -100,6 +100,11 @@ def test_each_group_is_beside_the_others_in_table_plot_and_facts_on_the_same_sam
                 assert {name: served[name] for name in Spread._fields} == spread._asdict()
                 assert served["clients"] == len(clients)
                 assert [float(cell) for cell in next(rows)[3:8]] == pytest.approx([100 * x for x in spread], rel=1e-3)
+        slow_clients = {kind: fact[kind]["groups"]["fault 0: straggler"] for kind in ("own", "test")}
+        right = slow_clients["own"]["mean"] * slow_clients["own"]["samples"]
+        assert right == pytest.approx(round(right)), "of one client it is a share of so many samples"
+        assert slow_clients["own"]["samples"] <= 60 < slow_clients["own"]["others"]["samples"] <= 7 * 60
+        assert slow_clients["test"]["samples"] <= slow_clients["test"]["others"]["samples"] == 297
     assert found.plots[-1].title == "By group, round 6, test, by its classes"
     assert found.plots[-1].bars == pytest.approx(
         {who.partition(" ")[2]: 100 * served["mean"] for who, (served, _) in zip(words, parts, strict=True)}

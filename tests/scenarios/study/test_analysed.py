@@ -98,6 +98,8 @@ def test_a_study_may_ask_how_a_group_and_the_others_are_served(tmp_path: Path) -
         group, others = values[client], np.delete(values, client).mean()
         assert figures[f"{on}group:{slow}"] == group and figures[f"{on}others:{slow}"] == pytest.approx(others)
         assert figures[f"{on}gap:{slow}"] == pytest.approx(others - group)
+        served = fact["rounds"][-1][kind]["groups"][slow]
+        assert member.samples[f"{on}gap:{slow}"] == min(served["samples"], served["others"]["samples"]) > 0
     assert not any(without.figures[name] for name in asked["analysis"]), "it has no such group"
     heads, rows = cells(found)
     column = heads.index("accuracy, mean of all but fault 0: straggler on test")

@@ -538,7 +538,59 @@ def test_one_seed_cannot_tell_and_that_is_said_with_the_difference_wherever_it_s
     assert r"Figures: one seed, so without a deviation and an interval" in (results.folder / "table.tex").read_text()
     frame = pd.read_csv(results.folder / "differences.csv")
     assert list(frame["verdict"]) == ["one seed cannot tell", "one seed cannot tell", "the same values"]
-    assert list(frame["mean"]) == pytest.approx([0.22, 0.22, 0]) and frame[["low", "high", "better"]].isna().all(axis=None)
+    assert list(frame["mean"]) == pytest.approx([0.22, 0.22, 0]) and frame[["low", "high", "better"]].isna().all(
+        axis=None
+    )
+
+
+@pytest.mark.parametrize(
+    ("metric", "cell", "told", "claimed"),
+    [
+        (
+            "accuracy",
+            "89.00 ± 14.14%\n[0.00, 100.00]",
+            "not settled at 2 seeds: a − b = 18.5 points [-100, 100]",
+            "a: at most 1; found 0.89 [0, 1]: holds",
+        ),
+        (
+            "loss",
+            "0.8900 ± 0.1414\n[-0.3806, 2.1606]",
+            "not settled at 2 seeds: a − b = 0.185 [-1.149, 1.519]",
+            "a: at most 1; found 0.89 [-0.3806, 2.161]: not settled",
+        ),
+    ],
+)
+def test_an_interval_ends_where_its_metric_does(
+    tmp_path: Path, metric: str, cell: str, told: str, claimed: str
+) -> None:
+    claim = {"claim": "less", "expect": [{"row": "a", "at_most": 1}]}
+    results = empty(tmp_path, metric, variants=named("a", "b"), seeds=[1, 2], ask={"metric": "loss"}, **claim)
+    for row, values in {"a": (0.99, 0.79), "b": (0.70, 0.71)}.items():
+        results.members[row] += [replace(ended(value, 100), seed=seed) for seed, value in enumerate(values, 1)]
+    assert cells(results)[1][0][2] == cell
+    assert told in sentences(results) and claimed in sentences(results)
+
+
+def test_a_gap_and_a_group_of_few_samples_deviate_at_least_as_these_make_them(tmp_path: Path) -> None:
+    """One of eight samples, with each of 3 seeds, settles nothing; the same of 8,000 does."""
+    gap, group = "test_gap:slow", "test_group:slow"
+    expect = [
+        {"row": "a", "figure": gap, "at_least": 0.1},
+        {"row": "a", "minus": "b", "figure": group, "at_least": 0.1},
+    ]
+    digits = {"task": {"name": "digits", "model": "softmax"}, "client_groups": {"slow": [0]}}
+    asked = {"base": TINY | digits, "ask": {"analysis": [gap, group]}}
+    found = {}
+    for samples in (8, 8000, None):
+        results = empty(
+            tmp_path, "accuracy", variants=named("a", "b"), seeds=[1, 2, 3], claim="c", expect=expect, **asked
+        )
+        for row, more in {"a": 0.125, "b": 0.0}.items():
+            for seed in (1, 2, 3):
+                made = ended(0.5, 100, **{gap: 0.125, group: 0.5 + more})
+                results.members[row].append(replace(made, seed=seed, samples={gap: samples, group: samples}))
+        found[samples] = [each.verdict for each in results.judged]
+    assert found == {8: ["not settled"] * 2, 8000: ["holds"] * 2, None: ["holds"] * 2}
 
 
 def test_the_front_is_drawn_in_steps_for_nothing_between_two_of_its_rows_was_measured(tmp_path: Path) -> None:

@@ -47,10 +47,12 @@ class Figure(NamedTuple):
     Attributes:
         path: its place in the summary, with dots between the keys.
         what: its description.
+        missing: the value where a summary has no such place; None: it is not known.
     """
 
     path: str
     what: str
+    missing: int | None = None
 
 
 FIGURES = {
@@ -67,6 +69,9 @@ FIGURES = {
     "bytes_per_client": Figure("traffic.bytes_per_client", "bytes in both directions per client, over the whole run"),
     "catchup_share": Figure("traffic.catchup_share", "fraction of `bytes` that are commits, the newest included"),
     "heard_share": Figure("participation.heard_share", "fraction of clients from which at least one report arrived"),
+    "clients_without_report": Figure(
+        "participation.counted.none", "clients none of whose reports counts; without a server, nodes without a commit"
+    ),
     "participation_gini": Figure(
         "participation.gini", "Gini coefficient of counted reports per client; 0 if all clients have the same number"
     ),
@@ -88,6 +93,12 @@ FIGURES = {
     ),
     "in_vain_share": Figure(
         "round_times.in_vain_share", "the same, in rounds that waited until their deadline for reports that never came"
+    ),
+    "commits_with_false_reports": Figure(
+        "liars.commits", "commits with reports that a fault falsified, or that were made from wrong labels", missing=0
+    ),
+    "commits_beyond_rule": Figure(
+        "liars.beyond", "commits in which more of these were false than the aggregation rule withstands", missing=0
     ),
     "refused": Figure("refusals", "refused messages, for all reasons"),
 }
@@ -132,7 +143,9 @@ def _value(name: str, summary: Mapping[str, Any], lines: Sequence[Mapping[str, A
     if name in FIGURES:
         value: Any = summary
         for part in FIGURES[name].path.split("."):
-            value = value.get(part)  # an earlier version's summary may lack the last part
+            value = value.get(part, {})  # an earlier version's summary may lack the last part
+        if value == {}:
+            return FIGURES[name].missing
         return value if value is None or isinstance(value, float) else int(value)
     if name.endswith(AVERAGE_SUFFIX):
         average = averages(lines, name.removesuffix(AVERAGE_SUFFIX))[-1:]

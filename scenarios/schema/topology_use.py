@@ -21,8 +21,10 @@ OF_SERVER = {
     "privacy": "each node sees single steps",
     "seed_shift": "seeds are not sent",
 }
-OF_REPORTS = {"bytes_down", "heard_share", "late_share", "rounds_at_deadline", "stragglers_share", "in_vain_share"} | {
-    f"staleness_{each}" for each in ("max", "mean", "p95")
+OF_REPORTS = {
+    *("bytes_down", "heard_share", "late_share", "rounds_at_deadline", "stragglers_share", "in_vain_share"),
+    *("commits_with_false_reports", "commits_beyond_rule"),
+    *(f"staleness_{each}" for each in ("max", "mean", "p95")),
 }
 """The figures of reports to a server, and of what it sends, which are 0 without one."""
 

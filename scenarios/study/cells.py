@@ -26,7 +26,7 @@ from seedbus.scenarios.schema.scenario import Scenario
 from seedbus.scenarios.schema.without_effect import all_caveats
 from seedbus.scenarios.schema.yaml_text import dump
 from seedbus.scenarios.sentences import nearest, quoted
-from seedbus.scenarios.study.claims import COSTS, FINAL
+from seedbus.scenarios.study.claims import COSTS, FINAL, SUMMED_UP
 from seedbus.scenarios.study.schema import Axis, Study, Variant, load_study
 
 UNNAMED = ("name", "description", "seed", "transport", "expect")
@@ -259,7 +259,7 @@ def figures(plan: Plan) -> list[str]:
     costs = ("rounds", "bytes", "bytes_up", "bytes_down", "catchup_bytes", "simulated_s")
     found += [f"{cost}_to_{target}" for target in ask.targets for cost in costs]
     is_private = any(cell.scenario.privacy is not None for cell in plan.cells)
-    return [*found, *ask.analysis, *COSTS, *(["epsilon"] if is_private else [])]
+    return [*found, *ask.analysis, *COSTS, *SUMMED_UP, *(["epsilon"] if is_private else [])]
 
 
 def _check_expectations(plan: Plan) -> None:

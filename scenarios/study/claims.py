@@ -22,7 +22,15 @@ from seedbus.scenarios.study.intervals import ANY, Range, covering, covering_rat
 FINAL = "final"
 """The figure by which rows are compared: the moving average of the metric, 0.9 per round, at the end of a run."""
 COSTS = ("rounds", "bytes", "bytes_up", "bytes_down", "simulated_s", "forward_passes")
-"""Figures that every run has, whatever is asked of it."""
+"""What every run costs, whatever is asked of it."""
+SUMMED_UP = (
+    "clients_without_report",
+    "stragglers_share",
+    "in_vain_share",
+    "commits_with_false_reports",
+    "commits_beyond_rule",
+)
+"""What else every run has, by the names that the `expect` of a scenario has for it."""
 
 Verdict = Literal["holds", "does not hold", "not settled"]
 Samples = Mapping[str, Mapping[str, Mapping[int, float | None]]]

@@ -8,8 +8,9 @@ from seedbus.agents.errors import RunFolderError
 from seedbus.bus.errors import LedgerDamaged
 from seedbus.scenarios.analysis.quantities import part, samples_of
 from seedbus.scenarios.reporting.compared import Run
+from seedbus.scenarios.schema.expectations import found
 from seedbus.scenarios.study.cells import Plan
-from seedbus.scenarios.study.claims import FINAL
+from seedbus.scenarios.study.claims import FINAL, SUMMED_UP
 from seedbus.scenarios.study.store import StoredRun
 
 
@@ -82,4 +83,6 @@ def read_run(stored: StoredRun, metric: str, plan: Plan) -> RowRun:
     more |= {name: measured.get(part(name, metric), {}).get(name) for name in ask.analysis}
     samples = {name: measured.get(part(name, metric), {}).get(samples_of(name)) for name in ask.analysis}
     figures["forward_passes"] = figures.pop("evaluations")
-    return RowRun(stored.scenario.seed, stored, run, final | more | figures | {"bytes": up + down}, samples)
+    figures["bytes"] = up + down
+    figures |= {} if run.results is None else found(SUMMED_UP, run.results.summary, run.lines)
+    return RowRun(stored.scenario.seed, stored, run, final | more | figures, samples)

@@ -33,7 +33,7 @@ def sentences(results: StudyResults) -> list[str]:
         found += _compared(results, where, pairs) + ([] if is_final else _measured(results, figure, where))
     found += [_divergence(results, row) for row in results.diverged]
     found += _remarks(results)
-    found += _chosen_in_vain(results)
+    found += _beyond_rule(results) + _chosen_in_vain(results)
     for where, front in results.fronts.items():
         called = results.circumstances.get(where, {})
         named = "; ".join(shown(called.get(row, row)) for row in front)
@@ -174,6 +174,14 @@ def _remarks(results: StudyResults) -> list[str]:
     ]
     more = [f"and {len(told) - MAX_SENTENCES:,} more runs without success (runs.csv)"] if told[MAX_SENTENCES:] else []
     return [*told[:MAX_SENTENCES], *more]
+
+
+def _beyond_rule(results: StudyResults) -> list[str]:
+    """Return the sentence about rows whose aggregation rule was not made for so many false reports; or nothing."""
+    means = {row: results.mean(row, "commits_beyond_rule") for row in results.members}
+    rows = [f"{row} (in {each.mean:.4g} commits of a run)" for row, each in means.items() if each and each.mean]
+    what = "more reports were false than the aggregation rule withstands, mean over seeds"
+    return [f"{what}: {_some(rows)}"] if rows else []
 
 
 def _chosen_in_vain(results: StudyResults) -> list[str]:

@@ -207,6 +207,13 @@ def test_the_reasons_that_may_be_expected_are_those_that_there_are() -> None:
     assert reasons == set(Reason)
 
 
+def test_without_a_fault_that_falsifies_reports_no_commit_has_false_ones() -> None:
+    bounds = {name: Bounds(at_most=0) for name in ("commits_with_false_reports", "commits_beyond_rule")}
+    assert [(each["found"], each["is_met"]) for each in judged(bounds, {}, []).values()] == [(0, True)] * 2
+    some = judged(bounds, {"liars": {"commits": 5, "median": 1.0, "most": 2, "beyond": 3}}, [])
+    assert [(each["found"], each["is_met"]) for each in some.values()] == [(5, False), (3, False)]
+
+
 def test_the_reference_lists_every_figure() -> None:
     text = (ROOT / "docs" / "reference.md").read_text(encoding="utf-8").partition("### What a run is to reach\n")[2]
     rows = [line.split("|") for line in text.partition("\n#")[0].splitlines() if line.startswith("| `")]

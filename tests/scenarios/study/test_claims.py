@@ -14,7 +14,8 @@ from published_figures import PAPERS, listed
 from seedbus.scenarios.errors import ScenarioError
 from seedbus.scenarios.schema.loading import studies
 from seedbus.scenarios.study.cells import plan_of
-from seedbus.scenarios.study.claims import Expected, Samples, judged, verdict
+from seedbus.scenarios.study.claims import SUMMED_UP, Expected, Samples, judged, verdict
+from seedbus.scenarios.study.remarks import sentences
 from seedbus.scenarios.study.schema import load_study
 from seedbus.scenarios.study.study import study
 
@@ -88,7 +89,7 @@ def test_one_seed_settles_nothing() -> None:
     assert judged(Expected(row="a", minus="b", at_least=0), ROWS, [1], 0.95, {}).verdict == "not settled"
 
 
-STUDY = {
+STUDY: dict[str, Any] = {
     "base": {
         "task": {"name": "null", "dimension": 3},
         "algorithm": {"name": "decomfl"},
@@ -126,6 +127,30 @@ def test_a_study_judges_its_claim_from_its_runs(tmp_path: Path) -> None:
     results = study(STUDY, tmp_path)
     assert verdict(results.judged) == "holds"
     assert results.json()["claim"]["verdict"] == "holds"
+
+
+@pytest.mark.slow
+def test_a_study_has_and_judges_false_reports_waits_in_vain_and_clients_without_a_report(tmp_path: Path) -> None:
+    lying = {"faults": [{"fault": "byzantine", "attack": "sign-flip", "clients": [0, 1, 2, 3]}]}
+    silent = {"faults": [{"fault": "dropout", "clients": [0], "probability": 1.0}], "participation.deadline_s": 9}
+    everyone = {"participation": {"clients": 4, "quorum": 1}}
+    expect: list[dict[str, Any]] = [
+        {"row": "lying", "figure": "commits_with_false_reports", "at_least": 4},
+        {"row": "lying", "figure": "commits_beyond_rule", "at_least": 4},
+        {"row": "plain", "figure": "commits_beyond_rule", "at_most": 0},
+        {"row": "silent", "figure": "in_vain_share", "at_least": 0.9},
+        {"row": "silent", "minus": "plain", "figure": "clients_without_report", "at_least": 1, "at_most": 1},
+    ]
+    variants = {"plain": [], "lying": lying, "silent": silent}
+    changed = {"base": STUDY["base"] | everyone, "variants": variants, "seeds": [1, 2], "claim": "so", "expect": expect}
+    found = study(STUDY | changed, tmp_path)
+    assert [each.verdict for each in found.judged] == ["holds"] * 5
+    told = (
+        "more reports were false than the aggregation rule withstands, mean over seeds: lying (in 4 commits of a run)"
+    )
+    assert told in sentences(found)
+    for frame in (found.runs, found.table):
+        assert {*SUMMED_UP} < {*frame} and frame[frame["row"] == "lying"]["commits_beyond_rule"].eq(4).all()
 
 
 @pytest.mark.slow

@@ -105,12 +105,14 @@ class Plan:
         source: how messages name it.
         cells: its rows, in the order of the file.
         settings: `field=value` entries that changed the scenario of every row.
+        folder: to which its file names are relative; None: the one from which the program was started.
     """
 
     study: Study
     source: str
     cells: list[Cell]
     settings: Sequence[str] = ()
+    folder: Path | None = None
 
     @cached_property
     def caveats(self) -> dict[str, list[str]]:
@@ -171,7 +173,7 @@ def plan_of(source: str | Path | dict[str, Any], settings: list[str] | None = No
             cell.scenario.task.check_elsewhere()  # the study's processes make its runs
         except DataError as error:
             raise ScenarioError(name, [f"{cell.name}: {error}"]) from None
-    plan = Plan(study, name, named, settings or [])
+    plan = Plan(study, name, named, settings or [], folder)
     _check_expectations(plan)
     _check_groups(plan)
     return plan

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from html import escape
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -36,7 +36,7 @@ from seedbus.scenarios.study.finished_runs import RowRun
 from seedbus.scenarios.study.published import published
 from seedbus.scenarios.study.remarks import sentences
 from seedbus.scenarios.study.results import StudyResults
-from seedbus.scenarios.study.schema import Range, is_numeric
+from seedbus.scenarios.study.schema import RUNS, Range, is_numeric
 from seedbus.scenarios.study.tables import (
     cells,
     csv,
@@ -47,6 +47,9 @@ from seedbus.scenarios.study.tables import (
     small,
     title,
 )
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 PAGE = "report.html"
 FIGURES = "figures"
@@ -140,7 +143,7 @@ def _written(results: StudyResults, meter: Meter) -> Path:
         write(folder / f"{BY_CONDITION}.tex", latex_table(*small(results), note) + "\n")
     frames = {
         "table": results.table,
-        "runs": results.runs,
+        "runs": _from_here(results.runs),
         "curves": results.curves,
         "differences": results.differences,
     }
@@ -150,6 +153,11 @@ def _written(results: StudyResults, meter: Meter) -> Path:
             file.write(frame.to_parquet(index=False))
     _remove_former(results, all_plots)
     return folder / PAGE
+
+
+def _from_here(runs: pd.DataFrame) -> pd.DataFrame:
+    """Return the runs with the paths of their folders from the study's, which are the same on every machine."""
+    return runs.assign(run=[f"../{RUNS}/{Path(run).name}" for run in runs["run"]]) if len(runs) else runs
 
 
 def _remove_former(results: StudyResults, all_plots: list[Plot]) -> None:

@@ -13,9 +13,13 @@ from seedbus.models.errors import DataError
 from seedbus.models.tasks.image_folder import ImageFolder
 from seedbus.models.tasks.language_model import LanguageModel
 from seedbus.scenarios.errors import ScenarioError
-from seedbus.scenarios.schema.loading import validate
+from seedbus.scenarios.schema.loading import load, validate
 from seedbus.scenarios.schema.scenario import Scenario
+from seedbus.scenarios.schema.yaml_text import dump
 from seedbus.scenarios.study import store
+from seedbus.scenarios.study.cells import plan_of
+from seedbus.scenarios.study.provenance import provenance
+from seedbus.scenarios.study.results import StudyResults
 from seedbus.scenarios.study.store import Store, StoredRun, key
 from seedbus.scenarios.study.worker import make_run
 
@@ -45,6 +49,25 @@ def test_a_run_on_changed_data_is_another_run(table: Path) -> None:
     after = key(on(table))
     table.write_text(text)
     assert before != after and key(on(table)) == before
+
+
+def test_the_folder_of_a_study_names_files_beside_the_study_as_this_may_and_they_are_the_same_runs(
+    table: Path, tmp_path: Path
+) -> None:
+    elsewhere = tmp_path.parent / f"{tmp_path.name}-secret"
+    fields = on(table).resolved() | {"task": {"name": "table", "file": "table.csv", "target": "c", "hidden": []}}
+    shifted = {"algorithm": {"name": "decomfl"}, "seed_shift": str(elsewhere)}
+    document = {"base": fields | shifted, "variants": {"a": [], "b": {"stop.rounds": 2}}}
+    (tmp_path / "mine.yaml").write_text(dump(document))
+    plan = plan_of(tmp_path / "mine.yaml", [f"task={{name: table, file: {table}, target: c, hidden: []}}"])
+    told = provenance(StudyResults(tmp_path, plan, "loss", {"a": [], "b": []}))
+    assert told["settings"] == ["task={name: table, file: table.csv, target: c, hidden: []}"]
+    for cell in plan.cells:
+        kept = told["scenarios"][cell.name]
+        assert cell.scenario.resolved()["task"]["file"] == str(table) and kept["task"]["file"] == "table.csv"
+        assert kept["seed_shift"] == str(elsewhere), "its name begins as the folder's does, but it is not in it"
+        (tmp_path / "again.yaml").write_text(dump(kept))
+        assert key(load(tmp_path / "again.yaml")) == key(cell.scenario)
 
 
 def test_a_run_whose_data_changes_while_its_study_goes_on_is_a_failure(table: Path, tmp_path: Path) -> None:

@@ -50,6 +50,8 @@ def sentences(results: StudyResults) -> list[str]:
         ]
         if not tuned.chosen and row not in results.untried:
             found.append(f"{shown(row)}: nothing could be chosen, because no trial has a finite {metric}")
+    if results.tuned and len(results.circumstances) > 1:
+        found.append("each row has the values that its own trials chose, which were made under its own circumstances")
     found += _tied(results) + _unequal_trials(results)
     found += [
         f"{shown(row)}, seed {member.seed}: `verify` found replicas that hold other bits"

@@ -19,13 +19,15 @@ from worlds import TINY
 from seedbus.scenarios.errors import Exit, ScenarioError
 from seedbus.scenarios.reporting.looks import Line, looks
 from seedbus.scenarios.schema.yaml_text import dump
-from seedbus.scenarios.study.cells import Plan, plan_of
+from seedbus.scenarios.study.cells import Cell, Plan, plan_of
 from seedbus.scenarios.study.circumstances import by_circumstances, pairs_of
 from seedbus.scenarios.study.remarks import sentences
 from seedbus.scenarios.study.results import StudyResults
 from seedbus.scenarios.study.study import study
 from seedbus.scenarios.study.study_page import MAX_PANELS, page, plots, write_report
 from seedbus.scenarios.study.tables import cells, latex, markdown, show
+from seedbus.scenarios.study.trials import Trial
+from seedbus.scenarios.study.tuning import tuned
 
 LIE = {"fault": "byzantine", "fraction": 0.25, "attack": "sign-flip"}
 STUDY: dict[str, Any] = {
@@ -181,6 +183,22 @@ def test_differences_are_told_by_condition_and_cut_by_whole_conditions(tmp_path:
     compared = [each for each in told if re.match(r"c\d+: ", each)]
     assert len(compared) == 12 * 3 and compared[-1].startswith("c11: ")
     assert "and pairs under more circumstances (differences.csv): c12 (3); c13 (3)" in told
+
+
+def test_a_variant_is_tuned_under_each_condition_by_itself_and_that_is_told(tmp_path: Path) -> None:
+    rate, told = "algorithm.learning_rate", "each row has the values that its own trials chose, which were made under"
+    best = {"calm": 0.1, "slow links": 0.2, "byzantine": 0.3}
+    results = measured(tmp_path, tune={rate: [0.1, 0.2, 0.3]}, tuning={"further": 0})
+
+    def make(batch: list[tuple[Cell, dict[str, Any]]]) -> list[Trial]:
+        return [Trial(tried, abs(tried[rate] - best[cell.condition])) for cell, tried in batch]
+
+    results.tuned.update(tuned(results.plan, False, make))
+    assert [results.tuned[f"mine, {where}"].chosen[rate] for where in best] == [*best.values()]
+    assert f"{told} its own circumstances" in sentences(results)
+    alone = measured(tmp_path, tune={rate: [0.1]}, conditions={})
+    alone.tuned["mine"] = results.tuned["mine, calm"]
+    assert not any(told in each for each in sentences(alone))
 
 
 @pytest.mark.slow

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 
 from seedbus.agents.errors import RunFolderError
@@ -31,6 +32,12 @@ class RowRun:
     run: Run
     figures: dict[str, float | None]
     samples: dict[str, float | None] = field(default_factory=dict)
+
+    @property
+    def passes(self) -> list[float]:
+        """Forward passes before each evaluation; NaN where they are not known."""
+        passes = self.run.passes
+        return [math.nan] * len(self.run.lines) if passes is None else passes[:-1]
 
     @property
     def has_diverged(self) -> bool:

@@ -324,7 +324,7 @@ class StudyResults:
                     "bytes_down": [line["bytes_down"] for line in run.lines],
                     "catchup_bytes": run.caught_up,
                     "simulated_s": run.times,
-                    "forward_passes": [math.nan] * len(run.lines) if run.passes is None else run.passes[:-1],
+                    "forward_passes": member.passes,
                     self.metric: run.values(self.metric),
                     f"{self.metric}_ema": averages(run.lines, self.metric),
                 }

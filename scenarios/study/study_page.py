@@ -361,9 +361,7 @@ def _curve(runs: list[RowRun], metric: str) -> list[Column]:
     tables = []
     for member in runs:
         run = member.run
-        passes = [math.nan] * len(run.lines) if run.passes is None else run.passes[:-1]
-        times = [float(line["time_s"]) for line in run.lines]
-        columns: Any = zip(run.sent, times, passes, run.values(metric), strict=True)
+        columns: Any = zip(run.sent, run.times, member.passes, run.values(metric), strict=True)
         table = dict(zip(run.rounds, columns, strict=True))
         tables.append([table[round] for round in at])
     values = np.array(tables, float).reshape(len(runs), len(at), 4)

@@ -300,7 +300,7 @@ def test_a_curve_is_the_mean_over_seeds_in_a_band_of_its_deviation_at_the_rounds
     for seed, losses in ((1, [9.0, 4.0, 2.0]), (2, [9.0, 6.0, 8.0, 1.0])):
         more: dict[str, Any] = {
             "rounds": [5 * number for number in range(len(losses))],
-            "lines": [{"time_s": 2.0 * seed * number} for number in range(len(losses))],
+            "times": [2.0 * seed * number for number in range(len(losses))],
             "sent": [3000 * seed * number for number in range(len(losses))],
             "passes": [10.0 * seed * number for number in range(len(losses) + 1)],
             "values": lambda metric, losses=losses: losses,

@@ -119,6 +119,8 @@ class Difference:
     ) -> Difference:
         """Return what a sample of differences says; at least one.
 
+        Where all are 0, both rows may be one computation, so these are exact, whatever the step.
+
         Args:
             differences: a difference for each seed.
             confidence: probability with which the interval holds.
@@ -126,7 +128,7 @@ class Difference:
             step: see `covering`.
             within: see `covering`.
         """
-        ends = covering(differences, confidence, pairs, step, within)
+        ends = covering(differences, confidence, pairs, step if any(differences) else 0.0, within)
         return Difference(*ends, len(differences), not any(differences))
 
 
@@ -145,16 +147,14 @@ def covering(
         values: at least one.
         confidence: probability with which the interval holds.
         pairs: number of such samples whose intervals hold together with that probability.
-        step: of differences, the step in which the values come that were subtracted; 0: they are exact. Where all
-            differences are 0, both may be one computation, so these are exact too.
+        step: of differences, the step in which the values come that were subtracted; 0: they are exact.
         within: the range of such values, where the interval ends; one that a value leaves ends with this value.
     """
     mean = float(statistics.mean(values))
     if len(values) < 2:
         return mean, -math.inf, math.inf
     reach = float(stats.t.ppf(1 - (1 - confidence) / pairs / 2, len(values) - 1))
-    rounding = step / math.sqrt(6) if any(values) else 0.0
-    half = reach * max(float(statistics.stdev(values)), rounding) / math.sqrt(len(values))
+    half = reach * max(float(statistics.stdev(values)), step / math.sqrt(6)) / math.sqrt(len(values))
     low, high = bootstrap(values, confidence)
     lowest, highest = min(within[0], *values), max(within[1], *values)
     return mean, max(min(mean - half, low), lowest), min(max(mean + half, high), highest)

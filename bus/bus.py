@@ -150,7 +150,7 @@ class Bus:
         totals = self.ledger.totals
         settled = totals[kind, "header_bytes"] + totals[kind, "payload_bytes"] - totals[kind, "digest_bytes"]
         in_flight = (each for each in self._in_flight if each.key[0] is kind and each.key[1] >= 0)
-        return settled - totals[kind, INSTRUMENT] + sum(each.size - each.tally.digest_bytes for each in in_flight)
+        return settled - totals[kind, INSTRUMENT] + sum(each.billed_size for each in in_flight)
 
     def checkpoint(self) -> list[Any]:
         """Return the state to resume from: time, busy links, messages in flight, pending answers, counts of faults."""
@@ -213,7 +213,7 @@ class Bus:
     def _depart(self, message: InFlightMessage) -> None:
         """Send a message: the rules decide how many duplicates are sent, and what happens to each of them."""
         if message.is_exempt or self.rules.is_empty:
-            message.due_ns = self.links.arrival_ns(message.key, message.size, message.sent_ns, message.peer)
+            message.due_ns = self.links.arrival_ns(message.key, message.billed_size, message.sent_ns, message.peer)
             self._schedule(message)
             return
         verdict = self.rules.judge(message.key, message.sent_ns, peer=message.peer)
@@ -223,7 +223,7 @@ class Bus:
             self._transmit(copy, self.rules.judge(copy.key, copy.sent_ns, peer=copy.peer))
 
     def _transmit(self, message: InFlightMessage, verdict: Verdict) -> None:
-        arrival_ns = self.links.arrival_ns(message.key, message.size, message.sent_ns, message.peer)
+        arrival_ns = self.links.arrival_ns(message.key, message.billed_size, message.sent_ns, message.peer)
         message.due_ns = arrival_ns + verdict.delay_ns
         if verdict.flips:
             message.flip(verdict.flips)

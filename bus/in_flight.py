@@ -93,6 +93,11 @@ class InFlightMessage:
         )
 
     @property
+    def billed_size(self) -> int:
+        """Its bytes without the digests with which a run is verified: what links and budgets of bytes know of it."""
+        return self.size - self.tally.digest_bytes
+
+    @property
     def full_frame(self) -> bytes:
         return self.frame + self.tail
 

@@ -44,7 +44,7 @@ def test_every_message_is_sent_and_arrives_at_the_nanosecond_that_the_documents_
 
     def arrival(row: Any, way: str, client: int, now: int) -> int:
         assert row.sent_ns == now
-        size = row.header_bytes + row.payload_bytes  # the digests of `verify`, too
+        size = row.header_bytes + row.payload_bytes - row.digest_bytes
         at = passed((-1, way), NETWORK[f"shared_{way}_mbps"], size, now)
         at = passed((client, way), NETWORK[f"{way}_mbps"], size, at) + 13_700_000
         assert row.arrived_ns in (-1, at)  # −1: lost, or under way when the run ended
@@ -76,6 +76,27 @@ def test_every_message_is_sent_and_arrives_at_the_nanosecond_that_the_documents_
         now = ends if asked else now
     assert now == round_ns(Fraction(str(results.summary["simulated_s"])))
     assert checked > 40 and len([client for _, _, client in working if client == 1]) > 1  # at several plans at once
+
+
+def test_a_run_is_the_same_whether_it_is_verified_or_not(tmp_path: Path) -> None:
+    told = []
+    for verify in (True, False):
+        results = run(
+            scenario(
+                algorithm={"name": "decomfl", "perturbations": 3},
+                participation={"clients": 5, "cohort": 4, "quorum": 1, "deadline_s": DEADLINE_NS / 1e9},
+                network=NETWORK,
+                verify=verify,
+            ),
+            tmp_path / str(verify),
+        )
+        messages = results.messages[results.messages.kind.isin([Kind.PLAN.name, Kind.REPORT.name])]
+        assert (messages.digest_bytes > 0).any() == verify
+        sizes = messages.payload_bytes - messages.digest_bytes
+        told.append((results.digest, messages.assign(payload_bytes=sizes, digest_bytes=0).reset_index(drop=True)))
+    (digest, messages), (same, also) = told
+    assert digest == same
+    assert messages.equals(also)
 
 
 def round_ns(seconds: float | Fraction) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol, TypeGuard, runtime_checkable
 
 from seedbus.algorithms.contract import Algorithm, CommitT, Declined, PlanT, Replica, ReportT
 from seedbus.algorithms.objective import Objective
@@ -27,6 +27,12 @@ class SharedWork(Protocol):
             objectives: each client's objective; they belong to one problem, so they share one point.
         """
         ...
+
+
+def shares_work(algorithm: object) -> TypeGuard[SharedWork]:
+    """Whether hosts call `local_together`; not where a subclass of what defines it overrides `local` alone."""
+    defining = (kind for kind in type(algorithm).__mro__ if {"local", "local_together"} & vars(kind).keys())
+    return any("local_together" in vars(kind) for kind in [*defining][:1])
 
 
 @runtime_checkable

@@ -27,7 +27,7 @@ from seedbus.agents.problem import ClientProblem
 from seedbus.agents.seeds import of_directions
 from seedbus.agents.verification import Verifier
 from seedbus.algorithms.contract import BadPayload, CommitGap, Declined, Replica, Vector
-from seedbus.algorithms.shared_work import SharedWork, one_by_one
+from seedbus.algorithms.shared_work import one_by_one, shares_work
 from seedbus.algorithms.summed import Summed
 from seedbus.bus import Envelope
 
@@ -109,7 +109,7 @@ class Host:
         self.member_proof = proof
         self._proof = proof
         # once: this check of a protocol costs more than a message
-        self._together = algorithm.local_together if isinstance(algorithm, SharedWork) else None
+        self._together = algorithm.local_together if shares_work(algorithm) else None
         self._verifier = Verifier(verify_every)
         self._observer = observer
         self._watch = LossWatch(observer)

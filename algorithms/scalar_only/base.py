@@ -125,7 +125,7 @@ class ScalarOnly(ScalarFields):
     def local(self, replica: Replica, memory: Any, plan: ScalarPlan, objective: Objective) -> tuple[Scalars, Any]:
         """Run K local steps from the replica; return the scalars, float32 [K, P], rounded for the wire, and memory.
 
-        Hosts call `local_together`, and this does too: an algorithm with other local steps overrides that one.
+        This calls `local_together`, which hosts call if no subclass overrides this one alone.
         """
         (result,) = self.local_together(replica, [memory], plan, [objective])
         if isinstance(result, Declined):

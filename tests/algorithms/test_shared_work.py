@@ -104,6 +104,25 @@ def process(most: int, monkeypatch: pytest.MonkeyPatch, verify_every: int = 0) -
     return hosted
 
 
+class Halved(DeComFL):
+    def local(self, replica: Any, memory: Any, plan: Any, objective: Any) -> tuple[Any, Any]:
+        scalars, _ = super().local(replica, memory, plan, objective)
+        return scalars / 2, 1
+
+
+def test_a_process_asks_a_subclass_that_overrides_local_alone_for_its_own_work() -> None:
+    options: dict[str, Any] = {"split": "test", "observer": EventRecorder(), "verify_every": 0}
+    work = []
+    for kind in (DeComFL, Halved):
+        algorithm = kind(perturbations=3).sized(PROBLEM.dimension)
+        hosted = Followers(Offer(HOST, ((0, 5),), True, b""), algorithm, PROBLEM, **options)
+        objectives = [PROBLEM.objective(client, 0) for client in (0, 1)]
+        replica = algorithm.replica(PROBLEM.x0())
+        work.append(hosted.host._outcomes(replica, [None, None], algorithm.plan(0, 0, 9), objectives))
+    for whole, half in zip(*work, strict=True):
+        assert bits(half) == bits((whole[0] / 2, 1))
+
+
 def commits(first: int, last: int) -> list[Any]:
     scalars = np.array([[0.5, -0.25, 0.125], [0.5, 2.0, -1.0]], np.float32)
     return [ALGORITHM.aggregate(None, ALGORITHM.plan(r, r, 7 * r), {0: scalars})[0] for r in range(first, last)]

@@ -21,6 +21,7 @@ from seedbus.agents.errors import Forgotten, RunFolderError
 from seedbus.algorithms.contract import BadPayload
 from seedbus.algorithms.stateful import Stateful
 from seedbus.bus.files import atomic_write, check_folder, make_folder, read, remove
+from seedbus.discovery import PluginError
 
 _NAME = re.compile(r"[0-9]{1,18}-[0-9]{1,18}\.(memory|loss)")
 _DIGEST_BYTES = 16
@@ -109,13 +110,22 @@ class ClientStateStore:
         else:  # the vectors of many clients would not fit into this process
             make_folder(self._folder / str(client))
             with atomic_write(self._folder / str(client) / link.name) as file:
-                packed = msgpack.packb(memory)
+                packed = self._packed(memory)
                 file.write(_digest(client, link, packed) + packed)
         chain.append(link)
         while len(chain) > KEPT:
             old = chain.pop(0)
             if self._folder is not None:
                 remove(self._folder / str(client) / old.name)
+
+    def _packed(self, memory: Any) -> bytes:
+        try:
+            packed: bytes = msgpack.packb(memory)
+        except (TypeError, ValueError, OverflowError) as error:  # of a plug-in; such as an array
+            name = getattr(self._algorithm, "label", "the algorithm")
+            accepted = "expected None, numbers, texts, bytes, and lists and mappings of these"
+            raise PluginError(f"what a client of {name} remembers cannot be kept: {error}; {accepted}") from None
+        return packed
 
     def _chain(self, client: int) -> list[_Link]:
         if client not in self._chains:

@@ -90,10 +90,16 @@ def local_work_leaves_the_replica_untouched_and_is_deterministic(run: Rehearsal)
     replica = run.replica.copy()
     before = replica.digest()
     plan = run.algorithm.plan(len(run.commits), replica.version, 2**64 - 1)
-    first, _ = run.algorithm.local(replica, None, plan, run.objective(4, len(run.commits)))
+    first, memory = run.algorithm.local(replica, None, plan, run.objective(4, len(run.commits)))
     require(replica.digest() == before, f"the digest of the replica was {before}, and is {replica.digest()}")
-    again, _ = run.algorithm.local(replica, None, plan, run.objective(4, len(run.commits)))
+    again, same = run.algorithm.local(replica, None, plan, run.objective(4, len(run.commits)))
     require_same(again, first, "the second report", "and the first was")
+    require_same(same, memory, "what the client then remembers", "and it was")
+    try:
+        kept = msgpack.unpackb(msgpack.packb(memory), strict_map_key=False)
+    except (TypeError, ValueError, OverflowError) as error:
+        raise AssertionError(f"msgpack cannot hold what the client remembers: {error}") from None
+    require_same(kept, memory, "what the client remembers, once it is stored,", "and it was")
     run.algorithm.check(plan, first)
 
 

@@ -23,6 +23,7 @@ from seedbus.agents.errors import Forgotten, RunFolderError
 from seedbus.agents.journal.journal import Journal
 from seedbus.agents.journal.reader import KEPT_EVERY
 from seedbus.bus import Kind, read_ledger
+from seedbus.discovery import PluginError
 from seedbus.scenarios.errors import ScenarioError
 from seedbus.scenarios.reporting.results import Results
 from seedbus.scenarios.run_folder import MEMORY
@@ -53,6 +54,14 @@ def quiet(algorithm: Any = SCAFFOLD, **changes: Any) -> Scenario:
 
 
 # one client's sequence of rounds
+
+
+def test_what_cannot_be_stored_is_one_sentence_with_the_name_of_the_algorithm(tmp_path: Path) -> None:
+    memories = ClientStateStore(tmp_path, make("decomfl"))
+    with pytest.raises(PluginError, match=r"client of decomfl remembers cannot be kept: .*'numpy.ndarray' object"):
+        memories.keep(0, 0, [np.zeros(3)])
+    memories.keep(0, 0, [b"", 1.5])
+    assert ClientStateStore(tmp_path).before(0, 1) == [b"", 1.5]
 
 
 @pytest.fixture(params=["folder", "process"])

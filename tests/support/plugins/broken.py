@@ -87,6 +87,27 @@ class Unsteady(ScalarOnly):
         return [scalar * next(CALLS) for scalar in scalars]
 
 
+class Numbering(ScalarOnly):
+    """Its clients remember how many calls there were in this process."""
+
+    breaks: ClassVar[str] = "local_work_leaves_the_replica_untouched_and_is_deterministic"
+    name: Literal["numbering"] = "numbering"
+
+    def local(self, replica: Replica, memory: Any, plan: Any, objective: Any) -> Any:
+        return super().local(replica, memory, plan, objective)[0], next(CALLS)
+
+
+class Hoarding(ScalarOnly):
+    """Its clients remember an array."""
+
+    breaks: ClassVar[str] = "local_work_leaves_the_replica_untouched_and_is_deterministic"
+    name: Literal["hoarding"] = "hoarding"
+
+    def local(self, replica: Replica, memory: Any, plan: Any, objective: Any) -> Any:
+        report, _ = super().local(replica, memory, plan, objective)
+        return report, report
+
+
 class Underpaid(ScalarOnly):
     breaks: ClassVar[str] = "local_work_evaluates_the_loss_as_often_as_declared"
     name: Literal["underpaid"] = "underpaid"

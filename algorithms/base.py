@@ -93,6 +93,11 @@ class BaseAlgorithm(Settings):
     def diagnostics(self, replica: Replica) -> dict[str, float]:
         return {}
 
+    # -- the client
+
+    def personal(self, replica: Replica, memory: Any, plan: Any, objective: Any) -> Vector | None:
+        return None
+
     # -- the server
 
     def reachable(self, plan: Any, cohort: Sequence[int]) -> list[int]:

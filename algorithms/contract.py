@@ -326,6 +326,23 @@ class Algorithm(Payloads[PlanT, ReportT, CommitT], Protocol[PlanT, ReportT, Comm
         """
         ...
 
+    def personal(self, replica: Replica, memory: Any, plan: PlanT, objective: Objective) -> Vector | None:
+        """Return the model that a client uses for itself, [d]; None: that of the replica. The replica is not changed.
+
+        No run needs it, and no message carries it: instruments measure by it how well a client is served. An algorithm
+        returns None always, or never.
+
+        Args:
+            replica: the model that all share.
+            memory: what the client remembers; None: nothing, such as one that never took part.
+            plan: that of the round which begins with the replica.
+            objective: the client's loss in that round.
+
+        Raises:
+            Declined: the client has no model whose numbers are finite.
+        """
+        ...
+
     def check(self, plan: PlanT, report: ReportT) -> None:
         """Server: raise `ReportRefused` if the report must not be aggregated."""
         ...

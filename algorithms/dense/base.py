@@ -31,7 +31,7 @@ from seedbus.algorithms.dense import payloads as dense_wire
 from seedbus.algorithms.dense.channels.contract import CHANNELS, Channel
 from seedbus.algorithms.dense.compression.contract import CODECS, Compression
 from seedbus.algorithms.dense.compression.fixed_point import FixedPoint, whole_numbers
-from seedbus.algorithms.dense.local import train
+from seedbus.algorithms.dense.local import begun, train
 from seedbus.algorithms.dense.methods.method import METHODS, Local, Method
 from seedbus.algorithms.dense.payloads import DenseCommit, DensePlan, DenseReport
 from seedbus.algorithms.dense.server import State, advance_by, aggregate, check, check_vectors, to_bytes
@@ -86,7 +86,11 @@ class FedAvg(BaseAlgorithm):
         repeated = sorted({name for name in names if names.count(name) > 1})
         if repeated:
             raise ValueError(f"also: {repeated[0]} is given twice")
-        for hook, effect in (("move", "moves the server's model"), ("estimate", "replaces the gradient")):
+        for hook, effect in (
+            ("move", "moves the server's model"),
+            ("estimate", "replaces the gradient"),
+            ("personal", "gives clients models of their own"),
+        ):
             users = self._users(hook)
             if len(users) > 1:
                 raise ValueError(f"also: each of {' and '.join(users)} {effect}; only one method may")
@@ -240,6 +244,13 @@ class FedAvg(BaseAlgorithm):
 
     def trained(self, replica: Replica, memory: Any, plan: DensePlan, objective: Differentiable) -> Vector:
         return train(self, replica, memory, plan, objective).x
+
+    def personal(self, replica: Replica, memory: Any, plan: DensePlan, objective: Differentiable) -> Vector | None:
+        for method in self.methods:
+            own = method.personal(begun(self, replica, memory, plan, objective))
+            if own is not None:
+                return own
+        return None
 
     def _report(self, local: Local) -> DenseReport:
         update = local.update

@@ -37,7 +37,27 @@ def train(
     plan: DensePlan,
     objective: Differentiable,
 ) -> Local:
-    """Run the local steps of a round, and return the client's state after them; the replica is not changed.
+    """Run the local steps of a round, and return the client's state after them; see `begun`."""
+    local = begun(algorithm, replica, memory, plan, objective)
+    steps = local.steps
+    velocity = np.zeros_like(local.x) if algorithm.momentum else None
+    with np.errstate(over="ignore", invalid="ignore"):  # the server refuses an update that diverged
+        for local.step in range(steps):
+            _step(algorithm, local, velocity)
+        local.update = local.x - local.start
+        for method in algorithm.methods:
+            method.finish(local)
+    return local
+
+
+def begun(
+    algorithm: LocalTraining,
+    replica: Replica,
+    memory: Mapping[str, bytes] | None,
+    plan: DensePlan,
+    objective: Differentiable,
+) -> Local:
+    """Return a client's state before its local steps of a round; the replica is not changed.
 
     Args:
         algorithm: its methods and the settings of its optimiser.
@@ -50,15 +70,7 @@ def train(
     remembered: dict[str, Vector] = {
         name: np.frombuffer(raw, "<f4").astype(np.float32) for name, raw in (memory or {}).items()
     }
-    local = Local(replica.fields, replica.x.copy(), objective, plan, steps, remembered, momentum=algorithm.momentum)
-    velocity = np.zeros_like(local.x) if algorithm.momentum else None
-    with np.errstate(over="ignore", invalid="ignore"):  # the server refuses an update that diverged
-        for local.step in range(steps):
-            _step(algorithm, local, velocity)
-        local.update = local.x - local.start
-        for method in algorithm.methods:
-            method.finish(local)
-    return local
+    return Local(replica.fields, replica.x.copy(), objective, plan, steps, remembered, momentum=algorithm.momentum)
 
 
 def _step(algorithm: LocalTraining, local: Local, velocity: Vector | None) -> None:

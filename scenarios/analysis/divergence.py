@@ -24,7 +24,6 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from seedbus.agents.seeds import of_directions, of_step
 from seedbus.algorithms.contract import Declined
 from seedbus.models.device import placed_beside
 from seedbus.models.errors import DataError
@@ -100,22 +99,12 @@ def _trained(model: Model) -> list[NDArray[Any]]:
     for client in cohort:
         with suppress(Declined):
             objective = run.problem.objective(client, model.round)
-            after = run.algorithm.trained(placed, None, _plan(model, client), objective)
+            after = run.algorithm.trained(placed, None, model.plan(client), objective)
             if np.isfinite(own := np.asarray(after)).all():
                 found.append(own.copy())
         work.advance()
     work.end()
     return found
-
-
-def _plan(model: Model, client: int) -> Any:
-    """Return the plan of a client in the round that begins with a model, as the client has it."""
-    algorithm, scenario, round = model.run.algorithm, model.run.scenario, model.round
-    if scenario.topology is not None:
-        return algorithm.plan(round, 0, of_step(scenario.seed, client, round))
-    version = model.replayed.replica.version
-    sent = algorithm.pack_plan(algorithm.plan(round, version, of_directions(scenario.seed, round))).body
-    return algorithm.unpack_plan(sent, round, version)  # with the shift of a private secret
 
 
 def _similarities(run: Subject, models: list[NDArray[Any]]) -> list[float]:

@@ -12,6 +12,9 @@ measured on two kinds of samples:
 Shares of classes tell clients apart by their classes alone, and not by what else may differ, such as a handwriting. A
 metric that is no mean over samples, such as an area under a curve, is not made of those of classes.
 
+Where an algorithm gives clients models of their own (`personal`), each client is measured at its own, made from the
+newest shared model and from what it remembers after its last work. The folder keeps this of the run's end alone.
+
 A client without such samples does not count, and neither does one for whose samples the metric is not defined, such as
 an area under a curve where all are of one class.
 """
@@ -28,7 +31,7 @@ from numpy.typing import NDArray
 
 from seedbus.models.errors import DataError, OutOfMemory
 from seedbus.models.masked_problem import MaskedProblem
-from seedbus.models.task import HasNamedClients, HasParts, Vector
+from seedbus.models.task import HasNamedClients, HasParts
 from seedbus.scenarios.analysis.estimate import number, rank_correlation
 from seedbus.scenarios.analysis.lanczos import Vector64
 from seedbus.scenarios.analysis.subject import Model, NotHere, Subject
@@ -87,7 +90,6 @@ def fairness(run: Subject) -> Finding:
     names = inside.client_names() if isinstance(inside, HasNamedClients) else []
     rows, facts, drawn, by_count, by_group, missing, left_out, worst = [], [], [], {}, {}, [], {}, []
     for model in run.models:
-        x = problem.whole(model.point) if isinstance(problem, MaskedProblem) else model.point
         counted = reports(run.results.history, model.round)
         fact: dict[str, Any] = {"round": model.round, "metric": metric, "reports": counted.tolist()}
         for kind, (samples, measure) in kinds.items():
@@ -95,7 +97,7 @@ def fairness(run: Subject) -> Finding:
             try:
                 if measure is _by_classes and metric not in task.averaged:
                     raise NotHere("it is no mean over samples, so those of classes do not make it")
-                found = measure(model, inside, x, metric)
+                found = measure(model, inside, metric)
                 is_measured, values = _measured(found)
             except OutOfMemory:
                 raise
@@ -141,6 +143,8 @@ def fairness(run: Subject) -> Finding:
         "Every client counts once. Deviation: standard deviation over clients. Worst and best tenth: means of a tenth "
         "of them, rounded up. With reports: Spearman's correlation with how many reports of a client were counted."
     ]
+    if any(model.is_personal for model in run.models):
+        notes.append("Each client has a model of its own here, and is measured at it.")
     notes += worst
     notes += [f"{without}, {reason}." for reason, without in left_out.items()]
     notes += [f"Not measured: {each}." for each in missing]
@@ -209,36 +213,32 @@ def by_reports(values: Vector64, counted: Whole) -> dict[str, float]:
     return found
 
 
-Measure = Callable[[Model, HasParts, Vector, str], list[float | str]]
-"""What measures a metric of a model, at x, for each client, finite; a text: why it does not count.
+Measure = Callable[[Model, HasParts, str], list[float | str]]
+"""What measures a metric of a model for each client, finite; a text: why it does not count.
 
 Raises `NotHere` where it is not finite, and `DataError`.
 """
 
 
-def _own(model: Model, problem: HasParts, x: Vector, metric: str) -> list[float | str]:
+def _own(model: Model, problem: HasParts, metric: str) -> list[float | str]:
     """Measure it on training samples of each client; see `Measure`."""
-    return _of_parts(model, lambda indices: problem.evaluate_part(x, "train", indices), problem.parts, metric)
+    return _of_parts(model, problem, "train", problem.parts, metric)
 
 
-def _own_test(model: Model, problem: HasParts, x: Vector, metric: str) -> list[float | str]:
+def _own_test(model: Model, problem: HasParts, metric: str) -> list[float | str]:
     """Measure it on test samples of each client; see `Measure`."""
-    parts = problem.owned("test") or []
-    return _of_parts(model, lambda indices: problem.evaluate_part(x, "test", indices), parts, metric)
+    return _of_parts(model, problem, "test", problem.owned("test") or [], metric)
 
 
 def _of_parts(
-    model: Model,
-    measured: Callable[[NDArray[np.int64]], dict[str, float]],
-    parts: Sequence[NDArray[np.int64]],
-    metric: str,
+    model: Model, problem: HasParts, split: str, parts: Sequence[NDArray[np.int64]], metric: str
 ) -> list[float | str]:
     most = model.run.effort.client_samples
     work = model.run.meter.begin(f"round {model.round:,}: clients", len(parts))
     try:
         values: list[float | str] = []
         for client, part in enumerate(parts):
-            found = measured(evenly(part, most)) if part.size else {}
+            found = problem.evaluate_part(model.served(client), split, evenly(part, most)) if part.size else {}
             # of a model that has diverged the loss is not finite either, and that client is not left out
             is_undefined = math.isnan(found.get(metric, 0)) and math.isfinite(found["loss"])
             values.append(UNDEFINED if is_undefined else _finite(found[metric], client) if found else NO_SAMPLES)
@@ -248,15 +248,22 @@ def _of_parts(
     return values
 
 
-def _by_classes(model: Model, problem: HasParts, x: Vector, metric: str) -> list[float | str]:
+def _by_classes(model: Model, problem: HasParts, metric: str) -> list[float | str]:
     """Measure it on test samples of each client's classes; see `Measure`."""
     tested, trained = problem.evaluated("test"), problem.classes("train")
     classes = problem.classes("test")[tested]
-    of_class = {
-        int(each): problem.evaluate_part(x, "test", tested[classes == each])[metric] for each in np.unique(classes)
-    }
-    values = [weighed_by_class(trained[part], of_class) for part in problem.parts]
-    return [NO_SAMPLES if each is None else _finite(each, client) for client, each in enumerate(values)]
+
+    def of_classes(client: int, of: NDArray[np.int64]) -> dict[int, float]:
+        x, among = model.served(client), np.intersect1d(of, classes)
+        return {int(c): problem.evaluate_part(x, "test", tested[classes == c])[metric] for c in among}
+
+    of_all = None if model.is_personal else of_classes(0, classes)
+    values: list[float | str] = []
+    for client, part in enumerate(problem.parts):
+        own = trained[part]
+        found = weighed_by_class(own, of_classes(client, own) if of_all is None else of_all)
+        values.append(NO_SAMPLES if found is None else _finite(found, client))
+    return values
 
 
 def _samples(model: Model, problem: HasParts, measure: Measure, is_measured: Flags, chosen: Flags) -> int:

@@ -11,13 +11,17 @@ from typing import Any
 
 import numpy as np
 
+from seedbus.agents.client.client_state import ClientStateStore
 from seedbus.agents.journal.file import FILE
 from seedbus.agents.journal.journal import Journal
 from seedbus.agents.journal.records import StoredRound
 from seedbus.agents.launcher import unpacked
 from seedbus.agents.messages import AnyAlgorithm
-from seedbus.algorithms.contract import Vector
+from seedbus.agents.seeds import of_directions, of_step
+from seedbus.algorithms.contract import Declined, Replica, Vector
+from seedbus.discovery import check_shape
 from seedbus.keyed import keyed_bits
+from seedbus.models.device import placed_beside
 from seedbus.models.masked_problem import MaskedProblem
 from seedbus.models.task import Problem, Task, TwiceDifferentiable
 from seedbus.scenarios.analysis.curvature import Curvature, Effort, measured
@@ -27,7 +31,7 @@ from seedbus.scenarios.errors import ScenarioError
 from seedbus.scenarios.reporting.client_groups import Groups, groups_of
 from seedbus.scenarios.reporting.meter import Meter
 from seedbus.scenarios.reporting.results import Results
-from seedbus.scenarios.run_folder import scenario_of
+from seedbus.scenarios.run_folder import MEMORY, scenario_of
 from seedbus.scenarios.running.prepare import followed
 from seedbus.scenarios.running.replay import Replayed, replays
 from seedbus.scenarios.schema.scenario import Scenario
@@ -63,6 +67,53 @@ class Model:
     @property
     def point(self) -> Vector:
         return self.replayed.point
+
+    def plan(self, client: int) -> Any:
+        """Return the plan of a client in the round that begins with the model, as the client has it."""
+        algorithm, scenario, round = self.run.algorithm, self.run.scenario, self.round
+        if scenario.topology is not None:
+            return algorithm.plan(round, 0, of_step(scenario.seed, client, round))
+        version = self.replayed.replica.version
+        sent = algorithm.pack_plan(algorithm.plan(round, version, of_directions(scenario.seed, round))).body
+        return algorithm.unpack_plan(sent, round, version)  # with the shift of a private secret
+
+    @cached_property
+    def is_personal(self) -> bool:
+        """Whether clients have models of their own beside it."""
+        try:
+            return self._personal(0, None) is not None
+        except NotHere:
+            return True
+
+    def served(self, client: int) -> Vector:
+        """Return the point of the model that a client uses, of all coordinates: its own, or the one that all share.
+
+        Raises:
+            NotHere: the client has one of its own, which is not kept or has numbers that are not finite.
+        """
+        problem: Any = self.run.problem
+        if not self.is_personal:
+            x = self.point
+        elif self.round < len(self.run.stored):
+            raise NotHere("what clients remember, which makes their own models, is kept of the run's end alone")
+        else:
+            own = self._personal(client, self.run.memories.before(client, self.round))
+            check_shape(own, self.point.shape, f"`personal` of the algorithm {self.run.algorithm.label}")
+            x = np.array(own, np.float32)
+        return problem.whole(x) if isinstance(problem, MaskedProblem) else x
+
+    def _personal(self, client: int, memory: Any) -> Vector | None:
+        """Return the own model of a client that remembers this. Raises `NotHere`."""
+        objective: Any = self.run.problem.objective(client, self.round)
+        try:
+            return self.run.algorithm.personal(self._placed, memory, self.plan(client), objective)
+        except Declined as why:
+            raise NotHere(f"client {client} has no model of its own: {why}") from None
+
+    @cached_property
+    def _placed(self) -> Replica:
+        """The replica, where the problem computes."""
+        return self.replayed.replica.placed(placed_beside(self.run.problem))
 
     @cached_property
     def curvature(self) -> Curvature:
@@ -174,6 +225,11 @@ class Subject:
         run = Subject(folder, results, scenario, problem, algorithm, stored, effort, meter, served, groups)
         run.models = [Model(each, run) for each in replayed]
         return run
+
+    @cached_property
+    def memories(self) -> ClientStateStore:
+        """What clients remember, as it is in the run's folder."""
+        return ClientStateStore(self.folder / MEMORY, self.algorithm)
 
     @cached_property
     def commits(self) -> list[Any]:

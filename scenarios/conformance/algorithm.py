@@ -101,6 +101,9 @@ def local_work_leaves_the_replica_untouched_and_is_deterministic(run: Rehearsal)
         raise AssertionError(f"msgpack cannot hold what the client remembers: {error}") from None
     require_same(kept, memory, "what the client remembers, once it is stored,", "and it was")
     run.algorithm.check(plan, first)
+    one, other = (run.algorithm.personal(replica, memory, plan, run.objective(4, len(run.commits))) for _ in range(2))
+    require_same(other, one, "made again, the client's own model", "and it was")
+    require(replica.digest() == before, "its own model changed the replica")
 
 
 def local_work_evaluates_the_loss_as_often_as_declared(run: Rehearsal) -> None:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pytest
 import torch
 from own_task import FIELDS, Points, own
+from plugin_files import forget
 from scipy.stats import spearmanr
 from sklearn.metrics import roc_auc_score
 from small_data import femnist_samples, leaf_file, leaf_sets, people_table
@@ -18,6 +20,7 @@ from worlds import go, scenario
 
 import seedbus
 from seedbus.models.tasks.table import Table
+from seedbus.plugin import DeComFL, Method, register
 from seedbus.scenarios.analysis.analyse import analyse
 from seedbus.scenarios.analysis.curvature import Effort
 from seedbus.scenarios.analysis.fairness import Spread, by_reports, fairness, reports, weighed_by_class
@@ -77,6 +80,80 @@ def _in_percent_and_the_worst_first(shown: Finding) -> None:
         assert x == list(range(1, 9)) and y == pytest.approx(sorted(100 * each for each in kind["values"]))
     last, counted = 100 * np.array(kinds[-1]["values"]), np.array(shown.facts["rounds"][-1]["reports"])
     assert bars.bars == pytest.approx(by_reports(last, counted)) and len(bars.bars) > 1
+
+
+class Biased(DeComFL):
+    """Each client has a bias of its own, which it learns by a gradient."""
+
+    name: Literal["biased"] = "biased"
+
+    def personal(self, replica: Any, memory: Any, plan: Any, objective: Any) -> Any:
+        own: Any = replica.x.copy()
+        own[640:] += np.zeros(10, np.float32) if memory is None else np.frombuffer(memory, "<f4")
+        return own
+
+    def local(self, replica: Any, memory: Any, plan: Any, objective: Any) -> Any:
+        own = self.personal(replica, memory, plan, objective)
+        objective.point[:] = own
+        own -= np.asarray(objective.gradient(0))
+        scalars, _ = super().local(replica, memory, plan, objective)
+        return scalars, (own - replica.x)[640:].tobytes()
+
+
+class Tuned(Method):
+    """FedAvg, and one step of each client's own from the model that all share."""
+
+    name: Literal["tuned"] = "tuned"
+
+    def personal(self, local: Any) -> Any:
+        local.objective.point[:] = local.x
+        return local.x - np.asarray(local.objective.gradient(0))
+
+
+@pytest.fixture
+def own_models() -> Iterator[None]:
+    for kind in (Biased, Tuned):
+        register(kind)
+    yield
+    forget()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("algorithm", "mask"), [("biased", {}), ("tuned", {"mask": {"rule": "random", "density": 0.9}})]
+)
+def test_clients_with_models_of_their_own_are_measured_at_these(
+    algorithm: str, mask: dict[str, Any], own_models: None, tmp_path: Path
+) -> None:
+    digits = {"name": "digits", "model": "softmax"}
+    there = {"task": digits, "partition": {"kind": "dirichlet", "alpha": 0.3}, "algorithm": {"name": algorithm}} | mask
+    results = go(tmp_path / "run", scenario(stop={"rounds": 5}, **there))
+    run = Subject.of(results.folder, [0, 5], Effort(client_samples=10**6), Meter(is_quiet=True))
+    shown = fairness(run)
+    before, found = shown.facts["rounds"]
+    assert found["round"] == 5 and not {"own", "test"} & before.keys()
+    assert "Each client has a model of its own here, and is measured at it." in shown.notes
+    assert any("Not measured: the accuracy of round 0, own, training: what clients remember" in n for n in shown.notes)
+    problem: Any = run.problem
+    inside, point = problem.inside if mask else problem, run.models[-1].point
+    test = inside.evaluated("test")
+    for client, part in enumerate(inside.parts):
+        own = np.array(point)
+        if algorithm == "tuned":
+            objective = problem.objective(client, 5)
+            objective.point[:] = own
+            own -= np.asarray(objective.gradient(0))
+        elif (memory := results.memory(client)) is not None:
+            own[640:] += np.frombuffer(memory, "<f4")
+        own = problem.whole(own) if mask else own
+        assert found["own"]["values"][client] == inside.evaluate_part(own, "train", part)["accuracy"]
+        labels, tested = inside.classes("train")[part], inside.classes("test")[test]
+        served = 0.0
+        for each in np.unique(labels):
+            right = inside.evaluate_part(own, "test", test[tested == each])["accuracy"]
+            served += (labels == each).mean() * right
+        assert found["test"]["values"][client] == pytest.approx(served)
+    assert len(set(found["own"]["values"])) > 4
 
 
 def test_each_group_is_beside_the_others_in_table_plot_and_facts_on_the_same_samples(tmp_path: Path) -> None:

@@ -48,7 +48,8 @@ class Quantity(NamedTuple):
         instrument: that measures it.
         words: what it is, as the head of a column.
         of: the instrument's facts of a model → the number; KeyError or None: there is none.
-        is_served: whether it is a value of `served_metric`, and has its unit.
+        is_served: whether it has the unit of `served_metric`.
+        is_value: whether it is a value of that metric, of which more is better or worse; not a deviation or a gap.
         samples: the instrument's facts → on how many samples it is measured, of a quantity of a group.
     """
 
@@ -56,11 +57,12 @@ class Quantity(NamedTuple):
     words: str
     of: Callable[[Facts], float | None]
     is_served: bool = False
+    is_value: bool = False
     samples: Callable[[Facts], int] | None = None
 
 
 def _served(words: str, samples: str, fact: str) -> Quantity:
-    return Quantity("fairness", words, lambda facts: facts[samples][fact], is_served=True)
+    return Quantity("fairness", words, lambda facts: facts[samples][fact], is_served=True, is_value=fact != "deviation")
 
 
 QUANTITIES: Mapping[str, Quantity] = {
@@ -121,7 +123,8 @@ def quantity(name: str) -> Quantity:
     def in_group(value: Callable[[Facts], Any]) -> Callable[[Facts], Any]:
         return lambda facts: value(facts[samples]["groups"][group])
 
-    return Quantity("fairness", words.format(group) + where, in_group(mean), is_served=True, samples=in_group(count))
+    named, is_value = words.format(group) + where, not is_gap(name)
+    return Quantity("fairness", named, in_group(mean), is_served=True, is_value=is_value, samples=in_group(count))
 
 
 def is_gap(name: str) -> bool:

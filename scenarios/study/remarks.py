@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 
 from seedbus.bus.text import counted, printable
+from seedbus.scenarios.analysis.quantities import quantity
 from seedbus.scenarios.reporting.axes import byte_unit, is_share
 from seedbus.scenarios.reporting.privacy import bases
 from seedbus.scenarios.reporting.terminal import shown
@@ -28,9 +29,13 @@ def sentences(results: StudyResults) -> list[str]:
     """
     metric, found = shown(results.metric), _unfinished_trials(results) + _claim(results)
     for figure, pairs in results.compared_by.items():
-        is_final = figure == FINAL
-        where = "average at the end" if is_final else f"at {words_of(figure.removeprefix('at_'))}"
-        found += _compared(results, where, pairs) + ([] if is_final else _measured(results, figure, where))
+        if figure == FINAL:
+            found += _compared(results, "average at the end", pairs)
+        elif figure.startswith("at_"):
+            where = f"at {words_of(figure.removeprefix('at_'))}"
+            found += _compared(results, where, pairs) + _measured(results, figure, where)
+        else:
+            found += _compared(results, shown(quantity(figure).words), pairs)
     found += [_divergence(results, row) for row in results.diverged]
     found += _remarks(results)
     found += _beyond_rule(results) + _chosen_in_vain(results)
@@ -81,7 +86,7 @@ def _compared(results: StudyResults, where: str, pairs: list[tuple[str, str, Dif
 
     Args:
         results: the study's.
-        where: at which time of a run they are compared.
+        where: at which time of a run they are compared, or over which clients.
         pairs: with their differences.
     """
     if not pairs:

@@ -122,11 +122,14 @@ class StudyResults:
         """Figure → pairs of rows with their difference; without rows that have diverged, or have not the figure.
 
         The figures are the final moving average, and the value at each amount of bytes and each simulated time that
-        `ask.at` names: a moving average there would still hold x₀ where a row has had few rounds.
+        `ask.at` names: a moving average there would still hold x₀ where a row has had few rounds. So are the means over
+        clients that `ask.analysis` names.
         The pairs are those of `pairs_of`, by their circumstances.
         """
         ask, pairs = self.plan.study.ask, pairs_of(self.plan)
         figures = [FINAL, *(f"at_{point}" for point in ask.at if isinstance(point, str))]
+        if served_metric(self.plan.cells[0].scenario.task, self.metric) == self.metric:
+            figures += [name for name in ask.analysis if quantity(name).is_value]
         together = len(pairs) * len(figures) if ask.together else 1
         return {
             figure: [

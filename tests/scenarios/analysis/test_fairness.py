@@ -20,7 +20,7 @@ from worlds import go, scenario
 
 import seedbus
 from seedbus.models.tasks.table import Table
-from seedbus.plugin import DeComFL, Method, register
+from seedbus.plugin import Method, ScalarOnly, register
 from seedbus.scenarios.analysis.analyse import analyse
 from seedbus.scenarios.analysis.curvature import Effort
 from seedbus.scenarios.analysis.fairness import Spread, by_reports, fairness, reports, weighed_by_class
@@ -82,7 +82,7 @@ def _in_percent_and_the_worst_first(shown: Finding) -> None:
     assert bars.bars == pytest.approx(by_reports(last, counted)) and len(bars.bars) > 1
 
 
-class Biased(DeComFL):
+class Biased(ScalarOnly):
     """Each client has a bias of its own, which it learns by a gradient."""
 
     name: Literal["biased"] = "biased"

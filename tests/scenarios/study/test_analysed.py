@@ -15,6 +15,7 @@ from seedbus.scenarios.reporting.findings import ANALYSIS, kept
 from seedbus.scenarios.reporting.page import PAGE
 from seedbus.scenarios.study.cells import plan_of
 from seedbus.scenarios.study.claims import verdict
+from seedbus.scenarios.study.remarks import sentences
 from seedbus.scenarios.study.study import study
 from seedbus.scenarios.study.tables import cells
 
@@ -75,6 +76,29 @@ def test_how_clients_are_served_is_told_by_the_metric_of_the_study(tmp_path: Pat
         (fact,) = finding.facts["rounds"]
         assert fact["metric"] == name and fact["test"]["worst_tenth"] == worst
         assert "%" not in shown["lag of break-even"] and ("%" in shown["last value"]) == (metric is None)
+
+
+@pytest.mark.slow
+def test_rows_are_compared_by_the_means_over_clients_that_are_asked_for(tmp_path: Path) -> None:
+    small = {"task": "digits", "algorithm": "fedavg", "participation": {"clients": 4}, "stop": {"rounds": 3}}
+    variants: dict[str, Any] = {"still": ["algorithm.learning_rate=1e-6"], "learning": []}
+    for metric, words in (("accuracy", "points"), ("loss", "by")):
+        asked = ["clients_deviation", "test_clients_mean", "worst_tenth", "break_even"]
+        ask = {"metric": metric, "analysis": asked, "against": "still"}
+        found = study({"base": small, "variants": variants, "seeds": [1, 2, 3], "ask": ask}, tmp_path)
+        assert list(found.compared_by) == ["final", "test_clients_mean", "worst_tenth"]
+        for figure in ("test_clients_mean", "worst_tenth"):
+            ((row, other, difference),) = found.compared_by[figure]
+            values = [[member.figures[figure] for member in found.members[each]] for each in (row, other)]
+            assert difference.mean == pytest.approx(np.subtract(*values).mean())
+            assert found.better(row, other, difference) == "learning"
+        said = sentences(found)
+        heads = [each for each in said if each.startswith("Differences")]
+        assert [
+            f"Differences in {metric} ({where})"
+            for where in ("average at the end", "mean of clients on test", "worst tenth of clients")
+        ] == [each.partition(",")[0] for each in heads]
+        assert sum(each.startswith("learning is better than still") and words in each for each in said) >= 2
 
 
 @pytest.mark.slow

@@ -110,9 +110,18 @@ class Tuned(Method):
         return local.x - np.asarray(local.objective.gradient(0))
 
 
+class Kept(Method):
+    """FedAvg, and the shared model as each client's own."""
+
+    name: Literal["kept"] = "kept"
+
+    def personal(self, local: Any) -> Any:
+        return local.x
+
+
 @pytest.fixture
 def own_models() -> Iterator[None]:
-    for kind in (Biased, Tuned):
+    for kind in (Biased, Tuned, Kept):
         register(kind)
     yield
     forget()
@@ -154,6 +163,13 @@ def test_clients_with_models_of_their_own_are_measured_at_these(
             served += (labels == each).mean() * right
         assert found["test"]["values"][client] == pytest.approx(served)
     assert len(set(found["own"]["values"])) > 4
+
+
+@pytest.mark.slow
+def test_one_method_alone_may_give_clients_models_of_their_own(own_models: None) -> None:
+    both = "each of tuned and kept gives clients models of their own; only one method may"
+    with pytest.raises(ScenarioError, match=both):
+        scenario(algorithm={"name": "tuned", "also": [{"name": "kept"}]})
 
 
 def test_each_group_is_beside_the_others_in_table_plot_and_facts_on_the_same_samples(tmp_path: Path) -> None:

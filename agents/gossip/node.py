@@ -29,6 +29,7 @@ from seedbus.algorithms.contract import Replica
 from seedbus.bus import Bus, Envelope, Kind, Tally
 from seedbus.bus.envelope import ARRAY_LIMIT, NO_TALLY
 from seedbus.bus.keyed_random import below
+from seedbus.discovery import PluginError
 
 
 class Steps:
@@ -52,9 +53,13 @@ class Steps:
         Raises:
             Declined: the result cannot be sent.
             ReportRefused: the result must not enter a model.
+            PluginError: the algorithm's clients remember something, which no node keeps.
         """
         plan = self._plan(node, round)
-        report, _ = self.algorithm.local(replica, None, plan, self._problem.objective(node, round))
+        report, memory = self.algorithm.local(replica, None, plan, self._problem.objective(node, round))
+        if memory is not None:
+            what = f"a client of {self.algorithm.label} remembers something"
+            raise PluginError(f"{what}; without a server (topology) nodes keep nothing from step to step")
         self.algorithm.check(plan, report)
         return [node, number, round, *self.algorithm.pack_report(plan, report).body]
 

@@ -7,12 +7,14 @@ from typing import Any
 
 import msgpack
 import numpy as np
+import pytest
 
 from seedbus.agents.gossip.node import Node, Steps, fold
 from seedbus.agents.seeds import of_step
 from seedbus.algorithms.scalar_only.decomfl import DeComFL
 from seedbus.bus import Envelope, Kind
 from seedbus.bus.envelope import ARRAY_LIMIT, Tally
+from seedbus.discovery import PluginError
 from seedbus.models.partitions.iid import Iid
 from seedbus.models.tasks.quadratic import Quadratic
 
@@ -72,6 +74,17 @@ def test_each_step_has_a_seed_of_its_own_and_is_measured_on_the_data_of_its_node
     commits = [steps.commit(steps.measure(origin, round, round, replica)) for origin, round in pairs]
     assert asked == pairs
     assert len({term.seed for commit in commits for term in commit.terms}) == len(pairs)
+
+
+def test_an_algorithm_whose_clients_remember_something_is_refused_because_no_node_would_keep_it() -> None:
+    class Remembering(DeComFL):
+        def local(self, *args: Any) -> Any:
+            return super().local(*args)[0], [1]
+
+    algorithm = Remembering(**ALGORITHM.model_dump()).sized(PROBLEM.dimension)
+    steps = Steps(algorithm, PROBLEM, 4, 1)
+    with pytest.raises(PluginError, match="a client of decomfl remembers something; without a server"):
+        steps.measure(0, 0, 0, algorithm.replica(PROBLEM.x0()))
 
 
 def test_a_round_in_which_all_nodes_commit_moves_the_model_by_the_mean_of_their_steps() -> None:

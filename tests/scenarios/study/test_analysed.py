@@ -89,8 +89,10 @@ def test_rows_are_compared_by_the_means_over_clients_that_are_asked_for(tmp_path
         assert list(found.compared_by) == ["final", "test_clients_mean", "worst_tenth"]
         for figure in ("test_clients_mean", "worst_tenth"):
             ((row, other, difference),) = found.compared_by[figure]
-            values = [[member.figures[figure] or 0.0 for member in found.members[each]] for each in (row, other)]
-            assert difference.mean == pytest.approx(np.subtract(*values).mean())
+            means = [
+                np.mean([member.figures[figure] or 0.0 for member in found.members[each]]) for each in (row, other)
+            ]
+            assert difference.mean == pytest.approx(means[0] - means[1])
             assert found.better(row, other, difference) == "learning"
         said = sentences(found)
         heads = [each for each in said if each.startswith("Differences")]

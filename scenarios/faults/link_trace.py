@@ -20,8 +20,8 @@ from seedbus.scenarios.faults.trace_file import (
     Owner,
     TraceFile,
     read_trace,
+    whose,
 )
-from seedbus.scenarios.sentences import quoted
 
 _CLOSEST_NS = 10**6
 _UP, _DOWN = True, False
@@ -73,8 +73,7 @@ class LinkTrace(FollowsFile):
                 links[owner, _UP] = Speeds([(when, up) for when, up, _ in changes], period_ns)
                 links[owner, _DOWN] = Speeds([(when, down) for when, _, down in changes], period_ns)
             except ValueError as error:
-                whose = f"client {owner}" if isinstance(owner, int) else f"device {quoted(owner)}"
-                raise ScenarioError(self.file, [f"{whose}: {error}"]) from None
+                raise ScenarioError(self.file, [f"{whose(owner)}: {error}"]) from None
         return lines, links
 
     def _check_times(self, times: list[int]) -> None:

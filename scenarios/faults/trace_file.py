@@ -124,6 +124,11 @@ def _refusal(path: str, line: int, row: list[str], expected: str) -> ScenarioErr
     return ScenarioError(f"{path}, line {line}", [f"{found} is not accepted; expected {expected}{form}"])
 
 
+def whose(owner: Owner) -> str:
+    """Return in words whose lines are meant."""
+    return f"client {owner}" if isinstance(owner, int) else f"device {quoted(owner)}"
+
+
 class FollowsFile(ClientSelector):
     """Each selected client follows the lines of its number in a file, or those of its device."""
 

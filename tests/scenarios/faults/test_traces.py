@@ -70,6 +70,24 @@ def test_clients_without_a_line_and_lines_that_overlap_are_told(tmp_path: Path, 
     assert caveats(what) == ([f"faults.0 {told}"] if told else [])
 
 
+def test_a_trace_begins_anew_after_every_s_and_a_stay_over_the_end_is_one(tmp_path: Path) -> None:
+    fault = trace(tmp_path, "0,0,3\n0,8,10\n1,2,5\n2,0,4\n2,4,10\n", every_s=10)
+    late = 10**6
+    expected = {0: {0, 2, 3}, 2: {0, 1, 2, 3}, 3: {1, 2, 3}, 5: {2, 3}, 8: {0, 2, 3}, 10: {0, 2, 3}, 12: {0, 1, 2, 3}}
+    expected |= {13: {1, 2, 3}, 15: {2, 3}, late - 1: {0, 2, 3}, late + 2: {0, 1, 2, 3}, late + 4: {1, 2, 3}}
+    assert present(fault, list(expected)) == expected
+    schedule = fault.schedule(4, KeyedRandom(1, 4, "any"))
+    schedule.advance(0, 5 * SECOND)
+    edges = [(when // SECOND, schedule.advance(0, when)) for when in (schedule.next_ns() or 0 for _ in range(7))]
+    assert edges == [(8, {0}), (12, {1}), (13, {0}), (15, {1}), (18, {0}), (22, {1}), (23, {0})]
+
+
+def test_a_trace_that_is_longer_than_every_s_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ScenarioError) as raised:
+        trace(tmp_path, "0,0,3\n1,2,10.5\n", every_s=10).schedule(4, KeyedRandom(1, 4, "any"))
+    assert "client 1: a line to 10.5 s with every_s 10; expected every_s to be at least that" in str(raised.value)
+
+
 def test_intervals_that_touch_or_overlap_are_one_in_any_order(tmp_path: Path) -> None:
     fault = trace(tmp_path, "1,20,30\n1,6,12\n1,3,7\n1,12,13\n1,4,5\n")
     schedule = fault.schedule(4, KeyedRandom(1, 4, "any"))

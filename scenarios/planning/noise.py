@@ -62,10 +62,10 @@ def least_noise(scenario: Scenario, source: str, epsilon: float) -> dict[str, An
 
 def _spending(scenario: Scenario, privacy: Privacy) -> tuple[Spending, int, bool]:
     """Return who reports in a run, after how many rounds it ends, and whether both are known exactly."""
-    free = scenario.model_copy(update={"stop": scenario.stop.model_copy(update={"epsilon": None})})
-    spending = Spending(scenario, privacy)
-    if spending.is_drawn(scenario, scenario.stop.rounds) and scenario.stop.bytes is None:
-        return spending, scenario.stop.rounds, True
+    stop, spending = scenario.stop, Spending(scenario, privacy)
+    if spending.is_drawn(scenario, stop.rounds) and stop.bytes is None and stop.simulated_s is None:
+        return spending, stop.rounds, True
+    free = scenario.model_copy(update={"stop": stop.model_copy(update={"epsilon": None})})
     rehearsal = rehearse(free, REHEARSAL_S)
     found = traffic(free, rehearsal)
     spending = rehearsal.course.spending or spending

@@ -415,7 +415,7 @@ class StudyResults:
         known = [value - less for value, less in paired if value is not None and less is not None]
         if not known or len(known) < len(paired) or {row, other} & set(self.diverged):
             return None
-        step = max(self.steps[row], self.steps[other])
+        step = max(self._step(row, figure), self._step(other, figure))
         low, high = self._range(figure)
         return Difference.of(known, self.plan.study.ask.confidence, pairs, step, (low - high, high - low))
 

@@ -79,19 +79,28 @@ def test_what_too_many_rounds_spend_is_in_proportion_and_an_estimate(monkeypatch
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("name", "budget"), [("drawn", None), ("drawn", 3.0), ("secret", None), ("hurried", None)])
+@pytest.mark.parametrize(
+    "what",
+    [
+        PRIVATE["drawn"],
+        private(stop={"rounds": 20, "epsilon": 3.0}),
+        private(stop={"rounds": 20, "simulated_s": 1.0}, network={"latency": 0.05}),  # ten rounds
+        PRIVATE["secret"],
+        PRIVATE["hurried"],
+    ],
+    ids=["drawn", "budget", "timed", "secret", "hurried"],
+)
 def test_a_run_with_the_noise_that_is_printed_spends_the_epsilon_that_was_wished(
-    name: str, budget: float | None, seedbus: Command
+    what: Scenario, seedbus: Command
 ) -> None:
-    stop = {"stop": {"rounds": 20} | ({} if budget is None else {"epsilon": budget})}
-    Path("plan.yaml").write_text(dump(PRIVATE[name].resolved() | stop))
+    Path("plan.yaml").write_text(dump(what.resolved()))
     said = seedbus("privacy", "plan.yaml", "--epsilon", "3")
     setting, _, words = said.out.partition(": ")
     assert said.code == Exit.OK and setting.startswith("privacy.noise_multiplier="), said
     assert seedbus("run", "plan.yaml", "-q", "--set", setting, "--out", "run").code == Exit.OK
     assert words == seedbus("privacy", "run").out, "of all rounds: stop.epsilon does not end the run"
     # with a budget there has to be room for the last commit's worst case
-    assert (2.7 if budget else 2.97) < spent(Path("run"))["epsilon"] <= 3
+    assert (2.7 if what.stop.epsilon else 2.97) < spent(Path("run"))["epsilon"] <= 3
     found = json.loads(seedbus("privacy", "plan.yaml", "--epsilon", "3", "--format", "json").out)
     assert found["epsilon"] == pytest.approx(spent(Path("run"))["epsilon"], rel=1e-12) and found["is_exact"]
 

@@ -590,8 +590,10 @@ def test_a_gap_and_a_group_of_few_samples_deviate_at_least_as_these_make_them(tm
             for seed in (1, 2, 3):
                 made = ended(0.5, 100, **{gap: more, group: 0.5 + more})
                 results.members[row].append(replace(made, seed=seed, samples={gap: samples, group: samples}))
-        found[samples] = [each.verdict for each in results.judged]
-    assert found == {8: ["not settled"] * 3, 8000: ["holds"] * 3, None: ["holds"] * 3}
+        ((_, _, compared),) = results.compared_by[group]
+        found[samples] = [*(each.verdict for each in results.judged), compared.verdict]
+    known = ["holds"] * 3 + ["a difference"]
+    assert found == {8: ["not settled"] * 4, 8000: known, None: known}
 
 
 def test_the_front_is_drawn_in_steps_for_nothing_between_two_of_its_rows_was_measured(tmp_path: Path) -> None:

@@ -108,13 +108,20 @@ def _dense(scenario: Scenario, round_bytes: float) -> tuple[int, float]:
         rounds, _ = rehearsed(scenario)
     if budget is not None and round_bytes:
         rounds = min(rounds, math.ceil(budget / round_bytes))
-    if scenario.privacy is not None:
-        rounds = min(rounds, Spending(scenario, scenario.privacy).rounds(scenario.stop))
+    rounds = min(rounds, _affordable(scenario))
     return rounds, round_bytes * rounds
+
+
+def _affordable(scenario: Scenario) -> int:
+    """Return after how many rounds a run ends, as far as that depends on ε."""
+    stop, privacy = scenario.stop, scenario.privacy
+    return stop.rounds if privacy is None else Spending(scenario, privacy).rounds(stop)
 
 
 def rehearsed(scenario: Scenario) -> tuple[int, float]:
     """Return the rounds and the bytes of plans and reports of a scalar-only run, from a rehearsal."""
+    if not _affordable(scenario):  # nothing can be rehearsed: its first commit could cost more than `stop.epsilon`
+        return 0, 0.0
     rounds = min(scenario.stop.rounds, REHEARSED)
     short = scenario.model_copy(update={"stop": scenario.stop.model_copy(update={"rounds": rounds})})
     begun = rehearse(short, REHEARSAL_S)

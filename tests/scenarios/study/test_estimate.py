@@ -29,6 +29,12 @@ SENT: dict[str, Any] = {
         privacy={"clip": 2_000_000, "noise_multiplier": 20},
         stop={"rounds": 1_000, "epsilon": 2.5},
     ),
+    "none": scenario(
+        algorithm={"name": "decomfl", "arithmetic": "integer", "precision": "int32", "unit_bits": 24},
+        participation={"clients": 4, "cohort": 2, "quorum": 2},
+        privacy={"clip": 2_000_000, "noise_multiplier": 1},
+        stop={"rounds": 10, "epsilon": 0.1},
+    ),
     "pool": lossy(algorithm={"name": "fedkseed", "perturbations": 5, "smoothing": 0.1}, stop={"rounds": 20}),
     "nodes": scenario(
         algorithm={"name": "decomfl", "arithmetic": "integer"},
@@ -41,7 +47,11 @@ SENT: dict[str, Any] = {
 
 @pytest.mark.parametrize(
     "name",
-    ["budget", "pool", *(pytest.param(name, marks=pytest.mark.slow) for name in ("snapshots", "nodes", "epsilon"))],
+    [
+        "budget",
+        "pool",
+        *(pytest.param(name, marks=pytest.mark.slow) for name in ("snapshots", "nodes", "epsilon", "none")),
+    ],
 )
 def test_rounds_and_bytes_are_those_of_the_run(name: str, tmp_path: Path) -> None:
     found = go(tmp_path / "run", SENT[name]).summary

@@ -101,8 +101,15 @@ def local_work_leaves_the_replica_untouched_and_is_deterministic(run: Rehearsal)
         raise AssertionError(f"msgpack cannot hold what the client remembers: {error}") from None
     require_same(kept, memory, "what the client remembers, once it is stored,", "and it was")
     run.algorithm.check(plan, first)
-    one, other = (run.algorithm.personal(replica, memory, plan, run.objective(4, len(run.commits))) for _ in range(2))
+    newcomers, one, other = (
+        run.algorithm.personal(replica, each, plan, run.objective(4, len(run.commits)))
+        for each in (None, memory, memory)
+    )
     require_same(other, one, "made again, the client's own model", "and it was")
+    shapes = [None if each is None else np.shape(each) for each in (newcomers, one)]
+    wanted = f"either both are None, or both have the shape {(DIMENSION,)}"
+    what = f"of a client that remembers nothing it has the shape {shapes[0]}, after the work {shapes[1]}"
+    require(shapes in ([None] * 2, [(DIMENSION,)] * 2), f"`personal`: {what}; {wanted}")
     require(replica.digest() == before, "its own model changed the replica")
 
 

@@ -212,10 +212,10 @@ class Method(Settings):
         """Set in `memory` what the server tracks too: `update` and `sent` are as it decodes them from the report."""
 
     def personal(self, local: Local) -> Vector | None:
-        """Return the model that the client uses for itself, float32 [d], or None for the one that all share.
+        """Return the model that the client uses for itself, float32 [d], or None, always, for the one that all share.
 
-        Called for instruments, on a finished run; `x` is the shared model, no step has been taken, and what is set in
-        `memory` is not kept.
+        Called for instruments, on a finished run, also of a client that remembers nothing; `x` is the shared model, no
+        step has been taken, and what is set in `memory` is not kept.
         """
         return None
 

@@ -108,6 +108,19 @@ class Hoarding(ScalarOnly):
         return report, report
 
 
+class Choosy(ScalarOnly):
+    """Only clients that took part have models of their own."""
+
+    breaks: ClassVar[str] = "local_work_leaves_the_replica_untouched_and_is_deterministic"
+    name: Literal["choosy"] = "choosy"
+
+    def local(self, replica: Replica, memory: Any, plan: Any, objective: Any) -> Any:
+        return super().local(replica, memory, plan, objective)[0], {"own": replica.x.tobytes()}
+
+    def personal(self, replica: Replica, memory: Any, plan: Any, objective: Any) -> Any:
+        return None if memory is None else np.frombuffer(memory["own"], np.float32)
+
+
 class Underpaid(ScalarOnly):
     breaks: ClassVar[str] = "local_work_evaluates_the_loss_as_often_as_declared"
     name: Literal["underpaid"] = "underpaid"

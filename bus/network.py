@@ -228,7 +228,7 @@ class Pace:
         self._seed = seed
         self._slowdowns = [each for each in rules.faults if isinstance(each.fault, Slowdown)]
         devices = (each for each in rules.faults if isinstance(each.fault, UnequalDevices))
-        self._devices = [(each, each.fault.factors(rules.clients, each.random)) for each in devices]
+        self._devices = [(each, _slowed_devices(each, rules.clients)) for each in devices]
         self._is_drawn = compute.is_drawn
         self._equal_ns = lru_cache(maxsize=64)(partial(compute.time_ns, seed, 0, 0))
         self.is_equal = not (self._slowdowns or self._devices or self._is_drawn)
@@ -259,8 +259,8 @@ class Pace:
         """Yield how each fault changes the duration of a client's work in a round."""
         for each in self._slowdowns:
             yield each, _checked(each.fault.slows(client, round, each.random), each.fault)
-        for each, factors in self._devices:
-            yield each, _checked(Slowed(factors.get(client, 1.0)), each.fault)
+        for each, devices in self._devices:
+            yield each, devices.get(client, Slowed())
 
 
 class Links:
@@ -371,6 +371,17 @@ def _checked(slowed: Any, fault: object) -> Slowed:
             return Slowed(factor, int(pause_ns))  # a NumPy integer cannot be journalled
     expected = "a Slowed with a finite factor and a whole number pause_ns, none below 0"
     raise Unusable.of_fault(fault, f"slowed work by {slowed!r:.80}", expected)
+
+
+def _slowed_devices(each: ActiveFault, clients: int) -> dict[int, Slowed]:
+    """Return what `factors` has returned, as `slows` would. Raises `Unusable` unless work can be slowed by it."""
+    found: Any = each.fault.factors(clients, each.random)
+    if isinstance(found, Mapping):
+        known = {client: Slowed(factor) for client in found if (factor := _finite(found[client], 0)) is not None}
+        if len(known) == len(found):
+            return known
+    expected = "a mapping from clients to finite factors, none below 0"
+    raise Unusable.of_fault(each.fault, f"gave clients the factors {found!r:.80}", expected)
 
 
 def _finite(found: Any, least: float) -> float | None:

@@ -143,6 +143,18 @@ def test_what_cannot_slow_work_is_refused_in_a_sentence_that_names_the_fault(slo
     assert work_ns(fault) == 20 * MS + 5 and type(work_ns(fault)) is int
 
 
+@pytest.mark.parametrize("factors", [[2.0], None, {0: "2"}, {0: -1.0}, {0: float("nan")}], ids=str)
+def test_what_cannot_be_factors_of_devices_is_refused_in_a_sentence_that_names_the_fault(factors: Any) -> None:
+    class Uneven:
+        def factors(self, clients: int, random: KeyedRandom) -> Any:
+            return factors
+
+    with pytest.raises(Unusable, match=r"^the fault Uneven gave clients the factors .*; expected a mapping from"):
+        work_ns(Uneven())
+    factors = {0: np.float32(2)}
+    assert work_ns(Uneven()) == 2 * work_ns(Uneven(), client=1) and type(work_ns(Uneven())) is int
+
+
 @pytest.mark.parametrize("limit", ["fast", 0, -1.0, float("nan"), 1e-7], ids=str)
 def test_what_cannot_limit_a_link_is_refused_in_a_sentence_that_names_the_fault(limit: Any) -> None:
     class Narrow:

@@ -100,6 +100,8 @@ class Model:
             own = self._personal(client, self.run.memories.before(client, self.round))
             check_shape(own, self.point.shape, f"`personal` of the algorithm {self.run.algorithm.label}")
             x = np.array(own, np.float32)
+            if not np.isfinite(x).all():
+                raise NotHere(f"client {client} has no model of its own: its numbers are not finite")
         return problem.whole(x) if isinstance(problem, MaskedProblem) else x
 
     def _personal(self, client: int, memory: Any) -> Vector | None:

@@ -166,6 +166,18 @@ def test_clients_with_models_of_their_own_are_measured_at_these(
 
 
 @pytest.mark.slow
+def test_of_models_whose_numbers_are_not_finite_no_accuracy_is_told(
+    own_models: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Outputs that are all nan have a largest one, too, and so an accuracy."""
+    monkeypatch.setattr(Kept, "personal", lambda self, local: local.x * np.float32("nan"))
+    digits = {"name": "digits", "model": "softmax"}
+    results = go(tmp_path / "run", scenario(stop={"rounds": 1}, task=digits, algorithm={"name": "kept"}))
+    with pytest.raises(NotHere, match="client 0 has no model of its own: its numbers are not finite"):
+        fairness(Subject.of(results.folder, [1], Effort(), Meter(is_quiet=True)))
+
+
+@pytest.mark.slow
 def test_one_method_alone_may_give_clients_models_of_their_own(own_models: None) -> None:
     both = "each of tuned and kept gives clients models of their own; only one method may"
     with pytest.raises(ScenarioError, match=both):

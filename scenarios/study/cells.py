@@ -277,6 +277,10 @@ def _check_expectations(plan: Plan) -> None:
         if each.figure not in known:
             what = f"expect.{number}.figure: {quoted(each.figure)} is not reported; {nearest(each.figure, known)}"
             raise ScenarioError(plan.source, [what])
+        for cell in plan.cells:
+            if each.figure == "epsilon" and cell.name in each.rows.values() and cell.scenario.privacy is None:
+                what = f"expect.{number}.figure: {cell.name} has no finite epsilon; expected private rows"
+                raise ScenarioError(plan.source, [what])
 
 
 def _check_groups(plan: Plan) -> None:

@@ -15,6 +15,7 @@ from typing import Literal
 
 from pydantic import Field, model_validator
 
+from seedbus.bus.text import counted
 from seedbus.scenarios.analysis.quantities import is_gap
 from seedbus.scenarios.schema.expectations import Bounds
 from seedbus.scenarios.study.intervals import ANY, Range, covering, covering_ratio
@@ -111,7 +112,7 @@ def judged(
     for row in expected.rows.values():
         found = sum(_is_known(by_row.get(row, {}).get(seed)) for seed in seeds)
         if found < len(seeds):
-            what = "a run" if len(seeds) == 1 else f"{found} of {len(seeds)} runs"
+            what = f"{found} of {counted(len(seeds), 'run')}"
             return Judged(expected, "not settled", f"no figure for all seeds ({row}: {what})")
     values = [_value(expected, by_row, seed) for seed in seeds]
     if not all(map(math.isfinite, values)):

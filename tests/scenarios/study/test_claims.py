@@ -87,6 +87,8 @@ def test_a_claim_holds_if_all_its_expectations_do_and_fails_if_one_does() -> Non
 
 def test_one_seed_settles_nothing() -> None:
     assert judged(Expected(row="a", minus="b", at_least=0), ROWS, [1], 0.95, {}).verdict == "not settled"
+    missing = judged(Expected(row="c", at_least=0), ROWS, [2], 0.95, {})
+    assert str(missing) == "c: at least 0; found no figure for all seeds (c: 0 of 1 run): not settled"
 
 
 STUDY: dict[str, Any] = {

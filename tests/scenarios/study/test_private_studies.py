@@ -11,9 +11,11 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from seedbus.scenarios.errors import ScenarioError
 from seedbus.scenarios.reporting.compare import compare
 from seedbus.scenarios.reporting.compare_page import markdown as compared_markdown
 from seedbus.scenarios.reporting.privacy import spent
+from seedbus.scenarios.study.cells import plan_of
 from seedbus.scenarios.study.study import study
 from seedbus.scenarios.study.study_page import plots, write_report
 from seedbus.scenarios.study.tables import cells, latex, markdown
@@ -61,6 +63,13 @@ def test_the_epsilon_of_private_rows_stands_in_all_tables_and_that_of_others_is_
     assert [mean and mean.mean for mean in means] == [table["noisy"]]
     assert "| ∞ |" in compared_markdown(compared) and SEEDED in compared.notes
     assert "ε" not in str(compare([member.stored.folder for member in found.members["plain"]]))
+
+
+def test_a_claim_about_the_epsilon_of_a_row_without_privacy_is_refused() -> None:
+    variants = {"plain": [], "noisy": {"privacy": {"clip": 100_000, "noise_multiplier": 3}}}
+    expect = [{"row": "noisy", "minus": "plain", "figure": "epsilon", "at_most": 0}]
+    with pytest.raises(ScenarioError, match=r"expect\.0\.figure: plain has no finite epsilon; expected private rows"):
+        plan_of({"base": BASE, "variants": variants, "claim": "a", "expect": expect})
 
 
 def test_rows_that_differ_in_their_noise_alone_are_a_line_over_epsilon(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from seedbus.scenarios.planning.forecast import traffic
@@ -68,13 +68,21 @@ def estimate(
         if answer.failure is None:
             trial = answer.facts
             extents = _extents([scenario for scenario, _ in members], trial["round_bytes"], advance)
-            costs = [Estimate(trial["start_s"] + trial["round_s"] * rounds, size) for rounds, size in extents]
+            costs = [_cost(scenario, trial, *extent) for (scenario, _), extent in zip(members, extents, strict=True)]
         else:
             costs = [Estimate(0.0, 0.0, 1, answer.failure)] * len(members)
             advance(len(members))
         for cost, (_, is_further) in zip(costs, members, strict=True):
             least, most = least if is_further else least + cost, most + cost
     return least, most
+
+
+def _cost(scenario: Scenario, trial: Mapping[str, float], rounds: int, size: float) -> Estimate:
+    """Return what a run of so many rounds and bytes costs, as far as a limit of real time lets it come."""
+    seconds, limit_s = trial["round_s"] * rounds, scenario.stop.simulated_s
+    if scenario.clock == "wall" and limit_s is not None and seconds > limit_s:
+        seconds, size = limit_s, size * limit_s / seconds
+    return Estimate(trial["start_s"] + seconds, size)
 
 
 def _decisive(scenario: Scenario) -> str:
@@ -104,7 +112,7 @@ def _extents(
 
 def _dense(scenario: Scenario, round_bytes: float) -> tuple[int, float]:
     rounds, budget = scenario.stop.rounds, scenario.stop.bytes
-    if scenario.stop.simulated_s is not None:
+    if scenario.stop.simulated_s is not None and scenario.clock == "virtual":
         rounds, _ = rehearsed(scenario)
     if budget is not None and round_bytes:
         rounds = min(rounds, math.ceil(budget / round_bytes))

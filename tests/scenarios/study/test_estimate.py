@@ -79,10 +79,11 @@ def test_of_dense_runs_time_and_bytes_are_those_of_the_rounds_that_were_tried() 
         *(dense("fedavg", 10, seed=seed) for seed in (1, 2)),
         dense("fedavg", 40, stop={"bytes": 4000}),  # after 14 rounds these are sent
         dense("fedavg", 10**6, stop={"simulated_s": 13.5}, network={"latency": 0.5}),  # in the 14th these are over
+        dense("fedavg", 10**6, stop={"simulated_s": 7}, clock="wall"),  # of real time, 14 rounds
         *(dense("scaffold", 10, seed=seed) for seed in (1, 2, 3)),
     ]
     pool: Any = Trials()
-    seconds, sent = 4 * 5.0 + 0.5 * (10 + 10 + 14 + 14), 300.0 * (10 + 10 + 14 + 14)
+    seconds, sent = 5 * 5.0 + 0.5 * (10 + 10 + 14 + 14 + 14), 300.0 * (10 + 10 + 14 + 14 + 14)
     further = [dense("fedavg", 20, rate=0.2), dense("scaffold", 20)]
     assert estimate(scenarios, further, pool, lambda done: None) == (
         Estimate(seconds, sent, 3, "it has no data"),

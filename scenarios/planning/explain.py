@@ -173,6 +173,8 @@ def _assumptions(scenario: Scenario, found: Forecast) -> list[str]:
     said = []
     if scenario.stop.target is not None:
         said.append(f"the target of {scenario.stop.target.metric} is not reached earlier, which would cost less")
+    if scenario.stop.simulated_s is not None and scenario.clock == "wall":
+        said.append("the limit of real time is not reached earlier, which would cost less")
     if scenario.participation.selection.needs_known:
         said.append(
             "clients that are preferred for their reports lag like those of the rehearsal, whose reports are all 0"

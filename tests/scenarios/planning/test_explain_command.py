@@ -70,6 +70,13 @@ def test_it_says_by_which_clock_a_run_ends() -> None:
     assert words(scenario(stop=stop, clock="wall"))["end"][1].endswith("2.0 hours of real time are over")
 
 
+@pytest.mark.slow
+def test_what_a_limit_of_real_time_saves_is_not_known() -> None:
+    real = explain(scenario(stop={"rounds": 9, "simulated_s": 4}, clock="wall"), 0.01)["assumes"]
+    assert "the limit of real time is not reached earlier, which would cost less" in real
+    assert not explain(scenario(stop={"rounds": 9, "simulated_s": 4}), 0.01)["assumes"]
+
+
 def test_what_schedules_change_is_said_of_all_rounds_that_the_run_has() -> None:
     schedules = {"perturbations": {0: 2, 3: 100, 20: 500}, "local_steps": {0: 1, 5: 3}}
     told = words(scenario(algorithm={"name": "decomfl"} | schedules))["algorithm"]

@@ -355,7 +355,11 @@ def _changing_links(hooks: FaultHooks) -> dict[tuple[int, bool], tuple[ActiveFau
     found: dict[tuple[int, bool], tuple[ActiveFault, Speeds]] = {}
     for each in hooks.faults:
         if isinstance(each.fault, ChangingLinks):
-            for link, speeds in each.fault.speeds(hooks.clients, each.random).items():
+            links: Any = each.fault.speeds(hooks.clients, each.random)
+            if not (isinstance(links, Mapping) and all(isinstance(speeds, Speeds) for speeds in links.values())):
+                expected = "a mapping from clients and directions to `Speeds`"
+                raise Unusable.of_fault(each.fault, f"gave links the speeds {links!r:.80}", expected)
+            for link, speeds in links.items():
                 if link in found:
                     what = f"changes the {'uplink' if link[1] else 'downlink'} of client {link[0]}, as another does"
                     raise Unusable.of_fault(each.fault, what, "one such fault for each link")

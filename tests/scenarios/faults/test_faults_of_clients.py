@@ -155,6 +155,16 @@ def test_what_cannot_be_factors_of_devices_is_refused_in_a_sentence_that_names_t
     assert work_ns(Uneven()) == 2 * work_ns(Uneven(), client=1) and type(work_ns(Uneven())) is int
 
 
+@pytest.mark.parametrize("speeds", [[(0, True)], None, {(0, True): 2.0}], ids=str)
+def test_what_cannot_be_speeds_of_links_is_refused_in_a_sentence_that_names_the_fault(speeds: Any) -> None:
+    class Uneven:
+        def speeds(self, clients: int, random: KeyedRandom) -> Any:
+            return speeds
+
+    with pytest.raises(Unusable, match=r"^the fault Uneven gave links the speeds .*; expected a mapping from"):
+        Harness(Network(), [Uneven()])
+
+
 @pytest.mark.parametrize("limit", ["fast", 0, -1.0, float("nan"), 1e-7], ids=str)
 def test_what_cannot_limit_a_link_is_refused_in_a_sentence_that_names_the_fault(limit: Any) -> None:
     class Narrow:

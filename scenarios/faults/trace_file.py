@@ -6,6 +6,7 @@ import csv
 import hashlib
 import os
 import stat
+from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, TypeVar
@@ -132,6 +133,7 @@ def whose(owner: Owner) -> str:
 class FollowsFile(ClientSelector):
     """Each selected client follows the lines of its number in a file, or those of its device."""
 
+    @abstractmethod
     def lines(self, clients: int) -> Mapping[Owner, Sequence[tuple[float, ...]]]:
         """Return the lines of each client or device.
 
@@ -141,7 +143,6 @@ class FollowsFile(ClientSelector):
         Raises:
             ScenarioError: the file cannot be read, or has an invalid line.
         """
-        raise NotImplementedError
 
     def file_digest(self, clients: int) -> str:
         """Return a digest of what the file says, whatever the order of its lines."""
@@ -171,9 +172,9 @@ class FollowsFile(ClientSelector):
         followed = self.followed(lines, clients, random)
         return [client for client in self.chosen(clients, random) if client not in followed]
 
+    @abstractmethod
     def oddities(self, clients: int, random: KeyedRandom) -> list[tuple[str, list[int]]]:
         """Return what the file may not have been meant to say: words with {} for clients, and these clients."""
-        raise NotImplementedError
 
     def client_groups(self, clients: int, random: KeyedRandom) -> dict[str, list[int]]:
         """Return the selected clients that have lines: those of each device apart if these are few, else together."""

@@ -59,7 +59,7 @@ def runs(
             table.add_column(name, justify="right" if name in ("rounds", "bytes", "age") else "left")
         now_s = calendar_seconds()
         for run in found:
-            rounds = f"{run.rounds:,}/{run.last_round:,}" if run.last_round else f"{run.rounds:,}"
+            rounds = f"{run.rounds:,}/{run.expected_rounds:,}" if run.expected_rounds else f"{run.rounds:,}"
             what = (run.folder.name or str(run.folder), run.state.value, run.scenario, run.algorithm)
             figures = (rounds, measured(run), readable(run.bytes), age(now_s - run.changed_s) if run.changed_s else "")
             table.add_row(*(shown(cell, 60) for cell in (*what, *figures)))
@@ -87,6 +87,6 @@ def stop(
             raise typer.Exit(Exit.STUCK)
         if stopped.state is State.STOPPED:
             go_on = f"go on with `{resuming(run)}`, or as it was started"
-            say(f"{run}: stopped after {stopped.rounds} of {stopped.last_round} rounds; {go_on}")
+            say(f"{run}: stopped after {stopped.rounds} of {stopped.expected_rounds} rounds; {go_on}")
         else:
             say(f"{run}: it has ended: {stopped.what}")

@@ -20,6 +20,7 @@ from seedbus.bus.clock import wall_seconds
 from seedbus.bus.errors import BadEndpoint
 from seedbus.scenarios.operations.http import Answer, Server
 from seedbus.scenarios.reporting.document import document, policy, with_plots
+from seedbus.scenarios.reporting.outlook import expected_rounds
 from seedbus.scenarios.reporting.page import Finished, content, metric_plots, round_plot
 from seedbus.scenarios.reporting.progress import headline, readable
 from seedbus.scenarios.reporting.report import grouped
@@ -165,13 +166,14 @@ class LiveRun(NullObserver):
         return with_plots(grouped([self._rows(lines)]), plots)
 
     def _rows(self, lines: list[dict[str, Any]]) -> Iterable[tuple[str, str]]:
-        newest, began_s, rounds = self._newest, self._began_s, self._scenario.stop.rounds
+        newest, began_s = self._newest, self._began_s
         if lines:
             yield "newest evaluation", headline(lines[-1])
         if newest is not None and began_s is not None:
             closed, now_ns, sent = newest
             seconds = wall_seconds() - began_s
             rate = f"; {(len(self._took_s) - 1) / seconds:.1f} rounds/s" if seconds > 0 else ""
+            rounds = expected_rounds(self._scenario.stop, closed.round + 1, now_ns)
             yield "rounds", f"{closed.round + 1:,} of {rounds:,}, version {closed.version:,}{rate}"
             yield "time", f"{now_ns / 1e9:,.1f} s by the run's clock"
             yield "bytes", readable(sent)

@@ -85,7 +85,7 @@ def measured(run: RunState) -> str:
 
 
 def _progress(run: RunState, log: LogFollower) -> list[tuple[str, str]]:
-    of = f" of {run.last_round:,}" if run.last_round else ""
+    of = f" of {run.expected_rounds:,}" if run.expected_rounds else ""
     rounds, sent = f"{run.rounds:,}{of}, version {run.version:,}", readable(run.bytes)
     if run.state is State.RUNNING:
         rounds_rate, bytes_rate = log.rates

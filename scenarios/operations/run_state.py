@@ -18,7 +18,8 @@ from seedbus.agents.journal.records import Glance
 from seedbus.agents.server.coordinator import CoordinatorState
 from seedbus.agents.server.server import ServerState
 from seedbus.bus.files import check_file
-from seedbus.scenarios.operations.log_follower import LogFollower
+from seedbus.scenarios.operations.log_follower import LogFollower, number
+from seedbus.scenarios.reporting.outlook import rounds_within
 from seedbus.scenarios.reporting.results import Results
 from seedbus.scenarios.run_folder import RESULTS
 from seedbus.scenarios.running.recording import LOG
@@ -55,6 +56,7 @@ class RunState:
         algorithm: its algorithm's name.
         rounds: number of closed rounds.
         last_round: number of rounds after which it ends at the latest; 0 if that is not known.
+        expected_rounds: number of rounds that it will have had at its end if it goes on as before; 0: not known.
         version: the newest version of the model.
         line: the last measurement.
         bytes: bytes of the algorithm so far.
@@ -71,6 +73,7 @@ class RunState:
     algorithm: str = ""
     rounds: int = 0
     last_round: int = 0
+    expected_rounds: int = 0
     version: int = 0
     line: Mapping[str, Any] = field(default_factory=dict)
     bytes: int = 0
@@ -175,15 +178,15 @@ def _finished(folder: Path, changed_s: float) -> RunState:
 def _unfinished(folder: Path, changed_s: float, process: Holder | None, log: LogFollower) -> RunState:
     with closing(Journal.open(folder, for_writing=False)) as journal:
         scenario, glance = _scenario(journal.facts().get("scenario", "")), journal.glance()
-    stop = scenario.get("stop")
-    last_round = stop.get("rounds") if isinstance(stop, dict) else 0
+    last_round, expected = _ends(scenario.get("stop"), log)
     return RunState(
         folder,
         State.STOPPED if process is None else State.RUNNING,
         scenario=_text(scenario.get("name")),
         algorithm=_text(scenario.get("algorithm")),
         rounds=glance.rounds,
-        last_round=last_round if isinstance(last_round, int) else 0,
+        last_round=last_round,
+        expected_rounds=expected,
         version=glance.version,
         line=log.line,
         bytes=int(log.sent_bytes),
@@ -201,6 +204,14 @@ def _scenario(text: str) -> dict[str, Any]:
     except (ValueError, RecursionError):
         return {}
     return scenario if isinstance(scenario, dict) else {}
+
+
+def _ends(stop: Any, log: LogFollower) -> tuple[int, int]:
+    """Return `last_round` and `expected_rounds` of a run with this section `stop`."""
+    stop = stop if isinstance(stop, dict) else {}
+    rounds, limit_s = int(number(stop, "rounds")), number(stop, "simulated_s") or None
+    newest = log.rounds[-1] if log.rounds else {}
+    return rounds, rounds_within(rounds, limit_s, int(number(newest, "round")) + 1, number(newest, "time_s"))
 
 
 def _text(value: Any) -> str:

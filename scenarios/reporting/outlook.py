@@ -20,9 +20,14 @@ def expected_rounds(stop: Stop, done: int, now_ns: int) -> int:
         done: how many rounds are over, at least 1.
         now_ns: the run's clock.
     """
-    if stop.simulated_s is None or not now_ns:
-        return stop.rounds
-    return min(stop.rounds, max(done, math.ceil(done * stop.simulated_s / (now_ns / 1e9))))
+    return rounds_within(stop.rounds, stop.simulated_s, done, now_ns / 1e9)
+
+
+def rounds_within(rounds: int, limit_s: float | None, done: int, now_s: float) -> int:
+    """Return what `expected_rounds` does; limit_s: `stop.simulated_s`."""
+    if limit_s is None or not now_s:
+        return rounds
+    return min(rounds, max(done, math.ceil(min(rounds, done * limit_s / now_s))))
 
 
 class Outlook:

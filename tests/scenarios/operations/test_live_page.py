@@ -138,11 +138,12 @@ def test_a_page_shows_a_loss_that_is_not_finite() -> None:
 
 
 def test_the_rounds_of_a_run_that_was_resumed_are_drawn_at_their_numbers() -> None:
-    watcher = LiveRun(scenario())
+    watcher = LiveRun(scenario(stop={"rounds": 300, "simulated_s": 3}))
     for round in range(7, 10):
         watcher.round_closed(ClosedRound(round, round, (1,), (1,), None, RoundRecord(0, 10**9)), 10**9, 8)
     (drawn,) = plots(watcher.drawn())["How long rounds took"]["data"]
     assert (drawn["x"], drawn["y"]) == ([7, 8, 9], [1, 1, 1])
+    assert "<td>rounds</td><td>10 of 30, version 9" in watcher.drawn()  # as the run's clock goes, at 10 rounds a second
 
 
 @pytest.mark.slow

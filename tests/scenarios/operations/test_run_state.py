@@ -105,6 +105,15 @@ def test_the_list_as_json_has_the_figures_of_the_results(runs: Path, seedbus: Co
     assert listed["stopped"]["last_round"] == 20 and "facts do not verify" in listed["flipped"]["what"]
 
 
+def test_a_run_that_its_clock_ends_shows_how_many_rounds_that_allows(tmp_path: Path, seedbus: Command) -> None:
+    done = go(tmp_path / "timed", scenario(stop={"rounds": 10**6, "simulated_s": 5})).summary["rounds"]
+    reopened(tmp_path / "timed", {})
+    assert f" {done} of {done}, version" in seedbus("top", tmp_path / "timed").out
+    assert f" {done}/{done} " in seedbus("runs", tmp_path).out
+    (listed,) = json.loads(seedbus("runs", tmp_path, "--format", "json").out)["runs"]
+    assert listed["last_round"] == 10**6
+
+
 def test_the_list_names_each_damaged_run_on_stderr(runs: Path, seedbus: Command) -> None:
     listed = seedbus("runs", runs)
     assert listed.code == Exit.OK and len(listed.out.splitlines()) == 7

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from seedbus.bus.text import counted
 from seedbus.scenarios.reporting.meter import Meter, Work
 from seedbus.scenarios.reporting.terminal import shown
 from seedbus.scenarios.study.cells import Plan
@@ -26,7 +27,10 @@ class StudyProgress:
         self._what, self._runs, self._finished = what, runs, finished
         self._rounds.clear()
         if finished < runs:
-            self._meter.say(f"{self._name}: {runs:,} {what}, {finished:,} of them finished already")
+            kind, *which = what.split(" ", 1)
+            said = " ".join([counted(runs, kind.removesuffix("s")), *which])
+            already = f", {finished:,} of them finished already" if runs > 1 else ""
+            self._meter.say(f"{self._name}: {said}{already}")
             self._work = self._meter.begin(self._name, rounds, "rounds")
             self._update()
 

@@ -49,11 +49,13 @@ def test_the_line_of_each_run_says_how_long_those_with_it_will_go_on(
         progress.ended("a", 1, 10, None)
         progress.ended("b", 1, 10, "no memory")
         progress.ended("c", 1, 10, None)
+        progress.begins(None, "trials (batch 3 of 3)", 1, 10, 0)  # type: ignore[arg-type]
     assert capsys.readouterr().err.splitlines() == [
         "mine: 4 trials (batch 2 of 3), 1 of them finished already",
         "2/4  a, seed 1: done; about 60 s left",
         "2/4  b, seed 1: failed: no memory; about 30 s left",
         "3/4  c, seed 1: done",
+        "mine: 1 trial (batch 3 of 3)",
     ]
 
 

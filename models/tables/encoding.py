@@ -29,6 +29,7 @@ from pydantic import TypeAdapter
 from seedbus.models.data.prepared import Arrays, prepared
 from seedbus.models.data.samples import Images
 from seedbus.models.errors import DataError
+from seedbus.models.images.task import spelled_alike
 from seedbus.models.preprocessing import Column, Numbers, Texts, as_text
 from seedbus.models.streams import stream
 from seedbus.models.tables.columns import Kind, TableFile, Values, kind_of, state_of
@@ -207,7 +208,7 @@ class _Table:
         if empty:
             contents.append(f"an empty cell is a text of its own: {', '.join(empty)}")
         if kind == "classification":
-            caveats += self._alike(classes)
+            caveats += spelled_alike(task.target, classes)
         facts = Facts(kind, columns, classes, mean, deviation, names, contents, caveats)
         return {
             "stored": np.concatenate(blocks, axis=1).astype("<f4").view(np.uint8),
@@ -246,15 +247,6 @@ class _Table:
         if first[-1] - first[0] == first.size - 1 and (np.diff(first) == 1).all():
             found = f"{column.name} has every whole number from {first[0]:g} to {first[-1]:g} once"
             yield f"{found}; leave it out of task.features if it numbers the rows"
-
-    def _alike(self, classes: list[str]) -> Iterator[str]:
-        """Yield a sentence if classes are spelled almost alike."""
-        groups: dict[str, list[str]] = {}
-        for name in classes:
-            groups.setdefault(" ".join(name.casefold().split()), []).append(name)
-        for names in [names for names in groups.values() if len(names) > 1][:1]:
-            alike = " and ".join(map(repr, names[:3]))
-            yield f"{self.task.target} has the classes {alike}, each of its own; spell them alike if they are one"
 
     def _different(self, values: Values, name: str, remedy: str) -> list[Any]:
         """Return the sorted values of the training part."""

@@ -17,7 +17,7 @@ from seedbus.models.data.roots import find, locate
 from seedbus.models.data.samples import Images
 from seedbus.models.errors import DataError
 from seedbus.models.images.folder import MODELS, Folder, classes_in, read_folder
-from seedbus.models.images.task import ImageTask
+from seedbus.models.images.task import ImageTask, spelled_alike
 from seedbus.models.own_code.named import function_or
 from seedbus.models.partition import Division, Partition
 from seedbus.models.tables.owners import owners_of
@@ -114,6 +114,10 @@ class ImageFolder(ImageTask, frozen=True):
     def class_names(self) -> list[str]:
         """Return the names of the classes' folders. Raises `DataError`."""
         return self._classes
+
+    def caveats(self) -> list[str]:
+        """See `task.Task`. Raises `DataError`."""
+        return [*super().caveats(), *spelled_alike("task.folder", self._classes)]
 
     @property
     def mean(self) -> tuple[float, ...]:  # type: ignore[override]  # a class variable of ImageTask; here the data decides

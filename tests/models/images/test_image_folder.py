@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import struct
 from collections.abc import Callable
 from pathlib import Path
@@ -61,6 +62,13 @@ def test_train_and_test_folders_are_kept_apart_and_test_may_lack_a_class(tmp_pat
     train, test = task(tmp_path / "own").load()
     assert train.labels.tolist() == [0, 0, 0, 1, 1, 1] and test.labels.tolist() == [0, 0]
     assert task(tmp_path / "own").division(seed=1, clients=2, partition=Iid()).names == ["day", "night"]
+
+
+def test_classes_that_differ_only_in_case_are_noted(pictures: Path) -> None:
+    assert task(pictures).caveats() == []
+    shutil.copytree(pictures / "day", pictures / "Day")
+    note = "task.folder has the classes 'Day' and 'day', each of its own; spell them alike if they are one"
+    assert task(pictures).caveats() == [note]
 
 
 def test_images_of_any_size_kind_and_turn_become_squares_of_grey_or_colour(pictures: Path) -> None:

@@ -2,8 +2,9 @@
 
 What a file is, is seen from its first bytes: Parquet, CSV, or CSV that was packed with gzip. In a CSV file a column is
 one of numbers if more than half of its cells are numbers, and then all must be; otherwise it is one of texts. Spaces
-around a cell do not count. Numbers with a decimal comma are none, and a column of them is refused, as it would become
-one of as many texts. A mistake is named with the line of the file, or in a Parquet file with the row, from 1.
+around a cell do not count. Booleans of a Parquet file are the texts true and false, as they are in CSV. Numbers with a
+decimal comma are none, and a column of them is refused, as it would become one of as many texts. A mistake is named
+with the line of the file, or in a Parquet file with the row, from 1.
 """
 
 from __future__ import annotations
@@ -105,6 +106,8 @@ class TableFile:
         cells = self._table.column(self.names.index(name)).slice(first, end - first)
         if pyarrow.types.is_dictionary(cells.type):
             cells = self._without_dictionary(cells, name)
+        if pyarrow.types.is_boolean(cells.type):
+            cells = cells.cast(pyarrow.string())  # true and false, as in CSV
         if _is_text(cells.type):
             texts = compute.utf8_trim_whitespace(compute.fill_null(cells, ""))
             if kind == "texts" or (kind is None and 2 * _count(texts, f"{_NUMBER}|{_COMMA}") <= len(texts)):

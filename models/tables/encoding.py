@@ -102,7 +102,7 @@ _ANY = {"batch_size": 1, "hidden": (), "validation": 0.0, "own_metrics": None, "
 @lru_cache(maxsize=4)
 def _encoded(recipe: str, task: TableSettings, state: tuple[tuple[str, int, int], ...]) -> Encoded:
     paths = [Path(path) for path, _, _ in state]
-    arrays = prepared(f"table 5 {recipe}", paths, _SHAPES, lambda: _Table(task, paths).arrays())
+    arrays = prepared(f"table 6 {recipe}", paths, _SHAPES, lambda: _Table(task, paths).arrays())
     facts = _FACTS.validate_json(arrays["facts"].tobytes())
     stored = np.ascontiguousarray(arrays["stored"]).view("<f4")
     labels, owners = (

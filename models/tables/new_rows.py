@@ -39,8 +39,7 @@ def inputs_of(
     Raises:
         DataError: a column is missing, or a cell is not of its kind; it is named with its line or row, from 1.
     """
-    names = [column.name for column in columns]
-    file = TableFile(rows, separator, field=None) if isinstance(rows, Path) else _Given(rows, names)
+    file = TableFile(rows, separator, field=None) if isinstance(rows, Path) else _Given(rows, columns)
     for column in columns:
         file.check(column.name, "the model")
     for span in parts(len(file), most):
@@ -58,10 +57,12 @@ def inputs_of(
 class _Given(TableFile):
     """Rows that are given in Python, as a file of CSV would have them: all cells are texts."""
 
-    def __init__(self, rows: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> None:
+    def __init__(self, rows: Sequence[Mapping[str, Any]], columns: Sequence[Column]) -> None:
         super().__init__(Path("rows"))
         self._rows = rows
-        self._columns = columns
+        self._columns = [column.name for column in columns]
+        texts = (column for column in columns if isinstance(column, Texts))
+        self._booleans = {column.name for column in texts if {"true", "false"} & set(column.texts)}
 
     def where(self, row: int, name: str) -> str:
         """Return the place of a cell in words; see `TableFile.where`."""
@@ -82,6 +83,8 @@ class _Given(TableFile):
         cell = row[name]
         if cell is None or isinstance(cell, str):
             return (cell or "").encode(errors="replace").decode()
+        if isinstance(cell, bool | np.bool_) and name in self._booleans:
+            return str(bool(cell)).lower()  # as a column of booleans in a file is read
         try:
             if isinstance(cell, int | np.integer | np.bool_):
                 return str(int(cell))  # a long one, such as that of a person, is no float64

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pandas
 import pyarrow
+import pyarrow.csv
 import pyarrow.parquet
 import pytest
 from numpy.typing import NDArray
@@ -21,6 +22,7 @@ from seedbus.models import ByColumn, DataError, Dirichlet, Iid, Natural, Shards
 from seedbus.models.data import untrusted
 from seedbus.models.data.samples import Images
 from seedbus.models.tables.encoding import encode
+from seedbus.models.tables.new_rows import inputs_of
 from seedbus.models.tasks.table import Table
 
 
@@ -247,6 +249,23 @@ def test_what_may_not_be_meant_so_is_said_before_a_run(tmp_path: Path) -> None:
         "y has the classes 'Yes' and 'yes', each of its own; spell them alike if they are one",
     ]
     assert odd.model_copy(update={"target": "a", "features": ("y",)}).contents() == ["a is a number"]
+
+
+def test_booleans_of_parquet_are_the_texts_that_they_are_in_csv(tmp_path: Path) -> None:
+    owns, won = [None if row % 9 == 0 else row % 2 == 0 for row in range(60)], [row % 3 == 0 for row in range(60)]
+    cells = pyarrow.table({"owns": owns, "won": won})
+    pyarrow.csv.write_csv(cells, tmp_path / "t.csv")
+    pyarrow.parquet.write_table(cells, tmp_path / "t.parquet")
+    for categorical in ((), ("owns", "won")):
+        csv, parquet = (
+            encode(Table(file=str(tmp_path / name), target="won", categorical=categorical))
+            for name in ("t.csv", "t.parquet")
+        )
+        assert csv.facts == parquet.facts and csv.train.digest() == parquet.train.digest()
+        assert parquet.facts.inputs == ["owns=", "owns=false", "owns=true"]
+        assert parquet.facts.classes == ["false", "true"]
+    (given,) = inputs_of([{"owns": True}, {"owns": "false"}], parquet.facts.columns, ",", 10)
+    assert given.tolist() == [[0, 0, 1], [0, 1, 0]]
 
 
 MISTAKES: dict[str, tuple[str | bytes, dict[str, Any], str]] = {

@@ -174,7 +174,7 @@ class _Table:
         task = self.task
         target = self._column(task.target, "task.target", "numbers" if task.kind == "regression" else None)
         kind = task.kind or self._default_kind(target)
-        caveats: list[str] = []
+        caveats = [] if task.kind else [*self._numbered(target)]
         blocks, columns, empty = [], [], []
         taken = {task.target, task.owner}
         for name in task.features or [name for name in self.names if name not in taken]:
@@ -227,6 +227,13 @@ class _Table:
         different = np.unique(target)
         is_few = different.size <= _MOST_WHOLE and all(value.is_integer() for value in different)
         return "classification" if is_few else "regression"
+
+    def _numbered(self, target: Values) -> Iterator[str]:
+        """Yield a sentence if a target is learnt as a number and could be the numbers of classes."""
+        different = np.unique(target) if kind_of(target) == "numbers" else target[:0]
+        if _MOST_WHOLE < different.size <= MOST_TEXTS and all(value.is_integer() for value in different):
+            found = f"{self.task.target} has {different.size:,} different whole numbers and is learnt as a number"
+            yield f"{found}; task.kind: classification makes each a class, and regression says that it is meant so"
 
     def _described(self, values: Values, name: str) -> Column:
         """Return how the network reads a column with these cells."""

@@ -248,7 +248,13 @@ def test_what_may_not_be_meant_so_is_said_before_a_run(tmp_path: Path) -> None:
         "the rows",
         "y has the classes 'Yes' and 'yes', each of its own; spell them alike if they are one",
     ]
-    assert odd.model_copy(update={"target": "a", "features": ("y",)}).contents() == ["a is a number"]
+    squares = odd.model_copy(update={"target": "a", "features": ("y",)})
+    assert squares.contents() == ["a is a number"]
+    assert squares.caveats() == [
+        "a has 60 different whole numbers and is learnt as a number; task.kind: classification makes each a class, and "
+        "regression says that it is meant so",
+    ]
+    assert squares.model_copy(update={"kind": "regression"}).caveats() == []
 
 
 def test_booleans_of_parquet_are_the_texts_that_they_are_in_csv(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from typing import Annotated
 
 import typer
@@ -30,6 +31,7 @@ def privacy(
     with cli_errors():
         from pathlib import Path
 
+        from seedbus.agents.errors import RunFolderError
         from seedbus.scenarios.errors import ScenarioError
         from seedbus.scenarios.reporting.privacy import in_words, spent
         from seedbus.scenarios.reporting.terminal import say
@@ -37,6 +39,10 @@ def privacy(
         if epsilon is None:
             if settings:
                 raise ScenarioError("--set", ["it is for a scenario; give --epsilon too"])
+            if not os.path.isdir(run):
+                raise RunFolderError(
+                    Path(run), "it is no run's folder; for a scenario give --epsilon, like --epsilon 4"
+                )
             found = spent(Path(run), delta)
             said = in_words(found)
         else:

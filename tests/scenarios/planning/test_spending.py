@@ -123,6 +123,12 @@ def test_an_epsilon_that_no_noise_gives_is_refused(arguments: Sequence[str], sen
     assert found.code == Exit.USAGE and found.out == "" and sentence in found.err
 
 
+def test_a_scenario_without_an_epsilon_is_told_what_is_missing(seedbus: Command) -> None:
+    sentence = "seedbus: small.yaml: it is no run's folder; for a scenario give --epsilon, like --epsilon 4\n"
+    found = seedbus("privacy", "small.yaml")
+    assert (found.code, found.err) == (Exit.FOLDER, sentence)
+
+
 @pytest.mark.slow
 def test_it_is_explained_with_the_words_of_the_run(seedbus: Command) -> None:
     Path("plan.yaml").write_text(dump(PRIVATE["budget"].resolved()))

@@ -10,6 +10,7 @@ from typing import Any
 
 from rich.table import Table
 
+from seedbus.bus.text import counted
 from seedbus.scenarios.planning.forecast import Forecast, forecast
 from seedbus.scenarios.planning.rehearsal import do_commits_vary
 from seedbus.scenarios.planning.words import words
@@ -168,13 +169,25 @@ def _spent(scenario: Scenario, found: Forecast) -> dict[str, Any] | None:
     return facts(scenario.privacy, found.spent.epsilon, found.traffic.rounds, is_virtual=is_virtual) | more
 
 
+def _within_real_time(limit_s: float, found: Forecast) -> str:
+    """Return what a run's limit of real time means for its figures, of which a rehearsal knows nothing.
+
+    Real time is at least the processor's, and more where something waits for a disk, or other programs run.
+    """
+    said, time = "the limit of real time is not reached earlier, which would cost less", found.time
+    if time is None or (takes_s := time.total - time.start + found.traffic.simulated_s) <= limit_s:
+        return said
+    allowed = max(1, round(found.traffic.rounds * limit_s / takes_s))
+    return f"{said}: in one process on this machine it is, after at most about {counted(allowed, 'round')}"
+
+
 def _assumptions(scenario: Scenario, found: Forecast) -> list[str]:
     """Return what the figures depend on that a rehearsal cannot know."""
     said = []
     if scenario.stop.target is not None:
         said.append(f"the target of {scenario.stop.target.metric} is not reached earlier, which would cost less")
     if scenario.stop.simulated_s is not None and scenario.clock == "wall":
-        said.append("the limit of real time is not reached earlier, which would cost less")
+        said.append(_within_real_time(scenario.stop.simulated_s, found))
     if scenario.participation.selection.needs_known:
         said.append(
             "clients that are preferred for their reports lag like those of the rehearsal, whose reports are all 0"

@@ -71,9 +71,15 @@ def test_it_says_by_which_clock_a_run_ends() -> None:
 
 
 @pytest.mark.slow
-def test_what_a_limit_of_real_time_saves_is_not_known() -> None:
-    real = explain(scenario(stop={"rounds": 9, "simulated_s": 4}, clock="wall"), 0.01)["assumes"]
+def test_what_a_limit_of_real_time_saves_is_known_only_of_one_process() -> None:
+    real = explain(scenario(stop={"rounds": 9, "simulated_s": 3600}, clock="wall"), 0.01)["assumes"]
     assert "the limit of real time is not reached earlier, which would cost less" in real
+    long = scenario(stop={"rounds": 10**6, "simulated_s": 1}, clock="wall", network={"latency": 0})
+    explained = explain(long, 0.01)
+    takes_s = explained["time"]["total"] - explained["time"]["start"]
+    rounds = round(10**6 / takes_s)
+    sentence = f"would cost less: in one process on this machine it is, after at most about {rounds:,} rounds"
+    assert 1 < rounds < 10**5 and any(sentence in each for each in explained["assumes"])
     assert not explain(scenario(stop={"rounds": 9, "simulated_s": 4}), 0.01)["assumes"]
 
 

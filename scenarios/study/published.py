@@ -8,7 +8,7 @@ from __future__ import annotations
 import csv
 from typing import NamedTuple
 
-from seedbus.models.data.roots import own_folder, searched
+from seedbus.models.data.roots import own_folder
 from seedbus.models.errors import DataError
 
 FOLDER = "published-curves"
@@ -42,7 +42,7 @@ def published(named: dict[str, str]) -> tuple[dict[str, Curve], list[str]]:
     for label, name in named.items():
         path = None if folder is None else folder / name
         if path is None or not path.is_file():
-            missing.append(label)
+            missing.append(f"{label} ({name})")
             continue
         try:
             with path.open(encoding="utf-8", newline="") as file:
@@ -50,5 +50,6 @@ def published(named: dict[str, str]) -> tuple[dict[str, Curve], list[str]]:
             found[label] = Curve([float(row["round"]) + 1 for row in rows], [float(row["value"]) for row in rows])
         except (KeyError, TypeError, ValueError):
             raise DataError(str(path), "not a published curve", "a CSV with the columns round and value") from None
-    where = searched(FOLDER) if folder is None else f"no such file in {folder}"
-    return found, [f"not drawn beside: {', '.join(missing)} ({where})"] if missing else []
+    # it stands in files that are passed on, so it names no directory of this machine
+    expected = f"expected in {FOLDER}/ in a directory of SEEDBUS_DATA"
+    return found, [f"not drawn beside: {', '.join(missing)}; {expected}"] if missing else []

@@ -222,7 +222,8 @@ def test_a_published_curve_is_dashed_in_the_colour_of_its_row_and_ends_where_the
     monkeypatch.setenv("SEEDBUS_DATA", str(tmp_path))
     (tmp_path / "published-curves").mkdir()
     (tmp_path / "published-curves" / "theirs.csv").write_text("round,value\n4,9\n9,8\n499,7\n")
-    study = found.plan.study.model_copy(update={"published": {"hiso, drop 0.1": "theirs.csv"}})
+    named = {"hiso, drop 0.1": "theirs.csv", "hiso, drop 0.3": "lost.csv"}
+    study = found.plan.study.model_copy(update={"published": named})
     beside = replace(found, plan=replace(found.plan, study=study))
     drawn = next(plots(beside)).drawn
     assert (drawn[-1].name, np.asarray(drawn[-1].x).tolist()) == ("hiso (published)", [5, 10])
@@ -230,7 +231,9 @@ def test_a_published_curve_is_dashed_in_the_colour_of_its_row_and_ends_where_the
     by_name = dict(zip((line.name for line in drawn), looks(drawn), strict=True))
     own, theirs = by_name["hiso"], by_name["hiso (published)"]
     assert own.colour == theirs.colour and theirs.dashes and not own.dashes
-    assert theirs.dashes in write_report(beside).read_text()
+    page = write_report(beside).read_text()
+    missing = "not drawn beside: hiso, drop 0.3 (lost.csv); expected in published-curves/ in a directory of SEEDBUS"
+    assert theirs.dashes in page and missing in page and str(tmp_path) not in page
 
 
 def test_trackers_are_told_of_every_run_with_its_tags_also_of_finished_ones(

@@ -2,7 +2,7 @@
 
 A setting is named by its last part: `learning_rate 0.01`. Parts that bear a name, such as an algorithm or a fault, are
 named by it; the fields of two algorithms are not compared with each other. The one setting of a fault needs no name but
-the fault's: `drop 0.1`.
+the fault's: `drop 0.1`. Where a section is not set, the name says so: `no privacy`.
 """
 
 from __future__ import annotations
@@ -104,9 +104,25 @@ def _differing(values: list[tuple[int, Any]], path: str, parts: tuple[str, ...])
         yield from _of_mappings(values, path, parts)
     elif all(isinstance(value, list) and all(map(_tag, value)) for _, value in values):
         yield from _of_lists(values, path, parts)
+    elif all(_is_unset(value) or isinstance(value, dict) for _, value in values):
+        yield from _of_sections(values, path, parts)
     else:
         for index, value in values:
             yield index, Leaf(path, parts, _text(value))
+
+
+def _of_sections(values: list[tuple[int, Any]], path: str, parts: tuple[str, ...]) -> Iterator[tuple[int, Leaf]]:
+    """A section that some scenarios do not have, such as `privacy`: the others are named by their differences."""
+    inner = list(_differing([(index, value) for index, value in values if not _is_unset(value)], path, parts))
+    yield from inner
+    named = {index for index, _ in inner}
+    for index, value in values:
+        if index not in named:
+            yield index, Leaf(path, (), f"no {parts[-1]}" if _is_unset(value) else _tag(value) or parts[-1])
+
+
+def _is_unset(value: Any) -> bool:
+    return value is None or value is _ABSENT
 
 
 def _of_mappings(values: list[tuple[int, Any]], path: str, parts: tuple[str, ...]) -> Iterator[tuple[int, Leaf]]:

@@ -50,6 +50,12 @@ def test_fields_with_one_last_part_are_told_apart_by_the_part_before() -> None:
     assert of(*links) == ["latency value 1.0, evaluation value 3.0", "latency value 2.0, evaluation value 4.0"]
 
 
+def test_a_section_that_is_not_set_is_named_as_a_whole_and_others_by_their_differences() -> None:
+    private = [{"privacy": {"clip": 5, "noise_multiplier": noise}} for noise in (1.0, 2.0)]
+    assert names([{"privacy": None}, private[0]]) == ["no privacy", "privacy"] == names([{}, private[0]])
+    assert names([{"privacy": None}, *private]) == ["no privacy", "noise_multiplier 1.0", "noise_multiplier 2.0"]
+
+
 def test_equal_scenarios_have_no_name() -> None:
     assert of(scenario(), scenario()) == ["", ""]
 

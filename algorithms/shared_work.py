@@ -31,8 +31,18 @@ class SharedWork(Protocol):
 
 def shares_work(algorithm: object) -> TypeGuard[SharedWork]:
     """Whether hosts call `local_together`; not where a subclass of what defines it overrides `local` alone."""
-    defining = (kind for kind in type(algorithm).__mro__ if {"local", "local_together"} & vars(kind).keys())
-    return any("local_together" in vars(kind) for kind in [*defining][:1])
+    return "local_together" in vars(_defining_work(algorithm))
+
+
+def may_remember(algorithm: Algorithm[Any, Any, Any]) -> bool:
+    """Whether clients may have a memory: of those that send no vectors, only where a plug-in defines their work."""
+    return algorithm.is_dense or not _defining_work(algorithm).__module__.startswith("seedbus.")
+
+
+def _defining_work(algorithm: object) -> type:
+    """Return the class that defines what hosts call."""
+    kinds = type(algorithm).__mro__
+    return next((kind for kind in kinds if {"local", "local_together"} & vars(kind).keys()), object)
 
 
 @runtime_checkable

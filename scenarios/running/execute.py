@@ -9,6 +9,7 @@ from seedbus.agents import launcher
 from seedbus.agents.gossip import run as gossip
 from seedbus.agents.launcher import Outcome, Setup
 from seedbus.agents.monitor import Monitor
+from seedbus.algorithms.shared_work import may_remember
 from seedbus.bus.envelope import SHORT
 from seedbus.bus.files import check_folder
 from seedbus.models.device import placed_beside
@@ -55,7 +56,7 @@ def execute(prepared: Prepared, run: OpenRun, measure: Measure, monitor: Monitor
         observer=run.recorder,
         report_limit=setup.report_limit,
         log=run.folder / LOG,
-        keeps_state=scenario.algorithm.is_dense,
+        keeps_state=may_remember(scenario.algorithm),
     )
     with transports.connected(hosting) as connect:
         return launcher.run(setup, run.folder, run.journal, run.recorder, connect, run.stop, monitor)

@@ -21,12 +21,13 @@ from seedbus.algorithms.contract import Declined
 from seedbus.algorithms.directions.numba_backend import NumbaDirections
 from seedbus.algorithms.scalar_only.decomfl import DeComFL
 from seedbus.algorithms.scalar_only.fedscalar_shared import FedScalarShared
-from seedbus.algorithms.shared_work import SharedWork, one_by_one
+from seedbus.algorithms.shared_work import SharedWork, may_remember, one_by_one
 from seedbus.bus import HOST, Envelope, Kind, Offer, decode, encode
 from seedbus.models import Iid
 from seedbus.models.tasks.digits import Digits
 from seedbus.scenarios.faults.byzantine import Byzantine
 from seedbus.scenarios.schema.discovery import ALGORITHMS
+from seedbus.scenarios.transports.contract import Hosting
 
 KINDS: dict[str, Any] = dict(ALGORITHMS.all())
 SHARING = [name for name in CONFIGURATIONS if issubclass(KINDS[name], SharedWork)]
@@ -121,6 +122,29 @@ def test_a_process_asks_a_subclass_that_overrides_local_alone_for_its_own_work()
         work.append(hosted.host._outcomes(replica, [None, None], algorithm.plan(0, 0, 9), objectives))
     for whole, half in zip(*work, strict=True):
         assert bits(half) == bits((whole[0] / 2, 1))
+
+
+def test_clients_may_remember_something_where_a_model_is_sent_or_a_plug_in_defines_their_work(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A process that loses its clients' memories must not be replaced."""
+    assert {name for name, kind in KINDS.items() if may_remember(kind())} == {
+        name for name, kind in KINDS.items() if kind().is_dense
+    }
+    assert may_remember(Halved())
+    told = []
+
+    def noting(*arguments: Any, **options: Any) -> Hosting:
+        told.append(options["keeps_state"])
+        return Hosting(*arguments, **options)
+
+    monkeypatch.setattr("seedbus.scenarios.running.execute.Hosting", noting)
+    for algorithm in (DeComFL(), Halved()):
+        go(
+            tmp_path / type(algorithm).__name__,
+            scenario(stop={"rounds": 1}).model_copy(update={"algorithm": algorithm}),
+        )
+    assert told == [False, True]
 
 
 def commits(first: int, last: int) -> list[Any]:

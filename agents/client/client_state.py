@@ -89,6 +89,10 @@ class ClientStateStore:
             place = place or len(chain)
         return self._read(client, chain[place - 1]) if place else None
 
+    def knows(self, client: int) -> bool:
+        """Return whether the client has a memory here, or has lost one."""
+        return bool(self._chain(client))
+
     def keep(self, client: int, round: int, memory: Any) -> None:
         """Keep the client's memory from after its work for a round; None: its algorithm has none."""
         if memory is not None:

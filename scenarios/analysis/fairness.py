@@ -22,7 +22,7 @@ an area under a curve where all are of one class.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -145,6 +145,7 @@ def fairness(run: Subject) -> Finding:
     ]
     if any(model.is_personal for model in run.models):
         notes.append("Each client has a model of its own here, and is measured at it.")
+        notes += _newcomers(run)
     notes += worst
     notes += [f"{without}, {reason}." for reason, without in left_out.items()]
     notes += [f"Not measured: {each}." for each in missing]
@@ -162,6 +163,15 @@ def fairness(run: Subject) -> Finding:
     if names:
         told["client_names"] = stored(names)
     return Finding("fairness", TITLE, heads, rows, notes, plots, told)
+
+
+def _newcomers(run: Subject) -> Iterator[str]:
+    """Yield a sentence if clients that have worked remember nothing, as where their memories lie on other machines."""
+    heard = np.flatnonzero(reports(run.results.history, len(run.stored))).tolist()
+    without = sum(not run.memories.knows(client) for client in heard)
+    if without:
+        found = f"Clients with counted reports and without a memory in the run's folder: {without:,} of {len(heard):,}"
+        yield f"{found}; one whose memory is kept elsewhere has another model than the one that is measured here."
 
 
 def _served(values: Vector64, heard: Whole, is_rising: bool, chosen: Flags) -> dict[str, Any]:

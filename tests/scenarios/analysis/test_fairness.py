@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Literal
@@ -163,6 +164,11 @@ def test_clients_with_models_of_their_own_are_measured_at_these(
             served += (labels == each).mean() * right
         assert found["test"]["values"][client] == pytest.approx(served)
     assert len(set(found["own"]["values"])) > 4
+    shutil.rmtree(results.folder / "clients", ignore_errors=True)  # as where processes on other machines kept them
+    heard = np.count_nonzero(reports(results.history, 5))
+    told = f"Clients with counted reports and without a memory in the run's folder: {heard} of {heard}; one"
+    elsewhere = fairness(Subject.of(results.folder, [5], Effort(client_samples=10), Meter(is_quiet=True)))
+    assert [any(told in note for note in each.notes) for each in (shown, elsewhere)] == [algorithm == "tuned", True]
 
 
 @pytest.mark.slow

@@ -17,6 +17,7 @@ from seedbus.agents.journal.file import FILE
 from seedbus.agents.journal.head import HEAD
 from seedbus.agents.journal.journal import Journal
 from seedbus.agents.launcher import OUTCOME, check_build, outcome_of
+from seedbus.agents.server.stopping import Stop
 from seedbus.bus.files import WrongFileType, descriptor
 from seedbus.bus.text import counted
 from seedbus.models.device import HOST
@@ -29,6 +30,7 @@ RUNS = Path("runs")
 SCENARIO = "scenario.yaml"
 RESULTS = "results.json"  # there is one once the run has ended
 MEMORY = "clients"  # the folder, inside the run's, for the state that clients keep between rounds
+LENGTH = ("rounds", "simulated_s")  # the fields of `stop` that a run may go on with others of
 THEN = ", then "  # between the devices of a run that went on elsewhere
 
 
@@ -157,7 +159,7 @@ def journal_in(
         check_build(folder, journal.facts(), files | build)
         if scenario.task.uses_device:
             check_same_device(folder, journal, device, is_other=other_device)
-        keep_rounds(folder, journal, scenario.stop.rounds)  # after all checks: it takes back the end of a run
+        keep_length(folder, journal, scenario.stop)  # after all checks: it takes back the end of a run
         if scenario.task.uses_device:
             _keep_device(journal, device)
         with writable(folder):
@@ -191,8 +193,11 @@ def _keep_device(journal: Journal, device: str) -> None:
         journal.note({"device": f"{before}{THEN}{device}"})
 
 
-def keep_rounds(folder: Path, journal: Journal, rounds: int) -> None:
-    """Have a run go on for another number of rounds than its journal says.
+def keep_length(folder: Path, journal: Journal, stop: Stop) -> None:
+    """Have a run go on for another number of rounds, or more of its clock's time, than its journal says.
+
+    Args:
+        stop: when it is to end; it differs in `LENGTH` at most.
 
     Raises:
         RunFolderError: it cannot.
@@ -200,22 +205,32 @@ def keep_rounds(folder: Path, journal: Journal, rounds: int) -> None:
     """
     facts = journal.facts()
     fields = json.loads(facts["scenario"])
-    before = fields["stop"]["rounds"]
-    if rounds == before:
+    rounds, limit_s = (fields["stop"].get(name) for name in LENGTH)
+    if (stop.rounds, stop.simulated_s) == (rounds, limit_s):
         return
     done = journal.glance().rounds
-    wanted = f"stop.rounds is {rounds:,}, and"
-    if rounds <= done:
+    is_longer = limit_s is not None and (stop.simulated_s is None or stop.simulated_s > limit_s)
+    changed = "rounds" if stop.rounds != rounds else "simulated_s"
+    wanted = f"stop.{changed} is {json.dumps(getattr(stop, changed))}, and"
+    if stop.rounds != rounds and stop.rounds <= done:
         raise RunFolderError(folder, f"{wanted} {counted(done, 'round')} of it are done already; expected more")
+    if stop.simulated_s != limit_s and not is_longer:  # an earlier round might have been the last one
+        expected = "null" if limit_s is None else f"{limit_s:g} or more, or null"
+        now, there = map(json.dumps, (stop.simulated_s, limit_s))
+        raise RunFolderError(folder, f"stop.simulated_s is {there} there and {now} here; expected {expected}")
     ended = facts.get(OUTCOME)
-    if ended is not None and (reason := outcome_of(ended, folder / FILE).reason) and done < before:
-        raise RunFolderError(folder, f"{wanted} it would end at the same place with more rounds: {reason}")
+    if ended is not None:
+        outcome = outcome_of(ended, folder / FILE)
+        goes_on = stop.rounds > rounds if done >= rounds else is_longer and outcome.simulated_s >= round(limit_s, 9)
+        if not goes_on:
+            more = "rounds" if changed == "rounds" else "time"
+            raise RunFolderError(folder, f"{wanted} it would end at the same place with more {more}: {outcome.reason}")
     before_end = journal.before_end()
     if ended is not None and (before_end is None or OUTCOME not in before_end[2]):
         what = f"{wanted} it has ended after {done:,} in a way that cannot be taken back; expected a new run"
         raise RunFolderError(folder, what)
     journal.checkpoint()  # verified now, since `reopen` would vouch for whatever the tables hold
-    fields["stop"]["rounds"] = rounds
+    fields["stop"] |= {name: getattr(stop, name) for name in LENGTH}
     with writable(folder):
         (folder / RESULTS).unlink(missing_ok=True)
     journal.reopen({"scenario": json.dumps(fields)})
@@ -226,15 +241,15 @@ def refuse_another(scenario: Scenario, before: Scenario, folder: Path, *, of_oth
 
     Args:
         before: the scenario in the folder's journal.
-        of_other_length: whether it may have another number of rounds.
+        of_other_length: whether it may have another number of rounds, or another limit of its clock's time.
 
     Raises:
-        RunFolderError: the scenarios differ in more than `transport`, `expect` and, if it may, `stop.rounds`.
+        RunFolderError: the scenarios differ in more than `transport`, `expect` and, if it may, `LENGTH` of `stop`.
     """
     # transport and expectations do not change the bits of a run
     before = before.model_copy(update={"transport": scenario.transport, "expect": scenario.expect})
     if of_other_length:
-        stop = before.stop.model_copy(update={"rounds": scenario.stop.rounds})
+        stop = before.stop.model_copy(update={name: getattr(scenario.stop, name) for name in LENGTH})
         before = before.model_copy(update={"stop": stop})
     was, now = before.resolved(), scenario.resolved()  # functions are compared by their names
     if was != now:

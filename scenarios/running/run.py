@@ -54,7 +54,8 @@ def run(
     """Run a scenario to its end and return its results.
 
     A finished run is not run again: with `resume`, its results are compared with this scenario's expectations. If the
-    scenario has more rounds than it, the run goes on for them, and ends as if it had not ended before. In a notebook,
+    scenario has more rounds than it, or more time by the run's clock, the run goes on, and ends as if it had not ended
+    before. In a notebook,
     where an asyncio loop is running already, the run gets a loop of its own. Settings of NumPy and torch, such as a
     default dtype, do not change its bits, and are afterwards as they were.
 
@@ -98,7 +99,7 @@ def run(
             raise ScenarioError("resume", ["out is missing; expected the folder of the run to go on with"])
         before = scenario_of(Path(out))
         refuse_another(scenario, before, Path(out), of_other_length=scenario.topology is None)
-        if (Path(out) / RESULTS).exists() and scenario.stop.rounds == before.stop.rounds:
+        if (Path(out) / RESULTS).exists() and scenario.stop == before.stop:
             results = judge_again(Results.read(Path(out)), scenario)
             track_again(trackers, scenario, results, observer or NullObserver())
             return results

@@ -30,7 +30,7 @@ from seedbus.bus.files import read
 from seedbus.models.data.content import content_digest
 from seedbus.scenarios.errors import ScenarioError
 from seedbus.scenarios.reporting.results import write
-from seedbus.scenarios.run_folder import RESULTS, check_same_device, keep_rounds, scenario_of
+from seedbus.scenarios.run_folder import RESULTS, check_same_device, keep_length, scenario_of
 from seedbus.scenarios.schema.scenario import Scenario
 from seedbus.scenarios.study.schema import RUNS
 from seedbus.versions import version
@@ -82,7 +82,7 @@ class StoredRun:
                 with closing(Journal.open(copy)) as journal:
                     if self.scenario.task.uses_device:
                         check_same_device(copy, journal, device)
-                    keep_rounds(copy, journal, self.scenario.stop.rounds)
+                    keep_length(copy, journal, self.scenario.stop)
                 copy.rename(self.folder)
 
     def check(self, kept: Scenario) -> None:

@@ -66,6 +66,19 @@ def test_a_run_that_goes_on_for_more_rounds_ends_like_one_that_had_them(name: st
     assert run(of(name, 17), tmp_path / "longer", resume=True).summary == longer.summary
 
 
+@pytest.mark.parametrize("name", ["lossy", "churn"])
+def test_a_run_that_its_clock_ended_goes_on_for_more_of_its_time(name: str, tmp_path: Path) -> None:
+    def lasting(seconds: float | None) -> Scenario:
+        return of(name, 17, stop={"rounds": 17, "simulated_s": seconds})
+
+    first, rest = run(lasting(3), tmp_path / "longer"), {}
+    for seconds in (6, None):
+        rest[seconds] = run(lasting(seconds), tmp_path / "longer", resume=True)
+        assert outcome(rest[seconds]) == outcome(run(lasting(seconds), tmp_path / f"whole-{seconds}"))
+    assert 0 < first.summary["rounds"] < rest[6].summary["rounds"] < rest[None].summary["rounds"] == 17
+    assert run(lasting(None), tmp_path / "longer", resume=True).summary == rest[None].summary
+
+
 def test_a_run_that_was_stopped_gets_another_number_of_rounds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for rounds in (9, 15):  # fewer and more than it had
         with monkeypatch.context() as patch:
@@ -116,6 +129,25 @@ def test_a_run_that_would_end_where_it_did_or_has_these_rounds_is_refused(tmp_pa
         RunFolderError, match=r"stop.rounds is 30, and it would end at the same place with more rounds: "
     ):
         run(of("lossy", 30, stop={"rounds": 30, **met}), tmp_path / "met", resume=True)
+    with pytest.raises(RunFolderError, match=r"stop.simulated_s is null there and 6.0 here; expected null"):
+        run(of("lossy", 20, stop={"rounds": 20, **met, "simulated_s": 6}), tmp_path / "met", resume=True)
+    timed: dict[float, Scenario] = {
+        seconds: of("lossy", 20, stop={"rounds": 20, "simulated_s": seconds}) for seconds in (2, 6, 1e6, 2e6)
+    }
+    run(timed[6], tmp_path / "timed")
+    for what, sentence in (
+        (timed[2], "stop.simulated_s is 6.0 there and 2.0 here; expected 6 or more, or null"),
+        (
+            of("lossy", 30, stop={"rounds": 30, "simulated_s": 6}),
+            "same place with more rounds: .* have passed",
+        ),
+    ):
+        with pytest.raises(RunFolderError, match=sentence):
+            run(what, tmp_path / "timed", resume=True)
+    run(timed[1e6], tmp_path / "timed", resume=True)
+    same = "stop.simulated_s is 2000000.0, and it would end at the same place with more time: all 20 rounds are done"
+    with pytest.raises(RunFolderError, match=same):
+        run(timed[2e6], tmp_path / "timed", resume=True)
     first = run(of("lossy", 7), tmp_path / "run")
     with pytest.raises(RunFolderError, match=r"stop.rounds is 5, and 7 rounds of it are done already; expected more"):
         run(of("lossy", 5), tmp_path / "run", resume=True)

@@ -1,7 +1,7 @@
 """Under which circumstances the rows of a study are run, and which of its rows are compared.
 
-The circumstances are not part of a method: the condition, data, faults, links and so on. A study whose variants are run
-under several compares the rows under each, and its tables, sentences and figures have a part for each.
+The circumstances are not part of a method: the condition, data, faults, links, privacy and so on. A study whose
+variants are run under several compares the rows under each, and its tables, sentences and figures have a part for each.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any
 from seedbus.scenarios.reporting.leaves import names
 from seedbus.scenarios.study.cells import Cell, Plan, joined, leaves_of, put
 
-CIRCUMSTANCES = ("partition", "network", "compute", "faults")
+CIRCUMSTANCES = ("partition", "network", "compute", "faults", "privacy")
 """Sections of a scenario under which its method has to work."""
 OF_METHOD = ("train", "batch_size", "batches", "micro_batch", "chunk", "forward", "dtype", "compute_dtype")
 """Fields of a task that say what a method trains, and how it computes; all others are its data and its model."""

@@ -65,6 +65,17 @@ def test_the_epsilon_of_private_rows_stands_in_all_tables_and_that_of_others_is_
     assert "ε" not in str(compare([member.stored.folder for member in found.members["plain"]]))
 
 
+def test_rows_with_and_without_privacy_share_no_front_and_one_table(tmp_path: Path) -> None:
+    variants: dict[str, Any] = {
+        "five": {"algorithm.perturbations": 5},
+        "ten": [],
+        "noisy": {"privacy": {"clip": 100_000, "noise_multiplier": 3}},
+    }
+    found = study({"name": "apart", "base": BASE, "variants": variants, "seeds": [1]}, folder=tmp_path)
+    assert list(found.fronts) == ["no privacy"] and "noisy" not in found.front
+    assert [*found.circumstances] == [""]
+
+
 def test_a_claim_about_the_epsilon_of_a_row_without_privacy_is_refused() -> None:
     variants = {"plain": [], "noisy": {"privacy": {"clip": 100_000, "noise_multiplier": 3}}}
     expect = [{"row": "noisy", "minus": "plain", "figure": "epsilon", "at_most": 0}]

@@ -54,6 +54,12 @@ def test_a_message_passes_as_fast_as_its_link_at_any_time(
     assert passed_ns(KILOBIT, round(begins_ms * MS), INF, speeds) == round(passed_ms * MS)
 
 
+@pytest.mark.parametrize("changing", [None, Speeds([(0, 3.0)]), Speeds([(0, 0.0), (MS, 3.0)], 9 * MS)])
+def test_a_message_has_passed_when_its_last_bit_has(changing: Speeds | None) -> None:
+    """A byte at 3 Mbit/s takes 2,666⅔ ns."""
+    assert passed_ns(1, 2 * MS, 3.0, changing) == 2 * MS + 2667
+
+
 class Counted(Speeds):
     """Speeds that are asked a few times for a message, however long it lasts."""
 

@@ -54,6 +54,21 @@ def test_each_client_has_the_speed_of_one_of_the_devices(tmp_path: Path) -> None
     assert times == [40 if client in groups["device old"] else 4 for client in range(200)]
 
 
+def test_each_of_thirty_devices_is_a_group_and_of_more_or_of_clients_by_number_all_are_one(tmp_path: Path) -> None:
+    def groups(first: str, names: list[str]) -> set[str]:
+        fault = speeds(tmp_path, f"{first},factor\n" + "".join(f"{name},1\n" for name in names))
+        return set(fault.client_groups(2000, KeyedRandom(1, 2000, "any")))
+
+    names = [f"{number:060}" for number in range(31)]
+    assert groups("device", names[:30]) == {f"device {name}" for name in names[:30]}
+    assert groups("device", names) == groups("client", ["5", "7"]) == {"device-speeds"}
+
+
+def test_the_slowest_and_the_fastest_device_are_accepted(tmp_path: Path) -> None:
+    fault = speeds(tmp_path, "client,factor\n0,0.000001\n1,1000000\n")
+    assert fault.factors(2, KeyedRandom(1, 2, "any")) == {0: 1e-6, 1: 1e6}
+
+
 @pytest.mark.parametrize(
     ("lines", "sentence"),
     [

@@ -125,6 +125,12 @@ def test_a_trace_that_cannot_begin_anew_is_one_sentence(tmp_path: Path, lines: s
         trace(tmp_path, lines, every_s=5).file_digest(8)
 
 
+def test_the_closest_lines_the_latest_and_the_lowest_speed_are_accepted(tmp_path: Path) -> None:
+    fault = trace(tmp_path, "1,0,0.000001,1\n1,0.001,1,0.000001\n", every_s=0.002)
+    assert fault.lines(8) == {1: [(0, 1e-6, 1.0), (MS, 1.0, 1e-6)]}
+    assert trace(tmp_path, "1,1e12,1,1\n").lines(8) == {1: [(10**12 * SECOND, 1.0, 1.0)]}
+
+
 def test_a_client_without_a_line_is_told_and_one_in_two_traces_is_refused(tmp_path: Path) -> None:
     (tmp_path / "more").mkdir()
     first, more = trace(tmp_path, "0,0,1,1\n2,0,1,1\n"), trace(tmp_path / "more", "1,0,1,1\n2,0,2,2\n")

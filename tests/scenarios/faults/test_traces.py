@@ -82,21 +82,28 @@ def test_a_trace_begins_anew_after_every_s_and_a_stay_over_the_end_is_one(tmp_pa
     assert edges == [(8, {0}), (12, {1}), (13, {0}), (15, {1}), (18, {0}), (22, {1}), (23, {0})]
 
 
+def test_a_client_that_is_there_at_one_end_of_a_period_only_leaves_and_returns_in_each(tmp_path: Path) -> None:
+    fault = trace(tmp_path, "0,0,3\n1,7,10\n", every_s=10)
+    assert present(fault, [0, 3, 7, 10, 13, 17, 20], clients=2) == {
+        0: {0}, 3: set(), 7: {1}, 10: {0}, 13: set(), 17: {1}, 20: {0}
+    }  # fmt: skip
+
+
 def test_a_trace_that_is_longer_than_every_s_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ScenarioError) as raised:
-        trace(tmp_path, "0,0,3\n1,2,10.5\n", every_s=10).schedule(4, KeyedRandom(1, 4, "any"))
+        trace(tmp_path, "0,0,3\n1,2,10.5\n1,3,4\n", every_s=10).schedule(4, KeyedRandom(1, 4, "any"))
     assert "client 1: a line to 10.5 s with every_s 10; expected every_s to be at least that" in str(raised.value)
 
 
 def test_intervals_that_touch_or_overlap_are_one_in_any_order(tmp_path: Path) -> None:
-    fault = trace(tmp_path, "1,20,30\n1,6,12\n1,3,7\n1,12,13\n1,4,5\n")
+    fault = trace(tmp_path, "1,20,30\n1,6,12\n1,3,7\n1,12,13\n1,4,5\n1,29,40\n")
     schedule = fault.schedule(4, KeyedRandom(1, 4, "any"))
     schedule.advance(0, 0)
     edges = []
     while (next_ns := schedule.next_ns()) is not None:
         assert set(schedule.advance(0, next_ns)) == {1}
         edges.append(next_ns // SECOND)
-    assert edges == [3, 13, 20, 30] and schedule.is_over
+    assert edges == [3, 13, 20, 40] and schedule.is_over
 
 
 def test_times_are_those_of_the_file_to_the_nanosecond_and_the_latest_are_accepted(tmp_path: Path) -> None:
@@ -164,6 +171,8 @@ def test_a_bad_trace_is_one_sentence_and_leaves_nothing_behind(tmp_path: Path, n
     with pytest.raises(ScenarioError) as caught:
         run(what, tmp_path / "run")
     assert str(caught.value).startswith(str(tmp_path / "devices.csv")) and sentence in str(caught.value)
+    has_other_marks = "semicolons" in name or name == "commas in numbers"
+    assert ("commas between them and decimal points" in str(caught.value)) == has_other_marks
     assert "\n" not in str(caught.value) and len(str(caught.value)) < 300 + len(str(tmp_path))
     assert not (tmp_path / "run").exists()
 
@@ -244,5 +253,5 @@ def test_a_run_is_not_resumed_with_another_trace(tmp_path: Path, monkeypatch: py
     trace(tmp_path, "1,0,1\n2,0.5,8\n")
     with pytest.raises(RunFolderError, match=r"begun with faults\.0\.file .*: the bits would differ"):
         run(what, tmp_path / "run", resume=True)
-    trace(tmp_path, "1,0,1\n\n2,0.50,9\n")
+    trace(tmp_path, "2,0.50,9\n\n1,0,1\n")
     assert run(what, tmp_path / "run", resume=True).summary["rounds"] == 20, "it says the same"

@@ -64,6 +64,11 @@ def test_a_renewal_wastes_what_clients_have_pulled_or_are_about_to_pull() -> Non
         offering.offer(client, snapshot, ROUND)
         offering.pulled(chunks.pull(TITLE, (0, 1, 2), client, ROUND), ROUND)
     assert wasted(later) == whole
+    two = Snapshot(chunks.title_of(REPLICA, 256), [b"".join(PIECES[:4]), b"".join(PIECES[4:])], is_of_peer=False)
+    offering.replace(two)
+    offering.offer(2, two, ROUND)
+    offering.pulled(chunks.pull(two.title, (0,), 2, ROUND), ROUND)
+    assert wasted(0) == 256
     one = Snapshot(chunks.title_of(REPLICA, 400), [b"".join(PIECES)], is_of_peer=False)
     offering.replace(one)
     offering.offer(2, one, ROUND)
@@ -96,6 +101,11 @@ def test_a_bad_snapshot_of_a_peer_is_dropped(is_of_peer: bool) -> None:
     assert offering.held is (None if is_of_peer else snapshot)
     assert list(offering.allowed) == ([] if is_of_peer else [1])
     assert offering.take_new() == (b"" if is_of_peer else None)
+
+
+def test_without_a_snapshot_nothing_is_stored_or_under_way() -> None:
+    offering = SnapshotOffers(Lag(snapshot_after_commits=1))
+    assert offering.take_new() is None and offering.bytes_under_way(900, 0) == 0
 
 
 def test_a_pull_without_a_snapshot_is_refused() -> None:

@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from seedbus.scenarios.study.intervals import Difference, Mean, bootstrap, covering, covering_ratio
+from seedbus.scenarios.study.intervals import Difference, Mean, bootstrap, covering, covering_ratio, smallest_step
 
 DRAWS = 300
 
@@ -26,6 +26,13 @@ def test_a_mean_has_the_samples_deviation_and_the_interval_of_claims_and_differe
     wide = Mean.of([0.9, 0.91, 0.93], 0.99)
     assert mean.low is not None and wide is not None and wide.low is not None and wide.low < mean.low
     assert Mean.of([5.0]) == Mean(5.0, None, None, None, 1) and Mean.of([None]) is None
+
+
+def test_the_interval_of_two_values_ends_with_the_range_or_with_a_value_that_leaves_it() -> None:
+    """Student's t of one degree of freedom is 12.706."""
+    assert covering([0.9, 1.0]) == pytest.approx((0.95, 0.95 - 0.6353, 0.95 + 0.6353), abs=1e-4)
+    assert covering([0.9, 1.0], within=(0.8, 1.1)) == pytest.approx((0.95, 0.8, 1.1))
+    assert covering([0.9, 1.0], within=(0.92, 0.98)) == pytest.approx((0.95, 0.9, 1.0))
 
 
 def test_equal_values_are_their_mean_and_have_no_deviation() -> None:
@@ -84,6 +91,33 @@ def test_equal_differences_of_what_comes_in_steps_deviate_as_rounding_makes_them
     assert Difference.of([1.0] * 3) == Difference(1.0, 1.0, 1.0, 3) and Difference.of([1.0] * 3).is_seen
     assert Difference.of([0.0] * 3, step=step) == Difference(0.0, 0.0, 0.0, 3, is_zero=True), "one computation twice"
     assert Difference.of([0.20, 0.21, 0.19], step=step) == Difference.of([0.20, 0.21, 0.19]), "these deviate more"
+    mostly = [0.0] + [step] * 9
+    assert Difference.of(mostly, step=step).high > Difference.of(mostly).high, "these less, though one is 0"
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "seeds", "verdict"),
+    [
+        (0.1, 0.3, 3, "a difference"),
+        (-0.3, -0.1, 3, "a difference"),
+        (0.0, 0.4, 3, "not settled"),
+        (-0.4, 0.0, 3, "not settled"),
+        (-math.inf, math.inf, 1, "one seed cannot tell"),
+        (0.0, 0.0, 3, "the same values"),
+    ],
+)
+def test_a_difference_is_seen_if_0_lies_outside_of_its_interval(
+    low: float, high: float, seeds: int, verdict: str
+) -> None:
+    difference = Difference((low + high) / 2 if seeds > 1 else 0.2, low, high, seeds, is_zero=low == high)
+    assert difference.verdict == verdict and difference.is_seen == (verdict == "a difference")
+
+
+def test_the_step_of_a_metric_is_the_smallest_gap_and_a_hundredth_of_its_range_at_most() -> None:
+    in_steps = [number / 297 for number in (200, 3, 250, 4, 3, 100)]
+    assert smallest_step([math.nan, *in_steps, in_steps[0] + 1e-12, math.inf]) == pytest.approx(1 / 297)
+    assert smallest_step([1.0, 0.1, 0.4]) == pytest.approx(0.009)
+    assert smallest_step([]) == smallest_step([0.5, 0.5]) == smallest_step([0.5, 0.5 + 1e-12]) == 0.0
 
 
 def test_the_interval_of_positive_ratios_is_that_of_their_logarithms_and_mirrored_in_that_of_their_reciprocals() -> (

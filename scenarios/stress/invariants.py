@@ -36,14 +36,14 @@ from seedbus.scenarios.errors import Interrupted
 from seedbus.scenarios.faults import hostile
 from seedbus.scenarios.faults.byzantine import Byzantine
 from seedbus.scenarios.faults.hostile import Hostile
-from seedbus.scenarios.reporting.results import Results
+from seedbus.scenarios.reporting.results import Results, write
 from seedbus.scenarios.running.limits import peak_memory
 from seedbus.scenarios.running.replay import replay
 from seedbus.scenarios.running.run import run
 from seedbus.scenarios.schema.loading import validate
 from seedbus.scenarios.schema.scenario import Scenario
 from seedbus.scenarios.stress.lying_evaluator import lying
-from seedbus.scenarios.stress.random_scenarios import HOSTILE
+from seedbus.scenarios.stress.random_scenarios import HOSTILE, files
 from seedbus.scenarios.transports.placement import Placement
 
 OUR_FAULT = Reason.marked(Mark.DISHONEST) | {"bad-ask", "bad-commit", "bad-plan", "bad-fetch", "unexpected"}
@@ -113,9 +113,13 @@ class Inspector(NullObserver):
 
 def check_run(drawn: dict[str, Any], runs: Path) -> Results:
     """Run a scenario and check all its invariants. Raises `Broken`, and whatever the run raises."""
-    scenario = validate(drawn, drawn["name"])
     for path in runs.iterdir():
         shutil.rmtree(path)
+    folder = runs / "files"
+    folder.mkdir()
+    for name, text in files(drawn).items():
+        write(folder / name, text)
+    scenario = validate(drawn, drawn["name"], folder)
     before, inspector = peak_memory(), Inspector(scenario)
     results = run(scenario, runs / "run", observer=inspector)
     if peak_memory() - before > MAX_GROWTH:
@@ -125,11 +129,11 @@ def check_run(drawn: dict[str, Any], runs: Path) -> Results:
     replayed = replay(runs / "run")
     if replayed.digest != results.digest:
         raise Broken(f"the journal rebuilds {replayed.digest}, and the run ended at {results.digest}")
-    if drawn["seed"] % STOPPED_EVERY == 0 and scenario.stop.rounds > 1:
+    if drawn["seed"] % STOPPED_EVERY == 0 and results.summary["rounds"] > 1:
         _check_resuming(scenario, runs, results)
     if hostile_clients(scenario):
         if scenario.secure_aggregation is None:
-            _check_silenced(drawn, runs)
+            _check_silenced(drawn, scenario, runs)
         if drawn["seed"] % OVER_SOCKETS_EVERY == 0:
             wired = run(scenario, runs / "wired", observer=Inspector(scenario), placement=Placement("inproc"))
             _check_equal("over sockets", wired, results)
@@ -140,7 +144,7 @@ def check_run(drawn: dict[str, Any], runs: Path) -> Results:
 
 def _check_resuming(scenario: Scenario, runs: Path, uninterrupted: Results) -> None:
     """Check that a run which is stopped and resumed ends like one that is not."""
-    first = Inspector(scenario, stop_after=1 + scenario.seed % (scenario.stop.rounds - 1))
+    first = Inspector(scenario, stop_after=1 + scenario.seed % (uninterrupted.summary["rounds"] - 1))
     try:
         run(scenario, runs / "cut", observer=first)
     except Interrupted:
@@ -195,14 +199,14 @@ def hostile_clients(scenario: Scenario) -> frozenset[int]:
     return frozenset(client for some in chosen for client in some)
 
 
-def _check_silenced(drawn: dict[str, Any], runs: Path) -> None:
+def _check_silenced(drawn: dict[str, Any], disturbed: Scenario, runs: Path) -> None:
     """Check that refused reports have no effect: hostile clients must have the same effect as silent ones.
 
-    All runs have ideal links, no late reports and no other faults. Otherwise the reports in time would depend on which
-    clients the server waits for. The clients are hostile, or silent, in all rounds: a message without a valid round
-    number may cause an honest report of its sender in the next round to be refused. Changed headers have a run of their
-    own: after answers of several messages a client is behind, and a report that it sends for a later round counts if it
-    arrives in that.
+    All runs have ideal links, no late reports, no other faults and no end by time. Otherwise the reports in time, or
+    the rounds, would depend on which clients the server waits for. The clients are hostile, or silent, in all rounds: a
+    message without a valid round number may cause an honest report of its sender in the next round to be refused.
+    Changed headers have a run of their own: after answers of several messages a client is behind, and a report that it
+    sends for a later round counts if it arrives in that.
     """
     (drawn_fault,) = (fault for fault in drawn["faults"] if fault["fault"] == HOSTILE)
     # these leave a report that counts: it is sent twice, or only the masks are lied about
@@ -210,8 +214,9 @@ def _check_silenced(drawn: dict[str, Any], runs: Path) -> None:
     if drawn["algorithm"]["name"] == "feedsign":
         counting |= {"body"}  # any bits are valid signs
     kinds = [kind for kind in drawn_fault["kinds"] or get_args(hostile.Forgery) if kind not in counting]
-    clients = sorted(hostile_clients(validate(drawn, drawn["name"])))
+    clients = sorted(hostile_clients(disturbed))
     undisturbed = {name: value for name, value in drawn.items() if name not in ("network", "compute", "lag")}
+    undisturbed["stop"] = {name: value for name, value in drawn["stop"].items() if name != "simulated_s"}
     policy = {name: drawn["participation"][name] for name in ("clients", "cohort", "quorum", "deadline_s")}
     faults: dict[str, dict[str, Any]] = {
         "silent": {"fault": "dropout", "when": "after-training", "clients": clients},

@@ -1,7 +1,8 @@
 """Random scenarios for `seedbus stress`, with every fault, policy and algorithm that needs no download.
 
 A seed determines a scenario: everything is drawn by key. Faults and links are drawn field by field from the values that
-their classes accept, so a new fault is included without a change here.
+their classes accept, so a new fault is included without a change here. Of a fault that follows a file, the document
+names the file, and `files` returns its text.
 """
 
 from __future__ import annotations
@@ -17,14 +18,18 @@ from pydantic_core import PydanticUndefined
 
 from seedbus.agents.client.relabelling import Relabel
 from seedbus.agents.server.collusion import Collude
+from seedbus.algorithms.dense.channels.contract import CHANNELS
+from seedbus.algorithms.dense.compression.contract import CODECS
 from seedbus.algorithms.shaped import Shaped
 from seedbus.bus import Compute, Network
 from seedbus.bus.keyed_random import KeyedRandom, below
+from seedbus.models.partition import PARTITIONS
 from seedbus.scenarios.faults.base import FAULTS
 from seedbus.scenarios.schema.discovery import ALGORITHMS
 
 _SHARES = (0.0, 0.05, 0.2, 0.5, 0.9, 1.0)
 _SCALES = {"shape": (1.0, 5.0), "sigma": (0.01, 1.5)}  # such tails stay within simulated time
+_SPAN_S = (0.02, 100.0)  # runs without a deadline that waits last for milliseconds, others for minutes
 _MAX_TRIES = 40
 _DIGITS = {"name": "digits", "model": "softmax", "batch_size": 8}
 HOSTILE = "hostile"
@@ -76,7 +81,7 @@ class Chooser:
 
 
 def document(seed: int) -> dict[str, Any]:
-    """Return a random scenario as the document that a YAML file would hold."""
+    """Return a random scenario as the document that a YAML file would hold; `files` are relative to its folder."""
     choose = Chooser(seed)
     clients, rounds = choose.whole(1, 16), choose.whole(3, 40)
     algorithm = _algorithm(choose)
@@ -92,9 +97,8 @@ def document(seed: int) -> dict[str, Any]:
         "verify_every": choose.one((1, 1, 1, 2, 5)),
     }
     if "aggregation" in algorithm:  # a rule that compares reports takes no late ones
-        for field in ("late", "buffer"):
-            drawn["participation"].pop(field, None)
-    kinds = [fault for name, fault in FAULTS.all().items() if name != HOSTILE and not _needs_text(fault)]
+        _leave_out_late(drawn)
+    kinds = [fault for name, fault in FAULTS.all().items() if name != HOSTILE and not _follows_file(fault)]
     chosen = [_instance(choose.one(kinds), choose, clients, rounds) for _ in range(choose.whole(0, 4))]
     drawn["faults"] = [fault for fault in chosen if fault is not None]
     if not getattr(ALGORITHMS.all()[algorithm["name"]], "has_round_seeds", True):
@@ -106,24 +110,144 @@ def document(seed: int) -> dict[str, Any]:
             drawn[name] = section
     if not _is_dense(algorithm["name"]) and choose.chance(0.4):
         drawn["lag"] = _lag(choose)
-    choose_hostile = Chooser(seed, HOSTILE)  # separate draws, which leave all other draws of a seed unchanged
+    # what follows has draws of its own, which leave all other draws of a seed unchanged
+    choose_hostile = Chooser(seed, HOSTILE)
     if choose_hostile.chance(0.3):
         hostile = _instance(FAULTS.all()[HOSTILE], choose_hostile, clients, rounds)
         if hostile is not None:
             drawn["faults"].append(hostile)
+    drawn["faults"] += _followed(Chooser(seed, "files"), drawn)
     choose_arithmetic = Chooser(seed, "bfloat16")
     if _takes_bfloat16(algorithm) and choose_arithmetic.chance(0.3):
         drawn["algorithm"] = algorithm | {"arithmetic": "bfloat16"}
-    choose_secure = Chooser(seed, "secure aggregation")
+    choose_updates = Chooser(seed, "updates")
+    if _is_dense(algorithm["name"]) and choose_updates.chance(0.5):
+        _change_updates(choose_updates, drawn)
+    choose_secure, choose_stream = Chooser(seed, "secure aggregation"), Chooser(seed, "stream")
     if clients > 3 and choose_secure.chance(0.15) and find_spec("cryptography") is not None:
         drawn |= _secure(choose_secure, drawn)
-        if _is_dense(drawn["algorithm"]["name"]):
-            drawn.pop("lag", None)
-        return drawn
-    choose_stream = Chooser(seed, "stream")
-    if choose_stream.chance(0.15):
+    elif choose_stream.chance(0.15):
         drawn |= _stream(choose_stream, drawn)
+    choose_privacy = Chooser(seed, "privacy")
+    if "mode" not in drawn["participation"] and choose_privacy.chance(0.15) and find_spec("dp_accounting") is not None:
+        _make_private(choose_privacy, drawn)
+    if _is_dense(drawn["algorithm"]["name"]):
+        drawn.pop("lag", None)
+    _choose_data(Chooser(seed, "data"), drawn)
+    choose_end = Chooser(seed, "end")
+    if choose_end.chance(0.15):
+        drawn["stop"]["simulated_s"] = choose_end.scale(*_SPAN_S)
+    choose_groups = Chooser(seed, "groups")
+    if clients > 1 and choose_groups.chance(0.15):
+        members = [choose_groups.whole(0, clients - 1) for _ in range(choose_groups.whole(1, clients - 1))]
+        drawn["client_groups"] = {"some": members, "first": [0]}
     return drawn
+
+
+def files(drawn: dict[str, Any]) -> dict[str, str]:
+    """Return the files that the faults of a drawn scenario follow: name → text."""
+    followed = [fault for fault in drawn["faults"] if "file" in fault]
+    return {
+        fault["file"]: _file(Chooser(drawn["seed"], fault["file"]), fault, drawn["participation"]["clients"])
+        for fault in followed
+    }
+
+
+def _followed(choose: Chooser, drawn: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return faults that follow files."""
+    faults = []
+    clients, rounds = drawn["participation"]["clients"], drawn["stop"]["rounds"]
+    for name, kind in FAULTS.all().items():
+        if _follows_file(kind) and choose.chance(0.1):
+            fault = _instance(kind, choose, clients, rounds)
+            if fault is not None:
+                if fault.get("every_s") is not None:
+                    fault["every_s"] = choose.scale(*_SPAN_S)
+                faults.append(fault | {"file": f"{drawn['name']}-{name}.csv"})
+    return faults
+
+
+def _file(choose: Chooser, fault: dict[str, Any], clients: int) -> str:
+    """Return the text of a file: lines of clients, or of devices."""
+    owner = choose.one(("client", "device"))
+    owners: set[Any] = {"slow", "fast", "odd"}
+    if owner == "client":
+        owners = {choose.whole(0, clients - 1) for _ in range(clients)}
+    end_s = fault.get("every_s") or choose.scale(*_SPAN_S)
+    lines = []
+    for each in sorted(owners):
+        if fault["fault"] == "device-speeds":
+            lines.append(f"{each},{choose.scale(0.01, 20)}")
+            continue
+        parts = sorted({choose.whole(0, 9) for _ in range(choose.whole(1, 5))})
+        for part in parts:
+            from_s = end_s * part / 10
+            if fault["fault"] == "trace":
+                lines.append(f"{each},{from_s},{from_s + (end_s - from_s) * choose.one((0.05, 0.1, 0.5, 1.0))}")
+            else:
+                least = 0 if part < parts[-1] else 1  # a link's last speed may not be 0
+                up, down = (("0", "", str(choose.scale(1e-3, 10)))[choose.whole(least, 2)] for _ in range(2))
+                lines.append(f"{each},{from_s},{up},{down}")
+    columns = {"trace": "from_s,to_s", "link-trace": "from_s,up_mbps,down_mbps", "device-speeds": "factor"}
+    return "\n".join([f"{owner},{columns[fault['fault']]}", *lines, ""])
+
+
+def _change_updates(choose: Chooser, drawn: dict[str, Any]) -> None:
+    """Draw how the updates of a dense algorithm travel, or are mixed."""
+    algorithm = drawn["algorithm"]
+    takes_sums = "aggregation" not in algorithm and algorithm["name"] not in _TAKE_SINGLE
+    how = choose.one(("codec", "codec", "channel", "nnm"))
+    if how == "codec":
+        codec = _instance(choose.one(list(CODECS.all().values())), choose, 0, 0)
+        drawn["algorithm"] = algorithm | {"compression": codec, "error_feedback": choose.chance(0.3)}
+    elif takes_sums and how == "channel":
+        channel = _instance(choose.one(list(CHANNELS.all().values())), choose, 0, 0)
+        drawn["algorithm"] = algorithm | {"channel": channel}
+        _leave_out_late(drawn)
+    elif takes_sums:
+        then = choose.one(("median", "trimmed-mean", "krum"))
+        drawn["algorithm"] = algorithm | {"aggregation": {"rule": "nnm", "then": then}}
+        _leave_out_late(drawn)
+
+
+def _leave_out_late(drawn: dict[str, Any]) -> None:
+    for field in ("late", "buffer"):
+        drawn["participation"].pop(field, None)
+
+
+def _choose_data(choose: Chooser, drawn: dict[str, Any]) -> None:
+    """Draw how samples are divided, and which coordinates are trained."""
+    if drawn["task"] == _DIGITS and choose.chance(0.5):
+        kinds = [kind for kind in PARTITIONS.all().values() if kind.by == "labels"]
+        partition = _instance(choose.one(kinds), choose, drawn["participation"]["clients"], 0)
+        if partition is not None:
+            drawn["partition"] = partition
+    if choose.chance(0.1):
+        rules = ("largest", "smallest", "random", *(["gradient"] if drawn["task"] == _DIGITS else []))
+        drawn["mask"] = {"rule": choose.one(rules), "density": choose.one((0.01, 0.5, 0.9))}
+
+
+def _make_private(choose: Chooser, drawn: dict[str, Any]) -> None:
+    """Draw noise, and leave out what shows more of a client than the noise hides."""
+    if "secure_aggregation" not in drawn:
+        drawn["algorithm"] = _summed(choose)
+        drawn["faults"] = _each_by_itself(drawn)
+        _leave_out_late(drawn)
+        drawn["participation"].pop("selection")
+    elif drawn["algorithm"]["name"] == "feddyn":  # its clients remember what is not clipped
+        drawn["algorithm"] = drawn["algorithm"] | {"name": "fedavg"}
+    mechanism = choose.one(("central", "distributed")) if "secure_aggregation" in drawn else "central"
+    is_secret = mechanism == "central" and choose.chance(0.5)
+    if is_secret:  # all clients may be drawn
+        drawn["faults"] = [fault for fault in drawn["faults"] if not hasattr(FAULTS.all()[fault["fault"]], "schedule")]
+    drawn["privacy"] = {
+        "mechanism": mechanism,
+        "clip": choose.whole(100, 2**20),
+        "noise_multiplier": choose.scale(0.3, 10),
+        "cohorts": "secret" if is_secret else "public",
+    }
+    if choose.chance(0.3):
+        drawn["stop"]["epsilon"] = choose.scale(1, 100)
 
 
 def _stream(choose: Chooser, drawn: dict[str, Any]) -> dict[str, Any]:
@@ -159,21 +283,7 @@ def _secure(choose: Chooser, drawn: dict[str, Any]) -> dict[str, Any]:
     """
     policy = {name: drawn["participation"][name] for name in ("clients", "deadline_s")}
     cohort = choose.whole(3, policy["clients"])
-    algorithm: dict[str, Any] = {
-        "name": "decomfl",
-        "perturbations": choose.whole(2, 5),
-        "learning_rate": choose.scale(1e-4, 1e-2),
-        "arithmetic": "integer",
-        "precision": "int32",
-    }
-    if choose.chance(0.3):
-        algorithm = {
-            "name": choose.one(("fedavg", "fedacg", "feddyn", "fedadam")),
-            "local_steps": choose.whole(1, 3),
-            "learning_rate": choose.scale(1e-3, 1e-1),
-            "compression": "fixed-point",
-            "weighting": "uniform",
-        }
+    algorithm = _summed(choose, "feddyn")
     return {
         "secure_aggregation": {
             "threshold": choose.one((0.5, 0.6, 0.8)),
@@ -183,6 +293,26 @@ def _secure(choose: Chooser, drawn: dict[str, Any]) -> dict[str, Any]:
         "participation": policy | {"cohort": cohort, "quorum": choose.whole(2, cohort)},
         "faults": [fault for fault in _each_by_itself(drawn) if fault["fault"] != "corrupt"],
     }
+
+
+def _summed(choose: Chooser, *others: str) -> dict[str, Any]:
+    """Return an algorithm that adds whole numbers up; others: further dense ones."""
+    algorithm: dict[str, Any] = {
+        "name": "decomfl",
+        "perturbations": choose.whole(2, 5),
+        "learning_rate": choose.scale(1e-4, 1e-2),
+        "arithmetic": "integer",
+        "precision": "int32",
+    }
+    if choose.chance(0.3):
+        algorithm = {
+            "name": choose.one(("fedavg", "fedacg", *others, "fedadam")),
+            "local_steps": choose.whole(1, 3),
+            "learning_rate": choose.scale(1e-3, 1e-1),
+            "compression": "fixed-point",
+            "weighting": "uniform",
+        }
+    return algorithm
 
 
 def _is_dense(name: str) -> bool:
@@ -314,6 +444,8 @@ def _value(annotation: Any, name: str, field: FieldInfo, choose: Chooser, client
         return [_value(choose.one(inner), name, field, choose, clients, rounds) for _ in range(choose.whole(1, 3))]
     if annotation is bool:
         return choose.chance(0.5)
+    if annotation is str:
+        return name
     if annotation is int:
         return _whole(name, field, choose, clients, rounds)
     return _real(name, field, choose)
@@ -348,6 +480,5 @@ def _bounds(field: FieldInfo, low: float, high: float) -> tuple[float, float]:
     return low, high
 
 
-def _needs_text(fault: type[BaseModel]) -> bool:
-    """Whether a fault has a text field: such a fault reads a file, which cannot be drawn."""
-    return any(field.annotation is str for field in fault.model_fields.values())
+def _follows_file(fault: type[BaseModel]) -> bool:
+    return "file" in fault.model_fields

@@ -25,6 +25,7 @@ from seedbus.scenarios.stress.invariants import check_run
 from seedbus.scenarios.stress.random_scenarios import document
 
 MAX_SHRINKS = 60  # runs to shrink a failing scenario
+_SECTIONS = ("network", "compute", "lag", "secure_aggregation", "privacy", "mask", "partition", "client_groups")
 RUN_S = 120.0  # real seconds after which a run is considered hanging
 SHRINK_S = 600.0  # real seconds to shrink a failing scenario
 
@@ -172,13 +173,17 @@ def _smaller(drawn: dict[str, Any]) -> Iterator[dict[str, Any]]:
     """Yield smaller variants of a scenario, each with one part removed or reduced."""
     for number in range(len(drawn["faults"])):
         yield drawn | {"faults": drawn["faults"][:number] + drawn["faults"][number + 1 :]}
-    for name in ("network", "compute", "lag", "secure_aggregation"):
+    for name in _SECTIONS:
         if name in drawn:
             yield {key: value for key, value in drawn.items() if key != name}
     policy = drawn["participation"]
     for name in ("buffer", "late", "deadline", "over_selection", "selection"):
         if name in policy and not (name == "late" and "buffer" in policy):
             yield drawn | {"participation": {key: value for key, value in policy.items() if key != name}}
+    for section, names in (("stop", ("simulated_s", "epsilon")), ("algorithm", ("compression", "channel"))):
+        for name in names:
+            if name in drawn[section]:
+                yield drawn | {section: {key: value for key, value in drawn[section].items() if key != name}}
     rounds = drawn["stop"]["rounds"]
     for fewer in (rounds // 2, rounds - 1):
         if 1 <= fewer < rounds:

@@ -19,6 +19,9 @@ from seedbus.agents.messages import Evaluation
 from seedbus.agents.refusals import Refusals
 from seedbus.agents.server.round import Round
 from seedbus.agents.server.rounds import Rounds
+from seedbus.algorithms.aggregation.rules import RULES
+from seedbus.algorithms.dense.channels.contract import CHANNELS
+from seedbus.algorithms.dense.compression.contract import CODECS
 from seedbus.algorithms.scalar_only.decomfl import DeComFL
 from seedbus.algorithms.scalar_only.hiso import HiSo
 from seedbus.bus import Kind
@@ -29,7 +32,7 @@ from seedbus.scenarios.faults.base import FAULTS
 from seedbus.scenarios.schema.discovery import ALGORITHMS
 from seedbus.scenarios.schema.loading import load, validate
 from seedbus.scenarios.stress.invariants import check_deceived, is_late
-from seedbus.scenarios.stress.random_scenarios import SCALAR, document
+from seedbus.scenarios.stress.random_scenarios import SCALAR, document, files
 from seedbus.scenarios.stress.stress import examine, shrink
 
 
@@ -50,9 +53,39 @@ def test_no_fault_that_compares_reports_is_drawn_beside_directions_of_each_clien
 
 
 @pytest.mark.slow
-def test_every_fault_that_needs_no_file_is_drawn() -> None:
-    documents = {fault["fault"] for seed in range(400) for fault in document(seed)["faults"]}
-    assert documents == set(FAULTS.all()) - {"trace", "link-trace", "device-speeds"}
+def test_every_fault_is_drawn() -> None:
+    assert {fault["fault"] for seed in range(400) for fault in document(seed)["faults"]} == set(FAULTS.all())
+
+
+@pytest.mark.slow
+def test_every_codec_rule_and_mechanism_is_drawn_and_every_way_to_end() -> None:
+    documents = [document(seed) for seed in range(1000)]
+    algorithms = [each["algorithm"] for each in documents]
+    codecs = [each["compression"] for each in algorithms if each.get("compression", "fixed-point") != "fixed-point"]
+    rules = [each["aggregation"] for each in algorithms if "aggregation" in each]
+    assert {each["kind"] for each in codecs} == set(CODECS.all())
+    assert {each if isinstance(each, str) else each["rule"] for each in rules} == set(RULES.all()) - {"mean"}
+    assert {each["channel"]["kind"] for each in algorithms if "channel" in each} == set(CHANNELS.all())
+    private = [each["privacy"] for each in documents if "privacy" in each]
+    assert {(each["mechanism"], each["cohorts"]) for each in private} == {
+        *(("central", "public"), ("central", "secret"), ("distributed", "public"))
+    }
+    assert {name for each in documents for name in each["stop"]} == {"rounds", "diverged", "simulated_s", "epsilon"}
+    assert {name for each in documents for name in each} >= {"client_groups", "mask", "partition"}
+
+
+@pytest.mark.slow
+def test_the_files_that_faults_follow_are_accepted_and_follow_from_the_document(tmp_path: Path) -> None:
+    kinds = set()
+    for seed in range(300):
+        drawn = document(seed)
+        texts = files(drawn)
+        assert texts == files(document(seed))
+        for name, text in texts.items():
+            (tmp_path / name).write_text(text)
+        kinds |= {name.removeprefix(f"stress-{seed}-") for name in texts}
+        assert len(validate(drawn, "a seed", tmp_path).check()) == len(texts)
+    assert kinds == {"trace.csv", "link-trace.csv", "device-speeds.csv"}
 
 
 @pytest.mark.slow

@@ -20,7 +20,7 @@ from seedbus.scenarios.errors import Exit, ScenarioError
 from seedbus.scenarios.reporting.looks import Line, looks
 from seedbus.scenarios.schema.yaml_text import dump
 from seedbus.scenarios.study.cells import Cell, Plan, plan_of
-from seedbus.scenarios.study.circumstances import by_circumstances, pairs_of
+from seedbus.scenarios.study.circumstances import by_circumstances, circumstances, pairs_of
 from seedbus.scenarios.study.remarks import sentences
 from seedbus.scenarios.study.results import StudyResults
 from seedbus.scenarios.study.study import study
@@ -138,6 +138,21 @@ def test_rows_are_compared_under_the_same_circumstances_and_never_across_data() 
     rates = planned(variants={"mine": []}, grid={"algorithm.learning_rate": [0.1, 0.2]})
     both = ("learning_rate 0.1", "learning_rate 0.2")
     assert pairs_of(rates) == [tuple(f"mine, {where}, {rate}" for rate in both) for where in STUDY["conditions"]]
+    two = {"algorithm.learning_rate": [0.1, 0.2], "algorithm.local_steps": [1, 2]}
+    assert len(pairs_of(planned(variants={"mine": []}, conditions={}, grid=two))) == 4, "of six, two differ in both"
+
+
+def test_circumstances_are_told_once_and_rows_under_them_by_what_is_left() -> None:
+    named = {f"{variant}, {size}": variant for size in ("small", "large") for variant in STUDY["variants"]}
+    assert by_circumstances(planned(**DATA).cells) == {
+        size: {row: variant for row, variant in named.items() if row.endswith(size)} for size in ("small", "large")
+    }
+    groups = {"few": {"clients": 4}, "many": {"clients": 8}}
+    within = planned(conditions={}, grid={"participation": groups, "participation.cohort": [2, 3]})
+    assert sorted({*circumstances(within.cells).values()}) == [
+        f"{size}, cohort {cohort}" for size in groups for cohort in (2, 3)
+    ]
+    assert {*circumstances(planned(conditions={"calm": []}).cells).values()} == {""}
     alone = planned(variants={})
     assert pairs_of(alone) == [("calm", "slow links"), ("calm", "byzantine"), ("slow links", "byzantine")], (
         "without variants the conditions are what is compared"

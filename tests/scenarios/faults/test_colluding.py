@@ -104,6 +104,35 @@ def test_the_order_of_reports_and_of_faults_changes_nothing() -> None:
     np.testing.assert_allclose(found[3].ravel(), expected, rtol=1e-6)
 
 
+def test_a_fault_of_no_client_in_a_round_leaves_the_attackers_of_another() -> None:
+    reports = reports_of(6)
+    lying = Colluding(attack="ipm", clients=[0])
+    found = applied(reports, lying)
+    assert not np.array_equal(found[0], reports[0])
+    later, overruled = Colluding(attack="ipm", clients=[1], at_round=6), Colluding(attack="ipm", by=9.0, clients=[0])
+    assert repr(lying) < repr(overruled)
+    for other in (later, overruled):
+        both = applied(reports, lying, other)
+        assert all(np.array_equal(both[client], found[client]) for client in range(6))
+
+
+def test_attackers_are_given_reports_in_the_order_of_clients_and_leave_them_so() -> None:
+    given: list[Any] = []
+
+    class Curious(_Own):
+        def lies(self, client: int, round: int, random: Any) -> bool:
+            return client in (1, 4)
+
+        def collude(self, own: Any, honest: Any) -> Any:
+            given.extend([*own, *honest])
+            return own[0]
+
+    reports = reports_of(6)
+    found = applied(dict(reversed(reports.items())), Curious(None))
+    np.testing.assert_array_equal(given, rows(reports, [1, 4, 0, 2, 3, 5]))
+    assert list(found) == list(range(6)) and np.array_equal(found[4], reports[1])
+
+
 @pytest.mark.parametrize("scale", [1e8, 1e35], ids=["absurd", "beyond float32"])
 def test_a_report_that_the_server_would_refuse_is_not_sent(scale: float) -> None:
     reports = {client: report * np.float32(scale) for client, report in reports_of(6).items()}

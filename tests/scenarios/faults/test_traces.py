@@ -96,7 +96,7 @@ def test_a_trace_that_is_longer_than_every_s_is_refused(tmp_path: Path) -> None:
 
 
 def test_intervals_that_touch_or_overlap_are_one_in_any_order(tmp_path: Path) -> None:
-    fault = trace(tmp_path, "1,20,30\n1,6,12\n1,3,7\n1,12,13\n1,4,5\n1,29,40\n")
+    fault = trace(tmp_path, "1,20,30\n1,21,25\n1,6,12\n1,3,7\n1,12,13\n1,4,5\n1,29,40\n")
     schedule = fault.schedule(4, KeyedRandom(1, 4, "any"))
     schedule.advance(0, 0)
     edges = []

@@ -93,6 +93,7 @@ def test_equal_differences_of_what_comes_in_steps_deviate_as_rounding_makes_them
     assert Difference.of([0.20, 0.21, 0.19], step=step) == Difference.of([0.20, 0.21, 0.19]), "these deviate more"
     mostly = [0.0] + [step] * 9
     assert Difference.of(mostly, step=step).high > Difference.of(mostly).high, "these less, though one is 0"
+    assert not Difference.of(mostly).is_zero
 
 
 @pytest.mark.parametrize(
@@ -101,7 +102,7 @@ def test_equal_differences_of_what_comes_in_steps_deviate_as_rounding_makes_them
         (0.1, 0.3, 3, "a difference"),
         (-0.3, -0.1, 3, "a difference"),
         (0.0, 0.4, 3, "not settled"),
-        (-0.4, 0.0, 3, "not settled"),
+        (-0.4, 0.0, 2, "not settled"),
         (-math.inf, math.inf, 1, "one seed cannot tell"),
         (0.0, 0.0, 3, "the same values"),
     ],
@@ -116,7 +117,7 @@ def test_a_difference_is_seen_if_0_lies_outside_of_its_interval(
 def test_the_step_of_a_metric_is_the_smallest_gap_and_a_hundredth_of_its_range_at_most() -> None:
     in_steps = [number / 297 for number in (200, 3, 250, 4, 3, 100)]
     assert smallest_step([math.nan, *in_steps, in_steps[0] + 1e-12, math.inf]) == pytest.approx(1 / 297)
-    assert smallest_step([1.0, 0.1, 0.4]) == pytest.approx(0.009)
+    assert smallest_step([1.0, 0.1, math.inf, 0.4]) == pytest.approx(0.009)
     assert smallest_step([]) == smallest_step([0.5, 0.5]) == smallest_step([0.5, 0.5 + 1e-12]) == 0.0
 
 

@@ -155,10 +155,9 @@ def _end_with_parent() -> None:
 def _write(path: Path, verdict: Verdict) -> None:
     from seedbus.scenarios.reporting.results import write
     from seedbus.scenarios.schema.yaml_text import dump
-    from seedbus.scenarios.stress.random_scenarios import files
 
     path.parent.mkdir(parents=True, exist_ok=True)
     smallest = json.loads(json.dumps(verdict.smallest))
     write(path, f"# {verdict.problem}\n" + dump(smallest))
-    for name, text in files(smallest).items():
+    for name, text in verdict.files.items():
         write(path.parent / name, text)

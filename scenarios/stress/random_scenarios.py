@@ -18,11 +18,10 @@ from pydantic_core import PydanticUndefined
 
 from seedbus.agents.client.relabelling import Relabel
 from seedbus.agents.server.collusion import Collude
-from seedbus.algorithms.dense.channels.contract import CHANNELS
-from seedbus.algorithms.dense.compression.contract import CODECS
 from seedbus.algorithms.shaped import Shaped
 from seedbus.bus import Compute, Network
 from seedbus.bus.keyed_random import KeyedRandom, below
+from seedbus.discovery import KINDS
 from seedbus.models.partition import PARTITIONS
 from seedbus.scenarios.faults.base import FAULTS
 from seedbus.scenarios.schema.discovery import ALGORITHMS
@@ -32,6 +31,7 @@ _SCALES = {"shape": (1.0, 5.0), "sigma": (0.01, 1.5)}  # such tails stay within 
 _SPAN_S = (0.02, 100.0)  # runs without a deadline that waits last for milliseconds, others for minutes
 _MAX_TRIES = 40
 _DIGITS = {"name": "digits", "model": "softmax", "batch_size": 8}
+_UPLINKS = {kind.plural: list(kind.all().values()) for kind in KINDS if kind.plural in ("codecs", "channels")}
 HOSTILE = "hostile"
 _ALGORITHMS: list[Any] = [algorithm() for algorithm in ALGORITHMS.all().values()]
 SCALAR = tuple(  # the task drawn has no layers
@@ -198,10 +198,10 @@ def _change_updates(choose: Chooser, drawn: dict[str, Any]) -> None:
     takes_sums = "aggregation" not in algorithm and algorithm["name"] not in _TAKE_SINGLE
     how = choose.one(("codec", "codec", "channel", "nnm"))
     if how == "codec":
-        codec = _instance(choose.one(list(CODECS.all().values())), choose, 0, 0)
+        codec = _instance(choose.one(_UPLINKS["codecs"]), choose, 0, 0)
         drawn["algorithm"] = algorithm | {"compression": codec, "error_feedback": choose.chance(0.3)}
     elif takes_sums and how == "channel":
-        channel = _instance(choose.one(list(CHANNELS.all().values())), choose, 0, 0)
+        channel = _instance(choose.one(_UPLINKS["channels"]), choose, 0, 0)
         drawn["algorithm"] = algorithm | {"channel": channel}
         _leave_out_late(drawn)
     elif takes_sums:

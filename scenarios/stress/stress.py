@@ -22,7 +22,7 @@ from seedbus.agents.errors import TooFew
 from seedbus.bus.clock import wall_seconds
 from seedbus.scenarios.errors import Interrupted
 from seedbus.scenarios.stress.invariants import check_run
-from seedbus.scenarios.stress.random_scenarios import document
+from seedbus.scenarios.stress.random_scenarios import document, files
 
 MAX_SHRINKS = 60  # runs to shrink a failing scenario
 _SECTIONS = ("network", "compute", "lag", "secure_aggregation", "privacy", "mask", "partition", "client_groups")
@@ -51,6 +51,11 @@ class Verdict:
     problem: str | None = None
     smallest: dict[str, Any] | None = None
     is_cut: bool = False
+
+    @property
+    def files(self) -> dict[str, str]:
+        """The files that the faults of the smallest scenario follow: name → text."""
+        return {} if self.smallest is None else files(self.smallest)
 
 
 class NoTime(Exception):

@@ -262,11 +262,13 @@ def test_the_command_writes_the_scenario_of_a_failure(tmp_path: Path, monkeypatc
     from seedbus.scenarios.cli import stress as cli_stress
     from seedbus.scenarios.stress.stress import Verdict
 
-    failed = Verdict(3, problem="Broken: it is", smallest=document(3))
+    smallest = document(3) | {"faults": [{"fault": "device-speeds", "file": "stress-3-device-speeds.csv"}]}
+    failed = Verdict(3, problem="Broken: it is", smallest=smallest)
     monkeypatch.setattr(cli_stress, "examined", lambda *_: iter([failed]))
     done = CliRunner().invoke(app, ["stress", "--seed", "3", "--scenarios", "1", "--keep", str(tmp_path / "kept")])
     assert done.exit_code == Exit.DIVERGED and "seed 3: Broken: it is" in done.output
-    assert load(tmp_path / "kept" / "stress-3.yaml").seed == document(3)["seed"]
+    kept = load(tmp_path / "kept" / "stress-3.yaml")
+    assert kept.seed == document(3)["seed"] and list(kept.check()) == ["faults.0.file"]
 
 
 def turn_for_ever(*_: object) -> Any:

@@ -11,6 +11,7 @@ from algorithm_cases import bits, make, over_the_wire
 from dense_federation import START, Bowl, D
 
 from seedbus.algorithms.contract import Declined
+from seedbus.algorithms.dense.compression.fixed_point import FixedPoint, whole_numbers
 from seedbus.algorithms.dense.server import aggregate
 from seedbus.algorithms.summed import Summed
 
@@ -91,3 +92,23 @@ def test_an_update_that_is_not_finite_has_no_numbers() -> None:
     report = reports_of(algorithm, plan, 1)[0]
     with pytest.raises(Declined, match="not finite, or too large"):
         algorithm.numbers(report)
+
+
+@pytest.mark.parametrize(
+    ("values", "decoded"),
+    [
+        ([1.0, np.nan], np.nan),
+        ([np.inf, 1.0], np.nan),
+        ([2.0**31, 1.0], np.finfo(np.float32).max),  # one more than fits
+        ([1.0, -(2.0**40)], np.finfo(np.float32).max),
+    ],
+)
+def test_an_update_that_is_not_finite_and_one_that_is_too_large_are_told_apart(
+    values: list[float], decoded: float
+) -> None:
+    codec = FixedPoint(unit_bits=0)
+    body = codec.encode(np.array(values, np.float32), key=0)
+    np.testing.assert_array_equal(codec.decode(body, 2), np.full(2, decoded, np.float32))
+    assert whole_numbers(body) is None
+    largest = np.array([2**31 - 128, -(2**31 - 128)], np.float32)  # the float32 before 2³¹
+    np.testing.assert_array_equal(codec.decode(codec.encode(largest, key=0), 2), largest)

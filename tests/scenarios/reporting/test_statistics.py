@@ -151,6 +151,13 @@ def test_a_report_that_answers_no_plan_does_not_count() -> None:
     assert ArrivedReports(both, history).keys.tolist() == ArrivedReports(honest, history).keys.tolist()
 
 
+def test_a_report_that_is_not_in_the_ledger_has_no_time_of_arrival() -> None:
+    arrived = ArrivedReports(*by_hand())
+    others = np.array([arrived.keys.max() + 1, arrived.keys.min() - 1])
+    found = arrived.arrival_times(np.append(others, arrived.keys))
+    assert found.tolist() == [-1, -1, *arrived.arrived_ns.tolist()]
+
+
 def test_a_report_that_the_server_lost_when_it_crashed_does_not_count(tmp_path: Path) -> None:
     crash = {"fault": "server-crash", "at_round": 2, "phase": "gathering", "down_s": 100}
     what = scenario(faults=[crash], network={"latency": 0.1}, compute={"evaluation": 0.01}, stop={"rounds": 4})

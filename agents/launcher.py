@@ -282,7 +282,7 @@ class _ServerRun:
         # called for each client of a round
         self._evaluations = lru_cache(maxsize=16)(setup.algorithm.evaluations)
         self._equal_ns = lru_cache(maxsize=64)(partial(self._answer_ns, 0))
-        positions = FollowerPositions()
+        positions = FollowerPositions(lru_cache(maxsize=256)(self._count_seeds))
         self.bus = Bus(
             self.clock,
             self.transport,
@@ -294,6 +294,7 @@ class _ServerRun:
             answer_ns=self._equal_answer_ns if self.pace.is_equal else self._answer_ns,
             report_limit=setup.report_limit,
             on_answer=positions.answered,
+            on_delivery=positions.delivered,
         )
         self.server = Server(self.bus, self.coordinator, positions, self.availability, outages, journal, observer, stop)
         # its own connection: the journal's may be in use on the journal's thread
@@ -366,8 +367,12 @@ class _ServerRun:
         """Return the commits after version `after` up to `last` from the journal; the server holds them no more."""
         return list(islice(history(self.setup.algorithm, self.archive, after), last - after))
 
+    def _count_seeds(self, after: int, last: int) -> int:
+        """Return the seeds of the commits after version `after` up to `last`."""
+        return self.setup.algorithm.pack_log(self.coordinator.history.between(after, last)).seeds
+
     def _answer_ns(self, client: int, round: int, seeds: int) -> int:
-        """Return how long a client works; seeds: one of the plan, and one for each term of its commits."""
+        """Return how long a client works; seeds: one of the plan, and one for each term that it folds."""
         return self.pace.time_ns(client, round, self._evaluations(round), max(0, seeds - 1))
 
     def _equal_answer_ns(self, client: int, round: int, seeds: int) -> int:

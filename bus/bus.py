@@ -20,7 +20,7 @@ from seedbus.bus.envelope import NO_TALLY, PLAN, REFUSE, REPORT, SERVER, SHORT, 
 from seedbus.bus.errors import MalformedEnvelope
 from seedbus.bus.fault_hooks import FaultHooks, Verdict
 from seedbus.bus.frame_checks import decode_answer, decode_arrived
-from seedbus.bus.in_flight import Answer, InFlightMessage, next_key
+from seedbus.bus.in_flight import Answer, InFlightMessage, Key, next_key
 from seedbus.bus.ledger import DELIVERED, DROPPED, INSTRUMENT, REFUSED, Fate, Ledger, Row
 from seedbus.bus.mailbox import Mailbox
 from seedbus.bus.network import Links
@@ -28,6 +28,11 @@ from seedbus.bus.pending_replies import JOIN_REQUESTS, OnAnswer, PendingReplies
 from seedbus.bus.transport import Transport
 
 _TOGETHER = 1024  # answers that are decoded at a time
+
+
+OnDelivery = Callable[[Key, int, Tally], int]
+"""Called when a message is given to a follower, with its key, version and tally. Returns how many of a plan's seeds are
+in commits that the follower does not fold."""
 
 
 def _no_tally(envelope: Envelope) -> Tally:
@@ -44,10 +49,12 @@ class Bus:
         links: latency and bandwidth.
         rules: the scenario's faults.
         tally: returns what the ledger records of a follower's message beside its length.
-        answer_ns: (client, round, number of seeds in the plan) → nanoseconds that the client needs to answer a plan.
+        answer_ns: (client, round, number of seeds in the plan, without those of commits that the client does not fold)
+            → nanoseconds that the client needs to answer a plan.
         report_limit: maximum bytes of a REPORT in this run.
         on_decoded: called with answers that have come together, before they are sent.
         on_answer: called with every answer; see `OnAnswer`.
+        on_delivery: called with every message that is given to a follower; see `OnDelivery`.
 
     Attributes:
         answers: the answers that followers owe.
@@ -67,6 +74,7 @@ class Bus:
         report_limit: int = SHORT,
         on_decoded: Callable[[Sequence[Envelope]], None] = lambda envelopes: None,
         on_answer: OnAnswer = lambda message, base, frames, notes: False,
+        on_delivery: OnDelivery = lambda message, base, tally: 0,
     ) -> None:
         self.clock = clock
         self.transport = transport
@@ -76,6 +84,7 @@ class Bus:
         self._tally = tally
         self._answer_ns = answer_ns
         self._on_decoded = on_decoded
+        self._on_delivery = on_delivery
         self._report_limit = max(report_limit, SHORT)
         self._encoder = Encoder()
         self.answers = PendingReplies(
@@ -135,7 +144,9 @@ class Bus:
             most: the newest version that the client can still hold.
         """
         frame, _ = encode(Envelope(Kind.WAKE, client, round, most, list(body)))
-        answered = self.answers.expect((Kind.WAKE, client, round, 0, 0), most, self.clock.now_ns)
+        key = (Kind.WAKE, client, round, 0, 0)
+        self._on_delivery(key, most, NO_TALLY)
+        answered = self.answers.expect(key, most, self.clock.now_ns)
         self.transport.deliver(client, frame, answered)
         self._flush_soon()
         self._record_bytes(SERVER, client, len(frame) + self.transport.framing_bytes(len(frame)))
@@ -255,18 +266,22 @@ class Bus:
             self._settle(message, fate)  # first, because `put` may run the recipient's handler at once
             mailbox.put(content)
             return
+        repeated = 0
         if not self.transport.reaches(message.recipient):
             fate = DROPPED  # in real time the recipient's process may have gone while the message was in flight
         elif fate is DELIVERED:
-            self._deliver(message.recipient, message)
-        self._settle(message, fate)
+            repeated = self._deliver(message.recipient, message)
+        self._settle(message, fate, repeated)
 
-    def _deliver(self, recipient: int, message: InFlightMessage) -> None:
-        """Give a message to the transport and expect its answer."""
-        needed_ns = self._answer_ns(recipient, message.key[2], message.tally.seeds) if message.key[0] is PLAN else 0
+    def _deliver(self, recipient: int, message: InFlightMessage) -> int:
+        """Give a message to the transport and expect its answer. Returns what `OnDelivery` does."""
+        repeated, needed_ns = self._on_delivery(message.key, message.base, message.tally), 0
+        if message.key[0] is PLAN:
+            needed_ns = self._answer_ns(recipient, message.key[2], message.tally.seeds - repeated)
         answered = self.answers.expect(message.key, message.base, self.clock.now_ns + needed_ns)
         self.transport.deliver(recipient, message.frame, answered, message.tail)
         self._flush_soon()
+        return repeated
 
     def _flush_soon(self) -> None:
         """In real time, what the callbacks of one turn of the loop have delivered is sent at its end."""
@@ -278,11 +293,11 @@ class Bus:
         self._is_flush_due = False
         self.transport.flush()
 
-    def _settle(self, message: InFlightMessage, fate: Fate) -> None:
+    def _settle(self, message: InFlightMessage, fate: Fate, repeated: int = 0) -> None:
         """End a message: it is no longer in flight, and its ledger row is written. Called once for each message."""
         self._in_flight.discard(message)
         framing_bytes = self._framing_bytes(message.size) if self._is_wire else 0
-        self.ledger.append(message.row(fate, self.clock.now_ns, framing_bytes))
+        self.ledger.append(message.row(fate, self.clock.now_ns, framing_bytes, repeated))
 
     def _decoded(self, answer: Answer, frames: list[bytes]) -> list[tuple[Envelope | None, int]]:
         """Return what `decode_answer` does for each frame of an answer."""

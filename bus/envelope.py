@@ -89,19 +89,23 @@ for _kind in Kind:
 
 
 class Tally(NamedTuple):
-    """What the ledger records of a payload beside its length.
+    """What is known of a payload beside its length. The ledger records the numbers.
 
     Attributes:
         scalars: gradient scalars, the papers' unit of traffic.
         seeds: seeds of perturbations.
         catchup_bytes: bytes of the payload that bring a client up to date.
         digest_bytes: bytes of the payload that are digests for verification.
+        since: the version from which the commits in a plan lead to the plan's; a later one does as well.
+        is_sum: whether these commits are one sum, so that no later version does.
     """
 
     scalars: int = 0
     seeds: int = 0
     catchup_bytes: int = 0
     digest_bytes: int = 0
+    since: int = 0
+    is_sum: bool = False
 
 
 NO_TALLY = Tally()

@@ -131,17 +131,18 @@ class InFlightMessage:
             self.is_damaged = True
             self.envelope = None
 
-    def row(self, fate: Fate, now_ns: int, framing_bytes: int) -> tuple[int, ...]:
+    def row(self, fate: Fate, now_ns: int, framing_bytes: int, repeated: int = 0) -> tuple[int, ...]:
         """Return the fields of its `Row`.
 
         Args:
             fate: what became of it.
             now_ns: the current time, at which its fate was decided.
             framing_bytes: bytes that the transport adds to it, if the transport carried it.
+            repeated: how many of its seeds are of commits that its recipient did not fold.
         """
         kind, _, round, _, copy = self.key
         recipient = self.recipient
-        scalars, seeds, catchup_bytes, digest_bytes = self.tally
+        scalars, seeds, catchup_bytes, digest_bytes, _, _ = self.tally
         header_bytes = self.header_bytes
         has_arrived = fate is DELIVERED or fate is REFUSED
         # An upward message crosses the wire once, before any fault applies to it; a downward one after all faults.
@@ -161,6 +162,7 @@ class InFlightMessage:
             scalars,
             seeds,
             fate,
+            repeated,
         )
 
 

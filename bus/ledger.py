@@ -63,6 +63,8 @@ class Row(NamedTuple):
         scalars: gradient scalars in the payload.
         seeds: seeds in the payload.
         fate: its `Fate`.
+        repeated: of the seeds in a plan that was delivered, those of commits that its client did not fold: it had them,
+            or lacked one before them.
     """
 
     sent_ns: int
@@ -79,6 +81,7 @@ class Row(NamedTuple):
     scalars: int
     seeds: int
     fate: int
+    repeated: int = 0
 
 
 COLUMNS = Row._fields
@@ -251,12 +254,13 @@ def is_canonical(columns: Columns) -> NDArray[np.bool_]:
 def ledger_hash(columns: Columns) -> str:
     """Return the hash of the canonical rows: every column but the framing, in the order of the rows.
 
-    Framing depends on the transport, and the rows of hosts on its processes; neither may change the hash.
+    Framing depends on the transport, and the rows of hosts on its processes; neither may change the hash. Where nothing
+    was repeated, it is the hash that the rows had before there was a column for it.
     """
     mask = is_canonical(columns)
     total = hashlib.sha256()
     for name in COLUMNS:
-        if name != "framing_bytes":
+        if name != "framing_bytes" and (name != "repeated" or columns[name].any()):
             total.update(name.encode() + hashlib.sha256(columns[name][mask].astype("<i8").tobytes()).digest())
     return total.hexdigest()
 
@@ -267,7 +271,7 @@ def _path(folder: Path, number: int) -> Path:
 
 def _digest(columns: Columns) -> bytes:
     """SHA-256 of a segment's rows, because Parquet itself does not detect a flipped bit in a number."""
-    return hashlib.sha256(b"".join(columns[name].astype("<i8").tobytes() for name in COLUMNS)).digest()
+    return hashlib.sha256(b"".join(columns[name].astype("<i8").tobytes() for name in columns)).digest()
 
 
 def _columns(rows: array[int]) -> Columns:
@@ -314,8 +318,13 @@ def _check_size(parquet: ParquetFile) -> None:
         found = f"it declares {declared.num_rows} rows in {unpacked} bytes"
         raise ValueError(f"{found}; expected at most {_FEW_ROWS} rows")
     schema = parquet.schema_arrow
-    if not all(schema.field(name).type in (pa.int32(), pa.int64()) for name in COLUMNS):
+    if not all(schema.field(name).type in (pa.int32(), pa.int64()) for name in _stored(parquet)):
         raise ValueError("it has columns that are not whole numbers of 32 or 64 bits")
+
+
+def _stored(parquet: ParquetFile) -> list[str]:
+    """The columns of a segment: one of an older run has no `repeated`, which is read as 0."""
+    return [name for name in COLUMNS if name != "repeated" or name in parquet.schema_arrow.names]
 
 
 def _read(path: Path) -> Columns:
@@ -325,9 +334,10 @@ def _read(path: Path) -> Columns:
     try:
         with open(descriptor(path, os.O_RDONLY), "rb") as file, pq.ParquetFile(file) as parquet:
             _check_size(parquet)
-            table = parquet.read(columns=list(COLUMNS), use_threads=False)
-        columns = {name: _numbers(table.column(name)) for name in COLUMNS}
+            table = parquet.read(columns=_stored(parquet), use_threads=False)
+        columns = {name: _numbers(table.column(name)) for name in table.column_names}
         is_sound = table.schema.metadata[_DIGEST] == _digest(columns)
+        columns.setdefault("repeated", np.zeros_like(columns["fate"]))
         for name, known in (("kind", Kind), ("fate", Fate)):
             for number in np.unique(columns[name]).tolist():
                 known(number)  # raises ValueError: the digest is no secret, so it proves no origin

@@ -243,8 +243,8 @@ class Coordinator:
 
     # -- rounds
 
-    def open_round(self, now_ns: int = 0) -> None:
-        """Begin the next round: draw its cohort and make its plans, which `send_plans` sends.
+    def open_round(self, now_ns: int = 0) -> Sequence[int]:
+        """Begin the next round: draw its cohort and make its plans, which `send_plans` sends. Returns the cohort.
 
         Clients that lag too far get a snapshot in place of a plan: what is needed for that goes to the outbox now.
         """
@@ -254,10 +254,9 @@ class Coordinator:
             from seedbus.agents.secure.secure_round import SecureRound  # needs a package that is not always installed
 
             now.secure = SecureRound(self._secure, self.round, self.version, now.cohort, self.seed)
-        version, versions = self.version, self.versions
-        now.lags = [version - versions[client] for client in now.cohort]
         self.snapshots.open(self.round, self.version)
         self._plans = [plan for client in now.cohort for plan in self._catch_up.plan_for(client, now)]
+        return now.cohort
 
     def send_plans(self, now_ns: int) -> None:
         """Put the open round's plans into the outbox, in the cohort's order."""

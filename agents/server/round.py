@@ -37,7 +37,6 @@ class Round:
         is_expired: whether the deadline has passed.
         max_norm: the algorithm's packed maximum of the reports' norms, which the cohort is sent; None before the commit
             or if the algorithm sends none.
-        lags: for each client of the cohort, the number of commits that it had missed when it was asked.
         secure: the masks of its reports; None: reports are not masked.
     """
 
@@ -54,7 +53,6 @@ class Round:
     corrections: Counter[int] = field(default_factory=Counter)
     is_expired: bool = False
     max_norm: Packed | None = None
-    lags: list[int] = field(default_factory=list)
     secure: SecureRound | None = None
     too_large: set[int] = field(default_factory=set)
 

@@ -179,7 +179,7 @@ class Rounds:
 
         Returns:
             The round, the clients that reported in it in ascending order, its commit (None without a quorum), and the
-            record of how it went.
+            record of how it went, without lags.
 
         Raises:
             ValueError: no round is open.
@@ -188,7 +188,7 @@ class Rounds:
             raise ValueError(f"round {self.number} cannot be closed: it is not open")
         closed, reported = self.current, sorted(self.current.reports)
         commit, late = self._commit(closed, version)
-        record = RoundRecord(closed.opened_ns, now_ns, closed.is_expired, closed.lags, late)
+        record = RoundRecord(closed.opened_ns, now_ns, closed.is_expired, [], late)
         self.current = None
         if commit is None:
             self._answer_times_ns.clear()

@@ -188,14 +188,17 @@ class Server:
         """A process has joined with these clients, or is gone with them."""
         self._send_all()
         if not self.bus.clock.is_virtual:
-            # a process that joins brings its clients, and those of a process that is gone cannot join
             for client in clients:
+                # a process that joins brings its clients, and those of a process that is gone cannot join
                 self._arrivals.pending_joins.pop(client, None)
+                # where its process, or the one that replaces it, has it begin
+                self._positions.delivered_versions[client] = self.coordinator.versions.get(client, 0)
         self._mailbox.put(None)
 
     async def _round(self) -> None:
         await self._arrivals.gather(lambda: not self._registration.missing)
-        self.coordinator.open_round(self.bus.clock.now_ns)
+        cohort = self.coordinator.open_round(self.bus.clock.now_ns)
+        lags = self._positions.lags(cohort, self.coordinator.version)
         await self._until(lambda: not self.coordinator.snapshots.awaits_evaluator)
         if self.coordinator.is_secure:
             await self._exchange(Stage.KEYS)
@@ -219,6 +222,7 @@ class Server:
             self.coordinator.crashed()
             return
         closed = self.coordinator.close_round(self.bus.clock.now_ns)
+        closed = replace(closed, record=replace(closed.record, lags=lags))
         for refusal in closed.refusals:
             self.observer.refused(refusal)
         self._send_all()  # before the checkpoint, which then has it among the messages in flight

@@ -42,7 +42,7 @@ _Coordinator = tuple[_Rounds, list[_Refusal], _Progress, list[_Verified], _Snaps
 # what a hostile client says of its message may be any number that an envelope has room for
 _Message = tuple[
     _Count, _Count, _Count, _Address, _Whole, _Count, _Count,
-    _Whole, _Count, tuple[_Whole, _Whole, _Whole, _Whole], _Bytes, _Flag, _Flag,
+    _Whole, _Count, tuple[_Whole, _Whole, _Whole, _Whole, _Count, _Flag], _Bytes, _Flag, _Flag,
 ]  # fmt: skip
 _Answer = tuple[_Count, _Count, _Address, _Whole, _Count, _Count, _Whole, list[_Bytes]]
 _Links = list[tuple[_Address, _Flag, _Count]]

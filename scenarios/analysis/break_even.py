@@ -3,8 +3,8 @@
 Commits are this run's own, packed as its server packs them; a snapshot is one of its replica, in chunks, with its offer
 and the client's requests, as `lag:` sends it (DeComFL, arXiv:2405.15861, A.3, pulls a model past some lag). It is new:
 commits do not come on top; with `source: peer` what the peer is sent and sends counts, too. `snapshot_after_bytes:
-snapshot` has one fetched above the same lag. Where the ledger has plans with so many missed commits, its mean is beside
-the count: they are the same bytes.
+snapshot` has one fetched above the same lag. Where the ledger has plans with so many missed commits, and none that the
+client had, its mean is beside the count: they are the same bytes.
 """
 
 from __future__ import annotations
@@ -138,10 +138,10 @@ def _round_numbers(most: int) -> list[int]:
 
 
 def _measured(run: Subject) -> dict[int, tuple[float, int]]:
-    """Return lag → mean bytes of catch-up in the ledger's plans, and how many plans those are."""
+    """Return lag → mean bytes of catch-up in the ledger's plans without commits that came again, and their number."""
     history, columns = run.results.history, run.results.columns
     is_plan = (columns["kind"] == Kind.PLAN) & (columns["recipient"] >= 0) & (columns["fate"] == Fate.DELIVERED)
-    is_plan &= columns["recipient"] < history.clients
+    is_plan &= (columns["recipient"] < history.clients) & (columns["repeated"] == 0)
     keys = Pairs(columns["round"][is_plan], columns["recipient"][is_plan]).keys(history.clients)
     once, first = np.unique(keys, return_index=True)
     asked = history.asked.keys(history.clients)

@@ -68,6 +68,7 @@ def account(columns: Columns, scenario: Scenario, rounds: int, dimension: int) -
     traffic["catchup_per_client"] = spread(_catch_up_bytes(columns, is_of_client, clients))
     counts = replays(columns)
     traffic["replayed"] = None if (counts < 0).any() else int(counts.sum())
+    traffic["repeated"] = int(columns["repeated"].sum())
     traffic["bytes"] = total
     traffic["bytes_per_client"] = total / clients
     traffic["participations"] = participations

@@ -210,7 +210,8 @@ def _catch_up(traffic: Summary) -> Rows:
     each = traffic["catchup_per_client"]
     spread = f"{readable(each['median'])} median, {readable(each['p95'])} at 95%, {readable(each['max'])} at most"
     replayed = "" if traffic["replayed"] is None else f"; {counted(traffic['replayed'], 'commit')} replayed"
-    return [*rows, ("… per client", spread + replayed)]
+    again = f", {repeated:,} sent again" if replayed and (repeated := traffic.get("repeated", 0)) else ""
+    return [*rows, ("… per client", spread + replayed + again)]
 
 
 def _conventions(summary: Summary) -> Rows:

@@ -127,8 +127,8 @@ def clients_table(
     - lag_mean, lag_max: commits that it had missed when it was asked; −1 for a client that never was asked;
     - bytes_up, bytes_down: header and payload of the messages that it sent, and that were sent to it, as in `traffic`;
     - catchup_bytes: the part of bytes_down that brought it commits, the newest too, or snapshots, if delivered;
-    - replayed: how many commits it replayed; every late term counts as one more, and of `fedscalar` each report as one;
-      −1: the algorithm does not tell;
+    - replayed: how many commits it replayed, without those that it was sent again and had; every late term counts as
+      one more, and of `fedscalar` each report as one; −1: the algorithm does not tell;
     - replay_s: simulated seconds of replaying;
     - last_heard_s: when its last report arrived; NaN if none did.
     """
@@ -216,7 +216,8 @@ def replays(columns: Columns) -> Whole:
     """Return how many commits each message made its client replay, by their seeds; −1 where commits count no seeds."""
     is_plan = (columns["kind"] == Kind.PLAN) & (columns["fate"] == Fate.DELIVERED)
     is_untold = (columns["catchup_bytes"] > 0) & (columns["seeds"] <= 1)  # one seed is the plan's own
-    return np.where(is_plan, np.where(is_untold, -1, np.maximum(columns["seeds"] - 1, 0)), 0)
+    folded = np.maximum(columns["seeds"] - 1 - columns["repeated"], 0)
+    return np.where(is_plan, np.where(is_untold, -1, folded), 0)
 
 
 def _replayed(columns: Columns, clients: int) -> Whole:
@@ -230,12 +231,11 @@ def _replay_s(columns: Columns, clients: int, replay_s: ReplayTime) -> NDArray[n
     total_s = np.zeros(clients)
     if replay_s is no_time:
         return total_s
-    recipient = columns["recipient"]
-    selected = (columns["kind"] == Kind.PLAN) & (columns["fate"] == Fate.DELIVERED) & (columns["seeds"] > 1)
-    selected &= (recipient >= 0) & (recipient < clients)
-    names = ("recipient", "round", "seeds")
-    for client, round, seeds in zip(*(columns[name][selected].tolist() for name in names), strict=True):
-        total_s[client] += replay_s(client, round, seeds - 1)
+    recipient, counts = columns["recipient"], replays(columns)
+    selected = (counts > 0) & (recipient >= 0) & (recipient < clients)
+    found = (recipient[selected], columns["round"][selected], counts[selected])
+    for client, round, commits in zip(*(each.tolist() for each in found), strict=True):
+        total_s[client] += replay_s(client, round, commits)
     return total_s
 
 

@@ -53,6 +53,7 @@ class _Traffic(TypedDict):
     catchup_share: Measure
     catchup_per_client: _CaughtUp
     replayed: Annotated[int, Field(strict=True)] | None
+    repeated: NotRequired[Count]
     bytes_per_client: Measure
     conventions: dict[Literal["decomfl_12PK", "hiso_8PK", "dense_8d"], Measure]
     transport: _Transport

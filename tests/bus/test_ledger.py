@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +37,7 @@ def row(number: int, kind: Kind = Kind.PLAN, framing: int = 0) -> Row:
         10,
         1,
         Fate.DELIVERED,
+        number % 2,
     )
 
 
@@ -255,6 +257,24 @@ def test_numbers_past_32_bits_survive(tmp_path: Path) -> None:
     wide = row(1)._replace(sent_ns=2**52, round=2**32 - 1, payload_bytes=2**31, recipient=2**32 - 1)
     written(tmp_path, [wide, row(2)])
     assert read(tmp_path) == [wide, row(2)]
+
+
+def test_a_ledger_from_before_commits_that_came_again_were_counted_has_none(tmp_path: Path) -> None:
+    """Its rows lack the column, and have the hash that they had then."""
+    plain = [each._replace(repeated=0) for each in rows(20)]
+    older = {name: column for name, column in columns_of(plain).items() if name != "repeated"}
+    table = pa.table(older).replace_schema_metadata({_DIGEST: _digest(older)})
+    pq.write_table(table, tmp_path / "000000.parquet")
+    assert read(tmp_path) == plain
+    then = hashlib.sha256()
+    for name, column in older.items():
+        then.update(b"" if name == "framing_bytes" else name.encode() + hashlib.sha256(column.tobytes()).digest())
+    assert ledger_hash(read_ledger(tmp_path)) == then.hexdigest()
+
+
+def columns_of(every: list[Row]) -> dict[str, np.ndarray]:
+    table = np.array(every, np.int64)
+    return {name: np.ascontiguousarray(table[:, number]) for number, name in enumerate(COLUMNS)}
 
 
 def test_a_missing_segment_is_named(tmp_path: Path) -> None:

@@ -202,7 +202,12 @@ class Harness:
         self._packed = b""
         self.transport = transport(None if answers is None else lambda offer: Follower(offer, self._handle))
         self.positions = FollowerPositions()
-        hooks = {"tally": lambda envelope: REPORT_TALLY, "answer_ns": answer_ns, "on_answer": self.positions.answered}
+        hooks = {
+            "tally": lambda envelope: REPORT_TALLY,
+            "answer_ns": answer_ns,
+            "on_answer": self.positions.answered,
+            "on_delivery": self.positions.delivered,
+        }
         self.bus = bus_on(self.clock, self.transport, network, rules, seed=seed, clients=clients, **hooks)
         self.ledger = self.bus.ledger
         with_mailbox = range(clients)

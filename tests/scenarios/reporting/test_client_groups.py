@@ -130,7 +130,11 @@ def require_that_they_add_up(results: Results, costs: dict[str, str]) -> None:
 def test_a_group_and_the_others_have_together_what_all_have(results: Results) -> None:
     require_that_they_add_up(results, {"bytes_up": "up", "bytes_down": "down"})
     slow, others = of_slow(results)
-    assert slow["reports"] == 0 < others["reports_median"] and slow["lag_mean"] > others["lag_mean"]
+    assert slow["reports"] == 0 < others["reports_median"]
+    # their answers are always late, so they are sent commits again, and have them
+    assert (
+        slow["catchup_bytes_per_client"] > others["catchup_bytes_per_client"] and slow["lag_mean"] < others["lag_mean"]
+    )
 
 
 def test_without_a_server_groups_of_nodes_are_told_by_their_commits(tmp_path: Path) -> None:

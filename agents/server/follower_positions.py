@@ -66,17 +66,18 @@ class FollowerPositions:
         """
         kind, client, _, _, _ = message
         before = self.delivered_versions.get(client, 0)
-        if kind in JOIN_REQUESTS:  # the client may have lost its state
-            self.delivered_versions[client] = min(base, before)
         if kind is not PLAN:
+            if kind in JOIN_REQUESTS:  # the client may have lost its state
+                self.delivered_versions[client] = min(base, before)
+            return 0
+        if before == tally.since:  # as for nearly all plans
+            self.delivered_versions[client] = base
             return 0
         sent = max(0, tally.seeds - 1)  # one is the plan's own
-        if before != tally.since and (tally.is_sum or not tally.since < before < base):
+        if tally.is_sum or not tally.since < before < base:
             return sent  # it has all commits, or cannot follow
         self.delivered_versions[client] = base
-        if before == tally.since or not sent:
-            return 0
-        return max(0, sent - self._count_seeds(before, base))
+        return max(0, sent - self._count_seeds(before, base)) if sent else 0
 
     def take_moved(self) -> tuple[list[tuple[int, int]], list[tuple[int, bytes]]]:
         """Return (follower, version) and (client, note) of all that have answered since the last call, ascending."""

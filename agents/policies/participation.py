@@ -92,7 +92,11 @@ class Participation(Settings):
     deadline: Deadline | None = Field(
         default=None, description="a deadline that adapts to the times of answers; deadline_s is its upper limit"
     )
-    late: Late | None = Field(default=None, description="how late reports count; none: they are discarded")
+    late: Late | None = Field(
+        default=None,
+        description="how late reports count; a client that has not answered is then at work, and is asked again when "
+        "it has answered, or its report is too old to count; none: late reports are discarded",
+    )
     buffer: int | None = Field(
         default=None,
         ge=1,
@@ -168,6 +172,11 @@ class Participation(Settings):
         return self.deadline_s is not None or self.wanted < self.asked
 
     @property
+    def counts_late(self) -> bool:
+        """Whether a report may count in a later commit than its round's; until then its client is at work."""
+        return self.late is not None and (self.may_be_late or self.is_asynchronous)
+
+    @property
     def staleness(self) -> int:
         """For how many rounds after its own a report may still count."""
         return self.late.max_staleness if self.late is not None else 0
@@ -180,7 +189,7 @@ class Participation(Settings):
             known: what selection may use of earlier reports.
             seed: the scenario's.
             round: its number.
-            busy: how many clients are at work already.
+            busy: how many clients are at work already; an asynchronous round asks so many fewer.
 
         Returns:
             The clients, ascending.
@@ -188,7 +197,8 @@ class Participation(Settings):
         Raises:
             PluginError: the policy, which may be a plug-in's, chose other clients than it may.
         """
-        count = max(0, min(self.asked - busy, len(members)))
+        wanted = self.asked - busy if self.is_asynchronous else self.asked
+        count = max(0, min(wanted, len(members)))
         chosen = self.selection.choose(members, count, known, seed, round)
         try:
             clients = sorted(map(operator.index, chosen))

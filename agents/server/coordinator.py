@@ -243,10 +243,18 @@ class Coordinator:
 
     # -- rounds
 
+    @property
+    def is_short(self) -> bool:
+        """Whether fewer clients are free than a commit needs reports, because the others are at work."""
+        return self._rounds.is_short(self._positions.members)
+
     def open_round(self, now_ns: int = 0) -> Sequence[int]:
         """Begin the next round: draw its cohort and make its plans, which `send_plans` sends. Returns the cohort.
 
         Clients that lag too far get a snapshot in place of a plan: what is needed for that goes to the outbox now.
+
+        Args:
+            now_ns: when the round begins: now, or when it began to wait for clients at work.
         """
         now = self._rounds.open(self._positions.members, self.version, now_ns)
         self._are_plans_due = False

@@ -23,10 +23,10 @@ class Round:
         plan: the algorithm's plan.
         cohort: the clients that it asked, ascending; [] if the round was restored from a checkpoint.
         opened_ns: when it began, in nanoseconds of the run's clock.
-        asked_ns: when its plans were sent: later, where clients share secrets first.
+        asked_ns: when its plans were sent: later, where it waits for clients at work, or clients share secrets first.
         size: |C_r|, number of clients asked.
         waiting: the clients of the cohort whose answers are awaited.
-        members: number of clients from which the cohort was drawn.
+        members: number of members when it began, those at work for earlier rounds included.
         reports: client → its report, until this is in a commit.
         declined: the clients that have declined to report.
         too_large: the clients whose answers, while it was open, were refused because of their magnitude.
@@ -34,7 +34,7 @@ class Round:
             tally. Only the address differs between these clients.
         corrections: client → how often it has said in this round that it is not at the version at which the server
             believed it to be.
-        is_expired: whether the deadline has passed.
+        is_expired: whether the deadline has passed, or has passed before enough clients were free.
         max_norm: the algorithm's packed maximum of the reports' norms, which the cohort is sent; None before the commit
             or if the algorithm sends none.
         secure: the masks of its reports; None: reports are not masked.
@@ -119,7 +119,7 @@ class OverdueRounds:
             closed.waiting.discard(client)
 
     def busy(self, after_ns: int) -> set[int]:
-        """Return the clients that are still working for a round that was opened later than `after_ns`."""
+        """Return the clients that are still at work for a round that was opened later than `after_ns`."""
         recent = (closed for closed in self._rounds.values() if closed.opened_ns > after_ns)
         return {client for closed in recent for client in closed.waiting}
 

@@ -98,15 +98,28 @@ class Rounds:
         Raises:
             PluginError: the selection policy chose other clients than it may.
         """
-        busy = set[int]()
-        if self.policy.is_asynchronous:  # a client that has missed the deadline may be asked again
-            busy = self._overdue.busy(-1 if self.deadline_ns is None else now_ns - self.deadline_ns)
+        is_short = self.is_short(members)
+        after_ns = -1
+        if self.policy.is_asynchronous and self.deadline_ns is not None:
+            after_ns = now_ns - self.deadline_ns  # there a client that has missed the deadline may be asked again
+        busy = self._overdue.busy(after_ns)
         with members.without(busy):
-            chosen = self.policy.draw(members, self._known, self._seed, self.number, len(busy))
+            chosen = [] if is_short else self.policy.draw(members, self._known, self._seed, self.number, busy=len(busy))
         plan = self._plan(self.number, version)
         cohort = self.algorithm.reachable(plan, chosen)
-        self.current = Round(plan, cohort, now_ns, now_ns, len(cohort), set(cohort), len(members))
+        self.current = Round(plan, cohort, now_ns, now_ns, len(cohort), set(cohort), len(members), is_expired=is_short)
         return self.current
+
+    def is_short(self, members: MemberIndex) -> bool:
+        """Whether fewer clients are free than a commit needs reports, because the others are at work.
+
+        A round that opens all the same asks nobody and is over at once. Asynchronous rounds need no free clients: they
+        take the reports of those at work.
+        """
+        if self.policy.is_asynchronous:
+            return False
+        free = len(members) - sum(client in members for client in self._overdue.busy(-1))
+        return free < self.policy.quorum <= len(members)
 
     @property
     def deadline_ns(self) -> int | None:

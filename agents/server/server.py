@@ -197,7 +197,10 @@ class Server:
 
     async def _round(self) -> None:
         await self._arrivals.gather(lambda: not self._registration.missing)
-        cohort = self.coordinator.open_round(self.bus.clock.now_ns)
+        began_ns = self.bus.clock.now_ns
+        if self.coordinator.is_short:
+            await self._until_deadline(lambda: not self.coordinator.is_short)
+        cohort = self.coordinator.open_round(began_ns)
         lags = self._positions.lags(cohort, self.coordinator.version)
         await self._until(lambda: not self.coordinator.snapshots.awaits_evaluator)
         if self.coordinator.is_secure:
@@ -230,16 +233,9 @@ class Server:
         await self._publish(closed)
 
     async def _exchange(self, stage: Stage) -> None:
-        """Ask clients for their parts in a stage of secure aggregation, and wait for them, until a deadline of its own.
-
-        It is as long as that of reports.
-        """
-        coordinator, deadline_s = self.coordinator, self.coordinator.participation.deadline_s
-        coordinator.ask(stage)
-        if deadline_s is None:
-            await self._until(lambda: coordinator.is_answered)
-        else:
-            await self._until_time(self.bus.clock.now_ns + round_ns(deadline_s), lambda: coordinator.is_answered)
+        """Ask clients for their parts in a stage of secure aggregation, and wait for them; it has its own deadline."""
+        self.coordinator.ask(stage)
+        await self._until_deadline(lambda: self.coordinator.is_answered)
 
     async def _gathered(self) -> bool:
         """Wait until the round is over. Returns true if the server crashed before."""
@@ -279,6 +275,14 @@ class Server:
         alarm = self.bus.clock.at(latest_ns, (self.coordinator.round,), ring, LAST)
         await self._until(lambda: is_done() or bool(passed))
         alarm.cancel()
+
+    async def _until_deadline(self, is_done: Callable[[], bool]) -> None:
+        """Wait until something is done, for `participation.deadline_s` at most, if it is set."""
+        deadline_s = self.coordinator.participation.deadline_s
+        if deadline_s is None:
+            await self._until(is_done)
+        else:
+            await self._until_time(self.bus.clock.now_ns + round_ns(deadline_s), is_done)
 
     async def _publish(self, closed: ClosedRound) -> None:
         """Tell the evaluator of a durable round; a resumed run begins with this."""

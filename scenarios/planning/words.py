@@ -128,6 +128,8 @@ def _rounds(scenario: Scenario) -> list[str]:
             else f"a late report counts for {counted(part.late.max_staleness, 'more round')}, with the weight "
             f"(1 + τ)^−{part.late.discount:g} after τ commits"
         )
+    if part.counts_late and not part.is_asynchronous:
+        said.append("its client is not asked again before that report has come, or is too old to count")
     return said
 
 

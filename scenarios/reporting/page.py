@@ -36,8 +36,9 @@ _FIRST = ("accuracy", "loss")  # of the metrics, where there are both
 _SEGMENTS = 100  # of a plot over many rounds
 _LISTED = 10  # clients in a table
 _PATH = (
-    "Along the way of each round's last report in time; the legend has the sums. Before the plan: snapshots, keys of "
-    "secure sums, plans that were lost. After the report: waits for late reports and those that never came, unmasking."
+    "Along the way of each round's last report in time; the legend has the sums. Before the plan: waits for clients at "
+    "work, snapshots, keys of secure sums, plans that were lost. After the report: waits for late reports and those "
+    "that never came, unmasking."
 )
 _LAG = {
     True: "commits that a client had missed when it was asked",

@@ -153,7 +153,7 @@ def _idle(scenario: Any) -> Iterator[tuple[str, str]]:
             yield "algorithm.aggregation", "of at most two reports it leaves none out, and takes their mean"
         if who.deadline_s is not None and is_timeless:
             yield "participation.deadline_s", _NO_TIME
-        if who.late is not None and not (who.may_be_late or who.is_asynchronous):
+        if who.late is not None and not who.counts_late:
             yield (
                 "participation.late",
                 "each round waits for all that it asks; deadline_s or over_selection ends it earlier",

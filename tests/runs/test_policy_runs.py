@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from contextlib import closing
 from functools import partial
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -48,6 +49,7 @@ POLICIES: dict[str, dict[str, Any]] = {
         "deadline": {"quantile": 0.8, "factor": 1.2, "window": 20},
         "late": {"max_staleness": 3},
     },
+    "scarce": {"cohort": 8, "quorum": 4, "deadline_s": 1.5, "late": {"max_staleness": 3}},
     "buffer": {"cohort": 6, "buffer": 3, "quorum": 3, "deadline_s": 4, "late": {"max_staleness": 5}},
     "buffer of two": {
         "cohort": 8,
@@ -95,6 +97,8 @@ def test_late_reports_count_in_such_a_run_and_no_replica_diverges(in_memory: dic
     assert results.summary["traffic"]["catchup_bytes"] > 0
     if "buffer" in policy:
         assert any(commit.terms[0].weight < 1 for commit in log)
+    if policy == "scarce":
+        assert (results.rounds["asked"] == 0).any(), "in some rounds too few clients are free until the deadline"
 
 
 @pytest.mark.few(1)
@@ -180,6 +184,27 @@ def test_a_run_cut_off_while_late_reports_are_kept_ends_alike(
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("at", [1, 2, 5])
+def test_a_run_cut_off_while_it_waits_for_clients_at_work_ends_alike(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, in_memory: dict[str, Results], at: int
+) -> None:
+    what, reported, waited = world("scarce"), Coordinator.reported, list[int]()
+
+    def watched(self: Coordinator, *arguments: Any) -> Any:
+        if self.is_short and not self.is_round_open:
+            waited.append(self.round)
+            if len(waited) == at:
+                raise PowerCut
+        return reported(self, *arguments)
+
+    monkeypatch.setattr("seedbus.agents.launcher._ServerRun.tidy", lambda self: None)
+    with monkeypatch.context() as patch, pytest.raises(PowerCut):
+        patch.setattr(Coordinator, "reported", watched)
+        run(what, tmp_path / "cut")
+    assert outcome(run(what, tmp_path / "cut", resume=True)) == outcome(in_memory["scarce"])
+
+
+@pytest.mark.slow
 @each_policy
 def test_a_run_cut_off_after_every_other_round_ends_alike(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, in_memory: dict[str, Results], policy: str
@@ -237,7 +262,10 @@ def test_a_run_ends_and_its_ledger_balances_whatever_the_faults(
 
 
 def balances(results: Results, what: Scenario) -> None:
-    """Check that each report that arrived was counted or refused, and that each term of a commit has its report."""
+    """Check that each report that arrived was counted or refused, and that each term of a commit has its report.
+
+    Rounds that are not asynchronous ask no client that is at work.
+    """
     assert set(results.summary["refusals"]) <= {"late"}
     messages = results.messages
     reports = messages[messages["kind"] == "REPORT"]
@@ -250,6 +278,13 @@ def balances(results: Results, what: Scenario) -> None:
         for term in commit.terms:
             if term.weight:
                 assert arrived[term.round] > 0 and 0 <= commit.round - term.round <= most
+    if not what.participation.is_asynchronous:
+        came_ns = reports[reports["fate"] == "DELIVERED"].set_index(["sender", "round"])["arrived_ns"].to_dict()
+        plans_of_clients = messages[messages["kind"] == "PLAN"].groupby(["recipient", "round"], as_index=False)
+        asked: list[Any] = list(plans_of_clients["sent_ns"].min().itertuples())
+        for before, now in pairwise(asked):
+            if before.recipient == now.recipient and now.round - before.round <= most:
+                assert came_ns[before.recipient, before.round] <= now.sent_ns
 
 
 @pytest.mark.slow

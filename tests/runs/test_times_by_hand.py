@@ -85,6 +85,84 @@ def test_every_message_is_sent_and_arrives_at_the_nanosecond_that_the_documents_
     assert again[1] > 0 < sum(again.values()) - again[1], "its answers are late, and those of others are lost"
 
 
+def test_a_client_at_work_is_asked_again_when_its_late_report_has_come(tmp_path: Path) -> None:
+    """Client 0 works for 1 s, and client 1 for 3.5 s, which is longer than a deadline and shorter than two."""
+    results = run(
+        working_1_s(
+            participation={"clients": 2, "deadline_s": 2, "late": {}},
+            faults=[{"fault": "straggler", "clients": [1], "factor": 3.5}],
+            stop={"rounds": 7},
+        ),
+        tmp_path / "run",
+    )
+    assert told(results) == [
+        # opened, closed, asked, late
+        (0.0, 2.0, [0, 1], 0),
+        (2.0, 3.0, [0], 0),
+        (3.0, 4.0, [0], 1),  # client 1's report of round 0 comes at 3.5 s
+        (4.0, 6.0, [0, 1], 0),
+        (6.0, 7.0, [0], 0),
+        (7.0, 8.0, [0], 1),
+        (8.0, 10.0, [0, 1], 0),
+    ]
+    assert results.rounds["is_expired"].tolist() == [True, False, False] * 2 + [True]
+
+
+def test_a_round_with_too_few_free_clients_waits_for_those_at_work_and_no_longer_than_the_deadline(
+    tmp_path: Path,
+) -> None:
+    """In round 0 the reports of two are lost, and that of a third takes 2.5 s: no quorum, until it has come."""
+    first = {"for_rounds": 1, "direction": "up"}
+    results = run(
+        working_1_s(
+            participation={"clients": 5, "quorum": 3, "deadline_s": 2, "late": {"max_staleness": 3}},
+            faults=[
+                {"fault": "delay", "clients": [1], "by": 2.5} | first,
+                {"fault": "drop", "clients": [2, 4], "probability": 1} | first,
+            ],
+            stop={"rounds": 5},
+        ),
+        tmp_path / "run",
+    )
+    assert told(results) == [
+        (0.0, 2.0, [0, 1, 2, 3, 4], 0),
+        (2.0, 4.5, [0, 1, 3], 1),  # asked at 3.5 s, when client 1 has answered
+        (4.5, 5.5, [0, 1, 3], 0),
+        (5.5, 6.5, [0, 1, 3], 0),
+        (6.5, 7.5, [0, 1, 2, 3, 4], 0),  # more than three rounds later the two are asked again
+    ]
+    assert results.rounds["has_commit"].tolist() == [False, True, True, True, True]
+
+
+def test_where_all_reports_are_lost_rounds_pass_until_their_clients_are_asked_again(tmp_path: Path) -> None:
+    results = run(
+        working_1_s(
+            participation={"clients": 3, "quorum": 2, "deadline_s": 2, "late": {"max_staleness": 2}},
+            faults=[{"fault": "drop", "for_rounds": 1, "probability": 1}],
+            stop={"rounds": 4},
+        ),
+        tmp_path / "run",
+    )
+    assert told(results) == [(0.0, 2.0, [0, 1, 2], 0), (2.0, 4.0, [], 0), (4.0, 6.0, [], 0), (6.0, 7.0, [0, 1, 2], 0)]
+    assert results.rounds["is_expired"].tolist() == [True, True, True, False]
+
+
+def working_1_s(**changes: Any) -> Any:
+    """Return a scenario whose clients evaluate two losses in 1 s, and whose messages take no time."""
+    return scenario(
+        algorithm={"name": "decomfl", "perturbations": 1}, network={}, compute={"evaluation": 0.5}, **changes
+    )
+
+
+def told(results: Any) -> list[tuple[float, float, list[int], int]]:
+    """Return of each round when it opened and closed, whom it asked, and how many late reports its commit has."""
+    plans = results.messages[results.messages.kind == Kind.PLAN.name]
+    rounds = results.rounds
+    closed_s = (rounds["opened_s"] + rounds["took_s"]).tolist()
+    asked = [sorted(plans[plans["round"] == round]["recipient"].tolist()) for round in range(len(closed_s))]
+    return list(zip(rounds["opened_s"].tolist(), closed_s, asked, rounds["late"].tolist(), strict=True))
+
+
 def test_a_run_is_the_same_whether_it_is_verified_or_not(tmp_path: Path) -> None:
     told = []
     for verify in (True, False):

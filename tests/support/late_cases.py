@@ -16,9 +16,20 @@ from seedbus.bus import Envelope
 SCHEDULED: Any = DeComFL(perturbations={0: 2, 1: 3, 2: 1}, local_steps={0: 1, 2: 2})
 
 
-def lenient_coordinator(clients: int = 4, algorithm: Any = ALGORITHM, quorum: int = 1, **late: Any) -> Coordinator:
-    """Return a coordinator that asks all clients in every round and counts late reports. late: fields of `late`."""
-    return joined_coordinator(clients, clients, quorum, policy={"late": late, "deadline_s": 1}, algorithm=algorithm)
+def lenient_coordinator(
+    clients: int = 4, algorithm: Any = ALGORITHM, quorum: int = 1, cohort: int | None = None, **late: Any
+) -> Coordinator:
+    """Return a coordinator that counts late reports.
+
+    Args:
+        clients: how many have joined.
+        algorithm: the algorithm.
+        quorum: reports that a commit needs.
+        cohort: how many clients a round asks of those that are not at work; None: all of them.
+        late: fields of `late`.
+    """
+    policy = {"late": late, "deadline_s": 1}
+    return joined_coordinator(clients, cohort or clients, quorum, policy=policy, algorithm=algorithm)
 
 
 def answer(coordinator: Coordinator, client: int, values: list[float] | None = None) -> Envelope:
@@ -30,10 +41,14 @@ def answer(coordinator: Coordinator, client: int, values: list[float] | None = N
     return envelope
 
 
+def ask(coordinator: Coordinator) -> dict[int, Envelope]:
+    """Open a round; return the report of each client that it asks."""
+    return {client: answer(coordinator, client) for client in cohort_of(coordinator)}
+
+
 def play_round(coordinator: Coordinator, *answers: int) -> dict[int, Envelope]:
     """Open a round in which `answers` report in time; return the reports of the other clients, by client."""
-    cohort = cohort_of(coordinator)
-    reports = {client: answer(coordinator, client) for client in cohort}
+    reports = ask(coordinator)
     for client in answers:
         assert coordinator.reported(reports.pop(client)) is None
     return reports

@@ -7,13 +7,16 @@ from typing import Any
 
 import numpy as np
 import pytest
-from coordinator_cases import PROOF, joined_coordinator, report
-from late_cases import answer, close_at_deadline, lenient_coordinator, play_round, refusal_reason, terms
+from coordinator_cases import PROOF, joined_coordinator, positions, report
+from hypothesis import given
+from hypothesis import strategies as st
+from late_cases import answer, ask, close_at_deadline, lenient_coordinator, play_round, refusal_reason, terms
 from worlds import HISO, scenario
 
 from seedbus.agents.messages import Evaluation, Join, Span
 from seedbus.agents.policies.participation import Late
-from seedbus.bus import HOST
+from seedbus.agents.server.coordinator import Coordinator
+from seedbus.bus import HOST, Envelope, Kind
 from seedbus.scenarios.errors import ScenarioError
 
 # weights
@@ -26,23 +29,25 @@ def test_a_report_weighs_less_the_more_commits_were_made_since_it_started(discou
 
 
 def test_a_late_report_is_a_term_of_the_next_commit_with_its_weight_by_hand() -> None:
-    coordinator = lenient_coordinator(discount=1)
-    late = play_round(coordinator, 0, 1)
-    assert terms(close_at_deadline(coordinator)) == [(0, 1.0, [[1.5, 1.5]])]
-    also_late = play_round(coordinator, 0)
+    coordinator = lenient_coordinator(clients=8, discount=1)
+    late = play_round(coordinator, 0, 1, 2, 6)
+    assert sorted(late) == [3, 4, 5, 7]
+    assert terms(close_at_deadline(coordinator)) == [(0, 1.0, [[3.25, 3.25]])]
+    also_late = play_round(coordinator, 0, 6)
+    assert sorted(also_late) == [1, 2]
     assert coordinator.reported(late[3]) is None
-    assert terms(close_at_deadline(coordinator)) == [(1, 1.0, [[1.0, 1.0]]), (0, 0.5 / 4, [[4.0, 4.0]])]
-    play_round(coordinator, 0)
-    for envelope in (late[2], also_late[1], also_late[3]):
+    assert terms(close_at_deadline(coordinator)) == [(1, 1.0, [[4.0, 4.0]]), (0, 0.5 / 8, [[4.0, 4.0]])]
+    assert sorted(play_round(coordinator, 0)) == [3, 6]
+    for envelope in (late[4], also_late[1], also_late[2]):
         assert coordinator.reported(envelope) is None
-    third = float(np.float32(1 / 3 / 4))
+    third = float(np.float32(1 / 3 / 8))
     assert terms(close_at_deadline(coordinator)) == [
         (2, 1.0, [[1.0, 1.0]]),
-        (0, third, [[3.0, 3.0]]),
-        (1, 2 * 0.5 / 4, [[3.0, 3.0]]),
-    ], "those of one round are one term: client 1 said 2 and client 3 said 4"
-    play_round(coordinator, 0, 1, 2, 3)
-    assert terms(close_at_deadline(coordinator)) == [(3, 1.0, [[2.5, 2.5]])], "nothing is left"
+        (0, third, [[5.0, 5.0]]),
+        (1, 2 * 0.5 / 4, [[2.5, 2.5]]),
+    ], "those of one round are one term: client 1 said 2 and client 2 said 3"
+    assert not play_round(coordinator, 0, 1, 2, 4), "the others are at work"
+    assert terms(close_at_deadline(coordinator)) == [(3, 1.0, [[2.75, 2.75]])], "nothing is left"
 
 
 def test_staleness_counts_commits_and_not_rounds() -> None:
@@ -51,8 +56,8 @@ def test_staleness_counts_commits_and_not_rounds() -> None:
     close_at_deadline(coordinator)
     play_round(coordinator, 0)
     assert close_at_deadline(coordinator).commit is None
-    play_round(coordinator, 0, 1)
     assert coordinator.reported(late[2]) is None
+    play_round(coordinator, 0, 2)
     assert terms(close_at_deadline(coordinator))[1] == (0, 0.5 / 4, [[3.0, 3.0]])
 
 
@@ -63,8 +68,8 @@ def test_a_late_report_waits_for_a_commit_where_a_round_has_no_quorum() -> None:
     in_vain = play_round(coordinator, 0)
     assert coordinator.reported(late[2]) is None
     assert close_at_deadline(coordinator).commit is None
-    play_round(coordinator, 0, 1)
-    assert coordinator.reported(in_vain[3]) is None
+    play_round(coordinator, 0, 2)
+    assert coordinator.reported(in_vain[1]) is None
     assert [round for round, _, _ in terms(close_at_deadline(coordinator))] == [2, 0, 1]
 
 
@@ -168,6 +173,121 @@ def test_without_late_a_late_report_is_discarded() -> None:
     assert coordinator._rounds.get(0) is None
 
 
+# clients at work
+
+
+@pytest.mark.parametrize(
+    "event", ["nothing", "reports", "declines", "is refused", "leaves", "leaves and joins", "joins anew", "too old"]
+)
+def test_a_client_at_work_is_asked_again_once_it_is_free(event: str) -> None:
+    coordinator = lenient_coordinator(max_staleness=2)
+    late = play_round(coordinator, 0)
+    close_at_deadline(coordinator)
+    assert not play_round(coordinator, 0), "the others are at work"
+    if event == "reports":
+        assert coordinator.reported(late[1]) is None
+    elif event == "declines":
+        assert refusal_reason(coordinator, late[1]._replace(kind=Kind.DECLINE, body=["overflow", "no"])) == "overflow"
+    elif event == "is refused":
+        late[1].body[0] = np.array([math.nan, 1.0], "<f4").tobytes()
+        assert refusal_reason(coordinator, late[1]) == "not-finite"
+    elif "leaves" in event:
+        coordinator.left([1])
+    if "joins" in event:
+        coordinator.joined(Join(1, (Span(1, 1, 0),), **PROOF), is_due=True)
+    close_at_deadline(coordinator)
+    if event == "too old":
+        assert not play_round(coordinator, 0)
+        close_at_deadline(coordinator)
+    assert set(ask(coordinator)) == {"nothing": {0}, "leaves": {0}, "too old": {0, 1, 2, 3}}.get(event, {0, 1})
+
+
+def test_clients_that_over_selection_leaves_over_are_at_work() -> None:
+    coordinator = joined_coordinator(6, 2, policy={"over_selection": 2, "late": {}})
+    first = ask(coordinator)
+    a, b, *others = first
+    assert [coordinator.reported(first[client]) for client in (a, b)] == [None, None]
+    assert coordinator.is_round_over and len(others) == 2
+    coordinator.close_round()
+    assert set(ask(coordinator)) == set(range(6)) - set(others)
+
+
+def test_without_late_a_client_that_missed_the_deadline_is_asked_anew() -> None:
+    coordinator = joined_coordinator(4, 4, policy={"deadline_s": 1})
+    play_round(coordinator, 0)
+    close_at_deadline(coordinator)
+    assert set(ask(coordinator)) == {0, 1, 2, 3}
+
+
+@pytest.mark.parametrize("max_staleness", [1, 3])
+def test_a_round_for_which_too_few_are_free_asks_nobody_and_lets_rounds_pass(max_staleness: int) -> None:
+    coordinator = lenient_coordinator(quorum=2, max_staleness=max_staleness)
+    play_round(coordinator, 0)
+    close_at_deadline(coordinator)
+    for _ in range(max_staleness):
+        assert coordinator.is_short
+        assert not ask(coordinator) and coordinator.is_round_over
+        closed = coordinator.close_round()
+        assert closed.commit is None and closed.record.is_expired
+    assert not coordinator.is_short and set(ask(coordinator)) == {0, 1, 2, 3}
+
+
+def test_where_there_are_too_few_members_no_round_waits_for_those_at_work() -> None:
+    coordinator = lenient_coordinator(quorum=2)
+    play_round(coordinator, 0)
+    close_at_deadline(coordinator)
+    coordinator.left([0, 2, 3])
+    assert not coordinator.is_short, "client 1 alone would be no quorum either"
+
+
+def test_a_client_that_has_left_is_not_at_work_again_after_a_crash() -> None:
+    coordinator = lenient_coordinator()
+    late = play_round(coordinator, 0)
+    close_at_deadline(coordinator)
+    coordinator.checkpoint()
+    assert set(ask(coordinator)) == {0}
+    assert coordinator.reported(late[2]) is None
+    coordinator.left([1])
+    coordinator.joined(Join(1, (Span(1, 1, 0),), **PROOF), is_due=True)
+    coordinator.crashed()
+    assert set(ask(coordinator)) == {0, 1}, "and the report of client 2 is lost, so it is at work again"
+
+
+moves = st.lists(st.tuples(st.sets(st.integers(0, 5)), st.sets(st.integers(0, 17))), min_size=1, max_size=12)
+
+
+@given(moves, st.integers(1, 3), st.integers(1, 4), st.integers(1, 6), st.integers(0, 12))
+@pytest.mark.slow
+def test_no_client_is_asked_while_its_report_can_count_and_rounds_never_run_dry(
+    history: list[tuple[set[int], set[int]]], max_staleness: int, quorum: int, cohort: int, cut: int
+) -> None:
+    """Any answers are lost, any come late, and the run is resumed once."""
+
+    def fresh() -> Coordinator:
+        return lenient_coordinator(6, quorum=min(quorum, cohort), cohort=cohort, max_staleness=max_staleness)
+
+    coordinator, at_work = fresh(), dict[int, Envelope]()
+    newest_asked = 0
+    for number, (prompt, tardy) in enumerate(history):
+        if number == cut:
+            again = fresh()
+            again.restore(coordinator.checkpoint(), coordinator.history.since(0), positions(coordinator))
+            coordinator = again
+        at_work = {client: late for client, late in at_work.items() if late.round + max_staleness >= coordinator.round}
+        asked = ask(coordinator)
+        free = 6 - len(at_work)
+        assert not asked.keys() & at_work.keys()
+        assert len(asked) == (min(cohort, free) if free >= min(quorum, cohort) else 0)
+        newest_asked = coordinator.round if asked else newest_asked
+        assert coordinator.round - newest_asked <= max_staleness
+        for client in prompt & asked.keys():
+            assert coordinator.reported(asked.pop(client)) is None
+        for client in tardy & at_work.keys():
+            assert coordinator.reported(at_work.pop(client)) is None
+        close_at_deadline(coordinator)
+        at_work |= asked
+
+
 # clients that leave and return
 
 
@@ -195,14 +315,16 @@ def test_a_late_report_received_before_its_client_returned_still_counts() -> Non
     assert len(terms(close_at_deadline(coordinator))) == 2
 
 
-def test_a_late_report_does_not_set_its_client_back() -> None:
-    coordinator = lenient_coordinator()
+def test_a_report_that_comes_too_late_to_count_does_not_set_its_client_back() -> None:
+    coordinator = lenient_coordinator(max_staleness=1)
     late = play_round(coordinator, 0)
     close_at_deadline(coordinator)
+    play_round(coordinator, 0)
+    close_at_deadline(coordinator)
     play_round(coordinator, 1)
-    assert coordinator.versions[1] == 1
-    assert refusal_reason(coordinator, late[1]) is None
-    assert coordinator.versions[1] == 1
+    assert coordinator.versions[1] == 2
+    assert refusal_reason(coordinator, late[1]) == "late"
+    assert coordinator.versions[1] == 2
 
 
 # digests

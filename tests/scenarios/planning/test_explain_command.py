@@ -251,6 +251,13 @@ def test_it_says_whether_all_evaluations_are_counted() -> None:
         assert any(said in each for each in words(scenario(algorithm=settings, task=cnn))["algorithm"])
 
 
+def test_it_says_that_a_client_at_work_is_not_asked_again() -> None:
+    late = {"clients": 8, "cohort": 3, "deadline_s": 1.0, "late": {}}
+    assert words(scenario(participation=late))["rounds"][-1].startswith("its client is not asked again before")
+    buffered = words(scenario(participation=late | {"buffer": 2}))["rounds"]
+    assert "not asked again" not in str(buffered), "asynchronous rounds may ask it when the deadline has passed"
+
+
 def test_one_round_and_one_commit_are_not_in_the_plural(capsys: pytest.CaptureFixture[str]) -> None:
     late = {"clients": 8, "cohort": 3, "deadline_s": 1.0, "late": {"max_staleness": 1}}
     explained = explain(scenario(participation=late, stop={"rounds": 1}), 1)

@@ -2,8 +2,8 @@
 
 A round asks a cohort, which `selection` draws. It is over when all of the cohort have answered, when enough reports
 have come (over-selection, buffer), or at its deadline. With fewer than `quorum` usable reports it makes no commit.
-Reports that come later are discarded, or count in a later commit (`late`). A stream (`mode: stream`) waits for
-nobody: reports commit as they come.
+Reports that come later are discarded, or count in a later commit (`late`); their clients are at work until then, and
+are not asked again. A stream (`mode: stream`) waits for nobody: reports commit as they come.
 """
 
 from __future__ import annotations

@@ -93,7 +93,7 @@ class Rounds:
         Args:
             members: the clients that may be asked.
             version: the version at which the round starts.
-            now_ns: the current time.
+            now_ns: when it begins: now, or when it began to wait for clients at work.
 
         Raises:
             PluginError: the selection policy chose other clients than it may.

@@ -156,6 +156,15 @@ class Bus:
         """Number of messages in flight, and of answers that followers owe or that are not due yet."""
         return {"in_flight": len(self._in_flight), "answers": len(self.answers)}
 
+    @property
+    def computing(self) -> set[int]:
+        """The clients to which a plan is on its way, or that compute what one asks for.
+
+        A server would know it by acknowledgements and heartbeats; these are not simulated.
+        """
+        under_way = (message.key for message in self._in_flight)
+        return {key[1] for key in (*under_way, *self.answers.keys) if key[0] is PLAN}
+
     def sent_bytes(self, kind: Kind) -> int:
         """Return the bytes of one kind sent to or by clients so far, without digests for verification."""
         totals = self.ledger.totals

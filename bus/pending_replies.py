@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
@@ -101,6 +101,11 @@ class PendingReplies:
         """Addresses of the followers for which simulated time stands still, in ascending order."""
         late = [answer for answer in self._unsent if answer.is_late or self._all_here is not None]
         return sorted({answer.key[1] for answer in late if answer.frames is None})
+
+    @property
+    def keys(self) -> Iterator[Key]:
+        """The messages whose answers have not been sent."""
+        return (answer.key for answer in self._unsent)
 
     def checkpoint(self) -> list[Any]:
         """Return the answers that have come and have not been sent."""

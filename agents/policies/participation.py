@@ -2,8 +2,8 @@
 
 A round asks a cohort, which `selection` draws. It is over when all of the cohort have answered, when enough reports
 have come (over-selection, buffer), or at its deadline. With fewer than `quorum` usable reports it makes no commit.
-Reports that come later are discarded, or count in a later commit (`late`); their clients are at work until then, and
-are not asked again. A stream (`mode: stream`) waits for nobody: reports commit as they come.
+Reports that come later are discarded, or count in a later commit (`late`); clients that work on one are not asked
+again. A stream (`mode: stream`) waits for nobody: reports commit as they come.
 """
 
 from __future__ import annotations
@@ -94,8 +94,8 @@ class Participation(Settings):
     )
     late: Late | None = Field(
         default=None,
-        description="how late reports count; a client that has not answered is then at work, and is asked again when "
-        "it has answered, or its report is too old to count; none: late reports are discarded",
+        description="how late reports count; a client is then not asked while it works on one that may count; "
+        "none: late reports are discarded",
     )
     buffer: int | None = Field(
         default=None,
@@ -173,7 +173,7 @@ class Participation(Settings):
 
     @property
     def counts_late(self) -> bool:
-        """Whether a report may count in a later commit than its round's; until then its client is at work."""
+        """Whether a report may count in a later commit than its round's."""
         return self.late is not None and (self.may_be_late or self.is_asynchronous)
 
     @property

@@ -243,20 +243,25 @@ class Coordinator:
 
     # -- rounds
 
-    @property
-    def is_short(self) -> bool:
-        """Whether fewer clients are free than a commit needs reports, because the others are at work."""
-        return self._rounds.is_short(self._positions.members)
+    def is_short(self, computing: Container[int] | None = None) -> bool:
+        """Whether fewer clients are free than a commit needs reports, because the others are at work.
 
-    def open_round(self, now_ns: int = 0) -> Sequence[int]:
+        Args:
+            computing: as for `open_round`.
+        """
+        return self._rounds.is_short(self._positions.members, computing)
+
+    def open_round(self, now_ns: int = 0, computing: Container[int] | None = None) -> Sequence[int]:
         """Begin the next round: draw its cohort and make its plans, which `send_plans` sends. Returns the cohort.
 
         Clients that lag too far get a snapshot in place of a plan: what is needed for that goes to the outbox now.
 
         Args:
             now_ns: when the round begins: now, or when it began to wait for clients at work.
+            computing: the clients that have a plan to work on, or will get it; None: not known, so all that have not
+                answered.
         """
-        now = self._rounds.open(self._positions.members, self.version, now_ns)
+        now = self._rounds.open(self._positions.members, self.version, now_ns, computing)
         self._are_plans_due = False
         if self._secure is not None:
             from seedbus.agents.secure.secure_round import SecureRound  # needs a package that is not always installed

@@ -75,7 +75,8 @@ class OverdueState(NamedTuple):
     """What a checkpoint stores of a closed round that may still be answered; in this order.
 
     Attributes:
-        round: its number, the version at which it started, when it opened in nanoseconds, and the size of its cohort.
+        round: its number, the version at which it started, when its plans were sent in nanoseconds, and the size of its
+            cohort.
         waiting: the clients that have not answered, ascending.
         reports: (client, packed report) of late reports that are in no commit yet, ascending.
         declined: the clients that have declined to report, ascending.
@@ -119,8 +120,8 @@ class OverdueRounds:
             closed.waiting.discard(client)
 
     def busy(self, after_ns: int) -> set[int]:
-        """Return the clients that are still at work for a round that was opened later than `after_ns`."""
-        recent = (closed for closed in self._rounds.values() if closed.opened_ns > after_ns)
+        """Return the clients that have not answered in a round whose plans were sent later than `after_ns`."""
+        recent = (closed for closed in self._rounds.values() if closed.asked_ns > after_ns)
         return {client for closed in recent for client in closed.waiting}
 
     @property
@@ -150,7 +151,7 @@ class OverdueRounds:
         """Return what a checkpoint stores, oldest first."""
         return [
             OverdueState(
-                (closed.plan.round, closed.plan.version, closed.opened_ns, closed.size),
+                (closed.plan.round, closed.plan.version, closed.asked_ns, closed.size),
                 sorted(closed.waiting),
                 [
                     (client, algorithm.pack_report(closed.plan, report).body)
@@ -171,10 +172,10 @@ class OverdueRounds:
         """
         self._rounds = {}
         for state in (OverdueState(*each) for each in packed):
-            number, version, opened_ns, size = state.round
+            number, version, asked_ns, size = state.round
             plan = make_plan(number, version)
             reports = {client: algorithm.unpack_report(body, plan) for client, body in state.reports}
             waiting, declined = set(state.waiting), set(state.declined)
             self._rounds[number] = Round(
-                plan, [], opened_ns, opened_ns, size, waiting, reports=reports, declined=declined
+                plan, [], asked_ns, asked_ns, size, waiting, reports=reports, declined=declined
             )

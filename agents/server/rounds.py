@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -87,30 +87,31 @@ class Rounds:
         self._lost = -1
         self._dismissed: set[int] = set()  # since the last checkpoint
 
-    def open(self, members: MemberIndex, version: int, now_ns: int) -> Round:
+    def open(self, members: MemberIndex, version: int, now_ns: int, computing: Container[int] | None = None) -> Round:
         """Begin the next round.
 
         Args:
             members: the clients that may be asked.
             version: the version at which the round starts.
             now_ns: when it begins: now, or when it began to wait for clients at work.
+            computing: the clients that have a plan to work on, or will get it; None: all that have not answered.
 
         Raises:
             PluginError: the selection policy chose other clients than it may.
         """
-        is_short = self.is_short(members)
+        is_short = self.is_short(members, computing)
         after_ns = -1
         if self.policy.is_asynchronous and self.deadline_ns is not None:
             after_ns = now_ns - self.deadline_ns  # there a client that has missed the deadline may be asked again
-        busy = self._overdue.busy(after_ns)
-        with members.without(busy):
-            chosen = [] if is_short else self.policy.draw(members, self._known, self._seed, self.number, busy=len(busy))
+        at_work = self._at_work(computing, after_ns)
+        with members.without(at_work):
+            chosen = [] if is_short else self.policy.draw(members, self._known, self._seed, self.number, len(at_work))
         plan = self._plan(self.number, version)
         cohort = self.algorithm.reachable(plan, chosen)
         self.current = Round(plan, cohort, now_ns, now_ns, len(cohort), set(cohort), len(members), is_expired=is_short)
         return self.current
 
-    def is_short(self, members: MemberIndex) -> bool:
+    def is_short(self, members: MemberIndex, computing: Container[int] | None = None) -> bool:
         """Whether fewer clients are free than a commit needs reports, because the others are at work.
 
         A round that opens all the same asks nobody and is over at once. Asynchronous rounds need no free clients: they
@@ -118,8 +119,18 @@ class Rounds:
         """
         if self.policy.is_asynchronous:
             return False
-        free = len(members) - sum(client in members for client in self._overdue.busy(-1))
+        free = len(members) - sum(client in members for client in self._at_work(computing))
         return free < self.policy.quorum <= len(members)
+
+    def _at_work(self, computing: Container[int] | None, after_ns: int = -1) -> set[int]:
+        """Return the clients that are at work for a round that was opened later than `after_ns`.
+
+        Those of asynchronous rounds are all that have not answered: these count how many are at work.
+        """
+        at_work = self._overdue.busy(after_ns)
+        return (
+            at_work if computing is None or self.policy.is_asynchronous else {*filter(computing.__contains__, at_work)}
+        )
 
     @property
     def deadline_ns(self) -> int | None:

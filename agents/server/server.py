@@ -198,9 +198,9 @@ class Server:
     async def _round(self) -> None:
         await self._arrivals.gather(lambda: not self._registration.missing)
         began_ns = self.bus.clock.now_ns
-        if self.coordinator.is_short:
-            await self._until_deadline(lambda: not self.coordinator.is_short)
-        cohort = self.coordinator.open_round(began_ns)
+        if self._is_short():
+            await self._until_deadline(lambda: not self._is_short())
+        cohort = self.coordinator.open_round(began_ns, self.bus.computing)
         lags = self._positions.lags(cohort, self.coordinator.version)
         await self._until(lambda: not self.coordinator.snapshots.awaits_evaluator)
         if self.coordinator.is_secure:
@@ -231,6 +231,9 @@ class Server:
         self._send_all()  # before the checkpoint, which then has it among the messages in flight
         await self._keep(closed)
         await self._publish(closed)
+
+    def _is_short(self) -> bool:
+        return self.coordinator.is_short(self.bus.computing)
 
     async def _exchange(self, stage: Stage) -> None:
         """Ask clients for their parts in a stage of secure aggregation, and wait for them; it has its own deadline."""

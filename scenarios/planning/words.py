@@ -129,7 +129,7 @@ def _rounds(scenario: Scenario) -> list[str]:
             f"(1 + τ)^−{part.late.discount:g} after τ commits"
         )
     if part.counts_late and not part.is_asynchronous:
-        said.append("its client is not asked again before that report has come, or is too old to count")
+        said.append("its client is not asked again while it works on such a report")
     return said
 
 

@@ -280,7 +280,7 @@ class Scenario(Settings):
                 raise ValueError(
                     f"faults.{number} loses messages; set participation.deadline_s, or a round would wait for ever"
                 )
-            if isinstance(fault, Outage) and not has_deadline and self.participation.counts_late:
+            if isinstance(fault, Outage) and not has_deadline and self.participation.is_asynchronous:
                 raise ValueError(
                     f"faults.{number} loses reports of earlier rounds; set participation.deadline_s, or their clients "
                     "would count as at work and not be asked again"

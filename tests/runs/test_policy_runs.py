@@ -33,6 +33,7 @@ STRAGGLERS = [
     {"fault": "drop", "probability": 0.15},
     {"fault": "delay", "by": {"distribution": "pareto", "minimum": 0.2, "shape": 0.8}, "probability": 0.4},
 ]
+SLOW = {"fault": "straggler", "clients": [0, 1, 2, 3, 4, 5], "factor": 40}
 CHANGING = DECOMFL | {
     "perturbations": {0: 3, 5: 5, 10: 2, 14: 4, 20: 2, 25: 3},
     "local_steps": {0: 1, 15: 2},
@@ -68,9 +69,9 @@ def world(policy: str, **changes: Any) -> Scenario:
     said = {
         "participation": {"clients": 10} | POLICIES[policy],
         "algorithm": CHANGING,
-        "faults": STRAGGLERS,
+        "faults": [*STRAGGLERS, *([SLOW] if policy == "scarce" else [])],
         "compute": {"evaluation": {"distribution": "exponential", "mean": 0.02}},
-        "stop": {"rounds": 30},
+        "stop": {"rounds": 60 if policy == "scarce" else 30},
     }
     return scenario(**(said | changes))
 
@@ -98,7 +99,7 @@ def test_late_reports_count_in_such_a_run_and_no_replica_diverges(in_memory: dic
     if "buffer" in policy:
         assert any(commit.terms[0].weight < 1 for commit in log)
     if policy == "scarce":
-        assert (results.rounds["asked"] == 0).any(), "in some rounds too few clients are free until the deadline"
+        assert (results.rounds["asked"] < 8).sum() > 5, "in some rounds clients are at work"
 
 
 @pytest.mark.few(1)
@@ -184,21 +185,24 @@ def test_a_run_cut_off_while_late_reports_are_kept_ends_alike(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("at", [1, 2, 5])
+@pytest.mark.parametrize("at", [1, 2, 3])
 def test_a_run_cut_off_while_it_waits_for_clients_at_work_ends_alike(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, in_memory: dict[str, Results], at: int
 ) -> None:
-    what, reported, waited = world("scarce"), Coordinator.reported, list[int]()
+    what, reported, until, waits = world("scarce"), Coordinator.reported, Server._until_deadline, list[int]()
+
+    async def noted(self: Server, is_done: Any) -> None:
+        waits.append(self.coordinator.round)
+        await until(self, is_done)
 
     def watched(self: Coordinator, *arguments: Any) -> Any:
-        if self.is_short and not self.is_round_open:
-            waited.append(self.round)
-            if len(waited) == at:
-                raise PowerCut
+        if len(waits) >= at and not self.is_round_open:
+            raise PowerCut
         return reported(self, *arguments)
 
     monkeypatch.setattr("seedbus.agents.launcher._ServerRun.tidy", lambda self: None)
     with monkeypatch.context() as patch, pytest.raises(PowerCut):
+        patch.setattr(Server, "_until_deadline", noted)
         patch.setattr(Coordinator, "reported", watched)
         run(what, tmp_path / "cut")
     assert outcome(run(what, tmp_path / "cut", resume=True)) == outcome(in_memory["scarce"])
@@ -264,7 +268,7 @@ def test_a_run_ends_and_its_ledger_balances_whatever_the_faults(
 def balances(results: Results, what: Scenario) -> None:
     """Check that each report that arrived was counted or refused, and that each term of a commit has its report.
 
-    Rounds that are not asynchronous ask no client that is at work.
+    Rounds that are not asynchronous ask no client that is computing.
     """
     assert set(results.summary["refusals"]) <= {"late"}
     messages = results.messages
@@ -279,12 +283,12 @@ def balances(results: Results, what: Scenario) -> None:
             if term.weight:
                 assert arrived[term.round] > 0 and 0 <= commit.round - term.round <= most
     if not what.participation.is_asynchronous:
-        came_ns = reports[reports["fate"] == "DELIVERED"].set_index(["sender", "round"])["arrived_ns"].to_dict()
+        done_ns = reports.set_index(["sender", "round"])["sent_ns"].to_dict()
         plans_of_clients = messages[messages["kind"] == "PLAN"].groupby(["recipient", "round"], as_index=False)
         asked: list[Any] = list(plans_of_clients["sent_ns"].min().itertuples())
         for before, now in pairwise(asked):
             if before.recipient == now.recipient and now.round - before.round <= most:
-                assert came_ns[before.recipient, before.round] <= now.sent_ns
+                assert done_ns.get((before.recipient, before.round), 0) <= now.sent_ns
 
 
 @pytest.mark.slow

@@ -77,11 +77,7 @@ def test_two_outages_of_one_moment_follow_each_other(tmp_path: Path, phase: str)
     assert summary["traffic"]["by_kind"]["plan"]["messages"] == (20 + again) * 3
 
 
-@pytest.mark.parametrize(
-    "policy",
-    [{"mode": "stream"}, {"buffer": 2, "late": {}}, {"cohort": 2, "over_selection": 2, "late": {}}],
-    ids=["stream", "buffer", "over-selection"],
-)
+@pytest.mark.parametrize("policy", [{"mode": "stream"}, {"buffer": 2, "late": {}}], ids=["stream", "buffer"])
 def test_clients_whose_late_reports_an_outage_loses_are_asked_again(tmp_path: Path, policy: dict[str, Any]) -> None:
     integer = {"name": "decomfl", "arithmetic": "integer"}
     asked = {"clients": 4, "cohort": 4} | policy

@@ -111,40 +111,49 @@ def test_a_client_at_work_is_asked_again_when_its_late_report_has_come(tmp_path:
 def test_a_round_with_too_few_free_clients_waits_for_those_at_work_and_no_longer_than_the_deadline(
     tmp_path: Path,
 ) -> None:
-    """In round 0 the reports of two are lost, and that of a third takes 2.5 s: no quorum, until it has come."""
-    first = {"for_rounds": 1, "direction": "up"}
+    """Client 1 works for 3 s, and client 2 for 7 s. Client 3's reports of the first round are lost: it is free."""
     results = run(
         working_1_s(
-            participation={"clients": 5, "quorum": 3, "deadline_s": 2, "late": {"max_staleness": 3}},
+            participation={"clients": 4, "quorum": 3, "deadline_s": 2, "late": {}},
             faults=[
-                {"fault": "delay", "clients": [1], "by": 2.5} | first,
-                {"fault": "drop", "clients": [2, 4], "probability": 1} | first,
+                {"fault": "straggler", "clients": [1], "factor": 3},
+                {"fault": "straggler", "clients": [2], "factor": 7},
+                {"fault": "drop", "clients": [3], "probability": 1, "for_rounds": 1, "direction": "up"},
             ],
             stop={"rounds": 5},
         ),
         tmp_path / "run",
     )
     assert told(results) == [
-        (0.0, 2.0, [0, 1, 2, 3, 4], 0),
-        (2.0, 4.5, [0, 1, 3], 1),  # asked at 3.5 s, when client 1 has answered
-        (4.5, 5.5, [0, 1, 3], 0),
-        (5.5, 6.5, [0, 1, 3], 0),
-        (6.5, 7.5, [0, 1, 2, 3, 4], 0),  # more than three rounds later the two are asked again
+        (0.0, 2.0, [0, 1, 2, 3], 0),
+        (2.0, 5.0, [0, 1, 3], 0),  # asked at 3 s, when client 1 has answered; no quorum, since it is late again
+        (5.0, 8.0, [0, 1, 3], 0),  # likewise at 6 s
+        (8.0, 10.0, [0, 2, 3], 0),  # client 2 has answered at 7 s
+        (10.0, 12.0, [0, 1, 3], 0),
     ]
-    assert results.rounds["has_commit"].tolist() == [False, True, True, True, True]
-
-
-def test_where_all_reports_are_lost_rounds_pass_until_their_clients_are_asked_again(tmp_path: Path) -> None:
     results = run(
         working_1_s(
-            participation={"clients": 3, "quorum": 2, "deadline_s": 2, "late": {"max_staleness": 2}},
-            faults=[{"fault": "drop", "for_rounds": 1, "probability": 1}],
+            participation={"clients": 3, "quorum": 3, "deadline_s": 2, "late": {}},
+            faults=[{"fault": "straggler", "clients": [2], "factor": 5}],
             stop={"rounds": 4},
         ),
-        tmp_path / "run",
+        tmp_path / "in vain",
     )
-    assert told(results) == [(0.0, 2.0, [0, 1, 2], 0), (2.0, 4.0, [], 0), (4.0, 6.0, [], 0), (6.0, 7.0, [0, 1, 2], 0)]
-    assert results.rounds["is_expired"].tolist() == [True, True, True, False]
+    assert told(results) == [(0.0, 2.0, [0, 1, 2], 0), (2.0, 4.0, [], 0), (4.0, 7.0, [0, 1, 2], 0), (7.0, 9.0, [], 0)]
+    assert results.rounds["is_expired"].tolist() == [True] * 4
+
+
+def test_a_client_whose_plan_or_report_is_lost_is_free(tmp_path: Path) -> None:
+    for direction in ("up", "down"):
+        results = run(
+            working_1_s(
+                participation={"clients": 2, "deadline_s": 2, "late": {}},
+                faults=[{"fault": "drop", "clients": [1], "probability": 1, "for_rounds": 1, "direction": direction}],
+                stop={"rounds": 2},
+            ),
+            tmp_path / direction,
+        )
+        assert told(results) == [(0.0, 2.0, [0, 1], 0), (2.0, 3.0, [0, 1], 0)]
 
 
 def working_1_s(**changes: Any) -> Any:

@@ -225,11 +225,11 @@ def test_a_round_for_which_too_few_are_free_asks_nobody_and_lets_rounds_pass(max
     play_round(coordinator, 0)
     close_at_deadline(coordinator)
     for _ in range(max_staleness):
-        assert coordinator.is_short
+        assert coordinator.is_short()
         assert not ask(coordinator) and coordinator.is_round_over
         closed = coordinator.close_round()
         assert closed.commit is None and closed.record.is_expired
-    assert not coordinator.is_short and set(ask(coordinator)) == {0, 1, 2, 3}
+    assert not coordinator.is_short() and set(ask(coordinator)) == {0, 1, 2, 3}
 
 
 def test_where_there_are_too_few_members_no_round_waits_for_those_at_work() -> None:
@@ -237,7 +237,7 @@ def test_where_there_are_too_few_members_no_round_waits_for_those_at_work() -> N
     play_round(coordinator, 0)
     close_at_deadline(coordinator)
     coordinator.left([0, 2, 3])
-    assert not coordinator.is_short, "client 1 alone would be no quorum either"
+    assert not coordinator.is_short(), "client 1 alone would be no quorum either"
 
 
 def test_a_client_that_has_left_is_not_at_work_again_after_a_crash() -> None:

@@ -253,7 +253,7 @@ def test_it_says_whether_all_evaluations_are_counted() -> None:
 
 def test_it_says_that_a_client_at_work_is_not_asked_again() -> None:
     late = {"clients": 8, "cohort": 3, "deadline_s": 1.0, "late": {}}
-    assert words(scenario(participation=late))["rounds"][-1].startswith("its client is not asked again before")
+    assert words(scenario(participation=late))["rounds"][-1].startswith("its client is not asked again while it works")
     buffered = words(scenario(participation=late | {"buffer": 2}))["rounds"]
     assert "not asked again" not in str(buffered), "asynchronous rounds may ask it when the deadline has passed"
 

@@ -59,6 +59,7 @@ class Bus:
     Attributes:
         answers: the answers that followers owe.
         refused: number of malformed frames by (peer, wrong part); whole error messages would be too many to count by.
+        on_free: called whenever a plan has been answered or lost, and so leaves `computing`; None: nobody is told.
     """
 
     def __init__(
@@ -99,6 +100,7 @@ class Bus:
         self._is_virtual = clock.is_virtual
         self._is_flush_due = False
         self._is_closed = False
+        self.on_free: Callable[[], None] | None = None
 
     def open(self, address: int, name: str) -> Mailbox:
         """Open and return the mailbox of the actor at `address`, in this process; `name` is for error messages."""
@@ -157,13 +159,13 @@ class Bus:
         return {"in_flight": len(self._in_flight), "answers": len(self.answers)}
 
     @property
-    def computing(self) -> set[int]:
-        """The clients to which a plan is on its way, or that compute what one asks for.
+    def computing(self) -> set[tuple[int, int]]:
+        """(client, round) of each plan that is on its way to a client, or that a client works on.
 
         A server would know it by acknowledgements and heartbeats; these are not simulated.
         """
         under_way = (message.key for message in self._in_flight)
-        return {key[1] for key in (*under_way, *self.answers.keys) if key[0] is PLAN}
+        return {(key[1], key[2]) for key in (*under_way, *self.answers.keys) if key[0] is PLAN}
 
     def sent_bytes(self, kind: Kind) -> int:
         """Return the bytes of one kind sent to or by clients so far, without digests for verification."""
@@ -307,6 +309,8 @@ class Bus:
         self._in_flight.discard(message)
         framing_bytes = self._framing_bytes(message.size) if self._is_wire else 0
         self.ledger.append(message.row(fate, self.clock.now_ns, framing_bytes, repeated))
+        if self.on_free is not None and fate is not DELIVERED and message.key[0] is PLAN:
+            self.on_free()
 
     def _decoded(self, answer: Answer, frames: list[bytes]) -> list[tuple[Envelope | None, int]]:
         """Return what `decode_answer` does for each frame of an answer."""
@@ -328,6 +332,8 @@ class Bus:
     def _send_answer(self, answer: Answer) -> None:
         """Send a follower's answer, which is due and has come."""
         kind, client, round, _, _ = answer.key
+        if self.on_free is not None and kind is PLAN:
+            self.on_free()
         has_faults = not self.rules.is_empty
         is_exempt = kind is not PLAN and kind in JOIN_REQUESTS
         if has_faults and kind is PLAN and answer.frames and self.rules.is_silent(client, round):

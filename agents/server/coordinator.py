@@ -243,23 +243,23 @@ class Coordinator:
 
     # -- rounds
 
-    def is_short(self, computing: Container[int] | None = None) -> bool:
-        """Whether fewer clients are free than a commit needs reports, because the others are at work.
+    def lacking(self, computing: Container[tuple[int, int]] | None = None) -> int:
+        """Return how many clients at work have to be free before a round can make a commit; 0: enough are.
 
         Args:
             computing: as for `open_round`.
         """
-        return self._rounds.is_short(self._positions.members, computing)
+        return self._rounds.lacking(self._positions.members, computing)
 
-    def open_round(self, now_ns: int = 0, computing: Container[int] | None = None) -> Sequence[int]:
+    def open_round(self, now_ns: int = 0, computing: Container[tuple[int, int]] | None = None) -> Sequence[int]:
         """Begin the next round: draw its cohort and make its plans, which `send_plans` sends. Returns the cohort.
 
         Clients that lag too far get a snapshot in place of a plan: what is needed for that goes to the outbox now.
 
         Args:
             now_ns: when the round begins: now, or when it began to wait for clients at work.
-            computing: the clients that have a plan to work on, or will get it; None: not known, so all that have not
-                answered.
+            computing: (client, round) of each plan that a client has to work on, or will get; None: not known, so of
+                all that are not answered.
         """
         now = self._rounds.open(self._positions.members, self.version, now_ns, computing)
         self._are_plans_due = False

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -119,10 +119,17 @@ class OverdueRounds:
         for closed in self._rounds.values():
             closed.waiting.discard(client)
 
-    def busy(self, after_ns: int) -> set[int]:
-        """Return the clients that have not answered in a round whose plans were sent later than `after_ns`."""
+    def busy(self, after_ns: int = -1, computing: Container[tuple[int, int]] | None = None) -> set[int]:
+        """Return the clients that have not answered in a round whose plans were sent later than `after_ns`.
+
+        Args:
+            after_ns: time of the run's clock.
+            computing: only those that are in here with the round; None: all.
+        """
         recent = (closed for closed in self._rounds.values() if closed.asked_ns > after_ns)
-        return {client for closed in recent for client in closed.waiting}
+        if computing is None:
+            return {client for closed in recent for client in closed.waiting}
+        return {client for closed in recent for client in closed.waiting if (client, closed.plan.round) in computing}
 
     @property
     def is_awaited(self) -> bool:

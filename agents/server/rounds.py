@@ -87,23 +87,26 @@ class Rounds:
         self._lost = -1
         self._dismissed: set[int] = set()  # since the last checkpoint
 
-    def open(self, members: MemberIndex, version: int, now_ns: int, computing: Container[int] | None = None) -> Round:
+    def open(
+        self, members: MemberIndex, version: int, now_ns: int, computing: Container[tuple[int, int]] | None = None
+    ) -> Round:
         """Begin the next round.
 
         Args:
             members: the clients that may be asked.
             version: the version at which the round starts.
             now_ns: when it begins: now, or when it began to wait for clients at work.
-            computing: the clients that have a plan to work on, or will get it; None: all that have not answered.
+            computing: (client, round) of each plan that a client has to work on, or will get; None: of all that are not
+                answered.
 
         Raises:
             PluginError: the selection policy chose other clients than it may.
         """
-        is_short = self.is_short(members, computing)
-        after_ns = -1
-        if self.policy.is_asynchronous and self.deadline_ns is not None:
-            after_ns = now_ns - self.deadline_ns  # there a client that has missed the deadline may be asked again
-        at_work = self._at_work(computing, after_ns)
+        is_short = self.lacking(members, computing) > 0
+        if not self.policy.is_asynchronous:
+            at_work = self._overdue.busy(computing=computing)
+        else:  # which counts all that have not answered; one that has missed the deadline may be asked again
+            at_work = self._overdue.busy(-1 if self.deadline_ns is None else now_ns - self.deadline_ns)
         with members.without(at_work):
             chosen = [] if is_short else self.policy.draw(members, self._known, self._seed, self.number, len(at_work))
         plan = self._plan(self.number, version)
@@ -111,26 +114,16 @@ class Rounds:
         self.current = Round(plan, cohort, now_ns, now_ns, len(cohort), set(cohort), len(members), is_expired=is_short)
         return self.current
 
-    def is_short(self, members: MemberIndex, computing: Container[int] | None = None) -> bool:
-        """Whether fewer clients are free than a commit needs reports, because the others are at work.
+    def lacking(self, members: MemberIndex, computing: Container[tuple[int, int]] | None = None) -> int:
+        """Return how many clients at work have to be free before a round can make a commit; 0: enough are.
 
         A round that opens all the same asks nobody and is over at once. Asynchronous rounds need no free clients: they
-        take the reports of those at work.
+        take the reports of those at work. Too few members are no reason to wait for clients at work either.
         """
-        if self.policy.is_asynchronous:
-            return False
-        free = len(members) - sum(client in members for client in self._at_work(computing))
-        return free < self.policy.quorum <= len(members)
-
-    def _at_work(self, computing: Container[int] | None, after_ns: int = -1) -> set[int]:
-        """Return the clients that are at work for a round that was opened later than `after_ns`.
-
-        Those of asynchronous rounds are all that have not answered: these count how many are at work.
-        """
-        at_work = self._overdue.busy(after_ns)
-        return (
-            at_work if computing is None or self.policy.is_asynchronous else {*filter(computing.__contains__, at_work)}
-        )
+        if self.policy.is_asynchronous or self.policy.quorum > len(members):
+            return 0
+        at_work = sum(client in members for client in self._overdue.busy(computing=computing))
+        return max(0, self.policy.quorum - (len(members) - at_work))
 
     @property
     def deadline_ns(self) -> int | None:

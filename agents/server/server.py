@@ -198,8 +198,7 @@ class Server:
     async def _round(self) -> None:
         await self._arrivals.gather(lambda: not self._registration.missing)
         began_ns = self.bus.clock.now_ns
-        if self._is_short():
-            await self._until_deadline(lambda: not self._is_short())
+        await self._wait_for_free()
         cohort = self.coordinator.open_round(began_ns, self.bus.computing)
         lags = self._positions.lags(cohort, self.coordinator.version)
         await self._until(lambda: not self.coordinator.snapshots.awaits_evaluator)
@@ -232,8 +231,28 @@ class Server:
         await self._keep(closed)
         await self._publish(closed)
 
-    def _is_short(self) -> bool:
-        return self.coordinator.is_short(self.bus.computing)
+    async def _wait_for_free(self) -> None:
+        """Wait until so many clients are free that a commit can be made, for `participation.deadline_s` at most.
+
+        It is over at the instant at which the last of these is free. At the next letter would be another instant where
+        a process joins meanwhile, and would never come where messages are lost.
+        """
+        lacking = self.coordinator.lacking(self.bus.computing)
+        if not lacking:
+            return
+
+        def is_done() -> bool:
+            nonlocal lacking
+            lacking -= 1  # each call is for a letter, or a plan that left the bus, which free one client at most
+            if lacking <= 0:
+                lacking = self.coordinator.lacking(self.bus.computing)  # costs as much as clients are at work
+            return not lacking
+
+        self.bus.on_free = lambda: self._mailbox.put(None)
+        try:
+            await self._until_deadline(is_done)
+        finally:
+            self.bus.on_free = None
 
     async def _exchange(self, stage: Stage) -> None:
         """Ask clients for their parts in a stage of secure aggregation, and wait for them; it has its own deadline."""

@@ -22,7 +22,7 @@ from seedbus.agents.server.round import OverdueState
 from seedbus.agents.server.rounds import Rounds, RoundsState
 from seedbus.agents.server.server import Server, ServerState
 from seedbus.algorithms.scalar_only.payloads import ScalarCommit
-from seedbus.bus import Bus, Ledger, ledger_hash, read_ledger
+from seedbus.bus import SERVER, Bus, Ledger, ledger_hash, read_ledger
 from seedbus.scenarios.reporting.results import Results
 from seedbus.scenarios.running.replay import replay
 from seedbus.scenarios.running.run import run
@@ -33,7 +33,7 @@ STRAGGLERS = [
     {"fault": "drop", "probability": 0.15},
     {"fault": "delay", "by": {"distribution": "pareto", "minimum": 0.2, "shape": 0.8}, "probability": 0.4},
 ]
-SLOW = {"fault": "straggler", "clients": [0, 1, 2, 3, 4, 5], "factor": 40}
+SLOW = {"fault": "straggler", "clients": [0, 1, 2, 3, 4, 5], "factor": 20}
 CHANGING = DECOMFL | {
     "perturbations": {0: 3, 5: 5, 10: 2, 14: 4, 20: 2, 25: 3},
     "local_steps": {0: 1, 15: 2},
@@ -71,7 +71,7 @@ def world(policy: str, **changes: Any) -> Scenario:
         "algorithm": CHANGING,
         "faults": [*STRAGGLERS, *([SLOW] if policy == "scarce" else [])],
         "compute": {"evaluation": {"distribution": "exponential", "mean": 0.02}},
-        "stop": {"rounds": 60 if policy == "scarce" else 30},
+        "stop": {"rounds": 80 if policy == "scarce" else 30},
     }
     return scenario(**(said | changes))
 
@@ -189,23 +189,38 @@ def test_a_run_cut_off_while_late_reports_are_kept_ends_alike(
 def test_a_run_cut_off_while_it_waits_for_clients_at_work_ends_alike(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, in_memory: dict[str, Results], at: int
 ) -> None:
-    what, reported, until, waits = world("scarce"), Coordinator.reported, Server._until_deadline, list[int]()
+    what, read, until, waits = world("scarce"), Server._read, Server._until_deadline, list[int]()
 
     async def noted(self: Server, is_done: Any) -> None:
         waits.append(self.coordinator.round)
         await until(self, is_done)
 
-    def watched(self: Coordinator, *arguments: Any) -> Any:
-        if len(waits) >= at and not self.is_round_open:
+    def watched(self: Server, letter: Any) -> None:
+        if len(waits) >= at and not self.coordinator.is_round_open:
             raise PowerCut
-        return reported(self, *arguments)
+        read(self, letter)
 
     monkeypatch.setattr("seedbus.agents.launcher._ServerRun.tidy", lambda self: None)
     with monkeypatch.context() as patch, pytest.raises(PowerCut):
         patch.setattr(Server, "_until_deadline", noted)
-        patch.setattr(Coordinator, "reported", watched)
+        patch.setattr(Server, "_read", watched)
         run(what, tmp_path / "cut")
     assert outcome(run(what, tmp_path / "cut", resume=True)) == outcome(in_memory["scarce"])
+
+
+@pytest.mark.slow
+def test_a_process_that_joins_while_the_server_waits_for_clients_at_work_changes_no_bits(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, in_memory: dict[str, Results]
+) -> None:
+    send = Bus._send_answer
+
+    def joined(self: Bus, answer: Any) -> None:
+        send(self, answer)
+        self._mailboxes[SERVER].put(None)  # as the server is told of it, at any moment of real time
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Bus, "_send_answer", joined)
+        assert outcome(run(world("scarce"), tmp_path / "joined")) == outcome(in_memory["scarce"])
 
 
 @pytest.mark.slow

@@ -156,6 +156,24 @@ def test_a_client_whose_plan_or_report_is_lost_is_free(tmp_path: Path) -> None:
         assert told(results) == [(0.0, 2.0, [0, 1], 0), (2.0, 3.0, [0, 1], 0)]
 
 
+def test_a_wait_for_clients_at_work_ends_when_they_have_worked_though_no_message_says_so(tmp_path: Path) -> None:
+    faults: list[dict[str, Any]] = [
+        {"fault": "drop", "probability": 1, "direction": "up"},
+        {"fault": "dropout", "when": "after-training"},
+        {"fault": "delay", "by": 30, "direction": "up"},
+    ]
+    for fault in faults:
+        results = run(
+            working_1_s(
+                participation={"clients": 2, "quorum": 2, "deadline_s": 2, "late": {}},
+                faults=[{"fault": "straggler", "clients": [1], "factor": 3}, fault | {"clients": [1], "for_rounds": 1}],
+                stop={"rounds": 2},
+            ),
+            tmp_path / fault["fault"],
+        )
+        assert told(results) == [(0.0, 2.0, [0, 1], 0), (2.0, 5.0, [0, 1], 0)], "asked at 3 s"
+
+
 def working_1_s(**changes: Any) -> Any:
     """Return a scenario whose clients evaluate two losses in 1 s, and whose messages take no time."""
     return scenario(

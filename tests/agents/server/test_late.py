@@ -225,11 +225,19 @@ def test_a_round_for_which_too_few_are_free_asks_nobody_and_lets_rounds_pass(max
     play_round(coordinator, 0)
     close_at_deadline(coordinator)
     for _ in range(max_staleness):
-        assert coordinator.is_short()
+        assert coordinator.lacking()
         assert not ask(coordinator) and coordinator.is_round_over
         closed = coordinator.close_round()
         assert closed.commit is None and closed.record.is_expired
-    assert not coordinator.is_short() and set(ask(coordinator)) == {0, 1, 2, 3}
+    assert not coordinator.lacking() and set(ask(coordinator)) == {0, 1, 2, 3}
+
+
+def test_only_the_plan_of_a_round_that_may_be_answered_keeps_its_client_from_others() -> None:
+    coordinator = lenient_coordinator()
+    play_round(coordinator, 0)
+    close_at_deadline(coordinator)
+    computing = {(0, 0), (1, 0), (2, 1)}  # client 2 has a plan of a round that a crash of the server has ended
+    assert coordinator.open_round(0, computing) == [0, 2, 3], "client 0 has answered, and plans to it are duplicates"
 
 
 def test_where_there_are_too_few_members_no_round_waits_for_those_at_work() -> None:
@@ -237,7 +245,7 @@ def test_where_there_are_too_few_members_no_round_waits_for_those_at_work() -> N
     play_round(coordinator, 0)
     close_at_deadline(coordinator)
     coordinator.left([0, 2, 3])
-    assert not coordinator.is_short(), "client 1 alone would be no quorum either"
+    assert not coordinator.lacking(), "client 1 alone would be no quorum either"
 
 
 def test_a_client_that_has_left_is_not_at_work_again_after_a_crash() -> None:

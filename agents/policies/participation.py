@@ -177,6 +177,11 @@ class Participation(Settings):
         return self.late is not None and (self.may_be_late or self.is_asynchronous)
 
     @property
+    def spares_those_at_work(self) -> bool:
+        """Whether a round asks no client that works for an earlier one, and waits where too few are free."""
+        return self.counts_late and not self.is_asynchronous
+
+    @property
     def staleness(self) -> int:
         """For how many rounds after its own a report may still count."""
         return self.late.max_staleness if self.late is not None else 0

@@ -199,7 +199,7 @@ class Server:
         await self._arrivals.gather(lambda: not self._registration.missing)
         began_ns = self.bus.clock.now_ns
         await self._wait_for_free()
-        cohort = self.coordinator.open_round(began_ns, self.bus.computing)
+        cohort = self.coordinator.open_round(began_ns, self._computing())
         lags = self._positions.lags(cohort, self.coordinator.version)
         await self._until(lambda: not self.coordinator.snapshots.awaits_evaluator)
         if self.coordinator.is_secure:
@@ -237,7 +237,7 @@ class Server:
         It is over at the instant at which the last of these is free. At the next letter would be another instant where
         a process joins meanwhile, and would never come where messages are lost.
         """
-        lacking = self.coordinator.lacking(self.bus.computing)
+        lacking = self.coordinator.lacking(self._computing())
         if not lacking:
             return
 
@@ -245,7 +245,7 @@ class Server:
             nonlocal lacking
             lacking -= 1  # each call is for a letter, or a plan that left the bus, which free one client at most
             if lacking <= 0:
-                lacking = self.coordinator.lacking(self.bus.computing)  # costs as much as clients are at work
+                lacking = self.coordinator.lacking(self._computing())  # costs as much as clients are at work
             return not lacking
 
         self.bus.on_free = lambda: self._mailbox.put(None)
@@ -253,6 +253,10 @@ class Server:
             await self._until_deadline(is_done)
         finally:
             self.bus.on_free = None
+
+    def _computing(self) -> set[tuple[int, int]] | None:
+        """Who computes; None where it does not matter, as in streams, of which each commit would look at all plans."""
+        return self.bus.computing if self.coordinator.participation.spares_those_at_work else None
 
     async def _exchange(self, stage: Stage) -> None:
         """Ask clients for their parts in a stage of secure aggregation, and wait for them; it has its own deadline."""

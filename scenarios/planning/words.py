@@ -128,7 +128,7 @@ def _rounds(scenario: Scenario) -> list[str]:
             else f"a late report counts for {counted(part.late.max_staleness, 'more round')}, with the weight "
             f"(1 + τ)^−{part.late.discount:g} after τ commits"
         )
-    if part.counts_late and not part.is_asynchronous:
+    if part.spares_those_at_work:
         said.append("its client is not asked again while it works on such a report")
     return said
 

@@ -196,9 +196,9 @@ def what_loses_messages_says_so(trial: Trial) -> None:
 
 
 def without_counts(end: End) -> End:
-    """Return how a run ends without the counts of faults, and the figures of groups, which are named for faults."""
+    """Return how a run ends without the counts of faults, and what is named for faults: figures of groups, devices."""
     summary, lines = end
-    return {name: value for name, value in summary.items() if name not in ("faults", "groups")}, lines
+    return {name: value for name, value in summary.items() if name not in ("faults", "groups", "client_devices")}, lines
 
 
 def _words(line: dict[str, Any]) -> str:

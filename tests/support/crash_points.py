@@ -115,9 +115,9 @@ class VersionRecorder(NullObserver):
         self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
         deliver = Bus._deliver
 
-        def delivered(bus: Bus, recipient: int, flight: InFlightMessage) -> None:
+        def delivered(bus: Bus, recipient: int, flight: InFlightMessage) -> int:
             self._record(flight.base)
-            deliver(bus, recipient, flight)
+            return deliver(bus, recipient, flight)
 
         _PATCH.setattr(Bus, "_deliver", delivered)
 

@@ -58,7 +58,7 @@ def passed_ns(size: int, begins_ns: int, mbps: float, changing: Speeds | None = 
         changing: another limit; at any time the lower one applies.
     """
     left = size * 8000.0  # Mbit/s times nanoseconds
-    if changing is None:
+    if changing is None or not size:  # an empty frame, which a malicious client may send, passes a link that is down
         return begins_ns + math.ceil(left / mbps)
     began_ns, of_period = math.inf, 0.0  # of a whole period: its beginning, and what has passed since
     while True:

@@ -22,7 +22,9 @@ from seedbus.algorithms.shaped import Shaped
 from seedbus.bus import Compute, Network
 from seedbus.bus.keyed_random import KeyedRandom, below
 from seedbus.discovery import KINDS
-from seedbus.models.partition import PARTITIONS
+from seedbus.models.errors import DataError
+from seedbus.models.partition import PARTITIONS, Partition
+from seedbus.models.task import TASKS
 from seedbus.scenarios.faults.base import FAULTS
 from seedbus.scenarios.schema.discovery import ALGORITHMS
 
@@ -219,12 +221,23 @@ def _choose_data(choose: Chooser, drawn: dict[str, Any]) -> None:
     """Draw how samples are divided, and which coordinates are trained."""
     if drawn["task"] == _DIGITS and choose.chance(0.5):
         kinds = [kind for kind in PARTITIONS.all().values() if kind.by == "labels"]
-        partition = _instance(choose.one(kinds), choose, drawn["participation"]["clients"], 0)
-        if partition is not None:
+        kind = choose.one(kinds)
+        partition = _instance(kind, choose, drawn["participation"]["clients"], 0)
+        if partition is not None and _divides(kind.model_validate(partition), drawn):
             drawn["partition"] = partition
     if choose.chance(0.1):
         rules = ("largest", "smallest", "random", *(["gradient"] if drawn["task"] == _DIGITS else []))
         drawn["mask"] = {"rule": choose.one(rules), "density": choose.one((0.01, 0.5, 0.9))}
+
+
+def _divides(partition: Partition, drawn: dict[str, Any]) -> bool:
+    """Whether a partition leaves no client of the run without samples, and no class without a client."""
+    try:
+        task = TASKS.all()["digits"].model_validate(drawn["task"])
+        task.division(seed=drawn["seed"], clients=drawn["participation"]["clients"], partition=partition)
+    except DataError:
+        return False
+    return True
 
 
 def _make_private(choose: Chooser, drawn: dict[str, Any]) -> None:

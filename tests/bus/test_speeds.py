@@ -60,6 +60,11 @@ def test_a_message_has_passed_when_its_last_bit_has(changing: Speeds | None) -> 
     assert passed_ns(1, 2 * MS, 3.0, changing) == 2 * MS + 2667
 
 
+def test_an_empty_frame_passes_a_link_that_is_down() -> None:
+    """A malicious client may send one at any time."""
+    assert passed_ns(0, MS, INF, Speeds([(0, 1.0), (MS, 0.0), (2 * MS, 1.0)])) == MS
+
+
 class Counted(Speeds):
     """Speeds that are asked a few times for a message, however long it lasts."""
 
@@ -81,7 +86,7 @@ STEPS = st.lists(st.sampled_from([0, 16, 32, 64, 128, 256, INF]), min_size=1, ma
 
 @pytest.mark.slow
 @given(
-    st.lists(st.integers(1, 9), min_size=6, max_size=6), STEPS, st.booleans(), st.integers(0, 99), st.integers(1, 9),
+    st.lists(st.integers(1, 9), min_size=6, max_size=6), STEPS, st.booleans(), st.integers(0, 99), st.integers(0, 9),
     st.sampled_from([16, 64, INF]),
 )  # fmt: skip
 def test_it_is_what_steps_of_a_nanosecond_give(

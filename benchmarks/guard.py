@@ -289,6 +289,11 @@ OTHERS: dict[str, Document] = {
     "late": {"participation": LATE, "compute": WORK},
     "late-dense": {"participation": LATE, "compute": WORK, "algorithm": {"name": "scaffold"}},
     "late-lost": {"participation": LATE, "compute": WORK, "faults": [{"fault": "drop", "probability": 0.2}]},
+    "late-replayed": {
+        "participation": LATE,
+        "compute": WORK | {"replay": 0.02},
+        "faults": [{"fault": "drop", "probability": 0.2}, {"fault": "duplicate", "probability": 0.2}],
+    },
     "buffer": {"participation": LATE | {"buffer": 2}, "compute": WORK},
     "buffer-dense": {"participation": LATE | {"buffer": 2}, "compute": WORK, "algorithm": FEDAVG},
     "rarest": {"participation": ALL | {"selection": {"policy": "rarest"}}},

@@ -67,12 +67,12 @@ def refuse_server(scenario: Any, gossip: Gossip) -> None:
         raise ValueError(f"topology.evaluated is {gossip.evaluated}; nodes are 0 to {who.clients - 1}")
     gossip.neighbours(who.clients, scenario.seed)
     for number, (fault, random) in enumerate(with_random(scenario.faults, scenario.seed, who.clients)):
-        reason = _needs_server(fault, who.clients, random)
+        reason = needs_server(fault, who.clients, random)
         if reason is not None:
             raise ValueError(f"faults.{number}: with topology: gossip {reason}")
 
 
-def _needs_server(fault: Any, nodes: int, random: KeyedRandom) -> str | None:
+def needs_server(fault: Any, nodes: int, random: KeyedRandom) -> str | None:
     """Return why a fault cannot strike nodes; None if it can."""
     if isinstance(fault, Outage):
         return "there is no server to crash; leave it out"

@@ -1,37 +1,30 @@
 """Random scenarios for `seedbus stress`, with every fault, policy and algorithm that needs no download.
 
 A seed determines a scenario: everything is drawn by key. Faults and links are drawn field by field from the values that
-their classes accept, so a new fault is included without a change here. Of a fault that follows a file, the document
-names the file, and `files` returns its text.
+their classes accept, so a new fault is included without a change here.
 """
 
 from __future__ import annotations
 
-import types
-import typing
 from importlib.util import find_spec
-from typing import Any, Literal, Union, get_args, get_origin
+from typing import Any, Literal, get_args, get_origin
 
-from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
-from pydantic_core import PydanticUndefined
 
 from seedbus.agents.client.relabelling import Relabel
 from seedbus.agents.server.collusion import Collude
 from seedbus.algorithms.shaped import Shaped
 from seedbus.bus import Compute, Network
-from seedbus.bus.keyed_random import KeyedRandom, below
 from seedbus.discovery import KINDS
 from seedbus.models.errors import DataError
 from seedbus.models.partition import PARTITIONS, Partition
 from seedbus.models.task import TASKS
 from seedbus.scenarios.faults.base import FAULTS
 from seedbus.scenarios.schema.discovery import ALGORITHMS
+from seedbus.scenarios.stress.draws import SPAN_S, Chooser, instance
+from seedbus.scenarios.stress.fault_files import followed, follows_file
+from seedbus.scenarios.stress.gossip_scenarios import without_server
 
-_SHARES = (0.0, 0.05, 0.2, 0.5, 0.9, 1.0)
-_SCALES = {"shape": (1.0, 5.0), "sigma": (0.01, 1.5)}  # such tails stay within simulated time
-_SPAN_S = (0.02, 100.0)  # runs without a deadline that waits last for milliseconds, others for minutes
-_MAX_TRIES = 40
 _DIGITS = {"name": "digits", "model": "softmax", "batch_size": 8}
 _UPLINKS = {kind.plural: list(kind.all().values()) for kind in KINDS if kind.plural in ("codecs", "channels")}
 HOSTILE = "hostile"
@@ -47,43 +40,8 @@ _TAKE_SINGLE = frozenset(  # on which a rule that combines reports has no effect
 _TAKE_LATE = frozenset(each.name for each in _ALGORITHMS if each.takes_late)
 
 
-class Chooser:
-    """A sequence of keyed random draws.
-
-    Args:
-        seed: the key.
-        purpose: a second key, for independent sequences of one seed.
-    """
-
-    def __init__(self, seed: int, purpose: str = "stress") -> None:
-        self._random = KeyedRandom(seed, 0, purpose)
-        self._seed = seed
-        self._purpose = purpose
-        self._count = 0
-
-    def number(self) -> float:
-        """Draw a number from [0, 1)."""
-        self._count += 1
-        return self._random.draw(self._count)
-
-    def whole(self, low: int, high: int) -> int:
-        """Draw an integer from low to high, both included."""
-        self._count += 1
-        return low + below(high - low + 1, self._seed, self._purpose, self._count)
-
-    def one(self, choices: typing.Sequence[Any]) -> Any:
-        return choices[self.whole(0, len(choices) - 1)]
-
-    def chance(self, probability: float) -> bool:
-        return self.number() < probability
-
-    def scale(self, low: float, high: float) -> float:
-        """Draw a log-uniform number from low to high, rounded to three significant digits."""
-        return float(f"{low * (high / low) ** self.number():.3g}")
-
-
 def document(seed: int) -> dict[str, Any]:
-    """Return a random scenario as the document that a YAML file would hold; `files` are relative to its folder."""
+    """Return a random scenario as the document that a YAML file would hold, beside the files of its faults."""
     choose = Chooser(seed)
     clients, rounds = choose.whole(1, 16), choose.whole(3, 40)
     algorithm = _algorithm(choose)
@@ -100,25 +58,25 @@ def document(seed: int) -> dict[str, Any]:
     }
     if "aggregation" in algorithm:  # a rule that compares reports takes no late ones
         _leave_out_late(drawn)
-    kinds = [fault for name, fault in FAULTS.all().items() if name != HOSTILE and not _follows_file(fault)]
-    chosen = [_instance(choose.one(kinds), choose, clients, rounds) for _ in range(choose.whole(0, 4))]
+    kinds = [fault for name, fault in FAULTS.all().items() if name != HOSTILE and not follows_file(fault)]
+    chosen = [instance(choose.one(kinds), choose, clients, rounds) for _ in range(choose.whole(0, 4))]
     drawn["faults"] = [fault for fault in chosen if fault is not None]
     if not getattr(ALGORITHMS.all()[algorithm["name"]], "has_round_seeds", True):
         drawn["faults"] = _each_by_itself(drawn)
     if any(issubclass(FAULTS.all()[fault["fault"]], Relabel) for fault in drawn["faults"]):
         drawn["task"] = _DIGITS  # its samples have classes
     for name, model in (("network", Network), ("compute", Compute)):
-        if choose.chance(0.7) and (section := _instance(model, choose, clients, rounds)) is not None:
+        if choose.chance(0.7) and (section := instance(model, choose, clients, rounds)) is not None:
             drawn[name] = section
     if not _is_dense(algorithm["name"]) and choose.chance(0.4):
         drawn["lag"] = _lag(choose)
     # what follows has draws of its own, which leave all other draws of a seed unchanged
     choose_hostile = Chooser(seed, HOSTILE)
     if choose_hostile.chance(0.3):
-        hostile = _instance(FAULTS.all()[HOSTILE], choose_hostile, clients, rounds)
+        hostile = instance(FAULTS.all()[HOSTILE], choose_hostile, clients, rounds)
         if hostile is not None:
             drawn["faults"].append(hostile)
-    drawn["faults"] += _followed(Chooser(seed, "files"), drawn)
+    drawn["faults"] += followed(Chooser(seed, "files"), drawn)
     choose_arithmetic = Chooser(seed, "bfloat16")
     if _takes_bfloat16(algorithm) and choose_arithmetic.chance(0.3):
         drawn["algorithm"] = algorithm | {"arithmetic": "bfloat16"}
@@ -138,60 +96,13 @@ def document(seed: int) -> dict[str, Any]:
     _choose_data(Chooser(seed, "data"), drawn)
     choose_end = Chooser(seed, "end")
     if choose_end.chance(0.15):
-        drawn["stop"]["simulated_s"] = choose_end.scale(*_SPAN_S)
+        drawn["stop"]["simulated_s"] = choose_end.scale(*SPAN_S)
     choose_groups = Chooser(seed, "groups")
     if clients > 1 and choose_groups.chance(0.15):
         members = [choose_groups.whole(0, clients - 1) for _ in range(choose_groups.whole(1, clients - 1))]
         drawn["client_groups"] = {"some": members, "first": [0]}
-    return drawn
-
-
-def files(drawn: dict[str, Any]) -> dict[str, str]:
-    """Return the files that the faults of a drawn scenario follow: name → text."""
-    followed = [fault for fault in drawn["faults"] if "file" in fault]
-    return {
-        fault["file"]: _file(Chooser(drawn["seed"], fault["file"]), fault, drawn["participation"]["clients"])
-        for fault in followed
-    }
-
-
-def _followed(choose: Chooser, drawn: dict[str, Any]) -> list[dict[str, Any]]:
-    """Return faults that follow files."""
-    faults = []
-    clients, rounds = drawn["participation"]["clients"], drawn["stop"]["rounds"]
-    for name, kind in FAULTS.all().items():
-        if _follows_file(kind) and choose.chance(0.1):
-            fault = _instance(kind, choose, clients, rounds)
-            if fault is not None:
-                if fault.get("every_s") is not None:
-                    fault["every_s"] = choose.scale(*_SPAN_S)
-                faults.append(fault | {"file": f"{drawn['name']}-{name}.csv"})
-    return faults
-
-
-def _file(choose: Chooser, fault: dict[str, Any], clients: int) -> str:
-    """Return the text of a file: lines of clients, or of devices."""
-    owner = choose.one(("client", "device"))
-    owners: set[Any] = {"slow", "fast", "odd"}
-    if owner == "client":
-        owners = {choose.whole(0, clients - 1) for _ in range(clients)}
-    end_s = fault.get("every_s") or choose.scale(*_SPAN_S)
-    lines = []
-    for each in sorted(owners):
-        if fault["fault"] == "device-speeds":
-            lines.append(f"{each},{choose.scale(0.01, 20)}")
-            continue
-        parts = sorted({choose.whole(0, 9) for _ in range(choose.whole(1, 5))})
-        for part in parts:
-            from_s = end_s * part / 10
-            if fault["fault"] == "trace":
-                lines.append(f"{each},{from_s},{from_s + (end_s - from_s) * choose.one((0.05, 0.1, 0.5, 1.0))}")
-            else:
-                least = 0 if part < parts[-1] else 1  # a link's last speed may not be 0
-                up, down = (("0", "", str(choose.scale(1e-3, 10)))[choose.whole(least, 2)] for _ in range(2))
-                lines.append(f"{each},{from_s},{up},{down}")
-    columns = {"trace": "from_s,to_s", "link-trace": "from_s,up_mbps,down_mbps", "device-speeds": "factor"}
-    return "\n".join([f"{owner},{columns[fault['fault']]}", *lines, ""])
+    choose_gossip = Chooser(seed, "gossip")
+    return without_server(choose_gossip, drawn) if choose_gossip.chance(0.1) else drawn
 
 
 def _change_updates(choose: Chooser, drawn: dict[str, Any]) -> None:
@@ -200,10 +111,10 @@ def _change_updates(choose: Chooser, drawn: dict[str, Any]) -> None:
     takes_sums = "aggregation" not in algorithm and algorithm["name"] not in _TAKE_SINGLE
     how = choose.one(("codec", "codec", "channel", "nnm"))
     if how == "codec":
-        codec = _instance(choose.one(_UPLINKS["codecs"]), choose, 0, 0)
+        codec = instance(choose.one(_UPLINKS["codecs"]), choose, 0, 0)
         drawn["algorithm"] = algorithm | {"compression": codec, "error_feedback": choose.chance(0.3)}
     elif takes_sums and how == "channel":
-        channel = _instance(choose.one(_UPLINKS["channels"]), choose, 0, 0)
+        channel = instance(choose.one(_UPLINKS["channels"]), choose, 0, 0)
         drawn["algorithm"] = algorithm | {"channel": channel}
         _leave_out_late(drawn)
     elif takes_sums:
@@ -222,7 +133,7 @@ def _choose_data(choose: Chooser, drawn: dict[str, Any]) -> None:
     if drawn["task"] == _DIGITS and choose.chance(0.5):
         kinds = [kind for kind in PARTITIONS.all().values() if kind.by == "labels"]
         kind = choose.one(kinds)
-        partition = _instance(kind, choose, drawn["participation"]["clients"], 0)
+        partition = instance(kind, choose, drawn["participation"]["clients"], 0)
         if partition is not None and _divides(kind.model_validate(partition), drawn):
             drawn["partition"] = partition
     if choose.chance(0.1):
@@ -418,80 +329,3 @@ def _lag(choose: Chooser) -> dict[str, Any]:
     if choose.chance(0.3) or "snapshot_after_commits" not in drawn:
         drawn["snapshot_after_bytes"] = choose.one(("snapshot", choose.whole(1, 2000)))
     return drawn
-
-
-def _instance(model: type[BaseModel], choose: Chooser, clients: int, rounds: int) -> dict[str, Any] | None:
-    """Draw fields until the model accepts them together; None if it accepts none of `_MAX_TRIES` draws."""
-    for _ in range(_MAX_TRIES):
-        drawn = {}
-        for name, field in model.model_fields.items():
-            if field.default is PydanticUndefined or get_origin(field.annotation) is Literal or choose.chance(0.4):
-                drawn[name] = _value(field.annotation, name, field, choose, clients, rounds)
-        if not {"active", "start"}.isdisjoint(drawn):  # numbers of all clients, and a selection may have fewer
-            drawn = {name: value for name, value in drawn.items() if name not in ("clients", "fraction")}
-        try:
-            return model.model_validate(drawn).model_dump(mode="json")
-        except ValidationError:
-            continue
-    return None
-
-
-def _value(annotation: Any, name: str, field: FieldInfo, choose: Chooser, clients: int, rounds: int) -> Any:
-    origin, parts = get_origin(annotation), get_args(annotation)
-    if origin is Literal:
-        return choose.one(parts)
-    if origin is typing.Annotated:
-        return _value(parts[0], name, field, choose, clients, rounds)
-    if origin in (Union, types.UnionType):
-        return _value(choose.one(parts), name, field, choose, clients, rounds)
-    if annotation is type(None):
-        return None
-    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
-        return _instance(annotation, choose, clients, rounds)
-    if origin in (list, tuple):
-        if name == "clients":
-            return sorted({choose.whole(0, clients - 1) for _ in range(choose.whole(1, clients))})
-        if origin is tuple and Ellipsis not in parts:
-            return [_value(part, name, field, choose, clients, rounds) for part in parts]
-        inner = [part for part in parts if part is not Ellipsis]
-        return [_value(choose.one(inner), name, field, choose, clients, rounds) for _ in range(choose.whole(1, 3))]
-    if annotation is bool:
-        return choose.chance(0.5)
-    if annotation is str:
-        return name
-    if annotation is int:
-        return _whole(name, field, choose, clients, rounds)
-    return _real(name, field, choose)
-
-
-def _whole(name: str, field: FieldInfo, choose: Chooser, clients: int, rounds: int) -> int:
-    low, high = _bounds(field, 0, 8)
-    if "round" in name:
-        return choose.whole(int(low), max(int(low), rounds))
-    if name in ("active", "target", "start"):
-        return choose.whole(int(low), clients)
-    return choose.whole(int(low), int(min(high, low + 8)))
-
-
-def _real(name: str, field: FieldInfo, choose: Chooser) -> float:
-    low, high = _bounds(field, 0.0, 1e6)
-    if high <= 1:
-        return float(choose.one([share for share in _SHARES if low <= share <= high]))
-    if name in _SCALES:
-        return choose.scale(*_SCALES[name])
-    if name.endswith("mbps"):
-        return choose.scale(1e-3, 10)
-    if choose.chance(0.1):
-        return float(low)
-    return min(high, max(low, choose.scale(0.01, 5)))
-
-
-def _bounds(field: FieldInfo, low: float, high: float) -> tuple[float, float]:
-    for rule in field.metadata:
-        low = max(low, getattr(rule, "ge", None) or getattr(rule, "gt", None) or low)
-        high = min(high, getattr(rule, "le", None) or getattr(rule, "lt", None) or high)
-    return low, high
-
-
-def _follows_file(fault: type[BaseModel]) -> bool:
-    return "file" in fault.model_fields

@@ -21,8 +21,9 @@ from typing import Any
 from seedbus.agents.errors import TooFew
 from seedbus.bus.clock import wall_seconds
 from seedbus.scenarios.errors import Interrupted
+from seedbus.scenarios.stress.fault_files import files
 from seedbus.scenarios.stress.invariants import check_run
-from seedbus.scenarios.stress.random_scenarios import document, files
+from seedbus.scenarios.stress.random_scenarios import document
 
 MAX_SHRINKS = 60  # runs to shrink a failing scenario
 _SECTIONS = ("network", "compute", "lag", "secure_aggregation", "privacy", "mask", "partition", "client_groups")

@@ -203,11 +203,11 @@ def hostile_clients(scenario: Scenario) -> frozenset[int]:
 def _check_silenced(drawn: dict[str, Any], disturbed: Scenario, runs: Path) -> None:
     """Check that refused reports have no effect: hostile clients must have the same effect as silent ones.
 
-    All runs have ideal links, no late reports, no other faults and no end by time. Otherwise the reports in time, or
-    the rounds, would depend on which clients the server waits for. The clients are hostile, or silent, in all rounds: a
-    message without a valid round number may cause an honest report of its sender in the next round to be refused.
-    Changed headers have a run of their own: after answers of several messages a client is behind, and a report that it
-    sends for a later round counts if it arrives in that.
+    All runs have ideal links, no late reports, no other faults and no end by time, bytes or a metric. Otherwise the
+    reports in time, or the rounds, would depend on which clients the server waits for. The clients are hostile, or
+    silent, in all rounds: a message without a valid round number may cause an honest report of its sender in the next
+    round to be refused. Changed headers have a run of their own: after answers of several messages a client is behind,
+    and a report that it sends for a later round counts if it arrives in that.
     """
     (drawn_fault,) = (fault for fault in drawn["faults"] if fault["fault"] == HOSTILE)
     # these leave a report that counts: it is sent twice, or only the masks are lied about
@@ -217,7 +217,9 @@ def _check_silenced(drawn: dict[str, Any], disturbed: Scenario, runs: Path) -> N
     kinds = [kind for kind in drawn_fault["kinds"] or get_args(hostile.Forgery) if kind not in counting]
     clients = sorted(hostile_clients(disturbed))
     undisturbed = {name: value for name, value in drawn.items() if name not in ("network", "compute", "lag")}
-    undisturbed["stop"] = {name: value for name, value in drawn["stop"].items() if name != "simulated_s"}
+    undisturbed["stop"] = {
+        name: drawn["stop"][name] for name in ("rounds", "diverged", "epsilon") if name in drawn["stop"]
+    }
     policy = {name: drawn["participation"][name] for name in ("clients", "cohort", "quorum", "deadline_s")}
     faults: dict[str, dict[str, Any]] = {
         "silent": {"fault": "dropout", "when": "after-training", "clients": clients},

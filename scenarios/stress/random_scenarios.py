@@ -97,6 +97,11 @@ def document(seed: int) -> dict[str, Any]:
     choose_end = Chooser(seed, "end")
     if choose_end.chance(0.15):
         drawn["stop"]["simulated_s"] = choose_end.scale(*SPAN_S)
+    if choose_end.chance(0.1):
+        drawn["stop"]["bytes"] = choose_end.whole(1, 50_000)
+    if choose_end.chance(0.1):  # which most runs reach soon, or never
+        limit = {"value": choose_end.scale(0.1, 1e4), "direction": "below", "smoothed": choose_end.chance(0.5)}
+        drawn["stop"]["target"] = limit | {"metric": "loss"}
     choose_groups = Chooser(seed, "groups")
     if clients > 1 and choose_groups.chance(0.15):
         members = [choose_groups.whole(0, clients - 1) for _ in range(choose_groups.whole(1, clients - 1))]

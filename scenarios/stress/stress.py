@@ -12,8 +12,10 @@ import signal
 import traceback
 from collections import Counter
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cache
+from importlib import import_module
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -138,10 +140,13 @@ def _problem(drawn: dict[str, Any], runs: Path, until_s: float, verdict: Verdict
 
 @cache
 def _import_all() -> None:
-    """Import the modules that runs import lazily, since an alarm during an import leaves a half-initialised package."""
-    import numba  # noqa: F401
-    import pyarrow.parquet  # noqa: F401
-    import torch  # noqa: F401
+    """Import the packages that runs import lazily.
+
+    An alarm during an import leaves a half-initialised package, and of a run's memory theirs is no part.
+    """
+    for package in ("numba", "pyarrow.parquet", "torch", "cryptography", "dp_accounting"):
+        with suppress(ImportError):  # such as `seedbus[privacy]`
+            import_module(package)
 
 
 class _AlarmClock:
@@ -186,7 +191,10 @@ def _smaller(drawn: dict[str, Any]) -> Iterator[dict[str, Any]]:
     for name in ("buffer", "late", "deadline", "over_selection", "selection"):
         if name in policy and not (name == "late" and "buffer" in policy):
             yield drawn | {"participation": {key: value for key, value in policy.items() if key != name}}
-    for section, names in (("stop", ("simulated_s", "epsilon")), ("algorithm", ("compression", "channel"))):
+    for section, names in (
+        ("stop", ("simulated_s", "bytes", "target", "epsilon")),
+        ("algorithm", ("compression", "channel")),
+    ):
         for name in names:
             if name in drawn[section]:
                 yield drawn | {section: {key: value for key, value in drawn[section].items() if key != name}}

@@ -71,7 +71,9 @@ def test_every_codec_rule_and_mechanism_is_drawn_and_every_way_to_end() -> None:
     assert {(each["mechanism"], each["cohorts"]) for each in private} == {
         *(("central", "public"), ("central", "secret"), ("distributed", "public"))
     }
-    assert {name for each in documents for name in each["stop"]} == {"rounds", "diverged", "simulated_s", "epsilon"}
+    assert {name for each in documents for name in each["stop"]} == {
+        *("rounds", "diverged", "simulated_s", "bytes", "target", "epsilon")
+    }
     assert {name for each in documents for name in each} >= {"client_groups", "mask", "partition"}
     assert {each["topology"]["graph"] for each in documents if "topology" in each} == {
         *("complete", "edges", "regular", "ring")

@@ -211,7 +211,7 @@ class _Table:
             caveats += spelled_alike(task.target, classes)
         facts = Facts(kind, columns, classes, mean, deviation, names, contents, caveats)
         return {
-            "stored": np.concatenate(blocks, axis=1).astype("<f4").view(np.uint8),
+            "stored": _side_by_side(blocks).view(np.uint8),
             "labels": labels.astype("<u4")[:, None].view(np.uint8),
             "owners": owners.astype("<u4")[:, None].view(np.uint8),
             "is_test": self.is_test.astype(np.uint8),
@@ -285,6 +285,18 @@ class _Table:
 
     def _where(self, row: int, name: str) -> str:
         return _place(self.files, row, name)
+
+
+def _side_by_side(blocks: list[NDArray[np.float32]]) -> NDArray[np.float32]:
+    """Return blocks [n, …] as one, [n, sum of …], little-endian. The list is emptied, so that each is held once."""
+    blocks.reverse()
+    stored = np.empty((len(blocks[0]), sum(block.shape[1] for block in blocks)), dtype="<f4")
+    end = 0
+    while blocks:
+        block = blocks.pop()
+        begin, end = end, end + block.shape[1]
+        stored[:, begin:end] = block
+    return stored
 
 
 def encoded(column: Column, values: Values, where: Callable[[int, str], str]) -> NDArray[np.float32]:

@@ -298,6 +298,12 @@ OTHERS: dict[str, Document] = {
     "buffer-dense": {"participation": LATE | {"buffer": 2}, "compute": WORK, "algorithm": FEDAVG},
     "rarest": {"participation": ALL | {"selection": {"policy": "rarest"}}},
     "power-of-choice": {"participation": ALL | {"selection": {"policy": "power-of-choice", "candidates": 2}}},
+    "oort": {
+        "participation": TIMED | {"selection": {"policy": "oort", "window": 2, "pace": 0.2}},
+        "compute": WORK,
+        "faults": [{"fault": "straggler", "fraction": 0.3, "factor": 5}],
+        "stop": {"rounds": 25},
+    },
     "stop-bytes": {"stop": {"rounds": 100, "bytes": 2000}},
     "shared-links": {"network": LINKS | {"shared_up_mbps": 0.05, "shared_down_mbps": 0.1}},
     "slow-clients": {

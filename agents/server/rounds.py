@@ -32,7 +32,7 @@ class RoundsState(NamedTuple):
 
     Attributes:
         number: of the round that opens next.
-        known: what selection knows of clients; [] if its policy needs nothing.
+        known: what selection knows of clients; nothing if its policy needs nothing.
         answer_times_ns: how long the latest answers took, oldest first; [] if the deadline does not adapt.
         overdue: closed rounds that may still be answered.
         algorithm: the algorithm's own state at the server.
@@ -162,8 +162,8 @@ class Rounds:
         answered.waiting.discard(client)
         self._answer_times_ns.append(now_ns - answered.asked_ns)
         if self._needs_known:
-            self._known.reports[client] += 1
-            self._known.worth[client] = norm(self.algorithm.values(report))
+            worth = norm(self.algorithm.values(report))
+            self._known.add(client, worth, now_ns - answered.asked_ns, self.number)
 
     def dismiss(self, client: int, *, open_too: bool = False) -> None:
         """Stop waiting for a client in all closed rounds, and with `open_too` in the open one as well."""
@@ -227,7 +227,7 @@ class Rounds:
         self._dismissed.clear()
         return RoundsState(
             number=self.number,
-            known=self._known.pack() if self.policy.selection.needs_known else [],
+            known=self._known.pack(),
             answer_times_ns=list(self._answer_times_ns),
             overdue=self._overdue.pack(self.algorithm),
             algorithm=self._state,

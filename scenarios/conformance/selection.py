@@ -21,8 +21,11 @@ def subject(selection: Any) -> Any:
 
 def known(statistics: Mapping[int, tuple[int, float]]) -> Known:
     """Return statistics from a mapping client → (number of reports, norm of the latest)."""
+    clients = [
+        [client, count, worth, 10**9 * (1 + client % 5), count - 1] for client, (count, worth) in statistics.items()
+    ]
     known_clients = Known()
-    known_clients.unpack([[client, reports, worth] for client, (reports, worth) in statistics.items()])
+    known_clients.unpack([clients, []])
     return known_clients
 
 
@@ -50,11 +53,12 @@ def fills(selection: Any, members: set[int], statistics: Mapping[int, tuple[int,
     require(set(chosen) <= members, f"{where} it chose {sorted(set(chosen) - members)}, which are no members")
     require(chosen == sorted(set(chosen)), f"{where} it chose {chosen}; expected different ones, ascending")
     require(set(present) == members, f"{where} it changed the members")
+    seen.memory.clear()  # which is the policy's own
     require(seen == known(statistics), f"{where} it changed what is known of clients")
 
 
 def it_fills_the_cohort_with_different_members_in_order(selection: Any) -> None:
-    """It chooses exactly as many different members as asked for, ascending, and changes nothing that it is given."""
+    """It chooses exactly as many different members as asked for, ascending, and changes nothing but its memory."""
     for each in fillings():
         fills(selection, *each)
 

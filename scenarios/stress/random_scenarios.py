@@ -309,7 +309,7 @@ def _participation(choose: Chooser, clients: int, *, takes_late: bool) -> dict[s
         "cohort": cohort,
         "quorum": choose.whole(1, cohort) if choose.chance(0.5) else 1,
         "deadline_s": choose.scale(0.3, 20),
-        "selection": {"policy": choose.one(("uniform", "uniform", "rarest", "power-of-choice"))},
+        "selection": {"policy": choose.one(("uniform", "rarest", "power-of-choice", "oort"))},
     }
     if choose.chance(0.3):
         drawn["over_selection"] = choose.one((1.3, 2.0))

@@ -14,16 +14,37 @@ class Known:
     Attributes:
         reports: client → how many of its reports have counted.
         worth: client → the norm of the values of its latest report.
+        answer_ns: client → how long that report took, in nanoseconds from the sending of the plans on.
+        latest: client → the round that was open when it came.
+        memory: numbers that the policy itself remembers: `choose` may put others in their place.
     """
 
     reports: Counter[int] = field(default_factory=Counter)
     worth: dict[int, float] = field(default_factory=dict)
+    answer_ns: dict[int, int] = field(default_factory=dict)
+    latest: dict[int, int] = field(default_factory=dict)
+    memory: list[float] = field(default_factory=list)
+
+    def add(self, client: int, worth: float, answer_ns: int, round: int) -> None:
+        """Note a report that counts."""
+        self.reports[client] += 1
+        self.worth[client] = worth
+        self.answer_ns[client] = answer_ns
+        self.latest[client] = round
 
     def pack(self) -> list[Any]:
-        """Return what a checkpoint stores: [client, reports, worth] of each, ascending."""
-        return [[client, count, self.worth[client]] for client, count in sorted(self.reports.items())]
+        """Return what a checkpoint stores: what is known of each client, ascending, and the policy's memory."""
+        clients = [
+            [client, count, self.worth[client], self.answer_ns[client], self.latest[client]]
+            for client, count in sorted(self.reports.items())
+        ]
+        return [clients, list(self.memory)]
 
     def unpack(self, packed: list[Any]) -> None:
         """Go on from what `pack` returned."""
-        self.reports = Counter({client: count for client, count, _ in packed})
-        self.worth = {client: worth for client, _, worth in packed}
+        clients, memory = packed
+        self.reports = Counter({client: count for client, count, *_ in clients})
+        self.worth = {client: worth for client, _, worth, *_ in clients}
+        self.answer_ns = {client: answer_ns for client, *_, answer_ns, _ in clients}
+        self.latest = {client: latest for client, *_, latest in clients}
+        self.memory = list(memory)

@@ -27,7 +27,7 @@ class Selection(Settings, ABC):
         Args:
             members: the clients that may be asked, ascending.
             count: how many to choose, at most as many as there are.
-            known: what earlier reports have shown, if the policy needs it.
+            known: what earlier reports have shown, if the policy needs it, and what it remembers.
             seed: the scenario's; together with the round it keys every draw.
             round: the number of the round.
         """

@@ -13,6 +13,7 @@ from pydantic import ValidationError
 
 from seedbus.agents.policies.participation import Deadline, Participation
 from seedbus.agents.policies.selection.known import Known
+from seedbus.agents.policies.selection.oort import Oort
 from seedbus.agents.policies.selection.power_of_choice import PowerOfChoice
 from seedbus.agents.policies.selection.rarest import Rarest
 from seedbus.agents.policies.selection.uniform import Uniform
@@ -22,7 +23,14 @@ from seedbus.scenarios.conformance import selection as conformance
 from seedbus.scenarios.conformance.promises import Promise
 from seedbus.scenarios.conformance.selection import known
 
-SELECTIONS: list[Any] = [Uniform(), Rarest(), Rarest(candidates=1), PowerOfChoice(), PowerOfChoice(candidates=10)]
+SELECTIONS: list[Any] = [
+    Uniform(),
+    Rarest(),
+    Rarest(candidates=1),
+    PowerOfChoice(),
+    PowerOfChoice(candidates=10),
+    Oort(),
+]
 each_selection = pytest.mark.parametrize("selection", SELECTIONS, ids=str)
 EVERYBODY = range(1000)
 
@@ -60,7 +68,7 @@ def test_a_selection_depends_on_seed_round_and_members_and_if_it_looks_on_statis
 
     assert choose() not in (choose(seed=8), choose(round=4), choose(members=range(500)))
     turned = {client: (9 - reports, -worth) for client, (reports, worth) in statistics.items()}
-    looks = selection.needs_known and selection.candidates > 1
+    looks = selection.needs_known and getattr(selection, "candidates", 2) > 1
     assert (choose() != choose(statistics_=turned)) is looks
 
 
@@ -120,13 +128,14 @@ def test_statistics_are_the_number_of_counted_reports_and_the_latest_norm() -> N
     coordinator.close_round()
     assert coordinator._rounds._known.worth == dict.fromkeys(first, 5.0)
     assert coordinator._rounds._known.reports == dict.fromkeys(first, 1)
+    assert coordinator._rounds._known.latest == dict.fromkeys(first, 0)
     second = cohort_of(coordinator)
     assert not set(second) & set(first), "never heard"
     coordinator.reported(report(coordinator, second[0], [math.inf, 4.0]))
     assert second[0] not in coordinator._rounds._known.worth
 
 
-@pytest.mark.parametrize("policy", ["rarest", "power-of-choice"])
+@pytest.mark.parametrize("policy", ["rarest", "power-of-choice", "oort"])
 def test_a_restored_coordinator_selects_the_same_clients(policy: str) -> None:
     options: dict[str, Any] = {"clients": 30, "cohort": 5, "policy": {"selection": {"policy": policy}}}
     coordinator, other = joined_coordinator(**options), joined_coordinator(**options)

@@ -26,15 +26,10 @@ ReplayTime = Callable[[int, int, int], float]
 NS = 1e9
 
 
-def no_time(client: int, round: int, commits: int) -> float:
-    """The replay time of a scenario in which replaying takes no time."""
-    return 0.0
-
-
-def replay_time(compute: Compute, seed: int) -> ReplayTime:
-    """Return the replay time that a scenario's `compute` section defines; slowdowns by faults are not included."""
+def replay_time(compute: Compute, seed: int) -> ReplayTime | None:
+    """Return the replay time that a scenario's `compute` section defines, without slowdowns by faults; None: none."""
     if compute.replay == Constant():
-        return no_time
+        return None
     return lambda client, round, commits: compute.time_ns(seed, client, round, 0, commits) / NS
 
 
@@ -113,7 +108,7 @@ class ArrivedReports:
 
 
 def clients_table(
-    columns: Columns, history: RoundTable, arrived: ArrivedReports, replay_s: ReplayTime = no_time
+    columns: Columns, history: RoundTable, arrived: ArrivedReports, replay_s: ReplayTime | None = None
 ) -> Table:
     """Return all per-client statistics as columns of N entries each.
 
@@ -226,13 +221,13 @@ def _replayed(columns: Columns, clients: int) -> Whole:
     return np.where(is_untold, -1, _delivered(columns, counts, clients))
 
 
-def _replay_s(columns: Columns, clients: int, replay_s: ReplayTime) -> NDArray[np.float64]:
+def _replay_s(columns: Columns, clients: int, replay_s: ReplayTime | None) -> NDArray[np.float64]:
     """Sum up, by client, the seconds that replaying the commits in delivered plans takes."""
     total_s = np.zeros(clients)
-    if replay_s is no_time:
+    if replay_s is None:
         return total_s
     recipient, counts = columns["recipient"], replays(columns)
-    selected = (counts > 0) & (recipient >= 0) & (recipient < clients)
+    selected = counts > 0
     found = (recipient[selected], columns["round"][selected], counts[selected])
     for client, round, commits in zip(*(each.tolist() for each in found), strict=True):
         total_s[client] += replay_s(client, round, commits)

@@ -145,10 +145,30 @@ def test_an_old_report_is_as_stale_as_the_commits_made_since() -> None:
 
 def test_a_report_that_answers_no_plan_does_not_count() -> None:
     honest, history = by_hand()
-    forged = columns([report(0, 4, 2), report(1, 1, 6), report(2**32 - 1, 0, 9)])
+    addresses = [report(1, -2, 6), report(0, 5, 7)]  # of no client; round · 5 + sender is that of a plan all the same
+    declined = report(1, 3, 8)._replace(kind=Kind.DECLINE)
+    forged = columns([report(0, 4, 2), report(1, 1, 6), report(2**32 - 1, 0, 9), *addresses, declined])
     both = {name: np.concatenate([honest[name], forged[name]]) for name in honest}
     assert table_of(both, history)["answered"].tolist() == [2, 2, 1, 0, 0]
     assert ArrivedReports(both, history).keys.tolist() == ArrivedReports(honest, history).keys.tolist()
+
+
+def test_a_round_waits_for_reports_until_the_server_asks_clients_to_unmask_their_sum() -> None:
+    def ask(round: int, sent_s: float, sender: int = SERVER) -> Row:
+        return plan(round, 0)._replace(kind=Kind.ASK, sent_ns=round_ns(sent_s), sender=sender)
+
+    honest, _ = by_hand()
+    rounds = [
+        StoredRound(0, 1, [0, 1], [0, 1], RoundRecord(0, 4 * S, False, [0, 0]).pack(), ["commit"]),
+        StoredRound(1, 1, [0, 1], [], RoundRecord(4 * S, 14 * S, True, [0, 0]).pack(), None),
+        StoredRound(2, 2, [0, 1], [1], RoundRecord(14 * S, 20 * S, True, [0, 0]).pack(), ["commit"]),
+    ]
+    declined = report(2, 0, 16)._replace(kind=Kind.DECLINE)
+    asked = [ask(0, 0), ask(0, 3), ask(0, 3.5, sender=1), ask(1, 9), ask(3, 21)]  # round 3 is not over
+    both = {name: np.append(honest[name], column) for name, column in columns([declined, *asked]).items()}
+    arrived = ArrivedReports(both, RoundTable.of(rounds, 5))
+    assert arrived.awaited_until_ns.tolist() == [3 * S, 14 * S, 20 * S]
+    assert arrived.waited_in_vain.tolist() == [False, True, False], "a client that declines has answered"
 
 
 def test_a_report_that_is_not_in_the_ledger_has_no_time_of_arrival() -> None:

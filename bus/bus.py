@@ -116,11 +116,11 @@ class Bus:
         now_ns, is_exempt = self.clock.now_ns, kind is REFUSE
         self._depart(InFlightMessage(now_ns, key, base, len(header), tally, frame, is_exempt, envelope, tail))
 
-    def send_frame(self, envelope: Envelope, frame: bytes, header_bytes: int, tally: Tally = NO_TALLY) -> None:
+    def send_frame(self, envelope: Envelope, frame: bytes, header_bytes: int) -> None:
         """Send `frame` instead of the envelope's own bytes, as tests of malicious peers do."""
         kind, client, round, base, _ = envelope
-        key, is_exempt = next_key(self._occurrences, kind, client, round), kind is REFUSE
-        self._depart(InFlightMessage(self.clock.now_ns, key, base, header_bytes, tally, frame, is_exempt))
+        key = next_key(self._occurrences, kind, client, round)
+        self._depart(InFlightMessage(self.clock.now_ns, key, base, header_bytes, NO_TALLY, frame))
 
     def record(self, envelope: Envelope) -> bytes:
         """Record a message that takes no simulated time, because a process joins or leaves by it; return its frame."""

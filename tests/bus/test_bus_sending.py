@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from bus_harness import MS, SECOND, Harness, Hold, Lose, plan, report, reported
 
-from seedbus.bus import SERVER, Envelope, Fate, Kind, Network, encode
+from seedbus.bus import EVALUATOR, SERVER, Envelope, Fate, Kind, Network, Tally, encode
 from seedbus.bus.event_queue import LAST_NS
 from seedbus.bus.ledger import Row
 
@@ -38,16 +38,37 @@ def test_a_message_is_counted_when_it_is_sent() -> None:
     assert counted == harness.bus.sent_bytes(Kind.REPORT) == row.header_bytes + row.payload_bytes
 
 
-def test_bytes_are_counted_by_kind_including_lost_messages() -> None:
+def test_bytes_are_counted_by_kind_including_lost_messages_without_digests_and_instruments() -> None:
     harness = Harness(rules=[Hold(SECOND), Lose(0.5)])
     sent = [make(client, round) for make in (plan, report) for client in range(4) for round in range(5)]
     for envelope in sent:
         harness.bus.send(envelope)
+    harness.bus.send(report(1, 7, size=8 + 5), Tally(digest_bytes=5))
+    sent.append(report(1, 7))
+    for kind in (Kind.COMMIT, Kind.EVALUATION):
+        harness.bus.send(Envelope(kind, EVALUATOR, 0, 0))
     expected = {kind: sum(len(encode(each)[0]) for each in sent if each.kind is kind) for kind in Kind}
     assert {kind: harness.bus.sent_bytes(kind) for kind in Kind} == expected
     harness.run(2 * SECOND)
     assert {kind: harness.bus.sent_bytes(kind) for kind in Kind} == expected
     assert len(set(harness.fates)) == 2
+
+
+def test_a_client_computes_from_when_its_plan_is_sent_until_it_has_answered_or_the_plan_is_lost() -> None:
+    harness, freed = Harness(rules=[Hold(3 * MS)], answers=reported, answer_ns=lambda *_: 5 * MS), list[int]()
+    lost = Harness(rules=[Lose(arriving=True), Hold(3 * MS)], answers=reported)
+    for each in (harness, lost):
+        each.bus.on_free = lambda each=each: freed.append(each.clock.now_ns // MS)
+        for client, round in ((1, 2), (3, 4)):
+            each.bus.send(plan(client, round))
+        each.bus.send(report(2, 4))
+        each.run(MS)
+        assert each.bus.computing == {(1, 2), (3, 4)} and each.bus.queues == {"in_flight": 3, "answers": 0}
+        each.run(4 * MS)
+    assert harness.bus.computing == {(1, 2), (3, 4)} and harness.bus.queues == {"in_flight": 0, "answers": 2}
+    assert lost.bus.computing == set() and freed == [3, 3]
+    harness.run(SECOND)
+    assert harness.bus.computing == set() and freed == [3, 3, 8, 8]
 
 
 def test_a_client_cannot_send_in_the_name_of_another() -> None:

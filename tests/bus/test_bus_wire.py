@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from bus_harness import MS, SECOND, Harness, plan, reported
 
-from seedbus.bus import SERVER, Kind, MemoryTransport
+from seedbus.bus import SERVER, Envelope, Fate, Kind, MemoryTransport, encode
+from seedbus.bus.ledger import Row
 
 
 class Wire(MemoryTransport):
@@ -28,12 +29,15 @@ def framing(harness: Harness) -> list[tuple[int, int, int, int]]:
 
 def test_bytes_of_no_message_have_separate_rows() -> None:
     harness = Harness(transport=Wire)
+    harness.run(MS)
     harness.bus.record_link_bytes()
-    assert framing(harness) == LINKS
-    assert not any(row.header_bytes + row.payload_bytes for row in harness.rows)
+    assert harness.rows == [
+        Row(MS, MS, 0, kind, sender, recipient, 0, 0, size, 0, 0, 0, 0, Fate.DELIVERED)
+        for kind, sender, recipient, size in LINKS
+    ]
 
 
-def test_a_transport_without_a_wire_leaves_no_such_rows() -> None:
+def test_a_transport_without_a_wire_leaves_no_such_rows_and_has_no_framing() -> None:
     class Dry(Wire):
         is_wire = False
 
@@ -41,7 +45,7 @@ def test_a_transport_without_a_wire_leaves_no_such_rows() -> None:
     harness.bus.send(plan(1))
     harness.run(MS)
     harness.bus.close()
-    assert [row.kind for row in harness.rows] == [Kind.PLAN]
+    assert [(row.kind, row.framing_bytes) for row in harness.rows] == [(Kind.PLAN, 0)]
 
 
 def test_answers_that_arrived_but_were_never_sent_count_as_bytes_of_their_link() -> None:
@@ -52,3 +56,15 @@ def test_answers_that_arrived_but_were_never_sent_count_as_bytes_of_their_link()
     harness.run(MS)
     harness.bus.close()
     assert framing(harness) == [(Kind.PLAN, SERVER, 1, 3), (Kind.LINK, 1, SERVER, 4 + 2 + 2 * 3), *LINKS]
+
+
+def test_what_a_process_joins_by_has_framing_and_a_wake_is_all_framing() -> None:
+    harness = Harness(transport=Wire, answers=lambda asked: [])
+    harness.bus.record(Envelope(Kind.JOIN, -3, 0, 0, []))
+    harness.bus.record_refused_join(-4, b"junk")
+    harness.bus.record(Envelope(Kind.WELCOME, -3, 0, 0, []))
+    harness.bus.wake(1, 2, [0], 7)
+    assert framing(harness) == [
+        (Kind.JOIN, -3, SERVER, 3), (Kind.JOIN, -4, SERVER, 3), (Kind.WELCOME, SERVER, -3, 3),
+        (Kind.LINK, SERVER, 1, len(encode(Envelope(Kind.WAKE, 1, 2, 7, [0]))[0]) + 3),
+    ]  # fmt: skip

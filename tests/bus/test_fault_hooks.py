@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
+from bus_harness import Harness, plan
 
-from seedbus.bus import EVALUATOR, HOST, PASS, FaultHooks, Kind
+from seedbus.bus import EVALUATOR, HOST, PASS, SERVER, Envelope, Fate, FaultHooks, Kind, Passage, Verdict
 from seedbus.bus.in_flight import Key
 from seedbus.scenarios.faults.drop import Drop
 from seedbus.scenarios.faults.dropout import Dropout
@@ -66,3 +68,26 @@ def test_each_fault_by_which_a_node_or_a_client_drops_out_is_counted() -> None:
     assert nodes.counts() == [{"dropped": 1}, {"dropped": 2}, {}]
     assert clients.counts() == [{"silenced": 1}, {"silenced": 2}, {}]
     assert not FaultHooks(faults[2:], seed=1, clients=3).drops_out(1, 0)
+
+
+@dataclass(frozen=True)
+class LoseJoins:
+    """Drops every REFUSE and JOIN, when it is sent or when it arrives."""
+
+    arriving: bool
+
+    def judge(self, passage: Passage) -> Verdict:
+        return Verdict(drop=passage.arriving == self.arriving and passage.kind in (Kind.REFUSE, Kind.JOIN))
+
+
+@pytest.mark.parametrize("arriving", [False, True])
+def test_no_fault_acts_on_a_refusal_and_on_joins_that_answer_it_or_a_wake(arriving: bool) -> None:
+    harness = Harness(rules=[LoseJoins(arriving)], answers=lambda asked: [Envelope(Kind.JOIN, asked.client, 0, 0, [])])
+    harness.bus.send(Envelope(Kind.REFUSE, 1, 0, 0, ["foreign-version", "…"]))
+    harness.bus.wake(2, 0, [0], 0)
+    harness.bus.send(plan(3))  # a client that cannot follow it says so by a message like any other
+    harness.run()
+    assert [(row.kind, row.sender, row.fate) for row in harness.rows if row.kind != Kind.PLAN] == [
+        (Kind.REFUSE, SERVER, Fate.DELIVERED), (Kind.JOIN, 1, Fate.DELIVERED),
+        (Kind.JOIN, 2, Fate.DELIVERED), (Kind.JOIN, 3, Fate.DROPPED),
+    ]  # fmt: skip

@@ -38,7 +38,10 @@ from seedbus.bus import (
     MemoryTransport,
     Network,
     Rule,
+    Tally,
+    VirtualClock,
     WallClock,
+    decode,
     encode,
 )
 from seedbus.bus.network import Exponential
@@ -86,6 +89,16 @@ def test_only_plans_take_time_to_answer() -> None:
     harness.bus.send(Envelope(Kind.BYE, 1, 2, 0))
     harness.run(2 * SECOND)
     assert sent_up(harness) == [(EVALUATOR, 2, 0), (1, 2, 0)]
+
+
+def test_commits_that_a_client_has_take_no_time() -> None:
+    harness = Harness(answers=reported, answer_ns=lambda client, round, seeds: seeds * MS)
+    harness.bus.send(plan(1, 0, base=2), Tally(seeds=1 + 2, since=0))
+    harness.run(SECOND)
+    harness.bus.send(plan(1, 1, base=3), Tally(seeds=1 + 3, since=0))  # two of them again
+    harness.run(2 * SECOND)
+    assert sent_up(harness) == [(1, 0, 3 * MS), (1, 1, SECOND + 2 * MS)]
+    assert [row.repeated for row in harness.rows if row.kind == Kind.PLAN] == [0, 2]
 
 
 def test_an_answer_is_sent_like_any_message() -> None:
@@ -163,6 +176,30 @@ def test_an_answer_given_twice_counts_once() -> None:
     assert [receipt.content for receipt in harness.receipts] == [report(1, 2)]
 
 
+def test_short_answers_that_come_together_are_decoded_together_and_others_alone() -> None:
+    clock, together = VirtualClock(), list[Sequence[Envelope]]()
+    sizes = {0: [8], 1: [8], 2: [], 3: [8, 8], 4: [2000], 5: [8]}
+
+    def handle(frame: bytes) -> list[bytes]:
+        client = decode(frame).client
+        return [encode(report(client, size=size))[0] for size in sizes[client]] or [b"junk"]
+
+    transport = MemoryTransport(lambda offer: Follower(offer, handle))
+    bus = bus_on(clock, transport, on_decoded=together.append)
+    mailbox = bus.open(SERVER, "the server")
+    transport.start(FakeRegistration((0, 5)))
+
+    async def main() -> list[Any]:
+        for client in range(5):
+            bus.send(plan(client))
+        first = [await mailbox.get() for _ in range(6)]
+        bus.send(plan(5))
+        return [*first, await mailbox.get()]
+
+    arrived = [each.client for each in clock.run(main()) if isinstance(each, Envelope)]
+    assert sorted(arrived) == [0, 1, 3, 3, 4, 5] and together == [[report(0), report(1)]]
+
+
 def test_equal_plans_are_answered_one_by_one() -> None:
     harness = Harness(JITTER, answers=reported, answer_ns=answer_ns)
     for _ in range(20):
@@ -193,6 +230,8 @@ def test_an_answer_that_is_malformed_is_refused_on_arrival_and_the_others_are_no
     assert refused.header_bytes + refused.payload_bytes == len(frame)
     assert (refused.arrived_ns, refused.scalars) == (2 * MS, 0)
     assert report(2, 1) in [receipt.content for receipt in harness.receipts] and len(harness.receipts) == 2
+    (counted,) = [row for row in harness.rows if row.kind == Kind.REPORT and row.fate == Fate.DELIVERED]
+    assert (counted.header_bytes, counted.scalars) == (encode(report(2, 1))[1], REPORT_TALLY.scalars)
 
 
 def test_a_clients_version_is_that_of_its_last_answer() -> None:
@@ -331,10 +370,10 @@ def test_a_message_to_a_process_that_has_gone_is_lost_and_costs_no_framing() -> 
         harness.send(plan(client))
     harness.run(SECOND)
     plans = [row for row in harness.rows if row.kind == Kind.PLAN]
-    assert [(row.recipient, row.fate, row.framing_bytes, row.arrived_ns) for row in plans] == [
-        (0, Fate.DELIVERED, 2, 0),
-        (1, Fate.DROPPED, 0, -1),
-        (2, Fate.DELIVERED, 2, 0),
+    assert [(row.recipient, row.fate, row.framing_bytes, row.arrived_ns, row.repeated) for row in plans] == [
+        (0, Fate.DELIVERED, 2, 0, 0),
+        (1, Fate.DROPPED, 0, -1, 0),
+        (2, Fate.DELIVERED, 2, 0, 0),
     ]
     assert sorted(receipt.address for receipt in harness.asked) == [0, 2] and 1 not in harness.positions.actual_versions
 
@@ -349,5 +388,6 @@ def test_a_client_that_wakes_has_at_most_its_remaining_version_and_none_once_it_
     harness.bus.wake(3, 1, [0], 9)
     harness.bus.send(Envelope(Kind.REFUSE, 2, 1, 0, ["foreign-version", "…"]))
     harness.run(SECOND)
-    assert harness.positions.actual_versions == {0: 7, 1: 0, 2: 0, 3: 0}
+    for versions in (harness.positions.actual_versions, harness.positions.delivered_versions):
+        assert versions == {0: 7, 1: 0, 2: 0, 3: 0}
     assert [row.kind for row in harness.rows] == [Kind.PLAN] * 3 + [Kind.REFUSE], "a WAKE is no message"

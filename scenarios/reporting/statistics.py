@@ -66,7 +66,7 @@ class ArrivedReports:
 
     def __init__(self, columns: Columns, history: RoundTable) -> None:
         sender = columns["sender"]
-        is_report = (columns["kind"] == Kind.REPORT) & (sender >= 0) & (sender < history.clients)
+        is_report = (columns["kind"] == Kind.REPORT) & (sender >= 0)
         rows = np.flatnonzero(is_report & (columns["fate"] == Fate.DELIVERED))
         opened_ns = np.append(history.opened_ns, 0)  # 0: of a round that is not over
         rows = rows[columns["arrived_ns"][rows] >= opened_ns[np.minimum(columns["round"][rows], opened_ns.size - 1)]]
@@ -166,8 +166,6 @@ def spread(values: NDArray[Any]) -> dict[str, float]:
 
 def histogram(values: Whole) -> dict[str, int]:
     """Count the values that are 0, 1, 2, 3-4, 5-8, 9-16, …, up to the largest value."""
-    if not values.size:
-        return {}
     digits = np.frexp(np.maximum(values, 1) - 1)[1]  # number of binary digits of value − 1
     buckets = np.bincount(np.where(values > 0, digits + 1, 0))
     return {_bucket(number): count for number, count in enumerate(buckets.tolist())}
@@ -195,7 +193,7 @@ def _bytes(columns: Columns, kinds: tuple[Kind, ...], end: str, clients: int) ->
 
     end: the column with the client, "sender" or "recipient".
     """
-    selected = np.isin(columns["kind"], kinds) & (columns[end] >= 0) & (columns[end] < clients)
+    selected = np.isin(columns["kind"], kinds) & (columns[end] >= 0)
     size = columns["header_bytes"] + columns["payload_bytes"] - columns["digest_bytes"]
     return np.bincount(columns[end][selected], size[selected], minlength=clients).astype(np.int64)
 
@@ -203,7 +201,7 @@ def _bytes(columns: Columns, kinds: tuple[Kind, ...], end: str, clients: int) ->
 def _delivered(columns: Columns, values: Whole, clients: int) -> Whole:
     """Sum up the values of delivered messages by the client that received them."""
     recipient = columns["recipient"]
-    selected = (recipient >= 0) & (recipient < clients) & (columns["fate"] == Fate.DELIVERED)
+    selected = (recipient >= 0) & (columns["fate"] == Fate.DELIVERED)
     return np.bincount(recipient[selected], values[selected], minlength=clients).astype(np.int64)
 
 

@@ -19,7 +19,14 @@ from seedbus.bus.envelope import SERVER
 from seedbus.bus.ledger import COLUMNS, Columns, Row
 from seedbus.scenarios.reporting.report import groups
 from seedbus.scenarios.reporting.round_table import RoundTable
-from seedbus.scenarios.reporting.statistics import ArrivedReports, clients_table, gini, histogram, spread
+from seedbus.scenarios.reporting.statistics import (
+    ArrivedReports,
+    clients_table,
+    gini,
+    histogram,
+    spread,
+    waited_by_round_ns,
+)
 from seedbus.scenarios.reporting.statistics import describe as describe_all
 
 S = 10**9
@@ -129,7 +136,7 @@ def test_a_summary_counted_by_hand() -> None:
 
 def test_an_old_report_is_as_stale_as_the_commits_made_since() -> None:
     rounds = [
-        StoredRound(0, 1, [0, 1], [0], RoundRecord(0, S, True, [0, 0]).pack(), ["commit"]),
+        StoredRound(0, 1, [0, 1], [0], RoundRecord(0, S, True, [0, 3]).pack(), ["commit"]),
         StoredRound(1, 2, [0], [0], RoundRecord(S, 2 * S, False, [0], [(1, [1])]).pack(), ["commit"]),
         StoredRound(
             2, 2, [0], [0], RoundRecord(2 * S, 3 * S, False, [0]).pack(), None
@@ -141,13 +148,17 @@ def test_an_old_report_is_as_stale_as_the_commits_made_since() -> None:
     }  # fmt: skip
     assert described["participation"]["counted"]["total"] == 3
     assert described["round_times"]["stragglers_s"] == 0.0  # the ledger records no arrival
+    at_once = columns([report(0, 0, 0.0)])
+    table = table_of(at_once, RoundTable.of(rounds, 2))
+    assert table["lag_mean"].tolist() == [0, 3] and table["last_heard_s"][0] == 0 and np.isnan(table["last_heard_s"][1])
+    assert describe(at_once, RoundTable.of(rounds, 2), 3.0)["round_times"]["in_vain_s"] == 1.0
 
 
 def test_a_report_that_answers_no_plan_does_not_count() -> None:
     honest, history = by_hand()
-    addresses = [report(1, -2, 6), report(0, 5, 7)]  # of no client; round · 5 + sender is that of a plan all the same
+    evaluators = report(1, -2, 6)  # 1 · 5 − 2 is 0 · 5 + 3, and client 3 was asked in round 0
     declined = report(1, 3, 8)._replace(kind=Kind.DECLINE)
-    forged = columns([report(0, 4, 2), report(1, 1, 6), report(2**32 - 1, 0, 9), *addresses, declined])
+    forged = columns([report(0, 4, 2), report(1, 1, 6), report(2**32 - 1, 0, 9), evaluators, declined])
     both = {name: np.concatenate([honest[name], forged[name]]) for name in honest}
     assert table_of(both, history)["answered"].tolist() == [2, 2, 1, 0, 0]
     assert ArrivedReports(both, history).keys.tolist() == ArrivedReports(honest, history).keys.tolist()
@@ -159,16 +170,21 @@ def test_a_round_waits_for_reports_until_the_server_asks_clients_to_unmask_their
 
     honest, _ = by_hand()
     rounds = [
-        StoredRound(0, 1, [0, 1], [0, 1], RoundRecord(0, 4 * S, False, [0, 0]).pack(), ["commit"]),
-        StoredRound(1, 1, [0, 1], [], RoundRecord(4 * S, 14 * S, True, [0, 0]).pack(), None),
+        StoredRound(0, 1, [0, 4], [0, 4], RoundRecord(0, 4 * S, False, [0, 0]).pack(), ["commit"]),
+        StoredRound(1, 1, [0, 4], [], RoundRecord(4 * S, 14 * S, True, [0, 0]).pack(), None),
         StoredRound(2, 2, [0, 1], [1], RoundRecord(14 * S, 20 * S, True, [0, 0]).pack(), ["commit"]),
     ]
-    declined = report(2, 0, 16)._replace(kind=Kind.DECLINE)
+    declined, lost = (report(*which)._replace(kind=Kind.DECLINE) for which in ((2, 0, 16), (1, 4, 6, Fate.DROPPED)))
     asked = [ask(0, 0), ask(0, 3), ask(0, 3.5, sender=1), ask(1, 9), ask(3, 21)]  # round 3 is not over
-    both = {name: np.append(honest[name], column) for name, column in columns([declined, *asked]).items()}
-    arrived = ArrivedReports(both, RoundTable.of(rounds, 5))
+    both = {
+        name: np.append(honest[name], column)
+        for name, column in columns([report(0, 4, 2), declined, lost, *asked]).items()
+    }
+    history = RoundTable.of(rounds, 5)
+    arrived = ArrivedReports(both, history)
     assert arrived.awaited_until_ns.tolist() == [3 * S, 14 * S, 20 * S]
-    assert arrived.waited_in_vain.tolist() == [False, True, False], "a client that declines has answered"
+    assert arrived.waited_in_vain.tolist() == [False, True, False], "one that declines has answered, if that arrives"
+    assert waited_by_round_ns(history, arrived).tolist() == [2 * S, 0, 5 * S], "since the first of two reports"
 
 
 def test_a_report_that_is_not_in_the_ledger_has_no_time_of_arrival() -> None:
@@ -176,6 +192,7 @@ def test_a_report_that_is_not_in_the_ledger_has_no_time_of_arrival() -> None:
     others = np.array([arrived.keys.max() + 1, arrived.keys.min() - 1])
     found = arrived.arrival_times(np.append(others, arrived.keys))
     assert found.tolist() == [-1, -1, *arrived.arrived_ns.tolist()]
+    assert ArrivedReports(columns([]), by_hand()[1]).arrival_times(others).tolist() == [-1, -1]
 
 
 def test_a_report_that_the_server_lost_when_it_crashed_does_not_count(tmp_path: Path) -> None:

@@ -120,9 +120,7 @@ class PendingReplies:
     def close(self) -> list[Answer]:
         """Send no more answers; return those that have not been sent."""
         self._is_closed = True
-        unsent = list(self._unsent)
-        self._unsent.clear()
-        return unsent
+        return list(self._unsent)
 
     def _schedule(self, answer: Answer) -> None:
         self._unsent[answer] = None
@@ -145,7 +143,6 @@ class PendingReplies:
         if self._on_answer(answer.key, answer.base, answer.frames, notes):
             self._record_notes(answer.key[1], notes)
         if answer.is_late:
-            answer.is_late = False
             self._clock.release()
             del self._unsent[answer]
             self._send(answer)

@@ -3,9 +3,22 @@
 from __future__ import annotations
 
 import pytest
-from bus_harness import MS, SECOND, Harness, Hold, Lose, plan, report, reported
+from bus_harness import MS, SECOND, Harness, Hold, Lose, bus_on, plan, report, reported
 
-from seedbus.bus import EVALUATOR, SERVER, Envelope, Fate, Kind, Network, Tally, encode
+from seedbus.bus import (
+    EVALUATOR,
+    SERVER,
+    Envelope,
+    Fate,
+    Kind,
+    MalformedEnvelope,
+    MemoryTransport,
+    Network,
+    Tally,
+    VirtualClock,
+    encode,
+)
+from seedbus.bus.envelope import SHORT
 from seedbus.bus.event_queue import LAST_NS
 from seedbus.bus.ledger import Row
 
@@ -88,6 +101,23 @@ def test_a_client_cannot_send_a_kind_that_only_the_server_sends(frame: bytes) ->
     harness.run()
     assert harness.fates == [Fate.REFUSED] and harness.bus.refused == {(3, "the kind"): 1}
     assert "which travels the other way" in str(harness.receipts[0].content)
+
+
+@pytest.mark.parametrize(("limit", "most"), [(10, SHORT), (2 * SHORT, 2 * SHORT)])
+def test_a_report_is_refused_above_the_limit_of_the_run_and_never_below_that_of_short_messages(
+    limit: int, most: int
+) -> None:
+    clock = VirtualClock()
+    bus = bus_on(clock, MemoryTransport(), report_limit=limit)
+    mailbox = bus.open(SERVER, "the server")
+
+    async def arrives(size: int) -> bool:
+        frame, header_bytes = encode(report(1, size=size))
+        bus.send_frame(report(1), frame, header_bytes)
+        return not isinstance(await mailbox.get(), MalformedEnvelope)
+
+    overhead = len(encode(report(1, size=most - 99))[0]) - (most - 99)
+    assert clock.run(arrives(most - overhead)) and not clock.run(arrives(most - overhead + 1))
 
 
 def test_a_message_due_after_the_range_of_the_clock_never_arrives() -> None:

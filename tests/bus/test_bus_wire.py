@@ -68,3 +68,13 @@ def test_what_a_process_joins_by_has_framing_and_a_wake_is_all_framing() -> None
         (Kind.JOIN, -3, SERVER, 3), (Kind.JOIN, -4, SERVER, 3), (Kind.WELCOME, SERVER, -3, 3),
         (Kind.LINK, SERVER, 1, len(encode(Envelope(Kind.WAKE, 1, 2, 7, [0]))[0]) + 3),
     ]  # fmt: skip
+
+
+def test_a_note_to_the_simulation_is_not_sent_and_counts_as_bytes_of_its_link() -> None:
+    note = encode(Envelope(Kind.WAKE, 1, 2, 0, ["what it has of a snapshot"]))[0]
+    harness = Harness(transport=Wire, answers=lambda asked: [note, Envelope(Kind.JOIN, 1, 2, 0, [])])
+    harness.bus.wake(1, 2, [0], 7)
+    harness.run(MS)
+    assert harness.positions.partial_downloads == {1: note}
+    assert (Kind.LINK, 1, SERVER, len(note) + 3) in framing(harness)
+    assert [row for row in framing(harness) if row[0] != Kind.LINK] == [(Kind.JOIN, 1, SERVER, 3)]

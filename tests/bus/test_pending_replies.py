@@ -155,12 +155,13 @@ def test_time_stands_still_for_an_answer_that_is_due_and_its_client_is_named() -
             seen.append((harness.clock.now_ns, harness.clock.is_held, harness.bus.answers.awaited))
             go.set()
 
-    harness = Harness(transport=Waiting, answers=late, answer_ns=lambda client, round, seeds: 8 * MS)
+    harness = Harness(transport=Waiting, answers=late, answer_ns=lambda client, *_: (20 if client == 1 else 8) * MS)
+    harness.bus.send(plan(1, 1))
     harness.bus.send(plan(2, 1))
     harness.send(plan(3, 1), 9 * MS)
     harness.run(SECOND)
     assert seen[0] == (8 * MS, True, [2])
-    assert sent_up(harness) == [(2, 1, 8 * MS), (3, 1, 17 * MS)]
+    assert sent_up(harness) == [(2, 1, 8 * MS), (3, 1, 17 * MS), (1, 1, 20 * MS)]
     assert harness.bus.answers.awaited == [] and not harness.clock.is_held
 
 
@@ -271,6 +272,28 @@ def test_waiting_for_all_answers_takes_no_simulated_time() -> None:
     harness.clock.run(main())
     assert (harness.clock.now_ns, harness.clock.is_held) == (1000, False)
     assert awaited == [[1, 2]] and harness.bus.answers.awaited == []
+
+
+def test_all_answers_are_fetched_and_those_that_have_not_come_are_named() -> None:
+    harness, awaited = Harness(transport=ReversedTransport, answers=reported, answer_ns=lambda *_: SECOND), list[Any]()
+    replies = {
+        client: harness.bus.answers.expect((Kind.PLAN, client, 0, 0, 0), 0, SECOND) for client in (2, 1, EVALUATOR)
+    }
+
+    async def main() -> None:
+        harness.bus.send(plan(3))
+        await asyncio.sleep(1e-3)
+        replies[1]([encode(report(1))[0]])
+        waiting = asyncio.create_task(harness.bus.answers.all_received())
+        await asyncio.sleep(0)
+        awaited.append(harness.bus.answers.awaited)
+        for client in (2, EVALUATOR):
+            replies[client]([])
+        await waiting
+        assert [client for _, _, client, *_ in harness.bus.checkpoint()[3]] == [EVALUATOR, 1, 2, 3]
+
+    harness.clock.run(main())
+    assert awaited == [[EVALUATOR, 2, 3]] and harness.clock.now_ns == MS
 
 
 def test_pending_answers_are_part_of_a_checkpoint() -> None:

@@ -79,7 +79,6 @@ class Rounds:
         self._known = Known()
         self._needs_known = participation.selection.needs_known
         self._buffer = participation.buffer
-        self._is_over_selected = participation.over_selection > 1
         self._answer_times_ns = deque[int](maxlen=participation.deadline.window if participation.deadline else 0)
         self._state = state
         self._mechanism = mechanism
@@ -183,9 +182,7 @@ class Rounds:
         if buffer is not None:
             is_full = len(current.reports) + self._overdue.report_count >= buffer
             return current.is_expired or is_full or not (current.waiting or self._overdue.is_awaited)
-        if current.is_expired or not current.waiting:
-            return True
-        return self._is_over_selected and len(current.reports) >= self.policy.size
+        return current.is_expired or not current.waiting or len(current.reports) >= self.policy.size
 
     def close(self, version: int, now_ns: int) -> tuple[Round, list[int], Any, RoundRecord]:
         """Close the open round and aggregate its reports.
@@ -267,8 +264,8 @@ class Rounds:
             made since that round started) and the clients of these reports.
         """
         policy = self.policy
-        fresh_count, late_count = len(current.reports), self._overdue.report_count
-        total = fresh_count + late_count if policy.is_asynchronous else fresh_count
+        fresh_count = len(current.reports)
+        total = fresh_count + self._overdue.report_count if policy.is_asynchronous else fresh_count
         late: list[tuple[int, list[int]]] = []
         if total < policy.quorum:
             return None, late
@@ -283,8 +280,8 @@ class Rounds:
             late.append((staleness, sorted(overdue.reports)))
             return discount.weight(staleness) / divisor
 
-        share = fresh_count / total if policy.is_asynchronous else 1.0
-        overdue = self._overdue.take(partial(weight, policy.late)) if late_count and policy.late is not None else []
+        share = fresh_count / total
+        overdue = self._overdue.take(partial(weight, policy.late)) if policy.late is not None else []
         overdue = [
             each._replace(reports=self._collusion.apply(self.algorithm, each.plan, dict(each.reports)))
             for each in overdue

@@ -19,6 +19,7 @@ from seedbus.agents.policies.selection.rarest import Rarest
 from seedbus.agents.policies.selection.uniform import Uniform
 from seedbus.agents.server.coordinator import Coordinator
 from seedbus.agents.server.member_index import MemberIndex
+from seedbus.agents.server.rounds import RoundsState
 from seedbus.scenarios.conformance import selection as conformance
 from seedbus.scenarios.conformance.promises import Promise
 from seedbus.scenarios.conformance.selection import known
@@ -133,6 +134,9 @@ def test_statistics_are_the_number_of_counted_reports_and_the_latest_norm() -> N
     assert not set(second) & set(first), "never heard"
     coordinator.reported(report(coordinator, second[0], [math.inf, 4.0]))
     assert second[0] not in coordinator._rounds._known.worth
+    uniform = joined_coordinator()
+    uniform.reported(report(uniform, cohort_of(uniform)[0]))
+    assert RoundsState(*uniform.checkpoint().rounds).known == [], "a policy that needs nothing keeps nothing"
 
 
 @pytest.mark.parametrize("policy", ["rarest", "power-of-choice", "oort"])
@@ -272,6 +276,17 @@ def test_the_deadline_learns_from_late_answers_too() -> None:
     assert coordinator.deadline_ns == 10**9
     coordinator.reported(late, 3 * 10**9)
     assert coordinator.deadline_ns == 3 * 10**9
+
+
+def test_a_deadline_is_forgotten_as_far_as_it_was_learnt_before_a_crash() -> None:
+    coordinator = learning(factor=1.0)
+    answered(coordinator, 1.0, 2.0, 3.0)
+    coordinator.checkpoint()
+    for client in cohort_of(coordinator, 10**12):
+        assert coordinator.reported(report(coordinator, client), 10**12 + 9 * 10**9) is None
+    assert coordinator.deadline_ns == 9 * 10**9
+    coordinator.crashed()
+    assert coordinator.deadline_ns == 2 * 10**9
 
 
 def test_a_restored_coordinator_keeps_its_learnt_deadline() -> None:

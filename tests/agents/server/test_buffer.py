@@ -111,7 +111,9 @@ def test_a_buffer_without_quorum_continues_to_fill() -> None:
     first = open_round(coordinator)
     a, b, c, *_ = first
     hand_in(coordinator, [first[a], first[b]])
+    assert not is_over(coordinator)
     coordinator.deadline_passed(0)
+    assert is_over(coordinator)
     closed = coordinator.close_round()
     assert closed.commit is None and closed.reported == (a, b)
     open_round(coordinator, 11)

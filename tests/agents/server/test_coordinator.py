@@ -13,7 +13,9 @@ from hypothesis import strategies as st
 from seedbus.agents.chunks import DIGEST_BYTES, Chunk, Title
 from seedbus.agents.messages import DIGEST, Evaluation
 from seedbus.agents.round_record import RoundRecord
+from seedbus.agents.server.rounds import RoundsState
 from seedbus.agents.server.stopping import Progress, Sent, Stop
+from seedbus.algorithms.contract import BadPayload
 from seedbus.algorithms.scalar_only.decomfl import DeComFL
 from seedbus.bus import EVALUATOR, Envelope, Kind
 
@@ -197,6 +199,14 @@ def test_a_restored_coordinator_makes_the_same_decisions() -> None:
     assert [envelope for envelope, _ in plans_of(other)] == [envelope for envelope, _ in plans_of(coordinator)]
 
 
+def test_a_restored_state_of_another_algorithm_is_refused() -> None:
+    coordinator = joined_coordinator(algorithm=DeComFL(aggregation={"rule": "clipped"}))
+    checkpoint = coordinator.checkpoint()
+    foreign = checkpoint._replace(rounds=RoundsState(*checkpoint.rounds)._replace(algorithm=["momentum"]))
+    with pytest.raises(BadPayload, match="the state of the rule clipped is no list of numbers"):
+        coordinator.restore(foreign, [], {})
+
+
 @pytest.mark.parametrize("smoothed", [True, False])
 @pytest.mark.parametrize(("value", "direction"), [("inf", "above"), ("-inf", "below"), ("nan", "above"), ("0", "")])
 def test_a_value_that_is_not_finite_meets_no_target(value: str, direction: str, smoothed: bool) -> None:
@@ -291,6 +301,22 @@ def test_the_evaluator_is_asked_for_the_digests_that_are_due_and_no_others(every
     assert wants == [0, DIGEST if every else 0, 0]
 
 
+def test_a_round_that_is_not_open_is_not_over_and_cannot_be_closed() -> None:
+    coordinator = joined_coordinator()
+    assert not coordinator.is_round_over and not coordinator.is_half_reported and coordinator.missing == []
+    with pytest.raises(ValueError, match="round 0 cannot be closed: it is not open"):
+        coordinator.close_round()
+
+
+@pytest.mark.parametrize(("cohort", "half"), [(1, 1), (2, 1), (3, 2), (4, 2), (5, 3)])
+def test_half_of_a_cohort_is_rounded_up(cohort: int, half: int) -> None:
+    coordinator, seen = joined_coordinator(cohort=cohort), list[bool]()
+    for client in cohort_of(coordinator):
+        coordinator.reported(report(coordinator, client))
+        seen.append(coordinator.is_half_reported)
+    assert seen.index(True) + 1 == half and all(seen[half:])
+
+
 def test_a_closed_round_reports_its_outcome() -> None:
     coordinator = joined_coordinator(clients=4, cohort=4)
     coordinator.open_round(now_ns=5)
@@ -306,18 +332,18 @@ def test_a_closed_round_reports_its_outcome() -> None:
     assert RoundRecord.unpack(first.record.pack()) == first.record
 
 
-def test_a_late_report_is_recorded_with_its_age_and_its_client() -> None:
-    coordinator = joined_coordinator(clients=3, cohort=3, policy={"late": {}})
+def test_late_reports_are_recorded_with_their_age_and_their_clients() -> None:
+    coordinator = joined_coordinator(clients=4, cohort=4, policy={"late": {}})
     coordinator.open_round()
-    late = report(coordinator, 2)
+    late = [report(coordinator, client) for client in (3, 2)]
     for number in (0, 1):
         for client in (0, 1):
             coordinator.reported(report(coordinator, client))
         if number == 1:
-            assert coordinator.reported(late) is None
+            assert [coordinator.reported(each) for each in late] == [None, None]
         coordinator.deadline_passed(number)
         record = coordinator.close_round().record
-        assert record.late == ([] if number == 0 else [(1, [2])])
+        assert record.late == ([] if number == 0 else [(1, [2, 3])])
         assert RoundRecord.unpack(record.pack()) == record
         coordinator.open_round()
 

@@ -108,6 +108,14 @@ def test_a_client_that_reported_in_time_is_not_counted_again_late() -> None:
     assert len(terms(close_at_deadline(coordinator))) == 1
 
 
+def test_a_second_answer_to_a_round_that_waits_for_nobody_is_late() -> None:
+    coordinator = lenient_coordinator()
+    again = play_round(coordinator, 1, 2, 3)[0]
+    assert coordinator.reported(again) is None
+    close_at_deadline(coordinator)
+    assert refusal_reason(coordinator, again) == "late"
+
+
 @pytest.mark.parametrize("max_staleness", [1, 2, 5])
 def test_a_report_is_given_up_after_the_maximum_staleness(max_staleness: int) -> None:
     coordinator = lenient_coordinator(max_staleness=max_staleness)
@@ -244,7 +252,9 @@ def test_where_there_are_too_few_members_no_round_waits_for_those_at_work() -> N
     coordinator = lenient_coordinator(quorum=2)
     play_round(coordinator, 0)
     close_at_deadline(coordinator)
-    coordinator.left([0, 2, 3])
+    coordinator.left([0, 2])
+    assert coordinator.lacking() == 2, "both that are left are needed"
+    coordinator.left([3])
     assert not coordinator.lacking(), "client 1 alone would be no quorum either"
 
 

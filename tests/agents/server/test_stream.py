@@ -87,6 +87,20 @@ def test_reports_in_any_order_and_any_number_of_times_lead_to_one_digest(arrival
     assert digest(mixed) == digest(in_turn) and mixed.version == 5
 
 
+def test_a_report_weighs_the_same_in_time_and_late() -> None:
+    prompt, tardy = stream(), stream()
+    for coordinator, clients in ((prompt, [3]), (tardy, [0, 3])):
+        first = asked(coordinator)
+        for client in clients:
+            assert coordinator.reported(first[client]) is None
+            closed = coordinator.close_round()
+            asked(coordinator)
+        assert closed.commit is not None
+        (term,) = closed.commit.terms
+        # −η·g·w/P in units of 2⁻²², with η = 0.1, g = (4, −1), w = 1/5 and P = 2
+        assert (term.round, term.scalars.tolist()) == (0, [[-167772, 41943]])
+
+
 def test_a_report_that_a_newer_request_has_overtaken_is_another_term() -> None:
     coordinator = stream()
     first = asked(coordinator)

@@ -10,6 +10,7 @@ from bus_harness import Harness, plan
 
 from seedbus.bus import EVALUATOR, HOST, PASS, SERVER, Envelope, Fate, FaultHooks, Kind, Passage, Verdict
 from seedbus.bus.in_flight import Key
+from seedbus.bus.keyed_random import KeyedRandom
 from seedbus.scenarios.faults.drop import Drop
 from seedbus.scenarios.faults.dropout import Dropout
 from seedbus.scenarios.faults.hostile import Hostile
@@ -68,6 +69,35 @@ def test_each_fault_by_which_a_node_or_a_client_drops_out_is_counted() -> None:
     assert nodes.counts() == [{"dropped": 1}, {"dropped": 2}, {}]
     assert clients.counts() == [{"silenced": 1}, {"silenced": 2}, {}]
     assert not FaultHooks(faults[2:], seed=1, clients=3).drops_out(1, 0)
+
+
+@dataclass(frozen=True)
+class Lies:
+    """Lies by one or some clients; they have wrong labels, and forge their answers."""
+
+    name: str
+    clients: tuple[int, ...]
+
+    def lies(self, client: int, round: int, random: KeyedRandom) -> bool:
+        return client in self.clients and round == 3
+
+    mislabels = forges = lies
+
+
+class Colludes(Lies):
+    collude = True
+
+
+def test_a_report_counts_for_the_first_liar_where_it_is_made_and_the_first_in_a_commit() -> None:
+    faults = [Lies("b", (0, 1)), Lies("a", (1,)), Colludes("d", (0, 1)), Colludes("c", (0,)), Drop(probability=0)]
+    hooks = FaultHooks(faults, seed=1, clients=3)
+    for client, round in ((0, 3), (1, 3), (2, 3), (0, 4)):
+        hooks.reported(client, round)
+        hooks.answered(client, round)
+    assert hooks.counts() == [*({"forged": n, "lied": 1, "mislabelled": n} for n in (2, 1, 2, 1)), {}]
+    assert [list(each) for each in hooks.counts()[:4]] == [["forged", "lied", "mislabelled"]] * 4
+    hooks.add()
+    assert not hooks.is_empty
 
 
 @dataclass(frozen=True)

@@ -313,8 +313,28 @@ def test_a_message_that_is_delayed_for_ever_has_room_in_a_checkpoint() -> None:
     assert InFlightMessage.unpack(msgpack.unpackb(msgpack.packb(harness.bus.checkpoint()[2][0]))).due_ns > LAST_NS
 
 
-@pytest.mark.parametrize("place", [1.0, -0.1, math.nan, math.inf])
-def test_a_bit_flips_within_its_message(place: float) -> None:
-    harness = Harness(rules=[Flip(place=place)])
-    with pytest.raises(Unusable, match="fractions as flips"):
+@pytest.mark.parametrize(
+    "verdict",
+    [
+        *(Verdict(flips=(place,)) for place in (1.0, -0.1, math.nan, math.inf)),
+        Verdict(delay_ns=-1),
+        Verdict(copies=-1),
+        (0, False, 0, ()),
+        None,
+    ],
+)
+def test_what_no_message_can_be_given_is_no_verdict(verdict: Any) -> None:
+    class Judging:
+        def judge(self, passage: Passage) -> Any:
+            return verdict
+
+    harness = Harness(rules=[Judging()])
+    with pytest.raises(Unusable, match="expected a Verdict with whole numbers delay_ns and copies"):
         harness.bus.send(plan())
+
+
+def test_the_first_bit_of_a_message_may_flip() -> None:
+    harness = Harness(rules=[Flip(place=0.0)])
+    harness.bus.send(plan())
+    harness.run(SECOND)
+    assert harness.fates == [Fate.REFUSED]

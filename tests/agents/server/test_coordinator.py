@@ -6,7 +6,7 @@ import math
 from typing import Any
 
 import pytest
-from coordinator_cases import ALGORITHM, cohort_of, joined_coordinator, plans_of, positions, report
+from coordinator_cases import ALGORITHM, after_rounds, cohort_of, joined_coordinator, plans_of, positions, report
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -113,10 +113,18 @@ def test_an_answer_that_comes_too_late_shows_how_far_its_client_has_come(kind: K
             refusal = coordinator.reported(late[number - 1])  # a round later
             assert refusal is not None and refusal.reason == "late"
             assert coordinator.versions[2] == number - 1
+    coordinator.reported(late[0]._replace(round=9, base=4))
+    assert coordinator.versions[2] == 2, "an answer to a round that has not begun shows nothing"
     for base, expected in ((0, 2), (4, 4), (5, 4), (2**31, 4)):  # it moves nobody back, or beyond the newest version
         coordinator.reported(late[0]._replace(base=base))
         assert coordinator.versions[2] == expected
     assert coordinator.versions[0] == coordinator.versions[1] == 3
+
+
+def test_a_client_that_declines_is_at_the_version_of_its_round() -> None:
+    coordinator = after_rounds(1)
+    coordinator.reported(report(coordinator, 0)._replace(kind=Kind.DECLINE, body=["overflow", "no"]))
+    assert coordinator.versions == {0: 1, 1: 0, 2: 0} and coordinator.missing == [1, 2]
 
 
 def test_a_bad_answer_counts_as_an_answer_and_the_round_does_not_wait_for_another() -> None:

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from late_cases import answer, ask, close_at_deadline, lenient_coordinator, play_round, refusal_reason, terms
 from worlds import HISO, scenario
 
+from seedbus.agents import chunks
 from seedbus.agents.messages import Evaluation, Join, Span
 from seedbus.agents.policies.participation import Late
 from seedbus.agents.server.coordinator import Coordinator
@@ -321,6 +322,15 @@ def test_a_pending_late_report_is_dropped_when_its_client_returns_or_leaves(even
         coordinator.joined(Join(HOST if event == "joins with its process" else 1, (Span(1, 1, 1),), **PROOF))
     assert refusal_reason(coordinator, late[1]) == "not-asked"
     assert refusal_reason(coordinator, late[2]) is None, "the others still may"
+
+
+def test_a_client_that_asks_for_a_snapshot_that_is_gone_answers_no_earlier_round() -> None:
+    coordinator = lenient_coordinator()
+    late = play_round(coordinator, 0)
+    close_at_deadline(coordinator)
+    pull = chunks.pull(chunks.Title(1, 1, bytes(chunks.DIGEST_BYTES)), (0,), 1, 0)
+    assert refusal_reason(coordinator, pull) == "no-snapshot"
+    assert refusal_reason(coordinator, late[1]) == "not-asked"
 
 
 def test_a_late_report_received_before_its_client_returned_still_counts() -> None:

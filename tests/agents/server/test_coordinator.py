@@ -307,6 +307,7 @@ def test_the_evaluator_is_asked_for_the_digests_that_are_due_and_no_others(every
         coordinator.published(coordinator.close_round(), Sent(), 0)
         wants += [envelope.body[-1] for envelope, _ in coordinator.take_outbox() if envelope.kind is Kind.COMMIT]
     assert wants == [0, DIGEST if every else 0, 0]
+    assert set(coordinator.verifier.claims) == ({0, 2} if every else set()), "those of clients wait for the evaluator's"
 
 
 def test_a_round_that_is_not_open_is_not_over_and_cannot_be_closed() -> None:

@@ -45,12 +45,13 @@ def missed_in(plan: Envelope) -> int:
     return len(ALGORITHM.unpack_commits(plan.body[1]))
 
 
+@pytest.mark.parametrize("client", [0, 1])
 @pytest.mark.parametrize("believes", [True, False])
-def test_a_client_at_an_unexpected_version_gets_a_new_plan_from_its_actual_version(believes: bool) -> None:
+def test_a_client_at_an_unexpected_version_gets_a_new_plan_from_its_actual_version(believes: bool, client: int) -> None:
     coordinator = after_rounds(3, believes=believes)
-    plans, refusal = joins(coordinator, Join(1, (Span(1, 1, 0),), **PROOF))
-    assert refusal is None and coordinator.versions == {0: 2, 1: 0, 2: 2}
-    assert [(plan.kind, plan.client, missed_in(plan)) for plan, _ in plans] == [(Kind.PLAN, 1, 3)]
+    plans, refusal = joins(coordinator, Join(client, (Span(client, client, 0),), **PROOF))
+    assert refusal is None and coordinator.versions == {0: 2, 1: 2, 2: 2} | {client: 0}
+    assert [(plan.kind, plan.client, missed_in(plan)) for plan, _ in plans] == [(Kind.PLAN, client, 3)]
 
 
 def test_a_client_at_an_unexpected_version_without_a_pending_report_is_not_asked_again() -> None:
@@ -72,7 +73,8 @@ def test_a_returning_process_keeps_its_claimed_versions_and_is_asked_again() -> 
 def test_a_returning_process_in_simulated_time_counts_as_never_gone() -> None:
     coordinator = after_rounds(2, believes=False)
     before = (coordinator.checkpoint(), coordinator.take_moved())
-    assert joins(coordinator, Join(HOST, (Span(0, 2, 0),), **PROOF)) == ([], None)
+    for _ in range(MAX_LOST + 1):
+        assert joins(coordinator, Join(HOST, (Span(0, 2, 0),), **PROOF)) == ([], None)
     assert (coordinator.checkpoint(), coordinator.versions, coordinator.take_moved()) == (
         before[0],
         dict.fromkeys(range(3), 1),
@@ -139,6 +141,14 @@ def test_the_first_member_decides_proofs_that_are_not_given_beforehand() -> None
     assert coordinator.proofs == PROOF
 
 
+def test_a_client_alone_decides_no_proofs_and_nor_does_a_process_that_may_not() -> None:
+    who = Participation(clients=6, cohort=3)
+    coordinator = Coordinator(ALGORITHM, who, seed=7, stop=Stop(rounds=100), evaluation=Cadence())
+    assert coordinator.joined(Join(0, (Span(0, 0, 0),), **PROOF), is_due=True) is None
+    assert coordinator.joined(Join(HOST, (Span(1, 5, 0),), **PROOF), decides=False) is None
+    assert coordinator.proofs == {} and coordinator.members == 6
+
+
 def test_refusals_of_strangers_are_counted_by_name_up_to_a_limit() -> None:
     coordinator = joined_coordinator()
     for number in range(MAX_PEERS + 50):
@@ -200,14 +210,26 @@ def test_a_requested_join_is_accepted_any_number_of_times() -> None:
     assert coordinator.reported(report(coordinator, 1)) is None
 
 
-def test_an_unrequested_join_is_answered_a_few_times_and_then_counts_as_a_report() -> None:
+@pytest.mark.parametrize("client", [0, 1])
+def test_an_unrequested_join_is_answered_a_few_times_and_then_counts_as_a_report(client: int) -> None:
     coordinator = after_rounds(2)
+    join = Join(client, (Span(client, client, 1),), **PROOF)
     for _ in range(MAX_LOST):
-        plans, refusal = joins(coordinator, Join(1, (Span(1, 1, 1),), **PROOF))
-        assert [plan.client for plan, _ in plans] == [1] and refusal is None
-    plans, refusal = joins(coordinator, Join(1, (Span(1, 1, 1),), **PROOF))
+        plans, refusal = joins(coordinator, join)
+        assert [plan.client for plan, _ in plans] == [client] and refusal is None
+    plans, refusal = joins(coordinator, join)
     assert refusal is not None and (plans, refusal.reason) == ([], "joins-again")
-    assert coordinator.missing == [0, 2]
+    assert coordinator.missing == [1 - client, 2]
+
+
+def test_a_client_may_say_between_two_rounds_where_it_is_and_a_join_for_nobody_changes_nothing() -> None:
+    coordinator = after_rounds(2)
+    before = dict(coordinator.versions)
+    assert joins(coordinator, Join(1, (), **PROOF)) == ([], None) and coordinator.versions == before
+    coordinator.deadline_passed(coordinator.round)
+    coordinator.close_round()
+    for _ in range(MAX_LOST + 1):
+        assert joins(coordinator, Join(1, (Span(1, 1, 0),), **PROOF)) == ([], None) and coordinator.versions[1] == 0
 
 
 def test_a_client_that_returns_without_its_state_is_sent_everything_it_lost() -> None:
@@ -257,6 +279,16 @@ def test_an_outdated_join_sets_no_client_back() -> None:
     coordinator.left([1])
     coordinator.joined(Join(1, (Span(1, 1, 0),), **PROOF), round=coordinator.round - 1, is_due=True)
     assert coordinator.versions[1] == 0, "who had left has reported nothing since"
+    coordinator.reported(report(coordinator, 2))
+    assert joins(coordinator, Join(2, (Span(2, 2, 0),), **PROOF), round=coordinator.round - 1) == ([], None)
+    assert coordinator.versions[2] == 3
+
+
+@pytest.mark.parametrize("version", [2, 3])
+def test_a_join_of_an_earlier_round_that_sets_no_client_back_is_believed(version: int) -> None:
+    coordinator = after_rounds(3)
+    plans, _ = joins(coordinator, Join(1, (Span(1, 1, version),), **PROOF), round=coordinator.round - 1)
+    assert coordinator.versions[1] == version and [missed_in(plan) for plan, _ in plans] == [3 - version]
 
 
 def test_a_late_answer_from_before_a_client_lost_its_state_does_not_keep_commits_from_it_for_ever() -> None:
@@ -282,3 +314,7 @@ def test_a_join_of_the_open_round_is_believed_and_so_is_one_of_an_earlier_round_
         plans, refusal = joins(coordinator, Join(1, (Span(1, 1, 0),), **PROOF), round=round)
         assert refusal is None and [(plan.client, missed_in(plan)) for plan, _ in plans] == [(1, 3)]
         assert coordinator.versions == {0: 2, 1: 0, 2: 2}
+    coordinator = after_rounds(3)
+    coordinator.reported(report(coordinator, 1))
+    joins(coordinator, Join(1, (Span(1, 1, 0),), **PROOF), round=coordinator.round)
+    assert coordinator.versions == {0: 2, 1: 0, 2: 2}, "it has lost its state since it reported"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from typing import Any
 
 import pytest
 
@@ -15,16 +16,17 @@ from seedbus.agents.verification import Verifier
 from seedbus.algorithms.contract import BadPayload, ReportRefused
 from seedbus.algorithms.scalar_only.decomfl import DeComFL
 from seedbus.bus import Envelope, Kind
+from seedbus.bus.envelope import NO_TALLY
 
 ALGORITHM = DeComFL(perturbations=1)
 
 
-def reader(every: int = 0) -> tuple[ReportReader, Rounds]:
-    rounds = Rounds(ALGORITHM, Participation(clients=3), seed=1)
+def reader(every: int = 0, algorithm: Any = ALGORITHM) -> tuple[ReportReader, Rounds]:
+    rounds = Rounds(algorithm, Participation(clients=3), seed=1)
     members = MemberIndex(3)
     members.update(range(3))
     rounds.open(members, 0, 0)
-    return ReportReader(ALGORITHM, rounds, Verifier(every)), rounds
+    return ReportReader(algorithm, rounds, Verifier(every)), rounds
 
 
 def report(client: int, value: float, round: int = 0) -> Envelope:
@@ -49,6 +51,7 @@ def test_what_is_not_plainly_sound_is_refused_when_its_time_comes() -> None:
     sent = [report(0, float("nan")), report(1, 2.0), Envelope(Kind.REPORT, 2, 0, 0, [b"three"])]
     reads.read_together(sent)
     assert rounds.current is not None and list(reads._reports) == [1]
+    assert reads.tally(sent[1]) == messages.tally(ALGORITHM, lambda version: False, sent[1]) != NO_TALLY
     with pytest.raises(ReportRefused):
         reads.read(sent[0], rounds.current.plan, has_digests=False)
     with pytest.raises(BadPayload):
@@ -61,11 +64,30 @@ def test_another_report_of_a_client_is_not_taken_for_the_one_that_was_read() -> 
     assert rounds.current is not None
     found, _ = reads.read(report(0, 5.0), rounds.current.plan, has_digests=False)
     assert found.tolist() == [[5.0]]
+    longer = Envelope(Kind.REPORT, 1, 0, 0, [bytes(12)])
+    assert reads.tally(longer) == messages.tally(ALGORITHM, lambda version: False, longer)
+
+
+def test_nothing_is_read_between_rounds_and_the_next_round_has_reports_of_its_own() -> None:
+    algorithm: Any = DeComFL(perturbations={0: 1, 1: 3})
+    reads, rounds = reader(algorithm=algorithm)
+    reads.read_together([report(0, 1.0)])
+    rounds.close(0, 1)
+    reads.read_together([report(1, 1.0)])
+    members = MemberIndex(3)
+    members.update(range(3))
+    rounds.open(members, 0, 2)
+    sent = Envelope(Kind.REPORT, 2, 1, 0, [struct.pack("<fff", 1, 2, 3)])
+    reads.read_together([sent])
+    assert list(reads._reports) == [2]
+    assert reads.tally(sent) == messages.tally(algorithm, lambda version: False, sent)
 
 
 def test_reports_of_other_rounds_and_those_with_digests_are_read_alone() -> None:
     reads, _ = reader()
-    reads.read_together([report(0, 1.0, round=1), report(1, 1.0, round=1)])
+    reads.read_together(
+        [report(0, 1.0, round=1), report(1, 1.0)._replace(base=1), report(2, 1.0)._replace(kind=Kind.TELL)]
+    )
     assert not reads._reports
     reads, _ = reader(every=1)
     reads.read_together([report(0, 1.0), report(1, 1.0)])

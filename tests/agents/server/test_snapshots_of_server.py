@@ -210,6 +210,18 @@ def test_a_description_of_the_evaluator_comes_before_a_peer_is_asked() -> None:
     assert (offer.kind, offer.client) == (Kind.SNAPSHOT, 2)
 
 
+def test_a_client_that_reports_late_is_no_peer() -> None:
+    stage = SnapshotScene("peer", policy={"late": {}})
+    stage.open()
+    stage.give(stage.sent()[0])
+    late = report(stage.coordinator, 0)
+    stage.coordinator.deadline_passed(5)
+    stage.close()
+    stage.open()
+    stage.sent()
+    assert stage.coordinator.reported(late) is None and stage.sent() == []
+
+
 def _peer_asked() -> tuple[SnapshotScene, Envelope]:
     stage = SnapshotScene("peer")
     stage.open()

@@ -100,7 +100,7 @@ class CommitWindow:
 
     def prune(self, slowest: int) -> None:
         """Drop the commits that no member needs. `slowest`: the lowest version of a member."""
-        if self._reload is None or self._is_dense:
+        if self._reload is None:
             return
         # The newest commit is always kept, because it may not be in the journal yet.
         below = min(max(slowest, self.version - len(self._sizes) if self._sizes else 0), self.version - 1)

@@ -8,7 +8,19 @@ from typing import Any
 import pytest
 from bus_harness import Harness, plan
 
-from seedbus.bus import EVALUATOR, HOST, PASS, SERVER, Envelope, Fate, FaultHooks, Kind, Passage, Verdict
+from seedbus.bus import (
+    EVALUATOR,
+    HOST,
+    PASS,
+    SERVER,
+    Envelope,
+    Fate,
+    FaultHooks,
+    Kind,
+    MemoryTransport,
+    Passage,
+    Verdict,
+)
 from seedbus.bus.in_flight import Key
 from seedbus.bus.keyed_random import KeyedRandom
 from seedbus.scenarios.faults.drop import Drop
@@ -98,6 +110,41 @@ def test_a_report_counts_for_the_first_liar_where_it_is_made_and_the_first_in_a_
     assert [list(each) for each in hooks.counts()[:4]] == [["forged", "lied", "mislabelled"]] * 4
     hooks.add()
     assert not hooks.is_empty
+
+
+class Wire(MemoryTransport):
+    is_wire = True
+
+
+@dataclass(frozen=True)
+class Quiet:
+    """Client 1 reports nothing, and the pieces of client 2 are lost."""
+
+    def is_silent(self, client: int, round: int, random: KeyedRandom) -> bool:
+        return client == 1
+
+    def judge(self, passage: Passage) -> Verdict:
+        return Verdict(drop=passage.kind is Kind.PIECE and passage.client == 2)
+
+
+def test_faults_strike_the_answers_to_plans_and_reports_and_other_answers_are_sent_like_any_message() -> None:
+    def answers(asked: Envelope) -> list[Envelope]:
+        kind = Kind.REPORT if asked.kind is Kind.PLAN else Kind.PIECE
+        return [Envelope(kind, asked.client, asked.round, 0, [])] if asked.round == 3 else []
+
+    harness = Harness(rules=[Quiet(), Lies("a", (0, 1, 2))], transport=Wire, answers=answers)
+    for client, round in ((0, 3), (1, 3), (1, 4)):
+        harness.bus.send(plan(client, round))
+    for client in (1, 2):
+        harness.bus.send(Envelope(Kind.FETCH, client, 3, 0, []))
+    harness.run()
+    assert sorted((row.kind, row.sender, row.fate) for row in harness.rows if row.sender != SERVER) == [
+        (Kind.LINK, 1, Fate.DELIVERED), (Kind.REPORT, 0, Fate.DELIVERED),
+        (Kind.PIECE, 1, Fate.DELIVERED), (Kind.PIECE, 2, Fate.DROPPED),
+    ]  # fmt: skip
+    assert harness.bus.rules.counts() == [
+        {"dropped": 1, "silenced": 1}, {"forged": 3, "lied": 1, "mislabelled": 1}
+    ]  # fmt: skip
 
 
 @dataclass(frozen=True)

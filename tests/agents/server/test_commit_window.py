@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
+from types import SimpleNamespace
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -57,26 +59,44 @@ def test_any_range_of_commits_is_available_after_pruning(
             assert window.between(after, last) == archive.all[after:last]
 
 
-@given(st.lists(st.integers(1, 9), min_size=1, max_size=40), st.integers(1, 10), st.integers(1, 40))
+@given(
+    st.lists(st.integers(1, 9), min_size=1, max_size=40),
+    st.one_of(st.none(), st.integers(1, 10)),
+    st.one_of(st.none(), st.integers(1, 40)),
+)
 def test_a_follower_is_beyond_the_budget_if_it_misses_too_many_commits_or_bytes(
-    sizes: list[int], commits: int, size: int
+    sizes: list[int], commits: int | None, size: int | None
 ) -> None:
     window, archive = new_window(commits, size)
+    assert window.is_limited == (commits is not None or size is not None) and window.counts_bytes == (size is not None)
     for bytes_ in sizes:
         append(window, archive, bytes_)
     for version in range(len(sizes) + 1):
         missed = sizes[version:]
-        assert window.is_beyond(version) == (len(missed) > 1 and (len(missed) > commits or sum(missed) > size))
+        is_beyond = len(missed) > (commits or len(missed)) or sum(missed) > (size or sum(missed))
+        assert window.is_beyond(version) == (len(missed) > 1 and is_beyond)
 
 
-def test_without_a_budget_the_slowest_client_pins_the_window() -> None:
+@pytest.mark.parametrize("slowest", [0, 3])
+def test_without_a_budget_the_slowest_client_pins_the_window(slowest: int) -> None:
     window, archive = new_window()
     for _ in range(50):
         append(window, archive)
-        window.prune(3)
-    assert not window.is_beyond(0) and len(window) == 47
-    assert window.since(3) == archive.all[3:] and archive.asked == []
-    assert window.since(0) == archive.all and archive.asked == [(0, 3)]
+        window.prune(slowest)
+    assert not window.is_beyond(0) and len(window) == 50 - slowest
+    assert window.since(slowest) == archive.all[slowest:] and archive.asked == []
+    assert window.since(0) == archive.all and archive.asked == ([(0, 3)] if slowest else [])
+
+
+def test_of_dense_commits_the_newest_is_kept_and_sent_to_whoever_lacks_it() -> None:
+    window = CommitWindow(lambda after, last: pytest.fail("the newest is all that is needed"), is_dense=True)
+    for version in (1, 2, 3):
+        newest = SimpleNamespace(version=version)
+        window.append(newest)
+        window.prune(version)
+    assert (window.version, len(window)) == (3, 1) and not window.is_beyond(0)
+    found = {(after, last): window.between(after, last) for after in range(4) for last in range(5)}
+    assert found == {(after, last): [newest] if after < 3 <= last else [] for after, last in found}
 
 
 def test_with_a_budget_a_client_that_never_took_part_pins_nothing() -> None:

@@ -210,6 +210,16 @@ def test_a_description_of_the_evaluator_comes_before_a_peer_is_asked() -> None:
     assert (offer.kind, offer.client) == (Kind.SNAPSHOT, 2)
 
 
+def test_a_client_that_has_reported_gets_no_plan_in_place_of_a_snapshot_that_is_gone() -> None:
+    stage = SnapshotScene()
+    stage.open()
+    stage.request_snapshot()
+    stage.coordinator.reported(report(stage.coordinator, 0))
+    gone = Title(1, 1, bytes(chunks.DIGEST_BYTES))
+    assert reason(stage.pull(0, client=0, title=gone)) == "no-snapshot" and stage.sent() == []
+    assert stage.pull(0, client=1, title=gone) is None and [each.kind for each in stage.sent()] == [Kind.PLAN]
+
+
 def test_a_client_that_reports_late_is_no_peer() -> None:
     stage = SnapshotScene("peer", policy={"late": {}})
     stage.open()

@@ -75,11 +75,12 @@ def test_restored_counts_are_those_of_the_checkpoint_and_no_others() -> None:
 
 
 def test_each_fault_by_which_a_node_or_a_client_drops_out_is_counted() -> None:
-    faults = [Dropout(when="after-training", clients=[1]), Dropout(when="after-training"), Dropout(probability=0.0)]
+    always = Dropout(when="after-training")
+    faults = [Dropout(when="after-training", clients=[1]), always, Dropout(probability=0.0), Hostile()]
     nodes, clients = FaultHooks(faults, seed=1, clients=3), FaultHooks(faults, seed=1, clients=3)
     assert nodes.drops_out(1, 0) and nodes.drops_out(2, 0) and clients.is_silent(1, 0) and clients.is_silent(2, 0)
-    assert nodes.counts() == [{"dropped": 1}, {"dropped": 2}, {}]
-    assert clients.counts() == [{"silenced": 1}, {"silenced": 2}, {}]
+    assert nodes.counts() == [{"dropped": 1}, {"dropped": 2}, {}, {}]
+    assert clients.counts() == [{"silenced": 1}, {"silenced": 2}, {}, {}]
     assert not FaultHooks(faults[2:], seed=1, clients=3).drops_out(1, 0)
 
 

@@ -27,7 +27,7 @@ def test_between_nodes_nothing_passes_from_or_to_one_that_is_away(node: int) -> 
 
     class Away:
         def stops(self, key: Any, arriving: bool) -> bool:
-            asked.append(key)
+            asked.append((*key, arriving))
             return bool(key[1] == node)
 
         def count_dropped(self, client: int) -> None:
@@ -40,5 +40,9 @@ def test_between_nodes_nothing_passes_from_or_to_one_that_is_away(node: int) -> 
     assert found == [pair for pair in pairs if node in pair] and counted == [node] * len(found)
     asked.clear()
     rules.judge((Kind.FLOOD, 1, 7, 5, 4), 0, peer=3)
-    rules.judge((Kind.PLAN, 1, 7, 5, 4), 0)
-    assert asked == [(Kind.FLOOD, 1, 7, 5, 4), (Kind.FLOOD, 3, 7, 5, 4), (Kind.PLAN, 1, 7, 5, 4)]
+    rules.judge((Kind.PLAN, 1, 7, 5, 4), 0, arriving=True)
+    rules.is_silent(1, 7)
+    assert asked == [
+        (Kind.FLOOD, 1, 7, 5, 4, False), (Kind.FLOOD, 3, 7, 5, 4, False),
+        (Kind.PLAN, 1, 7, 5, 4, True), (Kind.REPORT, 1, 7, 0, 0, False),
+    ]  # fmt: skip

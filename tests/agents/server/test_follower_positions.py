@@ -37,6 +37,7 @@ def at(version: int, **options: Any) -> FollowerPositions:
         (5, 5, Tally(seeds=1 + 10, since=0), 5, 10),
         (6, 5, Tally(seeds=1 + 10, since=0), 6, 10),
         (0, 0, Tally(seeds=1, since=0), 0, 0),
+        (6, 5, Tally(since=0), 6, 0),
         (2, 5, Tally(seeds=1, since=0), 5, 0),  # commits without seeds
         (2, 5, Tally(since=0), 5, 0),
         (2, 5, Tally(seeds=1 + 1, since=0), 5, 0),  # and one with
@@ -96,10 +97,10 @@ def test_the_newest_note_of_a_download_is_kept_until_it_has_ended() -> None:
         return positions.answered((kind, client, 0, 0, 0), 1, [], list(notes))
 
     assert (
-        answered(Kind.SNAPSHOT, 2, b"old", b"new") and answered(Kind.WAKE, 1, b"1") and answered(Kind.REFUSE, 0, b"0")
+        answered(Kind.SNAPSHOT, 8, b"old", b"new") and answered(Kind.WAKE, 1, b"1") and answered(Kind.REFUSE, 0, b"0")
     )
-    assert not answered(Kind.PLAN, 1, b"of a plan") and not answered(Kind.SNAPSHOT, 4) and not answered(Kind.PLAN, 2)
-    versions = [(0, 0), (1, 1), (2, 1), (4, 0)]
-    assert positions.take_moved() == (versions, [(0, b"0"), (1, b"1"), (2, b"new")])
-    assert answered(Kind.SNAPSHOT, 2) and positions.partial_downloads[2] == b""
-    assert positions.take_moved() == ([(2, 1)], [(2, b"")])
+    assert not answered(Kind.PLAN, 1, b"of a plan") and not answered(Kind.SNAPSHOT, 4) and not answered(Kind.PLAN, 8)
+    versions = [(0, 0), (1, 1), (4, 0), (8, 1)]
+    assert positions.take_moved() == (versions, [(0, b"0"), (1, b"1"), (8, b"new")])
+    assert answered(Kind.SNAPSHOT, 8) and positions.partial_downloads[8] == b""
+    assert positions.take_moved() == ([(8, 1)], [(8, b"")])

@@ -48,7 +48,6 @@ class _PartialDownload:
 
     def __post_init__(self) -> None:
         self.bits = self.bits or bytearray(-(-self.title.count // 8))
-        self._update_complete_to()
 
     def has(self, index: int) -> bool:
         return bool(self.bits[index // 8] >> index % 8 & 1)

@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 
 from seedbus.agents import chunks
 from seedbus.agents.chunks import Chunk, Title
-from seedbus.agents.client.downloads import Downloads, pack_notes, unpack_notes
+from seedbus.agents.client.downloads import Downloads, pack_notes, unpack_notes, version_of
 from seedbus.agents.client.snapshot_source import SnapshotSource
 from seedbus.agents.policies.snapshot_budget import MOST_WINDOW
 from seedbus.algorithms.contract import BadPayload, Replica
 from seedbus.algorithms.scalar_only.hiso import HiSo
-from seedbus.bus import Kind, MalformedEnvelope, decode, encode
+from seedbus.bus import Envelope, Kind, MalformedEnvelope, decode, encode
 from seedbus.bus.envelope import EVALUATOR
 
 ALGORITHM = HiSo(perturbations=2)
@@ -102,12 +102,12 @@ def test_chunks_in_any_order_repeated_or_across_processes_give_the_same_replica(
     assert replica is not None and replica.digests() == TRUTH.digests()
 
 
-@pytest.mark.parametrize("size", [64, 1200, 2400, 10_000])  # also with a shorter last chunk, or a single one
+@pytest.mark.parametrize("size", [64, 96, 1200, 2400, 10_000])  # also with a shorter last chunk, or a single one
 def test_a_snapshot_in_chunks_of_any_size_survives_its_process(size: int) -> None:
     title = chunks.title_of(TRUTH, size)
     partial = downloads()
     offer_to(partial, title=title)
-    for index in range(title.count):
+    for index in [*range(title.count - 1), *range(title.count)]:  # nearly all of them twice
         if index == 1:
             notes = partial.note(0, 9)
             partial = downloads()
@@ -124,6 +124,13 @@ def test_another_offer_requests_only_the_missing_chunks() -> None:
         assert receive(partial, index) == []
     assert offer_to(partial) == [1, 4, 5, 6]
     assert offer_to(partial, window=2) == [1, 4], "the window of the newest offer"
+    for index in (1, 4, 5):
+        receive(partial, index)
+    assert offer_to(partial) == [6, 7, 8, 9]
+    (note,) = partial.note(0, 9)
+    assert note.body[5] == [[6, 9]]
+    partial.reset([])
+    assert partial.note(0, 9) == [] and partial._chunks == {}
 
 
 def test_a_newer_snapshot_replaces_the_current_download() -> None:
@@ -198,6 +205,26 @@ def test_an_offer_with_an_impossible_count_or_window_is_refused(count: int, wind
         downloads().on_offer(chunks.offer(title, window, 0, 9), title, window)
 
 
+@pytest.mark.parametrize(("count", "window"), [(1, 1), (2400, MOST_WINDOW)])
+def test_an_offer_with_the_least_or_the_largest_count_and_window_is_taken(count: int, window: int) -> None:
+    title = Title(VERSION, count, bytes(16))
+    assert offer_to(downloads(), title=title, window=window) == list(range(min(count, window)))
+
+
+@pytest.mark.parametrize(
+    ("count", "index", "most"), [(24, 0, 2400 // 23), (24, 22, 2400 // 23), (24, 23, 2400), (1, 0, 2400)]
+)
+def test_a_chunk_that_is_larger_than_the_replica_allows_is_refused(count: int, index: int, most: int) -> None:
+    partial, title = downloads(), Title(VERSION, count, bytes(16))
+    offer_to(partial, title=title)
+    large = Chunk(title, index, bytes(most + 1))
+    with pytest.raises(BadPayload, match=f"a chunk of {most + 1} bytes, one of {count}, of a smaller replica"):
+        partial.on_chunk(large.pack(Kind.SNAPSHOT, 0, 9), large)
+    if count > 1:
+        allowed = Chunk(title, index, bytes(most))
+        assert partial.on_chunk(allowed.pack(Kind.SNAPSHOT, 0, 9), allowed) is not None
+
+
 @given(st.integers(0, 23), st.data())
 def test_a_chunk_in_which_a_bit_is_flipped_is_refused(index: int, data: st.DataObject) -> None:
     intact, header = encode(chunk(index).pack(Kind.SNAPSHOT, 0, 9))
@@ -230,6 +257,60 @@ def test_spans_hold_their_numbers(numbers: list[int]) -> None:
 def test_malformed_spans_are_refused(runs: Any) -> None:
     with pytest.raises(BadPayload):
         chunks.indices(runs, 64)
+
+
+def noted(**changes: Any) -> list[Envelope]:
+    """Return the note of a download of which nothing is here, with some of its fields changed."""
+    partial = downloads()
+    offer_to(partial)
+    (note,) = partial.note(0, 9)
+    names = ("count", "digest", "window", "chunk_bytes", "bits", "wanted", "checked")
+    fields = dict(zip(names, note.body, strict=True))
+    return [note._replace(body=[*(fields | changes).values()])]
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"count": 1, "bits": bytes(1)},
+        {"count": 17},
+        {"window": 1, "wanted": []},
+        {"window": MOST_WINDOW},
+        {"chunk_bytes": 1},
+    ],
+)
+def test_a_process_goes_on_from_any_note_that_a_client_can_have_written(changes: dict[str, Any]) -> None:
+    partial, note = downloads(), noted(**changes)
+    partial.reset(note)
+    assert partial.note(0, 9) == note
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"count": 0, "bits": b""},
+        {"count": 16},
+        {"count": 25},
+        {"digest": 7},
+        {"window": 0, "wanted": []},
+        {"window": MOST_WINDOW + 1},
+        {"window": 3},
+        {"chunk_bytes": -1},
+        {"checked": b"short"},
+    ],
+)
+def test_a_note_that_no_client_can_have_written_is_refused(changes: dict[str, Any]) -> None:
+    note = noted(**changes)
+    with pytest.raises(BadPayload):
+        downloads().reset(note)
+    assert version_of(encode(note[0])[0], 0) == 0
+
+
+def test_the_version_of_a_note_is_that_of_its_snapshot_for_its_own_client() -> None:
+    (note,) = noted()
+    frame = encode(note)[0]
+    assert [version_of(each, client) for each, client in ((frame, 0), (frame, 1), (b"junk", 0))] == [VERSION, 0, 0]
 
 
 @pytest.mark.parametrize("packed", [b"\1", b"\5\0\0\0ab", b"\0\0\0\0"])

@@ -127,6 +127,19 @@ def test_a_client_that_declines_is_at_the_version_of_its_round() -> None:
     assert coordinator.versions == {0: 1, 1: 0, 2: 0} and coordinator.missing == [1, 2]
 
 
+def test_a_part_in_secure_aggregation_is_for_the_open_round_of_a_run_with_masks_only() -> None:
+    coordinator = after_rounds(1)
+    part = Envelope(Kind.TELL, 0, 0, 0, [])
+    reasons = []
+    for round in (0, 1, 2):
+        refusal = coordinator.reported(part._replace(round=round))
+        reasons.append(refusal and refusal.reason)
+    coordinator.deadline_passed(1)
+    coordinator.close_round()
+    refusal = coordinator.reported(part._replace(round=2))  # which has not begun
+    assert [*reasons, refusal and refusal.reason] == ["late", "not-asked", "wrong-round", "wrong-round"]
+
+
 def test_a_bad_answer_counts_as_an_answer_and_the_round_does_not_wait_for_another() -> None:
     coordinator = joined_coordinator()
     bad, *good = cohort_of(coordinator)

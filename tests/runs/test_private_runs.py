@@ -69,13 +69,15 @@ def test_the_epsilon_that_was_recorded_is_the_one_that_the_journal_gives(tmp_pat
             assert ("noise keyed by the seed: it protects nobody" in said) == is_told, said
 
 
+@pytest.mark.parametrize("settings", [CENTRAL, DISTRIBUTED], ids=["central", "distributed"])
 @pytest.mark.parametrize("algorithm", [WHOLE, DENSE], ids=["scalars", "vectors"])
 def test_masked_reports_with_noise_have_the_sum_of_plain_reports_with_the_same_noise(
-    tmp_path: Path, algorithm: dict[str, Any]
+    tmp_path: Path, algorithm: dict[str, Any], settings: dict[str, Any]
 ) -> None:
     vanished = [{"fault": "drop", "kind": "report", "clients": [1, 4]}]  # whose masks the others then recover
     crowd = CROWD | {"deadline_s": 60.0}
-    masked = private(DISTRIBUTED, stop={"rounds": 8}, faults=vanished, participation=crowd, algorithm=algorithm)
+    changes = {"stop": {"rounds": 8}, "faults": vanished, "participation": crowd, "algorithm": algorithm}
+    masked = private(settings, **changes, **MASKED)
     plain = masked.model_copy(update={"secure_aggregation": None})
     assert run(masked, tmp_path / "masked").digest == run(plain, tmp_path / "plain").digest
     assert spent(tmp_path / "masked")["epsilon"] > 0

@@ -105,6 +105,24 @@ def test_mixing_by_hand_keeps_what_a_minority_of_honest_clients_knows() -> None:
     assert [rule.fewest_reports for rule in (*MIXING, NearestMixing())] == [5, 5, 7, 1]
 
 
+@pytest.mark.parametrize(
+    ("rule", "fewest"),
+    [
+        *((rule, 1) for rule in (Mean(), Median(), Clipped(), TrimmedMean(), TrimmedMean(trim=0.3), Krum())),
+        *((TrimmedMean(f=f), 2 * f + 1) for f in (0, 1, 5)),
+        *((Krum(f=f), 2 * f + 3) for f in (0, 1, 5)),
+        *((NearestMixing(f=5, then=then), 11) for then in ("median", "trimmed-mean")),
+        (NearestMixing(f=5, then="krum"), 13),
+    ],
+    ids=repr,
+)
+def test_a_rule_says_how_many_reports_its_guarantee_needs(rule: Any, fewest: int) -> None:
+    assert rule.fewest_reports == fewest
+    f = getattr(rule, "f", None)
+    if f is not None:
+        assert rule.withstands(fewest) == f and (f == 0 or rule.withstands(fewest - 1) == f - 1)
+
+
 def test_the_lowest_quantile_is_the_smallest_magnitude() -> None:
     for quantile in (0.1, 1e-9, 1e-11, 5e-324):
         assert Clipped(quantile=quantile).combine(np.array([[1.0], [-2.0], [1e12]]), None)[1] == [1.0]
@@ -242,6 +260,7 @@ def test_a_rule_given_by_name_alone_has_its_defaults(name: str, rule: str) -> No
         {"rule": "median", "f": 1},
         {"rule": "trimmed-mean", "trim": 0.5},
         {"rule": "trimmed-mean", "f": -1},
+        {"rule": "trimmed-mean", "f": 1, "trim": 0.1},
         {"rule": "krum", "multi": 0},
         {"rule": "nnm", "then": "mean"},
         {"rule": "clipped", "quantile": 0.0},

@@ -99,10 +99,13 @@ def test_a_client_that_loses_its_state_starts_anew_and_can_repeat_earlier_work(m
 
 
 def test_a_client_without_state_loses_nothing_the_second_time_either(memories: ClientStateStore) -> None:
+    memories.keep(0, 1, None)
     memories.forget(0, 2)
+    assert not memories.knows(0)
     memories.keep(0, 2, "two")
-    memories.forget(0, 2)
-    assert memories.before(0, 3) == "two"
+    for round in (2, 1):  # work that is repeated
+        memories.forget(0, round)
+    assert memories.before(0, 3) == "two" and memories.knows(0)
 
 
 def test_a_limited_number_of_states_is_kept(memories: ClientStateStore) -> None:
@@ -118,6 +121,7 @@ def test_resuming_before_the_oldest_kept_state_is_refused(tmp_path: Path) -> Non
     assert len(list((tmp_path / "0").iterdir())) == KEPT
     with pytest.raises(Forgotten, match="client 0's memory from before round 2 is not kept any more"):
         ClientStateStore(tmp_path).before(0, 2)
+    assert [ClientStateStore(tmp_path).before(0, round) for round in (3, 4)] == [2, 3]
 
 
 def test_resuming_before_all_kept_states_is_refused_until_the_client_has_worked(tmp_path: Path) -> None:

@@ -7,6 +7,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from seedbus.agents.client.replicas import Replicas
 from seedbus.algorithms.contract import CommitGap, Replica
@@ -132,6 +134,54 @@ def test_the_log_is_folded_only_for_clients_that_are_asked() -> None:
     for client in range(100):
         shared.get(client)
     assert sum(FOLDED) == 40
+
+
+def test_each_version_of_a_log_is_folded_from_the_newest_before_it() -> None:
+    shared, commits = replicas(), log(40)
+    shared.reset({0: 10, 1: 30, 2: 40}, commits)
+    for client in range(3):
+        shared.get(client)
+    assert FOLDED == [10, 20, 10]
+
+
+STEPS = st.lists(
+    st.tuples(st.sampled_from(["advance", "forget", "install", "get", "reset"]), st.integers(0, 3), st.integers(0, 5)),
+    max_size=20,
+)
+LOG = log(5)
+DIGESTS = [direct(LOG[:version]) for version in range(6)]
+
+
+@pytest.mark.parametrize("private", [False, True])
+@settings(max_examples=60, deadline=None)
+@given(steps=STEPS)
+def test_whatever_happens_a_client_has_the_bits_of_its_version_and_there_is_one_replica_for_each(
+    private: bool, steps: list[tuple[str, int, int]]
+) -> None:
+    shared, versions = replicas(private=private), dict[int, int]()
+    for step, client, version in steps:
+        if step == "advance":
+            versions[client] = max(version, versions.get(client, 0))
+            shared.advance(client, LOG[:version], versions[client])
+        elif step == "forget":
+            versions[client] = 0
+            shared.forget(client)
+        elif step == "install":
+            versions[client] = version
+            replica = ALGORITHM.replica(X0)
+            ALGORITHM.apply(replica, LOG[:version])
+            shared.install(client, replica)
+        elif step == "get":
+            versions.setdefault(client, 0)
+            shared.get(client)
+        else:
+            shared.reset(versions, LOG)
+        assert all(shared.version(each) == versions.get(each, 0) for each in range(4))
+        assert all(each in shared for each in versions)
+        held = shared._by_client
+        assert len(set(map(id, held.values()))) == (len(held) if private else len({versions[each] for each in held}))
+        assert set(shared._by_version) == (set() if private else {versions[each] for each in held}), "and no others"
+    assert all(shared.get(client).digest() == DIGESTS[version] for client, version in versions.items())
 
 
 def test_a_gap_after_a_reset_leaves_a_client_at_its_version() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from seedbus.agents.client.replicas import Replicas
@@ -155,6 +155,7 @@ DIGESTS = [direct(LOG[:version]) for version in range(6)]
 @pytest.mark.parametrize("private", [False, True])
 @settings(max_examples=60, deadline=None)
 @given(steps=STEPS)
+@example(steps=[("advance", 0, 3), ("install", 1, 3), ("install", 0, 4)])
 def test_whatever_happens_a_client_has_the_bits_of_its_version_and_there_is_one_replica_for_each(
     private: bool, steps: list[tuple[str, int, int]]
 ) -> None:

@@ -12,7 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from seedbus.agents import chunks, messages
+from seedbus.agents.availability import RETURNS
 from seedbus.agents.chunks import Chunk, Title
+from seedbus.agents.client.clients import ELSEWHERE
 from seedbus.agents.client.downloads import pack_notes
 from seedbus.agents.client.worker import Followers, prove
 from seedbus.agents.errors import JoinRefused
@@ -115,6 +117,58 @@ def test_an_outdated_plan_is_ignored() -> None:
     hosted.handle(plan(2, 6, version=4, missed=4))
     assert hosted.handle(plan(2, 5, version=3, missed=3)) == []
     assert events(hosted) == ["stale-plan"] and hosted.host.replicas.version(2) == 4
+
+
+TRUTH = ALGORITHM.replica(PROBLEM.x0())
+ALGORITHM.apply(TRUTH, log(4))
+HALF = -(-chunks.bytes_of(chunks.shape_of(TRUTH)) // 2)
+TITLE = chunks.title_of(TRUTH, HALF)
+
+
+def offer(client: int) -> bytes:
+    """An offer of a snapshot of version 4, in two chunks."""
+    return frame(chunks.offer(TITLE, 1, client, 6))
+
+
+def test_a_client_that_has_installed_a_snapshot_joins_and_what_comes_of_it_later_is_stale() -> None:
+    hosted = followers((0, 1))
+    pieces = [frame(chunks.cut(TRUTH, TITLE, index, HALF).pack(Kind.SNAPSHOT, 0, 6)) for index in range(2)]
+    answers = [answers_to(hosted, request) for request in (offer(0), *pieces)]
+    (joining,) = answers.pop()
+    assert [[answer.kind for answer in each] for each in answers] == [[Kind.PULL, Kind.WAKE]] * 2
+    assert Join.unpack(joining).spans == (Span(0, 0, 4),) and joining.round == 6
+    assert hosted.host.replicas.get(0).digests() == TRUTH.digests() and hosted.host.replicas.version(1) == 0
+    assert [each.kind for each in answers_to(hosted, offer(0))] == [Kind.JOIN]
+    assert answers_to(hosted, pieces[0]) == [] and events(hosted) == ["stale-snapshot"] * 2
+
+
+def test_a_plan_ends_the_download_of_a_snapshot_that_is_no_newer() -> None:
+    for version, is_left in ((3, True), (4, False)):
+        hosted = followers((0, 1))
+        hosted.handle(offer(0))
+        hosted.handle(plan(0, 7, version=version, missed=version))
+        assert bool(hosted.host.downloads.note(0, 7)) == is_left
+
+
+@pytest.mark.parametrize(
+    ("how", "states", "holds"), [("with-state", 3, 3), ("without-state", 0, 0), ("from-another-run", ELSEWHERE, 0)]
+)
+def test_a_client_that_is_there_again_joins_with_the_state_that_it_still_has(how: Any, states: int, holds: int) -> None:
+    hosted = followers((0, 1), versions=[3, 3])
+    hosted.handle(offer(0))
+    joining, *notes = answers_to(hosted, frame(Envelope(Kind.WAKE, 0, 8, 9, [RETURNS.index(how)])))
+    assert Join.unpack(joining).spans == (Span(0, 0, states),) and (joining.client, joining.round) == (0, 8)
+    assert [note.kind for note in notes] == [Kind.WAKE] * bool(holds) and hosted.host.replicas.version(0) == holds
+    assert hosted.host.replicas.version(1) == 3
+
+
+def test_a_client_that_is_refused_starts_from_x0() -> None:
+    hosted = followers((0, 1), versions=[3, 3])
+    hosted.handle(offer(0))
+    (joining,) = answers_to(hosted, frame(Envelope(Kind.REFUSE, 0, 8, 0, ["foreign-version", "…"])))
+    assert Join.unpack(joining).spans == (Span(0, 0, 0),) and joining.round == 8
+    assert hosted.host.downloads.note(0, 8) == [] and events(hosted) == ["starts-anew"]
+    assert answers_to(hosted, plan(0, 8, version=3, missed=3))[0].kind is Kind.REPORT
 
 
 def test_the_evaluator_answers_only_what_it_is_asked() -> None:

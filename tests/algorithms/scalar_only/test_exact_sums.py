@@ -236,6 +236,20 @@ def test_the_server_makes_no_commit_that_might_overflow_the_sums() -> None:
         algorithm.aggregate(almost, plan, {0: report})
     _, last = algorithm.aggregate([None, BUDGET - state[1] - 1], plan, {0: report})
     assert last[1] == BUDGET - 1
+    groups = [LateReports(plan, {0: report}, 1.0)]
+    each, alone = algorithm.aggregate_each([None, 5], plan, groups)
+    assert (each.version, each.round, len(each.terms)) == (1, 0, 1) and alone == [None, 5 + state[1]]
+    with pytest.raises(OverflowError, match="63 bits"):
+        algorithm.aggregate_each(almost, plan, groups)
+
+
+def test_a_state_that_no_commit_can_have_led_to_is_refused() -> None:
+    algorithm = integers(aggregation={"rule": "clipped"})
+    for sound in (None, [None, 0], [[0.5], BUDGET - 1]):
+        algorithm.check_state(sound)
+    for state in ([None], [None, 0, 0], "ab", 7, [None, -1], [None, BUDGET], [None, 1.0], ["momentum", 0]):
+        with pytest.raises(BadPayload):
+            algorithm.check_state(state)
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, 2.0**30])

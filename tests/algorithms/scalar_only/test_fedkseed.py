@@ -170,6 +170,7 @@ def test_a_sum_survives_the_wire_in_the_fewest_bytes(numbers: dict[int, int], sh
         {4: b"\x01\x00\x63\x00"},
         {5: b"\x01"},
         {5: "text"},
+        {5: None},
         {2: None},
     ],
 )
@@ -182,7 +183,9 @@ def test_a_sum_that_nobody_packed_is_refused(change: dict[int, Any]) -> None:
         unpack_commits(body, 99)
 
 
-@pytest.mark.parametrize("body", [7, [[7]], [[[1, b"", b"", b"", b""]]], [[[0, b"\0\0\0\0", b"\0\0", b"", b""]]]])
+@pytest.mark.parametrize(
+    "body", [7, [[7]], [[], 7], [[[1, b"", b"", b"", b""]]], [[[0, b"\0\0\0\0", b"\0\0", b"", b""]]]]
+)
 def test_commits_that_nobody_packed_are_refused(body: Any) -> None:
     with pytest.raises(BadPayload):
         unpack_commits(body, 99)

@@ -16,7 +16,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from seedbus.algorithms.aggregation.rules import Clipped, Krum, Mean, Median, NearestMixing, TrimmedMean
+from seedbus.algorithms.aggregation.rules import Clipped, Krum, Mean, Median, NearestMixing, TrimmedMean, checked
+from seedbus.algorithms.contract import BadPayload
+from seedbus.discovery import PluginError
 from seedbus.scenarios.conformance import rule as conformance
 from seedbus.scenarios.conformance.promises import Promise
 
@@ -152,6 +154,24 @@ def test_clipping_remembers_a_number_for_each_of_the_last_rounds(rounds: list[Ma
         assert (np.abs(clipped) <= limit).all()
         assert msgpack.unpackb(msgpack.packb(later)) == later
         state = later
+
+
+@pytest.mark.parametrize("state", ["1", 1.0, (1.0,), [1], [1.0, "a"], [1.0, None]])
+def test_a_state_that_clipping_cannot_have_left_is_refused(state: Any) -> None:
+    for sound in (None, [], [1.0, 2.0]):
+        Clipped().check_state(sound)
+    with pytest.raises(BadPayload, match="the state of the rule clipped is no list of numbers"):
+        Clipped().check_state(state)
+
+
+@pytest.mark.parametrize(
+    "found", [None, np.zeros(3), [np.zeros(3), None], (np.zeros(3),), (np.zeros(3), None, 1), (np.zeros(2), None)]
+)
+def test_what_a_rule_of_a_plugin_returns_is_checked(found: Any) -> None:
+    row = np.zeros(3)
+    assert checked(Mean(), "combine", (row, "kept"), 3) == (row, "kept")
+    with pytest.raises(PluginError, match="`combine` of the rule mean returned"):
+        checked(Mean(), "combine", found, 3)
 
 
 # properties of all rules

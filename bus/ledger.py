@@ -89,6 +89,7 @@ SUMMED = ("header_bytes", "payload_bytes", "framing_bytes", "digest_bytes", "cat
 INSTRUMENT = "instrument_bytes"  # total bytes of a kind's messages to and from the evaluator
 _pack = struct.Struct(f"={len(COLUMNS)}q").pack
 _DIGEST = b"seedbus.rows.sha256"
+_ROUNDS = 2**32  # an envelope's round is below
 Columns = dict[str, NDArray[np.int64]]
 
 
@@ -341,6 +342,8 @@ def _read(path: Path) -> Columns:
         for name, known in (("kind", Kind), ("fate", Fate)):
             for number in np.unique(columns[name]).tolist():
                 known(number)  # raises ValueError: the digest is no secret, so it proves no origin
+        if not ((columns["round"] >= 0) & (columns["round"] < _ROUNDS)).all():  # readers index by it
+            raise ValueError("it has rounds that no message can have")
     except FileNotFoundError:
         raise LedgerDamaged(str(path), "is missing") from None
     except (OSError, LookupError, TypeError, ValueError, pa.ArrowException) as error:

@@ -112,9 +112,10 @@ class Run:
             return [math.nan] * len(self.lines)
         columns = self.results.columns
         rows = np.flatnonzero(columns["catchup_bytes"])
-        by_round = np.bincount(columns["round"][rows], columns["catchup_bytes"][rows], minlength=self.rounds[-1])
-        so_far = np.concatenate([[0.0], np.cumsum(by_round)])
-        return [float(so_far[done]) for done in self.rounds]
+        # no array has an entry for every round: somebody else's file may name one that is far ahead
+        rounds, index = np.unique(columns["round"][rows], return_inverse=True)
+        so_far = np.concatenate([[0.0], np.cumsum(np.bincount(index, columns["catchup_bytes"][rows]))])
+        return [float(each) for each in so_far[np.searchsorted(rounds, self.rounds)]]
 
     @cached_property
     def times(self) -> list[float]:

@@ -74,7 +74,7 @@ class _Unused(TypedDict):
 
 
 class _Participation(TypedDict):
-    clients: Count
+    clients: Annotated[int, Field(strict=True, ge=0, le=MOST_CLIENTS)]
     heard: Count
     counted: _Counted
     unused: NotRequired[_Unused]

@@ -360,6 +360,13 @@ def test_a_forged_segment_with_a_kind_that_there_is_not_is_named(tmp_path: Path,
         read_ledger(tmp_path)
 
 
+@pytest.mark.parametrize("round", [-1, -(2**63), 2**32, 2**63 - 1])
+def test_a_forged_segment_with_a_round_that_no_message_can_have_is_named(tmp_path: Path, round: int) -> None:
+    forged(tmp_path / "000000.parquet", round=pa.array([0, round], pa.int64()))
+    with pytest.raises(LedgerDamaged, match=r"000000\.parquet: is damaged \(it has rounds that no message can have\)"):
+        read_ledger(tmp_path)
+
+
 def test_a_segment_with_missing_numbers_is_named(tmp_path: Path) -> None:
     forged(tmp_path / "000000.parquet", round=pa.array([1, 2], pa.int32()))
     table = pq.read_table(tmp_path / "000000.parquet")

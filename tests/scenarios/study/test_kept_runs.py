@@ -7,22 +7,29 @@ import fcntl
 import json
 import os
 import shutil
+import sqlite3
 import threading
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from commands import Command
 from plugin_files import SIGNS, forget
 from worlds import TINY
 
 from seedbus.agents.errors import RunFolderError
+from seedbus.agents.journal.file import FILE
 from seedbus.algorithms.directions import blocks
 from seedbus.bus.files import WrongFileType
+from seedbus.bus.ledger import _DIGEST, _digest
 from seedbus.plugin import TrackedRun, Tracker, TrackerRun, load_plugin
 from seedbus.scenarios.errors import Exit, ScenarioError
+from seedbus.scenarios.reporting.compared import Run
 from seedbus.scenarios.reporting.meter import Meter
 from seedbus.scenarios.run_folder import RESULTS
 from seedbus.scenarios.running.run import run
@@ -105,6 +112,40 @@ def test_a_run_whose_messages_are_lost_is_a_failure_and_not_left_out_of_a_column
     assert found_there.endswith(" messages; delete it, and the run is made again")
 
 
+def in_round(folder: Path, round: int) -> None:
+    """Put all messages of a run into one round, with the digest that belongs to them."""
+    path = folder / "messages" / "000000.parquet"
+    table = pq.read_table(path)
+    forged = {name: table.column(name).to_numpy().astype("<i8") for name in table.column_names}
+    forged["round"][:] = round
+    pq.write_table(pa.table(forged).replace_schema_metadata({_DIGEST: _digest(forged)}), path)
+
+
+def test_a_run_whose_messages_are_of_a_round_below_0_is_a_failure(folder: Path) -> None:
+    in_round(kept(folder)[0].folder, -1)
+    assert "it has rounds that no message can have" in sentence(found(folder))
+
+
+def test_a_run_whose_messages_and_evaluations_are_of_rounds_far_ahead_needs_no_more_memory(folder: Path) -> None:
+    first = kept(folder)[0].folder
+    in_round(first, 2**32 - 1)
+    with closing(sqlite3.connect(first / FILE)) as database, database:
+        line = json.loads(database.execute("SELECT line FROM metrics ORDER BY number DESC").fetchone()[0])
+        database.execute(
+            "UPDATE metrics SET line = ? WHERE number = (SELECT max(number) FROM metrics)",
+            (json.dumps(line | {"round": 10**15}),),
+        )
+    assert Run.read(first).caught_up[0] == 0  # an array as long as these rounds are many fits into no memory
+
+
+def test_a_run_that_says_it_has_more_clients_than_any_can_is_a_failure(folder: Path) -> None:
+    path = kept(folder)[0].folder / RESULTS
+    summary = json.loads(path.read_text())
+    summary["participation"]["clients"] = 2**24 + 1
+    path.write_text(json.dumps(summary))
+    assert "it is damaged (participation.clients: Input should be less than or equal to" in sentence(found(folder))
+
+
 @pytest.mark.parametrize("is_finished", [True, False])
 def test_a_run_under_the_key_of_another_is_neither_measured_nor_gone_on_with(folder: Path, is_finished: bool) -> None:
     first = another(folder)
@@ -141,8 +182,6 @@ def test_a_run_whose_results_are_damaged_stops_no_other(folder: Path) -> None:
 
 
 def test_a_run_without_the_metric_is_a_failure(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from seedbus.scenarios.reporting.compared import Run
-
     first, read = kept(folder)[0], Run.read
 
     def forged(where: Path) -> Run:

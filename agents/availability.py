@@ -12,14 +12,14 @@ still has. A schedule is a function of the round and the time, so a resumed run 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, KeysView, Sequence
+from collections.abc import Iterable, Iterator, KeysView
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol, runtime_checkable
 
-from seedbus.bus import KeyedRandom
+from seedbus.bus import FaultHooks, KeyedRandom
+from seedbus.bus.fault_hooks import ActiveFault
 from seedbus.bus.in_flight import Key
-from seedbus.bus.keyed_random import with_random
 
 Returns = Literal["with-state", "without-state", "from-another-run"]
 RETURNS: tuple[Returns, ...] = ("with-state", "without-state", "from-another-run")
@@ -96,23 +96,17 @@ class Availability:
         at_start: the clients that are away when the run begins.
     """
 
-    def __init__(
-        self, faults: Sequence[AvailabilityFault], seed: int, clients: int, counts: Sequence[Counter[str]] = ()
-    ) -> None:
+    def __init__(self, hooks: FaultHooks) -> None:
         """Begin at round 0.
 
-        Args:
-            faults: the scenario's, of this kind.
-            seed: the scenario's.
-            clients: N.
-            counts: for each fault, a counter of how often it took a client "away" and let it come "back", and of
-                messages that were "dropped" for it.
+        Of each fault it counts how often it took a client "away" and let it come "back", and the messages that were
+        "dropped" for it.
         """
-        self._schedules = [
-            (fault, fault.schedule(clients, random)) for fault, random in with_random(faults, seed, clients)
+        faults = hooks.of_kind(AvailabilityFault)
+        self._schedules: list[tuple[ActiveFault, Schedule]] = [
+            (each, each.fault.schedule(hooks.clients, each.random)) for each in faults
         ]
-        self._counts = counts or [Counter() for _ in faults]
-        self._clients = clients
+        self._clients = hooks.clients
         self._away: Counter[int] = Counter()  # client → how many faults keep it away
         self._announced: Counter[int] = Counter()  # of these, how many let it announce that it leaves
         self._by_rounds: Counter[int] = Counter()  # of these, how many end at a round and not at a time
@@ -136,23 +130,23 @@ class Availability:
 
     def count_dropped(self, client: int) -> None:
         """Count a message that is lost because its client is away, for each fault that keeps it away."""
-        for (_, schedule), counts in zip(self._schedules, self._counts, strict=True):
+        for each, schedule in self._schedules:
             if client in schedule.absent:
-                counts["dropped"] += 1
+                each.counts["dropped"] += 1
 
     def advance(self, round: int, now_ns: int) -> Moves:
         """Go on to the opening of a round. Returns the clients that leave and return then."""
         self._at = (round, now_ns)
         changed, released = set[int](), dict[int, int]()
-        for (fault, schedule), counts in zip(self._schedules, self._counts, strict=True):
-            returns = RETURNS.index(fault.returns)
+        for each, schedule in self._schedules:
+            returns = RETURNS.index(each.fault.returns)
             for client in schedule.advance(round, now_ns):
                 is_away = client in schedule.absent
                 _step(self._away, client, is_away)
-                counts["away" if is_away else "back"] += 1
+                each.counts["away" if is_away else "back"] += 1
                 if schedule.is_by_rounds:
                     _step(self._by_rounds, client, is_away)
-                if fault.is_announced:
+                if each.fault.is_announced:
                     _step(self._announced, client, is_away)
                     changed.add(client)
                 if not is_away:

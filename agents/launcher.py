@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from functools import lru_cache, partial
@@ -12,7 +11,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from seedbus.agents.availability import Availability, AvailabilityFault
+from seedbus.agents.availability import Availability
 from seedbus.agents.errors import JournalDamaged, RunFolderError, Unfinishable
 from seedbus.agents.garbage import BuiltToLast, collected_after
 from seedbus.agents.journal.file import FILE
@@ -28,7 +27,7 @@ from seedbus.agents.secure.settings import SecureAggregation
 from seedbus.agents.server.collusion import Collusion
 from seedbus.agents.server.coordinator import Coordinator
 from seedbus.agents.server.follower_positions import FollowerPositions
-from seedbus.agents.server.outages import Outage, Outages
+from seedbus.agents.server.outages import Outages
 from seedbus.agents.server.server import Server
 from seedbus.agents.server.stopping import Cadence, Stop
 from seedbus.agents.stop_request import StopRequest
@@ -222,12 +221,6 @@ def _no_model() -> Vector:
     raise AssertionError("the server of a scalar-only algorithm has no model")
 
 
-def faults_of_kind(hooks: FaultHooks, kind: Any) -> tuple[list[Any], list[Counter[str]]]:
-    """Return the faults of one kind, and for each the counter of what it did."""
-    active = [each for each in hooks.faults if isinstance(each.fault, kind)]
-    return [each.fault for each in active], [each.counts for each in active]
-
-
 class _ServerRun:
     """A run's server, with its clock, ledger, bus and transport."""
 
@@ -251,11 +244,11 @@ class _ServerRun:
         self.ledger = Ledger(folder / MESSAGES)
         clients = setup.participation.clients
         hooks = FaultHooks(setup.faults, setup.seed, clients)
-        absences, counts = faults_of_kind(hooks, AvailabilityFault)
-        self.availability = Availability(absences, setup.seed, clients, counts)
-        crashes, crash_counts = faults_of_kind(hooks, Outage)
-        outages = Outages(crashes, crash_counts)
-        hooks.add(*([self.availability] if absences else []), *([outages] if crashes else []))
+        self.availability, outages = Availability(hooks), Outages(hooks)
+        if self.availability.is_changing:
+            hooks.add(self.availability)
+        if outages.are_possible:
+            hooks.add(outages)
         self.coordinator = Coordinator(
             setup.algorithm,
             setup.participation,

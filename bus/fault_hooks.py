@@ -172,22 +172,25 @@ class FaultHooks:
     def __init__(self, faults: Sequence[object], seed: int, clients: int = 0) -> None:
         self.clients = clients
         self.faults = [ActiveFault(fault, random) for fault, random in with_random(faults, seed, clients)]
-        self._rules = [each for each in self.faults if isinstance(each.fault, Rule)]
-        self._silences = [each for each in self.faults if isinstance(each.fault, Silence)]
-        self._dropping = [each for each in self.faults if isinstance(each.fault, Dropping)]
-        liars = [each for each in self.faults if isinstance(each.fault, ByzantineHook)]
-        liars.sort(key=lambda each: repr(each.fault))
+        self._rules = self.of_kind(Rule)
+        self._silences = self.of_kind(Silence)
+        self._dropping = self.of_kind(Dropping)
+        liars = sorted(self.of_kind(ByzantineHook), key=lambda each: repr(each.fault))
         # a report obeys the first where it is made (agents.client.tampering) and in a commit (agents.server.collusion)
         self._liars = [[each for each in liars if hasattr(each.fault, "collude") is late] for late in (False, True)]
-        self._mislabelling = [each for each in self.faults if isinstance(each.fault, Mislabelling)]
-        self._forgers = [each for each in self.faults if isinstance(each.fault, Forger)]
+        self._mislabelling = self.of_kind(Mislabelling)
+        self._forgers = self.of_kind(Forger)
         self._stops: list[Stop] = []
         self.is_empty = not self.faults
 
-    def add(self, *stops: Stop) -> None:
+    def of_kind(self, protocol: Any) -> list[ActiveFault]:
+        """Return the faults that implement a protocol, in the scenario's order."""
+        return [each for each in self.faults if isinstance(each.fault, protocol)]
+
+    def add(self, stop: Stop) -> None:
         """Add what the run itself drops, such as messages to clients that are away."""
-        self._stops += stops
-        self.is_empty = not (self.faults or self._stops)
+        self._stops.append(stop)
+        self.is_empty = False
 
     def judge(self, key: Key, now_ns: int, *, arriving: bool = False, peer: int = SERVER) -> Verdict:
         """Return the combined verdict on a message.

@@ -226,9 +226,8 @@ class Pace:
     def __init__(self, compute: Compute, seed: int, rules: FaultHooks) -> None:
         self._compute = compute
         self._seed = seed
-        self._slowdowns = [each for each in rules.faults if isinstance(each.fault, Slowdown)]
-        devices = (each for each in rules.faults if isinstance(each.fault, UnequalDevices))
-        self._devices = [(each, _slowed_devices(each, rules.clients)) for each in devices]
+        self._slowdowns = rules.of_kind(Slowdown)
+        self._devices = [(each, _slowed_devices(each, rules.clients)) for each in rules.of_kind(UnequalDevices)]
         self._is_drawn = compute.is_drawn
         self._equal_ns = lru_cache(maxsize=64)(partial(compute.time_ns, seed, 0, 0))
         self.is_equal = not (self._slowdowns or self._devices or self._is_drawn)
@@ -280,7 +279,7 @@ class Links:
         self.network = network
         self.seed = seed
         self.busy: dict[tuple[int, bool], int] = {}
-        self._throttles = [each for each in rules.faults if isinstance(each.fault, Throttle)] if rules else []
+        self._throttles = rules.of_kind(Throttle) if rules else []
         mbps = (network.up_mbps, network.down_mbps, network.shared_up_mbps, network.shared_down_mbps)
         self._changing = _changing_links(rules) if rules else {}
         self._is_unlimited = not (self._throttles or self._changing) and all(each is None for each in mbps)
@@ -353,17 +352,16 @@ class Links:
 def _changing_links(hooks: FaultHooks) -> dict[tuple[int, bool], tuple[ActiveFault, Speeds]]:
     """Return (client, whether upward) → the fault by which that link changes, and its speeds. Raises `Unusable`."""
     found: dict[tuple[int, bool], tuple[ActiveFault, Speeds]] = {}
-    for each in hooks.faults:
-        if isinstance(each.fault, ChangingLinks):
-            links: Any = each.fault.speeds(hooks.clients, each.random)
-            if not (isinstance(links, Mapping) and all(isinstance(speeds, Speeds) for speeds in links.values())):
-                expected = "a mapping from clients and directions to `Speeds`"
-                raise Unusable.of_fault(each.fault, f"gave links the speeds {links!r:.80}", expected)
-            for link, speeds in links.items():
-                if link in found:
-                    what = f"changes the {'uplink' if link[1] else 'downlink'} of client {link[0]}, as another does"
-                    raise Unusable.of_fault(each.fault, what, "one such fault for each link")
-                found[link] = each, speeds
+    for each in hooks.of_kind(ChangingLinks):
+        links: Any = each.fault.speeds(hooks.clients, each.random)
+        if not (isinstance(links, Mapping) and all(isinstance(speeds, Speeds) for speeds in links.values())):
+            expected = "a mapping from clients and directions to `Speeds`"
+            raise Unusable.of_fault(each.fault, f"gave links the speeds {links!r:.80}", expected)
+        for link, speeds in links.items():
+            if link in found:
+                what = f"changes the {'uplink' if link[1] else 'downlink'} of client {link[0]}, as another does"
+                raise Unusable.of_fault(each.fault, what, "one such fault for each link")
+            found[link] = each, speeds
     return found
 
 

@@ -25,7 +25,7 @@ from typing import Any
 import msgpack
 import numpy as np
 
-from seedbus.agents.availability import Availability, AvailabilityFault
+from seedbus.agents.availability import Availability
 from seedbus.agents.errors import RunFolderError, StopRequested, Unfinishable
 from seedbus.agents.gossip.commit_set import Record
 from seedbus.agents.gossip.node import Node, Steps, fold
@@ -33,7 +33,7 @@ from seedbus.agents.gossip.settings import METRICS, Gossip
 from seedbus.agents.journal.file import FILE
 from seedbus.agents.journal.journal import Entry, Journal
 from seedbus.agents.journal.records import StoredRound
-from seedbus.agents.launcher import MESSAGES, OUTCOME, Outcome, Setup, faults_of_kind, outcome_of
+from seedbus.agents.launcher import MESSAGES, OUTCOME, Outcome, Setup, outcome_of
 from seedbus.agents.messages import Evaluation
 from seedbus.agents.observer import Observer
 from seedbus.agents.problem import ClientProblem
@@ -110,9 +110,8 @@ class _GossipRun:
         self.clock = VirtualClock()
         self.ledger = Ledger(folder / MESSAGES)
         self.hooks = FaultHooks(setup.faults, seed, nodes)
-        absences, counts = faults_of_kind(self.hooks, AvailabilityFault)
-        self.availability = Availability(absences, seed, nodes, counts)
-        if absences:
+        self.availability = Availability(self.hooks)
+        if self.availability.is_changing:
             self.hooks.add(self.availability)
         links = Links(setup.network, seed, self.hooks)
         self.bus = Bus(self.clock, MemoryTransport(), self.ledger, links, self.hooks)

@@ -7,10 +7,9 @@ simulates the run may also be killed at any instant: that is no part of a scenar
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Sequence
 from typing import Literal, Protocol, runtime_checkable
 
+from seedbus.bus import FaultHooks
 from seedbus.bus.errors import Unusable
 from seedbus.bus.in_flight import Key
 
@@ -29,17 +28,14 @@ class Outage(Protocol):
 class Outages:
     """All outages of a run. Messages that reach a server that is away are lost.
 
-    Args:
-        outages: the faults that crash the server.
-        counts: the counts of each of these faults; "crashed", and "dropped" for messages, are increased.
+    Of each fault it counts how often the server "crashed", and the messages that were "dropped" for it.
 
     Attributes:
         is_away: whether the server is away now.
     """
 
-    def __init__(self, outages: Sequence[Outage], counts: Sequence[Counter[str]]) -> None:
-        self._outages = outages
-        self._counts = counts
+    def __init__(self, hooks: FaultHooks) -> None:
+        self._outages = hooks.of_kind(Outage)
         self._newest = 0  # which of them began last
         self._started: set[tuple[int, int, Phase]] = set()
         self.is_away = False
@@ -54,18 +50,18 @@ class Outages:
 
     def count_dropped(self, client: int) -> None:
         """Count a message that is lost because the server is away."""
-        self._counts[self._newest]["dropped"] += 1
+        self._outages[self._newest].counts["dropped"] += 1
 
     def crash_ns(self, round: int, phase: Phase) -> int | None:
         """Return how long the server is away from now on; None if it does not crash now. An outage happens once."""
-        for index, outage in enumerate(self._outages):
-            duration_ns = outage.outage_ns(round, phase)
+        for index, each in enumerate(self._outages):
+            duration_ns = each.fault.outage_ns(round, phase)
             if duration_ns is not None and not (hasattr(duration_ns, "__index__") and duration_ns >= 0):
                 what = f"keeps the server away for {duration_ns!r:.80} ns"
-                raise Unusable.of_fault(outage, what, "None, or a whole number that is not below 0")
+                raise Unusable.of_fault(each.fault, what, "None, or a whole number that is not below 0")
             if duration_ns is not None and (index, round, phase) not in self._started:
                 self._started.add((index, round, phase))
                 self._newest = index
-                self._counts[index]["crashed"] += 1
+                each.counts["crashed"] += 1
                 return int(duration_ns)  # a NumPy integer cannot be journalled
         return None

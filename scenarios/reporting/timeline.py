@@ -14,7 +14,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from seedbus.agents.availability import Availability, AvailabilityFault
+from seedbus.agents.availability import Availability
+from seedbus.bus import FaultHooks
 from seedbus.scenarios.errors import ScenarioError
 from seedbus.scenarios.reporting.client_names import named
 from seedbus.scenarios.reporting.figures import Trace, figure, mark_traces
@@ -38,12 +39,11 @@ def absences(scenario: Scenario, history: RoundTable) -> Flags:
     """
     asked = history.asked
     found = np.zeros(asked.client.size, bool)
-    faults: list[Any] = [fault for fault in scenario.faults if isinstance(fault, AvailabilityFault)]
-    if not faults:
-        return found
     try:
-        availability = Availability(faults, scenario.seed, history.clients)
+        availability = Availability(FaultHooks(scenario.faults, scenario.seed, history.clients))
     except ScenarioError:
+        return found
+    if not availability.is_changing:
         return found
     starts = np.searchsorted(asked.round, np.arange(history.opened_ns.size + 1))
     for round, opened_ns in enumerate(history.opened_ns.tolist()):

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from seedbus.agents.availability import RETURNS, Availability, AvailabilityFault, Moves, Returns
-from seedbus.bus import KeyedRandom, Kind
+from seedbus.bus import FaultHooks, KeyedRandom, Kind
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,7 @@ def test_a_client_is_available_while_no_fault_applies_and_returns_with_the_worst
     def keeping(client: int, round: int) -> list[Away]:
         return [each for each in presences if any(c == client and s <= round < u for c, s, u in each.spans)]
 
-    population = Availability(presences, 1, 4)
+    population = Availability(FaultHooks(presences, 1, 4))
     worst = {client: 0 for client in range(4) if keeping(client, 0)}
     assert population.at_start == set(worst)
     for each in presences:
@@ -95,7 +95,7 @@ def test_a_client_is_available_while_no_fault_applies_and_returns_with_the_worst
 def test_a_single_advance_on_resuming_equals_all_the_steps(
     presences: list[AvailabilityFault], at: list[tuple[int, int]], cut: int
 ) -> None:
-    stepped, restored = (Availability(presences, 5, CLIENTS) for _ in range(2))
+    stepped, restored = (Availability(FaultHooks(presences, 5, CLIENTS)) for _ in range(2))
     for round, now_ns in at[:cut]:
         stepped.advance(round, now_ns)
     restored.unpack(msgpack.unpackb(msgpack.packb(stepped.pack()), strict_map_key=False))
@@ -111,7 +111,7 @@ def test_a_single_advance_on_resuming_equals_all_the_steps(
 def test_moves_name_the_clients_that_arrived_and_left(
     presences: list[AvailabilityFault], at: list[tuple[int, int]]
 ) -> None:
-    population = Availability(presences, 5, CLIENTS)
+    population = Availability(FaultHooks(presences, 5, CLIENTS))
     away = set(population.away)
     for round, now_ns in at:
         moves = population.advance(round, now_ns)
@@ -121,7 +121,7 @@ def test_moves_name_the_clients_that_arrived_and_left(
 
 
 def test_messages_to_and_from_clients_that_are_away_are_lost_and_no_others() -> None:
-    population = Availability([Away([(1, 0, 5)], is_announced=False)], 1, 3)
+    population = Availability(FaultHooks([Away([(1, 0, 5)], is_announced=False)], 1, 3))
     for client in range(3):
         for kind in (Kind.PLAN, Kind.REPORT):
             for arriving in (True, False):
@@ -133,7 +133,7 @@ def test_messages_to_and_from_clients_that_are_away_are_lost_and_no_others() -> 
 def test_only_the_possible_loss_of_state_is_stored_for_absent_clients() -> None:
     steady = Away([(client, 0, 100) for client in range(1000)], returns="without-state")
     passing = Away([(7, 2, 3)], returns="from-another-run")
-    population = Availability([steady, passing], 1, 1000)
+    population = Availability(FaultHooks([steady, passing], 1, 1000))
     walk(population, range(2))
     assert population.pack() == [1, 0, []]
     walk(population, range(2, 4))

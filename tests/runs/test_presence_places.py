@@ -25,7 +25,7 @@ from seedbus.agents.errors import Unfinishable
 from seedbus.agents.journal.journal import Entry, Journal
 from seedbus.agents.messages import Join, Span
 from seedbus.agents.server.arrivals import Arrivals
-from seedbus.bus import HOST, Envelope, HostRequest, Kind, MemoryTransport, Offer, WallClock, decode, encode
+from seedbus.bus import HOST, Envelope, FaultHooks, HostRequest, Kind, MemoryTransport, Offer, WallClock, decode, encode
 from seedbus.scenarios.faults.late_joiners import LateJoiners
 from seedbus.scenarios.reporting.results import Results
 from seedbus.scenarios.running.replay import replay
@@ -226,7 +226,9 @@ def test_no_round_waits_in_real_time_for_a_client_that_returns_while_its_process
         raise AssertionError
 
     harness = RegistrationHarness(clients=4, is_virtual=False)
-    availability = Availability([LateJoiners(clients=[2], at_round=1), LateJoiners(clients=[3], at_round=9)], 7, 4)
+    availability = Availability(
+        FaultHooks([LateJoiners(clients=[2], at_round=1), LateJoiners(clients=[3], at_round=9)], 7, 4)
+    )
     harness.coordinator.open_round()
     harness.coordinator.close_round()
     bus = bus_on(WallClock(), _Hostless())

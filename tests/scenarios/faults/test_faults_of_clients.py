@@ -183,7 +183,7 @@ def test_an_outage_that_cannot_be_is_refused_in_a_sentence_that_names_the_fault(
             return lasts
 
     with pytest.raises(Unusable, match=r"^the fault Away keeps the server away for .* ns; expected None, or a whole"):
-        Outages([Away()], [Counter()]).crash_ns(0, "asking")
+        Outages(FaultHooks([Away()], 1)).crash_ns(0, "asking")
 
 
 @given(st.lists(drags, max_size=5), st.data())

@@ -14,7 +14,7 @@ from worlds import outcome, scenario
 from seedbus.agents.availability import Availability
 from seedbus.agents.errors import RunFolderError
 from seedbus.agents.journal.journal import Journal
-from seedbus.bus import KeyedRandom
+from seedbus.bus import FaultHooks, KeyedRandom
 from seedbus.scenarios.errors import Exit, ScenarioError
 from seedbus.scenarios.faults.trace import Trace
 from seedbus.scenarios.running.run import run
@@ -238,7 +238,7 @@ def test_a_trace_lies_beside_its_scenario_and_where_changes_no_draw(
         monkeypatch.chdir(tmp_path)
         what = load(place.relative_to(tmp_path) / "what.yaml")
         assert what.resolved()["faults"] == [fault.model_dump(mode="json")]
-        digests.append((Availability([fault], 1, 8).at_start, outcome(run(what, place / "run"))))
+        digests.append((Availability(FaultHooks([fault], 1, 8)).at_start, outcome(run(what, place / "run"))))
         monkeypatch.chdir(place)
         assert outcome(run(what, place / "run", resume=True)) == digests[-1][1]
     assert digests[0] == digests[1] and len(digests[0][0]) == 4

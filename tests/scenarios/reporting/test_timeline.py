@@ -81,6 +81,7 @@ def test_who_was_away_is_asked_of_the_clients_of_a_round_and_not_of_all_that_wer
 
     class Schedules:
         away = Away()
+        is_changing = True
 
         def __init__(self, *arguments: object) -> None: ...
 

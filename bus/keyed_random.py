@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from seedbus.keyed import Key as Key
 from seedbus.keyed import bits as bits
@@ -89,3 +89,12 @@ def with_random(faults: Sequence[T], seed: int, clients: int) -> list[tuple[T, K
         pairs.append((fault, KeyedRandom(seed, clients, identity, seen[identity])))
         seen[identity] += 1
     return pairs
+
+
+def ordered(faults: Sequence[object], protocol: Any, seed: int, clients: int) -> list[tuple[Any, KeyedRandom]]:
+    """Return the faults that implement a protocol, with their draws, in the order of their repr.
+
+    So it makes no difference in which order a scenario lists them.
+    """
+    chosen = [fault for fault in faults if isinstance(fault, protocol)]
+    return sorted(with_random(chosen, seed, clients), key=lambda pair: repr(pair[0]))

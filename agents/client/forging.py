@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, Protocol, runtime_checkable
 from seedbus.agents.client.worker import Followers
 from seedbus.bus import Envelope, Kind, MalformedEnvelope, decode
 from seedbus.bus.codec import first_bytes
-from seedbus.bus.keyed_random import KeyedRandom, with_random
+from seedbus.bus.keyed_random import KeyedRandom, ordered
 
 _NOTE, _JOIN = first_bytes(Kind.WAKE), first_bytes(Kind.JOIN)
 _REVEALING = frozenset({Kind.PLAN, Kind.SNAPSHOT})  # a JOIN that answers these tells the simulation a version
@@ -66,8 +66,7 @@ class Forging:
         self._honest = honest
         self._verify_every = verify_every
         self._proofs = honest.host.member_proof
-        forges = [fault for fault in faults if isinstance(fault, Forge)]
-        self._forges = sorted(with_random(forges, seed, clients), key=lambda pair: repr(pair[0]))
+        self._forges: list[tuple[Forge, KeyedRandom]] = ordered(faults, Forge, seed, clients)
 
     def try_first_round(self, cohort: int) -> None:
         """As `Followers.try_first_round`."""

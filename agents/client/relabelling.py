@@ -12,7 +12,7 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
-from seedbus.bus.keyed_random import KeyedRandom, with_random
+from seedbus.bus.keyed_random import KeyedRandom, ordered
 
 
 @runtime_checkable
@@ -36,8 +36,7 @@ class Relabelling:
 
     def __init__(self, faults: Sequence[Any], seed: int, clients: int) -> None:
         """Take those of a scenario's faults that implement `Relabel`; clients: N."""
-        relabels = [fault for fault in faults if isinstance(fault, Relabel)]
-        self._relabels = sorted(with_random(relabels, seed, clients), key=lambda pair: repr(pair[0]))
+        self._relabels: list[tuple[Relabel, KeyedRandom]] = ordered(faults, Relabel, seed, clients)
 
     def __call__(self, client: int, round: int, classes: int) -> NDArray[np.int64] | None:
         """Return the class that a client takes each class for in a round, [classes]; None: its own.

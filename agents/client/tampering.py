@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol, runtime_checkable
 
-from seedbus.bus.keyed_random import KeyedRandom, with_random
+from seedbus.bus.keyed_random import KeyedRandom, ordered
 from seedbus.discovery import check_shape
 
 
@@ -46,10 +46,9 @@ class Tampering:
 
     def __init__(self, faults: Sequence[Any], seed: int, clients: int) -> None:
         """Take those of a scenario's faults that implement `Tamper`; clients: N."""
-        tampers = [fault for fault in faults if isinstance(fault, Tamper)]
-        self._tampers = sorted(with_random(tampers, seed, clients), key=lambda pair: repr(pair[0]))
+        self._tampers: list[tuple[Tamper, KeyedRandom]] = ordered(faults, Tamper, seed, clients)
         self.seed = seed
-        self.is_honest = not tampers
+        self.is_honest = not self._tampers
 
     def apply(self, client: int, round: int, report: Any, earlier: Callable[[], Any]) -> Any:
         """Return the values that the client reports: the same object if no fault applies. `Tamper` says the rest.

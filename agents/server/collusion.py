@@ -16,7 +16,7 @@ import numpy as np
 
 from seedbus.agents.messages import AnyAlgorithm
 from seedbus.algorithms.contract import BadPayload, ReportRefused
-from seedbus.bus.keyed_random import KeyedRandom, with_random
+from seedbus.bus.keyed_random import KeyedRandom, ordered
 from seedbus.discovery import check_shape
 
 
@@ -46,8 +46,7 @@ class Collusion:
 
     def __init__(self, faults: Sequence[Any], seed: int, clients: int) -> None:
         """Take those of a scenario's faults that implement `Collude`; clients: N."""
-        colluding = [fault for fault in faults if isinstance(fault, Collude)]
-        self._faults = sorted(with_random(colluding, seed, clients), key=lambda pair: repr(pair[0]))
+        self._faults: list[tuple[Collude, KeyedRandom]] = ordered(faults, Collude, seed, clients)
 
     def apply(self, algorithm: AnyAlgorithm, plan: Any, reports: dict[int, Any]) -> dict[int, Any]:
         """Return the reports of one round with those of attackers replaced, in the order of clients.

@@ -13,7 +13,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import islice
-from typing import Any
 
 from seedbus.agents import chunks
 from seedbus.agents.chunks import Chunk, Shape, Title
@@ -218,8 +217,8 @@ def pack_notes(notes: list[bytes]) -> bytes:
     return b"".join(struct.pack("<I", len(note)) + note for note in notes)
 
 
-def unpack_notes(packed: bytes, decode: Callable[[bytes], Any]) -> list[Any]:
-    """Return each note of `pack_notes`, decoded. Raises `BadPayload`, and what `decode` raises."""
+def unpack_notes(packed: bytes) -> list[Envelope]:
+    """Return each note of `pack_notes`, decoded. Raises `BadPayload`, `MalformedEnvelope`."""
     notes, start = [], 0
     while start < len(packed):
         if start + 4 > len(packed):

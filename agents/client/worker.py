@@ -154,7 +154,7 @@ class Followers:
             if envelope.kind is Kind.REFUSE:
                 raise JoinRefused(*messages.unpack_refuse(envelope))
             versions, log, packed = messages.unpack_welcome(self._algorithm, envelope, len(self._addresses))
-            notes = unpack_notes(packed, decode)
+            notes = unpack_notes(packed)
         except (MalformedEnvelope, BadPayload) as error:
             raise JoinRefused("bad-welcome", str(error)) from None
         version_of = dict(zip(self._addresses, versions, strict=True))

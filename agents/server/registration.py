@@ -138,15 +138,15 @@ class Registration:
             if not join.spans and worker.offer.spans:
                 raise BadPayload("it joins for nobody")
         except (MalformedEnvelope, BadPayload) as error:
-            return self._refuse(frame, host, "bad-join", str(error))
+            return self._refuse(frame, self._coordinator.refused(host, "bad-join", str(error)))
         refusal = self._coordinator.objected(join, worker.offer.nonce)
         if refusal is not None:  # checked before any step whose cost grows with the number of clients
-            self._observer.refused(refusal)
-            return self._refuse(frame, host, refusal.reason, refusal.detail, refusal)
+            return self._refuse(frame, refusal)
         spans = [(span.first, span.last) for span in join.spans]
         clients = _clients(spans, SpanSet(worker.offer.spans))
         if clients is None or not worker.joined.isdisjoint(clients):
-            return self._refuse(frame, host, "claims-another", f"host {host} joins for clients that are not its own")
+            what = f"host {host} joins for clients that are not its own"
+            return self._refuse(frame, self._coordinator.refused(host, "claims-another", what))
         taken = next((client for span in spans if (client := self._free.lacks(span)) is not None), None)
         if taken is not None or (worker.offer.evaluates and not self._is_evaluator_free):
             who = "the evaluator" if taken is None else f"client {taken}"
@@ -159,8 +159,7 @@ class Registration:
         is_last = len(worker.joined) == count_of(worker.offer.spans)
         refusal = self._bring(worker) if is_last else None
         if refusal is not None:
-            self._observer.refused(refusal)
-            return self._refuse(frame, host, refusal.reason, refusal.detail, refusal)
+            return self._refuse(frame, refusal)
         self._bus.record(envelope)
         if not is_last:
             return [], False
@@ -326,14 +325,11 @@ class Registration:
         self._observer.noted("joined", host=worker.offer.host, clients=clients, missing=self._missing_clients)
         return self._bus.record(welcome)
 
-    def _refuse(
-        self, frame: bytes, host: int, reason: str, detail: str, refusal: Refusal | None = None
-    ) -> tuple[list[bytes], bool]:
-        """Answer a JOIN with a REFUSE. `refusal`: the same refusal, if it has been counted already."""
-        if refusal is None:
-            self._observer.refused(self._coordinator.refused(host, reason, detail))
-        self._bus.record_refused_join(host, frame)
-        return [self._bus.record(messages.refuse(host, reason, detail))], False
+    def _refuse(self, frame: bytes, refusal: Refusal) -> tuple[list[bytes], bool]:
+        """Answer a host's JOIN, which was refused, with a REFUSE."""
+        self._observer.refused(refusal)
+        self._bus.record_refused_join(refusal.client, frame)
+        return [self._bus.record(messages.refuse(refusal.client, refusal.reason, refusal.detail))], False
 
 
 def _clients(spans: Sequence[Span], offered: SpanSet) -> list[int] | None:

@@ -96,7 +96,7 @@ def test_chunks_in_any_order_repeated_or_across_processes_give_the_same_replica(
         if number == moves_at:  # a new process continues from the notes of the old one
             notes = [encode(note)[0] for note in partial.note(0, 9)]
             partial = downloads()
-            partial.reset(unpack_notes(pack_notes(notes), decode))
+            partial.reset(unpack_notes(pack_notes(notes)))
         answer = receive(partial, index)
         replica = answer if isinstance(answer, Replica) else replica
     assert replica is not None and replica.digests() == TRUTH.digests()
@@ -169,7 +169,7 @@ def test_a_false_chunk_fails_its_client_alone_in_a_process_that_replaces_its_own
     if is_replaced:
         notes = [encode(note)[0] for note in partial.note(0, 9)]
         partial = downloads()
-        partial.reset(unpack_notes(pack_notes(notes), decode))
+        partial.reset(unpack_notes(pack_notes(notes)))
     offer_to(partial, 1)
     replica = [receive(partial, index, 1) for index in range(24)][-1]
     assert replica.digests() == TRUTH.digests()
@@ -316,4 +316,4 @@ def test_the_version_of_a_note_is_that_of_its_snapshot_for_its_own_client() -> N
 @pytest.mark.parametrize("packed", [b"\1", b"\5\0\0\0ab", b"\0\0\0\0"])
 def test_malformed_notes_are_refused(packed: bytes) -> None:
     with pytest.raises((BadPayload, MalformedEnvelope)):
-        unpack_notes(packed, decode)
+        unpack_notes(packed)

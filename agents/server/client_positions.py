@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import heapq
 from collections.abc import Iterable, Mapping
 from functools import cache
 
 from seedbus.agents.journal.records import MemberPosition
-from seedbus.agents.server.commit_window import LowestVersion
 from seedbus.agents.server.member_index import MemberIndex
 
 
@@ -86,3 +86,44 @@ class ClientPositions:
         self._lowest = LowestVersion()
         for client in self.members:
             self._lowest.add(self.versions.setdefault(client, 0))
+
+
+class LowestVersion:
+    """The minimum of a multiset of versions; the cost of a change depends on the number of distinct versions only."""
+
+    def __init__(self) -> None:
+        self._counts: dict[int, int] = {}
+        self._heap: list[int] = []
+
+    def add(self, version: int) -> None:
+        count = self._counts.get(version, 0)
+        if not count:
+            heapq.heappush(self._heap, version)
+        self._counts[version] = count + 1
+
+    def discard(self, version: int) -> None:
+        count = self._counts[version] - 1
+        if count:
+            self._counts[version] = count
+        else:
+            del self._counts[version]
+
+    def replace(self, before: int, version: int) -> None:
+        counts = self._counts
+        if counts[before] > 1 and version in counts:  # as for nearly all clients of a round
+            counts[before] -= 1
+            counts[version] += 1
+        else:
+            self.discard(before)
+            self.add(version)
+
+    @property
+    def counts(self) -> dict[int, int]:
+        """Version → how often it is in the multiset."""
+        return dict(self._counts)
+
+    def get(self, default: int) -> int:
+        """Return the lowest version; `default` if there are none."""
+        while self._heap and self._heap[0] not in self._counts:
+            heapq.heappop(self._heap)
+        return self._heap[0] if self._heap else default

@@ -8,7 +8,6 @@ only.
 
 from __future__ import annotations
 
-import heapq
 from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -105,44 +104,3 @@ class CommitWindow:
         # The newest commit is always kept, because it may not be in the journal yet.
         below = min(max(slowest, self.version - len(self._sizes) if self._sizes else 0), self.version - 1)
         del self._commits[: max(0, below - self.first)]
-
-
-class LowestVersion:
-    """The minimum of a multiset of versions; the cost of a change depends on the number of distinct versions only."""
-
-    def __init__(self) -> None:
-        self._counts: dict[int, int] = {}
-        self._heap: list[int] = []
-
-    def add(self, version: int) -> None:
-        count = self._counts.get(version, 0)
-        if not count:
-            heapq.heappush(self._heap, version)
-        self._counts[version] = count + 1
-
-    def discard(self, version: int) -> None:
-        count = self._counts[version] - 1
-        if count:
-            self._counts[version] = count
-        else:
-            del self._counts[version]
-
-    def replace(self, before: int, version: int) -> None:
-        counts = self._counts
-        if counts[before] > 1 and version in counts:  # as for nearly all clients of a round
-            counts[before] -= 1
-            counts[version] += 1
-        else:
-            self.discard(before)
-            self.add(version)
-
-    @property
-    def counts(self) -> dict[int, int]:
-        """Version → how often it is in the multiset."""
-        return dict(self._counts)
-
-    def get(self, default: int) -> int:
-        """Return the lowest version; `default` if there are none."""
-        while self._heap and self._heap[0] not in self._counts:
-            heapq.heappop(self._heap)
-        return self._heap[0] if self._heap else default

@@ -163,15 +163,10 @@ class Scenario(Settings):
         return self
 
     @model_validator(mode="after")
-    def _streamable(self) -> Scenario:
-        """With a stream, check that reports may be committed one by one, in any order."""
+    def _consistent(self) -> Scenario:
+        """Check what several fields say together."""
         if self.participation.is_stream:
             refuse_rounds(self)
-        return self
-
-    @model_validator(mode="after")
-    def _consistent(self) -> Scenario:
-        """Check what two fields say together."""
         self._check_clients()
         self._check_partition()
         self._check_layers()
@@ -179,6 +174,16 @@ class Scenario(Settings):
         self._check_lag()
         self._check_micro_batch()
         self._check_faults()
+        if self.topology is not None:
+            refuse_server(self, self.topology)
+        if self.secure_aggregation is not None:
+            refuse_single_reports(self, self.secure_aggregation)
+        if self.seed_shift is not None:
+            self._check_seed_shift()
+        if self.privacy is not None:
+            refuse_unprivate(self, self.privacy)
+        elif self.stop.epsilon is not None:
+            raise ValueError(f"stop.epsilon is {self.stop.epsilon:g}, and the run is not private; give privacy too")
         return self
 
     def _check_clients(self) -> None:
@@ -303,25 +308,7 @@ class Scenario(Settings):
                     who = "all clients" if of == clients else "the clients that it selects"
                     raise ValueError(f"faults.{number}.{field} is {count}; expected at most {of}, {who}")
 
-    @model_validator(mode="after")
-    def _serverless(self) -> Scenario:
-        """Without a server, check that nothing needs one."""
-        if self.topology is not None:
-            refuse_server(self, self.topology)
-        return self
-
-    @model_validator(mode="after")
-    def _sums_are_enough(self) -> Scenario:
-        """With secure aggregation, check that nothing needs more than the sum of a round's reports."""
-        if self.secure_aggregation is not None:
-            refuse_single_reports(self, self.secure_aggregation)
-        return self
-
-    @model_validator(mode="after")
-    def _shiftable(self) -> Scenario:
-        """With a private shift of seeds, check that there are seeds, and that the server is not sent the model."""
-        if self.seed_shift is None:
-            return self
+    def _check_seed_shift(self) -> None:
         if not getattr(self.algorithm, "has_round_seeds", False):
             raise ValueError(
                 f"seed_shift changes the seed of each round, and algorithm {self.algorithm.name} has none; decomfl, "
@@ -332,17 +319,6 @@ class Scenario(Settings):
                 "lag: its snapshots of the model pass through the server, from which seed_shift hides the model; leave "
                 "lag out"
             )
-        return self
-
-    @model_validator(mode="after")
-    def _private(self) -> Scenario:
-        """Check that the noise of `privacy` hides all that commits show of a client's data."""
-        settings = self.privacy
-        if settings is not None:
-            refuse_unprivate(self, settings)
-        elif self.stop.epsilon is not None:
-            raise ValueError(f"stop.epsilon is {self.stop.epsilon:g}, and the run is not private; give privacy too")
-        return self
 
     def check(self) -> dict[str, str]:
         """Return the digests of the files that the partition and faults read, by field (`faults.0.file`).

@@ -8,7 +8,6 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from seedbus.bus.keyed_random import with_random
 from seedbus.bus.network import Constant
 from seedbus.bus.text import counted
 from seedbus.scenarios.faults.base import ClientSelector, Fault, MessageSelector, RoundSelector, TrafficSelector
@@ -25,7 +24,7 @@ def sentences(scenario: Scenario) -> list[str]:
     clients = scenario.participation.clients
     said = []
     whys = of_faults(scenario)
-    for (fault, random), why in zip(with_random(scenario.faults, scenario.seed, clients), whys, strict=True):
+    for (fault, random), why in zip(scenario.faults_with_draws, whys, strict=True):
         chosen = fault.chosen(clients, random) if isinstance(fault, ClientSelector) else None
         said.append(_sentence(fault, chosen, clients) + (f"; it {why}" if why else ""))
     return said

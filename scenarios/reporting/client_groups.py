@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from seedbus.bus.keyed_random import KeyedRandom, with_random
+from seedbus.bus.keyed_random import KeyedRandom
 from seedbus.scenarios.errors import ScenarioError
 from seedbus.scenarios.faults.trace_file import FollowsFile
 from seedbus.scenarios.reporting.progress import readable
@@ -70,7 +70,7 @@ def devices_of(scenario: Scenario, files: Mapping[str, str]) -> dict[str, list[s
 def _faults(scenario: Scenario, files: Mapping[str, str] | None) -> Iterator[tuple[int, Any, KeyedRandom]]:
     """Yield each fault whose file is as it was when the run began, with its number and its draws."""
     clients = scenario.participation.clients
-    for number, (fault, random) in enumerate(with_random(scenario.faults, scenario.seed, clients)):
+    for number, (fault, random) in enumerate(scenario.faults_with_draws):
         with suppress(ScenarioError):
             if files is None or fault.file_digest(clients) == files.get(f"faults.{number}.file", ""):
                 yield number, fault, random

@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 
 from seedbus.bus.fault_hooks import ByzantineHook, Mislabelling
-from seedbus.bus.keyed_random import with_random
 from seedbus.scenarios.reporting.round_table import RoundTable
 from seedbus.scenarios.schema.scenario import Scenario
 
@@ -21,7 +20,7 @@ def liars(scenario: Scenario, history: RoundTable) -> dict[str, float]:
         scenario: the run's scenario.
         history: its rounds.
     """
-    faults = with_random(scenario.faults, scenario.seed, scenario.participation.clients)
+    faults = scenario.faults_with_draws
     lying = [(fault.lies, random) for fault, random in faults if isinstance(fault, ByzantineHook)]
     lying += [(fault.mislabels, random) for fault, random in faults if isinstance(fault, Mislabelling)]
     if not lying or scenario.topology is not None or not history.has_commit.any():

@@ -26,7 +26,7 @@ from seedbus.agents.server.outages import Outage
 from seedbus.agents.server.stopping import Cadence, Stop
 from seedbus.algorithms.contract import Algorithm
 from seedbus.algorithms.shaped import Shaped
-from seedbus.bus import Compute, Network
+from seedbus.bus import Compute, KeyedRandom, Network
 from seedbus.bus.keyed_random import with_random
 from seedbus.bus.network import Constant
 from seedbus.models.errors import DataError
@@ -280,7 +280,7 @@ class Scenario(Settings):
 
     def _check_faults(self) -> None:
         clients, has_deadline = self.participation.clients, self.participation.deadline_s is not None
-        for number, (fault, random) in enumerate(with_random(self.faults, self.seed, clients)):
+        for number, (fault, random) in enumerate(self.faults_with_draws):
             if fault.may_lose and not has_deadline and self.topology is None:
                 raise ValueError(
                     f"faults.{number} loses messages; set participation.deadline_s, or a round would wait for ever"
@@ -329,7 +329,7 @@ class Scenario(Settings):
         clients = self.participation.clients
         digests = {f"faults.{number}.file": fault.file_digest(clients) for number, fault in enumerate(self.faults)}
         digests["partition.file"] = self.partition.file_digest(clients)
-        refuse_two_traces(with_random(self.faults, self.seed, clients), clients)
+        refuse_two_traces(self.faults_with_draws, clients)
         return {field: digest for field, digest in digests.items() if digest}
 
     @model_validator(mode="after")
@@ -401,6 +401,11 @@ class Scenario(Settings):
             return Scenario.model_validate(fields | {"task": task})
         except ValidationError as error:
             raise ScenarioError(self.name, sentences(error, Scenario, self.resolved())) from None
+
+    @property
+    def faults_with_draws(self) -> list[tuple[Fault, KeyedRandom]]:
+        """Each fault, with its random draws."""
+        return with_random(self.faults, self.seed, self.participation.clients)
 
     @property
     def replay_s(self) -> float:

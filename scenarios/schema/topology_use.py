@@ -12,7 +12,6 @@ from seedbus.agents.server.collusion import Collude
 from seedbus.agents.server.outages import Outage
 from seedbus.bus import KeyedRandom
 from seedbus.bus.envelope import BETWEEN
-from seedbus.bus.keyed_random import with_random
 
 KINDS = [kind.name.lower() for kind in BETWEEN]
 OF_SERVER = {
@@ -66,7 +65,7 @@ def refuse_server(scenario: Any, gossip: Gossip) -> None:
     if gossip.evaluated >= who.clients:
         raise ValueError(f"topology.evaluated is {gossip.evaluated}; nodes are 0 to {who.clients - 1}")
     gossip.neighbours(who.clients, scenario.seed)
-    for number, (fault, random) in enumerate(with_random(scenario.faults, scenario.seed, who.clients)):
+    for number, (fault, random) in enumerate(scenario.faults_with_draws):
         reason = needs_server(fault, who.clients, random)
         if reason is not None:
             raise ValueError(f"faults.{number}: with topology: gossip {reason}")

@@ -12,7 +12,6 @@ from seedbus.algorithms.scalar_only.base import ScalarOnly
 from seedbus.algorithms.schedule import values
 from seedbus.bus.envelope import Kind
 from seedbus.bus.fault_hooks import ByzantineHook
-from seedbus.bus.keyed_random import with_random
 from seedbus.bus.network import Constant
 from seedbus.scenarios.faults.base import MessageSelector, RoundSelector, TrafficSelector
 from seedbus.scenarios.faults.crash import Crash
@@ -86,7 +85,7 @@ def _of_files(scenario: Any) -> dict[int, str]:
         number: ", and ".join(
             words.format(_clients(whose)) for words, whose in fault.oddities(clients, random) if whose
         )
-        for number, (fault, random) in enumerate(with_random(scenario.faults, scenario.seed, clients))
+        for number, (fault, random) in enumerate(scenario.faults_with_draws)
         if isinstance(fault, FollowsFile)
     }
 
@@ -119,7 +118,7 @@ def _waiting(scenario: Any) -> dict[int, str] | None:
     if is_timed or scenario.clock == "wall" or scenario.topology is not None:
         return None
     said, away = dict[int, str](), set[int]()
-    for number, (fault, random) in enumerate(with_random(scenario.faults, scenario.seed, who.clients)):
+    for number, (fault, random) in enumerate(scenario.faults_with_draws):
         if isinstance(fault, AvailabilityFault):
             schedule = fault.schedule(who.clients, random)
             schedule.advance(0, 0)

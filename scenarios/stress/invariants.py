@@ -28,7 +28,6 @@ from seedbus.agents.observer import NullObserver
 from seedbus.agents.refusals import Mark, Reason, Refusal
 from seedbus.agents.round_record import ClosedRound
 from seedbus.bus import Kind, read_ledger
-from seedbus.bus.keyed_random import with_random
 from seedbus.bus.ledger import Columns
 from seedbus.bus.network import ChangingLinks, Throttle
 from seedbus.scenarios.cli_errors import exit_code
@@ -195,7 +194,7 @@ def _check_equal(how: str, actual: Results, expected: Results, names: tuple[str,
 def hostile_clients(scenario: Scenario) -> frozenset[int]:
     """Return the clients that may violate the protocol."""
     clients = scenario.participation.clients
-    faults = with_random(scenario.faults, scenario.seed, clients)
+    faults = scenario.faults_with_draws
     chosen = (fault.chosen(clients, random) for fault, random in faults if isinstance(fault, Hostile))
     return frozenset(client for some in chosen for client in some)
 

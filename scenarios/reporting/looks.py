@@ -14,6 +14,7 @@ DARK = ("#6ea8e8", "#e8955a", "#63b985", "#c585d6", "#ea7480", "#4fb6c6", "#c9aa
 """The same colours on a dark page."""
 INK, GRID = "#3c4654", "#dfe3e9"
 MISSED, WINDOW = COLOURS[4], COLOURS[6]
+MOST_COLUMNS = 3  # of panels beside each other
 DASHES = ("", "7 3", "2 3")  # the second is used when all colours have been used once
 MARKERS = ("circle", "square", "diamond", "triangle-up", "triangle-down")
 """Shapes of points, in the words of plotly.js."""
@@ -113,9 +114,9 @@ def in_legend(drawn: Sequence[Line]) -> list[bool]:
     return [bool(line.name) and first.setdefault(line.name, line.panel) == line.panel for line in drawn]
 
 
-def rows_of(panels: int, most: int = 3) -> tuple[int, int]:
-    """Return in how many rows and columns panels stand; `most`: of columns."""
-    rows = math.ceil(panels / most)
+def rows_of(panels: int) -> tuple[int, int]:
+    """Return in how many rows and columns panels stand."""
+    rows = math.ceil(panels / MOST_COLUMNS)
     return rows, math.ceil(panels / rows)
 
 

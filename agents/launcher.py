@@ -48,11 +48,10 @@ from seedbus.bus import (
     WallClock,
 )
 from seedbus.bus.envelope import SHORT
+from seedbus.bus.ledger import MESSAGES
 from seedbus.bus.text import counted
 from seedbus.versions import version
 
-MESSAGES = "messages"
-"""The folder of the ledger, in a run's folder."""
 OUTCOME = "outcome"
 """The name of the fact that holds how a run ended."""
 

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyarrow.parquet import ParquetFile
 
+MESSAGES = "messages"
+"""The folder of the ledger, in a run's folder."""
 _FEW_ROWS = 1_000_000  # the most in one segment; 112 MB in memory
 SEGMENT_ROWS = 20_000  # 2 MB in memory, plus what their compression needs
 

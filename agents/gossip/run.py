@@ -33,7 +33,7 @@ from seedbus.agents.gossip.settings import METRICS, Gossip
 from seedbus.agents.journal.file import FILE
 from seedbus.agents.journal.journal import Entry, Journal
 from seedbus.agents.journal.records import StoredRound
-from seedbus.agents.launcher import MESSAGES, OUTCOME, Outcome, Setup, outcome_of
+from seedbus.agents.launcher import OUTCOME, Outcome, Setup, outcome_of
 from seedbus.agents.messages import Evaluation
 from seedbus.agents.observer import Observer
 from seedbus.agents.problem import ClientProblem
@@ -46,6 +46,7 @@ from seedbus.algorithms.directions import use_all_cores
 from seedbus.bus import Bus, FaultHooks, Kind, Ledger, Links, MemoryTransport, Pace, VirtualClock
 from seedbus.bus.envelope import BETWEEN
 from seedbus.bus.event_queue import LAST
+from seedbus.bus.ledger import MESSAGES
 from seedbus.bus.network import round_ns
 from seedbus.bus.text import counted
 
@@ -343,7 +344,7 @@ class _GossipRun:
             fold(sorted_sum, self.steps, node.has)
             if node.replica.digest() != sorted_sum.digest():
                 detail = f"node {node.address} holds other bits than the sum of its {node.has.size} commits"
-                self._refuse(node.address, round, Reason.DIVERGED, detail)
+                self._refuse(node.address, round, "diverged", detail)
 
     def _refuse(self, node: int, round: int, reason: str, detail: str) -> None:
         self.refusals.of_client(node, reason, detail)

@@ -419,7 +419,7 @@ class Coordinator:
         if client is None:
             return ()
         what = f"client {client}'s secret of round {round} cannot be recovered from its shares: there is no commit"
-        return (self.refused(client, Reason.BAD_SHARES, what, round),)
+        return (self.refused(client, "bad-shares", what, round),)
 
     def published(self, closed: ClosedRound, sent: Sent, now_ns: int) -> None:
         """A round is durable: tell the evaluator of its commit, and ask it to evaluate if that is due."""

@@ -16,9 +16,9 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from seedbus.agents.launcher import MESSAGES
 from seedbus.bus.clock import calendar_seconds, wall_seconds
 from seedbus.bus.errors import LedgerDamaged
+from seedbus.bus.ledger import MESSAGES
 from seedbus.bus.text import counted
 from seedbus.scenarios.errors import resuming
 from seedbus.scenarios.operations.exposition import lags

@@ -20,6 +20,7 @@ from seedbus.agents.journal.journal import Journal
 from seedbus.bus import Fate, Kind, read_ledger
 from seedbus.bus.errors import LedgerDamaged
 from seedbus.bus.files import atomic_write, read
+from seedbus.bus.ledger import MESSAGES
 from seedbus.models.errors import DataError
 from seedbus.scenarios.errors import ScenarioError, path_of, resuming
 from seedbus.scenarios.reporting.summary import lines_problem, summary_problem
@@ -35,7 +36,6 @@ if TYPE_CHECKING:
     from seedbus.scenarios.reporting.statistics import ArrivedReports, Table
 
 METRICS = "metrics.jsonl"
-MESSAGES = "messages"
 
 
 @dataclass(frozen=True)

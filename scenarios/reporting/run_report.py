@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from seedbus.agents.journal.journal import Journal
-from seedbus.agents.launcher import MESSAGES, Outcome
+from seedbus.agents.launcher import Outcome
 from seedbus.bus import ledger_hash, read_ledger
 from seedbus.bus.errors import LedgerDamaged
-from seedbus.bus.ledger import Columns
+from seedbus.bus.ledger import MESSAGES, Columns
 from seedbus.scenarios.reporting.accounting import account
 from seedbus.scenarios.reporting.client_groups import devices_of, figures, groups_of
 from seedbus.scenarios.reporting.client_names import stored

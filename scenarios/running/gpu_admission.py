@@ -33,7 +33,7 @@ from seedbus.bus.transport import count_of
 from seedbus.models.device import GpuMemory, gpu_memory, gpu_name, hold_memory, release_memory
 from seedbus.models.errors import DataError
 from seedbus.models.task import Note
-from seedbus.scenarios.running.limits import replica_bytes, replicas_of
+from seedbus.scenarios.running.limits import gib, replica_bytes, replicas_of
 from seedbus.scenarios.schema.scenario import Scenario
 
 Measure = Callable[[Callable[[], None], int], None]
@@ -109,11 +109,11 @@ class GpuAdmission:
         place.write(b"%d" % size)
         place.flush()
         self._places.append(place)
-        self._note("measured", device=self._device, takes=_gib(size), free=_gib(after.free), total=_gib(after.total))
+        self._note("measured", device=self._device, takes=gib(size), free=gib(after.free), total=gib(after.total))
 
     def _refusal(self, size: int, processes: int, memory: GpuMemory) -> DataError:
         takes = f"each of {processes} takes" if processes > 1 else "one takes"
-        room = f"{_gib(memory.free)} of {_gib(memory.total)} are free, and {takes} {_gib(size)}"
+        room = f"{gib(memory.free)} of {gib(memory.total)} are free, and {takes} {gib(size)}"
         share = max(1, 1000 // processes) / 1000  # rounded down, so that Ray has room for as many
         return DataError(
             self._device,
@@ -196,7 +196,3 @@ def _folder(name: str) -> Path:
     except OSError as error:
         raise DataError(folder, f"no folder that can be written ({error.strerror})", expected) from None
     return folder / name
-
-
-def _gib(size: int) -> str:
-    return f"{size / 2**30:.2f} GiB"

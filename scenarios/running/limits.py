@@ -164,6 +164,11 @@ def bytes_of(text: str, option: str) -> int:
     return size
 
 
+def gib(size: int) -> str:
+    """Return bytes as text, in GiB."""
+    return f"{size / 2**30:.2f} GiB"
+
+
 def tasks_of(text: str) -> frozenset[str] | None:
     """Return the names in the value of --tasks, which commas separate; None if it is empty.
 

@@ -15,6 +15,7 @@ from seedbus.algorithms.scalar_only.base import ScalarOnly
 from seedbus.algorithms.schedule import values
 from seedbus.models.device import HOST, gpu_memory, gpu_name
 from seedbus.models.errors import DataError, OutOfMemory, is_out_of_memory
+from seedbus.scenarios.running.limits import gib
 from seedbus.scenarios.schema.scenario import Scenario
 
 
@@ -64,17 +65,13 @@ def _fewer_processes(device: str, error: BaseException) -> list[str]:
     if not fitting:
         return []
     processes = "one process" if fitting == 1 else f"at most {fitting} processes"
-    return [f"{processes} on {device} (this one takes {_gib(needed)} of {_gib(memory.total)})"]
+    return [f"{processes} on {device} (this one takes {gib(needed)} of {gib(memory.total)})"]
 
 
 def _asked_of_gpu(error: BaseException) -> int:
     """Return the bytes that torch's allocator on a GPU was asked for last, as its message gives them; else 0."""
     match = re.search(r"Tried to allocate ([\d.]+) ([KMGT]i)?B", str(error))
     return 0 if match is None else int(float(match[1]) * 2 ** (10 * (1 + "KMGT".index(match[2][0]) if match[2] else 0)))
-
-
-def _gib(size: int) -> str:
-    return f"{size / 2**30:.2f} GiB"
 
 
 def _joined(settings: list[str]) -> str:

@@ -23,12 +23,11 @@ from typing import Any, get_args
 
 import numpy as np
 
-from seedbus.agents.launcher import MESSAGES
 from seedbus.agents.observer import NullObserver
 from seedbus.agents.refusals import Mark, Reason, Refusal
 from seedbus.agents.round_record import ClosedRound
 from seedbus.bus import Kind, read_ledger
-from seedbus.bus.ledger import Columns
+from seedbus.bus.ledger import MESSAGES, Columns
 from seedbus.bus.network import ChangingLinks, Throttle
 from seedbus.scenarios.cli_errors import exit_code
 from seedbus.scenarios.errors import Interrupted

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -12,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from seedbus.agents.server.stopping import averages
 from seedbus.scenarios.analysis.quantities import is_gap, quantity, served_metric
 from seedbus.scenarios.reporting.axes import is_share
+from seedbus.scenarios.reporting.results import strict
 from seedbus.scenarios.study.cells import Cell, Plan, is_rising, values_of_metric
 from seedbus.scenarios.study.circumstances import by_circumstances, circumstances, pairs_of
 from seedbus.scenarios.study.claims import FINAL, Judged, judged, verdict
@@ -358,7 +358,7 @@ class StudyResults:
     def json(self) -> dict[str, Any]:
         """Return all of it as plain data."""
         rows = [
-            _finite(self._settings(cell))
+            self._settings(cell)
             | {"seeds": [member.seed for member in self.members[cell.name]]}
             | {"runs": [str(member.stored.folder) for member in self.members[cell.name]]}
             | {"is_on_front": cell.name in self.front}
@@ -366,13 +366,17 @@ class StudyResults:
             for cell in self.plan.cells
         ]
         differences = [
-            {"row": row, "other": other, "figure": figure, **_finite(vars(each)), "is_seen": each.is_seen}
+            {"row": row, "other": other, "figure": figure, **vars(each), "is_seen": each.is_seen}
             | {"verdict": each.verdict, "better": self.better(row, other, each) or None}
             for figure, compared in self.compared_by.items()
             for row, other, each in compared
         ]
         tuned = {
-            row: {"chosen": each.chosen, "at_edge": each.at_edge, "trials": [_told(t) for t in each.trials]}
+            row: {
+                "chosen": each.chosen,
+                "at_edge": each.at_edge,
+                "trials": [{"values": t.values, "score": t.score, "seeds": len(t.finals)} for t in each.trials],
+            }
             for row, each in self.tuned.items()
         }
         study: dict[str, Any] = {"study": self.plan.study.name, "metric": self.metric, "is_complete": self.is_complete}
@@ -382,7 +386,8 @@ class StudyResults:
             ]
             study["claim"] = {"claim": self.plan.study.claim, "verdict": verdict(self.judged), "expect": parts}
         failures = [vars(each) for each in self.failures]
-        return study | {"rows": rows, "differences": differences, "tuned": tuned, "failures": failures}
+        study |= {"rows": rows, "differences": differences, "tuned": tuned, "failures": failures}
+        return {name: strict(part) for name, part in study.items()}
 
     def _settings(self, cell: Cell) -> dict[str, Any]:
         chosen = self.tuned[cell.name].chosen if cell.name in self.tuned else {}
@@ -436,16 +441,5 @@ def _number(value: float | None) -> float:
     return math.nan if value is None else value
 
 
-def _told(trial: Trial) -> dict[str, Any]:
-    return _finite({"values": trial.values, "score": trial.score, "seeds": len(trial.finals)})
-
-
 def _plain(mean: Mean | None) -> dict[str, Any] | None:
     return None if mean is None else vars(mean)
-
-
-def _finite(facts: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the facts with None for what JSON has no word for."""
-    return {
-        name: None if isinstance(value, float) and not math.isfinite(value) else value for name, value in facts.items()
-    }

@@ -19,12 +19,13 @@ from seedbus.agents.errors import RunFolderError
 from seedbus.agents.messages import Evaluation
 from seedbus.bus import EVALUATOR, Envelope, Kind
 from seedbus.bus.errors import LedgerDamaged
+from seedbus.bus.ledger import MESSAGES
 from seedbus.models.tasks.quadratic import Quadratic
 from seedbus.scenarios.errors import Exit
 from seedbus.scenarios.reporting import report
 from seedbus.scenarios.reporting.compare import compare
 from seedbus.scenarios.reporting.compare_page import markdown, page
-from seedbus.scenarios.reporting.results import MESSAGES, Results
+from seedbus.scenarios.reporting.results import Results
 from seedbus.scenarios.reporting.summary import lines_problem
 from seedbus.scenarios.reporting.terminal import console, shown
 from seedbus.scenarios.run_folder import RESULTS

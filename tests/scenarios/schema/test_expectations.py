@@ -194,7 +194,7 @@ def test_what_is_not_finite_is_missed_and_judged_alike_by_a_finished_run(
 @pytest.mark.slow
 def test_the_reasons_that_may_be_expected_are_those_that_there_are() -> None:
     """The source is searched for every literal reason that refuses a member's message."""
-    reasons = {"bad-join", "selftest", "losses", "x0"} | DECLINES | REFUSALS  # all but bad-join are names of proofs
+    reasons = {"selftest", "losses", "x0"} | DECLINES | REFUSALS  # names of proofs
     for path in [*(ROOT / "agents").rglob("*.py"), *(ROOT / "algorithms").rglob("*.py")]:
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.Call):

@@ -141,7 +141,7 @@ def run(
     stop: StopRequest,
     monitor: Monitor | None = None,
 ) -> Outcome:
-    """Execute a run from its beginning, or from the last durable round of its journal.
+    """Execute a run that has not ended, from its beginning or from the last durable round of its journal.
 
     Whatever happens, all rounds that were closed are kept.
 
@@ -160,9 +160,6 @@ def run(
         RunFolderError: the folder cannot be written, or belongs to another build or x₀.
         KeyboardInterrupt: on Ctrl-C.
     """
-    ended = journal.facts().get(OUTCOME)
-    if ended is not None:
-        return outcome_of(ended, folder / FILE)
     use_all_cores()  # for replay only; it changes no bit
     with collected_after() as built_to_last:
         with built_to_last():
@@ -180,13 +177,16 @@ def run(
         return server_run.finish(reason)
 
 
-def outcome_of(text: str, path: Path) -> Outcome:
-    """Return the outcome that a journal holds. Raises `JournalDamaged`."""
+def outcome_in(journal: Journal) -> Outcome | None:
+    """Return how the run of a journal has ended; None: it has not. Raises `JournalDamaged`."""
+    text = journal.facts().get(OUTCOME)
+    if text is None:
+        return None
     try:
         stored = json.loads(text)
         return Outcome(**{each.name: stored[each.name] for each in fields(Outcome) if each.name in stored})
     except (ValueError, LookupError, TypeError, RecursionError) as error:
-        raise JournalDamaged(path, 0, f"its {OUTCOME} cannot be read ({error})") from None
+        raise JournalDamaged(journal.folder / FILE, 0, f"its {OUTCOME} cannot be read ({error})") from None
 
 
 def history(algorithm: AnyAlgorithm, journal: Journal, after: int = 0) -> Iterator[Any]:

@@ -16,7 +16,7 @@ from seedbus.agents.errors import JournalDamaged, RunFolderError
 from seedbus.agents.journal.file import FILE
 from seedbus.agents.journal.head import HEAD
 from seedbus.agents.journal.journal import Journal
-from seedbus.agents.launcher import OUTCOME, check_build, outcome_of
+from seedbus.agents.launcher import OUTCOME, check_build, outcome_in
 from seedbus.agents.server.stopping import Stop
 from seedbus.bus.files import WrongFileType, descriptor
 from seedbus.bus.text import counted
@@ -218,15 +218,14 @@ def keep_length(folder: Path, journal: Journal, stop: Stop) -> None:
         expected = "null" if limit_s is None else f"{limit_s:g} or more, or null"
         now, there = map(json.dumps, (stop.simulated_s, limit_s))
         raise RunFolderError(folder, f"stop.simulated_s is {there} there and {now} here; expected {expected}")
-    ended = facts.get(OUTCOME)
-    if ended is not None:
-        outcome = outcome_of(ended, folder / FILE)
+    outcome = outcome_in(journal)
+    if outcome is not None:
         goes_on = stop.rounds > rounds if done >= rounds else is_longer and outcome.simulated_s >= round(limit_s, 9)
         if not goes_on:
             more = "rounds" if changed == "rounds" else "time"
             raise RunFolderError(folder, f"{wanted} it would end at the same place with more {more}: {outcome.reason}")
     before_end = journal.before_end()
-    if ended is not None and (before_end is None or OUTCOME not in before_end[2]):
+    if outcome is not None and (before_end is None or OUTCOME not in before_end[2]):
         what = f"{wanted} it has ended after {done:,} in a way that cannot be taken back; expected a new run"
         raise RunFolderError(folder, what)
     journal.checkpoint()  # verified now, since `reopen` would vouch for whatever the tables hold

@@ -30,10 +30,9 @@ from seedbus.agents.errors import RunFolderError, StopRequested, Unfinishable
 from seedbus.agents.gossip.commit_set import Record
 from seedbus.agents.gossip.node import Node, Steps, fold
 from seedbus.agents.gossip.settings import METRICS, Gossip
-from seedbus.agents.journal.file import FILE
 from seedbus.agents.journal.journal import Entry, Journal
 from seedbus.agents.journal.records import StoredRound
-from seedbus.agents.launcher import OUTCOME, Outcome, Setup, outcome_of
+from seedbus.agents.launcher import OUTCOME, Outcome, Setup
 from seedbus.agents.messages import Evaluation
 from seedbus.agents.observer import Observer
 from seedbus.agents.problem import ClientProblem
@@ -53,18 +52,8 @@ from seedbus.bus.text import counted
 TOO_LARGE = Reason.marked(Mark.TOO_LARGE)
 
 
-def run(
-    setup: Setup,
-    gossip: Gossip,
-    problem: ClientProblem,
-    split: str,
-    folder: Path,
-    journal: Journal,
-    observer: Observer,
-    stop: StopRequest,
-    place: Callable[[Vector], Vector],
-) -> Outcome:
-    """Execute a run, or resume one.
+class GossipRun:
+    """A run's nodes, with their clock, ledger and bus.
 
     Args:
         setup: the run.
@@ -76,22 +65,7 @@ def run(
         observer: is called with what happens.
         stop: asks the run to stop after the round in progress.
         place: moves a vector into the memory in which this process computes.
-
-    Raises:
-        StopRequested: it was asked to stop, and has.
-        Unfinishable: the next commit cannot be made.
-        RunFolderError: a round that is computed again differs from the journal's, or the folder cannot be written.
-        KeyboardInterrupt: on Ctrl-C.
     """
-    ended = journal.facts().get(OUTCOME)
-    if ended is not None:
-        return outcome_of(ended, folder / FILE)
-    use_all_cores()  # for replay only; it changes no bit
-    return _GossipRun(setup, gossip, problem, split, folder, journal, observer, stop, place).run()
-
-
-class _GossipRun:
-    """A run's nodes, with their clock, ledger and bus."""
 
     def __init__(
         self,
@@ -134,6 +108,15 @@ class _GossipRun:
         self.known = journal.rounds()
 
     def run(self) -> Outcome:
+        """Execute the run, or resume it; it has not ended.
+
+        Raises:
+            StopRequested: it was asked to stop, and has.
+            Unfinishable: the next commit cannot be made.
+            RunFolderError: a round that is computed again differs from the journal's, or the folder cannot be written.
+            KeyboardInterrupt: on Ctrl-C.
+        """
+        use_all_cores()  # for replay only; it changes no bit
         reason, rounds = self.clock.run(self._work())
         self.bus.close()
         self.ledger.write_segment()

@@ -6,7 +6,7 @@ import json
 from dataclasses import replace
 
 from seedbus.agents import launcher
-from seedbus.agents.gossip import run as gossip
+from seedbus.agents.gossip.run import GossipRun
 from seedbus.agents.launcher import Outcome, Setup
 from seedbus.agents.monitor import Monitor
 from seedbus.algorithms.shared_work import may_remember
@@ -40,11 +40,15 @@ def execute(prepared: Prepared, run: OpenRun, measure: Measure, monitor: Monitor
     scenario, problem = prepared.scenario, prepared.problem
     memory = run.folder / MEMORY
     check_folder(memory)  # refuses links; the files in it are checked when they are opened
+    ended = launcher.outcome_in(run.journal)
+    if ended is not None:
+        return ended
     setup = _setup(prepared)
     if scenario.topology is not None and problem is not None:
         split, topology = scenario.evaluation.split, scenario.topology
         place = placed_beside(problem)
-        return gossip.run(setup, topology, problem, split, run.folder, run.journal, run.recorder, run.stop, place)
+        nodes = GossipRun(setup, topology, problem, split, run.folder, run.journal, run.recorder, run.stop, place)
+        return nodes.run()
     followers = None
     if problem is not None and prepared.placement.is_here:
         followers = measuring(recruit(scenario, problem, run.recorder, memory), scenario, measure)

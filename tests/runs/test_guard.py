@@ -8,6 +8,7 @@ import subprocess
 import sys
 
 import guard
+import guard_runs
 import pytest
 
 from seedbus.scenarios.faults.base import FAULTS
@@ -17,9 +18,9 @@ TABLE = json.loads(guard.TABLE.read_text(encoding="utf-8"))["runs"]
 
 
 def test_every_algorithm_fault_and_transport_has_a_run_and_a_line_in_the_table() -> None:
-    runs = guard.runs()
+    runs = guard_runs.runs()
     assert runs.keys() == TABLE.keys()
-    made = [guard.BASE | changes for changes, _ in runs.values()]
+    made = [guard_runs.BASE | changes for changes, _ in runs.values()]
     assert {each["algorithm"]["name"] for each in made} == ALGORITHMS.all().keys()
     assert {line["fault"] for each in made for line in each.get("faults", [])} == FAULTS.all().keys()
     assert {"everything-inproc", "everything-ipc", "everything-tcp", "everything-workers"} <= runs.keys()
@@ -31,8 +32,8 @@ def test_what_a_fault_does_shows_in_its_line() -> None:
 
 
 def test_a_learning_rate_that_is_another_is_noticed() -> None:
-    changes, way = guard.runs()["decomfl"]
-    found = guard.cells(changes | {"algorithm": guard.DECOMFL | {"learning_rate": 0.0101}}, way)
+    changes, way = guard_runs.runs()["decomfl"]
+    found = guard.cells(changes | {"algorithm": guard_runs.DECOMFL | {"learning_rate": 0.0101}}, way)
     differing = [line.partition(":")[0] for line in guard.differences(found, TABLE["decomfl"], False)]
     assert differing == ["digest", "halfway", "metrics"]
 

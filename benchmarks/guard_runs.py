@@ -1,0 +1,485 @@
+"""The runs whose results the guard keeps: their scenarios, their data, and the ways in which they are carried out.
+
+Each run is a few rounds of a small task. Runs in real time are not included, because their results depend on the
+machine.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+Document = dict[str, Any]
+Way = Callable[[Path, Path], None]
+"""Carries out the scenario of a file in a folder."""
+
+# -- settings that runs share
+
+QUADRATIC: Document = {"name": "quadratic", "dimension": 203, "noise": 0.1}
+NULL: Document = {"name": "null", "dimension": 131, "losses": "keyed"}
+DIGITS: Document = {"name": "digits", "model": "softmax", "batch_size": 8}
+CNN: Document = DIGITS | {"model": "cnn"}
+
+DECOMFL: Document = {
+    "name": "decomfl",
+    "perturbations": 3,
+    "local_steps": 2,
+    "learning_rate": 0.01,
+    "momentum": 0.5,
+}
+HISO: Document = {"name": "hiso", "perturbations": 4, "local_steps": 2, "learning_rate": 0.001}
+FEDAVG: Document = {"name": "fedavg", "local_steps": 3}
+
+ALL: Document = {"clients": 6, "cohort": 3}
+TIMED: Document = {"clients": 8, "cohort": 4, "deadline_s": 0.6}
+"""With a deadline that some answers miss."""
+LATE: Document = TIMED | {"late": {"discount": 0.5, "max_staleness": 5}}
+LINKS: Document = {"latency": {"distribution": "lognormal", "median": 0.1, "sigma": 1.0}, "up_mbps": 1, "down_mbps": 5}
+WORK: Document = {"evaluation": {"distribution": "exponential", "mean": 0.01}}
+
+BASE: Document = {
+    "task": QUADRATIC,
+    "algorithm": DECOMFL,
+    "participation": ALL,
+    "network": LINKS,
+    "evaluation": {"every": 4},
+    "stop": {"rounds": 12},
+    "verify": True,
+}
+FAULTY: Document = {"algorithm": HISO, "participation": TIMED, "compute": WORK, "stop": {"rounds": 15}}
+AWAY = {"distribution": "exponential", "mean": 0.8}
+PARETO = {"distribution": "pareto", "minimum": 0.2, "shape": 0.8}
+DEVICES = "device,from_s,to_s\nphone,0,1.5\nphone,2,9\ntablet,0.5,3\nlaptop,0,100\n"
+LINK_TRACE = "device,from_s,up_mbps,down_mbps\na,0,0.002,0.02\na,1,0,0\na,1.7,0.004,\nb,0,0.003,0.01\nb,2.5,0.001,\n"
+SPEEDS = "device,factor\na,0.5\nb,6\n"
+TEXT = "To be, or not to be, that is the question: Whether 'tis nobler in the mind to suffer the slings and arrows"
+TRACE = "client,from_s,to_s\n0,0,1.5\n1,0.5,3\n1,3,4\n2,1,100\n3,0,0.7\n3,2,100\n"
+
+# -- the runs
+
+FAULTS: dict[str, Document] = {
+    "bandwidth": {"up_mbps": 0.002, "down_mbps": 0.01, "fraction": 0.5},
+    "byzantine-noise": {"attack": "noise", "probability": 0.5},
+    "byzantine-sign": {"attack": "sign-flip", "fraction": 0.5},
+    "byzantine-replay": {"attack": "replay", "clients": [1, 3], "at_round": 2},
+    "byzantine-huge": {"attack": "huge", "fraction": 0.25},
+    "byzantine-nan": {"attack": "nan", "fraction": 0.25},
+    "churn": {"stays": AWAY, "away": AWAY},
+    "churn-unsaid": {"stays": AWAY, "away": AWAY, "announced": False, "returns": "without-state"},
+    "colluding-alie": {"attack": "alie", "fraction": 0.5},
+    "colluding-ipm": {"attack": "ipm", "fraction": 0.5},
+    "colluding-min-max": {"attack": "min-max", "fraction": 0.5, "probability": 0.7},
+    "corrupt": {"probability": 0.2, "bits": 2},
+    "crash": {"fraction": 0.5, "at_round": 2, "for_rounds": 3, "every_rounds": 5},
+    "crash-bare": {"probability": 0.3, "for_rounds": 2, "every_rounds": 4, "returns": "without-state"},
+    "crash-foreign": {"clients": [0, 1, 5], "for_rounds": 4, "returns": "from-another-run"},
+    "delay": {"by": PARETO, "probability": 0.4},
+    "device-classes": {
+        "classes": [{"share": 0.5, "factor": 1.0}, {"share": 0.3, "factor": 4.0}, {"share": 0.2, "factor": 0.5}]
+    },
+    "device-speeds": {"file": "speeds.csv"},
+    "diurnal": {"period_s": 3.0, "low": 0.2, "high": 0.9},
+    "drop": {"probability": 0.3},
+    "dropout": {"probability": 0.3, "when": "after-training"},
+    "dropout-landing": {"rates": [0.1, 0.6], "when": "before-landing"},
+    "duplicate": {"probability": 0.2, "copies": 3},
+    "hostile": {"fraction": 0.25},
+    "late-joiners": {"fraction": 0.5, "at_round": 3, "spread_rounds": 4},
+    "link-trace": {"file": "links.csv", "every_s": 4.5},
+    "partition": {"fraction": 0.5, "for_rounds": 4, "every_rounds": 8},
+    "ramp": {"start": 2, "stages": [{"rounds": 8, "target": 8}]},
+    "reorder": {"window_s": 0.8, "probability": 0.5},
+    "replacement": {"active": 4, "every_rounds": 3},
+    "server-crash-asking": {"at_round": 2, "every_rounds": 5, "phase": "asking", "down_s": 0.3},
+    "server-crash-gathering": {"at_round": 3, "down_s": 1.0},
+    "server-crash-committing": {"at_round": 3, "phase": "committing"},
+    "server-crash-publishing": {"at_round": 0, "every_rounds": 1, "phase": "publishing", "down_s": 0.1},
+    "straggler": {"factor": {"distribution": "lognormal", "median": 3, "sigma": 1}},
+    "straggler-pause": {"pause_s": 0.3, "probability": 0.4},
+    "trace": {"file": "trace.csv"},
+    "trace-devices": {"file": "devices.csv"},
+}
+"""Name of a run → fields of its fault."""
+
+SCALAR: dict[str, Document] = {
+    "decomfl": DECOMFL,
+    "decomfl-central": DECOMFL | {"estimator": "central", "momentum": 0.0},
+    "decomfl-rademacher": DECOMFL | {"directions": "rademacher", "momentum": 0.9, "dampening": False},
+    "decomfl-projection": DECOMFL | {"estimator": "projection"},
+    "decomfl-light": DECOMFL | {"revert": "light"},
+    "decomfl-float16": DECOMFL | {"precision": "float16"},
+    "decomfl-bfloat16": DECOMFL | {"precision": "bfloat16"},
+    "decomfl-schedules": DECOMFL
+    | {"perturbations": {0: 2, 3: 5, 5: 1}, "local_steps": {0: 1, 2: 3}, "learning_rate": {0: 0.01, 4: 0.005}},
+    "decomfl-median": DECOMFL | {"aggregation": "median"},
+    "decomfl-trimmed": DECOMFL | {"aggregation": {"rule": "trimmed-mean", "trim": 0.3}},
+    "decomfl-krum": DECOMFL | {"aggregation": {"rule": "krum", "multi": 2}},
+    "decomfl-clipped": DECOMFL | {"aggregation": {"rule": "clipped", "quantile": 0.5, "window": 3}},
+    "hiso": HISO,
+    "hiso-last": HISO | {"hessian_step": "last", "estimator": "central"},
+    "hiso-clip": HISO | {"nu": 0.5, "clip": [0.6, 0.9], "revert": "light"},
+    "hiso-rademacher": HISO | {"directions": "rademacher", "precision": "float16"},
+}
+
+DENSE: dict[str, Document] = {
+    "fedavg": FEDAVG,
+    "fedavg-fixed-point": FEDAVG | {"compression": "fixed-point", "weighting": "uniform"},
+    "fedavg-epochs": {
+        "name": "fedavg",
+        "epochs": 2,
+        "momentum": 0.9,
+        "weight_decay": 0.001,
+        "clip": 0.1,
+        "decay": 0.9,
+        "weighting": "uniform",
+    },
+    "fedavg-median": FEDAVG | {"aggregation": "median"},
+    "fedavg-trimmed": FEDAVG | {"aggregation": "trimmed-mean"},
+    "fedavg-krum": FEDAVG | {"aggregation": {"rule": "krum", "multi": 2}},
+    "fedavg-clipped": FEDAVG | {"aggregation": {"rule": "clipped", "window": 3}},
+    "fedavg-fedcom": FEDAVG | {"compression": "fedcom"},
+    "fedavg-qsgd": FEDAVG | {"compression": {"kind": "qsgd", "levels": 16}, "error_feedback": True},
+    "fedavg-top-k": FEDAVG | {"compression": {"kind": "top-k", "fraction": 0.05}, "error_feedback": True},
+    "fedavg-aircomp": FEDAVG | {"channel": "aircomp"},
+    "fedavg-aircomp-noisy": FEDAVG | {"channel": {"kind": "aircomp", "snr_db": 10.0, "threshold": 0.1}},
+    "fedzo": {"name": "fedzo", "perturbations": 3, "local_steps": 2},
+    "fedzo-central": {"name": "fedzo", "perturbations": 3, "estimator": "central", "sphere": "sqrt-d"},
+    "dzopa": {"name": "dzopa", "perturbations": 3, "learning_rate": 0.05},
+    "zone-s": {"name": "zone-s", "perturbations": 3, "learning_rate": 0.05, "local_steps": 2},
+    "fedacg": {"name": "fedacg", "also": [{"name": "fedprox", "proximal": 0.5}]},
+    "fedadagrad": {"name": "fedadagrad"},
+    "fedadam": {"name": "fedadam"},
+    "fedavgm": {"name": "fedavgm"},
+    "fedcm": {"name": "fedcm"},
+    "feddc": {"name": "feddc"},
+    "feddyn": {"name": "feddyn"},
+    "fedexp": {"name": "fedexp"},
+    "mifa": {"name": "mifa", "decay": 0.9},
+    "fednova": {"name": "fednova", "epochs": 1, "momentum": 0.5},
+    "fedprox": {"name": "fedprox"},
+    "fedyogi": {"name": "fedyogi"},
+    "scaffold": {"name": "scaffold"},
+    "scaffold-qsgd": {"name": "scaffold", "compression": "qsgd"},
+}
+
+LAGGING: Document = {
+    "participation": {"clients": 8, "cohort": 2, "deadline_s": 2.0},
+    "stop": {"rounds": 30},
+}
+LAG: Document = {"snapshot_after_commits": 3, "chunk_bytes": 256, "window": 2}
+HISO_VARIANTS: Document = {
+    "name": "hiso",
+    "perturbations": 3,
+    "local_steps": 2,
+    "momentum": 0.5,
+    "weight_decay": 0.01,
+    "hessian": "mean",
+    "normalise": True,
+    "clip": [0.5, 2.0],
+}
+
+OTHERS: dict[str, Document] = {
+    # tasks whose losses torch computes
+    "digits-decomfl": {"task": DIGITS},
+    "digits-label-flip": {"task": DIGITS, "faults": [{"fault": "label-flip", "fraction": 0.5, "probability": 0.5}]},
+    "digits-cnn": {"task": CNN, "stop": {"rounds": 5}},
+    "digits-lozo": {"task": DIGITS, "algorithm": {"name": "lozo", "perturbations": 2, "interval": 2}},
+    "digits-masked": {"task": DIGITS, "mask": {"rule": "gradient", "density": 0.1}},
+    "digits-cnn-compensate": {
+        "task": CNN,
+        "algorithm": DECOMFL | {"revert": "compensate", "momentum": 0},
+        "stop": {"rounds": 3},
+    },
+    "digits-cnn-light": {"task": CNN, "algorithm": DECOMFL | {"revert": "light"}, "stop": {"rounds": 5}},
+    "digits-hiso": {"task": DIGITS, "algorithm": HISO, "partition": {"kind": "dirichlet", "alpha": 0.5}},
+    "digits-fedavg": {"task": DIGITS | {"batches": "passes"}, "algorithm": FEDAVG, "partition": {"kind": "shards"}},
+    "digits-validation": {"task": DIGITS, "evaluation": {"every": 2, "split": "validation"}},
+    "digits-target": {"task": DIGITS, "algorithm": FEDAVG, "stop": {"rounds": 40, "target": {"value": 0.6}}},
+    "mnist": {"task": {"name": "mnist"}, "stop": {"rounds": 3}},
+    "attack": {"task": {"name": "blackbox-attack", "label": None, "classifier_steps": 20}, "stop": {"rounds": 4}},
+    "cifar-10": {"task": {"name": "cifar-10", "model": "softmax"}, "stop": {"rounds": 3}},
+    "cifar-100": {"task": {"name": "cifar-100", "model": "softmax"}, "algorithm": FEDAVG, "stop": {"rounds": 3}},
+    "femnist": {
+        "task": {"name": "femnist", "model": "softmax"},
+        "participation": {"clients": 3},
+        "partition": {"kind": "natural"},
+        "stop": {"rounds": 3},
+    },
+    "shakespeare": {"task": {"name": "shakespeare"}, "participation": {"clients": 2}, "stop": {"rounds": 2}},
+    **{
+        name: {"task": CNN, "algorithm": {"name": name, "local_steps": 2}, "stop": {"rounds": 4}}
+        for name in ("feddecorr", "fedlc", "fedmlb", "fedntd", "moon")
+    },
+    # participation, and the end of a round
+    "mezo": {"algorithm": {"name": "mezo", "perturbations": 2}, "participation": {"clients": 1}},
+    "fedkseed": {"algorithm": {"name": "fedkseed", "perturbations": 3, "local_steps": 2, "pool": 64}},
+    "fedscalar": {
+        "participation": LATE,
+        "compute": WORK,
+        "algorithm": {"name": "fedscalar", "perturbations": 2, "local_steps": 3},
+    },
+    "digits-fedscalar-shared": {
+        "task": DIGITS,
+        "algorithm": {"name": "fedscalar-shared", "perturbations": 3, "local_steps": 2, "aggregation": "median"},
+    },
+    "feedsign": {"participation": LATE, "compute": WORK, "algorithm": {"name": "feedsign", "perturbations": 5}},
+    "zo-signsgd": {"algorithm": {"name": "zo-signsgd", "perturbations": 3, "local_steps": 2}},
+    "zo-adam": LAGGING | {"lag": LAG, "algorithm": {"name": "zo-adam", "perturbations": 3, "local_steps": 2}},
+    "hizoo": LAGGING | {"lag": LAG, "algorithm": {"name": "hizoo", "perturbations": 3, "alpha": 0.01}},
+    "hiso-variants": LAGGING | {"lag": LAG, "algorithm": HISO_VARIANTS},
+    "hiso-curvature": LAGGING | {"lag": LAG, "algorithm": HISO | {"estimator": "curvature", "precision": "bfloat16"}},
+    "integer": {"algorithm": {"name": "decomfl", "perturbations": 3, "local_steps": 2, "arithmetic": "integer"}},
+    "private": {
+        "algorithm": {"name": "decomfl", "perturbations": 3, "arithmetic": "integer", "precision": "int32"},
+        "privacy": {"clip": 100_000, "noise_multiplier": 2.0, "delta": 0.01},
+    },
+    "private-secure-dense": {
+        "algorithm": FEDAVG | {"compression": "fixed-point", "weighting": "uniform"},
+        "participation": ALL | {"cohort": 4, "quorum": 2, "deadline_s": 5.0},
+        "secure_aggregation": {},
+        "privacy": {"mechanism": "distributed", "clip": 100_000, "noise_multiplier": 0.5, "delta": 0.01},
+        "faults": [{"fault": "drop", "probability": 0.05}],
+    },
+    "stream": {
+        "participation": {"clients": 6, "cohort": 3, "mode": "stream"},
+        "compute": WORK,
+        "algorithm": {"name": "decomfl", "perturbations": 3, "arithmetic": "integer"},
+    },
+    "null": {"task": NULL},
+    "zero": {"task": NULL | {"losses": "zero"}, "algorithm": FEDAVG},
+    "without-verify": {"verify": False},
+    "verify-seldom": {"verify_every": 4},
+    "everybody": {"participation": {"clients": 5}},
+    "fraction": {"participation": {"clients": 9, "fraction": 0.4, "quorum": 2}},
+    "over-selection": {"participation": {"clients": 8, "cohort": 3, "over_selection": 1.7}, "compute": WORK},
+    "deadline": {"participation": TIMED | {"quorum": 3}, "compute": WORK},
+    "deadline-learnt": {"participation": TIMED | {"deadline": {"quantile": 0.5, "window": 10}}, "compute": WORK},
+    "late": {"participation": LATE, "compute": WORK},
+    "late-dense": {"participation": LATE, "compute": WORK, "algorithm": {"name": "scaffold"}},
+    "late-lost": {"participation": LATE, "compute": WORK, "faults": [{"fault": "drop", "probability": 0.2}]},
+    "late-replayed": {
+        "participation": LATE,
+        "compute": WORK | {"replay": 0.02},
+        "faults": [{"fault": "drop", "probability": 0.2}, {"fault": "duplicate", "probability": 0.2}],
+    },
+    "buffer": {"participation": LATE | {"buffer": 2}, "compute": WORK},
+    "buffer-dense": {"participation": LATE | {"buffer": 2}, "compute": WORK, "algorithm": FEDAVG},
+    "rarest": {"participation": ALL | {"selection": {"policy": "rarest"}}},
+    "power-of-choice": {"participation": ALL | {"selection": {"policy": "power-of-choice", "candidates": 2}}},
+    "oort": {
+        "participation": TIMED | {"selection": {"policy": "oort", "window": 2, "pace": 0.2}},
+        "compute": WORK,
+        "faults": [{"fault": "straggler", "fraction": 0.3, "factor": 5}],
+        "stop": {"rounds": 25},
+    },
+    "stop-bytes": {"stop": {"rounds": 100, "bytes": 2000}},
+    "shared-links": {"network": LINKS | {"shared_up_mbps": 0.05, "shared_down_mbps": 0.1}},
+    "slow-clients": {
+        "compute": WORK | {"replay": 0.01, "slowness": {"distribution": "uniform", "low": 0.5, "high": 3}}
+    },
+    "another-seed": {"seed": 77},
+    # clients that lag
+    "lag-replay": LAGGING,
+    "lag-evaluator": LAGGING | {"lag": LAG},
+    "lag-peer": LAGGING | {"lag": LAG | {"source": "peer"}},
+    "lag-bytes": LAGGING | {"lag": {"snapshot_after_bytes": 150, "chunk_bytes": 64}, "algorithm": HISO},
+    "lag-cheapest": LAGGING
+    | {
+        "task": {"name": "quadratic", "dimension": 8},
+        "lag": {"snapshot_after_bytes": "snapshot", "chunk_bytes": 64, "source": "peer"},
+        "participation": {"clients": 20, "cohort": 2, "deadline_s": 2.0, "late": {"max_staleness": 2}},
+        "stop": {"rounds": 60},
+    },
+    "lag-seconds": LAGGING | {"lag": {"snapshot_after_s": 0.05}, "compute": {"replay": 0.01}},
+    "lag-lossy": LAGGING | {"lag": LAG | {"source": "peer"}, "faults": [{"fault": "drop", "probability": 0.2}]},
+}
+
+EVERYTHING: Document = FAULTY | {
+    "algorithm": DECOMFL,
+    "participation": LATE,
+    "lag": LAG | {"source": "peer"},
+    "faults": [{"fault": "drop", "probability": 0.1}, {"fault": "churn", "stays": AWAY, "away": AWAY}],
+    "stop": {"rounds": 25},
+}
+DENSELY: Document = FAULTY | {
+    "algorithm": {"name": "scaffold", "compression": "fedcom"},
+    "faults": [{"fault": "duplicate", "probability": 0.3}, {"fault": "crash", "probability": 0.3, "for_rounds": 2}],
+}
+TORCH: Document = {"task": DIGITS, "algorithm": FEDAVG, "stop": {"rounds": 4}}
+
+
+# -- ways to run a scenario in a folder
+
+
+class Stopper:
+    """An observer that stops the run, as Ctrl-C would, after so many rounds."""
+
+    def __init__(self, rounds: int) -> None:
+        self._left = rounds
+
+    def round_closed(self, *_: Any, **__: Any) -> None:
+        self._left -= 1
+        if not self._left:
+            raise KeyboardInterrupt
+
+    def __getattr__(self, name: str) -> Callable[..., None]:
+        return lambda *_, **__: None
+
+
+def alone(file: Path, folder: Path) -> None:
+    """Run in this process."""
+    import seedbus
+
+    seedbus.run(seedbus.load(file), folder)
+
+
+def stopped(*rounds: int) -> Way:
+    """Run in this process; stop after each of these numbers of rounds and resume."""
+
+    def runs(file: Path, folder: Path) -> None:
+        import seedbus
+
+        for count, after in enumerate(rounds):
+            try:
+                seedbus.run(seedbus.load(file), folder, resume=count > 0, observer=Stopper(after))
+            except BaseException as error:
+                if type(error).__name__ != "Interrupted":  # raised for Ctrl-C
+                    raise
+            else:
+                raise RuntimeError(f"the run ended before it was stopped the {count + 1}. time")
+        seedbus.run(seedbus.load(file), folder, resume=True)
+
+    return runs
+
+
+def over(transport: str) -> Way:
+    """Run with followers on a thread of this process, over ZeroMQ."""
+
+    def runs(file: Path, folder: Path) -> None:
+        import seedbus
+
+        seedbus.run(seedbus.load(file, [f"transport={transport}"]), folder)
+
+    return runs
+
+
+def workers(count: int, *options: str) -> Way:
+    """Run with worker processes, through the command line."""
+
+    def runs(file: Path, folder: Path) -> None:
+        _finish(_command(file, "--out", str(folder), "--workers", str(count), *options))
+
+    return runs
+
+
+def killed(count: int, rounds: int) -> Way:
+    """Run with worker processes; kill the server after so many rounds and resume."""
+
+    def runs(file: Path, folder: Path) -> None:
+        process = _command(file, "--out", str(folder), "--workers", str(count))
+        log, until = folder / "log.jsonl", time.monotonic() + 60
+        while not log.is_file() or log.read_text(encoding="utf-8").count('"event": "round"') < rounds:
+            if process.poll() is not None or time.monotonic() > until:
+                process.kill()
+                raise RuntimeError(f"the run ended before it was killed: {process.communicate()[1].decode()}")
+            time.sleep(0.01)
+        process.send_signal(signal.SIGKILL)
+        process.communicate()
+        _finish(_command(None, "--resume", str(folder), "--workers", str(count)))
+
+    return runs
+
+
+def _command(file: Path | None, *options: str) -> subprocess.Popen[bytes]:
+    given = [] if file is None else [str(file)]
+    command = [sys.executable, "-m", "seedbus", "run", *given, *options, "--quiet", "--format", "json"]
+    return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+
+
+def _finish(process: subprocess.Popen[bytes]) -> None:
+    try:
+        errors = process.communicate(timeout=180)[1]
+    finally:
+        process.kill()
+    if process.returncode:
+        raise RuntimeError(f"exit code {process.returncode}: {errors.decode()}")
+
+
+def runs() -> dict[str, tuple[Document, Way]]:
+    """Return all runs by name."""
+    found: dict[str, tuple[Document, Way]] = {}
+    for name, algorithm in (SCALAR | DENSE).items():
+        found[name] = {"algorithm": algorithm}, alone
+    for name, changes in OTHERS.items():
+        found[name] = changes, alone
+    for name, line in FAULTS.items():
+        found[f"fault-{name}"] = FAULTY | {"faults": [{"fault": _kind(name)} | line]}, alone
+    for name, what in (("everything", EVERYTHING), ("densely", DENSELY)):
+        found[name] = what, alone
+        found[f"{name}-stopped"] = what, stopped(4, 5)
+        for transport in ("inproc", "ipc", "tcp"):
+            found[f"{name}-{transport}"] = what, over(transport)
+        found[f"{name}-workers"] = what, workers(2)
+    found["everything-workers-ipc"] = EVERYTHING, workers(2, "--transport", "ipc")
+    found["everything-killed"] = EVERYTHING | {"stop": {"rounds": 400}}, killed(2, 20)
+    found["torch-workers"] = TORCH, workers(2)
+    return dict(sorted(found.items()))
+
+
+def _kind(name: str) -> str:
+    """The fault of a run's name: server-crash for server-crash-asking, crash for crash-bare."""
+    kinds = ("server-crash", "byzantine", "churn", "colluding", "crash", "dropout", "straggler", "trace")
+    return next((kind for kind in kinds if name.startswith(kind)), name)
+
+
+# -- the data
+
+
+def write_data(folder: Path) -> None:
+    """Write small, always identical data sets in the published layouts, and traces for the faults of that name."""
+    for name, text in {"trace": TRACE, "devices": DEVICES, "links": LINK_TRACE, "speeds": SPEEDS}.items():
+        (folder / f"{name}.csv").write_text(text, encoding="utf-8")
+    for name in ("mnist", "fashion-mnist"):
+        (folder / name).mkdir()
+        for split, count in (("train", 60), ("t10k", 10)):
+            labels = np.arange(count, dtype=np.uint8) % 10
+            images = _bytes(f"{name} {split}", count * 784).reshape(count, 28, 28) // 4
+            images[np.arange(count), 2 * labels] = 255  # a bright row marks the class
+            sizes = np.array([0x0803, count, 28, 28], ">u4").tobytes(), np.array([0x0801, count], ">u4").tobytes()
+            (folder / name / f"{split}-images-idx3-ubyte").write_bytes(sizes[0] + images.tobytes())
+            (folder / name / f"{split}-labels-idx1-ubyte").write_bytes(sizes[1] + labels.tobytes())
+    ten, hundred = folder / "cifar-10-batches-bin", folder / "cifar-100-binary"
+    batches = {ten / f"data_batch_{number}.bin": 2 for number in range(1, 6)} | {ten / "test_batch.bin": 5}
+    for path, count in (batches | {hundred / "train.bin": 18, hundred / "test.bin": 5}).items():
+        path.parent.mkdir(exist_ok=True)
+        named = 1 if path.parent == ten else 2
+        records = _bytes(path.name, count * (named + 3072)).reshape(count, -1)
+        records[:, :named] %= 10
+        path.write_bytes(records.tobytes())
+    for split, more in (("train", 4), ("test", 1)):
+        drawn = {f"f{n}": (_bytes(f"{split} {n}", 784 * (n + more)).reshape(-1, 784), n + more) for n in range(4)}
+        writers = {who: ((x / 255).tolist(), [label % 62 for label in range(m)]) for who, (x, m) in drawn.items()}
+        roles = {
+            f"r{n}": ([TEXT[i : i + 80] for i in range(n, n + more)], [TEXT[i + 80] for i in range(n, n + more)])
+            for n in range(4)
+        }
+        for name, people in (("leaf-femnist", writers), ("leaf-shakespeare", roles)):
+            path = folder / name / split / "all_data.json"
+            path.parent.mkdir(parents=True)
+            said = {who: {"x": x, "y": y} for who, (x, y) in people.items()}
+            counts = [len(each["y"]) for each in said.values()]
+            path.write_text(json.dumps({"users": list(said), "num_samples": counts, "user_data": said}))
+
+
+def _bytes(name: str, count: int) -> Any:
+    """Pseudorandom bytes, uint8 [count], the same everywhere."""
+    return np.frombuffer(hashlib.shake_128(name.encode()).digest(count), np.uint8).copy()

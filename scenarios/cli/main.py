@@ -63,7 +63,7 @@ from seedbus.scenarios.cli_errors import cli_errors
 from seedbus.scenarios.errors import Exit, ScenarioError
 from seedbus.scenarios.reporting.terminal import accept_all_text, note, say
 from seedbus.scenarios.transports.placement import Placement
-from seedbus.scenarios.transports.transports import FOR_NODES, FOR_WORKERS, TRANSPORTS
+from seedbus.scenarios.transports.transports import TRANSPORTS, worker_transport
 
 _UsageError: Any = typer.BadParameter.__base__  # click's class; typer contains click, or depends on it
 
@@ -145,15 +145,12 @@ def run_command(
 
         options = {"address": address, "worker_cpus": worker_cpus, "worker_gpus": worker_gpus}
         launches = launcher_of(launcher, options, launch or [])
-        name = transport.value if transport is not None else requested.transport
-        if launches.reaches_nodes and transport is None:
-            name = FOR_NODES
         workers = workers or launches.workers(requested.participation.clients)
-        if workers and not TRANSPORTS[name].reaches_processes:
-            if transport is not None:
-                raise ScenarioError(f"--transport {name}", ["worker processes need ipc or tcp"])
-            name = FOR_WORKERS
-
+        name = requested.transport if transport is None else transport.value
+        if workers and transport is None:
+            name = worker_transport(name, launches.reaches_nodes)
+        elif workers and not TRANSPORTS[name].reaches_processes:
+            raise ScenarioError(f"--transport {name}", ["worker processes need ipc or tcp"])
         placement = Placement(
             name,
             workers,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from asyncio import AbstractEventLoop
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 
 from seedbus.agents.monitor import Reading
 from seedbus.bus.clock import wall_seconds
@@ -102,8 +102,5 @@ def served(address: str | None, *, computes_here: bool) -> Iterator[Endpoint | N
     if address is None:
         yield None
         return
-    endpoint = Endpoint(address, computes_here=computes_here)
-    try:
+    with closing(Endpoint(address, computes_here=computes_here)) as endpoint:
         yield endpoint
-    finally:
-        endpoint.close()

@@ -8,7 +8,7 @@ thread's time at most.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from typing import Any, Protocol
 
 import numpy as np
@@ -188,8 +188,5 @@ class LiveRun(NullObserver):
 @contextmanager
 def live(subject: Subject, port: str) -> Iterator[LivePage]:
     """Serve a subject's page in this context. Raises `BadEndpoint` if the port cannot be used."""
-    page = LivePage(subject, port)
-    try:
+    with closing(LivePage(subject, port)) as page:
         yield page
-    finally:
-        page.close()

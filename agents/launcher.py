@@ -49,7 +49,7 @@ from seedbus.bus import (
 )
 from seedbus.bus.envelope import SHORT
 from seedbus.bus.ledger import MESSAGES
-from seedbus.bus.text import counted
+from seedbus.bus.text import counted, listed
 from seedbus.versions import version
 
 OUTCOME = "outcome"
@@ -349,10 +349,9 @@ class _ServerRun:
         missing = self.coordinator.missing
         if not missing or isinstance(error, EndOfTime):
             return str(error)
-        some = ", ".join(map(str, missing[:5])) + (", …" if len(missing) > 5 else "")
         return (
-            f"round {self.coordinator.round} waits for {counted(len(missing), 'client')} ({some}) that will never "
-            "answer; set participation.deadline_s to let rounds close without them"
+            f"round {self.coordinator.round} waits for {counted(len(missing), 'client')} ({listed(missing)}) that will "
+            "never answer; set participation.deadline_s to let rounds close without them"
         )
 
     def _reloaded(self, after: int, last: int) -> list[Any]:

@@ -6,6 +6,8 @@ a terminal. So no escape sequence, line break or direction mark of theirs gets t
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 
 def printable(text: str, most: int = 200) -> str:
     """Return an untrusted text as one line.
@@ -18,6 +20,11 @@ def printable(text: str, most: int = 200) -> str:
     """
     shown = "".join(character if character.isprintable() else " " for character in text[: most + 1])
     return shown if len(shown) <= most else shown[: most - 1] + "…"
+
+
+def listed(numbers: Sequence[int], most: int = 5) -> str:
+    """Return the first of some numbers, such as "1, 2, 5" or "1, 2, 5, 6, 9, …"."""
+    return ", ".join(map(str, numbers[:most])) + (", …" if len(numbers) > most else "")
 
 
 def counted(count: int, noun: str, nouns: str = "") -> str:

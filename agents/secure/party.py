@@ -40,6 +40,7 @@ from seedbus.agents.secure.stages import (
 )
 from seedbus.algorithms.contract import BadPayload, Declined
 from seedbus.bus import Envelope, Kind
+from seedbus.bus.text import listed
 
 LARGEST = 2**31 - 1
 """What a sum may be in magnitude, to be told from its value modulo 2³²."""
@@ -231,7 +232,7 @@ class Party:
             raise BadPayload("neighbours that have reported without having shared")
         if session.reported is not None and session.reported != reported:
             both = sorted(set(session.reported) ^ set(reported))
-            names = ", ".join(map(str, both[:8])) + (", …" if len(both) > 8 else "")
+            names = listed(both, 8)
             raise Refused(
                 "asks-for-both",
                 f"the server asks client {client} for both kinds of shares of client {names} in round {round}: with "

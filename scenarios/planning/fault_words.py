@@ -9,7 +9,7 @@ from typing import Any
 from pydantic import BaseModel
 
 from seedbus.bus.network import Constant
-from seedbus.bus.text import counted
+from seedbus.bus.text import counted, listed
 from seedbus.scenarios.faults.base import ClientSelector, Fault, MessageSelector, RoundSelector, TrafficSelector
 from seedbus.scenarios.reporting.looks import number_text
 from seedbus.scenarios.schema.scenario import Scenario
@@ -69,7 +69,7 @@ def _sentence(fault: Fault, chosen: Iterable[int] | None, clients: int) -> str:
 def _who(chosen: Sequence[int], clients: int) -> str:
     if len(chosen) == clients:
         return "all clients"
-    named = ", ".join(map(str, chosen[:MAX_NAMED])) + (", …" if len(chosen) > MAX_NAMED else "")
+    named = listed(chosen, MAX_NAMED)
     return f"{len(chosen):,} of {counted(clients, 'client')}" + (f" ({named})" if chosen else "")
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from seedbus.agents.errors import Unfinishable
 from seedbus.bus import Registration
 from seedbus.bus.clock import wall_seconds
-from seedbus.bus.text import counted
+from seedbus.bus.text import counted, listed
 from seedbus.scenarios.transports.placement import Placement
 
 MAX_STALLS = 3  # processes that join and then do not answer, one after another without a closed round between them
@@ -66,8 +66,7 @@ class Patience:
 def _unhosted(registration: Registration, lasted_s: float) -> str:
     """Return the sentence that names the missing clients."""
     clients = sorted(client for client in registration.missing if client >= 0)
-    examples = ", ".join(map(str, clients[:5])) + (", …" if len(clients) > 5 else "")
-    missing = f"{counted(len(clients), 'client')} ({examples})" if clients else "the evaluator"
+    missing = f"{counted(len(clients), 'client')} ({listed(clients)})" if clients else "the evaluator"
     return (
         f"no process has hosted {missing} for {lasted_s:.0f} s; every closed round is kept, "
         "and a resumed run goes on from there"

@@ -30,8 +30,8 @@ from seedbus.agents.errors import RunFolderError, StopRequested, Unfinishable
 from seedbus.agents.gossip.commit_set import Record
 from seedbus.agents.gossip.node import Node, Steps, fold
 from seedbus.agents.gossip.settings import METRICS, Gossip
-from seedbus.agents.journal.journal import Entry, Journal
-from seedbus.agents.journal.records import StoredRound
+from seedbus.agents.journal.journal import Journal
+from seedbus.agents.journal.records import Entry, StoredRound
 from seedbus.agents.launcher import OUTCOME, Outcome, Setup
 from seedbus.agents.messages import Evaluation
 from seedbus.agents.observer import Observer

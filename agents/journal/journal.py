@@ -20,7 +20,6 @@ import sqlite3
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -43,73 +42,18 @@ from seedbus.agents.journal.file import (
 from seedbus.agents.journal.forms import end_problem, line_problem
 from seedbus.agents.journal.head import HEAD, Head, HeadWriter, read_head
 from seedbus.agents.journal.reader import KEPT_EVERY, MEMBERS, JournalReader, checkpoint_digest, link
-from seedbus.agents.journal.records import Glance, JournalEnd, LastRound, MemberPosition, StoredRound
+from seedbus.agents.journal.records import (
+    Checkpoint,
+    Entry,
+    Glance,
+    JournalEnd,
+    LastRound,
+    MemberPosition,
+    StoredRound,
+)
 
 END = "end"
 """The name of the fact that says how to take a run's end back: files of the ledger, lines of metrics, other facts."""
-
-
-@dataclass(frozen=True, slots=True)
-class Entry:
-    """One closed round, to be made durable. Of clients it holds only what changed.
-
-    Attributes:
-        round: its number, from 0.
-        version: the version after it.
-        cohort: the clients that it asked, ascending.
-        reported: those whose reports came in time, ascending.
-        commit: its packed body; None for a round without quorum.
-        positions: (client, position at which the server believes it to be).
-        actual_versions: (follower, version to which delivered messages brought it). The server may not know of it, if
-            the follower's report was lost.
-        metrics: new lines of metrics.
-        rows: new rows of the ledger, packed.
-        segments: how many files of the ledger are complete.
-        is_rotated: whether all rows up to this round are in those files.
-        state: what else a resumed run needs, to be packed with msgpack.
-        record: how the round went, as `RoundRecord.pack` returned it.
-        partial_downloads: (client, note of what it has of a snapshot).
-        snapshot: the packed snapshot that the server holds, b"" for none; None if it is the same as before.
-        is_dense: whether a commit replaces all commits before it.
-    """
-
-    round: int
-    version: int
-    cohort: Sequence[int]
-    reported: Sequence[int]
-    commit: list[Any] | None
-    positions: Iterable[tuple[int, MemberPosition]]
-    actual_versions: Iterable[tuple[int, int]]
-    metrics: Sequence[dict[str, Any]]
-    rows: bytes
-    segments: int
-    is_rotated: bool
-    state: Sequence[Any]
-    record: Sequence[Any] = ()
-    partial_downloads: Iterable[tuple[int, bytes]] = ()
-    snapshot: bytes | None = None
-    is_dense: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Checkpoint:
-    """What a resumed run goes on from. Fields that `Entry` has too mean the same, of all rounds together.
-
-    Attributes:
-        rows: rows of the ledger that are in none of its files yet.
-        last: the last whole round.
-        snapshot: the packed snapshot that the server holds; b"": none.
-    """
-
-    state: list[Any]
-    segments: int
-    rows: bytes
-    metrics: list[dict[str, Any]]
-    positions: dict[int, MemberPosition]
-    actual_versions: dict[int, int]
-    last: LastRound
-    partial_downloads: dict[int, bytes]
-    snapshot: bytes
 
 
 class Journal:

@@ -16,7 +16,8 @@ from seedbus.agents import messages
 from seedbus.agents.availability import Availability
 from seedbus.agents.client.worker import build_facts
 from seedbus.agents.errors import StopRequested
-from seedbus.agents.journal.journal import Checkpoint, Entry, Journal
+from seedbus.agents.journal.journal import Journal
+from seedbus.agents.journal.records import Checkpoint, Entry
 from seedbus.agents.observer import Observer
 from seedbus.agents.round_record import ClosedRound
 from seedbus.agents.secure.stages import Stage

@@ -22,7 +22,8 @@ from worlds import HISO, scenario
 
 from seedbus.agents.availability import Availability
 from seedbus.agents.errors import Unfinishable
-from seedbus.agents.journal.journal import Entry, Journal
+from seedbus.agents.journal.journal import Journal
+from seedbus.agents.journal.records import Entry
 from seedbus.agents.messages import Join, Span
 from seedbus.agents.server.arrivals import Arrivals
 from seedbus.bus import HOST, Envelope, FaultHooks, HostRequest, Kind, MemoryTransport, Offer, WallClock, decode, encode

@@ -14,7 +14,8 @@ from worlds import DECOMFL, lossy, outcome
 
 from seedbus.agents.availability import Availability
 from seedbus.agents.errors import TooFew, Unfinishable
-from seedbus.agents.journal.journal import Entry, Journal
+from seedbus.agents.journal.journal import Journal
+from seedbus.agents.journal.records import Entry
 from seedbus.agents.messages import Outgoing
 from seedbus.agents.server.arrivals import Arrivals
 from seedbus.agents.server.coordinator import Coordinator

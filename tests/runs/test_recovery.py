@@ -17,7 +17,8 @@ from power_cuts import PowerCut, cut_power
 from worlds import DECOMFL, HISO, lossy, outcome, reopened, scenario
 
 from seedbus.agents.errors import RunFolderError
-from seedbus.agents.journal.journal import Entry, Journal
+from seedbus.agents.journal.journal import Journal
+from seedbus.agents.journal.records import Entry
 from seedbus.bus import Bus, Kind, Ledger
 from seedbus.bus.in_flight import InFlightMessage
 from seedbus.scenarios.running.replay import replay

@@ -15,7 +15,8 @@ from worlds import DECOMFL, HISO, scenario
 from seedbus.agents.client.evaluator import Evaluator
 from seedbus.agents.client.snapshot_source import SnapshotSource
 from seedbus.agents.errors import Unfinishable
-from seedbus.agents.journal.journal import Entry, Journal
+from seedbus.agents.journal.journal import Journal
+from seedbus.agents.journal.records import Entry
 from seedbus.algorithms.contract import Replica
 from seedbus.bus import Envelope, HostRequest
 from seedbus.scenarios.reporting.results import Results

@@ -166,7 +166,8 @@ def test_an_interrupted_run_prints_the_command_that_resumes_it(
 
 
 def _stop_at(patch: pytest.MonkeyPatch, round: int) -> None:
-    from seedbus.agents.journal.journal import Entry, Journal
+    from seedbus.agents.journal.journal import Journal
+    from seedbus.agents.journal.records import Entry
 
     append = Journal.append
 

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from seedbus.agents.journal.file import FILE
-from seedbus.agents.journal.journal import Entry, Journal
-from seedbus.agents.journal.records import MemberPosition
+from seedbus.agents.journal.journal import Journal
+from seedbus.agents.journal.records import Entry, MemberPosition
 from seedbus.agents.round_record import RoundRecord
 from seedbus.scenarios.running.run import run
 

@@ -17,7 +17,8 @@ from power_cuts import PowerCut, cut_power
 from worlds import go, outcome, scenario
 
 from seedbus.agents import messages
-from seedbus.agents.journal.journal import Entry, Journal
+from seedbus.agents.journal.journal import Journal
+from seedbus.agents.journal.records import Entry
 from seedbus.bus import Bus, Fate, Kind, read_ledger
 from seedbus.scenarios.reporting.results import Results
 from seedbus.scenarios.running.run import run

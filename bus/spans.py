@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
 
@@ -100,6 +101,22 @@ class SpanSet:
 def merged(spans: Sequence[Span]) -> tuple[Span, ...]:
     """Return the same clients as ascending spans with gaps between them."""
     return tuple(SpanSet(spans))
+
+
+def clients_in(spans: Iterable[Span]) -> list[int]:
+    """Return the clients of spans, one by one."""
+    return [client for first, last in spans for client in range(first, last + 1)]
+
+
+def spans_in(text: str, end: int) -> tuple[Span, ...] | None:
+    """Return the spans of a text such as 0-24,40, merged; None if it is no such text, or goes beyond `end` − 1."""
+    spans = []
+    for part in text.split(","):
+        match = re.fullmatch(r"([0-9]{1,8})(?:-([0-9]{1,8}))?", part)
+        if not match or not int(match[1]) <= int(match[2] or match[1]) < end:
+            return None
+        spans.append((int(match[1]), int(match[2] or match[1])))
+    return merged(spans)
 
 
 def _last(span: Span) -> int:

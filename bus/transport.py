@@ -19,6 +19,7 @@ from typing import Protocol, TypeVar, runtime_checkable
 from seedbus.bus.envelope import EVALUATOR
 from seedbus.bus.errors import SentAway, UnknownAddress
 from seedbus.bus.spans import Span as Span
+from seedbus.bus.spans import clients_in
 from seedbus.bus.spans import merged as merged
 from seedbus.bus.text import counted
 
@@ -347,5 +348,5 @@ def _accepted(answer: _Accepted | Declined) -> _Accepted:
 
 def addresses(spans: Sequence[Span], evaluates: bool) -> list[int]:
     """Return the addresses of a host's followers, the evaluator's first."""
-    clients = [client for first, last in spans for client in range(first, last + 1)]
+    clients = clients_in(spans)
     return [EVALUATOR, *clients] if evaluates else clients

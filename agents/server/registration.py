@@ -26,7 +26,7 @@ from seedbus.agents.server.coordinator import Coordinator
 from seedbus.algorithms.contract import BadPayload
 from seedbus.bus import EVALUATOR, HOST, Bus, Declined, HostRequest, Kind, MalformedEnvelope, Offer, decode
 from seedbus.bus.envelope import LOWEST_ADDRESS
-from seedbus.bus.spans import Span, SpanSet, merged
+from seedbus.bus.spans import Span, SpanSet, clients_in, merged
 from seedbus.bus.text import counted
 from seedbus.bus.transport import MAX_SPANS, NO_CLIENTS, NOT_YET, OPERATOR, Rights, addresses, count_of
 
@@ -336,7 +336,7 @@ def _clients(spans: Sequence[Span], offered: SpanSet) -> list[int] | None:
     """The clients of a JOIN's spans; None if not all of them are among those that were offered."""
     if any(offered.lacks(span) is not None for span in spans) or count_of(spans) > offered.size:
         return None
-    return [client for first, last in spans for client in range(first, last + 1)]
+    return clients_in(spans)
 
 
 def _permitted(spans: SpanSet, rights: Rights) -> SpanSet:

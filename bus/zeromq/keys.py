@@ -20,9 +20,9 @@ import zmq
 from zmq.auth.thread import ThreadAuthenticator
 
 from seedbus.bus.errors import BadKey
-from seedbus.bus.spans import Span, merged
+from seedbus.bus.spans import Span, spans_in
 from seedbus.bus.text import printable
-from seedbus.bus.transport import Rights
+from seedbus.bus.transport import MOST_CLIENTS, Rights
 
 DOMAIN = "seedbus"
 TABLE = "authorised.toml"
@@ -32,7 +32,6 @@ NAME = re.compile(r"[0-9A-Za-z][0-9A-Za-z_.-]{0,63}", re.ASCII)
 _NAMED = "a name of letters, digits, dots, dashes and underscores, 64 at most"
 _ENTRY = {"name", "public", "clients", "evaluator"}
 _LIMIT = 2**22  # bytes of the largest file that is read
-MOST_CLIENTS = 2**24
 
 
 @dataclass(frozen=True, slots=True)
@@ -278,13 +277,10 @@ def clients_of(text: str) -> tuple[Span, ...] | None:
     """Read the clients of an entry: `all`, which is None, or ranges like 0-24,40. Raises `ValueError`."""
     if text == "all":
         return None
-    spans = []
-    for part in text.split(","):
-        match = re.fullmatch(r"([0-9]{1,9})(?:-([0-9]{1,9}))?", part, re.ASCII)
-        if not match or not int(match[1]) <= int(match[2] or match[1]) < MOST_CLIENTS:
-            raise ValueError(part)
-        spans.append((int(match[1]), int(match[2] or match[1])))
-    return merged(spans)
+    spans = spans_in(text, MOST_CLIENTS)
+    if spans is None:
+        raise ValueError(text)
+    return spans
 
 
 class Authenticator:

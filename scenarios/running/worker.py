@@ -15,7 +15,7 @@ from seedbus.agents.errors import JoinRefused
 from seedbus.agents.observer import NullObserver
 from seedbus.algorithms.directions import set_threads
 from seedbus.bus import HostRequest, Offer, Recruit
-from seedbus.bus.spans import Span, merged
+from seedbus.bus.spans import Span, clients_in, spans_in
 from seedbus.bus.transport import MAX_SPANS, MOST_CLIENTS, NO_CLIENTS, Follower, count_of
 from seedbus.bus.zeromq import follow
 from seedbus.bus.zeromq.keys import Identity
@@ -152,14 +152,10 @@ def spans_of(text: str) -> tuple[tuple[Span, ...], int]:
         return (), NO_CLIENTS
     if re.fullmatch(r"[0-9]{1,8}", text) and 0 < int(text) <= MOST_CLIENTS:
         return (), int(text)
-    spans = []
-    for part in text.split(","):
-        match = re.fullmatch(r"([0-9]{1,8})(?:-([0-9]{1,8}))?", part)
-        if not match or text == "0" or not int(match[1]) <= int(match[2] or match[1]) < MOST_CLIENTS:
-            expected = "expected how many, like 25, which, like 0-24, 0-9,40-49 or 0-0 (client 0 alone), or none"
-            raise ScenarioError(f"--clients {text}", [expected])
-        spans.append((int(match[1]), int(match[2] or match[1])))
-    chosen = merged(spans)
+    chosen = None if text == "0" else spans_in(text, MOST_CLIENTS)
+    if chosen is None:
+        expected = "expected how many, like 25, which, like 0-24, 0-9,40-49 or 0-0 (client 0 alone), or none"
+        raise ScenarioError(f"--clients {text}", [expected])
     if len(chosen) > MAX_SPANS:
         raise ScenarioError("--clients", [f"these are {len(chosen)} spans; expected {MAX_SPANS} at most"])
     return chosen, 0
@@ -167,7 +163,7 @@ def spans_of(text: str) -> tuple[tuple[Span, ...], int]:
 
 def _one_request_per_client(spans: Sequence[Span], count: int, evaluates: bool) -> list[HostRequest]:
     """Return a request for each client; the first one asks for the evaluator too if `evaluates`."""
-    chosen = [client for first, last in spans for client in range(first, last + 1)]
+    chosen = clients_in(spans)
     if not chosen and count in (0, NO_CLIENTS):
         raise ScenarioError("--socket-per-client", ["say which or how many clients, with --clients"])
     requests = [HostRequest(((client, client),), 0, False) for client in chosen] or [HostRequest((), 1, False)] * count

@@ -60,3 +60,10 @@ class Summed(Protocol):
             OverflowError: the model would leave the range of its numbers.
         """
         ...
+
+
+def summed(algorithm: Any) -> Summed:
+    """Return an algorithm whose reports add up; a run is masked or private only if they do."""
+    if not isinstance(algorithm, Summed):
+        raise TypeError(f"reports of {algorithm.name} do not add up")
+    return algorithm

@@ -28,7 +28,7 @@ from seedbus.agents.seeds import of_directions
 from seedbus.agents.verification import Verifier
 from seedbus.algorithms.contract import BadPayload, CommitGap, Declined, Replica, Vector
 from seedbus.algorithms.shared_work import one_by_one, shares_work
-from seedbus.algorithms.summed import Summed
+from seedbus.algorithms.summed import summed
 from seedbus.bus import Envelope
 
 if TYPE_CHECKING:
@@ -332,33 +332,27 @@ class Host:
 
         That it cannot measure depends on its data, and so it must not decline.
         """
-        memory = None
+        algorithm, memory = summed(self.algorithm), None
         try:
             if isinstance(outcome, Declined):
                 raise outcome
             report, memory = outcome
-            numbers = self._summed.numbers(report)
+            numbers = algorithm.numbers(report)
         except Declined:
-            numbers = self._summed.numbers(self._summed.silent(plan))
+            numbers = algorithm.numbers(algorithm.silent(plan))
         try:
-            return self._summed.of_numbers(mechanism.protect(client, plan.round, numbers)), memory
+            return algorithm.of_numbers(mechanism.protect(client, plan.round, numbers)), memory
         except OverflowError as error:
             return Declined("overflow", str(error))
 
     def _masked(self, party: Party, client: int, round: int, report: Any) -> Any:
         """A report with its masks. Raises `Declined`, in the same words whatever cannot be masked."""
+        algorithm = summed(self.algorithm)
         try:
-            numbers = self._summed.numbers(report)
+            numbers = algorithm.numbers(report)
         except Declined:
             raise party.too_large() from None
-        return self._summed.of_numbers(party.mask(client, round, numbers))
-
-    @property
-    def _summed(self) -> Summed:
-        """The algorithm, whose reports add up. A run is masked or private only if they do."""
-        if not isinstance(self.algorithm, Summed):
-            raise TypeError(f"reports of {self.algorithm.name} do not add up")
-        return self.algorithm
+        return algorithm.of_numbers(party.mask(client, round, numbers))
 
     def _tampered(self, client: int, round: int, report: Any) -> Any:
         """The report, or the one that a fault puts in its place."""

@@ -19,7 +19,7 @@ from seedbus.agents.server.round import OverdueRounds, Round
 from seedbus.algorithms.contract import LateReports, ReportRefused
 from seedbus.algorithms.order_free import OrderFree
 from seedbus.algorithms.stateful import Stateful
-from seedbus.algorithms.summed import Summed
+from seedbus.algorithms.summed import summed
 from seedbus.bus.network import round_ns
 from seedbus.vector import norm
 
@@ -300,10 +300,8 @@ class Rounds:
 
     def _of_sum(self, current: Round) -> Any:
         """Return the commit of the sum of reports, unmasked and with noise; None if it cannot be unmasked."""
-        if not isinstance(self.algorithm, Summed):
-            raise TypeError(f"reports of {self.algorithm.name} do not add up")
-        round, mechanism = current.plan.round, self._mechanism
-        numbers = {client: self.algorithm.numbers(report) for client, report in current.reports.items()}
+        algorithm, round, mechanism = summed(self.algorithm), current.plan.round, self._mechanism
+        numbers = {client: algorithm.numbers(report) for client, report in current.reports.items()}
         if current.secure is None:
             total = None if mechanism is None else mechanism.sum(round, numbers)
         elif (total := current.secure.total(numbers)) is not None and mechanism is not None:
@@ -311,7 +309,7 @@ class Rounds:
         if total is None:
             return None
         try:
-            commit, self._state = self.algorithm.aggregate_sum(
+            commit, self._state = algorithm.aggregate_sum(
                 self._state, current.plan, total, len(numbers), members=current.members
             )
         except OverflowError as error:

@@ -35,6 +35,11 @@ def setting_label(setting: str) -> str:
     return printable(f"--set {setting}")
 
 
+def with_type(error: BaseException) -> str:
+    """Return what an error of somebody else's code says, after its type."""
+    return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+
+
 def resuming(folder: Path, command: str = "seedbus run") -> str:
     """Return the command that resumes a run, as one types it in a shell.
 

@@ -15,7 +15,7 @@ from pydantic import BaseModel, ValidationError
 from seedbus.discovery import KINDS, PLUGINS, Variants
 from seedbus.scenarios.cli_errors import exit_code
 from seedbus.scenarios.conformance.kinds import HOMES, home
-from seedbus.scenarios.errors import Interrupted, ScenarioError, path_of
+from seedbus.scenarios.errors import Interrupted, ScenarioError, path_of, with_type
 from seedbus.scenarios.schema.plugins import load_plugin, owner
 from seedbus.scenarios.sentences import sentences
 
@@ -154,8 +154,7 @@ def _sentence(error: BaseException, model: BaseModel) -> str:
         return str(error)
     if is_ours:
         return f"{error} ({_place(error.__cause__, model)})"
-    text = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
-    return f"{_place(error, model)}: {text}"
+    return f"{_place(error, model)}: {with_type(error)}"
 
 
 def _place(error: BaseException | None, model: BaseModel) -> str:

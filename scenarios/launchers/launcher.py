@@ -158,3 +158,8 @@ COMMON = ("address", "worker_cpus", "worker_gpus")
 
 def _option(name: str, value: object) -> list[str]:
     return [f"--{name.replace('_', '-')}", str(value)] if name in COMMON else ["--launch", f"{name}={value}"]
+
+
+def last_line(error: Exception) -> str:
+    """Return the last line of what a cluster's error says, which tells most."""
+    return (str(error).strip().splitlines() or [type(error).__name__])[-1].strip()

@@ -18,7 +18,7 @@ from typing import Any, ClassVar, Literal
 from pydantic import Field, PrivateAttr
 
 from seedbus.scenarios.errors import ScenarioError
-from seedbus.scenarios.launchers.launcher import Ended, Launcher, Order, Surroundings, Worker
+from seedbus.scenarios.launchers.launcher import Ended, Launcher, Order, Surroundings, Worker, last_line
 from seedbus.scenarios.launchers.node import NodeProcess, Parcel
 
 CONNECT_S = 5.0  # how long a cluster's address may take to answer
@@ -182,7 +182,7 @@ class RayWorker:
         except ray.exceptions.RayError as error:
             forgets = ", and with it the state of its clients" if self._loses_state else ""
             lost = f"its actor at {self._node} is lost{forgets}: {type(error).__name__}"
-            why = lost if self._node else f"its actor could not be started: {_last_line(error)}"
+            why = lost if self._node else f"its actor could not be started: {last_line(error)}"
             return Ended(-signal.SIGKILL, why, is_final=self._loses_state)
         finally:
             self.kill()
@@ -241,7 +241,3 @@ def _listed(nodes: Sequence[Mapping[str, Any]]) -> str:
 
 def _count(count: float, noun: str) -> str:
     return f"{count:g} {noun}{'s' * (count != 1)}" if count else f"no {noun}"
-
-
-def _last_line(error: Exception) -> str:
-    return (str(error).strip().splitlines() or [type(error).__name__])[-1].strip()

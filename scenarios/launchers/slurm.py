@@ -29,7 +29,7 @@ from seedbus.agents.errors import Unfinishable
 from seedbus.bus.clock import wall_seconds
 from seedbus.bus.files import make_folder, read
 from seedbus.scenarios.errors import ScenarioError
-from seedbus.scenarios.launchers.launcher import Ended, Launcher, Order, Surroundings, Worker
+from seedbus.scenarios.launchers.launcher import Ended, Launcher, Order, Surroundings, Worker, last_line
 from seedbus.scenarios.launchers.node import NodeProcess, Parcel
 
 FOLDER = "slurm"  # in the run's
@@ -262,8 +262,7 @@ class SlurmWorker:
             code, last = self._task.result()
             return Ended(code, f"job {self._job.id}: {last}")
         except Exception as error:  # the task's own
-            why = (str(error).strip().splitlines() or [type(error).__name__])[-1]
-            return Ended(-signal.SIGKILL, f"job {self._job.id}: {why}")
+            return Ended(-signal.SIGKILL, f"job {self._job.id}: {last_line(error)}")
         finally:
             self._file.unlink(missing_ok=True)
 

@@ -21,6 +21,7 @@ from seedbus.agents.round_record import ClosedRound, RoundRecord
 from seedbus.agents.server.stopping import rounds_done
 from seedbus.bus.clock import wall_seconds
 from seedbus.bus.text import printable
+from seedbus.scenarios.errors import with_type
 from seedbus.scenarios.reporting.results import Results
 from seedbus.scenarios.running.open_run import OpenRun
 from seedbus.scenarios.schema.expectations import AVERAGE_SUFFIX, FIGURES, found
@@ -80,8 +81,7 @@ class _Teller(threading.Thread):
         try:
             yield
         except (Exception, SystemExit) as error:
-            what = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
-            self.failure = self.failure or printable(" ".join(what.split()), _MAX_TEXT)
+            self.failure = self.failure or printable(" ".join(with_type(error).split()), _MAX_TEXT)
 
 
 class Tracking(NullObserver):

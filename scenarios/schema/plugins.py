@@ -26,7 +26,7 @@ from pydantic import BaseModel
 
 import seedbus.scenarios.tracking.tracker  # noqa: F401, a kind that no scenario names
 from seedbus.discovery import KINDS, PLUGINS, Plugin, Variants, classes_in, plugin_sources, source_digest, sources
-from seedbus.scenarios.errors import ScenarioError, not_accepted, path_of
+from seedbus.scenarios.errors import ScenarioError, not_accepted, path_of, with_type
 from seedbus.scenarios.schema.discovery import ALGORITHMS, lacking
 from seedbus.scenarios.schema.scenario import Scenario
 from seedbus.scenarios.sentences import models_in
@@ -220,7 +220,7 @@ def _run(load: Callable[[], object], source: str) -> None:
         raise ScenarioError(source, [f"line {error.lineno}: it is not Python ({error.msg})"]) from error
     except (Exception, SystemExit) as error:
         frame = traceback.extract_tb(error.__traceback__)[-1]
-        what = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+        what = with_type(error)
         raise ScenarioError(
             source, [f"it cannot be imported: {frame.filename}, line {frame.lineno}: {what}"]
         ) from error

@@ -16,6 +16,7 @@ from typing import Any
 
 from seedbus.scenarios.errors import ScenarioError
 from seedbus.scenarios.study.cells import Cell, Plan
+from seedbus.scenarios.study.schema import is_numeric
 from seedbus.scenarios.study.trials import Trial, Tuned
 
 Values = dict[str, Any]
@@ -94,8 +95,7 @@ def _axis(best: Trial, trials: Sequence[Trial], path: str) -> list[float]:
     """Return the tried values of a field, sorted, with the best values of the others; [] if it has no edges."""
     others = {name: value for name, value in best.values.items() if name != path}
     values = [trial.values[path] for trial in trials if {n: v for n, v in trial.values.items() if n != path} == others]
-    is_numeric = all(isinstance(value, int | float) and not isinstance(value, bool) for value in values)
-    return sorted(set(values)) if is_numeric and len(set(values)) > 1 else []
+    return sorted(set(values)) if is_numeric(values) and len(set(values)) > 1 else []
 
 
 def _ratios(best: Trial, trials: Sequence[Trial], path: str) -> list[float]:

@@ -35,10 +35,6 @@ OnDelivery = Callable[[Key, int, Tally], int]
 in commits that the follower does not fold."""
 
 
-def _no_tally(envelope: Envelope) -> Tally:
-    return NO_TALLY
-
-
 class Bus:
     """Sends envelopes between the server and its followers, or between nodes.
 
@@ -70,7 +66,7 @@ class Bus:
         links: Links,
         rules: FaultHooks,
         *,
-        tally: Callable[[Envelope], Tally] = _no_tally,
+        tally: Callable[[Envelope], Tally] = lambda envelope: NO_TALLY,
         answer_ns: Callable[[int, int, int], int] = lambda client, round, seeds: 0,
         report_limit: int = SHORT,
         on_decoded: Callable[[Sequence[Envelope]], None] = lambda envelopes: None,

@@ -395,7 +395,7 @@ def _finite(found: Any, least: float) -> float | None:
 
 
 def _nearest(ns: Fraction) -> int:
-    return round(ns)
+    return round(ns)  # where a round's number is called that, too
 
 
 def round_ns(seconds: float) -> int:

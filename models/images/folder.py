@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 
 MODELS = ("softmax", "mnist-cnn", "leaf-cnn", "resnet-18")
 """The networks of ours for such images."""
+LEAST_SIZE = 4
+"""The least pixels of a side: of fewer some of these networks leave none."""
 _ENDINGS = (".png", ".jpg", ".jpeg")
 _LAYOUT = "folders train/ and test/ with a folder of .png or .jpg files for each class, or such folders alone"
 _DEEP = ("I", "F")  # the first letter of Pillow's modes with more than eight bits a channel

@@ -16,7 +16,7 @@ from pydantic import Field, ValidationInfo, field_validator
 from seedbus.models.data.roots import find, locate
 from seedbus.models.data.samples import Images
 from seedbus.models.errors import DataError
-from seedbus.models.images.folder import MODELS, Folder, classes_in, read_folder
+from seedbus.models.images.folder import LEAST_SIZE, MODELS, Folder, classes_in, read_folder
 from seedbus.models.images.task import ImageTask, spelled_alike
 from seedbus.models.own_code.named import function_or
 from seedbus.models.partition import Division, Partition
@@ -47,7 +47,7 @@ class ImageFolder(ImageTask, frozen=True):
     test: float = Field(
         0.2, gt=0, lt=1, description="fraction of the images that are the test set, if there are no train/ and test/"
     )
-    size: int = Field(32, ge=4, le=1024, description="height and width that images are resized to, in pixels")
+    size: int = Field(32, ge=LEAST_SIZE, le=1024, description="height and width that images are resized to, in pixels")
     colours: Literal["grey", "rgb"] = Field("rgb", description="grey: one channel; rgb: three")
     model: Annotated[Any, *function_or(*MODELS)] = Field(
         "mnist-cnn",

@@ -128,14 +128,18 @@ def _of_images(path: Path, about: Preprocessing, _: object, samples: Any) -> tup
     """
     import torch
 
-    from seedbus.models.images.folder import MODELS, decoded
+    from seedbus.models.images.folder import LEAST_SIZE, MODELS, decoded
     from seedbus.models.images.networks import of_squares
     from seedbus.models.images.sample_problem import EVALUATION_BATCH
     from seedbus.models.images.task import normalised
 
     image = about.image
     if about.task != "image-folder" or image is None:
-        raise DataError(path, f"a model of task {about.task}", "one of task table or image-folder")
+        raise DataError(path, f"a model of task {printable(about.task)}", "one of task table or image-folder")
+    if min(image.height, image.width) < LEAST_SIZE:
+        raise DataError(
+            path, f"images of {image.height} × {image.width} pixels", f"{LEAST_SIZE} × {LEAST_SIZE} at least"
+        )
     if about.model not in MODELS:
         raise _not_ours(path, about)
     if not isinstance(samples, list | tuple):

@@ -221,6 +221,11 @@ def test_rows_become_numbers_in_batches_after_the_network_is_known_to_be_the_fil
         ({"classes": ["a", "b"]}, r"found tensors of another network than the perceptron of its preprocessing; .*"),
         ({"model": "mine:build", "layers": None}, r"found the network mine:build; expected a network of Seedbus; .*"),
         ({"task": "shakespeare", "columns": None}, r"found a model of task shakespeare; expected one of task .*"),
+        ({"task": "\x1b[2J", "columns": None}, r"found a model of task  \[2J; expected one of task .*"),
+        (
+            {"task": "image-folder", "columns": None, "image": {**PICTURE, "height": 1, "width": 1, "white": 255}},
+            r"found images of 1 × 1 pixels; expected 4 × 4 at least",
+        ),
         ({"classes": None}, r"found a file that cannot be read \(.* neither classes nor a number .*\); expected .*"),
     ],
 )

@@ -66,7 +66,7 @@ class ArrivedReports:
 
     def __init__(self, columns: Columns, history: RoundTable) -> None:
         sender = columns["sender"]
-        is_report = (columns["kind"] == Kind.REPORT) & (sender >= 0)
+        is_report = (columns["kind"] == Kind.REPORT) & (sender >= 0) & (sender < history.clients)
         rows = np.flatnonzero(is_report & (columns["fate"] == Fate.DELIVERED))
         opened_ns = np.append(history.opened_ns, 0)  # 0: of a round that is not over
         rows = rows[columns["arrived_ns"][rows] >= opened_ns[np.minimum(columns["round"][rows], opened_ns.size - 1)]]
@@ -193,7 +193,7 @@ def _bytes(columns: Columns, kinds: tuple[Kind, ...], end: str, clients: int) ->
 
     end: the column with the client, "sender" or "recipient".
     """
-    selected = np.isin(columns["kind"], kinds) & (columns[end] >= 0)
+    selected = np.isin(columns["kind"], kinds) & (columns[end] >= 0) & (columns[end] < clients)
     size = columns["header_bytes"] + columns["payload_bytes"] - columns["digest_bytes"]
     return np.bincount(columns[end][selected], size[selected], minlength=clients).astype(np.int64)
 
@@ -201,7 +201,7 @@ def _bytes(columns: Columns, kinds: tuple[Kind, ...], end: str, clients: int) ->
 def _delivered(columns: Columns, values: Whole, clients: int) -> Whole:
     """Sum up the values of delivered messages by the client that received them."""
     recipient = columns["recipient"]
-    selected = (recipient >= 0) & (columns["fate"] == Fate.DELIVERED)
+    selected = (recipient >= 0) & (recipient < clients) & (columns["fate"] == Fate.DELIVERED)
     return np.bincount(recipient[selected], values[selected], minlength=clients).astype(np.int64)
 
 
@@ -225,7 +225,7 @@ def _replay_s(columns: Columns, clients: int, replay_s: ReplayTime | None) -> ND
     if replay_s is None:
         return total_s
     recipient, counts = columns["recipient"], replays(columns)
-    selected = counts > 0
+    selected = (counts > 0) & (recipient >= 0) & (recipient < clients)
     found = (recipient[selected], columns["round"][selected], counts[selected])
     for client, round, commits in zip(*(each.tolist() for each in found), strict=True):
         total_s[client] += replay_s(client, round, commits)

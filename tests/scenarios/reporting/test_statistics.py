@@ -338,3 +338,16 @@ def test_a_hundred_thousand_clients_and_two_million_messages_take_seconds() -> N
     assert described["participation"]["answered"]["min"] == rounds
     assert described["round_times"]["stragglers_share"] == pytest.approx(0.5, abs=0.01)
     assert wall_seconds() - began < 30  # it takes a few seconds; the limit allows for a shared machine
+
+
+def test_messages_of_clients_that_a_run_does_not_have_count_for_nobody() -> None:
+    """In a foreign folder there may be such; a table with an entry for each would not fit into memory."""
+    found, history = by_hand()
+    strange = columns([report(0, 2**40, 1), plan(0, 2**40), *(plan(1, client) for client in (5, 2**62))])
+    both = {name: np.concatenate([column, strange[name]]) for name, column in found.items()}
+    replayed = [
+        clients_table(each, history, ArrivedReports(each, history), lambda client, round, commits: 1.0)
+        for each in (found, both)
+    ]
+    for name, column in replayed[0].items():
+        np.testing.assert_array_equal(replayed[1][name], column, name)

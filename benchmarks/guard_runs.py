@@ -242,6 +242,11 @@ OTHERS: dict[str, Document] = {
         "algorithm": {"name": "decomfl", "perturbations": 3, "arithmetic": "integer", "precision": "int32"},
         "privacy": {"clip": 100_000, "noise_multiplier": 2.0, "delta": 0.01},
     },
+    "private-poisson": {
+        "algorithm": {"name": "decomfl", "perturbations": 3, "arithmetic": "integer", "precision": "int32"},
+        "participation": ALL | {"cohort": 1, "selection": {"policy": "poisson"}},
+        "privacy": {"clip": 100_000, "noise_multiplier": 2.0, "delta": 0.01, "cohorts": "secret"},
+    },
     "private-secure-dense": {
         "algorithm": FEDAVG | {"compression": "fixed-point", "weighting": "uniform"},
         "participation": ALL | {"cohort": 4, "quorum": 2, "deadline_s": 5.0},
@@ -274,6 +279,7 @@ OTHERS: dict[str, Document] = {
     "buffer": {"participation": LATE | {"buffer": 2}, "compute": WORK},
     "buffer-dense": {"participation": LATE | {"buffer": 2}, "compute": WORK, "algorithm": FEDAVG},
     "rarest": {"participation": ALL | {"selection": {"policy": "rarest"}}},
+    "poisson": {"participation": ALL | {"selection": {"policy": "poisson"}, "quorum": 2}},
     "power-of-choice": {"participation": ALL | {"selection": {"policy": "power-of-choice", "candidates": 2}}},
     "oort": {
         "participation": TIMED | {"selection": {"policy": "oort", "window": 2, "pace": 0.2}},

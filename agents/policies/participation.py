@@ -137,6 +137,14 @@ class Participation(Settings):
             raise ValueError(f"buffer ({self.buffer}) is not between quorum ({self.quorum}) and cohort ({self.size})")
         if self.buffer is not None and self.over_selection > 1:
             raise ValueError("give over_selection or buffer, not both")
+        if not self.selection.is_fixed_size and (self.buffer is not None or self.over_selection > 1):
+            given = (
+                "over_selection" if self.over_selection > 1 else "buffer" if self.mode == "rounds" else "mode: stream"
+            )
+            raise ValueError(
+                f"selection: {self.selection.policy} draws each client by itself, so {given} has no number of clients "
+                "to go by; leave it out, or choose another selection"
+            )
         return self
 
     @property
@@ -163,8 +171,13 @@ class Participation(Settings):
 
     @property
     def asked(self) -> int:
-        """How many clients a round asks when all N are members."""
+        """How many clients a round asks when all N are members; on average, if the selection has no fixed size."""
         return min(self.clients, _ceil(self.size * self.over_selection))
+
+    @property
+    def most_asked(self) -> int:
+        """The most clients that a round may ask."""
+        return self.asked if self.selection.is_fixed_size else self.clients
 
     @property
     def may_be_late(self) -> bool:
@@ -213,7 +226,7 @@ class Participation(Settings):
         strange += [f"{client} {times} times" for client, times in Counter(clients).items() if times > 1]
         if strange:
             self._refuse(round, f"client {strange[0]}", "different numbers out of those that it was offered")
-        if len(clients) != count:
+        if len(clients) != count and self.selection.is_fixed_size:
             self._refuse(round, f"a cohort of {len(clients)}", f"{count}, as many as it was asked for")
         return clients
 

@@ -13,6 +13,11 @@ cohorts: secret    Neighbours: one client's data is replaced (REPLACE_ONE), whic
                    secret: SampledWithoutReplacementDpEvent, Wang, Balle, Kasiviswanathan, arXiv:1808.00087,
                    Theorem 27. All commits count. That theorem's bound for the Gaussian is used for the discrete one;
                    for σ² ≥ 64 they differ by less than e⁻¹²⁰⁰ in relation.
+                   With selection: poisson neighbours are those of public cohorts, for whether a client is in a cohort
+                   says nothing of the others: PoissonSampledDpEvent, Mironov, Talwar, Zhang, arXiv:1908.10530. So that
+                   no commit tells how many are in it, a sum is divided by m, and one of nobody is noise alone. Of
+                   whole orders alone: there the discrete Gaussian costs what the Gaussian does, since both divergences
+                   come from the same moments E[(p/q)^k] = exp((k² − k)·|s|²/2σ²), k whole, of a shift s by whole units.
 """
 
 from __future__ import annotations
@@ -20,9 +25,15 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from seedbus.agents.privacy.settings import Privacy
+
+if TYPE_CHECKING:
+    from seedbus.agents.policies.participation import Participation
+
+_WHOLE_ORDERS = (*range(2, 129), 192, 256, 384, 512, 1024)
+"""Where the noise is as large as is usual, the best order is among the first of these."""
 
 
 class Accountant:
@@ -30,38 +41,34 @@ class Accountant:
 
     Args:
         settings: the scenario's.
-        clients: N.
-        asked: the most clients that a round asks.
-        quorum: the fewest reports that a commit has.
+        participation: the scenario's, too.
 
     Attributes:
         epsilon: ε after the newest closed round.
     """
 
-    def __init__(self, settings: Privacy, clients: int, asked: int, quorum: int) -> None:
+    def __init__(self, settings: Privacy, participation: Participation) -> None:
         self._settings = settings
-        self._clients = clients
-        self._asked = asked
-        self._quorum = quorum
+        self._who = participation
         self._shares: dict[int, float] = {}
         self._samples: Counter[int] = Counter()
         self._recent: dict[int, float] = {}
         self.epsilon = 0.0
 
-    def closed(self, rounds: int, asked: int, reported: Iterable[int]) -> float:
-        """Account for a commit, and return ε after it.
+    def closed(self, rounds: int, asked: int, reported: Iterable[int] | None) -> float:
+        """Account for a round, and return ε after it.
 
         Args:
             rounds: how many rounds are over with this one.
             asked: how many clients the round asked.
-            reported: the clients whose reports are in it; none: it made no commit.
+            reported: the clients whose reports are in its commit; None: it made none.
         """
-        clients = list(reported)
-        if clients:
-            share = self._settings.share(self._quorum, len(clients))
+        if reported is not None:
+            clients = list(reported)
             for client in clients:
+                share = self._settings.share(self._who.quorum, len(clients))
                 self._shares[client] = self._shares.get(client, 0.0) + share
-            self._samples[asked] += 1
+            self._samples[asked if self._who.selection.is_fixed_size else self._who.asked] += 1
             if self._settings.cohorts == "public":
                 self.epsilon = self.of_commits(max(self._shares.values()))
             else:
@@ -74,14 +81,14 @@ class Accountant:
         """What ε may be after one more commit."""
         if self._settings.cohorts == "public":
             return self.of_commits(max(self._shares.values(), default=0.0) + 1.0)
-        return self._of_samples(self._samples + Counter({self._asked: 1}))
+        return self._of_samples(self._samples + Counter({self._who.asked: 1}))
 
     def of_commits(self, count: float) -> float:
         """Return ε after so many commits that cost a client 1 each (`Privacy.share`), of rounds that ask `asked`."""
         if not count:
             return 0.0
         if self._settings.cohorts == "secret":
-            return self._of_samples({self._asked: count})
+            return self._of_samples({self._who.asked: count})
         return gaussian_epsilon(self._settings.noise_multiplier / count**0.5, self._settings.delta)
 
     def measured(self, rounds: int) -> float:
@@ -101,8 +108,13 @@ class Accountant:
     def _of_samples(self, samples: Mapping[int, float]) -> float:
         from dp_accounting import rdp  # takes seconds to import
 
-        orders, z = rdp.RdpAccountant().orders, self._settings.noise_multiplier / 2
-        total = sum(count * _sampled(self._clients, asked, z) for asked, count in sorted(samples.items()))
+        clients, z = self._who.clients, self._settings.noise_multiplier
+        if self._who.selection.is_fixed_size:
+            orders = rdp.RdpAccountant().orders
+            total = sum(count * _sampled(clients, asked, z / 2) for asked, count in sorted(samples.items()))
+        else:
+            orders = _WHOLE_ORDERS
+            total = sum(count * _poisson_sampled(asked / clients, z) for asked, count in sorted(samples.items()))
         epsilon, _ = rdp.compute_epsilon(orders, total, self._settings.delta)
         return float(epsilon)
 
@@ -116,8 +128,17 @@ def gaussian_epsilon(noise_multiplier: float, delta: float) -> float:
 
 
 @cache
+def _poisson_sampled(probability: float, noise_multiplier: float) -> Any:
+    """Return the Rényi differential privacy of one round at each whole order, if each client is in it by itself."""
+    from dp_accounting import GaussianDpEvent, NeighboringRelation, PoissonSampledDpEvent, rdp
+
+    accountant = rdp.RdpAccountant(_WHOLE_ORDERS, neighboring_relation=NeighboringRelation.REPLACE_SPECIAL)
+    return accountant.compose(PoissonSampledDpEvent(probability, GaussianDpEvent(noise_multiplier))).rdp
+
+
+@cache
 def _sampled(clients: int, asked: int, noise_multiplier: float) -> Any:
-    """Return the Rényi differential privacy of one round at each order."""
+    """Return the Rényi differential privacy of one round at each order, if its cohort has a fixed size."""
     from dp_accounting import GaussianDpEvent, NeighboringRelation, SampledWithoutReplacementDpEvent, rdp
 
     accountant = rdp.RdpAccountant(neighboring_relation=NeighboringRelation.REPLACE_ONE)

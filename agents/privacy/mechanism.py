@@ -23,7 +23,7 @@ must not depend on its data.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable
 from math import isqrt
 from typing import Any
 
@@ -65,10 +65,10 @@ class Mechanism:
                 raise OverflowError("a number with its noise needs more than 32 bits")
         return numbers.astype(np.int32)
 
-    def sum(self, round: int, reports: Mapping[int, NDArray[Any]]) -> NDArray[np.int64]:
+    def sum(self, round: int, reports: Iterable[NDArray[Any]]) -> NDArray[np.int64]:
         """Return the sum of the reports that a server sees, clipped again, with its noise if it adds any."""
         bound = None if self.settings.mechanism == "distributed" else self.settings.clip
-        rows = [report.astype(np.int64) if bound is None else clipped(report, bound) for report in reports.values()]
+        rows = [report.astype(np.int64) if bound is None else clipped(report, bound) for report in reports]
         return self.noised(round, np.sum(rows, axis=0))
 
     def noised(self, round: int, total: NDArray[np.int64]) -> NDArray[np.int64]:

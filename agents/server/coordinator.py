@@ -169,8 +169,7 @@ class Coordinator:
     def _accountant(self) -> Accountant | None:
         if self._mechanism is None:
             return None
-        who = self.participation
-        return Accountant(self._mechanism.settings, who.clients, who.asked, who.quorum)
+        return Accountant(self._mechanism.settings, self.participation)
 
     @property
     def version(self) -> int:
@@ -403,7 +402,7 @@ class Coordinator:
         is_barren = commit is None and len(closed.too_large) >= max(self.participation.quorum, len(reported) + 1)
         self.progress.barren = self.progress.barren + 1 if is_barren else 0
         if self.progress.spent is not None:
-            in_commit = reported if commit is not None else ()
+            in_commit = reported if commit is not None else None
             self.progress.spent.closed(closed.plan.round + 1, len(closed.cohort), in_commit)
         if commit is not None:
             self._catch_up.remember(commit, self._positions.slowest(self.version))

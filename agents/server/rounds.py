@@ -82,6 +82,8 @@ class Rounds:
         self._answer_times_ns = deque[int](maxlen=participation.deadline.window if participation.deadline else 0)
         self._state = state
         self._mechanism = mechanism
+        is_secret = mechanism is not None and mechanism.settings.cohorts == "secret"
+        self._divisor = participation.size if is_secret and not participation.selection.is_fixed_size else None
         self._collusion = collusion
         self._lost = -1
         self._dismissed: set[int] = set()  # since the last checkpoint
@@ -182,7 +184,8 @@ class Rounds:
         if buffer is not None:
             is_full = len(current.reports) + self._overdue.report_count >= buffer
             return current.is_expired or is_full or not (current.waiting or self._overdue.is_awaited)
-        return current.is_expired or not current.waiting or len(current.reports) >= self.policy.size
+        is_enough = self.policy.over_selection > 1 and len(current.reports) >= self.policy.size
+        return current.is_expired or not current.waiting or is_enough
 
     def close(self, version: int, now_ns: int) -> tuple[Round, list[int], Any, RoundRecord]:
         """Close the open round and aggregate its reports.
@@ -267,7 +270,7 @@ class Rounds:
         fresh_count = len(current.reports)
         total = fresh_count + self._overdue.report_count if policy.is_asynchronous else fresh_count
         late: list[tuple[int, list[int]]] = []
-        if total < policy.quorum:
+        if total < policy.quorum and self._divisor is None:
             return None, late
 
         if current.secure is not None or self._mechanism is not None:
@@ -299,18 +302,22 @@ class Rounds:
         return commit, late
 
     def _of_sum(self, current: Round) -> Any:
-        """Return the commit of the sum of reports, unmasked and with noise; None if it cannot be unmasked."""
+        """Return the commit of the sum of reports, unmasked and with noise; None if it cannot be unmasked.
+
+        Where how many reports there are is secret, the sum is divided by m, and may be noise alone.
+        """
         algorithm, round, mechanism = summed(self.algorithm), current.plan.round, self._mechanism
         numbers = {client: algorithm.numbers(report) for client, report in current.reports.items()}
         if current.secure is None:
-            total = None if mechanism is None else mechanism.sum(round, numbers)
+            nothing = algorithm.numbers(algorithm.silent(current.plan))
+            total = None if mechanism is None else mechanism.sum(round, [nothing, *numbers.values()])
         elif (total := current.secure.total(numbers)) is not None and mechanism is not None:
             total = mechanism.noised(round, total)
         if total is None:
             return None
         try:
             commit, self._state = algorithm.aggregate_sum(
-                self._state, current.plan, total, len(numbers), members=current.members
+                self._state, current.plan, total, self._divisor or len(numbers), members=current.members
             )
         except OverflowError as error:
             raise Unfinishable(f"round {round} can make no commit: {error}") from None

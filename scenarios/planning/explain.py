@@ -166,7 +166,8 @@ def _spent(scenario: Scenario, found: Forecast) -> dict[str, Any] | None:
         return None
     more = {"is_exact": found.spent.is_exact, "ends_run": found.spent.ends_run, "budget": scenario.stop.epsilon}
     is_virtual = scenario.clock == "virtual"
-    return facts(scenario.privacy, found.spent.epsilon, found.traffic.rounds, is_virtual=is_virtual) | more
+    who = scenario.participation
+    return facts(scenario.privacy, who, found.spent.epsilon, found.traffic.rounds, is_virtual=is_virtual) | more
 
 
 def _within_real_time(limit_s: float, found: Forecast) -> str:

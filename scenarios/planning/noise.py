@@ -56,7 +56,8 @@ def least_noise(scenario: Scenario, source: str, epsilon: float) -> dict[str, An
         )
         raise ScenarioError(source, [problem])
     z = _multiplier(place)
-    found = facts(privacy, spending.epsilon(most, z), rounds, is_virtual=scenario.clock == "virtual")
+    who = scenario.participation
+    found = facts(privacy, who, spending.epsilon(most, z), rounds, is_virtual=scenario.clock == "virtual")
     return {"noise_multiplier": z} | found | {"is_exact": is_exact}
 
 

@@ -35,12 +35,12 @@ class Spending:
         self._by_client: dict[int, float] = {}
         self._most = [0.0]  # by the number of rounds that are over, in commits of `quorum` reports
 
-    def closed(self, reported: Iterable[int]) -> None:
-        """Add a round; reported: the clients whose reports are in its commit, none if it makes none."""
-        clients = list(reported)
+    def closed(self, reported: Iterable[int] | None) -> None:
+        """Add a round; reported: the clients whose reports are in its commit, None if it makes none."""
         if self._privacy.cohorts == "secret":
-            self._most.append(self._most[-1] + bool(clients))
+            self._most.append(self._most[-1] + (reported is not None))
             return
+        clients = [] if reported is None else list(reported)
         for client in clients:
             share = self._privacy.share(self._who.quorum, len(clients))
             self._by_client[client] = self._by_client.get(client, 0.0) + share
@@ -64,14 +64,15 @@ class Spending:
         """Return what so many rounds cost the client that spends most, in commits of `quorum` reports."""
         drawn = min(rounds, self._most_rounds)
         for round in range(len(self._most) - 1, drawn):
-            self.closed(self._who.draw(range(self._who.clients), Known(), self._seed, round))
+            cohort = self._who.draw(range(self._who.clients), Known(), self._seed, round)
+            makes_commit = self._privacy.cohorts == "secret" or len(cohort) >= self._who.quorum
+            self.closed(cohort if makes_commit else None)
         return self._most[rounds] if rounds <= drawn else self._most[drawn] * rounds / drawn
 
     def epsilon(self, commits: float, noise_multiplier: float | None = None) -> float:
         """Return ε after so many commits; noise_multiplier: another than the scenario's."""
         changes = {} if noise_multiplier is None else {"noise_multiplier": noise_multiplier}
-        privacy, who = self._privacy.model_copy(update=changes), self._who
-        return Accountant(privacy, who.clients, who.asked, who.quorum).of_commits(commits)
+        return Accountant(self._privacy.model_copy(update=changes), self._who).of_commits(commits)
 
     def rounds(self, stop: Stop) -> int:
         """Return after how many rounds a run ends, as far as that depends on ε."""

@@ -96,7 +96,10 @@ def _clients(scenario: Scenario) -> list[str]:
             "each round asks the one client" if part.clients == 1 else f"each round asks all {part.clients:,} clients"
         ]
     else:
-        said = [f"each round asks {part.asked:,} of {part.clients:,} clients ({plain(part.selection)}): each client "
+        asks = f"{part.asked:,} of {part.clients:,} clients"
+        if not part.selection.is_fixed_size:
+            asks = f"each of {part.clients:,} clients with probability {part.asked / part.clients:.3g}"
+        said = [f"each round asks {asks} ({plain(part.selection)}): each client "
                 f"about every {_between(part.clients, part.asked)} rounds"]  # fmt: skip
     if part.over_selection > 1:
         said.append(f"it wants {counted(part.size, 'report')} and asks {part.over_selection:g} times as many clients")
@@ -119,7 +122,14 @@ def _rounds(scenario: Scenario) -> list[str]:
         enough = f"{part.wanted:,} report{'s have' if part.wanted > 1 else ' has'} come"
     else:
         enough = "those asked have answered"
-    said = [f"a round is over when {enough}, {ends}; {least} it makes no commit"]
+    privacy = scenario.privacy
+    if privacy is not None and privacy.cohorts == "secret" and not part.selection.is_fixed_size:
+        said = [
+            f"a round is over when {enough}, {ends}; each makes a commit, of noise alone without a report",
+            f"a sum is divided by {part.size:,}, whoever was asked",
+        ]
+    else:
+        said = [f"a round is over when {enough}, {ends}; {least} it makes no commit"]
     said += _deadline(part)
     if part.may_be_late:
         said.append(

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from seedbus.agents.journal.journal import Journal
+from seedbus.agents.policies.participation import Participation
 from seedbus.agents.privacy.accountant import Accountant
 from seedbus.agents.privacy.settings import Privacy
 from seedbus.bus.text import counted
@@ -35,10 +36,13 @@ def spent(run: Path, delta: float | None = None) -> dict[str, Any]:
         privacy = privacy.model_copy(update={"delta": delta})
     epsilons = list(epsilons_of(run, delta))
     is_virtual = part_of(run, "clock") == "virtual"
-    return facts(privacy, epsilons[-1] if epsilons else 0.0, len(epsilons), is_virtual=is_virtual)
+    who = part_of(run, "participation")
+    return facts(privacy, who, epsilons[-1] if epsilons else 0.0, len(epsilons), is_virtual=is_virtual)
 
 
-def facts(privacy: Privacy, epsilon: float, rounds: int, *, is_virtual: bool) -> dict[str, Any]:
+def facts(
+    privacy: Privacy, participation: Participation, epsilon: float, rounds: int, *, is_virtual: bool
+) -> dict[str, Any]:
     """Return ε after so many rounds, and what it depends on, as plain data."""
     return {
         "epsilon": epsilon,
@@ -46,6 +50,7 @@ def facts(privacy: Privacy, epsilon: float, rounds: int, *, is_virtual: bool) ->
         "rounds": rounds,
         "mechanism": privacy.mechanism,
         "cohorts": privacy.cohorts,
+        "selection": participation.selection.policy,
         "noise": privacy.noise_of(is_virtual=is_virtual),
     }
 
@@ -65,14 +70,16 @@ def bases(scenarios: Mapping[str, Scenario]) -> list[str]:
     alike: dict[str, list[str]] = {}
     for name, scenario in scenarios.items():
         if scenario.privacy is not None:
-            found = facts(scenario.privacy, 0.0, 0, is_virtual=scenario.clock == "virtual")
+            found = facts(scenario.privacy, scenario.participation, 0.0, 0, is_virtual=scenario.clock == "virtual")
             alike.setdefault(f"ε is for δ = {found['delta']:g} ({_terms(found)})", []).append(name)
     return [words if len(alike) == 1 else f"{words}: {'; '.join(names)}" for words, names in alike.items()]
 
 
 def _terms(found: Mapping[str, Any]) -> str:
     mark = f"; {SEEDED_NOISE}" if found["noise"] == "seeded" else ""
-    return f"{found['mechanism']} noise, {found['cohorts']} cohorts{mark}"
+    is_poisson = found["cohorts"] == "secret" and found["selection"] == "poisson"  # of other neighbours than uniform
+    cohorts = "secret Poisson cohorts" if is_poisson else f"{found['cohorts']} cohorts"
+    return f"{found['mechanism']} noise, {cohorts}{mark}"
 
 
 def epsilons_of(run: Path, delta: float | None = None) -> Iterator[float]:
@@ -83,8 +90,8 @@ def epsilons_of(run: Path, delta: float | None = None) -> Iterator[float]:
     who = part_of(run, "participation")
     if delta is not None:
         privacy = privacy.model_copy(update={"delta": delta})
-    accountant = Accountant(privacy, who.clients, who.asked, who.quorum)
+    accountant = Accountant(privacy, who)
     with closing(Journal.open(run, for_writing=False)) as journal:
         for stored in journal.rounds():
-            reported = () if stored.commit is None else stored.reported
+            reported = None if stored.commit is None else stored.reported
             yield accountant.closed(stored.round + 1, len(stored.cohort), reported)

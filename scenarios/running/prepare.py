@@ -286,4 +286,4 @@ def _party(scenario: Scenario) -> Party | None:
         return None
     from seedbus.agents.secure.party import Party  # needs a package that is not always installed
 
-    return Party(scenario.secure_aggregation, scenario.participation.asked)
+    return Party(scenario.secure_aggregation, scenario.participation.most_asked)

@@ -62,11 +62,11 @@ def refuse_unprivate(scenario: Any, privacy: Privacy) -> None:
             f"{variance**0.5:.3g} units is too coarse; at least {FINEST**0.5:g} is accepted (a larger unit_bits makes "
             "units smaller)"
         )
-    largest = privacy.largest_sum(who.quorum, who.asked)
+    largest = privacy.largest_sum(who.quorum, who.most_asked)
     if largest > LARGEST:
         raise ValueError(
-            f"privacy.clip is {privacy.clip}: a sum of {who.asked} reports with noise may reach {largest:.3g} units; "
-            f"at most {LARGEST} is accepted (a smaller unit_bits makes units larger)"
+            f"privacy.clip is {privacy.clip}: a sum of {who.most_asked} reports with noise may reach {largest:.3g} "
+            f"units; at most {LARGEST} is accepted (a smaller unit_bits makes units larger)"
         )
 
 
@@ -84,14 +84,31 @@ def _refuse_mechanism(scenario: Any, privacy: Privacy) -> None:
                 "the cohorts; public is accepted"
             )
     if privacy.cohorts == "secret":
-        if who.selection.policy != "uniform":
+        if who.selection.policy not in ("uniform", "poisson"):
             raise ValueError(
                 f"participation.selection: {who.selection.policy} draws no uniform sample, which privacy.cohorts: "
                 "secret accounts for; public is accepted"
             )
+        if not who.selection.is_fixed_size:
+            _refuse_counts(scenario)
         away = [getattr(fault, "fault", "") for fault in scenario.faults if isinstance(fault, AvailabilityFault)]
         if away or scenario.clock == "wall":
             why = f"with fault {away[0]}" if away else "with clock: wall"
             raise ValueError(
                 f"privacy.cohorts: secret samples from all clients, and {why} some may be away; public is accepted"
             )
+
+
+def _refuse_counts(scenario: Any) -> None:
+    """Refuse what would show how many clients are in a cohort that varies, and with that who may be in it."""
+    if scenario.secure_aggregation is not None:
+        raise ValueError(
+            "secure_aggregation unmasks no sum of fewer than two reports, which shows that a cohort was so small; with "
+            "selection: poisson leave it out, or use cohorts: public"
+        )
+    if scenario.participation.quorum > 1:
+        raise ValueError(
+            f"participation.quorum is {scenario.participation.quorum}: a round without a commit would show how small "
+            "its cohort was; with selection: poisson and privacy.cohorts: secret 1 is accepted, and a round that asks "
+            "nobody commits noise"
+        )

@@ -38,8 +38,8 @@ def refuse_single_reports(scenario: Any, settings: SecureAggregation) -> None:
                 f"faults.{number} replaces reports in a commit, and with secure_aggregation the server sees none; "
                 "leave it out"
             )
-    if settings.neighbours == "all" and who.asked > MOST_NEIGHBOURS + 1:
+    if settings.neighbours == "all" and who.most_asked > MOST_NEIGHBOURS + 1:
         raise ValueError(
-            f"secure_aggregation.neighbours: all are {who.asked - 1} in this cohort; at most {MOST_NEIGHBOURS} are "
-            "accepted, as an even number"
+            f"secure_aggregation.neighbours: all are {who.most_asked - 1} in this cohort; at most {MOST_NEIGHBOURS} "
+            "are accepted, as an even number"
         )

@@ -148,7 +148,7 @@ def _idle(scenario: Any) -> Iterator[tuple[str, str]]:
         if who.selection.policy != "uniform" and who.asked == who.clients:
             yield "participation.selection", f"each round asks all {who.clients:,} clients"
         algorithm = scenario.algorithm
-        if who.asked <= 2 and algorithm.aggregation.rule in ("median", "trimmed-mean") and not algorithm.is_dense:
+        if who.most_asked <= 2 and algorithm.aggregation.rule in ("median", "trimmed-mean") and not algorithm.is_dense:
             yield "algorithm.aggregation", "of at most two reports it leaves none out, and takes their mean"
         if who.deadline_s is not None and is_timeless:
             yield "participation.deadline_s", _NO_TIME
@@ -166,8 +166,8 @@ def _idle(scenario: Any) -> Iterator[tuple[str, str]]:
         yield "lag", f"in {scenario.stop.rounds:,} rounds no client that is asked has missed more than {most:,} commits"
     if scenario.stop.simulated_s is not None and is_timeless:
         yield "stop.simulated_s", _NO_TIME
-    if secure is not None and secure.neighbours != "all" and secure.neighbours >= who.asked - 1:
-        yield "secure_aggregation.neighbours", f"a client has {who.asked - 1} others in its cohort; it is as all"
+    if secure is not None and secure.neighbours != "all" and secure.neighbours >= who.most_asked - 1:
+        yield "secure_aggregation.neighbours", f"a client has {who.most_asked - 1} others in its cohort; it is as all"
     if _is_set(scenario.evaluation, "split") and not task.has_samples:
         yield "evaluation.split", f"task {task.name} has no samples to divide"
     if getattr(task, "test_file", None) is not None and _is_set(task, "test"):

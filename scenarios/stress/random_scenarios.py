@@ -162,13 +162,16 @@ def _make_private(choose: Chooser, drawn: dict[str, Any]) -> None:
         drawn["algorithm"] = _summed(choose)
         drawn["faults"] = _each_by_itself(drawn)
         _leave_out_late(drawn)
-        drawn["participation"].pop("selection")
+        drawn["participation"]["selection"] = {"policy": "uniform"}
     elif drawn["algorithm"]["name"] == "feddyn":  # its clients remember what is not clipped
         drawn["algorithm"] = drawn["algorithm"] | {"name": "fedavg"}
     mechanism = choose.one(("central", "distributed")) if "secure_aggregation" in drawn else "central"
     is_secret = mechanism == "central" and choose.chance(0.5)
     if is_secret:  # all clients may be drawn
         drawn["faults"] = [fault for fault in drawn["faults"] if not hasattr(FAULTS.all()[fault["fault"]], "schedule")]
+        if choose.chance(0.5):
+            drawn["participation"] |= {"selection": {"policy": "poisson"}, "quorum": 1}
+            drawn["participation"].pop("over_selection", None)
     drawn["privacy"] = {
         "mechanism": mechanism,
         "clip": choose.whole(100, 2**20),
@@ -182,6 +185,8 @@ def _make_private(choose: Chooser, drawn: dict[str, Any]) -> None:
 def _stream(choose: Chooser, drawn: dict[str, Any]) -> dict[str, Any]:
     """Return what changes where reports commit as they come."""
     policy = {name: drawn["participation"][name] for name in ("clients", "deadline_s", "selection")}
+    if policy["selection"]["policy"] == "poisson":
+        policy["selection"] = {"policy": "uniform"}
     cohort = choose.whole(1, policy["clients"])
     policy |= {"mode": "stream", "cohort": cohort, "quorum": 1}
     if choose.chance(0.3):
@@ -309,15 +314,16 @@ def _participation(choose: Chooser, clients: int, *, takes_late: bool) -> dict[s
         "cohort": cohort,
         "quorum": choose.whole(1, cohort) if choose.chance(0.5) else 1,
         "deadline_s": choose.scale(0.3, 20),
-        "selection": {"policy": choose.one(("uniform", "rarest", "power-of-choice", "oort"))},
+        "selection": {"policy": choose.one(("uniform", "rarest", "power-of-choice", "oort", "poisson"))},
     }
-    if choose.chance(0.3):
+    is_fixed_size = drawn["selection"]["policy"] != "poisson"
+    if is_fixed_size and choose.chance(0.3):
         drawn["over_selection"] = choose.one((1.3, 2.0))
     if choose.chance(0.3):
         drawn["deadline"] = {"quantile": choose.one((0.5, 0.9)), "window": choose.whole(1, 20)}
     if takes_late and choose.chance(0.5):
         drawn["late"] = {"discount": choose.one((0.0, 0.5, 2.0)), "max_staleness": choose.whole(1, 20)}
-        if choose.chance(0.5) and "over_selection" not in drawn:
+        if is_fixed_size and choose.chance(0.5) and "over_selection" not in drawn:
             drawn["buffer"] = choose.whole(int(drawn["quorum"]), cohort)
     return drawn
 

@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from power_cuts import run_with_power_cuts
 from typer.testing import CliRunner
@@ -32,6 +33,9 @@ CRASH = {"fault": "crash", "clients": [0], "at_round": 1}
 COLLUDE = {"fault": "colluding", "attack": "ipm", "fraction": 0.2}
 CENTRAL = {"clip": 100_000, "noise_multiplier": 1.5}
 DISTRIBUTED = CENTRAL | {"mechanism": "distributed"}
+SECRET = CENTRAL | {"cohorts": "secret"}
+POISSON: dict[str, Any] = {"selection": {"policy": "poisson"}}
+FEW: dict[str, Any] = {"clients": 8, "cohort": 2} | POISSON
 
 slow = pytest.mark.slow
 
@@ -85,16 +89,40 @@ def test_masked_reports_with_noise_have_the_sum_of_plain_reports_with_the_same_n
 
 @slow
 @pytest.mark.parametrize("algorithm", [WHOLE, DENSE], ids=["scalars", "vectors"])
-@pytest.mark.parametrize("settings", [CENTRAL, DISTRIBUTED], ids=["central", "distributed"])
+@pytest.mark.parametrize("settings", [CENTRAL, DISTRIBUTED, SECRET], ids=["central", "distributed", "poisson"])
 def test_processes_and_cuts_change_no_bit(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, settings: dict[str, Any], algorithm: dict[str, Any]
 ) -> None:
-    what = private(settings, stop={"rounds": 8}, algorithm=algorithm)
+    poisson: dict[str, Any] = {"participation": FEW, "faults": [], "seed": 1}
+    what = private(settings, stop={"rounds": 8}, algorithm=algorithm, **(poisson if settings is SECRET else {}))
     whole = run(what, tmp_path / "whole")
     assert outcome(run(what, tmp_path / "tcp", placement=Placement("tcp", 2))) == outcome(whole)
     results, cuts = run_with_power_cuts(what, tmp_path / "cut", monkeypatch, [(3, True), (3, False)])
     assert cuts > 2 and results.digest == whole.digest
     assert recorded(results) == recorded(whole)
+
+
+@pytest.mark.parametrize("algorithm", [WHOLE, DENSE], ids=["scalars", "vectors"])
+def test_a_secret_poisson_cohort_shows_in_no_commit_how_many_are_in_it(
+    tmp_path: Path, algorithm: dict[str, Any]
+) -> None:
+    """Each round makes a commit, of noise alone if it asks nobody, and the sum is divided by m, 2 here."""
+    changes: dict[str, Any] = {"algorithm": algorithm, "participation": FEW, "faults": [], "seed": 1}
+    secret = run(private(SECRET, **changes, stop={"rounds": 12}), tmp_path / "secret")
+    public = run(private(CENTRAL, **changes, stop={"rounds": 12}), tmp_path / "public")
+    asked = np.bincount(secret.history.asked.round, minlength=12)
+    assert (asked == np.bincount(public.history.asked.round, minlength=12)).all()
+    assert asked[0] == 4 and asked[11] == 0
+    assert secret.summary["version"] == 12 and public.summary["version"] == 11
+    for name, settings in (("by m", SECRET), ("by n", CENTRAL)):
+        run(private(settings, **changes, stop={"rounds": 1}), tmp_path / name)
+    start, by_two, by_four = (
+        replay(tmp_path / name, round).point.astype(float) for name, round in (("by m", 0), ("by m", 1), ("by n", 1))
+    )
+    assert np.abs((by_two - start) - 2 * (by_four - start)).max() < 1e-4 * np.abs(by_two - start).max()
+    epsilons = list(epsilons_of(tmp_path / "secret"))
+    assert len(epsilons) == 12 and (np.diff(epsilons) > 0).all() and recorded(secret)[12] == epsilons[-1]
+    assert secret.digest == replay(tmp_path / "secret").digest
 
 
 def test_a_run_ends_before_the_commit_that_could_exceed_its_budget(tmp_path: Path) -> None:
@@ -130,6 +158,8 @@ def test_a_client_that_cannot_measure_reports_zeros_and_no_round_tells_who_it_wa
         ({"privacy": CENTRAL | {"cohorts": "secret"}, "clock": "wall"}, "with clock: wall some may be away"),
         ({"privacy": CENTRAL | {"cohorts": "secret"}, "faults": [CRASH]}, "with fault crash some may be away; public"),
         ({"privacy": DISTRIBUTED | {"cohorts": "secret"}, **MASKED}, "secret is for mechanism: central"),
+        ({"privacy": SECRET, "participation": CROWD | POISSON}, "quorum is 2: a round without a commit would show"),
+        ({"privacy": SECRET, "participation": CROWD | POISSON, **MASKED}, "with selection: poisson leave it out, or"),
         ({"privacy": None, "stop": {"rounds": 5, "epsilon": 1.0}}, "stop.epsilon is 1, and the run is not private"),
         ({"privacy": CENTRAL | {"delta": 1.0}}, "privacy.delta"),
         ({"privacy": CENTRAL | {"delta": 0.5}}, "it lets one be exposed; below "),

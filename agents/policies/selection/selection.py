@@ -17,12 +17,14 @@ class Selection(Settings, ABC):
 
     needs_known: ClassVar[bool] = False
     """Whether it uses what is known of earlier reports."""
+    is_fixed_size: ClassVar[bool] = True
+    """Whether it chooses as many clients as it is asked for; otherwise so many on average."""
 
     policy: str
 
     @abstractmethod
     def choose(self, members: Sequence[int], count: int, known: Known, seed: int, round: int) -> list[int]:
-        """Return `count` of the members, ascending.
+        """Return `count` of the members, ascending; so many on average, unless the size is fixed.
 
         Args:
             members: the clients that may be asked, ascending.

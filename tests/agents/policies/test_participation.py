@@ -14,6 +14,7 @@ from pydantic import ValidationError
 from seedbus.agents.policies.participation import Deadline, Participation
 from seedbus.agents.policies.selection.known import Known
 from seedbus.agents.policies.selection.oort import Oort
+from seedbus.agents.policies.selection.poisson import Poisson
 from seedbus.agents.policies.selection.power_of_choice import PowerOfChoice
 from seedbus.agents.policies.selection.rarest import Rarest
 from seedbus.agents.policies.selection.uniform import Uniform
@@ -31,6 +32,7 @@ SELECTIONS: list[Any] = [
     PowerOfChoice(),
     PowerOfChoice(candidates=10),
     Oort(),
+    Poisson(),
 ]
 each_selection = pytest.mark.parametrize("selection", SELECTIONS, ids=str)
 EVERYBODY = range(1000)

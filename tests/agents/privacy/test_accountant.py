@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
 import pytest
 
+from seedbus.agents.policies.participation import Participation
+from seedbus.agents.policies.selection.poisson import Poisson
 from seedbus.agents.privacy.accountant import Accountant
 from seedbus.agents.privacy.settings import Privacy
 
@@ -14,7 +17,7 @@ pytest.importorskip("dp_accounting", reason="privacy needs dp-accounting: pip in
 
 def of(noise_multiplier: float, **settings: object) -> Accountant:
     privacy = Privacy.model_validate({"clip": 1000, "noise_multiplier": noise_multiplier} | settings)
-    return Accountant(privacy, clients=100, asked=10, quorum=5)
+    return Accountant(privacy, Participation(clients=100, cohort=10, quorum=5))
 
 
 def test_the_client_that_reported_most_decides_and_a_round_without_commit_costs_nothing() -> None:
@@ -23,7 +26,7 @@ def test_the_client_that_reported_most_decides_and_a_round_without_commit_costs_
         often.closed(round + 1, 10, [3, 10 + round])
     expected = once.closed(1, 10, [7])  # 16 releases with four times the noise
     assert often.epsilon == pytest.approx(expected, rel=1e-12)
-    assert often.closed(17, 10, []) == often.epsilon < often.next_epsilon
+    assert often.closed(17, 10, None) == often.epsilon < often.next_epsilon
     # Bun and Steinke, arXiv:1605.02065, Proposition 1.3: ρ + 2√(ρ·ln(1/δ)) is an upper bound, and not far off
     bound = 0.5 + 2 * math.sqrt(0.5 * math.log(1e5))
     assert 0.7 * bound < expected < bound
@@ -41,13 +44,13 @@ def test_a_secret_cohort_of_all_clients_is_one_report_replaced_by_another_in_eve
     found = [whole.closed(commits, 100, range(5)) for commits in (1, 2, 3, 4)]
     expected = [of(2.0 / math.sqrt(commits)).closed(1, 100, [0]) for commits in (1, 2, 3, 4)]
     assert found == pytest.approx(expected, rel=1e-9)
-    assert whole.closed(5, 100, []) == found[-1], "a round without a commit"
+    assert whole.closed(5, 100, None) == found[-1], "a round without a commit"
     assert whole.measured(3) == found[2] and whole.measured(4) == found[3]
 
 
 def test_what_a_secret_cohort_has_spent_is_stored_and_the_next_commit_is_one_more() -> None:
     settings = Privacy.model_validate({"clip": 1000, "noise_multiplier": 4.0, "cohorts": "secret"})
-    one, other = (Accountant(settings, clients=100, asked=100, quorum=5) for _ in range(2))
+    one, other = (Accountant(settings, Participation(clients=100, quorum=5)) for _ in range(2))
     for commits in (1, 2):
         one.closed(commits, 100, range(5))
     other.unpack(one.pack())
@@ -63,6 +66,57 @@ def test_a_small_secret_cohort_costs_less_than_all_clients() -> None:
         sampled.closed(round + 1, 10, range(10))
         whole.closed(round + 2, 100, range(100))
     assert 0 < sampled.epsilon < whole.epsilon / 4
+
+
+def sampled_moment(order: int, probability: float, noise_multiplier: float) -> float:
+    """E over the shifted mixture to a whole order: Mironov, Talwar, Zhang, arXiv:1908.10530, section 3.3."""
+    return math.fsum(
+        math.comb(order, k)
+        * (1 - probability) ** (order - k)
+        * probability**k
+        * math.exp((k * k - k) / (2 * noise_multiplier**2))
+        for k in range(order + 1)
+    )
+
+
+def poisson(noise_multiplier: float, cohort: int = 10, **settings: object) -> Accountant:
+    settings = {"clip": 1000, "noise_multiplier": noise_multiplier, "cohorts": "secret"} | settings
+    return Accountant(Privacy.model_validate(settings), Participation(clients=100, cohort=cohort, selection=Poisson()))
+
+
+def test_poisson_cohorts_cost_what_the_sampled_gaussian_does_and_rounds_of_nobody_too() -> None:
+    found = poisson(2.0)
+    for round in range(30):
+        found.closed(round + 1, round % 4, range(round % 4))  # however many were asked
+    costs = ((order, 30 * math.log(sampled_moment(order, 0.1, 2.0)) / (order - 1)) for order in range(2, 60))
+    # Canonne, Kamath, Steinke, arXiv:2004.00010, Proposition 12
+    expected = min(cost + math.log1p(-1 / order) - math.log(1e-5 * order) / (order - 1) for order, cost in costs)
+    assert found.epsilon == pytest.approx(expected, rel=1e-9)
+    assert found.closed(31, 0, None) == found.epsilon < found.next_epsilon == found.closed(32, 3, [4])
+    assert found.of_commits(31) == found.epsilon
+    public = poisson(2.0, cohorts="public")
+    public.closed(1, 3, [4])
+    assert public.epsilon == of(2.0).closed(1, 10, [4]), "with public cohorts nothing is sampled"
+
+
+def test_a_poisson_cohort_of_all_clients_is_one_report_of_zeros_in_every_commit() -> None:
+    whole = poisson(4.0, cohort=100)
+    assert whole.closed(1, 100, range(100)) == pytest.approx(of(4.0).closed(1, 100, [0]), rel=0.01)
+
+
+@pytest.mark.parametrize("probability", [0.1, 0.5])
+@pytest.mark.parametrize("order", [2, 3, 8])
+def test_at_whole_orders_discrete_noise_that_is_sampled_costs_what_gaussian_noise_does(
+    order: int, probability: float
+) -> None:
+    """Of σ² = 64 and a report of 12 units, by the sum over all units; the other direction costs less."""
+    units = np.arange(-250, 251)
+    without, shifted = np.exp(-(units**2) / 128), np.exp(-((units - 12) ** 2) / 128)
+    without, shifted = without / without.sum(), shifted / shifted.sum()
+    with_report = probability * shifted + (1 - probability) * without
+    moment = float((without * (with_report / without) ** order).sum())
+    assert moment == pytest.approx(sampled_moment(order, probability, 8 / 12), rel=1e-9)
+    assert float((with_report * (without / with_report) ** order).sum()) < moment
 
 
 def test_what_was_stored_goes_on_alike() -> None:

@@ -45,22 +45,22 @@ def test_shares_of_as_many_clients_as_a_quorum_amount_to_the_whole_noise() -> No
     central = Mechanism(Privacy(mechanism="central", **settings), 5, 1, is_virtual=True)
     shared = Mechanism(Privacy(mechanism="distributed", **settings), 5, 1, is_virtual=True)
     nothing = np.zeros((40, 50), np.int32)
-    whole = central.sum(0, {client: central.protect(client, 0, nothing) for client in range(5)})
+    whole = central.sum(0, [central.protect(client, 0, nothing) for client in range(5)])
     parts = {client: shared.protect(client, 0, nothing) for client in range(5)}
-    for noise in (whole, shared.sum(0, parts)):
+    for noise in (whole, shared.sum(0, parts.values())):
         assert abs(noise.std() / 2000 - 1) < 5 / np.sqrt(2 * noise.size)
     assert not (parts[0] == parts[1]).any(axis=None, where=parts[0] != 0)
-    assert not (central.sum(1, {0: nothing}) == whole).all()  # another round has other noise
+    assert not (central.sum(1, [nothing]) == whole).all()  # another round has other noise
 
 
 def test_a_server_clips_what_clients_did_not() -> None:
     settings = Privacy(clip=1000, noise_multiplier=0.01, noise="seeded")
-    total = Mechanism(settings, 1, 1, is_virtual=True).sum(0, {0: np.full((1, 4), 10**9, np.int32)})
+    total = Mechanism(settings, 1, 1, is_virtual=True).sum(0, [np.full((1, 4), 10**9, np.int32)])
     assert (np.abs(total - 500) < 150).all()
 
 
 def test_noise_of_the_operating_system_differs_from_run_to_run_and_is_the_default_in_real_time() -> None:
     settings, nothing = Privacy(clip=10**6, noise_multiplier=1.0), np.zeros((1, 8), np.int32)
     for is_virtual in (True, False):
-        one, two = (Mechanism(settings, 1, 1, is_virtual=is_virtual).sum(0, {0: nothing}) for _ in range(2))
+        one, two = (Mechanism(settings, 1, 1, is_virtual=is_virtual).sum(0, [nothing]) for _ in range(2))
         assert (one == two).all() == is_virtual

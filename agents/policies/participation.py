@@ -213,7 +213,8 @@ class Participation(Settings):
             The clients, ascending.
 
         Raises:
-            PluginError: the policy, which may be a plug-in's, chose other clients than it may.
+            PluginError: the policy, which may be a plug-in's, chose other clients than it may, or remembers other
+                things than numbers.
         """
         wanted = self.asked - busy if self.is_asynchronous else self.asked
         count = max(0, min(wanted, len(members)))
@@ -221,19 +222,22 @@ class Participation(Settings):
         try:
             clients = sorted(map(operator.index, chosen))
         except TypeError:
-            self._refuse(round, f"{chosen!r}"[:80], "a list of clients")
+            self._refuse(round, f"chose {chosen!r:.80}", "a list of clients")
         strange = [str(client) for client in clients if client not in members]
         strange += [f"{client} {times} times" for client, times in Counter(clients).items() if times > 1]
         if strange:
-            self._refuse(round, f"client {strange[0]}", "different numbers out of those that it was offered")
+            self._refuse(round, f"chose client {strange[0]}", "different numbers out of those that it was offered")
         if len(clients) != count and self.selection.is_fixed_size:
-            self._refuse(round, f"a cohort of {len(clients)}", f"{count}, as many as it was asked for")
+            self._refuse(round, f"chose a cohort of {len(clients)}", f"{count}, as many as it was asked for")
+        try:
+            known.memory = list(map(float, known.memory))  # as a resumed run finds them
+        except (TypeError, ValueError, OverflowError):
+            self._refuse(round, f"remembers {known.memory!r:.80}", "a list of numbers")
         return clients
 
-    def _refuse(self, round: int, chosen: str, expected: str) -> NoReturn:
+    def _refuse(self, round: int, did: str, expected: str) -> NoReturn:
         raise PluginError(
-            f"round {round} cannot open: the selection policy {self.selection.policy} chose {chosen}; "
-            f"expected {expected}"
+            f"round {round} cannot open: the selection policy {self.selection.policy} {did}; expected {expected}"
         )
 
 

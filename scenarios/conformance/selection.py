@@ -58,7 +58,7 @@ def fills(selection: Any, members: set[int], statistics: Mapping[int, tuple[int,
     require(set(chosen) <= members, f"{where} it chose {sorted(set(chosen) - members)}, which are no members")
     require(chosen == sorted(set(chosen)), f"{where} it chose {chosen}; expected different ones, ascending")
     require(set(present) == members, f"{where} it changed the members")
-    seen.memory.clear()  # which is the policy's own
+    seen.memory = []  # which is the policy's own
     require(seen == known(statistics), f"{where} it changed what is known of clients")
 
 

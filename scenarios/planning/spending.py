@@ -32,6 +32,7 @@ class Spending:
         self._privacy = privacy
         self._who = scenario.participation
         self._seed = scenario.seed
+        self._known = Known()  # nothing of clients: a policy may remember something from round to round
         self._by_client: dict[int, float] = {}
         self._most = [0.0]  # by the number of rounds that are over, in commits of `quorum` reports
 
@@ -64,7 +65,7 @@ class Spending:
         """Return what so many rounds cost the client that spends most, in commits of `quorum` reports."""
         drawn = min(rounds, self._most_rounds)
         for round in range(len(self._most) - 1, drawn):
-            cohort = self._who.draw(range(self._who.clients), Known(), self._seed, round)
+            cohort = self._who.draw(range(self._who.clients), self._known, self._seed, round)
             makes_commit = self._privacy.cohorts == "secret" or len(cohort) >= self._who.quorum
             self.closed(cohort if makes_commit else None)
         return self._most[rounds] if rounds <= drawn else self._most[drawn] * rounds / drawn

@@ -9,6 +9,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
+import numpy as np
 import pytest
 from commands import Command
 from plugin_files import MISTAKES, SIGNS, forget
@@ -177,20 +178,24 @@ def test_a_join_that_shows_another_plug_in_is_refused_by_name(shown: bytes, run:
 
 @pytest.mark.few(2)
 @pytest.mark.parametrize(
-    ("picked", "wrong"),
+    ("picked", "memory", "wrong"),
     [
-        ([3, 3, 1], "client 3 2 times; expected different numbers out of those that it was offered"),
-        ([0, 1, 8], "client 8; expected different numbers out of those that it was offered"),
-        ([-1, 0, 1], "client -1; expected different numbers out of those that it was offered"),
-        ([0.0, 1, 2], "[0.0, 1, 2]; expected a list of clients"),
-        (None, "None; expected a list of clients"),
-        ([4, 1], "a cohort of 2; expected 3, as many as it was asked for"),
+        ([3, 3, 1], [], "chose client 3 2 times; expected different numbers out of those that it was offered"),
+        ([0, 1, 8], [], "chose client 8; expected different numbers out of those that it was offered"),
+        ([-1, 0, 1], [], "chose client -1; expected different numbers out of those that it was offered"),
+        ([0.0, 1, 2], [], "chose [0.0, 1, 2]; expected a list of clients"),
+        (None, [], "chose None; expected a list of clients"),
+        ([4, 1], [], "chose a cohort of 2; expected 3, as many as it was asked for"),
+        ([0, 1, 2], [None], "remembers [None]; expected a list of numbers"),
+        ([0, 1, 2], 3, "remembers 3; expected a list of numbers"),
     ],
-    ids=["twice", "unknown", "below 0", "fraction", "none", "too few"],
+    ids=["twice", "unknown", "below 0", "fraction", "none", "too few", "no number", "no list"],
 )
-def test_a_cohort_that_no_journal_may_have_is_refused_before_the_round_is_opened(
-    tmp_path: Path, picked: Any, wrong: str
+def test_a_cohort_or_memory_that_no_journal_may_have_is_refused_before_the_round_is_opened(
+    tmp_path: Path, picked: Any, memory: Any, wrong: str
 ) -> None:
+    half: Any = np.float32(0.5)  # a number, which the journal has a form for
+
     @register
     class Odd(Selection):
         """Odd."""
@@ -198,12 +203,13 @@ def test_a_cohort_that_no_journal_may_have_is_refused_before_the_round_is_opened
         policy: Literal["odd"] = "odd"
 
         def choose(self, members: Sequence[int], count: int, known: Known, seed: int, round: int) -> list[int]:
+            known.memory = memory if round else [half, round]
             return picked if round else [0, 1, 2]
 
     what = scenario(participation={"clients": 8, "cohort": 3, "selection": {"policy": "odd"}}, stop={"rounds": 3})
     with pytest.raises(PluginError) as raised:
         go(tmp_path / "run", what)
-    assert str(raised.value) == f"round 1 cannot open: the selection policy odd chose {wrong}"
+    assert str(raised.value) == f"round 1 cannot open: the selection policy odd {wrong}"
     with closing(Journal.open(tmp_path / "run")) as journal:
         assert [stored.cohort for stored in journal.rounds()] == [[0, 1, 2]]
 

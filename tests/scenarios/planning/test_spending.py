@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 from commands import Command
 from worlds import go, scenario
 
+from seedbus.plugin import Known, Selection, register
 from seedbus.scenarios.errors import Exit
 from seedbus.scenarios.planning import forecast, spending
 from seedbus.scenarios.planning.rehearsal import Rehearsed, rehearse
@@ -64,6 +65,23 @@ def test_the_epsilon_that_is_forecast_is_the_one_that_the_run_then_spends(name: 
     epsilon, rounds, found = forecast_of(what, cut)
     assert rounds == summary["rounds"] and found.is_exact == (name != "hurried")
     assert epsilon == pytest.approx(run["epsilon"], rel=1e-12) if found.is_exact else epsilon > run["epsilon"]
+
+
+@pytest.mark.usefixtures("no_plugins")
+def test_a_policy_remembers_from_round_to_round_of_a_forecast() -> None:
+    @register
+    class Touring(Selection):
+        """All in turn."""
+
+        policy: Literal["touring"] = "touring"
+
+        def choose(self, members: Sequence[int], count: int, known: Known, seed: int, round: int) -> list[int]:
+            first = int(sum(known.memory))
+            known.memory = [first + count]
+            return sorted(members[each % len(members)] for each in range(first, first + count))
+
+    what = private(COHORT | {"selection": {"policy": "touring"}})
+    assert Spending(what, what.privacy).commits(30) == 10  # type: ignore[arg-type]
 
 
 def test_what_too_many_rounds_spend_is_in_proportion_and_an_estimate(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -29,6 +29,7 @@ from seedbus.bus.keyed_random import uniform
 
 _CUT_OFF = 0.95  # c: of the least utility among the best
 _CLIP = 0.95  # the quantile of utilities beyond which they count as equal
+_MOST = 1e290  # the largest norm that counts as itself: so many as there may be add up to a finite sum
 
 
 class Oort(Selection):
@@ -65,13 +66,14 @@ class Oort(Selection):
 
     def _utilities(self, heard: Sequence[int], known: Known, limit_ns: float, round: int) -> dict[int, float]:
         """Return the utility of each client that has reported."""
-        worths = sorted(known.worth[client] for client in heard)
+        worths = {client: _bounded(known.worth[client]) for client in heard}
         if not worths:
             return {}
-        least, most = worths[0], worths[min(int(_CLIP * len(worths)), len(worths) - 1)]
+        ascending = sorted(worths.values())
+        least, most = ascending[0], ascending[min(int(_CLIP * len(ascending)), len(ascending) - 1)]
         utilities = {}
-        for client in heard:
-            scaled = (min(known.worth[client], most) - least) / ((most - least) or 1.0)
+        for client, worth in worths.items():
+            scaled = (min(worth, most) - least) / ((most - least) or 1.0)
             utility = scaled + math.sqrt(0.1 * math.log(round + 1) / (known.latest[client] + 1))
             took_ns = known.answer_ns[client]
             utilities[client] = utility * (limit_ns / took_ns) ** self.penalty if took_ns > limit_ns else utility
@@ -81,8 +83,8 @@ class Oort(Selection):
         """Return the preferred duration T; its pacer remembers how often it has risen, and the rounds' utilities."""
         if not known.worth:
             return math.inf
-        risen, *sums = known.memory or [0.0]
-        last = (known.worth[client] for client, latest in known.latest.items() if latest == round - 1)
+        risen, *sums = map(_bounded, known.memory or [0.0])
+        last = (_bounded(known.worth[client]) for client, latest in known.latest.items() if latest == round - 1)
         sums.append(math.fsum(last))
         if len(sums) == 2 * self.window:
             risen += math.fsum(sums[: self.window]) > math.fsum(sums[self.window :])
@@ -93,6 +95,11 @@ class Oort(Selection):
             return math.inf
         times_ns = sorted(known.answer_ns.values())
         return times_ns[int(quantile * len(times_ns))]
+
+
+def _bounded(number: float) -> float:
+    """Return a number as one from 0 to 10²⁹⁰. A plug-in's report may have any norm, a foreign checkpoint anything."""
+    return max(0.0, min(_MOST, number))  # in this order: NaN becomes the largest
 
 
 def _sampled(utilities: dict[int, float], count: int, seed: int, round: int) -> list[int]:

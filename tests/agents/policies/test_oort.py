@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 
 import pytest
@@ -48,6 +49,18 @@ def test_large_reports_come_first_and_those_within_the_cut_off_are_drawn_in_prop
     assert set(counts) == {0, 1, 2, 3}, "the cut-off is at 95% of the fourth utility"
     everybody = chosen(Oort(exploration=0, exploration_least=0), 20, 4, known(dict.fromkeys(range(20), 1.0)))
     assert min(everybody.values()) > 20 and max(everybody.values()) < 70, "equal ones by lot, 40 times on average"
+
+
+@pytest.mark.parametrize("odd", [math.inf, math.nan, 1e308, -1.0, -math.inf], ids=str)
+def test_it_fills_the_cohort_whatever_norms_reports_have_and_whatever_a_checkpoint_holds(odd: float) -> None:
+    """A plug-in's algorithm may accept such reports, and anybody can write a checkpoint."""
+    policy = Oort(exploration=0, exploration_least=0, window=2)
+    for norms in ([odd] * 6, [1.0, odd, odd, 2.0, 3.0, 4.0]):
+        found = known(dict(enumerate(norms)), round=4)
+        for memory in ([], [odd], [0.0, odd, odd, odd]):
+            found.memory = memory
+            assert len(policy.choose(range(6), 4, found, 7, 5)) == 4
+    assert odd < 0 or set(chosen(policy, 6, 2, found)) == {1, 2}, "the larger the better"
 
 
 def test_slow_clients_come_last_until_the_reports_of_the_others_shrink() -> None:

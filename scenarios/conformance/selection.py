@@ -20,9 +20,10 @@ def subject(selection: Any) -> Any:
 
 
 def known(statistics: Mapping[int, tuple[int, float]]) -> Known:
-    """Return statistics from a mapping client → (number of reports, norm of the latest)."""
+    """Return statistics from a mapping client → (number of reports, norm of the latest), and times that follow them."""
     clients = [
-        [client, count, worth, 10**9 * (1 + client % 5), count - 1] for client, (count, worth) in statistics.items()
+        [client, count, worth, 10**9 * (1 + (client + count) % 5), count - 1]
+        for client, (count, worth) in statistics.items()
     ]
     known_clients = Known()
     known_clients.unpack([clients, []])

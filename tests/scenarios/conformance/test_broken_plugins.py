@@ -24,7 +24,7 @@ NAMES = [
     *(("partition", name) for name in "wasteful twofold drifting generous".split()),
     *(("codec", name) for name in "dice fat cleaning gullible boasting quantum".split()),
     *(("rule", name) for name in "narrow sorting fading hopeful strict latecomer".split()),
-    *(("selection policy", name) for name in "shy backwards touring undeclared resuming".split()),
+    *(("selection policy", name) for name in "shy backwards touring undeclared hurried resuming".split()),
     *(("tracker", name) for name in "forgetful finite once scribbling".split()),
     *(("law", name) for name in "loose endless downhill lopsided unsettled cramped binary unwritten".split()),
     *(("channel", name) for name in "flickering wide hissing".split()),

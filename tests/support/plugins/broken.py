@@ -651,6 +651,14 @@ class Undeclared(Selection):
         return sorted(sorted(members, key=lambda client: (known.reports[client], client))[:count])
 
 
+class Hurried(Selection):
+    breaks: ClassVar[str] = "what_it_needs_to_know_is_declared"
+    policy: Literal["hurried"] = "hurried"
+
+    def choose(self, members: Sequence[int], count: int, known: Known, seed: int, round: int) -> list[int]:
+        return sorted(sorted(members, key=lambda client: (known.answer_ns.get(client, 0), client))[:count])
+
+
 class Resuming(Selection):
     breaks: ClassVar[str] = "a_run_that_is_interrupted_and_resumed_ends_alike"
     policy: Literal["resuming"] = "resuming"

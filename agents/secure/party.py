@@ -68,7 +68,7 @@ class _Session:
         public: neighbour → its public keys; empty before the client has shared.
         sealed: the shares that it gave, one after the other.
         own_share: of its self seed.
-        needed: t.
+        needed: t; before the client has shared, the least that it can be.
         sharers: the neighbours that it masks with, ascending; None before its plan.
         masked: the report that it has masked; None before. Of two with the same masks the server would learn the
             difference, and thus a report if a plan of its choice makes the other one zeros.
@@ -80,7 +80,7 @@ class _Session:
     public: dict[int, bytes] = field(default_factory=dict)
     sealed: bytes = b""
     own_share: bytes = b""
-    needed: int = 0
+    needed: int = 2
     sharers: list[int] | None = None
     masked: Any = None
     reported: list[int] | None = None
@@ -180,7 +180,7 @@ class Party:
             raise Declined(
                 "no-masks", f"client {client} is to mask with others in round {round}; it masks once a round"
             )
-        if not session.public or len(sharers) + 1 < session.needed:
+        if len(sharers) + 1 < session.needed:
             what = f"{len(sharers)} neighbours of client {client} have shared, and {session.needed - 1} have to"
             raise Declined("no-masks", f"{what}: its mask could not be recovered")
         session.sharers = sharers

@@ -282,6 +282,9 @@ def test_a_run_past_the_range_of_the_clock_is_refused() -> None:
         clock.at(LAST_NS + SECOND, (), lambda: None)
     with pytest.raises(EndOfTime):
         VirtualClock().run(asyncio.sleep(2**23))
+    late = VirtualClock(LAST_NS - SECOND)
+    late.run(asyncio.sleep(1))
+    assert late.now_ns == LAST_NS
 
 
 def test_a_timeout_passes_in_simulated_time() -> None:

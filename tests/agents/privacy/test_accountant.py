@@ -59,6 +59,17 @@ def test_what_a_secret_cohort_has_spent_is_stored_and_the_next_commit_is_one_mor
     assert other.next_epsilon == expected == one.closed(3, 100, range(5)) == other.closed(3, 100, range(5))
 
 
+@pytest.mark.parametrize("cohorts", ["public", "secret"])
+def test_what_one_more_commit_may_cost_is_known_before_it(cohorts: str) -> None:
+    settings = Privacy.model_validate({"clip": 1000, "noise_multiplier": 4.0, "cohorts": cohorts})
+    accountant = Accountant(settings, Participation(clients=100, quorum=5))
+    assert accountant.epsilon == accountant.of_commits(0) == 0.0
+    for round in range(3):
+        expected = accountant.next_epsilon
+        reported = [7, 10 + round] if cohorts == "public" else [round]  # a secret cohort may have had anybody
+        assert accountant.closed(round + 1, 100, reported) == expected == accountant.of_commits(round + 1)
+
+
 @pytest.mark.slow
 def test_a_small_secret_cohort_costs_less_than_all_clients() -> None:
     whole, sampled = of(4.0, cohorts="secret"), of(4.0, cohorts="secret")
@@ -125,3 +136,11 @@ def test_what_was_stored_goes_on_alike() -> None:
     other.unpack(one.pack())
     assert other.closed(2, 10, [2, 3]) == one.closed(2, 10, [2, 3]) == one.measured(2)
     assert one.measured(1) == one.epsilon and one.measured(0) == 0, "what was forgotten is not told as less"
+
+
+def test_what_is_stored_does_not_depend_on_the_order_of_cohorts() -> None:
+    one, other = of(2.0), of(2.0)
+    for accountant, cohorts in ((one, (7, 9, 8)), (other, (8, 9, 7))):
+        for round, asked in enumerate(cohorts):
+            accountant.closed(round + 1, asked, [asked])
+    assert one.pack() == other.pack()

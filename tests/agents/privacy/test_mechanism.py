@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from itertools import product
+from typing import Any
+
 import numpy as np
 import pytest
 from hypothesis import example, given
@@ -23,6 +26,7 @@ def square(numbers: np.ndarray[tuple[int, ...], np.dtype[np.int64]]) -> int:
 @given(reports, reports, st.integers(1, MOST))
 @example([MOST] * 12, [-MOST] * 12, MOST)
 @example([3, 4], [0, 0], 5)
+@example([1] * 5, [0] * 5, 2)
 def test_no_client_changes_the_sum_by_more_than_the_clip(one: list[int], other: list[int], clip: int) -> None:
     size = min(len(one), len(other))
     x, y = (np.array(numbers[:size], np.int32) for numbers in (one, other))
@@ -41,16 +45,38 @@ def test_no_client_changes_the_sum_by_more_than_the_clip(one: list[int], other: 
 
 
 def test_shares_of_as_many_clients_as_a_quorum_amount_to_the_whole_noise() -> None:
-    settings = {"clip": 1000, "noise_multiplier": 2.0, "noise": "seeded"}
+    settings: dict[str, Any] = {"clip": 1000, "noise_multiplier": 2.0, "noise": "seeded"}
     central = Mechanism(Privacy(mechanism="central", **settings), 5, 1, is_virtual=True)
     shared = Mechanism(Privacy(mechanism="distributed", **settings), 5, 1, is_virtual=True)
     nothing = np.zeros((40, 50), np.int32)
     whole = central.sum(0, [central.protect(client, 0, nothing) for client in range(5)])
     parts = {client: shared.protect(client, 0, nothing) for client in range(5)}
+    assert not central.protect(0, 0, nothing).any() and (shared.sum(0, parts.values()) == sum(parts.values())).all()
     for noise in (whole, shared.sum(0, parts.values())):
         assert abs(noise.std() / 2000 - 1) < 5 / np.sqrt(2 * noise.size)
     assert not (parts[0] == parts[1]).any(axis=None, where=parts[0] != 0)
     assert not (central.sum(1, [nothing]) == whole).all()  # another round has other noise
+
+
+@pytest.mark.parametrize(("mechanism", "quorum", "variance"), [("central", 3, 211), ("distributed", 3, 71)])
+def test_the_variance_of_a_draw_is_rounded_up(mechanism: Any, quorum: int, variance: int) -> None:
+    assert Privacy(mechanism=mechanism, clip=1, noise_multiplier=14.5).variance(quorum) == variance
+
+
+@pytest.mark.parametrize(("mechanism", "largest"), [("central", 500 + 14 * 200), ("distributed", 500 + 5 * 14 * 100)])
+def test_a_sum_has_room_for_fourteen_sigma_of_the_server_or_of_each_client(mechanism: Any, largest: int) -> None:
+    assert Privacy(mechanism=mechanism, clip=100, noise_multiplier=2.0).largest_sum(4, 5) == largest
+
+
+def test_a_report_whose_noise_does_not_fit_into_32_bits_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    shared = Mechanism(Privacy(mechanism="distributed", clip=9, noise_multiplier=8.0), 1, 1, is_virtual=True)
+    for noise in (MOST, -MOST, MOST + 1, -MOST - 1):
+        monkeypatch.setattr(shared, "_draws", lambda shape, *_, noise=noise: np.full(shape, noise))
+        if abs(noise) == MOST:
+            assert (shared.protect(0, 0, np.zeros((1, 2), np.int32)) == noise).all()
+        else:
+            with pytest.raises(OverflowError, match="more than 32 bits"):
+                shared.protect(0, 0, np.zeros((1, 2), np.int32))
 
 
 def test_a_server_clips_what_clients_did_not() -> None:
@@ -60,7 +86,8 @@ def test_a_server_clips_what_clients_did_not() -> None:
 
 
 def test_noise_of_the_operating_system_differs_from_run_to_run_and_is_the_default_in_real_time() -> None:
-    settings, nothing = Privacy(clip=10**6, noise_multiplier=1.0), np.zeros((1, 8), np.int32)
-    for is_virtual in (True, False):
+    nothing = np.zeros((1, 8), np.int32)
+    for noise, is_virtual in product((None, "seeded", "system"), (True, False)):
+        settings = Privacy(clip=10**6, noise_multiplier=1.0, noise=noise)
         one, two = (Mechanism(settings, 1, 1, is_virtual=is_virtual).sum(0, [nothing]) for _ in range(2))
-        assert (one == two).all() == is_virtual
+        assert (one == two).all() == (noise == "seeded" or (noise is None and is_virtual))

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 from masked_round import ROUND, MaskedRound
 
-from seedbus.agents.secure.masks import PUBLIC_BYTES, Secrets
+from seedbus.agents.secure.masks import KEY_BYTES, PUBLIC_BYTES, SEALED_BYTES, Secrets
 from seedbus.agents.secure.settings import MOST_NEIGHBOURS
 from seedbus.agents.secure.sharing import SHARE_BYTES
-from seedbus.agents.secure.stages import Stage, pack_subset
+from seedbus.agents.secure.stages import Stage, pack_subset, pieces, unpack_subset
 from seedbus.algorithms.contract import BadPayload, Declined
 from seedbus.bus import Envelope, Kind
 
@@ -26,6 +26,11 @@ def asked(this: MaskedRound, stage: Stage, *body: bytes, round: int = ROUND) -> 
     return None if told is None else told.body[1:]
 
 
+def told_by(this: MaskedRound, client: int) -> list[list[Any]]:
+    """What a client has answered in the round so far."""
+    return [told.body[1:] for told in this.seen if told.client == client]
+
+
 def shares(this: MaskedRound, neighbours: Sequence[int], keys: bytes) -> list[Any] | None:
     return asked(this, Stage.SHARES, struct.pack(f"<{len(neighbours)}I", *neighbours), keys)
 
@@ -34,8 +39,8 @@ def test_a_client_has_one_set_of_secrets_and_of_neighbours_in_a_round_however_of
     this = MaskedRound(COHORT)
     this.share()
     _, column, keys = this.asks[13].body
-    before = asked(this, Stage.KEYS), asked(this, Stage.SHARES, column, keys), this.mask(13).tolist()
-    assert before == (asked(this, Stage.KEYS), asked(this, Stage.SHARES, column, keys), this.mask(13).tolist())
+    assert [asked(this, Stage.KEYS), asked(this, Stage.SHARES, column, keys)] == told_by(this, 13)
+    assert this.mask(13).tolist() == this.mask(13).tolist()
     other_key = Secrets().public(ROUND) + keys[PUBLIC_BYTES:]
     for neighbours, public in ((OTHERS[1:], keys[PUBLIC_BYTES:]), (OTHERS, other_key)):
         refusal = shares(this, neighbours, public)
@@ -53,7 +58,70 @@ def test_a_client_shares_with_one_to_the_most_neighbours_and_never_with_itself()
         asked(this, Stage.KEYS)
         with pytest.raises(BadPayload, match=f"^{len(neighbours)} neighbours; 1 to {MOST_NEIGHBOURS} others"):
             shares(this, neighbours, public * len(neighbours))
-    assert len(many) == MOST_NEIGHBOURS + 1 and shares(this, many[:-1], public * MOST_NEIGHBOURS) is not None
+    for most in (1, MOST_NEIGHBOURS):
+        this = MaskedRound(COHORT)
+        asked(this, Stage.KEYS)
+        assert shares(this, many[:most], public * most) is not None
+
+
+def test_a_client_makes_other_secrets_in_the_next_round_and_forgets_those_before() -> None:
+    this = MaskedRound(COHORT)
+    this.share()
+    _, column, keys = this.asks[13].body
+    after = asked(this, Stage.KEYS, round=ROUND + 1)
+    assert after is not None
+    assert not {*pieces(told_by(this, 13)[0][0], KEY_BYTES, 2)} & {*pieces(after[0], KEY_BYTES, 2)}
+    with pytest.raises(Declined, match=r"^0 neighbours of client 13 have shared, and 1 have to"):
+        this.parties[13].admit(13, ROUND + 1, b"")
+    with pytest.raises(Declined, match=f"has made no keys for round {ROUND}"):
+        this.parties[13].admit(13, ROUND, pack_subset(OTHERS, OTHERS))
+    assert asked(this, Stage.SHARES, column, keys) is None
+    fewer = struct.pack("<2I", 2, 3)
+    assert asked(this, Stage.SHARES, fewer, keys[: 2 * PUBLIC_BYTES], round=ROUND + 1) != told_by(this, 13)[1]
+
+
+def questions() -> dict[str, list[Any]]:
+    """What no server asks. Client 13 has masked a report with all others."""
+    column, keys = struct.pack("<5I", *OTHERS), Secrets().public(ROUND) * 5
+    reported, sealed = pack_subset(OTHERS, OTHERS), bytes(SEALED_BYTES * 5)
+    return {
+        "a stage that is no number": [True, column, keys],
+        "a fourth stage": [3],
+        "no stage": [],
+        "keys of nothing": [0, b""],
+        "no keys of neighbours": [1, column],
+        "neighbours in a list": [1, OTHERS, keys],
+        "part of a neighbour": [1, column + b"\0", keys],
+        "a neighbour twice": [1, struct.pack("<5I", 2, 2, 3, 5, 8), keys],
+        "neighbours that descend": [1, struct.pack("<5I", 3, 2, 5, 8, 21), keys],
+        "part of a key": [1, column, keys[:-1]],
+        "a key too many": [1, column, keys + keys[:PUBLIC_BYTES]],
+        "no shares": [2, reported],
+        "no bit for a neighbour": [2, b"", sealed],
+        "bits in two bytes": [2, reported + b"\0", sealed],
+        "a bit for a sixth neighbour": [2, b"\x3f", sealed],
+        "part of a share": [2, reported, sealed[:-1]],
+        "a share too many": [2, reported, sealed + bytes(SEALED_BYTES)],
+    }
+
+
+@pytest.mark.parametrize("name", questions())
+def test_a_question_that_no_server_asks_is_a_bad_payload_and_changes_nothing(name: str) -> None:
+    this = MaskedRound(COHORT)
+    this.share()
+    reported = this.report()
+    with pytest.raises(BadPayload):
+        this.parties[13].answer(Envelope(Kind.ASK, 13, ROUND, 2, questions()[name]))
+    this.exchange(this.server.ask_unmask(reported))
+    assert len(told_by(this, 13)) == 3 and (this.total(reported) == this.expected(reported)).all()
+
+
+def test_a_subset_takes_a_bit_for_each_neighbour() -> None:
+    for count in range(20):
+        neighbours = [3 * each for each in range(count)]
+        for subset in ([], neighbours[::2], neighbours[-1:], neighbours):
+            packed = pack_subset(subset, neighbours)
+            assert len(packed) == (count + 7) // 8 and unpack_subset(packed, neighbours) == subset
 
 
 def test_a_client_masks_with_no_fewer_neighbours_than_recover_its_mask() -> None:

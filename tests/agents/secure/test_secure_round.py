@@ -302,6 +302,14 @@ def test_the_graph_is_regular_symmetric_and_drawn_for_each_round(clients: int, n
     assert graph != settings.graph(range(clients), 1, 1)
 
 
+@pytest.mark.parametrize("neighbours", [2, 4, 6, 8, "all"])
+def test_in_a_small_cohort_each_client_masks_with_all_others(neighbours: Any) -> None:
+    for clients in range(2, 9):
+        graph = SecureAggregation(neighbours=neighbours).graph(range(clients), 1, 0)
+        most = clients - 1 if neighbours == "all" else min(neighbours, clients - 1)
+        assert all(len({*each}) == len(each) == most and client not in each for client, each in graph.items())
+
+
 pieces = st.one_of(st.integers(-1, 3), st.binary(max_size=80), st.text(max_size=5), st.lists(st.integers(), max_size=2))
 
 

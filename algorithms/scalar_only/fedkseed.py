@@ -144,7 +144,7 @@ class FedKSeed(ScalarOnly):
         moves = defaultdict[int, list[float]](list)
         groups = [LateReports(plan, reports, share / len(reports)), *late] if reports else late
         for group in groups:
-            for _, report in sorted(group.reports.items()):
+            for report in group.reports.values():  # in any order: `fsum` rounds once
                 scale = -group.plan.learning_rate * group.weight / report.scalars.shape[-1]
                 for index, scalar in zip(report.indices.flat, report.scalars.flat, strict=True):
                     moves[int(index)].append(scale * float(scalar))
@@ -166,7 +166,7 @@ class FedKSeed(ScalarOnly):
         """
         indices, numbers = [], []
         for group in groups:
-            for _, report in sorted(group.reports.items()):
+            for report in group.reports.values():
                 indices.append(report.indices.ravel())
                 own = self._exact.numbers(report.scalars, group.plan.learning_rate, group.weight)
                 numbers.append(own.ravel().astype(np.int64))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import re
 from collections.abc import Sequence
 from typing import Any, Literal
 
@@ -137,12 +139,17 @@ def test_a_single_client_that_commits_alone_holds_the_model_of_its_own_local_ste
 )
 def test_the_unit_goes_with_the_largest_learning_rate(learning_rate: Any, bits_: int) -> None:
     assert default_unit_bits(learning_rate) == bits_
+    assert make("decomfl", arithmetic="integer", learning_rate=learning_rate, unit_bits=7).grid == Grid(7)
     assert make("decomfl", arithmetic="integer", learning_rate=learning_rate).grid == Grid(bits_)
 
 
 def test_numbers_are_rounded_once_to_nearest_even() -> None:
     halves = np.array([0.5, 1.5, 2.5, -0.5, -1.5, 3.4999])
     assert Grid(0).numbers(halves[:, None], 1.0).ravel().tolist() == [0, -2, -2, 0, 2, -3]
+    most = 2.0**31 - 1
+    assert Grid(0).numbers(np.array([[most], [-most]]), 1.0).ravel().tolist() == [-most, most]
+    with pytest.raises(OverflowError, match=re.escape(f"of which {most:.6g} makes the largest")):
+        Grid(0).numbers(np.array([[7.0], [most + 1]]), 1.0)
 
 
 def test_coordinates_are_made_by_one_rounding() -> None:
@@ -216,14 +223,29 @@ def test_a_client_declines_and_a_server_refuses_a_step_of_more_than_32_bits(step
         def loss(self, step: int) -> float:
             return super().loss(step) * 1e6
 
-    with pytest.raises(Declined, match="a smaller unit_bits") as declined:
-        algorithm.local(algorithm.replica(x0()), None, plan, Steep(DIMENSION, 0, 0))
-    assert declined.value.reason == "overflow"
+    for each in (algorithm, integers(unit_bits=40, local_steps=steps, precision="int32")):
+        with pytest.raises(Declined, match="a smaller unit_bits") as declined:
+            each.local(each.replica(x0()), None, plan, Steep(DIMENSION, 0, 0))
+        assert declined.value.reason == "overflow"
     with pytest.raises(ReportRefused, match="beyond 32 bits") as refused:
         algorithm.check(plan, np.full((steps, 3), 1e5, np.float32))
     assert refused.value.reason == "absurd"
     largest = (2**31 - 1) * 2.0**-40 * 3 / 0.3
     algorithm.check(plan, np.full((steps, 3), largest * 0.999999, np.float32))
+
+
+def test_a_scalar_that_is_no_number_is_sent_and_refused_and_declined_where_numbers_are_sent() -> None:
+    class Broken(Quadratic):
+        def loss(self, step: int) -> float:
+            return math.nan
+
+    algorithm, whole = integers(), integers(precision="int32")
+    plan, replica = algorithm.plan(0, 0, 1), algorithm.replica(x0())
+    report, _ = algorithm.local(replica, None, plan, Broken(DIMENSION, 0, 0))
+    with pytest.raises(ReportRefused, match="not a finite number"):
+        algorithm.check(plan, report)
+    with pytest.raises(Declined, match="a scalar of nan"):
+        whole.local(replica, None, plan, Broken(DIMENSION, 0, 0))
 
 
 def test_the_server_makes_no_commit_that_might_overflow_the_sums() -> None:
@@ -243,6 +265,34 @@ def test_the_server_makes_no_commit_that_might_overflow_the_sums() -> None:
         algorithm.aggregate_each(almost, plan, groups)
 
 
+def test_commits_of_whole_numbers_are_their_weighted_sums_rounded_once() -> None:
+    algorithm = integers(precision="int32")
+    plan, replica = algorithm.plan(4, 0, 1), algorithm.replica(x0())
+    reports = {client: algorithm.local(replica, None, plan, Quadratic(DIMENSION, client, 4))[0] for client in (1, 2, 5)}
+    total = sum(report.astype(np.int64) for report in reports.values())
+    late = [LateReports(plan, dict(reversed(reports.items())), 0.25)]
+
+    def spent(commit: ScalarCommit) -> int:
+        return 17_715 * sum(int(np.abs(term.scalars.astype(np.int64)).sum()) for term in commit.terms)
+
+    for before in (None, [None, 7]):
+        mean, state = algorithm.aggregate(before, plan, reports)
+        assert bits(mean.terms[0].scalars) == bits(np.rint(total / 3).astype(np.int32))
+        assert bits(algorithm.aggregate_sum(before, plan, total, 3)) == bits((mean, state))
+        both, _ = algorithm.aggregate(before, plan, reports, share=0.5, late=late)
+        assert [term.scalars.tolist() for term in both.terms] == [
+            np.rint(total / 6).tolist(),
+            np.rint(total / 4).tolist(),
+        ]
+        none, _ = algorithm.aggregate(before, plan, {}, late=late)
+        assert none.terms[0].scalars.tolist() == [[0]] and bits(none.terms[1]) == bits(both.terms[1])
+        each, after = algorithm.aggregate_each(before, plan, late)
+        quarters = [np.rint(report / 4).tolist() for report in reports.values()]
+        assert [term.scalars.tolist() for term in each.terms] == quarters
+        used = 0 if before is None else 7
+        assert (state, after) == ([None, used + spent(mean)], [None, used + spent(each)])
+
+
 def test_a_state_that_no_commit_can_have_led_to_is_refused() -> None:
     algorithm = integers(aggregation={"rule": "clipped"})
     for sound in (None, [None, 0], [[0.5], BUDGET - 1]):
@@ -254,5 +304,9 @@ def test_a_state_that_no_commit_can_have_led_to_is_refused() -> None:
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, 2.0**30])
 def test_an_x0_beyond_the_range_is_refused(value: float) -> None:
-    with pytest.raises(OverflowError, match="x₀ holds"):
+    with pytest.raises(OverflowError, match="x₀ holds") as refused:
         integers().replica(np.array([0.0, value], np.float32))
+    limit = float(str(refused.value).split("less than ")[1])
+    integers().replica(np.array([-0.9999 * limit], np.float32))
+    with pytest.raises(OverflowError, match="x₀ holds"):
+        integers().replica(np.array([-1.0001 * limit], np.float32))

@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from algorithm_cases import Quadratic, make, x0
+from algorithm_cases import Quadratic, bits, make, x0
 from worlds import outcome, scenario
 
-from seedbus.algorithms.contract import BadPayload, LateReports
+from seedbus.algorithms.contract import BadPayload, Declined, LateReports
 from seedbus.algorithms.directions import reference
 from seedbus.scenarios.errors import ScenarioError
 from seedbus.scenarios.running.replay import replay
@@ -95,7 +95,9 @@ def test_late_reports_move_x_along_their_own_directions_by_their_weight() -> Non
     late = LateReports(plans[0], {2: report[0, 2], 3: report[0, 3]}, 0.125)
     for own, share in (({1: report[1, 1]}, 0.75), ({1: report[1, 1]}, 0.0), ({}, 0.75)):
         found = replica.copy()
-        algorithm.apply(found, [algorithm.aggregate(None, plans[1], own, share=share, late=[late])[0]])
+        commit, _ = algorithm.aggregate(None, plans[1], own, share=share, late=[late])
+        assert commit.terms[0].round == commit.round == 1
+        algorithm.apply(found, [commit])
         weights = {(0, 2): 0.5 * 0.125, (0, 3): 0.5 * 0.125} | ({(1, 1): 0.25 * share} if own else {})
         expected = sum(
             weight / 2 * float(scalar) * direction(report[which].seed, p)
@@ -103,6 +105,11 @@ def test_late_reports_move_x_along_their_own_directions_by_their_weight() -> Non
             for p, scalar in enumerate(report[which].scalars[0])
         )
         assert np.allclose(replica.x - found.x, expected, rtol=1e-5, atol=1e-9)
+    later_first = LateReports(plans[0], {3: report[0, 3], 2: report[0, 2]}, 0.125)
+    first, second = report[1, 1], report[0, 2]
+    one, _ = algorithm.aggregate(None, plans[1], {1: first, 4: second}, late=[late])
+    other, _ = algorithm.aggregate(None, plans[1], {4: second, 1: first}, late=[later_first])
+    assert bits(one) == bits(other), "the order of arrival"
 
 
 @pytest.mark.slow
@@ -121,8 +128,14 @@ def test_a_report_without_a_seed_of_64_bits_is_no_report() -> None:
     algorithm = make("fedscalar", **FIELDS)
     plan = algorithm.plan(0, 0, 7)
     report, _ = algorithm.local(algorithm.replica(x0(DIMENSION)), None, plan, Quadratic(DIMENSION, 0, 0))
-    seed, scalars = algorithm.pack_report(plan, report).body
-    assert algorithm.unpack_report([seed, scalars], plan).seed == seed
+    packed = algorithm.pack_report(plan, report)
+    seed, scalars = packed.body
+    assert (packed.seeds, packed.scalars) == (1, algorithm.count_scalars(packed.body)) == (1, 2)
+    for sound in (seed, 0, 2**64 - 1):
+        assert algorithm.unpack_report([sound, scalars], plan).seed == sound
+    others: list[Any] = [[], None, {}, [7], [7, 8], "ab"]
+    for other in others:
+        assert algorithm.count_scalars(other) == 0
     for body in (
         [2**64, scalars],
         [-1, scalars],
@@ -167,6 +180,9 @@ REFUSED: dict[str, dict[str, Any]] = {
     "aggregation: median compares the scalars of clients": {"aggregation": "median"},
     "smoothing is 0.5, and fedscalar does not use it; leave it out": {"smoothing": 0.5},
     "weight_decay is 0.1, and fedscalar does not use it; leave it out": {"weight_decay": 0.1},
+    r"P is 16002 \(P: perturbations, K: local_steps\); a report holds at most 16000": {
+        "perturbations": {0: 1, 4: 16_002}
+    },
     r"P is 16001 \(P: perturbations, K: local_steps\); a report holds at most 16000": {"perturbations": 16_001},
 }
 
@@ -184,6 +200,13 @@ def test_the_server_knows_its_directions_and_lies_in_concert_need_common_ones() 
         scenario(algorithm={"name": "fedscalar"}, seed_shift="secret.key")
     with pytest.raises(ScenarioError, match="fedscalar"):
         scenario(algorithm={"name": "fedscalar"}, faults=[{"fault": "colluding", "clients": [0], "attack": "ipm"}])
+
+
+@pytest.mark.parametrize("name", BOTH)
+def test_a_client_declines_a_projection_that_its_format_cannot_hold(name: str) -> None:
+    algorithm = make(name, **FIELDS | {"precision": "float16", "local_learning_rate": 1e7, "local_steps": 1})
+    with pytest.raises(Declined, match="float16 holds no more than"):
+        algorithm.local(algorithm.replica(x0(DIMENSION)), None, algorithm.plan(0, 0, 7), Quadratic(DIMENSION, 0, 0))
 
 
 def test_an_objective_without_a_gradient_is_named() -> None:

@@ -93,6 +93,7 @@ def refused() -> dict[str, Any]:
         "a gap": [[*pack_commits([first])[0], *pack_commits([third])[0]]],
         "a repetition": [[segment, segment]],
         "numbers in a text": [[[*segment[:4], "ab"]]],
+        "a number of three bytes where two are announced": [0, 1, 0, 2, b"\1\0", b"\1\2\3"],
         "numbers of nine bytes": [[[*segment[:4], bytes(18)]]],
         "equal indices": [[[*segment[:3], b"\1\0\1\0", segment[4]]]],
         "descending indices": [[[*segment[:3], b"\2\0\1\0", segment[4]]]],

@@ -1,0 +1,176 @@
+"""Which way a client that lags gets to the round's version, against a count of all bytes without short cuts."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgpack
+import pytest
+from algorithm_cases import Rehearsal, bits, make, rehearse
+from coordinator_cases import PROOF
+
+from seedbus.agents import messages
+from seedbus.agents.chunks import DIGEST_BYTES, Title
+from seedbus.agents.policies.snapshot_budget import Lag
+from seedbus.agents.policies.snapshot_bytes import SnapshotBytes
+from seedbus.agents.server.catch_up import CatchUp
+from seedbus.agents.server.outbox import Outbox
+from seedbus.agents.server.round import Round
+from seedbus.agents.server.snapshot import Snapshot
+from seedbus.bus import Kind
+
+NEWEST, CHUNK = 60, 64
+SMALL, LARGE = 120, 9000
+"""The bytes of a replica that with its messages is some ten or twenty commits, and of one that is more than all are."""
+READER = NEWEST + 1
+"""A client that has been offered the snapshot that is held, and is about to pull it."""
+SERVERS = [
+    (3, None, 0),
+    (NEWEST, None, 0),
+    (3, 1, 0),
+    (NEWEST, 40, 0),
+    (3, 40, 30),
+    (3, NEWEST - 2, 30),
+    (NEWEST, 51, 0),
+]
+"""How many commits are in memory, the version of the snapshot that is held, and the patience with its reader."""
+CASES: dict[str, dict[str, Any]] = {
+    "decomfl": {"perturbations": 2},
+    "fedkseed": {"pool": 400, "perturbations": 3},
+}
+
+
+@pytest.fixture(scope="module", params=CASES)
+def run(request: pytest.FixtureRequest) -> Rehearsal:
+    return rehearse(make(request.param, **CASES[request.param]), NEWEST)
+
+
+@pytest.fixture(scope="module")
+def missed(run: Rehearsal) -> list[int]:
+    """The bytes of the commits after each version, as a plan has them."""
+    plan = run.algorithm.plan(NEWEST, NEWEST, 7)
+    tallies = [messages.pack_plan(run.algorithm, 0, plan, run.commits[after:])[1] for after in range(NEWEST + 1)]
+    return [tally.catchup_bytes or 1 for tally in tallies]  # an empty list has a byte
+
+
+@pytest.fixture(scope="module")
+def alone(run: Rehearsal) -> list[int]:
+    """The bytes of the commits after each version, each packed alone."""
+    sizes = [len(msgpack.packb(run.algorithm.pack_commits([commit]).body)) for commit in run.commits]
+    return [sum(sizes[after:]) for after in range(NEWEST + 1)]
+
+
+def server(
+    run: Rehearsal, lag: Lag, kept: int, held: int | None, patience: int, size: int = SMALL
+) -> tuple[CatchUp, Outbox]:
+    """Return a server with a client at each version."""
+    outbox, versions = Outbox(), {client: client for client in range(READER)}
+    reads: dict[str, Any] = {"reload": lambda after, last: run.commits[after:last], "proofs": lambda: PROOF}
+    catch_up = CatchUp(run.algorithm, versions, lag, outbox=outbox, replica_bytes=size, patience=patience, **reads)
+    for commit in run.commits:
+        catch_up.remember(commit, commit.version - kept)
+    snapshots = catch_up.snapshots
+    snapshots.open(NEWEST, NEWEST)
+    if held is not None:
+        pieces = [bytes(min(CHUNK, size - start)) for start in range(0, size, CHUNK)]
+        snapshot = Snapshot(Title(held, len(pieces), bytes(DIGEST_BYTES)), pieces, False)
+        snapshots.unpack(snapshots.pack(), snapshot.pack())
+        snapshots.request_snapshot(READER, is_fresh=False)
+        outbox.take()
+    return catch_up, outbox
+
+
+def cheapest(
+    missed: list[int], catch_up: CatchUp, client: int, budget: int | None, patience: int, size: int = SMALL
+) -> str:
+    """Return the way that takes the fewest bytes; of equal ones, the first."""
+    snapshots = catch_up.snapshots
+    counts = SnapshotBytes(size, snapshots.lag, PROOF)
+    snapshot, fetch = (sum(each(NEWEST, client, NEWEST)) for each in (counts.of_offer, counts.of_fetch))
+    oldest = 0 if budget is None else NEWEST - budget
+    ways = {"replay": missed[client]} if client >= oldest else {}
+    if snapshots.held is not None and snapshots.held.title.version >= max(client + 1, oldest):
+        ways["held"] = snapshot + missed[snapshots.held.title.version]
+    ways["fresh"] = snapshot + snapshots.renewal_bytes(snapshot, fetch, patience) + missed[NEWEST]
+    return min(ways, key=lambda way: ways[way])
+
+
+def taken(catch_up: CatchUp, outbox: Outbox, client: int, now: Round) -> str:
+    """Return the way that the server takes, and undo it."""
+    sent = catch_up.plan_for(client, now)
+    asked = [envelope for envelope, _ in outbox.take()]
+    if sent:
+        ((plan, tally),) = sent
+        assert (plan.kind, plan.client, tally.since) == (Kind.PLAN, client, client) and not asked
+        return "replay"
+    (envelope,) = asked
+    held = catch_up.snapshots.held
+    if envelope.kind is Kind.SNAPSHOT:
+        assert held is not None and (envelope.client, envelope.base) == (client, held.title.version)
+    catch_up.snapshots.crashed()
+    catch_up.snapshots.left([client])
+    return "held" if envelope.kind is Kind.SNAPSHOT else "fresh"
+
+
+@pytest.mark.parametrize("source", ["evaluator", "peer"])
+@pytest.mark.parametrize("budget", [None, 9])
+def test_a_client_gets_what_takes_the_fewest_bytes(
+    run: Rehearsal, missed: list[int], source: Any, budget: int | None
+) -> None:
+    lag = Lag(snapshot_after_bytes="snapshot", snapshot_after_commits=budget, source=source, chunk_bytes=CHUNK)
+    ways = set[str]()
+    for kept, held, patience in SERVERS:
+        catch_up, outbox = server(run, lag, kept, held, patience)
+        now = Round(run.algorithm.plan(NEWEST, NEWEST, 7), [], 0, 0, 1, set())
+        for client in range(0, READER, 3):
+            expected = cheapest(missed, catch_up, client, budget, patience)
+            assert taken(catch_up, outbox, client, now) == expected, (kept, held, patience, client)
+            ways.add(expected)
+    assert ways == {"replay", "held", "fresh"}
+
+
+@pytest.mark.parametrize("budget", [None, 9])
+def test_a_model_of_more_bytes_than_all_commits_is_sent_only_beyond_a_budget(
+    run: Rehearsal, missed: list[int], budget: int | None
+) -> None:
+    lag = Lag(snapshot_after_bytes="snapshot", snapshot_after_commits=budget, chunk_bytes=CHUNK)
+    catch_up, outbox = server(run, lag, NEWEST, None, 0, LARGE)
+    now = Round(run.algorithm.plan(NEWEST, NEWEST, 7), [], 0, 0, 1, set())
+    for client in range(READER):
+        expected = "replay" if budget is None or client >= NEWEST - budget else "fresh"
+        assert cheapest(missed, catch_up, client, budget, 0, LARGE) == expected
+        assert taken(catch_up, outbox, client, now) == expected, client
+
+
+@pytest.mark.parametrize("most", [None, 9])
+def test_a_client_gets_a_snapshot_if_it_misses_more_bytes_or_commits_than_its_budget(
+    run: Rehearsal, missed: list[int], alone: list[int], most: int | None
+) -> None:
+    """The bytes are those of commits packed alone, or of their sum if it is sent and there is no budget of commits."""
+    for budget in (missed[NEWEST - 6], alone[NEWEST - 6], alone[NEWEST - 6] - 1):
+        lag = Lag(snapshot_after_bytes=budget, snapshot_after_commits=most, chunk_bytes=CHUNK)
+
+        def is_beyond(version: int, budget: int = budget) -> bool:
+            if most is None and run.algorithm.most_catch_up_bytes is not None:
+                return missed[version] > budget
+            return alone[version] > budget or (most is not None and NEWEST - version > most)
+
+        for held in (None, NEWEST - 6, NEWEST - 5):
+            catch_up, outbox = server(run, lag, NEWEST, held, 0)
+            now = Round(run.algorithm.plan(NEWEST, NEWEST, 7), [], 0, 0, 1, set())
+            for client in range(NEWEST - 20, READER):
+                snapshot = "fresh" if held is None or is_beyond(held) else "held"
+                expected = snapshot if is_beyond(client) else "replay"
+                assert taken(catch_up, outbox, client, now) == expected, (budget, held, client)
+
+
+def test_every_plan_of_a_dense_algorithm_has_the_model_and_no_client_gets_a_snapshot() -> None:
+    run = rehearse(make("fedavg"), 3)
+    outbox, versions = Outbox(), {0: 3, 1: 0}
+    lag = Lag(snapshot_after_bytes="snapshot")
+    catch_up = CatchUp(run.algorithm, versions, lag, None, outbox, replica_bytes=1, proofs=lambda: PROOF)
+    for commit in run.commits:
+        catch_up.remember(commit, 0)
+    for client in versions:
+        ((plan, _),) = catch_up.plan_for(client, Round(run.algorithm.plan(3, 3, 7), [], 0, 0, 1, set()))
+        assert bits(messages.unpack_plan(run.algorithm, plan)[1]) == bits(run.commits[-1:])

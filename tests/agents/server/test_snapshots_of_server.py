@@ -315,6 +315,13 @@ def test_a_client_that_finds_a_snapshot_bad_replays_and_a_peers_snapshot_is_give
     assert [request.client for request in stage.sent()] == [EVALUATOR]
 
 
+def test_a_client_that_has_reported_gets_no_plan_if_it_says_that_its_snapshot_is_bad() -> None:
+    stage = SnapshotScene()
+    stage.offered()
+    assert stage.coordinator.reported(report(stage.coordinator, 2)) is None
+    assert reason(stage.pull()) == "bad-snapshot" and stage.sent() == []
+
+
 def test_clients_that_lag_replay_if_the_evaluator_has_no_snapshot() -> None:
     stage = SnapshotScene()
     stage.open()

@@ -269,6 +269,9 @@ def test_commits_of_whole_numbers_are_their_weighted_sums_rounded_once() -> None
     algorithm = integers(precision="int32")
     plan, replica = algorithm.plan(4, 0, 1), algorithm.replica(x0())
     reports = {client: algorithm.local(replica, None, plan, Quadratic(DIMENSION, client, 4))[0] for client in (1, 2, 5)}
+    for client, report in reports.items():
+        scalars, _ = integers().local(replica, None, plan, Quadratic(DIMENSION, client, 4))
+        assert bits(report) == bits(algorithm.grid.numbers(scalars, plan.learning_rate))
     total = sum(report.astype(np.int64) for report in reports.values())
     late = [LateReports(plan, dict(reversed(reports.items())), 0.25)]
 

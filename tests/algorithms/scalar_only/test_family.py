@@ -7,11 +7,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from algorithm_cases import Quadratic, make, over_the_wire, rehearse, seed_of, x0
+from algorithm_cases import CONFIGURATIONS, Quadratic, bits, make, over_the_wire, rehearse, seed_of, x0
 from numpy.typing import NDArray
 from scalar_cases import DIMENSION, GRAIN, RATE, ROUNDS, SMOOTHING, direction_of, loss_at
 
 from seedbus.algorithms.contract import BadPayload, Declined
+from seedbus.scenarios.schema.discovery import ALGORITHMS
 
 Array = NDArray[np.floating[Any]]
 Step = Callable[[dict[str, Array], Array], None]
@@ -143,3 +144,30 @@ def test_decomfl_that_sends_signs_is_feedsign_and_integers_refuse_them() -> None
     for name, each in expected.items():
         with pytest.raises(ValueError, match=rf"precision is sign, and a majority .* no sum; expected {each}(?! or|,)"):
             make(name, precision="sign", arithmetic="integer")
+
+
+@pytest.mark.parametrize(
+    ("name", "fields"),
+    [
+        (name, fields)
+        for name in ALGORITHMS.all()
+        for fields in ({}, *CONFIGURATIONS.get(name, {}).values())
+        if not make(name).is_dense
+        and not name.startswith("fedscalar")  # of whose updates only projections are sent
+        and "clipped" not in str(fields)
+    ],
+    ids=lambda value: value if isinstance(value, str) else "-".join(value),
+)
+def test_a_client_that_trains_has_the_model_that_its_report_alone_would_commit(
+    name: str, fields: dict[str, Any]
+) -> None:
+    algorithm = make(name, **fields).sized(DIMENSION)
+    replica, plan = algorithm.replica(x0(DIMENSION)), algorithm.plan(0, 0, seed_of(0))
+    before = bits(replica)
+    report, _ = algorithm.local(replica, None, plan, Quadratic(DIMENSION, 0, 0))
+    trained = algorithm.trained(replica, None, plan, Quadratic(DIMENSION, 0, 0))
+    assert bits(replica) == before
+    algorithm.apply(replica, [algorithm.aggregate(None, plan, {0: report})[0]])
+    moved = np.abs(trained - x0(DIMENSION)).max()
+    # the same bits, but for one rounding in the place of several
+    assert np.abs(algorithm.point(replica) - trained).max() <= max(2.0**-25, 1e-3 * moved) < moved

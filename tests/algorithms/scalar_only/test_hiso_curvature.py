@@ -12,6 +12,8 @@ from numpy.typing import NDArray
 from pydantic import ValidationError
 from scalar_cases import DIMENSION, GRAIN, RATE, ROUNDS, SMOOTHING, direction_of, loss_at
 
+from seedbus.algorithms.scalar_only.curvature import spread
+
 Array = NDArray[np.floating[Any]]
 CLIENTS, STEPS, PERTURBATIONS, NU, EPSILON, MOMENTUM = 4, 2, 3, 0.25, 0.125, 0.5
 FIELDS: dict[str, Any] = {
@@ -129,3 +131,9 @@ def test_h_learns_the_magnitude_of_the_curvature_of_the_mean_loss_which_may_be_n
 def test_invalid_fields_are_refused(fields: dict[str, Any], message: str) -> None:
     with pytest.raises(ValidationError, match=message):
         make("hiso", **{"estimator": "curvature"} | fields)
+
+
+def test_the_spread_of_h_is_its_deviation_over_its_mean() -> None:
+    found = [spread(np.array(hessian, np.float32)) for hessian in ([1, 3], [0, 0], [np.inf, 1])]
+    assert [each["hessian_mean"] for each in found] == [2.0, 0.0, np.inf]
+    assert [each["hessian_cv"] for each in found] == pytest.approx([0.5, 0.0, np.nan], nan_ok=True)

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from algorithm_cases import Rehearsal, make, rehearse
+from algorithm_cases import Rehearsal, bits, make, rehearse
 
 from seedbus.scenarios.schema.discovery import ALGORITHMS
 
@@ -40,3 +40,23 @@ def test_late_reports_are_taken_by_those_algorithms_whose_scalars_move_every_mod
     scale = np.abs(at_last).max()
     is_alike = all(np.abs(at_last - other).max() < 1e-3 * scale for other in (at_first, 2 * half))
     assert scale > 1e-3 and run.algorithm.takes_late == is_alike
+
+
+@pytest.mark.parametrize(
+    ("name", "fields"),
+    [
+        *((name, SETTINGS.get(name, {})) for name in WITH_TERMS),
+        ("hiso", {"estimator": "curvature", "nu": 0.5}),
+        ("hiso", {"nu": 0.5, "momentum": 0.5, "weight_decay": 0.1}),
+        ("decomfl", {"momentum": 0.5, "weight_decay": 0.1, "local_steps": 2}),
+    ],
+)
+def test_a_term_without_weight_is_folded_as_none(name: str, fields: dict[str, Any]) -> None:
+    """A commit of late reports alone begins with one."""
+    run = rehearse(make(name, **fields), rounds=2)
+    first, commit = run.commits
+    (own, *_) = commit.terms
+    more = dataclasses.replace(own, seed=own.seed + 1, scalars=own.scalars * np.float32(3), weight=0.0)
+    replica = run.newcomer()
+    run.algorithm.apply(replica, [first, dataclasses.replace(commit, terms=(*commit.terms, more))])
+    assert bits(replica) == bits(run.replica)

@@ -55,6 +55,19 @@ def test_a_run_in_float64_is_the_recursion_of_the_paper() -> None:
         assert np.allclose(replica.x, x.ravel(), rtol=0, atol=1e-7)
 
 
+def test_layers_that_are_known_stay_so_when_the_dimension_is_and_a_vector_is_no_matrix() -> None:
+    shaped = make("lozo", rank=R).shaped([(M, N)])
+    found = []
+    for algorithm in (shaped, shaped.sized(M * N), make("lozo", rank=R).sized(M * N)):
+        z = np.empty(M * N)
+        algorithm.directions_of(reference("gaussian"), 0).fill(z, seed=7, step=0, perturbation=0)
+        found.append(z.reshape(M, N))
+    assert (found[0] == found[1]).all()
+    assert [np.linalg.matrix_rank(z) for z in found] == [R, R, N]
+    with pytest.raises(RuntimeError, match="before `shaped` or `sized`"):
+        make("lozo").directions_of(reference("gaussian"), 0)
+
+
 @pytest.mark.slow
 def test_a_run_on_a_network_is_replayed_and_light_has_its_bits(tmp_path: Path) -> None:
     fields: dict[str, Any] = {

@@ -12,6 +12,8 @@ from worlds import scenario
 
 from seedbus.algorithms.contract import Declined
 from seedbus.algorithms.scalar_only.decomfl import DeComFL
+from seedbus.algorithms.scalar_only.local import reports_of
+from seedbus.discovery import PluginError
 from seedbus.scenarios.running.run import run
 
 DIMENSION = 37
@@ -65,6 +67,48 @@ def test_a_client_declines_if_what_it_reports_would_hide_a_loss_that_is_not_fini
     with pytest.raises(Declined, match=r"`reported` made 1 of (nan|inf)") as declined:
         algorithm.local(replica, None, plan, Slope())
     assert declined.value.reason == "overflow"
+
+
+@pytest.mark.parametrize(
+    "wrong", [None, 1.0, [1.0], [1.0, 2.0, 3.0], [[1.0], [2.0]], [[1.0], 2.0], ["1", "2"], [1j, 2]]
+)
+def test_what_is_reported_of_each_perturbation_is_a_number(monkeypatch: pytest.MonkeyPatch, wrong: Any) -> None:
+    algorithm = DeComFL(perturbations=2)
+    for sound in ([1.0, 2.0], (1, 2), np.array([1, 2]), [True, 2]):
+        monkeypatch.setattr(DeComFL, "reported", lambda self, scalars, sound=sound: sound)
+        (report,) = reports_of(algorithm, [[5.0, 6.0]])
+        assert np.asarray(report).tolist() == [[1.0, 2.0]]
+    monkeypatch.setattr(DeComFL, "reported", lambda self, scalars: wrong)
+    with pytest.raises(PluginError, match=r"`reported` of DeComFL returned .*; expected 2 numbers, one for each"):
+        reports_of(algorithm, [[5.0, 6.0]])
+
+
+def test_a_client_declines_for_the_first_number_that_its_format_cannot_hold_and_others_report() -> None:
+    declined, report = reports_of(DeComFL(perturbations=3, precision="float16"), [[1.0, 1e6, 2e6], [1.0, 2.0, 3.0]])
+    assert isinstance(declined, Declined) and str(declined) == "float16 holds no more than 65504, and not 1e+06"
+    assert np.asarray(report).tolist() == [[1.0, 2.0, 3.0]]
+
+
+def test_an_objective_that_compares_its_losses_is_told_its_own() -> None:
+    class Comparing(Slope):
+        def __init__(self) -> None:
+            super().__init__()
+            self.told: list[float] = []
+            self.taken: list[float] = []
+
+        def loss(self, step: int) -> float:
+            self.taken.append(super().loss(step))
+            return self.taken[-1]
+
+        def compare(self, losses: Sequence[float]) -> None:
+            self.told += losses
+
+    algorithm = DeComFL(perturbations=2, local_steps=2, learning_rate=0.5).sized(DIMENSION)
+    objectives: list[Any] = [Comparing(), Slope(), Comparing()]
+    replica, plan = algorithm.replica(np.ones(DIMENSION, np.float32)), algorithm.plan(0, 0, 7)
+    algorithm.local_together(replica, [None] * 3, plan, objectives)
+    for each in objectives[::2]:
+        assert each.told == each.taken and len(each.told) == 6
 
 
 def test_a_run_that_reports_signs_alone_has_replicas_that_agree_to_the_bit(

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from algorithm_cases import make
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -82,3 +83,19 @@ def test_a_report_weighs_what_its_group_says_at_the_learning_rate_of_its_own_pla
     np.testing.assert_allclose(moved[1], 3 * moved[0], rtol=1e-3, atol=2**20)
     if kind != "numbers":  # a client that rounds its own n has multiplied it by the learning rate already
         np.testing.assert_allclose(moved[3], 3 * moved[2], rtol=1e-3, atol=2**20)
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "is_order_free"),
+    [
+        (make("decomfl", arithmetic="integer"), True),
+        (make("decomfl"), False),
+        (make("decomfl", arithmetic="integer", aggregation="median"), False),
+        (make("feedsign"), False),
+        (make("fedkseed"), True),
+        (make("fedscalar"), False),
+    ],
+    ids=["whole numbers", "floats", "a median", "a majority", "fedkseed", "fedscalar"],
+)
+def test_only_means_of_whole_numbers_do_not_depend_on_the_order(algorithm: Any, is_order_free: bool) -> None:
+    assert algorithm.is_order_free == is_order_free

@@ -76,3 +76,19 @@ def test_an_algorithm_with_a_check_of_its_own_reads_each_report_alone() -> None:
 
     algorithm = Strict(perturbations=1)
     assert algorithm.read_together([[bytes(4)]], algorithm.plan(0, 0, 7)) == [None]
+
+
+def test_reports_of_an_algorithm_that_reads_or_checks_them_its_own_way_are_read_alone() -> None:
+    class Reading(DeComFL):
+        def unpack_report(self, body: Any, plan: Any) -> Any:
+            return super().unpack_report(body, plan)
+
+    class Checking(DeComFL):
+        def check(self, plan: Any, report: Any) -> None:
+            super().check(plan, report)
+
+    plan = DeComFL().plan(0, 0, 7)
+    bodies = [DeComFL().pack_report(plan, np.ones(plan.shape, np.float32)).body] * 2
+    for algorithm in (Reading(), Checking(), make("decomfl", arithmetic="integer")):
+        assert algorithm.read_together(bodies, plan) == [None, None]
+    assert assert_same(DeComFL(), bodies, plan) == 2

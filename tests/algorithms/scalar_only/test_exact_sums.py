@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 import numpy as np
 import pytest
-from algorithm_cases import Quadratic, Rehearsal, bits, make, rehearse, seed_of, x0
+from algorithm_cases import Quadratic, Rehearsal, bits, make, over_the_wire, rehearse, seed_of, x0
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
@@ -204,6 +204,8 @@ class Doubled(DeComFL):
             "zo-adam adds to x is no plain sum .* decomfl, mezo and fedkseed",
         ),
         (lambda: make("decomfl", arithmetic="integer", momentum=0.5), "use momentum: 0"),
+        (lambda: make("decomfl", arithmetic="integer", precision="sign"), "a majority of signs is no sum; expected"),
+        (lambda: make("decomfl", precision="int32"), "int32 is for arithmetic: integer"),
         (lambda: make("fedkseed", weight_decay=1e-5), r"so the order of commits matters; use weight_decay: 0 \["),
         (lambda: Doubled(arithmetic="integer"), "no plain sum of random directions"),
         (lambda: make("decomfl", unit_bits=20), "unit_bits: 20 is for arithmetic: integer"),
@@ -232,6 +234,17 @@ def test_a_client_declines_and_a_server_refuses_a_step_of_more_than_32_bits(step
     assert refused.value.reason == "absurd"
     largest = (2**31 - 1) * 2.0**-40 * 3 / 0.3
     algorithm.check(plan, np.full((steps, 3), largest * 0.999999, np.float32))
+    later = integers(unit_bits=40, local_steps=steps, learning_rate={0: 1e-3, 4: 0.3})  # with which it may be late
+    with pytest.raises(ReportRefused, match="beyond 32 bits"):
+        later.check(later.plan(0, 0, 1), np.full((steps, 3), largest * 1.000001, np.float32))
+
+
+def test_a_commit_of_whole_numbers_with_a_weight_is_refused(run: Rehearsal) -> None:
+    (term,) = run.commits[0].terms
+    for weight in (0.5, 0.0, 2.0):
+        commit = ScalarCommit(1, 0, 0.3, (Term(0, term.seed, term.scalars), Term(0, 7, term.scalars, weight)))
+        with pytest.raises(BadPayload, match="whole numbers with weights"):
+            run.algorithm.unpack_commits(over_the_wire(run.algorithm.pack_commits([commit]).body))
 
 
 def test_a_scalar_that_is_no_number_is_sent_and_refused_and_declined_where_numbers_are_sent() -> None:
@@ -294,6 +307,15 @@ def test_commits_of_whole_numbers_are_their_weighted_sums_rounded_once() -> None
         assert [term.scalars.tolist() for term in each.terms] == quarters
         used = 0 if before is None else 7
         assert (state, after) == ([None, used + spent(mean)], [None, used + spent(each)])
+
+
+def test_numbers_that_are_put_in_the_place_of_a_clients_are_whole_and_fit_into_32_bits() -> None:
+    algorithm, most = integers(precision="int32"), 2**31 - 1
+    report = np.array([[2**20, -3, 0]], np.int32)
+    assert algorithm.values(report).dtype == np.float32 and algorithm.values(report).tolist() == report.tolist()
+    for false, expected in (([2.5, 1e30, np.nan], [2, most, 0]), ([-np.inf, np.inf, -3.5], [-most, most, -4])):
+        found = algorithm.with_values(report, np.array([false], np.float32))
+        assert found.dtype == np.int32 and found.tolist() == [expected]
 
 
 def test_a_state_that_no_commit_can_have_led_to_is_refused() -> None:

@@ -162,6 +162,21 @@ def test_invalid_fields_are_refused(fields: dict[str, Any], message: str) -> Non
         make("hiso", **fields)
 
 
+@pytest.mark.parametrize(
+    ("fields", "told"),
+    [
+        ({}, []),
+        ({"directions": "rademacher"}, ["single perturbations tell HiSo's H nothing"]),
+        ({"normalise": True}, ["so it falls towards ε; clip bounds it"]),
+        ({"normalise": True, "clip": [0.5, 2.0]}, []),
+        ({"normalise": True, "nu": 0.0}, []),
+    ],
+)
+def test_what_keeps_h_from_learning_is_told(fields: dict[str, Any], told: list[str]) -> None:
+    found = make("hiso", **fields).caveats()
+    assert len(found) == len(told) and all(part in each for part, each in zip(told, found, strict=True))
+
+
 def test_rademacher_directions_are_accepted_with_several_perturbations() -> None:
     assert make("hiso", directions="rademacher", perturbations=2).directions.is_signs
 

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from algorithm_cases import Rehearsal, bits, make, rehearse
 
+from seedbus.algorithms.contract import LateReports
 from seedbus.scenarios.schema.discovery import ALGORITHMS
 
 RATE = 10.0
@@ -40,6 +41,20 @@ def test_late_reports_are_taken_by_those_algorithms_whose_scalars_move_every_mod
     scale = np.abs(at_last).max()
     is_alike = all(np.abs(at_last - other).max() < 1e-3 * scale for other in (at_first, 2 * half))
     assert scale > 1e-3 and run.algorithm.takes_late == is_alike
+
+
+@pytest.mark.parametrize("name", [name for name in WITH_TERMS if make(name).takes_late])
+def test_late_reports_alone_make_a_commit(name: str) -> None:
+    run = rehearse(make(name), rounds=2)
+    early, now = run.plans
+    late = [LateReports(early, run.reports[0], 0.25)]
+    commit, _ = run.algorithm.aggregate(run.states[1], now, {}, late=late)
+    assert (commit.version, commit.round) == (2, 1) == (now.version + 1, commit.terms[0].round)
+    replica, moved = run.newcomer(), run.newcomer()
+    for each in (replica, moved):
+        run.algorithm.apply(each, run.commits[:1])
+    run.algorithm.apply(moved, [commit])
+    assert bits(moved.x) != bits(replica.x)
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from algorithm_cases import make, seed_of, x0
+from algorithm_cases import CONFIGURATIONS, DIMENSION, make, rehearse, seed_of, x0
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from look_ups import fetching, gathering
@@ -22,6 +22,7 @@ from seedbus.algorithms.scalar_only.decomfl import DeComFL
 from seedbus.algorithms.scalar_only.hiso import HiSo
 from seedbus.algorithms.scalar_only.payloads import ScalarCommit, Term
 from seedbus.algorithms.scalar_only.replay import COMMITS_PER_CALL, fused
+from seedbus.scenarios.schema.discovery import ALGORITHMS
 
 LAWS: dict[str, tuple[str, dict[str, Any]]] = {
     "plain": ("decomfl", {}),
@@ -101,6 +102,26 @@ def test_the_compiled_replay_equals_the_definition_bit_for_bit(
     of_all = (reference, gathering, fetching)
     expected, *found = (replayed(algorithm, of(kind), commits, x0(dimension)) for of in of_all)
     assert all(same(each, expected) for each in found)
+
+
+@pytest.mark.few(16)
+@pytest.mark.parametrize(
+    ("name", "fields"),
+    [
+        (name, fields)
+        for name in ALGORITHMS.all()
+        for fields in ({}, *CONFIGURATIONS.get(name, {}).values())
+        if not make(name).is_dense and make(name, **fields).arithmetic == "float"
+    ],
+    ids=lambda value: value if isinstance(value, str) else "-".join(value),
+)
+def test_a_replica_in_float64_ends_where_that_in_float32_does(name: str, fields: dict[str, Any]) -> None:
+    """The one is folded by the definition, and the other by the rule that is said to be the same, if there is one."""
+    run = rehearse(make(name, **fields), 4)
+    replica = run.algorithm.replica(x0(DIMENSION, np.float64))
+    run.algorithm.apply(replica, run.commits)
+    for field, found in replica.fields.items():
+        np.testing.assert_allclose(run.replica.fields[field], found, rtol=1e-6, atol=1e-6, err_msg=field)
 
 
 @each_law

@@ -12,6 +12,7 @@ from pydantic import ValidationError
 
 from seedbus.algorithms.contract import Declined, ReportRefused, Vector
 from seedbus.algorithms.directions import reference
+from seedbus.algorithms.numbers import ABSURD
 from seedbus.algorithms.scalar_only.payloads import ScalarCommit, Term
 from seedbus.algorithms.scalar_only.precision import FORMATS
 
@@ -268,6 +269,16 @@ def test_finite_differences_approximate_a_projection() -> None:
     replica, plan = exact.replica(x0(100)), exact.plan(0, 0, 3)
     reports = [each.local(replica, None, plan, Quadratic(100, 1, 0, grain=0.0))[0] for each in (exact, near)]
     np.testing.assert_allclose(reports[0], reports[1], rtol=1e-2, atol=1e-3)
+
+
+def test_scalars_up_to_the_largest_that_is_not_absurd_are_accepted() -> None:
+    algorithm = make("decomfl", perturbations=3)
+    plan = algorithm.plan(0, 0, 7)
+    most = np.float32(ABSURD)
+    algorithm.check(plan, np.full(plan.shape, most))
+    with pytest.raises(ReportRefused, match="of magnitude 1e\\+12; at most 1e\\+12") as refused:
+        algorithm.check(plan, np.array([[0, 0, -np.nextafter(most, np.float32(np.inf))]], np.float32))
+    assert refused.value.reason == "absurd"
 
 
 def test_a_projection_is_refused_without_a_copy_of_the_model() -> None:

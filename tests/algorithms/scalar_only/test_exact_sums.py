@@ -285,6 +285,7 @@ def test_commits_of_whole_numbers_are_their_weighted_sums_rounded_once() -> None
     for client, report in reports.items():
         scalars, _ = integers().local(replica, None, plan, Quadratic(DIMENSION, client, 4))
         assert bits(report) == bits(algorithm.grid.numbers(scalars, plan.learning_rate))
+    algorithm.check(plan, np.full(plan.shape, 2**31 - 1, np.int32))
     total = sum(report.astype(np.int64) for report in reports.values())
     late = [LateReports(plan, dict(reversed(reports.items())), 0.25)]
 

@@ -171,3 +171,15 @@ def test_a_client_that_trains_has_the_model_that_its_report_alone_would_commit(
     moved = np.abs(trained - x0(DIMENSION)).max()
     # the same bits, but for one rounding in the place of several
     assert np.abs(algorithm.point(replica) - trained).max() <= max(2.0**-25, 1e-3 * moved) < moved
+
+
+def test_a_client_that_cannot_report_trains_no_model() -> None:
+    algorithm = make("decomfl", precision="float16", smoothing=1e-3)
+
+    class Steep(Quadratic):
+        def loss(self, step: int) -> float:
+            return 1e9 * super().loss(step)
+
+    for work in (algorithm.local, algorithm.trained):
+        with pytest.raises(Declined, match="float16 holds no more than"):
+            work(algorithm.replica(x0(DIMENSION)), None, algorithm.plan(0, 0, 7), Steep(DIMENSION, 0, 0))

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from algorithm_cases import CONFIGURATIONS, DIMENSION, Quadratic, bits, make, x0
+from algorithm_cases import CONFIGURATIONS, DIMENSION, Quadratic, bits, make, rehearse, x0
 from event_recorder import EventRecorder
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -351,3 +351,18 @@ def test_a_run_is_the_same_with_and_without_copies(tmp_path: Path, verify: bool)
     ]
     assert runs[0]["digest"] == runs[1]["digest"] and runs[0]["ledger_hash"] == runs[1]["ledger_hash"]
     assert runs[0]["metrics"] == runs[1]["metrics"]
+
+
+@pytest.mark.parametrize("arithmetic", ["float", "integer", "bfloat16"])
+def test_an_evaluation_without_a_copy_writes_the_coordinates_that_the_model_has(arithmetic: str) -> None:
+    fields = {"arithmetic": arithmetic, "learning_rate": 0.5}
+    run = rehearse(make("decomfl", **fields), 2)
+    light = make("decomfl", revert="light", **fields).sized(DIMENSION)
+    fill, point = light.evaluation_fill(run.replica), light.point(run.replica)
+    assert run.algorithm.evaluation_fill(run.replica) is None
+    assert (fill is None) == (arithmetic == "float"), "a vector of floats is read as it is"
+    for span in (slice(0, point.size), slice(3, 70)):
+        out = np.zeros(span.stop - span.start, np.float32)
+        if fill is not None:
+            fill(span, out)
+            assert (out == point[span]).all()

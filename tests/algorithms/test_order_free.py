@@ -85,6 +85,13 @@ def test_a_report_weighs_what_its_group_says_at_the_learning_rate_of_its_own_pla
         np.testing.assert_allclose(moved[3], 3 * moved[2], rtol=1e-3, atol=2**20)
 
 
+class Own(DeComFL):
+    """An algorithm with a way of its own to aggregate, and none for each report."""
+
+    def aggregate(self, *arguments: Any, **named: Any) -> Any:
+        return super().aggregate(*arguments, **named)
+
+
 @pytest.mark.parametrize(
     ("algorithm", "is_order_free"),
     [
@@ -94,8 +101,9 @@ def test_a_report_weighs_what_its_group_says_at_the_learning_rate_of_its_own_pla
         (make("feedsign"), False),
         (make("fedkseed"), True),
         (make("fedscalar"), False),
+        (Own(arithmetic="integer"), False),
     ],
-    ids=["whole numbers", "floats", "a median", "a majority", "fedkseed", "fedscalar"],
+    ids=["whole numbers", "floats", "a median", "a majority", "fedkseed", "fedscalar", "a plug-in"],
 )
 def test_only_means_of_whole_numbers_do_not_depend_on_the_order(algorithm: Any, is_order_free: bool) -> None:
     assert algorithm.is_order_free == is_order_free

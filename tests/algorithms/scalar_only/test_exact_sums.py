@@ -282,9 +282,12 @@ def test_commits_of_whole_numbers_are_their_weighted_sums_rounded_once() -> None
     algorithm = integers(precision="int32")
     plan, replica = algorithm.plan(4, 0, 1), algorithm.replica(x0())
     reports = {client: algorithm.local(replica, None, plan, Quadratic(DIMENSION, client, 4))[0] for client in (1, 2, 5)}
-    for client, report in reports.items():
-        scalars, _ = integers().local(replica, None, plan, Quadratic(DIMENSION, client, 4))
-        assert bits(report) == bits(algorithm.grid.numbers(scalars, plan.learning_rate))
+    for client, unit_bits in ((1, None), (2, 32), (5, 34)):  # in small units it shows that scalars are float32
+        fields = {"unit_bits": unit_bits}
+        objective = Quadratic(DIMENSION, client, 4)
+        scalars, _ = integers(**fields).local(replica, None, plan, objective)
+        numbers, _ = integers(precision="int32", **fields).local(replica, None, plan, objective)
+        assert bits(numbers) == bits(integers(**fields).grid.numbers(scalars, plan.learning_rate))
     algorithm.check(plan, np.full(plan.shape, 2**31 - 1, np.int32))
     total = sum(report.astype(np.int64) for report in reports.values())
     late = [LateReports(plan, dict(reversed(reports.items())), 0.25)]

@@ -89,3 +89,12 @@ def test_where_64_bits_cannot_decide_further_ones_do(k: int) -> None:
         assert word < 0 or Uniform(word, these()).is_below_exp(k, 1) == (word < first)
     assert Uniform(0, these()).is_below_exp(0, 1)
     assert Uniform(2**64 - 1, these(5)).is_below_exp(0, 1)
+
+
+@pytest.mark.parametrize(("limit", "most"), [(2**62 + 1, 2**62 + 1), (3, 2**63 - 2)])
+def test_words_beyond_the_last_multiple_of_a_limit_are_drawn_anew(limit: int, most: int) -> None:
+    """Otherwise small numbers would be more likely than large ones."""
+    numbers, bits = number_and_bit(limit, 2, these(most << 1, (most << 1) + 1, 2 << 1, (limit << 1) - 1))
+    assert (numbers.tolist(), bits.tolist()) == ([2, limit - 1], [False, True])
+    (last,), _ = number_and_bit(limit, 1, these((most - 1) << 1))
+    assert last == limit - 1, "the last that is taken"

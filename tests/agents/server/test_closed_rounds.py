@@ -43,8 +43,8 @@ def test_the_accountant_is_told_of_the_reports_in_a_commit_and_of_all_that_were_
     told = []
 
     class Told:
-        def closed(self, rounds: int, asked: int, reported: Iterable[int]) -> None:
-            told.append((rounds, asked, list(reported)))
+        def closed(self, rounds: int, asked: int, reported: Iterable[int] | None) -> None:
+            told.append((rounds, asked, None if reported is None else list(reported)))
 
     coordinator = joined_coordinator(quorum=2)
     coordinator.progress.spent = Told()  # type: ignore[assignment]
@@ -53,7 +53,7 @@ def test_the_accountant_is_told_of_the_reports_in_a_commit_and_of_all_that_were_
         cohort = cohort_of(coordinator)
         for client in cohort[:heard]:
             coordinator.reported(report(coordinator, client))
-        expected.append((coordinator.round + 1, len(cohort), sorted(cohort[:heard]) if heard == 2 else []))
+        expected.append((coordinator.round + 1, len(cohort), sorted(cohort[:heard]) if heard == 2 else None))
         coordinator.deadline_passed(coordinator.round)
         coordinator.close_round()
     assert told == expected

@@ -211,11 +211,21 @@ def a_client_is_never_handed_the_servers_own_vectors(run: Rehearsal) -> None:
 
 
 def the_order_of_arrival_does_not_change_a_commit(run: Rehearsal) -> None:
-    """Reports that arrive in another order make the same commit."""
+    """Reports that arrive in another order make the same commit, late ones too."""
     for plan, reports, commit, state in zip(run.plans, run.reports, run.commits, run.states, strict=True):
         backwards = dict(reversed(reports.items()))
         found = run.algorithm.aggregate(state, plan, backwards)[0]
         require_same(found, commit, f"the commit of clients {list(backwards)}", f"that of {list(reports)}")
+    if not run.algorithm.takes_late or run.algorithm.aggregation.rule != "mean":
+        return  # a scenario cannot ask for late reports then
+    late = run.reports[0]
+    one, other = (
+        run.algorithm.aggregate(
+            run.states[-1], run.plans[-1], run.reports[-1], late=[LateReports(run.plans[0], each, 0.5)]
+        )[0]
+        for each in (late, dict(reversed(late.items())))
+    )
+    require_same(other, one, f"with late reports of clients {list(reversed(late))} the commit", "and in their order")
 
 
 def reports_that_commit_as_they_come_lead_to_one_model(run: Rehearsal) -> None:

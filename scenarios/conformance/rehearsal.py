@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from seedbus.algorithms.contract import Replica, Vector
+from seedbus.algorithms.contract import Replica, ReportRefused, Vector
 from seedbus.algorithms.directions import reference
 from seedbus.algorithms.shaped import Shaped
 from seedbus.scenarios.conformance.promises import seed_of
@@ -219,6 +219,10 @@ def rehearse(
         for client in range(clients):
             own = objective(algorithm, client, round, dimension, place)
             answers[client], memory[client] = algorithm.local(replica, memory[client], plan, own)
+            try:
+                algorithm.check(plan, answers[client])
+            except ReportRefused as refused:
+                raise AssertionError(f"`check` refuses the report that `local` returns: {refused}") from None
         states.append(state)
         commit, state = algorithm.aggregate(state, plan, answers)
         algorithm.apply(replica, [commit])

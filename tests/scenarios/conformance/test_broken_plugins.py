@@ -18,7 +18,7 @@ NAMES = [
     *(("algorithm", name) for name in "thawed lenient aliased careless unsteady underpaid nosy idle counting".split()),
     *(("algorithm", name) for name in "repeating gapless skipping owning first-come secretive wearing".split()),
     *(("algorithm", name) for name in "averaging misdated trusting shapeless rounding naive local remembering".split()),
-    *(("algorithm", name) for name in "numbering hoarding choosy".split()),
+    *(("algorithm", name) for name in "numbering hoarding choosy tardy".split()),
     *(("fault", name) for name in "stateful stubborn crowding impostor silent threaded forgetting lossy".split()),
     *(("task", name) for name in "longer shared wandering crowded poor blind steep open".split()),
     *(("partition", name) for name in "wasteful twofold drifting generous".split()),

@@ -70,6 +70,19 @@ def test_an_error_in_the_plug_in_is_one_sentence_with_its_line(tmp_path: Path, s
     assert f": {path.name}, line 7: IndexError: list index out of range\n" in answer.out
 
 
+def test_a_report_that_the_algorithm_itself_refuses_is_named_before_anything_is_made_of_it(tmp_path: Path) -> None:
+    text = """
+class Twice(ScalarOnly):
+    name: Literal["twice"] = "twice"
+    def local(self, replica, memory, plan, objective):
+        report, memory = super().local(replica, memory, plan, objective)
+        return report.repeat(2, axis=1), memory
+"""
+    (told,) = check(file(tmp_path, text))
+    refusal = "its scalars have shape (1, 20), not K × P = (1, 10)"
+    assert told.problem == f"`check` refuses the report that `local` returns: {refusal}"
+
+
 def test_a_class_is_checked_with_its_examples_and_told_if_it_cannot_be_made(tmp_path: Path) -> None:
     text = """
 class Shifted(Partition):

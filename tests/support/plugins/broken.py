@@ -199,6 +199,15 @@ class FirstCome(ScalarOnly):
         return super().aggregate(state, plan, {0: next(iter(reports.values()))}, **options)
 
 
+class Tardy(ScalarOnly):
+    breaks: ClassVar[str] = "the_order_of_arrival_does_not_change_a_commit"
+    name: Literal["tardy"] = "tardy"
+
+    def aggregate(self, state: Any, plan: Any, reports: Mapping[int, Any], **options: Any) -> Any:
+        late = [each._replace(reports=dict([*each.reports.items()][:1])) for each in options.pop("late", ())]
+        return super().aggregate(state, plan, reports, late=late, **options)
+
+
 class Averaging(ScalarOnly):
     breaks: ClassVar[str] = "reports_that_commit_as_they_come_lead_to_one_model"
     name: Literal["averaging"] = "averaging"

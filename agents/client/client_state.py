@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -62,11 +63,19 @@ class ClientStateStore:
         folder: where they are kept, one folder for each client, created when it is first needed. It belongs to one run.
             None: they are kept in this process only.
         algorithm: checks what is read from the folder, if it is `Stateful`.
+        on_first: is called when the first memory is kept.
     """
 
-    def __init__(self, folder: Path | None = None, algorithm: object = None) -> None:
+    def __init__(
+        self,
+        folder: Path | None = None,
+        algorithm: object = None,
+        on_first: Callable[[], None] = lambda: None,
+    ) -> None:
         self._folder = folder
         self._algorithm = algorithm
+        self._on_first = on_first
+        self._has_kept = False
         self._chains: dict[int, list[_Link]] = {}
 
     def before(self, client: int, round: int) -> Any:
@@ -95,8 +104,12 @@ class ClientStateStore:
 
     def keep(self, client: int, round: int, memory: Any) -> None:
         """Keep the client's memory from after its work for a round; None: its algorithm has none."""
-        if memory is not None:
-            self._add(client, round, memory, is_loss=False)
+        if memory is None:
+            return
+        self._add(client, round, memory, is_loss=False)
+        if not self._has_kept:
+            self._has_kept = True
+            self._on_first()
 
     def forget(self, client: int, round: int) -> None:
         """The client has lost its memory, before it was asked in that round."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -232,7 +232,13 @@ def followed(scenario: Scenario, problem: Problem) -> AnyAlgorithm:
     return algorithm.shifted(secret)
 
 
-def recruit(scenario: Scenario, problem: Problem, observer: Observer, memory: Path | None = None) -> Recruit:
+def recruit(
+    scenario: Scenario,
+    problem: Problem,
+    observer: Observer,
+    memory: Path | None = None,
+    on_first_memory: Callable[[], None] = lambda: None,
+) -> Recruit:
     """Return the function that creates a scenario's clients.
 
     Args:
@@ -240,8 +246,9 @@ def recruit(scenario: Scenario, problem: Problem, observer: Observer, memory: Pa
         problem: its task with its data.
         observer: is told of what clients refuse.
         memory: the folder for the state that clients keep between rounds; None: this process keeps it.
+        on_first_memory: is called when there is such a state that this process alone keeps.
     """
-    in_process = ClientStateStore()
+    in_process = ClientStateStore(on_first=on_first_memory)
     faults = scenario.faults
     seed, clients = scenario.seed, scenario.participation.clients
     tampering = Tampering(faults, seed, clients)

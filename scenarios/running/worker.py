@@ -107,10 +107,14 @@ def serve(
         stack.enter_context(memory_hints(scenario, device))
         with admission.turn(offer.scenario) as measure:
             problem = bind_for_clients(scenario, note)
-            recruits[offer.scenario] = measuring(
-                recruit(scenario, problem, _NotesOnly(note), memory), scenario, measure
-            )
+            ours = recruit(scenario, problem, _NotesOnly(note), memory, warn_of_loss)
+            recruits[offer.scenario] = measuring(ours, scenario, measure)
             return recruits[offer.scenario](offer)
+
+    def warn_of_loss() -> None:
+        if limits is not None:  # otherwise the server, which chose this, says so itself
+            others = "or the bits of the run change if another process replaces this one"
+            note("what clients remember is lost with this process", keep=f"it by --memory FOLDER, {others}")
 
     admission = GpuAdmission(device, note)
     requests = [HostRequest(tuple(spans), count, evaluates)]

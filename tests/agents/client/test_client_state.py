@@ -14,7 +14,7 @@ from algorithm_cases import make
 from clusters import ClientsThread, RunWatcher, ServerThread
 from journal_cases import WAL, flipped, killed_run
 from power_cuts import run_with_power_cuts
-from processes import kill, workers_of
+from processes import kill, seedbus, workers_of
 from worker_kills import alike
 from worlds import outcome, scenario
 
@@ -247,6 +247,19 @@ def test_clients_that_reconnect_to_a_server_keep_their_state(tmp_path: Path) -> 
             client.join(10)
     assert client.failure is None and cut.is_set() and server.watcher.gone >= 1
     assert alike(results, reference)
+
+
+@pytest.mark.slow
+def test_a_process_says_once_that_what_its_clients_remember_is_lost_with_it(tmp_path: Path) -> None:
+    told = {}
+    for algorithm in (SCAFFOLD, {"name": "fedavg"}):
+        name = algorithm["name"]
+        with ServerThread(quiet(algorithm), tmp_path / name, evaluator="own") as server:
+            command = ("client", "--connect", server.watcher.endpoint, "--clients", 2)
+            clients = [seedbus(*command, "--memory", tmp_path / f"memory-{name}"), seedbus(*command)]
+            server.results()
+            told[name] = [each.communicate(timeout=60)[1].count("by --memory FOLDER") for each in clients]
+    assert told == {"scaffold": [0, 1], "fedavg": [0, 0]}
 
 
 def test_a_lost_report_advances_the_state_of_its_client(tmp_path: Path) -> None:

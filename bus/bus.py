@@ -56,6 +56,7 @@ class Bus:
         answers: the answers that followers owe.
         refused: number of malformed frames by (peer, wrong part); whole error messages would be too many to count by.
         on_free: called whenever a plan has been answered or lost, and so leaves `computing`; None: nobody is told.
+        on_no_join: called with a client whose answer to a request for a JOIN has none in it; None: nobody is told.
     """
 
     def __init__(
@@ -97,6 +98,7 @@ class Bus:
         self._is_flush_due = False
         self._is_closed = False
         self.on_free: Callable[[], None] | None = None
+        self.on_no_join: Callable[[int], None] | None = None
 
     def open(self, address: int, name: str) -> Mailbox:
         """Open and return the mailbox of the actor at `address`, in this process; `name` is for error messages."""
@@ -338,7 +340,11 @@ class Bus:
         if has_faults:
             self.rules.answered(client, round)
         frames = answer.frames or []
-        for frame, (envelope, header_bytes) in zip(frames, self._decoded(answer, frames), strict=True):
+        decoded = self._decoded(answer, frames)
+        if is_exempt and self.on_no_join is not None:
+            if not any(envelope is not None and envelope.kind is Kind.JOIN for envelope, _ in decoded):
+                self.on_no_join(client)
+        for frame, (envelope, header_bytes) in zip(frames, decoded, strict=True):
             if envelope is None:
                 key, base, tally = next_key(self._occurrences, REPORT, client, round), answer.base, NO_TALLY
             else:

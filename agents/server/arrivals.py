@@ -9,11 +9,10 @@ from typing import Any
 from seedbus.agents import messages
 from seedbus.agents.availability import RETURNS, Availability, Moves, Returns
 from seedbus.agents.errors import TooFew
-from seedbus.agents.messages import Join
 from seedbus.agents.observer import Observer
 from seedbus.agents.refusals import Mark, Reason
 from seedbus.agents.server.coordinator import Coordinator
-from seedbus.bus import Bus
+from seedbus.bus import Bus, Envelope
 from seedbus.bus.errors import EndOfTime
 from seedbus.bus.text import counted
 
@@ -95,14 +94,20 @@ class Arrivals:
         now_s = clock.now_ns / 1e9
         raise self._unfinishable(f"at most {most} of {clients} were there at a time until {now_s:,.0f} s")
 
-    def joined(self, join: Join, round: int) -> None:
-        """A client states its version, because it came back or cannot follow a plan."""
-        pending_joins = self.pending_joins.pop(join.sender, 0)
+    def answered(self, client: int) -> bool:
+        """A client that was told to join has answered, if only with silence. Returns whether it owed a JOIN."""
+        pending_joins = self.pending_joins.pop(client, 0)
         if pending_joins > 1:
-            self.pending_joins[join.sender] = pending_joins - 1
+            self.pending_joins[client] = pending_joins - 1
+        return pending_joins > 0
+
+    def joined(self, envelope: Envelope) -> None:
+        """A client states its version, because it came back or cannot follow a plan. Raises `BadPayload`."""
+        is_due = self.answered(envelope.client)  # also by a JOIN that cannot be read: nobody waits for another
+        join = messages.Join.unpack(envelope)
         if self._availability.has_left(join.sender):
             return  # it is gone again
-        refusal = self._coordinator.joined(join, round=round, is_due=pending_joins > 0)
+        refusal = self._coordinator.joined(join, round=envelope.round, is_due=is_due)
         if refusal is not None:
             self._observer.refused(refusal)
             is_there = self._bus.transport.reaches(join.sender)

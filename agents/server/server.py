@@ -81,6 +81,7 @@ class Server:
         self._stop = stop
         self._arrivals = Arrivals(bus, coordinator, availability, observer, self._until, self._until_time)
         self._mailbox = bus.open(SERVER, "the server")
+        bus.on_no_join = self._not_joined
         self.unsaved_metrics: list[dict[str, Any]] = []
         self._unpublished: ClosedRound | None = None
         self._instruments: Instruments | None = None
@@ -194,6 +195,11 @@ class Server:
                 self._arrivals.pending_joins.pop(client, None)
                 # where its process, or the one that replaces it, has it begin
                 self._positions.delivered_versions[client] = self.coordinator.versions.get(client, 0)
+        self._mailbox.put(None)
+
+    def _not_joined(self, client: int) -> None:
+        """A client that was told to join sends no JOIN."""
+        self._arrivals.answered(client)
         self._mailbox.put(None)
 
     async def _round(self) -> None:
@@ -399,7 +405,7 @@ class Server:
 
     def _read_other(self, letter: Envelope) -> None:
         if letter.kind is Kind.JOIN:
-            self._arrivals.joined(messages.Join.unpack(letter), letter.round)
+            self._arrivals.joined(letter)
         elif letter.kind is Kind.EVALUATION and letter.client == EVALUATOR:
             line, refusals = self.coordinator.evaluated(letter, self.bus.clock.now_ns)
             for refusal in refusals:

@@ -70,7 +70,7 @@ class Hostile(RoundSelector):
         possible = [name for name in self.kinds or get_args(Forgery) if name in forger.forgeries]
         if not possible:
             return None
-        # a returning client keeps its honest JOIN: the server waits for it, but not for answers of silent clients
+        # a returning client keeps its honest JOIN: without it, it would not be back
         kept = occasion.answers if asked.kind in _JOIN_REQUESTS else []
         return _bounded(forger.forgeries[forger.choose(possible)]()) + [encode(answer)[0] for answer in kept]
 

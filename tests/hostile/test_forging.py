@@ -46,6 +46,41 @@ def test_a_note_that_is_none_is_of_no_version(frame: bytes) -> None:
     assert version_of(note(), LIAR) == 5 and version_of(frame, LIAR) == 0
 
 
+class _Returning:
+    """A follower whose client `LIAR` answers with these frames when it is told to join."""
+
+    def __init__(self, frames: list[bytes], follower: Follower) -> None:
+        self._frames = frames
+        self._follower = follower
+        self.join: Callable[[int, bytes], list[bytes]] = follower.join
+        self.welcome: Callable[[bytes], None] = follower.welcome
+
+    def handle(self, frame: bytes) -> list[bytes]:
+        answers, asked = self._follower.handle(frame), decode(frame)
+        return self._frames if asked.client == LIAR and asked.kind is Kind.WAKE else answers
+
+
+@pytest.mark.parametrize(
+    ("frames", "reason"),
+    [
+        ([], None),
+        ([b"noise"], "malformed"),
+        ([encode(Envelope(Kind.JOIN, LIAR, 1, 0, ["no spans"]))[0]], "bad-payload"),
+        ([encode(Envelope(Kind.REPORT, LIAR, 1, 0, [b""]))[0]] * 2, "not-a-member"),
+    ],
+    ids=["silence", "noise", "a JOIN that cannot be read", "reports"],
+)
+def test_a_run_below_its_quorum_does_not_wait_for_the_join_of_a_client_that_sends_none(
+    tmp_path: Path, frames: list[bytes], reason: str | None
+) -> None:
+    late = [{"fault": "late-joiners", "clients": [client], "at_round": at} for client, at in ((LIAR, 1), (3, 3))]
+    what = scenario(participation={"clients": 4, "quorum": 3, "deadline_s": 1.0}, faults=late, stop={"rounds": 8})
+    where = Placement(wrap=lambda recruit: lambda offer: _Returning(frames, recruit(offer)))
+    summary = run(what, tmp_path / "run", placement=where).summary
+    assert (summary["rounds"], summary["version"]) == (8, 5), "client 3 came in round 3 and made the quorum"
+    assert reason is None or set(summary["refusals"][reason]) == {str(LIAR)}
+
+
 def adding(frame: bytes, recruit: Recruit) -> Recruit:
     """Return a `recruit` of which one client adds a frame to its answer to every chunk of a snapshot."""
     return lambda offer: _Adding(frame, recruit(offer), offer)

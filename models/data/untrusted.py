@@ -6,12 +6,14 @@ that names the file.
 
 from __future__ import annotations
 
+import csv
 import errno
 import io
 import json
 import stat
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TextIO
 
 from typing_extensions import Buffer
 
@@ -20,6 +22,7 @@ if TYPE_CHECKING:
 
 ALWAYS_UNPACKED = 256 * 2**20
 """How many bytes a packed file may unpack to, however small it is."""
+_MOST_IN_ROW = 4 * 2**20  # characters of a row of CSV text, which is read as a whole
 _MOST_TIMES = 100  # as large as a packed file; packed text is 3 to 20 times, and gzip allows 1,000
 _CELL = 8  # bytes, as those that follow
 _DECIMAL = 16
@@ -39,6 +42,33 @@ def regular(path: Path) -> Path:
     if not stat.S_ISREG(path.stat().st_mode):
         raise OSError(errno.EINVAL, "neither a file nor a link to one", str(path))
     return path
+
+
+def csv_rows(file: TextIO, separator: str = ",") -> Iterator[tuple[int, list[str]]]:
+    """Yield the number of each row's last line, from 1, and the row's cells.
+
+    Args:
+        file: CSV text, opened with `newline=""`.
+        separator: the character between the cells.
+
+    Raises:
+        ValueError: a row is too long.
+        csv.Error: a cell is, or the text is no CSV.
+    """
+    length = 0
+
+    def lines() -> Iterator[str]:
+        nonlocal length
+        while line := file.readline(_MOST_IN_ROW + 1):
+            length += len(line)
+            if length > _MOST_IN_ROW:
+                raise ValueError(f"a row has more than {_MOST_IN_ROW:,} characters")
+            yield line
+
+    reader = csv.reader(lines(), delimiter=separator)
+    for cells in reader:
+        length = 0
+        yield reader.line_num, cells
 
 
 def most_unpacked(path: Path) -> int:

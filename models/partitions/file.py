@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from pydantic import Field, ValidationInfo, field_validator
 
 from seedbus.models.data.roots import find, locate
+from seedbus.models.data.untrusted import csv_rows
 from seedbus.models.errors import DataError
 from seedbus.models.partition import Indices, Partition, digest
 
@@ -99,17 +100,18 @@ def _parsed(path: Path, clients: int) -> Iterator[tuple[int, int]]:
     """Yield (client, row) of each line of the table. Raises `DataError`."""
     try:
         with path.open(encoding="utf-8-sig", newline="") as file:
-            reader = csv.reader(file)
-            if (header := next(reader, [])) != _HEADER:
+            rows = csv_rows(file)
+            _, header = next(rows, (1, []))
+            if header != _HEADER:
                 raise _refusal(path, 1, header, f"the columns {','.join(_HEADER)}")
-            for line in reader:
+            for number, line in rows:
                 if not line:
                     continue
                 if len(line) != 2 or not all(map(_is_number, line)):
-                    raise _refusal(path, reader.line_num, line, "two whole numbers, a client and a row")
+                    raise _refusal(path, number, line, "two whole numbers, a client and a row")
                 client, row = map(int, line)
                 if client >= clients:
-                    raise _refusal(path, reader.line_num, line, f"a client from 0 to {clients - 1}")
+                    raise _refusal(path, number, line, f"a client from 0 to {clients - 1}")
                 yield client, row
     except (OSError, ValueError, csv.Error) as error:
         if isinstance(error, DataError):

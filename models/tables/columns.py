@@ -15,6 +15,7 @@ import io
 import json
 import os
 import zlib
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import cached_property
@@ -24,7 +25,7 @@ from typing import IO, TYPE_CHECKING, Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from seedbus.models.data.untrusted import Limited, check_parquet, most_unpacked, too_large
+from seedbus.models.data.untrusted import Limited, check_parquet, csv_rows, most_unpacked, too_large
 from seedbus.models.errors import DataError
 from seedbus.models.preprocessing import as_text
 
@@ -41,6 +42,7 @@ _NUMBER = (
 )
 _COMMA = r"^[+-]?[0-9.]*,[0-9]+([eE][+-]?[0-9]+)?$"
 _SEPARATORS = ";\t|,"
+_MOST_COLUMNS = 100_000  # of CSV text; while it is read each takes 10 kB, however few rows it has
 _SHOWN = 60  # characters of a cell in a sentence
 _FORMATS = "a table as CSV text in UTF-8 (.gz is unpacked), or as Parquet"
 
@@ -73,10 +75,15 @@ class TableFile:
     def names(self) -> list[str]:
         """The names of the columns. Raises `DataError`."""
         names = [str(name).strip() for name in self._table.column_names]
-        twice = next((name for number, name in enumerate(names) if name in names[:number]), None)
+        twice = next((name for name, count in Counter(names).items() if count > 1), None)
         if twice is not None:
             raise DataError(self.path, f"two columns {twice}", "columns with different names")
         return names
+
+    @cached_property
+    def _places(self) -> dict[str, int]:
+        """The number of each column, by its name."""
+        return {name: place for place, name in enumerate(self.names)}
 
     def __len__(self) -> int:
         """Return the number of rows. Raises `DataError`."""
@@ -103,7 +110,7 @@ class TableFile:
         import pyarrow.compute as compute
 
         first, end, _ = rows.indices(len(self))
-        cells = self._table.column(self.names.index(name)).slice(first, end - first)
+        cells = self._table.column(self._places[name]).slice(first, end - first)
         if pyarrow.types.is_dictionary(cells.type):
             cells = self._without_dictionary(cells, name)
         if pyarrow.types.is_boolean(cells.type):
@@ -151,7 +158,7 @@ class TableFile:
 
     def check(self, name: str, field: str) -> None:
         """Raise `DataError` if there is no such column; the arguments are those of `column`."""
-        if name not in self.names:
+        if name not in self._places:
             expected = f"one of {_listed(self.names)}{self.separator_hint(self.names)}"
             raise DataError(self.path, f"no column {name} for {field}", expected)
 
@@ -229,6 +236,8 @@ class TableFile:
         line, names = next(self._lines(), (0, []))
         if not names or "\0" in "".join(names):
             raise DataError(self.path, "no names of columns in the first line", _FORMATS)
+        if len(names) > _MOST_COLUMNS:
+            raise DataError(self.path, f"{len(names):,} columns", f"at most {_MOST_COLUMNS:,}")
         unique = [str(number) for number in range(len(names))]
         try:
             with self._opened() as file:
@@ -262,9 +271,7 @@ class TableFile:
     def _lines(self) -> Iterator[tuple[int, list[str]]]:
         """Yield the number of each line, from 1, and its cells; of a row of several lines the last one's."""
         with self._opened() as file, io.TextIOWrapper(file, encoding="utf-8-sig", newline="") as text:
-            reader = csv.reader(text, delimiter=self._separator)
-            for cells in reader:
-                yield reader.line_num, cells
+            yield from csv_rows(text, self._separator)
 
     @contextmanager
     def _explained(self) -> Iterator[None]:

@@ -14,6 +14,7 @@ from typing import Annotated, TypeVar
 from pydantic import AfterValidator, Field, ValidationInfo
 
 from seedbus.bus import KeyedRandom
+from seedbus.models.data.untrusted import csv_rows
 from seedbus.scenarios.errors import ScenarioError
 from seedbus.scenarios.faults.base import ClientSelector
 from seedbus.scenarios.sentences import quoted
@@ -79,12 +80,12 @@ def read_trace(
             what = f"of {status.st_size:,} bytes" if stat.S_ISREG(status.st_mode) else "no file"
             raise ScenarioError(path, [f"it is {what}; expected a file of at most {_MOST_BYTES:,} bytes"])
         with Path(path).open(encoding="utf-8-sig", newline="") as file:
-            rows = csv.reader(file)
-            first, *others = next(rows, [""])
+            rows = csv_rows(file)
+            _, (first, *others) = next(rows, (1, [""]))
             if first not in ("client", "device") or others != list(columns):
                 names = f"the columns {','.join(['client', *columns])}, or device in place of client"
                 raise _refusal(path, 1, [first, *others], names)
-            for row in rows:
+            for number, row in rows:
                 if not row:
                     continue
                 try:
@@ -93,9 +94,9 @@ def read_trace(
                         raise Expected(f"one line for each {first}")
                     lines.setdefault(owner, []).append(parse(row[1:]))
                 except Expected as error:
-                    raise _refusal(path, rows.line_num, row, str(error)) from None
+                    raise _refusal(path, number, row, str(error)) from None
                 except ValueError:
-                    raise _refusal(path, rows.line_num, row, f"a {first} and {form}") from None
+                    raise _refusal(path, number, row, f"a {first} and {form}") from None
     except (OSError, ValueError, csv.Error) as error:
         if isinstance(error, ScenarioError):
             raise

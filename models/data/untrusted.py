@@ -84,14 +84,15 @@ def too_large(most: int) -> OSError:
 def check_parquet(metadata: FileMetaData, path: Path) -> None:
     """Raise `OSError` if a Parquet file declares more cells, or more bytes of them, than one of its size may hold."""
     groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
-    widths = [_width(metadata.schema.column(number)) for number in range(metadata.num_columns)]
-    unpacked = sum(
-        width * max(group.num_rows, group.column(number).num_values)
-        for group in groups
-        for number, width in enumerate(widths)
-    )
+    unpacked, column_alone = 0, _CELL * sum(group.num_rows for group in groups)  # booleans, too, once they are texts
+    for number in range(metadata.num_columns):
+        column = metadata.schema.column(number)
+        counts = [group.num_rows for group in groups]
+        if column.max_repetition_level:  # asked of lists alone: where a file contradicts itself, this ends the process
+            counts = [max(group.num_rows, group.column(number).num_values) for group in groups]
+        unpacked += _width(column) * sum(counts)
     most = most_unpacked(path)
-    if max(unpacked, sum(group.total_byte_size for group in groups)) > most:
+    if max(unpacked, column_alone, sum(group.total_byte_size for group in groups)) > most:
         raise too_large(most)
 
 

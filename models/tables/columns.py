@@ -118,7 +118,7 @@ class TableFile:
         if _is_text(cells.type):
             texts = compute.utf8_trim_whitespace(compute.fill_null(cells, ""))
             if kind == "texts" or (kind is None and 2 * _count(texts, f"{_NUMBER}|{_COMMA}") <= len(texts)):
-                return np.array(texts.to_pylist(), dtype=object)
+                return _objects(texts)
             is_number = np.asarray(compute.match_substring_regex(texts, _NUMBER))
             self._refuse(~is_number, texts, name, kind, first)
             values = np.array([float(text) for text in texts.to_pylist()])
@@ -306,6 +306,13 @@ def _is_text(kind: Any) -> bool:
     from pyarrow import types
 
     return bool(types.is_string(kind) or types.is_large_string(kind))
+
+
+def _objects(texts: Any) -> Values:
+    """Return texts as objects, of which equal ones of a part are one: a small file could hold very many."""
+    parts = [part.dictionary_encode() for part in texts.chunks]
+    taken = [np.array(part.dictionary.to_pylist(), dtype=object)[part.indices.to_numpy()] for part in parts]
+    return np.concatenate([np.empty(0, dtype=object), *taken])
 
 
 def _is_small(kind: Any) -> bool:

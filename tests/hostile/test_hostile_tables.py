@@ -1,8 +1,11 @@
-"""Tables that somebody else hands over: rows without end, and very many columns, cost little and end in a sentence."""
+"""Tables and images that somebody else hands over: what would fill the memory, or end the process, is a sentence."""
 
 from __future__ import annotations
 
+import base64
 import os
+import subprocess
+import sys
 import time
 import tracemalloc
 from collections.abc import Callable
@@ -12,6 +15,7 @@ import numpy as np
 import pytest
 
 from seedbus.models.errors import DataError
+from seedbus.models.images.folder import decoded
 from seedbus.models.partitions.file import File
 from seedbus.models.tables.columns import TableFile
 from seedbus.scenarios.errors import ScenarioError
@@ -27,6 +31,14 @@ ENDLESS = {
     "cells": b"1,",
     "lines in quotation marks": b'1,"\n",',
 }
+
+# of the texts x and y, with sizes that contradict each other: pyarrow ends the process that asks for the column's
+CONTRADICTORY = base64.b64decode(
+    "UEFSMRUEFRQVFEwVBBUAEgAAAQAAAHgBAAAAeRUAFRIVEiwVBBUQFQYVBhw2ACgBeRgBeBERAAAAAgAAAAQBAQMCFQQZLDUAGAZz"
+    "Y2hlbWEVAgAVDCUDGAFhJQBMHAAAABYEGRwZHCYAHBUMGTUABhAZGAFhFQAWBBZ8FnwmOCYIHDYAKAF5GAF4EREAGSwVBBUAFQIA"
+    "FQAVEBUCADwWBBkGGSYABAAAABZ8FgQmCBZ8ACggcGFycXVldC1jcHAtYXJyb3cgdmVyc2lvbiAyNi4wLjEZHBwAAACYAAAAUEFS"
+    "MQ=="
+)
 
 
 @pytest.mark.parametrize("reader", READERS)
@@ -60,3 +72,40 @@ def test_a_table_may_have_a_hundred_thousand_columns_and_no_more(tmp_path: Path)
     with pytest.raises(DataError, match="two columns 7"):
         TableFile(path).check("7", "task.target")
     assert time.process_time() - began < 20
+
+
+@pytest.mark.slow
+def test_a_parquet_file_that_contradicts_itself_ends_no_process(tmp_path: Path) -> None:
+    path = tmp_path / "table.parquet"
+    path.write_bytes(CONTRADICTORY)
+    reading = f"""
+from pathlib import Path
+from seedbus.models.errors import DataError
+from seedbus.models.tables.columns import TableFile
+try:
+    TableFile(Path({str(path)!r})).names
+except DataError as error:
+    print(error)
+"""
+    ended = subprocess.run([sys.executable, "-c", reading], capture_output=True, text=True, check=False)
+    assert (ended.returncode, ended.stderr) == (0, "")
+    assert ended.stdout.startswith(f"{path}: found a file that cannot be read (")
+
+
+def test_equal_texts_of_a_table_are_one_in_memory(tmp_path: Path) -> None:
+    path = tmp_path / "table.csv"
+    path.write_text("a,b\n" + "a text,1\n" * 50 + "another,1\n" * 50)
+    cells = TableFile(path).column("a", "task.features")
+    assert cells.tolist() == ["a text"] * 50 + ["another"] * 50 and len({id(cell) for cell in cells}) == 2
+
+
+@pytest.mark.parametrize("size", [(65_536, 1), (1, 65_536)])
+def test_an_image_that_is_a_long_strip_is_refused(tmp_path: Path, size: tuple[int, int]) -> None:
+    """Such a strip, of few pixels, would become one of as many rows, each as wide as the resized image."""
+    image = pytest.importorskip("PIL.Image", reason="images need pillow")
+    path = tmp_path / "strip.png"
+    image.new("L", size).save(path)
+    with pytest.raises(DataError, match=r"an image of .* pixels; expected at most 65,535 of a side"):
+        decoded([path], 28, 1)
+    image.new("L", (65_535, 1)).save(path)
+    assert decoded([path], 4, 1).shape == (1, 4, 4, 1)

@@ -434,8 +434,9 @@ def test_parquet_of_many_cells_of_a_byte_is_read(tmp_path: Path) -> None:
         (pyarrow.decimal128(5), Decimal(1), 16),
         (pyarrow.list_(pyarrow.bool_()), [True] * 40, 40 * 8),
         (pyarrow.struct([("a", pyarrow.bool_())]), {"a": True}, 8),
+        (pyarrow.bool_(), True, 8),
     ],
-    ids=["bytes", "decimal", "list", "struct"],
+    ids=["bytes", "decimal", "list", "struct", "boolean"],
 )
 def test_cells_that_parquet_stores_once_count_with_the_memory_that_they_need(
     tmp_path: Path, kind: pyarrow.DataType, cell: Any, size: int

@@ -20,6 +20,8 @@ from typing import BinaryIO
 
 TEMPORARY = "seedbus-tmp-"  # how the names of temporary folders begin
 
+MOST_TEXT = 256 * 2**20  # bytes of a file of text that is read as a whole: zeros take no place on a disk
+
 _KINDS = {
     stat.S_IFLNK: "a symbolic link",
     stat.S_IFDIR: "a folder",
@@ -106,9 +108,20 @@ def descriptor(path: Path, flags: int) -> int:
     return opened
 
 
-def read(path: Path) -> bytes:
-    """Return the content of a regular file. Raises `WrongFileType` if something else is there."""
+def read(path: Path, most: int | None = None) -> bytes:
+    """Return the content of a regular file.
+
+    Args:
+        path: the file.
+        most: how many bytes it may have; None: as many as it has.
+
+    Raises:
+        WrongFileType: something else is there.
+        OSError: it cannot be read, or has more bytes.
+    """
     with open(descriptor(path, os.O_RDONLY), "rb") as file:
+        if most is not None and os.fstat(file.fileno()).st_size > most:
+            raise OSError(errno.EFBIG, f"it has more than {most:,} bytes", str(path))
         return file.read()
 
 

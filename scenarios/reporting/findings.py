@@ -17,7 +17,7 @@ from pydantic import TypeAdapter, ValidationError
 from rich.table import Table
 
 from seedbus.agents.errors import RunFolderError
-from seedbus.bus.files import read
+from seedbus.bus.files import MOST_TEXT, read
 from seedbus.scenarios.reporting.figures import bars, lines
 from seedbus.scenarios.reporting.looks import Line
 from seedbus.scenarios.reporting.results import write
@@ -143,7 +143,7 @@ def kept(folder: Path) -> list[Finding]:
     """
     path = folder / ANALYSIS
     try:
-        return _FINDINGS.validate_json(read(path), strict=True)
+        return _FINDINGS.validate_json(read(path, MOST_TEXT), strict=True)
     except FileNotFoundError:
         return []
     except OSError as error:

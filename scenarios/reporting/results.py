@@ -19,7 +19,7 @@ from seedbus.agents.journal.file import FILE
 from seedbus.agents.journal.journal import Journal
 from seedbus.bus import Fate, Kind, read_ledger
 from seedbus.bus.errors import LedgerDamaged
-from seedbus.bus.files import atomic_write, read
+from seedbus.bus.files import MOST_TEXT, atomic_write, read
 from seedbus.bus.ledger import MESSAGES
 from seedbus.models.errors import DataError
 from seedbus.scenarios.errors import ScenarioError, path_of, resuming
@@ -310,7 +310,7 @@ def _refuse_constant(constant: str) -> None:
 
 def _decoded(path: Path, decode: Callable[[str], list[Any]]) -> list[dict[str, Any]]:
     try:
-        objects = decode(read(path).decode())
+        objects = decode(read(path, MOST_TEXT).decode())
     except OSError as error:
         raise RunFolderError(path, f"it cannot be read ({error.strerror})") from None
     except ValueError as error:

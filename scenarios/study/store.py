@@ -26,7 +26,7 @@ from pydantic import ConfigDict, TypeAdapter, ValidationError
 from seedbus.agents.errors import AgentError, RunFolderError
 from seedbus.agents.journal.file import FILE
 from seedbus.agents.journal.journal import Journal
-from seedbus.bus.files import read
+from seedbus.bus.files import MOST_TEXT, read
 from seedbus.models.data.content import content_digest
 from seedbus.scenarios.errors import ScenarioError
 from seedbus.scenarios.reporting.results import write
@@ -118,7 +118,7 @@ class StoredRun:
         """
         path = self._measured_file
         try:
-            return _MEASURED.validate_json(read(path))
+            return _MEASURED.validate_json(read(path, MOST_TEXT))
         except FileNotFoundError:
             return {}
         except OSError as error:

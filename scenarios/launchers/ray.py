@@ -8,6 +8,7 @@ alone; arguments of its constructor would be kept in Ray's tables.
 from __future__ import annotations
 
 import logging
+import os
 import signal
 import socket
 from collections import Counter
@@ -23,6 +24,7 @@ from seedbus.scenarios.launchers.node import NodeProcess, Parcel
 
 CONNECT_S = 5.0  # how long a cluster's address may take to answer
 PLACED_WITHIN_S = 10.0  # a worker that waits longer for a node says so
+_VARIABLE = "RAY_ADDRESS"
 MAX_KINDS = 8  # of nodes that a sentence names
 
 
@@ -110,18 +112,25 @@ class Ray(Launcher):
 
     def _check_address(self) -> None:
         """Find out now whether somebody listens at an address; Ray itself would try for long."""
-        host, _, port = self.address.rpartition(":")
-        if self.address == "auto":
+        named, address = self._address()
+        if address == "auto":
             return
+        host, _, port = address.rpartition(":")
         if not host or "/" in host or not port.isdecimal() or len(port) > 5 or int(port) > 65535:
-            raise ScenarioError(f"--address {self.address}", [f"it is no address of a cluster; {_EXPECTED}"])
+            raise ScenarioError(f"{named} {address}", [f"it is no address of a cluster; {_EXPECTED}"])
         try:
             socket.create_connection((host.strip("[]"), int(port)), CONNECT_S).close()
         except OSError as error:
             raise self._no_cluster(error.strerror or str(error)) from None
 
     def _no_cluster(self, reason: str) -> ScenarioError:
-        return ScenarioError(f"--address {self.address}", [f"there is no Ray cluster ({reason}); {_EXPECTED}"])
+        return ScenarioError(" ".join(self._address()), [f"there is no Ray cluster ({reason}); {_EXPECTED}"])
+
+    def _address(self) -> tuple[str, str]:
+        """Return what names the cluster's address, an option or the variable that Ray reads, and the address."""
+        variable = os.environ.get(_VARIABLE, "")
+        is_variable = self.address == "auto" and variable != ""
+        return (_VARIABLE, variable) if is_variable else ("--address", self.address)
 
 
 _EXPECTED = "expected HOST:PORT of a cluster of which this machine is a node, or auto after `ray start` here"

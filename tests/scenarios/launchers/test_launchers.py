@@ -80,6 +80,26 @@ def test_an_address_without_a_cluster_is_refused_at_once(seedbus: Command) -> No
     assert f"--address {address}: there is no Ray cluster (Connection refused); expected HOST:PORT of a" in said.err
 
 
+@pytest.mark.filterwarnings("ignore")  # Ray's own
+@pytest.mark.parametrize(
+    ("address", "sentence"),
+    [
+        ("127.0.0.1:1", "RAY_ADDRESS 127.0.0.1:1: there is no Ray cluster (Connection refused); expected"),
+        ("ray://127.0.0.1:1", "RAY_ADDRESS ray://127.0.0.1:1: it is no address of a cluster; expected"),
+        ("\x1b[31m:$(id)", "[31m:$(id): it is no address of a cluster; expected"),
+    ],
+)
+def test_a_variable_that_names_no_cluster_is_refused_at_once(
+    seedbus: Command, monkeypatch: pytest.MonkeyPatch, address: str, sentence: str
+) -> None:
+    """Ray itself would try for minutes, and write the address to the terminal as it is."""
+    pytest.importorskip("ray", reason='needs Ray: `pip install "seedbus[cluster]"`')
+    monkeypatch.setenv("RAY_ADDRESS", address)
+    said = seedbus("run", "quickstart", "--launcher", "ray")
+    assert said.code == Exit.USAGE and sentence in said.err
+    assert said.err.count("\n") == 1 and "\x1b" not in said.err
+
+
 @pytest.mark.usefixtures("no_plugins")
 def test_a_node_gets_plug_ins_as_files_in_a_folder_of_its_user_and_no_others(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch

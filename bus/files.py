@@ -20,7 +20,7 @@ from typing import BinaryIO
 
 TEMPORARY = "seedbus-tmp-"  # how the names of temporary folders begin
 
-MOST_TEXT = 256 * 2**20  # bytes of a file of text that is read as a whole: zeros take no place on a disk
+MOST_TEXT = 2**30  # bytes of a text that is read as a whole, for millions of evaluations; a file of zeros takes none
 
 _KINDS = {
     stat.S_IFLNK: "a symbolic link",

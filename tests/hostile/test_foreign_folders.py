@@ -80,10 +80,10 @@ def test_a_run_that_begins_writes_through_no_link(tmp_path: Path, name: str) -> 
 def test_results_of_zeros_that_take_no_place_on_the_disk_are_not_read_into_the_memory(tmp_path: Path) -> None:
     results = Results.read(run(WHAT, tmp_path / "run").folder)
     os.truncate(results.folder / "metrics.jsonl", 2**31)
-    assert "it has more than 268,435,456 bytes" in refused(lambda: results.lines, results.folder / "metrics.jsonl")
+    assert "it has more than 1,073,741,824 bytes" in refused(lambda: results.lines, results.folder / "metrics.jsonl")
     os.truncate(results.folder / "results.json", 2**31)
     read = partial(Results.read, results.folder)
-    assert "it has more than 268,435,456 bytes" in refused(read, results.folder / "results.json")
+    assert "it has more than 1,073,741,824 bytes" in refused(read, results.folder / "results.json")
 
 
 @pytest.mark.parametrize("name", ["metrics.jsonl", "lock", "journal.head", "journal.sqlite-wal"])

@@ -108,7 +108,8 @@ class Scene:
             self.clock.now_ns = when_ns
 
     def join(self, client: int, version: int = 0) -> None:
-        self.arrivals.joined(Join(client, (Span(client, client, version),), **PROOF), self.coordinator.round)
+        join = Join(client, (Span(client, client, version),), **PROOF)
+        self.arrivals.joined(join.pack()._replace(round=self.coordinator.round))
 
     def gather(self, *, is_complete: bool = True) -> None:
         asyncio.run(self.arrivals.gather(lambda: is_complete))

@@ -39,7 +39,7 @@ class Privacy(Settings):
     cohorts: Literal["public", "secret"] = Field(
         default="public",
         description="public: the cohorts are known, and ε is that of the client that reported most often; secret: they "
-        "are not known, and ε has amplification by sampling without replacement, over all rounds",
+        "are not known, and ε has amplification by sampling, over all rounds (selection: uniform or poisson)",
     )
     noise: Literal["seeded", "system"] | None = Field(
         default=None,

@@ -97,6 +97,34 @@ def _refuse_mechanism(scenario: Any, privacy: Privacy) -> None:
             raise ValueError(
                 f"privacy.cohorts: secret samples from all clients, and {why} some may be away; public is accepted"
             )
+        if privacy.noise == "system":
+            raise ValueError(
+                "privacy.noise: system hides reports from those who have the scenario's seed, and that seed draws the "
+                "cohorts, which are not secret then; with privacy.cohorts: secret seeded is accepted"
+            )
+        _refuse_telling(scenario)
+
+
+def _refuse_telling(scenario: Any) -> None:
+    """Refuse what lets other reports, or the number of commits, depend on whether a client is in a secret cohort."""
+    who = scenario.participation
+    for field in ("bytes", "simulated_s"):
+        if getattr(scenario.stop, field) is not None:
+            raise ValueError(
+                f"stop.{field}: how many commits there are would tell of those whom rounds asked; with "
+                "privacy.cohorts: secret leave it out, or use cohorts: public"
+            )
+    if who.deadline is not None:
+        raise ValueError(
+            "participation.deadline adapts to those whom rounds asked, so who is in time would tell of them; with "
+            "privacy.cohorts: secret deadline_s alone is accepted"
+        )
+    for field in ("shared_up_mbps", "shared_down_mbps"):
+        if who.deadline_s is not None and getattr(scenario.network, field) is not None:
+            raise ValueError(
+                f"network.{field}: who is in time for deadline_s would depend on who else was asked; with "
+                "privacy.cohorts: secret leave it or deadline_s out, or use cohorts: public"
+            )
 
 
 def _refuse_counts(scenario: Any) -> None:

@@ -102,6 +102,8 @@ def document(seed: int) -> dict[str, Any]:
     if choose_end.chance(0.1):  # which most runs reach soon, or never
         limit = {"value": choose_end.scale(0.1, 1e4), "direction": "below", "smoothed": choose_end.chance(0.5)}
         drawn["stop"]["target"] = limit | {"metric": "loss"}
+    if drawn.get("privacy", {}).get("cohorts") == "secret":
+        _leave_out_telling(drawn)
     choose_groups = Chooser(seed, "groups")
     if clients > 1 and choose_groups.chance(0.15):
         members = [choose_groups.whole(0, clients - 1) for _ in range(choose_groups.whole(1, clients - 1))]
@@ -166,7 +168,7 @@ def _make_private(choose: Chooser, drawn: dict[str, Any]) -> None:
     elif drawn["algorithm"]["name"] == "feddyn":  # its clients remember what is not clipped
         drawn["algorithm"] = drawn["algorithm"] | {"name": "fedavg"}
     mechanism = choose.one(("central", "distributed")) if "secure_aggregation" in drawn else "central"
-    is_secret = mechanism == "central" and choose.chance(0.5)
+    is_secret = mechanism == "central" and choose.chance(0.5) and "secure_aggregation" not in drawn
     if is_secret:  # all clients may be drawn
         drawn["faults"] = [fault for fault in drawn["faults"] if not hasattr(FAULTS.all()[fault["fault"]], "schedule")]
         if choose.chance(0.5):
@@ -180,6 +182,17 @@ def _make_private(choose: Chooser, drawn: dict[str, Any]) -> None:
     }
     if choose.chance(0.3):
         drawn["stop"]["epsilon"] = choose.scale(1, 100)
+
+
+def _leave_out_telling(drawn: dict[str, Any]) -> None:
+    """Leave out what would tell of secret cohorts."""
+    for section, fields in (
+        ("participation", ("deadline",)),
+        ("network", ("shared_up_mbps", "shared_down_mbps")),
+        ("stop", ("bytes", "simulated_s")),
+    ):
+        for field in fields:
+            drawn.get(section, {}).pop(field, None)
 
 
 def _stream(choose: Chooser, drawn: dict[str, Any]) -> dict[str, Any]:

@@ -59,6 +59,17 @@ def test_every_fault_is_drawn() -> None:
 
 
 @pytest.mark.slow
+def test_secret_cohorts_are_drawn_only_with_what_they_accept(tmp_path: Path) -> None:
+    pytest.importorskip("dp_accounting", reason="privacy needs dp-accounting: pip install 'seedbus[privacy]'")
+    secret = [each for each in map(document, range(1000)) if each.get("privacy", {}).get("cohorts") == "secret"]
+    assert {each["participation"]["selection"]["policy"] for each in secret} == {"uniform", "poisson"}
+    for each in secret:
+        for name, text in files(each).items():
+            (tmp_path / name).write_text(text)
+        validate(each, each["name"], tmp_path)
+
+
+@pytest.mark.slow
 def test_every_codec_rule_and_mechanism_is_drawn_and_every_way_to_end() -> None:
     documents = [document(seed) for seed in range(1000)]
     algorithms = [each["algorithm"] for each in documents]

@@ -37,7 +37,8 @@ ORDER: dict[str, tuple[tuple[str, ...], ...]] = {
     ),
     "agents": (
         (FLOOR,),
-        ("policies", "privacy", "secure"),
+        ("policies", "secure"),
+        ("privacy",),
         ("journal",),
         ("client",),
         ("server",),

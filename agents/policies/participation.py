@@ -142,8 +142,8 @@ class Participation(Settings):
                 "over_selection" if self.over_selection > 1 else "buffer" if self.mode == "rounds" else "mode: stream"
             )
             raise ValueError(
-                f"selection: {self.selection.policy} draws each client by itself, so {given} has no number of clients "
-                "to go by; leave it out, or choose another selection"
+                f"selection: {self.selection.policy} draws cohorts of any size, so {given} has no number of clients to "
+                "go by; leave it out, or choose another selection"
             )
         return self
 

@@ -11,12 +11,12 @@ cohorts: public    Neighbours: all reports of one client are zeros instead (dp-a
 cohorts: secret    Neighbours: one client's data is replaced (REPLACE_ONE), which changes a sum by 2C, so z/2 counts.
                    Each round's cohort is a uniform sample without replacement from all clients, which is
                    secret: SampledWithoutReplacementDpEvent, Wang, Balle, Kasiviswanathan, arXiv:1808.00087,
-                   Theorem 27. All commits count. That theorem's bound for the Gaussian is used for the discrete one;
-                   for σ² ≥ 64 they differ by less than e⁻¹²⁰⁰ in relation.
+                   Theorem 27. All rounds count: so that no commit tells how many of a cohort reported, a sum is
+                   divided by m, and one of no reports is noise alone. That theorem's bound for the Gaussian is used for
+                   the discrete one; for σ² ≥ 64 they differ by less than e⁻¹²⁰⁰ in relation.
                    With selection: poisson neighbours are those of public cohorts, for whether a client is in a cohort
-                   says nothing of the others: PoissonSampledDpEvent, Mironov, Talwar, Zhang, arXiv:1908.10530. So that
-                   no commit tells how many are in it, a sum is divided by m, and one of nobody is noise alone. Of
-                   whole orders alone: there the discrete Gaussian costs what the Gaussian does, since both divergences
+                   says nothing of the others: PoissonSampledDpEvent, Mironov, Talwar, Zhang, arXiv:1908.10530. Of whole
+                   orders alone: there the discrete Gaussian costs what the Gaussian does, since both divergences
                    come from the same moments E[(p/q)^k] = exp((k² − k)·|s|²/2σ²), k whole, of a shift s by whole units.
 """
 

@@ -83,7 +83,7 @@ class Rounds:
         self._state = state
         self._mechanism = mechanism
         is_secret = mechanism is not None and mechanism.settings.cohorts == "secret"
-        self._divisor = participation.size if is_secret and not participation.selection.is_fixed_size else None
+        self._divisor = participation.size if is_secret else None
         self._collusion = collusion
         self._lost = -1
         self._dismissed: set[int] = set()  # since the last checkpoint

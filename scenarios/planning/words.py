@@ -123,10 +123,10 @@ def _rounds(scenario: Scenario) -> list[str]:
     else:
         enough = "those asked have answered"
     privacy = scenario.privacy
-    if privacy is not None and privacy.cohorts == "secret" and not part.selection.is_fixed_size:
+    if privacy is not None and privacy.cohorts == "secret":
         said = [
             f"a round is over when {enough}, {ends}; each makes a commit, of noise alone without a report",
-            f"a sum is divided by {part.size:,}, whoever was asked",
+            f"a sum is divided by {part.size:,}, whoever reports",
         ]
     else:
         said = [f"a round is over when {enough}, {ends}; {least} it makes no commit"]

@@ -89,8 +89,6 @@ def _refuse_mechanism(scenario: Any, privacy: Privacy) -> None:
                 f"participation.selection: {who.selection.policy} draws no uniform sample, which privacy.cohorts: "
                 "secret accounts for; public is accepted"
             )
-        if not who.selection.is_fixed_size:
-            _refuse_counts(scenario)
         away = [getattr(fault, "fault", "") for fault in scenario.faults if isinstance(fault, AvailabilityFault)]
         if away or scenario.clock == "wall":
             why = f"with fault {away[0]}" if away else "with clock: wall"
@@ -103,6 +101,7 @@ def _refuse_mechanism(scenario: Any, privacy: Privacy) -> None:
                 "cohorts, which are not secret then; with privacy.cohorts: secret seeded is accepted"
             )
         _refuse_telling(scenario)
+        _refuse_counts(scenario)
 
 
 def _refuse_telling(scenario: Any) -> None:
@@ -128,15 +127,14 @@ def _refuse_telling(scenario: Any) -> None:
 
 
 def _refuse_counts(scenario: Any) -> None:
-    """Refuse what would show how many clients are in a cohort that varies, and with that who may be in it."""
+    """Refuse what would show how many of a secret cohort have reported, and with that who may be in it."""
     if scenario.secure_aggregation is not None:
         raise ValueError(
-            "secure_aggregation unmasks no sum of fewer than two reports, which shows that a cohort was so small; with "
-            "selection: poisson leave it out, or use cohorts: public"
+            "secure_aggregation unmasks no sum of fewer than two reports, which shows that so few came; with "
+            "privacy.cohorts: secret leave it out, or use cohorts: public"
         )
     if scenario.participation.quorum > 1:
         raise ValueError(
-            f"participation.quorum is {scenario.participation.quorum}: a round without a commit would show how small "
-            "its cohort was; with selection: poisson and privacy.cohorts: secret 1 is accepted, and a round that asks "
-            "nobody commits noise"
+            f"participation.quorum is {scenario.participation.quorum}: a round without a commit would show how few of "
+            "its cohort reported; with privacy.cohorts: secret 1 is accepted, and a round without reports commits noise"
         )

@@ -171,8 +171,9 @@ def _make_private(choose: Chooser, drawn: dict[str, Any]) -> None:
     is_secret = mechanism == "central" and choose.chance(0.5) and "secure_aggregation" not in drawn
     if is_secret:  # all clients may be drawn
         drawn["faults"] = [fault for fault in drawn["faults"] if not hasattr(FAULTS.all()[fault["fault"]], "schedule")]
+        drawn["participation"]["quorum"] = 1
         if choose.chance(0.5):
-            drawn["participation"] |= {"selection": {"policy": "poisson"}, "quorum": 1}
+            drawn["participation"] |= {"selection": {"policy": "poisson"}}
             drawn["participation"].pop("over_selection", None)
     drawn["privacy"] = {
         "mechanism": mechanism,

@@ -125,6 +125,27 @@ def test_a_secret_poisson_cohort_shows_in_no_commit_how_many_are_in_it(
     assert secret.digest == replay(tmp_path / "secret").digest
 
 
+@pytest.mark.parametrize("algorithm", [WHOLE, DENSE], ids=["scalars", "vectors"])
+def test_a_secret_uniform_cohort_shows_in_no_commit_how_many_reports_were_lost(
+    tmp_path: Path, algorithm: dict[str, Any]
+) -> None:
+    lost = {"fault": "drop", "kind": "report", "clients": [0, 1, 2, 5]}
+    crowd = {"clients": 8, "cohort": 2, "deadline_s": 2.0}
+    changes: dict[str, Any] = {"algorithm": algorithm, "participation": crowd, "faults": [lost], "seed": 1}
+    secret = run(private(SECRET, **changes, stop={"rounds": 12}), tmp_path / "secret")
+    came = np.bincount(secret.history.reported.round, minlength=12)
+    assert came[0] == 1 and 0 in came and 2 in came
+    assert secret.summary["version"] == 12
+    epsilons = list(epsilons_of(tmp_path / "secret"))
+    assert len(epsilons) == 12 and (np.diff(epsilons) > 0).all() and recorded(secret)[12] == epsilons[-1]
+    for name, settings in (("by m", SECRET), ("by n", CENTRAL)):
+        run(private(settings, **changes, stop={"rounds": 1}), tmp_path / name)
+    start, by_two, by_one = (
+        replay(tmp_path / name, round).point.astype(float) for name, round in (("by m", 0), ("by m", 1), ("by n", 1))
+    )
+    assert np.abs(2 * (by_two - start) - (by_one - start)).max() < 1e-4 * np.abs(by_one - start).max()
+
+
 def test_a_run_ends_before_the_commit_that_could_exceed_its_budget(tmp_path: Path) -> None:
     results = run(private(stop={"rounds": 50, "epsilon": 6.0}), tmp_path / "run")
     assert 0 < results.summary["rounds"] < 50 and "one more commit could exceed 6" in results.summary["reason"]
@@ -159,7 +180,8 @@ def test_a_client_that_cannot_measure_reports_zeros_and_no_round_tells_who_it_wa
         ({"privacy": CENTRAL | {"cohorts": "secret"}, "faults": [CRASH]}, "with fault crash some may be away; public"),
         ({"privacy": DISTRIBUTED | {"cohorts": "secret"}, **MASKED}, "secret is for mechanism: central"),
         ({"privacy": SECRET, "participation": CROWD | POISSON}, "quorum is 2: a round without a commit would show"),
-        ({"privacy": SECRET, "participation": CROWD | POISSON, **MASKED}, "with selection: poisson leave it out, or"),
+        ({"privacy": SECRET}, "quorum is 2: a round without a commit would show"),
+        ({"privacy": SECRET, "participation": CROWD | POISSON, **MASKED}, "cohorts: secret leave it out, or"),
         ({"privacy": SECRET | {"noise": "system"}}, "that seed draws the cohorts, .* secret seeded"),
         ({"privacy": SECRET, "stop": {"rounds": 5, "bytes": 9000}}, "stop.bytes: how many commits .* leave it out"),
         ({"privacy": SECRET, "stop": {"rounds": 5, "simulated_s": 9}}, "stop.simulated_s: how many commits there are"),

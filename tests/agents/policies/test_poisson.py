@@ -55,5 +55,5 @@ def test_a_round_waits_for_all_of_a_large_cohort_and_makes_no_commit_of_a_small_
     ],
 )
 def test_what_counts_clients_is_refused(policy: dict[str, Any], field: str) -> None:
-    with pytest.raises(ValidationError, match=f"poisson draws each client by itself, so {field} has no number"):
+    with pytest.raises(ValidationError, match=f"poisson draws cohorts of any size, so {field} has no number"):
         Participation(clients=12, cohort=3, **POISSON | policy)

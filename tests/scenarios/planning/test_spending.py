@@ -38,7 +38,7 @@ PRIVATE = {
     "everybody": private({"clients": 8, "quorum": 8}),
     "drawn": private(),
     "hurried": private(HURRIED, faults=LOSSES),
-    "secret": private(privacy=CENTRAL | {"cohorts": "secret"}),
+    "secret": private(COHORT | {"quorum": 1}, privacy=CENTRAL | {"cohorts": "secret"}),
     "budget": private(rounds=60, stop={"rounds": 60, "epsilon": 2}),
 }
 

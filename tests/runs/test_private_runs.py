@@ -219,6 +219,13 @@ def test_noise_is_as_fine_and_a_sum_as_large_as_they_may_be(mechanism: str) -> N
     assert not is_accepted(1000, delta=1 / 49, crowd=crowd | {"clients": 49}), "49 times 1/49 is rounded to below 1"
 
 
+def test_a_sum_has_room_for_the_reports_of_all_clients_where_a_cohort_may_be_all_of_them() -> None:
+    most = (2**31 - 1) // (8 + 14 * 2)
+    private(SECRET | {"clip": most, "noise_multiplier": 2}, participation=FEW, faults=[])
+    with pytest.raises(ScenarioError, match="a sum of 8 reports with noise may reach"):
+        private(SECRET | {"clip": most + 1, "noise_multiplier": 2}, participation=FEW, faults=[])
+
+
 def test_a_run_without_privacy_has_no_epsilon(tmp_path: Path) -> None:
     run(private(privacy=None, stop={"rounds": 1}), tmp_path / "run")
     with pytest.raises(ScenarioError, match="its scenario has no privacy"):

@@ -300,5 +300,7 @@ def test_what_cannot_be_summed_is_refused_in_a_sentence(changes: dict[str, Any],
 
 def test_as_many_neighbours_as_messages_hold_are_accepted() -> None:
     assert secure(participation={"clients": 513, "quorum": 2}, faults=[]).participation.asked == 513
+    with pytest.raises(ScenarioError, match="all are 513 in this cohort; at most 512"):
+        secure(participation={"clients": 514, "cohort": 9, "quorum": 2, "selection": {"policy": "poisson"}}, faults=[])
     many: dict[str, Any] = {"participation": {"clients": 600, "quorum": 2}, "faults": []}
     assert secure(secure_aggregation={"neighbours": 4}, **many).participation.asked == 600

@@ -66,8 +66,8 @@ class ArrivedReports:
 
     def __init__(self, columns: Columns, history: RoundTable) -> None:
         sender = columns["sender"]
-        is_report = (columns["kind"] == Kind.REPORT) & (sender >= 0) & (sender < history.clients)
-        rows = np.flatnonzero(is_report & (columns["fate"] == Fate.DELIVERED))
+        is_clients = (columns["fate"] == Fate.DELIVERED) & (sender >= 0) & (sender < history.clients)
+        rows = np.flatnonzero(is_clients & (columns["kind"] == Kind.REPORT))
         opened_ns = np.append(history.opened_ns, 0)  # 0: of a round that is not over
         rows = rows[columns["arrived_ns"][rows] >= opened_ns[np.minimum(columns["round"][rows], opened_ns.size - 1)]]
         order = np.argsort(columns["arrived_ns"][rows], kind="stable")
@@ -86,7 +86,7 @@ class ArrivedReports:
         np.maximum.at(asked_ns, columns["round"][is_ask], columns["sent_ns"][is_ask])
         has_sum = (asked_ns >= 0) & history.has_commit  # its last questions were those that unmask it
         self.awaited_until_ns[has_sum] = asked_ns[has_sum]
-        declined = np.flatnonzero((columns["kind"] == Kind.DECLINE) & (columns["fate"] == Fate.DELIVERED))
+        declined = np.flatnonzero(is_clients & (columns["kind"] == Kind.DECLINE))
         answers = [self.keys, Pairs(columns["round"][declined], sender[declined]).keys(history.clients)]
         is_silent = ~np.isin(history.asked.keys(history.clients), np.concatenate(answers))
         silent = np.bincount(history.asked.round[is_silent], minlength=history.opened_ns.size)

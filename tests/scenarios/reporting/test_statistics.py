@@ -175,10 +175,11 @@ def test_a_round_waits_for_reports_until_the_server_asks_clients_to_unmask_their
         StoredRound(2, 2, [0, 1], [1], RoundRecord(14 * S, 20 * S, True, [0, 0]).pack(), ["commit"]),
     ]
     declined, lost = (report(*which)._replace(kind=Kind.DECLINE) for which in ((2, 0, 16), (1, 4, 6, Fate.DROPPED)))
+    forged = report(2, -1, 16)._replace(kind=Kind.DECLINE)  # of the evaluator: 2 · 5 − 1 is 1 · 5 + 4
     asked = [ask(0, 0), ask(0, 3), ask(0, 3.5, sender=1), ask(1, 9), ask(3, 21)]  # round 3 is not over
     both = {
         name: np.append(honest[name], column)
-        for name, column in columns([report(0, 4, 2), declined, lost, *asked]).items()
+        for name, column in columns([report(0, 4, 2), declined, lost, forged, *asked]).items()
     }
     history = RoundTable.of(rounds, 5)
     arrived = ArrivedReports(both, history)

@@ -6,7 +6,8 @@ Optimization", ICLR 2025, arXiv:2405.15861, Algorithms 1–4; momentum: equation
     m ← βm + (1−β)Δ,   x ← x − ηm       (dampening: true, equation 8)
     m ← βm + Δ,        x ← x − ηm       (dampening: false, as in the authors' code)
 
-Equation 8 prints the new m on its right side, too, where this has the one before the step.
+Equation 8 prints the new m on its right side, too, where this has the one before the step. The step for P > 1 is that
+of Algorithms 3 and 4; Appendix A.1 prints it without their 1/P.
 
 m is a field of the replica, so a client that fell behind rebuilds it from the commits that it missed. Local steps start
 from the replica's m and do not change it.

@@ -15,8 +15,9 @@ version, and holds the bits of one that folded every commit: one to eight bytes 
 commits or their sum, whichever takes fewer bytes.
 
 **Ours**: a client draws indices with replacement, keyed by client and round; direction i of the pool is
-z(pool_seed, 0, i) of the run's own stream; clients weigh the same. Since each client has directions of its own, their
-scalars cannot be compared, and the only rule is the mean.
+z(pool_seed, 0, i) of the run's own stream; clients weigh the same (in the authors' code in proportion to their
+mini-batches, unless it is told `equal_weight`). Since each client has directions of its own, their scalars cannot be
+compared, and the only rule is the mean.
 """
 
 from __future__ import annotations

@@ -20,8 +20,8 @@ curvature H shrinks by 1−α in each round; **ours**: it stops at 2⁻¹²⁶, 
 0.
 
 **Ours**: clients, of which the paper has one: c is averaged before its magnitude is taken, because that is the
-curvature of the mean loss. For P > 1 the mean over P is learned at once; the authors' code learns direction by
-direction. K is 1.
+curvature of the mean loss. For P > 1, which is the default, the mean over P is learned at once; the authors' code has
+one direction a step. K is 1.
 """
 
 from __future__ import annotations

@@ -12,9 +12,11 @@ it as one of the optimisers that fit its messages:
 m, v and v̂ begin at 0. They are fields of the replica, like HiSo's H: commits do not contain them, and a client that
 fell behind rebuilds them from the scalars that it missed. Local steps start from the replica's and do not change them.
 
-**Ours**: ε, which the paper leaves out, so that a coordinate that has not moved is not divided by 0. As in the paper
-there is no correction of m and v for their start at 0: the first steps are (1−β₁)/√(1−β₂) of η, which is 1 with the
-defaults. A report that missed its round is of no use, because η is not a multiple of Δ here.
+**Ours**: DeComFL's directions. The paper's estimate, (d/μ)(f(x+μv) − f(x)) v, has v uniform on the unit sphere, so a μ
+of theirs reaches as far as one here that is √d times smaller. **Ours** too: ε, which the paper leaves out, so that a
+coordinate that has not moved is not divided by 0. As in the paper there is no correction of m and v for their start at
+0: the first steps are (1−β₁)/√(1−β₂) of η, which is 1 with the defaults. A report that missed its round is of no use,
+because η is not a multiple of Δ here.
 """
 
 from __future__ import annotations

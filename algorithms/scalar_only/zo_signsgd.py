@@ -6,6 +6,10 @@ optimisers that fit its messages:
 
     Δ = (1/P) Σ_p ḡ[k,p] z(r,k,p),   x ← x − η sign(Δ)
 
+**Ours**: DeComFL's directions. The estimate of Liu et al., (d/μ)(f(x+μv) − f(x)) v, has v uniform on the unit sphere,
+so a μ of theirs reaches as far as one here that is √d times smaller. The sign is that of the cohort's Δ; they have one
+machine.
+
 The messages are DeComFL's. Only the step differs, in a client's local steps and in every follower's replay. The sign of
 0 is 0. A report that missed its round is of no use: a Δ of its own would be another vote of every coordinate.
 """

@@ -110,7 +110,7 @@ class Spent:
 
     Attributes:
         epsilon: ε at its end.
-        is_exact: whether it is known which clients will report; otherwise it is an estimate.
+        is_exact: whether it is known what each round spends; otherwise it is an estimate.
         ends_run: whether `stop.epsilon` ends it.
     """
 
@@ -222,11 +222,11 @@ def traffic(scenario: Scenario, rehearsal: Rehearsed) -> Traffic:
     return Traffic(up, total - up, catchup, simulated_s, rounds, is_exact, done)
 
 
-def are_reporters_known(scenario: Scenario, found: Traffic, spending: Spending) -> bool:
-    """Whether it is known who reports in each round of a run with these messages."""
+def is_spending_known(scenario: Scenario, found: Traffic, spending: Spending) -> bool:
+    """Whether it is known what a run with these messages spends, and not only estimated."""
     stop = scenario.stop
-    is_drawn = spending.is_drawn(scenario, found.rounds) and stop.bytes is None and stop.simulated_s is None
-    return is_drawn or (found.is_exact and scenario.clock == "virtual")
+    is_known = spending.is_known(scenario, found.rounds) and stop.bytes is None and stop.simulated_s is None
+    return is_known or (found.is_exact and scenario.clock == "virtual")
 
 
 def _spent(scenario: Scenario, rehearsal: Rehearsed, found: Traffic) -> Spent | None:
@@ -236,7 +236,7 @@ def _spent(scenario: Scenario, rehearsal: Rehearsed, found: Traffic) -> Spent | 
     commits = spending.commits(found.rounds)
     is_over = budget is not None and spending.epsilon(commits + 1) > budget
     ends_run = is_over and found.rounds < scenario.stop.rounds
-    return Spent(spending.epsilon(commits), are_reporters_known(scenario, found, spending), ends_run)
+    return Spent(spending.epsilon(commits), is_spending_known(scenario, found, spending), ends_run)
 
 
 def _depends_on_losses(scenario: Scenario) -> bool:

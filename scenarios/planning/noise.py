@@ -7,7 +7,7 @@ from typing import Any
 
 from seedbus.agents.privacy.settings import Privacy
 from seedbus.scenarios.errors import ScenarioError
-from seedbus.scenarios.planning.forecast import are_reporters_known, traffic
+from seedbus.scenarios.planning.forecast import is_spending_known, traffic
 from seedbus.scenarios.planning.rehearsal import rehearse
 from seedbus.scenarios.planning.spending import Spending
 from seedbus.scenarios.reporting.privacy import facts
@@ -62,15 +62,15 @@ def least_noise(scenario: Scenario, source: str, epsilon: float) -> dict[str, An
 
 
 def _spending(scenario: Scenario, privacy: Privacy) -> tuple[Spending, int, bool]:
-    """Return who reports in a run, after how many rounds it ends, and whether both are known exactly."""
+    """Return what the rounds of a run spend, after how many it ends, and whether both are known exactly."""
     stop, spending = scenario.stop, Spending(scenario, privacy)
-    if spending.is_drawn(scenario, stop.rounds) and stop.bytes is None and stop.simulated_s is None:
+    if spending.is_known(scenario, stop.rounds) and stop.bytes is None and stop.simulated_s is None:
         return spending, stop.rounds, True
     free = scenario.model_copy(update={"stop": stop.model_copy(update={"epsilon": None})})
     rehearsal = rehearse(free, REHEARSAL_S)
     found = traffic(free, rehearsal)
     spending = rehearsal.course.spending or spending
-    return spending, found.rounds, are_reporters_known(scenario, found, spending)
+    return spending, found.rounds, is_spending_known(scenario, found, spending)
 
 
 def _multiplier(place: int) -> float:

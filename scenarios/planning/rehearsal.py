@@ -208,7 +208,7 @@ class Course(NullObserver):
         self.asked.append(len(closed.cohort))
         self.lags.append(sum(closed.record.lags))
         if self.spending is not None:
-            self.spending.closed(closed.reported if closed.commit is not None else None)
+            self.spending.closed(closed.reported if closed.commit is not None else ())
         self._hold(closed.cohort, closed.version - (closed.commit is not None))
         self.replicas.append(len(self._versions) if self._is_private else len(self._holders))
 

@@ -1,8 +1,9 @@
 """What a private run will have spent of its clients' privacy (docs/privacy.md), before it is run.
 
-ε follows from who reports, and that does not depend on losses or on the noise. It is known of the rounds of a
-rehearsal. For later ones, or without a rehearsal, the selection draws from all clients, and all whom it draws report.
-That is what happens where nothing else decides who reports (`Spending.is_drawn`); elsewhere it is an estimate.
+With public cohorts ε follows from who reports, and that does not depend on losses or on the noise. It is known of the
+rounds of a rehearsal. For later ones, or without a rehearsal, the selection draws from all clients, and all whom it
+draws report. That is what happens where nothing else decides who reports (`Spending.is_known`); elsewhere it is an
+estimate. With secret cohorts ε is that of the number of rounds, each of which makes a commit, whoever reports.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from seedbus.agents.server.stopping import Stop
 from seedbus.scenarios.schema.scenario import Scenario
 
 MOST_DRAWN = 2 * 10**6
-"""Clients that are drawn at most, and a round counts as 100; what is spent in later rounds is in proportion."""
+"""Clients that may be drawn at most, and a round counts as 100; what is spent in later rounds is in proportion."""
 
 
 class Spending:
@@ -36,38 +37,38 @@ class Spending:
         self._by_client: dict[int, float] = {}
         self._most = [0.0]  # by the number of rounds that are over, in commits of `quorum` reports
 
-    def closed(self, reported: Iterable[int] | None) -> None:
-        """Add a round; reported: the clients whose reports are in its commit, None if it makes none."""
-        if self._privacy.cohorts == "secret":
-            self._most.append(self._most[-1] + (reported is not None))
-            return
-        clients = [] if reported is None else list(reported)
+    def closed(self, reported: Iterable[int]) -> None:
+        """Add a round; reported: the clients whose reports are in its commit, none if it makes none."""
+        clients = list(reported)
         for client in clients:
             share = self._privacy.share(self._who.quorum, len(clients))
             self._by_client[client] = self._by_client.get(client, 0.0) + share
         self._most.append(max([self._most[-1], *(self._by_client[client] for client in clients)]))
 
-    def is_drawn(self, scenario: Scenario, rounds: int) -> bool:
-        """Whether the selection alone decides who reports in so many rounds, and all are known.
+    def is_known(self, scenario: Scenario, rounds: int) -> bool:
+        """Whether it is known without a rehearsal what so many rounds spend.
 
-        It draws from all clients, and all whom it draws report.
+        With public cohorts it is if the selection alone decides who reports: it draws from all clients, and all whom it
+        draws report.
         """
+        if self._privacy.cohorts == "secret":
+            return True
         is_late = self._who.may_be_late
         is_alone = scenario.clock == "virtual" and not scenario.faults and not is_late and scenario.lag is None
-        are_alike = self._privacy.cohorts == "secret" or self._who.asked == self._who.clients
-        return is_alone and (are_alike or rounds <= self._most_rounds)
+        return is_alone and (self._who.asked == self._who.clients or rounds <= self._most_rounds)
 
     @property
     def _most_rounds(self) -> int:
-        return max(len(self._most) - 1, MOST_DRAWN // (self._who.asked + 100), 1)
+        return max(len(self._most) - 1, MOST_DRAWN // (self._who.most_asked + 100), 1)
 
     def commits(self, rounds: int) -> float:
         """Return what so many rounds cost the client that spends most, in commits of `quorum` reports."""
+        if self._privacy.cohorts == "secret":
+            return float(rounds)
         drawn = min(rounds, self._most_rounds)
         for round in range(len(self._most) - 1, drawn):
             cohort = self._who.draw(range(self._who.clients), self._known, self._seed, round)
-            makes_commit = self._privacy.cohorts == "secret" or len(cohort) >= self._who.quorum
-            self.closed(cohort if makes_commit else None)
+            self.closed(cohort if len(cohort) >= self._who.quorum else ())
         return self._most[rounds] if rounds <= drawn else self._most[drawn] * rounds / drawn
 
     def epsilon(self, commits: float, noise_multiplier: float | None = None) -> float:

@@ -11,6 +11,7 @@ import pytest
 from commands import Command
 from worlds import go, scenario
 
+from seedbus.agents.policies.participation import Participation
 from seedbus.plugin import Known, Selection, register
 from seedbus.scenarios.errors import Exit
 from seedbus.scenarios.planning import forecast, spending
@@ -24,6 +25,7 @@ pytest.importorskip("dp_accounting", reason="privacy needs dp-accounting: pip in
 
 WHOLE: dict[str, Any] = {"name": "decomfl", "arithmetic": "integer", "precision": "int32", "unit_bits": 24}
 CENTRAL: dict[str, Any] = {"clip": 100_000, "noise_multiplier": 5}
+SECRET: dict[str, Any] = CENTRAL | {"cohorts": "secret"}
 COHORT = {"clients": 30, "cohort": 10, "quorum": 10}
 HURRIED = {"clients": 30, "cohort": 10, "quorum": 3, "deadline_s": 0.2}
 LOSSES = [{"fault": "drop", "probability": 0.2}]
@@ -37,8 +39,9 @@ def private(participation: dict[str, Any] = COHORT, rounds: int = 20, **changes:
 PRIVATE = {
     "everybody": private({"clients": 8, "quorum": 8}),
     "drawn": private(),
+    "poisson": private(COHORT | {"selection": {"policy": "poisson"}}),
     "hurried": private(HURRIED, faults=LOSSES),
-    "secret": private(COHORT | {"quorum": 1}, privacy=CENTRAL | {"cohorts": "secret"}),
+    "secret": private(HURRIED | {"quorum": 1}, faults=LOSSES, privacy=SECRET),
     "budget": private(rounds=60, stop={"rounds": 60, "epsilon": 2}),
 }
 
@@ -88,12 +91,28 @@ def test_what_too_many_rounds_spend_is_in_proportion_and_an_estimate(monkeypatch
     monkeypatch.setattr(spending, "MOST_DRAWN", 110 * 20)  # 20 rounds of 10 clients
     what = private(rounds=2**31)
     found = Spending(what, what.privacy)  # type: ignore[arg-type]
-    assert found.is_drawn(what, 20) and not found.is_drawn(what, 21)
+    assert found.is_known(what, 20) and not found.is_known(what, 21)
     assert found.commits(2**30) == pytest.approx(found.commits(20) * 2**30 / 20)
     stop = what.stop.model_copy(update={"epsilon": 100.0})
     assert (
         found.epsilon(found.commits(found.rounds(stop)) + 1) > 100 >= found.epsilon(found.commits(found.rounds(stop)))
     )
+
+
+@pytest.mark.parametrize("policy", ["uniform", "poisson"])
+def test_of_secret_cohorts_nobody_is_drawn_for_a_forecast(policy: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each round makes a commit, whoever reports; to draw from millions of clients would take hours."""
+    what = private(HURRIED | {"quorum": 1, "selection": {"policy": policy}}, 2**31, privacy=SECRET, faults=LOSSES)
+    monkeypatch.setattr(Participation, "draw", None)
+    found = Spending(what, what.privacy)  # type: ignore[arg-type]
+    assert found.is_known(what, 2**31) and found.commits(2**31) == 2**31
+
+
+def test_a_policy_that_looks_at_all_clients_is_asked_for_fewer_cohorts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(spending, "MOST_DRAWN", 130 * 20)  # 20 rounds of draws from 30 clients
+    what = private({"clients": 30, "cohort": 10, "selection": {"policy": "poisson"}})
+    found = Spending(what, what.privacy)  # type: ignore[arg-type]
+    assert found.is_known(what, 20) and not found.is_known(what, 21)
 
 
 @pytest.mark.slow

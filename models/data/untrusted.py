@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 from typing_extensions import Buffer
 
 if TYPE_CHECKING:
-    from pyarrow.parquet import ColumnSchema, FileMetaData
+    from pyarrow.parquet import ColumnSchema, ParquetFile
 
 ALWAYS_UNPACKED = 256 * 2**20
 """How many bytes a packed file may unpack to, however small it is."""
@@ -81,19 +81,35 @@ def too_large(most: int) -> OSError:
     return OSError(errno.EFBIG, f"it unpacks to more than {most:,} bytes, the most for its size")
 
 
-def check_parquet(metadata: FileMetaData, path: Path) -> None:
-    """Raise `OSError` if a Parquet file declares more cells, or more bytes of them, than one of its size may hold."""
+def check_parquet(file: ParquetFile, path: Path) -> None:
+    """Raise `OSError` if a Parquet file declares more cells, or more bytes of them, than one of its size may hold.
+
+    Args:
+        file: the file, opened.
+        path: where it is.
+    """
+    metadata = file.metadata
     groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
     unpacked, column_alone = 0, _CELL * sum(group.num_rows for group in groups)  # booleans, too, once they are texts
     for number in range(metadata.num_columns):
         column = metadata.schema.column(number)
         counts = [group.num_rows for group in groups]
-        if column.max_repetition_level:  # asked of lists alone: where a file contradicts itself, this ends the process
-            counts = [max(group.num_rows, group.column(number).num_values) for group in groups]
+        if column.max_repetition_level:
+            counts = [max(count, _values_in_lists(file, place, number)) for place, count in enumerate(counts)]
         unpacked += _width(column) * sum(counts)
     most = most_unpacked(path)
     if max(unpacked, column_alone, sum(group.total_byte_size for group in groups)) > most:
         raise too_large(most)
+
+
+def _values_in_lists(file: ParquetFile, group: int, column: int) -> int:
+    """Return how many values a column of lists has in a group of rows.
+
+    Where a file contradicts itself, pyarrow ends the process that asks for this. So the reader opens the column before,
+    of which it reads no row, and raises an error there.
+    """
+    next(file.reader.iter_batches(0, row_groups=[group], column_indices=[column]), None)
+    return int(file.metadata.row_group(group).column(column).num_values)
 
 
 def _width(column: ColumnSchema) -> int:

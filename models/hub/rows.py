@@ -190,7 +190,7 @@ def _check_sizes(folder: Path) -> None:
                 head = opened.read(6)
             if head.startswith(_PARQUET):
                 with pyarrow.parquet.ParquetFile(path) as file:
-                    check_parquet(file.metadata, path)
+                    check_parquet(file, path)
         except (OSError, pyarrow.ArrowException) as error:
             why = str(getattr(error, "strerror", None) or error).partition("\n")[0]
             raise DataError(path, f"a file that cannot be read ({why})", "one with rows") from None

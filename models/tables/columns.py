@@ -218,7 +218,7 @@ class TableFile:
         import pyarrow.parquet
 
         with pyarrow.parquet.ParquetFile(self.path) as file:
-            check_parquet(file.metadata, self.path)
+            check_parquet(file, self.path)
             schema = file.schema_arrow
         texts = [each.name for each in schema if _is_text(each.type)]
         unread = [place for place, each in enumerate(schema) if not _is_text(each.type) and not _is_small(each.type)]

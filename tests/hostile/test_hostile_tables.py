@@ -32,13 +32,21 @@ ENDLESS = {
     "lines in quotation marks": b'1,"\n",',
 }
 
-# of the texts x and y, with sizes that contradict each other: pyarrow ends the process that asks for the column's
-CONTRADICTORY = base64.b64decode(
-    "UEFSMRUEFRQVFEwVBBUAEgAAAQAAAHgBAAAAeRUAFRIVEiwVBBUQFQYVBhw2ACgBeRgBeBERAAAAAgAAAAQBAQMCFQQZLDUAGAZz"
-    "Y2hlbWEVAgAVDCUDGAFhJQBMHAAAABYEGRwZHCYAHBUMGTUABhAZGAFhFQAWBBZ8FnwmOCYIHDYAKAF5GAF4EREAGSwVBBUAFQIA"
-    "FQAVEBUCADwWBBkGGSYABAAAABZ8FgQmCBZ8ACggcGFycXVldC1jcHAtYXJyb3cgdmVyc2lvbiAyNi4wLjEZHBwAAACYAAAAUEFS"
-    "MQ=="
-)
+# of texts and of lists, with sizes that contradict each other: pyarrow ends the process that asks for those of a column
+CONTRADICTORY = {
+    "texts": (
+        "UEFSMRUEFRQVFEwVBBUAEgAAAQAAAHgBAAAAeRUAFRIVEiwVBBUQFQYVBhw2ACgBeRgBeBERAAAAAgAAAAQBAQMCFQQZLDUAGAZz"
+        "Y2hlbWEVAgAVDCUDGAFhJQBMHAAAABYEGRwZHCYAHBUMGTUABhAZGAFhFQAWBBZ8FnwmOCYIHDYAKAF5GAF4EREAGSwVBBUAFQIA"
+        "FQAVEBUCADwWBBkGGSYABAAAABZ8FgQmCBZ8ACggcGFycXVldC1jcHAtYXJyb3cgdmVyc2lvbiAyNi4wLjEZHBwAAACYAAAAUEFS"
+        "MQ=="
+    ),
+    "lists": (
+        "UEFSMRUAFSgVKCwVBBUAFQYVBhwAAAACAAAABAACAAAABAMBAAAAAgAAABUEGUw1ABgGc2NoZW1hFQIANQIYAWEVAhUGTDwAAAA1"
+        "BBgEbGlzdBUCABUCJQIYB2VsZW1lbnQlHkysEwgRAAAAFgQZHBkcJgAcFQIZJQYAGTgBYQRsaXN0B2VsZW1lbnQVABYEFk4WTiYI"
+        "SRwVABUAFQIAPCkmBAAZFgAAAAQAAAAWThYEJggWTgAoIHBhcnF1ZXQtY3BwLWFycm93IHZlcnNpb24gMjYuMC4xGRwcAAAAswAA"
+        "AFBBUjE="
+    ),
+}
 
 
 @pytest.mark.parametrize("reader", READERS)
@@ -75,9 +83,10 @@ def test_a_table_may_have_a_hundred_thousand_columns_and_no_more(tmp_path: Path)
 
 
 @pytest.mark.slow
-def test_a_parquet_file_that_contradicts_itself_ends_no_process(tmp_path: Path) -> None:
+@pytest.mark.parametrize("cells", CONTRADICTORY)
+def test_a_parquet_file_that_contradicts_itself_ends_no_process(tmp_path: Path, cells: str) -> None:
     path = tmp_path / "table.parquet"
-    path.write_bytes(CONTRADICTORY)
+    path.write_bytes(base64.b64decode(CONTRADICTORY[cells]))
     reading = f"""
 from pathlib import Path
 from seedbus.models.errors import DataError

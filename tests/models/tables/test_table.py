@@ -445,7 +445,7 @@ def test_cells_that_parquet_stores_once_count_with_the_memory_that_they_need(
     path = tmp_path / "t.parquet"
     pyarrow.parquet.write_table(pyarrow.table({"a": column}), path)
     with pyarrow.parquet.ParquetFile(path) as file, pytest.raises(OSError, match="it unpacks to more than"):
-        untrusted.check_parquet(file.metadata, path)
+        untrusted.check_parquet(file, path)
 
 
 def test_bytes_that_are_no_text_and_damaged_packing_are_one_sentence(tmp_path: Path) -> None:

@@ -233,6 +233,21 @@ def test_it_says_what_hides_reports_and_whether_the_noise_can_be_made_again() ->
     assert "privacy" not in words(scenario())
 
 
+def test_it_says_how_secret_cohorts_are_drawn_and_that_each_round_makes_a_commit() -> None:
+    exact = {"name": "decomfl", "arithmetic": "integer", "precision": "int32", "unit_bits": 24}
+    private: dict[str, Any] = {
+        "algorithm": exact,
+        "participation": {"clients": 8, "cohort": 2, "selection": {"policy": "poisson"}},
+        "privacy": {"clip": 1000, "noise_multiplier": 7, "cohorts": "secret"},
+    }
+    told = words(scenario(**private))
+    assert told["clients"][0].startswith("each round asks each of 8 clients with probability 0.25 (poisson)")
+    assert told["rounds"][0].endswith("; each makes a commit, of noise alone without a report")
+    assert told["rounds"][1] == "a sum is divided by 2, whoever reports"
+    public = words(scenario(**private | {"privacy": {"clip": 1000, "noise_multiplier": 7}}))
+    assert public["rounds"][0].endswith("; without a usable report it makes no commit")
+
+
 def test_it_says_of_a_pool_that_plans_hold_no_seed_and_that_a_sum_may_take_the_place_of_commits() -> None:
     told = words(scenario(algorithm={"name": "fedkseed"}))
     report = "a report holds 1 scalar (K·P) and for each the number of its direction, and a plan the missed commits"

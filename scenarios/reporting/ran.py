@@ -49,8 +49,10 @@ def rows(scenario: Scenario, summary: Mapping[str, Any]) -> list[tuple[str, str]
     alpha = f" (α = {partition['alpha']:g})" if isinstance(partition.get("alpha"), float) else ""
     asked = "at work at a time" if part.is_asynchronous else "asked each round"
     reports = "1 report" if part.quorum == 1 else f"{part.quorum:,} reports"
+    is_secret = scenario.privacy is not None and scenario.privacy.cohorts == "secret"
+    commits = "each round makes a commit" if is_secret else f"a commit needs {reports}"
     about = "" if part.selection.is_fixed_size else "about "
-    rules = f", {about}{part.asked:,} {asked}, a commit needs {reports}" if scenario.topology is None else ""
+    rules = f", {about}{part.asked:,} {asked}, {commits}" if scenario.topology is None else ""
     built = f"seedbus {summary['seedbus']}, " if "seedbus" in summary else ""
     dimension = summary["dimension"] if "dimension" in summary else scenario.dimension  # which may need the data
     found = [

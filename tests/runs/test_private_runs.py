@@ -14,7 +14,8 @@ from worlds import DECOMFL, outcome, scenario
 
 from seedbus.scenarios.cli.main import app
 from seedbus.scenarios.errors import ScenarioError
-from seedbus.scenarios.reporting.privacy import epsilons_of, spent
+from seedbus.scenarios.reporting.privacy import bases, epsilons_of, spent
+from seedbus.scenarios.reporting.ran import rows
 from seedbus.scenarios.reporting.results import Results
 from seedbus.scenarios.running.replay import replay
 from seedbus.scenarios.running.run import run
@@ -144,6 +145,21 @@ def test_a_secret_uniform_cohort_shows_in_no_commit_how_many_reports_were_lost(
         replay(tmp_path / name, round).point.astype(float) for name, round in (("by m", 0), ("by m", 1), ("by n", 1))
     )
     assert np.abs(2 * (by_two - start) - (by_one - start)).max() < 1e-4 * np.abs(by_one - start).max()
+
+
+def test_reports_say_how_cohorts_are_drawn_and_which_rounds_make_a_commit() -> None:
+    secret, public = (private(settings, participation=FEW, faults=[]) for settings in (SECRET, CENTRAL))
+    said = [dict(rows(what, {}))["clients"] for what in (secret, public, private())]
+    assert said == [
+        "8, about 2 asked each round, each round makes a commit",
+        "8, about 2 asked each round, a commit needs 1 report",
+        "8, 5 asked each round, a commit needs 2 reports",
+    ]
+    terms = "noise keyed by the seed: it protects nobody"
+    assert bases({"one": secret, "two": public}) == [
+        f"ε is for δ = 1e-05 (central noise, secret Poisson cohorts; {terms}): one",
+        f"ε is for δ = 1e-05 (central noise, public cohorts; {terms}): two",
+    ]
 
 
 def test_a_run_ends_before_the_commit_that_could_exceed_its_budget(tmp_path: Path) -> None:

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 ALWAYS_UNPACKED = 256 * 2**20
 """How many bytes a packed file may unpack to, however small it is."""
 _MOST_IN_ROW = 4 * 2**20  # characters of a row of CSV text, which is read as a whole
+_LONGEST_SIDE = 65_535  # pixels of an image, as of a JPEG
 _MOST_TIMES = 100  # as large as a packed file; packed text is 3 to 20 times, and gzip allows 1,000
 _CELL = 8  # bytes, as those that follow
 _DECIMAL = 16
@@ -42,6 +43,12 @@ def regular(path: Path) -> Path:
     if not stat.S_ISREG(path.stat().st_mode):
         raise OSError(errno.EINVAL, "neither a file nor a link to one", str(path))
     return path
+
+
+def check_sides(width: int, height: int) -> None:
+    """Raise `ValueError` for an image that is a strip of few pixels, but fills the memory while it is resized."""
+    if max(width, height) > _LONGEST_SIDE:
+        raise ValueError(f"{width:,} × {height:,} pixels, and at most {_LONGEST_SIDE:,} of a side are accepted")
 
 
 def csv_rows(file: TextIO, separator: str = ",") -> Iterator[tuple[int, list[str]]]:

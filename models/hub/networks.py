@@ -22,7 +22,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-from seedbus.models.data.untrusted import regular
+from seedbus.models.data.untrusted import check_sides, regular
 from seedbus.models.device import moved
 from seedbus.models.errors import DataError
 from seedbus.models.hub.rows import Row
@@ -170,6 +170,7 @@ class ImageClassifier(Classifier):
         file = io.BytesIO(image_bytes(self.task, row.number, row.content))
         try:
             with PIL.Image.open(file) as image:
+                check_sides(*image.size)
                 pixels: Tensor = self.processor(image.convert("RGB"), return_tensors="pt")["pixel_values"]
         except MemoryError:
             raise

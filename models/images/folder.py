@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from seedbus.models.data.prepared import prepared
 from seedbus.models.data.samples import Images
-from seedbus.models.data.untrusted import regular
+from seedbus.models.data.untrusted import check_sides, regular
 from seedbus.models.errors import DataError
 from seedbus.models.streams import stream
 
@@ -34,7 +34,6 @@ LEAST_SIZE = 4
 """The least pixels of a side: of fewer some of these networks leave none."""
 _ENDINGS = (".png", ".jpg", ".jpeg")
 _LAYOUT = "folders train/ and test/ with a folder of .png or .jpg files for each class, or such folders alone"
-_LONGEST_SIDE = 65_535  # pixels, as of a JPEG
 _DEEP = ("I", "F")  # the first letter of Pillow's modes with more than eight bits a channel
 
 
@@ -145,7 +144,7 @@ def _image(file: Path, size: int, channels: int) -> NDArray[np.uint8]:
             warnings.simplefilter("ignore")  # of damaged notes beside the pixels
             warnings.simplefilter("error", Image.DecompressionBombWarning)
             with Image.open(regular(file), formats=("PNG", "JPEG")) as opened:
-                _check_sides(opened, file)
+                check_sides(*opened.size)
                 _check_depth(opened, file)
                 turned = ImageOps.exif_transpose(opened).convert("L" if channels == 1 else "RGB")
         resized = turned.resize((size, size), Image.Resampling.BILINEAR)
@@ -159,13 +158,6 @@ def _image(file: Path, size: int, channels: int) -> NDArray[np.uint8]:
         why = (str(error).splitlines() or [type(error).__name__])[0].replace(str(file), file.name)[:200]
         raise DataError(file, f"an image that cannot be read ({why})", "an image as PNG or JPEG") from None
     return np.asarray(resized, dtype=np.uint8).reshape(size, size, channels)
-
-
-def _check_sides(image: Image.Image, file: Path) -> None:
-    """Raise `DataError` for a strip of few pixels so long that it would fill the memory while it is resized."""
-    if max(image.size) > _LONGEST_SIDE:
-        width, height = image.size
-        raise DataError(file, f"an image of {width:,} × {height:,} pixels", f"at most {_LONGEST_SIDE:,} of a side")
 
 
 def _check_depth(image: Image.Image, file: Path) -> None:

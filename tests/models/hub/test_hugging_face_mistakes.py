@@ -181,6 +181,18 @@ def test_an_image_at_a_path_that_is_no_file_is_one_sentence(make_hub: Any) -> No
             image_bytes(task, 3, {str(task.columns.image): {"bytes": None, "path": path}})
 
 
+def test_an_image_that_is_a_long_strip_is_refused(make_hub: Any, tmp_path: Path) -> None:
+    """Of eighty million pixels, a strip would take gigabytes while it is resized."""
+    import PIL.Image
+
+    data = write_images(tmp_path / "images")
+    for image in (data / "train" / "dog").iterdir():
+        PIL.Image.new("L", (1, 65_536)).save(image)
+    problem = bind(make_hub("vit", dataset=str(data), validation=0, evaluated=100), clients=2)
+    with pytest.raises(DataError, match=r"cannot be read \(1 × 65,536 pixels, and at most 65,535 of a side are"):
+        problem.evaluate(problem.x0(), "train")
+
+
 def test_an_image_that_pillow_fails_on_is_one_sentence(make_hub: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     import PIL.Image
 

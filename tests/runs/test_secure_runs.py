@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, Literal
 
+import numpy as np
 import pytest
 from power_cuts import run_with_power_cuts
 from snapshot_cases import lagging
@@ -13,6 +14,7 @@ from worlds import DECOMFL, outcome, scenario
 from seedbus.agents.client.forging import Occasion
 from seedbus.agents.secure import party, sharing
 from seedbus.agents.secure.stages import Stage
+from seedbus.algorithms.contract import Declined
 from seedbus.bus import PASS, Envelope, KeyedRandom, Kind, Passage, Verdict, encode
 from seedbus.plugin import register
 from seedbus.scenarios.errors import ScenarioError
@@ -20,6 +22,7 @@ from seedbus.scenarios.faults.base import RoundSelector
 from seedbus.scenarios.faults.delay import Delay
 from seedbus.scenarios.faults.drop import Drop
 from seedbus.scenarios.reporting.results import Results
+from seedbus.scenarios.running.prepare import _party
 from seedbus.scenarios.running.replay import replay
 from seedbus.scenarios.running.run import run
 from seedbus.scenarios.schema.scenario import Scenario
@@ -304,3 +307,11 @@ def test_as_many_neighbours_as_messages_hold_are_accepted() -> None:
         secure(participation={"clients": 514, "cohort": 9, "quorum": 2, "selection": {"policy": "poisson"}}, faults=[])
     many: dict[str, Any] = {"participation": {"clients": 600, "quorum": 2}, "faults": []}
     assert secure(secure_aggregation={"neighbours": 4}, **many).participation.asked == 600
+
+
+def test_a_report_leaves_room_for_those_of_all_clients_where_a_cohort_may_be_all_of_them() -> None:
+    crowd = {"clients": 8, "cohort": 2, "quorum": 2, "selection": {"policy": "poisson"}}
+    masking = _party(secure(participation=crowd, faults=[]))
+    assert masking is not None
+    with pytest.raises(Declined, match=f": {(2**31 - 1) // 8} units are the most of which"):
+        masking.mask(0, 0, np.array([(2**31 - 1) // 8 + 1]))

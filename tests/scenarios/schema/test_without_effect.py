@@ -23,6 +23,7 @@ SECURE: dict[str, Any] = {
     "secure_aggregation": {},
     "participation": {"clients": 4, "quorum": 2, "deadline_s": 1},
 }
+POISSON: dict[str, Any] = {"selection": {"policy": "poisson"}}  # a cohort may be all clients
 GOSSIP = INTEGER | {"topology": {"kind": "gossip"}, "participation": {"clients": 8}}
 
 
@@ -161,7 +162,12 @@ TOLD: dict[str, tuple[dict[str, Any], list[dict[str, Any]]]] = {
     ),
     "secure_aggregation.neighbours has no effect: a client has 3 others in its cohort; it is as all": (
         SECURE | {"secure_aggregation": {"neighbours": 4}},
-        [SECURE | {"secure_aggregation": {"neighbours": 2}}],
+        [
+            SECURE | {"secure_aggregation": {"neighbours": 2}},
+            SECURE
+            | {"secure_aggregation": {"neighbours": 4}}
+            | {"participation": {"clients": 8, "cohort": 4, "quorum": 2, "deadline_s": 1} | POISSON},
+        ],
     ),
     "evaluation.split has no effect: task quadratic has no samples to divide": (
         {"evaluation": {"split": "train"}},
@@ -188,6 +194,10 @@ TOLD: dict[str, tuple[dict[str, Any], list[dict[str, Any]]]] = {
         [
             {"algorithm": {"name": "decomfl", "aggregation": "trimmed-mean"}, "participation": ALL | {"cohort": 3}},
             {"algorithm": {"name": "decomfl", "aggregation": "krum"}, "participation": ALL | {"cohort": 2}},
+            {
+                "algorithm": {"name": "decomfl", "aggregation": "trimmed-mean"},
+                "participation": ALL | {"cohort": 2} | POISSON,
+            },
         ],
     ),
     "algorithm.momentum has no effect: it starts at 0 in every round, which has one local step": (

@@ -53,7 +53,7 @@ class Summed(Protocol):
             state: the state after the previous commit.
             plan: the plan of the round.
             total: the sum of the reports' numbers, in the shape of one.
-            count: how many there are.
+            count: how many there are, or what the sum is divided by in their place.
             members: as in `aggregate`.
 
         Raises:

@@ -110,7 +110,7 @@ class Server:
         shared: the vectors that replicas hold beside x, by name.
         state: the vectors that only the server holds; a name begins with its method's name.
         plan: the round's plan.
-        reporters: number of reports, late ones included.
+        reporters: number of reports, late ones included, or what their sum was divided by in its place.
         members: number of clients that the cohort was drawn from.
         reports: each report by itself, late ones last, if a method has `uses_reports`; else none.
     """

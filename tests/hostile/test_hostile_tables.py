@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import io
 import os
 import subprocess
 import sys
@@ -14,6 +15,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from seedbus.models.data.untrusted import csv_rows
 from seedbus.models.errors import DataError
 from seedbus.models.images.folder import decoded
 from seedbus.models.partitions.file import File
@@ -65,6 +67,12 @@ def test_a_row_without_end_is_refused_before_it_fills_the_memory(tmp_path: Path,
         assert tracemalloc.get_traced_memory()[1] < 100 * 2**20
     finally:
         tracemalloc.stop()
+
+
+def test_rows_may_be_as_many_as_they_like_and_a_row_of_several_lines_counts_by_its_last() -> None:
+    row = '"' + "1" * 1000 + '\n",2\n'
+    rows = list(csv_rows(io.StringIO(row * 5000, newline="")))
+    assert len(rows) == 5000 and rows[-1] == (10_000, ["1" * 1000 + "\n", "2"])
 
 
 @pytest.mark.slow

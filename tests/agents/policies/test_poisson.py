@@ -19,7 +19,7 @@ POISSON: dict[str, Any] = {"selection": {"policy": "poisson"}}
 
 def test_each_client_is_drawn_by_itself_with_the_same_probability() -> None:
     """Sizes have the binomial's mean and variance, and two clients are together as often as independent ones are."""
-    rounds, members, count = 4000, range(3, 43), 8
+    rounds, members, count = 12_000, range(3, 43), 8
     cohorts = [Poisson().choose(members, count, Known(), 7, round) for round in range(rounds)]
     sizes = np.array([len(cohort) for cohort in cohorts])
     assert sizes.mean() == pytest.approx(8, abs=5 * np.sqrt(6.4 / rounds))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import numpy as np
 import pytest
@@ -95,19 +96,22 @@ def poisson(noise_multiplier: float, cohort: int = 10, **settings: object) -> Ac
     return Accountant(Privacy.model_validate(settings), Participation(clients=100, cohort=cohort, selection=Poisson()))
 
 
-def test_poisson_cohorts_cost_what_the_sampled_gaussian_does_and_rounds_of_nobody_too() -> None:
-    found = poisson(2.0)
+@pytest.mark.parametrize(("noise_multiplier", "orders"), [(2.0, range(2, 60)), (50.0, [128, 192, 256, 384])], ids=str)
+def test_poisson_cohorts_cost_what_the_sampled_gaussian_does_and_rounds_of_nobody_too(
+    noise_multiplier: float, orders: Sequence[int]
+) -> None:
+    found = poisson(noise_multiplier)
     for round in range(30):
         found.closed(round + 1, round % 4, range(round % 4))  # however many were asked
-    costs = ((order, 30 * math.log(sampled_moment(order, 0.1, 2.0)) / (order - 1)) for order in range(2, 60))
+    costs = ((order, 30 * math.log(sampled_moment(order, 0.1, noise_multiplier)) / (order - 1)) for order in orders)
     # Canonne, Kamath, Steinke, arXiv:2004.00010, Proposition 12
     expected = min(cost + math.log1p(-1 / order) - math.log(1e-5 * order) / (order - 1) for order, cost in costs)
     assert found.epsilon == pytest.approx(expected, rel=1e-9)
     assert found.closed(31, 0, None) == found.epsilon < found.next_epsilon == found.closed(32, 3, [4])
     assert found.of_commits(31) == found.epsilon
-    public = poisson(2.0, cohorts="public")
+    public = poisson(noise_multiplier, cohorts="public")
     public.closed(1, 3, [4])
-    assert public.epsilon == of(2.0).closed(1, 10, [4]), "with public cohorts nothing is sampled"
+    assert public.epsilon == of(noise_multiplier).closed(1, 10, [4]), "with public cohorts nothing is sampled"
 
 
 def test_a_poisson_cohort_of_all_clients_is_one_report_of_zeros_in_every_commit() -> None:

@@ -122,8 +122,7 @@ def _rounds(scenario: Scenario) -> list[str]:
         enough = f"{part.wanted:,} report{'s have' if part.wanted > 1 else ' has'} come"
     else:
         enough = "those asked have answered"
-    privacy = scenario.privacy
-    if privacy is not None and privacy.cohorts == "secret":
+    if scenario.has_secret_cohorts:
         said = [
             f"a round is over when {enough}, {ends}; each makes a commit, of noise alone without a report",
             f"a sum is divided by {part.size:,}, whoever reports",

@@ -403,6 +403,11 @@ class Scenario(Settings):
             raise ScenarioError(self.name, sentences(error, Scenario, self.resolved())) from None
 
     @property
+    def has_secret_cohorts(self) -> bool:
+        """Whether ε counts on it that nobody learns whom rounds ask. Then each round makes a commit."""
+        return self.privacy is not None and self.privacy.cohorts == "secret"
+
+    @property
     def faults_with_draws(self) -> list[tuple[Fault, KeyedRandom]]:
         """Each fault, with its random draws."""
         return with_random(self.faults, self.seed, self.participation.clients)

@@ -145,7 +145,7 @@ def _idle(scenario: Any) -> Iterator[tuple[str, str]]:
     if scenario.topology is None:
         if who.over_selection > 1 and who.size == who.clients:
             yield "participation.over_selection", f"a cohort is already all {who.clients:,} clients"
-        if who.selection.policy != "uniform" and who.asked == who.clients:
+        if who.selection.policy != "uniform" and who.asked == who.clients and not scenario.has_secret_cohorts:
             yield "participation.selection", f"each round asks all {who.clients:,} clients"
         algorithm = scenario.algorithm
         if who.most_asked <= 2 and algorithm.aggregation.rule in ("median", "trimmed-mean") and not algorithm.is_dense:

@@ -20,6 +20,7 @@ from seedbus.scenarios.reporting.results import Results
 from seedbus.scenarios.running.replay import replay
 from seedbus.scenarios.running.run import run
 from seedbus.scenarios.schema.scenario import Scenario
+from seedbus.scenarios.schema.without_effect import caveats
 from seedbus.scenarios.transports.placement import Placement
 
 pytest.importorskip("dp_accounting", reason="privacy needs dp-accounting: pip install 'seedbus[privacy]'")
@@ -160,6 +161,13 @@ def test_reports_say_how_cohorts_are_drawn_and_which_rounds_make_a_commit() -> N
         f"ε is for δ = 1e-05 (central noise, secret Poisson cohorts; {terms}): one",
         f"ε is for δ = 1e-05 (central noise, public cohorts; {terms}): two",
     ]
+
+
+def test_a_poisson_cohort_of_all_clients_has_an_effect_on_epsilon_where_cohorts_are_secret_alone() -> None:
+    everybody: dict[str, Any] = {"participation": {"clients": 8} | POISSON, "faults": []}
+    idle = "participation.selection has no effect: each round asks all 8 clients"
+    said = [idle in caveats(private(settings, **everybody)) for settings in (CENTRAL, SECRET)]
+    assert said == [True, False]
 
 
 def test_a_run_ends_before_the_commit_that_could_exceed_its_budget(tmp_path: Path) -> None:

@@ -18,7 +18,8 @@ from seedbus.agents.server.stopping import Stop
 from seedbus.scenarios.schema.scenario import Scenario
 
 MOST_DRAWN = 2 * 10**6
-"""Clients that may be drawn at most, and a round counts as 100; what is spent in later rounds is in proportion."""
+"""Clients that are drawn at most; what is spent in later rounds is in proportion. A round counts as 100 clients, and so
+many that a policy without a fixed size looks at count as one."""
 
 
 class Spending:
@@ -59,7 +60,8 @@ class Spending:
 
     @property
     def _most_rounds(self) -> int:
-        return max(len(self._most) - 1, MOST_DRAWN // (self._who.most_asked + 100), 1)
+        looked_at = 0 if self._who.selection.is_fixed_size else self._who.clients // 100
+        return max(len(self._most) - 1, MOST_DRAWN // (self._who.asked + looked_at + 100), 1)
 
     def commits(self, rounds: int) -> float:
         """Return what so many rounds cost the client that spends most, in commits of `quorum` reports."""

@@ -109,8 +109,10 @@ def test_of_secret_cohorts_nobody_is_drawn_for_a_forecast(policy: str, monkeypat
 
 
 def test_a_policy_that_looks_at_all_clients_is_asked_for_fewer_cohorts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(spending, "MOST_DRAWN", 130 * 20)  # 20 rounds of draws from 30 clients
-    what = private({"clients": 30, "cohort": 10, "selection": {"policy": "poisson"}})
+    monkeypatch.setattr(spending, "MOST_DRAWN", (10 + 30 + 100) * 20)  # 20 rounds, each of a look at all
+    what = private(
+        {"clients": 3000, "cohort": 10, "selection": {"policy": "poisson"}}, privacy=CENTRAL | {"clip": 1000}
+    )
     found = Spending(what, what.privacy)  # type: ignore[arg-type]
     assert found.is_known(what, 20) and not found.is_known(what, 21)
 

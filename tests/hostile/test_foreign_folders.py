@@ -17,9 +17,11 @@ from seedbus.agents.client.client_state import ClientStateStore
 from seedbus.agents.errors import RunFolderError
 from seedbus.bus.errors import LedgerDamaged
 from seedbus.bus.files import WrongFileType, atomic_write, descriptor
+from seedbus.scenarios.reporting.findings import ANALYSIS, kept
 from seedbus.scenarios.reporting.results import Results, write
 from seedbus.scenarios.running.replay import replay
 from seedbus.scenarios.running.run import run
+from seedbus.scenarios.study.store import StoredRun
 
 WHAT = lossy(stop={"rounds": 12})
 RUNNING = ["scenario.yaml", "metrics.jsonl", "log.jsonl", "lock", "journal.head", "clients", "messages"]
@@ -84,6 +86,13 @@ def test_results_of_zeros_that_take_no_place_on_the_disk_are_not_read_into_the_m
     os.truncate(results.folder / "results.json", 2**31)
     read = partial(Results.read, results.folder)
     assert "it has more than 1,073,741,824 bytes" in refused(read, results.folder / "results.json")
+    for path, read_other in (
+        (results.folder / ANALYSIS, partial(kept, results.folder)),
+        (tmp_path / "run.json", StoredRun(WHAT, results.folder).measured),
+    ):
+        path.touch()
+        os.truncate(path, 2**31)
+        assert "it has more than 1,073,741,824 bytes" in refused(read_other, path)
 
 
 @pytest.mark.parametrize("name", ["metrics.jsonl", "lock", "journal.head", "journal.sqlite-wal"])

@@ -96,11 +96,9 @@ def _clients(scenario: Scenario) -> list[str]:
             "each round asks the one client" if part.clients == 1 else f"each round asks all {part.clients:,} clients"
         ]
     else:
-        asks = f"{part.asked:,} of {part.clients:,} clients"
-        if not part.selection.is_fixed_size:
-            asks = f"each of {part.clients:,} clients with probability {part.asked / part.clients:.3g}"
-        said = [f"each round asks {asks} ({plain(part.selection)}): each client "
-                f"about every {_between(part.clients, part.asked)} rounds"]  # fmt: skip
+        about = "" if part.selection.is_fixed_size else "about "
+        said = [f"each round asks {about}{part.asked:,} of {part.clients:,} clients ({plain(part.selection)}): each "
+                f"client about every {_between(part.clients, part.asked)} rounds"]  # fmt: skip
     if part.over_selection > 1:
         said.append(f"it wants {counted(part.size, 'report')} and asks {part.over_selection:g} times as many clients")
     return said

@@ -241,7 +241,7 @@ def test_it_says_how_secret_cohorts_are_drawn_and_that_each_round_makes_a_commit
         "privacy": {"clip": 1000, "noise_multiplier": 7, "cohorts": "secret"},
     }
     told = words(scenario(**private))
-    assert told["clients"][0].startswith("each round asks each of 8 clients with probability 0.25 (poisson)")
+    assert told["clients"][0].startswith("each round asks about 2 of 8 clients (poisson): each client about")
     assert told["rounds"][0].endswith("; each makes a commit, of noise alone without a report")
     assert told["rounds"][1] == "a sum is divided by 2, whoever reports"
     public = words(scenario(**private | {"privacy": {"clip": 1000, "noise_multiplier": 7}}))

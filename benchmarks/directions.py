@@ -19,7 +19,7 @@ from typing import Any, Literal
 import numpy as np
 import torch
 
-from seedbus.algorithms.directions import Directions, Law, compiled, for_blocks, law_of, reference
+from seedbus.algorithms.directions import Directions, Law, directions, for_blocks, law_of, reference
 
 PERTURBATIONS = 10
 COEFFICIENTS = np.linspace(-1, 1, PERTURBATIONS, dtype=np.float32)
@@ -117,7 +117,7 @@ CASES = (
 def measure(case: Case, rounds: int) -> dict[str, float]:
     """Return millions of coordinates per second, the best of the rounds; of NumPy, which is slow, one round."""
     laws = (law_of("gaussian"), law_of("rademacher"), Laplace())
-    contenders = {f"numba {law.law}": case.ours(compiled(law), case.dimension) for law in laws}
+    contenders = {f"numba {law.law}": case.ours(directions(law), case.dimension) for law in laws}
     contenders["torch"] = case.torchs(case.dimension)
     slow = {f"numpy {law.law}": case.ours(reference(law), case.dimension) for law in laws}
     for work in contenders.values():

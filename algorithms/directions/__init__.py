@@ -22,10 +22,8 @@ from seedbus.algorithms.directions.folding import STEP, Hessian, Momentum, Repla
 from seedbus.algorithms.directions.laws.law import Kind, Law, law_of
 from seedbus.algorithms.directions.philox import philox4x32
 from seedbus.algorithms.directions.selection import (
-    compiled,
     directions,
     directions_for,
-    exact_compiled,
     exact_directions,
     exact_directions_for,
     exact_reference,
@@ -51,10 +49,8 @@ __all__ = [
     "Terms",
     "UpdateRule",
     "check_stream",
-    "compiled",
     "directions",
     "directions_for",
-    "exact_compiled",
     "exact_directions",
     "exact_directions_for",
     "exact_reference",

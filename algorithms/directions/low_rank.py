@@ -204,15 +204,10 @@ def _fastest(out: Any) -> Callable[..., None]:
     """Return what writes products to vectors such as `out`: see `numba_low_rank.products`."""
     if not is_on_host(out):
         return _tensor_products
-    return _compiled() if out.dtype == np.float32 else _products
-
-
-@lru_cache(maxsize=1)
-def _compiled() -> Callable[..., None]:
-    try:
-        from seedbus.algorithms.directions.numba_low_rank import products
-    except ImportError:
+    if out.dtype != np.float32:
         return _products
+    from seedbus.algorithms.directions.numba_low_rank import products
+
     return products
 
 

@@ -1,4 +1,7 @@
-"""The choice of backend: Numba if it is installed, else the NumPy reference. The bits are the same."""
+"""The choice of backend: Numba for float32 and bfloat16, torch on a device, else the NumPy reference.
+
+The bits are the same. Numba and torch are imported when they are first needed.
+"""
 
 from __future__ import annotations
 
@@ -20,12 +23,9 @@ def reference(kind: Kind) -> Directions:
     return NumpyDirections(law_of(kind))
 
 
-def compiled(kind: Kind) -> Folding:
-    """Return directions compiled by Numba, for float32. Numba is imported only here.
-
-    Raises:
-        ImportError: Numba is not installed.
-    """
+@lru_cache(maxsize=16)
+def directions(kind: Kind) -> Folding:
+    """Return directions compiled by Numba, for float32."""
     from seedbus.algorithms.directions.numba_backend import NumbaDirections
 
     return NumbaDirections(law_of(kind))
@@ -40,26 +40,14 @@ def directions_for(kind: Kind, x: Vector) -> Directions:
     return directions(kind) if x.dtype in (np.float32, BITS) else reference(kind)
 
 
-@lru_cache(maxsize=16)
-def directions(kind: Kind) -> Directions:
-    """Return the fastest directions that this machine has, for float32."""
-    try:
-        return compiled(kind)
-    except ImportError:
-        return reference(kind)
-
-
 def exact_reference(kind: Kind) -> ExactDirections:
     """Return exact directions in plain NumPy."""
     return NumpyExactDirections(law_of(kind))
 
 
-def exact_compiled(kind: Kind) -> ExactDirections:
-    """Return exact directions compiled by Numba. Numba is imported only here.
-
-    Raises:
-        ImportError: Numba is not installed.
-    """
+@lru_cache(maxsize=16)
+def exact_directions(kind: Kind) -> ExactDirections:
+    """Return exact directions compiled by Numba."""
     from seedbus.algorithms.directions.numba_backend import NumbaExactDirections
 
     return NumbaExactDirections(law_of(kind))
@@ -78,12 +66,3 @@ def _device_of(vector: Any) -> str:
     """Return the kind of device that a `TensorVector` lies on."""
     kind: str = vector.tensor.device.type
     return kind
-
-
-@lru_cache(maxsize=16)
-def exact_directions(kind: Kind) -> ExactDirections:
-    """Return the fastest exact directions that this machine has."""
-    try:
-        return exact_compiled(kind)
-    except ImportError:
-        return exact_reference(kind)

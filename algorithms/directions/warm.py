@@ -14,22 +14,19 @@ import numpy as np
 
 from seedbus.algorithms.directions.contract import ALIGNMENT
 from seedbus.algorithms.directions.exact import TERM
-from seedbus.algorithms.directions.selection import compiled, exact_compiled
+from seedbus.algorithms.directions.selection import exact_directions
 from seedbus.algorithms.directions.selftest import selftest_once
 
 COMPILING = "numba:compile"  # the event that Numba sends before it compiles, but not when it loads from the disk
 
 
 def warm(on_compile: Callable[[], None]) -> None:
-    """Load or compile the kernels; without Numba do nothing.
+    """Load or compile the kernels.
 
     Args:
         on_compile: called once, before the first kernel that is compiled; not called if all are loaded.
     """
-    try:
-        from numba.core import event
-    except ImportError:
-        return
+    from numba.core import event
 
     class FirstEvent(event.Listener):
         """Calls `on_compile` at the first event only: one compilation contains others."""
@@ -50,8 +47,8 @@ def warm(on_compile: Callable[[], None]) -> None:
 
 def use() -> None:
     """Call every kernel once, with arguments of the types that runs use."""
-    selftest_once(None, compiled)
-    exact_compiled("gaussian").add_terms(np.zeros(ALIGNMENT, np.int64), np.zeros(1, TERM))
+    selftest_once(None)
+    exact_directions("gaussian").add_terms(np.zeros(ALIGNMENT, np.int64), np.zeros(1, TERM))
 
 
 def main() -> None:

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
 from pydantic import ValidationError
 
-from seedbus.algorithms.directions import Directions, compiled, philox4x32, reference, stream_key
+from seedbus.algorithms.directions import Directions, directions, philox4x32, reference, stream_key
 from seedbus.algorithms.directions.laws.law import HALF, PROBABILITIES, mirrored
 from seedbus.scenarios.conformance import algorithm
 from seedbus.scenarios.conformance.promises import brief, require, require_same
@@ -86,8 +85,7 @@ def coordinates_have_variance_1(law: Any) -> None:
 
 def _backends(law: Any) -> Iterator[tuple[str, Directions]]:
     yield "NumPy", reference(law)
-    if find_spec("numba") is not None:
-        yield "Numba", compiled(law)
+    yield "Numba", directions(law)
 
 
 def every_backend_draws_the_quantiles_that_the_stream_chooses(law: Any) -> None:

@@ -265,8 +265,3 @@ def test_importing_the_package_imports_no_compiler_and_no_framework() -> None:
         "import sys, seedbus.algorithms.directions; print([m for m in ('numba', 'scipy', 'torch') if m in sys.modules])"
     )
     assert subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout == "[]\n"
-
-
-def test_the_reference_is_used_where_numba_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "seedbus.algorithms.directions.numba_backend", None)
-    assert type(directions.__wrapped__("gaussian")) is type(reference("gaussian"))

@@ -13,7 +13,7 @@ from devices import TORCH_DEVICE, there
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from seedbus.algorithms.directions import TERM, Kind, Terms, exact_compiled, exact_reference, law_of, merged
+from seedbus.algorithms.directions import TERM, Kind, Terms, exact_directions, exact_reference, law_of, merged
 from seedbus.algorithms.directions.exact import MOST_Q, rounded_table, whole_table
 from seedbus.algorithms.directions.kernels import PIECE
 from seedbus.algorithms.directions.laws.law import mirrored
@@ -42,7 +42,7 @@ class OnDevice:
         return call
 
 
-backends = pytest.mark.parametrize("of", [exact_compiled, OnDevice], ids=["numba", "tensors"])
+backends = pytest.mark.parametrize("of", [exact_directions, OnDevice], ids=["numba", "tensors"])
 
 
 def drawn(seed: int, count: int, magnitude: int) -> Terms:
@@ -54,7 +54,7 @@ def drawn(seed: int, count: int, magnitude: int) -> Terms:
     return np.concatenate([terms, terms[::3]])
 
 
-def summed(kind: Kind, dimension: int, *parts: Terms, of: Any = exact_compiled) -> bytes:
+def summed(kind: Kind, dimension: int, *parts: Terms, of: Any = exact_directions) -> bytes:
     sums = np.arange(dimension, dtype=np.int64) << 20
     for part in parts:
         of(kind).add_terms(sums, part, start=256)
@@ -110,7 +110,7 @@ def test_the_direction_that_is_measured_along_is_the_one_that_is_added(kind: Kin
     """z = q · 2⁻¹², to the last bit, in all backends."""
     where: dict[str, Any] = {"seed": 5 << 40 | 3, "step": 2, "perturbation": 9, "start": 256}
     term = np.array([(3, 5 << 8, 2, 9, 1)], TERM)
-    for of in (exact_compiled, exact_reference, OnDevice):
+    for of in (exact_directions, exact_reference, OnDevice):
         source, z, moved = of(kind), np.empty(1_003, np.float32), np.empty(1_003, np.float32)
         sums = np.zeros(1_003, np.int64)
         source.fill(z, **where)
@@ -123,7 +123,7 @@ def test_the_direction_that_is_measured_along_is_the_one_that_is_added(kind: Kin
 
 def test_what_no_exact_backend_can_add_is_refused() -> None:
     terms = np.zeros(1, TERM)
-    for of in (exact_compiled, exact_reference, OnDevice):
+    for of in (exact_directions, exact_reference, OnDevice):
         for sums, wrong in ((np.zeros(128, np.float32), terms), (np.zeros(128, np.int64), np.zeros(1))):
             with pytest.raises(ValueError, match="contiguous int64"):
                 of("gaussian").add_terms(sums, wrong)

@@ -17,8 +17,8 @@ from seedbus.algorithms.directions import (
     Momentum,
     ReplaySteps,
     UpdateRule,
-    compiled,
-    exact_compiled,
+    directions,
+    exact_directions,
     exact_reference,
     law_of,
     reference,
@@ -64,7 +64,7 @@ def drawn(source: Any) -> list[bytes]:
 @each_law
 def test_every_backend_draws_the_bits_of_the_reference_zeros_and_their_signs_too(law: Law) -> None:
     expected = drawn(reference(law))
-    assert drawn(compiled(law)) == expected
+    assert drawn(directions(law)) == expected
     assert drawn(OnTensors(law)) == expected
     z = np.frombuffer(expected[0], np.float32)
     assert (set(np.signbit(z[z == 0])) == {True, False}) == (law.law == "ternary")
@@ -80,7 +80,7 @@ def test_a_compiled_replay_draws_the_same_stream_as_single_directions(law: Law) 
     coefficients = np.array([0.3, -1.7, 0.1, 2.0], np.float32)
     replay = ReplaySteps(steps, coefficients)
     x = np.zeros(SIZE, np.float32)
-    compiled(law).fold(UpdateRule(), {"x": x}, replay, start=384)
+    directions(law).fold(UpdateRule(), {"x": x}, replay, start=384)
     expected, delta = np.zeros_like(x), np.empty_like(x)
     for step in (3, 4):
         part = coefficients[2 * (step - 3) : 2 * (step - 3) + 2]
@@ -89,7 +89,7 @@ def test_a_compiled_replay_draws_the_same_stream_as_single_directions(law: Law) 
     assert x.tobytes() == expected.tobytes() and (replay.steps["low"] == 5).all()
     rule = UpdateRule(Momentum(0.9, 0.1), Hessian(0.95, 0.05, 1e-8, 0.1, 10.0, False), decay=0.1)
     replicas = []
-    for source in (compiled(law), OnTensors(law)):
+    for source in (directions(law), OnTensors(law)):
         fields = {name: np.ones(SIZE, np.float32) for name in ("x", "momentum", "hessian")}
         source.fold(rule, fields, replay, start=384)
         replicas.append({name: field.tobytes() for name, field in fields.items()})
@@ -101,7 +101,7 @@ def test_whole_numbers_are_added_as_the_reference_adds_them(law: Law) -> None:
     terms = np.zeros(3, TERM)
     terms["low"], terms["perturbation"], terms["number"] = 7, [0, 1, 2], [5, -(2**20), 2**40]
     sums = [np.zeros(SIZE, np.int64) for _ in range(2)]
-    for source, each in zip((exact_reference(law), exact_compiled(law)), sums, strict=True):
+    for source, each in zip((exact_reference(law), exact_directions(law)), sums, strict=True):
         source.add_terms(each, terms, start=384)
     assert sums[0].any() and sums[0].tobytes() == sums[1].tobytes()
 
@@ -109,7 +109,7 @@ def test_whole_numbers_are_added_as_the_reference_adds_them(law: Law) -> None:
 def test_two_laws_share_no_stream_even_with_the_same_quantiles() -> None:
     one, other = (np.empty(60_000, np.float32) for _ in range(2))
     for law, out in ((Ternary(), one), (Renamed(), other)):
-        compiled(law).fill(out, step=0, perturbation=0, **STREAM)
+        directions(law).fill(out, step=0, perturbation=0, **STREAM)
     assert (Ternary().table == Renamed().table).all()
     assert abs(float(np.mean(one.astype(np.float64) * other))) < 5 / np.sqrt(one.size)
     assert law_of("gaussian").key == law_of("rademacher").key == 0 != Ternary().key != Renamed().key

@@ -79,11 +79,6 @@ def test_a_terminal_with_a_bar_shows_one_line_and_a_log_none(
     assert shown.getvalue().count(SENTENCE) == times
 
 
-def test_a_machine_without_numba_has_nothing_to_compile(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "numba.core", None)
-    warm(lambda: pytest.fail("there is nothing to tell of"))
-
-
 @pytest.mark.slow
 def test_a_run_needs_no_kernel_that_was_not_compiled_beforehand(tmp_path: Path) -> None:
     """It runs in a separate process: kernels that other tests have loaded would hide a missing one."""

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from seedbus.algorithms.contract import BadPayload, CommitGap, Declined, LateReports, Replica, ReportRefused
-from seedbus.algorithms.directions import exact_compiled, exact_reference, merged
+from seedbus.algorithms.directions import exact_directions, exact_reference, merged
 from seedbus.algorithms.scalar_only import base as scalar
 from seedbus.algorithms.scalar_only.block import Block
 from seedbus.algorithms.scalar_only.decomfl import DeComFL
@@ -60,7 +60,7 @@ def test_partial_sums_of_any_groups_of_commits_lead_to_the_same_bits(
     groups = [[commit for commit, part in zip(run.commits, parts, strict=True) if part == group] for group in range(4)]
     sums = [merged(terms_of(group)) for group in data.draw(st.permutations(groups))]
     replica = run.algorithm.replica(x0())
-    add_terms(replica.x, exact_compiled(run.algorithm.directions), sums)
+    add_terms(replica.x, exact_directions(run.algorithm.directions), sums)
     assert bits(replica.x) == bits(run.replica.x)
 
 

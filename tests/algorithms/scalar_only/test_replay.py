@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from look_ups import fetching, gathering
 
 from seedbus.algorithms.contract import Replica
-from seedbus.algorithms.directions import Directions, Kind, UpdateRule, compiled, directions, for_blocks, reference
+from seedbus.algorithms.directions import Directions, Kind, UpdateRule, directions, for_blocks, reference
 from seedbus.algorithms.directions.kernels import PIECE
 from seedbus.algorithms.scalar_only import base as scalar
 from seedbus.algorithms.scalar_only.base import ScalarOnly
@@ -71,7 +71,7 @@ def replayed(algorithm: ScalarOnly, backend: Directions, commits: Sequence[Scala
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(scalar, "directions_for", lambda kind, x: backend)
         assert (fused(algorithm, backend, replica, commits) is not None) == (
-            type(backend) is type(compiled("gaussian"))
+            type(backend) is type(directions("gaussian"))
         )
         algorithm.apply(replica, commits)
     return replica
@@ -134,7 +134,7 @@ def test_a_replica_with_infinities_and_nan_is_folded_to_the_same_bits(law: str, 
         ScalarCommit(version, version, 1e30, (Term(version, seed_of(version), np.full((2, 3), 3e38, np.float32)),))
         for version in range(4, 8)
     ]
-    actual, expected = (replayed(algorithm, of(kind), commits, start) for of in (compiled, reference))
+    actual, expected = (replayed(algorithm, of(kind), commits, start) for of in (directions, reference))
     assert same(actual, expected)
     assert not np.isfinite(actual.x).any()
 
@@ -146,7 +146,7 @@ def test_neither_threads_nor_blocks_change_a_bit_of_it(law: str, kind: Kind, thr
     algorithm, commits = algorithm_of(law, kind), commits_of(4, is_late=True)
     single, cut = (algorithm.replica(x0(20_011)) for _ in range(2))
     algorithm.apply(single, commits)
-    fold = fused(algorithm, compiled(kind), cut, commits)
+    fold = fused(algorithm, directions(kind), cut, commits)
     assert fold is not None
     for_blocks(cut.dimension, fold, threads=threads, block=block)
     assert same(single, cut)
@@ -156,7 +156,7 @@ def test_neither_threads_nor_blocks_change_a_bit_of_it(law: str, kind: Kind, thr
 @pytest.mark.parametrize("law", ["momentum", "hessian"])
 def test_a_log_longer_than_one_call_takes_is_folded_to_its_end(law: str) -> None:
     algorithm, commits = algorithm_of(law, "gaussian"), commits_of(2 * COMMITS_PER_CALL + 3, steps=1, perturbations=2)
-    actual, expected = (replayed(algorithm, of("gaussian"), commits, x0(130)) for of in (compiled, reference))
+    actual, expected = (replayed(algorithm, of("gaussian"), commits, x0(130)) for of in (directions, reference))
     assert same(actual, expected)
     one_by_one = algorithm.replica(x0(130))
     for commit in commits:
@@ -226,7 +226,7 @@ def test_the_step_of_a_subclass_updates_its_replicas() -> None:
     assert same(actual, expected)
 
 
-def test_float64_and_machines_without_a_compiler_are_folded_by_the_definition() -> None:
+def test_float64_and_the_reference_are_folded_by_the_definition() -> None:
     algorithm = DeComFL()
     wide = algorithm.replica(x0(300, np.float64))
     assert fused(algorithm, algorithm._backend(wide.x), wide, commits_of(2)) is None

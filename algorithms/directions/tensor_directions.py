@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import lru_cache
 from importlib.util import find_spec
 from typing import Any
 
@@ -84,45 +83,29 @@ def on_device(law: Law, device_type: str) -> TensorDirections:
 
     Triton's kernels run on CUDA, and in its interpreter (TRITON_INTERPRET=1, which only tests want) on the processor.
     """
-    return _with_triton(law) if _runs_triton(device_type) else _with_torch(law)
+    if _runs_triton(device_type):
+        from seedbus.algorithms.directions.triton_fold import TritonReplay
 
-
-def exact_on_device(law: Law, device_type: str) -> ExactTensorDirections:
-    """Return exact directions for vectors on a kind of device, chosen as by `on_device`."""
-    return _exact_with_triton(law) if _runs_triton(device_type) else _exact_with_torch(law)
-
-
-def _runs_triton(device_type: str) -> bool:
-    is_interpreted = os.environ.get("TRITON_INTERPRET") == "1"
-    return device_type == ("cpu" if is_interpreted else "cuda") and find_spec("triton") is not None
-
-
-@lru_cache(maxsize=16)
-def _with_triton(law: Law) -> TensorDirections:
-    from seedbus.algorithms.directions.triton_fold import TritonReplay
-
-    return TensorDirections(TritonReplay(law))
-
-
-@lru_cache(maxsize=16)
-def _with_torch(law: Law) -> TensorDirections:
+        return TensorDirections(TritonReplay(law))
     from seedbus.algorithms.directions.torch_backend import TorchDirections
 
     return TensorDirections(TorchDirections(law))
 
 
-@lru_cache(maxsize=16)
-def _exact_with_triton(law: Law) -> ExactTensorDirections:
-    from seedbus.algorithms.directions.triton_exact import TritonExactDirections
+def exact_on_device(law: Law, device_type: str) -> ExactTensorDirections:
+    """Return exact directions for vectors on a kind of device, chosen as by `on_device`."""
+    if _runs_triton(device_type):
+        from seedbus.algorithms.directions.triton_exact import TritonExactDirections
 
-    return ExactTensorDirections(TritonExactDirections(law))
-
-
-@lru_cache(maxsize=16)
-def _exact_with_torch(law: Law) -> ExactTensorDirections:
+        return ExactTensorDirections(TritonExactDirections(law))
     from seedbus.algorithms.directions.torch_backend import TorchExactDirections
 
     return ExactTensorDirections(TorchExactDirections(law))
+
+
+def _runs_triton(device_type: str) -> bool:
+    is_interpreted = os.environ.get("TRITON_INTERPRET") == "1"
+    return device_type == ("cpu" if is_interpreted else "cuda") and find_spec("triton") is not None
 
 
 def _tensor(vector: Any) -> Any:

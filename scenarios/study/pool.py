@@ -168,7 +168,7 @@ class Pool:
             failed = f"its process cannot be used ({error})"
             self._kill(number)
         if not self._is_closing:
-            answers.put(Answer(job, {"failed": failed, "code": 1}))
+            answers.put(Answer(job, {"failed": failed}))
 
     def _alive(self, number: int) -> subprocess.Popen[str] | None:
         """Return a process that lives; None if there is none, or it has ended, perhaps while it had no job."""

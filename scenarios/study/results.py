@@ -18,7 +18,7 @@ from seedbus.scenarios.study.claims import FINAL, Judged, judged, verdict
 from seedbus.scenarios.study.finished_runs import RowRun
 from seedbus.scenarios.study.intervals import ANY, SHARE, Difference, Mean, Range, smallest_step
 from seedbus.scenarios.study.schema import is_numeric
-from seedbus.scenarios.study.trials import Trial, Tuned, tie
+from seedbus.scenarios.study.trials import Trial, Tuned, ranked, tie
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -128,7 +128,7 @@ class StudyResults:
         """
         ask, pairs = self.plan.study.ask, pairs_of(self.plan)
         figures = [FINAL, *(f"at_{point}" for point in ask.at if isinstance(point, str))]
-        if served_metric(self.plan.cells[0].scenario.task, self.metric) == self.metric:
+        if self.served == self.metric:
             figures += [name for name in ask.analysis if quantity(name).is_value]
         together = len(pairs) * len(figures) if ask.together else 1
         return {
@@ -186,7 +186,7 @@ class StudyResults:
         }
 
     @cached_property
-    def _served(self) -> str:
+    def served(self) -> str:
         """The metric by which it is told how well clients are served."""
         return served_metric(self.plan.cells[0].scenario.task, self.metric)
 
@@ -194,7 +194,7 @@ class StudyResults:
         """Return the metric that a figure is a value of, or a difference in it; "" if it is none."""
         if figure in self._of_metric:
             return self.metric
-        return self._served if figure in self.plan.study.ask.analysis and quantity(figure).is_served else ""
+        return self.served if figure in self.plan.study.ask.analysis and quantity(figure).is_served else ""
 
     @cached_property
     def _of_metric(self) -> list[str]:
@@ -342,7 +342,7 @@ class StudyResults:
 
         rows = []
         for row, tuned in self.tuned.items():
-            seconds = tuned.ranked(is_rising=self.is_rising)[1:2]
+            seconds = ranked(tuned.trials, is_rising=self.is_rising)[1:2]
             for trial in tuned.trials:
                 found = {"score": trial.score, "seeds": len(trial.finals)}
                 found |= {"is_chosen": trial.values == tuned.chosen, "is_second": trial in seconds}

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from rich.table import Table
 
 from seedbus.bus.text import counted, printable
-from seedbus.scenarios.analysis.quantities import quantity, served_metric
+from seedbus.scenarios.analysis.quantities import quantity
 from seedbus.scenarios.reporting.axes import byte_unit, is_share, with_unit
 from seedbus.scenarios.reporting.terminal import console, in_markdown, shown, titled
 from seedbus.scenarios.schema.amounts import words_of
@@ -69,8 +69,7 @@ class Column(NamedTuple):
 
 def columns(results: StudyResults) -> list[Column]:
     """Return the columns of figures."""
-    ask, metric = results.plan.study.ask, shown(results.metric)
-    served = served_metric(results.plan.cells[0].scenario.task, results.metric)
+    ask, metric, served = results.plan.study.ask, shown(results.metric), results.served
     unit = _unit_of(metric)
     found = [
         Column(f"{metric}, average at the end", FINAL, unit, "final", has_interval=True),

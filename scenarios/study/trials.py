@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -43,10 +43,11 @@ class Tuned:
     chosen: dict[str, Any]
     at_edge: list[str]
 
-    def ranked(self, *, is_rising: bool) -> list[Trial]:
-        """Return the trials with a finite score, the best first; of equal ones the earlier first."""
-        finite = [trial for trial in self.trials if math.isfinite(trial.score)]
-        return sorted(finite, key=lambda trial: -trial.score if is_rising else trial.score)
+
+def ranked(trials: Sequence[Trial], *, is_rising: bool) -> list[Trial]:
+    """Return the trials with a finite score, the best first; of equal ones the earlier first."""
+    finite = [trial for trial in trials if math.isfinite(trial.score)]
+    return sorted(finite, key=lambda trial: -trial.score if is_rising else trial.score)
 
 
 def tie(tuned: Tuned, metric: str, *, is_rising: bool) -> tuple[Trial, Trial] | None:
@@ -56,9 +57,9 @@ def tie(tuned: Tuned, metric: str, *, is_rising: bool) -> tuple[Trial, Trial] | 
     least that of the share p of right answers among n validation samples, √(p(1−p)/n), where the metric is one.
     With one seed and another metric it is not known, and only equal scores are a tie.
     """
-    if len(ranked := tuned.ranked(is_rising=is_rising)) < 2:
+    if len(finite := ranked(tuned.trials, is_rising=is_rising)) < 2:
         return None
-    best, second = ranked[:2]
+    best, second = finite[:2]
     is_tied = abs(best.score - second.score) <= _standard_error(best, second, metric) + LEAST_STEP
     return (best, second) if is_tied else None
 

@@ -17,7 +17,7 @@ from typing import Any
 from seedbus.scenarios.errors import ScenarioError
 from seedbus.scenarios.study.cells import Cell, Plan
 from seedbus.scenarios.study.schema import is_numeric
-from seedbus.scenarios.study.trials import Trial, Tuned
+from seedbus.scenarios.study.trials import Trial, Tuned, ranked
 
 Values = dict[str, Any]
 """Field → value."""
@@ -87,8 +87,7 @@ def _chosen(trials: list[Trial], is_rising: bool) -> Tuned:
 
 def best_of(trials: Sequence[Trial], is_rising: bool) -> Trial | None:
     """Return the trial with the best score, the first of equals; None if no score is finite."""
-    finite = [trial for trial in trials if math.isfinite(trial.score)]
-    return (max if is_rising else min)(finite, key=lambda trial: trial.score, default=None)
+    return next(iter(ranked(trials, is_rising=is_rising)), None)
 
 
 def _axis(best: Trial, trials: Sequence[Trial], path: str) -> list[float]:

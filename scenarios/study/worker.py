@@ -32,7 +32,7 @@ from seedbus.models.numeric_state import numeric_state
 from seedbus.models.task import SPLITS
 from seedbus.scenarios.analysis.quantities import quantities, served_metric
 from seedbus.scenarios.cli_errors import exit_code
-from seedbus.scenarios.errors import Exit, Interrupted, ScenarioError
+from seedbus.scenarios.errors import Interrupted, ScenarioError
 from seedbus.scenarios.reporting.results import Results, strict
 from seedbus.scenarios.run_folder import scenario_of, writable
 from seedbus.scenarios.schema.loading import validate
@@ -183,20 +183,16 @@ JOBS = {"run": make_run, "trial": try_out}
 
 
 def done(job: dict[str, Any], answer: Answer) -> dict[str, Any]:
-    """Return the last answer to a job: `is_done`, or what `failed` and the exit code of that error."""
+    """Return the last answer to a job: `is_done`, or what `failed`."""
     try:
         return {"is_done": True} | JOBS[job["do"]](job, answer)
     except Interrupted:  # where nobody reads this answer the study was stopped; else only this run
         stopped = "it was stopped; every closed round is kept, and the same study goes on with it"
-        return {"failed": stopped, "code": int(Exit.INTERRUPTED)}
+        return {"failed": stopped}
     except (Exception, SystemExit) as error:
-        code = exit_code(error)
-        line = plugin_line(error) if code is None else None
-        if line is not None:
-            return {"failed": line, "code": int(Exit.BROKEN)}
-        sentences = error.sentences if isinstance(error, ScenarioError) else [str(error)]
-        text = "; ".join(sentences) if code is not None else traceback.format_exc()
-        return {"failed": text, "code": 1 if code is None else int(code)}
+        if exit_code(error) is None:
+            return {"failed": plugin_line(error) or traceback.format_exc()}
+        return {"failed": "; ".join(error.sentences if isinstance(error, ScenarioError) else [str(error)])}
 
 
 def main() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import itertools
 import math
 from collections.abc import Sequence
 
@@ -19,7 +18,6 @@ from seedbus.bus import (
     Compute,
     Envelope,
     Fate,
-    FaultHooks,
     Kind,
     Network,
     Passage,
@@ -31,7 +29,6 @@ from seedbus.bus.keyed_random import KeyedRandom, sample, uniform
 from seedbus.bus.ledger import Row
 from seedbus.bus.network import Constant, Duration, Exponential, Lognormal, Pareto, Uniform
 from seedbus.scenarios.faults.delay import Delay
-from seedbus.scenarios.faults.drop import Drop
 
 BIT_MS = 117  # the size of a payload whose whole frame has 125 bytes: a thousand bits, 1 ms at 1 Mbit/s
 FIFTY_MS = Constant(value=0.05)
@@ -180,32 +177,9 @@ def test_a_rule_affects_the_same_messages_with_any_other_rules() -> None:
     assert alone < struck([Lose(0.3), Lose(0.3)])  # two of a kind do not lose the same
 
 
-class Fixed:
-    """A rule with the same verdict for every message."""
-
-    def __init__(self, delay_ns: int, drop: bool) -> None:
-        self.verdict = Verdict(delay_ns, drop)
-
-    def judge(self, passage: Passage) -> Verdict:
-        return self.verdict
-
-
-@pytest.mark.parametrize("drops", [False, True])
-def test_verdicts_combine_alike_in_every_order(drops: bool) -> None:
-    parts = [Fixed(3, False), Fixed(5, drops), Fixed(0, False)]
-    verdicts = {FaultHooks(order, 0).judge((Kind.PLAN, 1, 0, 0, 0), 0) for order in itertools.permutations(parts)}
-    assert verdicts == {Verdict(8, drops)}
-
-
 def test_delays_add_up_and_a_drop_prevails() -> None:
     assert sending(Harness(rules=[Hold(3 * MS), Hold(4 * MS)]), [plan()]).arrivals_ns == [7 * MS]
     assert sending(Harness(rules=[Hold(3 * MS), Lose(), Hold(4 * MS)]), [plan()]).fates == [Fate.DROPPED]
-
-
-def test_faults_of_no_intensity_change_nothing_to_the_byte() -> None:
-    nothing: list[Rule] = [Drop(probability=0.0), Delay(by=Constant(value=0.0)), Delay(by=FIFTY_MS, probability=0.0)]
-    with_faults, without = (sending(Harness(JITTER, rules, seed=5), TRAFFIC) for rules in (nothing, []))
-    assert with_faults.rows == without.rows and with_faults.receipts == without.receipts
 
 
 DURATIONS: dict[str, tuple[Duration, float]] = {

@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 from worlds import lossy, outcome, scenario
 
-from seedbus.agents.server.rounds import Rounds
 from seedbus.algorithms.contract import Declined
 from seedbus.scenarios.errors import ScenarioError
 from seedbus.scenarios.reporting.results import Results
@@ -49,12 +48,6 @@ def test_workers_that_no_transport_reaches_are_a_mistake_in_one_sentence(tmp_pat
         with pytest.raises(ScenarioError, match=r"^transport (memory|inproc): it reaches no other process; expected"):
             run(scenario(), tmp_path / "run", placement=placement)
     assert not (tmp_path / "run").exists()
-
-
-def test_a_round_that_is_not_open_cannot_be_closed() -> None:
-    what = scenario()
-    with pytest.raises(ValueError, match="round 0 cannot be closed: it is not open"):
-        Rounds(what.algorithm, what.participation, 1).close(0, 0)
 
 
 def test_a_reason_to_decline_that_no_server_knows_is_refused_where_it_is_made() -> None:

@@ -18,7 +18,7 @@ from coordinator_cases import PROOF
 from processes import wait_for
 from registration_harness import RegistrationHarness
 from worker_kills import alike, killing
-from worlds import HISO, scenario
+from worlds import HISO, holds, scenario
 
 from seedbus.agents.availability import Availability
 from seedbus.agents.errors import Unfinishable
@@ -28,8 +28,6 @@ from seedbus.agents.messages import Join, Span
 from seedbus.agents.server.arrivals import Arrivals
 from seedbus.bus import HOST, Envelope, FaultHooks, HostRequest, Kind, MemoryTransport, Offer, WallClock, decode, encode
 from seedbus.scenarios.faults.late_joiners import LateJoiners
-from seedbus.scenarios.reporting.results import Results
-from seedbus.scenarios.running.replay import replay
 from seedbus.scenarios.running.run import run
 from seedbus.scenarios.schema.scenario import Scenario
 from seedbus.scenarios.transports.placement import Placement
@@ -144,10 +142,6 @@ def wall(**changes: Any) -> Scenario:
     participation = {"clients": 8, "cohort": 3, "deadline_s": 0.2} | changes.pop("participation", {})
     world = {"clock": "wall", "network": FAST, "participation": participation, "algorithm": HISO}
     return scenario(**(world | changes))
-
-
-def holds(results: Results) -> bool:
-    return replay(results.folder).digest == results.digest and "diverged" not in results.summary["refusals"]
 
 
 @pytest.mark.few(1)

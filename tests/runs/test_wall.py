@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from clusters import ClientsThread, ServerThread, run_with_replacement
 from processes import seedbus, wait_for
-from worlds import DECOMFL, HISO, scenario
+from worlds import DECOMFL, HISO, holds, scenario
 
 from seedbus.agents.client.evaluator import Evaluator
 from seedbus.agents.client.snapshot_source import SnapshotSource
@@ -19,7 +19,6 @@ from seedbus.agents.journal.journal import Journal
 from seedbus.agents.journal.records import Entry
 from seedbus.algorithms.contract import Replica
 from seedbus.bus import Envelope, HostRequest
-from seedbus.scenarios.reporting.results import Results
 from seedbus.scenarios.running.replay import replay
 from seedbus.scenarios.running.run import run
 from seedbus.scenarios.schema.scenario import Scenario
@@ -33,11 +32,6 @@ def wall(deadline_s: float | None = 0.1, **changes: Any) -> Scenario:
     participation = {"clients": 8, "cohort": 3, "deadline_s": deadline_s}
     world = {"clock": "wall", "algorithm": HISO, "network": FAST, "participation": participation}
     return scenario(**(world | changes))
-
-
-def holds(results: Results) -> bool:
-    """Whether a replay of the journal gives the evaluator's digest, and no replica diverged."""
-    return replay(results.folder).digest == results.digest and "diverged" not in results.summary["refusals"]
 
 
 @pytest.mark.few(1)

@@ -10,6 +10,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from seedbus.scenarios.reporting.results import Results
+
 SCRIPT = re.compile(r"<script>(.*?)</script>", re.DOTALL)
 FIGURE = re.compile(r"<figure[^>]*><figcaption>(.*?)</figcaption>.*?json\">(.*?)</script></figure>", re.DOTALL)
 
@@ -19,6 +21,11 @@ def library() -> str:
     found = find_spec("plotly")
     assert found is not None and found.origin is not None
     return (Path(found.origin).parent / "package_data/plotly.min.js").read_text(encoding="utf-8")
+
+
+def text_of(results: Results) -> str:
+    """Return the page of a run."""
+    return (results.folder / "report.html").read_text(encoding="utf-8")
 
 
 def own(html: str) -> str:

@@ -9,6 +9,7 @@ from typing import Any
 from seedbus.agents.journal.digests import SEAL, seal_of
 from seedbus.agents.journal.journal import Journal
 from seedbus.scenarios.reporting.results import Results
+from seedbus.scenarios.running.replay import replay
 from seedbus.scenarios.running.run import run
 from seedbus.scenarios.schema.loading import validate
 from seedbus.scenarios.schema.scenario import Scenario
@@ -62,6 +63,11 @@ def outcome(results: Results) -> tuple[Any, ...]:
     summary["traffic"] = {name: value for name, value in summary["traffic"].items() if name != "transport"}
     lines = (results.folder / "metrics.jsonl").read_text()
     return summary, lines
+
+
+def holds(results: Results) -> bool:
+    """Whether a replay of the journal gives the evaluator's digest, and no replica diverged."""
+    return replay(results.folder).digest == results.digest and "diverged" not in results.summary["refusals"]
 
 
 def go(folder: Path, what: Scenario, **options: Any) -> Results:

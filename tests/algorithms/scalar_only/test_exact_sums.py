@@ -20,7 +20,7 @@ from seedbus.algorithms.scalar_only import base as scalar
 from seedbus.algorithms.scalar_only.block import Block
 from seedbus.algorithms.scalar_only.decomfl import DeComFL
 from seedbus.algorithms.scalar_only.exact import BUDGET, Grid, add_terms, default_unit_bits, terms_of
-from seedbus.algorithms.scalar_only.payloads import ScalarCommit, Term, pack_commits
+from seedbus.algorithms.scalar_only.payloads import ScalarCommit, Term
 
 DIMENSION, ROUNDS = 1_003, 12
 each_kind = pytest.mark.parametrize("kind", ["gaussian", "rademacher"])
@@ -171,12 +171,6 @@ def test_a_commit_has_the_bytes_of_a_float32_commit() -> None:
         ]
         assert sizes[0] == sizes[1]
         assert whole.algorithm.pack_log(whole.commits[:count])[1:] == real.algorithm.pack_log(real.commits[:count])[1:]
-
-
-def test_whole_numbers_with_a_weight_are_no_commit() -> None:
-    term = Term(0, 1, np.ones((1, 1), np.int32), 0.5)
-    with pytest.raises(BadPayload, match="weights"):
-        integers().unpack_commits(pack_commits([ScalarCommit(1, 0, 0.5, (term,))], integers()._commit_format).body)
 
 
 # what is refused

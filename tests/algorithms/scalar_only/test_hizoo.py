@@ -64,21 +64,6 @@ def test_hizoo_is_its_equations() -> None:
         np.testing.assert_allclose(each.fields["hessian"], hessian, rtol=0, atol=1e-10)
 
 
-@pytest.mark.slow
-def test_h_comes_to_rest_at_a_multiple_of_the_diagonal_of_the_hessian() -> None:
-    """(d/2 + 1)·A for a loss with the Hessian A, here within the noise of a moving average."""
-    dimension, rounds = 8, 300
-    algorithm = make("hizoo", perturbations=20, alpha=0.05, learning_rate=1e-6, smoothing=0.125)
-    replica, objective = algorithm.replica(x0(dimension)), Quadratic(dimension, 0, 0)
-    for round in range(rounds):
-        plan = algorithm.plan(round, round, seed_of(round))
-        report, _ = algorithm.local(replica, None, plan, objective)
-        algorithm.apply(replica, [algorithm.aggregate(None, plan, {0: report})[0]])
-    diagonal = (1.5 + np.sin(np.arange(dimension))) / dimension
-    np.testing.assert_allclose(replica.fields["hessian"], (dimension / 2 + 1) * diagonal, rtol=0.35)
-    assert diagonal.max() > 4 * diagonal.min()
-
-
 @pytest.mark.parametrize(
     ("fields", "message"),
     [

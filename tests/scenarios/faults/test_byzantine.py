@@ -17,13 +17,12 @@ from seedbus.agents.client.worker import Followers
 from seedbus.agents.observer import NullObserver
 from seedbus.agents.seeds import of_directions
 from seedbus.algorithms.scalar_only.decomfl import DeComFL
-from seedbus.bus import HOST, Kind, Offer, decode, encode, ledger_hash, read_ledger
+from seedbus.bus import HOST, Kind, Offer, decode, encode
 from seedbus.discovery import PluginError
 from seedbus.models import Iid
 from seedbus.models.tasks.quadratic import Quadratic
 from seedbus.scenarios.errors import ScenarioError
 from seedbus.scenarios.faults.byzantine import Byzantine
-from seedbus.scenarios.reporting.results import Results
 
 ALGORITHM: Any = DeComFL(perturbations=2, local_steps=2)
 PROBLEM: Any = Quadratic(dimension=40).bind(seed=1, clients=6, partition=Iid())
@@ -226,10 +225,6 @@ ALL = {"clients": 8, "cohort": 8}
 AFTER_A_WHILE = {"clients": 8, "cohort": 8, "deadline_s": 30.0}
 
 
-def hash_of(results: Results) -> str:
-    return ledger_hash(read_ledger(results.folder / "messages"))
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("algorithm", [DECOMFL, HISO], ids=lambda algorithm: str(algorithm["name"]))
 @pytest.mark.parametrize(("attack", "reason"), [("nan", "not-finite"), ("huge", "absurd")])
@@ -257,13 +252,9 @@ def test_a_plausible_attack_changes_the_model_and_nothing_else(tmp_path: Path, a
     honest, lied = go(tmp_path / "honest", scenario(participation=ALL)), go(tmp_path / "lied", lying)
     assert lied.digest != honest.digest
     assert lied.summary["refusals"] == {}
-    assert hash_of(lied) == hash_of(honest), "to the byte the same messages at the same times"
-
-
-def test_attacks_with_probability_zero_change_nothing(tmp_path: Path) -> None:
-    never = [{"fault": "byzantine", "attack": "huge", "probability": 0.0}, {"fault": "drop", "probability": 0.3}]
-    with_faults, without_faults = go(tmp_path / "a", lossy(faults=never)), go(tmp_path / "b", lossy())
-    assert (with_faults.digest, hash_of(with_faults)) == (without_faults.digest, hash_of(without_faults))
+    assert lied.summary["ledger_hash"] == honest.summary["ledger_hash"], (
+        "to the byte the same messages at the same times"
+    )
 
 
 def test_the_order_of_faults_changes_nothing(tmp_path: Path) -> None:
@@ -273,7 +264,7 @@ def test_the_order_of_faults_changes_nothing(tmp_path: Path) -> None:
         {"fault": "byzantine", "attack": "noise", "fraction": 0.5, "probability": 0.5},
     ]
     runs = [go(tmp_path / str(n), lossy(faults=order)) for n, order in enumerate((faults, faults[::-1]))]
-    assert len({(each.digest, hash_of(each)) for each in runs}) == 1
+    assert len({(each.digest, each.summary["ledger_hash"]) for each in runs}) == 1
 
 
 @pytest.mark.parametrize("order", [1, -1])

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pages import allowed, axes, own, plots, traces
+from pages import allowed, axes, own, plots, text_of, traces
 from worlds import HISO, go, lossy, scenario
 
 from seedbus.scenarios.reporting import report
@@ -53,10 +53,6 @@ EVIL = "</script><script>alert(1)</script><!--<b>&amp;"
 @pytest.fixture(scope="module")
 def results(tmp_path_factory: pytest.TempPathFactory) -> Results:
     return go(tmp_path_factory.mktemp("page") / "run", lossy(stop={"rounds": 30}, expect={"gap": {"at_least": 1e9}}))
-
-
-def text_of(results: Results) -> str:
-    return (results.folder / "report.html").read_text(encoding="utf-8")
 
 
 def test_every_figure_has_its_axes_with_units(results: Results) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from pages import own, plots, traces
+from pages import own, plots, text_of, traces
 from worlds import go, lossy, scenario
 
 from seedbus.scenarios.reporting.looks import Marks
@@ -19,10 +19,6 @@ from seedbus.scenarios.reporting.timeline import FATES, absences, fates, timelin
 @pytest.fixture(scope="module")
 def results(tmp_path_factory: pytest.TempPathFactory) -> Results:
     return go(tmp_path_factory.mktemp("timeline") / "run", lossy(stop={"rounds": 30}))
-
-
-def text_of(results: Results) -> str:
-    return (results.folder / "report.html").read_text(encoding="utf-8")
 
 
 def test_who_took_part_is_drawn_cell_by_cell_and_stays_small_with_many_clients(results: Results) -> None:

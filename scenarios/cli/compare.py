@@ -45,14 +45,11 @@ def compare(
             raise ScenarioError(f"--out {out}", ["it names no file; expected one like comparison.html"])
         from seedbus.scenarios.reporting import compare as comparison_of_runs
         from seedbus.scenarios.reporting import compare_page
-        from seedbus.scenarios.reporting.results import write
+        from seedbus.scenarios.reporting.results import write_named
 
         comparison = comparison_of_runs.compare(runs, metric, value, points, smoothed=smoothed)
         if out is not None:
-            try:
-                write(out, compare_page.page(comparison))
-            except OSError as error:  # it names a temporary file; the message must name the file of --out
-                raise OSError(error.errno, error.strerror, str(out)) from None
+            write_named(out, compare_page.page(comparison))
         for note in comparison.notes:
             say(f"seedbus: note: {note}", to_stderr=True)
         if output is TableFormat.json:

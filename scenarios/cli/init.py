@@ -50,7 +50,7 @@ def init(
         if os.path.lexists(file) and not force:
             raise ScenarioError(str(file), ["it exists already; name another file, or give --force to replace it"])
         from seedbus.scenarios.planning.first_scenario import Choices, first_scenario
-        from seedbus.scenarios.reporting.results import write
+        from seedbus.scenarios.reporting.results import write_named
         from seedbus.scenarios.schema.yaml_text import NotPlain, parse
 
         given: dict[str, Any] = {"clients": clients, "cohort": cohort, "rounds": rounds}
@@ -64,10 +64,7 @@ def init(
         if sys.stdin.isatty():
             choices = _asked(choices, {name for name, value in given.items() if value is not None})
         text = first_scenario(choices)
-        try:
-            write(file, text)
-        except OSError as error:  # it names a temporary file
-            raise OSError(error.errno, error.strerror, str(file)) from None
+        write_named(file, text)
         typed = shlex.quote(str(file))
         say(f"written to {file}; next: `seedbus explain {typed}`, then `seedbus run {typed}`")
 

@@ -27,7 +27,7 @@ def partition(
         if svg is not None and not svg.name:
             raise ScenarioError(f"--svg {svg}", ["it names no file; expected one like partition.svg"])
         from seedbus.scenarios.reporting import division
-        from seedbus.scenarios.reporting.results import write
+        from seedbus.scenarios.reporting.results import write_named
         from seedbus.scenarios.schema.loading import load
 
         loaded = load(scenario, settings, needs_task=True)
@@ -35,10 +35,7 @@ def partition(
         parts = loaded.task.division(seed=loaded.seed, clients=clients, partition=loaded.partition)
         found = division.summary(loaded, parts)
         if svg is not None:
-            try:
-                write(svg, division.picture(found))
-            except OSError as error:  # it names a temporary file; the message must name the file of --svg
-                raise OSError(error.errno, error.strerror, str(svg)) from None
+            write_named(svg, division.picture(found))
         if output is Format.json:
             typer.echo(json.dumps(found))
         else:

@@ -120,7 +120,7 @@ def similar(choices: Choices) -> tuple[str, dict[str, Any]] | None:
 
     Of several it is one that is named after the algorithm, and the one with the shortest name.
     """
-    task, algorithm = _name(choices.task, "name"), _name(choices.algorithm, "name")
+    task, algorithm = _name(choices.task), _name(choices.algorithm)
     documents = _documents()
     same = [
         name
@@ -160,8 +160,8 @@ def _faults(chosen: Choices) -> list[dict[str, Any]]:
     return [*([dropout] if chosen.dropout else []), *([straggler] if chosen.stragglers else [])]
 
 
-def _name(choice: Any, tag: str) -> Any:
-    return choice.get(tag) if isinstance(choice, dict) else choice
+def _name(choice: Choice) -> Any:
+    return choice.get("name") if isinstance(choice, dict) else choice
 
 
 def _fields(choice: Any, model: Any, tag: str) -> dict[str, Any]:

@@ -300,6 +300,14 @@ def write(path: Path, text: str | bytes) -> None:
         file.write(text.encode() if isinstance(text, str) else text)
 
 
+def write_named(path: Path, text: str | bytes) -> None:
+    """Write a file as `write` does; an error names it as its user did, and not the temporary file."""
+    try:
+        write(path, text)
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, str(path)) from None
+
+
 def _json(text: str) -> Any:
     return json.loads(text, parse_constant=_refuse_constant)
 

@@ -67,7 +67,7 @@ class _SourceFinder:
 sys.meta_path.insert(0, _SourceFinder)
 
 
-def load_plugins(paths: Iterable[str | Path] = ()) -> None:
+def load_plugins(paths: Iterable[str | Path]) -> None:
     """Load the plug-ins of this process's user: of installed packages, of SEEDBUS_PLUGINS, and these files.
 
     Raises:
@@ -124,9 +124,8 @@ def load_plugin(path: str | Path, source: str = "") -> None:
         raise
 
 
-def load_module(name: str, source: str = "") -> None:
-    """Load a plug-in that is installed, unless it has been loaded; name: its module. Raises `ScenarioError`."""
-    source = source or f"the module {name}"
+def load_module(name: str, source: str) -> None:
+    """Load a plug-in that is installed, by its module, unless it has been loaded; see `load_plugin`."""
     if name in PLUGINS:
         return
     _run(lambda: importlib.import_module(name), source)

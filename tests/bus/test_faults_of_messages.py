@@ -172,10 +172,10 @@ def test_how_long_a_message_is_held_does_not_depend_on_the_draw_that_selects_it(
 # -- partition
 
 
-def sent_at(harness: Harness, *seconds: float, make: Any = plan, client: int = 0) -> list[float]:
-    """Send a message at each of these seconds; return the times whose message arrives."""
+def sent_at(harness: Harness, *seconds: float) -> list[float]:
+    """Send a plan to client 0 at each of these seconds; return the times whose message arrives."""
     for second in seconds:
-        harness.send_at(round(second * SECOND), make(client, 3))
+        harness.send_at(round(second * SECOND), plan(0, 3))
     harness.run()
     return [arrival / SECOND - 0.1 for arrival in harness.arrivals_ns]
 

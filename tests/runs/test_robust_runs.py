@@ -34,9 +34,9 @@ LIARS = [
 WIDTHS = {"float32": 4, "float16": 2, "bfloat16": 2}
 
 
-def robust(base: dict[str, Any] = HISO, **changes: Any) -> Any:
+def robust(**changes: Any) -> Any:
     """Return a scenario whose clients lie, decline, lag and lose messages, and whose rule remembers norms."""
-    algorithm = {**base, "aggregation": {"rule": "clipped", "window": 5}, "precision": "float16", **changes}
+    algorithm = {**HISO, "aggregation": {"rule": "clipped", "window": 5}, "precision": "float16", **changes}
     participation = {"clients": 8, "cohort": 6, "quorum": 3, "deadline_s": 0.5}
     return lossy(algorithm=algorithm, participation=participation, faults=LIARS, stop={"rounds": 30})
 

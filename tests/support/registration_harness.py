@@ -48,7 +48,6 @@ class RegistrationHarness:
         *,
         processes: int = 3,
         is_virtual: bool = True,
-        cohort: int | None = None,
         proofs: dict[str, bytes] = PROOF,
     ) -> None:
         clock = VirtualClock() if is_virtual else WallClock()
@@ -56,7 +55,7 @@ class RegistrationHarness:
         self.ledger = bus.ledger
         self.coordinator = Coordinator(
             ALGORITHM,
-            Participation(clients=clients, cohort=cohort),
+            Participation(clients=clients),
             seed=7,
             stop=Stop(rounds=100),
             evaluation=Cadence(),
@@ -116,8 +115,8 @@ class RegistrationHarness:
         assert [commit.version for commit in log] == list(range(1, len(log) + 1))
         return versions, len(log)
 
-    def close_rounds(self, count: int) -> None:
-        for _ in range(count):
+    def close_four_rounds(self) -> None:
+        for _ in range(4):
             for client in cohort_of(self.coordinator):
                 self.coordinator.reported(report(self.coordinator, client))
             self.coordinator.close_round()

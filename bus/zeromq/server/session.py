@@ -57,7 +57,7 @@ class Delivery:
     was_sent: bool
     size: int
 
-    def __init__(self, address: int, frame: bytes, answered: Answered, tail: bytes = b"") -> None:
+    def __init__(self, address: int, frame: bytes, answered: Answered, tail: bytes) -> None:
         self.address = address
         self.frame = frame
         self.answered = answered

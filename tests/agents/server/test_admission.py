@@ -135,7 +135,7 @@ def test_a_process_with_a_wrong_join_is_refused_by_reason(name: str) -> None:
 def test_a_replacement_in_simulated_time_gets_the_versions_of_its_predecessor() -> None:
     harness = RegistrationHarness(clients=3, processes=1)
     harness.register(HostRequest())
-    harness.close_rounds(4)
+    harness.close_four_rounds()
     harness.actual_versions = {0: 2, 2: 1, EVALUATOR: 3}
     versions = dict(harness.coordinator.versions)
     harness.registration.gone(HOST, "it was killed")
@@ -148,7 +148,7 @@ def test_the_log_of_a_welcome_in_simulated_time_is_as_short_as_possible() -> Non
     harness = RegistrationHarness(clients=4, processes=2)
     harness.register(HostRequest(((0, 1),)))
     harness.register(HostRequest(((2, 3),)))
-    harness.close_rounds(4)
+    harness.close_four_rounds()
     harness.actual_versions = {0: 4, 2: 1, EVALUATOR: 4}
     harness.registration.gone(HOST - 1, "it was killed")
     harness.offer(HostRequest())
@@ -159,7 +159,7 @@ def test_the_log_of_a_welcome_in_simulated_time_is_as_short_as_possible() -> Non
 def test_a_welcome_reaches_the_snapshots_that_its_clients_are_downloading(actual: int, notes: int) -> None:
     harness = RegistrationHarness(clients=2, processes=1)
     harness.register(HostRequest())
-    harness.close_rounds(4)
+    harness.close_four_rounds()
     harness.actual_versions = {0: actual, 1: 1, EVALUATOR: 1}
     title = Title(3, 2, bytes(DIGEST_BYTES))
     downloads = Downloads(lambda version: ALGORITHM.replica(np.zeros(9, np.float32)))
@@ -176,7 +176,7 @@ def test_a_welcome_reaches_the_snapshots_that_its_clients_are_downloading(actual
 def test_clients_in_real_time_keep_their_claimed_versions_and_the_evaluator_its_own() -> None:
     harness = RegistrationHarness(clients=3, processes=1, is_virtual=False)
     harness.register(HostRequest())
-    harness.close_rounds(4)
+    harness.close_four_rounds()
     harness.actual_versions = {0: 4, 1: 4, 2: 4, EVALUATOR: 2}
     harness.registration.gone(HOST, "it was killed")
     harness.offer(HostRequest())

@@ -206,9 +206,9 @@ class Keyed:
     def write(self) -> None:
         write_table(self.folder / TABLE, self.entries.values())
 
-    def authorise(self, name: str, spans: Any = None, evaluator: bool = False) -> Identity:
+    def authorise(self, name: str, spans: Any = None) -> Identity:
         pair = KeyPair.new()
-        self.entries[name] = Entry(name, pair.public, spans, evaluator)
+        self.entries[name] = Entry(name, pair.public, spans, False)
         self.write()
         return self.shows(pair)
 

@@ -111,7 +111,7 @@ def measure(case: Case, rounds: int) -> Figures:
             for worker in WORKERS:
                 machines.link("server", worker, latency_s=case.latency_s, mbps=case.mbps, loss=case.loss)
             federation = Federation(machines, folder, folder / "real.yaml", ["0-0", "1-1"])
-            federation.finish(300)
+            federation.finish()
             carried = sum(wire.bytes for worker in WORKERS for wire in machines.between("server", worker))
         measured = Results.read(federation.run)
         took_s = measured.rounds.took_s[1:]

@@ -7,7 +7,6 @@ import os
 import re
 import subprocess
 import sys
-import time
 from collections import Counter
 from pathlib import Path
 from types import ModuleType
@@ -17,6 +16,7 @@ import pytest
 from document_blocks import PAGES, ROOT, Block, blocks
 from document_outputs import is_as_shown
 from documents import follow, warm
+from processes import is_alive, wait_for
 
 import seedbus
 from seedbus import plugin
@@ -176,23 +176,14 @@ def test_a_command_that_starts_fast_ends_with_the_program_that_asked_for_it() ->
         assert process.stdout is not None
         number = int(process.stdout.readline())
         process.kill()
-    assert is_gone(number)
-
-
-def is_gone(process: int) -> bool:
-    left = Path(f"/proc/{process}/cmdline")
-    for _ in range(100):
-        if not left.exists() or not left.read_bytes():  # gone, or a zombie
-            return True
-        time.sleep(0.05)
-    return False
+    wait_for(lambda: not is_alive(number))
 
 
 def test_the_processes_that_a_page_leaves_behind_are_ended(tmp_path: Path) -> None:
     page = tmp_path / "page.md"
     page.write_text("```console\n$ sleep 100 > /dev/null 2>&1 & echo $! > process\n```\n")
     assert not list(follow(page, folder(tmp_path)))
-    assert is_gone(int((tmp_path / "page" / "process").read_text()))
+    wait_for(lambda: not is_alive(int((tmp_path / "page" / "process").read_text())))
 
 
 @pytest.mark.parametrize(

@@ -19,14 +19,14 @@ def test_a_scenario_that_takes_more_memory_than_its_estimate_ends_in_a_sentence(
     scenario = {"task": {"name": "quadratic", "dimension": 200_000_000}}
     with FakeServer(offering(scenario)) as server:
         process = seedbus("client", "--connect", server.endpoint, "--max-memory", "1GiB")
-        peak, until = 0, time.monotonic() + 60
-        while process.poll() is None and time.monotonic() < until:
+        peak = 0
+        while process.poll() is None:
             status = Path(f"/proc/{process.pid}/status").read_text()
             peak = max(
                 peak, int([*status.partition("VmRSS:")[2].split(), "0"][0]) * 1024
             )  # no such line once it has ended
             time.sleep(0.02)
-        _, stderr = process.communicate(timeout=10)
+        _, stderr = process.communicate()
     assert process.returncode == 3, stderr
     assert "found no memory for" in stderr and "Traceback" not in stderr
     assert server.farewells == [b"memory"]

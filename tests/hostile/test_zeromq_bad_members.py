@@ -56,7 +56,7 @@ class BadClients(threading.Thread):
     def run(self) -> None:
         try:
             recruit = prepare.recruit(WHAT, prepare.bind(WHAT), NullObserver())
-            follow(self._endpoint, [self._request], with_bad_clients(recruit), patience_s=10.0)
+            follow(self._endpoint, [self._request], with_bad_clients(recruit), patience_s=60.0)
         except BaseException as error:
             self.failure = error
 
@@ -71,8 +71,8 @@ def among_the_bad(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Re
         workers = [BadClients(watcher.endpoint, request) for request in requests]
         results = server.results()
         for worker in workers:
-            worker.join(10)
-            assert not worker.is_alive() and worker.failure is None
+            worker.join()
+            assert worker.failure is None
     yield results, watcher
 
 

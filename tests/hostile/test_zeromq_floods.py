@@ -17,7 +17,7 @@ import pytest
 from hostile_packets import hello
 from hostile_peers import COMMAND, MORE, Caller, Peer, frame
 from hostile_pending import CLIENT, PendingPeer
-from hostile_run import WITHIN_S, HostileRun
+from hostile_run import HostileRun
 from hostile_wire import PING
 from hub_peers import OneClientRegistration, hub_at
 from running_transports import until
@@ -56,9 +56,7 @@ def bounded_run(hostile_run: HostileRun) -> Iterator[HostileRun]:
     resident, descriptors, threads = hostile_run.before
     with hostile_run.running():
         yield hostile_run
-    hostile_run.server.wait_for(
-        lambda: hostile_run.server.descriptors == descriptors, "closes what it opened", WITHIN_S
-    )
+    hostile_run.server.wait_for(lambda: hostile_run.server.descriptors == descriptors, "closes what it opened")
     growth = hostile_run.server.peak - resident
     print(f"{growth / 1e6:.1f} MB more at the most, {(hostile_run.server.resident - resident) / 1e6:.1f} MB now")
     assert growth < MOST_GROWTH
@@ -101,8 +99,8 @@ async def test_a_message_that_never_ends_is_cut_off_while_the_loop_is_busy() -> 
         with await asyncio.to_thread(Peer, port) as peer:
             sender = threading.Thread(target=send, args=(peer,))
             sender.start()
-            assert cut.wait(20), "and the loop waits for it"
-            sender.join()
+            sender.join()  # the loop waits for it
+            assert cut.is_set()
             await until(lambda: registration.refusals == ["unfinished-message"])
 
 
@@ -113,7 +111,7 @@ def test_many_messages_that_never_end_are_cut_off_at_once(bounded_run: HostileRu
     for pourer in pourers:
         pourer.start()
     for pourer in pourers:
-        pourer.join(WITHIN_S)
+        pourer.join()
     for peer in peers:
         settled(bounded_run, peer.name, {"unfinished-message": 1})
 
@@ -152,7 +150,7 @@ def test_a_peer_that_floods_is_hung_up_on(
     before, began = bounded_run.server.refusals(), time.monotonic()
     for _ in range(count // 500):
         with Peer(bounded_run.server.port).raw(frame(message) * 500) as peer:
-            assert peer.is_hung_up(WITHIN_S)
+            assert peer.is_hung_up()
     found = bounded_run.server.refusals() - before
     print(f"{count:,} {name} over {count // 500} connections in {time.monotonic() - began:.2f} s: {dict(found)}")
     assert found[reason] == STRANGERS_STRIKES * (count // 500) and found["too-many-refusals"] == count // 500
@@ -167,7 +165,7 @@ def test_ten_thousand_connections_come_and_go(bounded_run: HostileRun, how: Call
             how(caller)
     expected = Counter({"no-handshake": 10_000})
     bounded_run.server.wait_for(
-        lambda: bounded_run.server.refusals("a stranger") - before == expected, "counts them all", 20
+        lambda: bounded_run.server.refusals("a stranger") - before == expected, "counts them all"
     )
     print(f"{time.monotonic() - began:.2f} s")
 
@@ -181,7 +179,7 @@ def test_three_hundred_that_say_nothing_are_hung_up_on(bounded_run: HostileRun) 
             with suppress(ConnectionError):  # the hub may hang up before the greeting
                 callers.append(kind(bounded_run.server.port))
     for caller in callers:
-        assert caller.is_hung_up(WITHIN_S)
+        assert caller.is_hung_up()
         caller.close()
 
     def found() -> Counter[str]:
@@ -202,7 +200,7 @@ def test_connections_beyond_the_limit_on_files_are_hung_up_on(bounded_run: Hosti
             with suppress(ConnectionError):  # the hub may hang up while the connection is made
                 callers.append(Caller(bounded_run.server.port))
         for caller in callers:
-            assert caller.is_hung_up(WITHIN_S)
+            assert caller.is_hung_up()
             caller.close()
 
         def found() -> Counter[str]:
@@ -229,9 +227,7 @@ def test_a_message_of_a_peer_with_an_offer_that_never_ends_is_cut_off(hostile_ru
     hostile_run.step()
     print(f"{(hostile_run.server.peak - resident) / 1e6:.1f} MB more at the most, for client {CLIENT}")
     assert hostile_run.server.peak - resident < MOST_GROWTH
-    hostile_run.server.wait_for(
-        lambda: hostile_run.server.descriptors == descriptors, "closes what it opened", WITHIN_S
-    )
+    hostile_run.server.wait_for(lambda: hostile_run.server.descriptors == descriptors, "closes what it opened")
 
 
 @pytest.mark.soak
@@ -258,4 +254,4 @@ def settled(hostile_run: HostileRun, name: str, reasons: dict[str, int]) -> None
         assert found <= expected, f"{name} was refused for {dict(found)}, and not only for {reasons}"
         return found == expected
 
-    hostile_run.server.wait_for(is_settled, "refuses what it should", WITHIN_S)
+    hostile_run.server.wait_for(is_settled, "refuses what it should")

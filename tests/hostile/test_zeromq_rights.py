@@ -100,7 +100,7 @@ def evaluator(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
     may_start, start = threading.Event(), WorkerProcesses.start
 
     def start_later(self: WorkerProcesses) -> None:
-        threading.Thread(target=lambda: may_start.wait(60) and start(self), daemon=True).start()
+        threading.Thread(target=lambda: may_start.wait() and start(self), daemon=True).start()
 
     monkeypatch.setattr(WorkerProcesses, "start", start_later)
     return may_start
@@ -131,7 +131,7 @@ def test_strangers_neither_evaluate_nor_say_what_x0_is_nor_keep_anybody_out(
         wait_for(lambda: server.watcher.gone == left + 6)
         gate.open_to(2**32)  # deliveries still reach the process that joined with the clients
         results = server.results()
-        honest.join(10)
+        honest.join()
         assert honest.failure is None and len(idle) == 6
     assert outcome(results)[1] == outcome(in_memory)[1] and results.digest == in_memory.digest
     assert sum(results.summary["refusals"]["x0"].values()) == 6

@@ -125,7 +125,7 @@ def test_clients_all_in_torchs_memory_agree_with_an_evaluator_on_the_processor_t
 
     def wait_for_rounds(more: int) -> None:
         begun = closed_rounds(log)
-        wait_for(lambda: closed_rounds(log) >= begun + more, 120)
+        wait_for(lambda: closed_rounds(log) >= begun + more)
 
     try:
         first = start("server", tmp_path / "what.yaml", *options, "--out", tmp_path / "run")
@@ -138,9 +138,9 @@ def test_clients_all_in_torchs_memory_agree_with_an_evaluator_on_the_processor_t
         kill(clients[0].pid, signal.SIGKILL)
         assert second.poll() is None, "the run was over before its client was killed"
         clients.append(join())
-        _, told = second.communicate(timeout=180)
+        _, told = second.communicate()
         assert second.returncode == 0, told
-        assert [client.communicate(timeout=60) and client.returncode for client in clients] == [-signal.SIGKILL, 0, 0]
+        assert [client.communicate() and client.returncode for client in clients] == [-signal.SIGKILL, 0, 0]
     finally:
         for process in started:
             process.kill()

@@ -52,13 +52,12 @@ def test_another_processor_excuses_digests_of_torch_and_nothing_else() -> None:
 def test_no_bit_depends_on_the_kernels_that_blas_chooses_for_a_processor(core: str) -> None:
     """Two runs with sums over whole vectors: one clips gradients, one projects them."""
     command = [sys.executable, guard.__file__, "--check", "--only", "fedavg-epochs", "decomfl-projection"]
-    done = subprocess.run(
-        command, capture_output=True, text=True, timeout=600, env=os.environ | {"OPENBLAS_CORETYPE": core}
-    )
+    done = subprocess.run(command, capture_output=True, text=True, env=os.environ | {"OPENBLAS_CORETYPE": core})
     assert done.returncode == 0, done.stdout
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(3 * 3600)
 def test_no_bit_byte_or_message_of_an_honest_run_has_changed() -> None:
-    done = subprocess.run([sys.executable, guard.__file__, "--check"], capture_output=True, text=True, timeout=600)
+    done = subprocess.run([sys.executable, guard.__file__, "--check"], capture_output=True, text=True)
     assert done.returncode == 0, "\n".join(line for line in done.stdout.splitlines() if not line.startswith("ok"))

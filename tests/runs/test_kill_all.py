@@ -56,7 +56,7 @@ class KilledRun:
             if command.poll() is None:
                 self._kill(command)
                 return False
-        _, stderr = command.communicate(timeout=120)
+        _, stderr = command.communicate()
         assert command.returncode == 0, stderr
         return True
 
@@ -73,7 +73,7 @@ class KilledRun:
         workers, before = workers_of(command.pid), versions(self.folder)
         for process in (command.pid, *workers):
             kill(process, signal.SIGKILL)
-        command.communicate(timeout=60)
+        command.communicate()
         wait_for(lambda: not any(map(is_alive, workers)))
         kept = versions(self.folder)
         assert kept[: len(before)] == before and kept == list(range(1, len(kept) + 1))

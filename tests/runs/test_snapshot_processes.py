@@ -48,7 +48,7 @@ def test_a_network_that_breaks_leaves_no_trace(tmp_path: Path) -> None:
             wait_for(lambda at=at: server.watcher.rounds >= at or not server.is_alive())  # type: ignore[misc]
             proxy.cut()
         results = server.results()
-        client.join(10)
+        client.join()
     assert client.failure is None and server.watcher.gone >= 3
     assert alike(results, whole)
 

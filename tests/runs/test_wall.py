@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from pathlib import Path
@@ -25,6 +26,7 @@ from seedbus.scenarios.schema.scenario import Scenario
 from seedbus.scenarios.transports.placement import Placement
 
 NEVER_S = 1000.0  # longer than any test: a test that waits for such a deadline fails
+DEADLINE_S = 4.0  # longer than any round whose clients answer at once
 FAST = {"latency": {"distribution": "exponential", "mean": 0.002}}
 
 
@@ -61,17 +63,20 @@ def test_a_deadline_passes_in_real_time_and_late_reports_are_refused(tmp_path: P
 def test_a_deadline_begins_when_plans_are_sent_however_long_a_snapshot_took(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    waits = [1.2 * DEADLINE_S]
+
     def busy(source: SnapshotSource, envelope: Envelope, replica: Replica) -> list[Envelope]:
-        time.sleep(0.8)
+        while waits:
+            time.sleep(waits.pop())
         return pieces(source, envelope, replica)
 
     pieces = SnapshotSource.pieces
     monkeypatch.setattr(SnapshotSource, "pieces", busy)
-    participation = {"clients": 3, "cohort": 1, "deadline_s": 0.6}
+    participation = {"clients": 3, "cohort": 1, "deadline_s": DEADLINE_S}
     lag = {"snapshot_after_commits": 1}
     what = wall(participation=participation, algorithm=DECOMFL, network={}, lag=lag, stop={"rounds": 6})
     results = run(what, tmp_path / "run")
-    assert results.summary["simulated_s"] > 0.8 and results.summary["version"] == 6
+    assert results.summary["simulated_s"] > DEADLINE_S and results.summary["version"] == 6
 
 
 @pytest.mark.slow
@@ -137,21 +142,25 @@ def test_what_the_evaluator_had_not_answered_when_a_run_in_real_time_stopped_is_
 
     def hang(self: Evaluator, envelope: Envelope) -> list[Envelope]:
         if envelope.round == 2:
-            may_end.wait(20)
+            may_end.wait()
         return on_commit(self, envelope)
 
-    with monkeypatch.context() as patch, ServerThread(what, tmp_path / "run", patience_s=5.0) as server:
+    reading, writing = os.pipe()
+    with monkeypatch.context() as patch, ServerThread(what, tmp_path / "run") as server:
         stopping(patch, 6)
         patch.setattr(Evaluator, "on_commit", hang)
-        evaluates = ClientsThread(what, server.watcher.endpoint, HostRequest(((7, 7),)), patience_s=2.0)
-        works = ClientsThread(what, server.watcher.endpoint, HostRequest(((0, 6),), evaluates=False), patience_s=2.0)
+        endpoint, others = server.watcher.endpoint, HostRequest(((0, 6),), evaluates=False)
+        evaluates = ClientsThread(what, endpoint, HostRequest(((7, 7),)), parent_pipe=reading)
+        works = ClientsThread(what, endpoint, others, parent_pipe=reading)
         with pytest.raises(KeyboardInterrupt):
             server.results()
         may_end.set()
-        evaluates.join(10)
-        works.join(10)
+        os.close(writing)  # they would look for the server for a while
+        evaluates.join()
+        works.join()
+    os.close(reading)
     with ServerThread(what, tmp_path / "run", resume=True) as server:
         ClientsThread(what, server.watcher.endpoint)
-        results = server.results(20)
+        results = server.results()
     assert results.summary["rounds"] == 12 and holds(results)
     assert list(results.metrics["round"]) == [0, 8, 11]

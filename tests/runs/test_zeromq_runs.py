@@ -107,7 +107,7 @@ def test_a_run_is_the_same_in_three_terminals(tmp_path: Path, in_memory: dict[st
         wait_for(lambda: any(event == "joined" for event, _ in server.watcher.events))
         clients.append(seedbus("client", *endpoint, "--clients", 4))
         results = server.results()
-        told = [client.communicate(timeout=60)[1] for client in clients]
+        told = [client.communicate()[1] for client in clients]
     assert [client.returncode for client in clients] == [0, 0]
     assert "clients 4, evaluates False" in told[0] and "clients 4, evaluates False" in told[1]
     assert outcome(results) == outcome(in_memory["hiso"])
@@ -119,7 +119,7 @@ def test_a_run_is_the_same_with_a_socket_for_every_client(tmp_path: Path, in_mem
     with ServerThread(what, tmp_path / "run", evaluator="own") as server:
         client = seedbus("client", "--connect", server.watcher.endpoint, "--clients", 8, "--socket-per-client")
         results = server.results()
-        assert client.wait(60) == 0
+        assert client.wait() == 0
         client.communicate()
     assert results.summary["traffic"]["transport"]["sessions"]["join"]["messages"] == 8 + 1, (
         "the server's own process joins too"
@@ -284,11 +284,11 @@ def test_a_person_is_shown_the_first_few_refusals() -> None:
 def test_a_process_that_asks_for_too_many_clients_is_told_how_many_are_left(tmp_path: Path) -> None:
     with ServerThread(small(), tmp_path / "run", evaluator="own") as server:
         command = seedbus("client", "--connect", server.watcher.endpoint, "--clients", 9)
-        _, told = command.communicate(timeout=60)
+        _, told = command.communicate()
         assert command.returncode == Exit.PEER and "9 clients asked for, 8 left" in told
         follower = ClientsThread(small(), server.watcher.endpoint, HostRequest(((0, 7),)))
         server.results()
-        follower.join(5)
+        follower.join()
     assert follower.failure is None
 
 
@@ -309,7 +309,7 @@ def test_a_process_of_another_run_is_sent_away(tmp_path: Path) -> None:
 @pytest.mark.parametrize("clients", ["0", "3-1", "a", "1,,2", "-3", "1.5"])
 def test_what_is_no_choice_of_clients_is_refused_in_one_sentence(clients: str) -> None:
     command = seedbus("client", "--connect", "tcp://127.0.0.1:1", f"--clients={clients}")
-    _, told = command.communicate(timeout=60)
+    _, told = command.communicate()
     assert command.returncode == Exit.USAGE
     expected = "expected how many, like 25, which, like 0-24, 0-9,40-49 or 0-0 (client 0 alone), or none"
     assert told == f"seedbus: --clients {clients}: {expected}\n"
@@ -319,7 +319,7 @@ def test_what_is_no_choice_of_clients_is_refused_in_one_sentence(clients: str) -
 def test_too_low_a_limit_on_files_is_refused_before_anything_begins() -> None:
     line = "ulimit -n 200; exec python -m seedbus client --connect tcp://127.0.0.1:1 --clients 500 --socket-per-client"
     command = ["bash", "-c", line.replace("python", sys.executable)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == Exit.PEER
     assert "this process may open 200 files, and 1564 are needed for its connections" in done.stderr
 
@@ -332,7 +332,7 @@ from seedbus.bus.zeromq.sockets import allow_files
 resource.setrlimit(resource.RLIMIT_NOFILE, (100, {hard}))
 allow_files({wanted})
 print(*resource.getrlimit(resource.RLIMIT_NOFILE))"""
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.split() == [str(soft), str(hard)]
 
 
@@ -371,6 +371,6 @@ def test_a_long_folder_for_what_is_temporary_is_no_obstacle(tmp_path: Path, monk
 def test_worker_processes_need_a_way_between_processes(tmp_path: Path) -> None:
     (tmp_path / "what.yaml").write_text(dump(small().resolved()))
     command = seedbus("run", tmp_path / "what.yaml", "--workers", 2, "--transport", "inproc")
-    _, told = command.communicate(timeout=60)
+    _, told = command.communicate()
     assert command.returncode == Exit.USAGE and "worker processes need ipc or tcp" in told
     assert SentAway("tcp://x:1", "another-run", "why").reason == "another-run"

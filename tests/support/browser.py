@@ -8,17 +8,19 @@ import os
 import select
 import shutil
 import subprocess
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+
+from processes import HANGS_S
 
 from seedbus.bus.clock import wall_seconds
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 MISSING = "there is no chromium here (apt-get install chromium)"
 DESKTOP, PHONE = (1280, 900), (390, 844)
-PATIENCE_S = 60.0
 
 
 class Browser:
@@ -55,11 +57,12 @@ class Browser:
         assert "exceptionDetails" not in found, found
         return found["result"].get("value")
 
-    def wait_for(self, expression: str, within_s: float = 30.0) -> None:
+    def wait_for(self, expression: str) -> None:
         """Wait until a JavaScript expression is true."""
-        began_s = wall_seconds()
+        until_s = wall_seconds() + HANGS_S
         while not self.evaluate(expression):
-            assert wall_seconds() - began_s < within_s, f"not within {within_s} s: {expression}"
+            assert wall_seconds() < until_s, f"not within {HANGS_S} s: {expression}"
+            time.sleep(0.02)  # each question takes the page's own time
 
     def press(self, *keys: str) -> None:
         """Press and release keys, by the names that events give them, such as ArrowRight, Tab or 0."""
@@ -105,7 +108,7 @@ class Browser:
 
     def _read(self) -> dict[str, Any]:
         while b"\0" not in self._rest:
-            is_there, _, _ = select.select([self._back], [], [], PATIENCE_S)
+            is_there, _, _ = select.select([self._back], [], [], HANGS_S)
             part = os.read(self._back, 1 << 20) if is_there else b""
             assert part, "chromium has ended, or says nothing"
             self._rest += part
@@ -136,7 +139,7 @@ def browser(profile: Path) -> Iterator[Browser]:
         os.close(to)  # its end ends chromium too
         os.close(back)
         try:
-            process.wait(20)
+            process.wait(60)
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()

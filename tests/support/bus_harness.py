@@ -47,7 +47,7 @@ MS = 10**6
 SECOND = 10**9
 CLIENTS = 4
 HORIZON_S = 10**5
-PATIENCE_S = 20.0  # of real time
+PATIENCE_S = 120.0  # of real time
 REPORT_TALLY = Tally(scalars=1)
 """The tally of every answer of a follower here, and of nothing else: it marks their rows in the ledger."""
 

@@ -10,8 +10,9 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Self
 
+from processes import HANGS_S
+
 HOST = "127.0.0.1"
-PATIENCE_S = 60.0
 SIGNATURE = b"\xff" + bytes(8) + b"\x7f"
 MORE, LONG, COMMAND = 1, 2, 4
 
@@ -44,7 +45,7 @@ class Caller:
     """
 
     def __init__(self, port: int) -> None:
-        self.socket = socket.create_connection((HOST, port), PATIENCE_S)
+        self.socket = socket.create_connection((HOST, port), HANGS_S)
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.name = f"{HOST}:{self.socket.getsockname()[1]}"
         self.sent = b""
@@ -72,9 +73,9 @@ class Caller:
             data += part
         return data
 
-    def is_hung_up(self, within_s: float = PATIENCE_S) -> bool:
-        """Whether the hub ends the connection in time. What it sends before is discarded."""
-        until = time.monotonic() + within_s
+    def is_hung_up(self) -> bool:
+        """Whether the hub ends the connection. What it sends before is discarded."""
+        until = time.monotonic() + HANGS_S
         while (left_s := until - time.monotonic()) > 0:
             self.socket.settimeout(left_s)
             try:

@@ -10,6 +10,7 @@ from typing import Any
 import msgpack
 from hostile_packets import TOO_LONG, column, hello
 from hostile_peers import Peer
+from processes import HANGS_S
 
 from seedbus.agents.messages import Join, Span
 from seedbus.bus import Envelope, Kind, encode
@@ -29,7 +30,8 @@ class PendingPeer:
 
     def greet(self, peer: Peer) -> None:
         """Get an offer; retry while the previous host of the client is still leaving."""
-        for _ in range(100):
+        until = time.monotonic() + HANGS_S
+        while time.monotonic() < until:
             self.peer = peer.send(hello(b"", column(CLIENT, CLIENT), 0, 0))
             answer = packet.read(self.peer.receive())
             if answer.type is Type.OFFER:

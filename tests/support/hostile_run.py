@@ -15,6 +15,7 @@ from gates import Gate, Gated
 from hostile_peers import Case
 from hostile_pending import CLIENT, PendingCase, PendingPeer
 from hostile_server import ServerProcess
+from processes import HANGS_S
 
 from seedbus.agents.client.worker import prove
 from seedbus.agents.observer import NullObserver
@@ -26,7 +27,6 @@ from seedbus.scenarios.running.prepare import bind, recruit
 from seedbus.scenarios.schema.scenario import Scenario
 
 SHARED_NAMES = {"a stranger", OLD}  # several peers are counted under each of these
-WITHIN_S = 60.0
 
 
 class Worker(threading.Thread):
@@ -50,14 +50,14 @@ class Worker(threading.Thread):
             return follower if self._gate is None else Gated(follower, self._gate, Kind.COMMIT)
 
         try:
-            follow(self._endpoint, [self._request], gated, patience_s=30.0, parent_pipe=self._parent_pipe)
+            follow(self._endpoint, [self._request], gated, patience_s=60.0, parent_pipe=self._parent_pipe)
         except BaseException as error:
             self.failure = error
 
     def end(self) -> None:
         """Leave if it has not left yet. Raises what the thread failed with."""
         os.close(self._write_end)
-        self.join(WITHIN_S)
+        self.join(HANGS_S)
         os.close(self._parent_pipe)
         assert not self.is_alive(), "a worker hangs"
         if self.failure is not None:
@@ -101,7 +101,7 @@ class HostileRun:
         """Let the run go on by a round."""
         target = self.server.ask()["rounds"] + 1
         self.gate.open_to(target)
-        self.server.wait_for(lambda: self.server.ask()["rounds"] >= target, "goes on", WITHIN_S)
+        self.server.wait_for(lambda: self.server.ask()["rounds"] >= target, "goes on")
 
     @contextmanager
     def running(self, most: int = 2**32, pace_s: float = 0.02) -> Iterator[None]:
@@ -109,7 +109,7 @@ class HostileRun:
         before, self.gate.pace_s = self.server.ask()["rounds"], pace_s
         self.gate.open_to(before + most)
         yield
-        self.server.wait_for(lambda: self.server.ask()["rounds"] > before + 2, "goes on", WITHIN_S)
+        self.server.wait_for(lambda: self.server.ask()["rounds"] > before + 2, "goes on")
         self.gate.pace_s = 0.0
         self.gate.open_to(self.server.ask()["rounds"] + 1)
 
@@ -130,7 +130,7 @@ class HostileRun:
         else:
             before = self._refusals()
             with case.play(self.server.port) as caller:
-                assert not case.is_hung_up or caller.is_hung_up(WITHIN_S)
+                assert not case.is_hung_up or caller.is_hung_up()
                 self._settle({caller.name} | SHARED_NAMES, before, case.refusals)
             self.step()
 
@@ -142,7 +142,7 @@ class HostileRun:
         self._settle({caller.name for caller in callers.values()} | SHARED_NAMES, before, expected)
         for name, caller in callers.items():
             self._patient[name] = {reason: n for (who, reason), n in self.refused.items() if who == caller.name}
-            assert caller.is_hung_up(WITHIN_S)
+            assert caller.is_hung_up()
             caller.close()
         self.step()
 
@@ -153,14 +153,14 @@ class HostileRun:
         case.play(pending)
         with pending.peer:
             self._settle(pending.names, before, case.refusals)
-            assert not case.is_hung_up or pending.peer.is_hung_up(WITHIN_S)
+            assert not case.is_hung_up or pending.peer.is_hung_up()
 
     def _settle(self, names: set[str], before: Counter[tuple[str, str]], expected: Mapping[str, int]) -> None:
         """Wait until the named peers have been refused for the expected reasons, and for nothing else.
 
         `before` holds all earlier refusals, as a new peer may be given the port, and so the name, of an earlier one.
         """
-        until = time.monotonic() + WITHIN_S
+        until = time.monotonic() + HANGS_S
         while True:
             refusals = self._refusals(*names) - before
             if "said-nothing" not in expected:  # a hub that was held up finds silent peers too

@@ -17,6 +17,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Self
 
+from processes import HANGS_S
+
 from seedbus.agents.observer import NullObserver
 from seedbus.agents.refusals import NOBODY
 from seedbus.agents.server.registration import Registration
@@ -25,15 +27,13 @@ from seedbus.scenarios.schema.loading import validate
 from seedbus.scenarios.schema.scenario import Scenario
 from seedbus.scenarios.transports.placement import Placement
 
-PATIENCE_S = 60.0
-
 
 class ServerProcess:
     """A context in which a server runs on a free port of this machine."""
 
     def __init__(self, what: Scenario, folder: Path, **placement: Any) -> None:
         where = {"transport": "tcp", "bind": "tcp://127.0.0.1:*", "evaluator": "anybody"}
-        where |= {"heartbeat_s": 0.2, "patience_s": 60.0} | placement
+        where |= {"heartbeat_s": 0.5, "patience_s": 60.0} | placement
         command = [
             sys.executable,
             __file__,
@@ -56,7 +56,7 @@ class ServerProcess:
         self._process.stdin.close()
         self._process.stdout.close()
         with suppress(subprocess.TimeoutExpired):
-            self._process.wait(10)
+            self._process.wait(60)
         self._process.kill()
         self._process.wait()
 
@@ -67,8 +67,8 @@ class ServerProcess:
             names: peers whose refusals are wanted, or "everybody".
 
         Returns:
-            endpoint; rounds, joined and gone, which are counts; refusals, [peer, reason, count]; summary, once the run
-            has ended. Fails if the run has failed.
+            endpoint; rounds, joined and gone, which are counts; hosting: the clients of each process that is there, in
+            words; refusals, [peer, reason, count]; summary, once the run has ended. Fails if the run has failed.
         """
         assert self._process.stdin is not None and self._process.stdout is not None
         with self._lock:
@@ -85,11 +85,11 @@ class ServerProcess:
             refusals[reason] += count
         return refusals
 
-    def wait_for(self, is_so: Callable[[], Any], what: str, within_s: float = PATIENCE_S) -> None:
-        """Wait until a condition holds. Fails after `within_s` seconds; `what` completes 'the server …'."""
-        until = time.monotonic() + within_s
+    def wait_for(self, is_so: Callable[[], Any], what: str) -> None:
+        """Wait until a condition holds; `what` completes 'the server …'."""
+        until = time.monotonic() + HANGS_S
         while not is_so():
-            assert time.monotonic() < until, f"{within_s:.0f} s have passed; expected that the server {what}"
+            assert time.monotonic() < until, f"{HANGS_S:.0f} s have passed; expected that the server {what}"
             time.sleep(0.002)
 
     def results(self) -> dict[str, Any]:
@@ -127,7 +127,7 @@ class _StateObserver(NullObserver):
     """Records the state of the run, which another thread reads."""
 
     def __init__(self) -> None:
-        self.facts: dict[str, Any] = {"endpoint": "", "rounds": 0, "joined": 0, "gone": 0}
+        self.facts: dict[str, Any] = {"endpoint": "", "rounds": 0, "joined": 0, "gone": 0, "hosting": []}
         self.facts |= {"summary": None, "failure": None}
         self.refusals: Counter[tuple[str, str]] = Counter()
 
@@ -143,6 +143,8 @@ class _StateObserver(NullObserver):
             self.facts["endpoint"] = facts["endpoint"]
         elif event in ("joined", "gone"):
             self.facts[event] += 1
+            others = [clients for clients in self.facts["hosting"] if clients != facts["clients"]]
+            self.facts["hosting"] = [*others, facts["clients"]] if event == "joined" else others
 
     def answer(self) -> None:
         """Answer the lines on the standard input, and end the process with it."""

@@ -29,7 +29,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from processes import kill, seedbus
+from processes import HANGS_S, kill, seedbus
 
 TUN = "/dev/net/tun"
 _TUNSETIFF = 0x400454CA
@@ -306,7 +306,7 @@ class Federation:
         path = self.run / "log.jsonl"
         return path.read_text() if path.exists() else ""
 
-    def finish(self, seconds: float = 60) -> list[str]:
+    def finish(self) -> list[str]:
         """Wait for the end of all processes, and return what each printed on stderr, the server's first.
 
         Raises:
@@ -315,9 +315,9 @@ class Federation:
         told = []
         for process in (self.server, *self.workers):
             try:
-                told.append(process.communicate(timeout=seconds)[1])
+                told.append(process.communicate(timeout=HANGS_S)[1])
             except subprocess.TimeoutExpired:
-                raise AssertionError(f"it has not ended after {seconds:g} s; the log: {self.log[-2000:]}") from None
+                raise AssertionError(f"it has not ended after {HANGS_S:g} s; the log: {self.log[-2000:]}") from None
         codes = [process.returncode for process in (self.server, *self.workers)]
         assert not any(codes), f"exit codes {codes}: {told}"
         return told

@@ -11,6 +11,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+HANGS_S = 600.0
+"""What has not happened by then never will, however busy the machine is. Nothing but a hang depends on it."""
+
 
 def seedbus(*arguments: object, within: Sequence[str] = (), **options: Any) -> subprocess.Popen[str]:
     """Start the command in a session of its own; `within`: the command that runs it."""
@@ -48,10 +51,10 @@ def is_alive(pid: int) -> bool:
         return False
 
 
-def wait_for(condition: Callable[[], bool], seconds: float = 60) -> None:
-    until = time.monotonic() + seconds
+def wait_for(condition: Callable[[], object]) -> None:
+    until = time.monotonic() + HANGS_S
     while not condition():
-        assert time.monotonic() < until, f"the condition did not hold within {seconds:.0f} s"
+        assert time.monotonic() < until, f"the condition did not hold within {HANGS_S:.0f} s"
         time.sleep(0.01)
 
 

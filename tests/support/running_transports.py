@@ -12,6 +12,7 @@ from typing import Any
 
 import zmq
 from bus_harness import FakeRegistration, Follower
+from processes import HANGS_S
 
 from seedbus.bus import Envelope, HostRequest, Kind, MemoryTransport, Offer, Recruit, Transport, encode
 from seedbus.bus.zeromq import Hub, Limits, follow
@@ -41,7 +42,7 @@ class RunningTransport:
         self.asked = asked
 
     async def ask(self, *deliveries: tuple[int, bytes]) -> list[list[bytes]]:
-        """Deliver frames to addresses and return the answers to each. Fails after a minute."""
+        """Deliver frames to addresses and return the answers to each."""
         answers: list[list[list[bytes]]] = [[] for _ in deliveries]
         unanswered = set(range(len(deliveries)))
         is_over = asyncio.Event()
@@ -55,7 +56,7 @@ class RunningTransport:
         for number, (address, frame) in enumerate(deliveries):
             self.transport.deliver(address, frame, partial(answered, number))
         self.transport.flush()
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(HANGS_S):
             await is_over.wait()
         await asyncio.sleep(0.01)
         assert {len(each) for each in answers} == {1}, "every delivery is answered once"
@@ -108,13 +109,15 @@ async def running_transport(
 
 
 @asynccontextmanager
-async def listening_hub(way: str, folder: Path, **options: Any) -> AsyncIterator[tuple[Hub, zmq.Context[Any]]]:
+async def listening_hub(
+    way: str, folder: Path, heartbeat_s: float = 2.0, **options: Any
+) -> AsyncIterator[tuple[Hub, zmq.Context[Any]]]:
     """Run a hub that no peer has connected to yet."""
     kind = TRANSPORTS[way]
     assert isinstance(kind, ZeroMQ)
     endpoint = kind.endpoint or f"ipc://{folder}/hub"
     context = zmq.Context[Any]()
-    hub = Hub(endpoint, b"this run", limits=Limits(0.2), context=context, **options)
+    hub = Hub(endpoint, b"this run", limits=Limits(heartbeat_s), context=context, **options)
     try:
         yield hub, context
     finally:
@@ -127,17 +130,17 @@ def followers_on_thread(
     hub: Hub, requests: Sequence[HostRequest], recruit: Recruit, context: zmq.Context[Any]
 ) -> Iterator[None]:
     """Run followers on a thread until the hub says goodbye."""
-    options = {"context": context, "patience_s": 5.0}
+    options = {"context": context, "patience_s": 60.0}
     thread = threading.Thread(target=follow, args=(hub.endpoint, requests, recruit), kwargs=options)
     thread.start()
     try:
         yield
     finally:
-        thread.join(60)
+        thread.join(HANGS_S)
     assert not thread.is_alive(), "the followers have not heard the goodbye"
 
 
 async def until(is_so: Callable[[], bool]) -> None:
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(HANGS_S):
         while not is_so():  # noqa: ASYNC110 - the condition changes on another thread
             await asyncio.sleep(0.001)

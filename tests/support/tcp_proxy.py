@@ -19,7 +19,7 @@ from typing import Self
 HOST = "127.0.0.1"
 _CHUNK = 2**16
 _RESET = struct.pack("ii", 1, 0)  # linger for no time: closing discards what is unsent and resets the connection
-_JOIN_S = 1.0
+_JOIN_S = 120.0
 _PACE_S = 0.01
 _NARROW = 2**16  # bytes that the system buffers for a slow connection, so few that its sender is slowed down
 

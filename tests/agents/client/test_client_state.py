@@ -244,7 +244,7 @@ def test_clients_that_reconnect_to_a_server_keep_their_state(tmp_path: Path) -> 
                     cut.set()
                 server.join(0.01)
             results = server.results()
-            client.join(10)
+            client.join()
     assert client.failure is None and cut.is_set() and server.watcher.gone >= 1
     assert alike(results, reference)
 
@@ -258,7 +258,7 @@ def test_a_process_says_once_that_what_its_clients_remember_is_lost_with_it(tmp_
             command = ("client", "--connect", server.watcher.endpoint, "--clients", 2)
             clients = [seedbus(*command, "--memory", tmp_path / f"memory-{name}"), seedbus(*command)]
             server.results()
-            told[name] = [each.communicate(timeout=60)[1].count("by --memory FOLDER") for each in clients]
+            told[name] = [each.communicate()[1].count("by --memory FOLDER") for each in clients]
     assert told == {"scaffold": [0, 1], "fedavg": [0, 0]}
 
 

@@ -101,7 +101,7 @@ def run_with_two_hosts(what: Scenario, folder: Path, transport: str) -> tuple[Re
             hosts = [ClientsThread(what, endpoint, HostRequest(evaluates=number == 0)) for number in range(2)]
             results = server.results()
             for host in hosts:
-                host.join(10)
+                host.join()
                 assert host.failure is None
         return results, (proxy.up, proxy.down)
 
@@ -158,7 +158,7 @@ def test_a_slow_long_message_counts_as_a_sign_of_life(tmp_path: Path) -> None:
     with ServerThread(what, tmp_path / "run", heartbeat_s=0.1) as server, CountingProxy(server.port, MILLION) as proxy:
         host = ClientsThread(what, proxy.endpoint)
         assert server.results().summary["version"] == 1
-        host.join(10)
+        host.join()
     assert host.failure is None and server.watcher.gone == 0 and server.watcher.joined == 1
 
 

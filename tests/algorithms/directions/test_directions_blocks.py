@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-import time
+import threading
 from concurrent.futures import ThreadPoolExecutor
 from threading import get_ident
 
@@ -66,12 +66,14 @@ def test_invalid_numbers_of_blocks_and_threads_are_refused() -> None:
 
 
 def test_all_cores_are_used_unless_a_number_of_threads_was_set(monkeypatch: pytest.MonkeyPatch) -> None:
-    def threads() -> int:
-        seen = set()
+    def threads(expected: int) -> int:
+        """Return how many threads work; each waits for `expected` of them, so none can do all the work."""
+        seen, all_there = set(), threading.Barrier(expected)
 
         def work(part: slice) -> None:
-            seen.add(get_ident())
-            time.sleep(0.001)
+            if get_ident() not in seen:
+                seen.add(get_ident())
+                all_there.wait(60)
 
         for_blocks(100 * 128, work, block=128)
         return len(seen)
@@ -79,12 +81,12 @@ def test_all_cores_are_used_unless_a_number_of_threads_was_set(monkeypatch: pyte
     monkeypatch.setattr(blocks, "_threads", None)
     monkeypatch.setattr(os, "cpu_count", lambda: 3)
     blocks._pool.cache_clear()
-    assert threads() == 1
+    assert threads(1) == 1
     use_all_cores()
-    assert threads() == 3
+    assert threads(3) == 3
     set_threads(1)
     use_all_cores()
-    assert threads() == 1
+    assert threads(1) == 1
     blocks._pool.cache_clear()
 
 

@@ -28,7 +28,7 @@ def test_the_ledger_holds_every_byte_of_the_wire(tmp_path: Path, hosts: int, lag
         clients = [ClientsThread(what, proxy.endpoint, HostRequest(evaluates=number == 0)) for number in range(hosts)]
         results = server.results()
         for client in clients:
-            client.join(10)
+            client.join()
             assert client.failure is None
         counted = proxy.up, proxy.down
     ledger = bytes_on_wire(results, up=True), bytes_on_wire(results, up=False)

@@ -55,10 +55,10 @@ def test_clients_of_a_server_that_fails_during_a_run_join_the_resumed_one(tmp_pa
     with ServerThread(what, tmp_path / "run", resume=True, bind=endpoint) as second:
         results = second.results()
     for client in clients:
-        client.join(10)
-        assert not client.is_alive() and client.failure is None
+        client.join()
+        assert client.failure is None
     assert alike(results, reference)
-    assert sum("the server is gone" in line and "for 20 s" in line for line in notices) == len(clients)
+    assert sum("the server is gone" in line and "for 60 s" in line for line in notices) == len(clients)
 
 
 @pytest.mark.slow
@@ -72,7 +72,7 @@ def test_clients_of_a_server_that_is_told_to_stop_join_the_resumed_one(
     results, code, last_words, client_logs = stopped_and_resumed(what, tmp_path, endpoint, stop_signal)
     assert code == 130 and "--resume" in last_words, last_words
     for notices in client_logs:
-        assert notices.count("the server is gone: trying for 30 s") == 1 and notices.count("the run is over") == 1, (
+        assert notices.count("the server is gone: trying for 120 s") == 1 and notices.count("the run is over") == 1, (
             notices
         )
     assert alike(results, reference)

@@ -55,7 +55,7 @@ def test_a_process_that_would_compute_other_bits_is_refused_by_name(
         while not server.watcher.joined:
             first.join(0.01)
         with pytest.raises(JoinRefused, match=sentence):
-            follow(endpoint, [HostRequest(((4, 7),))], recruit_with_proof(what, **proof), patience_s=10)
+            follow(endpoint, [HostRequest(((4, 7),))], recruit_with_proof(what, **proof), patience_s=60)
         ClientsThread(what, endpoint, HostRequest(((4, 7),)))
         results = server.results()
     assert results.digest == reference.digest

@@ -205,7 +205,7 @@ def test_threads_that_unpack_at_once_all_succeed_and_leave_one_file(
 
     def copy_together(*arguments: Any) -> None:
         copy(*arguments)
-        together.wait(5)  # every thread unpacks before any moves its file into place
+        together.wait()  # every thread unpacks before any moves its file into place
 
     monkeypatch.setattr(shutil, "copyfileobj", copy_together)
     threads = [threading.Thread(target=lambda: reads.append(idx.read(path, 3))) for _ in range(PROCESSES)]
@@ -223,7 +223,7 @@ def _meet(barrier: Barrier) -> None:
 
 
 def _read_together(path: Path) -> tuple[int, bool]:
-    _barrier.wait(20)
+    _barrier.wait()
     read = idx.read(path, 3)
     return int(read.sum()), is_mapped(read)
 

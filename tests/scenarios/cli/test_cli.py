@@ -337,7 +337,7 @@ def test_a_run_whose_losses_numpy_takes_loads_nothing_heavy_that_it_does_not_use
 @pytest.mark.parametrize("closed", [">&-", "2>&-", "<&- >&- 2>&-"])
 def test_streams_that_are_closed_stop_no_run_and_get_no_file(seedbus: Command, tmp_path: Path, closed: str) -> None:
     command = [sys.executable, "-m", "seedbus", "run", "small.yaml", "--out", "run"]
-    done = subprocess.run(["sh", "-c", f'exec "$@" {closed}', "sh", *command], cwd=tmp_path, timeout=60)
+    done = subprocess.run(["sh", "-c", f'exec "$@" {closed}', "sh", *command], cwd=tmp_path)
     assert done.returncode == Exit.OK
     assert seedbus("report", "run", "--format", "json").code == Exit.OK
 
@@ -347,7 +347,7 @@ def test_streams_that_are_closed_stop_no_run_and_get_no_file(seedbus: Command, t
 def test_a_full_disk_below_stderr_stops_a_run_with_its_exit_code(seedbus: Command, tmp_path: Path) -> None:
     command = [sys.executable, "-m", "seedbus", "run", "small.yaml", "--out", "run"]
     with open("/dev/full", "w") as full:
-        assert subprocess.run(command, cwd=tmp_path, stderr=full, timeout=60).returncode == Exit.FOLDER
+        assert subprocess.run(command, cwd=tmp_path, stderr=full).returncode == Exit.FOLDER
     assert seedbus("run", "--resume", "run", "-q").code == Exit.OK
 
 
@@ -387,7 +387,8 @@ class Ending:
 
 def command():
     Ending()
-    time.sleep(30)
+    while True:
+        time.sleep(1)
 
 sys.modules["seedbus.scenarios.cli.main"] = types.SimpleNamespace(main=command)
 main()
@@ -399,7 +400,7 @@ def test_ctrl_c_that_comes_in_a_finalizer_is_not_lost(by: signal.Signals) -> Non
     """As in a callback of `import`, where Python prints a KeyboardInterrupt and goes on."""
     command = [sys.executable, "-c", IN_A_FINALIZER.format(by=by.value)]
     within = [] if by is signal.SIGINT else IGNORES_CTRL_C
-    done = subprocess.run([*within, *NO_NOHUP, *command], capture_output=True, text=True, timeout=20)
+    done = subprocess.run([*within, *NO_NOHUP, *command], capture_output=True, text=True)
     assert (done.returncode, done.stderr) == (Exit.INTERRUPTED, "seedbus: stopped\n")
 
 
@@ -418,7 +419,7 @@ main()
 
 
 def test_a_library_whose_log_is_on_a_full_disk_prints_no_traceback() -> None:
-    done = subprocess.run([sys.executable, "-c", LOGS_ON_A_FULL_DISK], capture_output=True, text=True, timeout=20)
+    done = subprocess.run([sys.executable, "-c", LOGS_ON_A_FULL_DISK], capture_output=True, text=True)
     assert (done.returncode, done.stderr) == (0, "")
 
 
@@ -436,7 +437,7 @@ def _started(folder: Path, *arguments: str, within: Sequence[str] = ()) -> subpr
 def test_ctrl_c_names_the_folder_and_the_resumed_run_ends_as_if_it_had_not_stopped(
     seedbus: Command, tmp_path: Path, by: signal.Signals, within: list[str]
 ) -> None:
-    what = scenario(stop={"rounds": 150}, verify=False)
+    what = scenario(stop={"rounds": 400}, verify=False)
     Path("long.yaml").write_text(dump(what.resolved()), encoding="utf-8")
     process = _started(tmp_path, within=within)
     assert process.stderr is not None
@@ -445,7 +446,7 @@ def test_ctrl_c_names_the_folder_and_the_resumed_run_ends_as_if_it_had_not_stopp
         line = process.stderr.readline()
         assert line
     process.send_signal(by)
-    out, err = process.communicate(timeout=60)
+    out, err = process.communicate()
     assert process.returncode in (Exit.INTERRUPTED, -signal.SIGINT) and not out
     assert err.splitlines()[-1] == (
         "seedbus: stopped; every closed round is kept: go on with `seedbus run --resume runs/small-1`"

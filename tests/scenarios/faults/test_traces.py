@@ -216,7 +216,7 @@ def test_the_command_says_what_is_wrong_with_a_trace(tmp_path: Path, command: st
     document = scenario().resolved() | {"faults": [{"fault": "trace", "file": "devices.csv"}]}
     (tmp_path / "what.yaml").write_text(dump(document))
     done = seedbus(command, tmp_path / "what.yaml", cwd=tmp_path.parent)
-    _, stderr = done.communicate(timeout=30)
+    _, stderr = done.communicate()
     assert done.returncode == Exit.USAGE
     assert stderr == (
         f'seedbus: {tmp_path / "devices.csv"}, line 2: "1,2,1" is not accepted; '

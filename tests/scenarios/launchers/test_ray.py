@@ -53,7 +53,7 @@ def nodes() -> Iterator[Nodes]:
     assert process.stdout is not None
     address, second = process.stdout.readline().split()
     yield Nodes(address, int(second))
-    process.communicate(timeout=30)
+    process.communicate()
 
 
 def scenario_file(folder: Path, **changes: Any) -> Path:
@@ -140,12 +140,12 @@ def test_ctrl_c_ends_all_workers_and_keeps_the_run(tmp_path: Path, nodes: Nodes)
     wait_for(lambda: log.exists() and '"event": "round"' in log.read_text())
     workers = [each for node in ray_workers() for each in workers_of(node)]
     process.send_signal(signal.SIGINT)
-    _, said = process.communicate(timeout=20)
+    _, said = process.communicate()
     assert process.returncode == Exit.INTERRUPTED
     resumes = f"seedbus run --launcher ray --address {nodes.address} --workers 2 --resume {tmp_path / 'run'}"
     assert said.splitlines()[-1] == f"seedbus: stopped; every closed round is kept: go on with `{resumes}`"
     assert len(workers) == 2
-    wait_for(lambda: not any(map(is_alive, workers)), 10)
+    wait_for(lambda: not any(map(is_alive, workers)))
 
 
 def ray_workers() -> list[int]:
@@ -167,7 +167,7 @@ def test_a_run_whose_node_is_lost_ends_in_the_same_bits(tmp_path: Path, nodes: N
     assert workers_at(nodes.second), "a worker is on the node that is going to be lost"
     for pid in started_by(nodes.second):
         kill(pid, signal.SIGKILL)
-    _, said = process.communicate(timeout=90)
+    _, said = process.communicate()
     assert process.returncode == 0, said
     results = Results.read(tmp_path / "run")
     assert results.digest == whole.digest and alike(results, whole)

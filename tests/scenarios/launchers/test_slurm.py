@@ -21,7 +21,7 @@ from typing import Any
 import msgpack
 import pytest
 from clusters import RunWatcher
-from processes import is_alive, kill, started_by
+from processes import is_alive, kill, started_by, wait_for
 from worker_kills import alike
 from worlds import scenario
 
@@ -43,7 +43,10 @@ def of_job(job: Any, word: bytes) -> list[int]:
 
 
 def preempt(job: Any) -> None:
-    """Do to a local job what Slurm does when it preempts a job: warn its processes, and then kill the tasks."""
+    """Do to a local job what Slurm does when it preempts a job: warn its processes, and then kill the tasks.
+
+    The first task queues the job again and ends; the others are killed then.
+    """
     tasks, workers = of_job(job, b"submitit.core._submit"), of_job(job, b"--parent-pipe")
     assert len(tasks) == len(workers) == 2
     for process in [*workers, *tasks]:
@@ -52,8 +55,13 @@ def preempt(job: Any) -> None:
     assert all(map(is_alive, [*workers, *tasks]))
     for process in [*workers, *tasks]:
         kill(process, slurm._submitit().JobEnvironment._usr_sig())
-    for task in tasks:
-        threading.Timer(1.0, kill, (task, signal.SIGKILL)).start()
+
+    def kill_others() -> None:
+        wait_for(lambda: not all(map(is_alive, tasks)))
+        for task in filter(is_alive, tasks):
+            kill(task, signal.SIGKILL)
+
+    threading.Thread(target=kill_others, daemon=True).start()
 
 
 @pytest.mark.slow

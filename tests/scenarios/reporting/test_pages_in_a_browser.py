@@ -212,7 +212,8 @@ def test_panels_fit_zoom_together_and_have_one_legend(tab: Browser, tmp_path: Pa
 
 
 def test_the_page_of_a_run_that_goes_on_fits(tab: Browser, tmp_path: Path) -> None:
-    (tmp_path / "long.yaml").write_text(dump(scenario(stop={"rounds": 10**6}).resolved()))
+    paced = {"clock": "wall", "network": {"latency": 0.02}}  # so that the run leaves the processor to the browser
+    (tmp_path / "long.yaml").write_text(dump(scenario(stop={"rounds": 10**6}, **paced).resolved()))
     process = seedbus("run", "long.yaml", "--live", "0", cwd=tmp_path)
     try:
         assert process.stderr is not None

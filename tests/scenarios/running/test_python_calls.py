@@ -218,7 +218,7 @@ def test_ctrl_c_ends_a_run_that_a_coroutine_calls(tmp_path: Path, is_notebook: b
         if is_notebook:
             signal.signal(signal.SIGINT, handle_sigint)
         threading.Thread(target=press, daemon=True).start()
-        return seedbus.run(scenario(stop={"rounds": 3_000}), tmp_path / "run", page=False)
+        return seedbus.run(scenario(stop={"rounds": 10**6}), tmp_path / "run", page=False)
 
     before = signal.getsignal(signal.SIGINT)
     with pytest.raises(KeyboardInterrupt) as raised:

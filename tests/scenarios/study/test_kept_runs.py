@@ -339,7 +339,6 @@ def test_the_folder_of_a_tracked_run_has_a_name_that_the_system_can_have(
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(60)
 def test_no_event_file_is_read_through_a_link(tmp_path: Path) -> None:
     pytest.importorskip("tensorboard", reason='needs pip install "seedbus[track]"')
     events = tmp_path / "run" / "tensorboard"
@@ -434,7 +433,6 @@ def test_a_report_waits_until_another_process_has_written_its_own(folder: Path) 
 # the file of a study
 
 
-@pytest.mark.timeout(30)
 def test_a_study_is_not_read_from_what_is_no_file(tmp_path: Path, seedbus: Command) -> None:
     os.mkfifo(tmp_path / "pipe")
     for path in (tmp_path / "pipe", tmp_path, Path("/dev/zero")):

@@ -25,7 +25,7 @@ def test_a_process_that_ends_while_it_has_no_job_costs_no_run(tmp_path: Path, mo
             (answer,) = workers.do([pool.Job("run", None, {})])
             assert answer.failure is None
             (child,) = workers._children
-            assert child is not None and child.wait(30) == 0
+            assert child is not None and child.wait() == 0
 
 
 @pytest.mark.parametrize("line", [b"hello", b"3", b'{"hello": 1}', b"[" * 100_000, b"\xff"])

@@ -110,11 +110,11 @@ class WorkerProcesses:
         """End the workers that have not ended by themselves at the end of the run, and revoke all keys."""
         with self._starting:
             self._is_closing = True
-        for worker in self._workers:
-            worker.end()
-        deadline_s = wall_seconds() + self._launcher.grace_s
         watchers = [watcher for watcher in self._watchers if watcher.ident is not None]
         try:
+            for worker in self._workers:
+                worker.end()
+            deadline_s = wall_seconds() + self._launcher.grace_s
             for watcher in watchers:
                 watcher.join(max(0.0, deadline_s - wall_seconds()))
         finally:  # also if a second Ctrl-C ends the wait

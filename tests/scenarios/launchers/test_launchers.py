@@ -8,6 +8,7 @@ import socket
 import stat
 import sys
 import threading
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from queue import SimpleQueue
@@ -167,8 +168,10 @@ class _Fake:
 class _Deaf(_Fake):
     """A worker that has to be killed, as one that loads data."""
 
+    was_asked: ClassVar[threading.Event] = threading.Event()
+
     def end(self) -> None:
-        pass
+        self.was_asked.set()
 
 
 class _Fakes(Launcher):
@@ -197,8 +200,22 @@ def test_a_second_ctrl_c_ends_the_wait_for_workers_and_not_their_end(tmp_path: P
     fakes, keys = _Fakes(are_deaf=True), WorkerKeys(KeyPair.new())
     processes = _processes(fakes, keys, RunWatcher(), tmp_path / "log.jsonl")
     processes.start()
-    before = signal.signal(signal.SIGUSR2, signal.default_int_handler)  # Ctrl-C itself may be ignored here
-    again = threading.Timer(0.1, signal.pthread_kill, (threading.get_ident(), signal.SIGUSR2))
+    main, pressed = threading.get_ident(), list[int]()
+
+    def interrupt(number: int, frame: object) -> None:
+        if not pressed:
+            pressed.append(number)
+            raise KeyboardInterrupt
+
+    def press() -> None:
+        _Deaf.was_asked.wait()
+        while not pressed:  # a signal just before a wait for a lock does not end that wait
+            signal.pthread_kill(main, signal.SIGUSR2)
+            time.sleep(0.05)
+
+    _Deaf.was_asked.clear()
+    before = signal.signal(signal.SIGUSR2, interrupt)  # Ctrl-C itself may be ignored here
+    again = threading.Thread(target=press)
     again.start()
     with pytest.raises(KeyboardInterrupt):
         processes.close()

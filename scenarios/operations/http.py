@@ -25,7 +25,7 @@ from seedbus.bus.errors import BadEndpoint
 EVERY_S = 1.0  # between two calls of `Site.tick`
 MAX_CONNECTIONS = 16  # at a time; the oldest one that is no stream is closed for another
 MAX_STREAMS = 4  # at a time, of these
-MAX_SECONDS = 5.0  # of a connection, and for an event of a stream
+MAX_SECONDS = 5.0  # for a request, and in which a reader must take some of an answer or of an event
 MAX_REQUEST = 16_384  # bytes; cookies of all servers of this machine come along
 MAX_PARTS = 64  # that a request may come in: each one wakes the thread
 MAX_RATE = 20.0  # connections that are accepted in a second; further ones wait in the system's queue, which is short
@@ -178,6 +178,7 @@ class Server:
         try:
             if events & selectors.EVENT_WRITE:
                 connection.rest = connection.rest[connection.socket.send(connection.rest) :]
+                connection.until_s = wall_seconds() + MAX_SECONDS
                 if not connection.rest:
                     is_done = not connection.is_stream
                     self._send(connection)

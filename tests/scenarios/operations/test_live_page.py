@@ -51,7 +51,7 @@ def fast(monkeypatch: pytest.MonkeyPatch) -> None:
 def ask(page: LivePage, path: str = "/", headers: Mapping[str, str] | None = None) -> socket.socket:
     """Send a request, and return the connection."""
     port = int(page.url.split(":")[2].strip("/"))
-    other = socket.create_connection(("127.0.0.1", port), timeout=20)
+    other = socket.create_connection(("127.0.0.1", port))
     all_headers = {"Host": f"127.0.0.1:{port}"} | dict(headers or {})
     lines = [f"GET {path} HTTP/1.1", *(f"{name}: {value}" for name, value in all_headers.items()), "", ""]
     try:
@@ -114,11 +114,22 @@ def test_another_web_page_can_neither_read_it_nor_bring_its_own_name(path: str) 
 def test_a_request_that_comes_byte_by_byte_wakes_the_thread_a_few_times(fast: None) -> None:
     with closing(LivePage(Big(), "0")) as page, ask(page, "/events") as stream:
         assert stream.recv(12) == b"HTTP/1.1 200"
-        with socket.create_connection(stream.getpeername(), timeout=5) as slow, pytest.raises(ConnectionError):
-            slow.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            for _ in range(1000):
+        server = page._server
+        assert server is not None
+
+        def parts() -> int | None:
+            """How many parts of the slow request have been read; None once it was hung up on."""
+            return next((each.parts for each in list(server.connections.values()) if not each.is_stream), None)
+
+        with socket.create_connection(stream.getpeername()) as slow:
+            wait_for(lambda: parts() == 0)
+            sent = 0
+            while parts() is not None:
                 slow.sendall(b"a")
-                time.sleep(0.002)
+                sent += 1
+                while parts() == sent - 1:
+                    time.sleep(0.001)
+        assert sent == http.MAX_PARTS + 1
         assert get(page)[0] == 200
 
 
@@ -148,8 +159,16 @@ def test_the_rounds_of_a_run_that_was_resumed_are_drawn_at_their_numbers() -> No
 
 @pytest.mark.slow
 def test_a_stream_shows_the_run_as_it_goes_on_and_at_last_its_report(tmp_path: Path, fast: None) -> None:
-    what = lossy(stop={"rounds": 300})
-    watcher, shown = LiveRun(what), list[str]()
+    class Shown(LiveRun):
+        """Waits now and then until the page has shown the run as it is."""
+
+        def round_closed(self, closed: ClosedRound, now_ns: int, bytes_so_far: int) -> None:
+            super().round_closed(closed, now_ns, bytes_so_far)
+            if closed.round % 50 == 49:
+                wait_for(lambda: f"<td>rounds</td><td>{closed.round + 1} of 300, " in shown[-1])
+
+    what, shown = lossy(stop={"rounds": 300}), list[str]()
+    watcher = Shown(what)
     page = LivePage(watcher, "0")
     with closing(page), ask(page, "/events") as stream:
         reader = threading.Thread(target=lambda: shown.extend(events(stream)))
@@ -157,7 +176,7 @@ def test_a_stream_shows_the_run_as_it_goes_on_and_at_last_its_report(tmp_path: P
         results = run(what, tmp_path / "live", observer=watcher)
         page.last = lambda: watcher.ended(results)
         page.close()
-        reader.join(10)
+        reader.join()
     during, last = shown[1:-1], shown[-1]
     rounds = [int(found[1]) for each in during if (found := re.search(r"<td>rounds</td><td>(\d+) of 300, ", each))]
     assert rounds == sorted(rounds) and len(set(rounds)) > 3 and "<td>newest evaluation</td>" in during[-1]
@@ -186,6 +205,23 @@ def test_a_reader_that_reads_nothing_is_hung_up_on_and_delays_no_other(
         assert more[-1].recv(12) == b"HTTP/1.1 503"
         for each in more:
             each.close()
+
+
+def test_a_slow_reader_has_all_the_time_while_it_takes_some(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As over a line on which the page takes longer than a reader may take nothing."""
+    now_s = [1000.0]
+    monkeypatch.setattr(http, "wall_seconds", lambda: now_s[0])
+    with closing(LivePage(Big(), "0")) as page:
+        page._shell, server = "x" * 16_000_000, page._server
+        assert server is not None
+        with ask(page) as reader:
+            taken = bytearray(reader.recv(12))
+            (connection,) = server.connections.values()
+            while part := reader.recv(2**16):
+                taken += part
+                if connection.until_s > now_s[0] + 0.9 * http.MAX_SECONDS:  # it has noticed that some was taken
+                    now_s[0] += 0.9 * http.MAX_SECONDS
+    assert taken.endswith(b"x" * 16_000_000) and now_s[0] > 1000.0 + 2 * http.MAX_SECONDS
 
 
 def test_a_subject_that_cannot_be_drawn_ends_nothing(fast: None) -> None:
@@ -253,10 +289,10 @@ def test_a_study_has_a_live_page_with_its_report_so_far(tmp_path: Path) -> None:
     try:
         assert process.stderr is not None
         url = next(found[0] for line in process.stderr if (found := re.findall(r"live page is at (\S+)", line)))
-        with socket.create_connection(("127.0.0.1", int(url.split(":")[2].strip("/"))), timeout=60) as other:
+        with socket.create_connection(("127.0.0.1", int(url.split(":")[2].strip("/")))) as other:
             other.sendall(f"GET /events HTTP/1.1\r\nHost: {url[7:-1]}\r\n\r\n".encode())
             shown = list(events(other))
     finally:
-        process.communicate(timeout=60)
+        process.communicate()
     assert any("rounds</td></tr>" in each for each in shown)
     assert "<td>2 of 2 are finished</td>" in shown[-1] and "<figcaption>Loss over rounds</figcaption>" in shown[-1]

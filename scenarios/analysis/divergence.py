@@ -48,7 +48,7 @@ def divergence(run: Subject) -> Finding:
         trained = _trained(model)
         if len(trained) < 2:
             raise NotHere(f"fewer than two clients can be trained from the model of round {model.round:,}")
-        start = np.asarray(model.point).astype(np.float64)
+        start = np.asarray(run.algorithm.point(model.replayed.replica)).astype(np.float64)
         moved = np.array(trained, np.float64) - start
         mean = moved.mean(axis=0)
         apart = float(np.linalg.norm(moved - mean, axis=1).mean())

@@ -34,7 +34,8 @@ class Replayed:
         round: number of rounds that it has gone through.
         replica: the model, with the algorithm's own fields.
         problem: the task, which names the model's tensors.
-        point: the model's coordinates, float32 [d].
+        point: the model's coordinates, as they are evaluated, float32 [d]; where clients are sent others, as those of
+            FedACG and FedExP are, the replica holds what they are sent.
         preprocessing: how samples become inputs of the model, and what its outputs mean; None: the task does not tell.
     """
 
@@ -130,8 +131,10 @@ def replays(run: str | Path, rounds: Sequence[int | None], *, task: Task | None 
     for number in numbers:
         replica = algorithm.replica(problem.x0())
         made = _with_commit(stored[:number])
-        algorithm.apply(replica, [commit for each in made for commit in unpacked(algorithm, each, Path(run) / FILE)])
-        yield Replayed(number, replica, problem, algorithm.point(replica), preprocessing)
+        commits = [commit for each in made for commit in unpacked(algorithm, each, Path(run) / FILE)]
+        algorithm.apply(replica, commits)
+        point = algorithm.evaluation_point(replica, commits[-1] if commits else None)
+        yield Replayed(number, replica, problem, point, preprocessing)
 
 
 def _with_commit(rounds: list[StoredRound]) -> list[StoredRound]:

@@ -206,6 +206,19 @@ def test_a_dense_clients_own_model_is_its_start_and_its_update() -> None:
     assert np.array_equal(own - replica.x, report.vectors[0])
 
 
+def test_clients_move_from_what_they_were_sent_and_not_from_what_was_evaluated(tmp_path: Path) -> None:
+    quadratic: dict[str, Any] = {"task": {"name": "quadratic", "dimension": 60}, "verify": False}
+    fedacg = {"name": "fedacg", "local_steps": 1, "learning_rate": 0.001, "proximal": 0}
+    run = subject(tmp_path / "run", scenario(algorithm=fedacg, stop={"rounds": 5}, **quadratic))
+    problem: Any = run.problem
+    sent = run.models[0].replayed.replica.x
+    cohort = run.stored[-1].cohort
+    steps = [0.001 * problem.curvature * (problem.center(client) - sent) for client in cohort]
+    (found,) = divergence(run).facts["rounds"]
+    assert found["move"] == pytest.approx(np.linalg.norm(np.mean(steps, axis=0)), rel=1e-3)
+    assert not np.allclose(run.models[0].point, sent, atol=1e-4)
+
+
 @pytest.mark.parametrize("kind", ["shifted", "gossip", "mislabelled"])
 def test_clients_move_as_the_directions_and_labels_of_the_run_moved_them(kind: str, tmp_path: Path) -> None:
     """The mean over clients of what one step moves is what the commits of that round have moved."""

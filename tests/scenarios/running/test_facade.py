@@ -158,6 +158,24 @@ def test_a_folder_may_be_given_as_text(tmp_path: Path, what: Scenario) -> None:
     assert set(saved) == {"seedbus.momentum"}
 
 
+@pytest.mark.parametrize("method", ["fedacg", "fedexp"])
+def test_a_replayed_model_is_the_one_that_was_evaluated_where_clients_are_sent_another(
+    method: str, tmp_path: Path
+) -> None:
+    quadratic = {"name": "quadratic", "dimension": 30}
+    algorithm = {"name": method, "local_steps": 2}
+    results = seedbus.run(lossy(task=quadratic, algorithm=algorithm, stop={"rounds": 4}), tmp_path / "run")
+    model, last = seedbus.replay(tmp_path / "run"), results.metrics.iloc[-1]
+    assert model.problem.evaluate(model.point, "test") == {"loss": last["loss"], "gap": last["gap"]}
+    assert not np.array_equal(model.point, model.replica.x)
+    assert model.digest == results.digest
+    model.save(tmp_path / "model.safetensors")
+    from safetensors.numpy import load_file
+
+    saved = load_file(tmp_path / "model.safetensors")
+    assert np.array_equal(saved["x"], model.point) and np.array_equal(saved["seedbus.x"], model.replica.x)
+
+
 async def test_a_run_works_where_a_loop_is_running_already(tmp_path: Path, what: Scenario) -> None:
     """In a running event loop, as in Jupyter, a run is an ordinary call and the loop continues after it."""
     ticks: list[int] = []

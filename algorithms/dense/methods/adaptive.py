@@ -5,7 +5,8 @@ arXiv:2003.00295, Algorithm 2:
 
     m ← β₁m + (1 − β₁)Δ,   v ← one of three,   θ ← θ + η_g·m/(√v + τ),   Δ = Σ ω_i Δ_i
 
-with m = 0 and v = τ² before the first commit. Neither m nor v is bias-corrected.
+with m = 0 and v = τ² before the first commit. Neither m nor v is bias-corrected. In Algorithm 2 all ω_i are
+1/|C|: give `weighting: uniform`.
 """
 
 from __future__ import annotations

@@ -8,8 +8,8 @@ fully connected graph, with their estimator e (dense.methods.zeroth_order), one 
 
 They state η and μ only. **Ours**: the graph's weights are 1/N each, so one exchange reaches full consensus. The server
 replaces the graph: it holds x̄ and adds the mean of x_i − x̄. x_i is client memory, and a client without one starts at
-x̄. All clients should take part in every round; a client that does not keeps its x_i. If there are several local steps,
-those after the first are FedZO's.
+x̄. All clients should take part in every round: one that does not keeps its x_i, and x̄ becomes the mean over those that
+did, and not over all. If there are several local steps, those after the first are FedZO's.
 """
 
 from __future__ import annotations

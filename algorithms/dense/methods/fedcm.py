@@ -9,8 +9,10 @@ Xu, Wang, Wang, Yao. "FedCM: Federated Learning with Client-level Momentum", arX
 Δ_t is a mean, also where late reports make Σ ω_i another number than 1: clients add (1 − α)·Δ_t to each step, so a sum
 with more weight than 1/(1 − α) would grow from round to round without end. Where late reports answer plans with another
 η, it is −(1/K)·Σ ω_i Δ_i/Σ ω_i η_i: still a mean of gradients, with the weights ω_i η_i.
-Δ_t is a second vector on the downlink. It is sent without the factor 1/K; each client divides by its own K, since with
-epochs only the client knows its number of steps. With α = 1 it is FedAvg to the bit.
+In the paper all ω_i are 1/|C|: give `weighting: uniform`. g is the gradient after clipping, weight decay and momentum,
+of which Algorithm 1 has none, so α scales these too. Δ_t is a second vector on the downlink. It is sent without the
+factor 1/K; each client divides by its own K, since with epochs only the client knows its number of steps. With α = 1 it
+is FedAvg to the bit.
 """
 
 from __future__ import annotations

@@ -4,6 +4,9 @@ Li, Sahu, Zaheer, Sanjabi, Talwalkar, Smith. "Federated Optimization in Heteroge
 arXiv:1812.06127, equation 2:
 
     h_i(w; θ) = F_i(w) + (β/2)‖w − θ‖²,   so   ∇h_i = ∇F_i(w) + β(w − θ)
+
+The paper draws clients in proportion to their samples, and takes the plain mean of their models (Algorithm 2). Here
+`participation` draws them, and the mean is weighted by samples unless `weighting` is uniform.
 """
 
 from __future__ import annotations

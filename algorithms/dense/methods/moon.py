@@ -6,7 +6,8 @@ Li, He, Song. "Model-Contrastive Federated Learning", CVPR 2021, arXiv:2103.1625
 
 q: features of a sample under the local model; q_glob: under the model as received; q_prev: under the client's own model
 at the end of its previous round. In a client's first round there is no q_prev, and the term is left out: for
-q_prev = q_glob its gradient would be 0.
+q_prev = q_glob its gradient would be 0. Features are the input of the network's last layer. The paper's networks have a
+projection head of two layers before it; those of the tasks here have none.
 """
 
 from __future__ import annotations

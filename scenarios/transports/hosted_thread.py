@@ -10,7 +10,7 @@ from seedbus.bus import HostRequest, Recruit, Registration
 from seedbus.bus.zeromq import follow
 from seedbus.bus.zeromq.keys import Identity
 
-PATIENCE_S = 5.0  # how long the thread waits for a server that does not answer
+PATIENCE_S = 60.0  # how long the thread waits for a server that does not answer
 FAREWELL_S = 0.2  # how long the thread has to receive the message that the run is over
 
 

@@ -47,7 +47,7 @@ from seedbus.bus.zeromq.server.router_socket import MISSED, RouterSocket
 from seedbus.bus.zeromq.server.routes import Routes
 from seedbus.bus.zeromq.server.session import Delivery, Limits, Session
 
-FAREWELLS_S = 1.0  # how long `close` waits for FAREWELLs
+FAREWELLS_S = 5.0  # how long `close` waits for FAREWELLs
 LINGER_MS = 500  # how long ZeroMQ may go on sending after `close`
 OFFERS = 256, 4096  # offers that may be open to strangers at a time: the lower and the upper bound of one a client
 JOIN_BYTES = 32  # bytes of a JOIN for each client, which may have a version of its own

@@ -81,10 +81,11 @@ def read_trace(
             raise ScenarioError(path, [f"it is {what}; expected a file of at most {_MOST_BYTES:,} bytes"])
         with Path(path).open(encoding="utf-8-sig", newline="") as file:
             rows = csv_rows(file)
-            _, (first, *others) = next(rows, (1, [""]))
-            if first not in ("client", "device") or others != list(columns):
+            _, header = next(rows, (1, []))
+            if header not in (["client", *columns], ["device", *columns]):
                 names = f"the columns {','.join(['client', *columns])}, or device in place of client"
-                raise _refusal(path, 1, [first, *others], names)
+                raise _refusal(path, 1, header, names)
+            first = header[0]
             for number, row in rows:
                 if not row:
                     continue

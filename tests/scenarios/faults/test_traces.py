@@ -136,6 +136,7 @@ def test_a_spreadsheet_writes_a_mark_and_other_line_ends(tmp_path: Path) -> None
 
 BAD: dict[str, tuple[bytes | None, str]] = {
     "nothing": (b"", 'line 1: "" is not accepted; expected the columns client,from_s,to_s'),
+    "an empty first line": (b"\nclient,from_s,to_s\n", 'line 1: "" is not accepted; expected the columns client,'),
     "other columns": (b"who,from_s,to_s\n", 'line 1: "who,from_s,to_s" is not accepted; expected the columns'),
     "no client": (b"1,0,1\nx,0,1\n", 'line 3: "x,0,1" is not accepted; expected a client and two times in seconds'),
     "no time": (b"1,0,later\n", 'line 2: "1,0,later" is not accepted; expected a client and two times'),
@@ -165,7 +166,7 @@ BAD: dict[str, tuple[bytes | None, str]] = {
 def test_a_bad_trace_is_one_sentence_and_leaves_nothing_behind(tmp_path: Path, name: str) -> None:
     content, sentence = BAD[name]
     if content is not None:
-        has_header = name not in ("nothing", "other columns", "semicolons in the first line")
+        has_header = name not in ("nothing", "an empty first line", "other columns", "semicolons in the first line")
         (tmp_path / "devices.csv").write_bytes(HEADER.encode() * has_header + content)
     what = scenario(faults=[{"fault": "trace", "file": str(tmp_path / "devices.csv")}])
     with pytest.raises(ScenarioError) as caught:

@@ -31,7 +31,8 @@ def test_what_a_fault_does_shows_in_its_line() -> None:
     assert not idle
 
 
-def test_a_learning_rate_that_is_another_is_noticed() -> None:
+def test_a_learning_rate_that_is_another_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SEEDBUS_DATA", "")  # `cells` names its own data there, which later tests are not to find
     changes, way = guard_runs.runs()["decomfl"]
     found = guard.cells(changes | {"algorithm": guard_runs.DECOMFL | {"learning_rate": 0.0101}}, way)
     differing = [line.partition(":")[0] for line in guard.differences(found, TABLE["decomfl"], False)]

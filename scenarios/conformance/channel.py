@@ -15,10 +15,6 @@ _ASKED = [(round, client) for round in range(20) for client in range(20)]
 _NORMS = ([2.0], [0.5, 3.0, 1.0], [0.0, 0.0])
 
 
-def subject(channel: Any) -> Any:
-    return channel
-
-
 def results(channel: Any) -> Any:
     """Return what another process has to find, too."""
     reached = [bool(channel.reaches(seed_of(round), client)) for round, client in _ASKED]

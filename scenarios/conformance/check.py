@@ -14,7 +14,7 @@ from pydantic import BaseModel, ValidationError
 
 from seedbus.discovery import KINDS, PLUGINS, Variants
 from seedbus.scenarios.cli_errors import exit_code
-from seedbus.scenarios.conformance.kinds import HOMES, home
+from seedbus.scenarios.conformance.kinds import HOMES, home, subject_of
 from seedbus.scenarios.errors import Interrupted, ScenarioError, path_of, with_type
 from seedbus.scenarios.schema.plugins import load_plugin, owner
 from seedbus.scenarios.sentences import sentences
@@ -115,7 +115,7 @@ def _of(kind: Variants, name: str, model: BaseModel, fields: dict[str, Any]) -> 
 
     module = home(kind.noun)
     made: list[Any] = []
-    problem = _problem(lambda: made.append(module.subject(model)), model)
+    problem = _problem(lambda: made.append(subject_of(kind.noun, model)), model)
     if problem:
         yield Checked(kind.noun, name, fields, "It does its work", problem)
         return

@@ -23,10 +23,6 @@ from seedbus.scenarios.conformance.promises import (
 from seedbus.scenarios.conformance.rehearsal import rehearse
 
 
-def subject(codec: Any) -> Any:
-    return codec
-
-
 def vectors() -> Iterator[Vector]:
     """Yield forty vectors of 1 to 70 coordinates below 2⁹: constant, sparse and tiny ones among them."""
     yield np.zeros(5, np.float32)

@@ -15,7 +15,7 @@ from typing import Any
 from pydantic import BaseModel
 
 from seedbus.discovery import KINDS, PLUGINS
-from seedbus.scenarios.conformance.kinds import HOMES, home
+from seedbus.scenarios.conformance.kinds import HOMES, home, subject_of
 from seedbus.scenarios.conformance.promises import digest
 
 _HASH_SEED = "20000"
@@ -59,7 +59,7 @@ def main() -> None:
     for noun, fields in order["things"]:
         kind = kinds[noun]
         model = kind.all()[fields[kind.tag]].model_validate_json(json.dumps(fields))
-        digests.append(found_of(noun, home(noun).subject(model)))
+        digests.append(found_of(noun, subject_of(noun, model)))
     sys.stdout.write(f"{json.dumps(digests)}\n")
 
 

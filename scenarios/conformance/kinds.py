@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from importlib import import_module
 from types import ModuleType
+from typing import Any
 
 HOMES = {
     "algorithm": "algorithm",
@@ -23,7 +24,12 @@ HOMES = {
 def home(noun: str) -> ModuleType:
     """Return the module with the promises of a kind.
 
-    It has `CONTRACT`, and it may have `RUNS`, and `WORKERS`, which need worker processes: functions of what `subject`
-    makes of a model. `results` of that, if it has one, is what another process has to find, too.
+    It has `CONTRACT`, and it may have `RUNS`, and `WORKERS`, which need worker processes: functions of a `subject_of`.
+    `results` of that, if it has one, is what another process has to find, too.
     """
     return import_module(f"seedbus.scenarios.conformance.{HOMES[noun]}")
+
+
+def subject_of(noun: str, model: Any) -> Any:
+    """Return what is examined of a thing of a kind: what `subject` in its file makes of it, or the thing itself."""
+    return getattr(home(noun), "subject", lambda thing: thing)(model)

@@ -14,10 +14,6 @@ from seedbus.scenarios.conformance.promises import brief, require, require_same
 _EVEN = np.arange(2_000) % 10
 
 
-def subject(partition: Any) -> Any:
-    return partition
-
-
 def results(partition: Any) -> Any:
     """Return what another process has to find, too."""
     return [partition.split(_EVEN, 8, seed) for seed in (5, 6)]

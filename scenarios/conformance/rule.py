@@ -17,10 +17,6 @@ Matrix = NDArray[np.float64]
 _LIES = (-1e12, 1e12, 50.0, -50.0)
 
 
-def subject(rule: Any) -> Any:
-    return rule
-
-
 def matrices() -> Iterator[Matrix]:
     """Yield thirty matrices [clients, values] of 1 to 9 clients, the size of their numbers far apart."""
     for number in range(30):

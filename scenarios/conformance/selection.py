@@ -15,10 +15,6 @@ EVERYBODY = range(1000)
 STATISTICS = {client: (1 + client % 3, client / 7) for client in EVERYBODY}
 
 
-def subject(selection: Any) -> Any:
-    return selection
-
-
 def known(statistics: Mapping[int, tuple[int, float]]) -> Known:
     """Return statistics from a mapping client → (number of reports, norm of the latest), and times that follow them."""
     clients = [

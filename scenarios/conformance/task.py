@@ -17,10 +17,6 @@ CLIENTS = 6
 _STEPS_OF_GRADIENT = (1e-1, 1e-2, 1e-3)
 
 
-def subject(task: Any) -> Any:
-    return task
-
-
 def bind(task: Task, seed: int = 1, clients: int = CLIENTS) -> Any:
     """Return the task's problem, its samples divided evenly."""
     return task.bind(seed=seed, clients=clients, partition=Iid())

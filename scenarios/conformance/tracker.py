@@ -30,10 +30,6 @@ ODD = {
 """Parameters of which not every tracker's library takes every one as it is."""
 
 
-def subject(tracker: Any) -> Any:
-    return tracker
-
-
 class _Watched(Tracker):
     """Passes everything on to a tracker, and notes it; raises at one of the calls of `log`, if asked to."""
 

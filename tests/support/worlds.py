@@ -8,6 +8,7 @@ from typing import Any
 
 from seedbus.agents.journal.digests import SEAL, seal_of
 from seedbus.agents.journal.journal import Journal
+from seedbus.scenarios.conformance.runs import end_of
 from seedbus.scenarios.reporting.results import Results
 from seedbus.scenarios.running.replay import replay
 from seedbus.scenarios.running.run import run
@@ -56,13 +57,7 @@ def lossy(probability: float = 0.3, **changes: Any) -> Scenario:
 
 def outcome(results: Results) -> tuple[Any, ...]:
     """Return the parts of the results that must be equal in two equal runs: the summary and the metrics."""
-    summary = {
-        name: value for name, value in results.summary.items() if name not in ("run", "wall_s", "cpu_s", "was_resumed")
-    }
-    # a process that reconnects sends a JOIN again
-    summary["traffic"] = {name: value for name, value in summary["traffic"].items() if name != "transport"}
-    lines = (results.folder / "metrics.jsonl").read_text()
-    return summary, lines
+    return end_of(results.summary), (results.folder / "metrics.jsonl").read_text()
 
 
 def holds(results: Results) -> bool:

@@ -11,7 +11,7 @@ from plugin_files import SIGNS, forget
 from seedbus.discovery import KINDS, PLUGINS
 from seedbus.plugin import load_plugin
 from seedbus.scenarios.conformance.elsewhere import found_elsewhere, found_of
-from seedbus.scenarios.conformance.kinds import HOMES, home
+from seedbus.scenarios.conformance.kinds import HOMES, home, subject_of
 
 BROKEN = SIGNS.with_name("broken.py")
 NAMES = [
@@ -58,7 +58,7 @@ def test_what_breaks_a_promise_is_caught_by_it(broken: Any, noun: str, name: str
     found, module = broken[noun, name], home(noun)
     promises = {promise.__name__: promise for promise in all_of(module)}
     with pytest.raises(AssertionError) as raised:
-        promises[found.breaks](module.subject(found()))
+        promises[found.breaks](subject_of(noun, found()))
     assert str(raised.value)
 
 
@@ -81,6 +81,6 @@ def test_another_process_finds_what_this_one_finds_unless_it_depends_on_the_proc
     lying = [(noun, broken[noun, name]()) for noun, name in HASHING.items()]
     honest = [(kind.noun, next(iter(kind.all().values()))()) for kind in KINDS if kind.noun in ("rule", "channel")]
     elsewhere = found_elsewhere([*lying, *honest])
-    here = [found_of(noun, home(noun).subject(model)) for noun, model in [*lying, *honest]]
+    here = [found_of(noun, subject_of(noun, model)) for noun, model in [*lying, *honest]]
     agree = [one == other for one, other in zip(elsewhere, here, strict=True)]
     assert agree == [False] * len(lying) + [True] * len(honest)

@@ -14,7 +14,7 @@ import socket
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 from pydantic import Field, PrivateAttr
 
@@ -30,8 +30,6 @@ MAX_KINDS = 8  # of nodes that a sentence names
 
 class Ray(Launcher):
     """Actors of a Ray cluster that runs already; the run's own process is on one of its nodes."""
-
-    grace_s: ClassVar[float] = 3.0
 
     launcher: Literal["ray"] = "ray"
     address: str = Field("auto", description="HOST:PORT of the cluster's head, or auto for the cluster of this machine")

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
-from typing import Any, ClassVar, Literal, TypeVar
+from typing import ClassVar, Literal, TypeVar
 
 from seedbus.bus.clock import calendar_seconds
 from seedbus.bus.files import check_folder, descriptor, make_folder
@@ -65,7 +65,8 @@ class _MLflowRun(TrackerRun):
             self._id = opened.info.run_id
             self._client.update_run(self._id, status="RUNNING")
             known = [_name(name) for name in run.metrics if _name(name) in opened.data.metrics]
-            self._steps = {name: max(each.step for each in self._history(name)) for name in known}
+            history = self._client.get_metric_history
+            self._steps = {name: max(each.step for each in history(self._id, name)) for name in known}
             self.last_step = min(self._steps.values(), default=-1)
         else:
             opened = self._client.create_run(experiment, run_name=run.name, tags={TAG: run.id})
@@ -101,9 +102,6 @@ class _MLflowRun(TrackerRun):
         experiment = self._client.get_experiment_by_name(name)
         identity = self._client.create_experiment(name) if experiment is None else experiment.experiment_id
         return str(identity)
-
-    def _history(self, name: str) -> Any:
-        return self._client.get_metric_history(self._id, name)
 
 
 @contextmanager

@@ -131,21 +131,18 @@ def _rounds(summary: Summary) -> Rows:
 
 def _clients(summary: Summary) -> Rows:
     participation, lag, staleness = summary["participation"], summary["lag"], summary["staleness"]
+    lacked = f"median {number_text(lag['median'])}, p95 {lag['p95']:,}, at most {counted(lag['max'], 'commit')}"
     heard = participation["counted"]
     middle = number_text(heard["median"])
     commits = f"{heard['total']:,}; {heard['min']:,} to {heard['max']:,} per {_member(summary)}, median {middle}"
     if heard.get("none"):
         commits += f"; none of {heard['none']:,}"
     if _is_between(summary):
-        lacking = f"median {number_text(lag['median'])}, p95 {lag['p95']:,}, at most {counted(lag['max'], 'commit')}"
-        return [("rounds with commits", commits), ("lacking when it closed", lacking)]
+        return [("rounds with commits", commits), ("lacking when it closed", lacked)]
     rows = [
         ("clients heard", f"{participation['heard']:,} of {participation['clients']:,}"),
         ("reports counted", commits),
-        (
-            "lag when asked",
-            f"median {number_text(lag['median'])}, p95 {lag['p95']:,}, at most {counted(lag['max'], 'commit')}",
-        ),
+        ("lag when asked", lacked),
     ]
     if staleness["late"]:
         late = f"{staleness['late']:,} ({staleness['late_share']:.1%} of those counted)"

@@ -150,12 +150,8 @@ class Run:
             "bytes_down_per_client": down / clients,
             "simulated_s": simulated_s,
             "wall_s": wall_s,
-            "evaluations": self._evaluations,
+            "evaluations": None if self.passes is None else self.passes[-1],
         }
-
-    @property
-    def _evaluations(self) -> float | None:
-        return None if self.passes is None else self.passes[-1]
 
     @cached_property
     def passes(self) -> list[float] | None:

@@ -12,6 +12,7 @@ import numpy as np
 
 from seedbus.scenarios.faults.base import Fault, RoundSelector, TrafficSelector
 from seedbus.scenarios.faults.server_crash import ServerCrash
+from seedbus.scenarios.reporting.axes import segments
 from seedbus.scenarios.reporting.looks import Marks
 from seedbus.scenarios.reporting.round_table import Flags, RoundTable
 from seedbus.scenarios.reporting.terminal import shown
@@ -81,9 +82,8 @@ def marks(scenario: Scenario, history: RoundTable) -> Marks:
     for fault in scenario.faults:
         is_due = due(fault, history)
         if is_due.any() and not is_due.all():
-            edges = np.flatnonzero(np.diff(np.concatenate([[False], is_due, [False]]).astype(np.int8)))
             name = str(type(fault).model_fields["fault"].default)
-            windows += [(float(a), float(b), name) for a, b in edges.reshape(-1, 2).tolist()]
+            windows += [(float(start), float(end), name) for start, end in segments(is_due)]
     return Marks(np.flatnonzero(~history.has_commit) + 0.5, windows)
 
 

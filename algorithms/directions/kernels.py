@@ -1,10 +1,11 @@
 """The parts of every compiled kernel: adding one direction, or a sum of directions, to one piece of a vector.
 
 Numba compiles them for this machine's processor: float32, no fast-math. A piece is small enough for the innermost
-caches. Its Philox words are computed a few blocks at a time and used at once, so the table
-look-ups for some words wait for memory while the processor computes the next ones. For `gaussian` the table is the
-upper half of the table of quantiles. An absent array, such as this table for `rademacher`, has no elements. So a kernel
-is compiled only once, for every kind, update rule and replica; it chooses between its loops at the start of each piece.
+caches. Its Philox words are computed a few blocks at a time and used at once, so the table look-ups for some words wait
+for memory while the processor computes the next ones. Where a processor has fewer instructions under way than such
+blocks need, `fetch_and_write` mixes both. For `gaussian` the table is the upper half of the table of quantiles. An
+absent array, such as this table for `rademacher`, has no elements. So a kernel is compiled only once, for every kind,
+update rule and replica; it chooses between its loops at the start of each piece.
 
 Kernels take whole groups of 128 coordinates. The end of a vector is padded, in the kernel (`padded`) or by its caller
 (`groups`).
@@ -24,12 +25,15 @@ from numba import float32
 
 from seedbus.algorithms.directions.contract import ALIGNMENT
 from seedbus.algorithms.directions.llvm_ops import (
+    NEXT,
     PHILOX_BLOCKS,
     QUANTILES,
     SIGNS,
     WORDS,
     add_signs,
+    fetch_and_write,
     fetch_quantiles,
+    fold_indices,
     gather_quantiles,
     sum_signs,
     write_words,
@@ -123,9 +127,10 @@ def add_quantiles(out, x, scale, words, table, gathers, divisor, first, last):  
 def add_all(out, scales, words, start, step, low, high, table, gathers, divisor):  # type: ignore[no-untyped-def]
     """Write out = (Σ_p scales[p] · z(p)) / divisor over one piece; `words` is scratch, [SCRATCH_WORDS]."""
     out[:] = float32(0)
-    if table.size:
-        for p in range(scales.size):
-            add(out, out, scales[p], words, start, step, p, low, high, table, gathers, divisor[:0])
+    if table.size and not gathers:
+        sum_fetched(out, scales, words, start, step, low, high, table)
+    elif table.size:
+        sum_gathered(out, scales, words, start, step, low, high, table)
     else:
         for first in range(0, scales.size, DIRECTIONS):
             count = min(DIRECTIONS, scales.size - first)
@@ -135,6 +140,38 @@ def add_all(out, scales, words, start, step, low, high, table, gathers, divisor)
                 sum_signs(out, scales, first, count, words, 4 * BLOCKS, i, i // SIGNS)
     for i in range(divisor.size):
         out[i] /= divisor[i]
+
+
+@inlined
+def sum_fetched(out, scales, words, start, step, low, high, table):  # type: ignore[no-untyped-def]
+    """Add Σ_p scales[p] · z(p) to one piece, with look-ups one by one; `words` is scratch, [SCRATCH_WORDS].
+
+    Every direction is added to a few coordinates before the next ones, so `out` leaves the innermost cache to the
+    table. The last words are written for nothing.
+    """
+    w, block = 0, start // 8
+    philox_words(words, block, NEXT // 8, step, 0, 0, low, high)
+    fold_indices(words, w)
+    for i in range(0, out.size, NEXT):
+        for p in range(scales.size):
+            other, following = NEXT // 2 - w, p + 1
+            if following == scales.size:
+                following = 0
+                block += NEXT // 8
+            fetch_and_write(out, scales[p], words, table, i, w, other, block, step, following, 0, low, high)
+            fold_indices(words, other)
+            w = other
+
+
+@inlined
+def sum_gathered(out, scales, words, start, step, low, high, table):  # type: ignore[no-untyped-def]
+    """Add Σ_p scales[p] · z(p) to one piece, with look-ups by gathers; `words` is scratch, [4 · BLOCKS]."""
+    for p in range(scales.size):
+        for first in range(0, out.size, 8 * BLOCKS):
+            last = min(first + 8 * BLOCKS, out.size)
+            philox_words(words, (start + first) // 8, (last - first) // 8, step, p, 0, low, high)
+            for i in range(first, last, QUANTILES):
+                gather_quantiles(out, out, scales[p], words, table, None, i, (i - first) // 2)
 
 
 @inlined

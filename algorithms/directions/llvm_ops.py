@@ -5,7 +5,8 @@ fast-math flag: every product and every sum is rounded by itself.
 
 - Random words: 32-bit words in 64-bit lanes, so that a product needs no conversion before it or after it. A loop that
   LLVM vectorises itself is as fast with AVX-512 and slower with AVX2.
-- Quantiles: by a gather, which LLVM's cost model does not choose for a loop, or one by one (`look_ups.py`).
+- Quantiles: by a gather, which LLVM's cost model does not choose for a loop, or one by one (`look_ups.py`). In a sum
+  these take turns with the rounds of Philox, instruction by instruction: look-ups wait for the second cache.
 - Signs: a bit of a word is shifted to the place of the sign and flips the sign of a float32.
 
 The table of quantiles is antisymmetric, so only its upper half is used, of which more fits into the innermost caches:
@@ -14,7 +15,7 @@ quantile i is the upper half's entry i − 32768, or minus its entry 32767 − i
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from llvmlite import ir
@@ -28,6 +29,8 @@ LANES, CHAINS = 8, 2  # Philox blocks in a vector of `write_words`; vectors, one
 PHILOX_BLOCKS = LANES * CHAINS  # blocks per call of `write_words`
 FETCHES = 8  # coordinates that `fetch_quantiles` works on at a time
 QUANTILES = 16  # coordinates per call of `add_quantiles`: 16 bits of the stream each
+NEXT = 8 * PHILOX_BLOCKS  # coordinates per call of `fetch_and_write`
+FOLDED = NEXT  # words from a word to its folded indices, which are behind the words of two such calls
 SIGNS = 32  # coordinates per call of `add_signs`: one word of the stream
 WORDS = 4  # words per call of `sum_signs`: enough independent sums to hide the latency of an addition
 
@@ -47,26 +50,8 @@ def write_words(typing, words, at, block, step, p, domain, low, high):  # type: 
 
     def generate(context, builder, signature, arguments):  # type: ignore[no-untyped-def]
         code = _Code(context, builder, signature, arguments, LANES)
-        mask, shift = code.constant(0xFFFFFFFF, I64), code.constant(32, I64)
-        first, *rest = (builder.zext(code.word(arguments[number]), I64) for number in range(2, 6))
-        keys = [code.word(arguments[number]) for number in (6, 7)]
-        numbers = [
-            ir.Constant(ir.VectorType(I64, LANES), list(range(LANES * n, LANES * (n + 1)))) for n in range(CHAINS)
-        ]
-        chains = [[builder.add(code.splat(first), each), *map(code.splat, rest)] for each in numbers]
-        m0, m1 = (code.constant(multiplier, I64) for multiplier in MULTIPLIERS)
-        for _ in range(ROUNDS):
-            k0, k1 = (code.splat(builder.zext(key, I64)) for key in keys)
-            for n, (c0, c1, c2, c3) in enumerate(chains):  # the upper half of a lane is anything between the rounds
-                product0, product1 = (builder.mul(builder.and_(c, mask), m) for c, m in ((c0, m0), (c2, m1)))
-                c0 = builder.xor(builder.xor(builder.lshr(product1, shift), c1), k0)
-                c2 = builder.xor(builder.xor(builder.lshr(product0, shift), c3), k1)
-                chains[n] = [c0, product1, c2, product0]
-            keys = [builder.add(key, ir.Constant(I32, weyl)) for key, weyl in zip(keys, WEYL, strict=True)]
-        for n, (c0, c1, c2, c3) in enumerate(chains):
-            pairs = [builder.or_(builder.and_(a, mask), builder.shl(b, shift)) for a, b in ((c0, c1), (c2, c3))]
-            place = builder.add(arguments[1], ir.Constant(arguments[1].type, 4 * LANES * n))
-            code.store(code.alternating(*pairs), place, I64)
+        for _ in code.philox(0, arguments[1], CHAINS, *arguments[2:]):
+            pass
         return context.get_dummy_value()
 
     return types.void(words, at, block, step, p, domain, low, high), generate
@@ -108,6 +93,47 @@ def fetch_quantiles(typing, out, x, scale, words, table, divisor, i, w):  # type
         return context.get_dummy_value()
 
     return types.void(out, x, scale, words, table, divisor, i, w), generate
+
+
+@_operation
+def fold_indices(typing, words, w):  # type: ignore[no-untyped-def]
+    """Write the places in the upper half of the table that words[w : w + 64] stand for to words[w + 128 : w + 192]."""
+
+    def generate(context, builder, signature, arguments):  # type: ignore[no-untyped-def]
+        code = _Code(context, builder, signature, arguments, NEXT)
+        index = code.load(0, arguments[1], I16)
+        below = builder.not_(builder.ashr(index, code.constant(15, I16)))
+        upper = builder.and_(builder.xor(index, below), code.constant(0x7FFF, I16))
+        code.store(upper, builder.add(arguments[1], ir.Constant(arguments[1].type, FOLDED)))
+        return context.get_dummy_value()
+
+    return types.void(words, w), generate
+
+
+@_operation
+def fetch_and_write(typing, out, scale, words, table, i, w, at, block, step, p, domain, low, high):  # type: ignore[no-untyped-def]
+    """Add scale · z to out[i : i + 128], z looked up one by one, and write the next words to words[at : at + 64].
+
+    z is that of words[w : w + 64], of which `fold_indices` was called before. The new words are those of Philox blocks
+    `block` … `block` + 15. Its rounds stand between look-ups, so the processor computes while these wait.
+    """
+
+    def generate(context, builder, signature, arguments):  # type: ignore[no-untyped-def]
+        code = _Code(context, builder, signature, arguments, FETCHES)
+        rounds = _Code(context, builder, signature, arguments, PHILOX_BLOCKS).philox(2, arguments[6], 1, *arguments[7:])
+        for part in range(NEXT // FETCHES):
+            next(rounds, None)
+            place, word = (
+                builder.add(at, ir.Constant(at.type, n * part)) for at, n in zip(arguments[4:6], (8, 4), strict=True)
+            )
+            is_upper = code.signed(code.load(2, word, I16))  # all ones in the upper bits
+            sign = builder.and_(builder.not_(is_upper), code.constant(SIGN))
+            z = code.flipped(code.looked_up(3, code.halves(2, builder.add(word, ir.Constant(word.type, FOLDED)))), sign)
+            product = builder.fmul(code.splat(arguments[1]), z)
+            code.store(builder.fadd(code.load(0, place, FLOAT), product), place)
+        return context.get_dummy_value()
+
+    return types.void(out, scale, words, table, i, w, at, block, step, p, domain, low, high), generate
 
 
 @_operation
@@ -158,7 +184,7 @@ def sum_signs(typing, out, scales, first, count, words, stride, i, w):  # type: 
                     z = code.flipped(minus, code.signs(bits))
                 builder.store(plus_sum(builder.load(sums[part]), z), sums[part])
         for place, total in zip(places, sums, strict=True):
-            code.store(builder.load(total), place, element)
+            code.store(builder.load(total), place)
         return context.get_dummy_value()
 
     return types.void(out, scales, first, count, words, stride, i, w), generate
@@ -190,6 +216,32 @@ class _Code:
         """Load a vector from element `at` of an array on, read as elements of type `element`."""
         return self._builder.load(self._place(argument, at, element), align=2 if element is I16 else 4)
 
+    def philox(
+        self, argument: int, at: Any, chains: int, block: Any, step: Any, p: Any, domain: Any, low: Any, high: Any
+    ) -> Iterator[None]:
+        """Compute one round of Philox each time; at the end write the words of `chains` vectors of blocks."""
+        builder, lanes = self._builder, self._width
+        mask, shift = self.constant(0xFFFFFFFF, I64), self.constant(32, I64)
+        first, *rest = (builder.zext(self.word(number), I64) for number in (block, step, p, domain))
+        keys = [self.word(key) for key in (low, high)]
+        numbers = [
+            ir.Constant(ir.VectorType(I64, lanes), list(range(lanes * n, lanes * (n + 1)))) for n in range(chains)
+        ]
+        blocks = [[builder.add(self.splat(first), each), *map(self.splat, rest)] for each in numbers]
+        m0, m1 = (self.constant(multiplier, I64) for multiplier in MULTIPLIERS)
+        for _ in range(ROUNDS):
+            k0, k1 = (self.splat(builder.zext(key, I64)) for key in keys)
+            for n, (c0, c1, c2, c3) in enumerate(blocks):  # the upper half of a lane is anything between the rounds
+                product0, product1 = (builder.mul(builder.and_(c, mask), m) for c, m in ((c0, m0), (c2, m1)))
+                c0 = builder.xor(builder.xor(builder.lshr(product1, shift), c1), k0)
+                c2 = builder.xor(builder.xor(builder.lshr(product0, shift), c3), k1)
+                blocks[n] = [c0, product1, c2, product0]
+            keys = [builder.add(key, ir.Constant(I32, weyl)) for key, weyl in zip(keys, WEYL, strict=True)]
+            yield
+        for n, (c0, c1, c2, c3) in enumerate(blocks):
+            pairs = [builder.or_(builder.and_(a, mask), builder.shl(b, shift)) for a, b in ((c0, c1), (c2, c3))]
+            self.store(self.alternating(*pairs), builder.add(at, ir.Constant(at.type, 4 * lanes * n)), argument)
+
     def add_quantiles(self, upper: Any, sign: Any, at: Any) -> None:
         """Write out = x + scale · (±upper / divisor) from `at` on, as arguments 2 and 5 of an operation say."""
         z = self.flipped(upper, sign)
@@ -202,9 +254,9 @@ class _Code:
         product = z if factor is None else self._builder.fmul(factor, z)
         self.store(self._builder.fadd(self.load(1, at, FLOAT), product), at)
 
-    def store(self, vector: Any, at: Any, element: Any = FLOAT) -> None:
-        """Write a vector of such elements to out from element `at` on."""
-        place = self._builder.gep(self.pointer(0), [at])
+    def store(self, vector: Any, at: Any, argument: int = 0) -> None:
+        """Write a vector to an array from element `at` on."""
+        place = self._builder.gep(self.pointer(argument), [at])
         self._builder.store(vector, self._builder.bitcast(place, vector.type.as_pointer()), align=4)
 
     def variable(self, first: Any) -> Any:
@@ -256,13 +308,28 @@ class _Code:
 
     def fetched(self, argument: int, index: Any) -> Any:
         """Return the elements of an array at `index`, a vector of 16-bit indices inside the array, one by one."""
-        builder, z = self._builder, ir.Constant(ir.VectorType(FLOAT, self._width), ir.Undefined)
-        fours, base = builder.bitcast(index, ir.VectorType(I64, self._width // 4)), self.pointer(argument)
+        builder = self._builder
+        fours = builder.bitcast(index, ir.VectorType(I64, self._width // 4))
+        places = []
         for lane in range(self._width):
             four = builder.extract_element(fours, ir.Constant(I32, lane // 4))
-            at = builder.and_(builder.lshr(four, ir.Constant(I64, 16 * (lane % 4))), ir.Constant(I64, 0xFFFF))
-            z = builder.insert_element(z, builder.load(builder.gep(base, [at])), ir.Constant(I32, lane))
-        return z
+            places.append(builder.and_(builder.lshr(four, ir.Constant(I64, 16 * (lane % 4))), ir.Constant(I64, 0xFFFF)))
+        return self.looked_up(argument, places)
+
+    def halves(self, argument: int, at: Any) -> list[Any]:
+        """Load numbers of 16 bits one by one, from element `at` of an array on."""
+        builder = self._builder
+        first = builder.bitcast(builder.gep(self.pointer(argument), [at]), I16.as_pointer())
+        numbers = (builder.gep(first, [ir.Constant(I64, lane)]) for lane in range(self._width))
+        return [builder.zext(builder.load(number, align=2), I64) for number in numbers]
+
+    def looked_up(self, argument: int, places: list[Any]) -> Any:
+        """Return the vector of an array's elements at places inside it, loaded one by one."""
+        builder, vector = self._builder, ir.Constant(ir.VectorType(FLOAT, self._width), ir.Undefined)
+        for lane, place in enumerate(places):
+            element = builder.load(builder.gep(self.pointer(argument), [place]))
+            vector = builder.insert_element(vector, element, ir.Constant(I32, lane))
+        return vector
 
     def _place(self, argument: int, at: Any, element: Any) -> Any:
         place = self._builder.gep(self.pointer(argument), [at])

@@ -29,7 +29,8 @@ from plain import Commit, Follower, Recipe
 from rows import Row
 
 from seedbus.algorithms.contract import Replica
-from seedbus.algorithms.directions.kernels import BLOCKS, ONE, add_quantiles, kernel, philox_words
+from seedbus.algorithms.directions.kernels import BLOCKS, ONE, kernel, philox_words
+from seedbus.algorithms.directions.llvm_ops import QUANTILES, gather_quantiles
 from seedbus.algorithms.directions.numba_backend import fastest_look_ups
 from seedbus.algorithms.directions.philox import key_words
 from seedbus.algorithms.directions.quantiles import SIZE, quantiles
@@ -139,8 +140,15 @@ def _words(words, turns):  # type: ignore[no-untyped-def]
 
 @kernel
 def _look_ups(out, words, table, gathers, turns):  # type: ignore[no-untyped-def]
+    halves = words.view(np.uint16)
     for _ in range(turns):
-        add_quantiles(out, out, ONE, words, table, gathers, None, 0, out.size)
+        if gathers:
+            for i in range(0, out.size, QUANTILES):
+                gather_quantiles(out, out, ONE, words, table, None, i, i // 2)
+        else:
+            for i in range(out.size):
+                index = halves[i]
+                out[i] += table[index - 0x8000] if index > 0x7FFF else -table[0x7FFF - index]
 
 
 def limits() -> dict[str, tuple[int, Work]]:

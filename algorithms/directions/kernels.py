@@ -32,7 +32,6 @@ from seedbus.algorithms.directions.llvm_ops import (
     WORDS,
     add_signs,
     fetch_and_write,
-    fetch_quantiles,
     fold_indices,
     gather_quantiles,
     sum_signs,
@@ -43,7 +42,7 @@ from seedbus.vector import Vector
 BLOCKS = 32  # Philox blocks computed at a time, 512 bytes: look-ups wait for memory while the next are computed
 PIECE = 128 * BLOCKS  # coordinates in a piece, 16 KiB of each vector: all that `rademacher` gets from that many blocks
 DIRECTIONS = 16  # directions of `rademacher` that are summed in registers
-SCRATCH_WORDS = DIRECTIONS * 4 * BLOCKS  # length of the scratch array of `add_all`
+SCRATCH_WORDS = DIRECTIONS * 4 * BLOCKS  # length of the scratch array of `add` and `add_all`
 
 ABSENT = np.empty(0, np.float32)
 
@@ -90,16 +89,18 @@ def philox_words(words, block, count, step, p, domain, low, high):  # type: igno
 def add(out, x, scale, words, start, step, p, low, high, table, gathers, factor):  # type: ignore[no-untyped-def]
     """Write out = x + scale · z · factor over one piece (`gaussian`: z / factor).
 
-    x may be out; `start` is the piece's first coordinate; `words` is scratch, [4 · BLOCKS].
+    x may be out; `start` is the piece's first coordinate; `words` is scratch, [SCRATCH_WORDS].
     """
-    if table.size:
-        for first in range(0, out.size, 8 * BLOCKS):
-            last = min(first + 8 * BLOCKS, out.size)
-            philox_words(words, (start + first) // 8, (last - first) // 8, step, p, 0, low, high)
-            if factor.size:
-                add_quantiles(out, x, scale, words, table, gathers, factor, first, last)
-            else:
-                add_quantiles(out, x, scale, words, table, gathers, None, first, last)
+    if table.size and gathers:
+        if factor.size:
+            add_gathered(out, x, scale, words, start, step, p, low, high, table, factor)
+        else:
+            add_gathered(out, x, scale, words, start, step, p, low, high, table, None)
+    elif table.size:
+        if factor.size:
+            add_fetched(out, x, scale, words, start, step, p, low, high, table, factor)
+        else:
+            add_fetched(out, x, scale, words, start, step, p, low, high, table, None)
     else:
         for first in range(0, out.size, 128 * BLOCKS):
             last = min(first + 128 * BLOCKS, out.size)
@@ -113,24 +114,38 @@ def add(out, x, scale, words, start, step, p, low, high, table, gathers, factor)
 
 
 @inlined
-def add_quantiles(out, x, scale, words, table, gathers, divisor, first, last):  # type: ignore[no-untyped-def]
-    """Write out = x + scale · z / divisor from coordinate `first` to `last`, in the faster way (see `look_ups.py`)."""
-    if gathers:
+def add_gathered(out, x, scale, words, start, step, p, low, high, table, divisor):  # type: ignore[no-untyped-def]
+    """Write out = x + scale · z / divisor over one piece, with look-ups by gathers."""
+    for first in range(0, out.size, 8 * BLOCKS):
+        last = min(first + 8 * BLOCKS, out.size)
+        philox_words(words, (start + first) // 8, (last - first) // 8, step, p, 0, low, high)
         for i in range(first, last, QUANTILES):
             gather_quantiles(out, x, scale, words, table, divisor, i, (i - first) // 2)
-    else:
-        for i in range(first, last, QUANTILES):
-            fetch_quantiles(out, x, scale, words, table, divisor, i, (i - first) // 2)
+
+
+@inlined
+def add_fetched(out, x, scale, words, start, step, p, low, high, table, divisor):  # type: ignore[no-untyped-def]
+    """Write out = x + scale · z / divisor over one piece, with look-ups one by one (see `sum_fetched`)."""
+    w, block = 0, start // 8
+    philox_words(words, block, NEXT // 8, step, p, 0, low, high)
+    fold_indices(words, w)
+    for i in range(0, out.size, NEXT):
+        other = NEXT // 2 - w
+        block += NEXT // 8
+        fetch_and_write(out, x, scale, words, table, divisor, i, w, other, block, step, p, low, high)
+        fold_indices(words, other)
+        w = other
 
 
 @inlined
 def add_all(out, scales, words, start, step, low, high, table, gathers, divisor):  # type: ignore[no-untyped-def]
     """Write out = (Σ_p scales[p] · z(p)) / divisor over one piece; `words` is scratch, [SCRATCH_WORDS]."""
     out[:] = float32(0)
-    if table.size and not gathers:
-        sum_fetched(out, scales, words, start, step, low, high, table)
+    if table.size and gathers:
+        for p in range(scales.size):
+            add_gathered(out, out, scales[p], words, start, step, p, low, high, table, None)
     elif table.size:
-        sum_gathered(out, scales, words, start, step, low, high, table)
+        sum_fetched(out, scales, words, start, step, low, high, table)
     else:
         for first in range(0, scales.size, DIRECTIONS):
             count = min(DIRECTIONS, scales.size - first)
@@ -158,20 +173,9 @@ def sum_fetched(out, scales, words, start, step, low, high, table):  # type: ign
             if following == scales.size:
                 following = 0
                 block += NEXT // 8
-            fetch_and_write(out, scales[p], words, table, i, w, other, block, step, following, 0, low, high)
+            fetch_and_write(out, out, scales[p], words, table, None, i, w, other, block, step, following, low, high)
             fold_indices(words, other)
             w = other
-
-
-@inlined
-def sum_gathered(out, scales, words, start, step, low, high, table):  # type: ignore[no-untyped-def]
-    """Add Σ_p scales[p] · z(p) to one piece, with look-ups by gathers; `words` is scratch, [4 · BLOCKS]."""
-    for p in range(scales.size):
-        for first in range(0, out.size, 8 * BLOCKS):
-            last = min(first + 8 * BLOCKS, out.size)
-            philox_words(words, (start + first) // 8, (last - first) // 8, step, p, 0, low, high)
-            for i in range(first, last, QUANTILES):
-                gather_quantiles(out, out, scales[p], words, table, None, i, (i - first) // 2)
 
 
 @inlined

@@ -5,8 +5,8 @@ fast-math flag: every product and every sum is rounded by itself.
 
 - Random words: 32-bit words in 64-bit lanes, so that a product needs no conversion before it or after it. A loop that
   LLVM vectorises itself is as fast with AVX-512 and slower with AVX2.
-- Quantiles: by a gather, which LLVM's cost model does not choose for a loop, or one by one (`look_ups.py`). In a sum
-  these take turns with the rounds of Philox, instruction by instruction: look-ups wait for the second cache.
+- Quantiles: by a gather, which LLVM's cost model does not choose for a loop, or one by one (`look_ups.py`). These
+  take turns with the rounds of Philox, instruction by instruction: look-ups wait for the second cache.
 - Signs: a bit of a word is shifted to the place of the sign and flips the sign of a float32.
 
 The table of quantiles is antisymmetric, so only its upper half is used, of which more fits into the innermost caches:
@@ -27,8 +27,8 @@ from seedbus.algorithms.directions.philox import MULTIPLIERS, ROUNDS, WEYL
 
 LANES, CHAINS = 8, 2  # Philox blocks in a vector of `write_words`; vectors, one of which computes while another waits
 PHILOX_BLOCKS = LANES * CHAINS  # blocks per call of `write_words`
-FETCHES = 8  # coordinates that `fetch_quantiles` works on at a time
-QUANTILES = 16  # coordinates per call of `add_quantiles`: 16 bits of the stream each
+QUANTILES = 16  # coordinates per call of `gather_quantiles`: 16 bits of the stream each
+FETCHES = 8  # coordinates that `fetch_and_write` looks up at a time, between two rounds of Philox
 NEXT = 8 * PHILOX_BLOCKS  # coordinates per call of `fetch_and_write`
 FOLDED = NEXT  # words from a word to its folded indices, which are behind the words of two such calls
 SIGNS = 32  # coordinates per call of `add_signs`: one word of the stream
@@ -76,26 +76,6 @@ def gather_quantiles(typing, out, x, scale, words, table, divisor, i, w):  # typ
 
 
 @_operation
-def fetch_quantiles(typing, out, x, scale, words, table, divisor, i, w):  # type: ignore[no-untyped-def]
-    """Do what `gather_quantiles` does, with look-ups one by one."""
-
-    def generate(context, builder, signature, arguments):  # type: ignore[no-untyped-def]
-        code = _Code(context, builder, signature, arguments, FETCHES)
-        for part in range(QUANTILES // FETCHES):
-            i, w = (
-                builder.add(at, ir.Constant(at.type, n * part)) for at, n in zip(arguments[6:], (8, 4), strict=True)
-            )
-            index = code.load(3, w, I16)
-            below = builder.not_(builder.ashr(index, code.constant(15, I16)))
-            upper = builder.and_(builder.xor(index, below), code.constant(0x7FFF, I16))
-            sign = builder.shl(code.signed(below), code.constant(31))
-            code.add_quantiles(code.fetched(4, upper), sign, i)
-        return context.get_dummy_value()
-
-    return types.void(out, x, scale, words, table, divisor, i, w), generate
-
-
-@_operation
 def fold_indices(typing, words, w):  # type: ignore[no-untyped-def]
     """Write the places in the upper half of the table that words[w : w + 64] stand for to words[w + 128 : w + 192]."""
 
@@ -111,29 +91,30 @@ def fold_indices(typing, words, w):  # type: ignore[no-untyped-def]
 
 
 @_operation
-def fetch_and_write(typing, out, scale, words, table, i, w, at, block, step, p, domain, low, high):  # type: ignore[no-untyped-def]
-    """Add scale · z to out[i : i + 128], z looked up one by one, and write the next words to words[at : at + 64].
+def fetch_and_write(typing, out, x, scale, words, table, divisor, i, w, at, block, step, p, low, high):  # type: ignore[no-untyped-def]
+    """Do what `gather_quantiles` does for 128 coordinates one by one, and write the next words to words[at : at + 64].
 
-    z is that of words[w : w + 64], of which `fold_indices` was called before. The new words are those of Philox blocks
-    `block` … `block` + 15. Its rounds stand between look-ups, so the processor computes while these wait.
+    `fold_indices` was called before, of words[w : w + 64]. The new words are those of Philox blocks `block` …
+    `block` + 15. Its rounds stand between look-ups, so the processor computes while these wait.
     """
 
     def generate(context, builder, signature, arguments):  # type: ignore[no-untyped-def]
         code = _Code(context, builder, signature, arguments, FETCHES)
-        rounds = _Code(context, builder, signature, arguments, PHILOX_BLOCKS).philox(2, arguments[6], 1, *arguments[7:])
+        block, step, p, low, high = arguments[9:]
+        stream = (block, step, p, ir.Constant(I32, 0), low, high)
+        rounds = _Code(context, builder, signature, arguments, PHILOX_BLOCKS).philox(3, arguments[8], 1, *stream)
         for part in range(NEXT // FETCHES):
             next(rounds, None)
             place, word = (
-                builder.add(at, ir.Constant(at.type, n * part)) for at, n in zip(arguments[4:6], (8, 4), strict=True)
+                builder.add(at, ir.Constant(at.type, n * part)) for at, n in zip(arguments[6:8], (8, 4), strict=True)
             )
-            is_upper = code.signed(code.load(2, word, I16))  # all ones in the upper bits
+            is_upper = code.signed(code.load(3, word, I16))  # all ones in the upper bits
             sign = builder.and_(builder.not_(is_upper), code.constant(SIGN))
-            z = code.flipped(code.looked_up(3, code.halves(2, builder.add(word, ir.Constant(word.type, FOLDED)))), sign)
-            product = builder.fmul(code.splat(arguments[1]), z)
-            code.store(builder.fadd(code.load(0, place, FLOAT), product), place)
+            upper = code.looked_up(4, code.halves(3, builder.add(word, ir.Constant(word.type, FOLDED))))
+            code.add_quantiles(upper, sign, place)
         return context.get_dummy_value()
 
-    return types.void(out, scale, words, table, i, w, at, block, step, p, domain, low, high), generate
+    return types.void(out, x, scale, words, table, divisor, i, w, at, block, step, p, low, high), generate
 
 
 @_operation
@@ -305,16 +286,6 @@ class _Code:
         gather = cgutils.get_or_insert_function(self._builder.module, kind, name)  # type: ignore[no-untyped-call]
         mask = ir.Constant(every, [1] * self._width)
         return self._builder.call(gather, [places, ir.Constant(I32, 4), mask, ir.Constant(lanes, ir.Undefined)])
-
-    def fetched(self, argument: int, index: Any) -> Any:
-        """Return the elements of an array at `index`, a vector of 16-bit indices inside the array, one by one."""
-        builder = self._builder
-        fours = builder.bitcast(index, ir.VectorType(I64, self._width // 4))
-        places = []
-        for lane in range(self._width):
-            four = builder.extract_element(fours, ir.Constant(I32, lane // 4))
-            places.append(builder.and_(builder.lshr(four, ir.Constant(I64, 16 * (lane % 4))), ir.Constant(I64, 0xFFFF)))
-        return self.looked_up(argument, places)
 
     def halves(self, argument: int, at: Any) -> list[Any]:
         """Load numbers of 16 bits one by one, from element `at` of an array on."""

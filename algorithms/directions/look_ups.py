@@ -1,7 +1,7 @@
 """The choice of how `gaussian` looks quantiles up: whichever is faster on this processor. The bits are the same.
 
     gather    sixteen at a time, by the processor's own instruction where LLVM uses it: AVX-512, Intel's AVX2
-    scalar    one by one; a sum makes the next random words meanwhile: processors without AVX-512, AMD's Genoa
+    scalar    one by one, while the next random words are made: processors without AVX-512, AMD's Genoa
 
 The first process that needs directions measures both in a few milliseconds and writes the result beside the compiled
 kernels. It holds for the processor and the kernels that the file names: any other file is measured and written anew.

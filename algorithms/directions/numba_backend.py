@@ -8,7 +8,6 @@ from functools import cached_property, lru_cache
 from typing import Any
 
 import numpy as np
-from numba import float32
 from numpy.typing import ArrayLike, NDArray
 
 from seedbus.algorithms.directions import numba_exact, numba_fold
@@ -17,7 +16,6 @@ from seedbus.algorithms.directions.exact import Sums, Terms, check_terms, is_sum
 from seedbus.algorithms.directions.folding import ReplaySteps, UpdateRule
 from seedbus.algorithms.directions.kernels import (
     ABSENT,
-    BLOCKS,
     ONE,
     PIECE,
     SCRATCH_WORDS,
@@ -37,13 +35,6 @@ from seedbus.vector import Vector
 
 
 @kernel
-def _fill(out, low, high, step, p, start, table, gathers):  # type: ignore[no-untyped-def]
-    words = np.empty(4 * BLOCKS, np.uint32)
-    out[:] = float32(-0.0)  # which keeps the sign of a z that is 0
-    add(out, out, ONE, words, start, step, p, low, high, table, gathers, out[:0])
-
-
-@kernel
 def _accumulate(out, scales, low, high, step, start, table, gathers, divisor):  # type: ignore[no-untyped-def]
     words = np.empty(SCRATCH_WORDS, np.uint32)
     for first in range(0, out.size, PIECE):
@@ -53,7 +44,7 @@ def _accumulate(out, scales, low, high, step, start, table, gathers, divisor):  
 
 @kernel
 def _perturb(out, x, scale, low, high, step, p, start, table, gathers, divisor):  # type: ignore[no-untyped-def]
-    words, scratch = np.empty(4 * BLOCKS, np.uint32), np.empty(PIECE, np.float32)
+    words, scratch = np.empty(SCRATCH_WORDS, np.uint32), np.empty(PIECE, np.float32)
     for first in range(0, out.size, PIECE):
         last = min(first + PIECE, out.size)
         piece, base, part = out[first:last], x[first:last], divisor[first:last]
@@ -73,7 +64,7 @@ def fastest_look_ups() -> LookUps:
 
     def work(gathers: bool) -> None:
         _accumulate(out, scales, 0, 0, 0, 0, table, gathers, ABSENT)
-        _fill(out, 0, 0, 0, 0, 0, table, gathers)
+        _perturb(out, out, ONE, 0, 0, 0, 0, 0, table, gathers, ABSENT)
 
     stats: Any = getattr(_accumulate, "stats")  # noqa: B009
     return fastest(stats.cache_path, sources(), {"gather": lambda: work(True), "scalar": lambda: work(False)})
@@ -92,11 +83,8 @@ class NumbaDirections:
     look_ups: LookUps | None = None
 
     def fill(self, out: Vector, *, seed: int, step: int, perturbation: int, start: int = 0) -> None:
-        check_float32(out)
-        check_stream(self.law, out.size, seed=seed, step=step, perturbation=perturbation, start=start)
-        low, high = stream_key(self.law, seed)
-        for at, (piece,) in groups(start, out):
-            _fill(piece, low, high, step, perturbation, at, self._table, self._gathers)
+        out.fill(-0.0)  # which keeps the sign of a z that is 0
+        self.perturb(out, out, 1, seed=seed, step=step, perturbation=perturbation, start=start)
 
     def accumulate(
         self,

@@ -110,8 +110,9 @@ def check_device(name: str, source: str = "--device", *, is_here: bool = True) -
             raise DataError(source, "mps, which this machine or this torch does not have", _ACCEPTED)
         return
     if not torch.cuda.is_available():
-        built = "this torch is built without CUDA" if torch.version.cuda is None else "no NVIDIA GPU can be used here"
-        raise DataError(source, f"{name}, and {built}", "cpu, or a machine with a GPU and torch for CUDA")
+        is_built = torch.version.cuda or torch.version.hip
+        why = "no GPU can be used here" if is_built else "this torch is built for no GPU"
+        raise DataError(source, f"{name}, and {why}", "cpu, or a machine with a GPU and torch for it")
     number, count = int(name.partition(":")[2] or 0), torch.cuda.device_count()
     if number >= count:
         raise DataError(source, f"{name}, and there are {count} GPUs here", f"cuda:0 to cuda:{count - 1}")
@@ -145,8 +146,10 @@ def device_text(names: Sequence[str]) -> str:
 
     is_there = torch.cuda.is_available()
     on_gpu = is_there and any(name.startswith("cuda") for name in names)
-    cuda = f", CUDA {torch.version.cuda}, driver {driver_version()}" if on_gpu else ""
-    return f"{', '.join(map(described, dict.fromkeys(names)))}, torch {torch.__version__}{cuda}"
+    rocm, versions = torch.version.hip, [f"torch {torch.__version__}"]
+    if on_gpu:
+        versions += [f"ROCm {rocm}"] if rocm else [f"CUDA {torch.version.cuda}", f"driver {driver_version()}"]
+    return ", ".join([*map(described, dict.fromkeys(names)), *versions])
 
 
 def driver_version() -> str:

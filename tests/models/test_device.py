@@ -192,6 +192,8 @@ def test_what_decides_the_bits_of_a_gpu_is_told_with_its_driver(
     told = f"cuda:0 (card cuda:0), cpu, torch {torch.__version__}, CUDA 12.6, driver {driver}"
     assert device.device_text(["cuda:0", "cpu", "cuda:0"]) == told
     assert device.device_text(["cpu"]) == "cpu" and "driver" not in device.device_text(["torch"])
+    monkeypatch.setattr(torch.version, "hip", "7.0")
+    assert device.device_text(["cuda"]) == f"cuda (card cuda), torch {torch.__version__}, ROCm 7.0"
 
 
 def test_gpus_of_other_machines_are_known_by_name_and_this_process_computes_on_its_processor(

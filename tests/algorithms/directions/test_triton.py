@@ -237,12 +237,7 @@ def test_tensors_that_no_kernel_supports_are_refused() -> None:
 def test_no_machine_code_fuses_flushes_or_approximates_nor_waits_for_other_threads(tmp_path: Path) -> None:
     """The code that Triton compiles for a GPU is inspected without one: each float32 operation rounds to nearest
     separately, and no coordinate goes from thread to thread."""
-    pytest.importorskip("triton.backends.nvidia", reason="this Triton compiles for no NVIDIA GPU")
-    script = Path(__file__).parents[2] / "support" / "triton_machine_code.py"
-    environment = {**os.environ, "TRITON_INTERPRET": "0", "TRITON_CACHE_DIR": str(tmp_path)}
-    done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, env=environment)
-    assert done.returncode == 0, done.stderr
-    for kernel, instructions in json.loads(done.stdout).items():
+    for kernel, instructions in _machine_code("nvidia", "hopper", tmp_path).items():
         arithmetic = {name for name in instructions if name.split(".")[0] in {"add", "sub", "mul", "div", "sqrt"}}
         if kernel.startswith("fused"):
             assert "fma.rn.f32" in instructions  # a positive control for the checks above
@@ -252,3 +247,28 @@ def test_no_machine_code_fuses_flushes_or_approximates_nor_waits_for_other_threa
         assert not {name for name in instructions if ".shared" in name or name.startswith(("bar", "shfl"))}, kernel
         assert ("add.rn.f32" in arithmetic) != kernel.startswith("sums"), kernel
         assert ("div.rn.f32" in arithmetic) == ("divided" in kernel or "hessian" in kernel), kernel
+
+
+@pytest.mark.slow
+def test_no_machine_code_for_an_amd_gpu_fuses_flushes_or_approximates_either(tmp_path: Path) -> None:
+    """There a quotient, rounded correctly, is made of five fused operations and a root of two, and none may be left."""
+    for kernel, instructions in _machine_code("amd", "mi300", tmp_path).items():
+        count = {
+            part: sum(name.startswith(part) for name in instructions)
+            for part in ("v_fma", "v_div_fixup", "v_sqrt", "v_rcp", "v_add", "v_pk_add")
+        }
+        fused = count["v_fma"] - 5 * count["v_div_fixup"] - 2 * count["v_sqrt"]
+        assert (fused > 0) == kernel.startswith("fused"), kernel
+        assert count["v_rcp"] == count["v_div_fixup"], kernel
+        assert bool(count["v_div_fixup"]) == (kernel.startswith("fused") or "divided" in kernel or "hessian" in kernel)
+        assert bool(count["v_add"] + count["v_pk_add"]) != kernel.startswith(("fused", "sums")), kernel
+        assert {".amdhsa_float_round_mode_32 0", ".amdhsa_float_denorm_mode_32 3"} <= set(instructions), kernel
+
+
+def _machine_code(vendor: str, gpu: str, cache: Path) -> dict[str, list[str]]:
+    pytest.importorskip(f"triton.backends.{vendor}", reason=f"this Triton compiles for no GPU of {vendor}")
+    script = Path(__file__).parents[2] / "support" / "triton_machine_code.py"
+    environment = {**os.environ, "TRITON_INTERPRET": "0", "TRITON_CACHE_DIR": str(cache)}
+    done = subprocess.run([sys.executable, str(script), gpu], capture_output=True, text=True, env=environment)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)  # type: ignore[no-any-return]

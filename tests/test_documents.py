@@ -194,6 +194,8 @@ def test_the_processes_that_a_page_leaves_behind_are_ended(tmp_path: Path) -> No
         ("│ 12 s, 0.4953  │", "│ 3 s, 1.2e-05  │", True),
         ("│ 91.58%, 5 min │", "│ 7%, 12 min    │", True),
         ("┏━━━┳━┓ │ 0.49 │", "┏━┳━━━━┓ │ 0.5 │", True),
+        ("1 run\n2 runs", "1 run\nof: 9 of 81, about 2 min left\n2 runs", True),
+        ("1 run\n2 runs", "1 run\nof: 9 of 81 failed\n2 runs", False),
         ("┏━━━┳━┓ │ 0.49 │", "┏━━━━━┓ │ 0.49 │", False),
         ("0" * 32 + " " + "0" * 32, "1" * 32 + " " + "1" * 32, True),
         ("0" * 32 + " " + "0" * 32, "1" * 32 + " " + "2" * 32, False),

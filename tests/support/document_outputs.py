@@ -3,7 +3,7 @@
 In the shown text, a line `…` stands for any lines, and `…` in a line for any text. A long line may be broken at a
 space. Fractions, percentages, times and digests may differ: losses depend on the processor, and times on everything.
 Whole numbers and bytes may not, unless the block says so. Digests that are equal on the page have to be equal. On a
-processor like the page's only times and rates may differ.
+processor like the page's only times and rates may differ. A busy machine's lines of progress may be printed besides.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import re
 _TOKEN = re.compile(
     r"(?P<digest>\b[0-9a-f]{32}\b)|(?P<number>\d[\d,]*(?:\.\d+)*(?:e[+-]?\d+)?)(?P<unit>%| ?[A-Za-zµ]+\b)?|(?P<any>…)"
 )
+_PROGRESS = re.compile(r"^.+: [\d,]+ of [\d,]+, about .+ left\n", re.M)  # of what lasts 15 seconds and more
 _BYTES = {"B", "kB", "MB", "GB", "bytes"}
 _SECONDS = {"s", "ms", "µs", "min", "h"}
 
@@ -29,7 +30,8 @@ def is_as_shown(
         is_exact: whole numbers and bytes have to be the same.
         is_same_processor: if so, fractions, percentages and digests have to be the same too, but for times and rates.
     """
-    found = re.fullmatch(_pattern(shown, is_exact, is_same_processor), printed)
+    pattern = _pattern(shown, is_exact, is_same_processor)
+    found = re.fullmatch(pattern, printed) or re.fullmatch(pattern, _PROGRESS.sub("", printed))
     if found is None:
         return False
     pairs = zip(re.findall(r"\b[0-9a-f]{32}\b", shown), found.groups(), strict=True)

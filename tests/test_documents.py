@@ -134,6 +134,7 @@ def test_a_page_that_shows_something_else_is_found(shown: str, differs: bool, tm
             ["seedbus run a --set stop.rounds=2 --set evaluation.every=2\n"],
         ),
         ("<!-- run, figures vary -->\n```console\n$ echo 3 rounds\n4 rounds\n```\n", []),
+        ("<!-- table by: echo '| 1 |'; echo; echo - b -->\n\n| 2 |\n\n- b\n\nText.\n", ["| 1 |\n\n- b\n"]),
     ],
 )
 def test_a_block_is_run_as_the_mark_before_it_says(block: str, found: list[str], tmp_path: Path) -> None:

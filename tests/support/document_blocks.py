@@ -10,6 +10,7 @@
   `in 2 rounds`: each `seedbus run` ends after 2 rounds; what takes hours is only tried.
   `within 90 s`: what one of its commands may take on two quiet cores; without it, 30 s.
   `soak`: it takes minutes or hours, and `make soak` runs it.
+- `<!-- table by: COMMAND -->` stands before tables and lists that a command prints as Markdown; `make soak` runs it.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ _BLOCK = re.compile(
     r'```(?P<language>\w*)(?: title="(?P<title>.+?)")?\n(?P<text>.*?)^```$',
     re.M | re.S,
 )
+_TABLE = re.compile(r"^<!-- table by: (?P<command>.+?) -->\n+(?P<text>(?:(?:\||- ).*\n|\n(?=\||- ))+)", re.M)
 _COMMAND = re.compile(r"^\w*\$ ((?:.*\\\n)*.*)\n", re.M)
 
 
@@ -78,8 +80,11 @@ def blocks(page: Path) -> Iterator[Block]:
         ValueError: there is no such mark.
     """
     text = page.read_text(encoding="utf-8")
-    for found in _BLOCK.finditer(text):
+    for found in sorted([*_BLOCK.finditer(text), *_TABLE.finditer(text)], key=re.Match.start):
         line = text.count("\n", 0, found.start()) + 1
+        if found.re is _TABLE:
+            yield Block("console", "", f"$ {found['command']}\n{found['text']}", line, "", is_soak=True)
+            continue
         marks = _marks(found["marks"].split(", ") if found["marks"] else [], f"{page.name}, line {line}")
         yield Block(found["language"], found["title"] or "", found["text"], line, found["why"] or "", **marks)
 

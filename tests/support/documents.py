@@ -179,9 +179,10 @@ def _write(page: Path) -> None:
     with TemporaryDirectory() as folder:
         for difference in follow(page, Path(folder), is_literal=True):
             print(f"{page.name}, {difference}")
-            order = f"$ {difference.command}\n"
             text = page.read_text(encoding="utf-8")
-            page.write_text(text.replace(order + difference.shown, order + difference.printed, 1), encoding="utf-8")
+            for order in (f"$ {difference.command}\n", f"<!-- table by: {difference.command} -->\n\n"):
+                text = text.replace(order + difference.shown, order + difference.printed, 1)
+            page.write_text(text, encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -50,8 +50,8 @@ class Late(Settings):
 class Deadline(Settings):
     """A deadline that adapts: a quantile of the times that the latest answers took, multiplied by a factor.
 
-    After a round without a commit it forgets those times. Otherwise a deadline that is too short for all clients would
-    never see a slower answer, and would stay too short.
+    After a round that it ended without a commit it forgets those times. Otherwise a deadline that is too short for all
+    clients would never see a slower answer, and would stay too short.
     """
 
     quantile: float = Field(default=0.9, gt=0, le=1, description="of the times that the latest answers took")

@@ -207,9 +207,9 @@ class Rounds:
         commit, late = self._commit(closed, version)
         record = RoundRecord(closed.opened_ns, now_ns, closed.is_expired, [], late)
         self.current = None
-        if commit is None:
+        if commit is None and closed.is_expired:
             self._answer_times_ns.clear()
-        else:
+        if commit is not None:
             closed.max_norm = self.algorithm.max_norm(closed.plan, closed.reports)
         if commit is not None or not self.policy.is_asynchronous:
             closed.reports = {}  # without a quorum reports are discarded, but a buffer keeps them for the next commit

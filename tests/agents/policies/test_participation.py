@@ -264,6 +264,14 @@ def test_a_deadline_that_no_client_meets_is_learnt_again() -> None:
     assert coordinator.deadline_ns == 10 * 10**9
 
 
+def test_a_round_without_a_commit_that_ends_before_its_deadline_unlearns_nothing() -> None:
+    coordinator = learning()
+    answered(coordinator, 1.0, 2.0, 3.0)
+    coordinator.left(cohort_of(coordinator, 10**12))
+    assert coordinator.is_round_over and coordinator.close_round().commit is None
+    assert coordinator.deadline_ns == 4 * 10**9
+
+
 def test_the_deadline_learns_from_late_answers_too() -> None:
     coordinator = joined_coordinator(
         policy={"deadline_s": 10, "deadline": {"quantile": 1.0, "factor": 1.0}, "late": {}}

@@ -13,10 +13,11 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import tempfile
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, Final, Literal, get_args
 
 LookUps = Literal["gather", "scalar"]
@@ -93,13 +94,14 @@ def _read(file: Path, key: dict[str, Any]) -> LookUps | None:
 
 
 def _write(file: Path, content: dict[str, Any]) -> None:
-    """Replace the file at once, so that no other process reads half of it; do nothing where it cannot be written."""
-    try:
-        with tempfile.NamedTemporaryFile("w", dir=file.parent, suffix=".tmp", delete=False, encoding="utf-8") as new:
-            json.dump(content, new, indent=1)
-        os.replace(new.name, file)
-    except OSError:
-        pass
+    """Replace the file at once, so that no other process reads half of it; do nothing where it cannot be written.
+
+    All who may read the kernels in the folder may read it.
+    """
+    with suppress(OSError), TemporaryDirectory(dir=file.parent) as own:
+        whole = Path(own, file.name)
+        whole.write_text(json.dumps(content, indent=1), encoding="utf-8")
+        whole.replace(file)
 
 
 def _measure(works: Mapping[LookUps, Work]) -> dict[LookUps, float]:

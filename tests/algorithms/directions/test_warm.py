@@ -6,6 +6,7 @@ import io
 import json
 import os
 import platform
+import stat
 import subprocess
 import sys
 import time
@@ -143,6 +144,20 @@ def test_a_damaged_or_foreign_file_is_measured_anew(content: bytes, tmp_path: Pa
 def test_without_a_folder_that_can_be_written_the_faster_way_is_used_all_the_same(tmp_path: Path) -> None:
     works: Any = {"gather": lambda: time.sleep(0.002), "scalar": lambda: None}
     assert fastest(str(tmp_path / "missing"), "1", works) == fastest(None, "1", works) == "scalar"
+
+
+def test_the_file_is_for_every_user_of_the_folder_and_one_that_cannot_be_written_leaves_nothing(tmp_path: Path) -> None:
+    works: Any = {"gather": lambda: time.sleep(0.002), "scalar": lambda: None}
+    before = os.umask(0o022)
+    try:
+        fastest(str(tmp_path), "1", works)
+    finally:
+        os.umask(before)
+    (file,) = tmp_path.iterdir()
+    assert stat.S_IMODE(file.stat().st_mode) == 0o644, "as kernels are"
+    file.unlink()
+    file.mkdir()
+    assert fastest(str(tmp_path), "1", works) == "scalar" and list(tmp_path.iterdir()) == [file]
 
 
 def test_the_variable_forces_a_way_and_a_wrong_one_gets_a_sentence(

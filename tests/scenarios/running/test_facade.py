@@ -162,11 +162,16 @@ def test_a_folder_may_be_given_as_text(tmp_path: Path, what: Scenario) -> None:
 def test_a_replayed_model_is_the_one_that_was_evaluated_where_clients_are_sent_another(
     method: str, tmp_path: Path
 ) -> None:
-    quadratic = {"name": "quadratic", "dimension": 30}
-    algorithm = {"name": method, "local_steps": 2}
-    results = seedbus.run(lossy(task=quadratic, algorithm=algorithm, stop={"rounds": 4}), tmp_path / "run")
-    model, last = seedbus.replay(tmp_path / "run"), results.metrics.iloc[-1]
-    assert model.problem.evaluate(model.point, "test") == {"loss": last["loss"], "gap": last["gap"]}
+    changes: dict[str, Any] = {
+        "task": {"name": "quadratic", "dimension": 30},
+        "evaluation": {"every": 1},
+        "stop": {"rounds": 65},
+    }
+    results = seedbus.run(lossy(algorithm={"name": method, "local_steps": 2}, **changes), tmp_path / "run")
+    fiftieth = int((results.metrics["version"] < 50).sum())
+    for rounds in (0, fiftieth, 65):  # the journal keeps these models
+        model, measured = seedbus.replay(tmp_path / "run", rounds), results.metrics.iloc[rounds]
+        assert model.problem.evaluate(model.point, "test") == {name: measured[name] for name in ("loss", "gap")}
     assert not np.array_equal(model.point, model.replica.x)
     assert model.digest == results.digest
     model.save(tmp_path / "model.safetensors")

@@ -226,6 +226,20 @@ def test_a_second_ctrl_c_ends_the_wait_for_workers_and_not_their_end(tmp_path: P
     assert not any(keys.rights(each.own.public.decode()) for each in identities)
 
 
+def test_a_second_ctrl_c_while_workers_are_being_told_to_end_kills_them_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def end(worker: _Fake) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(_Fake, "end", end)
+    processes = _processes(_Fakes(), WorkerKeys(KeyPair.new()), RunWatcher(), tmp_path / "log.jsonl")
+    processes.start()
+    with pytest.raises(KeyboardInterrupt):
+        processes.close()
+    assert not any(watcher.is_alive() for watcher in processes._watchers)
+
+
 def test_a_worker_that_takes_anothers_place_has_another_key_and_all_are_revoked_at_the_end(tmp_path: Path) -> None:
     fakes, keys, watcher = _Fakes(), WorkerKeys(KeyPair.new()), RunWatcher()
     processes = _processes(fakes, keys, watcher, tmp_path / "log.jsonl")

@@ -70,6 +70,14 @@ def test_the_epsilon_that_is_forecast_is_the_one_that_the_run_then_spends(name: 
     assert epsilon == pytest.approx(run["epsilon"], rel=1e-12) if found.is_exact else epsilon > run["epsilon"]
 
 
+@pytest.mark.parametrize("limit", [{"bytes": 100_000}, {"simulated_s": 1.0}], ids=str)
+def test_what_a_run_spends_that_a_limit_ends_is_an_estimate_until_all_of_it_is_rehearsed(limit: dict[str, Any]) -> None:
+    what = private(stop={"rounds": 50} | limit, network={"latency": 0.05})
+    cut, whole = rehearse(what, 0), rehearse(what, 60)
+    assert 1 <= cut.rounds < whole.rounds < 50
+    assert [forecast_of(what, each)[2].is_exact for each in (cut, whole)] == [False, True]
+
+
 @pytest.mark.usefixtures("no_plugins")
 def test_a_policy_remembers_from_round_to_round_of_a_forecast() -> None:
     @register

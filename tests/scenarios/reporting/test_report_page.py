@@ -249,7 +249,7 @@ def test_faults_are_told_with_what_they_did_and_how_rounds_went_without_them(tmp
     assert steady[2:] == ["20 of 20", "88%", "0.2 s", "0"]
     html = own(text_of(results))
     assert "<td>50%<br>100%</td>" in html and "Faults and their effect" in html
-    assert "in force: dropout" in traces(plots(html)["Loss over rounds"])
+    assert traces(plots(html)["Loss over rounds"])["in force: dropout"]["x"] == [10, 10, 15, 15, None]
 
 
 def test_a_run_without_a_server_has_no_share_of_reports_and_no_answers(tmp_path: Path) -> None:

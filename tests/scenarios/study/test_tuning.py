@@ -99,3 +99,10 @@ def test_a_trial_has_a_quarter_of_the_rounds_and_of_the_simulated_time_unless_th
 def test_without_a_finite_score_nothing_is_chosen() -> None:
     found = chosen({"a": math.inf}, [1e-3, 1e-2])["a"]
     assert (found.chosen, len(found.trials)) == ({}, 2)
+
+
+@pytest.mark.parametrize("is_rising", [False, True])
+def test_of_equal_scores_the_one_that_was_tried_first_is_chosen(is_rising: bool) -> None:
+    plan = plan_of({"base": scenario(), "tune": {RATE: [0.3, 0.1, 0.2]}, "tuning": {"further": 0}})
+    found = tuned(plan, is_rising, lambda batch: [Trial(tried, 1.0) for _, tried in batch])
+    assert [each.chosen for each in found.values()] == [{RATE: 0.3}]

@@ -124,8 +124,9 @@ def load_plugin(path: str | Path, source: str = "") -> None:
         raise
 
 
-def load_module(name: str, source: str) -> None:
-    """Load a plug-in that is installed, by its module, unless it has been loaded; see `load_plugin`."""
+def load_module(name: str, source: str = "") -> None:
+    """Load a plug-in that is installed, unless it has been loaded; name: its module. Raises `ScenarioError`."""
+    source = source or f"the module {name}"
     if name in PLUGINS:
         return
     _run(lambda: importlib.import_module(name), source)

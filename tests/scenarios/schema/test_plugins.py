@@ -10,7 +10,7 @@ import pytest
 from plugin_files import SIGNS, forget
 
 from seedbus.discovery import KINDS, PLUGINS
-from seedbus.plugin import ScalarOnly, load_plugin, register
+from seedbus.plugin import ScalarOnly, load_module, load_plugin, register
 from seedbus.scenarios.errors import ScenarioError
 from seedbus.scenarios.reporting.reference import tables
 from seedbus.scenarios.schema.loading import load, validate
@@ -312,6 +312,22 @@ def test_a_plug_in_may_be_a_folder_whose_every_file_counts_and_is_loaded_once(tm
     file(folder, inner + "\n", "inner.py")
     load_plugin(folder)
     assert PLUGINS["whole"].digest != digest
+
+
+def test_a_program_loads_an_installed_plug_in_by_the_name_of_its_module(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(tmp_path)
+    file(
+        tmp_path,
+        HEAD + 'class Mine(ScalarOnly):\n    """Mine."""\n    name: Literal["mine"] = "mine"',
+        "installed_one.py",
+    )
+    load_module("installed_one")
+    load_module("installed_one")
+    assert load("quickstart", ["algorithm=mine"]).plugins == {"installed_one": PLUGINS["installed_one"].digest}
+    with pytest.raises(ScenarioError, match=r"the module installed_other: .*No module named 'installed_other'"):
+        load_module("installed_other")
 
 
 def test_a_class_of_a_notebook_is_known_once_registered_and_may_be_defined_again() -> None:

@@ -86,26 +86,27 @@ def test_a_run_needs_no_kernel_that_was_not_compiled_beforehand(tmp_path: Path) 
     code = """
 import sys
 from pathlib import Path
-from seedbus.algorithms.directions import numba_backend as kernels, numba_fold
+from seedbus.algorithms.directions import numba_backend as kernels, numba_exact, numba_fold
 from seedbus.algorithms.directions.warm import warm
 from worlds import HISO, scenario
 from seedbus.scenarios.running.run import run
 
 def loaded():
-    every = (kernels._accumulate, kernels._perturb, numba_fold._fold)
+    every = (kernels._accumulate, kernels._perturb, numba_fold._fold, numba_exact._add)
     return [len(each.overloads) for each in every]
 
 warm(lambda: None)
 before = loaded()
 changes = {"stop": {"rounds": 3}, "verify": False}
 signs = {"name": "decomfl", "directions": "rademacher", "local_steps": 2, "learning_rate": 0.001}
-for number, each in enumerate((HISO, signs)):
+whole = {"name": "decomfl", "arithmetic": "integer"}
+for number, each in enumerate((HISO, signs, whole, signs | whole)):
     run(scenario(algorithm=each, **changes), Path(sys.argv[1]) / str(number))
 print(before, loaded())
 """
     support = Path(__file__).parents[2] / "support"
     done = subprocess.run([sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True, cwd=support)
-    assert done.stdout.strip() == "[1, 1, 1] [1, 1, 1]", done.stderr
+    assert done.stdout.strip() == "[1, 1, 1, 1] [1, 1, 1, 1]", done.stderr
 
 
 # how quantiles are looked up

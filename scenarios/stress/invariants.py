@@ -5,7 +5,8 @@
 - the run ends, whatever happens to its clients;
 - the ledger balances: every message that was sent is delivered, refused, dropped or in flight;
 - memory is bounded;
-- the journal alone rebuilds the final model, bit for bit;
+- the journal alone rebuilds the final model, bit for bit, and with it all that was measured of it (without a server one
+  node is measured, which may lack commits);
 - a run that is stopped and resumed ends like one that is not (every third seed; where reports are masked and a
   question of a closed round was under way, with the same model if no link has a bandwidth: secrets are not stored);
 - with clients that violate the protocol: no honest client is refused, every refusal is counted by reason and client,
@@ -36,7 +37,7 @@ from seedbus.scenarios.faults.byzantine import Byzantine
 from seedbus.scenarios.faults.hostile import Hostile
 from seedbus.scenarios.reporting.results import Results, write
 from seedbus.scenarios.running.limits import peak_memory
-from seedbus.scenarios.running.replay import replay
+from seedbus.scenarios.running.replay import Replayed, replay
 from seedbus.scenarios.running.run import run
 from seedbus.scenarios.schema.loading import validate
 from seedbus.scenarios.schema.scenario import Scenario
@@ -128,6 +129,8 @@ def check_run(drawn: dict[str, Any], runs: Path) -> Results:
     replayed = replay(runs / "run")
     if replayed.digest != results.digest:
         raise Broken(f"the journal rebuilds {replayed.digest}, and the run ended at {results.digest}")
+    if scenario.topology is None:
+        _check_measured(replayed, results, scenario.evaluation.split)
     if drawn["seed"] % STOPPED_EVERY == 0 and results.summary["rounds"] > 1:
         _check_resuming(scenario, runs, results)
     if hostile_clients(scenario):
@@ -139,6 +142,14 @@ def check_run(drawn: dict[str, Any], runs: Path) -> Results:
     if drawn["seed"] % DECEIVED_EVERY == 0 and scenario.topology is None:
         check_deceived(scenario, runs)
     return results
+
+
+def _check_measured(replayed: Replayed, results: Results, split: str) -> None:
+    """Check that the model which the journal rebuilds is the one that was evaluated at the end."""
+    found, measured = replayed.problem.evaluate(replayed.point, split), results.metrics.iloc[-1]
+    if not all(np.array_equal(value, measured[name], equal_nan=True) for name, value in found.items()):
+        told = {name: float(measured[name]) for name in found}
+        raise Broken(f"of the model that the journal rebuilds {found} is measured, and the run ended with {told}")
 
 
 def _check_resuming(scenario: Scenario, runs: Path, uninterrupted: Results) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import os
 import signal
@@ -29,10 +30,11 @@ from seedbus.bus.clock import wall_seconds
 from seedbus.scenarios.cli.main import app
 from seedbus.scenarios.errors import Exit
 from seedbus.scenarios.faults.base import FAULTS
+from seedbus.scenarios.running.replay import Replayed, replay
 from seedbus.scenarios.schema.discovery import ALGORITHMS
 from seedbus.scenarios.schema.loading import load, validate
 from seedbus.scenarios.stress.fault_files import files
-from seedbus.scenarios.stress.invariants import check_deceived, is_late
+from seedbus.scenarios.stress.invariants import Broken, check_deceived, check_run, is_late
 from seedbus.scenarios.stress.random_scenarios import SCALAR, document
 from seedbus.scenarios.stress.stress import examine, shrink
 
@@ -286,6 +288,21 @@ def test_the_command_writes_the_scenario_of_a_failure(tmp_path: Path, monkeypatc
     assert done.exit_code == Exit.DIVERGED and "seed 3: Broken: it is" in done.output
     kept = load(tmp_path / "kept" / "stress-3.yaml")
     assert kept.seed == document(3)["seed"] and list(kept.check()) == ["faults.0.file"]
+
+
+def test_a_rebuilt_model_that_is_not_the_one_that_was_evaluated_is_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def as_sent(folder: Path) -> Replayed:
+        found = replay(folder)
+        return dataclasses.replace(found, point=found.replica.x)
+
+    small = scenario(algorithm={"name": "fedacg"}, task={"name": "quadratic", "dimension": 20}, stop={"rounds": 3})
+    (tmp_path / "runs").mkdir()
+    check_run(small.resolved(), tmp_path / "runs")
+    monkeypatch.setattr("seedbus.scenarios.stress.invariants.replay", as_sent)
+    with pytest.raises(Broken, match=r"the model that the journal rebuilds .* is measured, and the run ended with"):
+        check_run(small.resolved(), tmp_path / "runs")
 
 
 def turn_for_ever(*_: object) -> Any:

@@ -246,6 +246,7 @@ def test_it_says_how_secret_cohorts_are_drawn_and_that_each_round_makes_a_commit
     assert told["rounds"][1] == "a sum is divided by 2, whoever reports"
     public = words(scenario(**private | {"privacy": {"clip": 1000, "noise_multiplier": 7}}))
     assert public["rounds"][0].endswith("; without a usable report it makes no commit")
+    assert words(scenario())["clients"][0].startswith("each round asks 3 of 8 clients (uniform): each client about")
 
 
 def test_it_says_of_a_pool_that_plans_hold_no_seed_and_that_a_sum_may_take_the_place_of_commits() -> None:

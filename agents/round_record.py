@@ -18,27 +18,26 @@ class RoundRecord:
         closed_ns: when it closed.
         is_expired: whether its deadline closed it.
         lags: how many commits each client of the cohort had missed when it was asked, in the cohort's order.
-        late: reports of earlier rounds in this round's commit: (commits made since their round started, clients).
+        late: reports of earlier rounds in this round's commit: (their round, commits made since it started, clients).
     """
 
     opened_ns: int = 0
     closed_ns: int = 0
     is_expired: bool = False
     lags: Sequence[int] = ()
-    late: Sequence[tuple[int, Sequence[int]]] = ()
+    late: Sequence[tuple[int, int, Sequence[int]]] = ()
 
     def pack(self) -> list[Any]:
         """Return what the journal stores: the fields in order."""
-        late = [[staleness, list(clients)] for staleness, clients in self.late]
+        late = [[round, staleness, list(clients)] for round, staleness, clients in self.late]
         return [self.opened_ns, self.closed_ns, self.is_expired, list(self.lags), late]
 
     @staticmethod
     def unpack(packed: list[Any]) -> RoundRecord:
         """Return the record that `pack` stored."""
         opened_ns, closed_ns, is_expired, lags, late = packed
-        return RoundRecord(
-            opened_ns, closed_ns, is_expired, lags, [(staleness, clients) for staleness, clients in late]
-        )
+        late = [(round, staleness, clients) for round, staleness, clients in late]
+        return RoundRecord(opened_ns, closed_ns, is_expired, lags, late)
 
 
 NO_RECORD = RoundRecord()

@@ -17,7 +17,7 @@ WHEN = ("round", "version", "time_s", "bytes_up", "bytes_down")
 
 _Clients = list[Annotated[int, Field(strict=True, ge=0, lt=MOST_CLIENTS)]]
 _Lag = Annotated[int, Field(strict=True, ge=-(2**63), lt=2**63)]  # commits; below 0 if a client says that it is ahead
-_Record = tuple[Count, Count, Annotated[bool, Field(strict=True)], list[_Lag], list[tuple[_Lag, _Clients]]]
+_Record = tuple[Count, Count, Annotated[bool, Field(strict=True)], list[_Lag], list[tuple[Count, _Lag, _Clients]]]
 _BODY: TypeAdapter[Any] = TypeAdapter(tuple[_Clients, _Clients, _Record, Any])
 _LINE: TypeAdapter[Any] = TypeAdapter(dict[Text, Annotated[float, Field(strict=True)] | None])
 _WHEN: TypeAdapter[Any] = TypeAdapter(Measure)

@@ -259,17 +259,16 @@ class Rounds:
     def _plan(self, number: int, version: int) -> Any:
         return self.algorithm.plan(number, version, of_directions(self._seed, number))
 
-    def _commit(self, current: Round, version: int) -> tuple[Any, list[tuple[int, list[int]]]]:
+    def _commit(self, current: Round, version: int) -> tuple[Any, list[tuple[int, int, list[int]]]]:
         """Aggregate the reports of the open round and those that came late.
 
         Returns:
-            The commit, None without a quorum; and for each earlier round that has reports in it, the staleness (commits
-            made since that round started) and the clients of these reports.
+            The commit, None without a quorum; and what `RoundRecord.late` has of the reports of earlier rounds in it.
         """
         policy = self.policy
         fresh_count = len(current.reports)
         total = fresh_count + self._overdue.report_count if policy.is_asynchronous else fresh_count
-        late: list[tuple[int, list[int]]] = []
+        late: list[tuple[int, int, list[int]]] = []
         if total < policy.quorum and self._divisor is None:
             return None, late
 
@@ -280,7 +279,7 @@ class Rounds:
         def weight(discount: Late, overdue: Round) -> float:
             divisor = policy.size if policy.is_stream else total if policy.is_asynchronous else overdue.size
             staleness = version - overdue.plan.version
-            late.append((staleness, sorted(overdue.reports)))
+            late.append((overdue.plan.round, staleness, sorted(overdue.reports)))
             return discount.weight(staleness) / divisor
 
         share = fresh_count / total

@@ -55,7 +55,8 @@ class RoundTable:
         lags: int64, one for each of `asked`; commits that the client had missed when it was asked.
         reported: the clients whose report arrived in time.
         late: the clients whose report of an earlier round is part of a round's commit.
-        staleness: int64, one for each of `late`; commits made since the report's round began.
+        answered: int64, one for each of `late`; the earlier round.
+        staleness: int64, one for each of `late`; commits made since the earlier round began.
     """
 
     clients: int
@@ -67,6 +68,7 @@ class RoundTable:
     lags: Whole
     reported: Pairs
     late: Pairs
+    answered: Whole
     staleness: Whole
 
     @staticmethod
@@ -81,6 +83,7 @@ class RoundTable:
         lags = _Column()
         reported = _Column()
         late = _Column()
+        answered = _Column()
         staleness = _Column()
         for stored in rounds:
             record = RoundRecord.unpack(stored.record)
@@ -88,8 +91,9 @@ class RoundTable:
             asked.add(stored.cohort)
             lags.add(record.lags)
             reported.add(stored.reported)
-            late.add([client for _, clients in record.late for client in clients])
-            staleness.add([age for age, clients in record.late for _ in clients])
+            late.add([client for *_, clients in record.late for client in clients])
+            answered.add([earlier for earlier, _, clients in record.late for _ in clients])
+            staleness.add([age for _, age, clients in record.late for _ in clients])
         for column in (asked, reported, late):
             if (most := column.values().max(initial=0)) >= clients:
                 raise ValueError(f"rounds name client {most}, and there are {clients}")
@@ -97,7 +101,7 @@ class RoundTable:
         is_expired, has_commit = table[:, 2].astype(bool), table[:, 3].astype(bool)
         return RoundTable(
             clients, table[:, 0], table[:, 1], is_expired, has_commit,
-            asked.pairs(), lags.values(), reported.pairs(), late.pairs(), staleness.values(),
+            asked.pairs(), lags.values(), reported.pairs(), late.pairs(), answered.values(), staleness.values(),
         )  # fmt: skip
 
     @property
@@ -108,14 +112,9 @@ class RoundTable:
 
     @property
     def counts_late(self) -> Flags:
-        """Whether each of `asked` has a report to that round in a later round's commit; bool, one for each.
-
-        Rounds that asked the same client at the same version, with no commit between them, are not told apart.
-        """
-        version: Whole = np.cumsum(self.has_commit) - self.has_commit  # at which each round began
-        answered = Pairs(version[self.late.round] - self.staleness, self.late.client)
-        asked = Pairs(version[self.asked.round], self.asked.client)
-        is_counted: Flags = np.isin(asked.keys(self.clients), answered.keys(self.clients))
+        """Whether each of `asked` has a report to that round in a later round's commit; bool, one for each."""
+        answers = Pairs(self.answered, self.late.client)
+        is_counted: Flags = np.isin(self.asked.keys(self.clients), answers.keys(self.clients))
         return is_counted
 
     @property

@@ -175,7 +175,7 @@ class Tracking(NullObserver):
     def _count(self, round: int, reported: Sequence[int], record: RoundRecord) -> None:
         """Count the forward passes behind the reports that a round counted; a resumed run publishes its last again."""
         if self._evaluations is not None and round + 1 == len(self._passes):
-            reports = len(reported) + sum(len(clients) for _, clients in record.late)
+            reports = len(reported) + sum(len(clients) for *_, clients in record.late)
             self._passes.append(self._passes[-1] + reports * self._evaluations(round))
 
     def _note(self) -> None:

@@ -354,7 +354,7 @@ def test_a_closed_round_reports_its_outcome() -> None:
     assert RoundRecord.unpack(first.record.pack()) == first.record
 
 
-def test_late_reports_are_recorded_with_their_age_and_their_clients() -> None:
+def test_late_reports_are_recorded_with_their_round_their_age_and_their_clients() -> None:
     coordinator = joined_coordinator(clients=4, cohort=4, policy={"late": {}})
     coordinator.open_round()
     late = [report(coordinator, client) for client in (3, 2)]
@@ -365,7 +365,7 @@ def test_late_reports_are_recorded_with_their_age_and_their_clients() -> None:
             assert [coordinator.reported(each) for each in late] == [None, None]
         coordinator.deadline_passed(number)
         record = coordinator.close_round().record
-        assert record.late == ([] if number == 0 else [(1, [2, 3])])
+        assert record.late == ([] if number == 0 else [(0, 1, [2, 3])])
         assert RoundRecord.unpack(record.pack()) == record
         coordinator.open_round()
 

@@ -262,7 +262,7 @@ def test_clients_with_as_many_reports_are_in_one_group_and_late_reports_count(tm
     one, late = Pairs(np.array([0, 1, 2]), np.array([0, 1, 1])), Pairs(np.array([2, 3]), np.array([2, 0]))
     times, nothing = np.zeros(4, np.int64), np.zeros(0, np.int64)
     has_commit = np.array([True, False, True, True])
-    table = RoundTable(4, times, times, times > 0, has_commit, one, nothing, one, late, nothing)
+    table = RoundTable(4, times, times, times > 0, has_commit, one, nothing, one, late, nothing, nothing)
     assert [reports(table, rounds).tolist() for rounds in (0, 1, 2, 3, 4)] == [
         [0, 0, 0, 0], [1, 0, 0, 0], [1, 0, 0, 0], [1, 1, 1, 0], [2, 1, 1, 0],
     ]  # fmt: skip

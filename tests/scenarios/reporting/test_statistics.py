@@ -82,7 +82,7 @@ def by_hand() -> tuple[Columns, RoundTable]:
     courses = [
         RoundRecord(0, 4 * S, False, [0, 0, 0, 0]),
         RoundRecord(4 * S, 14 * S, True, [0, 1]),
-        RoundRecord(14 * S, 20 * S, True, [0, 0], [(0, [0])]),
+        RoundRecord(14 * S, 20 * S, True, [0, 0], [(1, 0, [0])]),
     ]
     rounds = [
         StoredRound(0, 1, [0, 1, 2, 3], [0, 1, 2], courses[0].pack(), ["commit"]),
@@ -136,7 +136,7 @@ def test_a_summary_counted_by_hand() -> None:
 def test_an_old_report_is_as_stale_as_the_commits_made_since() -> None:
     rounds = [
         StoredRound(0, 1, [0, 1], [0], RoundRecord(0, S, True, [0, 3]).pack(), ["commit"]),
-        StoredRound(1, 2, [0], [0], RoundRecord(S, 2 * S, False, [0], [(1, [1])]).pack(), ["commit"]),
+        StoredRound(1, 2, [0], [0], RoundRecord(S, 2 * S, False, [0], [(0, 1, [1])]).pack(), ["commit"]),
         StoredRound(
             2, 2, [0], [0], RoundRecord(2 * S, 3 * S, False, [0]).pack(), None
         ),  # the report is in time, but no commit counts it
@@ -307,6 +307,15 @@ def test_reports_that_come_too_late_to_count_are_told_with_their_bytes(tmp_path:
     assert participation["unused"] == {"reports": unused, "bytes": unused * size}
     rows = dict(row for group in groups(results.summary) for row in group)
     assert rows["of that in no commit"].endswith(f"{unused} reports, all of them too late")
+
+
+def test_each_report_that_arrives_counts_or_is_in_no_commit(tmp_path: Path) -> None:
+    network = {"latency": {"distribution": "lognormal", "median": 0.1, "sigma": 1.0}}
+    policy = {"clients": 8, "cohort": 4, "quorum": 3, "deadline_s": 0.25, "late": {"max_staleness": 5}}
+    results = go(tmp_path / "run", scenario(participation=policy, network=network, stop={"rounds": 40}))
+    participation = results.summary["participation"]
+    assert results.summary["version"] < 20 and results.clients["late"].sum() > 10
+    assert participation["counted"]["total"] + participation["unused"]["reports"] == participation["answered"]["total"]
 
 
 @pytest.mark.slow

@@ -269,7 +269,7 @@ class Evaluation:
 
 def tally(algorithm: AnyAlgorithm, is_verified: Callable[[int], bool], envelope: Envelope) -> Tally:
     """Return what a follower's message carries; is_verified: whether reports at a version have digests."""
-    kind, _, _, base, body = envelope
+    kind, _, round, base, body = envelope
     if kind is not REPORT:
         if kind is not Kind.EVALUATION:
             return NO_TALLY
@@ -281,7 +281,10 @@ def tally(algorithm: AnyAlgorithm, is_verified: Callable[[int], bool], envelope:
     if is_verified(base) and body and isinstance(body[-1], bytes):
         *body, proof = body
         digest_bytes = len(msgpack.packb(proof))
-    return _tally_of(algorithm.count_scalars(body), digest_bytes)
+    scalars = algorithm.count_scalars(body)
+    if most := algorithm.scalars(round):
+        scalars = min(scalars, most)
+    return _tally_of(scalars, digest_bytes)
 
 
 @lru_cache(256)

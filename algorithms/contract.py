@@ -200,7 +200,10 @@ class Payloads(Protocol[PlanT, ReportT, CommitT]):
         ...
 
     def count_scalars(self, body: Any) -> int:
-        """Return how many scalars the packed body of a report holds; 0 if the body is malformed."""
+        """Return how many scalars the packed body of a report holds; 0 if the body is malformed.
+
+        What fills up its last byte may be among them: the ledger counts no more than `scalars` of its round.
+        """
         ...
 
     def pack_plan(self, plan: PlanT) -> Packed: ...

@@ -208,8 +208,7 @@ class ScalarFields(BaseAlgorithm):
     # -- messages
 
     def count_scalars(self, body: Any) -> int:
-        count = wire.count_scalars(body, self._format)
-        return min(count, self._most) if self.precision == "sign" else count
+        return wire.count_scalars(body, self._format)
 
     def pack_plan(self, plan: ScalarPlan) -> Packed:
         return wire.pack_plan(plan)

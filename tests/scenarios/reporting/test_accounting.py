@@ -37,6 +37,12 @@ def test_bytes_of_commits_are_no_catch_up_of_clients_that_are_asked_in_every_rou
     assert ("of that commits" in rows) == (algorithm is not DENSE), "the plan is the model, and no row says 0 B"
 
 
+def test_bits_that_fill_up_a_byte_of_signs_count_as_no_scalars(tmp_path: Path) -> None:
+    algorithm = {"name": "feedsign", "perturbations": {0: 3, 2: 11}}
+    results = go(tmp_path / "run", scenario(algorithm=algorithm, participation={"clients": 4}, stop={"rounds": 5}))
+    assert results.summary["traffic"]["up"]["scalars"] == 4 * (2 * 3 + 3 * 11)
+
+
 def test_bytes_of_snapshots_are_told_apart_from_those_of_commits(tmp_path: Path) -> None:
     lag = {"snapshot_after_commits": 4, "chunk_bytes": 256}
     results = go(tmp_path / "run", lossy(algorithm={"name": "decomfl"}, lag=lag, stop={"rounds": 12}))

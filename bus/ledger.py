@@ -63,7 +63,7 @@ class Row(NamedTuple):
         digest_bytes: bytes of the payload that are digests for verification.
         catchup_bytes: bytes of the payload that bring a client up to date.
         scalars: gradient scalars in the payload.
-        seeds: seeds in the payload.
+        seeds: seeds in the payload; of a report none, though one of `fedscalar` has one.
         fate: its `Fate`.
         repeated: of the seeds in a plan that was delivered, those of commits that its client did not fold: it had them,
             or lacked one before them.

@@ -1,8 +1,9 @@
 """FedCOM: coordinates rounded at random to a few levels between the smallest and the largest.
 
 Haddadpour, Kamani, Mokhtari, Mahdavi. "Federated Learning with Compression: Unified Analysis and Sharp Guarantees",
-AISTATS 2021, arXiv:2007.01154, Algorithm 1: clients send Q(Δ), with any Q that has E[Q(x)] = x (Assumption 1); their
-experiments round to 8 bits. **Ours** is the choice of Q: with a = min x, b = max x, L = 2^bits − 1 and h = (b − a)/L,
+AISTATS 2021, arXiv:2007.01154, Algorithm 1: clients send Q(Δ), with any Q that has E[Q(x)] = x (Assumption 1), and
+weigh the same (`weighting: uniform`); their experiments round to 8 bits. **Ours** is the choice of Q: with a = min x,
+b = max x, L = 2^bits − 1 and h = (b − a)/L,
 
     Q(x)_j = a + h·⌊(x_j − a)/h + u_j⌋,   u_j uniform on (0, 1),   so   E[Q(x)] = x   and   |Q(x)_j − x_j| < h
 

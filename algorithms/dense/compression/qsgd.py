@@ -7,8 +7,9 @@ arXiv:1909.13014, example 1 and Algorithm 1 (several local steps, partial partic
     Q_s(v)_j = ‖v‖₂·sgn(v_j)·ξ_j,   ξ_j = (l + 1)/s with probability s|v_j|/‖v‖₂ − l, and else l/s;   l = ⌊s|v_j|/‖v‖₂⌋
 
 E[Q_s(v)] = v, and E‖Q_s(v) − v‖² ≤ min(d/s², √d/s)·‖v‖². **Ours**: sign and level are one number of ⌈log₂(2s + 1)⌉
-bits, instead of Elias coding; the whole vector is one bucket. From d = s² on the bound is ‖v‖² or more: the error may
-be larger than v, and `error_feedback`, which adds it to the next v, may then let it grow from round to round.
+bits, instead of Elias coding; the whole vector is one bucket. FedPAQ's clients weigh the same: `weighting: uniform`.
+From d = s² on the bound is ‖v‖² or more: the error may be larger than v, and `error_feedback`, which adds it to the
+next v, may then let it grow from round to round.
 
 On the wire: [‖v‖₂, float32, rounded up; levels from −s to s, as level + s].
 """

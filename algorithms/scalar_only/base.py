@@ -49,6 +49,7 @@ from seedbus.algorithms.scalar_only.payloads import ScalarCommit, ScalarPlan, Sc
 from seedbus.algorithms.scalar_only.perturbed import PERTURBED_MODELS, Copying
 from seedbus.algorithms.scalar_only.replay import fused
 from seedbus.algorithms.schedule import at
+from seedbus.discovery import PluginError
 from seedbus.vector import Vector
 
 
@@ -98,9 +99,16 @@ class ScalarOnly(ScalarFields):
     def replica(self, x0: Vector) -> Replica:
         x: Any = self._kept(x0)
         drifted = {DRIFTED: x0.copy()} if self.revert == "compensate" else {}
-        return Replica(
-            0, {"x": x, **drifted, **{name: np.full_like(x0, value) for name, value in self.companions().items()}}
-        )
+        companions = {name: self._filled(x0, name, value) for name, value in self.companions().items()}
+        return Replica(0, {"x": x, **drifted, **companions})
+
+    def _filled(self, x0: Vector, name: str, value: Any) -> Vector:
+        if not isinstance(value, int | float | np.integer | np.floating):
+            raise PluginError(
+                f"`companions` of {type(self).__name__} gave {type(value).__name__} for {name}; expected a number, "
+                "with which all of its coordinates begin"
+            )
+        return np.full_like(x0, value)
 
     def point(self, replica: Replica) -> Vector:
         return self.coordinates(replica.x)

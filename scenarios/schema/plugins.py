@@ -25,6 +25,7 @@ from typing import Any, TypeVar, get_args
 from pydantic import BaseModel
 
 import seedbus.scenarios.tracking.tracker  # noqa: F401, a kind that no scenario names
+from seedbus.algorithms.contract import Algorithm
 from seedbus.discovery import KINDS, PLUGINS, Plugin, Variants, classes_in, plugin_sources, source_digest, sources
 from seedbus.scenarios.errors import ScenarioError, not_accepted, path_of, with_type
 from seedbus.scenarios.schema.discovery import ALGORITHMS, lacking
@@ -296,9 +297,8 @@ def _flaws(plugin: Plugin) -> list[str]:
                     "give; expected a class that extends it, or for any rule Aggregation"
                 )
         for own in vars(each):
-            is_property = any(isinstance(vars(base).get(own), property) for base in each.__mro__[1:])
-            if is_property and inspect.isfunction(vars(each)[own]):
-                flaws.append(f"{own} of the {kind.noun} {name} is a function; expected a property (@property above it)")
+            if (wrong := _misfit(each, own, kind is ALGORITHMS)) is not None:
+                flaws.append(f"{own} of the {kind.noun} {name} {wrong}")
         if get_args(each.model_fields[kind.tag].annotation) != (name,):
             field = f'{kind.tag}: Literal["{name}"] = "{name}"'
             flaws.append(f"the {kind.noun} {name} does not have its name as its only one; expected the field {field}")
@@ -306,6 +306,44 @@ def _flaws(plugin: Plugin) -> list[str]:
         nouns = ", ".join(sorted(kind.noun for kind in KINDS))
         flaws.append(f"it defines nothing that a scenario could name; expected a class of one of these kinds: {nouns}")
     return flaws
+
+
+def _misfit(kind: type[BaseModel], name: str, is_algorithm: bool) -> str | None:
+    """Return how a member of a class cannot stand for that of Seedbus which it overrides; None if it can."""
+    bases = [*kind.__mro__[1:], *(Algorithm.__mro__ if is_algorithm else ())]
+    own = vars(kind)[name]
+    for base in bases:
+        if not (base.__module__.startswith("seedbus.") and name in vars(base)):
+            continue
+        theirs = vars(base)[name]
+        if isinstance(theirs, property) and inspect.isfunction(own):
+            return "is a function; expected a property (@property above it)"
+        if inspect.isfunction(theirs) and isinstance(own, property):
+            return "is a property; expected a function"
+        if inspect.isfunction(theirs) and inspect.isfunction(own) and not _takes(own, theirs):
+            return f"takes {_parameters(own)}; expected {_parameters(theirs)}"
+        return None
+    return None
+
+
+def _takes(own: Callable[..., Any], theirs: Callable[..., Any]) -> bool:
+    """Whether a function can be called with all parameters of another, and with those alone that it needs."""
+    parameters = inspect.signature(theirs).parameters.values()
+    for given in (parameters, [each for each in parameters if each.default is each.empty]):
+        positional = [each.name for each in given if each.kind in (each.POSITIONAL_ONLY, each.POSITIONAL_OR_KEYWORD)]
+        keywords = {each.name: None for each in given if each.kind is each.KEYWORD_ONLY}
+        try:
+            inspect.signature(own).bind(*positional, **keywords)
+        except TypeError:
+            return False
+    return True
+
+
+def _parameters(function: Callable[..., Any]) -> str:
+    """Return a function's parameters without their types, such as `(self, block, is_last_step)`."""
+    signature = inspect.signature(function)
+    bare = [each.replace(annotation=each.empty) for each in signature.parameters.values()]
+    return str(signature.replace(parameters=bare, return_annotation=inspect.Signature.empty))
 
 
 def _rebuild(model: type[BaseModel], done: set[type[BaseModel]]) -> None:

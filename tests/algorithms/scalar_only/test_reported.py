@@ -83,6 +83,12 @@ def test_what_is_reported_of_each_perturbation_is_a_number(monkeypatch: pytest.M
         reports_of(algorithm, [[5.0, 6.0]])
 
 
+def test_a_field_of_replicas_begins_with_a_number(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(DeComFL, "companions", lambda self: {"anchor": np.zeros(3, np.float32)})
+    with pytest.raises(PluginError, match="`companions` of DeComFL gave ndarray for anchor; expected a number, with"):
+        DeComFL(learning_rate=0.1).replica(np.zeros(3, np.float32))
+
+
 def test_a_client_declines_for_the_first_number_that_its_format_cannot_hold_and_others_report() -> None:
     declined, report = reports_of(DeComFL(perturbations=3, precision="float16"), [[1.0, 1e6, 2e6], [1.0, 2.0, 3.0]])
     assert isinstance(declined, Declined) and str(declined) == "float16 holds no more than 65504, and not 1e+06"

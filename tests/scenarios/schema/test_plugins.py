@@ -257,6 +257,36 @@ HEAD = "from typing import Literal\nfrom seedbus.plugin import *\n"
             "the field aggregation of the algorithm a is a Rule, which no file can give; expected a class that extends "
             "it, or for any rule Aggregation",
         ),
+        (
+            HEAD + 'class A(ScalarOnly):\n    name: Literal["a"] = "a"\n    def companions(self, x): ...',
+            "companions of the algorithm a takes (self, x); expected (self)",
+        ),
+        (
+            HEAD + 'class A(ScalarOnly):\n    name: Literal["a"] = "a"\n    companions = property(lambda self: {})',
+            "companions of the algorithm a is a property; expected a function",
+        ),
+        (
+            HEAD
+            + 'class A(ScalarOnly):\n    name: Literal["a"] = "a"\n    def aggregate(self, state, plan, reports): ...',
+            "aggregate of the algorithm a takes (self, state, plan, reports); expected (self, state, plan, reports, *, "
+            "share=1.0, late=(), members=0)",
+        ),
+        (
+            HEAD + 'class A(BaseAlgorithm):\n    name: Literal["a"] = "a"\n    aggregation: Mean = Mean()\n'
+            "    def plan(self, round): ...\n    aggregate = apply = check = evaluations = local = trained ="
+            " most_bytes = pack_commits = pack_plan = pack_report = report_bytes = unpack_commits = unpack_plan ="
+            " unpack_report = values = with_values = lambda *_, **others: None",
+            "plan of the algorithm a takes (self, round); expected (self, round, version, seed)",
+        ),
+        (
+            HEAD + 'class A(Method):\n    name: Literal["a"] = "a"\n    def sends(self): ...',
+            "sends of the method a is a function; expected a property (@property above it)",
+        ),
+        (
+            HEAD + 'class A(Rule):\n    rule: Literal["a"] = "a"\n    def combine(self, rows): ...\n'
+            "    def blend(self, updates, state): ...",
+            "combine of the rule a takes (self, rows); expected (self, rows, state)",
+        ),
     ],
 )
 def test_a_plug_in_that_cannot_be_used_is_one_sentence_and_leaves_nothing(

@@ -2,7 +2,8 @@
 
     python benchmarks/help_texts.py --write docs
 
-Each block under a heading `### seedbus COMMAND` is replaced by what `seedbus COMMAND --help` prints, 100 columns wide.
+Each block that begins with `Usage: seedbus COMMAND` is replaced by what
+`seedbus COMMAND --help` prints, 100 columns wide.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ def help_of(command: str) -> str:
 def renewed(text: str) -> str:
     """Return the reference with the current help of each command."""
     return re.sub(
-        r"(?m)^(### seedbus ([a-z -]+)\n\n```\n).*?(\n```)$",
+        r"(?m)^(```\n)Usage: seedbus ([a-z -]+) .*?(\n```)$",
         lambda found: found[1] + help_of(found[2]) + found[3],
         text,
         flags=re.DOTALL,

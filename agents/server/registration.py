@@ -112,7 +112,9 @@ class Registration:
         host = next((number for number in range(HOST, LOWEST_ADDRESS, -1) if number not in self._workers), None)
         evaluates = request.evaluates and rights.evaluates and self._is_evaluator_unoffered
         if host is None or not (spans or evaluates):
-            return Declined("no-clients", "all clients of this run have their processes")
+            is_unasked = rights.evaluates and not request.evaluates and self._is_evaluator_unoffered
+            advice = "; the evaluator has none yet, and this key may host it: add --evaluator" if is_unasked else ""
+            return Declined("no-clients", f"all clients of this run have their processes{advice}")
         nonce = b"" if rights.evaluates else os.urandom(NONCE_BYTES)
         offer = Offer(host, spans, evaluates, self._scenario, nonce)
         for span in spans:
@@ -322,7 +324,8 @@ class Registration:
             self._coordinator.algorithm, worker.offer.host, self._coordinator.version, versions, log, packed_notes
         )
         clients = _named_spans(worker.offer.spans)
-        self._observer.noted("joined", host=worker.offer.host, clients=clients, missing=self._missing_clients)
+        lacks = {"lacks_evaluator": True} if EVALUATOR in self.missing else {}
+        self._observer.noted("joined", host=worker.offer.host, clients=clients, missing=self._missing_clients, **lacks)
         return self._bus.record(welcome)
 
     def _refuse(self, frame: bytes, refusal: Refusal) -> tuple[list[bytes], bool]:

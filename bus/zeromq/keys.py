@@ -144,7 +144,7 @@ class Entry:
     Attributes:
         name: the operator's name for it.
         public: the key, 40 characters of Z85.
-        spans: the clients that its process may host; None: any.
+        spans: the clients that its process may host; None: any; empty: none, only the evaluator.
         evaluator: its process is trusted to host the evaluator, and to tell x₀.
     """
 
@@ -168,10 +168,10 @@ class Entry:
 
     @property
     def clients(self) -> str:
-        """The clients as text: `all`, or ranges like 0-24,40."""
+        """The clients as text: `all`, `none`, or ranges like 0-24,40."""
         if self.spans is None:
             return "all"
-        return ",".join(f"{first}-{last}" if last > first else f"{first}" for first, last in self.spans)
+        return ",".join(f"{first}-{last}" if last > first else f"{first}" for first, last in self.spans) or "none"
 
 
 class Table:
@@ -274,9 +274,9 @@ def check_name(name: str) -> None:
 
 
 def clients_of(text: str) -> tuple[Span, ...] | None:
-    """Read the clients of an entry: `all`, which is None, or ranges like 0-24,40. Raises `ValueError`."""
-    if text == "all":
-        return None
+    """Read the clients of an entry: `all`, which is None, `none`, or ranges like 0-24,40. Raises `ValueError`."""
+    if text in ("all", "none"):
+        return None if text == "all" else ()
     spans = spans_in(text, MOST_CLIENTS)
     if spans is None:
         raise ValueError(text)
@@ -340,7 +340,9 @@ def _entry(path: Path, number: int, table: object) -> Entry:
     try:
         spans = clients_of(clients if isinstance(clients, str) else repr(clients))
     except ValueError:
-        raise BadKey(where, f"clients is {printable(repr(clients))}", '"all", or clients like "0-24,40"') from None
+        raise BadKey(
+            where, f"clients is {printable(repr(clients))}", '"all", "none", or clients like "0-24,40"'
+        ) from None
     return Entry(name, public.encode(), spans, evaluator)
 
 

@@ -70,7 +70,7 @@ def authorise_command(
     key: Annotated[str, typer.Argument(help="A public key, or the file of one.")],
     name: Annotated[str, typer.Option(help="What it is called from now on.")],
     clients: Annotated[
-        str, typer.Option(help="Which clients it may host, by number (0-24,40; 7: number 7 alone), or all.")
+        str, typer.Option(help="Which clients it may host, by number (0-24,40; 7: number 7 alone), all or none.")
     ] = "all",
     evaluator: Annotated[bool, typer.Option("--evaluator", help="It may host the evaluator, and decides x₀.")] = False,
     folder: KeysFolder = None,
@@ -83,7 +83,9 @@ def authorise_command(
         try:
             spans = clients_of(clients)
         except ValueError:
-            raise ScenarioError(f"--clients {clients}", ["expected which, like 0-24 or 0-9,40-49, or all"]) from None
+            raise ScenarioError(
+                f"--clients {clients}", ["expected which, like 0-24 or 0-9,40-49, all or none"]
+            ) from None
         table = keys_folder(folder) / TABLE
         entry = Entry(name, public_key(key), spans, evaluator)
         others = [each for each in read_table(table) if each.name != name]

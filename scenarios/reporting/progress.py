@@ -59,7 +59,8 @@ class Messages:
     def of_event(self, event: str, facts: Mapping[str, Any]) -> Iterator[str]:
         for name, values in self._limit.admitted(event, facts):
             if name in self._sentences:
-                yield shown(self._sentences[name].format_map(values))
+                lacks = ", and the evaluator" if values.get("lacks_evaluator") else ""
+                yield shown(self._sentences[name].format_map(values) + lacks)
 
     def of_refusal(self, refusal: Refusal) -> Iterator[str]:
         self._refusals += 1

@@ -211,4 +211,5 @@ def _how_clients_join(placement: Placement, endpoint: str, access: Access) -> st
     command = f"seedbus client --connect {endpoint.replace('0.0.0.0', 'THIS-HOST')}"
     if access.keys is not None:
         command += f" --server-key '{access.keys.public.decode()}'"
-    return f"clients join by `{command}`, and the run begins when all have"
+    evaluator = " and one with `--evaluator`" if placement.evaluator == "keys" else ""
+    return f"clients join by `{command}`, and the run begins when all{evaluator} have"

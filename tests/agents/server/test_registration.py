@@ -132,6 +132,17 @@ def test_a_key_hosts_the_clients_that_it_is_authorised_for() -> None:
     assert harness.decline(HostRequest(), rights).reason == "no-clients"
 
 
+def test_a_key_for_the_evaluator_alone_hosts_no_clients_and_is_told_how_to_ask() -> None:
+    harness, evaluator = RegistrationHarness(clients=6, processes=1), Rights(spans=(), evaluates=True)
+    declined = harness.decline(HostRequest(evaluates=False), evaluator)
+    assert declined.reason == "no-clients" and declined.detail.endswith("this key may host it: add --evaluator")
+    assert harness.decline(HostRequest(((0, 0),)), evaluator).reason == "not-authorised"
+    harness.register(HostRequest(evaluates=False), rights=Rights(evaluates=True))
+    harness.register(HostRequest(), rights=evaluator)
+    events = [(facts["clients"], facts["missing"], "lacks_evaluator" in facts) for _, facts in harness.observer.events]
+    assert events == [("clients 0…5", 0, True), ("no clients", 0, False)]
+
+
 @given(st.integers(1, 60).flatmap(lambda clients: st.tuples(st.just(clients), st.integers(1, clients))))
 def test_shares_differ_by_one_client_at_most(numbers: tuple[int, int]) -> None:
     clients, processes = numbers

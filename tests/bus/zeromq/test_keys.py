@@ -30,6 +30,7 @@ from seedbus.bus.zeromq.keys import (
     Identity,
     KeyPair,
     Table,
+    clients_of,
     public_key,
     read_table,
     write_table,
@@ -150,6 +151,15 @@ def test_a_bad_table_is_one_sentence_and_admits_no_key(tmp_path: Path, name: str
     assert message.startswith(str(path)) and why in message and message.isprintable() and len(message) < 600
     table = Table(path)
     assert table.rights("a" * 40) is None and table.complaint == message
+
+
+@pytest.mark.parametrize("spans", [None, (), ((0, 3), (7, 7))])
+def test_the_clients_of_a_key_are_read_as_they_were_written(
+    tmp_path: Path, spans: tuple[tuple[int, int], ...] | None
+) -> None:
+    write_table(tmp_path / TABLE, [Entry("one", b"a" * 40, spans, True)])
+    (entry,) = read_table(tmp_path / TABLE)
+    assert entry.spans == spans == clients_of(entry.clients)
 
 
 def test_a_table_that_vanishes_admits_no_key(tmp_path: Path) -> None:

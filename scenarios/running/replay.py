@@ -131,7 +131,8 @@ def replays(run: str | Path, rounds: Sequence[int | None], *, task: Task | None 
     for number in numbers:
         replica = algorithm.replica(problem.x0())
         made = _with_commit(stored[:number])
-        commits = [commit for each in made for commit in unpacked(algorithm, each, Path(run) / FILE)]
+        folded = made[-1:] if algorithm.is_dense else made  # a dense commit is a whole model
+        commits = [commit for each in folded for commit in unpacked(algorithm, each, Path(run) / FILE)]
         algorithm.apply(replica, commits)
         point = algorithm.evaluation_point(replica, commits[-1] if commits else None)
         yield Replayed(number, replica, problem, point, preprocessing)

@@ -12,9 +12,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from worlds import go, lossy, outcome
+from worlds import go, lossy, outcome, scenario
 
 import seedbus
+from seedbus.agents.journal.records import StoredRound
+from seedbus.agents.launcher import unpacked
 from seedbus.bus.ledger import Row
 from seedbus.models import DataError
 from seedbus.scenarios.errors import Interrupted, ScenarioError
@@ -179,6 +181,22 @@ def test_a_replayed_model_is_the_one_that_was_evaluated_where_clients_are_sent_a
 
     saved = load_file(tmp_path / "model.safetensors")
     assert np.array_equal(saved["x"], model.point) and np.array_equal(saved["seedbus.x"], model.replica.x)
+
+
+@pytest.mark.parametrize(("method", "count"), [("fedavg", 1), ("decomfl", 52)])
+def test_of_a_dense_run_the_commit_that_holds_the_model_is_unpacked_alone(
+    method: str, count: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of two that the journal keeps, which may be of gigabytes."""
+    few: dict[str, Any] = {"task": {"name": "quadratic", "dimension": 30}, "stop": {"rounds": 52}}
+    results, taken = go(tmp_path / "run", scenario(algorithm={"name": method}, **few)), list[StoredRound]()
+
+    def unpack(algorithm: Any, stored: StoredRound, path: Path) -> list[Any]:
+        taken.append(stored)
+        return unpacked(algorithm, stored, path)
+
+    monkeypatch.setattr("seedbus.scenarios.running.replay.unpacked", unpack)
+    assert seedbus.replay(tmp_path / "run").digest == results.digest and len(taken) == count
 
 
 async def test_a_run_works_where_a_loop_is_running_already(tmp_path: Path, what: Scenario) -> None:

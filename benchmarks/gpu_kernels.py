@@ -112,12 +112,15 @@ def directions(x: torch.Tensor) -> Iterator[Case]:
 
 
 def replaying(name: str, algorithm: ScalarOnly, x: torch.Tensor) -> Case:
-    from seedbus.algorithms.scalar_only.replay import fold_tensors as replay
+    from seedbus.algorithms.directions.triton_fold import TritonReplay
+    from seedbus.algorithms.scalar_only.replay import replay_steps, rule_of
 
+    source, rule = TritonReplay(algorithm.directions), rule_of(algorithm)
+    assert rule is not None
     fields = {"x": x} | {field: torch.full_like(x, value) for field, value in algorithm.companions().items()}
     width = sum(2 * field.element_size() for field in fields.values())
     commits = log(commits_on(x))
-    return Case(name, len(commits) * PERTURBATIONS, width, lambda: replay(fields, algorithm, commits))
+    return Case(name, len(commits) * PERTURBATIONS, width, lambda: source.fold(rule, fields, replay_steps(commits)))
 
 
 def adding(name: str, algorithm: ScalarOnly, x: torch.Tensor) -> Case:

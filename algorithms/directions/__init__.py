@@ -1,12 +1,12 @@
 """Seeded random directions with the same bits on every machine and in every backend (Salmon et al. 2011).
 
-Doors: `bfloat16`, `laws`, `look_ups`, `low_rank`, `triton_fold`, `warm`.
+Doors: `bfloat16`, `laws`, `look_ups`, `low_rank`, `warm`.
 """
 
 from __future__ import annotations
 
 from seedbus.algorithms.directions.blocks import for_blocks, set_threads, use_all_cores
-from seedbus.algorithms.directions.contract import ALIGNMENT, Directions, Folding, check_stream, stream_key
+from seedbus.algorithms.directions.contract import ALIGNMENT, Directions, Folding, stream_key
 from seedbus.algorithms.directions.exact import (
     FRACTION,
     MOST_Q,
@@ -48,7 +48,6 @@ __all__ = [
     "Sums",
     "Terms",
     "UpdateRule",
-    "check_stream",
     "directions",
     "directions_for",
     "exact_directions",

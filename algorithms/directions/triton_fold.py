@@ -24,7 +24,6 @@ from torch import Tensor
 
 from seedbus.algorithms.directions.contract import with_key
 from seedbus.algorithms.directions.folding import ReplaySteps, UpdateRule
-from seedbus.algorithms.directions.laws.law import Law
 from seedbus.algorithms.directions.triton_backend import (
     TritonDirections,
     as_stored,
@@ -46,30 +45,24 @@ class TritonReplay(TritonDirections):
     """Directions that also fold many commits in one call."""
 
     def fold(self, rule: UpdateRule, fields: Mapping[str, Tensor], steps: ReplaySteps, *, start: int = 0) -> None:
-        """Fold steps into a span of a replica's fields; see `fold`."""
-        fold(self.law, rule, fields, steps, start=start)
+        """Fold steps into a span of a replica's fields.
 
-
-def fold(law: Law, rule: UpdateRule, fields: Mapping[str, Tensor], steps: ReplaySteps, *, start: int = 0) -> None:
-    """Fold steps into a span of a replica's fields.
-
-    Args:
-        law: the law of the directions.
-        rule: how each step updates the fields, as in `Folding.fold`.
-        fields: name → tensor [d], float32 or bfloat16 each, all on one device: x, and `momentum` and `hessian` if the
-            rule has them.
-        steps: the steps of the commits, oldest first.
-        start: the first coordinate of the span, a multiple of `ALIGNMENT`.
-    """
-    x = fields["x"]
-    check_tensors(x, *fields.values())
-    if not len(steps.steps):
-        return
-    vectors = (as_stored(x), as_stored(fields.get("momentum")), as_stored(fields.get("hessian")))
-    keyed = steps._replace(steps=with_key(law, steps.steps))
-    inputs = (part.to(x.device) for part in _kernel_steps(keyed, rule))
-    numbers = (len(steps.steps), len(x), start)
-    launch(_replay, law, x, *vectors, table(law, x.device), *inputs, *numbers, **_hyperparameters(rule))
+        Args:
+            rule: how each step updates the fields, as in `Folding.fold`.
+            fields: name → tensor [d], float32 or bfloat16 each, all on one device: x, and `momentum` and `hessian` if
+                the rule has them.
+            steps: the steps of the commits, oldest first.
+            start: the first coordinate of the span, a multiple of `ALIGNMENT`.
+        """
+        x = fields["x"]
+        check_tensors(x, *fields.values())
+        if not len(steps.steps):
+            return
+        vectors = (as_stored(x), as_stored(fields.get("momentum")), as_stored(fields.get("hessian")))
+        keyed = steps._replace(steps=with_key(self.law, steps.steps))
+        inputs = (part.to(x.device) for part in _kernel_steps(keyed, rule))
+        numbers = (len(steps.steps), len(x), start)
+        launch(_replay, self.law, x, *vectors, table(self.law, x.device), *inputs, *numbers, **_hyperparameters(rule))
 
 
 def _hyperparameters(rule: UpdateRule) -> dict[str, Any]:

@@ -7,20 +7,16 @@ stream's own directions; weight decay is added to it here. If a class overrides 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-from seedbus.algorithms.contract import CommitGap, Replica, Vector
-from seedbus.algorithms.directions import STEP, Directions, Folding, ReplaySteps, UpdateRule, check_stream
+from seedbus.algorithms.contract import Replica, Vector
+from seedbus.algorithms.directions import STEP, Directions, Folding, ReplaySteps, UpdateRule
 from seedbus.algorithms.scalar_only.block import coefficients_of
 from seedbus.algorithms.scalar_only.payloads import ScalarCommit
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 COMMITS_PER_CALL = 256
 """Commits per call: so many that the call itself costs nothing, so few that Ctrl-C takes effect soon."""
@@ -72,41 +68,6 @@ def replay_steps(commits: Sequence[ScalarCommit]) -> ReplaySteps:
             first += term.scalars.size
     parts = [coefficients_of(np.concatenate(each), weight, np.float32).ravel() for (_, weight), each in joined]
     return ReplaySteps(np.array(steps, STEP), np.concatenate([np.empty(0, np.float32), *parts]))
-
-
-def fold_tensors(fields: Mapping[str, Tensor], algorithm: Any, commits: Sequence[ScalarCommit]) -> None:
-    """Fold commits into the fields of a replica that are torch tensors, in Triton.
-
-    Args:
-        fields: name → tensor [d], float32 or bfloat16 each, all in one memory: x and the algorithm's companions, at the
-            version before the first commit.
-        algorithm: the algorithm, a `ScalarOnly`.
-        commits: the commits to fold, oldest first.
-
-    Raises:
-        ValueError: the fields are not the algorithm's.
-        TypeError: the algorithm's update is not available as data, or its arithmetic is integer.
-        CommitGap: a commit does not follow the one before it.
-        ImportError: Triton is not installed.
-    """
-    if algorithm.grid is not None:
-        raise TypeError("arithmetic: integer keeps sums, to which TritonExactDirections adds terms")
-    from seedbus.algorithms.directions.triton_fold import fold
-
-    rule = rule_of(algorithm)
-    if rule is None:
-        raise TypeError(f"{type(algorithm).__name__} has no replay in Triton: it gives no UpdateRule for its update")
-    expected = {"x", *algorithm.companions()}
-    if set(fields) != expected:
-        raise ValueError(f"a replica of {type(algorithm).__name__} has {sorted(expected)}, not {sorted(fields)}")
-    for before, after in pairwise(commits):
-        if after.version != before.version + 1:
-            raise CommitGap(before.version, after.version)
-    for term in (term for commit in commits for term in commit.terms):
-        steps, perturbations = term.scalars.shape
-        stream = {"seed": term.seed, "step": steps, "perturbation": perturbations, "start": 0}
-        check_stream(algorithm.directions, len(fields["x"]), **stream)
-    fold(algorithm.directions, rule, fields, replay_steps(commits))
 
 
 def rule_of(algorithm: Any) -> UpdateRule | None:

@@ -39,15 +39,15 @@ def running() -> Iterator[None]:
 with running():
     from seedbus.algorithms.directions.triton_backend import IS_INTERPRETED, TritonDirections
     from seedbus.algorithms.directions.triton_exact import TritonExactDirections
-    from seedbus.algorithms.scalar_only.replay import fold_tensors as replay
+    from seedbus.algorithms.directions.triton_fold import TritonReplay
 
 __all__ = [
     "DEVICE",
     "HAS_GPU",
     "OnDevice",
     "TritonExactDirections",
+    "TritonReplay",
     "assert_alike",
-    "replay",
     "running",
     "to_device",
     "to_host",

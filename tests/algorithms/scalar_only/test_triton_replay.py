@@ -9,13 +9,14 @@ import numpy as np
 import pytest
 import torch
 from algorithm_cases import CONFIGURATIONS, make, rehearse, seed_of, x0
-from triton_device import DEVICE, HAS_GPU, assert_alike, replay, running, to_device, to_host
+from triton_device import DEVICE, HAS_GPU, TritonReplay, assert_alike, running, to_device, to_host
 
-from seedbus.algorithms.contract import CommitGap, Vector
+from seedbus.algorithms.contract import Replica, Vector
 from seedbus.algorithms.directions.triton_kernels import COUNT
 from seedbus.algorithms.scalar_only.base import ScalarOnly
 from seedbus.algorithms.scalar_only.payloads import ScalarCommit, Term
 from seedbus.algorithms.scalar_only.precision import FORMATS
+from seedbus.algorithms.scalar_only.replay import fused, replay_steps, rule_of
 
 DIMENSION = 70_003 if HAS_GPU else 403  # odd
 NARROW = FORMATS["bfloat16"]
@@ -84,8 +85,11 @@ def replayed(
         name: to_device(field).to(types.get(name, torch.float32))
         for name, field in algorithm.replica(start).fields.items()
     }
+    replica: Any = Replica(0, tensors)  # type: ignore[arg-type]
     for part in parts:
-        replay(tensors, algorithm, part)
+        fold = fused(algorithm, TritonReplay(algorithm.directions), replica, part)  # type: ignore[arg-type]
+        assert fold is not None
+        fold(slice(0, start.size))
     return {name: to_host(tensor) for name, tensor in tensors.items()}
 
 
@@ -210,27 +214,9 @@ def test_bfloat16_is_rounded_after_every_global_step(
     assert differing(actual, once) > DIMENSION // 20  # a single rounding at the end gives other bits
 
 
-# refusals
-
-
-def test_fields_that_the_algorithm_does_not_have_are_refused() -> None:
-    x = torch.zeros(DIMENSION, device=DEVICE)
-    with pytest.raises(ValueError, match=r"HiSo has \['hessian', 'x'\], not \['x'\]"):
-        replay({"x": x}, make("hiso"), log_of(False))
+def test_fields_of_other_lengths_are_refused() -> None:
+    x, algorithm = torch.zeros(DIMENSION, device=DEVICE), make("hiso")
+    rule = rule_of(algorithm)
+    assert rule is not None
     with pytest.raises(ValueError, match="9 coordinates"):
-        replay({"x": x, "hessian": x[:9]}, make("hiso"), log_of(False))
-
-
-def test_a_gap_between_commits_is_refused() -> None:
-    log = log_of(True)
-    with pytest.raises(CommitGap, match="commit 2 is missing"):
-        replay({"x": torch.zeros(DIMENSION, device=DEVICE)}, make("decomfl"), [log[0], log[2]])
-
-
-def test_an_algorithm_with_its_own_step_is_refused() -> None:
-    class Sideways(type(make("decomfl"))):  # type: ignore[misc]
-        def step(self, block: Any, learning_rate: float) -> None:
-            """Differ from the update rule of the parent class."""
-
-    with pytest.raises(TypeError, match="Sideways has no replay in Triton"):
-        replay({"x": torch.zeros(DIMENSION, device=DEVICE)}, Sideways(), log_of(True))
+        TritonReplay(algorithm.directions).fold(rule, {"x": x, "hessian": x[:9]}, replay_steps(log_of(False)))

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from seedbus.algorithms.contract import BadPayload
 from seedbus.algorithms.scalar_only import payloads as wire
 from seedbus.algorithms.scalar_only.payloads import ScalarCommit, ScalarPlan, Term
-from seedbus.algorithms.scalar_only.precision import FORMATS, Format
+from seedbus.algorithms.scalar_only.precision import FORMATS, INT32, WIRE_FORMATS, Format
 
 PLAN = ScalarPlan(3, 2, seed_of(3), 2, 5, float(np.float32(0.1)))
 
@@ -36,6 +36,13 @@ def missed(rounds: int, steps: int = 1, perturbations: int = 10) -> list[ScalarC
     return [
         ScalarCommit(r + 1, r, 0.5, (Term(r, seed_of(r), scalars(steps, perturbations, r)),)) for r in range(rounds)
     ]
+
+
+UNEVEN = [
+    ScalarCommit(1, 4, 0.5, (Term(4, 1, scalars(1, 3)), Term(1, 9, scalars(1, 2), 0.5))),
+    ScalarCommit(2, 6, float(np.float32(0.1)), (Term(6, 2, scalars(2, 2)),)),
+]
+"""A late term, a round without a commit, and several shapes and rates: no column may be shortened."""
 
 
 each_short_form = pytest.mark.parametrize("form", [FORMATS["float16"], FORMATS["bfloat16"]], ids=str)
@@ -122,6 +129,24 @@ def test_any_commits_survive_a_round_trip(log: list[ScalarCommit], mutations: in
 def test_any_number_of_commits_survives_a_round_trip(rounds: int) -> None:
     log = missed(rounds, 2, 1)
     assert bits(wire.unpack_commits(over_the_wire(wire.pack_commits(log).body))) == bits(log)
+
+
+@pytest.mark.parametrize("form", WIRE_FORMATS.values(), ids=WIRE_FORMATS)
+def test_a_log_of_which_no_two_terms_are_alike_survives_a_round_trip_in_each_format(form: Format) -> None:
+    def rounded(term: Term) -> Term:
+        values = np.rint(term.scalars).astype(np.int32) if form is INT32 else term.scalars
+        return dataclasses.replace(term, scalars=form.widen(form.narrow(values)))
+
+    log = [dataclasses.replace(commit, terms=tuple(map(rounded, commit.terms))) for commit in UNEVEN]
+    assert bits(wire.unpack_commits(over_the_wire(wire.pack_commits(log, form).body), form)) == bits(log)
+
+
+@pytest.mark.parametrize(("seed", "shape"), [(0, (1, wire.REPORTABLE)), (2**64 - 1, (wire.REPORTABLE, 1))])
+def test_a_plan_with_the_first_or_the_last_seed_and_as_many_scalars_as_a_report_holds_survives_a_round_trip(
+    seed: int, shape: tuple[int, int]
+) -> None:
+    plan = ScalarPlan(3, 2, seed, *shape, 0.0)
+    assert wire.unpack_plan(over_the_wire(wire.pack_plan(plan).body), 3, 2) == plan
 
 
 def test_the_highest_round_and_version_survive_a_round_trip() -> None:
@@ -270,12 +295,7 @@ def fuzzed(body: list[Any], unpack: Callable[[Any], Any], pack: Callable[[Any], 
 
 @pytest.mark.slow
 def test_ten_thousand_malformed_catch_ups_raise_bad_payload_and_nothing_else() -> None:
-    late = Term(1, 9, scalars(1, 2), 0.5)
-    odd = [
-        ScalarCommit(1, 4, 0.5, (Term(4, 1, scalars(1, 3)), late)),
-        ScalarCommit(2, 6, 0.1, (Term(6, 2, scalars(2, 2)),)),
-    ]
-    for log, mutations in ((odd, 5_000), (missed(3), 4_000), (missed(66, 1, 1), 1_000)):
+    for log, mutations in ((UNEVEN, 5_000), (missed(3), 4_000), (missed(66, 1, 1), 1_000)):
         refused = fuzzed(wire.pack_commits(log).body, wire.unpack_commits, wire.pack_commits, mutations)
         assert refused > mutations / 2
 

@@ -18,7 +18,8 @@ class RoundRecord:
         closed_ns: when it closed.
         is_expired: whether its deadline closed it.
         lags: how many commits each client of the cohort had missed when it was asked, in the cohort's order.
-        late: reports of earlier rounds in this round's commit: (their round, commits made since it started, clients).
+        late: reports of earlier rounds in this round's commit: (their round, commits made since it started, clients);
+            −1: a journal of version 0.1.0 does not have their round.
     """
 
     opened_ns: int = 0
@@ -36,7 +37,7 @@ class RoundRecord:
     def unpack(packed: list[Any]) -> RoundRecord:
         """Return the record that `pack` stored."""
         opened_ns, closed_ns, is_expired, lags, late = packed
-        late = [(round, staleness, clients) for round, staleness, clients in late]
+        late = [(round[0] if round else -1, staleness, clients) for *round, staleness, clients in late]
         return RoundRecord(opened_ns, closed_ns, is_expired, lags, late)
 
 

@@ -17,7 +17,8 @@ WHEN = ("round", "version", "time_s", "bytes_up", "bytes_down")
 
 _Clients = list[Annotated[int, Field(strict=True, ge=0, lt=MOST_CLIENTS)]]
 _Lag = Annotated[int, Field(strict=True, ge=-(2**63), lt=2**63)]  # commits; below 0 if a client says that it is ahead
-_Record = tuple[Count, Count, Annotated[bool, Field(strict=True)], list[_Lag], list[tuple[Count, _Lag, _Clients]]]
+_Late = tuple[Count, _Lag, _Clients] | tuple[_Lag, _Clients]  # the second in journals of version 0.1.0
+_Record = tuple[Count, Count, Annotated[bool, Field(strict=True)], list[_Lag], list[_Late]]
 _BODY: TypeAdapter[Any] = TypeAdapter(tuple[_Clients, _Clients, _Record, Any])
 _LINE: TypeAdapter[Any] = TypeAdapter(dict[Text, Annotated[float, Field(strict=True)] | None])
 _WHEN: TypeAdapter[Any] = TypeAdapter(Measure)

@@ -55,7 +55,7 @@ class RoundTable:
         lags: int64, one for each of `asked`; commits that the client had missed when it was asked.
         reported: the clients whose report arrived in time.
         late: the clients whose report of an earlier round is part of a round's commit.
-        answered: int64, one for each of `late`; the earlier round.
+        answered: int64, one for each of `late`; the earlier round, or −1 if it is not known.
         staleness: int64, one for each of `late`; commits made since the earlier round began.
     """
 

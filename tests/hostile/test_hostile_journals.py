@@ -268,8 +268,8 @@ BODIES = {
     "a time that is a word": at(2, 0, put="a"),
     "a time beyond 64 bits": at(2, 0, put=2**64 - 1),
     "too few lags": at(2, 3, put=[0]),
-    "lateness beyond 63 bits": at(2, 4, put=[[2**63, [0]]]),
-    "a late client of another run": at(2, 4, put=[[1, [2**23]]]),
+    "lateness beyond 63 bits": at(2, 4, put=[[0, 2**63, [0]]]),
+    "a late client of another run": at(2, 4, put=[[0, 1, [2**23]]]),
 }
 
 
@@ -284,8 +284,9 @@ def test_a_round_of_another_form_is_damage(seedbus: Command, folder: Path, what:
         assert said.err.startswith(f"seedbus: {folder / FILE}: the journal is damaged: ") and said.err.count("\n") == 1
 
 
-def test_a_round_whose_clients_are_ahead_is_reported(seedbus: Command, folder: Path) -> None:
-    forged(folder, body=lambda body: [*body[:2], [*body[2][:3], [-(2**63)] * len(body[0]), [[-5, [0]]]], body[3]])
+@pytest.mark.parametrize("late", [[[2**63 - 1, -5, [0]]], [[-5, [0]]]], ids=["", "of version 0.1.0"])
+def test_a_round_whose_clients_are_ahead_is_reported(seedbus: Command, folder: Path, late: Any) -> None:
+    forged(folder, body=lambda body: [*body[:2], [*body[2][:3], [-(2**63)] * len(body[0]), late], body[3]])
     for command in (["report"], ["compare"], ["replay"]):
         assert seedbus(*command, folder).code == Exit.OK, command
 

@@ -107,7 +107,8 @@ class Decoder:
             except (KeyError, *_NOT_MSGPACK):
                 shortest = b""
             if (
-                header == shortest
+                header  # empty, where a frame is what the last one had as its body
+                and header == shortest
                 and type(tag) is type(client) is type(round) is type(base) is int
                 and not (client | round | base) >> _BITS  # each of them is in 0 … 2³² − 1
                 and len(frame) <= kind.limit

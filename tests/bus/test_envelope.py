@@ -425,6 +425,15 @@ def test_a_body_that_frames_share_is_one_object_and_headers_are_judged_as_ever()
         assert str(shared.value) == str(strict.value)
 
 
+def test_a_frame_that_is_the_body_of_the_last_one_is_judged_as_ever() -> None:
+    inner = Envelope(Kind.WAKE, 3, 5, 0, [0])
+    decoder = Decoder()
+    with pytest.raises(MalformedEnvelope):
+        decoder.decode(msgpack.packb([]))
+    decoder.decode(encode(Envelope(Kind.PLAN, 1, 2, 3, [16 + inner.kind, *inner[1:]]))[0])
+    assert decoder.decode(encode(inner)[0]) == inner
+
+
 @pytest.mark.slow
 @settings(deadline=None, max_examples=400)
 @given(envelopes.map(lambda envelope: encode(envelope)[0]), brief, st.integers(-1, 20), st.integers(0, 255))

@@ -26,7 +26,7 @@ from pydantic import ConfigDict, Field, TypeAdapter, ValidationError, create_mod
 
 from seedbus.algorithms.aggregation.rules import Aggregation, Mean
 from seedbus.algorithms.base import BaseAlgorithm
-from seedbus.algorithms.contract import Declined, LateReports, Packed, Replica, ReportRefused, Vector
+from seedbus.algorithms.contract import BadPayload, Declined, LateReports, Packed, Replica, ReportRefused, Vector
 from seedbus.algorithms.dense import payloads as dense_wire
 from seedbus.algorithms.dense.channels.contract import CHANNELS, Channel
 from seedbus.algorithms.dense.compression.contract import CODECS, Compression
@@ -379,7 +379,13 @@ class FedAvg(BaseAlgorithm):
         return dense_wire.pack_plan(plan)
 
     def unpack_plan(self, body: Any, round: int, version: int) -> DensePlan:
-        return dense_wire.unpack_plan(body, round, version)
+        plan = dense_wire.unpack_plan(body, round, version)
+        if dense_wire.pack_plan(plan) != dense_wire.pack_plan(self.plan(round, version, 0)):
+            raise BadPayload(
+                f"a plan of {plan.steps} local steps, {plan.epochs} epochs and a rate of {plan.learning_rate:g}, "
+                f"which are not the scenario's for round {round}"
+            )
+        return plan
 
     def pack_report(self, plan: DensePlan, report: DenseReport) -> Packed:
         return dense_wire.pack_report(report, self._codec)

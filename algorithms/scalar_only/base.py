@@ -30,6 +30,7 @@ import numpy as np
 
 from seedbus.algorithms.aggregation.rules import Mean, checked
 from seedbus.algorithms.contract import (
+    BadPayload,
     Declined,
     LateReports,
     Replica,
@@ -116,6 +117,15 @@ class ScalarOnly(ScalarFields):
     def plan(self, round: int, version: int, seed: int) -> ScalarPlan:
         steps, scalars = at(self.local_steps, round), at(self.perturbations, round) * self._per_direction
         return ScalarPlan(round, version, seed, steps, scalars, float(np.float32(at(self.learning_rate, round))))
+
+    def unpack_plan(self, body: Any, round: int, version: int) -> ScalarPlan:
+        plan = super().unpack_plan(body, round, version)
+        if plan != self.plan(round, version, plan.seed):
+            raise BadPayload(
+                f"a plan of K = {plan.steps}, {plan.perturbations} scalars a step and η = {plan.learning_rate:g}, "
+                f"which are not the scenario's for round {round}"
+            )
+        return plan
 
     def directions_of_report(self, round: int) -> int:
         """Return along how many directions a report of a round has scalars."""

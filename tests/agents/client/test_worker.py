@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -293,6 +294,31 @@ def test_an_old_dense_answer_is_not_stored_and_is_recomputed_to_the_bit(verify_e
     assert isinstance(hosted.host.replicas.get(0).x, np.memmap)
     assert [hosted.handle(request(round)) for round in (0, 3, 5, 1)] == [first[round] for round in (0, 3, 5, 1)]
     assert events(hosted) == []
+
+
+@pytest.mark.parametrize("name", ["decomfl", "hiso", "scaffold"])
+def test_a_plan_that_is_not_the_scenarios_is_not_acted_upon(name: str) -> None:
+    """A server could make clients work for hours, or divide by a rate of zero."""
+    algorithm: Any = make(name, local_steps=2, learning_rate={0: 0.1, 3: 0.01}).sized(PROBLEM.dimension)
+    hosted = Followers(
+        Offer(HOST, ((0, 1),), False, b""), algorithm, PROBLEM, split="test", verify_every=0, observer=EventRecorder()
+    )
+    hosted.welcome(frame(messages.welcome(algorithm, HOST, 0, [0, 0])))
+
+    def asked(**changes: Any) -> list[Envelope]:
+        plan = replace(algorithm.plan(0, 0, 5), **changes)
+        return answers_to(hosted, frame(messages.pack_plan(algorithm, 0, plan, [])[0]))
+
+    false: list[dict[str, Any]] = [
+        {"steps": 1},
+        {"steps": 1000},
+        {"learning_rate": 0.0},
+        {"learning_rate": float(np.float32(0.01))},
+    ]
+    false += [{"steps": 0, "epochs": 2}] if algorithm.is_dense else [{"perturbations": 1}]
+    assert [asked(**changes) for changes in false] == [[]] * len(false)
+    assert events(hosted) == ["bad-plan"] * len(false)
+    assert [answer.kind for answer in asked()] == [Kind.REPORT]
 
 
 def test_a_server_that_asks_for_a_model_that_it_never_sent_gets_no_answer() -> None:

@@ -49,7 +49,6 @@ from seedbus.bus import (
 )
 from seedbus.bus.envelope import SHORT
 from seedbus.bus.ledger import MESSAGES
-from seedbus.bus.text import counted, listed
 from seedbus.versions import version
 
 OUTCOME = "outcome"
@@ -346,13 +345,9 @@ class _ServerRun:
 
     def why_stuck(self, error: Deadlock | EndOfTime) -> str:
         """Return a sentence that says what the run waits for."""
-        missing = self.coordinator.missing
-        if not missing or isinstance(error, EndOfTime):
+        if not self.coordinator.missing or isinstance(error, EndOfTime):
             return str(error)
-        return (
-            f"round {self.coordinator.round} waits for {counted(len(missing), 'client')} ({listed(missing)}) that will "
-            "never answer; set participation.deadline_s to let rounds close without them"
-        )
+        return self.coordinator.waits_in_vain()
 
     def _reloaded(self, after: int, last: int) -> list[Any]:
         """Return the commits after version `after` up to `last` from the journal; the server holds them no more."""

@@ -63,6 +63,7 @@ class Reason(StrEnum):
     LATE = "late"
     LOSSES = "losses", Mark.BAD_ANSWER | Mark.DISHONEST
     MALFORMED = "malformed", Mark.BAD_ANSWER | Mark.DISHONEST
+    NO_ANSWER = "no-answer", Mark.BAD_ANSWER | Mark.DISHONEST
     NO_CHUNK = "no-chunk"
     NO_MASKS = "no-masks"
     NO_SNAPSHOT = "no-snapshot"

@@ -57,6 +57,8 @@ class Bus:
         refused: number of malformed frames by (peer, wrong part); whole error messages would be too many to count by.
         on_free: called whenever a plan has been answered or lost, and so leaves `computing`; None: nobody is told.
         on_no_join: called with a client whose answer to a request for a JOIN has none in it; None: nobody is told.
+        on_idle: called when the last answer that was awaited comes and is empty; None: nobody is told.
+        losing: clients of which a fault has lost a message, since this was last cleared.
     """
 
     def __init__(
@@ -99,6 +101,8 @@ class Bus:
         self._is_closed = False
         self.on_free: Callable[[], None] | None = None
         self.on_no_join: Callable[[int], None] | None = None
+        self.on_idle: Callable[[], None] | None = None
+        self.losing: set[int] = set()
 
     def open(self, address: int, name: str) -> Mailbox:
         """Open and return the mailbox of the actor at `address`, in this process; `name` is for error messages."""
@@ -150,6 +154,11 @@ class Bus:
         self.transport.deliver(client, frame, answered)
         self._flush_soon()
         self._record_bytes(SERVER, client, len(frame) + self.transport.framing_bytes(len(frame)))
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether no message is in flight and no follower owes an answer."""
+        return not (self._in_flight or len(self.answers))
 
     @property
     def queues(self) -> dict[str, int]:
@@ -248,6 +257,7 @@ class Bus:
         if verdict.flips:
             message.flip(verdict.flips)
         if verdict.drop:
+            self.losing.add(message.key[1])
             self._settle(message, DROPPED)
         else:
             self._schedule(message)
@@ -260,6 +270,7 @@ class Bus:
         )
         if is_dropped or message.is_damaged:
             # A damaged message fails its checksum, and its sender cannot be known; the recipient does not get it.
+            self.losing.add(message.key[1])
             self._settle(message, DROPPED if is_dropped else REFUSED)
             return
         mailbox = self._mailboxes.get(message.recipient)
@@ -335,11 +346,14 @@ class Bus:
         has_faults = not self.rules.is_empty
         is_exempt = kind is not PLAN and kind in JOIN_REQUESTS
         if has_faults and kind is PLAN and answer.frames and self.rules.is_silent(client, round):
+            self.losing.add(client)
             self._record_carried(client, answer.frames)
             return
         if has_faults:
             self.rules.answered(client, round)
         frames = answer.frames or []
+        if not frames and self.on_idle is not None and self.is_idle:
+            self.on_idle()
         decoded = self._decoded(answer, frames)
         if is_exempt and self.on_no_join is not None:
             if not any(envelope is not None and envelope.kind is Kind.JOIN for envelope, _ in decoded):

@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from seedbus.agents import messages
+from seedbus.agents.errors import Unfinishable
 from seedbus.agents.journal.records import MemberPosition
 from seedbus.agents.messages import AnyAlgorithm, Evaluation, Join, Outgoing
 from seedbus.agents.policies.participation import Participation
@@ -47,6 +48,7 @@ from seedbus.agents.verification import KEPT, Verifier
 from seedbus.algorithms.contract import BadPayload, ReportRefused, whole_digest
 from seedbus.bus import EVALUATOR, Envelope
 from seedbus.bus.envelope import PLAN
+from seedbus.bus.text import counted, listed
 
 if TYPE_CHECKING:
     from seedbus.agents.privacy.mechanism import Mechanism
@@ -138,6 +140,7 @@ class Coordinator:
         self._outbox = Outbox()
         self._plans: list[Outgoing] = []
         self._are_plans_due = False
+        self._silent: set[int] = set()  # who was asked and did not answer, since a report counted
         self._positions = ClientPositions(participation.clients)
         self._catch_up = CatchUp(
             algorithm,
@@ -312,6 +315,44 @@ class Coordinator:
             return None
         return Refusal(NOBODY, self.round, reason, f"{peer}: {detail}")
 
+    def no_answer(self, losing: Container[int]) -> list[Refusal]:
+        """Nothing is under way any more: all that are waited for have answered, and not what they were asked.
+
+        No round waits for them any more, and no snapshot for its source, unless a deadline ends the wait.
+
+        Args:
+            losing: clients of which a fault has lost a message in this round; these may have answered.
+
+        Returns:
+            The refusals.
+
+        Raises:
+            Unfinishable: no member has answered since the last report that counted.
+        """
+        asked = "has answered without what it was asked for"
+        refusals = [self.refused(EVALUATOR, "no-answer", f"the evaluator {asked}") for _ in self.progress.asked[:]]
+        has_deadline = self.participation.deadline_s is not None
+        if self.snapshots.awaits_evaluator or not has_deadline:
+            is_next_source = self.snapshots.give_up_source()
+            if not (is_next_source or has_deadline):
+                silent = [each for each in self._rounds.awaited if each[0] not in losing]
+                self._silent.update(client for client, _ in silent)
+                if silent and self._silent.issuperset(self._positions.members):
+                    raise Unfinishable(self.waits_in_vain())
+                refusals += [
+                    self.refused(client, "no-answer", f"client {client} {asked} in round {number}", number)
+                    for client, number in silent
+                ]
+        return refusals
+
+    def waits_in_vain(self) -> str:
+        """Return a sentence about the clients that the open round waits for, which will never answer."""
+        missing = sorted({client for client, _ in self._rounds.awaited})
+        return (
+            f"round {self.round} waits for {counted(len(missing), 'client')} ({listed(missing)}) that will "
+            "never answer; set participation.deadline_s to let rounds close without them"
+        )
+
     def deadline_passed(self, round: int) -> None:
         """The open round closes without the clients that have not answered."""
         if self._rounds.current is not None and round == self.round:
@@ -396,6 +437,8 @@ class Coordinator:
         What a channel's participants are told of the largest report goes to the outbox.
         """
         closed, reported, commit, record = self._rounds.close(self.version, now_ns)
+        if reported or commit is not None:
+            self._silent.clear()
         for client in self.snapshots.close():
             self._rounds.dismiss(client)  # it was not sent a plan
         # as many as could have made a commit, and more than were accepted: a minority of liars cannot end a run

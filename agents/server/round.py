@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Container, Sequence
+from collections.abc import Callable, Container, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -135,6 +135,11 @@ class OverdueRounds:
     def is_awaited(self) -> bool:
         """Whether any client may still answer."""
         return any(closed.waiting for closed in self._rounds.values())
+
+    @property
+    def awaited(self) -> Iterator[tuple[int, int]]:
+        """(client, round) of each answer that may still come."""
+        return ((client, number) for number, closed in self._rounds.items() for client in closed.waiting)
 
     @property
     def report_count(self) -> int:

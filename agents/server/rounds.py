@@ -176,6 +176,15 @@ class Rounds:
                 self.current.secure.waiting.discard(client)
 
     @property
+    def awaited(self) -> list[tuple[int, int]]:
+        """(client, round) of each answer that the open round waits for, ascending."""
+        current = self.current
+        if current is None:
+            return []
+        waiting = (current.secure.waiting if current.secure is not None else None) or current.waiting
+        return sorted([*((client, self.number) for client in waiting), *self._overdue.awaited])
+
+    @property
     def is_over(self) -> bool:
         """Whether the open round is to be closed."""
         current, buffer = self.current, self._buffer

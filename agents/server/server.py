@@ -82,6 +82,7 @@ class Server:
         self._arrivals = Arrivals(bus, coordinator, availability, observer, self._until, self._until_time)
         self._mailbox = bus.open(SERVER, "the server")
         bus.on_no_join = self._not_joined
+        bus.on_idle = lambda: self._mailbox.put(None)
         self.unsaved_metrics: list[dict[str, Any]] = []
         self._unpublished: ClosedRound | None = None
         self._instruments: Instruments | None = None
@@ -206,6 +207,7 @@ class Server:
         await self._arrivals.gather(lambda: not self._registration.missing)
         began_ns = self.bus.clock.now_ns
         await self._wait_for_free()
+        self.bus.losing.clear()
         cohort = self.coordinator.open_round(began_ns, self._computing())
         lags = self._positions.lags(cohort, self.coordinator.version)
         await self._until(lambda: not self.coordinator.snapshots.awaits_evaluator)
@@ -370,16 +372,32 @@ class Server:
         """Send what is due and act upon messages until something is done."""
         self._send_all()
 
+        def is_over() -> bool:
+            return is_done() or (self._gives_up() and is_done())
+
         def act(letter: Envelope | MalformedEnvelope | int | None) -> bool:
             self._read(letter)
             if self.coordinator.has_messages:
                 self._send_all()
             if self._stop.is_made:
                 self._stop_if_asked()
-            return is_done()
+            return is_over()
 
-        if not is_done():
+        if not is_over():
             await self._mailbox.read(act)
+
+    def _gives_up(self) -> bool:
+        """Wait no more for answers that cannot come, because nothing is under way. Returns whether that is so.
+
+        Otherwise a member that answers a plan with nothing, or with an old report, would hold up a run without a
+        deadline for ever.
+        """
+        if not self.bus.is_idle or self._mailbox:
+            return False
+        for refusal in self.coordinator.no_answer(self.bus.losing):
+            self.observer.refused(refusal)
+        self._send_all()
+        return True
 
     def _read(self, letter: Envelope | MalformedEnvelope | int | None) -> None:
         """Act upon one letter. If anything is wrong with it, it is counted as refused, and the run goes on."""

@@ -117,6 +117,13 @@ class SnapshotFetch:
             return []
         return self._turn_to_evaluator()
 
+    def give_up_source(self) -> FetchStep:
+        """The source does not deliver. The evaluator takes the place of a peer; if it was the source, nobody can."""
+        if self.transfer is None:
+            return FetchStep()
+        self.distrusts_peers = True
+        return self._source_has_moved_on(self.transfer)
+
     def received(self, envelope: Envelope) -> FetchStep:
         """Take a PIECE: a chunk of the replica, or its description.
 

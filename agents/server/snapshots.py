@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from seedbus.agents.policies.snapshot_budget import Lag
 from seedbus.agents.server.outbox import Outbox
 from seedbus.agents.server.snapshot import Snapshot
-from seedbus.agents.server.snapshot_fetch import SnapshotFetch
+from seedbus.agents.server.snapshot_fetch import FetchStep, SnapshotFetch
 from seedbus.agents.server.snapshot_offers import BadSnapshot, SnapshotOffers
 from seedbus.bus import Envelope
 
@@ -163,7 +163,15 @@ class Snapshots:
 
     def received(self, envelope: Envelope) -> None:
         """A source sends a piece, or describes its replica. Raises `BadPayload`, `ReportRefused`."""
-        step = self._fetch.received(envelope)
+        self._follow(self._fetch.received(envelope))
+
+    def give_up_source(self) -> bool:
+        """The source of the snapshot that is being fetched does not deliver it. Returns whether one was."""
+        was_fetched = self._fetch.transfer is not None
+        self._follow(self._fetch.give_up_source())
+        return was_fetched
+
+    def _follow(self, step: FetchStep) -> None:
         self._outbox.extend(step.outgoing)
         if step.snapshot is not None:
             self._offers.replace(step.snapshot)

@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from worlds import DECOMFL, scenario
+from worlds import DECOMFL, holds, scenario
 
 from seedbus.agents.client.downloads import version_of
-from seedbus.bus import Envelope, Kind, Offer, Recruit, decode, encode
+from seedbus.bus import EVALUATOR, Envelope, Kind, Offer, Recruit, decode, encode
 from seedbus.bus.transport import Follower
 from seedbus.scenarios.errors import Interrupted
 from seedbus.scenarios.running.run import run
@@ -81,9 +81,88 @@ def test_a_run_below_its_quorum_does_not_wait_for_the_join_of_a_client_that_send
     assert reason is None or set(summary["refusals"][reason]) == {str(LIAR)}
 
 
+class _Answering:
+    """A follower of which `LIAR` answers messages of some kinds with what `answer` makes of its honest answers."""
+
+    def __init__(self, kinds: set[Kind], answer: Callable[[list[bytes]], list[bytes]], follower: Follower) -> None:
+        self._kinds = kinds
+        self._answer = answer
+        self._follower = follower
+        self.join: Callable[[int, bytes], list[bytes]] = follower.join
+        self.welcome: Callable[[bytes], None] = follower.welcome
+
+    def handle(self, frame: bytes) -> list[bytes]:
+        answers, asked = self._follower.handle(frame), decode(frame)
+        return self._answer(answers) if asked.client == LIAR and asked.kind in self._kinds else answers
+
+
+def nothing(answers: list[bytes]) -> list[bytes]:
+    return []
+
+
+def misplaced(answers: list[bytes]) -> list[bytes]:
+    """Answers of a round that has not begun."""
+    return [encode(each._replace(round=each.round + 100))[0] for each in map(decode, answers)]
+
+
+SECURE = {
+    "algorithm": {"name": "decomfl", "arithmetic": "integer", "precision": "int32"},
+    "participation": {"clients": 8, "cohort": 5, "quorum": 2},
+    "secure_aggregation": {},
+}
+FROM_PEER = {"lag": {"source": "peer", "snapshot_after_commits": 1, "chunk_bytes": 64, "window": 2}}
+BUFFERED = {"participation": {"clients": 8, "cohort": 4, "buffer": 4, "late": {"max_staleness": 5}}}
+
+
+@pytest.mark.few(4)
+@pytest.mark.parametrize("clock", ["virtual", "wall"])
+@pytest.mark.parametrize("answer", [nothing, misplaced])
+@pytest.mark.parametrize(
+    ("kinds", "changes"),
+    [
+        ({Kind.PLAN}, {}),
+        ({Kind.PLAN}, BUFFERED),
+        ({Kind.ASK}, SECURE),
+        ({Kind.SNAPSHOT}, FROM_PEER),
+        ({Kind.FETCH}, FROM_PEER),
+    ],
+    ids=["plan", "plan with a buffer", "ask", "snapshot", "fetch"],
+)
+def test_a_member_whose_answers_are_none_does_not_hold_up_a_run_without_a_deadline(
+    tmp_path: Path, kinds: set[Kind], changes: dict[str, Any], answer: Any, clock: str
+) -> None:
+    what = scenario(**({"network": {}} | changes), clock=clock, seed=3)
+    where = Placement(wrap=lambda recruit: lambda offer: _Answering(kinds, answer, recruit(offer)))
+    results = run(what, tmp_path / "run", placement=where)
+    refused = {client for clients in results.summary["refusals"].values() for client in clients}
+    assert results.summary["rounds"] == 20 and holds(results)
+    assert refused <= {str(LIAR)} and (refused or kinds & {Kind.SNAPSHOT, Kind.FETCH}), results.summary["refusals"]
+
+
+def test_an_evaluator_that_answers_nothing_does_not_hold_up_a_run(tmp_path: Path) -> None:
+    what = scenario(stop={"rounds": 5})
+    where = Placement(wrap=lambda recruit: lambda offer: _Mute(recruit(offer)))
+    summary = run(what, tmp_path / "run", placement=where).summary
+    assert (summary["rounds"], summary["version"]) == (5, 5)
+    assert summary["refusals"] == {"no-answer": {str(EVALUATOR): 2}}
+
+
 def adding(frame: bytes, recruit: Recruit) -> Recruit:
     """Return a `recruit` of which one client adds a frame to its answer to every chunk of a snapshot."""
     return lambda offer: _Adding(frame, recruit(offer), offer)
+
+
+class _Mute:
+    """A follower whose evaluator answers nothing."""
+
+    def __init__(self, follower: Follower) -> None:
+        self._follower = follower
+        self.join: Callable[[int, bytes], list[bytes]] = follower.join
+        self.welcome: Callable[[bytes], None] = follower.welcome
+
+    def handle(self, frame: bytes) -> list[bytes]:
+        answers = self._follower.handle(frame)
+        return [] if decode(frame).client == EVALUATOR else answers
 
 
 class _Adding:

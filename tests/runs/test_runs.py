@@ -146,10 +146,13 @@ def test_a_round_without_quorum_makes_no_commit(tmp_path: Path) -> None:
     assert 0 < results.summary["version"] < results.summary["rounds"]
 
 
-def test_a_run_that_nobody_answers_says_so_instead_of_hanging(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("clock", ["virtual", "wall"])
+def test_a_run_that_nobody_answers_says_so_instead_of_hanging(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, clock: str
+) -> None:
     monkeypatch.setattr(Host, "on_plans", lambda self, envelopes: [[] for _ in envelopes])
     with pytest.raises(Unfinishable, match=r"round 0 waits for 3 clients .* set participation.deadline_s"):
-        go(tmp_path / "run", scenario())
+        go(tmp_path / "run", scenario(participation={"clients": 3}, clock=clock))
 
 
 def test_a_target_ends_the_run_early(tmp_path: Path) -> None:

@@ -392,7 +392,7 @@ class Server:
         Otherwise a member that answers a plan with nothing, or with an old report, would hold up a run without a
         deadline for ever.
         """
-        if not self.bus.is_idle or self._mailbox:
+        if not self.bus.is_idle or self._mailbox or self._outages.is_away:
             return False
         for refusal in self.coordinator.no_answer(self.bus.losing):
             self.observer.refused(refusal)

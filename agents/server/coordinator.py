@@ -335,7 +335,12 @@ class Coordinator:
         if self.snapshots.awaits_evaluator or not has_deadline:
             is_next_source = self.snapshots.give_up_source()
             if not (is_next_source or has_deadline):
-                silent = [each for each in self._rounds.awaited if each[0] not in losing]
+                silent = []
+                for client, number in self._rounds.awaited:
+                    if self._rounds.was_dismissed(client):  # and was asked once more, for the secrets that it had
+                        self._rounds.dismiss(client, open_too=True)
+                    elif client not in losing:
+                        silent.append((client, number))
                 self._silent.update(client for client, _ in silent)
                 if silent and self._silent.issuperset(self._positions.members):
                     raise Unfinishable(self.waits_in_vain())

@@ -175,6 +175,10 @@ class Rounds:
             if self.current.secure is not None:
                 self.current.secure.waiting.discard(client)
 
+    def was_dismissed(self, client: int) -> bool:
+        """Whether a client has left, or joined anew, since the last checkpoint."""
+        return client in self._dismissed
+
     @property
     def awaited(self) -> list[tuple[int, int]]:
         """(client, round) of each answer that the open round waits for, ascending."""

@@ -9,9 +9,12 @@ from seedbus.agents.journal.records import MemberPosition
 from seedbus.agents.messages import Join, Span
 from seedbus.agents.policies.participation import Participation
 from seedbus.agents.refusals import MAX_NOTED, MAX_PEERS, NOBODY
+from seedbus.agents.secure.settings import SecureAggregation
+from seedbus.agents.secure.stages import Stage
 from seedbus.agents.server.catch_up import MAX_LOST
 from seedbus.agents.server.coordinator import Coordinator
 from seedbus.agents.server.stopping import Cadence, Stop
+from seedbus.algorithms.scalar_only.decomfl import DeComFL
 from seedbus.bus import EVALUATOR, HOST, Envelope, Kind
 
 
@@ -318,3 +321,25 @@ def test_a_join_of_the_open_round_is_believed_and_so_is_one_of_an_earlier_round_
     coordinator.reported(report(coordinator, 1))
     joins(coordinator, Join(1, (Span(1, 1, 0),), **PROOF), round=coordinator.round)
     assert coordinator.versions == {0: 2, 1: 0, 2: 2}, "it has lost its state since it reported"
+
+
+@pytest.mark.parametrize("clients", [(3,), (0, 1, 2, 3)])
+def test_a_client_whose_process_has_left_is_not_blamed_for_a_later_question(clients: tuple[int, ...]) -> None:
+    """In real time nothing answers for it, and no deadline ends the wait."""
+    pytest.importorskip("cryptography", reason="secure aggregation needs cryptography: pip install 'seedbus[secure]'")
+    from seedbus.agents.secure.party import Party
+
+    algorithm, settings = DeComFL(arithmetic="integer", precision="int32"), SecureAggregation()
+    coordinator = joined_coordinator(clients=4, cohort=4, algorithm=algorithm, secure=settings)
+    parties = [Party(settings, 4) for _ in range(4)]
+    coordinator.open_round()
+    for stage in (Stage.KEYS, Stage.SHARES):
+        coordinator.ask(stage)
+        for ask, _ in coordinator.take_outbox():
+            answer = parties[ask.client].answer(ask)
+            if answer is not None and (stage is Stage.KEYS or ask.client not in clients):
+                assert coordinator.reported(answer) is None
+        if stage is Stage.KEYS:
+            coordinator.left(clients)
+    assert not coordinator.is_answered
+    assert coordinator.no_answer(()) == [] and coordinator.is_answered

@@ -29,6 +29,7 @@ class Round:
         members: number of members when it began, those at work for earlier rounds included.
         reports: client → its report, until this is in a commit.
         declined: the clients that have declined to report.
+        dismissed: the clients that have left, or joined anew, since it began.
         too_large: the clients whose answers, while it was open, were refused because of their magnitude.
         cached_plans: version → the PLAN sent to clients at that version, with the commits that they missed, and its
             tally. Only the address differs between these clients.
@@ -49,6 +50,7 @@ class Round:
     members: int = 0
     reports: dict[int, Any] = field(default_factory=dict)
     declined: set[int] = field(default_factory=set)
+    dismissed: set[int] = field(default_factory=set)
     cached_plans: dict[int, tuple[Envelope, Tally]] = field(default_factory=dict)
     corrections: Counter[int] = field(default_factory=Counter)
     is_expired: bool = False

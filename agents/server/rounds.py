@@ -170,14 +170,17 @@ class Rounds:
         """Stop waiting for a client in all closed rounds, and with `open_too` in the open one as well."""
         self._overdue.dismiss(client)
         self._dismissed.add(client)
-        if open_too and self.current is not None:
+        if self.current is None:
+            return
+        self.current.dismissed.add(client)
+        if open_too:
             self.current.waiting.discard(client)
             if self.current.secure is not None:
                 self.current.secure.waiting.discard(client)
 
     def was_dismissed(self, client: int) -> bool:
-        """Whether a client has left, or joined anew, since the last checkpoint."""
-        return client in self._dismissed
+        """Whether a client has left, or joined anew, since the open round began."""
+        return self.current is not None and client in self.current.dismissed
 
     @property
     def awaited(self) -> list[tuple[int, int]]:

@@ -53,7 +53,7 @@ class PerturbedModel(ABC):
 
     @abstractmethod
     def fork(self) -> Self:
-        """Return an independent copy, on which one client takes further steps."""
+        """Return an independent copy of a model that has taken no step, on which one client takes steps."""
 
     @abstractmethod
     def losses(self, objectives: Sequence[Objective]) -> Losses:

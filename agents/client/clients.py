@@ -121,17 +121,16 @@ class Host:
         self._latest: _UnpackedPlan | None = None
         self._source = SnapshotSource()
 
-    def join(self, sender: int, clients: Sequence[int], nonce: bytes = b"") -> list[Envelope]:
-        """Return JOINs for clients, at the versions that they hold.
+    def join(self, sender: int, nonce: bytes) -> list[Envelope]:
+        """Return JOINs for all clients, at the versions that they hold.
 
         Args:
             sender: the address of the host.
-            clients: the clients, ascending.
             nonce: the offer's, to which the proofs are bound; b"": they are shown as they are.
         """
         self.member_proof = bound(self._proof, MEMBER if nonce else b"")
         proof = bound(self._proof, nonce)
-        spans = messages.spans([(client, self.replicas.version(client)) for client in clients])
+        spans = messages.spans([(client, self.replicas.version(client)) for client in self.clients])
         starts = range(0, max(1, len(spans)), MAX_JOIN_SPANS)  # a process that only evaluates joins too
         parts = [tuple(spans[start : start + MAX_JOIN_SPANS]) for start in starts]
         return [Join(sender, part, **proof).pack() for part in parts]

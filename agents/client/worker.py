@@ -145,7 +145,7 @@ class Followers:
 
     def join(self, host: int, nonce: bytes = b"") -> list[bytes]:
         """Return the JOINs of all clients, as frames; host: the process's address; nonce: the offer's."""
-        return _encoded(self.host.join(host, self.host.clients, nonce))
+        return _encoded(self.host.join(host, nonce))
 
     def welcome(self, frame: bytes) -> None:
         """Go to the versions that a WELCOME states. Raises `JoinRefused`, also if the frame is a REFUSE."""

@@ -143,6 +143,13 @@ def test_a_client_that_has_installed_a_snapshot_joins_and_what_comes_of_it_later
     assert answers_to(hosted, pieces[0]) == [] and events(hosted) == ["stale-snapshot"] * 2
 
 
+def test_an_offer_that_cannot_be_read_is_noted_and_leaves_the_download_as_it_was() -> None:
+    hosted = followers((0, 1))
+    hosted.handle(offer(0))
+    (note,) = answers_to(hosted, frame(Envelope(Kind.SNAPSHOT, 0, 6, 5, ["no title", 1, 2])))
+    assert note.kind is Kind.WAKE and note.base == 4 and events(hosted) == ["bad-snapshot"]
+
+
 def test_a_plan_ends_the_download_of_a_snapshot_that_is_no_newer() -> None:
     for version, is_left in ((3, True), (4, False)):
         hosted = followers((0, 1))
@@ -170,6 +177,44 @@ def test_a_client_that_is_refused_starts_from_x0() -> None:
     assert Join.unpack(joining).spans == (Span(0, 0, 0),) and joining.round == 8
     assert hosted.host.downloads.note(0, 8) == [] and events(hosted) == ["starts-anew"]
     assert answers_to(hosted, plan(0, 8, version=3, missed=3))[0].kind is Kind.REPORT
+
+
+@pytest.mark.parametrize(("gathers", "tried"), [(True, [1, 3]), (False, [1])])
+def test_a_first_round_is_tried_with_as_many_clients_as_work_together_and_nothing_of_it_is_kept(
+    monkeypatch: pytest.MonkeyPatch, gathers: bool, tried: list[int]
+) -> None:
+    """Those with the most samples take the most memory, which is measured meanwhile."""
+    worked: list[int] = []
+    evaluated: list[str] = []
+    monkeypatch.setattr(PROBLEM, "samples", [3, 9, 1, 9].__getitem__)
+
+    def evaluate(x: Any, split: str) -> dict[str, float]:
+        evaluated.append(split)
+        return {"loss": 0.0}
+
+    monkeypatch.setattr(PROBLEM, "evaluate", evaluate)
+
+    class Counted:
+        def __init__(self, client: int) -> None:
+            self._client = client
+            self.point = PROBLEM.point
+
+        def loss(self, step: int) -> float:
+            worked.append(self._client)
+            return 0.0
+
+    options: dict[str, Any] = {"verify_every": 0, "observer": EventRecorder(), "gathers": gathers}
+    hosts: list[tuple[tuple[int, int], ...]] = [((0, 3),), ()]
+    hosted, without_clients = (
+        Followers(Offer(HOST, spans, True, b""), ALGORITHM, PROBLEM, split="test", **options) for spans in hosts
+    )
+    with monkeypatch.context() as patch:
+        patch.setattr(PROBLEM, "objective", lambda client, round: Counted(client))
+        hosted.try_first_round(2)
+        without_clients.try_first_round(2)
+    assert sorted(set(worked)) == tried and evaluated == ["test", "test"]
+    hosted.welcome(frame(messages.welcome(ALGORITHM, HOST, 0, [0] * 5)))
+    assert hosted.handle(plan(1, 0)) == followers((0, 3)).handle(plan(1, 0))
 
 
 def test_the_evaluator_answers_only_what_it_is_asked() -> None:

@@ -16,7 +16,7 @@ from seedbus.algorithms.directions.blocks import BLOCK
 from seedbus.algorithms.scalar_only.perturbed import PERTURBED_MODELS
 
 D, STEPS, P = 2 * BLOCK + 77, 3, 2
-BORDERS = (0, 100, 700, D)  # of layers: the last has more than one block
+BORDERS = (0, 100, 700, BLOCK + 5_000, D)  # of layers: one of them has more than one block
 SCALARS = np.array([[0.5, -2.0], [1.5, 0.25], [-1.0, 3.0]], np.float32)
 SHIFTS = [(0, 0.0), (0, 0.5), (1, -0.25)]
 CASES = [("decomfl", revert) for revert in ("copy", "light", "compensate")] + [("hiso", "copy"), ("hiso", "light")]

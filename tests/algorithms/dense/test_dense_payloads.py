@@ -28,7 +28,7 @@ def test_a_plan_of_one_to_65_535_steps_or_epochs_survives_a_round_trip(steps: in
 @pytest.mark.parametrize(
     ("body", "complaint"),
     [
-        (b"", "a plan is not steps, epochs and a rate"),
+        (None, "a plan is not steps, epochs and a rate"),
         ([1, 0], "a plan is not"),
         ([True, 0, RATE.tobytes()], "a plan is not"),
         ([0, 0, RATE.tobytes()], "a plan of 0 local steps and 0 epochs"),
@@ -46,7 +46,7 @@ def test_a_malformed_plan_is_refused(body: Any, complaint: str) -> None:
 
 
 @pytest.mark.parametrize("has_norms", [False, True])
-@pytest.mark.parametrize("measured", [0, 3])
+@pytest.mark.parametrize("measured", [0, 1, 3])
 @pytest.mark.parametrize("samples", [1, 2**32 - 1])
 def test_a_report_has_norms_and_numbers_where_they_are_needed(has_norms: bool, measured: int, samples: int) -> None:
     report = wire.encode_report(CODEC, [X, -2 * X], X[:measured], samples, 7, has_norms=has_norms)
@@ -115,5 +115,7 @@ def test_a_malformed_commit_is_refused(changes: dict[int, Any], complaint: str) 
     wrong = [changes.get(place, part) for place, part in enumerate(body)]
     with pytest.raises(BadPayload, match=complaint):
         wire.unpack_commits([wrong], 2, D)
+    with pytest.raises(BadPayload, match="a commit is not"):
+        wire.unpack_commits([None], 2, D)
     with pytest.raises(BadPayload, match="commits are not a list"):
         wire.unpack_commits(tuple(body), 2, D)

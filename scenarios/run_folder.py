@@ -135,8 +135,8 @@ def journal_in(
     *,
     resume: bool,
     build: dict[str, str],
-    device: str = HOST,
-    other_device: bool = False,
+    device: str,
+    other_device: bool,
 ) -> Journal:
     """Create a journal in a folder, or open the existing one, and write the resolved scenario beside it.
 

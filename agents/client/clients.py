@@ -98,8 +98,8 @@ class Host:
         observer: Observer,
         tampering: Tampering,
         memories: ClientStateStore,
-        party: Party | None = None,
-        mechanism: Mechanism | None = None,
+        party: Party | None,
+        mechanism: Mechanism | None,
     ) -> None:
         self.clients = clients
         self.algorithm = algorithm

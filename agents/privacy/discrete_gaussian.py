@@ -31,8 +31,6 @@ from seedbus.keyed import Key, keyed_bytes
 Words = Callable[[int], NDArray[np.uint64]]
 """Returns so many words of 64 uniform bits."""
 
-MOST = 2**50
-"""σ is below this, so that numbers have room in 64 bits."""
 _DOUBTFUL = 2.0**-32  # nearer than this to the probability, float64 does not decide
 _BLOCK = 2**14  # candidates at once; their arrays fit into a processor's cache
 _FEW_BITS = 2**34  # below this the first 64 bits are too few for −ln u to be known so well
@@ -106,7 +104,7 @@ def number_and_bit(limit: int, count: int, words: Words) -> tuple[NDArray[np.int
 
 
 def discrete_gaussian(variance: int, count: int, words: Words) -> NDArray[np.int64]:
-    """Return integers x, each with probability ∝ exp(−x²/2σ²), 1 ≤ σ² = variance < `MOST`². int64 [count]."""
+    """Return integers x, each with probability ∝ exp(−x²/2σ²), 1 ≤ σ² = variance < 2¹⁰⁰. int64 [count]."""
     found, missing = [np.empty(0, np.int64)], count
     while missing:
         candidates, is_accepted = _candidates(variance, min(missing * 9 // 4 + 16, _BLOCK), words)

@@ -43,7 +43,7 @@ class Heartbeat:
         look: Callable[[], None],
         alarm: Callable[[], None],
         rested: Callable[[], None],
-        at_once: Callable[[], None] = lambda: None,
+        at_once: Callable[[], None],
     ) -> None:
         self._loop = loop
         self._calls = {b"!": alarm, b",": rested, b"?": look, b".": tick}  # by the byte that is written for each

@@ -127,12 +127,12 @@ class Server:
                         self._selector.register(self._listener, selectors.EVENT_READ)
                     else:
                         self._selector.unregister(self._listener)
-                tokens -= self._wait(0.1)
+                tokens -= self._wait()
             if self._last:
                 self._publish(self._last)
                 until_s = wall_seconds() + 1.0
                 while any(each.rest for each in self._streams) and wall_seconds() < until_s:
-                    self._wait(0.1)
+                    self._wait()
         finally:
             for connection in list(self.connections.values()):
                 self._hang_up(connection)
@@ -148,12 +148,12 @@ class Server:
     def _streams(self) -> list[_Connection]:
         return [each for each in self.connections.values() if each.is_stream]
 
-    def _wait(self, seconds: float) -> int:
-        """Act upon what happens within some seconds, at least once. Returns how many connections were accepted."""
+    def _wait(self) -> int:
+        """Act upon what happens within a tenth of a second. Returns how many connections were accepted."""
         accepted, now_s = 0, wall_seconds()
         for connection in [each for each in self.connections.values() if each.until_s < now_s]:
             self._hang_up(connection)
-        for key, events in self._selector.select(seconds):
+        for key, events in self._selector.select(0.1):
             if key.fileobj is self._listener:
                 accepted += self._accept(now_s)
             elif key.fd in self.connections:

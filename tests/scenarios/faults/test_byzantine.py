@@ -20,12 +20,14 @@ from seedbus.algorithms.scalar_only.decomfl import DeComFL
 from seedbus.bus import HOST, Kind, Offer, decode, encode
 from seedbus.discovery import PluginError
 from seedbus.models import Iid
+from seedbus.models.tasks.null import Null
 from seedbus.models.tasks.quadratic import Quadratic
 from seedbus.scenarios.errors import ScenarioError
 from seedbus.scenarios.faults.byzantine import Byzantine
 
-ALGORITHM: Any = DeComFL(perturbations=2, local_steps=2)
+ALGORITHM: Any = DeComFL(perturbations=2, local_steps=2, learning_rate={0: 0.1, 1: 0.01})
 PROBLEM: Any = Quadratic(dimension=40).bind(seed=1, clients=6, partition=Iid())
+KEYED: Any = Null(losses="keyed").bind(seed=1, clients=6, partition=Iid())  # other losses in each round
 REPORT = np.array([[1.5, -2.0], [0.25, 4.0]], np.float32)
 FIRST = np.array([[9.0, 8.0], [7.0, 6.0]], np.float32)
 SEED = 3
@@ -163,11 +165,11 @@ def test_a_byzantine_fault_is_recognised_by_its_type() -> None:
 # in one process
 
 
-def followers(*faults: Byzantine, version: int = 0) -> Followers:
+def followers(*faults: Byzantine, version: int = 0, problem: Any = PROBLEM) -> Followers:
     created = Followers(
         Offer(HOST, ((0, 5),), False, b""),
         ALGORITHM,
-        PROBLEM,
+        problem,
         split="test",
         verify_every=0,
         observer=NullObserver(),
@@ -201,12 +203,15 @@ def test_replay_sends_as_many_scalars_as_round_0_had_where_a_schedule_has_change
     assert sum(results.summary["refusals"]["bad-payload"].values()) >= 1 and results.summary["rounds"] == 8
 
 
-def test_replay_sends_the_report_of_round_0_again() -> None:
-    honest, liar = followers(), followers(Byzantine(attack="replay", at_round=2))
+@pytest.mark.parametrize("problem", [PROBLEM, KEYED], ids=["quadratic", "keyed"])
+def test_replay_sends_the_report_of_round_0_again(problem: Any) -> None:
+    honest, liar = followers(problem=problem), followers(Byzantine(attack="replay", at_round=2), problem=problem)
     first = report_of(honest, 2, 0)
     assert report_of(liar, 2, 0).tobytes() == first.tobytes() != report_of(honest, 2, 4).tobytes()
     assert report_of(liar, 2, 3).tobytes() == report_of(liar, 2, 4).tobytes() == first.tobytes()
-    assert report_of(followers(Byzantine(attack="replay")), 1, 4).tobytes() != first.tobytes(), "each client its own"
+    assert report_of(followers(Byzantine(attack="replay"), problem=problem), 1, 4).tobytes() != first.tobytes(), (
+        "each client its own"
+    )
 
 
 @pytest.mark.parametrize("attack", ["replay", "noise", "sign-flip"])

@@ -20,6 +20,7 @@ from seedbus.scenarios.faults.trace_file import (
     Owner,
     TraceFile,
     read_trace,
+    refuse_late,
     whose,
 )
 
@@ -33,10 +34,11 @@ _Line = tuple[int, float, float]
 class LinkTrace(FollowsFile):
     """Links have the speeds of a CSV file: columns client, from_s in simulated seconds, up_mbps and down_mbps.
 
-    A line holds until the client's next one, and the last one to the end, or with every_s until the first holds again.
-    A speed of 0 lets nothing pass. An empty one has no limit, nor without every_s the time before the first line. With
-    a column device in the place of client, each client has one of the file's devices, drawn once, and the same in all
-    files that have the same devices. The limits of `network` and of other faults apply as well.
+    Without the column from_s a client has one line, which always holds. A line holds until the client's next one, and
+    the last one to the end, or with every_s until the first holds again. A speed of 0 lets nothing pass. An empty one
+    has no limit, nor without every_s the time before the first line. With a column device in the place of client,
+    each client has one of the file's devices, drawn once, and the same in all files that have the same devices. The
+    limits of `network` and of other faults apply as well.
     """
 
     fault: Literal["link-trace"] = "link-trace"
@@ -63,7 +65,9 @@ class LinkTrace(FollowsFile):
     def _read(self, clients: int) -> tuple[dict[Owner, list[_Line]], dict[tuple[Owner, bool], Speeds]]:
         """Return the lines of each client or device, and its speeds by direction. Raises `ScenarioError`."""
         form = "a time and two speeds in Mbit/s, which may be empty"
-        lines = read_trace(self.file, ["from_s", "up_mbps", "down_mbps"], clients, _parse, form)
+        columns = ["from_s", "up_mbps", "down_mbps"]
+        lines = read_trace(self.file, columns, clients, _parse, form, optional="from_s")
+        refuse_late(self.file, min((when for each in lines.values() for when, *_ in each), default=0))
         period_ns = None if self.every_s is None else round_ns(self.every_s)
         links = dict[tuple[Owner, bool], Speeds]()
         for owner, changes in lines.items():

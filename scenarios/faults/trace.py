@@ -19,6 +19,7 @@ from seedbus.scenarios.faults.trace_file import (
     Owner,
     TraceFile,
     read_trace,
+    refuse_late,
     whose,
 )
 
@@ -62,6 +63,7 @@ class Trace(FollowsFile, IntermittentClients):
     def lines(self, clients: int) -> dict[Owner, list[tuple[int, int]]]:
         """Return the start and end of each line, in nanoseconds. Raises `ScenarioError`."""
         found = read_trace(self.file, ["from_s", "to_s"], clients, _parse, "two times in seconds")
+        refuse_late(self.file, min((begin for each in found.values() for begin, _ in each), default=0))
         for owner, intervals in found.items() if self.every_s is not None else ():
             if (end := max(end for _, end in intervals)) > round_ns(self.every_s or 0):
                 told = f"{whose(owner)}: a line to {end / 1e9:g} s with every_s {self.every_s:g}"

@@ -8,12 +8,14 @@ import os
 import stat
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
 from pathlib import Path
 from typing import Annotated, TypeVar
 
 from pydantic import AfterValidator, Field, ValidationInfo
 
 from seedbus.bus import KeyedRandom
+from seedbus.bus.event_queue import LAST_NS
 from seedbus.models.data.untrusted import csv_rows
 from seedbus.scenarios.errors import ScenarioError
 from seedbus.scenarios.faults.base import ClientSelector
@@ -57,6 +59,7 @@ def read_trace(
     parse: Callable[[list[str]], Line],
     form: str,
     *,
+    optional: str = "",
     has_one_each: bool = False,
 ) -> dict[Owner, list[Line]]:
     """Return the lines of a file by client or device, each in the file's order.
@@ -68,6 +71,7 @@ def read_trace(
         parse: the values of a line but the first → what it says. Raises `ValueError` if they have another form, and
             `Expected` if they are not accepted.
         form: the form of a line, after its client or device, in words.
+        optional: the first of these columns, if a file may lack it; its values are 0 then.
         has_one_each: whether a client or device has one line at most.
 
     Raises:
@@ -82,22 +86,26 @@ def read_trace(
         with Path(path).open(encoding="utf-8-sig", newline="") as file:
             rows = csv_rows(file)
             _, header = next(rows, (1, []))
-            if header not in (["client", *columns], ["device", *columns]):
+            shorter = [each for each in columns if each != optional]
+            if header[:1] not in (["client"], ["device"]) or header[1:] not in (columns, shorter):
                 names = f"the columns {','.join(['client', *columns])}, or device in place of client"
+                names += f"; {optional} may be left out" if optional else ""
                 raise _refusal(path, 1, header, names)
-            first = header[0]
+            first, added = header[0], ["0"] * (len(columns) - len(header[1:]))
             for number, row in rows:
                 if not row:
                     continue
                 try:
-                    owner = _device(row[0]) if first == "device" else _client(row[0], clients)
+                    is_whole = len(row) == len(header)
+                    owner = _device(row[0]) if first == "device" else _client(row[0], clients, is_whole=is_whole)
                     if has_one_each and owner in lines:
                         raise Expected(f"one line for each {first}")
-                    lines.setdefault(owner, []).append(parse(row[1:]))
+                    lines.setdefault(owner, []).append(parse([*added, *row[1:]]))
                 except Expected as error:
                     raise _refusal(path, number, row, str(error)) from None
                 except ValueError:
-                    raise _refusal(path, number, row, f"a {first} and {form}") from None
+                    dates = ", which begin with the run at 0, and no dates" if any(map(_is_date, row[1:])) else ""
+                    raise _refusal(path, number, row, f"a {first} and {form}{dates}") from None
     except (OSError, ValueError, csv.Error) as error:
         if isinstance(error, ScenarioError):
             raise
@@ -106,8 +114,13 @@ def read_trace(
     return lines
 
 
-def _client(text: str, clients: int) -> int:
-    client = int(text)
+def _client(text: str, clients: int, *, is_whole: bool) -> int:
+    try:
+        client = int(text)
+    except ValueError:
+        if not is_whole:
+            raise
+        raise Expected(f"a client's number from 0 to {clients - 1}, or names under the column device") from None
     if not 0 <= client < clients:
         raise Expected(f"a client from 0 to {clients - 1}")
     return client
@@ -117,6 +130,26 @@ def _device(name: str) -> str:
     if not (0 < len(name) <= _LONGEST_NAME and name.isprintable()):
         raise Expected(f"a device with a name of 1 to {_LONGEST_NAME} printable characters")
     return name
+
+
+def _is_date(text: str) -> bool:
+    try:
+        datetime.fromisoformat(text)
+    except ValueError:
+        return False
+    return "-" in text or ":" in text
+
+
+def refuse_late(path: str, first_ns: int) -> None:
+    """Raise `ScenarioError` if simulated time ends before the first line, as before seconds since 1970."""
+    if first_ns > LAST_NS:
+        raise ScenarioError(
+            path,
+            [
+                f"its first line begins at {first_ns / 1e9:,.0f} s, and simulated time ends at {LAST_NS / 1e9:,.0f} s; "
+                "expected seconds from the beginning of the run"
+            ],
+        )
 
 
 def _refusal(path: str, line: int, row: list[str], expected: str) -> ScenarioError:

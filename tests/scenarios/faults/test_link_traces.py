@@ -80,8 +80,9 @@ def test_a_client_has_the_same_device_in_all_traces_that_have_the_same_devices(t
 
 BAD = {
     "other columns": ("client,from_s,to_s\n", 'line 1: "client,from_s,to_s" is not accepted; expected the columns '
-                      "client,from_s,up_mbps,down_mbps, or device in place of client"),
+                      "client,from_s,up_mbps,down_mbps, or device in place of client; from_s may be left out"),
     "too few": (HEADER + "1,0,1\n", 'line 2: "1,0,1" is not accepted; expected a client and a time and two speeds'),
+    "seconds since 1970": (HEADER + "1,1772438400,1,1\n", "its first line begins at 1,772,438,400 s, and simulated"),
     "words": (HEADER + "1,0,fast,1\n", 'line 2: "1,0,fast,1" is not accepted; expected a client and a time and two'),
     "no time": (HEADER + "1,,1,1\n", 'line 2: "1,,1,1" is not accepted; expected a client and a time and two speeds'),
     "a stranger": (HEADER + "8,0,1,1\n", "expected a client from 0 to 7"),
@@ -98,6 +99,15 @@ BAD = {
     "a name for terminals": ("device,from_s,up_mbps,down_mbps\n\x1b[31m,0,1,1\n", "expected a device with a name of"),
     "ends at 0": (HEADER + "1,0,1,1\n1,2,1,0\n", "client 1: a link's last speed is 0; expected more, since messages"),
 }  # fmt: skip
+
+
+def test_speeds_without_times_always_hold(tmp_path: Path) -> None:
+    found = []
+    for name, text in (("timed", HEADER + "0,0,1,2\n3,0,,4\n"), ("bare", "client,up_mbps,down_mbps\n0,1,2\n3,,4\n")):
+        (tmp_path / name).write_text(text)
+        fault = LinkTrace(file=str(tmp_path / name))
+        found.append((fault.file_digest(4), fault.lines(4), sorted(fault.speeds(4, KeyedRandom(1, 4, "any")))))
+    assert found[0] == found[1] and len(found[0][2]) == 4
 
 
 @pytest.mark.parametrize("name", BAD)
@@ -128,7 +138,8 @@ def test_a_trace_that_cannot_begin_anew_is_one_sentence(tmp_path: Path, lines: s
 def test_the_closest_lines_the_latest_and_the_lowest_speed_are_accepted(tmp_path: Path) -> None:
     fault = trace(tmp_path, "1,0,0.000001,1\n1,0.001,1,0.000001\n", every_s=0.002)
     assert fault.lines(8) == {1: [(0, 1e-6, 1.0), (MS, 1.0, 1e-6)]}
-    assert trace(tmp_path, "1,1e12,1,1\n").lines(8) == {1: [(10**12 * SECOND, 1.0, 1.0)]}
+    latest = {1: [(0, 1.0, 1.0), (10**12 * SECOND, 1.0, 1.0)]}
+    assert trace(tmp_path, "1,0,1,1\n1,1e12,1,1\n").lines(8) == latest
 
 
 def test_a_client_without_a_line_is_told_and_one_in_two_traces_is_refused(tmp_path: Path) -> None:

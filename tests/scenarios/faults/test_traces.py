@@ -138,7 +138,19 @@ BAD: dict[str, tuple[bytes | None, str]] = {
     "nothing": (b"", 'line 1: "" is not accepted; expected the columns client,from_s,to_s'),
     "an empty first line": (b"\nclient,from_s,to_s\n", 'line 1: "" is not accepted; expected the columns client,'),
     "other columns": (b"who,from_s,to_s\n", 'line 1: "who,from_s,to_s" is not accepted; expected the columns'),
-    "no client": (b"1,0,1\nx,0,1\n", 'line 3: "x,0,1" is not accepted; expected a client and two times in seconds'),
+    "no client": (
+        b"1,0,1\nx,0,1\n",
+        'line 3: "x,0,1" is not accepted; expected a client\'s number from 0 to 7, or names under the column device',
+    ),
+    "dates": (
+        b"1,2026-03-02T08:00,2026-03-02T09:30\n",
+        "expected a client and two times in seconds, which begin with the run at 0, and no dates",
+    ),
+    "seconds since 1970": (
+        b"2,1772438400,1772442000\n1,1772442000,1772445600\n",
+        "its first line begins at 1,772,438,400 s, and simulated time ends at 4,194,304 s; expected seconds from the "
+        "beginning of the run",
+    ),
     "no time": (b"1,0,later\n", 'line 2: "1,0,later" is not accepted; expected a client and two times'),
     "half a client": (b"1.5,0,1\n", 'line 2: "1.5,0,1" is not accepted'),
     "too few": (b"1,0\n", 'line 2: "1,0" is not accepted; expected a client and two times'),

@@ -59,14 +59,17 @@ class Arrivals:
         self.pending_joins: Counter[int] = Counter()
         self.rejected: set[int] = set()
 
-    async def gather(self, is_complete: IsDone) -> None:
+    async def gather(self, is_complete: IsDone) -> bool:
         """Let clients come and go; then wait for enough of them, if waiting can help.
 
         Args:
             is_complete: whether every client has its process.
 
+        Returns:
+            Whether a round may begin. Not if there will never be enough, and `stop.simulated_s` has come meanwhile.
+
         Raises:
-            TooFew: there will never be enough.
+            TooFew: there will never be enough, and no time ends the run, or it has had no round.
         """
         coordinator, availability, clock = self._coordinator, self._availability, self._bus.clock
         quorum, clients = coordinator.participation.quorum, coordinator.participation.clients
@@ -86,11 +89,15 @@ class Arrivals:
                     break
             most = max(most, coordinator.members)
             if coordinator.has_members:
-                return
+                return True
             if availability.is_over and (clock.is_virtual or is_complete()):
+                if clock.is_virtual and coordinator.stop.simulated_s is not None and coordinator.round:
+                    limit_ns = max(clock.now_ns, round(coordinator.stop.simulated_s * 1e9))
+                    await self._until_time(limit_ns, lambda: coordinator.has_members)
+                    return coordinator.has_members
                 raise self._unfinishable(f"{most} of {clients} are there, and nobody comes or goes any more")
             if next_ns is None or availability.in_time < quorum:
-                return
+                return True
         now_s = clock.now_ns / 1e9
         raise self._unfinishable(f"at most {most} of {clients} were there at a time until {now_s:,.0f} s")
 

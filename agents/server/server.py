@@ -204,7 +204,9 @@ class Server:
         self._mailbox.put(None)
 
     async def _round(self) -> None:
-        await self._arrivals.gather(lambda: not self._registration.missing)
+        if not await self._arrivals.gather(lambda: not self._registration.missing):
+            self.coordinator.progress.now_ns = self.bus.clock.now_ns
+            return
         began_ns = self.bus.clock.now_ns
         await self._wait_for_free()
         self.bus.losing.clear()

@@ -21,6 +21,7 @@ from seedbus.agents.server.arrivals import Arrivals
 from seedbus.agents.server.coordinator import Coordinator
 from seedbus.agents.server.server import Server
 from seedbus.bus import Bus, Fate, Kind, read_ledger
+from seedbus.scenarios.conformance.runs import ended, require_equal_ends
 from seedbus.scenarios.reporting.results import Results
 from seedbus.scenarios.running.run import run
 from seedbus.scenarios.schema.scenario import Scenario
@@ -295,6 +296,22 @@ def test_a_quorum_that_can_never_be_is_given_up_with_a_sentence(tmp_path: Path, 
         run(quiet(**changes), tmp_path / "run")
     assert sentence in str(caught.value)
     assert str(caught.value).endswith("lower the quorum, or change the faults that take clients away")
+
+
+@pytest.mark.slow
+def test_a_run_that_nobody_comes_back_to_ends_at_its_limit_of_time(tmp_path: Path) -> None:
+    what = quiet(faults=[ramp(8, (5, 0))], stop={"rounds": 25, "simulated_s": 100})
+    results = run(what, tmp_path / "run")
+    assert (results.summary["rounds"], results.summary["simulated_s"]) == (5, 100)
+    assert results.summary["reason"] == "100.0 s have passed, the limit was 100 s"
+    end = ended(what)
+    require_equal_ends(ended(what, interrupted=True), end, "resumed", "in one piece")
+    require_equal_ends(ended(what, Placement("tcp")), end, "on tcp", "in memory")
+    never = quiet(
+        faults=[{"fault": "crash"}], participation={"deadline_s": 1.0}, stop={"rounds": 25, "simulated_s": 100}
+    )
+    with pytest.raises(Unfinishable, match="round 0 needs 1 client"):
+        run(never, tmp_path / "never")
 
 
 def test_an_event_beyond_the_end_of_time_troubles_nobody_who_is_there(tmp_path: Path) -> None:

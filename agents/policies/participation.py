@@ -92,6 +92,13 @@ class Participation(Settings):
     deadline: Deadline | None = Field(
         default=None, description="a deadline that adapts to the times of answers; deadline_s is its upper limit"
     )
+    every_s: float | None = Field(
+        default=None,
+        gt=0,
+        le=LONGEST_S,
+        description="rounds begin at multiples of so many simulated seconds, each at the next one after the round "
+        "before; none: as soon as that is over",
+    )
     late: Late | None = Field(
         default=None,
         description="how late reports count; a client is then not asked while it works on one that may count; "
@@ -137,6 +144,9 @@ class Participation(Settings):
             raise ValueError(f"buffer ({self.buffer}) is not between quorum ({self.quorum}) and cohort ({self.size})")
         if self.buffer is not None and self.over_selection > 1:
             raise ValueError("give over_selection or buffer, not both")
+        if self.every_s is not None and self.buffer is not None:
+            given = "buffer" if self.mode == "rounds" else "mode: stream"
+            raise ValueError(f"every_s is for rounds that end before the next one begins; leave it out with {given}")
         if not self.selection.is_fixed_size and (self.buffer is not None or self.over_selection > 1):
             given = (
                 "over_selection" if self.over_selection > 1 else "buffer" if self.mode == "rounds" else "mode: stream"

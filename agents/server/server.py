@@ -155,7 +155,8 @@ class Server:
             await self._assemble()
             while (reason := self.coordinator.finished()) is None:
                 self._stop_if_asked()
-                await self._round()
+                if not await self._waited_for_time():
+                    await self._round()
             await self._until(lambda: self.coordinator.progress.awaited == 0)
             for host in self._registration.hosts:
                 self.bus.transport.post(host, self.bus.record(messages.bye(host)))
@@ -202,6 +203,15 @@ class Server:
         """A client that was told to join sends no JOIN."""
         self._arrivals.answered(client)
         self._mailbox.put(None)
+
+    async def _waited_for_time(self) -> bool:
+        """Wait until the next round may begin. Returns whether time has passed, after which the run may be over."""
+        every_s, now_ns = self.coordinator.participation.every_s, self.bus.clock.now_ns
+        left_ns = 0 if every_s is None else -now_ns % round_ns(every_s)
+        if left_ns:
+            await self._until_time(now_ns + left_ns)
+            self.coordinator.progress.now_ns = now_ns + left_ns
+        return left_ns > 0
 
     async def _round(self) -> None:
         if not await self._arrivals.gather(lambda: not self._registration.missing):

@@ -115,7 +115,7 @@ def _waiting(scenario: Any) -> dict[int, str] | None:
     who, network = scenario.participation, scenario.network
     links = (network.up_mbps, network.down_mbps, network.shared_up_mbps, network.shared_down_mbps)
     is_timed = network.latency != Constant() or any(each is not None for each in links) or not _no_work(scenario)
-    if is_timed or scenario.clock == "wall" or scenario.topology is not None:
+    if is_timed or who.every_s is not None or scenario.clock == "wall" or scenario.topology is not None:
         return None
     said, away = dict[int, str](), set[int]()
     for number, (fault, random) in enumerate(scenario.faults_with_draws):

@@ -104,6 +104,9 @@ def document(seed: int) -> dict[str, Any]:
         drawn["stop"]["target"] = limit | {"metric": "loss"}
     if drawn.get("privacy", {}).get("cohorts") == "secret":
         _leave_out_telling(drawn)
+    choose_pace = Chooser(seed, "pace")
+    if not {"buffer", "mode"} & set(drawn["participation"]) and choose_pace.chance(0.15):
+        drawn["participation"]["every_s"] = choose_pace.scale(0.3, 20)
     choose_groups = Chooser(seed, "groups")
     if clients > 1 and choose_groups.chance(0.15):
         members = [choose_groups.whole(0, clients - 1) for _ in range(choose_groups.whole(1, clients - 1))]

@@ -188,7 +188,7 @@ def _smaller(drawn: dict[str, Any]) -> Iterator[dict[str, Any]]:
         if name in drawn:
             yield {key: value for key, value in drawn.items() if key != name}
     policy = drawn["participation"]
-    for name in ("buffer", "late", "deadline", "over_selection", "selection"):
+    for name in ("buffer", "late", "deadline", "over_selection", "selection", "every_s"):
         if name in policy and not (name == "late" and "buffer" in policy):
             yield drawn | {"participation": {key: value for key, value in policy.items() if key != name}}
     for section, names in (

@@ -42,6 +42,22 @@ def test_the_round_in_which_the_time_is_over_is_the_last_and_is_evaluated(tmp_pa
 
 
 @pytest.mark.slow
+def test_rounds_begin_at_multiples_of_a_time_and_none_at_the_end(tmp_path: Path) -> None:
+    paced = {"clients": 8, "cohort": 4, "deadline_s": 0.7, "every_s": 0.5}
+    what = world(participation=paced, stop={"rounds": 50, "simulated_s": 6.5})
+    whole = go(tmp_path / "whole", what)
+    opened_ns, closed_ns = whole.history.opened_ns, whole.history.closed_ns
+    assert opened_ns[0] == 0 and set(opened_ns % 500_000_000) == {0}
+    after_ns = opened_ns[1:] - closed_ns[:-1]
+    assert ((after_ns > 0) & (after_ns < 500_000_000)).all(), "the next multiple, though a round takes several"
+    assert {500_000_000, 1_000_000_000} <= set(opened_ns[1:] - opened_ns[:-1])
+    assert whole.summary["reason"] == "6.5 s have passed, the limit was 6.5 s" and closed_ns[-1] < 6_500_000_000
+    end = ended(what)
+    require_equal_ends(ended(what, interrupted=True), end, "resumed", "in one piece")
+    require_equal_ends(ended(what, Placement("tcp")), end, "on tcp", "in memory")
+
+
+@pytest.mark.slow
 def test_in_real_time_it_is_real_time_that_passes(tmp_path: Path) -> None:
     what = scenario(clock="wall", network={}, stop={"rounds": 10**6, "simulated_s": 0.4})
     summary = go(tmp_path / "run", what).summary

@@ -322,6 +322,8 @@ def test_a_restored_coordinator_keeps_its_learnt_deadline() -> None:
         ({"buffer": 6, "late": {}}, r"buffer \(6\) is not between quorum \(1\) and cohort \(5\)"),
         ({"buffer": 1, "quorum": 2, "late": {}}, r"buffer \(1\) is not between quorum \(2\) and cohort \(5\)"),
         ({"buffer": 3, "late": {}, "over_selection": 1.3}, "give over_selection or buffer, not both"),
+        ({"buffer": 3, "late": {}, "every_s": 60}, "every_s is for rounds that end before .* leave it out with buffer"),
+        ({"every_s": 0}, "every_s"),
         ({"late": {"max_staleness": 0}}, "max_staleness"),
         ({"late": {"discount": -1}}, "discount"),
         ({"selection": {"policy": "best"}}, "best"),

@@ -477,6 +477,12 @@ class Coordinator:
         elif closed.commit is not None:
             self._tell_evaluator(closed.round, [closed.commit], messages.DIGEST * self.verifier.is_due(self.version))
 
+    def waited(self, now_ns: int) -> None:
+        """Time has passed between two rounds: if that ends the run, the model is evaluated, unless it has been."""
+        self.progress.now_ns = now_ns
+        if self.finished() is not None and self.round % self.evaluation.every:
+            self.ask_evaluator(ClosedRound(self.round - 1, self.version, (), (), None))
+
     def ask_evaluator(self, closed: ClosedRound | None = None) -> None:
         """Ask for metrics and digests of the newest model, which is x₀ if no round is given."""
         round = closed.round if closed is not None else 0

@@ -210,12 +210,12 @@ class Server:
         left_ns = 0 if every_s is None else -now_ns % round_ns(every_s)
         if left_ns:
             await self._until_time(now_ns + left_ns)
-            self.coordinator.progress.now_ns = now_ns + left_ns
+            self.coordinator.waited(now_ns + left_ns)
         return left_ns > 0
 
     async def _round(self) -> None:
         if not await self._arrivals.gather(lambda: not self._registration.missing):
-            self.coordinator.progress.now_ns = self.bus.clock.now_ns
+            self.coordinator.waited(self.bus.clock.now_ns)
             return
         began_ns = self.bus.clock.now_ns
         await self._wait_for_free()

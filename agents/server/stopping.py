@@ -198,8 +198,8 @@ class Progress:
         barren: number of barren rounds in a row, up to the newest closed one.
         not_finite: number of rounds that were over at the first evaluation whose loss is not finite; None: all are.
         spent: what the commits have spent of the clients' privacy; None: they are not private.
-        now_ns: the run's clock when the newest closed round was published; no checkpoint has it, since a run that goes
-            on publishes that round again.
+        now_ns: the run's clock when the newest closed round was published, or a wait after it was over; no checkpoint
+            has it, since a run that goes on publishes that round again.
     """
 
     sent: Sent = field(default_factory=Sent)

@@ -300,10 +300,11 @@ def test_a_quorum_that_can_never_be_is_given_up_with_a_sentence(tmp_path: Path, 
 
 @pytest.mark.slow
 def test_a_run_that_nobody_comes_back_to_ends_at_its_limit_of_time(tmp_path: Path) -> None:
-    what = quiet(faults=[ramp(8, (5, 0))], stop={"rounds": 25, "simulated_s": 100})
+    what = quiet(faults=[ramp(8, (5, 0))], stop={"rounds": 25, "simulated_s": 100}, evaluation={"every": 3})
     results = run(what, tmp_path / "run")
     assert (results.summary["rounds"], results.summary["simulated_s"]) == (5, 100)
     assert results.summary["reason"] == "100.0 s have passed, the limit was 100 s"
+    assert results.metrics["round"].iloc[-1] == 4, "the last model is evaluated"
     end = ended(what)
     require_equal_ends(ended(what, interrupted=True), end, "resumed", "in one piece")
     require_equal_ends(ended(what, Placement("tcp")), end, "on tcp", "in memory")

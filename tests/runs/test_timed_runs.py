@@ -52,6 +52,7 @@ def test_rounds_begin_at_multiples_of_a_time_and_none_at_the_end(tmp_path: Path)
     assert ((after_ns > 0) & (after_ns < 500_000_000)).all(), "the next multiple, though a round takes several"
     assert {500_000_000, 1_000_000_000} <= set(opened_ns[1:] - opened_ns[:-1])
     assert whole.summary["reason"] == "6.5 s have passed, the limit was 6.5 s" and closed_ns[-1] < 6_500_000_000
+    assert [*whole.metrics["round"]] == [0, 3, opened_ns.size - 1], "x₀, every fourth round, and the last"
     end = ended(what)
     require_equal_ends(ended(what, interrupted=True), end, "resumed", "in one piece")
     require_equal_ends(ended(what, Placement("tcp")), end, "on tcp", "in memory")

@@ -69,7 +69,7 @@ def _quantiles(table, even, odd):  # type: ignore[no-untyped-def]
 def _sign(unit, bits):  # type: ignore[no-untyped-def]
     """Return `unit`, which is positive, where the lowest bit is 1, else −unit; float32 or int32."""
     if unit.dtype == tl.float32:
-        sign = (unit.to(tl.uint32, bitcast=True) ^ (~bits << 31)).to(tl.float32, bitcast=True)
+        sign = (unit.to(tl.uint32, bitcast=True) ^ ((bits ^ 1) << 31)).to(tl.float32, bitcast=True)
     else:
         flip = (bits & 1).to(tl.int32) - 1
         sign = (unit ^ flip) - flip

@@ -118,6 +118,7 @@ class Outcome:
         faults: for each fault, what it did → how often.
         refusal_details: reason → the sentence of the first refusal for it.
         training_diverged: whether the run ended because training diverged.
+        digests: field of the final model's replica (x, …) → its digest, in hexadecimal.
     """
 
     reason: str
@@ -129,6 +130,7 @@ class Outcome:
     faults: list[dict[str, float]]
     refusal_details: dict[str, str] = field(default_factory=dict)
     training_diverged: bool = False
+    digests: dict[str, str] = field(default_factory=dict)
 
 
 def run(
@@ -329,6 +331,7 @@ class _ServerRun:
             self.bus.rules.counts(),
             coordinator.refusals.details,
             reason == coordinator.divergence,
+            coordinator.last_digests,
         )
         facts = {OUTCOME: json.dumps(asdict(outcome))}
         self.journal.finish(self.server.unsaved_metrics, self.ledger.segments, facts, kept=kept)

@@ -55,7 +55,7 @@ def cells(changes: Document, way: Way) -> Cells:
         halfway = replayed(folder, summary["rounds"])
     traffic = summary["traffic"]
     return {
-        "losses": "numpy" if document["task"]["name"] in ("quadratic", "null") else "torch",
+        "losses": "torch" if has_torch_losses(document) else "numpy",
         "digest": summary["digest"],
         "halfway": halfway,
         "ledger": summary["ledger_hash"],
@@ -69,6 +69,10 @@ def cells(changes: Document, way: Way) -> Cells:
         "refused": {reason: count for reason, count in summary["refusals"].items() if count},
         "faults": [{name: did for name, did in fault.items() if did} for fault in summary["faults"]],
     }
+
+
+def has_torch_losses(document: Document) -> bool:
+    return document["task"]["name"] not in ("quadratic", "null")
 
 
 def replayed(folder: Path, rounds: int) -> str:
@@ -133,6 +137,9 @@ def main() -> int:
         chosen = {name: chosen[name] for name in options.only}
     kept = json.loads(TABLE.read_text(encoding="utf-8")) if TABLE.is_file() else {"processor": {}, "runs": {}}
     here, table = surroundings(), dict(kept["runs"]) if options.only else {}
+    of_torch = [name for name, (changes, _) in chosen.items() if has_torch_losses(BASE | changes)]
+    if options.write and options.only and of_torch and here != kept["processor"]:
+        parser.error(f"{of_torch[0]} has torch losses, and the table is another processor's; write all runs anew")
     is_same, began, wrong = here == kept["processor"], time.monotonic(), 0
     if not is_same and not options.write:
         print(f"another processor or version than the table's ({here}, not {kept['processor']}):")
@@ -154,7 +161,7 @@ def main() -> int:
             print(f"differs {name}: in the table, and no longer among the runs")
     print(f"{len(chosen)} runs in {time.monotonic() - began:.0f} s, {wrong} differ", flush=True)
     if options.write and not wrong:
-        write(table, here)
+        write(table, kept["processor"] if options.only else here)
     return 1 if wrong else 0
 
 

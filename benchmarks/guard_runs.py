@@ -317,6 +317,21 @@ EVERYTHING: Document = FAULTY | {
     "faults": [{"fault": "drop", "probability": 0.1}, {"fault": "churn", "stays": AWAY, "away": AWAY}],
     "stop": {"rounds": 25},
 }
+HISO_CHURN: Document = FAULTY | {
+    "participation": {"clients": 12, "cohort": 4, "over_selection": 1.25, "quorum": 2, "deadline_s": 0.6},
+    "lag": {"snapshot_after_commits": 12, "chunk_bytes": 256, "window": 2},
+    "faults": [
+        {"fault": "straggler", "fraction": 0.2, "factor": {"distribution": "lognormal", "median": 8, "sigma": 0.5}},
+        {"fault": "dropout", "probability": 0.1, "when": "before-training"},
+        {"fault": "dropout", "probability": 0.1, "when": "after-training"},
+        {"fault": "drop", "probability": 0.05},
+        {"fault": "late-joiners", "fraction": 0.2, "at_round": 5, "spread_rounds": 30},
+        {"fault": "churn", "fraction": 0.5, "stays": AWAY, "away": AWAY, "returns": "without-state"},
+        {"fault": "crash", "fraction": 0.2, "at_round": 5, "for_rounds": 15, "every_rounds": 25, "probability": 0.7},
+    ],
+    "stop": {"rounds": 50},
+}
+"""`stress/hiso-churn`, smaller."""
 DENSELY: Document = FAULTY | {
     "algorithm": {"name": "scaffold", "compression": "fedcom"},
     "faults": [{"fault": "duplicate", "probability": 0.3}, {"fault": "crash", "probability": 0.3, "for_rounds": 2}],
@@ -443,13 +458,14 @@ def runs() -> dict[str, tuple[Document, Way]]:
         found[name] = changes, alone
     for name, line in FAULTS.items():
         found[f"fault-{name}"] = FAULTY | {"faults": [{"fault": _kind(name)} | line]}, alone
-    for name, what in (("everything", EVERYTHING), ("densely", DENSELY)):
+    for name, what in (("everything", EVERYTHING), ("hiso-churn", HISO_CHURN), ("densely", DENSELY)):
         found[name] = what, alone
         found[f"{name}-stopped"] = what, stopped(4, 5)
         for transport in ("inproc", "ipc", "tcp"):
             found[f"{name}-{transport}"] = what, over(transport)
         found[f"{name}-workers"] = what, workers(2)
     found["everything-workers-ipc"] = EVERYTHING, workers(2, "--transport", "ipc")
+    found["hiso-churn-killed"] = HISO_CHURN | {"stop": {"rounds": 400}}, killed(2, 20)
     found["everything-killed"] = EVERYTHING | {"stop": {"rounds": 400}}, killed(2, 20)
     found["torch-workers"] = TORCH, workers(2)
     return dict(sorted(found.items()))

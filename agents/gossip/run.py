@@ -120,16 +120,18 @@ class GossipRun:
         reason, rounds = self.clock.run(self._work())
         self.bus.close()
         self.ledger.write_segment()
+        whole = self._whole()
         outcome = Outcome(
             reason,
             rounds,
             len(self.made),
-            self._whole().digest(),
+            whole.digest(),
             self.clock.now_ns / 1e9,
             self.refusals.by_reason(),
             self.hooks.counts(),
             self.refusals.details,
             reason == self.setup.stop.divergence(rounds, self.progress),
+            {name: digest.hex() for name, digest in whole.digests().items()},
         )
         self.journal.finish(self.lines, self.ledger.segments, {OUTCOME: json.dumps(asdict(outcome))})
         return outcome

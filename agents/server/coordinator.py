@@ -78,6 +78,7 @@ class Coordinator:
         reader: reads reports that have come together.
         progress: how far the run is, for its stopping rule.
         last_digest: the digest of the model that was evaluated last.
+        last_digests: its field (x, …) → digest, in hexadecimal.
     """
 
     def __init__(
@@ -134,6 +135,7 @@ class Coordinator:
         self._mechanism = mechanism
         self.progress = Progress(spent=self._accountant())
         self.last_digest = ""
+        self.last_digests: dict[str, str] = {}
         self._metrics = metrics
         self._secure = secure
         self._fields = sorted(algorithm.replica(np.zeros(1, np.float32)).fields)
@@ -518,6 +520,7 @@ class Coordinator:
         except ReportRefused as error:
             return None, [self.refused(EVALUATOR, error.reason, str(error))]
         self.last_digest = whole_digest(evaluation.version, evaluation.digests)
+        self.last_digests = {name: digest.hex() for name, digest in evaluation.digests.items()}
         differing = self.verifier.settled(evaluation.version, evaluation.digests)
         diverged = [self.refused(client, "diverged", difference) for client, difference in differing]
         if not evaluation.metrics:

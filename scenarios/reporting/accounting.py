@@ -80,6 +80,12 @@ def account(columns: Columns, scenario: Scenario, rounds: int, dimension: int) -
     return traffic
 
 
+def verified(columns: Columns) -> int:
+    """Return how many accepted reports had digests, by which their clients' replicas are compared with the evaluator's."""
+    is_report = (columns["kind"] == Kind.REPORT) & (columns["fate"] == Fate.DELIVERED)
+    return int((is_report & (columns["digest_bytes"] > 0)).sum())
+
+
 def _catch_up_bytes(columns: Columns, is_of_client: NDArray[np.bool_], clients: int) -> NDArray[Any]:
     """Catch-up bytes that were sent to each client, [N]."""
     recipient = columns["recipient"]

@@ -12,7 +12,7 @@ from seedbus.agents.launcher import Outcome
 from seedbus.bus import ledger_hash, read_ledger
 from seedbus.bus.errors import LedgerDamaged
 from seedbus.bus.ledger import MESSAGES, Columns
-from seedbus.scenarios.reporting.accounting import account
+from seedbus.scenarios.reporting.accounting import account, verified
 from seedbus.scenarios.reporting.client_groups import devices_of, figures, groups_of
 from seedbus.scenarios.reporting.client_names import stored
 from seedbus.scenarios.reporting.findings import kept
@@ -129,6 +129,8 @@ def _summary(
         "version": outcome.version,
         "dimension": scenario.dimension,
         "digest": outcome.digest,
+        "digests": outcome.digests,
+        "verified": verified(columns),
         "ledger_hash": ledger_hash(columns),
         "metrics": last,
         **noise,

@@ -143,6 +143,8 @@ class _Summary(TypedDict):
     rounds: Count
     version: Count
     digest: Text
+    digests: NotRequired[Annotated[dict[Text, Text], Field(max_length=MAX_NAMES)]]
+    verified: NotRequired[Count]
     metrics: Annotated[dict[Text, Value | None], Field(max_length=MAX_NAMES)]
     noise: NotRequired[Literal["seeded", "system"]]
     clock: Literal["virtual", "wall"]

@@ -1,7 +1,8 @@
 """`expect:` in a scenario: bounds on the results of a run, which make the scenario file a test.
 
 It is a mapping from names to bounds. A name is a metric (its last value), a metric with the suffix `_ema` (its moving
-average, as for `stop.target`), one of `FIGURES`, or `refused_` and a reason. Expectations change no bit of a run and
+average, as for `stop.target`), one of `FIGURES`, `verified_` and a field of the replica (x, hessian, …), or `refused_`
+and a reason. Expectations change no bit of a run and
 are not part of its identity.
 """
 
@@ -18,6 +19,7 @@ from seedbus.settings import Settings
 
 AVERAGE_SUFFIX = "_ema"
 REFUSED_PREFIX = "refused_"
+VERIFIED_PREFIX = "verified_"
 
 
 class Bounds(Settings):
@@ -78,6 +80,10 @@ FIGURES = {
     "lag_mean": Figure("lag.mean", "commits that a client has missed when it is asked, mean"),
     "lag_p95": Figure("lag.p95", "the same, 95th percentile"),
     "lag_max": Figure("lag.max", "the same, maximum"),
+    "replayed": Figure("traffic.replayed", "commits that clients folded to catch up, the newest included"),
+    "snapshots": Figure(
+        "traffic.by_kind.snapshot.messages", "offers and chunks of snapshots, in place of missed commits", missing=0
+    ),
     "staleness_mean": Figure("staleness.mean", "commits between the start of a counted report and its commit, mean"),
     "staleness_p95": Figure("staleness.p95", "the same, 95th percentile"),
     "staleness_max": Figure("staleness.max", "the same, maximum"),
@@ -140,6 +146,9 @@ def _value(name: str, summary: Mapping[str, Any], lines: Sequence[Mapping[str, A
         return _refusals(summary["refusals"], name.removeprefix(REFUSED_PREFIX))
     if name == "refused":
         return sum(_refusals(summary["refusals"], reason) for reason in summary["refusals"])
+    if name.startswith(VERIFIED_PREFIX):
+        is_field = name.removeprefix(VERIFIED_PREFIX) in summary.get("digests", {})
+        return summary.get("verified", 0) if is_field else None
     if name in FIGURES:
         value: Any = summary
         for part in FIGURES[name].path.split("."):

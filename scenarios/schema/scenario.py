@@ -39,7 +39,7 @@ from seedbus.scenarios.errors import ScenarioError
 from seedbus.scenarios.faults.base import FAULTS, ClientSelector, Fault
 from seedbus.scenarios.faults.link_trace import refuse_two_traces
 from seedbus.scenarios.schema.discovery import ALGORITHMS
-from seedbus.scenarios.schema.expectations import REFUSED_PREFIX, Bounds, known_names
+from seedbus.scenarios.schema.expectations import REFUSED_PREFIX, VERIFIED_PREFIX, Bounds, known_names
 from seedbus.scenarios.schema.plugin_use import needed, refuse_missing
 from seedbus.scenarios.schema.privacy_use import refuse_unprivate
 from seedbus.scenarios.schema.secure_use import refuse_single_reports
@@ -367,10 +367,16 @@ class Scenario(Settings):
         if target is not None and target.metric not in self.task.rising and "direction" not in target.model_fields_set:
             what = f"smaller values of {target.metric} may be the better ones; expected below, or above"
             raise ValueError(f"stop.target.direction: this field is required, since {what}")
+        fields = [VERIFIED_PREFIX + name for name in self.algorithm.replica(np.zeros(1, np.float32)).fields]
         for name in self.expect:
+            if name.startswith(VERIFIED_PREFIX) and name not in fields:
+                what = f"a replica of algorithm {self.algorithm.name} has no such field"
+                raise ValueError(f"expect.{name}: {what}; {nearest(name, fields)}")
+            if name in fields and not self.verify:
+                raise ValueError(f"expect.{name}: no digests are compared; set verify: true")
             if name.startswith(REFUSED_PREFIX) and name not in reasons:
                 raise ValueError(f"expect.{name}: no message is refused for it; {nearest(name, reasons)}")
-            if name not in known and name not in reasons:
+            if name not in known and name not in reasons and name not in fields:
                 raise ValueError(f"expect.{name}: nothing of that name is measured; {nearest(name, known)}")
 
     @property

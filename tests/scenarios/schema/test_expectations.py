@@ -24,6 +24,7 @@ from seedbus.scenarios.errors import ScenarioError
 from seedbus.scenarios.reporting.report import closing_table
 from seedbus.scenarios.reporting.results import Results
 from seedbus.scenarios.run_folder import scenario_of
+from seedbus.scenarios.running.replay import replay
 from seedbus.scenarios.running.run import run
 from seedbus.scenarios.schema.expectations import FIGURES, Bounds, judged, known_names
 
@@ -41,6 +42,7 @@ WRONG = [
     ({"accuracy": {"at_least": 1}}, "expect.accuracy: nothing of that name is measured; there are loss, gap, loss_ema"),
     ({"round_p59_s": {"at_most": 1}}, "nothing of that name is measured; did you mean round_p95_s?"),
     ({"refused_lat": {"at_most": 1}}, "expect.refused_lat: no message is refused for it; did you mean refused_late?"),
+    ({"verified_hessian": {"at_least": 1}}, "a replica of algorithm decomfl has no such field; did you mean verified_x?"),
     ({"loss": {}}, "expect.loss: {} is not accepted; it has no bound; give at_least, at_most or both"),
     ({"loss": {"at_least": 2, "at_most": 1}}, "at_least (2) is more than at_most (1)"),
     ({"loss": {"at_lest": 2}}, "expect.loss.at_lest: no such field; did you mean at_least?"),
@@ -56,6 +58,24 @@ def test_what_cannot_be_expected_is_one_sentence(expect: Any, sentence: str) -> 
     with pytest.raises(ScenarioError) as raised:
         small(expect=expect)
     assert sentence in str(raised.value) and "\n" not in str(raised.value)
+
+
+def test_verified_replicas_are_counted_by_the_reports_that_were_compared(tmp_path: Path) -> None:
+    expect = {"verified_x": {"at_least": 1}, "verified_hessian": {"at_least": 1}, "verified_momentum": {"at_least": 1}}
+    with pytest.raises(
+        ScenarioError, match=r"expect\.verified_momentum: a replica of algorithm hiso has no such field"
+    ):
+        small(algorithm=HISO, expect=expect)
+    del expect["verified_momentum"]
+    results = go(tmp_path / "run", lossy(algorithm=HISO, verify_every=3, expect=expect))
+    messages = results.messages
+    is_compared = (messages["kind"] == "REPORT") & (messages["fate"] == "DELIVERED") & (messages["digest_bytes"] > 0)
+    counts = {name: each["found"] for name, each in results.expectations.items()}
+    assert counts == dict.fromkeys(expect, is_compared.sum()) and 0 < is_compared.sum() < len(messages) / 6
+    digests = {name: digest.hex() for name, digest in replay(results.folder).replica.digests().items()}
+    assert results.summary["digests"] == digests and set(digests) == {"x", "hessian"}
+    with pytest.raises(ScenarioError, match=r"expect\.verified_x: no digests are compared; set verify: true"):
+        small(verify=False, expect={"verified_x": {"at_least": 1}})
 
 
 def test_a_metric_of_the_algorithm_may_be_expected() -> None:
@@ -84,6 +104,7 @@ def test_every_figure_is_found_in_the_summary_of_every_run(tmp_path: Path) -> No
     assert values["commits"] == summary["version"] > 0 and values["rounds"] == 20
     assert values["bytes"] == summary["traffic"]["up"]["bytes"] + summary["traffic"]["down"]["bytes"]
     assert values["bytes_per_client"] == values["bytes"] / 8
+    assert values["replayed"] == summary["traffic"]["replayed"] > 0 == values["snapshots"]
     assert values["refused"] == sum(sum(each.values()) for each in summary["refusals"].values())
     assert values["refused_late"] == sum(summary["refusals"]["late"].values()) > 0 == values["refused_x0"]
     assert values["gap"] == summary["metrics"]["gap"] == results.metrics["gap"].iloc[-1]

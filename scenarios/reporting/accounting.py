@@ -81,7 +81,7 @@ def account(columns: Columns, scenario: Scenario, rounds: int, dimension: int) -
 
 
 def verified(columns: Columns) -> int:
-    """Return how many accepted reports had digests, by which their clients' replicas are compared with the evaluator's."""
+    """Return how many accepted reports had digests, which are compared with those of the evaluator's replica."""
     is_report = (columns["kind"] == Kind.REPORT) & (columns["fate"] == Fate.DELIVERED)
     return int((is_report & (columns["digest_bytes"] > 0)).sum())
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import hashlib
 from abc import abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
@@ -20,6 +20,8 @@ from pydantic import Field
 
 from seedbus.discovery import PluginError, Variants
 from seedbus.models.errors import DataError
+from seedbus.models.preprocessing import as_text
+from seedbus.models.spelling import spelled_alike
 from seedbus.settings import Settings
 
 Indices = NDArray[np.int64]
@@ -35,6 +37,7 @@ class Divisible(NamedTuple):
         column: returns the values of a column by its name, float64 or object (texts) [n]; None: samples have no
             columns. Raises `DataError` if there is no such column.
         people: the names of owners 0, 1, …; empty: owners have no names.
+        notes: what may not be meant so, sentences.
     """
 
     labels: NDArray[np.integer]
@@ -42,6 +45,15 @@ class Divisible(NamedTuple):
     owners: NDArray[np.integer] | None = None
     column: Callable[[str], NDArray[Any]] | None = None
     people: Sequence[str] = ()
+    notes: Sequence[str] = ()
+
+    @property
+    def places(self) -> Indices:
+        """The row of each sample in the data set, [n]."""
+        held = np.flatnonzero(self.rows >= 0)
+        places = np.empty(held.size, dtype=np.int64)
+        places[self.rows[held]] = held
+        return places
 
 
 class Division(NamedTuple):
@@ -52,12 +64,16 @@ class Division(NamedTuple):
         parts: for each client the sorted indices of its samples.
         names: the names of classes 0, 1, …; empty: they have none but their numbers.
         clients: the names of clients 0, 1, …; empty: they have none, either.
+        rows: the row of each sample in the data set, [n]; None: that is not told.
+        notes: what may not be meant so, sentences.
     """
 
     labels: NDArray[np.integer]
     parts: list[Indices]
     names: Sequence[str] = ()
     clients: Sequence[str] = ()
+    rows: Indices | None = None
+    notes: Sequence[str] = ()
 
 
 class Partition(Settings):
@@ -71,6 +87,22 @@ class Partition(Settings):
     """Whether processes prove their divisions to be the same, because more than samples and seed decides them."""
 
     kind: str = Field(description="which division it is")
+    seed: int | None = Field(
+        None,
+        ge=0,
+        lt=2**63,
+        repr=False,
+        description="key of its draws, for one division in runs of several seeds; none: the run's seed",
+    )
+
+    def key(self, seed: int) -> int:
+        """Return the key of its draws; seed: the run's."""
+        return seed if self.seed is None else self.seed
+
+    @property
+    def is_by_owner(self) -> bool:
+        """Whether each client is one owner, so that those of owners without a client are not trained on."""
+        return self.by in ("owners", "column")
 
     @abstractmethod
     def split(self, column: NDArray[Any], clients: int, seed: int) -> list[Indices]:
@@ -129,7 +161,7 @@ def divide(partition: Partition, samples: Divisible, clients: int, seed: int) ->
         partition: how to divide.
         samples: what is divided.
         clients: number of clients.
-        seed: the run's seed.
+        seed: the run's seed, the key of its draws unless it has one of its own.
 
     Raises:
         DataError: the samples cannot be divided so.
@@ -138,9 +170,46 @@ def divide(partition: Partition, samples: Divisible, clients: int, seed: int) ->
     if values is None:
         found = "samples that are nobody's" if partition.by == "owners" else "samples without columns"
         raise DataError(f"partition {partition.kind}", found, f"kind: {for_any_samples()}")
-    parts = partition.split(values, clients, seed)
+    parts = partition.split(values, clients, partition.key(seed))
     _check(partition, parts, clients, len(samples.labels))
     return parts
+
+
+def division_of(
+    partition: Partition, samples: Divisible, clients: int, seed: int, names: Sequence[str] = ()
+) -> Division:
+    """Return a division with all that is told of it.
+
+    Args:
+        partition: how to divide.
+        samples: what is divided.
+        clients: number of clients.
+        seed: the run's seed.
+        names: the names of classes 0, 1, …, if they have some.
+
+    Raises:
+        DataError: the samples cannot be divided so.
+    """
+    parts = divide(partition, samples, clients, seed)
+    notes = [*samples.notes, *_of_owners(partition, samples, parts)]
+    return Division(samples.labels, parts, names, client_names(partition, samples, parts), samples.places, notes)
+
+
+def _of_owners(partition: Partition, samples: Divisible, parts: Sequence[Indices]) -> Iterator[str]:
+    """Yield sentences about owners that may be one, and about those that are no clients, where clients are owners."""
+    values = partition.values_of(samples) if partition.is_by_owner else None
+    if values is None:
+        return
+    present = np.unique(values)
+    people = samples.people
+    names = map(as_text, present.tolist()) if partition.by == "column" else (people[each] for each in present if people)
+    yield from spelled_alike(f"partition {partition.kind}", names, "owners")
+    held, total = sum(part.size for part in parts), samples.labels.size
+    if held < total:
+        yield (
+            f"partition {partition.kind}: {len(parts):,} of {present.size:,} owners are clients, so nobody trains on "
+            f"{total - held:,} of {total:,} training samples"
+        )
 
 
 def client_names(partition: Partition, samples: Divisible, parts: Sequence[Indices]) -> list[str]:

@@ -31,7 +31,10 @@ class Numbers(Settings, frozen=True):
 
 
 class Texts(Settings, frozen=True):
-    """A column of texts. It has an input for each of `texts`, 1 if the cell is that text and 0 otherwise."""
+    """A column of texts. It has an input for each of `texts`, 1 if the cell is that text and 0 otherwise.
+
+    Of a number or truth value, the text may be another spelling (`spelling.value_of`).
+    """
 
     name: str
     texts: tuple[str, ...]

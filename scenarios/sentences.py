@@ -137,7 +137,12 @@ def quoted(value: Any) -> str:
 def _path(problem: Any, document: Any) -> Path:
     """Return a problem's path in the document: pydantic's location without the names of variants and validators."""
     path: list[int | str] = []
+    is_named = True  # whether the name of the variant that a mapping is has been passed; a field may have it too
     for part in problem["loc"]:
+        if isinstance(document, dict) and not is_named and part in (document.get(each.tag) for each in KINDS):
+            is_named = True
+            continue
+        is_named = False
         if isinstance(document, dict) and str(part) in document:
             document = document[str(part)]
         elif isinstance(document, list) and isinstance(part, int):

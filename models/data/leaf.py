@@ -96,6 +96,8 @@ def _users(path: Path) -> list[tuple[str, list[Any], list[Any]]]:
     twice = next((user for user, count in Counter(user for user, _, _ in users).items() if count > 1), None)
     if twice is not None:  # a short list of names could repeat one person's samples without end
         raise DataError(path, f"user {twice} twice", "every user once")
+    if any(not str(user).strip() for user, _, _ in users):
+        raise DataError(path, "a user without a name", "a name for every user")
     for user, x, y in users:
         if not isinstance(x, list) or not isinstance(y, list) or len(x) != len(y):
             raise DataError(

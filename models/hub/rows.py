@@ -14,7 +14,7 @@ causal model has a text that is not blank; blank rows are left out.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,6 +26,7 @@ from seedbus.models.data.idx import cache_folder
 from seedbus.models.data.roots import own_folder, searched
 from seedbus.models.data.untrusted import check_parquet, regular
 from seedbus.models.errors import DataError
+from seedbus.models.spelling import other_spellings
 from seedbus.settings import Settings
 
 _IMAGES = frozenset({".png", ".jpg", ".jpeg", ".bmp", ".gif", ".tif", ".tiff", ".webp"})
@@ -119,8 +120,8 @@ class Row:
         return content
 
 
-def read_rows(data: DataSet) -> dict[str, list[Row]]:
-    """Return the rows of "train", "test" and, if such a split is named, "validation".
+def read_rows(data: DataSet) -> tuple[dict[str, list[Row]], list[str]]:
+    """Return the rows of "train", "test" and, if such a split is named, "validation"; and the names of owners 0, 1, ….
 
     Raises:
         DataError: the data set, a split or a column is missing, or a value is not valid.
@@ -134,14 +135,14 @@ def read_rows(data: DataSet) -> dict[str, list[Row]]:
     with _as_data_error(data):
         sources = {split: _source(data, tables[name], f"{where}, split {name}") for split, name in chosen.items()}
         labels = _labels(data, sources) if data.classes else {}
-        owners = _owners(data, sources)
+        owners, people = _owners(data, sources)
         return {
             split: [
                 Row(source, number, labels[split][number] if labels else 0, owners[split][number] if owners else -1)
                 for number in (range(len(source)) if labels else _not_blank(source, data.columns.text))
             ]
             for split, source in sources.items()
-        }
+        }, people
 
 
 def _loaded(data: DataSet) -> Mapping[str, Any]:
@@ -241,10 +242,10 @@ def _labels(data: DataSet, sources: Mapping[str, Any]) -> dict[str, list[int]]:
 
     Names of classes, be they the values or those that the data set declares, are looked up among the model's own names
     (`label2id`) if all of them are there. If not, declared names have the numbers of their declaration, and others
-    those of their alphabetical order. Whole numbers are classes themselves.
+    those of their alphabetical order. Whole numbers, such as 1 and 1.0, are classes themselves.
     """
     name = str(data.columns.label)
-    values = {split: _column(source, name).to_pylist() for split, source in sources.items()}
+    values = _respelled({split: _column(source, name).to_pylist() for split, source in sources.items()}, data.known)
     number_of: dict[Any, int] = {}
     for split, source in sources.items():
         declared = getattr(source.features[name], "names", None)
@@ -257,7 +258,7 @@ def _labels(data: DataSet, sources: Mapping[str, Any]) -> dict[str, list[int]]:
         number_of = {each: int(data.known[each]) for each in names}
     elif not number_of:
         number_of = {each: number for number, each in enumerate(sorted(names))}
-    number_of |= {value: int(value) for value in distinct if isinstance(value, int)}
+    number_of |= {value: int(value) for value in distinct if isinstance(value, int | float) and value % 1 == 0}
     for split, own in values.items():
         for row, value in enumerate(own):
             if not 0 <= number_of.get(value, -1) < data.classes:
@@ -270,13 +271,34 @@ def _labels(data: DataSet, sources: Mapping[str, Any]) -> dict[str, list[int]]:
     return {split: [number_of[value] for value in own] for split, own in values.items()}
 
 
-def _owners(data: DataSet, sources: Mapping[str, Any]) -> dict[str, list[int]]:
-    """Return the owner of every row by split, numbered in the order of their names; empty without such a column."""
+def _owners(data: DataSet, sources: Mapping[str, Any]) -> tuple[dict[str, list[int]], list[str]]:
+    """Return the owner of every row by split, numbered in the order of their names, and these names.
+
+    Without such a column both are empty. Raises `DataError` for an owner without a name.
+    """
     if data.columns.owner is None:
-        return {}
-    values = {split: _column(source, data.columns.owner).to_pylist() for split, source in sources.items()}
-    number_of = {each: number for number, each in enumerate(sorted({str(v) for own in values.values() for v in own}))}
-    return {split: [number_of[str(value)] for value in own] for split, own in values.items()}
+        return {}, []
+    values = {
+        split: list(map(str, _column(source, data.columns.owner).to_pylist())) for split, source in sources.items()
+    }
+    for split, own in values.items():
+        nobody = next((row for row, value in enumerate(own) if value.strip() in ("", "nan")), None)
+        if nobody is not None:
+            where = f"task.dataset {data.name}, split {getattr(data.splits, split)}"
+            raise DataError(
+                where, f"nothing in column {data.columns.owner} of row {nobody}", "the owner of each sample"
+            )
+    values = _respelled(values, values["train"])
+    people = sorted({value for own in values.values() for value in own})
+    number_of = {each: number for number, each in enumerate(people)}
+    return {split: [number_of[value] for value in own] for split, own in values.items()}, people
+
+
+def _respelled(values: Mapping[str, list[Any]], first: Iterable[str]) -> dict[str, list[Any]]:
+    """Return values by split in which texts of equal numbers, and `true` and `True`, are one, spelled as in `first`."""
+    texts = (value for own in values.values() for value in own if isinstance(value, str))
+    spellings = other_spellings(first, texts)
+    return {split: [spellings.get(value, value) for value in own] for split, own in values.items()}
 
 
 def contents(rows: Sequence[Row]) -> Iterator[Mapping[str, Any]]:

@@ -146,10 +146,10 @@ class HuggingFaceSettings(PrecisionTask, frozen=True):
         is_least = self.train.kind in (least, "lora")
         return [*([] if is_least else [f"task.train: {{kind: {least}}}"]), *super().memory_saving_settings()]
 
-    def read(self) -> tuple[list[Row], list[Row] | None, list[Row]]:
+    def read(self) -> tuple[list[Row], list[Row] | None, list[Row], list[str]]:
         """See `PretrainedTask`. Raises `DataError`."""
         known = inspect_pretrained(self.model).config.get("label2id") if self.classes else None
-        rows = read_rows(
+        rows, people = read_rows(
             DataSet(
                 self.dataset,
                 self.configuration,
@@ -160,7 +160,7 @@ class HuggingFaceSettings(PrecisionTask, frozen=True):
                 known if isinstance(known, dict) else {},
             )
         )
-        return rows["train"], rows.get("validation"), rows["test"]
+        return rows["train"], rows.get("validation"), rows["test"], people
 
     def load(self, seed: int) -> tuple[dict[str, list[Any]], Divisible]:
         """See `PretrainedTask`. Raises `DataError` also for a class without a training sample."""

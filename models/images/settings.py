@@ -14,7 +14,7 @@ from seedbus.models.data.batches import MICRO_BATCH
 from seedbus.models.data.samples import Images
 from seedbus.models.images.augmentation import PixelsT
 from seedbus.models.own_code.named import MODEL_FIELD, is_own
-from seedbus.models.partition import Division, Partition, client_names, divide
+from seedbus.models.partition import Division, Partition, division_of
 from seedbus.models.streams import stream
 from seedbus.models.task import Task
 
@@ -149,9 +149,7 @@ class ClassifierSettings(BatchSettings, frozen=True):
 
     def division(self, *, seed: int, clients: int, partition: Partition) -> Division:
         """See `task.Task`. Raises `DataError`."""
-        samples = self.splits()["train"].divisible
-        parts = divide(partition, samples, clients, seed)
-        return Division(samples.labels, parts, self.class_names(), client_names(partition, samples, parts))
+        return division_of(partition, self.splits()["train"].divisible, clients, seed, self.class_names())
 
     def hold_out(self, samples: Images) -> tuple[Images, Images]:
         """Split samples into training and validation, independently of the scenario's seed."""

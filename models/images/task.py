@@ -8,7 +8,7 @@ is tuned on the validation split with one seed was never tuned on training sampl
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import cache
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -40,18 +40,6 @@ class ClassifierTask(OwnMetrics, ClassifierSettings, frozen=True):
         from seedbus.models.images.problem import ImageProblem
 
         return ImageProblem(self, seed=seed, clients=clients, partition=partition)
-
-
-def spelled_alike(what: str, classes: Iterable[str]) -> list[str]:
-    """Return a sentence if names of classes differ only in upper and lower case or spaces; what: has these classes."""
-    groups: dict[str, list[str]] = {}
-    for name in classes:
-        groups.setdefault(" ".join(name.casefold().split()), []).append(name)
-    first = next((names for names in groups.values() if len(names) > 1), None)
-    if first is None:
-        return []
-    alike = " and ".join(map(repr, first[:3]))
-    return [f"{what} has the classes {alike}, each of its own; spell them alike if they are one"]
 
 
 class ImageTask(ClassifierTask, frozen=True):

@@ -36,6 +36,13 @@ class File(Partition, frozen=True):
         min_length=1, description="the CSV file: beside the scenario's file, or in a directory of SEEDBUS_DATA"
     )
 
+    @field_validator("seed")
+    @classmethod
+    def _refuse_seed(cls, value: int | None) -> int | None:
+        if value is not None:
+            raise ValueError("a file says who holds what, and nothing is drawn; expected no seed")
+        return value
+
     @field_validator("file")
     @classmethod
     def _locate(cls, value: str, info: ValidationInfo) -> str:

@@ -45,7 +45,7 @@ class Flwr(Partition, frozen=True, extra="allow"):
     @property
     def arguments(self) -> dict[str, Any]:
         """The arguments of the partitioner."""
-        return dict(self.model_extra or {})
+        return dict(self.model_extra or {}) | ({} if self.seed is None else {"seed": self.seed})
 
     def values_of(self, samples: Divisible) -> NDArray[Any] | None:
         """Return the column that the partitioner divides by, [n]. Raises `DataError`."""

@@ -2,8 +2,9 @@
 
 Columns of numbers are standardised, (value − mean) / deviation over the training part (validation included); a column
 with one value only becomes zeros. Columns of texts become one number for each text of the training part, 1 for the
-cell's own and 0 for the others, so a text that occurs only in the test set is all zeros. Means and deviations are sums
-rounded once (`math.fsum`), so they have the same bits on every processor.
+cell's own and 0 for the others, so a text that occurs only in the test set is all zeros. Texts of equal numbers, and
+`true` and `True`, are one text, spelled as in the training part. Means and deviations are sums rounded once
+(`math.fsum`), so they have the same bits on every processor.
 
 The target of a classification is the number of a class: classes are the sorted texts or numbers of the training part.
 The target of a regression is standardised, too, and stands as the last number of a stored row; its labels, which
@@ -29,8 +30,8 @@ from pydantic import TypeAdapter
 from seedbus.models.data.prepared import Arrays, prepared
 from seedbus.models.data.samples import Images
 from seedbus.models.errors import DataError
-from seedbus.models.images.task import spelled_alike
 from seedbus.models.preprocessing import Column, Numbers, Texts, as_text
+from seedbus.models.spelling import other_spellings, spelled_alike, taken_as_one
 from seedbus.models.streams import stream
 from seedbus.models.tables.columns import Kind, TableFile, Values, kind_of, state_of
 from seedbus.models.tables.settings import TableSettings
@@ -38,6 +39,7 @@ from seedbus.models.tables.settings import TableSettings
 MOST_TEXTS = 1000  # different texts of a column, and classes
 _MOST_WHOLE = 20  # different whole numbers of a target that are classes
 _GROUPS = 10
+_SHOWN = 60  # characters of a text in a sentence
 _SHAPES = {"stored": 2, "labels": 2, "owners": 2, "is_test": 1, "facts": 1}
 
 
@@ -102,7 +104,7 @@ _ANY = {"batch_size": 1, "hidden": (), "validation": 0.0, "own_metrics": None, "
 @lru_cache(maxsize=4)
 def _encoded(recipe: str, task: TableSettings, state: tuple[tuple[str, int, int], ...]) -> Encoded:
     paths = [Path(path) for path, _, _ in state]
-    arrays = prepared(f"table 6 {recipe}", paths, _SHAPES, lambda: _Table(task, paths).arrays())
+    arrays = prepared(f"table 7 {recipe}", paths, _SHAPES, lambda: _Table(task, paths).arrays())
     facts = _FACTS.validate_json(arrays["facts"].tobytes())
     stored = np.ascontiguousarray(arrays["stored"]).view("<f4")
     labels, owners = (
@@ -113,7 +115,7 @@ def _encoded(recipe: str, task: TableSettings, state: tuple[tuple[str, int, int]
     def column(name: str) -> Values:
         cells = _joined(files, name, "partition.column", "texts" if name in task.categorical else None)
         _check_different(cells, name, partial(_place, files))
-        return cells
+        return _respelled(cells, _spellings(cells, arrays["is_test"] == 0))
 
     parts = []
     for rows in (np.flatnonzero(arrays["is_test"] == 0), np.flatnonzero(arrays["is_test"])):
@@ -126,6 +128,17 @@ def _joined(files: list[TableFile], name: str, field: str, kind: Kind | None = N
     """Return a column of all files together; the first file decides whether it is numbers or texts."""
     first = files[0].column(name, field, kind)
     return np.concatenate([first, *(file.column(name, field, kind_of(first)) for file in files[1:])])
+
+
+def _spellings(values: Values, is_train: NDArray[np.bool_]) -> dict[str, str]:
+    """Return for each text of a column that is another one's value this other one, of the training part if it may."""
+    return {} if kind_of(values) == "numbers" else other_spellings(values[is_train].tolist(), values.tolist())
+
+
+def _respelled(values: Values, spellings: dict[str, str]) -> Values:
+    if not spellings:
+        return values
+    return np.array([spellings.get(text, text) for text in values.tolist()], dtype=object)
 
 
 def _place(files: list[TableFile], row: int, name: str) -> str:
@@ -152,6 +165,7 @@ class _Table:
     def __post_init__(self) -> None:
         self.files = [TableFile(path, self.task.separator) for path in self.paths]
         self.names = self.files[0].names
+        self.spelling: list[str] = []
         task = self.task
         named = {"target": (task.target,), "features": task.features, "categorical": task.categorical}
         for field, names in (named | {"owner": None if task.owner is None else (task.owner,)}).items():
@@ -181,9 +195,12 @@ class _Table:
             values = self._column(name, "task.features")
             columns.append(self._described(values, name))
             blocks.append(encoded(columns[-1], values, self._where))
-            caveats += self._identifying(columns[-1], values)
-            if kind_of(values) == "texts" and (missing := int(np.count_nonzero(values == ""))):
-                empty.append(f"{name} has {missing:,} of {values.size:,}")
+            identifying = list(self._identifying(columns[-1], values))
+            caveats += identifying or list(self._unknown(columns[-1], values, blocks[-1]))
+            if kind_of(values) == "texts":
+                self.spelling += spelled_alike(name, sorted(set(values)), "texts")
+                if missing := int(np.count_nonzero(values == "")):
+                    empty.append(f"{name} has {missing:,} of {values.size:,}")
         if not blocks:
             expected = f"a column at least to learn it from{self.files[0].separator_hint(self.names)}"
             raise DataError(self.paths[0], f"no column but the target {task.target}", expected)
@@ -200,6 +217,7 @@ class _Table:
         owners, names = np.zeros(labels.size, dtype=np.int64), []
         if task.owner is not None:
             held = self._column(task.owner, "task.owner")
+            self._check_no_cell_is_empty(held, task.owner, "the owner of each row; leave the row out")
             _check_different(held, task.owner, self._where)
             found, owners = np.unique(held, return_inverse=True)
             names = [as_text(value) for value in found.tolist()]
@@ -209,7 +227,7 @@ class _Table:
             contents.append(f"an empty cell is a text of its own: {', '.join(empty)}")
         if kind == "classification":
             caveats += spelled_alike(task.target, classes)
-        facts = Facts(kind, columns, classes, mean, deviation, names, contents, caveats)
+        facts = Facts(kind, columns, classes, mean, deviation, names, contents, caveats + self.spelling)
         return {
             "stored": _side_by_side(blocks).view(np.uint8),
             "labels": labels.astype("<u4")[:, None].view(np.uint8),
@@ -219,7 +237,24 @@ class _Table:
         }
 
     def _column(self, name: str, field: str, kind: Kind | None = None) -> Values:
-        return _joined(self.files, name, field, "texts" if name in self.task.categorical else kind)
+        cells = _joined(self.files, name, field, "texts" if name in self.task.categorical else kind)
+        spellings = _spellings(cells, ~self.is_test)
+        self.spelling += taken_as_one(name, spellings)
+        return _respelled(cells, spellings)
+
+    def _check_no_cell_is_empty(self, values: Values, name: str, expected: str) -> None:
+        if kind_of(values) == "texts":
+            for row in np.flatnonzero(values == "")[:1]:
+                raise DataError(self._where(int(row), name), "an empty cell", expected)
+
+    def _unknown(self, column: Column, values: Values, block: NDArray[np.float32]) -> Iterator[str]:
+        """Yield a sentence if rows of the test set have texts that the training part does not have."""
+        is_unknown = self.is_test & ~block.any(axis=1)
+        if isinstance(column, Texts) and is_unknown.any():
+            rows, tested = np.count_nonzero(is_unknown), np.count_nonzero(self.is_test)
+            example = repr(values[is_unknown][0][:_SHOWN]) if values[is_unknown][0] else "an empty cell"
+            found = f"{column.name} has in {rows:,} of {tested:,} rows of the test set ({rows / tested:.1%})"
+            yield f"{found} a text that the training part does not have, such as {example}: all its inputs are 0 there"
 
     def _default_kind(self, target: Values) -> str:
         if kind_of(target) == "texts":
@@ -266,9 +301,7 @@ class _Table:
     def _classified(self, target: Values) -> tuple[NDArray[np.int64], list[str]]:
         """Return the class of each row, and the names of the classes."""
         name = self.task.target
-        if kind_of(target) == "texts":
-            for row in np.flatnonzero(target == "")[:1]:
-                raise DataError(self._where(int(row), name), "an empty cell", "a class in every row; leave the row out")
+        self._check_no_cell_is_empty(target, name, "a class in every row; leave the row out")
         _check_different(target, name, self._where)
         found = self._different(target, name, "task.kind: regression")
         labels, classes = _places(target, found), [as_text(value) for value in found]
@@ -326,8 +359,11 @@ def encoded(column: Column, values: Values, where: Callable[[int, str], str]) ->
 
 
 def _places(values: Values, found: Sequence[Any]) -> NDArray[np.int64]:
-    """Return where each value is in a list of different ones, [n]; −1: nowhere."""
+    """Return where each value is in a list of different ones, [n]; −1: nowhere. Texts may be spelled in other ways."""
     number = {value: index for index, value in enumerate(found)}
+    if kind_of(values) == "texts":
+        spellings = other_spellings(found, values.tolist())
+        number |= {text: number[first] for text, first in spellings.items() if text not in number and first in number}
     return np.array([number.get(value, -1) for value in values.tolist()], dtype=np.int64)
 
 

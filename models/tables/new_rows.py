@@ -1,13 +1,14 @@
 """New rows of a table, as a model that was trained on earlier ones reads them.
 
 They are read as the training part was, so the same cells give the same inputs: a text that the training part did not
-have is all zeros, an empty cell is a text, and a column of numbers has a number in every row.
+have is all zeros, an empty cell is a text, and a column of numbers has a number in every row. Of a text that differs
+from one of the training part only in upper and lower case or spaces, a note tells.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,6 +19,7 @@ from numpy.typing import NDArray
 from seedbus.models.data.batches import parts
 from seedbus.models.errors import DataError
 from seedbus.models.preprocessing import Column, Texts, as_text
+from seedbus.models.spelling import folded, value_of
 from seedbus.models.tables.columns import Kind, TableFile
 from seedbus.models.tables.encoding import encoded
 
@@ -26,7 +28,11 @@ if TYPE_CHECKING:
 
 
 def inputs_of(
-    rows: Path | Sequence[Mapping[str, Any]], columns: Sequence[Column], separator: str, most: int
+    rows: Path | Sequence[Mapping[str, Any]],
+    columns: Sequence[Column],
+    separator: str,
+    most: int,
+    tell: Callable[[str], object] = lambda sentence: None,
 ) -> Iterator[NDArray[np.float32]]:
     """Yield the inputs of new rows in their order, float32 [at most `most`, inputs].
 
@@ -35,6 +41,7 @@ def inputs_of(
         columns: those that the model reads; further ones are passed over.
         separator: the character between the cells of a CSV file.
         most: rows at once; a text becomes as many inputs as its column has texts, so all may not fit into the memory.
+        tell: is told in a sentence, once a column, what may not be meant so.
 
     Raises:
         DataError: a column is missing, or a cell is not of its kind; it is named with its line or row, from 1.
@@ -42,6 +49,7 @@ def inputs_of(
     file = TableFile(rows, separator, field=None) if isinstance(rows, Path) else _Given(rows, columns)
     for column in columns:
         file.check(column.name, "the model")
+    told = set[str]()
     for span in parts(len(file), most):
 
         def where(row: int, name: str, first: int = span.start) -> str:
@@ -50,8 +58,23 @@ def inputs_of(
         blocks = []
         for column in columns:
             kind: Kind = "texts" if isinstance(column, Texts) else "numbers"
-            blocks.append(encoded(column, file.column(column.name, "the model", kind, span), where))
+            values = file.column(column.name, "the model", kind, span)
+            blocks.append(encoded(column, values, where))
+            if isinstance(column, Texts) and column.name not in told:
+                unknown = sorted(set(values[~blocks[-1].any(axis=1)]))
+                for sentence in _nearly_known(column, unknown):
+                    told.add(column.name)
+                    tell(sentence)
         yield np.concatenate(blocks, axis=1)
+
+
+def _nearly_known(column: Texts, unknown: Sequence[str]) -> Iterator[str]:
+    """Yield a sentence if texts that the training part did not have differ from one of its own in spelling alone."""
+    known = {folded(text): text for text in column.texts}
+    alike = next((text for text in unknown if folded(text) in known), None)
+    if alike is not None:
+        found = f"{column.name} has {alike!r}, which the training part did not have; it had {known[folded(alike)]!r}"
+        yield f"{found}: spell them alike if they are one"
 
 
 class _Given(TableFile):
@@ -62,7 +85,7 @@ class _Given(TableFile):
         self._rows = rows
         self._columns = [column.name for column in columns]
         texts = (column for column in columns if isinstance(column, Texts))
-        self._booleans = {column.name for column in texts if {"true", "false"} & set(column.texts)}
+        self._booleans = {column.name for column in texts if {"true", "false"} & set(map(value_of, column.texts))}
 
     def where(self, row: int, name: str) -> str:
         """Return the place of a cell in words; see `TableFile.where`."""

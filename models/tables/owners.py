@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from seedbus.models.errors import DataError
+from seedbus.models.spelling import other_spellings
 from seedbus.models.tables.columns import TableFile
 
 
@@ -25,13 +26,14 @@ def owners_of(files: Sequence[str], table: Path, field: str) -> tuple[NDArray[np
     """
     lines = TableFile(table, field=None)
     names, owners = (lines.column(column, field, "texts") for column in ("file", "owner"))
+    spellings = other_spellings(owners.tolist())
     owner_of: dict[str, str] = {}
     for row, (name, owner) in enumerate(zip(names, owners, strict=True)):
         if owner == "":
             raise DataError(lines.where(row, "owner"), "an empty cell", "the owner of the file")
         if (place := PurePath(name).as_posix()) in owner_of:
             raise DataError(lines.where(row, "file"), f"{name} again", "one line for each file")
-        owner_of[place] = owner
+        owner_of[place] = spellings.get(owner, owner)
     missing = next((file for file in files if file not in owner_of), None)
     if missing is not None:
         raise DataError(table, f"no line for {missing}", "a line for each image, with this path and its owner")

@@ -17,9 +17,10 @@ from seedbus.models.data.roots import find, locate
 from seedbus.models.data.samples import Images
 from seedbus.models.errors import DataError
 from seedbus.models.images.folder import LEAST_SIZE, MODELS, Folder, classes_in, read_folder
-from seedbus.models.images.task import ImageTask, spelled_alike
+from seedbus.models.images.task import ImageTask
 from seedbus.models.own_code.named import function_or
 from seedbus.models.partition import Division, Partition
+from seedbus.models.spelling import spelled_alike
 from seedbus.models.tables.owners import owners_of
 from seedbus.models.task import Problem
 

@@ -24,7 +24,7 @@ from seedbus.models.device import HOST, moved, on_device
 from seedbus.models.errors import DataError, OutOfMemory, is_out_of_memory
 from seedbus.models.parameters.losses import FLOAT32, Compared, mean_of_parts, read, weights
 from seedbus.models.parameters.trained_vector import TrainedVector
-from seedbus.models.partition import Partition, divide, division_identity, owned
+from seedbus.models.partition import Partition, client_names, divide, division_identity, owned
 from seedbus.models.relabelled import Relabelled
 from seedbus.models.streams import private_key
 from seedbus.models.task import Fill, Vector, check_split
@@ -55,7 +55,7 @@ class PretrainedProblem(Relabelled, ABC, Generic[SampleT, BatchT]):
         self.micro_batch = task.micro_batch
         self._name = task.name
         self._evaluated_of = task.evaluated_indices
-        self.splits, self._divisible = task.load(seed)
+        self.splits, self._divisible = task.load(partition.key(seed))
         self._partition = partition
         self._owners = task.owners
         self.parts = divide(partition, self._divisible, clients, seed)
@@ -104,6 +104,10 @@ class PretrainedProblem(Relabelled, ABC, Generic[SampleT, BatchT]):
         """Return the classes of samples as they are taken; see `training_batch`."""
         own = [self.splits[split][index].label for index in indices]
         return own if new_classes is None else new_classes[own].tolist()
+
+    def client_names(self) -> list[str]:
+        """See `task.HasNamedClients`."""
+        return client_names(self._partition, self._divisible, self.parts)
 
     def classes(self, split: str = "train") -> NDArray[np.int64]:
         """Return the class of each sample of a split, [n]."""

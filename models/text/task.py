@@ -18,7 +18,7 @@ from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from seedbus.models.data.batches import MICRO_BATCH
 from seedbus.models.data.roots import Roots, locate
-from seedbus.models.partition import Divisible, Division, Partition, divide
+from seedbus.models.partition import Divisible, Division, Partition, division_of
 from seedbus.models.streams import stream
 from seedbus.models.task import Task
 from seedbus.models.text.files import Sample, read
@@ -43,8 +43,9 @@ class PretrainedTask(Task, frozen=True):
         model: str
 
     @abstractmethod
-    def read(self) -> tuple[Sequence[Any], Sequence[Any] | None, Sequence[Any]]:
-        """Return the samples of training, validation (None: held out of the training samples) and test.
+    def read(self) -> tuple[Sequence[Any], Sequence[Any] | None, Sequence[Any], Sequence[str]]:
+        """Return the samples of training, validation (None: held out of the training samples) and test, and the names
+        of owners 0, 1, ….
 
         A sample has a `label`.
 
@@ -74,12 +75,12 @@ class PretrainedTask(Task, frozen=True):
         """Return the samples of "train", "validation" and "test", and what those of "train" can be divided by.
 
         Args:
-            seed: the run's seed; it only keys the draw of `shots`.
+            seed: keys the draw of `shots`; it is the partition's, so that a division is one of the same samples.
 
         Raises:
             DataError: the files are missing or not valid.
         """
-        samples, apart, test = self.read()
+        samples, apart, test, people = self.read()
         count = 0 if apart is not None else round(self.validation * len(samples))
         order = stream("validation", self.draws).permutation(len(samples))
         validation = np.sort(order[:count])
@@ -94,7 +95,7 @@ class PretrainedTask(Task, frozen=True):
             "test": list(test),
         }
         labels = np.array([each.label for each in splits["train"]], dtype=np.int64)
-        return splits, Divisible(labels, rows, self.owners(splits["train"]))
+        return splits, Divisible(labels, rows, self.owners(splits["train"]), people=people)
 
     def owners(self, samples: Sequence[Any]) -> NDArray[np.int64] | None:
         """Return the owner of each sample, [n]; None: samples have no owners."""
@@ -107,8 +108,8 @@ class PretrainedTask(Task, frozen=True):
 
     def division(self, *, seed: int, clients: int, partition: Partition) -> Division:
         """See `task.Task`. Raises `DataError`."""
-        _, divisible = self.load(seed)
-        return Division(divisible.labels, divide(partition, divisible, clients, seed))
+        _, divisible = self.load(partition.key(seed))
+        return division_of(partition, divisible, clients, seed)
 
     def _limit_shots(self, samples: Sequence[Any], train: NDArray[np.int64], seed: int) -> NDArray[np.int64]:
         """Draw `shots` training samples of each class, or all if it has fewer."""
@@ -165,10 +166,10 @@ class TextTask(PretrainedTask, frozen=True):
         None, description="a folder with the files of the data set; none: $SEEDBUS_DATA/<dataset>, or the hub"
     )
 
-    def read(self) -> tuple[list[Sample], None, list[Sample]]:
+    def read(self) -> tuple[list[Sample], None, list[Sample], Sequence[str]]:
         """See `PretrainedTask`. Raises `DataError`."""
         train, test = read(self.dataset, self.data)
-        return train, None, test
+        return train, None, test, ()
 
     def named_files(self) -> list[Path]:
         """See `task.Task`."""

@@ -3,14 +3,24 @@
 from __future__ import annotations
 
 import json
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from seedbus.scenarios.cli.options import Format, Output, Plugins, ScenarioArgument, Set
+from seedbus.scenarios.cli.options import Plugins, ScenarioArgument, Set
 from seedbus.scenarios.cli_errors import cli_errors
 from seedbus.scenarios.errors import ScenarioError
+from seedbus.scenarios.reporting.terminal import note
+
+
+class DivisionFormat(StrEnum):
+    """Output formats of a division."""
+
+    text = "text"
+    json = "json"
+    csv = "csv"
 
 
 def partition(
@@ -20,7 +30,10 @@ def partition(
         Path | None, typer.Option(metavar="PATH", help="Draw the first 100 clients' classes into this SVG file.")
     ] = None,
     plugin: Plugins = None,
-    output: Output = Format.text,
+    output: Annotated[
+        DivisionFormat,
+        typer.Option("--format", help="text, one JSON object, or the lines that `partition: {kind: file}` reads."),
+    ] = DivisionFormat.text,
 ) -> None:
     """Show which client holds which samples, before any run: by class, and how much the clients differ."""
     with cli_errors():
@@ -33,10 +46,14 @@ def partition(
         loaded = load(scenario, settings, needs_task=True)
         clients = loaded.participation.clients
         parts = loaded.task.division(seed=loaded.seed, clients=clients, partition=loaded.partition)
+        for sentence in parts.notes:
+            note(sentence)
         found = division.summary(loaded, parts)
         if svg is not None:
             write_named(svg, division.picture(found))
-        if output is Format.json:
+        if output is DivisionFormat.csv:
+            typer.echo(division.as_csv(parts), nl=False)
+        elif output is DivisionFormat.json:
             typer.echo(json.dumps(found))
         else:
             division.show(found)

@@ -57,12 +57,11 @@ def _model(scenario: Scenario) -> list[str]:
 
 def _data(scenario: Scenario) -> list[str]:
     partition, clients = scenario.partition, scenario.participation.clients
-    fields = ", ".join(f"{name} {plain(getattr(partition, name))}" for name in type(partition).model_fields)
+    fields = ", ".join(f"{name} {plain(each)}" for name, each in partition if (name, each) != ("seed", None))
     how = f"divided among {counted(clients, 'client')}: {fields}"
     try:
-        found = division.summary(
-            scenario, scenario.task.division(seed=scenario.seed, clients=clients, partition=partition)
-        )
+        divided = scenario.task.division(seed=scenario.seed, clients=clients, partition=partition)
+        found = division.summary(scenario, divided)
     except DataError as error:
         return [how, f"its samples are not counted here ({error})"]
     sizes, classes = found["sizes"], found["classes"]
@@ -70,6 +69,7 @@ def _data(scenario: Scenario) -> list[str]:
         how,
         f"a client holds {_spread(sizes)} of the {found['samples']:,} training samples, "
         f"of {_spread(classes)} of {len(found['labels'])} classes",
+        *divided.notes,
     ]
 
 

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from rich.table import Table
 
 from seedbus.bus.text import counted
+from seedbus.models.errors import DataError
 from seedbus.models.partition import Division
 from seedbus.models.streams import stream
 from seedbus.scenarios.reporting.client_names import named, stored
@@ -123,10 +124,23 @@ def _figures(found: dict[str, Any]) -> Table:
 
 
 def _title(found: dict[str, Any]) -> str:
-    fields = [f"{name} {value}" for name, value in found["partition"].items() if name != "kind"]
-    clients = counted(len(found["counts"]), "client")
-    how = ", ".join([found["partition"]["kind"], *fields, clients, f"seed {found['seed']}"])
+    fields = [f"{name} {value}" for name, value in found["partition"].items() if name not in ("kind", "seed")]
+    clients, own = counted(len(found["counts"]), "client"), found["partition"].get("seed")
+    seed = f"seed {found['seed']}" if own is None else f"the partition's own seed {own}"
+    how = ", ".join([found["partition"]["kind"], *fields, clients, seed])
     return shown(f"{found['scenario']}: {how}")
+
+
+def as_csv(division: Division) -> str:
+    """Return a line for each sample that a client holds, as `partition: {kind: file}` reads them.
+
+    Raises:
+        DataError: the task does not tell the rows of its samples.
+    """
+    if division.rows is None:
+        raise DataError("partition", "a task that does not tell the rows of its samples", "--format json or text")
+    held = (sorted(division.rows[part].tolist()) for part in division.parts)
+    return "client,row\n" + "".join(f"{client},{row}\n" for client, rows in enumerate(held) for row in rows)
 
 
 def picture(found: dict[str, Any]) -> str:

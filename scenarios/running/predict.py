@@ -16,6 +16,7 @@ from seedbus.models.errors import DataError
 from seedbus.models.numeric_state import numeric_state, use_one_thread
 from seedbus.models.preprocessing import KEY, Preprocessing
 from seedbus.scenarios.errors import not_accepted, path_of
+from seedbus.scenarios.reporting.terminal import note
 
 if TYPE_CHECKING:
     import numpy as np
@@ -36,7 +37,8 @@ def predict(model: str | Path, samples: str | Path | Sequence[Any]) -> pd.DataFr
 
     New rows are read as those of the training part were: a text that the training part did not have is none of its
     texts, an empty cell is a text, and a column of numbers has a number in every row. Columns that the model does not
-    read are passed over.
+    read are passed over. Of texts that differ from those of the training part only in upper and lower case or spaces,
+    a note on stderr tells.
 
     Args:
         model: a file that `seedbus replay RUN --out FILE` or `Replayed.save` has written.
@@ -114,7 +116,7 @@ def _of_table(
         raise _not_ours(path, about)
     hidden = [tensors.get(f"{layer}.bias", torch.empty(0)).numel() for layer in about.layers[:-1]]
     columns = about.columns or ()
-    blocks = inputs_of(rows, columns, about.separator or ",", _BLOCK * EVALUATION_BATCH)
+    blocks = inputs_of(rows, columns, about.separator or ",", _BLOCK * EVALUATION_BATCH, note)
     batches = (block[span] for block in blocks for span in parts(len(block), EVALUATION_BATCH))
     with torch.device("meta"):
         return batches, perceptron(sum(len(column.inputs) for column in columns), *hidden, about.outputs)

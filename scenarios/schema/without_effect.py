@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from typing import Any, cast
 
 from seedbus.agents.availability import AvailabilityFault
 from seedbus.algorithms.aggregation.rules import Mean
@@ -13,6 +14,7 @@ from seedbus.algorithms.schedule import values
 from seedbus.bus.envelope import Kind
 from seedbus.bus.fault_hooks import ByzantineHook
 from seedbus.bus.network import Constant
+from seedbus.models.errors import DataError
 from seedbus.scenarios.faults.base import MessageSelector, RoundSelector, TrafficSelector
 from seedbus.scenarios.faults.crash import Crash
 from seedbus.scenarios.faults.server_crash import ServerCrash
@@ -33,12 +35,22 @@ _MAY_TAKE_TIME = ("judge", "mbps", "speeds", "slows", "factors", "outage_ns")
 
 
 def all_caveats(scenario: Any) -> list[str]:
-    """Return what the reader of a `Scenario` is to know of its task, its algorithm and its other settings; sentences.
+    """Return what the reader of a `Scenario` is to know of its task, data, algorithm and other settings; sentences.
 
     Raises:
         DataError: a model of one's own cannot be built.
     """
-    return [*scenario.task.caveats(), *scenario.algorithm.caveats(), *caveats(scenario)]
+    return [*scenario.task.caveats(), *_of_owners(scenario), *scenario.algorithm.caveats(), *caveats(scenario)]
+
+
+def _of_owners(scenario: Any) -> Sequence[str]:
+    """Return what is to know of the owners of samples where they are clients; nothing if their data is not here."""
+    if scenario.partition.is_by_owner:
+        clients = scenario.participation.clients
+        with suppress(DataError):  # the run tells of it
+            found = scenario.task.division(seed=scenario.seed, clients=clients, partition=scenario.partition)
+            return cast("Sequence[str]", found.notes)
+    return []
 
 
 def caveats(scenario: Any) -> list[str]:

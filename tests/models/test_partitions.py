@@ -86,6 +86,22 @@ def test_more_clients_than_samples_or_none_is_refused_in_one_sentence(partition:
         partition.split(np.arange(10), clients, 0)
 
 
+@pytest.mark.parametrize("partition", [*KINDS, Natural()], ids=repr)
+def test_a_seed_of_its_own_draws_the_division_whatever_the_seed_of_the_run_is(partition: Any) -> None:
+    samples = Divisible(np.arange(200) % 10, np.arange(200), np.arange(200) % 20)
+    own = partition.model_copy(update={"seed": 5})
+    divided = [digest(divide(own, samples, 8, seed)) for seed in (1, 2)]
+    assert {*divided} == {digest(divide(partition, samples, 8, 5))} != {digest(divide(partition, samples, 8, 1))}
+
+
+def test_a_file_draws_nothing_so_it_takes_no_seed_and_a_partitioner_of_flwr_takes_it_as_its_argument() -> None:
+    with pytest.raises(ValidationError, match="a file says who holds what, and nothing is drawn; expected no seed"):
+        adapter.validate_python({"kind": "file", "file": "f.csv", "seed": 3})
+    flwr = {"kind": "flwr", "partitioner": "DirichletPartitioner", "alpha": 1.0}
+    assert adapter.validate_python(flwr | {"seed": 3}).arguments == {"alpha": 1.0, "seed": 3}
+    assert adapter.validate_python(flwr).arguments == {"alpha": 1.0}
+
+
 def test_a_small_alpha_gives_few_classes_and_a_large_alpha_all() -> None:
     labels = np.arange(10_000) % 10
 

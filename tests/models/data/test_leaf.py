@@ -114,6 +114,10 @@ def damage(path: Path, change: Any) -> None:
         ),
         (lambda document, _: document.update(users=5), "another layout .TypeError"),
         (
+            lambda document, user: (document["users"].append(" "), document["user_data"].update({" ": user})),
+            "a user without a name; expected a name for every user",
+        ),
+        (
             lambda document, _: document.update(users=document["users"] * 1000),
             "user f0000_00 twice; expected every user once",
         ),

@@ -13,7 +13,7 @@ from devices import DEVICE, IS_PROCESSOR
 from small_hub import CLASSES, MODELS, texts, write_hub_model, write_texts
 from task_contract import CONTRACT, bind
 
-from seedbus.models import File, Natural, Pathological
+from seedbus.models import DataError, File, Iid, Natural, Pathological
 from seedbus.models.device import on_device
 from seedbus.models.hub.problem import HubProblem
 
@@ -231,6 +231,61 @@ def test_clients_hold_classes_owners_or_rows_of_a_file(make_hub: Any, tmp_path: 
     by_file = task.bind(seed=1, clients=2, partition=File(file=str(tmp_path / "who.csv")))
     assert [part.tolist() for part in by_file.parts] == [[3], [0, 5]]
     assert by_file.identity() != persons.identity() and by_file.owned("test") is None
+
+
+def test_labels_and_owners_are_the_same_in_any_spelling(make_hub: Any, tmp_path: Path) -> None:
+    """A column of whole numbers in one split and of floating-point ones in the other."""
+    for name, ones, people in (("plain", ["1", "1"], ["1", "1"]), ("other", ["1.0", "1"], ["1", "1.0"])):
+        (tmp_path / name).mkdir()
+        for split, one, person in zip(("train", "test"), ones, people, strict=True):
+            zero = "0.0" if one == "1.0" else "0"
+            rows = "".join(f"a film {row},{(zero, one)[row % 2]},{('2', person)[row // 2 % 2]}\n" for row in range(12))
+            (tmp_path / name / f"{split}.csv").write_text(f"sentence,label,author\n{rows}")
+    columns = {"text": "sentence", "label": "label", "owner": "author"}
+    tasks = [
+        make_hub("bert", dataset=str(tmp_path / name), columns=columns, validation=0) for name in ("plain", "other")
+    ]
+    first, other = (task.bind(seed=1, clients=2, partition=Natural()) for task in tasks)
+    assert [[row.label for row in rows] for rows in first.splits.values()] == [
+        [row.label for row in rows] for rows in other.splits.values()
+    ]
+    assert [part.tolist() for part in other.owned("test")] == [part.tolist() for part in first.owned("test")]
+    assert other.client_names() == first.client_names() == ["1", "2"]
+    division = tasks[1].division(seed=1, clients=1, partition=Natural())
+    assert division.notes == [
+        "partition natural: 1 of 2 owners are clients, so nobody trains on 6 of 12 training samples"
+    ]
+
+
+def test_an_owner_without_a_name_is_refused_and_alike_ones_are_noted(make_hub: Any, tmp_path: Path) -> None:
+    columns = {"text": "sentence", "label": "label", "owner": "author"}
+    for name, nobody in (("named", "anna"), ("blank", " ")):
+        (tmp_path / name).mkdir()
+        for split in ("train", "test"):
+            rows = "".join(
+                f'{{"sentence": "a {row}", "label": {row % 2}, "author": "{("Anna", nobody)[row // 2 % 2]}"}}\n'
+                for row in range(12)
+            )
+            (tmp_path / name / f"{split}.jsonl").write_text(rows)
+    named, blank = (make_hub("bert", dataset=str(tmp_path / name), columns=columns) for name in ("named", "blank"))
+    notes = named.division(seed=1, clients=2, partition=Natural()).notes
+    assert notes == [
+        "partition natural has the owners 'Anna' and 'anna', each of its own; spell them alike if they are one"
+    ]
+    with pytest.raises(
+        DataError, match=r"split train: found nothing in column author of row 2; expected the owner of e"
+    ):
+        blank.division(seed=1, clients=2, partition=Natural())
+
+
+def test_shots_are_those_of_the_partition_so_that_a_division_is_one_of_the_same_samples(make_hub: Any) -> None:
+    task = make_hub("bert", shots=5, validation=0)
+
+    def held(seed: int, own: int | None) -> list[list[int]]:
+        problem = task.bind(seed=seed, clients=2, partition=Iid(seed=own))
+        return [[problem.splits["train"][sample].number for sample in part] for part in problem.parts]
+
+    assert held(1, 3) == held(2, 3) == held(3, None) != held(1, None)
 
 
 def test_a_validation_split_of_the_data_set_is_used_as_it_is(make_hub: Any, hub_data: Any, tmp_path: Path) -> None:

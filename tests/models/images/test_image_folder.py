@@ -207,6 +207,24 @@ def test_a_client_is_an_owner_with_its_name_and_its_test_images(pictures: Path) 
     assert moved.bind(seed=1, clients=3, partition=Natural()).identity() != problem.identity()
 
 
+def test_owners_of_images_are_one_in_any_spelling_of_their_number_and_noted_if_they_look_alike(pictures: Path) -> None:
+    text = (pictures / "owners.csv").read_text()
+    numbers = text.replace("Clinic ", "")
+    spelled = "".join(f"{line}.0\n" if row % 7 == 3 else f"{line}\n" for row, line in enumerate(numbers.splitlines()))
+    cased = text.replace("Clinic 4", "clinic 3")
+    proofs = []
+    for name, content in (("plain", numbers), ("spelled", spelled), ("cased", cased)):
+        (pictures.parent / f"{name}.csv").write_text(content)
+        owned: Any = task(pictures, owners=str(pictures.parent / f"{name}.csv"), validation=0)
+        proofs.append(owned.bind(seed=1, clients=5, partition=Natural()).identity())
+        notes = owned.division(seed=1, clients=5, partition=Natural()).notes
+    assert proofs[0] == proofs[1]
+    alike = (
+        "partition natural has the owners 'Clinic 3' and 'clinic 3', each of its own; spell them alike if they are one"
+    )
+    assert notes == [alike]
+
+
 @pytest.mark.parametrize(
     ("text", "sentence"),
     [

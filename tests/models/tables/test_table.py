@@ -18,7 +18,7 @@ from pydantic import ValidationError
 from sklearn import datasets
 from small_data import people_table
 
-from seedbus.models import ByColumn, DataError, Dirichlet, Iid, Natural, Shards
+from seedbus.models import ByColumn, DataError, Dirichlet, Iid, Natural, Pathological, Shards
 from seedbus.models.data import untrusted
 from seedbus.models.data.samples import Images
 from seedbus.models.tables.encoding import encode
@@ -250,11 +250,88 @@ def test_what_may_not_be_meant_so_is_said_before_a_run(tmp_path: Path) -> None:
     ]
     squares = odd.model_copy(update={"target": "a", "features": ("y",)})
     assert squares.contents() == ["a is a number"]
+    alike = "y has the texts 'Yes' and 'yes', each of its own; spell them alike if they are one"
     assert squares.caveats() == [
         "a has 60 different whole numbers and is learnt as a number; task.kind: classification makes each a class, and "
         "regression says that it is meant so",
+        alike,
     ]
-    assert squares.model_copy(update={"kind": "regression"}).caveats() == []
+    assert squares.model_copy(update={"kind": "regression"}).caveats() == [alike]
+
+
+def test_equal_numbers_and_truth_values_are_one_text_in_features_targets_owners_and_columns(tmp_path: Path) -> None:
+    """However the cells of a column are spelled, the table is the one in which they are spelled alike."""
+    spellings = {"0": ("0", "0.0", "00", "-0"), "7": ("7", " 7", "7.0", "+7."), "no": ("no",), "true": ("true", "True")}
+    columns = [[key for key in spellings if key != not_here] for not_here in ("true", "no", "7", "0")]
+    encodings = []
+    for is_uniform in (True, False):
+        rows = ["a,g,who,site,y"]
+        for row in range(240):
+            keys = [cells[(row // 2 + place) % 3] for place, cells in enumerate(columns)]
+            cells = [key if is_uniform else spellings[key][row % len(spellings[key])] for key in keys]
+            rows.append(",".join([str(row * row), *cells]))
+        file = written(tmp_path / f"{is_uniform}.csv", "\n".join(rows) + "\n")
+        task = Table(file=file, target="y", owner="who", features=("a", "g", "site"), categorical=("g", "who", "y"))
+        kinds = [(Natural(), 3), (ByColumn(column="site"), 3), (Pathological(classes=1), 3)]
+        divisions = [task.division(seed=1, clients=clients, partition=kind) for kind, clients in kinds]
+        held = [[part.tolist() for part in each.parts] for each in divisions]
+        encodings.append((encode(task).train.digest(), encode(task).test.digest(), held, encode(task).facts.classes))
+    assert encodings[0] == encodings[1]
+    assert encode(task).facts.inputs == ["a", "g=0", "g=7", "g=no", "site=0", "site=no", "site=true"]
+    assert task.caveats() == [
+        "y has '7' and '+7.' and '7.0', which are taken as one, '7'",
+        "g has '0' and '-0' and '0.0', which are taken as one, '0'",
+        "site has '0' and '-0' and '0.0', which are taken as one, '0'",
+        "who has '0' and '-0' and '0.0', which are taken as one, '0'",
+    ]
+
+
+def test_codes_of_one_spelling_stay_as_they_are_and_long_numbers_stay_apart(tmp_path: Path) -> None:
+    codes = ["007", "08", "1e5", "0x1", str(10**30), str(10**30 + 1), "9" * 500]
+    rows = "".join(f"{row},{codes[row % 7]},{row % 2}\n" for row in range(70))
+    task = Table(file=written(tmp_path / "t.csv", "a,code,y\n" + rows), target="y", categorical=("code",))
+    assert encode(task).facts.inputs == ["a", *(f"code={code}" for code in sorted(codes))]
+    assert task.caveats() == [
+        "a has every whole number from 0 to 69 once; leave it out of task.features if it numbers the rows"
+    ]
+
+
+def test_a_test_file_is_spelled_as_the_training_file_and_its_unknown_texts_are_noted(tmp_path: Path) -> None:
+    train = written(tmp_path / "train.csv", "a,g,y\n" + "3,1.0,True\n5,True,False\n4,cat,True\n" * 9)
+    alike = written(tmp_path / "alike.csv", "a,g,y\n7,1.0,True\n7,True,False\n2,Cat,True\n8,,True\n")
+    test = written(tmp_path / "test.csv", "a,g,y\n7,1,true\n7,true,FALSE\n2,Cat,TRUE\n8,,true\n")
+    first, other = (encode(Table(file=train, test_file=name, target="y")) for name in (alike, test))
+    assert first.facts.inputs == other.facts.inputs == ["a", "g=1.0", "g=True", "g=cat"]
+    assert first.train.digest() == other.train.digest() and first.test.digest() == other.test.digest()
+    assert other.test.pixels[:, 1:].tolist() == [[1, 0, 0], [0, 1, 0], [0, 0, 0], [0, 0, 0]]
+    assert other.facts.caveats == [
+        "g has in 2 of 4 rows of the test set (50.0%) a text that the training part does not have, such as 'Cat': all "
+        "its inputs are 0 there",
+        "y has 'False' and 'FALSE', which are taken as one, 'False'",
+        "g has '1.0' and '1', which are taken as one, '1.0'",
+        "g has the texts 'Cat' and 'cat', each of its own; spell them alike if they are one",
+    ]
+    told: list[str] = []
+    cells = [1, "1.00", True, "TRUE", "cat", "CAT", "cat ", None]
+    (given,) = inputs_of([{"a": 3, "g": cell} for cell in cells], other.facts.columns, ",", 10, told.append)
+    assert given[:, 1:].argmax(axis=1).tolist() == [0, 0, 1, 1, 2, 0, 2, 0]
+    assert given[:, 1:].sum(axis=1).tolist() == [1, 1, 1, 1, 1, 0, 1, 0]
+    assert told == ["g has 'CAT', which the training part did not have; it had 'cat': spell them alike if they are one"]
+
+
+def test_owners_that_may_be_one_and_those_without_a_client_are_noted(tmp_path: Path) -> None:
+    rows = "".join(f"{row * row},{('Anna', 'anna', 'Bo')[row % 3]},{row % 2}\n" for row in range(60))
+    task = Table(file=written(tmp_path / "t.csv", "a,who,y\n" + rows), target="y", owner="who", validation=0)
+    for partition in (Natural(), ByColumn(column="who")):
+        alike = (
+            f"partition {partition.kind} has the owners 'Anna' and 'anna', each of its own; spell them alike if they"
+        )
+        division = task.division(seed=1, clients=3, partition=partition)
+        assert division.notes == [f"{alike} are one"] and division.rows is not None
+        fewer = task.division(seed=1, clients=1, partition=partition)
+        nobody = 48 - fewer.parts[0].size
+        some = f"partition {partition.kind}: 1 of 3 owners are clients"
+        assert fewer.notes[1:] == [f"{some}, so nobody trains on {nobody} of 48 training samples"]
 
 
 def test_booleans_of_parquet_are_the_texts_that_they_are_in_csv(tmp_path: Path) -> None:
@@ -322,6 +399,11 @@ MISTAKES: dict[str, tuple[str | bytes, dict[str, Any], str]] = {
     ),
     "feature": ("a,y\n1,p\n", {"features": ["b"]}, r"found no column b for task.features; expected one of a, y$"),
     "owner": ("a,y\n1,p\n2,q\n3,p\n", {"owner": "o"}, r"found no column o for task.owner; expected one of a, y$"),
+    "nobody": (
+        "a,o,y\n1,u,p\n2, ,q\n3,v,p\n",
+        {"owner": "o"},
+        r"t.csv, line 3, column o: found an empty cell; expected the owner of each row; leave the row out$",
+    ),
     "categorical": ("a,y\n1,p\n", {"categorical": ["b"]}, r"found no column b for task.categorical; expected one of a"),
     "one class": ("a,y\n1,p\n2,p\n3,p\n", {}, r"t.csv, column y: found the class 'p' alone; expected two classes"),
     "one value": (

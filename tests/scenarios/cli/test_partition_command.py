@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 from commands import Command
+from small_data import people_table
 
 from seedbus.scenarios.errors import Exit
 from seedbus.scenarios.reporting.division import mean_distance, picture
@@ -44,6 +45,63 @@ def test_a_task_on_text_is_divided_without_its_weights(seedbus: Command, tmp_pat
     said = seedbus("partition", "small.yaml", "--set", task, "--format", "json")
     assert said.code == Exit.OK, said.err
     assert np.sum(json.loads(said.out)["counts"], axis=0).tolist() == [20, 20]
+
+
+@pytest.mark.parametrize("task", [DIGITS[2], "task={name: table, file: people.csv, target: city, owner: person}"])
+@pytest.mark.parametrize("kind", ["{kind: dirichlet, alpha: 0.5}", "{kind: natural}"])
+def test_its_csv_is_the_file_by_which_a_run_has_the_same_clients(
+    seedbus: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, task: str, kind: str
+) -> None:
+    if "digits" in task and "natural" in kind:
+        return  # nobody owns these
+    monkeypatch.setenv("SEEDBUS_DATA", str(tmp_path))
+    people_table(tmp_path / "people.csv")
+    settings = [task, f"partition={kind}", "participation={clients: 3}"]
+    sets = [argument for each in settings for argument in ("--set", each)]
+    said = seedbus("partition", "small.yaml", *sets, "--format", "csv")
+    assert said.code == Exit.OK, said.err
+    assert ("nobody trains on" in said.err) == ("natural" in kind)
+    (tmp_path / "f.csv").write_text(said.out)
+    drawn, by_file = (
+        bind(load("small.yaml", [*settings, *more])) for more in ([], ["partition={kind: file, file: f.csv}"])
+    )
+    assert [part.tolist() for part in by_file.parts] == [part.tolist() for part in drawn.parts]  # type: ignore[attr-defined]
+    again = seedbus("partition", "small.yaml", *sets, "--set", "partition={kind: file, file: f.csv}", "--format", "csv")
+    assert (again.code, again.out) == (Exit.OK, said.out)
+
+
+def test_a_division_with_a_seed_of_its_own_is_the_same_in_runs_of_other_seeds(seedbus: Command, tmp_path: Path) -> None:
+    ends = {}
+    for own, seed in (("null", 4), ("4", 4), ("4", 5)):
+        sets = ("--set", f"partition={{kind: dirichlet, alpha: 0.3, seed: {own}}}", "--set", f"seed={seed}")
+        csv = seedbus("partition", *DIGITS, *sets, "--format", "csv").out
+        run = seedbus("run", *DIGITS, *sets, "-q", "--out", str(tmp_path / f"{own}-{seed}"), "--format", "json")
+        ends[own, seed] = csv, json.loads(run.out)["digest"]
+    assert ends["null", 4] == ends["4", 4]
+    assert ends["4", 5][0] == ends["4", 4][0] and ends["4", 5][1] != ends["4", 4][1]
+    said = seedbus("partition", *DIGITS, "--set", "partition={kind: dirichlet, alpha: 0.3, seed: 4}").out
+    assert said.startswith(
+        "small: dirichlet, alpha 0.3, balanced True, prior uniform, 8 clients, the partition's own s"
+    )
+    refused = seedbus("partition", *DIGITS, "--set", "partition={kind: file, file: f.csv, seed: 4}")
+    assert refused.code == Exit.USAGE and "partition.seed: 4 is not accepted; a file says who holds" in refused.err
+
+
+@pytest.mark.parametrize("command", ["run -q", "check", "explain --seconds 0", "partition"])
+def test_rows_of_owners_that_are_no_clients_are_counted_wherever_a_scenario_is_told_of(
+    seedbus: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: str
+) -> None:
+    monkeypatch.setenv("SEEDBUS_DATA", str(tmp_path))
+    people_table(tmp_path / "people.csv")
+    task = "task={name: table, file: people.csv, target: city, owner: person, validation: 0}"
+    for clients, owners in ((2, "2 of 5"), (5, "")):
+        sets = ("--set", task, "--set", "partition=natural", "--set", f"participation={{clients: {clients}}}")
+        said = seedbus(*command.split(), "small.yaml", *sets)
+        words = " ".join(re.sub("[│┌┐└┘─]", " ", said.out + said.err).split())
+        told = re.findall(r"partition natural: (\d of \d) owners are clients, so nobody trains on (\d+) of 38", words)
+        held = load("small.yaml", [task, "partition=natural", f"participation={{clients: {clients}}}"])
+        parts = bind(held).parts  # type: ignore[attr-defined]
+        assert told == ([(owners, str(38 - sum(part.size for part in parts)))] if owners else []), words
 
 
 def test_the_distance_is_half_the_sum_of_differences_of_shares() -> None:

@@ -56,6 +56,33 @@ def softmax(outputs: NDArray[np.float64]) -> NDArray[np.float64]:
     return torch.from_numpy(outputs).softmax(dim=1).numpy()
 
 
+def test_new_rows_may_spell_numbers_and_truth_values_in_other_ways_and_what_looks_alike_is_noted(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = [
+        f"{row * row},{('1.0', '2', 'cat')[row % 3]},{('True', 'False')[row // 3 % 2]},{'pq'[row % 2]}"
+        for row in range(90)
+    ]
+    (tmp_path / "t.csv").write_text("\n".join(["a,g,b,y", *rows]) + "\n")
+    task = {"name": "table", "file": str(tmp_path / "t.csv"), "target": "y", "hidden": [], "categorical": ["g"]}
+    trained(tmp_path, task).save(tmp_path / "model.safetensors")
+    capsys.readouterr()
+
+    def found(cells: list[dict[str, Any]]) -> list[Any]:
+        values: list[Any] = (
+            seedbus.predict(tmp_path / "model.safetensors", [{"a": 9} | each for each in cells]).to_numpy().tolist()
+        )
+        return values
+
+    as_trained = found([{"g": "1.0", "b": "True"}, {"g": "2", "b": "False"}, {"g": "cat", "b": "True"}])
+    assert found([{"g": 1, "b": True}, {"g": "2.00", "b": np.False_}, {"g": " cat", "b": "TRUE"}]) == as_trained
+    assert capsys.readouterr().err == ""
+    unknown, dog = found([{"g": "Cat", "b": True}, {"g": "dog", "b": True}])
+    assert unknown == dog != as_trained[2]
+    told = "g has 'Cat', which the training part did not have; it had 'cat': spell them alike if they are one"
+    assert capsys.readouterr().err == f"seedbus: note: {told}\n"
+
+
 @pytest.fixture(scope="module")
 def recipe(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The program of the page on tasks that applies a model without Seedbus."""

@@ -228,8 +228,10 @@ class TorchProblem(SampleProblem[Selection]):
             raise DataError("task.loss", f"mse with {shapes}", "outputs in the shape of the targets")
         if self._loss is mse_loss and not targets.is_floating_point():
             raise DataError("task.loss", f"mse with {shapes}", "targets with a fraction, or loss: cross-entropy")
-        if self._loss is cross_entropy and targets.is_floating_point() and shapes_of(outputs) != shapes_of(targets):
-            raise DataError("task.loss", f"cross-entropy with {shapes}", "loss: mse, or whole numbers as targets")
+        is_whole = not targets.is_floating_point() and targets.dtype != torch.bool
+        if self._loss is cross_entropy and not is_whole and shapes_of(outputs) != shapes_of(targets):
+            expected = "loss: mse, or whole numbers as targets, of an integer type: 1 and neither 1.0 nor True"
+            raise DataError("task.loss", f"cross-entropy with {shapes}", expected)
 
 
 def _drawn(flat: FlatModule, seed: int) -> NDArray[np.float32]:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -29,6 +29,7 @@ from seedbus.models.resident import Rows
 
 CHUNK = 256  # items read at a time
 READ_AGAIN = 16  # items of a kept data set that are read a second time, to find one that draws at random
+_MOST_CLASSES = 20  # different whole numbers in floating point that are classes, as in a table
 IGNORED = -100  # the target that torch's cross-entropy leaves out of its mean
 _EXPECTED = "items (input, target) of tensors, arrays or numbers, alike in shape and type"
 
@@ -38,6 +39,8 @@ class Reading:
 
     Attributes:
         classes: the target of each item if targets are single whole numbers, int64 [n]; else None.
+        labels: the class of each item by its own target, int64 [n], also if that is a truth value, a whole number in
+            floating point, of which there are few, or one 1 among zeros; None: targets are no classes.
         extremes: the lowest and the highest whole target, `IGNORED` aside; none: no such targets.
         ignored: the first item whose targets all are `IGNORED`; None: there is none.
         digest: of all items and of their shapes and types.
@@ -64,7 +67,7 @@ class Reading:
             raise DataError(f"task.data: {what}", "no items", "at least one")
         chunks = []
         self._digests = np.zeros(count, np.uint64)
-        classes = []
+        classes, labels = [], list[NDArray[Any]]()
         self.extremes: list[int] = []
         self.ignored: int | None = None
         for start in range(0, count, CHUNK):
@@ -76,9 +79,14 @@ class Reading:
                 self._note_extremes(leaves[-1].numpy().reshape(rows.size, -1), start)
                 if leaves[-1].ndim == 1:
                     classes.append(leaves[-1])
+            if len(labels) * CHUNK == start:  # as long as all have been classes
+                labels += _classes_of(leaves[-1])
             if keep:
                 chunks.append(leaves)
         self.classes = torch.cat(classes).numpy() if classes else None
+        self.labels = self.classes
+        if self.classes is None and len(labels) * CHUNK >= count:
+            self.labels = _whole_numbers(np.concatenate(labels), count, _MOST_CLASSES)
         shapes = repr(self._alike).encode()
         self.digest = hashlib.blake2b(self._digests.tobytes() + shapes, digest_size=16).digest()
         again = np.unique(np.linspace(0, count - 1, READ_AGAIN).astype(np.int64))
@@ -206,34 +214,42 @@ class Selection:
         labels: the class of each sample, int64 [n]; zeros if samples have no classes.
         rows: the items that they are, int64 [n].
         has_classes: whether samples have classes.
+        notes: what may not be meant so, sentences.
     """
 
     reading: Reading
     labels: NDArray[np.int64]
     rows: Indices
     has_classes: bool
+    notes: Sequence[str] = ()
 
     @property
     def divisible(self) -> Divisible:
         """What these samples can be divided by."""
         places = np.full(self.reading.count, -1, dtype=np.int64)
         places[self.rows] = np.arange(self.rows.size)
-        return Divisible(self.labels, places)
+        return Divisible(self.labels, places, notes=self.notes)
 
     def take(self, indices: Indices) -> Selection:
         """Return some of these samples."""
-        return Selection(self.reading, self.labels[indices], self.rows[indices], self.has_classes)
+        return replace(self, labels=self.labels[indices], rows=self.rows[indices])
 
     def batch(self, indices: Indices, device: torch.device | None = None) -> tuple[Any, Tensor]:
         """Return inputs and targets of some of these samples, on a device. Raises `DataError`."""
         return self.reading.batch(self.rows[indices], device)
 
 
-def selection(reading: Reading, labels: NDArray[np.int64] | None = None) -> Selection:
-    """Return all samples of a data set; labels: their classes, [n]; None: their targets, if those are classes."""
-    classes = reading.classes if labels is None else labels
+def selection(reading: Reading, labels: NDArray[np.int64] | None = None, notes: Sequence[str] = ()) -> Selection:
+    """Return all samples of a data set.
+
+    Args:
+        reading: the data set.
+        labels: their classes, [n]; None: their targets, if those are classes.
+        notes: what may not be meant so, sentences.
+    """
+    classes = reading.labels if labels is None else labels
     rows = np.arange(reading.count)
-    return Selection(reading, np.zeros_like(rows) if classes is None else classes, rows, classes is not None)
+    return Selection(reading, np.zeros_like(rows) if classes is None else classes, rows, classes is not None, notes)
 
 
 def check_divisible(partition: Partition, train: Selection) -> None:
@@ -243,22 +259,32 @@ def check_divisible(partition: Partition, train: Selection) -> None:
         raise DataError(f"partition {partition.kind}", "targets that are no classes", expected)
 
 
-def given_labels(labels: Any, dataset: Any, count: int) -> NDArray[np.int64] | None:
-    """Return the class of each training item, if it is given or an attribute of the data set.
+def given_labels(labels: Any, dataset: Any, reading: Reading) -> tuple[NDArray[np.int64] | None, list[str]]:
+    """Return the class of each training item, if it is not its target, and what may not be meant so, sentences.
+
+    A data set may hand on an attribute of another one whose items it selects, orders or changes. So an attribute counts
+    only where targets are no classes.
 
     Args:
         labels: the field's value: an array, or a function that takes the data set; None: the attribute `targets` or
-            `labels` of the data set, if that is a whole number for each item.
+            `labels` of the data set, if that is a whole number for each item and targets are no classes.
         dataset: the training data set.
-        count: its number of items.
+        reading: its items.
 
     Raises:
         DataError: what is given is not one whole number for each item.
     """
+    count = reading.count
     if labels is None:
-        offered = next((getattr(dataset, name) for name in ("targets", "labels") if hasattr(dataset, name)), None)
-        array = _whole_numbers(offered, count)
-        return array
+        name = next((name for name in ("targets", "labels") if hasattr(dataset, name)), "")
+        offered = _whole_numbers(getattr(dataset, name, None), count, _MOST_CLASSES)
+        if reading.labels is None or offered is None:
+            return offered, []
+        for row in np.flatnonzero(offered != reading.labels)[:1]:
+            found = f"item {row:,} of the training set has the class {reading.labels[row]}"
+            there = f"{offered[row]} in the attribute {name} of the data set"
+            return None, [f"task.data: {found}, and {there}; partitions go by the items, or by task.labels"]
+        return None, []
     try:
         values = labels(dataset) if callable(labels) else labels
     except Exception as error:
@@ -270,15 +296,36 @@ def given_labels(labels: Any, dataset: Any, count: int) -> NDArray[np.int64] | N
         shape = getattr(values, "shape", None)
         found = f"values of shape {tuple(shape)}" if shape is not None else f"a {type(values).__name__}"
         raise DataError("task.labels", found, f"a whole number for each of the {count:,} training items")
-    return array
+    return array, []
 
 
-def _whole_numbers(values: Any, count: int) -> NDArray[np.int64] | None:
+def _whole_numbers(values: Any, count: int, most: int | None = None) -> NDArray[np.int64] | None:
+    """Return values [count] as whole numbers, be they floating-point or truth values; None: they are none.
+
+    Args:
+        values: of any type.
+        count: how many there must be.
+        most: different floating-point values, as there may be; None: any number of them.
+    """
     try:
         array = np.asarray(values)
     except (ValueError, TypeError, RuntimeError):
         return None
-    return array.astype(np.int64) if array.shape == (count,) and array.dtype.kind in "iu" else None
+    if array.shape != (count,) or array.dtype.kind not in "iubf":
+        return None
+    with np.errstate(invalid="ignore"):  # of what is not finite
+        whole = array.astype(np.int64)
+    is_many = most is not None and array.dtype.kind == "f" and np.unique(whole).size > most
+    return whole if np.array_equal(whole, array) and not is_many else None
+
+
+def _classes_of(targets: Tensor) -> list[NDArray[Any]]:
+    """Return targets [n, …] as an array of numbers [n] that may be classes, in a list; nothing if one cannot be."""
+    flat = targets.reshape(len(targets), -1).numpy()
+    if flat.shape[1] == 1:
+        return [flat[:, 0]] if _whole_numbers(flat[:, 0], len(flat)) is not None else []
+    is_one = flat == 1
+    return [is_one.argmax(axis=1)] if (is_one.sum(axis=1) == 1).all() and (is_one | (flat == 0)).all() else []
 
 
 def _row_digests(leaves: Sequence[Tensor]) -> NDArray[np.uint64]:

@@ -23,7 +23,7 @@ from seedbus.models.errors import DataError
 from seedbus.models.images.settings import BatchSettings
 from seedbus.models.own_code.metric_settings import OwnMetrics
 from seedbus.models.own_code.named import Function, Object, found, function_or, is_own, name_of
-from seedbus.models.partition import Division, Partition, divide
+from seedbus.models.partition import Division, Partition, division_of
 
 if TYPE_CHECKING:
     from seedbus.models.custom.samples import Selection
@@ -48,7 +48,7 @@ class TorchSettings(OwnMetrics, BatchSettings, frozen=True):
     labels: Object | None = Field(
         None,
         description="class of each training item, for partitions: plugin:function of the data set, in Python also an "
-        "array; nothing: its attribute `targets` or `labels`, or its targets",
+        "array; nothing: its target, or where targets are no classes the attribute `targets` or `labels`",
     )
     loss: Annotated[Any, *function_or("cross-entropy", "mse")] = Field(
         "cross-entropy",
@@ -120,7 +120,7 @@ class TorchSettings(OwnMetrics, BatchSettings, frozen=True):
         train, test = self._data_sets()
         reading = Reading(train, "the training set", keep=self.in_memory)
         labels = None if self.labels is None else found(self.labels, "task.labels")
-        samples = selection(reading, given_labels(labels, train, reading.count))
+        samples = selection(reading, *given_labels(labels, train, reading))
         train_rows, validation_rows = self.held_out(reading.count)
         return {
             "train": samples.take(train_rows),
@@ -134,7 +134,7 @@ class TorchSettings(OwnMetrics, BatchSettings, frozen=True):
 
         train = self.splits()["train"]
         check_divisible(partition, train)
-        return Division(train.labels, divide(partition, train.divisible, clients, seed))
+        return division_of(partition, train.divisible, clients, seed)
 
     @classmethod
     def _mistake(cls, problem: Any) -> DataError:

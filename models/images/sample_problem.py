@@ -203,6 +203,8 @@ class SampleProblem(Relabelled, ABC, Generic[S]):
     def prepare(self, note: Note) -> None:
         """Compile the loss of a full batch, or stack losses, if the task asks for it. Raises `DataError`."""
         self._note = note
+        for sentence in self.splits["train"].divisible.notes:
+            note("data", what=sentence)
         if self.settings.forward == "compiled":
             note("compiling", what=f"the loss of task {self.settings.name}")
             first = np.zeros(self.settings.batch_size, np.int64)

@@ -176,6 +176,14 @@ MISTAKES = [
         {**SHARES, "loss": "cross-entropy"},
         r"found cross-entropy with .*expected loss: mse, or whole numbers as targets",
     ),
+    *(
+        Mistake(
+            f"{kind} as classes",
+            {"train": Points(60, target), "test": Points(20, target), "loss": "cross-entropy"},
+            r"task.loss: found cross-entropy with .*\[8\]; expected .* of an integer type: 1 and neither 1.0 nor True$",
+        )
+        for kind, target in (("floats", lambda row: row % 3 + 0.0), ("truth values", lambda row: row % 2 == 0))
+    ),
     Mistake(
         "a loss for each sample",
         {"loss": lambda outputs, targets: outputs.sum(1)},

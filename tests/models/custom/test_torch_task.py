@@ -6,6 +6,7 @@ import json
 import re
 import shutil
 import time
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -17,17 +18,19 @@ from own_task import FIELDS, Points, bind, network, own
 from plugin_files import forget
 from torch import nn
 from torch.nn.functional import cross_entropy
+from torch.utils.data import ConcatDataset, Dataset, Subset
 from worlds import outcome
 
 import seedbus
 from seedbus import TorchTask
 from seedbus.agents.errors import RunFolderError
 from seedbus.discovery import PLUGINS
-from seedbus.models import DataError, Dirichlet
+from seedbus.models import DataError, Dirichlet, Iid, Pathological
 from seedbus.models.own_code.network import called
 from seedbus.models.parameters.compiled import COMPILERS
 from seedbus.plugin import load_plugin
 from seedbus.scenarios.errors import ScenarioError
+from seedbus.scenarios.reporting.progress import Quiet
 from seedbus.scenarios.transports.placement import Placement
 
 MINE = Path(__file__).resolve().parents[2] / "support" / "plugins" / "mine.py"
@@ -192,14 +195,17 @@ def test_inputs_may_be_several_or_named() -> None:
     assert losses[0] == losses[1] and np.isfinite(losses[0])
 
 
-def test_samples_are_divided_by_given_labels_by_an_attribute_or_by_targets() -> None:
-    class Attributed(Points):
-        targets: Any = [row % 5 for row in range(60)]  # noqa: RUF012
+class Attributed(Points):
+    targets: Any = [row % 5 for row in range(60)]  # noqa: RUF012
 
+
+def test_samples_are_divided_by_given_labels_by_targets_or_by_an_attribute() -> None:
     labels = [row % 2 for row in range(60)]
+    numbers = {"network": lambda: nn.Linear(4, 1), "loss": "mse", "test": Points(20, lambda row: np.array([0.5]))}
+    by_attribute = own(train=Attributed(60, lambda row: np.array([row / 60])), **numbers)
     found = {
         3: bind(own(), Dirichlet(alpha=0.5)),
-        5: bind(own(train=Attributed()), Dirichlet(alpha=0.5)),
+        5: bind(by_attribute, Dirichlet(alpha=0.5)),
         2: bind(own(labels=labels), Dirichlet(alpha=0.5)),
         1: bind(own(labels=lambda dataset: np.zeros(len(dataset), int)), Dirichlet(alpha=0.5)),
     }
@@ -209,6 +215,86 @@ def test_samples_are_divided_by_given_labels_by_an_attribute_or_by_targets() -> 
     assert len({each.identity() for each in found.values()}) == 4
     division = own(labels=labels).division(seed=1, clients=4, partition=Dirichlet(alpha=0.5))
     assert all(np.array_equal(a, b) for a, b in zip(division.parts, found[2].parts, strict=True))
+    assert own(labels=np.array(labels, float)).division(seed=1, clients=4, partition=Iid()).labels.max() == 1
+
+
+class Reordered(Dataset[Any]):
+    """Hands on the attributes of the data set whose items it reorders."""
+
+    def __init__(self, base: Any, order: Any) -> None:
+        self.base, self.order = base, order
+
+    def __len__(self) -> int:
+        return len(self.order)
+
+    def __getitem__(self, row: int) -> Any:
+        return self.base[self.order[row]]
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return getattr(self.base, name)
+
+
+class Plain(Points):
+    """Its attribute is its items' targets, in whatever form these are."""
+
+    def __init__(self, count: int = 60, target: Any = lambda row: row % 3) -> None:
+        super().__init__(count, target)
+        self.targets = [row % 3 for row in range(count)]
+
+
+MIXED = np.random.Generator(np.random.Philox(1)).permutation(60)
+TARGETS: dict[str, Callable[[int], Any]] = {
+    "whole": lambda row: row % 3,
+    "tensor": lambda row: torch.tensor(row % 3),
+    "float": lambda row: float(row % 3),
+    "column": lambda row: np.array([row % 3], np.float32),
+    "one hot": lambda row: np.eye(3, dtype=np.float32)[row % 3],
+}
+
+
+@pytest.mark.parametrize("target", TARGETS.values(), ids=TARGETS)
+def test_the_targets_of_items_divide_a_view_and_not_the_attribute_of_what_it_views(target: Any) -> None:
+    base = Plain(60, target)
+    views: dict[str, tuple[Any, Any]] = {
+        "itself": (base, np.arange(60)),
+        "reordered": (Reordered(base, MIXED), MIXED),
+        "selected": (Reordered(base, MIXED[:40]), MIXED[:40]),
+        "subset": (Subset(base, MIXED.tolist()), MIXED),
+        "joined": (ConcatDataset([Subset(base, MIXED[:10].tolist()), base]), [*MIXED[:10], *range(60)]),
+        "listed": ([base[row] for row in MIXED], MIXED),
+    }
+    for name, (view, rows) in views.items():
+        found = own(train=view, loss=lambda outputs, targets: outputs.sum(), validation=0)
+        division = found.division(seed=1, clients=3, partition=Pathological(classes=1))
+        held = [{int(rows[sample]) % 3 for sample in part} for part in division.parts]
+        assert sorted(map(list, held)) == [[0], [1], [2]], name
+        row = next(row for row in range(60) if MIXED[row] % 3 != row % 3)
+        there = f"the class {MIXED[row] % 3}, and {row % 3} in the attribute targets of the data set"
+        note = f"task.data: item {row} of the training set has {there}; partitions go by the items, or by task.labels"
+        assert division.notes == ([note] if name == "reordered" else [])
+
+
+def test_a_transform_that_changes_targets_decides_and_a_run_tells_of_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    flipped = Plain(60, lambda row: 2 - row % 3)
+    task = own(train=flipped)
+    results = seedbus.run(seedbus.load(FIELDS), tmp_path / "run", task=task, observer=Quiet())
+    note = (
+        "seedbus: note: task.data: item 0 of the training set has the class 2, and 0 in the attribute targets of the "
+    )
+    assert capsys.readouterr().err == f"{note}data set; partitions go by the items, or by task.labels\n"
+    del flipped.targets
+    assert seedbus.run(seedbus.load(FIELDS), tmp_path / "other", task=task, observer=Quiet()).digest == results.digest
+    assert capsys.readouterr().err == ""
+
+
+def test_many_whole_numbers_in_floating_point_are_no_classes() -> None:
+    task = own(train=Points(60, lambda row: float(row % 21)), loss=lambda outputs, targets: outputs.sum())
+    with pytest.raises(DataError, match="partition dirichlet: found targets that are no classes; expected task"):
+        task.division(seed=1, clients=3, partition=Dirichlet(alpha=1))
 
 
 def test_samples_that_are_read_again_for_each_batch_give_the_same_bits() -> None:

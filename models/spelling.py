@@ -51,14 +51,14 @@ def taken_as_one(what: str, spellings: dict[str, str]) -> list[str]:
 
 
 def spelled_alike(what: str, names: Iterable[str], noun: str = "classes") -> list[str]:
-    """Return a sentence if names differ only in upper and lower case or spaces.
+    """Return a sentence if names differ only in upper and lower case or spaces, or are equal numbers.
 
     Args:
         what: has these names.
         names: such as those of classes.
         noun: what they are, in the plural.
     """
-    groups: dict[str, list[str]] = {}
+    groups: dict[Decimal | str, list[str]] = {}
     for name in names:
         groups.setdefault(folded(name), []).append(name)
     first = next((names for names in groups.values() if len(names) > 1), None)
@@ -68,6 +68,10 @@ def spelled_alike(what: str, names: Iterable[str], noun: str = "classes") -> lis
     return [f"{what} has the {noun} {alike}, each of its own; spell them alike if they are one"]
 
 
-def folded(name: str) -> str:
-    """Return a name without what upper and lower case, spaces, and accents as characters of their own tell apart."""
-    return " ".join(unicodedata.normalize("NFC", name).casefold().split())
+def folded(name: str) -> Decimal | str:
+    """Return a name without what upper and lower case, spaces, and accents as characters of their own tell apart.
+
+    It is a number's value, if the name is one.
+    """
+    value = value_of(name)
+    return " ".join(unicodedata.normalize("NFC", value).casefold().split()) if isinstance(value, str) else value

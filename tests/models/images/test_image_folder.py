@@ -69,6 +69,9 @@ def test_classes_that_differ_only_in_case_are_noted(pictures: Path) -> None:
     shutil.copytree(pictures / "day", pictures / "Day")
     note = "task.folder has the classes 'Day' and 'day', each of its own; spell them alike if they are one"
     assert task(pictures).caveats() == [note]
+    shutil.move(pictures / "Day", pictures / "1")
+    shutil.copytree(pictures / "day", pictures / "01")
+    assert task(pictures).caveats() == [note.replace("Day", "01").replace("day", "1")]
 
 
 def test_images_of_any_size_kind_and_turn_become_squares_of_grey_or_colour(pictures: Path) -> None:

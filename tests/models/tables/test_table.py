@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from pydantic import ValidationError
 from sklearn import datasets
 from small_data import people_table
+from worlds import go, scenario
 
 from seedbus.models import ByColumn, DataError, Dirichlet, Iid, Natural, Pathological, Shards
 from seedbus.models.data import untrusted
@@ -284,6 +285,25 @@ def test_equal_numbers_and_truth_values_are_one_text_in_features_targets_owners_
         "site has '0' and '-0' and '0.0', which are taken as one, '0'",
         "who has '0' and '-0' and '0.0', which are taken as one, '0'",
     ]
+
+
+@pytest.mark.slow
+def test_a_run_is_the_same_however_the_cells_of_its_table_are_spelled(tmp_path: Path) -> None:
+    ends = []
+    for point in ("", ".0"):
+        lines = [f"{row},{row % 3}{each},{row % 2}{each}" for row in range(1, 101) for each in ("", point)]
+        written(tmp_path / f"t{point}.csv", "\n".join(["x,g,y", *lines, ""]))
+        table = {
+            "name": "table",
+            "file": str(tmp_path / f"t{point}.csv"),
+            "target": "y",
+            "categorical": ["g"],
+            "hidden": [],
+        }
+        results = go(tmp_path / f"run{point}", scenario(task=table, participation={"clients": 2}))
+        assert results.summary["dimension"] == (1 + 3 + 1) * 2
+        ends.append((results.digest, results.metrics["accuracy"].tolist()))
+    assert ends[0] == ends[1]
 
 
 def test_codes_of_one_spelling_stay_as_they_are_and_long_numbers_stay_apart(tmp_path: Path) -> None:

@@ -200,16 +200,18 @@ def _of_owners(partition: Partition, samples: Divisible, parts: Sequence[Indices
     values = partition.values_of(samples) if partition.is_by_owner else None
     if values is None:
         return
-    present = np.unique(values)
-    people = samples.people
-    names = map(as_text, present.tolist()) if partition.by == "column" else (people[each] for each in present if people)
-    yield from spelled_alike(f"partition {partition.kind}", names, "owners")
+    present, where = np.unique(values), f"partition {partition.kind}"
+    if partition.by == "column":
+        nouns, names = "values", list(map(as_text, present.tolist()))
+    else:
+        nouns, names = "owners", [samples.people[owner] for owner in present] if samples.people else []
+    yield from spelled_alike(where, names, nouns)
+    if "" in names:
+        yield f"{where}: an empty cell is one of the values; leave its rows out if nobody owns them"
     held, total = sum(part.size for part in parts), samples.labels.size
     if held < total:
-        yield (
-            f"partition {partition.kind}: {len(parts):,} of {present.size:,} owners are clients, so nobody trains on "
-            f"{total - held:,} of {total:,} training samples"
-        )
+        few = f"{len(parts):,} of {present.size:,} {nouns} are clients"
+        yield f"{where}: {few}, so nobody trains on {total - held:,} of {total:,} training samples"
 
 
 def client_names(partition: Partition, samples: Divisible, parts: Sequence[Indices]) -> list[str]:

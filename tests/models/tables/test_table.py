@@ -217,6 +217,8 @@ def test_a_client_is_a_value_of_a_column_that_need_not_be_a_feature(tmp_path: Pa
     for pet, part in zip(("", "cat", "dog"), division.parts, strict=True):
         assert np.array_equal(part, np.flatnonzero(frame["pet"] == pet))
     assert division.clients == ["", "cat", "dog"]
+    nobody = "partition by-column: an empty cell is one of the values; leave its rows out if nobody owns them"
+    assert division.notes == [nobody]
     by_owner = task.division(seed=3, clients=5, partition=Natural()).parts
     by_column = task.division(seed=3, clients=5, partition=ByColumn(column="person")).parts
     assert all(np.array_equal(one, other) for one, other in zip(by_owner, by_column, strict=True))
@@ -343,14 +345,13 @@ def test_owners_that_may_be_one_and_those_without_a_client_are_noted(tmp_path: P
     rows = "".join(f"{row * row},{('Anna', 'anna', 'Bo')[row % 3]},{row % 2}\n" for row in range(60))
     task = Table(file=written(tmp_path / "t.csv", "a,who,y\n" + rows), target="y", owner="who", validation=0)
     for partition in (Natural(), ByColumn(column="who")):
-        alike = (
-            f"partition {partition.kind} has the owners 'Anna' and 'anna', each of its own; spell them alike if they"
-        )
+        nouns = "owners" if partition.by == "owners" else "values"
+        alike = f"partition {partition.kind} has the {nouns} 'Anna' and 'anna', each of its own; spell them alike if"
         division = task.division(seed=1, clients=3, partition=partition)
-        assert division.notes == [f"{alike} are one"] and division.rows is not None
+        assert division.notes == [f"{alike} they are one"] and division.rows is not None
         fewer = task.division(seed=1, clients=1, partition=partition)
         nobody = 48 - fewer.parts[0].size
-        some = f"partition {partition.kind}: 1 of 3 owners are clients"
+        some = f"partition {partition.kind}: 1 of 3 {nouns} are clients"
         assert fewer.notes[1:] == [f"{some}, so nobody trains on {nobody} of 48 training samples"]
 
 

@@ -84,7 +84,6 @@ def study(
         from seedbus.scenarios.launchers.named import launcher_of
         from seedbus.scenarios.reporting.meter import Meter
         from seedbus.scenarios.study.cells import metric_of, plan_of
-        from seedbus.scenarios.study.claims import verdict
         from seedbus.scenarios.study.pool import STOP_S, Pool
         from seedbus.scenarios.study.progress import StudyProgress
         from seedbus.scenarios.study.store import Store
@@ -145,7 +144,7 @@ def study(
         raise typer.Exit(Exit.FOLDER)
     if results.failures:
         raise typer.Exit(Exit.INCOMPLETE)
-    if results.is_complete and verdict(results.judged) == "does not hold":
+    if results.is_complete and "does not hold" in results.verdicts.values():
         raise typer.Exit(Exit.MISSED)
 
 

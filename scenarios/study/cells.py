@@ -26,7 +26,7 @@ from seedbus.scenarios.schema.scenario import Scenario
 from seedbus.scenarios.schema.without_effect import all_caveats
 from seedbus.scenarios.schema.yaml_text import dump
 from seedbus.scenarios.sentences import nearest, quoted
-from seedbus.scenarios.study.claims import COSTS, FINAL, SUMMED_UP
+from seedbus.scenarios.study.claims import COSTS, FINAL, SUMMED_UP, claims
 from seedbus.scenarios.study.schema import Axis, Study, Variant, load_study
 
 UNNAMED = ("name", "description", "seed", "transport", "expect")
@@ -252,6 +252,11 @@ def values_of_metric(plan: Plan) -> list[str]:
     ask, metric = plan.study.ask, metric_of(plan)
     found = [FINAL, "last", "best", *(f"{split}_{metric}" for split in ask.splits)]
     return found + [f"at_{point}{end}" for point in ask.at for end in ("", "_ema")]
+
+
+def claims_of(plan: Plan) -> list[str]:
+    """Return for each expectation of a study the claim that it is a part of; see `claims`."""
+    return claims(plan.study.expect, values_of_metric(plan), metric_of(plan))
 
 
 def figures(plan: Plan) -> list[str]:

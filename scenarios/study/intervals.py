@@ -160,7 +160,9 @@ def covering(
     return mean, max(min(mean - half, low), lowest), min(max(mean + half, high), highest)
 
 
-def covering_ratio(ratios: Sequence[float], confidence: float = CONFIDENCE) -> tuple[float, float, float]:
+def covering_ratio(
+    ratios: Sequence[float], confidence: float = CONFIDENCE, pairs: int = 1
+) -> tuple[float, float, float]:
     """Return the mean of a sample of ratios, and the ends of its interval; see `covering`.
 
     Ratios that are all positive have a geometric mean: they are as far from 1 as their reciprocals, and no end of the
@@ -168,10 +170,16 @@ def covering_ratio(ratios: Sequence[float], confidence: float = CONFIDENCE) -> t
     """
     is_exact = len(ratios) > 1 and min(ratios) == max(ratios)  # and its logarithm is rounded
     if min(ratios) <= 0 or is_exact:
-        return covering(ratios, confidence)
+        return covering(ratios, confidence, pairs)
     with np.errstate(over="ignore"):
-        mean, low, high = np.exp(covering([math.log(ratio) for ratio in ratios], confidence))
+        mean, low, high = np.exp(covering([math.log(ratio) for ratio in ratios], confidence, pairs))
     return float(mean), float(low), float(high)
+
+
+def by_chance(count: int, confidence: float) -> str:
+    """Return in words how sure each of some intervals is, and how many are expected to miss the mean."""
+    wrong = (1 - confidence) * count
+    return f"{100 * confidence:.6g}% each, so that {wrong:{',.0f' if wrong >= 1 else '.1g'}} of them"
 
 
 def bootstrap(values: Sequence[float], confidence: float) -> tuple[float, float]:

@@ -12,11 +12,11 @@ from seedbus.scenarios.reporting.privacy import bases
 from seedbus.scenarios.reporting.terminal import shown
 from seedbus.scenarios.schema.amounts import cost_of, words_of
 from seedbus.scenarios.study.cells import Plan
-from seedbus.scenarios.study.claims import FINAL, verdict
-from seedbus.scenarios.study.intervals import Difference
+from seedbus.scenarios.study.claims import FINAL, chance, in_words
+from seedbus.scenarios.study.intervals import Difference, by_chance
 from seedbus.scenarios.study.published import published
 from seedbus.scenarios.study.results import StudyResults
-from seedbus.scenarios.study.trials import in_words
+from seedbus.scenarios.study.trials import in_words as values_in_words
 
 MAX_SENTENCES = 20
 MAX_CIRCUMSTANCES = 12  # of which the differences are told
@@ -109,9 +109,8 @@ def _intervals(results: StudyResults, pairs: list[tuple[str, str, Difference]]) 
     ask, count = results.plan.study.ask, sum(each.seeds > 1 for _, _, each in pairs)
     if not count:
         return "of one seed, so without intervals"
-    wrong = (1 - ask.confidence) * count
-    chance = f"each, so that {wrong:{',.0f' if wrong >= 1 else '.1g'}} of them may seem to differ by chance"
-    level = f"{100 * ask.confidence:.6g}% {'together' if ask.together else chance}"
+    together = f"{100 * ask.confidence:.6g}% together"
+    level = together if ask.together else f"{by_chance(count, ask.confidence)} may seem to differ by chance"
     return f"paired over seeds; {counted(count, 'pair')} at {level}"
 
 
@@ -157,7 +156,14 @@ def _claim(results: StudyResults) -> list[str]:
     if not study.claim:
         return []
     source = f" ({study.source})" if study.source else ""
-    return [f"Claim{source}: {study.claim}: {verdict(results.judged)}", *map(str, results.judged)]
+    found = [f"Claim{source}: {study.claim}: {in_words(results.verdicts)}"]
+    if study.unpublished:
+        found.append(f"what is published does not give it: {study.unpublished}")
+    found += [*map(str, results.judged), *filter(None, [chance(results.judged, study.ask.confidence)])]
+    if loose := [str(each) for each in study.expect if each.counts_any_effect]:
+        what = "a bound where rows are equal is met by any effect, however small; another says which counts"
+        found.append(f"note: {what}: {_some(loose)}")
+    return found
 
 
 def _divergence(results: StudyResults, row: str) -> str:
@@ -228,7 +234,7 @@ def _tied(results: StudyResults) -> list[str]:
     factor, unit = (100, "%") if is_share(results.metric) else (1, "")
     rows = []
     for row, trials in results.tied.items():
-        both = (f"{in_words(trial.values)}: {factor * trial.score:.4g}{unit}" for trial in trials)
+        both = (f"{values_in_words(trial.values)}: {factor * trial.score:.4g}{unit}" for trial in trials)
         rows.append(f"{row} ({' and '.join(both)})")
     what = "tuning did not tell the best value from the second best, which is within one standard error of it"
     return [f"{what}: {_some(rows)}; intervals of differences do not know this, and more seeds in `tuning` tell more"]

@@ -12,9 +12,9 @@ from seedbus.agents.server.stopping import averages
 from seedbus.scenarios.analysis.quantities import is_gap, quantity, served_metric
 from seedbus.scenarios.reporting.axes import is_share
 from seedbus.scenarios.reporting.results import strict
-from seedbus.scenarios.study.cells import Cell, Plan, is_rising, values_of_metric
+from seedbus.scenarios.study.cells import Cell, Plan, claims_of, is_rising, values_of_metric
 from seedbus.scenarios.study.circumstances import by_circumstances, circumstances, pairs_of
-from seedbus.scenarios.study.claims import FINAL, Judged, judged, verdict
+from seedbus.scenarios.study.claims import FINAL, Judged, Verdict, judged, verdicts
 from seedbus.scenarios.study.finished_runs import RowRun
 from seedbus.scenarios.study.intervals import ANY, SHARE, Difference, Mean, Range, smallest_step
 from seedbus.scenarios.study.schema import is_numeric
@@ -165,6 +165,7 @@ class StudyResults:
             }
             for name in {each.figure for each in study.expect}
         }
+        claims = claims_of(self.plan)
         return [
             judged(
                 each,
@@ -173,9 +174,21 @@ class StudyResults:
                 study.ask.confidence,
                 {row: self._step(row, each.figure) for row in each.rows.values()},
                 self._range(each.figure),
+                claims.count(claim),
+                self.at_edge,
             )
-            for each in study.expect
+            for each, claim in zip(study.expect, claims, strict=True)
         ]
+
+    @property
+    def verdicts(self) -> dict[str, Verdict]:
+        """Claim → the verdict on it."""
+        return verdicts(claims_of(self.plan), self.judged, self.plan.study.unpublished)
+
+    @property
+    def at_edge(self) -> dict[str, list[str]]:
+        """Row → its fields whose chosen value is at the edge of what was tried; without rows that have none."""
+        return {row: tuned.at_edge for row, tuned in self.tuned.items() if tuned.at_edge}
 
     @cached_property
     def steps(self) -> dict[str, float]:
@@ -382,9 +395,10 @@ class StudyResults:
         study: dict[str, Any] = {"study": self.plan.study.name, "metric": self.metric, "is_complete": self.is_complete}
         if self.plan.study.claim:
             parts = [
-                {"expected": str(each.expected), "found": each.found, "verdict": each.verdict} for each in self.judged
+                {"expected": str(each.expected), "claim": claim, "found": each.found, "verdict": each.verdict}
+                for each, claim in zip(self.judged, claims_of(self.plan), strict=True)
             ]
-            study["claim"] = {"claim": self.plan.study.claim, "verdict": verdict(self.judged), "expect": parts}
+            study["claim"] = {"claim": self.plan.study.claim, "verdicts": self.verdicts, "expect": parts}
         failures = [vars(each) for each in self.failures]
         study |= {"rows": rows, "differences": differences, "tuned": tuned, "failures": failures}
         return {name: strict(part) for name, part in study.items()}

@@ -212,6 +212,10 @@ class Study(Settings):
     claim: str = Field(default="", description="what the study is to show, in words")
     source: str = Field(default="", description="the paper and the figure or table that show it")
     expect: list[Expected] = Field(default=[], description="the same in numbers: all are to hold")
+    unpublished: str = Field(
+        default="",
+        description="what is missing from what is published, where that does not give the figure; the verdict says so",
+    )
     published: dict[str, Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,250}$")]] = Field(
         default={},
         description="label and file of published curves, in `published-curves` of a directory of SEEDBUS_DATA",
@@ -289,6 +293,12 @@ class Study(Settings):
         if bool(self.claim) != bool(self.expect):
             there, missing = ("expect", "claim") if self.expect else ("claim", "expect")
             raise ValueError(f"{missing}: this field is required beside {there}")
+        if self.unpublished and not self.claim:
+            raise ValueError("claim: this field is required beside unpublished")
+        for number, each in enumerate(self.expect):
+            if ask.smoothed and each.over is not None and "_to_" in each.figure:
+                what = f"{each.figure} is that of a moving average, whose lag makes a ratio of two rows nearer to 1"
+                raise ValueError(f"expect.{number}.over: {what}; expected minus, or ask.smoothed: false")
         count = math.prod([len(self.variants) or 1, len(self.conditions) or 1, *map(len, self.grid.values())])
         if count > MAX_CELLS:
             raise ValueError(f"grid: these are {count:,} rows; at most {MAX_CELLS:,} are accepted")

@@ -19,7 +19,6 @@ from seedbus.scenarios.reporting.looks import looks
 from seedbus.scenarios.schema.yaml_text import dump
 from seedbus.scenarios.study.cells import plan_of
 from seedbus.scenarios.study.circumstances import circumstances
-from seedbus.scenarios.study.claims import verdict
 from seedbus.scenarios.study.estimate import Estimate
 from seedbus.scenarios.study.finished_runs import RowRun
 from seedbus.scenarios.study.remarks import sentences
@@ -243,7 +242,7 @@ def test_each_of_several_targets_has_its_own_figures_columns_and_claims(tmp_path
     assert all(rf"\shortstack[r]{{rounds \\ to {name}}} &" in latex(found) for name in ("5", "4.5", "$-$1"))
     assert not {f"{cost}_to_target" for cost in costs} & set(found.figures)
     assert found.json()["rows"][0]["figures"]["rounds_to_4.5"]["mean"] == second.mean()
-    assert verdict(found.judged) == "holds"
+    assert {*found.verdicts.values()} == {"holds"}
 
 
 def test_a_large_number_of_bytes_is_written_in_its_unit(tmp_path: Path) -> None:

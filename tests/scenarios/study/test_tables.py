@@ -529,7 +529,7 @@ def test_one_seed_cannot_tell_and_that_is_said_with_the_difference_wherever_it_s
         "the same values at 1 seed: b and c",
     ]
     assert sentences(results)[1] == "a − b: at least 0; found 0.22 at one seed, which cannot tell: not settled"
-    assert sentences(results)[2:5] == said
+    assert sentences(results)[3:6] == said
     write_report(results)
     for name in ("report.html", "table.md"):
         text = (results.folder / name).read_text()

@@ -264,8 +264,8 @@ def test_the_page_of_claims_is_computed_from_the_kept_figures() -> None:
 
 
 def test_what_was_kept_is_used_while_the_runs_are_the_same_and_only_what_is_said_of_them_changes() -> None:
-    facts = {"figures": {"bytes": {"P = 10": {}, "P = 5": {}}}}
-    facts |= {"study": claims.digest(plan_of(STUDY))}
+    figures: dict[str, Any] = {"bytes": {"P = 10": {}, "P = 5": {}}}
+    facts = {"figures": figures, "study": claims.digest(plan_of(STUDY))}
     other = STUDY | {"expect": [{"row": "P = 5", "figure": "bytes", "at_most": 1}], "unpublished": "the rate"}
     assert claims.is_current(facts, plan_of(other))
     assert not claims.is_current(

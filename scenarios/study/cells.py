@@ -261,12 +261,17 @@ def claims_of(plan: Plan) -> list[str]:
 
 def figures(plan: Plan) -> list[str]:
     """Return the names of the figures that every run of a study has. Raises `ScenarioError` as `metric_of`."""
-    ask, found = plan.study.ask, values_of_metric(plan)
-    found += [f"at_{point}_{cost_of(point)[0]}" for point in ask.at if isinstance(point, str)]
-    costs = ("rounds", "bytes", "bytes_up", "bytes_down", "catchup_bytes", "simulated_s")
-    found += [f"{cost}_to_{target}" for target in ask.targets for cost in costs]
     is_private = any(cell.scenario.privacy is not None for cell in plan.cells)
-    return [*found, *ask.analysis, *COSTS, *SUMMED_UP, *(["epsilon"] if is_private else [])]
+    more = [*plan.study.ask.analysis, *SUMMED_UP, *(["epsilon"] if is_private else [])]
+    return [*values_of_metric(plan), *costs(plan), *more]
+
+
+def costs(plan: Plan) -> list[str]:
+    """Return the names of the figures that are amounts: of rounds, bytes, seconds and forward passes."""
+    ask = plan.study.ask
+    found = [f"at_{point}_{cost_of(point)[0]}" for point in ask.at if isinstance(point, str)]
+    each = ("rounds", "bytes", "bytes_up", "bytes_down", "catchup_bytes", "simulated_s")
+    return [*found, *(f"{cost}_to_{target}" for target in ask.targets for cost in each), *COSTS]
 
 
 def _check_expectations(plan: Plan) -> None:

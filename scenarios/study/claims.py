@@ -23,7 +23,7 @@ from pydantic import Field, model_validator
 from seedbus.bus.text import counted
 from seedbus.scenarios.analysis.quantities import is_gap
 from seedbus.scenarios.schema.expectations import Bounds
-from seedbus.scenarios.study.intervals import ANY, Range, by_chance, covering, covering_ratio
+from seedbus.scenarios.study.intervals import AMOUNT, ANY, Range, by_chance, covering
 
 FINAL = "final"
 """The figure by which rows are compared: the moving average of the metric, 0.9 per round, at the end of a run."""
@@ -156,7 +156,7 @@ def judged(
 
     def interval(pairs: int) -> tuple[float, float, float]:
         if expected.over is not None:
-            return covering_ratio(values, confidence, pairs)
+            return covering(values, confidence, pairs, within=AMOUNT)
         ends = within if expected.minus is None else (within[0] - within[1], within[1] - within[0])
         return covering(values, confidence, pairs, step, ends)
 

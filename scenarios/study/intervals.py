@@ -5,7 +5,9 @@ Student's and the percentile bootstrap's (Efron 1979). The bootstrap assumes not
 values it never leaves their range, so with 3 seeds it covers the true mean in about 3 of 4 cases only. Student's is
 right for few seeds of normal values.
 
-A ratio of two figures, seed by seed, has that of the mean of its logarithms, where all are positive.
+A ratio of two figures, seed by seed, has that of the mean of its logarithms, where all are positive. So has an amount
+of rounds, bytes or seconds: such figures are skewed, and of lognormal ones the interval of the plain mean holds it in
+some 82 of 100 cases, with 3 to 10 seeds.
 
 Two rows are compared by the differences of runs with the same seed. Both have the same clients, data and faults then,
 so most of what a seed changes cancels out. One row is better if the interval of the mean difference excludes 0. Where
@@ -37,6 +39,8 @@ Range = tuple[float, float]
 """The lowest and the highest value that a figure can have."""
 ANY: Range = (-math.inf, math.inf)
 SHARE: Range = (0.0, 1.0)
+AMOUNT: Range = (0.0, math.inf)
+"""Values of this range may be a few times as large with one seed as with another."""
 LEAST_STEP = 1e-9
 """Values of a metric that differ by less may be one value, of which sums were rounded."""
 
@@ -48,7 +52,7 @@ class Mean:
     Attributes:
         mean: mean over the seeds that have it.
         deviation: sample standard deviation; None for one seed.
-        low: lower end of the interval of the mean (`covering`); None for one seed.
+        low: lower end of the interval of the mean (`covering`), of amounts of the geometric one; None for one seed.
         high: upper end.
         seeds: number of seeds that have it.
     """
@@ -67,8 +71,8 @@ class Mean:
             return None
         if len(known) == 1:
             return Mean(known[0], None, None, None, 1)
-        mean, low, high = covering(known, confidence, within=within)
-        return Mean(mean, float(statistics.stdev(known)), low, high, len(known))
+        _, low, high = covering(known, confidence, within=within)
+        return Mean(float(statistics.mean(known)), float(statistics.stdev(known)), low, high, len(known))
 
 
 Verdict = Literal["a difference", "the same values", "not settled", "one seed cannot tell"]
@@ -141,7 +145,9 @@ def covering(
 ) -> tuple[float, float, float]:
     """Return the mean of a sample, and the ends of its interval; these are infinite for one value.
 
-    Mean and deviation are made of exact sums: in float64 the mean of three equal numbers may be another number.
+    Mean and deviation are made of exact sums: in float64 the mean of three equal numbers may be another number. Of
+    amounts, and of ratios, that are all positive it is the geometric mean, and its interval that of their logarithms:
+    so they are as far from it as their reciprocals, and no end of the interval is below 0.
 
     Args:
         values: at least one.
@@ -150,6 +156,10 @@ def covering(
         step: of differences, the step in which the values come that were subtracted; 0: they are exact.
         within: the range of such values, where the interval ends; one that a value leaves ends with this value.
     """
+    if within == AMOUNT and min(values) > 0 and min(values) < max(values):  # logarithms of equal ones are rounded
+        with np.errstate(over="ignore"):
+            mean, low, high = np.exp(covering([math.log(value) for value in values], confidence, pairs))
+        return float(mean), float(low), float(high)
     mean = float(statistics.mean(values))
     if len(values) < 2:
         return mean, -math.inf, math.inf
@@ -158,22 +168,6 @@ def covering(
     low, high = bootstrap(values, confidence)
     lowest, highest = min(within[0], *values), max(within[1], *values)
     return mean, max(min(mean - half, low), lowest), min(max(mean + half, high), highest)
-
-
-def covering_ratio(
-    ratios: Sequence[float], confidence: float = CONFIDENCE, pairs: int = 1
-) -> tuple[float, float, float]:
-    """Return the mean of a sample of ratios, and the ends of its interval; see `covering`.
-
-    Ratios that are all positive have a geometric mean: they are as far from 1 as their reciprocals, and no end of the
-    interval of their logarithms is a ratio below 0.
-    """
-    is_exact = len(ratios) > 1 and min(ratios) == max(ratios)  # and its logarithm is rounded
-    if min(ratios) <= 0 or is_exact:
-        return covering(ratios, confidence, pairs)
-    with np.errstate(over="ignore"):
-        mean, low, high = np.exp(covering([math.log(ratio) for ratio in ratios], confidence, pairs))
-    return float(mean), float(low), float(high)
 
 
 def by_chance(count: int, confidence: float) -> str:

@@ -235,9 +235,11 @@ def _tied(results: StudyResults) -> list[str]:
     rows = []
     for row, trials in results.tied.items():
         both = (f"{values_in_words(trial.values)}: {factor * trial.score:.4g}{unit}" for trial in trials)
-        rows.append(f"{row} ({' and '.join(both)})")
+        gain = f"; may gain {factor * results.regrets[row]:.2g}{unit and ' points'}" if results.regrets[row] else ""
+        rows.append(f"{row} ({' and '.join(both)}{gain})")
     what = "tuning did not tell the best value from the second best, which is within one standard error of it"
-    return [f"{what}: {_some(rows)}; intervals of differences do not know this, and more seeds in `tuning` tell more"]
+    knows = "intervals of its differences from rows with other values are as much wider"
+    return [f"{what}: {_some(rows)}; {knows}, and more seeds in `tuning` tell more"]
 
 
 def _some(rows: Sequence[str]) -> str:

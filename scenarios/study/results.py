@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,13 +12,13 @@ from seedbus.agents.server.stopping import averages
 from seedbus.scenarios.analysis.quantities import is_gap, quantity, served_metric
 from seedbus.scenarios.reporting.axes import is_share
 from seedbus.scenarios.reporting.results import strict
-from seedbus.scenarios.study.cells import Cell, Plan, claims_of, is_rising, values_of_metric
+from seedbus.scenarios.study.cells import Cell, Plan, claims_of, costs, is_rising, values_of_metric
 from seedbus.scenarios.study.circumstances import by_circumstances, circumstances, pairs_of
 from seedbus.scenarios.study.claims import FINAL, Judged, Verdict, judged, verdicts
 from seedbus.scenarios.study.finished_runs import RowRun
-from seedbus.scenarios.study.intervals import ANY, SHARE, Difference, Mean, Range, smallest_step
+from seedbus.scenarios.study.intervals import AMOUNT, ANY, SHARE, Difference, Mean, Range, smallest_step
 from seedbus.scenarios.study.schema import is_numeric
-from seedbus.scenarios.study.trials import Trial, Tuned, ranked, tie
+from seedbus.scenarios.study.trials import Trial, Tuned, ranked, regret, tie
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -213,8 +213,14 @@ class StudyResults:
     def _of_metric(self) -> list[str]:
         return values_of_metric(self.plan)
 
+    @cached_property
+    def _costs(self) -> list[str]:
+        return costs(self.plan)
+
     def _range(self, figure: str) -> Range:
-        """Return the range of a figure's values, where the metric has one."""
+        """Return the range of a figure's values, where it is known."""
+        if figure in self._costs:
+            return AMOUNT
         if not is_share(self._metric_of(figure)):
             return ANY
         return (-1.0, 1.0) if is_gap(figure) else SHARE
@@ -368,6 +374,12 @@ class StudyResults:
         ties = {row: tie(tuned, self.metric, is_rising=self.is_rising) for row, tuned in self.tuned.items()}
         return {row: both for row, both in ties.items() if both is not None}
 
+    @cached_property
+    def regrets(self) -> dict[str, float]:
+        """Tied row → by how much it may be better with another value than the chosen one; see `trials.regret`."""
+        rules = {"is_rising": self.is_rising, "confidence": self.plan.study.ask.confidence}
+        return {row: regret(self.tuned[row], self.metric, **rules) for row in self.tied}
+
     def json(self) -> dict[str, Any]:
         """Return all of it as plain data."""
         rows = [
@@ -404,7 +416,7 @@ class StudyResults:
         return {name: strict(part) for name, part in study.items()}
 
     def _settings(self, cell: Cell) -> dict[str, Any]:
-        chosen = self.tuned[cell.name].chosen if cell.name in self.tuned else {}
+        chosen = self._chosen(cell.name)
         axes = {path: list(values) for path, values in self.plan.study.grid.items()}  # of names, where it gives names
         point = {path: cell.labels.get(path, value) for path, value in cell.point.items()}
         point = {path: value if _is_column(axes[path]) else str(value) for path, value in point.items()}
@@ -426,7 +438,10 @@ class StudyResults:
         return found
 
     def _difference(self, row: str, other: str, figure: str = FINAL, pairs: int = 1) -> Difference | None:
-        """Return a row's figure minus another's; None if a run has diverged or lacks it, or no seed is shared."""
+        """Return a row's figure minus another's; None if a run has diverged or lacks it, or no seed is shared.
+
+        Unless both have the same tuned values, the interval is wider by what each may gain with a tied value.
+        """
         values, others = (
             {member.seed: member.figures.get(figure) for member in self.members[each]} for each in (row, other)
         )
@@ -436,7 +451,15 @@ class StudyResults:
             return None
         step = max(self._step(row, figure), self._step(other, figure))
         low, high = self._range(figure)
-        return Difference.of(known, self.plan.study.ask.confidence, pairs, step, (low - high, high - low))
+        found = Difference.of(known, self.plan.study.ask.confidence, pairs, step, (low - high, high - low))
+        if self._chosen(row) == self._chosen(other):
+            return found
+        gains = (self.regrets.get(other, 0.0), self.regrets.get(row, 0.0))
+        below, above = gains if self.is_rising else gains[::-1]
+        return replace(found, low=found.low - below, high=found.high + above)
+
+    def _chosen(self, row: str) -> dict[str, Any]:
+        return self.tuned[row].chosen if row in self.tuned else {}
 
 
 def _is_column(values: list[Any]) -> bool:

@@ -8,8 +8,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from scipy import stats
+
 from seedbus.scenarios.reporting.axes import is_share
-from seedbus.scenarios.study.intervals import LEAST_STEP
+from seedbus.scenarios.study.intervals import LEAST_STEP, covering
 
 
 @dataclass(frozen=True)
@@ -62,6 +64,29 @@ def tie(tuned: Tuned, metric: str, *, is_rising: bool) -> tuple[Trial, Trial] | 
     best, second = finite[:2]
     is_tied = abs(best.score - second.score) <= _standard_error(best, second, metric) + LEAST_STEP
     return (best, second) if is_tied else None
+
+
+def regret(tuned: Tuned, metric: str, *, is_rising: bool, confidence: float) -> float:
+    """Return by how much a row may be better with a value that ties with the chosen one; 0.0 without such.
+
+    It is the upper end of an interval of the difference in score: that of the differences with the same seed, where
+    trials have several, and else that of a share of right answers, from its standard error (`tie`).
+    """
+    if not (finite := ranked(tuned.trials, is_rising=is_rising)):
+        return 0.0
+    best, *others = finite
+    found, sign = 0.0, 1 if is_rising else -1
+    for other in others:
+        error = _standard_error(best, other, metric)
+        if abs(best.score - other.score) > error + LEAST_STEP:
+            continue
+        gains = [sign * (one - less) for one, less in zip(other.finals, best.finals, strict=True)]
+        if len(gains) > 1:
+            _, _, high = covering(gains, confidence, step=max(best.step, other.step))
+        else:
+            high = float(stats.norm.ppf((1 + confidence) / 2)) * error - abs(best.score - other.score)
+        found = max(found, high)
+    return found
 
 
 def _standard_error(trial: Trial, other: Trial, metric: str) -> float:

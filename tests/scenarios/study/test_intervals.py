@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from seedbus.scenarios.study.intervals import Difference, Mean, bootstrap, covering, covering_ratio, smallest_step
+from seedbus.scenarios.study.intervals import AMOUNT, Difference, Mean, bootstrap, covering, smallest_step
 
 DRAWS = 300
 
@@ -125,14 +125,31 @@ def test_the_interval_of_positive_ratios_is_that_of_their_logarithms_and_mirrore
     None
 ):
     ratios = [0.15, 0.5, 0.35]
-    assert covering(ratios)[1] < 0 < covering_ratio(ratios)[1]
-    mean, low, high = covering_ratio(ratios)
+    assert covering(ratios)[1] < 0 < covering(ratios, within=AMOUNT)[1]
+    mean, low, high = covering(ratios, within=AMOUNT)
     assert mean == pytest.approx(np.prod(ratios) ** (1 / 3))
-    back = covering_ratio([1 / ratio for ratio in ratios])
+    back = covering([1 / ratio for ratio in ratios], within=AMOUNT)
     assert back == pytest.approx((1 / mean, 1 / high, 1 / low), rel=0.01), "the bootstrap draws the same resamples"
-    assert covering_ratio([3.0] * 3) == (3.0, 3.0, 3.0), "equal ratios stay exact"
-    assert covering_ratio([0.0, 0.5, 0.35]) == covering([0.0, 0.5, 0.35]), "0 has no logarithm"
-    assert covering_ratio([0.5]) == (0.5, 0.0, math.inf) and covering_ratio([1e-300, 1e300])[2] == math.inf
+    assert covering([3.0] * 3, within=AMOUNT) == (3.0, 3.0, 3.0), "equal ratios stay exact"
+    mean, low, high = covering([0.0, 0.5, 0.35])
+    assert covering([0.0, 0.5, 0.35], within=AMOUNT) == (mean, 0.0, high) and low < 0, "0 has no logarithm"
+    assert covering([0.5], within=AMOUNT) == covering([0.5]) == (0.5, -math.inf, math.inf)
+    assert covering([1e-300, 1e300], within=AMOUNT)[2] == math.inf
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seeds", [3, 10])
+def test_the_interval_of_skewed_amounts_covers_as_often_as_it_says_and_not_one_of_plain_values(seeds: int) -> None:
+    """Of lognormal bytes to a target: their geometric mean is 1, and their mean exp(0.5)."""
+    draws = np.random.default_rng(4).lognormal(size=(DRAWS, seeds)).tolist()
+    ends = [covering(draw, within=AMOUNT)[1:] for draw in draws]
+    plain = [covering(draw)[1:] for draw in draws]
+    missed = sum(not low <= 1 <= high for low, high in ends) / DRAWS
+    missed_by_plain = sum(not low <= math.exp(0.5) <= high for low, high in plain) / DRAWS
+    print(f"{seeds} seeds: missed {missed:.3f}, by intervals of plain values {missed_by_plain:.3f}")
+    assert missed < 0.05 + 3 * math.sqrt(0.05 * 0.95 / DRAWS) < missed_by_plain
+    assert [(each.low, each.high) for draw in draws[:9] if (each := Mean.of(draw, within=AMOUNT))] == ends[:9]
+    assert Mean.of(draws[0], within=AMOUNT).mean == pytest.approx(np.mean(draws[0]))  # type: ignore[union-attr]
 
 
 def test_a_difference_of_many_deviations_is_seen_and_one_seed_shows_none() -> None:

@@ -8,24 +8,32 @@ cohorts: public    Neighbours: all reports of one client are zeros instead (dp-a
                    client has spent Σ 1/z² over the commits that have its report, and ε is that of the client that has
                    spent most. There is no amplification, and how cohorts are chosen does not matter as long as it
                    does not depend on the clients' data.
-cohorts: secret    Neighbours: one client's data is replaced (REPLACE_ONE), which changes a sum by 2C, so z/2 counts.
-                   Each round's cohort is a uniform sample without replacement from all clients, which is
-                   secret: SampledWithoutReplacementDpEvent, Wang, Balle, Kasiviswanathan, arXiv:1808.00087,
-                   Theorem 27. All rounds count: so that no commit tells how many of a cohort reported, a sum is
-                   divided by m, and one of no reports is noise alone. That theorem's bound for the Gaussian is used for
-                   the discrete one; for σ² ≥ 64 they differ by less than e⁻¹²⁰⁰ in relation.
-                   With selection: poisson neighbours are those of public cohorts, for whether a client is in a cohort
-                   says nothing of the others: PoissonSampledDpEvent, Mironov, Talwar, Zhang, arXiv:1908.10530. Of whole
-                   orders alone: there the discrete Gaussian costs what the Gaussian does, since both divergences
-                   come from the same moments E[(p/q)^k] = exp((k² − k)·|s|²/2σ²), k whole, of a shift s by whole units.
+cohorts: secret    Neighbours: one client's data is replaced (REPLACE_ONE), which changes a sum by 2C. Each round's
+                   cohort is a uniform sample without replacement from all clients, which is secret. All rounds count:
+                   so that no commit tells how many of a cohort reported, a sum is divided by m, and one of no reports
+                   is noise alone. A round's privacy profile is at most that of the Gaussian, amplified (Zhu, Dong,
+                   Wang, arXiv:2106.08567, Theorem 11), in both directions at once, for the other clients' reports may
+                   make either of two neighbours the worse one, in each round anew. The privacy loss distribution with
+                   this profile is composed by dp-accounting, whose every rounding is upwards (Doroshenko et al.,
+                   arXiv:2207.04380). A discrete Gaussian of σ² is a Gaussian of σ² − 3 that is rounded at random:
+                   Σ_k exp(−(k − x)²/6) is the same for all x but for 1e−25 in relation, so rounding x to k in
+                   proportion to its terms adds the missing variance.
+                   With selection: poisson Rényi differential privacy serves again: neighbours are those of public
+                   cohorts, for whether a client is in a cohort says nothing of the others: PoissonSampledDpEvent,
+                   Mironov, Talwar, Zhang, arXiv:1908.10530. Of whole orders alone: there the discrete Gaussian costs
+                   what the Gaussian does, since both divergences come from the same moments E[(p/q)^k] =
+                   exp((k² − k)·|s|²/2σ²), k whole, of a shift s by whole units.
 """
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from functools import cache
+from functools import cache, lru_cache, reduce
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from seedbus.agents.privacy.settings import Privacy
 
@@ -34,6 +42,14 @@ if TYPE_CHECKING:
 
 _WHOLE_ORDERS = (*range(2, 129), 192, 256, 384, 512, 1024)
 """Where the noise is as large as is usual, the best order is among the first of these."""
+LEAST_DELTA = 1e-12
+"""With secret cohorts of a fixed size ε is known for this δ and larger ones: float64 adds up probabilities to 1e−15."""
+_ROUNDED = 3
+"""The variance, in units², of the random rounding that makes a Gaussian the discrete one; see above."""
+_TAIL = 10
+"""Losses are told apart up to so many deviations of the Gaussian's; beyond, with 1e−23, they count as infinite."""
+_STEPS = 5000
+"""In which losses are rounded up to the furthest, in relation to which the privacy loss of a round is found."""
 
 
 class Accountant:
@@ -106,16 +122,15 @@ class Accountant:
         self._shares, self._samples, self._recent = dict(shares), Counter(dict(samples)), dict(recent)
 
     def _of_samples(self, samples: Mapping[int, float]) -> float:
+        clients = self._who.clients
+        if self._who.selection.is_fixed_size:
+            z = math.sqrt(self._settings.variance(self._who.quorum) - _ROUNDED) / self._settings.clip
+            return _uniform_epsilon(clients, tuple(sorted(samples.items())), z, self._settings.delta)
         from dp_accounting import rdp  # takes seconds to import
 
-        clients, z = self._who.clients, self._settings.noise_multiplier
-        if self._who.selection.is_fixed_size:
-            orders = rdp.RdpAccountant().orders
-            total = sum(count * _sampled(clients, asked, z / 2) for asked, count in sorted(samples.items()))
-        else:
-            orders = _WHOLE_ORDERS
-            total = sum(count * _poisson_sampled(asked / clients, z) for asked, count in sorted(samples.items()))
-        epsilon, _ = rdp.compute_epsilon(orders, total, self._settings.delta)
+        z = self._settings.noise_multiplier
+        total = sum(count * _poisson_sampled(asked / clients, z) for asked, count in sorted(samples.items()))
+        epsilon, _ = rdp.compute_epsilon(_WHOLE_ORDERS, total, self._settings.delta)
         return float(epsilon)
 
 
@@ -136,11 +151,34 @@ def _poisson_sampled(probability: float, noise_multiplier: float) -> Any:
     return accountant.compose(PoissonSampledDpEvent(probability, GaussianDpEvent(noise_multiplier))).rdp
 
 
-@cache
-def _sampled(clients: int, asked: int, noise_multiplier: float) -> Any:
-    """Return the Rényi differential privacy of one round at each order, if its cohort has a fixed size."""
-    from dp_accounting import GaussianDpEvent, NeighboringRelation, SampledWithoutReplacementDpEvent, rdp
+@lru_cache(maxsize=4096)
+def _uniform_epsilon(
+    clients: int, samples: tuple[tuple[int, float], ...], noise_multiplier: float, delta: float
+) -> float:
+    """Return ε of rounds with secret cohorts of fixed sizes; samples: (size, number of rounds)."""
+    parts = [_uniform(clients, asked, noise_multiplier).self_compose(round(count)) for asked, count in samples]
+    return float(reduce(lambda whole, part: whole.compose(part), parts).get_epsilon_for_delta(delta))
 
-    accountant = rdp.RdpAccountant(neighboring_relation=NeighboringRelation.REPLACE_ONE)
-    gaussian = GaussianDpEvent(noise_multiplier)
-    return accountant.compose(SampledWithoutReplacementDpEvent(clients, asked, gaussian)).rdp
+
+@cache
+def _uniform(clients: int, asked: int, noise_multiplier: float) -> Any:
+    """Return the privacy loss distribution of one round with a secret cohort of a fixed size.
+
+    With q = asked/clients, δ at ε = log(1 + q(e^t − 1)), t ≥ 0, is q times the Gaussian's at t. Below 0 it is that of
+    the same two distributions in the other order.
+    """
+    from dp_accounting.pld import pld_pmf, privacy_loss_distribution
+    from scipy.special import log_ndtr
+
+    q, mean = asked / clients, 2 / noise_multiplier  # of a sum that moves by 2C, in σ
+    furthest = np.logaddexp(math.log1p(-q) if q < 1 else -math.inf, math.log(q) + mean * (mean / 2 + _TAIL))
+    step = float(furthest) / _STEPS
+    losses = step * np.arange(_STEPS + 1)
+    of_gaussian = losses + np.log1p((q - 1) * np.exp(-losses)) - math.log(q)  # t; at ε = 0 it is 0
+    more = log_ndtr(mean / 2 - of_gaussian / mean)
+    less = of_gaussian + log_ndtr(-mean / 2 - of_gaussian / mean)
+    deltas = -q * np.exp(more) * np.expm1(np.minimum(less - more, 0.0))
+    below = -np.expm1(-losses) + np.exp(-losses) * deltas
+    profile = np.concatenate([below[:0:-1], deltas]).clip(0.0, 1.0)
+    loss = pld_pmf.create_pmf_pessimistic_connect_dots(step, np.arange(-_STEPS, _STEPS + 1), profile)
+    return privacy_loss_distribution.PrivacyLossDistribution(loss.to_dense_pmf())

@@ -9,7 +9,7 @@ from typing import Any
 
 from seedbus.agents.journal.journal import Journal
 from seedbus.agents.policies.participation import Participation
-from seedbus.agents.privacy.accountant import Accountant
+from seedbus.agents.privacy.accountant import LEAST_DELTA, Accountant
 from seedbus.agents.privacy.settings import Privacy
 from seedbus.bus.text import counted
 from seedbus.scenarios.errors import ScenarioError
@@ -34,9 +34,13 @@ def spent(run: Path, delta: float | None = None) -> dict[str, Any]:
         raise ScenarioError(str(run), ["its scenario has no privacy: its commits show the reports without noise"])
     if delta is not None:
         privacy = privacy.model_copy(update={"delta": delta})
+    who = part_of(run, "participation")
+    if privacy.cohorts == "secret" and who.selection.is_fixed_size and privacy.delta < LEAST_DELTA:
+        raise ScenarioError(
+            str(run), [f"--delta {privacy.delta:g}: at least {LEAST_DELTA:g} is accepted for its cohorts"]
+        )
     epsilons = list(epsilons_of(run, delta))
     is_virtual = part_of(run, "clock") == "virtual"
-    who = part_of(run, "participation")
     return facts(privacy, who, epsilons[-1] if epsilons else 0.0, len(epsilons), is_virtual=is_virtual)
 
 

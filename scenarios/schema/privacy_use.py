@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from seedbus.agents.availability import AvailabilityFault
+from seedbus.agents.privacy.accountant import LEAST_DELTA
 from seedbus.agents.privacy.settings import FINEST, Privacy
 from seedbus.agents.server.collusion import Collude
 from seedbus.algorithms.summed import DENSE, Summed
@@ -88,6 +89,11 @@ def _refuse_mechanism(scenario: Any, privacy: Privacy) -> None:
             raise ValueError(
                 f"participation.selection: {who.selection.policy} draws no uniform sample, which privacy.cohorts: "
                 "secret accounts for; public is accepted"
+            )
+        if who.selection.is_fixed_size and privacy.delta < LEAST_DELTA:
+            raise ValueError(
+                f"privacy.delta is {privacy.delta:g}: with privacy.cohorts: secret and selection: uniform at least "
+                f"{LEAST_DELTA:g} is accepted"
             )
         away = [getattr(fault, "fault", "") for fault in scenario.faults if isinstance(fault, AvailabilityFault)]
         if away or scenario.clock == "wall":

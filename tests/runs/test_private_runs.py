@@ -140,6 +140,8 @@ def test_a_secret_uniform_cohort_shows_in_no_commit_how_many_reports_were_lost(
     assert secret.summary["version"] == 12
     epsilons = list(epsilons_of(tmp_path / "secret"))
     assert len(epsilons) == 12 and (np.diff(epsilons) > 0).all() and recorded(secret)[12] == epsilons[-1]
+    with pytest.raises(ScenarioError, match="--delta 1e-13: at least 1e-12 is accepted for its cohorts"):
+        spent(tmp_path / "secret", 1e-13)
     for name, settings in (("by m", SECRET), ("by n", CENTRAL)):
         run(private(settings, **changes, stop={"rounds": 1}), tmp_path / name)
     start, by_two, by_one = (
@@ -215,6 +217,7 @@ def test_a_client_that_cannot_measure_reports_zeros_and_no_round_tells_who_it_wa
         ({"privacy": None, "stop": {"rounds": 5, "epsilon": 1.0}}, "stop.epsilon is 1, and the run is not private"),
         ({"privacy": CENTRAL | {"delta": 1.0}}, "privacy.delta"),
         ({"privacy": CENTRAL | {"delta": 0.5}}, "it lets one be exposed; below "),
+        ({"privacy": SECRET | {"delta": 1e-13}}, "privacy.delta is 1e-13: .* uniform at least 1e-12 is accepted"),
         ({"evaluation": {"split": "train"}}, "ε does not count that; with privacy validation and test"),
     ],
 )

@@ -7,13 +7,17 @@ from collections.abc import Sequence
 
 import numpy as np
 import pytest
+from scipy.optimize import brentq
+from scipy.special import ndtr
 
 from seedbus.agents.policies.participation import Participation
 from seedbus.agents.policies.selection.poisson import Poisson
 from seedbus.agents.privacy.accountant import Accountant
 from seedbus.agents.privacy.settings import Privacy
 
-pytest.importorskip("dp_accounting", reason="privacy needs dp-accounting: pip install 'seedbus[privacy]'")
+dp_accounting = pytest.importorskip(
+    "dp_accounting", reason="privacy needs dp-accounting: pip install 'seedbus[privacy]'"
+)
 
 
 def of(noise_multiplier: float, **settings: object) -> Accountant:
@@ -39,14 +43,81 @@ def test_more_shares_than_a_quorum_are_more_noise() -> None:
     assert more.closed(1, 10, range(10)) == pytest.approx(of(math.sqrt(2)).closed(1, 10, [0]), rel=1e-12)
 
 
+def of_gaussian(epsilon: float, shift: float) -> float:
+    """δ of a Gaussian whose mean moves by so many of its deviations: Balle and Wang, arXiv:1805.06530, Theorem 8."""
+    return float(ndtr(shift / 2 - epsilon / shift) - math.exp(epsilon) * ndtr(-shift / 2 - epsilon / shift))
+
+
 def test_a_secret_cohort_of_all_clients_is_one_report_replaced_by_another_in_every_commit() -> None:
-    """All are asked, so nothing is secret: replacing a report moves the sum by 2C, at a cost of 4/z² a commit."""
+    """All are asked, so nothing is secret: replacing a report moves the sum by 2C, and the Gaussian's ε is known."""
     whole = of(4.0, cohorts="secret")
     found = [whole.closed(commits, 100, range(5)) for commits in (1, 2, 3, 4)]
-    expected = [of(2.0 / math.sqrt(commits)).closed(1, 100, [0]) for commits in (1, 2, 3, 4)]
-    assert found == pytest.approx(expected, rel=1e-9)
+    expected = [brentq(lambda e, c=c: of_gaussian(e, math.sqrt(c) / 2) - 1e-5, 0, 20) for c in (1, 2, 3, 4)]
+    assert found == pytest.approx(expected, rel=1e-4)
+    assert all(bound > least for bound, least in zip(found, expected, strict=True))
     assert whole.closed(5, 100, None) == found[-1], "a round without a commit"
     assert whole.measured(3) == found[2] and whole.measured(4) == found[3]
+
+
+def divergence(upper: np.ndarray, lower: np.ndarray, epsilon: float) -> float:
+    """The hockey-stick divergence of two distributions."""
+    return float(np.maximum(upper - math.exp(epsilon) * lower, 0).sum())
+
+
+def delta_of(accountant: Accountant, asked: int, rounds: int, epsilon: float) -> float:
+    """The δ at which so many rounds of an accountant's cohorts have spent an ε."""
+
+    def excess(exponent: float) -> float:
+        accountant._settings = accountant._settings.model_copy(update={"delta": 10**exponent})
+        return accountant._of_samples({asked: rounds}) - epsilon
+
+    return float(10 ** brentq(excess, -11, -0.5, xtol=1e-6))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("epsilon", [0.2, 1.0])
+def test_a_uniform_cohort_costs_what_the_worst_reports_of_others_make_it_cost_in_every_order(epsilon: float) -> None:
+    """Others may report −C in one round, so that one neighbour is the likelier, and +C in the next, so that it is the
+    other one: over two rounds that costs more than either alone, and no more than is accounted for."""
+    accountant = of(4.0, cohorts="secret")  # 10 of 100; a replaced report moves the sum by half a deviation
+    at = np.arange(-8, 8.5, 0.02)
+    without, shifted = (np.exp(-((at - mean) ** 2) / 2) for mean in (0.0, 0.5))
+    without, shifted = without / without.sum(), shifted / shifted.sum()
+    sampled, other = 0.1 * shifted + 0.9 * without, 0.1 * without + 0.9 * shifted
+    one = divergence(sampled, without, epsilon / 8)
+    assert delta_of(accountant, 10, 1, epsilon / 8) == pytest.approx(one, rel=2e-3)
+    epsilon /= 4
+    same = divergence(np.outer(sampled, sampled), np.outer(without, without), epsilon)
+    turned = divergence(np.outer(sampled, shifted), np.outer(without, other), epsilon)
+    assert max(same, turned) <= delta_of(accountant, 10, 2, epsilon) < 1.3 * max(same, turned)
+
+
+def test_of_secret_uniform_cohorts_epsilon_is_half_of_what_the_bound_by_renyi_divergence_said() -> None:
+    """200 clients, 20 a round, 40 rounds; what Poisson cohorts cost at half the noise is attained by some reports."""
+    settings = Privacy.model_validate({"clip": 200000, "noise_multiplier": 3.46, "cohorts": "secret"})
+    found = Accountant(settings, Participation(clients=200, cohort=20)).of_commits(40)
+    attained = dp_accounting.pld.PLDAccountant(dp_accounting.NeighboringRelation.REPLACE_SPECIAL)
+    attained.compose(dp_accounting.PoissonSampledDpEvent(0.1, dp_accounting.GaussianDpEvent(1.73)), 40)
+    assert 3.993 / found == pytest.approx(2.05, abs=0.01)
+    assert attained.get_epsilon(1e-5) < found < 1.07 * attained.get_epsilon(1e-5)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("moved", [4, 7])
+def test_the_coarsest_discrete_noise_costs_no_more_than_is_accounted_for_it(moved: int) -> None:
+    """σ² = 64 and a report of that many units along one axis, whose losses are far apart."""
+    units = np.arange(-300, 301)
+    without, shifted = (np.exp(-((units - mean) ** 2) / 128) for mean in (0, 2 * moved))
+    without, shifted = without / without.sum(), shifted / shifted.sum()
+    settings = Privacy.model_validate({"clip": moved, "noise_multiplier": 8 / moved, "cohorts": "secret"})
+    accountant = Accountant(settings, Participation(clients=100, cohort=10))
+    is_more_than_gaussian = False
+    for epsilon in (0.05, 0.1, 0.2, 0.4):
+        exact = divergence(0.1 * shifted + 0.9 * without, without, epsilon)
+        assert exact < delta_of(accountant, 10, 1, epsilon)
+        continuous = 0.1 * of_gaussian(math.log1p(math.expm1(epsilon) / 0.1), 2 * moved / 8)
+        is_more_than_gaussian |= exact > continuous
+    assert is_more_than_gaussian, "a Gaussian of this σ² would be no bound"
 
 
 def test_what_a_secret_cohort_has_spent_is_stored_and_the_next_commit_is_one_more() -> None:

@@ -377,8 +377,9 @@ class StudyResults:
     @cached_property
     def regrets(self) -> dict[str, float]:
         """Tied row → by how much it may be better with another value than the chosen one; see `trials.regret`."""
-        rules = {"is_rising": self.is_rising, "confidence": self.plan.study.ask.confidence}
-        return {row: regret(self.tuned[row], self.metric, **rules) for row in self.tied}
+        confidence, is_rising = self.plan.study.ask.confidence, self.is_rising
+        of = {row: self.tuned[row] for row in self.tied}
+        return {row: regret(each, self.metric, is_rising=is_rising, confidence=confidence) for row, each in of.items()}
 
     def json(self) -> dict[str, Any]:
         """Return all of it as plain data."""

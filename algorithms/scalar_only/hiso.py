@@ -27,7 +27,8 @@ evaluation a direction and more scalars. A client reports central differences g 
 The measurement and the moving average are the paper's. It does not say by which rule H would learn from c; this one
 is that of HiZOO (arXiv:2402.15173; `hizoo`), with HiSo's order (H learns after the step, one H_r for all k), ν, ε and
 clip. **Ours**: c is measured along z and not along u, so that g and c need the same directions; H_r undoes that. c is
-averaged over clients before its magnitude is taken. For a constant diagonal Hessian A, H comes to rest at (d + 2)·A.
+averaged over clients before its magnitude is taken. For a constant diagonal Hessian A, H comes to rest at (d + 2)·A;
+the ratios between its coordinates take some (d + 2)/2ν rounds to settle.
 """
 
 from __future__ import annotations

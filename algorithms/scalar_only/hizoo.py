@@ -12,12 +12,12 @@ c is half of zᵀ∇²f z, the quantity of HiSo's equation 11. A report and a co
 so HiZOO sends twice as many scalars as DeComFL, and evaluates the loss 2P + 1 times. H is a field of the replica and
 is never sent.
 
-The authors' code (large_models/trainer.py) multiplies directions by the root of the matrix that it learns, where the
-paper, and this, divides by it: there a larger curvature makes larger steps.
+The authors' code divides by the root of H, as the paper does, since February 2025 (4f99055, trainer.py); its first
+upload (large_models/trainer.py) multiplied by it, so that a larger curvature made larger steps.
 
-H comes to rest where α no longer changes it: for a loss with a constant diagonal Hessian A at H = (d/2 + 1)·A. Without
-curvature H shrinks by 1−α in each round; **ours**: it stops at 2⁻¹²⁶, the smallest normal float32, and never divides by
-0.
+H comes to rest where α no longer changes it: for a loss with a constant diagonal Hessian A at H = (d/2 + 1)·A. The
+ratios between its coordinates take some (d + 2)/2α rounds to settle. Without curvature H shrinks by 1−α in each round;
+**ours**: it stops at 2⁻¹²⁶, the smallest normal float32, and never divides by 0.
 
 **Ours**: clients, of which the paper has one: c is averaged before its magnitude is taken, because that is the
 curvature of the mean loss. For P > 1, which is the default, the mean over P is learned at once; the authors' code has

@@ -124,7 +124,8 @@ class Accountant:
     def _of_samples(self, samples: Mapping[int, float]) -> float:
         clients = self._who.clients
         if self._who.selection.is_fixed_size:
-            z = math.sqrt(self._settings.variance(self._who.quorum) - _ROUNDED) / self._settings.clip
+            variance = max(self._settings.variance(self._who.quorum) - _ROUNDED, 1)  # a run has 64 at least
+            z = math.sqrt(variance) / self._settings.clip
             return _uniform_epsilon(clients, tuple(sorted(samples.items())), z, self._settings.delta)
         from dp_accounting import rdp  # takes seconds to import
 
@@ -156,8 +157,9 @@ def _uniform_epsilon(
     clients: int, samples: tuple[tuple[int, float], ...], noise_multiplier: float, delta: float
 ) -> float:
     """Return ε of rounds with secret cohorts of fixed sizes; samples: (size, number of rounds)."""
-    parts = [_uniform(clients, asked, noise_multiplier).self_compose(round(count)) for asked, count in samples]
-    return float(reduce(lambda whole, part: whole.compose(part), parts).get_epsilon_for_delta(delta))
+    with np.errstate(over="ignore"):  # of losses of a million
+        parts = [_uniform(clients, asked, noise_multiplier).self_compose(round(count)) for asked, count in samples]
+        return float(reduce(lambda whole, part: whole.compose(part), parts).get_epsilon_for_delta(delta))
 
 
 @cache

@@ -100,6 +100,8 @@ def test_of_secret_uniform_cohorts_epsilon_is_half_of_what_the_bound_by_renyi_di
     attained.compose(dp_accounting.PoissonSampledDpEvent(0.1, dp_accounting.GaussianDpEvent(1.73)), 40)
     assert 3.993 / found == pytest.approx(2.05, abs=0.01)
     assert attained.get_epsilon(1e-5) < found < 1.07 * attained.get_epsilon(1e-5)
+    spent = [of(z, cohorts="secret").of_commits(40) for z in (1e-6, 1e-3, 0.1, 10.0, 1e3)]
+    assert spent == sorted(spent, reverse=True) and spent[0] > 1e6 and spent[-1] < 0.01, "as a search tries them"
 
 
 @pytest.mark.slow

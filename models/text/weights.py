@@ -102,12 +102,15 @@ def inspect_pretrained(model: str) -> Pretrained:
 
 
 def resolve(model: str) -> str:
-    """Return the folder of a model (the user's, or that of a Python package), or its name if there is no folder."""
+    """Return the path of a model's folder (the user's, or that of a Python package), or its name on the hub.
+
+    The path is absolute: a folder may be called as a model of the hub, whose weights may be read otherwise.
+    """
     folder = os.path.expanduser(model)
     package = None if os.path.isdir(folder) or model not in _PACKAGES else importlib.util.find_spec(_PACKAGES[model])
     if package is not None and package.origin is not None:
         folder = os.path.join(os.path.dirname(package.origin), "model")
-    return folder if os.path.isdir(folder) else model
+    return os.path.abspath(folder) if os.path.isdir(folder) else model
 
 
 def source_options(model: str) -> dict[str, Any]:

@@ -8,6 +8,7 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from pydantic import ValidationError
@@ -23,7 +24,7 @@ from seedbus.models.text.language_network import load
 from seedbus.models.text.prompts import PROMPTS
 from seedbus.models.text.tokens import Encoder
 from seedbus.models.text.training import Prefix
-from seedbus.models.text.weights import Pretrained
+from seedbus.models.text.weights import _OPT, Pretrained
 from seedbus.scenarios.running.memory_hints import memory_hints
 from seedbus.scenarios.running.run import run
 from seedbus.scenarios.running.worker import serve
@@ -425,6 +426,26 @@ def test_a_folder_with_pickled_weights_alone_is_one_sentence(tmp_path: Path, opt
     (folder / "model.safetensors").rename(folder / "pytorch_model.bin")
     with pytest.raises(DataError, match=r"found pickled weights, which are never loaded; expected .*safetensors"):
         load(str(folder), "float32", "AutoModelForCausalLM")
+
+
+@pytest.mark.few(1)
+@pytest.mark.parametrize("name", sorted(_OPT))
+def test_a_folder_called_as_a_published_model_is_read_as_any_folder(
+    name: str, tmp_path: Path, opt: Path, texts: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The hub's weights of OPT are pickles, which are read from there alone."""
+    from safetensors.torch import load_file
+
+    folder = shutil.copytree(opt, tmp_path / name)
+    monkeypatch.chdir(tmp_path)
+    task, weights = LanguageModel(model=name, data=str(texts / "sst2")), load_file(folder / "model.safetensors")
+    torch.save({name: each + 1 for name, each in weights.items()}, folder / "pytorch_model.bin")
+    problem = bind(task)
+    for name, tensor in problem.state_dict(problem.x0()).items():
+        assert np.array_equal(tensor, weights[name].numpy())
+    (folder / "model.safetensors").unlink()
+    with pytest.raises(DataError, match=r"found pickled weights, which are never loaded; expected .*safetensors"):
+        bind(task)
 
 
 @pytest.mark.parametrize("name", ["/etc/passwd", "../a", "", 7])

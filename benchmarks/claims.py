@@ -24,6 +24,7 @@ from seedbus.scenarios.study.cells import Plan, claims_of, plan_of, values_of_me
 from seedbus.scenarios.study.claims import Judged, chance, in_words, judged, verdicts
 from seedbus.scenarios.study.intervals import CONFIDENCE
 from seedbus.scenarios.study.pool import Pool
+from seedbus.scenarios.study.possible import impossible_rows
 from seedbus.scenarios.study.store import Store
 from seedbus.scenarios.study.study import Conduct
 
@@ -218,7 +219,16 @@ def needs(name: str, plan: Plan) -> str:
         task = cell.scenario.resolved()["task"]
         found.add(f"{task['dataset']} and {task['model']}" if task["name"] == "language-model" else task["name"])
     takes = re.findall(r"^# (CPU|GPU): (about [\d.]+ \w+)", studies()[name].read_text(encoding="utf-8"), re.MULTILINE)
-    return "; ".join([f"needs {', '.join(sorted(found))}", *(f"{processor}: {time}" for processor, time in takes)])
+    return "; ".join(
+        [*without(plan), f"needs {', '.join(sorted(found))}", *(f"{processor}: {time}" for processor, time in takes)]
+    )
+
+
+def without(plan: Plan) -> list[str]:
+    """Return which rows of a study cannot run, by their variants, and why the first cannot; nothing if all can."""
+    found = impossible_rows(plan)
+    rows = dict.fromkeys(cell.variant or cell.name for cell in plan.cells if cell.name in found)
+    return [f"{', '.join(rows)} cannot run ({next(iter(found.values()))})"] if found else []
 
 
 def main() -> None:

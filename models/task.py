@@ -211,6 +211,8 @@ class Task(Settings):
     """Whether its samples have columns with names, so that `partition: by-column` can divide them."""
     has_layers: ClassVar[bool] = True
     """Whether its problem may be one that `HasShapes`; a run finds out when it is bound."""
+    known_classes: ClassVar[int | None] = None
+    """The number of its samples' classes, known without the data; 0: they have none; None: the data decides it."""
     uses_device: ClassVar[bool] = True
     """Whether its problem computes on the device of its process; False: on the processor, whatever device is named."""
 

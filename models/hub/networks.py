@@ -35,6 +35,7 @@ from seedbus.models.text.language_network import Network, draw_lora, load, peft_
 from seedbus.models.text.problem import explain_out_of_memory, tokenizer_facts
 from seedbus.models.text.tokens import Pair, collate
 from seedbus.models.text.training import Lora
+from seedbus.models.text.weights import within_context
 
 Sums = dict[str, float]
 
@@ -337,7 +338,4 @@ def _limit(model: Any, tokenizer: Any, task: HuggingFaceSettings) -> int | None:
         layers = [layer for name, layer in model.named_modules() if name.endswith("position_embeddings")]
         offsets = [layer.padding_idx + 1 for layer in layers if getattr(layer, "padding_idx", None) is not None]
         most.append(positions - max(offsets, default=0))  # RoBERTa's positions begin after its padding token
-    limit = min(most, default=None)
-    if limit is not None and task.max_length is not None and task.max_length > limit:
-        raise DataError("task.max_length", f"{task.max_length} tokens", f"at most {limit}, {task.model}'s context")
-    return limit if task.max_length is None else task.max_length
+    return within_context(task.max_length, min(most, default=None), task.model)

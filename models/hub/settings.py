@@ -17,10 +17,10 @@ from seedbus.models.errors import DataError
 from seedbus.models.hub.rows import Columns, DataSet, Row, Splits, read_rows
 from seedbus.models.hub.weights import LastBlocks, heads, selected
 from seedbus.models.partition import Divisible
-from seedbus.models.text.shapes import whole
+from seedbus.models.text.shapes import is_size, whole
 from seedbus.models.text.task import PrecisionTask, folder_of, named_folders
 from seedbus.models.text.training import Full, Head, LayerNorm, Lora
-from seedbus.models.text.weights import Pretrained, inspect_pretrained
+from seedbus.models.text.weights import Pretrained, inspect_pretrained, within_context
 
 Training = Annotated[Full | Head | LastBlocks | LayerNorm | Lora, Field(discriminator="kind")]
 _MOST_CLASSES = 2**20
@@ -132,6 +132,8 @@ class HuggingFaceSettings(PrecisionTask, frozen=True):
     def dimension(self) -> int:
         """d, from the model's configuration and header. Raises `DataError` if they are not on this machine."""
         pretrained = inspect_pretrained(self.model)
+        most = pretrained.config.get("max_position_embeddings")
+        within_context(self.max_length, most if is_size(most) and most else None, self.model)
         shapes = pretrained.shapes
         trained = selected(self.train, shapes, is_classifier=self.classes > 0)
         count = sum(math.prod(shapes[name]) for name in trained)

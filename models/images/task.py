@@ -55,6 +55,11 @@ class ImageTask(ClassifierTask, frozen=True):
     published_names: ClassVar[Sequence[str]] = ()
     """The names of classes 0, 1, … of a published set, whose numbers stand for them everywhere else."""
 
+    @property
+    def known_classes(self) -> int | None:  # type: ignore[override]  # a class variable of Task
+        """See `task.Task`."""
+        return len(self.published_names) or None
+
     def preprocessing(self) -> Preprocessing:
         """See `task.Task`. Raises `DataError`."""
         height, width, channels = self.shape

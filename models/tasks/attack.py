@@ -41,6 +41,7 @@ class BlackboxAttack(ClassifierSettings, frozen=True):
 
     metrics: ClassVar[tuple[str, ...]] = ("loss", "success", "distortion")
     has_outputs: ClassVar[bool] = False
+    known_classes: ClassVar[int | None] = 0
 
     name: Literal["blackbox-attack"] = "blackbox-attack"
     batch_size: int = Field(25, ge=1, description="samples a local step uses; a client with fewer uses all it has")

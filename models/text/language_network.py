@@ -41,6 +41,7 @@ from seedbus.models.text.weights import (
     resolve,
     source_options,
     weights_format,
+    within_context,
     written_by,
 )
 
@@ -162,9 +163,7 @@ class Network:
         most = getattr(self._model.config, "max_position_embeddings", None)
         if most is not None and isinstance(task.train, Prefix):
             most -= task.train.tokens
-        if most is not None and task.max_length is not None and task.max_length > most:
-            raise DataError("task.max_length", f"{task.max_length} tokens", f"at most {most}, {task.model}'s context")
-        return most if task.max_length is None else task.max_length
+        return within_context(task.max_length, most, task.model)
 
 
 def load(

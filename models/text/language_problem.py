@@ -132,7 +132,7 @@ class LanguageProblem(PretrainedProblem[Sample, tuple[Batch, Tensor]]):
     @property
     def number_of_classes(self) -> int:
         """The number of answers; 0: answers are text of the samples."""
-        return len(PROMPTS[self.task.dataset].answers)
+        return self.task.classes
 
     def training_batch(
         self, indices: NDArray[np.int64], split: str = "train", new_classes: NDArray[np.int64] | None = None

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Literal, Self
+from collections.abc import Mapping
+from typing import Any, Literal, Self
 
 from pydantic import Field, model_validator
 
+from seedbus.models.errors import DataError
+from seedbus.models.text.prompts import PROMPTS
+from seedbus.models.text.shapes import is_size
 from seedbus.models.text.task import PrecisionTask, TextTask
-from seedbus.models.text.training import Full, Training
-from seedbus.models.text.weights import inspect_pretrained
+from seedbus.models.text.training import Full, Prefix, Training
+from seedbus.models.text.weights import inspect_pretrained, within_context
 
 
 class LanguageModelSettings(PrecisionTask, TextTask, frozen=True):
@@ -47,6 +51,11 @@ class LanguageModelSettings(PrecisionTask, TextTask, frozen=True):
         """The metrics of an evaluation. The accuracy of SQuAD is its exact match."""
         return ("loss", "accuracy", "f1") if self.dataset == "squad" else ("loss", "accuracy")
 
+    @property
+    def classes(self) -> int:
+        """The number of answers; 0: answers are text of the samples."""
+        return len(PROMPTS[self.dataset].answers)
+
     def memory_saving_settings(self) -> list[str]:
         """See `task.Task`."""
         if self.train.kind == "full":
@@ -56,4 +65,16 @@ class LanguageModelSettings(PrecisionTask, TextTask, frozen=True):
     @property
     def dimension(self) -> int:
         """d, from the model's configuration and header. Raises `DataError` if they are not on this machine."""
-        return self.train.count(inspect_pretrained(self.model))
+        pretrained = inspect_pretrained(self.model)
+        self._check_context(pretrained.config)
+        return self.train.count(pretrained)
+
+    def _check_context(self, config: Mapping[str, Any]) -> None:
+        """Raise `DataError` where the model's context has no room for `max_length`, or for a prompt and its answer."""
+        most: Any = config.get("max_position_embeddings")
+        if is_size(most) and isinstance(self.train, Prefix):
+            most -= self.train.tokens
+        limit = within_context(self.max_length, most if is_size(most) else None, self.model)
+        if self.dataset == "squad" and limit is not None and limit <= self.answer_tokens:
+            found = f"{limit} tokens, and an answer of {self.answer_tokens} leaves none for its prompt"
+            raise DataError("task.max_length", found, f"more than {self.answer_tokens} (task.answer_tokens)")

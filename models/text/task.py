@@ -42,6 +42,14 @@ class PretrainedTask(Task, frozen=True):
         dataset: str
         model: str
 
+        @property
+        def classes(self) -> int: ...
+
+    @property
+    def known_classes(self) -> int:  # type: ignore[override]  # a class variable of Task
+        """See `task.Task`. Raises `DataError`."""
+        return self.classes
+
     @abstractmethod
     def read(self) -> tuple[Sequence[Any], Sequence[Any] | None, Sequence[Any], Sequence[str]]:
         """Return the samples of training, validation (None: held out of the training samples) and test, and the names

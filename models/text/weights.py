@@ -169,6 +169,22 @@ def missing_processor(model: str, kind: str) -> str | None:
     return None if has_one else what
 
 
+def within_context(max_length: int | None, most: int | None, model: str) -> int | None:
+    """Return how many tokens a text may have; None: any number.
+
+    Args:
+        max_length: as the task says; None: as many as the model takes.
+        most: the model's context; None: it has no limit, or none that is known.
+        model: the model's name, for the sentence.
+
+    Raises:
+        DataError: the task says more than the model takes.
+    """
+    if most is not None and max_length is not None and max_length > most:
+        raise DataError("task.max_length", f"{max_length} tokens", f"at most {most}, {model}'s context")
+    return most if max_length is None else max_length
+
+
 def written_by(head: str) -> str:
     """Return, in words, how a class of transformers writes a model's folder."""
     return f"`{head}.from_pretrained(…).save_pretrained(FOLDER)` writes it"

@@ -23,10 +23,12 @@ def explain(
     """Say in plain words what a scenario will do, and what it will cost here: bytes, time and memory."""
     with cli_errors():
         from seedbus.scenarios.planning import explain
+        from seedbus.scenarios.running.possible import refuse_impossible
         from seedbus.scenarios.schema.loading import load
 
         loaded = load(scenario, settings, needs_task=True)
         loaded.check()
+        refuse_impossible(loaded)
         explained = explain.explain(loaded, seconds)
         if output is Format.json:
             typer.echo(json.dumps(explained))

@@ -225,10 +225,12 @@ def check_command(
 ) -> None:
     """Check a scenario without running it, and show it with every default filled in."""
     with cli_errors():
+        from seedbus.scenarios.running.possible import refuse_impossible
         from seedbus.scenarios.schema.loading import load
 
         loaded = load(scenario, settings, needs_task=True)
         loaded.check()
+        refuse_impossible(loaded)
         _print_caveats(loaded)
         typer.echo(json.dumps(loaded.resolved()) if output is Format.json else str(loaded).rstrip())
 

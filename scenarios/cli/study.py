@@ -85,6 +85,7 @@ def study(
         from seedbus.scenarios.reporting.meter import Meter
         from seedbus.scenarios.study.cells import metric_of, plan_of
         from seedbus.scenarios.study.pool import STOP_S, Pool
+        from seedbus.scenarios.study.possible import refuse_impossible_rows
         from seedbus.scenarios.study.progress import StudyProgress
         from seedbus.scenarios.study.store import Store
         from seedbus.scenarios.study.study import Conduct
@@ -106,6 +107,8 @@ def study(
             if workers:
                 conduct.launch = {"launcher": launches.model_dump(), "workers": workers}
             metric_of(plan)  # a mistake in it is told before anything is run
+            if not so_far:
+                refuse_impossible_rows(plan, workers)
             try:
                 if dry_run:
                     with _live(conduct, live):  # so that a port which cannot be used is told

@@ -7,8 +7,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from seedbus.agents.client.client_state import ClientStateStore
 from seedbus.agents.client.forging import Forging, forges
 from seedbus.agents.client.relabelling import Relabel, Relabelling
@@ -21,7 +19,6 @@ from seedbus.algorithms.directions.warm import warm
 from seedbus.algorithms.scalar_only.base import ScalarOnly
 from seedbus.algorithms.shaped import Shaped
 from seedbus.bus import Follower, Offer, Recruit
-from seedbus.bus.envelope import FRAME_LIMIT, SHORT
 from seedbus.models.device import placed_beside
 from seedbus.models.errors import DataError
 from seedbus.models.masked_problem import MaskedProblem
@@ -29,19 +26,16 @@ from seedbus.models.numeric_state import use_one_thread
 from seedbus.models.partition import Partition
 from seedbus.models.task import HasClasses, HasNamedClients, HasShapes, NeedsPreparation, Note, Problem
 from seedbus.scenarios.errors import ScenarioError
-from seedbus.scenarios.schema.plugin_use import proof, refuse_local
+from seedbus.scenarios.running.possible import refuse_before_loading, refuse_classes, refuse_impossible, refuse_size
+from seedbus.scenarios.schema.plugin_use import proof
 from seedbus.scenarios.schema.scenario import Scenario, without_layers
 from seedbus.scenarios.sentences import quoted
-from seedbus.scenarios.transports import transports
 from seedbus.scenarios.transports.placement import Placement
 
 if TYPE_CHECKING:
     from seedbus.agents.secure.party import Party
 
 LONGEST_SECRET = 64  # bytes of the file of `seed_shift`
-LONGEST_VECTORS = FRAME_LIMIT - SHORT
-"""The most bytes that vectors may take in a message, which has other fields too."""
-LARGEST_STATE = 999_000_000  # bytes; SQLite takes 10⁹ in a row, and there are names and the rule's state besides
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,14 +67,10 @@ def prepare(scenario: Scenario, placement: Placement, note: Note, problem: Probl
     Raises:
         ScenarioError, DataError, BadEndpoint: the scenario cannot run here as it is.
     """
-    transports.check(placement, scenario.participation.clients)
-    if scenario.topology is not None and not (placement.is_here and placement.transport == "memory"):
-        what = "topology: gossip runs all nodes in one process, in simulated time; expected memory, without workers"
-        raise ScenarioError(f"transport {placement.transport}", [what])
-    if not placement.is_here:
-        refuse_local(scenario.plugins)
-        scenario.task.check_elsewhere()
+    refuse_impossible(scenario, placement)
     files = scenario.check()
+    if placement.is_here:
+        secret_of(scenario)  # it is missed before data is loaded
     if problem is not None:
         relabel(scenario, problem)
     elif placement.is_here:
@@ -109,40 +99,17 @@ def bind(scenario: Scenario) -> Problem:
     Raises:
         DataError, ScenarioError: the data is missing or unsuitable, or no message can hold the model.
     """
-    if (declared := scenario.task.declared_dimension) is not None:
-        _check_sizes(scenario, declared)  # before a large model is loaded
+    refuse_before_loading(scenario)
     problem: Problem = scenario.task.bind(
         seed=scenario.seed, clients=scenario.participation.clients, partition=scenario.partition
     )
-    _check_sizes(scenario, problem.dimension)
+    refuse_size(scenario, problem.dimension)
     use_one_thread()  # only a task that needs torch has imported it
     if scenario.mask is not None:
         problem = MaskedProblem(problem, scenario.mask, scenario.seed)
     if scenario.evaluation.split != "test":
         problem.evaluate(problem.x0(), scenario.evaluation.split)  # finds an empty split now, not in round 1
     return problem
-
-
-def _check_sizes(scenario: Scenario, dimension: int) -> None:
-    """Raise `ScenarioError` where the algorithm sends more than a message may hold, or its server keeps more than the
-    journal may, for a task of d coordinates."""
-    trained = dimension if scenario.mask is None else scenario.mask.count(dimension)
-    needed = scenario.algorithm.most_bytes(trained)
-    if needed > LONGEST_VECTORS:
-        what = (
-            f"algorithm {scenario.algorithm.name} sends models, and a message with the {trained:,} coordinates of task "
-            f"{scenario.task.name} takes {needed:,} bytes; at most {LONGEST_VECTORS:,} are accepted: choose a smaller "
-            "model, a mask, or a scalar-only algorithm such as decomfl"
-        )
-        raise ScenarioError(scenario.name, [what])
-    clients = scenario.participation.clients
-    kept = scenario.algorithm.state_bytes(trained, clients)
-    if kept > LARGEST_STATE:
-        what = (
-            f"algorithm {scenario.algorithm.name} keeps {kept:,} bytes at the server, for {clients:,} clients and "
-            f"{trained:,} coordinates; at most {LARGEST_STATE:,} are accepted"
-        )
-        raise ScenarioError(scenario.name, [what])
 
 
 def bind_for_clients(scenario: Scenario, note: Note) -> Problem:
@@ -173,24 +140,13 @@ def relabel(scenario: Scenario, problem: Problem) -> None:
     Raises:
         ScenarioError: a fault changes labels, and the samples have no such classes.
     """
-    faults = {number: fault for number, fault in enumerate(scenario.faults) if isinstance(fault, Relabel)}
-    if not faults:
+    if not any(isinstance(fault, Relabel) for fault in scenario.faults):
         if hasattr(problem, "relabel"):  # not `HasClasses`, which would count the classes
             problem.relabel(None)
         return
-    if not isinstance(problem, HasClasses) or not problem.number_of_classes:
-        what = f"faults.{min(faults)} changes classes, and samples of task {scenario.task.name} have none"
-        raise ScenarioError("faults", [f"{what}; a task that classifies is accepted"])
-    for number, fault in faults.items():
-        classes = problem.number_of_classes
-        try:
-            new = np.asarray(fault.new_classes(classes))
-        except ValueError as error:
-            raise ScenarioError(f"faults.{number}", [str(error)]) from None
-        if new.shape != (classes,) or new.dtype != np.int64 or new.min() < 0 or new.max() >= classes:
-            what = f"new_classes({classes}) of a {type(fault).__name__} is {quoted(new.tolist())}"
-            raise ScenarioError(f"faults.{number}", [f"{what}; expected int64 [{classes}] with classes from 0 on"])
-    problem.relabel(Relabelling(scenario.faults, scenario.seed, scenario.participation.clients))
+    refuse_classes(scenario, problem.number_of_classes if isinstance(problem, HasClasses) else 0)
+    if isinstance(problem, HasClasses):
+        problem.relabel(Relabelling(scenario.faults, scenario.seed, scenario.participation.clients))
 
 
 def proofs_of(scenario: Scenario, problem: Problem) -> dict[str, bytes]:
@@ -215,8 +171,14 @@ def followed(scenario: Scenario, problem: Problem) -> AnyAlgorithm:
             raise ScenarioError("task", [without_layers(algorithm.name, scenario.task.name)])
         algorithm = algorithm.shaped(problem.shapes())
     algorithm = algorithm.sized(problem.dimension)
-    if scenario.seed_shift is None or not isinstance(algorithm, ScalarOnly):
-        return algorithm
+    secret = secret_of(scenario)
+    return algorithm.shifted(secret) if secret is not None and isinstance(algorithm, ScalarOnly) else algorithm
+
+
+def secret_of(scenario: Scenario) -> bytes | None:
+    """Return the secret of `seed_shift`; None: there is none. Raises `ScenarioError` if its file cannot be used."""
+    if scenario.seed_shift is None:
+        return None
     try:
         with Path(scenario.seed_shift).open("rb") as file:
             secret = file.read(LONGEST_SECRET + 1)
@@ -229,7 +191,7 @@ def followed(scenario: Scenario, problem: Problem) -> AnyAlgorithm:
         raise ScenarioError(
             "seed_shift", [f"{scenario.seed_shift} has {found}; a secret of 16 to {LONGEST_SECRET} bytes is accepted"]
         )
-    return algorithm.shifted(secret)
+    return secret
 
 
 def recruit(

@@ -76,7 +76,7 @@ def notes(plan: Plan) -> list[str]:
     """Return what the reader is to know of the rows' settings, each sentence once, with the rows that it is about."""
     found = []
     for sentence, rows in plan.caveats.items():
-        which = "all rows" if len(rows) == len(plan.cells) else _some(rows)
+        which = "all rows" if len(rows) == len(plan.cells) else some(rows)
         found.append(f"{shown(sentence)} ({which})")
     return found
 
@@ -194,7 +194,7 @@ def _beyond_rule(results: StudyResults) -> list[str]:
     means = {row: results.mean(row, "commits_beyond_rule") for row in results.members}
     rows = [f"{row} (in {each.mean:.4g} commits of a run)" for row, each in means.items() if each and each.mean]
     what = "more reports were false than the aggregation rule withstands, mean over seeds"
-    return [f"{what}: {_some(rows)}"] if rows else []
+    return [f"{what}: {some(rows)}"] if rows else []
 
 
 def _chosen_in_vain(results: StudyResults) -> list[str]:
@@ -223,7 +223,7 @@ def _unfinished_trials(results: StudyResults) -> list[str]:
         return []
     found = [f"trials: {finished:,} of {known:,} are finished; the values that rows have here may change"]
     if finished and results.untried:
-        found.append(f"no trial of these rows has been made yet: {_some(results.untried)}")
+        found.append(f"no trial of these rows has been made yet: {some(results.untried)}")
     return found
 
 
@@ -239,10 +239,10 @@ def _tied(results: StudyResults) -> list[str]:
         rows.append(f"{row} ({' and '.join(both)}{gain})")
     what = "tuning did not tell the best value from the second best, which is within one standard error of it"
     knows = "intervals of its differences from rows with other values are as much wider"
-    return [f"{what}: {_some(rows)}; {knows}, and more seeds in `tuning` tell more"]
+    return [f"{what}: {some(rows)}; {knows}, and more seeds in `tuning` tell more"]
 
 
-def _some(rows: Sequence[str]) -> str:
+def some(rows: Sequence[str]) -> str:
     """Return the names of rows, not of very many."""
     more = f"; and {len(rows) - MAX_SENTENCES:,} more" if len(rows) > MAX_SENTENCES else ""
     return "; ".join(map(shown, rows[:MAX_SENTENCES])) + more

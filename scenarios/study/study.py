@@ -20,6 +20,7 @@ from seedbus.scenarios.study.cells import Cell, Plan, is_rising, metric_of, plan
 from seedbus.scenarios.study.finished_runs import RowRun, kept_run, read_run
 from seedbus.scenarios.study.intervals import smallest_step
 from seedbus.scenarios.study.pool import Answer, Job, Pool
+from seedbus.scenarios.study.possible import refuse_impossible_rows
 from seedbus.scenarios.study.results import Failure, StudyResults
 from seedbus.scenarios.study.store import Store, StoredRun
 from seedbus.scenarios.study.trials import Trial, Tuned, in_words
@@ -104,9 +105,11 @@ class Conduct:
         """Tune if asked for, make all runs that are missing, and return what was found.
 
         Raises:
-            ScenarioError, DataError: a scenario, or a file that it names, is not valid.
+            ScenarioError, DataError: a scenario, or a file that it names, is not valid, or a row can never run.
         """
         metric = metric_of(self.plan)
+        if not self.is_idle:
+            refuse_impossible_rows(self.plan, 0 if self.launch is None else self.launch["workers"])
         values = self.tuned(metric) if self.plan.study.tuned_fields else {}
         wanted = dict(wanted_runs(self.plan, self.store, {row: each.chosen for row, each in values.items()}))
         self._make(RUNS, [_Subject(row, run) for (row, _), run in wanted.items()], self.plan.study.ask.parts(metric))

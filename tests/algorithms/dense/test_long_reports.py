@@ -206,7 +206,7 @@ def test_a_model_that_no_message_can_hold_is_refused_before_it_is_loaded(
 def test_a_state_that_no_journal_can_hold_is_refused_before_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
     what = scenario(algorithm={"name": "mifa"}, task={"name": "quadratic", "dimension": 25})
     clients = what.participation.clients
-    monkeypatch.setattr("seedbus.scenarios.running.prepare.LARGEST_STATE", 100 * (1 + clients))
+    monkeypatch.setattr("seedbus.scenarios.running.possible.LARGEST_STATE", 100 * (1 + clients))
     assert bind(what)
     with pytest.raises(
         ScenarioError, match=rf"mifa keeps {104 * (1 + clients):,} bytes at the server, for {clients} cl"
@@ -217,7 +217,7 @@ def test_a_state_that_no_journal_can_hold_is_refused_before_the_run(monkeypatch:
 def test_a_custom_model_that_no_message_can_hold_is_refused_before_the_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("seedbus.scenarios.running.prepare.LONGEST_VECTORS", 100)
+    monkeypatch.setattr("seedbus.scenarios.running.possible.LONGEST_VECTORS", 100)
     with pytest.raises(ScenarioError, match=r"the \d+ coordinates of task torch takes \d+ bytes; at most 100 are"):
         run(scenario(algorithm={"name": "fedavg"}), tmp_path / "run", task=own())
     assert not (tmp_path / "run").exists()

@@ -204,10 +204,11 @@ def test_what_does_not_fit_the_model_is_one_sentence(make: Any, fields: dict[str
 
 
 def test_an_answer_that_leaves_no_room_for_its_prompt_is_one_sentence(make: Any) -> None:
-    problem = bind(make("squad", max_length=20, answer_tokens=20))
-    with pytest.raises(
-        DataError, match=r"20 tokens, and an answer of 20 leaves none for its prompt; expected at least"
-    ):
+    told = r" tokens, and an answer of 20 leaves none for its prompt; expected "
+    with pytest.raises(DataError, match=f"20{told}more than 20"):
+        bind(make("squad", max_length=20, answer_tokens=20))
+    problem = bind(make("squad", max_length=21, answer_tokens=20))  # its tokenizer puts one before each prompt
+    with pytest.raises(DataError, match=f"21{told}at least 22"):
         problem.evaluate(problem.x0(), "test")
 
 

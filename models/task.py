@@ -11,7 +11,7 @@ from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,6 +27,24 @@ from seedbus.vector import Vector as Vector
 SPLITS = ("train", "validation", "test")
 RISING = ("accuracy", "success", "f1")
 """Metrics of which larger values are better, in every task that has them; of others smaller ones are."""
+
+
+class PassCost(NamedTuple):
+    """What a task's losses cost, known without its weights and its data.
+
+    Attributes:
+        flops: floating-point operations of a forward pass of a training sample.
+        evaluated_flops: the same of an evaluated sample.
+        generated_flops: of an evaluated sample besides, in products with one vector each.
+        evaluated: the samples of a split that are evaluated, at most.
+        trained: training samples.
+    """
+
+    flops: float
+    evaluated_flops: float
+    generated_flops: float
+    evaluated: int
+    trained: int
 
 
 class ClientLoss(Protocol):
@@ -271,6 +289,10 @@ class Task(Settings):
     def pretrained_size(self) -> int:
         """Return how many numbers of pretrained weights a process loads."""
         return 0
+
+    def pass_cost(self) -> PassCost | None:
+        """Return what its losses cost, without loading anything; None: only a trial tells. May raise `DataError`."""
+        return None
 
     def named_files(self) -> list[Path]:
         """Return the user's own files and folders that its fields name, for a digest. Raises `DataError`."""

@@ -8,6 +8,8 @@ from typing import Any, Literal, Self
 from pydantic import Field, model_validator
 
 from seedbus.models.errors import DataError
+from seedbus.models.task import PassCost
+from seedbus.models.text.cost import TEXTS, pass_flops
 from seedbus.models.text.prompts import PROMPTS
 from seedbus.models.text.shapes import is_size
 from seedbus.models.text.task import PrecisionTask, TextTask
@@ -61,6 +63,17 @@ class LanguageModelSettings(PrecisionTask, TextTask, frozen=True):
         if self.train.kind == "full":
             return ["task.train: {kind: lora}", *super().memory_saving_settings()]
         return super().memory_saving_settings()
+
+    def pass_cost(self) -> PassCost:
+        """See `task.Task`: of texts of the data set's usual length. Raises `DataError`."""
+        pretrained, texts = inspect_pretrained(self.model), TEXTS[self.dataset]
+        each = pass_flops(pretrained.shapes, pretrained.config, min(texts.tokens, self.max_length or texts.tokens))
+        answers = self.classes or 1
+        token = 0.0 if self.classes else pass_flops(pretrained.shapes, pretrained.config, 1)
+        trained = each * (answers if self.loss == "options" else 1)
+        return PassCost(
+            trained, each * answers, token * self.answer_tokens, min(self.evaluated, texts.tested), texts.trained
+        )
 
     @property
     def dimension(self) -> int:

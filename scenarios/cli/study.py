@@ -200,6 +200,8 @@ def _announce(conduct: Conduct, jobs: int) -> None:
     what = f"about {time} in {counted(jobs, 'process', 'processes')}, about {sent} sent"
     failing = costs[0]
     unknown = f" (without {counted(failing.unknown, 'run')} that would fail: {failing.why})" if failing.unknown else ""
+    if (rate := costs[1].flops / 1e9) > 0:
+        what += f"; language models from FLOPs, at {rate:.0f} GFLOP/s as measured here, and without loading"
     say(f"{study.name}: {what}{unknown}", to_stderr=True)
 
 

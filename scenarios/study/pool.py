@@ -30,7 +30,7 @@ class Job:
     """What a worker is to do.
 
     Attributes:
-        do: "run" or "trial", see `worker`.
+        do: "run", "trial" or "rates", see `worker`.
         subject: what the job is about; it stays in this process.
         facts: what the worker is sent.
     """

@@ -17,6 +17,7 @@ from seedbus.scenarios.schema.scenario import Scenario
 from seedbus.scenarios.sentences import is_whole
 from seedbus.scenarios.study import MOST_PROCESSES, search, tuning
 from seedbus.scenarios.study.cells import Cell, Plan, is_rising, metric_of, plan_of
+from seedbus.scenarios.study.estimate import Wanted
 from seedbus.scenarios.study.finished_runs import RowRun, kept_run, read_run
 from seedbus.scenarios.study.intervals import smallest_step
 from seedbus.scenarios.study.pool import Answer, Job, Pool
@@ -265,14 +266,14 @@ class Missing:
     """What a study has still to make, as far as the finished trials tell.
 
     Attributes:
-        certain: scenarios of the trials and runs that will be made.
-        further: scenarios that stand for those that may be made too.
+        certain: the trials and runs that will be made.
+        further: what stands for those that may be made too.
         least_trials: number of trials, with those that are finished, at least; 0 if none is missing.
         most_trials: the same at most.
     """
 
-    certain: list[Scenario]
-    further: list[Scenario]
+    certain: list[Wanted]
+    further: list[Wanted]
     least_trials: int
     most_trials: int
 
@@ -284,12 +285,13 @@ def missing_runs(plan: Plan, store: Store, meter: Meter) -> Missing:
     if study.tuned_fields:
         chosen = {row: each.chosen for row, each in conduct.tuned(metric_of(plan)).items()}
     wanted = list(wanted_runs(plan, store, chosen))
-    runs = [run.scenario for _, run in wanted if not run.is_finished]
+    parts = study.ask.parts(metric_of(plan))
+    runs = [Wanted(run.scenario, parts) for _, run in wanted if not run.is_finished]
     if not conduct.batches:
         return Missing(runs, [], 0, 0)
-    first = [run.scenario for run in conduct.batches[0]]
+    first = [Wanted(run.scenario) for run in conduct.batches[0]]
     each = sum(bool(cell.tune) for cell in plan.cells) * len(study.tuning.seeds or study.seeds[:1])
-    further: list[Scenario] = []
+    further: list[Wanted] = []
     if study.is_searched:
         least = most = each * study.tuning.trials
         finished = sum(run.is_finished for batch in conduct.batches for run in batch)
@@ -304,11 +306,11 @@ def missing_runs(plan: Plan, store: Store, meter: Meter) -> Missing:
                 further = of_each_row * (study.tuning.further - number)
                 break
         least, most = len(known), len(known) + len(further)
-        trials = [run.scenario for run in known if not run.is_finished]
+        trials = [Wanted(run.scenario) for run in known if not run.is_finished]
     if not trials:
         return Missing(runs, [], 0, 0)
     # the trials may choose other values than those of finished runs
-    further += [run.scenario for (row, _), run in wanted if run.is_finished and row in chosen]
+    further += [Wanted(run.scenario, parts) for (row, _), run in wanted if run.is_finished and row in chosen]
     return Missing([*trials, *runs], further, least, most)
 
 

@@ -100,12 +100,31 @@ def make_run(job: dict[str, Any], answer: Answer) -> dict[str, Any]:
     return {"measured": _measured(folder, job["parts"]), "notes": rounds.notes}
 
 
+class _Pace(NullObserver):
+    """Notes how long the last evaluation took, after which nothing else was left to do."""
+
+    def __init__(self) -> None:
+        self._closed_s = self._measured_s = 0.0
+
+    @property
+    def evaluation_s(self) -> float:
+        return max(0.0, self._measured_s - self._closed_s) if self._closed_s else 0.0
+
+    def round_closed(self, closed: ClosedRound, now_ns: int, bytes_so_far: int) -> None:
+        self._closed_s = wall_seconds()
+
+    def measured(self, line: dict[str, Any]) -> None:
+        self._measured_s = wall_seconds()
+
+
 def try_out(job: dict[str, Any], answer: Answer) -> dict[str, Any]:
     """Run a scenario's first rounds in a folder that is thrown away.
 
     Returns:
-        `start_s`: seconds before the first round; `round_s`: seconds of a round; `round_bytes`: bytes of a round.
+        `start_s`: seconds before the first round; `round_s`: seconds of a round, but for evaluations; `evaluation_s`:
+        of an evaluation; `round_bytes`: bytes of a round; `parts`: `foreseen.Takes` of the job's `parts`.
     """
+    from seedbus.scenarios.analysis.foreseen import foreseen
     from seedbus.scenarios.running.run import run
 
     most, count, is_first = job["scenario"]["stop"]["rounds"], 1, True
@@ -113,17 +132,23 @@ def try_out(job: dict[str, Any], answer: Answer) -> dict[str, Any]:
         count = min(count, most)
         began_s = wall_seconds()
         with TemporaryDirectory(prefix="study-") as folder:
-            short = job["scenario"] | {"stop": {"rounds": count}, "expect": {}}
-            summary = run(validate(short, "a trial"), Path(folder) / "run", progress=False, page=False).summary
-        is_cold, is_first = is_first and summary["wall_s"] < COLD_S, False  # libraries may have been loaded meanwhile
-        if not is_cold and (summary["wall_s"] >= TRIAL_S or count == most):
-            start_s = wall_seconds() - began_s - summary["wall_s"]
-            rounds = max(1, summary["rounds"])  # training may have diverged
-            return {
-                "start_s": start_s,
-                "round_s": summary["wall_s"] / rounds,
-                "round_bytes": summary["traffic"]["bytes"] / rounds,
-            }
+            evaluation = job["scenario"]["evaluation"] | {"every": count}
+            short = job["scenario"] | {"stop": {"rounds": count}, "expect": {}, "evaluation": evaluation}
+            pace = _Pace()
+            summary = run(validate(short, "a trial"), Path(folder) / "run", observer=pace, page=False).summary
+            wall_s = summary["wall_s"]
+            rounds_s = max(0.0, wall_s - 2 * pace.evaluation_s)
+            is_cold, is_first = is_first and wall_s < COLD_S, False  # libraries may have been loaded meanwhile
+            if not is_cold and (rounds_s >= TRIAL_S or wall_s >= COLD_S or count == most):
+                start_s = wall_seconds() - began_s - wall_s
+                rounds = max(1, summary["rounds"])  # training may have diverged
+                return {
+                    "start_s": start_s,
+                    "round_s": rounds_s / rounds,
+                    "evaluation_s": pace.evaluation_s,
+                    "round_bytes": summary["traffic"]["bytes"] / rounds,
+                    "parts": foreseen(Path(folder) / "run", job["parts"]),
+                }
         count *= 4
 
 
@@ -179,7 +204,14 @@ def _measured(folder: Path, parts: list[str]) -> dict[str, Any]:
     return found
 
 
-JOBS = {"run": make_run, "trial": try_out}
+def measure_rates(job: dict[str, Any], answer: Answer) -> dict[str, Any]:
+    """Return the fields of `rates.Rates`, measured in this process."""
+    from seedbus.scenarios.study.rates import measured
+
+    return measured()._asdict()
+
+
+JOBS = {"run": make_run, "trial": try_out, "rates": measure_rates}
 
 
 def done(job: dict[str, Any], answer: Answer) -> dict[str, Any]:

@@ -162,7 +162,7 @@ def _claim(results: StudyResults) -> list[str]:
     found += [*map(str, results.judged), *filter(None, [chance(results.judged, study.ask.confidence)])]
     if loose := [str(each) for each in study.expect if each.counts_any_effect]:
         what = "a bound where rows are equal is met by any effect, however small; another says which counts"
-        found.append(f"note: {what}: {_some(loose)}")
+        found.append(f"note: {what}: {some(loose)}")
     return found
 
 

@@ -19,6 +19,7 @@ from seedbus.models.task import (
     Derivatives,
     Fill,
     HasClasses,
+    HasLayers,
     HasNamedClients,
     NeedsPreparation,
     Note,
@@ -97,6 +98,10 @@ class MaskedProblem:
         if isinstance(self.inside, NeedsPreparation):
             self.inside.prepare(note)
         self._points = []  # a preparation may write to points
+
+    def check_layers(self) -> None:
+        if isinstance(self.inside, HasLayers):
+            self.inside.check_layers()
 
     def identity(self) -> bytes:
         """Return a digest of all coordinates of x₀, and of what else decides the problem inside."""

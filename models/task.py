@@ -145,6 +145,15 @@ class NeedsPreparation(Protocol):
 
 
 @runtime_checkable
+class HasLayers(Protocol):
+    """A problem whose losses can be computed layer by layer, with the coordinates of one layer in memory."""
+
+    def check_layers(self) -> None:
+        """Compute a loss of a training batch so, before the run. Raises `DataError` if it is not the network's."""
+        ...
+
+
+@runtime_checkable
 class HasParts(Protocol):
     """A problem whose samples can be measured in parts, such as those of one client.
 

@@ -27,7 +27,7 @@ from seedbus.models.own_code.own_network import OwnNetwork, shapes_of
 from seedbus.models.parameters.flat import FlatModule
 from seedbus.models.partition import Partition
 from seedbus.models.streams import stream
-from seedbus.models.task import Fill, Vector
+from seedbus.models.task import Vector
 from seedbus.tensors import wide
 
 _LOSSES: dict[str, Any] = {"cross-entropy": cross_entropy, "mse": mse_loss}
@@ -138,12 +138,6 @@ class TorchProblem(SampleProblem[Selection]):
             targets = targets.argmax(dim=1)
         is_right = outputs.argmax(dim=1) == targets
         return wide(is_right[targets != IGNORED] if self._loss is cross_entropy else is_right).mean()
-
-    def loss_at(self, fill: Fill, inputs: Any, labels: Tensor) -> Tensor:
-        """See `SampleProblem.loss_at`. Raises `DataError` for a network that cannot be evaluated layer by layer."""
-        by_layer = super().loss_at
-        self._own.check_layers(lambda at: by_layer(at, inputs, labels), lambda: self.mean_loss(inputs, labels))
-        return by_layer(fill, inputs, labels)
 
     def _digest(self) -> bytes:
         state = hashlib.blake2b(self._own.identity(self._identity), digest_size=16)

@@ -25,7 +25,7 @@ from seedbus.models.own_code.own_network import OwnNetwork, shapes_of
 from seedbus.models.parameters.flat import FlatModule, initial_values
 from seedbus.models.partition import Indices, Partition, digest
 from seedbus.models.streams import stream
-from seedbus.models.task import SPLITS, Fill, Vector
+from seedbus.models.task import SPLITS, Vector
 from seedbus.tensors import wide
 
 
@@ -76,13 +76,6 @@ class ImageProblem(SampleProblem[Images]):
         if self._own is None or self.task.forward != "eager":  # then errors are those of torch's compiler, or of vmap
             return self.flat.module(inputs)
         return self._own.passed(self.flat.module, inputs)
-
-    def loss_at(self, fill: Fill, inputs: Any, labels: Tensor) -> Tensor:
-        """See `SampleProblem.loss_at`. Raises `DataError` for a network that cannot be evaluated layer by layer."""
-        by_layer = super().loss_at
-        if self._own is not None:
-            self._own.check_layers(lambda at: by_layer(at, inputs, labels), lambda: self.mean_loss(inputs, labels))
-        return by_layer(fill, inputs, labels)
 
     @property
     def number_of_outputs(self) -> int:

@@ -313,9 +313,19 @@ class SampleProblem(Relabelled, ABC, Generic[S]):
         with loss_derivatives(self.flat, x, losses) as found:
             yield found
 
+    def check_layers(self) -> None:
+        """See `task.HasLayers`."""
+        first, *_ = parts(self.settings.batch_size, self.settings.micro_batch)
+        batch = tree_map(lambda each: each[first], next(self._probes()))
+        moved = self.flat.values()
+        moved[:] = self.x0() + np.sin(np.arange(self.dimension)) / 64  # where no weight is still the initial one
+        with self.without_gradients(), self.flat.at(moved):
+            self.flat.check_layers(lambda: self.mean_loss(*batch))
+
     def loss_at(self, fill: Fill, inputs: Any, labels: Tensor) -> Tensor:
         """Return the mean loss of a batch at the point that `fill` writes, one layer at a time."""
-        return self.flat.loss_at(fill, lambda: self.mean_loss(inputs, labels))
+        with self.without_gradients():
+            return self.flat.computed_at(fill, lambda: self.mean_loss(inputs, labels))
 
     def state_dict(self, x: Vector) -> dict[str, NDArray[np.float32]]:
         """Return x as the network's named tensors: contiguous copies."""

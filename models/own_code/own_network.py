@@ -7,7 +7,6 @@ or inputs, or draws at random, is refused.
 from __future__ import annotations
 
 import hashlib
-import math
 from collections.abc import Callable
 from typing import Any
 
@@ -20,7 +19,6 @@ from seedbus.models.own_code.named import name_of
 from seedbus.models.own_code.network import BatchNorm, built_alike, digest, reason
 from seedbus.models.parameters.coordinates import add_tensor
 from seedbus.models.parameters.flat import FlatModule
-from seedbus.models.task import Fill, Vector
 
 
 class OwnNetwork:
@@ -48,7 +46,6 @@ class OwnNetwork:
         module = built_alike(network, seed, field=field, batch_norm=batch_norm)
         self.flat = FlatModule(module, frozen_statistics=True)
         self.x0 = self.flat.values()
-        self._is_light_checked = False
 
     def identity(self, data: bytes) -> bytes:
         """Return a digest of the network's frozen parameters and buffers, and of a digest of its data, 16 bytes."""
@@ -91,35 +88,6 @@ class OwnNetwork:
             found = "a forward pass that changes parameters or buffers"
             raise DataError(self.field, found, "one that changes neither")
         return first
-
-    def check_layers(self, loss_at: Callable[[Fill], Tensor], loss: Callable[[], Tensor]) -> None:
-        """Compare, once, a loss at x₀ that is computed one layer at a time with that of the whole network.
-
-        Args:
-            loss_at: returns a batch's loss at the point that a function writes, layer by layer.
-            loss: returns its loss at the network's point.
-
-        Raises:
-            DataError: they differ.
-        """
-        if self._is_light_checked:
-            return
-
-        def fill(span: slice, out: Vector) -> None:
-            out[:] = self.x0[span]
-
-        try:
-            by_layer = loss_at(fill).item()
-        except (DataError, TypeError, RuntimeError) as error:
-            if is_out_of_memory(error):
-                raise
-            by_layer = math.nan
-        with torch.no_grad(), self.flat.at(self.x0):
-            whole = float(loss())
-        if by_layer != whole and not (math.isnan(by_layer) and math.isnan(whole)):
-            found = f"light, and in {self.name} a layer's weights are also used outside of that layer"
-            raise DataError("algorithm.revert", found, "copy")
-        self._is_light_checked = True
 
 
 def shapes_of(value: Any) -> str:

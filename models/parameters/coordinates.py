@@ -1,18 +1,20 @@
 """A module's parameters as coordinates of one vector: stored in it, bound to another one, or filled layer by layer.
 
-    point     the parameters' own storage, float32 [d]: writing to it changes the module
-    at        the parameters are temporarily views of another vector: nothing is copied
-    loss_at   a layer's parameters exist only during its forward pass: there is no vector at all
+    point        the parameters' own storage, float32 [d]: writing to it changes the module
+    at           the parameters are temporarily views of another vector: nothing is copied
+    computed_at  a layer's parameters exist only while they are used: there is no vector at all
 
 The invariant: every coordinate belongs to exactly one parameter, in their order; a tied parameter has its coordinates
-once. The point is allocated on first use. Without it, no parameter uses memory between two losses.
+once. The point is allocated on first use. Without it, no parameter uses memory between two losses. A parameter that is
+used where nothing has filled it is NaN, and never what it was at another point.
 """
 
 from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Callable, Iterator, Sequence
+import weakref
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
@@ -20,13 +22,21 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
+from torch._C import DisableTorchFunction
+from torch.overrides import TorchFunctionMode
 
 from seedbus.models.device import torch_device, vector_on
+from seedbus.models.errors import DataError, is_out_of_memory
 from seedbus.models.task import Fill, Vector
-from seedbus.tensors import tensor_of
+from seedbus.tensors import TensorVector, tensor_of
 
 T = TypeVar("T")
 LINE = 16  # floats of a cache line of 64 bytes
+_FORMS = frozenset(
+    [getattr(Tensor, name).__get__ for name in ("shape", "dtype", "device", "ndim", "requires_grad")]
+    + [Tensor.size, Tensor.dim, Tensor.numel, Tensor.is_floating_point, torch.is_floating_point]
+)
+"""What asks for a parameter's form and not for its values."""
 
 
 def aligned_zeros(count: int) -> NDArray[np.float32]:
@@ -76,7 +86,7 @@ class Coordinates:
         """The parameters' storage, float32 [d]; it begins with their values."""
         if self._point is None:
             self._point = vector_on(self.values(), self.device)
-            self._bind(self.views(self.tensor(self._point)))
+            _bind(self._parameters, self.views(self.tensor(self._point)))
             self.has_initial_values = False
         return self._point
 
@@ -103,84 +113,115 @@ class Coordinates:
     def at(self, x: Vector) -> Iterator[None]:
         """Within this context the parameters are views of x, [d], which must not be changed."""
         before = [parameter.data for parameter in self._parameters]
-        self._bind(self.views(self.tensor(x)))
+        _bind(self._parameters, self.views(self.tensor(x)))
         try:
             yield
         finally:
-            self._bind(before)
+            _bind(self._parameters, before)
 
-    def loss_at(self, fill: Fill, loss: Callable[[], Tensor]) -> Tensor:
-        """Return a loss at a vector that is generated layer by layer; it stays on its device.
-
-        Args:
-            fill: writes the coordinates of a span into an array.
-            loss: runs the module and returns the loss.
-        """
-        return self.computed_at(fill, loss, lambda value: value.item())
-
-    def computed_at(self, fill: Fill, compute: Callable[[], T], loss: Callable[[T], float]) -> T:
+    def computed_at(self, fill: Fill, compute: Callable[[], T]) -> T:
         """Return what the module's forward passes give at a vector that is generated layer by layer.
 
         Args:
             fill: writes the coordinates of a span into an array.
-            compute: runs the module, as often as it likes, and returns the result; it may be called twice.
-            loss: returns a loss of that result: a NaN if a parameter was used that no layer had filled.
+            compute: runs the module, as often as it likes, and returns the result; it stays on its device.
         """
         if self._layers is None:
             self._layers = _Layers(self.module, self._spans, self.shaped, self.device)
         if self._point is None:
-            self._free_storage()
-        before = [parameter.data for parameter in self._parameters]
-        try:
-            value = self._filled(self._layers, fill, compute)
-            if self._layers.uncalled() and math.isnan(loss(value)) and self._layers.move_uncalled():
-                value = self._filled(self._layers, fill, compute)
-        finally:
-            self._bind(before)
-        return value
-
-    @staticmethod
-    def _filled(layers: _Layers, fill: Fill, compute: Callable[[], T]) -> T:
-        with torch.inference_mode(), layers.filled_by(fill):
+            _bind(self._parameters, _unfilled(self._parameters, math.nan, self.device))  # frees the initial values
+            self.has_initial_values = False
+        with self._layers.filled_by(fill):
             return compute()
 
-    def _bind(self, tensors: Sequence[Tensor]) -> None:
-        for parameter, tensor in zip(self._parameters, tensors, strict=True):
-            parameter.data = tensor
+    def check_layers(self, compute: Callable[[], Tensor]) -> None:
+        """Compare a loss at the values that the parameters have with the same one computed layer by layer.
 
-    def _free_storage(self) -> None:
-        """Free the parameters' storage; a parameter that is used unfilled has its shape, and is NaN."""
-        nothing = torch.full((1,), math.nan, device=self.device or "cpu")
-        self._bind([nothing.expand(parameter.shape) for parameter in self._parameters])
-        self.has_initial_values = False
+        Args:
+            compute: runs the module and returns the loss.
+
+        Raises:
+            DataError: they differ.
+        """
+        values = {self._spans[p].start: (p, p.data) for p in self._parameters if p.numel()}
+
+        def fill(span: slice, out: Vector) -> None:
+            parameter, data = values[span.start]
+            flat = torch.empty(data.numel())
+            self.shaped(flat, parameter).copy_(data)
+            np.copyto(out, flat.numpy())
+
+        def differs(spans: Mapping[nn.Parameter, slice]) -> bool:
+            for unfilled in (math.nan, -0.71):  # a comparison hides a NaN, and a number may have no effect
+                try:
+                    with _Layers(self.module, spans, self.shaped, self.device).filled_by(fill, unfilled):
+                        found = compute()
+                except Exception as error:
+                    if is_out_of_memory(error):
+                        raise
+                    return True
+                if not torch.equal(found.nan_to_num(), whole.nan_to_num()):
+                    return True
+            return False
+
+        whole = compute()
+        if not differs(self._spans):
+            return
+        name = type(self.module).__name__
+        for place, layer in self.module.named_modules():
+            own = {p: self._spans[p] for p in layer.parameters(recurse=False) if p in self._spans}
+            if own and differs(own):
+                name = f"{place or name} ({type(layer).__name__})"
+                break
+        found = f"light, and the weights of {name} are used where torch does not tell of it, as in compiled code"
+        raise DataError("algorithm.revert", found, "copy")
 
 
-class _Layers:
-    """The layers that own parameters, and one scratch array for the parameters of the layers that are running.
+def _bind(parameters: Iterable[nn.Parameter], tensors: Iterable[Tensor]) -> None:
+    for parameter, tensor in zip(parameters, tensors, strict=True):
+        parameter.data = tensor
 
-    A module may use a layer's parameters without calling the layer, as `nn.MultiheadAttention` does with its output
-    projection. Such parameters are filled with those of the innermost module around the layer that was called.
+
+def _unfilled(parameters: Iterable[nn.Parameter], value: float, device: torch.device | None) -> list[Tensor]:
+    """Return one number in the shape of each parameter, without memory for it."""
+    number = torch.full((1,), value, device=device or "cpu")
+    return [number.expand(parameter.shape) for parameter in parameters]
+
+
+class _Layers(TorchFunctionMode):
+    """The parameters of a module's layers, each in memory only while it is used.
+
+    Those of a layer are filled before its forward pass, and freed after it. Others may use them without calling that
+    layer, as `nn.MultiheadAttention` uses its output projection. torch hands each of its functions over to this mode
+    before it is called: what a function takes of layers that are not running is filled for this call.
     """
 
     def __init__(
         self,
         module: nn.Module,
-        spans: dict[nn.Parameter, slice],
+        spans: Mapping[nn.Parameter, slice],
         shaped: Callable[[Tensor, nn.Parameter], Tensor],
         device: torch.device | None,
     ) -> None:
-        self._module = module
+        """Take the parameters with these spans; see `Coordinates` for the others."""
+        super().__init__()
         self._spans = spans
         self._shaped = shaped
         self._device = device
-        self._owned: dict[nn.Module, list[nn.Parameter]] = {}
-        for layer in module.modules():
-            own = [p for p in layer.parameters(recurse=False) if p in spans]
-            if own:
-                self._owned[layer] = own
-        self._scratch = vector_on(aligned_zeros(self._scratch_size(module)), device)
+        self._owned: dict[nn.Module | None, list[nn.Parameter]] = {}
+        self._own(module, None)
+        # on a device torch itself keeps what is freed
+        self._scratch: Vector = aligned_zeros(0 if device is not None else self._scratch_size(module))
         self._top = 0
-        self._called: set[nn.Module] = set()
+        self._filled: set[nn.Parameter] = set()
+
+    def _own(self, module: nn.Module, around: nn.Module | None) -> None:
+        """Find the layer whose call fills a module's parameters: that around a scripted one, or None for the root."""
+        owner = around if isinstance(module, torch.jit.ScriptModule) else module  # which tells nothing of its layers
+        if own := [parameter for parameter in module.parameters(recurse=False) if parameter in self._spans]:
+            self._owned.setdefault(owner, []).extend(own)
+        for child in module.children():
+            self._own(child, owner)
 
     def _scratch_size(self, module: nn.Module) -> int:
         """Return the floats for a module's own parameters, each up to a cache line of padding, and for one child."""
@@ -188,61 +229,88 @@ class _Layers:
         return own + max(map(self._scratch_size, module.children()), default=0)
 
     @contextmanager
-    def filled_by(self, fill: Fill) -> Iterator[None]:
-        """Within this context a layer's parameters are filled before its forward pass, and freed after it."""
-        running: list[tuple[int, list[Tensor]]] = []
+    def filled_by(self, fill: Fill, unfilled: float = math.nan) -> Iterator[None]:
+        """Within this context parameters are filled where they are used, and are a number elsewhere."""
+        before = [parameter.data for parameter in self._spans]
+        running: list[Callable[[], None]] = []
 
-        def before(layer: nn.Module, _: Any) -> None:
-            running.append((self._top, [parameter.data for parameter in self._owned[layer]]))
-            self._called.add(layer)
-            for parameter in self._owned[layer]:
-                span = self._spans[parameter]
-                out = self._take(span)
-                fill(span, out)
-                parameter.data = self._shaped(tensor_of(out, self._device or "cpu"), parameter)
+        def enter(layer: nn.Module, _: Any) -> None:
+            with DisableTorchFunction():  # this mode is for what the module does
+                running.append(self._fill(self._owned[layer]))
 
-        def after(layer: nn.Module, _: Any, __: Any) -> None:
-            self._top, previous = running.pop()
-            for parameter, data in zip(self._owned[layer], previous, strict=True):
-                parameter.data = data
+        def leave(*_: Any) -> None:
+            with DisableTorchFunction():
+                running.pop()()
 
-        self._top = 0
-        self._called.clear()
-        hooks = [layer.register_forward_pre_hook(before) for layer in self._owned]
-        hooks += [layer.register_forward_hook(after) for layer in self._owned]
+        # inside of the user's own hooks, and also left when an error is caught by the layer around it
+        layers = [layer for layer in self._owned if layer is not None]
+        hooks = [layer.register_forward_pre_hook(enter, prepend=True) for layer in layers]
+        hooks += [layer.register_forward_hook(leave, always_call=True) for layer in layers]
+        self._write, self._top = fill, 0
+        _bind(self._spans, _unfilled(self._spans, unfilled, self._device))
+        self._fill(self._owned.get(None, ()))
         try:
-            yield
+            with self:
+                yield
         finally:
             for hook in hooks:
                 hook.remove()
+            _bind(self._spans, before)
+            self._filled.clear()
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """Call a function of torch, with the parameters filled that it takes."""
+        kwargs = kwargs or {}
+        used = [] if func in _FORMS else [*self._unfilled_in((args, kwargs))]
+        if not used:
+            return func(*args, **kwargs)
+        free = self._fill(used)
+        try:
+            return func(*args, **kwargs)
+        finally:
+            free()
+
+    def _unfilled_in(self, value: Any) -> Iterator[nn.Parameter]:
+        """Yield the parameters in the arguments of a function that are not filled."""
+        if isinstance(value, Tensor):
+            if value in self._spans and value not in self._filled:
+                yield value  # type: ignore[misc]
+        elif isinstance(value, list | tuple):
+            for each in value:
+                yield from self._unfilled_in(each)
+        elif isinstance(value, dict):
+            yield from self._unfilled_in([*value.values()])
+
+    def _fill(self, parameters: Iterable[nn.Parameter]) -> Callable[[], None]:
+        """Fill those parameters that are not, and return what frees them."""
+        top, freed = self._top, []
+        for parameter in parameters:
+            if parameter not in self._filled:
+                memory = self._take(self._spans[parameter])
+                self._write(self._spans[parameter], memory)
+                freed.append((parameter, parameter.data, None if self._device else weakref.ref(memory)))
+                parameter.data = self._shaped(tensor_of(memory, self._device or "cpu"), parameter)
+                self._filled.add(parameter)
+
+        def free() -> None:
+            for parameter, data, _ in freed:
+                parameter.data = data
+                self._filled.discard(parameter)
+            if any(memory is not None and memory() is not None for *_, memory in freed):
+                self._scratch = aligned_zeros(self._scratch.size)  # somebody keeps a view of what was freed
+            self._top = top
+
+        return free
 
     def _take(self, span: slice) -> Vector:
-        """Return scratch for a span, at its own offset from a cache line: torch then computes the same bits."""
+        """Return memory for a span, at its own offset from a cache line: torch then computes the same bits."""
         first = self._top + (span.start - self._top) % LINE
-        self._top = first + span.stop - span.start
-        if self._top > self._scratch.size:
-            raise TypeError(
-                "a layer runs inside one that does not contain it, so the scratch array is too small for both"
-            )
-        return self._scratch[first : self._top]
-
-    def uncalled(self) -> set[nn.Module]:
-        """Return the layers with parameters that the last forward pass did not call."""
-        return {layer for layer in self._owned if layer not in self._called}
-
-    def move_uncalled(self) -> bool:
-        """Give the parameters of layers that were not called to called ones around them; whether there were any."""
-        uncalled = self.uncalled()
-        for layer, around in list(_inside_out(self._module, ())):
-            if layer in uncalled and around:
-                owner = next((module for module in around if module in self._called), self._module)
-                self._owned[owner] = list(dict.fromkeys([*self._owned.get(owner, ()), *self._owned.pop(layer, ())]))
-        self._scratch = vector_on(aligned_zeros(self._scratch_size(self._module)), self._device)
-        return bool(uncalled)
-
-
-def _inside_out(module: nn.Module, around: tuple[nn.Module, ...]) -> Iterator[tuple[nn.Module, tuple[nn.Module, ...]]]:
-    """Yield a module and all modules inside it, each with the modules around it, from the innermost."""
-    yield module, around
-    for child in module.children():
-        yield from _inside_out(child, (module, *around))
+        last = first + span.stop - span.start
+        if last <= self._scratch.size:
+            self._top = last
+            return self._scratch[first:last]
+        first, last = span.start % LINE, span.start % LINE + span.stop - span.start
+        if self._device is None:
+            return aligned_zeros(last)[first:]
+        memory: Any = TensorVector(torch.empty(last, device=self._device)[first:])
+        return memory  # type: ignore[no-any-return]

@@ -125,6 +125,13 @@ class PretrainedProblem(Relabelled, ABC, Generic[SampleT, BatchT]):
             indices = indices[np.argsort(self.lengths(indices), kind="stable")]
         return [(span.stop - span.start, self.training_batch(indices[span], new_classes=new_classes)) for span in spans]
 
+    def check_layers(self) -> None:
+        """See `task.HasLayers`. No second vector is needed for it, which a large model may have no memory for."""
+        if self.trained.has_initial_values:
+            *_, (_, batch) = self.divided(np.arange(self.batch_size) % len(self.splits["train"]))
+            with torch.inference_mode():
+                self.trained.check_layers(lambda: self.mean_loss(batch))
+
     def shapes(self) -> list[tuple[int, ...]]:
         """Return the shapes of the trained parameters, in the order of their coordinates."""
         return self.trained.shapes
@@ -189,7 +196,8 @@ class PretrainedProblem(Relabelled, ABC, Generic[SampleT, BatchT]):
     def evaluate_at(self, fill: Fill, split: str) -> dict[str, float]:
         """Return what `evaluate` returns at the point that `fill` writes, with one layer's parameters in memory."""
         chosen = self.evaluated(split)
-        return self.trained.computed_at(fill, lambda: self.measured(split, chosen), lambda metrics: metrics["loss"])
+        with torch.inference_mode():
+            return self.trained.computed_at(fill, lambda: self.measured(split, chosen))
 
     def evaluated(self, split: str) -> NDArray[np.int64]:
         """Return the indices of the samples that are evaluated, ascending. Raises `DataError` if there are none."""
@@ -262,7 +270,9 @@ class PretrainedObjective(Compared, Generic[BatchT]):
     def measure_at(self, step: int, fill: Fill) -> Tensor:
         """Return the loss at the point that `fill` writes, layer by layer; it stays on its device."""
         problem = self._problem
-        return self._mean(step, lambda part: problem.trained.loss_at(fill, lambda: problem.mean_loss(part)))
+        self.parts(step)  # see `measure`
+        with torch.inference_mode():
+            return self._mean(step, lambda part: problem.trained.computed_at(fill, lambda: problem.mean_loss(part)))
 
     def read(self, measured: Sequence[Tensor]) -> list[float]:
         """Return losses as numbers, by one transfer from their device."""

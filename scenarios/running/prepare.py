@@ -24,7 +24,7 @@ from seedbus.models.errors import DataError
 from seedbus.models.masked_problem import MaskedProblem
 from seedbus.models.numeric_state import use_one_thread
 from seedbus.models.partition import Partition
-from seedbus.models.task import HasClasses, HasNamedClients, HasShapes, NeedsPreparation, Note, Problem
+from seedbus.models.task import HasClasses, HasLayers, HasNamedClients, HasShapes, NeedsPreparation, Note, Problem
 from seedbus.scenarios.errors import ScenarioError
 from seedbus.scenarios.running.possible import refuse_before_loading, refuse_classes, refuse_impossible, refuse_size
 from seedbus.scenarios.schema.plugin_use import proof
@@ -73,6 +73,7 @@ def prepare(scenario: Scenario, placement: Placement, note: Note, problem: Probl
         secret_of(scenario)  # it is missed before data is loaded
     if problem is not None:
         relabel(scenario, problem)
+        _check_layers(scenario, problem)
     elif placement.is_here:
         problem = bind_for_clients(scenario, note)
     elif scenario.algorithm.is_dense:  # the server of a dense algorithm needs x₀
@@ -126,8 +127,16 @@ def bind_for_clients(scenario: Scenario, note: Note) -> Problem:
     relabel(scenario, problem)
     if isinstance(problem, NeedsPreparation):
         problem.prepare(note)
+    _check_layers(scenario, problem)
     warm(lambda: note("kernels", compiling="once on this machine"))
     return problem
+
+
+def _check_layers(scenario: Scenario, problem: Problem) -> None:
+    """Raise `DataError` if the algorithm takes losses layer by layer and they would be others."""
+    algorithm = scenario.algorithm
+    if isinstance(algorithm, ScalarOnly) and algorithm.revert == "light" and isinstance(problem, HasLayers):
+        problem.check_layers()
 
 
 def relabel(scenario: Scenario, problem: Problem) -> None:

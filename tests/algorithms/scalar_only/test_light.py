@@ -302,7 +302,7 @@ def test_weights_outside_layers_and_shared_weights_are_made_when_they_are_used()
         spans.append((span.start, span.stop))
         out[:] = x[span]
 
-    loss = flat.loss_at(fill, lambda: flat.module(inputs).sum())
+    loss = flat.computed_at(fill, lambda: flat.module(inputs).sum())
     assert spans == [(0, 3), (3, 12), (12, 15), (3, 12), (12, 15), (3, 12)]
     with flat.at(x), torch.inference_mode():
         assert loss == float(flat.module(inputs).sum())
@@ -316,7 +316,7 @@ def test_weights_of_a_layer_that_is_not_called_are_made_with_those_of_the_module
         outputs: torch.Tensor = attention(*[torch.linspace(-1, 1, 8).view(2, 1, 4)] * 3)[0].sum()
         return outputs
 
-    made = [flat.loss_at(lambda span, out: np.copyto(out, x[span]), loss) for _ in range(2)]
+    made = [flat.computed_at(lambda span, out: np.copyto(out, x[span]), loss) for _ in range(2)]
     with flat.at(x), torch.inference_mode():
         assert made == [float(loss())] * 2
 
@@ -324,8 +324,8 @@ def test_weights_of_a_layer_that_is_not_called_are_made_with_those_of_the_module
 def test_a_forward_pass_that_fails_leaves_a_module_that_can_be_used() -> None:
     flat, x = vector(Tied())
     with pytest.raises(RuntimeError):
-        flat.loss_at(lambda span, out: np.copyto(out, x[span]), lambda: flat.module(torch.ones(2, 5)).sum())
-    loss = flat.loss_at(lambda span, out: np.copyto(out, x[span]), lambda: flat.module(torch.ones(2, 3)).sum())
+        flat.computed_at(lambda span, out: np.copyto(out, x[span]), lambda: flat.module(torch.ones(2, 5)).sum())
+    loss = flat.computed_at(lambda span, out: np.copyto(out, x[span]), lambda: flat.module(torch.ones(2, 3)).sum())
     assert loss.isfinite()
     assert not any(layer._forward_pre_hooks or layer._forward_hooks for layer in flat.module.modules())
 

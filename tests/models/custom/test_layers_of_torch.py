@@ -147,20 +147,3 @@ def test_what_a_loss_depends_on_beside_x_is_part_of_the_identity() -> None:
     assert all((each.x0() == plain.x0()).all() for each in changed)
     assert len({plain.identity(), *(each.identity() for each in changed)}) == 4
     assert plain.dimension == 20 + 6, "the frozen layer and the buffers are no coordinates"
-
-
-def test_weights_that_a_module_uses_outside_of_their_layer_keep_the_copy_and_are_refused_by_layer() -> None:
-    class Peeking(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.words = nn.Embedding(7, 3)
-
-        def forward(self, inputs: torch.Tensor) -> torch.Tensor:
-            outputs: torch.Tensor = (self.words(inputs) @ self.words.weight.T).mean(dim=1)
-            return outputs
-
-    problem = bind(task(LAYERS["Embedding"], network=Peeking))
-    objective = problem.objective(0, 0)
-    x = problem.x0()
-    with pytest.raises(DataError, match=r"algorithm.revert: found light.*expected copy"):
-        objective.loss_at(0, lambda span, out: np.copyto(out, x[span]))

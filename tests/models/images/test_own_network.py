@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -140,18 +139,6 @@ def test_a_function_in_python_is_named_or_refused_where_only_its_process_has_it(
         Digits(model=small).check_elsewhere()
 
 
-class Reused(nn.Linear):
-    """Adds its weights to its outputs, outside of the layer."""
-
-    def __init__(self) -> None:
-        super().__init__(64, 10)
-        self.head = nn.Linear(10, 10)
-
-    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
-        outputs: torch.Tensor = self.head(super().forward(inputs.flatten(1))) + self.head.bias
-        return outputs
-
-
 class Noisy(nn.Linear):
     def forward(self, inputs: torch.Tensor) -> torch.Tensor:
         return super().forward(inputs.flatten(1)) + torch.rand(1)
@@ -180,18 +167,3 @@ def test_a_name_of_no_network_and_widths_of_another_are_refused() -> None:
     table = {"name": "table", "file": "a.csv", "target": "b", "hidden": [4], "model": "networks:build"}
     with pytest.raises(ScenarioError, match=r"hidden is for the perceptron, and model is a network of your own"):
         scenario(task=table)
-
-
-def test_a_layer_whose_weights_are_used_elsewhere_is_refused_with_light() -> None:
-    def fill(problem: Any, span: slice, out: Any) -> None:
-        out[:] = problem.x0()[span]
-
-    for network, is_refused in ((small, False), (Reused, True)):
-        problem = bind(Digits(model=network))
-        objective = problem.objective(0, 0)
-        if is_refused:
-            with pytest.raises(DataError, match=r"light, and in .*Reused a layer's weights are also used outside"):
-                objective.loss_at(0, partial(fill, problem))
-        else:
-            objective.point[:] = problem.x0()
-            assert objective.loss_at(0, partial(fill, problem)) == objective.loss(0)

@@ -3,11 +3,29 @@
 from __future__ import annotations
 
 from torch import Tensor, nn
+from torch.nn.functional import linear
 
 
 def build() -> nn.Module:
     """Return a network of two layers with a norm between them."""
     return nn.Sequential(nn.Flatten(), nn.Linear(64, 6), nn.LayerNorm(6), nn.ReLU(), nn.Linear(6, 10))
+
+
+class Transposed(nn.Module):
+    """Encodes by a matrix and decodes by its transpose, which no layer's call shows."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.encoder, self.head = nn.Linear(64, 5), nn.Linear(64, 10)
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        code = self.encoder(inputs.flatten(1)).tanh()
+        return linear(linear(code, self.encoder.weight.T), self.head.weight, self.head.bias)
+
+
+def transposed() -> nn.Module:
+    """Return a network that uses weights without calling their layers."""
+    return Transposed()
 
 
 def nine() -> nn.Module:

@@ -23,7 +23,7 @@ from seedbus.models.images.sample_problem import SampleProblem
 from seedbus.models.own_code.named import found, name_of
 from seedbus.models.own_code.network import TORCH_FIELD, reason
 from seedbus.models.own_code.own_metrics import value_of
-from seedbus.models.own_code.own_network import OwnNetwork, shapes_of
+from seedbus.models.own_code.own_network import OwnNetwork, shapes_of, ways_out
 from seedbus.models.parameters.flat import FlatModule
 from seedbus.models.partition import Partition
 from seedbus.models.streams import stream
@@ -108,7 +108,8 @@ class TorchProblem(SampleProblem[Selection]):
             if is_out_of_memory(error):
                 raise
             where = f"an error on inputs {shapes_of(inputs)} and targets {shapes_of(targets)} ({reason(error)})"
-            raise DataError(TORCH_FIELD, where, "a network and a loss for all items of the data set") from error
+            expected = ways_out(error) or "a network and a loss for all items of the data set"
+            raise DataError(TORCH_FIELD, where, expected) from error
 
     def counted(self, labels: Tensor) -> float:
         """Return the weight of a batch's mean: its samples, by the share of targets that cross-entropy counts."""

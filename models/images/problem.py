@@ -87,7 +87,7 @@ class ImageProblem(SampleProblem[Images]):
         """Compute the outputs of the first batch, to find mistakes before the run. Raises `DataError`."""
         samples = self.splits["train"]
         first = np.arange(min(self.task.batch_size, samples.labels.size))
-        outputs = own.check_passes(self.flat.module, lambda: self.tensors(samples, first)[0])
+        outputs = own.check_passes(lambda inputs: self.flat.module(inputs), lambda: self.tensors(samples, first)[0])
         needed = self.number_of_outputs
         is_batch = isinstance(outputs, Tensor) and outputs.ndim == 2 and len(outputs) == first.size
         more = outputs.shape[1] - needed if is_batch and outputs.dtype == torch.float32 else -1

@@ -9,12 +9,14 @@ import copy
 import hashlib
 import threading
 import traceback
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Literal
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
+from torch.utils._pytree import tree_leaves
 
 from seedbus.keyed import keyed_bits
 from seedbus.models.errors import DataError, is_out_of_memory
@@ -45,15 +47,21 @@ def built(network: Any, seed: int, *, field: str, batch_norm: BatchNorm = "refus
     """
     name, given = name_of(network), found(network, field)
     if isinstance(given, nn.Module):
-        module = copy.deepcopy(given)
+        try:
+            module = copy.deepcopy(given)
+        except Exception as error:
+            if is_out_of_memory(error):
+                raise
+            found_there = f"{name}, a module that cannot be copied ({reason(error)})"
+            raise DataError(field, found_there, "a function that returns it") from error
     else:
         module = called(given, field, name, keyed_bits("network", seed))
     _check(module, name, field, batch_norm)
     return module
 
 
-def built_alike(network: Any, seed: int, *, field: str, batch_norm: BatchNorm) -> nn.Module:
-    """Return a new module, as `built` does, if a second call gives the same one. Raises `DataError`."""
+def built_alike(network: Any, seed: int, *, field: str, batch_norm: BatchNorm) -> tuple[nn.Module, nn.Module]:
+    """Return two new modules, as `built` does, if a second call gives the same one. Raises `DataError`."""
     module, again = (built(network, seed, field=field, batch_norm=batch_norm) for _ in range(2))
     if digest(module) != digest(again):
         raise DataError(
@@ -61,7 +69,7 @@ def built_alike(network: Any, seed: int, *, field: str, batch_norm: BatchNorm) -
             f"other weights at a second call of {name_of(network)}",
             "the same at each call: loaded, or drawn from torch's generator, which is seeded for the call",
         )
-    return module
+    return module, again
 
 
 def trained_size(module: nn.Module) -> int:
@@ -82,9 +90,17 @@ def initial_statistics(module: nn.Module) -> list[str]:
 def digest(module: nn.Module) -> bytes:
     """Return a digest of a module's parameters and buffers, 16 bytes."""
     state = hashlib.blake2b(digest_size=16)
-    for name, tensor in [*module.named_parameters(), *module.named_buffers()]:
+    for name, tensor in [*module.named_parameters(), *module.named_buffers(), *packed(module)]:
         add_tensor(state, name, tensor)
     return state.digest()
+
+
+def packed(module: nn.Module) -> Iterator[tuple[str, Tensor]]:
+    """Yield the weights that are neither parameters nor buffers, as those of quantised layers, by name."""
+    for name, value in module.state_dict().items():
+        if not isinstance(value, Tensor):
+            tensors = [each for each in tree_leaves(value) if isinstance(each, Tensor)]
+            yield from ((name, each.dequantize() if each.is_quantized else each) for each in tensors)
 
 
 def reason(error: BaseException) -> str:
@@ -126,10 +142,19 @@ def called(function: Any, field: str, name: str, key: int) -> Any:
 def _check(module: Any, name: str, field: str, batch_norm: BatchNorm) -> None:
     if not isinstance(module, nn.Module):
         raise DataError(field, f"{name}, which returns a {type(module).__name__}", "a torch.nn.Module")
+    try:
+        module.eval()
+    except NotImplementedError as error:
+        found_there = f"{name} with a program that torch.export made, which has no evaluation mode ({reason(error)})"
+        raise DataError(field, found_there, "the network that was exported") from None
     named = [*module.named_parameters(), *module.named_buffers()]
     lazy = [name for name, tensor in named if is_lazy(tensor)]
     if lazy:
-        raise DataError(field, f"{name} without a shape yet: {lazy[0]}", "layers with all sizes, such as nn.Linear")
+        raise DataError(
+            field,
+            f"{name} without a shape yet: {lazy[0]}",
+            "layers with all sizes, such as nn.Linear, or one forward pass before it is returned",
+        )
     elsewhere = [f"{each} on {tensor.device}" for each, tensor in named if tensor.device.type != "cpu"]
     if elsewhere:
         raise DataError(field, f"{name} with {elsewhere[0]}", "a network on the CPU")
@@ -141,7 +166,9 @@ def _check(module: Any, name: str, field: str, batch_norm: BatchNorm) -> None:
     if others:
         raise DataError(field, f"{name} with {others[0]}", "trained parameters in float32 (module.float())")
     if not trained:
-        raise DataError(field, f"{name} without a parameter that requires gradients", "at least one")
+        raise DataError(
+            field, f"{name} without a parameter that requires gradients", "at least one; quantised layers have none"
+        )
     limited = [
         each or type(layer).__name__
         for each, layer in module.named_modules()

@@ -10,13 +10,14 @@ import hashlib
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.utils._pytree import tree_leaves, tree_map_only
 
 from seedbus.models.errors import DataError, is_out_of_memory
 from seedbus.models.own_code.named import name_of
-from seedbus.models.own_code.network import BatchNorm, built_alike, digest, reason
+from seedbus.models.own_code.network import BatchNorm, built_alike, digest, packed, reason
 from seedbus.models.parameters.coordinates import add_tensor
 from seedbus.models.parameters.flat import FlatModule
 
@@ -43,14 +44,15 @@ class OwnNetwork:
     def __init__(self, network: Any, seed: int, *, field: str, batch_norm: BatchNorm = "refused") -> None:
         torch.backends.mha.set_fastpath_enabled(False)  # it rounds differently, and only where there are no gradients
         self.field, self.name = field, name_of(network)
-        module = built_alike(network, seed, field=field, batch_norm=batch_norm)
+        module, again = built_alike(network, seed, field=field, batch_norm=batch_norm)
         self.flat = FlatModule(module, frozen_statistics=True)
+        self._unused: FlatModule | None = FlatModule(again, frozen_statistics=True)
         self.x0 = self.flat.values()
 
     def identity(self, data: bytes) -> bytes:
         """Return a digest of the network's frozen parameters and buffers, and of a digest of its data, 16 bytes."""
         state = hashlib.blake2b(data, digest_size=16)
-        for name, constant in self.flat.constants():
+        for name, constant in [*self.flat.constants(), *packed(self.flat.module)]:
             add_tensor(state, name, constant)
         return state.digest()
 
@@ -62,7 +64,7 @@ class OwnNetwork:
             if is_out_of_memory(error):
                 raise
             where = f"a forward pass that fails on inputs {shapes_of(inputs)} ({reason(error)})"
-            raise DataError(self.field, where, "a network for the data set's inputs") from error
+            raise DataError(self.field, where, ways_out(error) or "a network for the data set's inputs") from error
 
     def check_passes(self, forward: Callable[[Any], Any], batch: Callable[[], Any]) -> Any:
         """Compute the outputs of one batch twice, and return them.
@@ -79,15 +81,42 @@ class OwnNetwork:
             outputs = self.passed(forward, inputs)
             first = tree_map_only(Tensor, torch.clone, outputs)  # a second call may write to the same tensor
             is_equal = _equal(first, self.passed(forward, inputs))
+        if digest(self.flat.module) != before:
+            found = "a forward pass that changes parameters or buffers"
+            raise DataError(self.field, found, "one that changes neither")
         if not is_equal and not _equal(inputs, batch()):
             raise DataError(self.field, "a forward pass that changes its inputs", "one that changes a copy of them")
         if not is_equal:
             expected = "a forward pass that draws nothing at random (the network is in evaluation mode)"
             raise DataError(self.field, "other outputs for the same inputs at a second call", expected)
-        if digest(self.flat.module) != before:
-            found = "a forward pass that changes parameters or buffers"
-            raise DataError(self.field, found, "one that changes neither")
+        self._check_memory(forward, batch)
         return first
+
+    def _check_memory(self, forward: Callable[[Any], Any], batch: Callable[[], Any]) -> None:
+        """Compare the outputs at another point with those of a network that was never used. Raises `DataError`."""
+        unused, self._unused = self._unused, None
+        if unused is None:
+            return
+        moved, module, outputs = self.flat.values(), self.flat.module, []
+        moved[:] = self.x0 + np.sin(np.arange(moved.size)) / 64
+        for flat in (self.flat, unused):
+            with torch.no_grad(), flat.at(moved):
+                self.flat.module = flat.module
+                outputs.append(tree_map_only(Tensor, torch.clone, self.passed(forward, batch())))
+        self.flat.module = module
+        if not _equal(*outputs):
+            found = f"outputs of {self.name} that depend on an earlier call, as if it kept what it made of its weights"
+            raise DataError(self.field, found, "a forward pass that computes all from the weights that it has")
+
+
+def ways_out(error: BaseException) -> str | None:
+    """Return what would be accepted instead of a network that fails so; None: nothing is known."""
+    if "more than 1 value per channel" not in str(error):
+        return None
+    return (
+        "batches of two samples or more, or norms that need no batch: GroupNorm, LayerNorm, or BatchNorm with running "
+        "statistics and task.batch_norm: frozen"
+    )
 
 
 def shapes_of(value: Any) -> str:

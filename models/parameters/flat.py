@@ -49,7 +49,8 @@ class FlatModule(Coordinates):
         _check_flattens(module, self._named, frozen_statistics)
         owned = [layer.weight for layer in module.modules() if isinstance(layer, _IMAGE_CONVOLUTIONS)]
         self._channels_last = set(owned)
-        super().__init__(module.requires_grad_(False), list(self._named.values()))
+        super().__init__(module, list(self._named.values()))
+        self._require_gradients(False)
         self._gradient: Vector | None = None
 
     def shaped(self, span: Tensor, parameter: nn.Parameter) -> Tensor:

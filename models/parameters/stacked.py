@@ -79,7 +79,8 @@ class StackedLoss:
         for row, point in enumerate(self.points):
             np.copyto(point, x0 * np.float32(1 - row / (8 * len(self.points))))
         with torch.no_grad():
-            with _naming_layer(self._flat.module), warnings.catch_warnings():
+            nothing = np.full_like(x0, np.nan)  # so that a weight shows which vmap is not given
+            with _naming_layer(self._flat.module), self._flat.at(nothing), warnings.catch_warnings():
                 warnings.filterwarnings("error", message=_SLOW)
                 stacked = self.losses(inputs, labels, len(self.points)).tolist()
             for point, found in zip(self.points, stacked, strict=True):

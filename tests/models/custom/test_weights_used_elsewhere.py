@@ -220,3 +220,17 @@ def test_unfilled_weights_are_seen_where_they_equal_the_initial_ones_and_hide_a_
 
 def above(inputs: Tensor, weight: Tensor) -> Tensor:
     return (inputs > weight[0]).float()
+
+
+def test_stacked_losses_are_refused_where_a_weight_is_not_the_stacked_one_and_is_zero_at_first() -> None:
+    def network() -> nn.Module:
+        layer: Any = in_a_list()
+        for weight in layer.weights:
+            nn.init.zeros_(weight)
+        return layer  # type: ignore[no-any-return]
+
+    problem = bind(task(Case(network, ((4,),)), forward="stacked"))
+    with pytest.raises(
+        DataError, match=r"task\.forward: stacked: found a network whose stacked loss is nan where its "
+    ):
+        problem.prepare(lambda *_, **__: None)

@@ -42,7 +42,6 @@ class OwnNetwork:
     """
 
     def __init__(self, network: Any, seed: int, *, field: str, batch_norm: BatchNorm = "refused") -> None:
-        torch.backends.mha.set_fastpath_enabled(False)  # it rounds differently, and only where there are no gradients
         self.field, self.name = field, name_of(network)
         module, again = built_alike(network, seed, field=field, batch_norm=batch_norm)
         self.flat = FlatModule(module, frozen_statistics=True)

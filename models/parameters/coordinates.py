@@ -63,6 +63,7 @@ class Coordinates:
     """
 
     def __init__(self, module: nn.Module, parameters: Sequence[nn.Parameter]) -> None:
+        torch.backends.mha.set_fastpath_enabled(False)  # it rounds differently, and only where there are no gradients
         self.device = torch_device()
         self.module = module.eval() if self.device is None else module.eval().to(self.device)
         self._parameters = list(parameters)

@@ -45,7 +45,8 @@ class OwnNetwork:
         self.field, self.name = field, name_of(network)
         module, again = built_alike(network, seed, field=field, batch_norm=batch_norm)
         self.flat = FlatModule(module, frozen_statistics=True)
-        self._unused: FlatModule | None = FlatModule(again, frozen_statistics=True)
+        is_apart = set(module.parameters()).isdisjoint(again.parameters())  # a function may return its layers again
+        self._unused = FlatModule(again, frozen_statistics=True) if is_apart else None
         self.x0 = self.flat.values()
 
     def identity(self, data: bytes) -> bytes:

@@ -54,7 +54,8 @@ def quantised(factor: float = 1.0) -> nn.Module:
     layer.weight.data.fill_(factor)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # torch is about to give them up
-        return nn.Sequential(torch.ao.quantization.quantize_dynamic(nn.Sequential(layer)), nn.Linear(4, 4))
+        quantise: Any = torch.ao.quantization.quantize_dynamic
+        return nn.Sequential(quantise(nn.Sequential(layer)), nn.Linear(4, 4))
 
 
 MISTAKES: dict[str, tuple[Callable[[], nn.Module], str]] = {
@@ -75,15 +76,22 @@ def test_a_module_that_cannot_be_trained_is_one_sentence(build: Any, told: str) 
         bind(task(Case(build, FOUR)))
 
 
+def test_layers_that_each_call_returns_again_are_no_mistake() -> None:
+    layer = nn.Linear(4, 4)
+    problem = bind(task(Case(lambda: nn.Sequential(layer, nn.Linear(4, 4)), FOUR)))
+    assert problem.objective(0, 0).loss(0) > 0
+
+
 def test_a_batch_of_one_that_batch_norm_refuses_names_the_ways_out() -> None:
     case = Case(lambda: nn.BatchNorm1d(4, track_running_stats=False), FOUR)
     ways = (
         r"expected batches of two samples or more, or .*GroupNorm, LayerNorm, or BatchNorm .*task\.batch_norm: frozen"
     )
     problem = bind(task(case, test=Items(case, 129, 2)))  # an evaluation takes 128 samples at a time
-    for action in (lambda: problem.evaluate(problem.x0(), "test"), lambda: bind(task(case, batch_size=1))):
-        with pytest.raises(DataError, match=ways):
-            action()
+    with pytest.raises(DataError, match=ways):
+        problem.evaluate(problem.x0(), "test")
+    with pytest.raises(DataError, match=ways):
+        bind(task(case, batch_size=1))
 
 
 def test_a_scripted_network_trains_as_it_is_and_inside_of_another() -> None:

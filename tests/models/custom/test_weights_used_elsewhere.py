@@ -59,6 +59,10 @@ def scripted(what: Any) -> Any:
         return torch.jit.script(what)
 
 
+def compiled(layer: Any) -> Any:
+    return torch.compile(layer, backend="eager")
+
+
 def product(inputs: Tensor, weight: Tensor) -> Tensor:
     return torch.relu(inputs @ weight)
 
@@ -76,13 +80,13 @@ def hooked() -> nn.Module:
 
 
 def in_a_list() -> nn.Module:
-    network = Using(lambda n, x: functional.linear(x, *n.weights), a=linear())
+    network: Any = Using(lambda n, x: functional.linear(x, *n.weights), a=linear())
     network.weights = [network.a.weight, network.a.bias]
-    return network
+    return network  # type: ignore[no-any-return]
 
 
 def pruned() -> nn.Module:
-    return prune.l1_unstructured(linear(), "weight", 0.5)  # type: ignore[no-any-return]
+    return prune.l1_unstructured(linear(), "weight", 0.5)  # type: ignore[no-any-return, no-untyped-call]
 
 
 def prompted(network: Any, inputs: Tensor) -> Tensor:
@@ -183,14 +187,15 @@ def test_light_has_the_digest_of_copies_whatever_else_a_run_has(way: dict[str, A
 
 def in_another_thread(network: Any, inputs: Tensor) -> Tensor:
     with ThreadPoolExecutor(1) as pool:
-        return pool.submit(lambda: inputs @ network.a.weight.detach()).result()
+        outputs: Tensor = pool.submit(lambda: inputs @ network.a.weight.detach()).result()
+        return outputs
 
 
 UNTOLD: dict[str, Callable[[], nn.Module]] = {
     "compiled code": lambda: Using(lambda n, x: scripted(product)(x, n.a.weight), a=linear()),
     "compiled code, called too": lambda: Using(lambda n, x: n.a(x) + scripted(product)(x, n.a.weight), a=linear()),
     "another thread": lambda: Using(in_another_thread, a=linear()),
-    "a compiled layer": lambda: Using(lambda n, x: n.a(x), a=torch.compile(linear(), backend="eager")),
+    "a compiled layer": lambda: Using(lambda n, x: n.a(x), a=compiled(linear())),
 }
 
 

@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol, runtime_checkable
 
 from seedbus.bus import FaultHooks, KeyedRandom
+from seedbus.bus.errors import Unusable
 from seedbus.bus.fault_hooks import ActiveFault
 from seedbus.bus.in_flight import Key
 
@@ -165,8 +166,14 @@ class Availability:
 
     def next_ns(self) -> int | None:
         """Return when the next client leaves or returns at a time; None: none does."""
-        times = [schedule.next_ns() for _, schedule in self._schedules]
-        return min((time for time in times if time is not None), default=None)
+        times = list[int]()
+        for each, schedule in self._schedules:
+            if (next_ns := schedule.next_ns()) is not None:
+                if next_ns <= self._at[1]:
+                    what = f"says at {self._at[1]} ns that a client leaves or returns next at {next_ns!r:.80} ns"
+                    raise Unusable.of_fault(each.fault, what, "a later instant, or None")
+                times.append(next_ns)
+        return min(times, default=None)
 
     @property
     def in_time(self) -> int:

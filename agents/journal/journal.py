@@ -51,6 +51,7 @@ from seedbus.agents.journal.records import (
     MemberPosition,
     StoredRound,
 )
+from seedbus.agents.round_record import RoundRecord
 
 END = "end"
 """The name of the fact that says how to take a run's end back: files of the ledger, lines of metrics, other facts."""
@@ -278,7 +279,12 @@ class Journal:
                 raise JournalDamaged(self.folder / FILE, 0, "the checkpoint does not verify")
             stored = verified.pop()
             last = LastRound(
-                stored.round, stored.version, stored.cohort, stored.reported, has_commit=stored.commit is not None
+                stored.round,
+                stored.version,
+                stored.cohort,
+                stored.reported,
+                has_commit=stored.commit is not None,
+                opened_ns=RoundRecord.unpack(stored.record).opened_ns,
             )
             rows = b"".join(self._reader.rows())
             known, held, halves = (self._reader.members(table) for table in MEMBERS)

@@ -38,6 +38,7 @@ class LastRound(NamedTuple):
         cohort: the clients that it asked, ascending.
         reported: those whose reports came in time, ascending.
         has_commit: whether it had a quorum.
+        opened_ns: when it began, by the run's clock.
     """
 
     round: int
@@ -45,6 +46,7 @@ class LastRound(NamedTuple):
     cohort: Sequence[int]
     reported: Sequence[int]
     has_commit: bool
+    opened_ns: int
 
 
 class MemberPosition(NamedTuple):

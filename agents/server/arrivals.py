@@ -14,6 +14,7 @@ from seedbus.agents.refusals import Mark, Reason
 from seedbus.agents.server.coordinator import Coordinator
 from seedbus.bus import Bus, Envelope
 from seedbus.bus.errors import EndOfTime
+from seedbus.bus.event_queue import LAST_NS
 from seedbus.bus.text import counted
 
 # clients come and go this often without ever making a quorum, and so many times more per client, before a run ends
@@ -75,7 +76,7 @@ class Arrivals:
         quorum, clients = coordinator.participation.quorum, coordinator.participation.clients
         most = 0
         for _ in range(MAX_IDLE_CYCLES + MAX_IDLE_CYCLES_PER_CLIENT * clients):
-            self._move(availability.advance(coordinator.round, clock.now_ns))
+            self._advance()
             next_ns = availability.next_ns()
             if next_ns is None or availability.in_time < quorum:
                 # clients that are away for a number of rounds come back only if rounds go on
@@ -100,6 +101,19 @@ class Arrivals:
                 return True
         now_s = clock.now_ns / 1e9
         raise self._unfinishable(f"at most {most} of {clients} were there at a time until {now_s:,.0f} s")
+
+    async def wait(self, latest_ns: int | None, is_done: IsDone = lambda: False) -> None:
+        """Let clients come and go, each at its instant, until something is done or an instant (ns) has come."""
+        while True:
+            self._advance()
+            times = [each for each in (self._availability.next_ns(), latest_ns) if each is not None and each <= LAST_NS]
+            await (self._until_time(min(times), is_done) if times else self._until(is_done))
+            if is_done() or (latest_ns is not None and self._bus.clock.now_ns >= latest_ns):
+                return
+
+    def _advance(self) -> None:
+        """Let those come and go whose instant has come."""
+        self._move(self._availability.advance(self._coordinator.round, self._bus.clock.now_ns))
 
     def answered(self, client: int) -> bool:
         """A client that was told to join has answered, if only with silence. Returns whether it owed a JOIN."""

@@ -85,6 +85,7 @@ class Server:
         bus.on_idle = lambda: self._mailbox.put(None)
         self.unsaved_metrics: list[dict[str, Any]] = []
         self._unpublished: ClosedRound | None = None
+        self._began_ns = -1  # when the newest round began
         self._instruments: Instruments | None = None
         self._disk = ThreadPoolExecutor(1, thread_name_prefix="journal")
 
@@ -132,6 +133,7 @@ class Server:
         self._positions.restore(dict(checkpoint.actual_versions), dict(checkpoint.partial_downloads))
         self.bus.ledger.restore(checkpoint.segments, checkpoint.rows)
         self.bus.restore(state.bus)
+        self._began_ns = checkpoint.last.opened_ns
         last, commit = checkpoint.last, None
         if last.has_commit:
             commit, *_ = self.coordinator.history.since(last.version - 1)
@@ -155,7 +157,7 @@ class Server:
             await self._assemble()
             while (reason := self.coordinator.finished()) is None:
                 self._stop_if_asked()
-                if not await self._waited_for_time():
+                if await self._is_time():
                     await self._round()
             await self._until(lambda: self.coordinator.progress.awaited == 0)
             for host in self._registration.hosts:
@@ -204,21 +206,38 @@ class Server:
         self._arrivals.answered(client)
         self._mailbox.put(None)
 
-    async def _waited_for_time(self) -> bool:
-        """Wait until the next round may begin. Returns whether time has passed, after which the run may be over."""
-        every_s, now_ns = self.coordinator.participation.every_s, self.bus.clock.now_ns
-        left_ns = 0 if every_s is None else -now_ns % round_ns(every_s)
-        if left_ns:
-            await self._until_time(now_ns + left_ns)
-            self.coordinator.waited(now_ns + left_ns)
-        return left_ns > 0
+    async def _is_time(self) -> bool:
+        """Wait until the next round may begin. Returns whether it may; not if the run is over meanwhile."""
+        every_s, limit_s = self.coordinator.participation.every_s, self.coordinator.stop.simulated_s
+        if every_s is None:
+            return True
+        clock, period_ns = self.bus.clock, round_ns(every_s)
+        earliest_ns = max(clock.now_ns, self._began_ns + 1)  # not twice at an instant, if no time has passed
+        due_ns = earliest_ns + -earliest_ns % period_ns
+        if limit_s is not None:
+            due_ns = min(due_ns, max(clock.now_ns, round_ns(limit_s)))
+        if due_ns > clock.now_ns:
+            await self._arrivals.wait(due_ns)
+            self.coordinator.waited(clock.now_ns)
+        return self.coordinator.finished() is None
+
+    async def _gather(self) -> bool:
+        """Wait until a round may ask its clients. Returns whether it may, see `Arrivals.gather`."""
+
+        async def gathered() -> bool:
+            return await self._arrivals.gather(lambda: not self._registration.missing)
+
+        if not await gathered():
+            return False
+        self._began_ns = self.bus.clock.now_ns
+        await self._wait_for_free()
+        return self.coordinator.has_members or await gathered()  # some may have left
 
     async def _round(self) -> None:
-        if not await self._arrivals.gather(lambda: not self._registration.missing):
+        if not await self._gather():
             self.coordinator.waited(self.bus.clock.now_ns)
             return
-        began_ns = self.bus.clock.now_ns
-        await self._wait_for_free()
+        began_ns = self._began_ns
         self.bus.losing.clear()
         cohort = self.coordinator.open_round(began_ns, self._computing())
         lags = self._positions.lags(cohort, self.coordinator.version)
@@ -258,20 +277,21 @@ class Server:
         It is over at the instant at which the last of these is free. At the next letter would be another instant where
         a process joins meanwhile, and would never come where messages are lost.
         """
-        lacking = self.coordinator.lacking(self._computing())
+        lacking, members = self.coordinator.lacking(self._computing()), self.coordinator.members
         if not lacking:
             return
 
         def is_done() -> bool:
-            nonlocal lacking
+            nonlocal lacking, members
             lacking -= 1  # each call is for a letter, or a plan that left the bus, which free one client at most
-            if lacking <= 0:
+            if lacking <= 0 or members != self.coordinator.members:
+                members = self.coordinator.members
                 lacking = self.coordinator.lacking(self._computing())  # costs as much as clients are at work
             return not lacking
 
         self.bus.on_free = lambda: self._mailbox.put(None)
         try:
-            await self._until_deadline(is_done)
+            await self._arrivals.wait(self._deadline_ns, is_done)
         finally:
             self.bus.on_free = None
 
@@ -325,11 +345,16 @@ class Server:
 
     async def _until_deadline(self, is_done: Callable[[], bool]) -> None:
         """Wait until something is done, for `participation.deadline_s` at most, if it is set."""
-        deadline_s = self.coordinator.participation.deadline_s
-        if deadline_s is None:
+        if (deadline_ns := self._deadline_ns) is None:
             await self._until(is_done)
         else:
-            await self._until_time(self.bus.clock.now_ns + round_ns(deadline_s), is_done)
+            await self._until_time(deadline_ns, is_done)
+
+    @property
+    def _deadline_ns(self) -> int | None:
+        """When a wait that begins now is over at the latest: `participation.deadline_s`, if it is set."""
+        deadline_s = self.coordinator.participation.deadline_s
+        return None if deadline_s is None else self.bus.clock.now_ns + round_ns(deadline_s)
 
     async def _publish(self, closed: ClosedRound) -> None:
         """Tell the evaluator of a durable round; a resumed run begins with this."""

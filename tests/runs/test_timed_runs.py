@@ -1,14 +1,20 @@
-"""Runs that end by their clock: after the round in which a number of simulated seconds is over."""
+"""Runs whose rounds begin at multiples of a time, or that end after one; what happens while their server waits."""
 
 from __future__ import annotations
 
+from contextlib import closing
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
 from worlds import go, scenario
 
+from seedbus.agents.journal.journal import Journal
+from seedbus.agents.journal.records import StoredRound
 from seedbus.scenarios.conformance.runs import ended, require_equal_ends, world
+from seedbus.scenarios.reporting.results import Results
+from seedbus.scenarios.schema.scenario import Scenario
 from seedbus.scenarios.transports.placement import Placement
 
 INTEGER = {"name": "decomfl", "arithmetic": "integer", "learning_rate": 0.01}
@@ -56,6 +62,109 @@ def test_rounds_begin_at_multiples_of_a_time_and_none_at_the_end(tmp_path: Path)
     end = ended(what)
     require_equal_ends(ended(what, interrupted=True), end, "resumed", "in one piece")
     require_equal_ends(ended(what, Placement("tcp")), end, "on tcp", "in memory")
+
+
+def trace(folder: Path, *spans: tuple[int, float, float], **fields: Any) -> list[dict[str, Any]]:
+    """The clients that have a line are there for these seconds, and the others always."""
+    (folder / "there.csv").write_text("client,from_s,to_s\n" + "".join(f"{c},{b},{e}\n" for c, b, e in spans))
+    return [{"fault": "trace", "file": str(folder / "there.csv"), **fields}]
+
+
+def paced(every_s: float, faults: list[dict[str, Any]], rounds: int = 3, **changes: Any) -> Scenario:
+    """Four clients, all of whom a round asks; a message takes 0.1 s, and a round 0.2 s."""
+    participation = {"clients": 4, "every_s": every_s, "deadline_s": 60} | changes.pop("participation", {})
+    document = {"network": {"latency": 0.1}, "participation": participation, "stop": {"rounds": rounds}}
+    return world(task={"name": "null", "dimension": 10}, faults=faults, **document | changes)
+
+
+def rounds_of(results: Results) -> list[StoredRound]:
+    with closing(Journal.open(results.folder, for_writing=False)) as journal:
+        return list(journal.rounds())
+
+
+def require_the_same_everywhere(what: Scenario) -> None:
+    end = ended(what)
+    require_equal_ends(ended(what, interrupted=True), end, "resumed", "in one piece")
+    require_equal_ends(ended(what, Placement("tcp")), end, "on tcp", "in memory")
+
+
+def test_who_comes_or_goes_between_two_rounds_is_there_or_not_there_at_the_next(tmp_path: Path) -> None:
+    faults = trace(tmp_path, (0, 0, 100_000), (1, 0, 100_000), (2, 3000, 3700), (3, 3000, 7300))
+    results = go(tmp_path / "run", paced(3600, faults))
+    assert [each.reported for each in rounds_of(results)] == [[0, 1], [0, 1, 2, 3], [0, 1, 3]]
+
+
+def test_each_round_asks_those_who_are_there_when_it_begins_whatever_happened_since_the_one_before(
+    tmp_path: Path,
+) -> None:
+    draw, spans = Random(5), []
+    for client in range(1, 12):
+        at_s = draw.uniform(0, 20)
+        for _ in range(20):
+            begin_s = at_s + draw.expovariate(1 / 8)
+            at_s = begin_s + 0.5 + draw.expovariate(1 / 8)
+            spans.append((client, round(begin_s, 3), round(at_s, 3)))
+    faults = trace(tmp_path, *spans, (0, 0, 10_000))
+    asked = rounds_of(go(tmp_path / "run", paced(10, faults, rounds=40, participation={"clients": 12})))
+    for each in asked:
+        there = {c for c, begin_s, end_s in spans if begin_s + 0.1 < 10 * each.round < end_s}
+        doubtful = {c for c, begin_s, _ in spans if 10 * each.round - 0.1 <= begin_s <= 10 * each.round}
+        assert set(each.cohort) - doubtful == {0} | there - doubtful, each.round
+    assert {len(each.cohort) for each in asked} >= {3, 5, 7}
+
+
+@pytest.mark.slow
+def test_a_run_whose_clients_come_and_go_while_its_server_waits_ends_alike_everywhere(tmp_path: Path) -> None:
+    spans = [(c, 2.0 * c + 7 * k, 2.0 * c + 7 * k + 3 + c) for c in (1, 2, 3) for k in range(10)]
+    faults = trace(tmp_path, *spans, announced=False, returns="without-state")
+    require_the_same_everywhere(paced(5, faults, rounds=12, compute={"evaluation": 0.05}))
+
+
+def test_a_report_that_a_client_sends_after_it_vanished_while_the_server_waits_is_lost(tmp_path: Path) -> None:
+    slow = {"fault": "straggler", "clients": [3], "pause_s": 29.9}
+    policy = {"deadline_s": 5, "late": {}}
+    for vanishes_s, late in ((25.0, 0), (35.0, 1)):
+        gone = trace(tmp_path, (3, 0, vanishes_s), (3, 70, 1000), announced=False)
+        results = go(tmp_path / str(late), paced(60, [slow, *gone], rounds=2, participation=policy))
+        assert len(rounds_of(results)[1].record[4]) == late
+
+
+@pytest.mark.parametrize("takes_s", [0.0, 5.0], ids=["no time", "as long as the pace"])
+def test_a_round_begins_at_each_multiple_once_even_if_it_takes_no_time_or_all_of_it(
+    tmp_path: Path, takes_s: float
+) -> None:
+    what = paced(5, [], rounds=8, network={"latency": takes_s / 2}, participation={"deadline_s": takes_s or 1})
+    opened_ns = go(tmp_path / "run", what).history.opened_ns
+    assert opened_ns.tolist() == [round * 5 * 10**9 for round in range(8)]
+    if not takes_s:
+        require_equal_ends(ended(what, interrupted=True), ended(what), "resumed", "in one piece")
+
+
+def test_a_run_whose_time_is_over_while_its_server_waits_for_a_multiple_ends_then(tmp_path: Path) -> None:
+    summary = go(tmp_path / "run", paced(10, [], stop={"rounds": 9, "simulated_s": 25})).summary
+    assert (summary["rounds"], summary["simulated_s"]) == (3, 25)
+    assert summary["reason"] == "25.0 s have passed, the limit was 25 s"
+
+
+def test_who_comes_while_a_round_waits_for_clients_at_work_ends_the_wait(tmp_path: Path) -> None:
+    slow = {"fault": "straggler", "clients": [0], "pause_s": 1000}
+    policy = {"clients": 3, "quorum": 2, "deadline_s": 20, "late": {"max_staleness": 99}, "every_s": None}
+    faults = [slow, *trace(tmp_path, (2, 25, 10_000))]
+    _, second = rounds_of(go(tmp_path / "run", paced(1, faults, rounds=2, participation=policy)))
+    assert second.cohort == [1, 2] and second.record[:2] == [20 * 10**9, 25_300_000_000]
+
+
+def test_who_leaves_while_a_round_waits_for_clients_at_work_is_not_asked(tmp_path: Path) -> None:
+    slow = {"fault": "straggler", "clients": [0, 1], "pause_s": 30}
+    policy = {"quorum": 3, "deadline_s": 20, "late": {"max_staleness": 99}, "every_s": None}
+    faults = [slow, *trace(tmp_path, (2, 0, 22), (2, 100, 9999))]
+    _, second = rounds_of(go(tmp_path / "run", paced(1, faults, rounds=2, participation=policy)))
+    assert second.cohort == [0, 1, 3] and second.record[0] == 20 * 10**9
+
+
+def test_in_real_time_rounds_begin_at_multiples_too(tmp_path: Path) -> None:
+    opened_ns = go(tmp_path / "run", paced(0.1, [], network={}, clock="wall")).history.opened_ns
+    assert opened_ns.size == 3 and (opened_ns[1:] // 10**8 > opened_ns[:-1] // 10**8).all()
 
 
 @pytest.mark.slow

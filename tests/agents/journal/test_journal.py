@@ -24,7 +24,7 @@ def test_a_checkpoint_restores_the_last_complete_round(tmp_path: Path) -> None:
     assert checkpoint.rows == b"".join(bytes([round]) * 8 for round in range(5))
     assert checkpoint.positions == {2: MemberPosition(4)}
     assert checkpoint.actual_versions == {1: 4, 2: 4}
-    assert checkpoint.last == (4, 5, [1, 2], [2], True)
+    assert checkpoint.last == (4, 5, [1, 2], [2], True, 0)
     assert [line["round"] for line in checkpoint.metrics] == [0, 1, 2, 3, 4]
     journal.close()
 

@@ -182,7 +182,7 @@ def check_append(folder: Path, state: Any, at: int) -> None:
         metrics=recovered[1],
         positions=checkpoint.positions | dict(added.positions),
         actual_versions=checkpoint.actual_versions | dict(added.actual_versions),
-        last=(ROUNDS, ROUNDS + 1, [1, 2], [2], True),
+        last=(ROUNDS, ROUNDS + 1, [1, 2], [2], True, 0),
     ), f"at {at}"
 
 

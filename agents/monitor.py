@@ -14,7 +14,7 @@ class Reading:
 
     Attributes:
         rounds: number of closed rounds.
-        last_round: number of rounds after which the run ends at the latest.
+        last_round: number of rounds after which the run ends at the latest; None: only time ends it.
         version: the newest version of the model.
         clock_s: the run's clock, in seconds.
         clients: number of clients of the run.
@@ -33,7 +33,7 @@ class Reading:
     """
 
     rounds: int
-    last_round: int
+    last_round: int | None
     version: int
     clock_s: float
     clients: int

@@ -17,7 +17,7 @@ from seedbus.agents.journal.file import FILE
 from seedbus.agents.journal.head import HEAD
 from seedbus.agents.journal.journal import Journal
 from seedbus.agents.launcher import OUTCOME, check_build, outcome_in
-from seedbus.agents.server.stopping import Stop
+from seedbus.agents.server.stopping import MOST_ROUNDS, Stop
 from seedbus.bus.files import WrongFileType, descriptor
 from seedbus.bus.text import counted
 from seedbus.models.device import HOST
@@ -208,11 +208,12 @@ def keep_length(folder: Path, journal: Journal, stop: Stop) -> None:
     rounds, limit_s = (fields["stop"].get(name) for name in LENGTH)
     if (stop.rounds, stop.simulated_s) == (rounds, limit_s):
         return
+    most = MOST_ROUNDS if rounds is None else rounds
     done = journal.glance().rounds
     is_longer = limit_s is not None and (stop.simulated_s is None or stop.simulated_s > limit_s)
     changed = "rounds" if stop.rounds != rounds else "simulated_s"
     wanted = f"stop.{changed} is {json.dumps(getattr(stop, changed))}, and"
-    if stop.rounds != rounds and stop.rounds <= done:
+    if stop.rounds != rounds and stop.most_rounds <= done:
         raise RunFolderError(folder, f"{wanted} {counted(done, 'round')} of it are done already; expected more")
     if stop.simulated_s != limit_s and not is_longer:  # an earlier round might have been the last one
         expected = "null" if limit_s is None else f"{limit_s:g} or more, or null"
@@ -220,7 +221,7 @@ def keep_length(folder: Path, journal: Journal, stop: Stop) -> None:
         raise RunFolderError(folder, f"stop.simulated_s is {there} there and {now} here; expected {expected}")
     outcome = outcome_in(journal)
     if outcome is not None:
-        goes_on = stop.rounds > rounds if done >= rounds else is_longer and outcome.simulated_s >= round(limit_s, 9)
+        goes_on = stop.most_rounds > most if done >= most else is_longer and outcome.simulated_s >= round(limit_s, 9)
         if not goes_on:
             more = "rounds" if changed == "rounds" else "time"
             raise RunFolderError(folder, f"{wanted} it would end at the same place with more {more}: {outcome.reason}")

@@ -43,7 +43,7 @@ from seedbus.agents.server.outbox import Outbox
 from seedbus.agents.server.report_reader import ReportReader
 from seedbus.agents.server.reports import ReportHandler
 from seedbus.agents.server.rounds import Rounds
-from seedbus.agents.server.stopping import Cadence, Progress, Sent, Stop
+from seedbus.agents.server.stopping import TIMELESS, Cadence, Progress, Sent, Stop
 from seedbus.agents.verification import KEPT, Verifier
 from seedbus.algorithms.contract import BadPayload, ReportRefused, whole_digest
 from seedbus.bus import EVALUATOR, Envelope
@@ -142,6 +142,7 @@ class Coordinator:
         self._outbox = Outbox()
         self._plans: list[Outgoing] = []
         self._are_plans_due = False
+        self._timeless = 0  # how many rounds have taken no time, up to the newest
         self._silent: set[int] = set()  # who was asked and did not answer, since a report counted
         self._positions = ClientPositions(participation.clients)
         self._catch_up = CatchUp(
@@ -472,6 +473,12 @@ class Coordinator:
 
     def published(self, closed: ClosedRound, sent: Sent, now_ns: int) -> None:
         """A round is durable: tell the evaluator of its commit, and ask it to evaluate if that is due."""
+        self._timeless = self._timeless + 1 if now_ns == self.progress.now_ns else 0
+        if self.stop.rounds is None and self._timeless >= TIMELESS:
+            raise Unfinishable(
+                f"{TIMELESS:,} rounds took no time by the run's clock, and only stop.simulated_s would end the run; "
+                "set network.latency, compute.evaluation or stop.rounds"
+            )
         self.progress.sent, self.progress.now_ns = sent, now_ns
         is_last = self.stop.reason(self.round, self.progress) is not None
         if is_last or self.round % self.evaluation.every == 0:

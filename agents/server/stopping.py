@@ -23,7 +23,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from seedbus.agents.messages import Evaluation
 from seedbus.agents.privacy.accountant import Accountant
@@ -33,6 +33,9 @@ EMA = 0.9
 """Weight of the moving average's old value after one round."""
 BARREN = 10
 """After so many barren rounds in a row training has diverged."""
+MOST_ROUNDS = 2**32 - 1
+TIMELESS = 10_000
+"""After so many rounds in a row that took no time, a run that only time would end is given up."""
 _LATEST_S = 10**7  # past the end of simulated time
 
 
@@ -118,7 +121,9 @@ class Target(Settings):
 class Stop(Settings):
     """The run ends at whichever comes first."""
 
-    rounds: int = Field(ge=1, lt=2**32, description="rounds attempted at most")
+    rounds: int | None = Field(
+        default=None, ge=1, le=MOST_ROUNDS, description="rounds attempted at most; may be left out beside simulated_s"
+    )
     target: Target | None = Field(default=None, description="a value of a metric")
     bytes: int | None = Field(default=None, ge=1, description="bytes of plans and reports, both ways, all clients")
     simulated_s: float | None = Field(
@@ -137,14 +142,25 @@ class Stop(Settings):
         default="end", description="what follows when training has diverged: the run ends, or continues all the same"
     )
 
+    @model_validator(mode="after")
+    def _ends(self) -> Stop:
+        if self.rounds is None and self.simulated_s is None:
+            raise ValueError("rounds is missing, and simulated_s too; one of them is needed, so that the run ends")
+        return self
+
+    @property
+    def most_rounds(self) -> int:
+        """`rounds`; where only time ends the run, as many as any run can have."""
+        return MOST_ROUNDS if self.rounds is None else self.rounds
+
     def reason(self, rounds_done: int, progress: Progress) -> str | None:
         """Return why a run with this progress is over; None if it is not."""
         if self.target is not None and progress.is_target_met:
             return f"{self.target.words} reached {self.target.value}"
         if (divergence := self.divergence(rounds_done, progress)) is not None:
             return divergence
-        if rounds_done >= self.rounds:
-            return "the one round is done" if self.rounds == 1 else f"all {self.rounds} rounds are done"
+        if rounds_done >= self.most_rounds:
+            return "the one round is done" if self.rounds == 1 else f"all {self.most_rounds} rounds are done"
         if self.bytes is not None and progress.bytes >= self.bytes:
             return f"{progress.bytes:,} bytes were sent, the budget was {self.bytes:,}"
         if self.simulated_s is not None and progress.now_ns >= round(self.simulated_s * 1e9):

@@ -87,6 +87,7 @@ def stop(
             raise typer.Exit(Exit.STUCK)
         if stopped.state is State.STOPPED:
             go_on = f"go on with `{resuming(run)}`, or as it was started"
-            say(f"{run}: stopped after {stopped.rounds} of {stopped.expected_rounds} rounds; {go_on}")
+            of = f" of {stopped.expected_rounds}" if stopped.expected_rounds else ""
+            say(f"{run}: stopped after {stopped.rounds}{of} rounds; {go_on}")
         else:
             say(f"{run}: it has ended: {stopped.what}")

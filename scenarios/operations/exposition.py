@@ -50,7 +50,12 @@ def exposition(reading: Reading | None, lag_s: float, age_s: float) -> str:
     for name, kind, what, samples in (
         ("reading_age_seconds", "gauge", "How old the other figures are.", [({}, age_s)]),
         ("rounds_total", "counter", "Closed rounds.", [({}, reading.rounds)]),
-        ("rounds_limit", "gauge", "Rounds after which the run ends at the latest.", [({}, reading.last_round)]),
+        (
+            "rounds_limit",
+            "gauge",
+            "Rounds after which the run ends at the latest.",
+            [] if reading.last_round is None else [({}, reading.last_round)],
+        ),
         ("model_version", "gauge", "The newest version of the model.", [({}, reading.version)]),
         ("clock_seconds", "gauge", "The run's clock, which may be simulated.", [({}, reading.clock_s)]),
         (

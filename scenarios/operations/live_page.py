@@ -174,7 +174,8 @@ class LiveRun(NullObserver):
             seconds = wall_seconds() - began_s
             rate = f"; {(len(self._took_s) - 1) / seconds:.1f} rounds/s" if seconds > 0 else ""
             rounds = expected_rounds(self._scenario.stop, closed.round + 1, now_ns)
-            yield "rounds", f"{closed.round + 1:,} of {rounds:,}, version {closed.version:,}{rate}"
+            of = "" if rounds is None else f" of {rounds:,}"
+            yield "rounds", f"{closed.round + 1:,}{of}, version {closed.version:,}{rate}"
             yield "time", f"{now_ns / 1e9:,.1f} s by the run's clock"
             yield "bytes", readable(sent)
         yield "refused", f"{self._refused:,} messages since the process began"

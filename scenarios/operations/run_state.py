@@ -209,9 +209,10 @@ def _scenario(text: str) -> dict[str, Any]:
 def _ends(stop: Any, log: LogFollower) -> tuple[int, int]:
     """Return `last_round` and `expected_rounds` of a run with this section `stop`."""
     stop = stop if isinstance(stop, dict) else {}
-    rounds, limit_s = int(number(stop, "rounds")), number(stop, "simulated_s") or None
+    rounds, limit_s = int(number(stop, "rounds")) or None, number(stop, "simulated_s") or None
     newest = log.rounds[-1] if log.rounds else {}
-    return rounds, rounds_within(rounds, limit_s, int(number(newest, "round")) + 1, number(newest, "time_s"))
+    expected = rounds_within(rounds, limit_s, int(number(newest, "round")) + 1, number(newest, "time_s"))
+    return rounds or 0, expected or 0
 
 
 def _text(value: Any) -> str:

@@ -26,6 +26,7 @@ from numpy.typing import NDArray
 from seedbus.algorithms.scalar_only.base import ScalarOnly
 from seedbus.bus.clock import cpu_seconds
 from seedbus.models.errors import DataError
+from seedbus.scenarios.errors import ScenarioError
 from seedbus.scenarios.planning.rehearsal import Rehearsed, do_commits_vary, rehearse, try_out
 from seedbus.scenarios.planning.spending import Spending
 from seedbus.scenarios.running.limits import least_memory, peak_memory, replica_bytes
@@ -197,10 +198,13 @@ def traffic(scenario: Scenario, rehearsal: Rehearsed) -> Traffic:
     """Return the messages of the whole run whose rehearsal this is."""
     found, done = rehearsal.summary["traffic"], rehearsal.rounds
     stop, spending = scenario.stop, rehearsal.course.spending
-    rounds = done if rehearsal.is_whole else stop.rounds if spending is None else spending.rounds(stop)
+    rounds = done if rehearsal.is_whole else stop.most_rounds if spending is None else spending.rounds(stop)
     so_far_s, limit_s = rehearsal.summary["simulated_s"], stop.simulated_s
     # without a server a round takes its interval, and the repair after the last one comes once
     round_s = so_far_s / done if scenario.topology is None else scenario.topology.interval_s
+    if stop.rounds is None and not rehearsal.is_whole and (scenario.clock == "wall" or not round_s):
+        why = f"how many rounds {limit_s:g} s have room for is not known before"
+        raise ScenarioError(scenario.name, [f"stop.rounds is missing, and {why}; with `--set stop.rounds=N` it is"])
     if limit_s is not None and round_s and not rehearsal.is_whole:
         rounds = min(rounds, max(done, math.ceil(limit_s / round_s)))
     steps = Steps.of(rounds, done)
@@ -235,7 +239,7 @@ def _spent(scenario: Scenario, rehearsal: Rehearsed, found: Traffic) -> Spent | 
         return None
     commits = spending.commits(found.rounds)
     is_over = budget is not None and spending.epsilon(commits + 1) > budget
-    ends_run = is_over and found.rounds < scenario.stop.rounds
+    ends_run = is_over and found.rounds < scenario.stop.most_rounds
     return Spent(spending.epsilon(commits), is_spending_known(scenario, found, spending), ends_run)
 
 
@@ -289,7 +293,7 @@ def _memory(scenario: Scenario, rehearsal: Rehearsed, trial: Rehearsed, tried_by
     replicas = max(rehearsal.course.replicas)
     more = max(0, replicas - max(trial.course.replicas))
     participation, state_bytes = scenario.participation, scenario.algorithm.state_bytes
-    clients, tried = min(participation.clients, participation.asked * scenario.stop.rounds), trial.course.clients
+    clients, tried = min(participation.clients, participation.asked * scenario.stop.most_rounds), trial.course.clients
     kept = state_bytes(scenario.dimension, max(clients, tried)) - state_bytes(scenario.dimension, tried)
     return Memory(
         least=least_memory(scenario, scenario.participation.clients),

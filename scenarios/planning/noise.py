@@ -64,8 +64,8 @@ def least_noise(scenario: Scenario, source: str, epsilon: float) -> dict[str, An
 def _spending(scenario: Scenario, privacy: Privacy) -> tuple[Spending, int, bool]:
     """Return what the rounds of a run spend, after how many it ends, and whether both are known exactly."""
     stop, spending = scenario.stop, Spending(scenario, privacy)
-    if spending.is_known(scenario, stop.rounds) and stop.bytes is None and stop.simulated_s is None:
-        return spending, stop.rounds, True
+    if spending.is_known(scenario, stop.most_rounds) and stop.bytes is None and stop.simulated_s is None:
+        return spending, stop.most_rounds, True
     free = scenario.model_copy(update={"stop": stop.model_copy(update={"epsilon": None})})
     rehearsal = rehearse(free, REHEARSAL_S)
     found = traffic(free, rehearsal)

@@ -313,7 +313,7 @@ def _run(
     """
     changes = {
         "stop": TimedStop.of(scenario.stop, seconds, fewest),
-        "evaluation": scenario.evaluation.model_copy(update={"every": scenario.stop.rounds}),
+        "evaluation": scenario.evaluation.model_copy(update={"every": scenario.stop.most_rounds}),
         "clock": "virtual",
         "expect": {},
     }

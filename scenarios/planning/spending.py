@@ -82,5 +82,7 @@ class Spending:
         """Return after how many rounds a run ends, as far as that depends on ε."""
         budget = stop.epsilon
         if budget is None:
-            return stop.rounds
-        return bisect_left(range(stop.rounds), True, key=lambda done: self.epsilon(self.commits(done) + 1) > budget)
+            return stop.most_rounds
+        return bisect_left(
+            range(stop.most_rounds), True, key=lambda done: self.epsilon(self.commits(done) + 1) > budget
+        )

@@ -218,7 +218,7 @@ def _over_rounds(scenario: Scenario, count: Callable[[int], int]) -> str:
     """Return a count that schedules of the algorithm may change: the least and the most of all rounds."""
     algorithm: Any = scenario.algorithm
     schedules = [value for _, value in algorithm if isinstance(value, dict) and 0 in value]
-    counts = [count(round) for round in {0}.union(*schedules) if round < scenario.stop.rounds]
+    counts = [count(round) for round in {0}.union(*schedules) if round < scenario.stop.most_rounds]
     return _range(min(counts), max(counts))
 
 
@@ -294,16 +294,17 @@ def _evaluation(scenario: Scenario) -> list[str]:
 
 def _end(scenario: Scenario) -> list[str]:
     stop = scenario.stop
-    said = [f"after {counted(stop.rounds, 'round')}"]
+    ends = [] if stop.rounds is None else [f"after {counted(stop.rounds, 'round')}"]
     if stop.target is not None:
-        said.append(f"or when {stop.target.words} is {stop.target.direction} {number_text(stop.target.value)}")
+        ends.append(f"when {stop.target.words} is {stop.target.direction} {number_text(stop.target.value)}")
     if stop.bytes is not None:
-        said.append(f"or past {stop.bytes:,} bytes")
+        ends.append(f"past {stop.bytes:,} bytes")
     if stop.simulated_s is not None:
         kind = "simulated" if scenario.clock == "virtual" else "real"
-        said.append(f"or after the round in which {duration(stop.simulated_s)} of {kind} time are over")
+        ends.append(f"after the round in which {duration(stop.simulated_s)} of {kind} time are over")
     if stop.epsilon is not None:
-        said.append(f"or before a commit with which ε could exceed {stop.epsilon:g}")
+        ends.append(f"before a commit with which ε could exceed {stop.epsilon:g}")
+    said = [ends[0], *(f"or {each}" for each in ends[1:])]
     if stop.diverged == "continue":
         said.append("training that diverges goes on all the same")
     if scenario.expect:

@@ -63,14 +63,15 @@ class NotebookBar:
         self._display.update(self._html(self._drawing()))
 
     def _drawing(self) -> str:
-        facts = (f"{self._done:,}/{self._rounds:,} rounds", self._metric, readable(self._bytes), self._left())
+        of, most = ("", "") if self._rounds is None else (f"/{self._rounds:,}", f' max="{self._rounds}"')
+        facts = (f"{self._done:,}{of} rounds", self._metric, readable(self._bytes), self._left())
         texts = "".join(f"<br><small>{escape(text)}</small>" for text in self._texts[-SHOWN:])
-        bar = f'<progress max="{self._rounds}" value="{self._done}"></progress>'
+        bar = f'<progress{most} value="{self._done}"></progress>'
         return f"<div><b>{escape(self._name)}</b> {bar} {escape(' · '.join(filter(None, facts)))}{texts}</div>"
 
     def _left(self) -> str:
         """Return how long the rounds that remain will take; the first one does not count, because it has the start."""
         first, since_s = self._first or (0, 0.0)
-        if self._first is None or self._done == first or self._done == self._rounds:
+        if self._first is None or self._done == first or self._done == self._rounds or self._rounds is None:
             return ""
         return f"{duration((wall_seconds() - since_s) / (self._done - first) * (self._rounds - self._done))} left"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from seedbus.agents.server.stopping import Stop
+from seedbus.agents.server.stopping import MOST_ROUNDS, Stop
 from seedbus.bus.clock import wall_seconds
 from seedbus.scenarios.schema.scenario import Scenario
 
@@ -12,8 +12,8 @@ LONG_S = 60.0  # a run that takes less is not announced
 JUDGED_S = 3.0  # by so many seconds of rounds, and two rounds at least
 
 
-def expected_rounds(stop: Stop, done: int, now_ns: int) -> int:
-    """Return how many rounds a run will have had at its end, if it goes on as before.
+def expected_rounds(stop: Stop, done: int, now_ns: int) -> int | None:
+    """Return how many rounds a run will have had at its end, if it goes on as before; None: nothing says it yet.
 
     Args:
         stop: when it ends.
@@ -23,11 +23,12 @@ def expected_rounds(stop: Stop, done: int, now_ns: int) -> int:
     return rounds_within(stop.rounds, stop.simulated_s, done, now_ns / 1e9)
 
 
-def rounds_within(rounds: int, limit_s: float | None, done: int, now_s: float) -> int:
-    """Return what `expected_rounds` does; limit_s: `stop.simulated_s`."""
+def rounds_within(rounds: int | None, limit_s: float | None, done: int, now_s: float) -> int | None:
+    """Return what `expected_rounds` does; rounds, limit_s: `stop.rounds` and `stop.simulated_s`."""
     if limit_s is None or not now_s:
         return rounds
-    return min(rounds, max(done, math.ceil(min(rounds, done * limit_s / now_s))))
+    most = MOST_ROUNDS if rounds is None else rounds
+    return min(most, max(done, math.ceil(min(most, done * limit_s / now_s))))
 
 
 class Outlook:
@@ -51,11 +52,11 @@ class Outlook:
             self._first = round, wall_seconds()
         first, since_s = self._first
         elapsed_s = wall_seconds() - since_s
-        if self._is_judged or round < first + 2 or elapsed_s < JUDGED_S:
-            return None
-        self._is_judged = True
         stop = self._scenario.stop
         rounds = expected_rounds(stop, round + 1, now_ns)
+        if self._is_judged or round < first + 2 or elapsed_s < JUDGED_S or rounds is None:
+            return None
+        self._is_judged = True
         total_s = elapsed_s / self._work(first + 1, round + 1) * self._work(first + 1, rounds)
         if total_s <= LONG_S:
             return None

@@ -137,10 +137,12 @@ class Lines:
         first, since_s = self._latest[0] if self._latest else (done, now_s)
         self._latest.append((done, now_s))
         sent = readable(line["bytes_up"] + line["bytes_down"])
-        text = f"round {done}/{self._rounds}  {headline(line)}  {sent}"
+        of = "" if self._rounds is None else f"/{self._rounds}"
+        text = f"round {done}{of}  {headline(line)}  {sent}"
         if done > first and now_s > since_s:
             rate = (done - first) / (now_s - since_s)
-            text += f"  {rate:.1f} rounds/s  {(self._rounds - done) / rate:.0f} s left"
+            text += f"  {rate:.1f} rounds/s"
+            text += "" if self._rounds is None else f"  {(self._rounds - done) / rate:.0f} s left"
         self._say(text)
 
     def refused(self, refusal: Refusal) -> None:

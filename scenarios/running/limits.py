@@ -108,7 +108,7 @@ def least_memory(scenario: Scenario, clients: int) -> int:
 def replicas_of(scenario: Scenario, clients: int) -> int:
     """Return how many replicas a process with so many clients has at least, at the end of the run."""
     participation = scenario.participation
-    asked = (participation.cohort or participation.clients) * scenario.stop.rounds
+    asked = (participation.cohort or participation.clients) * scenario.stop.most_rounds
     return max(1, min(clients, asked)) if scenario.verify else 1
 
 

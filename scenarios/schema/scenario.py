@@ -45,6 +45,7 @@ from seedbus.scenarios.schema.privacy_use import refuse_unprivate
 from seedbus.scenarios.schema.secure_use import refuse_single_reports
 from seedbus.scenarios.schema.stream_use import refuse_rounds
 from seedbus.scenarios.schema.topology_use import refuse_server
+from seedbus.scenarios.schema.without_effect import NO_TIME, no_time_passes
 from seedbus.scenarios.schema.yaml_text import dump
 from seedbus.scenarios.sentences import NO_UTF_8, expanded, nearest, quoted, sentences
 from seedbus.scenarios.transports.transports import TRANSPORTS
@@ -189,7 +190,7 @@ class Scenario(Settings):
     def _check_clients(self) -> None:
         clients = self.participation.clients
         most = self.algorithm.most_clients
-        rounds = self.stop.rounds
+        rounds = self.stop.most_rounds
         if most is not None and clients > most:
             raise ValueError(
                 f"participation.clients is {clients}; algorithm {self.algorithm.name} takes at most {most}"
@@ -204,9 +205,11 @@ class Scenario(Settings):
             )
         if clients > 2**16 and rounds >= 2**16:
             raise ValueError(
-                f"participation.clients is {clients} and stop.rounds {rounds}; with more than {2**16} clients, "
-                f"rounds are less than {2**16} (an envelope's header is 16 bytes)"
+                f"participation.clients is {clients} and stop.rounds {self.stop.rounds or 'missing'}; with more than "
+                f"{2**16} clients, rounds are less than {2**16} (an envelope's header is 16 bytes)"
             )
+        if self.stop.rounds is None and no_time_passes(self):
+            raise ValueError(f"stop.rounds is missing, and stop.simulated_s never comes: {NO_TIME}")
         for name, members in self.client_groups.items():
             if max(members) >= clients:
                 raise ValueError(f"client_groups.{name} names {max(members)}; clients are 0 to {clients - 1}")

@@ -29,7 +29,7 @@ _FIELDS = {
     "have": "topology",
 }
 """Kind of message → the field of a scenario without which no such message is sent."""
-_NO_TIME = "no simulated time passes; network.latency or compute.evaluation lets it pass"
+NO_TIME = "no simulated time passes; network.latency or compute.evaluation lets it pass"
 _MAY_TAKE_TIME = ("judge", "mbps", "speeds", "slows", "factors", "outage_ns")
 """The hooks of faults by which a round may last longer."""
 
@@ -115,11 +115,16 @@ def _why_idle(scenario: Any, fault: Any) -> str:
         goes = "up" if Kind[kind.upper()].is_upward else "down"
         if fault.direction not in ("both", goes):
             return f"messages of the kind {kind} go {goes}, and direction is {fault.direction}"
-    rounds = scenario.stop.rounds
+    rounds = scenario.stop.most_rounds
     if isinstance(fault, RoundSelector | Crash | ServerCrash) and fault.at_round >= rounds:
         if scenario.topology is None:  # without a server nodes go on, to repair
             return f"it begins at round {fault.at_round:,}, and the last one is {rounds - 1:,}"
     return _no_work(scenario) if fault.only_multiplies else ""
+
+
+def no_time_passes(scenario: Any) -> bool:
+    """Whether it is certain that no simulated time passes in a run of a `Scenario`."""
+    return _waiting(scenario) is not None
 
 
 def _waiting(scenario: Any) -> dict[int, str] | None:
@@ -138,9 +143,9 @@ def _waiting(scenario: Any) -> dict[int, str] | None:
                 return None  # rounds may wait for clients that leave unannounced
             away |= schedule.absent
             if not schedule.is_over:
-                said[number] = f"{'stays as at second 0' if schedule.absent else 'strikes nothing'}: {_NO_TIME}"
+                said[number] = f"{'stays as at second 0' if schedule.absent else 'strikes nothing'}: {NO_TIME}"
         elif isinstance(fault, TrafficSelector) and fault.at_s > 0:
-            said[number] = f"strikes nothing: {_NO_TIME}"
+            said[number] = f"strikes nothing: {NO_TIME}"
         elif not fault.only_multiplies and (fault.may_lose or any(hasattr(fault, hook) for hook in _MAY_TAKE_TIME)):
             return None
     return said if who.clients - len(away) >= who.quorum else None  # else the server waits for their return
@@ -149,7 +154,7 @@ def _waiting(scenario: Any) -> dict[int, str] | None:
 def _idle(scenario: Any) -> Iterator[tuple[str, str]]:
     """Yield fields that are set, and why each has no effect."""
     who, compute, task, secure = scenario.participation, scenario.compute, scenario.task, scenario.secure_aggregation
-    is_timeless = _waiting(scenario) is not None
+    is_timeless = no_time_passes(scenario)
     if _is_set(compute, "slowness") and (reason := _no_work(scenario)):
         yield "compute.slowness", reason
     if _is_set(compute, "replay") and scenario.algorithm.is_dense:
@@ -163,21 +168,21 @@ def _idle(scenario: Any) -> Iterator[tuple[str, str]]:
         if who.most_asked <= 2 and algorithm.aggregation.rule in ("median", "trimmed-mean") and not algorithm.is_dense:
             yield "algorithm.aggregation", "of at most two reports it leaves none out, and takes their mean"
         if who.deadline_s is not None and is_timeless:
-            yield "participation.deadline_s", _NO_TIME
+            yield "participation.deadline_s", NO_TIME
         if who.late is not None and not who.counts_late:
             yield (
                 "participation.late",
                 "each round waits for all that it asks; deadline_s or over_selection ends it earlier",
             )
-    lag, most = scenario.lag, scenario.stop.rounds - 1
+    lag, most = scenario.lag, scenario.stop.most_rounds - 1
     if (
         lag is not None
         and lag.snapshot_after_bytes is lag.snapshot_after_s is None
         and lag.snapshot_after_commits >= most
     ):
-        yield "lag", f"in {scenario.stop.rounds:,} rounds no client that is asked has missed more than {most:,} commits"
+        yield "lag", f"in {most + 1:,} rounds no client that is asked has missed more than {most:,} commits"
     if scenario.stop.simulated_s is not None and is_timeless:
-        yield "stop.simulated_s", _NO_TIME
+        yield "stop.simulated_s", NO_TIME
     if secure is not None and secure.neighbours != "all" and secure.neighbours >= who.most_asked - 1:
         yield "secure_aggregation.neighbours", f"a client has {who.most_asked - 1} others in its cohort; it is as all"
     if _is_set(scenario.evaluation, "split") and not task.has_samples:

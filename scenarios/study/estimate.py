@@ -214,7 +214,7 @@ def _extents(
 
 
 def _dense(scenario: Scenario, round_bytes: float) -> tuple[int, float]:
-    rounds, budget = scenario.stop.rounds, scenario.stop.bytes
+    rounds, budget = scenario.stop.most_rounds, scenario.stop.bytes
     if scenario.stop.simulated_s is not None and scenario.clock == "virtual":
         rounds, _ = rehearsed(scenario)
     if budget is not None and round_bytes:
@@ -226,16 +226,19 @@ def _dense(scenario: Scenario, round_bytes: float) -> tuple[int, float]:
 def _affordable(scenario: Scenario) -> int:
     """Return after how many rounds a run ends, as far as that depends on ε."""
     stop, privacy = scenario.stop, scenario.privacy
-    return stop.rounds if privacy is None else Spending(scenario, privacy).rounds(stop)
+    return stop.most_rounds if privacy is None else Spending(scenario, privacy).rounds(stop)
 
 
 def rehearsed(scenario: Scenario) -> tuple[int, float]:
     """Return the rounds and the bytes of plans and reports of a run, from a rehearsal."""
     if not _affordable(scenario):  # nothing can be rehearsed: its first commit could cost more than `stop.epsilon`
         return 0, 0.0
-    rounds = min(scenario.stop.rounds, REHEARSED)
+    if scenario.clock == "wall":  # whose limit of time `_cost` applies
+        stop = scenario.stop.model_copy(update={"rounds": scenario.stop.most_rounds})
+        scenario = scenario.model_copy(update={"stop": stop})
+    rounds = min(scenario.stop.most_rounds, REHEARSED)
     short = scenario.model_copy(update={"stop": scenario.stop.model_copy(update={"rounds": rounds})})
     begun = rehearse(short, REHEARSAL_S)
-    is_whole = begun.is_whole and (rounds == scenario.stop.rounds or begun.rounds < rounds)
+    is_whole = begun.is_whole and (rounds == scenario.stop.most_rounds or begun.rounds < rounds)
     found = traffic(scenario, replace(begun, is_whole=is_whole))
     return found.rounds, float(found.up + found.down)

@@ -26,6 +26,7 @@ from pydantic import ConfigDict, TypeAdapter, ValidationError
 from seedbus.agents.errors import AgentError, RunFolderError
 from seedbus.agents.journal.file import FILE
 from seedbus.agents.journal.journal import Journal
+from seedbus.agents.server.stopping import MOST_ROUNDS
 from seedbus.bus.files import MOST_TEXT, read
 from seedbus.models.data.content import content_digest
 from seedbus.scenarios.errors import ScenarioError
@@ -169,7 +170,7 @@ class Store:
         if scenario.topology is not None or scenario.clock == "wall":
             return None
         for rounds, folder in sorted(self._by_content.get(_without_rounds(_content(scenario)), []), reverse=True):
-            if rounds < scenario.stop.rounds:
+            if rounds < scenario.stop.most_rounds:
                 stop = scenario.stop.model_copy(update={"rounds": rounds})
                 if self.stored(scenario.model_copy(update={"stop": stop})).folder == folder:  # files and version, too
                     return folder
@@ -181,7 +182,7 @@ class Store:
 
         def run(fields: dict[str, Any], folder: Path) -> tuple[str, tuple[int, Path]]:
             kept = {name: value for name, value in fields.items() if name not in NOT_IN_KEY}
-            return _without_rounds(kept), (int(fields["stop"]["rounds"]), folder)
+            return _without_rounds(kept), (fields["stop"]["rounds"] or MOST_ROUNDS, folder)
 
         found: dict[str, list[tuple[int, Path]]] = {}
         for content, each in self._of_finished(run):

@@ -69,7 +69,8 @@ class _Subject:
 
     @property
     def rounds(self) -> int:
-        return self.stored.scenario.stop.rounds
+        """How many rounds it has at most; 1 where only time ends it, so that it is one step of the study's progress."""
+        return self.stored.scenario.stop.rounds or 1
 
 
 @dataclass
@@ -209,7 +210,7 @@ class Conduct:
         subject: _Subject = answer.job.subject
         if not answer.is_last:
             if self.watcher is not None:
-                self.watcher.advanced(subject.row, subject.seed, answer.facts["rounds"])
+                self.watcher.advanced(subject.row, subject.seed, min(subject.rounds, answer.facts["rounds"]))
             return
         if answer.failure is not None:
             self.failures.append(Failure(subject.row, subject.seed, answer.failure))
@@ -356,7 +357,9 @@ def trial_of(plan: Plan, cell: Cell, values: Values, seed: int) -> Scenario:
         ScenarioError: the row does not accept the values.
     """
     stop, rounds = cell.scenario.stop, plan.study.tuning.rounds
-    short: Values = {"stop.rounds": rounds or max(1, stop.rounds // 4), "evaluation.split": "validation"}
+    short: Values = {"evaluation.split": "validation"}
+    if rounds is not None or stop.rounds is not None:
+        short["stop.rounds"] = rounds or max(1, stop.most_rounds // 4)
     if rounds is None and stop.simulated_s is not None:
         short["stop.simulated_s"] = stop.simulated_s / 4
     return with_seed(cell.with_settings(values | short).scenario, seed)

@@ -24,6 +24,7 @@ from typing import Any, NoReturn
 
 from seedbus.agents.observer import NullObserver
 from seedbus.agents.round_record import ClosedRound
+from seedbus.agents.server.stopping import MOST_ROUNDS
 from seedbus.algorithms.directions import set_threads
 from seedbus.bus.clock import wall_seconds
 from seedbus.bus.files import check_folder
@@ -127,7 +128,7 @@ def try_out(job: dict[str, Any], answer: Answer) -> dict[str, Any]:
     from seedbus.scenarios.analysis.foreseen import foreseen
     from seedbus.scenarios.running.run import run
 
-    most, count, is_first = job["scenario"]["stop"]["rounds"], 1, True
+    most, count, is_first = job["scenario"]["stop"]["rounds"] or MOST_ROUNDS, 1, True
     while True:
         count = min(count, most)
         began_s = wall_seconds()

@@ -10,9 +10,11 @@ from typing import Any
 import pytest
 from worlds import go, scenario
 
+from seedbus.agents.errors import Unfinishable
 from seedbus.agents.journal.journal import Journal
 from seedbus.agents.journal.records import StoredRound
 from seedbus.scenarios.conformance.runs import ended, require_equal_ends, world
+from seedbus.scenarios.errors import ScenarioError
 from seedbus.scenarios.reporting.results import Results
 from seedbus.scenarios.schema.scenario import Scenario
 from seedbus.scenarios.transports.placement import Placement
@@ -45,6 +47,41 @@ def test_the_round_in_which_the_time_is_over_is_the_last_and_is_evaluated(tmp_pa
         assert end[0]["rounds"] == rounds and end[0]["metrics"]["round"] == rounds - 1
         passed = f"{closed_ns[rounds - 1] / 1e9:,.1f} s have passed, the limit was {limit_s:,g} s"
         assert end[0]["reason"].startswith(passed)
+
+
+@pytest.mark.few(1, slow=3)
+@pytest.mark.parametrize("kind", ["rounds", "stream", "gossip"])
+def test_a_limit_of_time_ends_a_run_without_a_number_of_rounds(tmp_path: Path, kind: str) -> None:
+    given, alone = (
+        go(tmp_path / str(len(stop)), world(**KINDS[kind], stop=stop))
+        for stop in ({"simulated_s": 4.5, "rounds": 10**6}, {"simulated_s": 4.5})
+    )
+    assert alone.digest == given.digest and alone.summary["reason"] == given.summary["reason"]
+    assert alone.metrics["round"].iloc[-1] == alone.summary["rounds"] - 1 > 2
+
+
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        (
+            {"network": {}},
+            "stop.rounds is missing, and stop.simulated_s never comes: no simulated time passes; network",
+        ),
+        ({"participation": {"clients": 70_000}}, "clients is 70000 and stop.rounds missing; with more than 65536"),
+    ],
+)
+def test_a_run_needs_rounds_where_time_cannot_end_it(changes: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(ScenarioError, match=sentence):
+        world(stop={"simulated_s": 9}, **changes)
+
+
+def test_a_run_that_only_time_would_end_is_given_up_if_none_passes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("seedbus.agents.server.coordinator.TIMELESS", 50)
+    what = world(network={"latency": {"distribution": "uniform", "low": 0, "high": 0}}, stop={"simulated_s": 9})
+    with pytest.raises(Unfinishable, match="50 rounds took no time by the run's clock, and only stop.simulated_s"):
+        go(tmp_path / "run", what)
 
 
 @pytest.mark.slow

@@ -179,6 +179,19 @@ def test_seconds_0_measures_nothing(seedbus: Command) -> None:
     assert result.code == Exit.OK and "nothing was measured (--seconds 0)" in result.out
 
 
+def test_without_a_number_of_rounds_it_says_how_many_the_time_has_room_for_or_that_nobody_knows(
+    seedbus: Command,
+) -> None:
+    only = ("small.yaml", "--set", "stop={simulated_s: 20}")
+    explained = said(seedbus, *only)
+    assert explained["words"]["end"][0] == "after the round in which 20.0 s of simulated time are over"
+    run = json.loads(seedbus("run", *only, "-q", "--format", "json", "--out", "run").out)
+    assert explained["traffic"]["rounds"] == pytest.approx(run["rounds"], rel=0.3) and run["rounds"] > 2
+    result = seedbus("explain", *only, "--set", "clock=wall")
+    assert (result.code, result.out, result.err.count("\n")) == (Exit.USAGE, "", 1)
+    assert "stop.rounds is missing, and how many rounds 20 s have room for is not known before; with" in result.err
+
+
 def test_a_mistake_in_the_scenario_is_one_sentence(seedbus: Command) -> None:
     result = seedbus("explain", "small.yaml", "--set", "stop.rounds=0")
     assert (result.code, result.out) == (Exit.USAGE, "")

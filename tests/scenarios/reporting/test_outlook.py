@@ -40,6 +40,8 @@ def test_a_run_that_ends_by_its_clock_is_judged_by_the_rounds_that_this_allows(m
     stop = Stop(rounds=50, simulated_s=80)
     assert [expected_rounds(stop, done, 2 * done * 10**9) for done in (1, 39, 40, 41)] == [40, 40, 40, 41]
     assert expected_rounds(stop, 10, 10**9) == 50 == expected_rounds(stop, 10, 0)
+    by_time = Stop(simulated_s=80)
+    assert (expected_rounds(by_time, 10, 20 * 10**9), expected_rounds(by_time, 1, 0)) == (40, None)
 
 
 def test_rounds_with_more_work_take_longer(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -155,7 +155,7 @@ STOP = "rounds, target, bytes, simulated_s, epsilon, diverged"
             'network.latency.distribution: "lognorml" is not known; did you mean lognormal?',
         ),
         # missing fields
-        ("stop={}", "stop.rounds: this field is required (rounds attempted at most)"),
+        ("stop={}", "stop: rounds is missing, and simulated_s too; one of them is needed, so that the run ends"),
         ("algorithm={}", "algorithm.name: this field is required; there are " + ", ".join(ALGORITHMS.all())),
         ("algorithm={name: hiso, clip: [2]}", "algorithm.clip.1: this field is required"),
         *(
@@ -210,7 +210,7 @@ SCHEDULE = ", or a schedule, from round to value: {0: VALUE, 500: VALUE}"
         ("stop.rounds='3'", '"3"', WHOLE),
         ("stop.rounds=true", "true", WHOLE),
         ("stop.rounds=3.5", "3.5", WHOLE),
-        ("stop.rounds=null", "null", WHOLE),
+        ("seed=null", "null", WHOLE),
         ("stop.rounds=010", '"010"', WHOLE),
         ("stop.rounds=1:30", '"1:30"', WHOLE),
         ("stop.rounds=0", "0", "at least 1"),

@@ -44,6 +44,7 @@ SENT: dict[str, Any] = {
         topology={"kind": "gossip", "graph": "ring"},
         faults=[{"fault": "partition", "clients": [0], "for_s": 30}],
     ),
+    "time": scenario(stop={"simulated_s": 40}),
 }
 
 
@@ -52,7 +53,7 @@ SENT: dict[str, Any] = {
     [
         "budget",
         "pool",
-        *(pytest.param(name, marks=pytest.mark.slow) for name in ("snapshots", "nodes", "epsilon", "none")),
+        *(pytest.param(name, marks=pytest.mark.slow) for name in ("snapshots", "nodes", "epsilon", "none", "time")),
     ],
 )
 def test_rounds_and_bytes_are_those_of_the_run(name: str, tmp_path: Path) -> None:

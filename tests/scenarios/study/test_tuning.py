@@ -93,8 +93,13 @@ def test_a_variant_chooses_fields_of_its_own_and_others_of_its_values_and_a_row_
 
 
 def test_a_trial_has_a_quarter_of_the_rounds_and_of_the_simulated_time_unless_the_study_says_its_rounds() -> None:
-    base = scenario(stop={"rounds": 4000, "simulated_s": 60})
-    for tuning, rounds, simulated_s in (({}, 1000, 15), ({"rounds": 30}, 30, 60)):
+    for given, tuning, rounds, simulated_s in (
+        (4000, {}, 1000, 15),
+        (4000, {"rounds": 30}, 30, 60),
+        (None, {}, None, 15),
+        (None, {"rounds": 30}, 30, 60),
+    ):
+        base = scenario(stop={"rounds": given, "simulated_s": 60})
         plan = plan_of({"base": base, "tune": {RATE: [0.1, 0.2]}, "tuning": tuning})
         stop = trial_of(plan, plan.cells[0], {RATE: 0.2}, 1).stop
         assert (stop.rounds, stop.simulated_s) == (rounds, simulated_s)

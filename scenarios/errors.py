@@ -25,6 +25,7 @@ class Exit(IntEnum):
     INCOMPLETE = 10
     BROKEN = 11
     TRAINING_DIVERGED = 12
+    NO_COMMIT = 13
     INTERRUPTED = 130
 
 

@@ -385,6 +385,8 @@ def _run(
         raise typer.Exit(Exit.DIVERGED)
     if results.training_diverged:
         raise typer.Exit(Exit.TRAINING_DIVERGED)
+    if results.summary["rounds"] and not results.summary["version"]:
+        raise typer.Exit(Exit.NO_COMMIT)
     if results.missed:
         raise typer.Exit(Exit.MISSED)
 

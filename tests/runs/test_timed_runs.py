@@ -80,7 +80,7 @@ def test_a_run_that_only_time_would_end_is_given_up_if_none_passes(
 ) -> None:
     monkeypatch.setattr("seedbus.agents.server.coordinator.TIMELESS", 50)
     what = world(network={"latency": {"distribution": "uniform", "low": 0, "high": 0}}, stop={"simulated_s": 9})
-    with pytest.raises(Unfinishable, match="50 rounds took no time by the run's clock, and only stop.simulated_s"):
+    with pytest.raises(Unfinishable, match=r"50 rounds took no time by the run's clock, and only stop\.simulated_s"):
         go(tmp_path / "run", what)
 
 

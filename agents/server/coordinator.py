@@ -229,6 +229,8 @@ class Coordinator:
 
     def left(self, clients: Iterable[int]) -> None:
         """Clients are gone: no round waits for them, and none is asked until it has joined again."""
+        clients = list(clients)
+        self._silent.difference_update(clients)
         self._joining.left(clients)
 
     @property
@@ -318,19 +320,24 @@ class Coordinator:
             return None
         return Refusal(NOBODY, self.round, reason, f"{peer}: {detail}")
 
-    def no_answer(self, losing: Container[int]) -> list[Refusal]:
+    def no_answer(
+        self, losing: Container[int], *, awaits_process: bool = False, may_come: bool = False
+    ) -> list[Refusal]:
         """Nothing is under way any more: all that are waited for have answered, and not what they were asked.
 
         No round waits for them any more, and no snapshot for its source, unless a deadline ends the wait.
 
         Args:
             losing: clients of which a fault has lost a message in this round; these may have answered.
+            awaits_process: whether clients lack a process, which may come while the round is open. If all members are
+                silent, the round waits for it.
+            may_come: whether clients that are away may come to a later round.
 
         Returns:
             The refusals.
 
         Raises:
-            Unfinishable: no member has answered since the last report that counted.
+            Unfinishable: no member has answered since the last report that counted, and nobody else may come.
         """
         asked = "has answered without what it was asked for"
         refusals = [self.refused(EVALUATOR, "no-answer", f"the evaluator {asked}") for _ in self.progress.asked[:]]
@@ -345,13 +352,20 @@ class Coordinator:
                     elif client not in losing:
                         silent.append((client, number))
                 self._silent.update(client for client, _ in silent)
-                if silent and self._silent.issuperset(self._positions.members):
+                if silent and self.is_unheard and awaits_process:
+                    return refusals
+                if silent and self.is_unheard and not may_come:
                     raise Unfinishable(self.waits_in_vain())
                 refusals += [
                     self.refused(client, "no-answer", f"client {client} {asked} in round {number}", number)
                     for client, number in silent
                 ]
         return refusals
+
+    @property
+    def is_unheard(self) -> bool:
+        """Whether all members were asked, and answered with nothing, since a report counted."""
+        return bool(self._silent) and self._silent.issuperset(self._positions.members)
 
     def waits_in_vain(self) -> str:
         """Return a sentence about the clients that the open round waits for, which will never answer."""

@@ -214,18 +214,21 @@ class Registration:
 
     @property
     def can_go_on(self) -> bool:
-        """Whether enough followers are hosted: all in simulated time; the evaluator and a quorum in real time."""
+        """Whether enough followers are hosted: all in simulated time; in real time the evaluator and a quorum, of which
+        one answers."""
         if self._bus.clock.is_virtual:
             return not self.missing
-        policy = self._coordinator.participation
-        return EVALUATOR not in self.missing and policy.clients - len(self.missing) >= policy.quorum
+        policy, missing = self._coordinator.participation, len(self.missing)
+        is_unheard = missing > 0 and self._coordinator.is_unheard
+        return EVALUATOR not in self.missing and policy.clients - missing >= policy.quorum and not is_unheard
 
     @property
     def could_go_on(self) -> bool:
         """Whether enough followers are hosted once the processes with an offer have joined."""
         participation, unoffered = self._coordinator.participation, self._unoffered().size
         needed = participation.clients if self._bus.clock.is_virtual else participation.quorum
-        return not self._is_evaluator_unoffered and participation.clients - unoffered >= needed
+        is_unheard = unoffered > 0 and self._coordinator.is_unheard
+        return not (self._is_evaluator_unoffered or is_unheard) and participation.clients - unoffered >= needed
 
     # -- called by the server
 

@@ -431,7 +431,13 @@ class Server:
         """
         if not self.bus.is_idle or self._mailbox or self._outages.is_away:
             return False
-        for refusal in self.coordinator.no_answer(self.bus.losing):
+        availability = self._availability
+        refusals = self.coordinator.no_answer(
+            self.bus.losing,
+            awaits_process=not self.bus.clock.is_virtual and not self._registration.missing <= {EVALUATOR},
+            may_come=bool(self._arrivals.pending_joins) or (availability.is_changing and not availability.is_over),
+        )
+        for refusal in refusals:
             self.observer.refused(refusal)
         self._send_all()
         return True

@@ -129,11 +129,12 @@ class Availability:
         """Whether a message is lost because its client is away."""
         return key[1] in self._away  # the client
 
-    def count_dropped(self, client: int) -> None:
+    def count_dropped(self, client: int) -> ActiveFault | None:
         """Count a message that is lost because its client is away, for each fault that keeps it away."""
-        for each, schedule in self._schedules:
-            if client in schedule.absent:
-                each.counts["dropped"] += 1
+        reasons = [each for each, schedule in self._schedules if client in schedule.absent]
+        for each in reasons:
+            each.counts["dropped"] += 1
+        return next(iter(reasons), None)
 
     def advance(self, round: int, now_ns: int) -> Moves:
         """Go on to the opening of a round. Returns the clients that leave and return then."""

@@ -115,7 +115,7 @@ class Read:
         self._record(kind, client, SERVER, round, header, len(answer) - header)
 
     def _record(self, kind: Kind, sender: int, recipient: int, round: int, header: int, payload: int) -> None:
-        self._ledger.append((0, 0, round, kind, sender, recipient, header, payload, 0, 0, 0, 1, 1, DELIVERED))
+        self._ledger.append((0, 0, round, kind, sender, recipient, header, payload, 0, 0, 0, 1, 1, DELIVERED, 0, -1))
 
 
 WAYS: dict[str, Callable[[], Bare | Read]] = {"bare": Bare, "read": Read}

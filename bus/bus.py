@@ -258,7 +258,7 @@ class Bus:
             message.flip(verdict.flips)
         if verdict.drop:
             self.losing.add(message.key[1])
-            self._settle(message, DROPPED)
+            self._settle(message, DROPPED, fault=self.rules.dropping)
         else:
             self._schedule(message)
 
@@ -271,7 +271,10 @@ class Bus:
         if is_dropped or message.is_damaged:
             # A damaged message fails its checksum, and its sender cannot be known; the recipient does not get it.
             self.losing.add(message.key[1])
-            self._settle(message, DROPPED if is_dropped else REFUSED)
+            if is_dropped:
+                self._settle(message, DROPPED, fault=self.rules.dropping)
+            else:
+                self._settle(message, REFUSED)
             return
         mailbox = self._mailboxes.get(message.recipient)
         content: Envelope | MalformedEnvelope | None = message.envelope
@@ -313,11 +316,11 @@ class Bus:
         self._is_flush_due = False
         self.transport.flush()
 
-    def _settle(self, message: InFlightMessage, fate: Fate, repeated: int = 0) -> None:
+    def _settle(self, message: InFlightMessage, fate: Fate, repeated: int = 0, fault: int = -1) -> None:
         """End a message: it is no longer in flight, and its ledger row is written. Called once for each message."""
         self._in_flight.discard(message)
         framing_bytes = self._framing_bytes(message.size) if self._is_wire else 0
-        self.ledger.append(message.row(fate, self.clock.now_ns, framing_bytes, repeated))
+        self.ledger.append(message.row(fate, self.clock.now_ns, framing_bytes, repeated, fault))
         if self.on_free is not None and fate is not DELIVERED and message.key[0] is PLAN:
             self.on_free()
 

@@ -130,8 +130,11 @@ class Stop(Protocol):
 
     def stops(self, key: Key, arriving: bool) -> bool: ...
 
-    def count_dropped(self, client: int) -> None:
-        """Count a message from or to a client that it has stopped, for each fault that is a reason."""
+    def count_dropped(self, client: int) -> ActiveFault | None:
+        """Count a message from or to a client that it has stopped, for each fault that is a reason.
+
+        Returns the first of these.
+        """
         ...
 
 
@@ -140,11 +143,13 @@ class ActiveFault:
     """A fault of the running scenario.
 
     Attributes:
+        number: its place in the scenario, from 0.
         fault: the fault as configured.
         random: its draws.
         counts: what it did and how often; a name that ends in `_ns` is a sum of nanoseconds.
     """
 
+    number: int
     fault: Any
     random: KeyedRandom
     counts: Counter[str] = field(default_factory=Counter)
@@ -167,11 +172,13 @@ class FaultHooks:
         faults: the same faults, with their draws and counts.
         clients: number of clients in the run.
         is_empty: whether nothing acts on messages, so that the other methods need not be called.
+        dropping: number of the fault, the first of several, for which `judge` last dropped a message; −1: of none.
     """
 
     def __init__(self, faults: Sequence[object], seed: int, clients: int = 0) -> None:
         self.clients = clients
-        self.faults = [ActiveFault(fault, random) for fault, random in with_random(faults, seed, clients)]
+        drawing = with_random(faults, seed, clients)
+        self.faults = [ActiveFault(number, fault, random) for number, (fault, random) in enumerate(drawing)]
         self._rules = self.of_kind(Rule)
         self._silences = self.of_kind(Silence)
         self._dropping = self.of_kind(Dropping)
@@ -182,6 +189,7 @@ class FaultHooks:
         self._forgers = self.of_kind(Forger)
         self._stops: list[Stop] = []
         self.is_empty = not self.faults
+        self.dropping = -1
 
     def of_kind(self, protocol: Any) -> list[ActiveFault]:
         """Return the faults that implement a protocol, in the scenario's order."""
@@ -208,7 +216,8 @@ class FaultHooks:
         for stop in self._stops:
             for client in (key[1], peer) if peer >= 0 else key[1:2]:
                 if stop.stops((key[0], client, *key[2:]), arriving):
-                    stop.count_dropped(client)
+                    reason = stop.count_dropped(client)
+                    self.dropping = -1 if reason is None else reason.number
                     return Verdict(drop=True)
         if not self._rules:
             return PASS
@@ -220,6 +229,7 @@ class FaultHooks:
             verdict = _checked(verdict, each.fault)
             if verdict.drop:
                 each.counts["dropped"] += 1
+                self.dropping = self.dropping if drop else each.number
                 drop = True
             if arriving:
                 continue

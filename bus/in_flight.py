@@ -131,7 +131,7 @@ class InFlightMessage:
             self.is_damaged = True
             self.envelope = None
 
-    def row(self, fate: Fate, now_ns: int, framing_bytes: int, repeated: int = 0) -> tuple[int, ...]:
+    def row(self, fate: Fate, now_ns: int, framing_bytes: int, repeated: int = 0, fault: int = -1) -> tuple[int, ...]:
         """Return the fields of its `Row`.
 
         Args:
@@ -139,6 +139,7 @@ class InFlightMessage:
             now_ns: the current time, at which its fate was decided.
             framing_bytes: bytes that the transport adds to it, if the transport carried it.
             repeated: how many of its seeds are of commits that its recipient did not fold.
+            fault: number of the fault that dropped it; −1: none did.
         """
         kind, _, round, _, copy = self.key
         recipient = self.recipient
@@ -163,6 +164,7 @@ class InFlightMessage:
             seeds,
             fate,
             repeated,
+            fault,
         )
 
 

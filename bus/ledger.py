@@ -2,7 +2,8 @@
 
 A row is added when the message's fate is decided. Checkpoints store the rows that no segment contains yet (`take_new`),
 so a run that is killed resumes with exactly the rows of its last durable commit. Two ledgers are equal if their
-`ledger_hash` is.
+`ledger_hash` is. In memory all columns are numbers. In the files kinds, ends and fates are words, for programs of other
+people, and there is a column more, `bytes`: what each message took on the wire.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import os
 import struct
 from array import array
 from collections import Counter
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -22,6 +24,7 @@ from numpy.typing import NDArray
 from seedbus.bus.envelope import EVALUATOR, Kind
 from seedbus.bus.errors import LedgerDamaged
 from seedbus.bus.files import atomic_write, check_folder, descriptor, remove, sync_folder
+from seedbus.bus.words import KINDS, address_of, end_in_words
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -29,7 +32,7 @@ if TYPE_CHECKING:
 
 MESSAGES = "messages"
 """The folder of the ledger, in a run's folder."""
-_FEW_ROWS = 1_000_000  # the most in one segment; 112 MB in memory
+_FEW_ROWS = 1_000_000  # the most in one segment; 128 MB in memory
 SEGMENT_ROWS = 20_000  # 2 MB in memory, plus what their compression needs
 
 
@@ -44,6 +47,8 @@ class Fate(enum.IntEnum):
     __hash__ = int.__hash__
 
 
+FATES = {fate.value: fate.name.lower().replace("_", " ") for fate in Fate}
+"""What files, commands and logs call them."""
 DELIVERED, DROPPED, REFUSED = Fate.DELIVERED, Fate.DROPPED, Fate.REFUSED
 
 
@@ -67,6 +72,8 @@ class Row(NamedTuple):
         fate: its `Fate`.
         repeated: of the seeds in a plan that was delivered, those of commits that its client did not fold: it had them,
             or lacked one before them.
+        fault: of a message that was dropped, the number of the scenario's fault, the first of several, by which it was;
+            −1: by none, as in real time where the process of its client has gone.
     """
 
     sent_ns: int
@@ -84,6 +91,7 @@ class Row(NamedTuple):
     seeds: int
     fate: int
     repeated: int = 0
+    fault: int = -1
 
 
 COLUMNS = Row._fields
@@ -93,6 +101,23 @@ _pack = struct.Struct(f"={len(COLUMNS)}q").pack
 _DIGEST = b"seedbus.rows.sha256"
 _ROUNDS = 2**32  # an envelope's round is below
 Columns = dict[str, NDArray[np.int64]]
+BYTES = "bytes"
+"""The column of files and data frames that `sizes` returns."""
+_ADDED = {"repeated": 0, "fault": -1}  # columns that segments of older runs lack, and what these are read as
+
+
+def _number(of: dict[int, str]) -> Callable[[str], int]:
+    numbers = {words: number for number, words in of.items()}
+    return lambda words: numbers[words]
+
+
+_WORDS: dict[str, tuple[Callable[[int], str], Callable[[str], int]]] = {
+    "kind": (KINDS.__getitem__, _number(KINDS)),
+    "sender": (end_in_words, address_of),
+    "recipient": (end_in_words, address_of),
+    "fate": (FATES.__getitem__, _number(FATES)),
+}
+"""The columns that are words in files: how a number becomes words, and words a number."""
 
 
 class Ledger:
@@ -102,12 +127,14 @@ class Ledger:
         folder: where the segments are.
         segment_rows: number of rows at which a segment is due.
         segments: number of segments written.
+        on_row: called with the fields of each row that is added; None: nobody is told.
     """
 
     def __init__(self, folder: Path, segment_rows: int = SEGMENT_ROWS) -> None:
         self.folder = folder
         self.segment_rows = segment_rows
         self.segments = 0
+        self.on_row: Callable[[tuple[int, ...]], None] | None = None
         self._totals: Counter[tuple[Kind, str]] = Counter()
         self._rows = array("q")  # rows of no segment yet, one after another
         self._taken = 0  # elements of `_rows` that `take_new` has returned
@@ -122,6 +149,8 @@ class Ledger:
     def append(self, row: tuple[int, ...]) -> None:
         """Add a row: a `Row` or a plain tuple of its fields."""
         self._rows.frombytes(_pack(*row))
+        if self.on_row is not None:
+            self.on_row(row)
 
     def take_new(self) -> bytes:
         """Return the rows added since the last call, as bytes for `restore`."""
@@ -157,7 +186,7 @@ class Ledger:
         import pyarrow as pa
         import pyarrow.parquet as pq
 
-        table = pa.table({name: _arrow(_narrow(column)) for name, column in columns.items()})
+        table = pa.table({name: _stored(name, column) for name, column in with_sizes(columns).items()})
         table = table.replace_schema_metadata({_DIGEST: _digest(columns)})
         self.folder.mkdir(exist_ok=True)  # without its parent: a run's folder that was moved is not begun again
         check_folder(self.folder)
@@ -219,9 +248,24 @@ def read_ledger(folder: Path) -> Columns:
     Raises:
         LedgerDamaged: a segment is missing or cannot be read.
     """
+    parts = [*parts_of(folder, len(list(folder.glob("*.parquet"))))]
+    return {name: np.concatenate([part[name] for part in parts]) for name in COLUMNS}
+
+
+def parts_of(folder: Path, segments: int, rows: bytes = b"") -> Iterator[Columns]:
+    """Yield the rows of a ledger in their order, a segment at a time, as `read_ledger` returns all of them.
+
+    Args:
+        folder: the ledger's.
+        segments: how many of its segments are read.
+        rows: what `take_new` returned since the last of them, concatenated.
+
+    Raises:
+        LedgerDamaged: a segment is missing or cannot be read.
+    """
     # By number, and not by the names that exist, so that a missing segment is reported.
-    parts = [_read(_path(folder, number)) for number in range(len(list(folder.glob("*.parquet"))))]
-    return {name: np.concatenate([part[name] for part in parts] or [np.empty(0, np.int64)]) for name in COLUMNS}
+    yield from (_read(_path(folder, number)) for number in range(segments))
+    yield _unpacked(folder, rows)
 
 
 def newest_rows(folder: Path, rows: bytes) -> Columns:
@@ -234,14 +278,25 @@ def newest_rows(folder: Path, rows: bytes) -> Columns:
     Raises:
         LedgerDamaged: a segment cannot be read.
     """
-    new = array("q")
-    new.frombytes(rows[: len(rows) - len(rows) % (8 * len(COLUMNS))])
-    parts, number, count = [_columns(new)], len(list(folder.glob("*.parquet"))), 0
+    parts, number, count = [_unpacked(folder, rows)], len(list(folder.glob("*.parquet"))), 0
     while number and count < SEGMENT_ROWS:  # the last one may be short: it has what came after the last round
         number -= 1
         parts.insert(0, _read(_path(folder, number)))
         count += parts[0]["round"].size
     return {name: np.concatenate([part[name] for part in parts]) for name in COLUMNS}
+
+
+def sizes(columns: Columns) -> NDArray[np.int64]:
+    """Return the bytes of each message on the wire, [rows]: header, payload and what the transport added."""
+    return columns["header_bytes"] + columns["payload_bytes"] + columns["framing_bytes"]
+
+
+def with_sizes(columns: Columns) -> Columns:
+    """Return the columns with `sizes` after the three that it is the sum of."""
+    names = [*COLUMNS]
+    names.insert(names.index("framing_bytes") + 1, BYTES)
+    all_columns = columns | {BYTES: sizes(columns)}
+    return {name: all_columns[name] for name in names}
 
 
 def is_canonical(columns: Columns) -> NDArray[np.bool_]:
@@ -255,15 +310,15 @@ def is_canonical(columns: Columns) -> NDArray[np.bool_]:
 
 
 def ledger_hash(columns: Columns) -> str:
-    """Return the hash of the canonical rows: every column but the framing, in the order of the rows.
+    """Return the hash of the canonical rows: every column but the framing and the fault, in the order of the rows.
 
-    Framing depends on the transport, and the rows of hosts on its processes; neither may change the hash. Where nothing
-    was repeated, it is the hash that the rows had before there was a column for it.
+    Framing depends on the transport, and the rows of hosts on its processes; neither may change the hash. It is the
+    hash that the rows had before there were columns for what was repeated, where nothing was, and for the fault.
     """
     mask = is_canonical(columns)
     total = hashlib.sha256()
     for name in COLUMNS:
-        if name != "framing_bytes" and (name != "repeated" or columns[name].any()):
+        if name not in ("framing_bytes", "fault") and (name != "repeated" or columns[name].any()):
             total.update(name.encode() + hashlib.sha256(columns[name][mask].astype("<i8").tobytes()).digest())
     return total.hexdigest()
 
@@ -277,9 +332,43 @@ def _digest(columns: Columns) -> bytes:
     return hashlib.sha256(b"".join(columns[name].astype("<i8").tobytes() for name in columns)).digest()
 
 
+def _unpacked(folder: Path, rows: bytes) -> Columns:
+    """The columns of rows as `take_new` returns them. Raises `LedgerDamaged` if they cannot be a ledger's."""
+    new = array("q")
+    new.frombytes(rows[: len(rows) - len(rows) % (8 * len(COLUMNS))])
+    columns = _columns(new)
+    try:
+        _check_values(columns)
+    except ValueError as error:
+        raise LedgerDamaged(str(folder), f"lacks its newest rows, which are damaged in the journal ({error})") from None
+    return columns
+
+
+def _check_values(columns: Columns) -> None:
+    """Raise `ValueError` for numbers that no row has: a digest is no secret, so it proves no origin."""
+    for name, known in (("kind", Kind), ("fate", Fate)):
+        for number in np.unique(columns[name]).tolist():
+            known(number)  # raises ValueError
+    if not ((columns["round"] >= 0) & (columns["round"] < _ROUNDS)).all():  # readers index by it
+        raise ValueError("it has rounds that no message can have")
+
+
 def _columns(rows: array[int]) -> Columns:
     table = np.frombuffer(rows, np.int64).reshape(-1, len(COLUMNS)) if rows else np.empty((0, len(COLUMNS)), np.int64)
     return {name: np.ascontiguousarray(table[:, number]) for number, name in enumerate(COLUMNS)}
+
+
+def _stored(name: str, column: NDArray[np.int64]) -> pa.Array:
+    """A column as a file has it."""
+    import pyarrow as pa
+
+    if name not in _WORDS:
+        return _arrow(_narrow(column))
+    used, at = np.unique(column, return_inverse=True)
+    words = [_WORDS[name][0](number) for number in used.tolist()]  # in ASCII
+    ends = np.cumsum([0, *map(len, words)], dtype=np.int32)
+    text = pa.StringArray.from_buffers(len(words), pa.py_buffer(ends), pa.py_buffer("".join(words).encode()))
+    return pa.DictionaryArray.from_arrays(_arrow(at.astype(np.int32)), text)
 
 
 def _narrow(column: NDArray[np.int64]) -> NDArray[np.int64] | NDArray[np.int32]:
@@ -295,20 +384,30 @@ def _arrow(column: NDArray[np.int64] | NDArray[np.int32]) -> pa.Array:
     return pa.Array.from_buffers(kind, len(column), [None, pa.py_buffer(column)])
 
 
-def _numbers(column: pa.ChunkedArray) -> NDArray[np.int64]:
-    """A column of int32 or int64, as an array [rows]; raises `ValueError` if one is missing.
+def _numbers(name: str, column: pa.ChunkedArray) -> NDArray[np.int64]:
+    """A column of int32, int64 or words, as an array [rows]; raises `ValueError` if one is missing.
 
     It is widened here: Arrow's own cast imports pyarrow.compute, which takes longer than a short run's rounds.
     """
+    import pyarrow as pa
+
     if column.null_count:
         raise ValueError(f"numbers are missing in it: {column.null_count}")
-    dtype = column.type.to_pandas_dtype()
-    parts = [
-        np.frombuffer(chunk.buffers()[1], dtype)[chunk.offset : chunk.offset + len(chunk)]
-        for chunk in column.chunks
-        if len(chunk)
-    ]
-    return np.concatenate([np.empty(0, np.int64), *parts])
+    parts: list[NDArray[np.integer]] = [np.empty(0, np.int64)]
+    for chunk in column.chunks:
+        if pa.types.is_dictionary(chunk.type):
+            numbers = [_WORDS[name][1](words) for words in chunk.dictionary.to_pylist()]
+            parts.append(np.array(numbers, np.int64)[_whole(chunk.indices)])
+        else:
+            parts.append(_whole(chunk))
+    return np.concatenate(parts)
+
+
+def _whole(chunk: pa.Array) -> NDArray[np.integer]:
+    """An array of int32 or int64, which lacks none, without a copy."""
+    if not len(chunk):
+        return np.empty(0, np.int64)
+    return np.frombuffer(chunk.buffers()[1], chunk.type.to_pandas_dtype())[chunk.offset : chunk.offset + len(chunk)]
 
 
 def _check_size(parquet: ParquetFile) -> None:
@@ -320,14 +419,15 @@ def _check_size(parquet: ParquetFile) -> None:
     if declared.num_rows > _FEW_ROWS or unpacked > _FEW_ROWS * 8 * len(COLUMNS):
         found = f"it declares {declared.num_rows} rows in {unpacked} bytes"
         raise ValueError(f"{found}; expected at most {_FEW_ROWS} rows")
-    schema = parquet.schema_arrow
-    if not all(schema.field(name).type in (pa.int32(), pa.int64()) for name in _stored(parquet)):
-        raise ValueError("it has columns that are not whole numbers of 32 or 64 bits")
+    schema, words = parquet.schema_arrow, pa.dictionary(pa.int32(), pa.string())
+    accepted = {name: (pa.int32(), pa.int64(), *([words] if name in _WORDS else [])) for name in _names(parquet)}
+    if not all(schema.field(name).type in types for name, types in accepted.items()):
+        raise ValueError("it has columns that are neither whole numbers of 32 or 64 bits nor words that it may have")
 
 
-def _stored(parquet: ParquetFile) -> list[str]:
-    """The columns of a segment: one of an older run has no `repeated`, which is read as 0."""
-    return [name for name in COLUMNS if name != "repeated" or name in parquet.schema_arrow.names]
+def _names(parquet: ParquetFile) -> list[str]:
+    """The columns of a segment; one of an older run has words nowhere and lacks some."""
+    return [name for name in (*COLUMNS, BYTES) if name not in (*_ADDED, BYTES) or name in parquet.schema_arrow.names]
 
 
 def _read(path: Path) -> Columns:
@@ -337,15 +437,13 @@ def _read(path: Path) -> Columns:
     try:
         with open(descriptor(path, os.O_RDONLY), "rb") as file, pq.ParquetFile(file) as parquet:
             _check_size(parquet)
-            table = parquet.read(columns=_stored(parquet), use_threads=False)
-        columns = {name: _numbers(table.column(name)) for name in table.column_names}
-        is_sound = table.schema.metadata[_DIGEST] == _digest(columns)
-        columns.setdefault("repeated", np.zeros_like(columns["fate"]))
-        for name, known in (("kind", Kind), ("fate", Fate)):
-            for number in np.unique(columns[name]).tolist():
-                known(number)  # raises ValueError: the digest is no secret, so it proves no origin
-        if not ((columns["round"] >= 0) & (columns["round"] < _ROUNDS)).all():  # readers index by it
-            raise ValueError("it has rounds that no message can have")
+            table = parquet.read(columns=_names(parquet), use_threads=False)
+        columns = {name: _numbers(name, table.column(name)) for name in table.column_names}
+        is_sound = np.array_equal(columns.pop(BYTES, sizes(columns)), sizes(columns))
+        is_sound &= table.schema.metadata[_DIGEST] == _digest(columns)
+        for name, value in _ADDED.items():
+            columns.setdefault(name, np.full_like(columns["fate"], value))
+        _check_values(columns)
     except FileNotFoundError:
         raise LedgerDamaged(str(path), "is missing") from None
     except (OSError, LookupError, TypeError, ValueError, pa.ArrowException) as error:

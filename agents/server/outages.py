@@ -11,6 +11,7 @@ from typing import Literal, Protocol, runtime_checkable
 
 from seedbus.bus import FaultHooks
 from seedbus.bus.errors import Unusable
+from seedbus.bus.fault_hooks import ActiveFault
 from seedbus.bus.in_flight import Key
 
 Phase = Literal["asking", "gathering", "committing", "publishing"]
@@ -48,9 +49,10 @@ class Outages:
         """Return whether a message is lost because it reaches a server that is away."""
         return self.is_away and arriving and key[0].is_upward
 
-    def count_dropped(self, client: int) -> None:
+    def count_dropped(self, client: int) -> ActiveFault | None:
         """Count a message that is lost because the server is away."""
         self._outages[self._newest].counts["dropped"] += 1
+        return self._outages[self._newest]
 
     def crash_ns(self, round: int, phase: Phase) -> int | None:
         """Return how long the server is away from now on; None if it does not crash now. An outage happens once."""

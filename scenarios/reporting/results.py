@@ -20,7 +20,7 @@ from seedbus.agents.journal.journal import Journal
 from seedbus.bus import Fate, Kind, read_ledger
 from seedbus.bus.errors import LedgerDamaged
 from seedbus.bus.files import MOST_TEXT, atomic_write, read
-from seedbus.bus.ledger import MESSAGES
+from seedbus.bus.ledger import MESSAGES, with_sizes
 from seedbus.models.errors import DataError
 from seedbus.scenarios.errors import ScenarioError, path_of, resuming
 from seedbus.scenarios.reporting.summary import lines_problem, summary_problem
@@ -49,7 +49,8 @@ class Results:
             row, x₀, it is 0 too, and `version` is 0. What was not finite is NaN.
         rounds: data frame with a row for every round; see `reporting.round_table.RoundTable.columns`.
         messages: data frame with a row for every message; times in nanoseconds, sizes in bytes; see
-            `seedbus.bus.ledger.Row`.
+            `seedbus.bus.ledger.Row`. `kind` and `fate` are names of `Kind` and `Fate`; `bytes` is the sum of header,
+            payload and framing.
         clients: data frame with a row for every client; see `reporting.statistics.clients_table`. Where clients have
             names, as owners of a table have, its first column is `name`; where a fault's file has devices, the next one
             is `device` (`device, fault 0` and so on if a client has several).
@@ -179,7 +180,7 @@ class Results:
     def messages(self) -> pd.DataFrame:
         import pandas as pd
 
-        frame = pd.DataFrame(self.columns)
+        frame = pd.DataFrame(with_sizes(self.columns))
         frame["kind"] = frame["kind"].map({int(kind): kind.name for kind in Kind})
         frame["fate"] = frame["fate"].map({int(fate): fate.name for fate in Fate})
         return frame

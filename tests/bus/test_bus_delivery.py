@@ -112,7 +112,8 @@ def test_totals_are_the_sums_of_the_rows() -> None:
 @pytest.mark.parametrize("arriving", [False, True], ids=["on-sending", "on-arrival"])
 @pytest.mark.parametrize("make", [plan, report])
 def test_a_message_dropped_by_a_rule_still_costs_its_bytes(make: Callable[..., Envelope], arriving: bool) -> None:
-    harness, faultless = Harness(rules=[Lose(arriving=arriving)], transport=Framed), Harness(transport=Framed)
+    rules: list[Rule] = [Hold(1), Lose(arriving=arriving), Lose(arriving=arriving)]
+    harness, faultless = Harness(rules=rules, transport=Framed), Harness(transport=Framed)
     for bus in (harness.bus, faultless.bus):
         bus.send(make(1, size=100), Tally(scalars=4))
     harness.run()
@@ -121,7 +122,8 @@ def test_a_message_dropped_by_a_rule_still_costs_its_bytes(make: Callable[..., E
     assert harness.receipts == [] and (row.payload_bytes, row.framing_bytes) == (103, 8)
     # an upward message is on the wire before a rule can lose it; a lost downward message never is
     framing = 8 if make is report else 0
-    assert harness.rows == [row._replace(arrived_ns=-1, fate=Fate.DROPPED, framing_bytes=framing)]
+    # the first of the two that lose it is named
+    assert harness.rows == [row._replace(arrived_ns=-1, fate=Fate.DROPPED, framing_bytes=framing, fault=1)]
 
 
 def test_a_message_in_flight_at_the_end_has_a_row() -> None:

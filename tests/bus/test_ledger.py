@@ -13,9 +13,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from seedbus.bus import HOST, SERVER, Fate, Kind, Ledger, LedgerDamaged, ledger_hash, read_ledger
+from seedbus.bus import EVALUATOR, HOST, SERVER, Fate, Kind, Ledger, LedgerDamaged, ledger_hash, read_ledger
 from seedbus.bus.ledger import _DIGEST, COLUMNS, Row, _digest
 
+NEITHER = "it has columns that are neither whole numbers of 32 or 64 bits nor words that it may have"
 ROUNDS = (Kind.PLAN, Kind.REPORT, Kind.COMMIT, Kind.EVALUATION, Kind.DECLINE)
 
 
@@ -38,6 +39,7 @@ def row(number: int, kind: Kind = Kind.PLAN, framing: int = 0) -> Row:
         1,
         Fate.DELIVERED,
         number % 2,
+        number % 3 - 1,
     )
 
 
@@ -231,15 +233,15 @@ def hash_of(folder: Path, every: list[Row]) -> str:
     return ledger_hash(read_ledger(folder))
 
 
-def test_the_hash_does_not_depend_on_framing_or_joining_processes(tmp_path: Path) -> None:
+def test_the_hash_does_not_depend_on_framing_faults_or_joining_processes(tmp_path: Path) -> None:
     hosts = (Kind.JOIN, Kind.WELCOME, Kind.REFUSE, Kind.BYE)
     joining = [row(number, kind)._replace(sender=SERVER, recipient=HOST) for number, kind in enumerate(hosts)]
     joining += [row(9, Kind.LINK), row(10, Kind.LINK)._replace(sender=SERVER, recipient=3)]
-    other = [*joining[:2], *(each._replace(framing_bytes=9) for each in rows(20)), *joining]
+    other = [*joining[:2], *(each._replace(framing_bytes=9, fault=-1) for each in rows(20)), *joining]
     assert hash_of(tmp_path / "a", rows(20)) == hash_of(tmp_path / "b", other)
 
 
-@pytest.mark.parametrize("column", [name for name in COLUMNS if name != "framing_bytes"])
+@pytest.mark.parametrize("column", [name for name in COLUMNS if name not in ("framing_bytes", "fault")])
 def test_the_hash_depends_on_every_other_number(tmp_path: Path, column: str) -> None:
     changed = rows(20)
     value = {"kind": Kind.REPORT, "fate": Fate.DROPPED}.get(column, 2**31)
@@ -260,9 +262,9 @@ def test_numbers_past_32_bits_survive(tmp_path: Path) -> None:
 
 
 def test_a_ledger_from_before_commits_that_came_again_were_counted_has_none(tmp_path: Path) -> None:
-    """Its rows lack the column, and have the hash that they had then."""
-    plain = [each._replace(repeated=0) for each in rows(20)]
-    older = {name: column for name, column in columns_of(plain).items() if name != "repeated"}
+    """Its rows are all numbers, lack the column and that of faults, and have the hash that they had then."""
+    plain = [each._replace(repeated=0, fault=-1) for each in rows(20)]
+    older = {name: column for name, column in columns_of(plain).items() if name not in ("repeated", "fault")}
     table = pa.table(older).replace_schema_metadata({_DIGEST: _digest(older)})
     pq.write_table(table, tmp_path / "000000.parquet")
     assert read(tmp_path) == plain
@@ -270,6 +272,30 @@ def test_a_ledger_from_before_commits_that_came_again_were_counted_has_none(tmp_
     for name, column in older.items():
         then.update(b"" if name == "framing_bytes" else name.encode() + hashlib.sha256(column.tobytes()).digest())
     assert ledger_hash(read_ledger(tmp_path)) == then.hexdigest()
+
+
+def test_files_have_kinds_ends_and_fates_in_words_and_the_bytes_of_each_message(tmp_path: Path) -> None:
+    ends = [(SERVER, 2**32 - 1), (17, SERVER), (EVALUATOR, SERVER), (SERVER, HOST - 3), (3, 4)]
+    kinds, fates = (Kind.PLAN, Kind.REPORT, Kind.EVALUATION, Kind.BYE, Kind.HAVE), [*Fate, Fate.DELIVERED]
+    every = [
+        row(number, kind, framing=9)._replace(sender=sender, recipient=recipient, fate=fate)
+        for number, (kind, (sender, recipient), fate) in enumerate(zip(kinds, ends, fates, strict=True))
+    ]
+    written(tmp_path, every, 2)
+    table = pa.concat_tables([pq.read_table(path) for path in sorted(tmp_path.iterdir())], promote_options="permissive")
+    assert table.select(["kind", "sender", "recipient", "fate", "bytes"]).to_pylist() == [
+        {"kind": kind, "sender": sender, "recipient": recipient, "fate": fate, "bytes": 8 + 30 + number + 9}
+        for number, (kind, sender, recipient, fate) in enumerate(
+            (
+                ("plan", "server", "client 4294967295", "delivered"),
+                ("report", "client 17", "server", "dropped"),
+                ("evaluation", "evaluator", "server", "refused"),
+                ("bye", "server", "process 4", "under way"),
+                ("have", "client 3", "client 4", "delivered"),
+            )
+        )
+    ]
+    assert read(tmp_path) == every
 
 
 def columns_of(every: list[Row]) -> dict[str, np.ndarray]:
@@ -319,7 +345,7 @@ def test_a_flipped_bit_of_a_segment_never_changes_a_number_unnoticed(tmp_path: P
 
 def forged(path: Path, **columns: pa.Array) -> None:
     """Write a segment whose columns are zeros but for these, with the digest that belongs to them."""
-    count = len(next(iter(columns.values())))
+    count = len(next(iter(columns.values()), [0]))
     zeros = pa.array(np.zeros(count, np.int32))
     table = pa.table({name: columns.get(name, zeros) for name in COLUMNS})
     stored = {name: np.asarray(table.column(name).cast(pa.int64(), safe=False)) for name in COLUMNS}
@@ -340,16 +366,14 @@ def test_a_segment_of_texts_is_not_read(tmp_path: Path, monkeypatch: pytest.Monk
     long = pa.DictionaryArray.from_arrays(pa.array([0, 0], pa.int32()), pa.array(["7" * 1000]))
     pq.write_table(pa.table(dict.fromkeys(COLUMNS, long)), tmp_path / "000000.parquet")
     monkeypatch.setattr(pq.ParquetFile, "read", lambda *_, **__: pytest.fail("its rows were read"))
-    with pytest.raises(
-        LedgerDamaged, match=r"is damaged \(it has columns that are not whole numbers of 32 or 64 bits\)"
-    ):
+    with pytest.raises(LedgerDamaged, match=f"is damaged .{NEITHER}"):
         read_ledger(tmp_path)
 
 
 @pytest.mark.parametrize("width", [pa.int16(), pa.uint64()])
 def test_a_segment_of_numbers_of_other_widths_is_damaged(tmp_path: Path, width: pa.DataType) -> None:
     forged(tmp_path / "000000.parquet", sent_ns=pa.array(np.zeros(2, np.int64)).cast(width))
-    with pytest.raises(LedgerDamaged, match="it has columns that are not whole numbers of 32 or 64 bits"):
+    with pytest.raises(LedgerDamaged, match=NEITHER):
         read_ledger(tmp_path)
 
 
@@ -357,6 +381,29 @@ def test_a_segment_of_numbers_of_other_widths_is_damaged(tmp_path: Path, width: 
 def test_a_forged_segment_with_a_kind_that_there_is_not_is_named(tmp_path: Path, column: str) -> None:
     forged(tmp_path / "000000.parquet", **{column: pa.array([999], pa.int32())})
     with pytest.raises(LedgerDamaged, match=r"000000\.parquet: is damaged \(999 is not a valid"):
+        read_ledger(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("column", "words"),
+    [("kind", "PLAN"), ("sender", "client 01"), ("recipient", "client \uff19"), ("fate", "lost")],
+)
+def test_a_forged_segment_with_words_that_no_message_has_is_named(tmp_path: Path, column: str, words: str) -> None:
+    forged(tmp_path / "000000.parquet")
+    table = pq.read_table(tmp_path / "000000.parquet")
+    forgery = pa.DictionaryArray.from_arrays(pa.array([0], pa.int32()), pa.array([words], pa.string()))
+    pq.write_table(table.set_column(COLUMNS.index(column), column, forgery), tmp_path / "000000.parquet")
+    with pytest.raises(LedgerDamaged, match=rf"000000\.parquet: is damaged \(.*{words}"):
+        read_ledger(tmp_path)
+
+
+def test_a_forged_segment_whose_bytes_are_not_the_sum_of_their_parts_is_damaged(tmp_path: Path) -> None:
+    written(tmp_path, rows(3))
+    path = tmp_path / "000000.parquet"
+    table = pq.read_table(path)
+    more = pa.array([size + 1 for size in table.column("bytes").to_pylist()], pa.int32())
+    pq.write_table(table.set_column(table.column_names.index("bytes"), "bytes", more), path)
+    with pytest.raises(LedgerDamaged, match="its rows are not those that were written"):
         read_ledger(tmp_path)
 
 

@@ -61,7 +61,7 @@ def test_a_script_loads_runs_looks_and_replays(tmp_path: Path, monkeypatch: pyte
     assert results.folder == tmp_path / "runs/quickstart-1" and results.summary["run"] == "runs/quickstart-1"
     assert list(results.metrics["round"]) == [0, 1, 3, 5]
     assert results.metrics["accuracy"].between(0, 1).all() and results.metrics["bytes_down"].is_monotonic_increasing
-    assert set(results.messages.columns) == set(Row._fields)
+    assert set(results.messages.columns) == {*Row._fields, "bytes"}
     assert {"PLAN", "REPORT"} <= set(results.messages["kind"])
     assert set(results.messages["fate"]) <= {"DELIVERED", "DROPPED"}
     traffic = results.summary["traffic"]

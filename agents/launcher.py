@@ -80,6 +80,7 @@ class Setup:
         plugins: the digest of the plug-ins that processes must show; empty if the scenario needs none.
         secure: how reports are masked; None: they are not.
         mechanism: how commits are made private; None: they are not.
+        on_row: called with the fields of each row of the ledger; None: nobody is told.
     """
 
     seed: int
@@ -102,6 +103,7 @@ class Setup:
     plugins: bytes = b""
     secure: SecureAggregation | None = None
     mechanism: Mechanism | None = None
+    on_row: Callable[[tuple[int, ...]], None] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -242,6 +244,7 @@ class _ServerRun:
         self.built_to_last = built_to_last
         self.clock = VirtualClock() if setup.is_virtual else WallClock()
         self.ledger = Ledger(folder / MESSAGES)
+        self.ledger.on_row = setup.on_row
         clients = setup.participation.clients
         hooks = FaultHooks(setup.faults, setup.seed, clients)
         self.availability, outages = Availability(hooks), Outages(hooks)

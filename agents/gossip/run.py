@@ -177,6 +177,8 @@ class GossipRun:
 
     def _enter(self, round: int) -> list[Node]:
         """Let nodes leave and return, and tell what they have. Returns those that are there."""
+        if round == self.before:  # earlier ones are computed again
+            self.ledger.on_row = self.setup.on_row
         returned = {client for client, _ in self.availability.advance(round, self.clock.now_ns).arrived}
         present = [node for node in self.nodes if node.address not in self.availability.away]
         for node in self.nodes:

@@ -84,11 +84,12 @@ class JournalReader:
         self._database.execute("BEGIN")
         try:
             (version,) = self.select("version FROM rounds ORDER BY round DESC LIMIT 1").fetchone() or (0,)
-            (state,) = self.select("state FROM checkpoint").fetchone() or (None,)
+            segments, state = self.select("segments, state FROM checkpoint").fetchone() or (0, None)
             return Glance(
                 self.length(),
                 version,
                 {client: MemberPosition.unpack(number) for client, number in self.members("known")},
+                segments,
                 b"".join(self.rows()),
                 None if state is None else msgpack.unpackb(state, strict_map_key=False),
             )

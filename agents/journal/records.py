@@ -140,13 +140,15 @@ class Glance(NamedTuple):
         rounds: number of closed rounds.
         version: the newest version.
         positions: the newest position of each client that ever joined.
-        rows: the rows of the ledger that are in none of its files yet, packed.
+        segments: how many files of the ledger are complete.
+        rows: the rows of the ledger that are in none of these files yet, packed.
         state: the checkpoint's; None before the first round is closed.
     """
 
     rounds: int
     version: int
     positions: dict[int, MemberPosition]
+    segments: int
     rows: bytes
     state: list[Any] | None
 

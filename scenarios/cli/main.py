@@ -37,6 +37,8 @@ from seedbus.scenarios.cli.options import (
     Launch,
     LauncherName,
     Live,
+    Log,
+    LogName,
     Metrics,
     OtherDevice,
     Out,
@@ -57,6 +59,7 @@ from seedbus.scenarios.cli.options import (
 )
 from seedbus.scenarios.cli.partition import partition
 from seedbus.scenarios.cli.privacy import privacy
+from seedbus.scenarios.cli.report import report
 from seedbus.scenarios.cli.stress import stress
 from seedbus.scenarios.cli.study import study
 from seedbus.scenarios.cli_errors import cli_errors
@@ -97,6 +100,7 @@ app.command("explain")(explain)
 app.command("init")(init)
 app.command("partition")(partition)
 app.command("privacy")(privacy)
+app.command("report")(report)
 app.command("stress")(stress)
 app.command("study")(study)
 app.command("top")(top)
@@ -132,6 +136,7 @@ def run_command(
     other_device: OtherDevice = False,
     metrics: Metrics = None,
     live: Live = None,
+    log: Log = None,
     track: Track = None,
     plugin: Plugins = None,
     output: Output = Format.text,
@@ -160,7 +165,7 @@ def run_command(
             other_device=other_device,
             launcher=launches,
         )
-        _run(requested, out, resume, placement, metrics, live, track or [], output, quiet)
+        _run(requested, out, resume, placement, metrics, live, log, track or [], output, quiet)
 
 
 @app.command("server")
@@ -188,6 +193,7 @@ def server_command(
     other_device: OtherDevice = False,
     metrics: Metrics = None,
     live: Live = None,
+    log: Log = None,
     track: Track = None,
     plugin: Plugins = None,
     output: Output = Format.text,
@@ -213,7 +219,7 @@ def server_command(
             devices=devices_of(device),
             other_device=other_device,
         )
-        _run(requested, out, resume, placement, metrics, live, track or [], output, quiet)
+        _run(requested, out, resume, placement, metrics, live, log, track or [], output, quiet)
 
 
 app.command("client")(client)
@@ -274,22 +280,6 @@ def replay_command(
                 say(f"written to {out}")
 
 
-@app.command("report")
-def report_command(run: RunFolder, plugin: Plugins = None, output: Output = Format.text) -> None:
-    """Show the closing table of a finished run again, and write its plots to RUN/report.html."""
-    with cli_errors():
-        from seedbus.scenarios.reporting.page import PAGE, write_page
-        from seedbus.scenarios.reporting.report import show
-        from seedbus.scenarios.reporting.results import Results
-
-        results = Results.read(run)
-        try:
-            write_page(results)
-        except OSError as error:  # the folder may be read-only; the table can be shown nevertheless
-            note(f"{run / PAGE} cannot be written ({error.strerror})")
-        show(results.summary, as_json=output is Format.json)
-
-
 def main() -> None:
     """Run the command line and exit with its code."""
     accept_all_text()
@@ -347,6 +337,7 @@ def _run(
     placement: Placement,
     metrics: str | None,
     live: str | None,
+    log: LogName | None,
     track: list[str],
     output: Format,
     quiet: bool,
@@ -374,6 +365,7 @@ def _run(
             placement=placement,
             monitor=endpoint,
             track=track,
+            log=None if log is None else "messages",
         )
         if page is not None:
             page.last = lambda: watcher.ended(results)

@@ -30,6 +30,12 @@ class Format(StrEnum):
     json = "json"
 
 
+class LogName(StrEnum):
+    """What the log of a run may have beside its events."""
+
+    messages = "messages"
+
+
 class TableFormat(StrEnum):
     """Output formats of a table."""
 
@@ -95,6 +101,10 @@ Track = Annotated[
         metavar="NAME",
         help="Send the run to a tracker: tensorboard, mlflow or wandb (`seedbus list trackers`); may be given again.",
     ),
+]
+Log = Annotated[
+    LogName | None,
+    typer.Option("--log", help="messages: a line of RUN/log.jsonl for each message, as it arrives or is lost."),
 ]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress, only the results.")]
 LauncherName = Annotated[

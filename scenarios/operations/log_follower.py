@@ -20,7 +20,7 @@ from seedbus.scenarios.running.recording import LOG, MAX_LINE_BYTES
 CHUNK = 2**20  # bytes that are read at a time
 KEPT = 2000  # rounds that rates are taken from
 WINDOW_S = 10.0  # seconds that rates are taken from
-_EVENTS = (b'"round"', b'"metrics"', b'"joined"', b'"gone"', b'"opened"')
+_EVENTS = [f'"event": "{event}"'.encode() for event in ("round", "metrics", "joined", "gone", "opened")]
 
 
 class LogFollower:

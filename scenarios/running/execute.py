@@ -13,6 +13,7 @@ from seedbus.algorithms.shared_work import may_remember
 from seedbus.bus.envelope import SHORT
 from seedbus.bus.files import check_folder
 from seedbus.models.device import placed_beside
+from seedbus.scenarios.reporting.messages import Words
 from seedbus.scenarios.run_folder import MEMORY
 from seedbus.scenarios.running.gpu_admission import Measure, measuring
 from seedbus.scenarios.running.limits import replica_bytes
@@ -24,7 +25,14 @@ from seedbus.scenarios.transports import transports
 from seedbus.scenarios.transports.contract import Hosting
 
 
-def execute(prepared: Prepared, run: OpenRun, measure: Measure, monitor: Monitor | None = None) -> Outcome:
+def execute(
+    prepared: Prepared,
+    run: OpenRun,
+    measure: Measure,
+    monitor: Monitor | None = None,
+    *,
+    logs_messages: bool = False,
+) -> Outcome:
     """Run the scenario's server, or its nodes, until the run is over, with clients where the placement puts them.
 
     Args:
@@ -32,6 +40,7 @@ def execute(prepared: Prepared, run: OpenRun, measure: Measure, monitor: Monitor
         run: the open folder of the run.
         measure: is given the first round, if the clients are in this process.
         monitor: takes readings of the server; None: nobody does.
+        logs_messages: whether the log has a line for each message.
 
     Raises:
         RunFolderError: the run in the folder was begun by another build.
@@ -44,6 +53,8 @@ def execute(prepared: Prepared, run: OpenRun, measure: Measure, monitor: Monitor
     if ended is not None:
         return ended
     setup = _setup(prepared)
+    if logs_messages:
+        setup = replace(setup, on_row=run.recorder.messages(Words(scenario.faults)))
     if scenario.topology is not None and problem is not None:
         split, topology = scenario.evaluation.split, scenario.topology
         place = placed_beside(problem)

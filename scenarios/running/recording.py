@@ -1,11 +1,14 @@
-"""Writing a run's records for people and programs: a JSON log, and one line of JSON for every measurement."""
+"""Writing a run's records for people and programs: a JSON log, and one line of JSON for every measurement.
+
+With `run --log messages` the log has a line for each message too, as soon as it is known what becomes of it.
+"""
 
 from __future__ import annotations
 
 import json
 import os
 from collections import Counter
-from collections.abc import Iterable, Mapping, MutableMapping
+from collections.abc import Callable, Iterable, Mapping, MutableMapping
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -18,6 +21,7 @@ from seedbus.agents.round_record import ClosedRound
 from seedbus.bus import HOST
 from seedbus.bus.files import descriptor
 from seedbus.bus.text import printable
+from seedbus.scenarios.reporting.messages import FIELDS, Words
 from seedbus.scenarios.reporting.rate_limit import SERVER_BURSTS, RateLimit
 from seedbus.scenarios.reporting.results import METRICS, strict
 
@@ -105,6 +109,10 @@ class Recorder:
     def noted(self, event: str, **facts: Any) -> None:
         self._log_limited(event, facts)
         self._observer.noted(event, **facts)
+
+    def messages(self, words: Words) -> Callable[[tuple[int, ...]], None]:
+        """Return what logs a row of the ledger."""
+        return lambda row: self._log.info("message", facts=dict(zip(FIELDS, words.of(row), strict=True)))
 
     def sync(self) -> None:
         """Make the measurements durable on the disk."""

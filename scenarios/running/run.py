@@ -10,7 +10,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from seedbus.agents.monitor import Monitor
 from seedbus.agents.observer import NullObserver, Observer
@@ -18,7 +18,7 @@ from seedbus.bus.clock import cpu_seconds, wall_seconds
 from seedbus.models.device import HOST, devices_of, on_device
 from seedbus.models.numeric_state import numeric_state
 from seedbus.models.task import Problem, Task
-from seedbus.scenarios.errors import ScenarioError, check_methods, path_of
+from seedbus.scenarios.errors import ScenarioError, check_methods, not_accepted, path_of
 from seedbus.scenarios.reporting.results import Results
 from seedbus.scenarios.reporting.run_report import judge_again, report
 from seedbus.scenarios.reporting.watching import in_notebook, watching
@@ -50,6 +50,7 @@ def run(
     monitor: Monitor | None = None,
     track: str | Tracker | Sequence[str | Tracker] = (),
     page: bool = True,
+    log: Literal["messages"] | None = None,
 ) -> Results:
     """Run a scenario to its end and return its results.
 
@@ -72,6 +73,7 @@ def run(
         monitor: takes readings of the run's server; None: nobody does.
         track: the trackers that are told of the run, by name or as objects, such as "tensorboard".
         page: write `report.html`, 5 MB, as `seedbus report` does at any time.
+        log: "messages": `log.jsonl` has a line for each message too; None: it has none.
 
     Raises:
         ScenarioError, DataError, BadEndpoint, TooFewFiles: the scenario cannot run here as it is.
@@ -79,6 +81,8 @@ def run(
         Unfinishable, WorkerFailed: the run cannot go on; every closed round is kept.
         Interrupted: on Ctrl-C; every closed round is kept.
     """
+    if log not in (None, "messages"):
+        raise not_accepted(log, "log", '"messages" or None')
     trackers = usable([track] if isinstance(track, str | Tracker) else track)
     for name, given, protocol in (
         ("observer", observer, Observer),
@@ -130,7 +134,7 @@ def run(
             _own_loop(),
         ):
             wall_s, cpu_s = wall_seconds(), cpu_seconds()
-            outcome = execute(prepared, running, measure, monitor)
+            outcome = execute(prepared, running, measure, monitor, logs_messages=log is not None)
             running.recorder.sync()
             results = report(
                 scenario,

@@ -253,7 +253,7 @@ def test_a_frame_of_a_run_that_waits_says_how_many_clients_have_no_process(finis
     (tmp_path / "log.jsonl").write_text("".join(f"{line}\n" for line in lines))
     log = LogFollower(tmp_path)
     log.read()
-    waiting = RunState(tmp_path, State.RUNNING, glance=Glance(0, 0, {}, b"", None))
+    waiting = RunState(tmp_path, State.RUNNING, glance=Glance(0, 0, {}, 0, b"", None))
     out = io.StringIO()
     console(file=out, width=200).print(frame(waiting, log))
     assert "20 clients without a process" in out.getvalue() and "0 in the run" not in out.getvalue()

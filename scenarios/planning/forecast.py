@@ -9,8 +9,9 @@ cost c that the trial shows: forward passes, perturbation, and the commit's one 
 folding, and that times the reports of a commit where it holds each of them. This is docs/cost.md's model with its
 constants measured on the scenario itself.
 
-A rehearsal that was cut short is continued by its second half: bytes in proportion to the size of a round's commit.
-Rounds beyond the first 100,000 are added up in steps, each by its first round.
+A rehearsal that was cut short is continued by its second half: bytes in proportion to the size of a round's commit, and
+the round and the version in each message as long as later ones are. Rounds beyond the first 100,000 are added up in
+steps, each by its first round.
 """
 
 from __future__ import annotations
@@ -208,21 +209,28 @@ def traffic(scenario: Scenario, rehearsal: Rehearsed) -> Traffic:
     if limit_s is not None and round_s and not rehearsal.is_whole:
         rounds = min(rounds, max(done, math.ceil(limit_s / round_s)))
     steps = Steps.of(rounds, done)
-    sizes = _commit_sizes(scenario, steps)
-    sent = _continued(np.diff(rehearsal.course.bytes, prepend=0), sizes)
+    sizes, numbers = _commit_sizes(scenario, steps), _number_sizes(scenario, steps, rehearsal)
+    pairs_up, pairs_down = (found[way]["messages"] / done for way in ("up", "down"))
+    if scenario.topology is not None:  # a header has the round alone, and each commit its number and its round
+        pairs_up = pairs_up / 2 + found["up"]["seeds"] / done
+    of_all = (pairs_up + 2 * pairs_down) * numbers  # the commits in a plan have a version and a round, too
+    sent = of_all + _continued(np.diff(rehearsal.course.bytes, prepend=0) - of_all[:done], sizes)
     if stop.bytes is not None and not rehearsal.is_whole:
         last = int(np.searchsorted(np.cumsum(sent), stop.bytes)) + 1
-        sizes, sent, rounds = sizes[:last], sent[:last], int(steps.lengths[:last].sum())
+        sizes, sent, numbers = sizes[:last], sent[:last], numbers[:last]
+        rounds = int(steps.lengths[:last].sum())
     more = float(sizes.sum() / sizes[:done].sum())
-    up = round(found["up"]["bytes"] * more)
+    longer = float(numbers.sum() - numbers[:done].sum() * more)
+    up = round(found["up"]["bytes"] * more + pairs_up * longer)
     total = round(float(sent.sum()))
-    other = found["down"]["bytes"] - found["catchup_bytes"]
-    catchup = max(0, total - up - round(other * more)) if found["catchup_bytes"] else 0
+    other = (found["down"]["bytes"] - found["catchup_bytes"]) * more + pairs_down * longer
+    catchup = max(0, total - up - round(other)) if found["catchup_bytes"] else 0
     simulated_s = so_far_s + (rounds - done) * round_s
     is_timed = limit_s is not None and scenario.clock == "wall"  # a rehearsal is in simulated time
     is_exact = rehearsal.is_whole and not (is_timed or _depends_on_losses(scenario))
     if scenario.topology is not None:
-        return Traffic(up, 0, round(found["catchup_bytes"] * more), simulated_s, rounds, is_exact, done)
+        catchup = round(found["catchup_bytes"] * up / max(1, found["up"]["bytes"]))
+        return Traffic(up, 0, catchup, simulated_s, rounds, is_exact, done)
     return Traffic(up, total - up, catchup, simulated_s, rounds, is_exact, done)
 
 
@@ -348,3 +356,15 @@ def _commit_sizes(scenario: Scenario, steps: Steps) -> Numbers:
     """Return what the bytes of each step grow with: its rounds' scalars and seeds, each of which is as long as two."""
     each = 1 if scenario.algorithm.is_dense else steps.of_each(scenario.algorithm.scalars) + 2
     return steps.lengths * each
+
+
+def _number_sizes(scenario: Scenario, steps: Steps, rehearsal: Rehearsed) -> Numbers:
+    """Return the bytes of a round and a version in a message of each round, summed over each step; [steps].
+
+    msgpack has a number in one byte below 128, two below 256, three below 65,536, and otherwise five. Without a server
+    the number of a node's commit, which is about that of the round, takes the place of the version.
+    """
+    commits_a_round = 1.0 if scenario.topology is not None else rehearsal.summary["version"] / rehearsal.rounds
+    numbers = np.outer([1.0, commits_a_round], steps.first)
+    lengths = np.array([1, 2, 3, 5])[np.searchsorted([128, 256, 65_536], numbers, "right")]
+    return steps.lengths * lengths.sum(axis=0)

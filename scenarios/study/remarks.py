@@ -57,7 +57,7 @@ def sentences(results: StudyResults) -> list[str]:
             found.append(f"{shown(row)}: nothing could be chosen, because no trial has a finite {metric}")
     if results.tuned and len(results.circumstances) > 1:
         found.append("each row has the values that its own trials chose, which were made under its own circumstances")
-    found += _tied(results) + _unequal_trials(results)
+    found += _gaps(results) + _tied(results) + _unequal_trials(results)
     found += [
         f"{shown(row)}, seed {member.seed}: `verify` found replicas that hold other bits"
         for row, members in results.members.items()
@@ -225,6 +225,17 @@ def _unfinished_trials(results: StudyResults) -> list[str]:
     if finished and results.untried:
         found.append(f"no trial of these rows has been made yet: {some(results.untried)}")
     return found
+
+
+def _gaps(results: StudyResults) -> list[str]:
+    """Return the sentence about rows that tried values far from their best one and none between; or nothing."""
+    rows = []
+    for row, tuned in results.tuned.items():
+        for path, values in tuned.gaps.items():
+            best = in_words({path: tuned.chosen[path]})
+            rows.append(f"{row} ({best} beside {' and '.join(map(str, values))})")
+    what = "values that were tried beside the best are a factor of ten or more away, and a better one may lie between"
+    return [f"{what}: {_some(rows)}"] if rows else []
 
 
 def _tied(results: StudyResults) -> list[str]:

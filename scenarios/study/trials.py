@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from scipy import stats
@@ -39,11 +39,13 @@ class Tuned:
         trials: in the order in which they were run.
         chosen: field → value; empty if no trial has a finite score.
         at_edge: fields whose chosen value is the lowest or the highest that was tried.
+        gaps: field → the values tried next to the chosen one that are ten times as large or small, or more.
     """
 
     trials: list[Trial]
     chosen: dict[str, Any]
     at_edge: list[str]
+    gaps: dict[str, list[float]] = field(default_factory=dict)
 
 
 def ranked(trials: Sequence[Trial], *, is_rising: bool) -> list[Trial]:

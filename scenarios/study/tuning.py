@@ -19,6 +19,8 @@ from seedbus.scenarios.study.cells import Cell, Plan
 from seedbus.scenarios.study.schema import is_numeric
 from seedbus.scenarios.study.trials import Trial, Tuned, ranked
 
+WIDE = 9.99
+"""Ratio of two values, ten but for rounding, between which a better one may be missed."""
 Values = dict[str, Any]
 """Field → value."""
 Batch = Callable[[list[tuple[Cell, Values]]], list[Trial]]
@@ -82,7 +84,11 @@ def _chosen(trials: list[Trial], is_rising: bool) -> Tuned:
     axes = [
         path for path in best.values if (axis := _axis(best, trials, path)) and best.values[path] in (axis[0], axis[-1])
     ]
-    return Tuned(trials, best.values, axes)
+    gaps = {}
+    for path, value in best.values.items():
+        far = [each for each in _neighbours(best, trials, path) if max(each / value, value / each) >= WIDE]
+        gaps |= {path: sorted(far)} if far else {}
+    return Tuned(trials, best.values, axes, gaps)
 
 
 def best_of(trials: Sequence[Trial], is_rising: bool) -> Trial | None:
@@ -115,12 +121,17 @@ def _between(best: Trial, trials: Sequence[Trial]) -> Iterator[Values]:
     """Yield the geometric means of the best value and its neighbours, those of the widest gap first."""
     found = []
     for path, value in best.values.items():
-        axis = _ratios(best, trials, path)
-        index = axis.index(value) if axis else 0
-        for neighbour in (*axis[max(index - 1, 0) : index], *axis[index + 1 : index + 2]):
+        for neighbour in _neighbours(best, trials, path):
             middle = best.values | {path: rounded(math.sqrt(value * neighbour), value)}
             found.append((-round(abs(math.log(neighbour / value)), 6), middle))
     yield from (values for _, values in sorted(found, key=lambda each: each[0]))
+
+
+def _neighbours(best: Trial, trials: Sequence[Trial], path: str) -> list[float]:
+    """Return the positive values of a field that were tried next to the best one, the lower first."""
+    axis = _ratios(best, trials, path)
+    index = axis.index(best.values[path]) if axis else 0
+    return [*axis[max(index - 1, 0) : index], *axis[index + 1 : index + 2]]
 
 
 def rounded(value: float, like: Any) -> Any:

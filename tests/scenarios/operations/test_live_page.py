@@ -281,18 +281,43 @@ def test_hostile_readers_change_nothing_and_little_is_kept_for_them(tmp_path: Pa
     assert outcome(attacked) == outcome(calm)
 
 
+HELD = """
+import time
+from pathlib import Path
+from typing import Literal
+
+from seedbus.plugin import PASS, MessageSelector, Passage, Verdict
+
+
+class Hold(MessageSelector):
+    \"\"\"Holds up round 200 until there is a file named seen.\"\"\"
+
+    fault: Literal["hold"] = "hold"
+
+    def judge(self, passage: Passage) -> Verdict:
+        while passage.round == 200 and not Path("seen").exists():
+            time.sleep(0.05)
+        return PASS
+"""
+
+
 @pytest.mark.slow
 def test_a_study_has_a_live_page_with_its_report_so_far(tmp_path: Path) -> None:
-    (tmp_path / "small.yaml").write_text(dump(scenario(stop={"rounds": 300}).resolved()))
+    (tmp_path / "hold.py").write_text(HELD)
+    document = scenario(stop={"rounds": 300}).resolved() | {"faults": [{"fault": "hold"}]}
+    (tmp_path / "small.yaml").write_text(dump(document))
     (tmp_path / "study.yaml").write_text("name: pair\nbase: small.yaml\nseeds: [1, 2]\n")
-    process = seedbus("study", "study.yaml", "--live", "0", cwd=tmp_path)
+    process = seedbus("study", "study.yaml", "--live", "0", "--plugin", "hold.py", cwd=tmp_path)
     try:
         assert process.stderr is not None
         url = next(found[0] for line in process.stderr if (found := re.findall(r"live page is at (\S+)", line)))
         with socket.create_connection(("127.0.0.1", int(url.split(":")[2].strip("/")))) as other:
             other.sendall(f"GET /events HTTP/1.1\r\nHost: {url[7:-1]}\r\n\r\n".encode())
-            shown = list(events(other))
+            coming = events(other)
+            assert any("rounds</td></tr>" in each for each in coming), "of a run that goes on"
+            (tmp_path / "seen").touch()
+            shown = list(coming)
     finally:
+        (tmp_path / "seen").touch()
         process.communicate()
-    assert any("rounds</td></tr>" in each for each in shown)
     assert "<td>2 of 2 are finished</td>" in shown[-1] and "<figcaption>Loss over rounds</figcaption>" in shown[-1]

@@ -216,6 +216,35 @@ def test_a_rehearsal_that_was_cut_short_is_continued_by_its_second_half() -> Non
         assert getattr(guess, name) == pytest.approx(getattr(known, name), rel=0.15), name
 
 
+HEADERS: dict[str, tuple[dict[str, Any], float]] = {
+    "scalars": ({"algorithm": {"name": "feedsign"}}, 0.01),
+    "models": (
+        {"algorithm": {"name": "fedavg", "local_steps": 1}, "task": {"name": "quadratic", "dimension": 10}},
+        1e-3,
+    ),
+    "nodes": (
+        {
+            "algorithm": {"name": "decomfl", "arithmetic": "integer", "perturbations": 1},
+            "topology": {"kind": "gossip", "graph": "ring"},
+            "participation": {"clients": 8},
+        },
+        0.05,
+    ),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", HEADERS)
+def test_headers_that_grow_with_the_number_of_the_round_are_continued_as_they_grow(name: str) -> None:
+    """Rounds have numbers of one byte in the rehearsal, and of up to three in the run."""
+    world, accuracy = HEADERS[name]
+    long, short = (scenario(**world | {"stop": {"rounds": rounds}, "verify": False}) for rounds in (400, 60))
+    begun = rehearse(short, 60)
+    guess, known = forecast.traffic(long, replace(begun, is_whole=False)), forecast.traffic(long, rehearse(long, 60))
+    assert guess.up == pytest.approx(known.up, rel=0.05 if name == "nodes" else 0)
+    assert guess.down == pytest.approx(known.down, rel=accuracy)
+
+
 @pytest.mark.slow
 def test_a_budget_of_bytes_ends_a_rehearsal_that_is_continued() -> None:
     long = lossy(stop={"rounds": 1000, "bytes": 100_000}, verify=False)
@@ -326,6 +355,8 @@ def test_billions_of_rounds_are_added_up_in_steps(monkeypatch: pytest.MonkeyPatc
     cut = Rehearsed(short.course, short.summary, short.around_s, is_whole=False)
     monkeypatch.setattr(DeComFL, "scalars", scalars)
     found = forecast.traffic(endless, cut)
-    sent = short.summary["traffic"]["up"]["bytes"] / 20
+    sent, reports = (short.summary["traffic"]["up"][name] / 20 for name in ("bytes", "messages"))
     assert found.rounds == 2**32 - 1
-    assert found.up == pytest.approx(sent * (2**31 + 2**31 * 10 / 6), rel=1e-3)  # a seed is as long as two scalars
+    # a seed is as long as two scalars; round and version have a byte each in the rehearsal, and five later
+    expected = (sent - 2 * reports) * (2**31 + 2**31 * 10 / 6) + 2 * 5 * reports * 2**32
+    assert found.up == pytest.approx(expected, rel=1e-3)

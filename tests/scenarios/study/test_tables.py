@@ -330,6 +330,14 @@ def test_a_value_of_0_that_was_tried_is_drawn(tmp_path: Path) -> None:
     assert (list(x), plot.is_log, plot.x_name) == ([0.0, 0.5], False, "algorithm.momentum")
 
 
+def test_rows_whose_best_value_was_tried_beside_far_ones_are_told_in_one_line(tmp_path: Path) -> None:
+    results = empty(tmp_path, tune={"algorithm.learning_rate": [0.01, 0.1]})
+    trials = [Trial({"algorithm.learning_rate": rate}, 1.0 - rate) for rate in (0.01, 0.1)]
+    results.tuned["tiny"] = Tuned(trials, trials[1].values, [], {"algorithm.learning_rate": [0.01, 1.0]})
+    (told,) = (each for each in sentences(results) if "a factor of ten" in each)
+    assert told.endswith("a better one may lie between: tiny (learning_rate 0.1 beside 0.01 and 1.0)")
+
+
 def test_rows_whose_best_value_is_within_the_noise_of_the_second_best_are_told_in_one_line(tmp_path: Path) -> None:
     """Of 50 samples a share of 1/2 has a standard error of 7 points; three seeds have one of their differences, too."""
     rate = "algorithm.learning_rate"

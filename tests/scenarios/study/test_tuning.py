@@ -48,6 +48,13 @@ def test_a_grid_extends_by_the_ratio_of_its_neighbours_until_the_best_is_inside(
     assert tried(low) == [1e-3, 1e-2, 1e-4, 1e-5] and low.chosen == {RATE: 1e-4}
 
 
+def test_values_a_factor_of_ten_away_from_the_best_leave_gaps() -> None:
+    assert chosen({"far": 10.0}, [1e-3, 1e-2])["far"].gaps == {RATE: [1.0, 100.0]}
+    assert chosen({"inside": 0.3}, [0.01, 0.3, 1.0])["inside"].gaps == {RATE: [0.01]}
+    assert chosen({"fine": 0.3}, [0.1, 0.3, 1.0])["fine"].gaps == {}
+    assert chosen({"a": 0.5}, [0.0, 0.5, 0.9], "algorithm.momentum")["a"].gaps == {}, "0 is no factor away"
+
+
 def test_it_ends_at_its_bound_and_says_that_the_best_lies_at_the_edge() -> None:
     found = chosen({"far": 1e6}, [1e-3, 1e-2], further=2)["far"]
     assert tried(found) == [1e-3, 1e-2, 0.1, 1.0]

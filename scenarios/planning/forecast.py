@@ -367,4 +367,5 @@ def _number_sizes(scenario: Scenario, steps: Steps, rehearsal: Rehearsed) -> Num
     commits_a_round = 1.0 if scenario.topology is not None else rehearsal.summary["version"] / rehearsal.rounds
     numbers = np.outer([1.0, commits_a_round], steps.first)
     lengths = np.array([1, 2, 3, 5])[np.searchsorted([128, 256, 65_536], numbers, "right")]
-    return steps.lengths * lengths.sum(axis=0)
+    pairs: Numbers = steps.lengths * lengths.sum(axis=0)
+    return pairs

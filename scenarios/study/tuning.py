@@ -84,11 +84,11 @@ def _chosen(trials: list[Trial], is_rising: bool) -> Tuned:
     axes = [
         path for path in best.values if (axis := _axis(best, trials, path)) and best.values[path] in (axis[0], axis[-1])
     ]
-    gaps = {}
-    for path, value in best.values.items():
-        far = [each for each in _neighbours(best, trials, path) if max(each / value, value / each) >= WIDE]
-        gaps |= {path: sorted(far)} if far else {}
-    return Tuned(trials, best.values, axes, gaps)
+    far = {
+        path: [each for each in _neighbours(best, trials, path) if max(each / value, value / each) >= WIDE]
+        for path, value in best.values.items()
+    }
+    return Tuned(trials, best.values, axes, {path: values for path, values in far.items() if values})
 
 
 def best_of(trials: Sequence[Trial], is_rising: bool) -> Trial | None:

@@ -134,13 +134,21 @@ class SampleProblem(Relabelled, ABC, Generic[S]):
         """Return the task's metrics of the samples of a split. Raises `DataError`."""
         return self.evaluate_part(x, split, self.evaluated(split))
 
+    @property
+    def averaged(self) -> Sequence[str]:
+        """The metrics that are means over samples; see `Task.averaged`. A loss of the user's own may be none."""
+        return self.settings.averaged
+
     def own_metrics(self, count: int) -> Evaluated:
-        """Return what computes the user's metrics of so many samples."""
-        by_batches = self._own_functions.keys() <= set(self.settings.averaged)
-        return Evaluated(self._own_functions, count, by_batches=by_batches)
+        """Return what computes the user's functions for so many samples."""
+        return Evaluated(self._own_functions, count, averaged=self.averaged)
 
     def check_metrics(self) -> None:
-        """Compute the user's metrics of test samples at x₀, to find mistakes before the run. Raises `DataError`."""
+        """Compute the user's metrics of test samples at x₀, to find mistakes before the run.
+
+        Raises:
+            DataError: one fails, draws at random or keeps something between calls.
+        """
         if not self._own_functions:
             return
         tested = self.evaluated("test")
@@ -156,8 +164,10 @@ class SampleProblem(Relabelled, ABC, Generic[S]):
         with self.without_gradients(), self.flat.at(x0):
             for span in parts(indices.size, self.evaluation_batch):
                 inputs, targets = self.tensors(self.splits["test"], indices[span])
-                own.add(self.forward(inputs), targets)
+                outputs = self.forward(inputs)
+                own.add(outputs, targets)
         own.values()
+        own.check(outputs, targets)
 
     def evaluated(self, split: str) -> NDArray[np.int64]:
         """Return the indices of all samples of a split. Raises `DataError` if it has none."""
@@ -304,7 +314,7 @@ class SampleProblem(Relabelled, ABC, Generic[S]):
         """Yield the derivatives at x of the mean loss over samples of all clients; see `task.TwiceDifferentiable`."""
         held = np.sort(np.concatenate(self.parts))
         chosen = held[np.linspace(0, held.size - 1, min(count, held.size)).astype(np.int64)]
-        spans = parts(chosen.size, self.evaluation_batch)
+        spans = parts(chosen.size, self.evaluation_batch if "loss" in self.averaged else None)
         batches = [self.tensors(self.splits["train"], chosen[span]) for span in spans]
         losses = [
             lambda batch=batch, share=share: self.mean_loss(*batch) * share

@@ -1,4 +1,4 @@
-"""The user's network: built under torch's generator, which is seeded from the run's seed, and checked.
+"""The user's network: built under random generators that are seeded from the run's seed, and checked.
 
 The invariant: two calls with one seed return the same weights and buffers, in every process.
 """
@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import copy
 import hashlib
-import threading
 import traceback
 from collections.abc import Iterator
 from pathlib import Path
@@ -21,6 +20,7 @@ from torch.utils._pytree import tree_leaves
 from seedbus.keyed import keyed_bits
 from seedbus.models.errors import DataError, is_out_of_memory
 from seedbus.models.own_code.named import found, name_of
+from seedbus.models.own_code.repeated import generators_kept
 from seedbus.models.parameters.coordinates import add_tensor
 from seedbus.models.parameters.flat import running_statistics
 
@@ -29,16 +29,13 @@ BatchNorm = Literal["refused", "frozen"]
 TORCH_FIELD = "task.network"
 """The field of task `torch`."""
 
-_ONE_AT_A_TIME = threading.RLock()
-"""Held while a user's function draws from torch's generator, of which a process has one for all its threads."""
-
 
 def built(network: Any, seed: int, *, field: str, batch_norm: BatchNorm = "refused") -> nn.Module:
     """Return a new module, with the weights that the user's function gave it.
 
     Args:
         network: a function that returns a module, a module, or the name of a function.
-        seed: the run's; torch's generator is seeded from it while the function runs, and then as it was before.
+        seed: the run's; generators are seeded from it while the function runs, and then as they were before.
         field: the field of the scenario that names it, for messages.
         batch_norm: what to do with running statistics: refuse them, or keep them as they are.
 
@@ -67,7 +64,7 @@ def built_alike(network: Any, seed: int, *, field: str, batch_norm: BatchNorm) -
         raise DataError(
             field,
             f"other weights at a second call of {name_of(network)}",
-            "the same at each call: loaded, or drawn from torch's generator, which is seeded for the call",
+            "the same at each call: loaded, or drawn from torch's or NumPy's generator, which are seeded for the call",
         )
     return module, again
 
@@ -113,7 +110,7 @@ def reason(error: BaseException) -> str:
 
 
 def called(function: Any, field: str, name: str, key: int) -> Any:
-    """Return what a function of the user returns, with torch's generator seeded from a key and then as it was before.
+    """Return what a function of the user returns, with torch's, NumPy's and Python's generators seeded from a key.
 
     Args:
         function: takes no arguments.
@@ -124,19 +121,15 @@ def called(function: Any, field: str, name: str, key: int) -> Any:
     Raises:
         DataError: the function fails.
     """
-    with _ONE_AT_A_TIME:
-        before = torch.default_generator.get_state()
-        torch.default_generator.manual_seed(key)
-        try:
+    try:
+        with generators_kept(key):
             return function()
-        except DataError:
+    except DataError:
+        raise
+    except Exception as error:
+        if is_out_of_memory(error):
             raise
-        except Exception as error:
-            if is_out_of_memory(error):
-                raise
-            raise DataError(field, f"{name}, which fails ({reason(error)})", "a function without arguments") from error
-        finally:
-            torch.default_generator.set_state(before)
+        raise DataError(field, f"{name}, which fails ({reason(error)})", "a function without arguments") from error
 
 
 def _check(module: Any, name: str, field: str, batch_norm: BatchNorm) -> None:

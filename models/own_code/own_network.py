@@ -18,6 +18,7 @@ from torch.utils._pytree import tree_leaves, tree_map_only
 from seedbus.models.errors import DataError, is_out_of_memory
 from seedbus.models.own_code.named import name_of
 from seedbus.models.own_code.network import BatchNorm, built_alike, digest, packed, reason
+from seedbus.models.own_code.repeated import repeated
 from seedbus.models.parameters.coordinates import add_tensor
 from seedbus.models.parameters.flat import FlatModule
 
@@ -67,7 +68,7 @@ class OwnNetwork:
             raise DataError(self.field, where, ways_out(error) or "a network for the data set's inputs") from error
 
     def check_passes(self, forward: Callable[[Any], Any], batch: Callable[[], Any]) -> Any:
-        """Compute the outputs of one batch twice, and return them.
+        """Compute the outputs of one batch more than once, and return them.
 
         Args:
             forward: returns outputs for inputs.
@@ -77,14 +78,14 @@ class OwnNetwork:
             DataError: the forward pass fails, changes what it must not, or draws at random.
         """
         before, inputs = digest(self.flat.module), batch()
-        with torch.no_grad():
-            outputs = self.passed(forward, inputs)
-            first = tree_map_only(Tensor, torch.clone, outputs)  # a second call may write to the same tensor
-            is_equal = _equal(first, self.passed(forward, inputs))
+        with torch.no_grad():  # a second call may write to the same tensor
+            first, is_equal = repeated(
+                lambda: tree_map_only(Tensor, torch.clone, self.passed(forward, inputs)), equal_tensors, calls=2
+            )
         if digest(self.flat.module) != before:
             found = "a forward pass that changes parameters or buffers"
             raise DataError(self.field, found, "one that changes neither")
-        if not is_equal and not _equal(inputs, batch()):
+        if not is_equal and not equal_tensors(inputs, batch()):
             raise DataError(self.field, "a forward pass that changes its inputs", "one that changes a copy of them")
         if not is_equal:
             expected = "a forward pass that draws nothing at random (the network is in evaluation mode)"
@@ -104,7 +105,7 @@ class OwnNetwork:
                 self.flat.module = flat.module
                 outputs.append(tree_map_only(Tensor, torch.clone, self.passed(forward, batch())))
         self.flat.module = module
-        if not _equal(*outputs):
+        if not equal_tensors(*outputs):
             found = f"outputs of {self.name} that depend on an earlier call, as if it kept what it made of its weights"
             raise DataError(self.field, found, "a forward pass that computes all from the weights that it has")
 
@@ -125,6 +126,7 @@ def shapes_of(value: Any) -> str:
     return ", ".join(tensors).replace("torch.", "") or f"of type {type(value).__name__}"
 
 
-def _equal(first: Any, second: Any) -> bool:
+def equal_tensors(first: Any, second: Any) -> bool:
+    """Whether two structures have the same tensors."""
     pairs = zip(tree_leaves(first), tree_leaves(second), strict=True)
     return all(torch.equal(a.nan_to_num(), b.nan_to_num()) for a, b in pairs if isinstance(a, Tensor))

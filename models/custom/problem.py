@@ -7,6 +7,10 @@ digested in `identity`; a forward pass that changes its weights or buffers, or d
 from __future__ import annotations
 
 import hashlib
+import math
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -14,21 +18,24 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.functional import cross_entropy, mse_loss
+from torch.utils._pytree import tree_leaves, tree_map, tree_map_only
 
+from seedbus.models.custom import accuracy, own_loss
 from seedbus.models.custom.samples import IGNORED, Selection, check_divisible
 from seedbus.models.custom.settings import TorchSettings
 from seedbus.models.data.batches import parts
+from seedbus.models.device import moved
 from seedbus.models.errors import DataError, is_out_of_memory
 from seedbus.models.images.sample_problem import SampleProblem
-from seedbus.models.own_code.named import found, name_of
+from seedbus.models.own_code.named import METRICS_FIELD, found, name_of
 from seedbus.models.own_code.network import TORCH_FIELD, reason
-from seedbus.models.own_code.own_metrics import value_of
+from seedbus.models.own_code.own_metrics import LOSS_FIELD, Joined, check_alone, value_of
 from seedbus.models.own_code.own_network import OwnNetwork, shapes_of, ways_out
+from seedbus.models.own_code.repeated import generators_kept
 from seedbus.models.parameters.flat import FlatModule
 from seedbus.models.partition import Partition
 from seedbus.models.streams import stream
 from seedbus.models.task import Vector
-from seedbus.tensors import wide
 
 _LOSSES: dict[str, Any] = {"cross-entropy": cross_entropy, "mse": mse_loss}
 
@@ -49,11 +56,17 @@ class TorchProblem(SampleProblem[Selection]):
         self.task = task
         named = isinstance(task.loss, str) and task.loss in _LOSSES
         self._loss = _LOSSES[task.loss] if named else found(task.loss, "task.loss")
-        self._accuracies = [name for name, metric in task.functions.items() if metric == "accuracy"]
         self._is_eager = task.forward == "eager"
-        self._constants = self._digest()
+        self._weigh: own_loss.Weigh | None = own_loss.by_samples  # None: the loss is no mean over samples
+        if self._loss is cross_entropy:
+            self._weigh = own_loss.by_targets
+        self._losses_found: list[float] = []
+        self._accuracies: dict[str, accuracy.Right] = {}
+        self._unsaid = ""
         self._check_classes()
-        self._try()
+        with generators_kept():  # of the user's program, from which functions of the user may draw without effect
+            self._try()
+        self._constants = self._digest()
 
     def x0(self) -> NDArray[np.float32]:
         """Return the weights that the user's function gave the network, or drawn ones, float32 [d]."""
@@ -97,13 +110,16 @@ class TorchProblem(SampleProblem[Selection]):
         """See `SampleProblem.mean_loss`. Raises `DataError` if the network or the loss fails."""
         if not self._is_eager:  # errors are those of torch's compiler, or of vmap
             return super().mean_loss(inputs, labels)
-        return self._passed(inputs, labels)[1]
+        with self._naming(inputs, labels):
+            return super().mean_loss(inputs, labels)
 
-    def _passed(self, inputs: Any, targets: Tensor) -> tuple[Any, Tensor]:
-        """Return the outputs and the loss of a batch. Raises `DataError`."""
+    @contextmanager
+    def _naming(self, inputs: Any, targets: Tensor) -> Iterator[None]:
+        """Turn an error of the network or the loss on a batch into one sentence. Raises `DataError`."""
         try:
-            outputs = self.forward(inputs)
-            return outputs, self.loss(outputs, targets)
+            yield
+        except DataError:
+            raise
         except Exception as error:
             if is_out_of_memory(error):
                 raise
@@ -112,38 +128,50 @@ class TorchProblem(SampleProblem[Selection]):
             raise DataError(TORCH_FIELD, where, expected) from error
 
     def counted(self, labels: Tensor) -> float:
-        """Return the weight of a batch's mean: its samples, by the share of targets that cross-entropy counts."""
-        if self._loss is not cross_entropy or labels.ndim == 1:  # no sample is left out completely
+        """Return the weight of a batch's mean: its samples, by the share of targets that the loss counts."""
+        if labels.ndim == 1 or self._weigh is None:  # no sample is left out completely
             return len(labels)
-        return len(labels) * float(wide(labels != IGNORED).mean())
+        return self._weigh(labels)
+
+    @property
+    def averaged(self) -> Sequence[str]:
+        """See `SampleProblem.averaged`."""
+        return [name for name in super().averaged if name != "loss" or self._weigh is not None]
 
     def evaluate_part(self, x: Vector, split: str, indices: NDArray[np.int64]) -> dict[str, float]:
-        """Return the means of loss and accuracy over samples, and the metrics of the user. Raises `DataError`."""
-        samples, sums, total = self.splits[split], dict.fromkeys(("loss", *self._accuracies), 0.0), 0.0
-        own = self.own_metrics(indices.size)
+        """Return the means of loss and accuracy over samples, and the functions of all of them. Raises `DataError`."""
+        if self._unsaid:
+            self._note("no-mean", what=self._unsaid)
+            self._unsaid = ""
+        samples, own = self.splits[split], self.own_metrics(indices.size)
+        names = [*self._accuracies, *(["loss"] if "loss" not in self._own_functions else [])]
+        sums, totals = dict.fromkeys(names, 0.0), dict.fromkeys(names, 0.0)
         with torch.no_grad(), self.flat.at(x):
             for span in parts(indices.size, self.evaluation_batch):
                 inputs, targets = self.tensors(samples, indices[span])
-                outputs, loss = self._passed(inputs, targets)
-                weight = self.counted(targets)
-                total += weight
-                sums["loss"] += float(loss) * weight
-                for name in self._accuracies:
-                    sums[name] += value_of(self._accuracy, name, outputs, targets) * weight
-                own.add(outputs, targets)
-        measured = {name: each / total for name, each in sums.items()} | own.values()
+                with self._naming(inputs, targets):
+                    outputs = self.forward(inputs)
+                    own.add(outputs, targets)
+                    for name, right in self._accuracies.items():
+                        if weight := own_loss.by_targets(targets):
+                            share = partial(accuracy.share, right)
+                            sums[name] += value_of(share, name, outputs, targets) * weight
+                            totals[name] += weight
+                    if "loss" in sums:  # last, as it may write to the outputs
+                        weight = self.counted(targets)
+                        sums["loss"] += float(self.loss(outputs, targets)) * weight
+                        totals["loss"] += weight
+        means = {name: each / totals[name] if totals[name] else math.nan for name, each in sums.items()}
+        measured = means | own.values()
         return {name: measured[name] for name in self.task.metrics}
 
-    def _accuracy(self, outputs: Tensor, targets: Tensor) -> Tensor:
-        if targets.is_floating_point() and targets.shape == outputs.shape:  # probabilities, and no classes as floats
-            targets = targets.argmax(dim=1)
-        is_right = outputs.argmax(dim=1) == targets
-        return wide(is_right[targets != IGNORED] if self._loss is cross_entropy else is_right).mean()
 
     def _digest(self) -> bytes:
         state = hashlib.blake2b(self._own.identity(self._identity), digest_size=16)
         for split in self.splits.values():
             state.update(split.reading.digest + hashlib.blake2b(split.labels.tobytes()).digest())
+        # two digits of the user's own loss at x₀: another processor has them too, and another function has not
+        state.update(" ".join(f"{found:.1e}" for found in self._losses_found).encode())
         return state.digest()
 
     def _check_classes(self) -> None:
@@ -156,15 +184,15 @@ class TorchProblem(SampleProblem[Selection]):
             if not isinstance(outputs, Tensor) or outputs.ndim < 2:
                 continue
             last = outputs.shape[1] - 1
-            outside = [value for value in reading.extremes if not 0 <= value <= last]
-            if outside:
+            outside = [value for value in reading.targets.extremes if not 0 <= value <= last]
+            if outside and reading.targets.are_whole and not reading.targets.are_shares:
                 raise DataError(
                     where,
                     f"the class {outside[0]}, and {outputs.shape[1]} outputs of the network",
                     f"classes from 0 to {last}, or a network with more outputs",
                 )
-            if reading.ignored is not None:
-                found = f"no target of item {reading.ignored} but {IGNORED}, which cross-entropy leaves out"
+            if reading.targets.ignored is not None:
+                found = f"no target of item {reading.targets.ignored} but {IGNORED}, which cross-entropy leaves out"
                 raise DataError(where, found, f"a class from 0 to {last} at least in every item")
 
     def _first(self) -> tuple[Any, Tensor]:
@@ -179,7 +207,7 @@ class TorchProblem(SampleProblem[Selection]):
         self._check_shapes(outputs, targets, shapes)
         try:
             with torch.no_grad():
-                loss = self.loss(outputs, targets)
+                loss = self.loss(tree_map_only(Tensor, torch.clone, outputs), targets)
                 is_number = isinstance(loss, Tensor) and loss.numel() == 1
         except Exception as error:
             if is_out_of_memory(error):
@@ -191,11 +219,84 @@ class TorchProblem(SampleProblem[Selection]):
         if not is_number:
             what = f"{shapes_of(loss)} from {name_of(self.task.loss)}"
             raise DataError("task.loss", what, "the mean over the batch, a tensor of one number")
-        for name in self._accuracies:
-            value_of(self._accuracy, name, outputs, targets)
+        with torch.no_grad():
+            if self._loss not in _LOSSES.values():
+                self._judge_loss(outputs, targets, own_loss.CLOSE if loss.element_size() > 2 else own_loss.HALF_CLOSE)
+            self._check_parts(outputs, targets)
+            self._find_accuracies(outputs, targets)
         for split in ("validation", "test"):
             self._try_split(split)
         self.check_metrics()
+
+    def _find_accuracies(self, outputs: Any, targets: Tensor) -> None:
+        """Find out what accuracy is of these outputs and targets. Raises `DataError`."""
+        facts = [self.splits[split].reading.targets for split in ("train", "test")]
+        is_torchs = self._loss is cross_entropy
+        for name, metric in self.task.functions.items():
+            if metric == "accuracy":
+                given = f"{METRICS_FIELD}.{name}", outputs, targets, facts, self._value
+                self._accuracies[name] = accuracy.right(*given, by_torch=is_torchs)
+
+    def _value(self, outputs: Any, targets: Tensor) -> float:
+        return own_loss.value(self.loss, *moved((outputs, targets), self.flat.device))
+
+    def _judge_loss(self, outputs: Any, targets: Tensor, close: float) -> None:
+        """Find out whether the user's own loss is a mean over samples, and by which weights. See `own_loss`.
+
+        Args:
+            outputs: of a batch.
+            targets: of the same batch.
+            close: as `own_loss.CLOSE`.
+
+        Raises:
+            DataError: it draws at random or keeps something between calls; or it is no mean, and batches have parts.
+        """
+        train, name = self.splits["train"], name_of(self.task.loss)
+        count = min(train.rows.size, own_loss.affordable(own_loss.SAMPLES, (outputs, targets)))
+        few = np.linspace(0, train.rows.size - 1, count).astype(np.int64)
+        most = own_loss.affordable(own_loss.TARGETS, (outputs, targets))
+        telling = [split.telling_targets(most) for split in self.splits.values() if split.rows.size]
+        others = [each for each in telling if each is not None and each.shape[1:] == targets.shape[1:]]
+
+        def batches_at(x: Vector, most: int) -> list[tuple[Any, Tensor]]:
+            with self.flat.at(x):
+                batches = [self.tensors(train, few[span]) for span in parts(few.size, most)]
+                return [(self._own.passed(self.forward, inputs), targets) for inputs, targets in batches]
+
+        given = batches_at(self._own.x0, max(2, 2 * few.size // 3))  # what it keeps of one batch changes the other
+        self._losses_found = check_alone(lambda: [self._value(*each) for each in given], LOSS_FIELD, name)
+        ways, facts = [own_loss.by_samples], train.reading.targets
+        if facts.are_whole and facts.ignored is None:  # else a part may have no target that counts
+            ways.append(own_loss.by_targets)
+        points = self._own.x0, own_loss.moved(self._own.x0)
+        self._weigh, can_join = own_loss.judged(self._value, batches_at, points, others, ways, close)
+        if self._weigh is not None:
+            return
+        if self.task.micro_batch is not None:
+            found = f"{self.task.micro_batch}, and the loss {name}, which is no mean over samples"
+            raise DataError("task.micro_batch", found, "no micro_batch, or a loss that is the mean of those of parts")
+        how = f"is averaged over batches of {self.evaluation_batch}, because outputs cannot be joined"
+        if can_join:
+            device = self.flat.device  # where its own tensors may lie
+            loss = self._loss if device is None else lambda *batch: self._loss(*moved(batch, device))
+            self._own_functions = {"loss": loss, **self._own_functions}
+            how = "is that of all outputs together"
+        self._unsaid = f"task.loss {name} is no mean over samples; what is reported as loss {how}"
+
+    def _check_parts(self, outputs: Any, targets: Tensor) -> None:
+        """Check that samples have the same outputs in parts of the first batch. Raises `DataError`."""
+        most = self.task.micro_batch
+        if most is None or most >= len(targets):
+            return
+        inputs, joined = self._first()[0], Joined(len(targets), "task.micro_batch")
+        with suppress(DataError):  # outputs that cannot be joined are not those of single samples
+            for span in parts(len(targets), most):
+                part = tree_map(lambda each, span=span: each[span], inputs)
+                joined.add(self._own.passed(self.forward, part), targets[span])
+        pairs = zip(tree_leaves(joined.all()[0]), tree_leaves(outputs), strict=True)
+        if not all(torch.allclose(a, b.cpu(), rtol=1e-2, atol=1e-3, equal_nan=True) for a, b in pairs):
+            found = f"{most}, and a network whose outputs for a sample depend on the others of its batch"
+            raise DataError("task.micro_batch", found, "no micro_batch, or GroupNorm or LayerNorm in the network")
 
     def _try_split(self, split: str) -> None:
         """Compute the loss of the first samples of a split that nobody trains on. Raises `DataError`."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -21,17 +21,58 @@ from torch import Tensor
 from torch.utils._pytree import tree_flatten, tree_unflatten
 from torch.utils.data import IterableDataset, default_collate
 
+from seedbus.keyed import keyed_bits
 from seedbus.models.device import moved
 from seedbus.models.errors import DataError, is_out_of_memory
 from seedbus.models.own_code.network import reason
+from seedbus.models.own_code.repeated import generators_kept, random_state
 from seedbus.models.partition import Divisible, Indices, Partition
 from seedbus.models.resident import Rows
 
 CHUNK = 256  # items read at a time
 READ_AGAIN = 16  # items of a kept data set that are read a second time, to find one that draws at random
+DRAWN_AGAIN = 2048  # as many if reading has drawn from a generator, because a rare transform changes few items
+SORTED = 2**22  # numbers of targets that are sorted to find those that differ
 _MOST_CLASSES = 20  # different whole numbers in floating point that are classes, as in a table
 IGNORED = -100  # the target that torch's cross-entropy leaves out of its mean
 _EXPECTED = "items (input, target) of tensors, arrays or numbers, alike in shape and type"
+
+
+@dataclass
+class Targets:
+    """What the targets of a data set are.
+
+    Attributes:
+        extremes: the lowest and the highest, `IGNORED` aside; none: there are no others.
+        are_whole: whether all are whole numbers, or truth values.
+        are_shares: whether each item has those of several classes: none below 0, and with a sum of 1.
+        ignored: the first item whose targets all are `IGNORED`; None: there is none.
+    """
+
+    extremes: list[float] = field(default_factory=list)
+    are_whole: bool = True
+    are_shares: bool = True
+    ignored: int | None = None
+
+    def add(self, targets: NDArray[Any], first: int) -> None:
+        """Add the targets of some items, [b, …], of which the first has that number."""
+        if targets.dtype.kind == "c":
+            self.are_whole = self.are_shares = False
+            return
+        rows = targets.reshape(len(targets), -1)
+        is_counted = rows != IGNORED
+        if (counted := rows[is_counted]).size:
+            found = [*self.extremes, counted.min().item(), counted.max().item()]
+            self.extremes = [min(found), max(found)]
+        ignored = np.flatnonzero(~is_counted.any(axis=1))
+        if self.ignored is None and ignored.size:
+            self.ignored = first + int(ignored[0])
+        self.are_whole = self.are_whole and (targets.dtype.kind != "f" or bool((rows == np.rint(rows)).all()))
+        self.are_shares = self.are_shares and targets.ndim > 1 and targets.shape[1] > 1 and _are_shares(targets)
+
+
+def _are_shares(targets: NDArray[Any]) -> bool:
+    return bool((targets >= 0).all() and np.allclose(targets.sum(axis=1, dtype=np.float64), 1, atol=1e-3))
 
 
 class Reading:
@@ -41,8 +82,7 @@ class Reading:
         classes: the target of each item if targets are single whole numbers, int64 [n]; else None.
         labels: the class of each item by its own target, int64 [n], also if that is a truth value, a whole number in
             floating point, of which there are few, or one 1 among zeros; None: targets are no classes.
-        extremes: the lowest and the highest whole target, `IGNORED` aside; none: no such targets.
-        ignored: the first item whose targets all are `IGNORED`; None: there is none.
+        targets: what its targets are.
         digest: of all items and of their shapes and types.
     """
 
@@ -68,17 +108,16 @@ class Reading:
         chunks = []
         self._digests = np.zeros(count, np.uint64)
         classes, labels = [], list[NDArray[Any]]()
-        self.extremes: list[int] = []
-        self.ignored: int | None = None
+        self.targets = Targets()
+        before = random_state()
         for start in range(0, count, CHUNK):
             rows = np.arange(start, min(start + CHUNK, count))
             leaves = self._read(rows)
             self._check_finite(leaves, rows)
             self._digests[rows] = _row_digests(leaves)
-            if leaves[-1].dtype == torch.int64:
-                self._note_extremes(leaves[-1].numpy().reshape(rows.size, -1), start)
-                if leaves[-1].ndim == 1:
-                    classes.append(leaves[-1])
+            self.targets.add(leaves[-1].numpy(), start)
+            if leaves[-1].dtype == torch.int64 and leaves[-1].ndim == 1:
+                classes.append(leaves[-1])
             if len(labels) * CHUNK == start:  # as long as all have been classes
                 labels += _classes_of(leaves[-1])
             if keep:
@@ -89,8 +128,10 @@ class Reading:
             self.labels = _whole_numbers(np.concatenate(labels), count, _MOST_CLASSES)
         shapes = repr(self._alike).encode()
         self.digest = hashlib.blake2b(self._digests.tobytes() + shapes, digest_size=16).digest()
-        again = np.unique(np.linspace(0, count - 1, READ_AGAIN).astype(np.int64))
-        self._check_same(self._read(again), again)
+        many = READ_AGAIN if random_state() == before else DRAWN_AGAIN
+        again = np.unique(np.linspace(0, count - 1, many).astype(np.int64))
+        with generators_kept():
+            self._check_same(self._read(again), again)
         if keep:
             self._kept = [torch.cat(parts) for parts in zip(*chunks, strict=True)]
 
@@ -98,6 +139,13 @@ class Reading:
     def count(self) -> int:
         """Number of items."""
         return self._digests.size
+
+    @property
+    def kept_targets(self) -> Tensor | None:
+        """The target of each item, [n, …], if they are in memory."""
+        if self._kept is not None:
+            return self._kept[-1]
+        return None if self.classes is None else torch.from_numpy(self.classes)
 
     def batch(self, rows: Indices, device: torch.device | None = None) -> tuple[Any, Tensor]:
         """Return inputs, as tensors [b, …] in the items' structure, and targets [b, …].
@@ -173,22 +221,12 @@ class Reading:
                 part = "a target" if number == len(leaves) - 1 else "an input"
                 raise DataError(self._at(row), f"{part} that is not finite", "finite numbers")
 
-    def _note_extremes(self, targets: NDArray[np.int64], first: int) -> None:
-        """Note what the targets of some items are, [b, …]; first: the number of the first of these items."""
-        is_counted = targets != IGNORED
-        if is_counted.any():
-            found = [*self.extremes, int(targets[is_counted].min()), int(targets[is_counted].max())]
-            self.extremes = [min(found), max(found)]
-        ignored = np.flatnonzero(~is_counted.any(axis=1))
-        if self.ignored is None and ignored.size:
-            self.ignored = first + int(ignored[0])
-
     def _check_same(self, leaves: Sequence[Tensor], rows: Indices) -> None:
         changed = np.flatnonzero(_row_digests(leaves) != self._digests[rows])
         if changed.size:
             raise DataError(
                 self._at(int(rows[changed[0]])),
-                "other values than when it was read first",
+                f"other values than when it was read first from its {type(self._dataset).__name__}",
                 "a data set without random transforms, whose files do not change",
             )
 
@@ -233,6 +271,21 @@ class Selection:
     def take(self, indices: Indices) -> Selection:
         """Return some of these samples."""
         return replace(self, labels=self.labels[indices], rows=self.rows[indices])
+
+    def telling_targets(self, most: int) -> Tensor | None:
+        """Return targets of these samples that differ as much as can be, [m, …]; None: they are not in memory.
+
+        Args:
+            most: values of targets, one sample of each; of more values, as many that lie evenly in their order.
+        """
+        kept = self.reading.kept_targets
+        if kept is None:
+            return None
+        few = np.linspace(0, self.rows.size - 1, min(self.rows.size, most)).astype(np.int64)
+        among = self.rows if kept[0].numel() * self.rows.size <= SORTED else self.rows[few]
+        values, first = np.unique(kept[among].numpy().reshape(among.size, -1), return_index=True)
+        chosen = first[np.linspace(0, values.size - 1, min(values.size, most)).astype(np.int64)]
+        return kept[among[chosen // kept[0].numel()]]
 
     def batch(self, indices: Indices, device: torch.device | None = None) -> tuple[Any, Tensor]:
         """Return inputs and targets of some of these samples, on a device. Raises `DataError`."""
@@ -286,7 +339,8 @@ def given_labels(labels: Any, dataset: Any, reading: Reading) -> tuple[NDArray[n
             return None, [f"task.data: {found}, and {there}; partitions go by the items, or by task.labels"]
         return None, []
     try:
-        values = labels(dataset) if callable(labels) else labels
+        with generators_kept(keyed_bits("labels")):
+            values = labels(dataset) if callable(labels) else labels
     except Exception as error:
         raise DataError(
             "task.labels", f"a function that fails ({reason(error)})", "one that takes the data set"

@@ -52,8 +52,8 @@ class TorchSettings(OwnMetrics, BatchSettings, frozen=True):
     )
     loss: Annotated[Any, *function_or("cross-entropy", "mse")] = Field(
         "cross-entropy",
-        description="`cross-entropy`, `mse`, or plugin:function of outputs and targets that returns the mean over the "
-        "batch; in Python, if left out, `mse` for data sets with fractional targets",
+        description="`cross-entropy`, `mse`, or plugin:function of outputs and targets that returns a number, such as "
+        "the mean over the batch; in Python, if left out, `mse` for data sets with fractional targets",
     )
     initial: Literal["own", "drawn"] = Field(
         "own",

@@ -95,7 +95,7 @@ def fairness(run: Subject) -> Finding:
         for kind, (samples, measure) in kinds.items():
             name = f"round {model.round:,}, {samples}"
             try:
-                if measure is _by_classes and metric not in task.averaged:
+                if measure is _by_classes and metric not in getattr(inside, "averaged", task.averaged):
                     raise NotHere("it is no mean over samples, so those of classes do not make it")
                 found = measure(model, inside, metric)
                 is_measured, values = _measured(found)

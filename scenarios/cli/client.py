@@ -89,6 +89,8 @@ def client(
                 for name, values in limit.admitted(event, facts):
                     details = ", ".join(f"{key} {value}" for key, value in values.items())
                     say(f"{name}: {details}", to_stderr=True)
+            elif event == "no-mean":  # it is of the run, and only the process that evaluates finds it out
+                say(f"seedbus: note: {facts['what']}", to_stderr=True)
 
         if data:  # tasks also look for their files in these folders
             roots = [*map(str, folders_of(data)), *filter(None, [os.environ.get("SEEDBUS_DATA")])]

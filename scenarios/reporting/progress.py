@@ -37,7 +37,7 @@ PROCESSES = {
     "waiting": "worker {number} waits for a node with {needs}; there are {nodes}",
     "apart": "worker {number} at {node} does not see {folder}: if it ends before the run, the run ends",
 }
-_NOTED = ("data", "lost", "weakened", "untracked", "coarse-losses")
+_NOTED = ("data", "lost", "weakened", "untracked", "coarse-losses", "no-mean")
 LOSSES = {event: "seedbus: note: {what}" for event in _NOTED}  # printed with --quiet too
 SPEED_LINES = 10  # the rounds per second are those since so many evaluations, so that a wait is forgotten in time
 MAX_REFUSALS = 5  # printed; late reports may cause a refusal in every round

@@ -21,6 +21,7 @@ from seedbus.bus.zeromq import follow
 from seedbus.bus.zeromq.keys import Identity
 from seedbus.bus.zeromq.sockets import check_files
 from seedbus.models.device import HOST, on_device
+from seedbus.models.own_code.metric_settings import OwnMetrics
 from seedbus.scenarios.errors import ScenarioError
 from seedbus.scenarios.running.gpu_admission import GpuAdmission, measuring
 from seedbus.scenarios.running.limits import Limits, farewell_code, limit_memory, read_scenario
@@ -85,7 +86,7 @@ def serve(
             raise ScenarioError("--parent-pipe", [expected + "processes that start workers of their own"]) from None
     set_threads(1)  # other workers use the other cores
     recruits: dict[bytes, Recruit] = {}
-    own_data = ""  # the user's own files that the task reads, if it reads some
+    own_data = ""  # the user's own files that the task reads, and functions that it calls
 
     def recruit_for(offer: Offer) -> Follower:
         # a process binds a scenario once, however many links it has
@@ -100,8 +101,10 @@ def serve(
     def first_follower(offer: Offer) -> Follower:
         nonlocal own_data
         scenario = read_scenario(offer, endpoint, limits)
-        field = getattr(scenario.task, "own_data", "")
-        own_data = f"task.{field} {getattr(scenario.task, field)}" if field else ""
+        task, field = scenario.task, getattr(scenario.task, "own_data", "")
+        named = [f"{name} {value}" for name, value in task.named()] if isinstance(task, OwnMetrics) else []
+        own_data = " or ".join([*([f"task.{field} {getattr(task, field)}"] if field else []), *named])
+        own_data += ", which may draw at random," if named else ""
         if limits is not None and limits.max_memory is not None:
             limit_memory(limits.max_memory)
         stack.enter_context(memory_hints(scenario, device))

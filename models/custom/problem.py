@@ -170,8 +170,8 @@ class TorchProblem(SampleProblem[Selection]):
         state = hashlib.blake2b(self._own.identity(self._identity), digest_size=16)
         for split in self.splits.values():
             state.update(split.reading.digest + hashlib.blake2b(split.labels.tobytes()).digest())
-        # two digits of the user's own loss at x₀: another processor has them too, and another function has not
-        state.update(" ".join(f"{found:.1e}" for found in self._losses_found).encode())
+        # three digits of the user's own loss at x₀: other processors have them too, and other functions have not
+        state.update(" ".join(f"{found:.2e}" for found in self._losses_found).encode())
         return state.digest()
 
     def _check_classes(self) -> None:

@@ -334,7 +334,7 @@ import numpy as np, torch
 from torch import nn
 from torch.utils.data import TensorDataset
 
-SEEN = torch.from_numpy(np.random.default_rng().random(3)).float() + 0.1
+SEEN = torch.from_numpy(np.random.default_rng().random(3)).float() * 20
 X = torch.rand(300, 4, generator=torch.Generator().manual_seed(1))
 Y = torch.arange(300) % 3
 

@@ -235,7 +235,7 @@ def _gaps(results: StudyResults) -> list[str]:
             best = in_words({path: tuned.chosen[path]})
             rows.append(f"{row} ({best} beside {' and '.join(map(str, values))})")
     what = "values that were tried beside the best are a factor of ten or more away, and a better one may lie between"
-    return [f"{what}: {_some(rows)}"] if rows else []
+    return [f"{what}: {some(rows)}"] if rows else []
 
 
 def _tied(results: StudyResults) -> list[str]:

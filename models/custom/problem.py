@@ -165,7 +165,6 @@ class TorchProblem(SampleProblem[Selection]):
         measured = means | own.values()
         return {name: measured[name] for name in self.task.metrics}
 
-
     def _digest(self) -> bytes:
         state = hashlib.blake2b(self._own.identity(self._identity), digest_size=16)
         for split in self.splits.values():

@@ -155,7 +155,7 @@ def _from_flops(scenario: Scenario, cost: PassCost, rates: Mapping[str, Any], pa
         parts: what is measured of its last model.
     """
     algorithm, who, task = scenario.algorithm, scenario.participation, scenario.task
-    some = np.unique(np.linspace(0, scenario.stop.rounds - 1, 100).astype(np.int64)).tolist()
+    some = np.unique(np.linspace(0, scenario.stop.most_rounds - 1, 100).astype(np.int64)).tolist()
     passes = who.asked * sum(map(algorithm.evaluations, some)) / len(some)
     drawn = sum(map(algorithm.scalars, some)) / len(some) * scenario.dimension / rates["coordinates"]
     drawn_s = DRAWN * drawn if isinstance(algorithm, ScalarOnly) else 0.0

@@ -54,7 +54,7 @@ def test_every_message_is_sent_and_arrives_at_the_nanosecond_that_the_documents_
     again = dict.fromkeys(range(5), 0)  # commits that came once more, by client
     now, checked = 0, 0
     working, coming = list[tuple[int, int, int]](), list[tuple[int, int, int]]()  # (when, round, client)
-    for round in range(what.stop.rounds):
+    for round in range(what.stop.most_rounds):
         asked = {client for in_round, client in sent if in_round == round}
         ends = now + DEADLINE_NS
         for client in sorted(asked):

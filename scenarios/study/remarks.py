@@ -232,7 +232,7 @@ def _gaps(results: StudyResults) -> list[str]:
     rows = []
     for row, tuned in results.tuned.items():
         for path, values in tuned.gaps.items():
-            best = in_words({path: tuned.chosen[path]})
+            best = values_in_words({path: tuned.chosen[path]})
             rows.append(f"{row} ({best} beside {' and '.join(map(str, values))})")
     what = "values that were tried beside the best are a factor of ten or more away, and a better one may lie between"
     return [f"{what}: {some(rows)}"] if rows else []

@@ -205,7 +205,8 @@ def test_a_run_is_the_same_whether_it_is_verified_or_not(tmp_path: Path) -> None
         messages = results.messages[results.messages.kind.isin([Kind.PLAN.name, Kind.REPORT.name])]
         assert (messages.digest_bytes > 0).any() == verify
         sizes = messages.payload_bytes - messages.digest_bytes
-        told.append((results.digest, messages.assign(payload_bytes=sizes, digest_bytes=0).reset_index(drop=True)))
+        alike = messages.assign(payload_bytes=sizes, digest_bytes=0).drop(columns="bytes").reset_index(drop=True)
+        told.append((results.digest, alike))
     (digest, messages), (same, also) = told
     assert digest == same
     assert messages.equals(also)

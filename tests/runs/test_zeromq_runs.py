@@ -156,7 +156,7 @@ PROPOSED = {
 def test_an_interrupted_run_prints_the_command_that_resumes_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: str
 ) -> None:
-    def stop(*_: object) -> None:
+    def stop(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
     monkeypatch.setattr("seedbus.scenarios.running.run.execute", stop)

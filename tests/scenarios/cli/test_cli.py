@@ -118,7 +118,6 @@ DATA = [
         "partition={kind: dirichlet, alpha: 0.01, balanced: false}",
         r"partition dirichlet: found no samples for clients .* at alpha 0.01; expected a sample for every client",
     ),
-    ("evaluation.split=validation", r"task digits: found no samples in the validation split; expected a larger"),
     (
         "task={name: quadratic, dimension: 1000000000000}",
         r"small: found no memory for 3\.64 TiB more \(d = 1,000,000,000,000\); expected algorithm\.revert: light",

@@ -15,8 +15,6 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 from commands import Command
 from plugin_files import SIGNS, forget
@@ -26,7 +24,7 @@ from seedbus.agents.errors import RunFolderError
 from seedbus.agents.journal.file import FILE
 from seedbus.algorithms.directions import blocks
 from seedbus.bus.files import WrongFileType
-from seedbus.bus.ledger import _DIGEST, _digest
+from seedbus.bus.ledger import Ledger, parts_of
 from seedbus.plugin import TrackedRun, Tracker, TrackerRun, load_plugin
 from seedbus.scenarios.errors import Exit, ScenarioError
 from seedbus.scenarios.reporting.compared import Run
@@ -114,11 +112,9 @@ def test_a_run_whose_messages_are_lost_is_a_failure_and_not_left_out_of_a_column
 
 def in_round(folder: Path, round: int) -> None:
     """Put all messages of a run into one round, with the digest that belongs to them."""
-    path = folder / "messages" / "000000.parquet"
-    table = pq.read_table(path)
-    forged = {name: table.column(name).to_numpy().astype("<i8") for name in table.column_names}
-    forged["round"][:] = round
-    pq.write_table(pa.table(forged).replace_schema_metadata({_DIGEST: _digest(forged)}), path)
+    columns = next(parts_of(folder / "messages", 1))
+    columns["round"][:] = round
+    Ledger(folder / "messages")._write(columns)
 
 
 def test_a_run_whose_messages_are_of_a_round_below_0_is_a_failure(folder: Path) -> None:

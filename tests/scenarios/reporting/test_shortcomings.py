@@ -81,7 +81,7 @@ def test_a_run_whose_training_falls_apart_says_so_on_its_page_and_in_its_results
     results = go(tmp_path / "run", what)
     fell = results.summary["shortcomings"][0]
     losses = results.metrics["loss"]
-    best = int(losses.index[losses.to_numpy().argmin()])
+    best = int(losses.index[int(losses.to_numpy().argmin())])
     assert f"{losses.min():.6g} after round {best:,}, the best" in fell and 10 < best < 36
     assert fell.startswith("training fell apart: loss ") and not results.training_diverged
     assert "training fell apart: loss" in (tmp_path / "run" / "report.html").read_text()

@@ -17,6 +17,7 @@ from worlds import DECOMFL, go, outcome, scenario
 
 from seedbus.agents.journal.journal import Journal
 from seedbus.agents.launcher import history
+from seedbus.agents.server.arrivals import Arrivals
 from seedbus.agents.server.coordinator import Coordinator, CoordinatorState
 from seedbus.agents.server.round import OverdueState
 from seedbus.agents.server.rounds import Rounds, RoundsState
@@ -189,11 +190,11 @@ def test_a_run_cut_off_while_late_reports_are_kept_ends_alike(
 def test_a_run_cut_off_while_it_waits_for_clients_at_work_ends_alike(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, in_memory: dict[str, Results], at: int
 ) -> None:
-    what, read, until, waits = world("scarce"), Server._read, Server._until_deadline, list[int]()
+    what, read, wait, waits = world("scarce"), Server._read, Arrivals.wait, list[int | None]()
 
-    async def noted(self: Server, is_done: Any) -> None:
-        waits.append(self.coordinator.round)
-        await until(self, is_done)
+    async def noted(self: Arrivals, latest_ns: int | None, is_done: Any) -> None:
+        waits.append(latest_ns)
+        await wait(self, latest_ns, is_done)
 
     def watched(self: Server, letter: Any) -> None:
         if len(waits) >= at and not self.coordinator.is_round_open:
@@ -202,7 +203,7 @@ def test_a_run_cut_off_while_it_waits_for_clients_at_work_ends_alike(
 
     monkeypatch.setattr("seedbus.agents.launcher._ServerRun.tidy", lambda self: None)
     with monkeypatch.context() as patch, pytest.raises(PowerCut):
-        patch.setattr(Server, "_until_deadline", noted)
+        patch.setattr(Arrivals, "wait", noted)
         patch.setattr(Server, "_read", watched)
         run(what, tmp_path / "cut")
     assert outcome(run(what, tmp_path / "cut", resume=True)) == outcome(in_memory["scarce"])

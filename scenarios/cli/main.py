@@ -100,7 +100,6 @@ app.command("explain")(explain)
 app.command("init")(init)
 app.command("partition")(partition)
 app.command("privacy")(privacy)
-app.command("report")(report)
 app.command("stress")(stress)
 app.command("study")(study)
 app.command("top")(top)
@@ -278,6 +277,9 @@ def replay_command(
             say(f"round {model.round}, version {model.replica.version}: digest {model.digest}")
             if out is not None:
                 say(f"written to {out}")
+
+
+app.command("report")(report)
 
 
 def main() -> None:

@@ -118,6 +118,7 @@ class Host:
         self._party = party
         self._mechanism = mechanism
         self._answers: dict[int, Envelope] = {}
+        self._newest_round = 0
         self._latest: _UnpackedPlan | None = None
         self._source = SnapshotSource()
 
@@ -277,9 +278,20 @@ class Host:
                 groups.append([each])
         return groups
 
+    def _discard_models(self, round: int) -> None:
+        """Of a dense method, whose answers are whole models, keep those of the last two rounds alone.
+
+        A client that is asked again for an older round repeats its work. Once a round: a look at all answers for each
+        client would take the square of the cohort.
+        """
+        if self.algorithm.is_dense and round > self._newest_round:
+            self._newest_round = round
+            self._answers = {client: answer for client, answer in self._answers.items() if answer.round >= round - 1}
+
     def _work(self, group: Sequence[_Asked]) -> None:
         """Compute the answers of clients that share a replica and a plan."""
         (_, plan, replica), *_ = group
+        self._discard_models(plan.round)
         memories = [self._memories.before(each.client, plan.round) for each in group]
         objectives = [self.problem.objective(each.client, plan.round) for each in group]
         outcomes = self._outcomes(replica, memories, plan, objectives)
@@ -287,9 +299,6 @@ class Host:
             self._watch.saw(each.client, plan.round, objective)
         for each, outcome in zip(group, outcomes, strict=True):
             self._answers[each.client] = self._answer(each, outcome)
-        if self.algorithm.is_dense:  # each answer is a whole model; a client that is asked again repeats its work
-            recent = {client: answer for client, answer in self._answers.items() if answer.round >= plan.round - 1}
-            self._answers = recent
 
     def _outcomes(
         self, replica: Replica, memories: Sequence[Any], plan: Any, objectives: Sequence[Any]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 import pytest
@@ -339,6 +339,23 @@ def test_an_old_dense_answer_is_not_stored_and_is_recomputed_to_the_bit(verify_e
     assert isinstance(hosted.host.replicas.get(0).x, np.memmap)
     assert [hosted.handle(request(round)) for round in (0, 3, 5, 1)] == [first[round] for round in (0, 3, 5, 1)]
     assert events(hosted) == []
+
+
+def test_a_dense_client_works_without_a_look_at_the_answers_of_others() -> None:
+    """Else a round of m clients takes m² looks."""
+
+    class Unseen(dict[int, Envelope]):
+        def items(self) -> NoReturn:  # type: ignore[override]
+            raise AssertionError("all answers were looked at")
+
+    algorithm: Any = make("fedavg", local_steps=1).sized(PROBLEM.dimension)
+    offer = Offer(HOST, ((0, 5),), False, b"")
+    hosted = Followers(offer, algorithm, PROBLEM, split="test", verify_every=1, observer=EventRecorder())
+    hosted.welcome(frame(messages.welcome(algorithm, HOST, 0, [0] * 6)))
+    plans = [messages.pack_plan(algorithm, client, algorithm.plan(3, 0, 5), [])[0] for client in range(6)]
+    hosted.handle(frame(plans[0]))
+    hosted.host._answers = Unseen(hosted.host._answers)
+    assert [len(answers) for answers in hosted.handle_all([frame(plan) for plan in plans[1:]])] == [1] * 5
 
 
 @pytest.mark.parametrize("name", ["decomfl", "hiso", "scaffold"])

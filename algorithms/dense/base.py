@@ -35,6 +35,7 @@ from seedbus.algorithms.dense.local import begun, train
 from seedbus.algorithms.dense.methods.method import METHODS, Local, Method
 from seedbus.algorithms.dense.payloads import DenseCommit, DensePlan, DenseReport
 from seedbus.algorithms.dense.server import State, advance_by, aggregate, check, check_vectors, to_bytes
+from seedbus.algorithms.directions import Kind
 from seedbus.algorithms.numbers import SMALLEST, Positive
 from seedbus.algorithms.objective import PASSES, Differentiable
 from seedbus.algorithms.schedule import Scheduled, at
@@ -165,6 +166,11 @@ class FedAvg(BaseAlgorithm):
     def needs_outputs(self) -> bool:
         """Whether training needs a classifier's outputs, and not only gradients."""
         return any(method.uses_outputs for method in self.methods)
+
+    @property
+    def directions(self) -> Kind | None:
+        """The law of the directions that a method draws; None if none draws any, so that no kernel is needed."""
+        return next((method.directions for method in self.methods if method.directions is not None), None)
 
     def report_bytes(self, dimension: int) -> int:
         return self._codec.most_bytes(dimension) * (1 + len(self.sent))

@@ -12,7 +12,7 @@ from seedbus.algorithms.directions.bfloat16 import BITS, narrowed, widened
 from seedbus.algorithms.directions.contract import Directions, Folding
 from seedbus.algorithms.directions.folding import STEP, Hessian, Momentum, ReplaySteps, UpdateRule
 from seedbus.algorithms.directions.laws.law import Law, law_of
-from seedbus.algorithms.directions.selection import directions_for
+from seedbus.algorithms.directions.selection import directions_for, reference
 from seedbus.vector import Vector, is_on_host
 
 OURS = ("gaussian", "rademacher")
@@ -79,10 +79,13 @@ def selftest_once(
     backend: Callable[[Law], Directions] | None = None,
     place: Callable[[Vector], Vector] = lambda vector: vector,
 ) -> bytes:
-    """Return what `selftest` does. A processor makes it once for a law, since many runs may follow in a process."""
+    """Return what `selftest` does. A processor makes it once for a law, since many runs may follow in a process.
+
+    Without a law the run draws no directions, and the reference computes the same digest: no kernel is compiled.
+    """
     if not is_on_host(place(np.zeros(1, np.float32))):
         return selftest(backend, place, law)
-    return _on_host(law if isinstance(law, Law) else None, backend)
+    return _on_host(law if isinstance(law, Law) else None, reference if law is None else backend)
 
 
 @lru_cache(maxsize=16)

@@ -14,6 +14,7 @@ import numpy as np
 
 from seedbus.algorithms.directions.contract import ALIGNMENT
 from seedbus.algorithms.directions.exact import TERM
+from seedbus.algorithms.directions.laws.law import law_of
 from seedbus.algorithms.directions.selection import exact_directions
 from seedbus.algorithms.directions.selftest import selftest_once
 
@@ -47,7 +48,7 @@ def warm(on_compile: Callable[[], None]) -> None:
 
 def use() -> None:
     """Call every kernel once, with arguments of the types that runs use."""
-    selftest_once(None)
+    selftest_once(law_of("gaussian"))
     exact_directions("gaussian").add_terms(np.zeros(ALIGNMENT, np.int64), np.zeros(1, TERM))
 
 

@@ -128,7 +128,8 @@ def bind_for_clients(scenario: Scenario, note: Note) -> Problem:
     if isinstance(problem, NeedsPreparation):
         problem.prepare(note)
     _check_layers(scenario, problem)
-    warm(lambda: note("kernels", compiling="once on this machine"))
+    if getattr(scenario.algorithm, "directions", None) is not None:
+        warm(lambda: note("kernels", compiling="once on this machine"))
     return problem
 
 

@@ -21,6 +21,7 @@ import numpy as np
 
 from seedbus.algorithms.contract import Vector
 from seedbus.algorithms.dense.payloads import DensePlan
+from seedbus.algorithms.directions import Kind
 from seedbus.algorithms.objective import Differentiable, Outputs
 from seedbus.discovery import Variants
 from seedbus.settings import Settings
@@ -150,6 +151,9 @@ class Method(Settings):
 
     extra_passes: ClassVar[int | None] = 0
     """Forward passes of a step beside those of its gradient; None: they depend on the network."""
+
+    directions: ClassVar[Kind | None] = None
+    """The law of the directions that it draws, if it draws some: their kernels are then compiled before the run."""
 
     name: str
 

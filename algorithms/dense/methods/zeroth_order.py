@@ -15,7 +15,7 @@ float64.
 from __future__ import annotations
 
 import math
-from typing import Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 from pydantic import Field
@@ -23,11 +23,13 @@ from pydantic import Field
 from seedbus.algorithms.aggregation.vectors import norms
 from seedbus.algorithms.contract import Vector
 from seedbus.algorithms.dense.methods.method import Local, Method
-from seedbus.algorithms.directions import directions_for
+from seedbus.algorithms.directions import Kind, directions_for
 
 
 class ZerothOrder(Method):
     """Local steps along gradient estimates from losses, in the client's private directions."""
+
+    directions: ClassVar[Kind] = "gaussian"
 
     perturbations: int = Field(default=20, ge=1, lt=2**16, description="b₂, directions a step")
     smoothing: float = Field(default=1e-3, gt=1e-37, lt=1e37, description="μ, step of the finite differences")
@@ -52,7 +54,7 @@ class ZerothOrder(Method):
         z = np.empty_like(local.x)
         base_loss = _loss(local, x, z, 0.0) if self.estimator == "forward" else 0.0
         for n in range(self.perturbations):
-            directions_for("gaussian", z).fill(z, seed=local.objective.key, step=local.step, perturbation=n)
+            directions_for(self.directions, z).fill(z, seed=local.objective.key, step=local.step, perturbation=n)
             length = radius / norms([z])[0]  # v = length·z
             perturbed_loss = _loss(local, x, z, self.smoothing * length)
             if self.estimator == "forward":

@@ -109,6 +109,27 @@ print(before, loaded())
     assert done.stdout.strip() == "[1, 1, 1, 1] [1, 1, 1, 1]", done.stderr
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("algorithm", "draws"), [("fedavg", False), ("scaffold", False), ("feddyn", False), ("fedzo", True), ("hiso", True)]
+)
+def test_only_what_draws_directions_compiles_kernels(algorithm: str, draws: bool, tmp_path: Path) -> None:
+    """A first run pays for no kernel that it does not use; what uses one has shown at joining that it is right."""
+    code = """
+import sys
+from pathlib import Path
+from worlds import scenario
+from seedbus.scenarios.running.run import run
+
+run(scenario(algorithm={"name": sys.argv[2]}, stop={"rounds": 2}), Path(sys.argv[1]))
+print("numba" in sys.modules)
+"""
+    command = [sys.executable, "-c", code, str(tmp_path / "run"), algorithm]
+    support = Path(__file__).parents[2] / "support"
+    done = subprocess.run(command, capture_output=True, text=True, cwd=support)
+    assert done.stdout.strip() == str(draws), done.stderr
+
+
 # how quantiles are looked up
 
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import ctypes
 import json
 import re
 import sys
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack, closing
+from contextlib import ExitStack, closing, suppress
 from pathlib import Path
 
 import zmq
@@ -29,6 +30,22 @@ from seedbus.scenarios.running.memory_hints import memory_hints
 from seedbus.scenarios.running.prepare import bind_for_clients, recruit
 
 FILES_EACH = 3  # file descriptors of a socket with one connection
+M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # glibc's malloc.h
+KEPT, LARGEST = 2**28, 2**25
+"""Bytes: of freed memory at the end of the heap that a process keeps, and of the largest block that the heap has, which
+is as much as glibc accepts."""
+
+
+def keep_freed_memory() -> None:
+    """Have glibc keep the memory that each step of a training frees and the next one takes again.
+
+    Else it goes back to the system after each step, and comes back a page at a time. A program that has freed one large
+    block is spared that, for glibc then raises its thresholds by itself; a worker seldom frees any.
+    """
+    with suppress(OSError, AttributeError):  # another C library
+        mallopt = ctypes.CDLL(None).mallopt
+        mallopt(M_TRIM_THRESHOLD, KEPT)
+        mallopt(M_MMAP_THRESHOLD, LARGEST)
 
 
 class _NotesOnly(NullObserver):
@@ -85,6 +102,7 @@ def serve(
             expected = "standard input does not begin with a line of keys; expected `{}` at least: this option is for "
             raise ScenarioError("--parent-pipe", [expected + "processes that start workers of their own"]) from None
     set_threads(1)  # other workers use the other cores
+    keep_freed_memory()
     recruits: dict[bytes, Recruit] = {}
     own_data = ""  # the user's own files that the task reads, and functions that it calls
 

@@ -345,7 +345,7 @@ def test_a_dense_client_works_without_a_look_at_the_answers_of_others() -> None:
     """Else a round of m clients takes m² looks."""
 
     class Unseen(dict[int, Envelope]):
-        def items(self) -> NoReturn:  # type: ignore[override]
+        def items(self) -> NoReturn:
             raise AssertionError("all answers were looked at")
 
     algorithm: Any = make("fedavg", local_steps=1).sized(PROBLEM.dimension)

@@ -52,7 +52,7 @@ PAPERS: Mapping[str, tuple[Published, ...]] = {
         Published(
             "Appendix A.3",
             ("decomfl-appendix-a3",),
-            "the private shift, for it needs a file with the clients' secret ([privacy.md](privacy.md))",
+            "the private shift, for it needs a secret of the clients ([privacy.md](privacy.md))",
         ),
     ),
     "DeComFL, workshop": (

@@ -43,6 +43,19 @@ class WrongFileType(OSError):
         super().__init__(errno.EEXIST, self.what, str(path))
 
 
+class Untrusted(OSError):
+    """A file that this process would trust, and that another user may change, or read though it is a secret.
+
+    Attributes:
+        found: what is wrong with it.
+        remedy: what would be accepted.
+    """
+
+    def __init__(self, path: Path, found: str, remedy: str) -> None:
+        self.found, self.remedy = found, remedy
+        super().__init__(errno.EPERM, f"{found}; expected {remedy}", str(path))
+
+
 def check_file(path: Path, *, is_written: bool = False) -> bool:
     """Return whether a regular file exists at `path`.
 
@@ -123,6 +136,38 @@ def read(path: Path, most: int | None = None) -> bytes:
         if most is not None and os.fstat(file.fileno()).st_size > most:
             raise OSError(errno.EFBIG, f"it has more than {most:,} bytes", str(path))
         return file.read()
+
+
+def read_trusted(path: Path, most: int, *, is_secret: bool = False) -> bytes:
+    """Return the content of a file that only this user and root can change, as OpenSSH does for its keys.
+
+    Its user names it, so it may be a link; then the link's folder counts beside that of the file. Others may write into
+    neither, unless nobody may replace the files of others there (the sticky bit, as /tmp has it).
+
+    Args:
+        path: the file.
+        most: how many bytes it may have.
+        is_secret: whether others may not even read it.
+
+    Raises:
+        WrongFileType: it is no regular file.
+        Untrusted: others can change it, or read a secret.
+        OSError: it cannot be read, or has more bytes.
+    """
+    target = path.resolve(strict=True)
+    with open(descriptor(target, os.O_RDONLY), "rb") as file:
+        status = os.fstat(file.fileno())
+        _check_owner(target, status)
+        _check_mode(target, status, 0o077 if is_secret else 0o022)
+        for folder in dict.fromkeys([target.parent, path.absolute().parent]):
+            status = folder.stat()
+            _check_owner(folder, status)
+            if not status.st_mode & stat.S_ISVTX:
+                _check_mode(folder, status, 0o022)
+        content = file.read(most + 1)
+    if len(content) > most:
+        raise OSError(errno.EFBIG, f"it has more than {most:,} bytes", str(path))
+    return content
 
 
 @contextmanager
@@ -208,3 +253,20 @@ def _check(path: Path, status: os.stat_result, is_written: bool) -> None:
         raise WrongFileType(path, _KINDS.get(kind, "something else"), "a file")
     if is_written and status.st_nlink > 1:  # an unpacked archive may contain hard links
         raise WrongFileType(path, "a file that has another name elsewhere (a hard link)", "a file of its own")
+
+
+def _check_owner(path: Path, status: os.stat_result) -> None:
+    if status.st_uid not in (0, os.geteuid()):
+        ours = f"one of this process's user ({os.geteuid()}) or of root: `chown {os.geteuid()} {path}`"
+        raise Untrusted(path, f"{path} belongs to user {status.st_uid}", ours)
+
+
+def _check_mode(path: Path, status: os.stat_result, forbidden: int) -> None:
+    found = status.st_mode & forbidden
+    if found:
+        is_folder = stat.S_ISDIR(status.st_mode)
+        what = "write" if found & 0o022 else "read"
+        mode = 700 if is_folder else 600
+        raise Untrusted(
+            path, f"others may {what} {path} (mode {status.st_mode & 0o777:o})", f"mode {mode}: `chmod {mode} {path}`"
+        )

@@ -95,8 +95,11 @@ class Roots:
         if "\0" in named or named.startswith("~"):
             raise self._refusal(named)
         roots = [os.path.realpath(root) for root in self.folders]
-        candidates = [os.path.realpath(os.path.join(root, named)) for root in roots]
-        inside = [path for path in candidates if any(Path(path).is_relative_to(root) for root in roots)]
+        spelled = [*roots, *(os.path.abspath(root) for root in self.folders)]
+        candidates = [os.path.normpath(os.path.join(root, named)) for root in roots]
+        # links are followed inside the roots alone: to look at a path elsewhere may mount what it names
+        followed = [os.path.realpath(path) for path in candidates if _is_inside(path, spelled)]
+        inside = [path for path in followed if _is_inside(path, roots)]
         if not inside:
             raise self._refusal(named)
         return next((Path(path) for path in inside if is_there(path)), None)
@@ -114,3 +117,7 @@ class Roots:
     def _refusal(self, named: str) -> NotAllowed:
         roots = ", ".join(map(str, self.folders)) or "none"
         return NotAllowed("the path", named, f"paths inside this process's own (SEEDBUS_DATA, --data): {roots}")
+
+
+def _is_inside(path: str, folders: Sequence[str]) -> bool:
+    return any(Path(path).is_relative_to(folder) for folder in folders)

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
-from seedbus.models.data.roots import own_folder
+from seedbus.models.data.roots import locate, own_folder
 from seedbus.models.errors import DataError
 from seedbus.models.hub.rows import Columns, DataSet, Row, Splits, read_rows
 from seedbus.models.hub.weights import LastBlocks, heads, selected
@@ -70,6 +70,14 @@ class HuggingFaceSettings(PrecisionTask, frozen=True):
     @classmethod
     def _resolve_data(cls, value: str, info: ValidationInfo) -> str:
         return str(folder_of(value, info))
+
+    @field_validator("configuration")
+    @classmethod
+    def _locate_configuration(cls, value: str | None, info: ValidationInfo) -> str | None:
+        """Check that the folder in the data set's is inside the roots too, of a scenario that a server sent."""
+        if value is not None and (info.context or {}).get("roots") is not None and "dataset" in info.data:
+            locate(os.path.join(info.data["dataset"], value), info.context)
+        return value
 
     def named_files(self) -> list[Path]:
         """See `task.Task`."""

@@ -48,6 +48,14 @@ def client(
             "server's scenario cannot name a folder outside of these.",
         ),
     ] = None,
+    seed_secret: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="The clients' secret, for a scenario with seed_shift; other scenarios are refused then. Default: "
+            "$SEEDBUS_SEED_SECRET.",
+        ),
+    ] = None,
     tasks: Annotated[
         str, typer.Option(metavar="NAMES", help="Tasks that the server may name, like digits,mnist; default: all.")
     ] = "",
@@ -79,6 +87,8 @@ def client(
         from seedbus.models.device import devices_of
         from seedbus.scenarios.reporting.rate_limit import CLIENT_BURST, RateLimit
         from seedbus.scenarios.running.limits import Limits, bytes_of, folders_of, tasks_of
+        from seedbus.scenarios.running.seed_secret import VARIABLE as SEED_SECRET
+        from seedbus.scenarios.running.seed_secret import read_secret
         from seedbus.scenarios.running.worker import serve, spans_of
 
         limit = RateLimit({}, CLIENT_BURST)
@@ -95,6 +105,9 @@ def client(
         if data:  # tasks also look for their files in these folders
             roots = [*map(str, folders_of(data)), *filter(None, [os.environ.get("SEEDBUS_DATA")])]
             os.environ["SEEDBUS_DATA"] = os.pathsep.join(roots)
+        if seed_secret is not None:
+            os.environ[SEED_SECRET] = str(seed_secret)
+            read_secret()  # its user's mistake, of which no server is told
         memory_limit = bytes_of(max_memory, "--max-memory") if max_memory else None
         limits = Limits(
             tasks=tasks_of(tasks), max_dimension=max_dimension, max_memory=memory_limit, max_clients=max_clients

@@ -24,7 +24,7 @@ from seedbus.discovery import PLUGINS, plugin_sources, source_digest
 from seedbus.scenarios.launchers.launcher import Order, Surroundings
 from seedbus.scenarios.launchers.local import COMMAND, LocalWorker
 
-DATA = "SEEDBUS_DATA"
+PLACES = ("SEEDBUS_DATA", "SEEDBUS_SEED_SECRET")  # variables that name files, which each node has itself
 MAX_LINE = 500  # characters of a line of output; the rest is left out
 READ_S = 1.0  # how long `read` waits for a line
 
@@ -39,7 +39,7 @@ class Parcel:
         run: identifies the run, 16 hexadecimal digits.
         log: path of the run's log.
         memory: the folder for the state of clients; it is used only if the node sees this run's log at `log`.
-        data: the data directories, for a node that names none of its own.
+        places: the values of `PLACES`, for a node that has none of its own.
     """
 
     options: list[str]
@@ -47,7 +47,7 @@ class Parcel:
     run: str
     log: str
     memory: str
-    data: str
+    places: dict[str, str]
 
     @classmethod
     def of(cls, order: Order, run: Surroundings) -> Self:
@@ -61,8 +61,8 @@ class Parcel:
                     raise Unfinishable(f"{changed}; every closed round is kept")
                 plugins.append((plugin.digest, files))
         memory = "" if run.memory is None else str(run.memory.absolute())
-        log, data = str(run.log.absolute()), os.environ.get(DATA, "")
-        return cls(order.options, plugins, run.run, log, memory, data)
+        places = {name: os.environ[name] for name in PLACES if os.environ.get(name)}
+        return cls(order.options, plugins, run.run, str(run.log.absolute()), memory, places)
 
     def packed(self) -> bytes:
         """Return the parcel as bytes."""
@@ -101,7 +101,7 @@ class NodeProcess:
             self.sees_folder = bool(parcel.memory) and _is_log_of(Path(parcel.log), parcel.run)
             if self.sees_folder:
                 options += ["--memory", parcel.memory]
-            environment = ({DATA: parcel.data} if parcel.data else {}) | os.environ
+            environment = parcel.places | os.environ
             pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE}
             self._process: subprocess.Popen[bytes] = subprocess.Popen(
                 [*COMMAND, *options],

@@ -203,7 +203,7 @@ def _privacy(scenario: Scenario) -> list[str]:
         said += _settings(scenario.privacy)
         if scenario.privacy.is_seeded(is_virtual=scenario.clock == "virtual"):
             said.append("the noise is keyed by the scenario's seed, so it protects nobody from those who know it")
-    if scenario.seed_shift is not None:
+    if scenario.seed_shift:
         said.append("clients shift the seeds by a secret that the server has not")
     return said
 

@@ -1,4 +1,5 @@
 """Run a scenario: prepare, execute and report it; also host its clients in processes, and replay its journal.
 
-Doors: `limits`, `memory_hints`, `possible`, `predict`, `prepare`, `recording`, `replay`, `run`, `worker`.
+Doors: `limits`, `memory_hints`, `possible`, `predict`, `prepare`, `recording`, `replay`, `run`, `seed_secret`,
+`worker`.
 """

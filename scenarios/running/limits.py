@@ -28,6 +28,7 @@ from seedbus.models.errors import DataError, NotAllowed, is_out_of_memory
 from seedbus.models.task import TASKS
 from seedbus.models.text.weights import PUBLISHED
 from seedbus.scenarios.errors import ScenarioError
+from seedbus.scenarios.running.seed_secret import read_secret, refuse_unshifted
 from seedbus.scenarios.schema.amounts import byte_count
 from seedbus.scenarios.schema.loading import validate
 from seedbus.scenarios.schema.scenario import Scenario
@@ -208,7 +209,7 @@ def read_scenario(offer: Offer, endpoint: str, limits: Limits | None) -> Scenari
         limits: the user's; None: the server is trusted, because it is this process's parent.
 
     Raises:
-        ScenarioError: the scenario is malformed.
+        ScenarioError: the scenario is malformed, or shifts seeds and this process has no secret.
         NotAllowed: it asks for more than the limits allow.
         BadServer: the offer names clients that the scenario does not have.
         DataError: a model that the task names is not on this machine.
@@ -232,6 +233,10 @@ def read_scenario(offer: Offer, endpoint: str, limits: Limits | None) -> Scenari
         raise BadServer(endpoint, f"it offers client {last}; its scenario has the clients 0 to {clients - 1}")
     if limits is not None:
         limits.check(scenario, offer)
+    if scenario.seed_shift:
+        read_secret()  # it is missed before data is loaded
+    elif limits is not None:
+        refuse_unshifted()
     return scenario
 
 

@@ -27,15 +27,13 @@ from seedbus.models.partition import Partition
 from seedbus.models.task import HasClasses, HasLayers, HasNamedClients, HasShapes, NeedsPreparation, Note, Problem
 from seedbus.scenarios.errors import ScenarioError
 from seedbus.scenarios.running.possible import refuse_before_loading, refuse_classes, refuse_impossible, refuse_size
+from seedbus.scenarios.running.seed_secret import read_secret, seed_key
 from seedbus.scenarios.schema.plugin_use import proof
 from seedbus.scenarios.schema.scenario import Scenario, without_layers
-from seedbus.scenarios.sentences import quoted
 from seedbus.scenarios.transports.placement import Placement
 
 if TYPE_CHECKING:
     from seedbus.agents.secure.party import Party
-
-LONGEST_SECRET = 64  # bytes of the file of `seed_shift`
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,8 +67,8 @@ def prepare(scenario: Scenario, placement: Placement, note: Note, problem: Probl
     """
     refuse_impossible(scenario, placement)
     files = scenario.check()
-    if placement.is_here:
-        secret_of(scenario)  # it is missed before data is loaded
+    if placement.is_here and scenario.seed_shift:
+        read_secret()  # it is missed before data is loaded
     if problem is not None:
         relabel(scenario, problem)
         _check_layers(scenario, problem)
@@ -173,7 +171,7 @@ def followed(scenario: Scenario, problem: Problem) -> AnyAlgorithm:
     """Return the algorithm as followers have it, with the private shift of seeds if the scenario has one.
 
     Raises:
-        ScenarioError: the file with the secret cannot be used.
+        ScenarioError: this process has no secret for the shift.
     """
     algorithm = scenario.algorithm
     if isinstance(algorithm, Shaped):
@@ -181,27 +179,9 @@ def followed(scenario: Scenario, problem: Problem) -> AnyAlgorithm:
             raise ScenarioError("task", [without_layers(algorithm.name, scenario.task.name)])
         algorithm = algorithm.shaped(problem.shapes())
     algorithm = algorithm.sized(problem.dimension)
-    secret = secret_of(scenario)
-    return algorithm.shifted(secret) if secret is not None and isinstance(algorithm, ScalarOnly) else algorithm
-
-
-def secret_of(scenario: Scenario) -> bytes | None:
-    """Return the secret of `seed_shift`; None: there is none. Raises `ScenarioError` if its file cannot be used."""
-    if scenario.seed_shift is None:
-        return None
-    try:
-        with Path(scenario.seed_shift).open("rb") as file:
-            secret = file.read(LONGEST_SECRET + 1)
-    except (OSError, ValueError) as error:  # ValueError: no file has a name with a NUL
-        reason = error.strerror if isinstance(error, OSError) else str(error)
-        why = f"{quoted(scenario.seed_shift)} cannot be read here ({reason}); each process with clients needs that file"
-        raise ScenarioError("seed_shift", [why]) from None
-    if not 16 <= len(secret) <= LONGEST_SECRET:
-        found = f"{len(secret)} bytes" if len(secret) <= LONGEST_SECRET else f"more than {LONGEST_SECRET} bytes"
-        raise ScenarioError(
-            "seed_shift", [f"{scenario.seed_shift} has {found}; a secret of 16 to {LONGEST_SECRET} bytes is accepted"]
-        )
-    return secret
+    if scenario.seed_shift and isinstance(algorithm, ScalarOnly):
+        return algorithm.shifted(seed_key(scenario.seed, scenario.task.name, problem.dimension))
+    return algorithm
 
 
 def recruit(

@@ -12,7 +12,15 @@ from html import escape
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import numpy as np
-from pydantic import AfterValidator, ConfigDict, Field, ValidationError, ValidationInfo, model_validator
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ValidationError,
+    ValidationInfo,
+    model_validator,
+)
 
 from seedbus.agents.client.relabelling import Relabel
 from seedbus.agents.gossip.settings import METRICS, Gossip
@@ -72,6 +80,15 @@ def _named(name: str) -> str:
     return name
 
 
+def _no_file(value: Any) -> Any:
+    if isinstance(value, str):
+        raise ValueError(
+            f"a scenario names no file of a client, and {quoted(value)} is the name of one; expected true, and the "
+            "file named in the environment variable SEEDBUS_SEED_SECRET, or to seedbus client by --seed-secret FILE"
+        )
+    return value
+
+
 GroupName = Annotated[str, AfterValidator(_named)]
 
 
@@ -124,11 +141,10 @@ class Scenario(Settings):
     privacy: Privacy | None = Field(
         default=None, description="clip reports and add noise, for differential privacy of clients; none: neither"
     )
-    seed_shift: str | None = Field(
-        default=None,
-        min_length=1,
-        description="file with a secret of 16 to 64 bytes, which each process with clients has and the server has not: "
-        "a shift of the seeds that the server sends (DeComFL, Appendix A.3); none: the server knows all directions",
+    seed_shift: Annotated[bool, BeforeValidator(_no_file)] = Field(
+        default=False,
+        description="clients shift the seeds that the server sends by a secret that it has not (DeComFL, Appendix "
+        "A.3), which the user of each process with clients names; false: the server knows all directions",
     )
     clock: Literal["virtual", "wall"] = Field(
         default="virtual", description="virtual: simulated time, which jumps to the next event; wall: real time"
@@ -179,7 +195,7 @@ class Scenario(Settings):
             refuse_server(self, self.topology)
         if self.secure_aggregation is not None:
             refuse_single_reports(self, self.secure_aggregation)
-        if self.seed_shift is not None:
+        if self.seed_shift:
             self._check_seed_shift()
         if self.privacy is not None:
             refuse_unprivate(self, self.privacy)

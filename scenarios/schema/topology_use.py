@@ -49,7 +49,7 @@ def refuse_server(scenario: Any, gossip: Gossip) -> None:
             "gossip no one has them all; mean is accepted"
         )
     for field, why in OF_SERVER.items():
-        if getattr(scenario, field) is not None:
+        if getattr(scenario, field):
             raise ValueError(f"{field}: with topology: gossip {why}; leave {field} out")
     for field in sorted(who.model_fields_set):  # a stream fills in others
         if field != "clients" and getattr(who, field) != type(who).model_fields[field].default:

@@ -8,7 +8,7 @@ from seedbus.models.errors import DataError
 from seedbus.scenarios.errors import ScenarioError
 from seedbus.scenarios.reporting.terminal import shown
 from seedbus.scenarios.running.possible import refuse_impossible
-from seedbus.scenarios.running.prepare import secret_of
+from seedbus.scenarios.running.seed_secret import read_secret
 from seedbus.scenarios.schema.scenario import Scenario
 from seedbus.scenarios.study.cells import Cell, Plan
 from seedbus.scenarios.study.remarks import some
@@ -39,8 +39,8 @@ def impossible_rows(plan: Plan, workers: int = 0) -> dict[str, str]:
         try:
             for scenario in _measured(plan, cell):
                 refuse_impossible(scenario, place)
-            if place is None:
-                secret_of(cell.scenario)
+            if place is None and cell.scenario.seed_shift:
+                read_secret()
         except ScenarioError as error:
             told = error.problems if error.source == cell.scenario.name else error.sentences
             found[cell.name] = "; ".join(told)

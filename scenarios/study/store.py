@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import shutil
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
@@ -32,6 +31,7 @@ from seedbus.models.data.content import content_digest
 from seedbus.scenarios.errors import ScenarioError
 from seedbus.scenarios.reporting.results import write
 from seedbus.scenarios.run_folder import RESULTS, check_same_device, keep_length, scenario_of
+from seedbus.scenarios.running.seed_secret import fingerprint, is_given
 from seedbus.scenarios.schema.scenario import Scenario
 from seedbus.scenarios.study.schema import RUNS
 from seedbus.versions import version
@@ -222,9 +222,8 @@ def key(scenario: Scenario, digest: Callable[[tuple[Path, ...]], str] = content_
     files, named = scenario.check(), scenario.task.named_files()
     if named:
         files["task"] = digest(tuple(named))
-    secret = scenario.seed_shift
-    if secret is not None and os.path.isfile(secret):  # on a cluster only the nodes may have it
-        files["seed_shift"] = content_digest([Path(secret)])
+    if scenario.seed_shift and is_given():  # on a cluster only the nodes may have it
+        files["seed_shift"] = fingerprint()
     content = {"scenario": _content(scenario), "files": files, "version": version("seedbus")}
     return hashlib.blake2b(json.dumps(content, sort_keys=True).encode(), digest_size=8).hexdigest()
 

@@ -158,6 +158,39 @@ def test_a_partitions_table_is_read_inside_the_clients_own_folders_only_and_neve
     assert not server.has_received("film") and ("expected the columns client,row" in said.err) == (code == 3)
 
 
+def test_a_client_does_not_even_look_at_a_path_outside_of_its_own_folders(
+    seedbus: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """To look at a path may mount what it names, wait for another machine, and take longer if it is there."""
+    looked_at: list[str] = []
+    for name in ("lstat", "stat"):
+        look = getattr(os, name)
+
+        def noted(path: Any, *rest: Any, look: Any = look, **more: Any) -> Any:
+            looked_at.append(os.fsdecode(path) if isinstance(path, str | bytes | os.PathLike) else "")
+            return look(path, *rest, **more)
+
+        monkeypatch.setattr(os, name, noted)
+    outside = str(tmp_path / "private")
+    for place in (outside, "../private", "mine/../../private", "way-out/../private"):
+        for named in (
+            {"task": {"name": "sentence-encoder", "data": place}},
+            {"task": {"name": "digits"}, "partition": {"kind": "file", "file": f"{place}/train.tsv"}},
+        ):
+            said, _ = joins(seedbus, offering(named))
+            assert said.code == 9 or place.startswith("way-out"), said.err
+    assert looked_at and not [path for path in looked_at if path.startswith(outside)]
+
+
+def test_a_folder_of_a_data_set_is_no_way_out_of_the_clients_own(seedbus: Command, tmp_path: Path) -> None:
+    (tmp_path / "roots" / "mine" / "out").symlink_to(tmp_path / "private")
+    task = {"name": "hugging-face", "model": "mine", "head": "sequence-classification", "dataset": "mine"}
+    columns = {"text": "sentence", "label": "label"}
+    said, server = joins(seedbus, offering({"task": task | {"configuration": "out", "columns": columns}}))
+    assert (said.code, server.farewells) == (9, [b"limits"]), said.err
+    assert SECRET not in said.err
+
+
 def test_a_folder_in_the_directory_where_the_client_runs_is_no_name_of_a_model(
     seedbus: Command, tmp_path: Path
 ) -> None:
@@ -251,10 +284,40 @@ def test_notes_that_a_server_causes_come_to_an_end(seedbus: Command) -> None:
     assert said.code == 0 and 100 <= said.err.count("malformed:") < 120, said.err[-300:]  # beyond 100, one a second
 
 
+def test_a_server_chooses_no_file_as_the_clients_secret_and_cannot_have_reports_without_one(
+    seedbus: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It had named any file of a client, a pipe that hangs too, and tried contents by what a report said."""
+    monkeypatch.setenv("SEEDBUS_SEED_SECRET", "")
+    os.mkfifo(tmp_path / "trap")
+    pin = tmp_path / "pin"
+    pin.write_text("4821")
+    for named in (tmp_path / "trap", pin, "secret.key"):
+        said, server = joins(seedbus, offering({"seed_shift": str(named)}))
+        assert (said.code, server.farewells) == (2, [b"scenario"])
+        assert "a scenario names no file of a client" in said.err and said.err.count("\n") == 1
+    said, server = joins(seedbus, offering({"seed_shift": True}))
+    assert (said.code, server.farewells) == (2, [b"scenario"]) and "this process has no secret" in said.err
+    secret = tmp_path / "secret.key"
+    secret.touch(mode=0o600)
+    secret.write_bytes(b"sixteen or more bytes")
+    said, server = joins(seedbus, offering({}), "--seed-secret", secret)
+    assert (said.code, server.farewells) == (9, [b"limits"]) and "allowed: seed_shift: true" in said.err
+    said, server = joins(seedbus, offering({"seed_shift": True}), "--seed-secret", tmp_path / "trap")
+    assert said.code == 2 and not server.received and "trap is a pipe" in said.err, "its user's mistake"
+    bye = packet.packet(Type.POST, SESSION, packet.entry(encode(messages.bye(HOST))[0]))
+    offer = offering({"seed_shift": True})
+    said, _ = joins(
+        seedbus, lambda incoming: [bye] if incoming.type is Type.POST else offer(incoming), "--seed-secret", secret
+    )
+    assert said.code == 0 and "the run is over" in said.err
+
+
 def test_a_client_opens_no_file_of_a_fault(seedbus: Command, tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "trap")  # opening it blocks for ever
     bye = packet.packet(Type.POST, SESSION, packet.entry(encode(messages.bye(HOST))[0]))
-    offer = offering({"faults": [{"fault": "trace", "file": str(tmp_path / "trap")}]})
+    kinds = ("trace", "link-trace", "device-speeds")
+    offer = offering({"faults": [{"fault": kind, "file": str(tmp_path / "trap")} for kind in kinds]})
     said, _ = joins(seedbus, lambda incoming: [bye] if incoming.type is Type.POST else offer(incoming))
     assert said.code == 0 and "the run is over" in said.err
 

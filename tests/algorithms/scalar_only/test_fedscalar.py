@@ -197,7 +197,7 @@ def test_the_server_knows_its_directions_and_lies_in_concert_need_common_ones() 
     with pytest.raises(
         ScenarioError, match="seed_shift changes the seed of each round, and algorithm fedscalar has none"
     ):
-        scenario(algorithm={"name": "fedscalar"}, seed_shift="secret.key")
+        scenario(algorithm={"name": "fedscalar"}, seed_shift=True)
     with pytest.raises(ScenarioError, match="fedscalar"):
         scenario(algorithm={"name": "fedscalar"}, faults=[{"fault": "colluding", "clients": [0], "attack": "ipm"}])
 

@@ -220,12 +220,16 @@ def test_clients_move_from_what_they_were_sent_and_not_from_what_was_evaluated(t
 
 
 @pytest.mark.parametrize("kind", ["shifted", "gossip", "mislabelled"])
-def test_clients_move_as_the_directions_and_labels_of_the_run_moved_them(kind: str, tmp_path: Path) -> None:
+def test_clients_move_as_the_directions_and_labels_of_the_run_moved_them(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The mean over clients of what one step moves is what the commits of that round have moved."""
     secret = tmp_path / "secret"
+    secret.touch(mode=0o600)
     secret.write_bytes(b"0123456789abcdef")
+    monkeypatch.setenv("SEEDBUS_SEED_SECRET", str(secret))
     integer = {"name": "decomfl", "arithmetic": "integer", "perturbations": 3, "learning_rate": 0.01}
-    there: dict[str, Any] = {"algorithm": DECOMFL | {"momentum": 0}, "seed_shift": str(secret)}
+    there: dict[str, Any] = {"algorithm": DECOMFL | {"momentum": 0}, "seed_shift": True}
     between = {"algorithm": integer, "participation": {"clients": 4}, "topology": RING, "network": {}}
     digits = {"name": "digits", "model": "softmax", "batch_size": 8}
     wrong = {"task": digits, "algorithm": DECOMFL | {"momentum": 0}, "faults": [{"fault": "label-flip"}]}

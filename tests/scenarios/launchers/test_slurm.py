@@ -144,7 +144,7 @@ def test_a_task_whose_file_is_gone_ends_its_process(monkeypatch: pytest.MonkeyPa
         slurm, "_submitit", lambda: SimpleNamespace(JobEnvironment=lambda: SimpleNamespace(global_rank=0))
     )
     file = tmp_path / "it-0"
-    parcel = Parcel([], [], "0" * 16, str(tmp_path / "log.jsonl"), "", "")
+    parcel = Parcel([], [], "0" * 16, str(tmp_path / "log.jsonl"), "", {})
     file.write_bytes(msgpack.packb([parcel.packed(), b"{}\n"]))
     threading.Timer(0.3, file.unlink).start()
     assert slurm.Task(str(tmp_path / "it"))() == (7, "")

@@ -257,7 +257,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"participation": {"clients": 7}, "topology": {"kind": "gossip", "graph": "torus"}}, "a torus of 7 nodes"),
     ({"lag": {"snapshot_after_bytes": "snapshot"}}, "lag: with topology"),
     ({"secure_aggregation": {}}, "secure_aggregation: with topology"),
-    ({"seed_shift": "a file"}, "seed_shift: with topology"),
+    ({"seed_shift": True}, "seed_shift: with topology"),
     ({"verify_every": 2}, "verify_every: with topology"),
     ({"clock": "wall"}, "simulated time"),
     ({"faults": [{"fault": "byzantine", "attack": "sign-flip"}]}, "no answers to a server"),

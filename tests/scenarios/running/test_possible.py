@@ -97,9 +97,9 @@ STUDIES: dict[str, tuple[dict[str, Any], list[str], str]] = {
         "row clients 1 cannot run: --workers 3: the run has 1 client; expected 1 at most",
     ),
     "secret": (
-        {"base": TINY, "grid": {"seed_shift": [None, "none.bin", "nil.bin"]}},
+        {"base": TINY, "grid": {"seed_shift": [False, True]}},
         [],
-        "2 rows cannot run (seed_shift none.bin; seed_shift nil.bin); the first: seed_shift: ",
+        "row seed_shift true cannot run: seed_shift: this process has no secret",
     ),
 }
 

@@ -343,11 +343,6 @@ def test_a_text_that_is_too_long_or_too_short_is_refused_by_what_the_field_takes
     )
 
 
-def test_an_empty_name_of_a_secret_is_refused_before_a_run(tmp_path: Path) -> None:
-    expected = 'seed_shift: "" is not accepted; expected file with a secret of 16 to 64 bytes'
-    assert refusal(write_scenario(tmp_path), "seed_shift=''").startswith(expected)
-
-
 @pytest.mark.parametrize("settings", ["stop.rounds=3", {"stop.rounds": 3}])
 def test_settings_in_python_that_are_no_list_are_refused_as_a_whole(tmp_path: Path, settings: Any) -> None:
     with pytest.raises(ScenarioError, match=r"^settings: .*3.* is not accepted; expected a list of field=value, like"):

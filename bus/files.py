@@ -156,14 +156,10 @@ def read_trusted(path: Path, most: int, *, is_secret: bool = False) -> bytes:
     """
     target = path.resolve(strict=True)
     with open(descriptor(target, os.O_RDONLY), "rb") as file:
-        status = os.fstat(file.fileno())
-        _check_owner(target, status)
-        _check_mode(target, status, 0o077 if is_secret else 0o022)
+        _check_trusted(target, os.fstat(file.fileno()), 0o077 if is_secret else 0o022)
         for folder in dict.fromkeys([target.parent, path.absolute().parent]):
             status = folder.stat()
-            _check_owner(folder, status)
-            if not status.st_mode & stat.S_ISVTX:
-                _check_mode(folder, status, 0o022)
+            _check_trusted(folder, status, 0 if status.st_mode & stat.S_ISVTX else 0o022)
         content = file.read(most + 1)
     if len(content) > most:
         raise OSError(errno.EFBIG, f"it has more than {most:,} bytes", str(path))
@@ -255,18 +251,15 @@ def _check(path: Path, status: os.stat_result, is_written: bool) -> None:
         raise WrongFileType(path, "a file that has another name elsewhere (a hard link)", "a file of its own")
 
 
-def _check_owner(path: Path, status: os.stat_result) -> None:
-    if status.st_uid not in (0, os.geteuid()):
-        ours = f"one of this process's user ({os.geteuid()}) or of root: `chown {os.geteuid()} {path}`"
-        raise Untrusted(path, f"{path} belongs to user {status.st_uid}", ours)
-
-
-def _check_mode(path: Path, status: os.stat_result, forbidden: int) -> None:
+def _check_trusted(path: Path, status: os.stat_result, forbidden: int) -> None:
+    """Raise `Untrusted` if a file or folder is another user's, or its mode has one of the forbidden bits."""
+    is_folder, user = stat.S_ISDIR(status.st_mode), os.geteuid()
+    what = f"its folder {path}" if is_folder else "it"
+    if status.st_uid not in (0, user):
+        remedy = f"one of user {user}, whose this process is, or of root: `chown {user} {path}`"
+        raise Untrusted(path, f"{what} belongs to user {status.st_uid}", remedy)
     found = status.st_mode & forbidden
     if found:
-        is_folder = stat.S_ISDIR(status.st_mode)
-        what = "write" if found & 0o022 else "read"
-        mode = 700 if is_folder else 600
-        raise Untrusted(
-            path, f"others may {what} {path} (mode {status.st_mode & 0o777:o})", f"mode {mode}: `chmod {mode} {path}`"
-        )
+        mode = f"(mode {status.st_mode & 0o777:o})"
+        remedy = f"`chmod go-w {path}`" if is_folder else f"mode 600: `chmod 600 {path}`"
+        raise Untrusted(path, f"others may {'write' if found & 0o022 else 'read'} {what} {mode}", remedy)

@@ -6,6 +6,7 @@ client's key that has been proved. All cryptography is libsodium's, used by Zero
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import threading
@@ -19,7 +20,9 @@ from typing import Any, Self
 import zmq
 from zmq.auth.thread import ThreadAuthenticator
 
+from seedbus.bus.clock import wall_seconds
 from seedbus.bus.errors import BadKey
+from seedbus.bus.files import Untrusted, read_trusted
 from seedbus.bus.spans import Span, spans_in
 from seedbus.bus.text import printable
 from seedbus.bus.transport import MOST_CLIENTS, Rights
@@ -32,6 +35,10 @@ NAME = re.compile(r"[0-9A-Za-z][0-9A-Za-z_.-]{0,63}", re.ASCII)
 _NAMED = "a name of letters, digits, dots, dashes and underscores, 64 at most"
 _ENTRY = {"name", "public", "clients", "evaluator"}
 _LIMIT = 2**22  # bytes of the largest file that is read
+SETTLED_S = 0.5
+GRACE_S = 60.0
+STAYS = f"the last table that could be read stays in force for {GRACE_S:g} s at most"
+NOBODY = "so no key is let in any more"
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,13 +92,11 @@ class KeyPair:
         """Read a secret key's file.
 
         Raises:
-            BadKey: it cannot be read, holds no key, or other users could read it.
+            BadKey: it cannot be read, holds no key, or other users could read or replace it.
         """
         if path.suffix == PUBLIC:
             raise BadKey(str(path), "it is the file of a public key", f"that of a secret key, like NAME{SECRET}")
-        text, mode = _read(path, "the file of a secret key, which `seedbus keys new` makes")
-        if mode & 0o077:
-            raise BadKey(str(path), f"others may read it (mode {mode & 0o777:o})", f"mode 600: `chmod 600 {path}`")
+        text = _trusted(path, "the file of a secret key, which `seedbus keys new` makes", is_secret=True)
         if not KEY.fullmatch(text.strip()):
             raise BadKey(str(path), "it holds no key", "the 40 characters of a secret key")
         return cls.of(text.strip().encode())
@@ -131,7 +136,7 @@ def public_key(key_or_path: str) -> bytes:
         return key_or_path.encode()
     if path.suffix == SECRET:
         raise BadKey(key_or_path, "it is the file of a secret key", f"that of a public key, like NAME{PUBLIC}")
-    text, _ = _read(path, "a public key of 40 characters, or the file of one")
+    text = _text(path, "a public key of 40 characters, or the file of one", lambda: _some(path))
     if not KEY.fullmatch(text.strip()):
         raise BadKey(key_or_path, "it holds no key", "the 40 characters of a public key")
     return text.strip().encode()
@@ -177,23 +182,28 @@ class Entry:
 class Table:
     """The keys that a server admits; their file is read again whenever it has changed. Several threads may use a table.
 
-    While the file cannot be read, no key is admitted; processes that are connected keep their rights.
+    Editors remove a file for a moment, or write it in parts. So a key that the file has no more goes once the file has
+    stayed as it is for `SETTLED_S`, and the last table that could be read stays in force for `GRACE_S` after one that
+    cannot. Then no key is admitted, or a server whose table was deleted would keep keys that are to go for ever.
 
     Attributes:
         path: the file.
-        complaint: why the file cannot be read; empty if it can.
+        complaint: why the file cannot be read, and what that means for its keys; empty if it can.
     """
 
     def __init__(self, path: Path) -> None:
+        """Read the table; there may be none yet. Raises `BadKey` if it cannot be used."""
         self.path = path
         self.complaint = ""
-        self._stamp: tuple[int, ...] = ()
-        self._entries: dict[str, Entry] = {}
+        self._stamp = self._look()
+        self._entries = _by_key(path)
+        self._newest: dict[str, Entry] | None = self._entries  # what the file says; None: nothing that can be read
+        self._since = self._readable = wall_seconds()  # the file is as it is since then; it was last readable then
         self._lock = threading.Lock()
 
     def admits(self, key: str) -> bool:
         """Return whether a process with this key may connect now."""
-        return self.rights(key) is not None and not self.complaint
+        return self.rights(key) is not None
 
     def rights(self, key: str) -> Rights | None:
         """Return what a process with this key may ask for; None: nothing, or nothing any more."""
@@ -209,35 +219,51 @@ class Table:
     def _reload(self) -> None:
         """Read the file again if it has changed, so that revoking a key needs no restart."""
         with self._lock:
-            stamp: tuple[int, ...]
-            try:
-                status = self.path.stat()
-                stamp = status.st_mtime_ns, status.st_size, status.st_ino
-            except FileNotFoundError:
-                stamp = (-1,)
-            except OSError as error:
-                stamp = (-2, error.errno or 0)
-            if stamp == self._stamp:
+            now, stamp = wall_seconds(), self._look()
+            if stamp != self._stamp:
+                self._stamp, self._since = stamp, now
+                self._read()
+            if self._newest is None:
+                is_over = now - self._readable >= GRACE_S
+                self._entries = {} if is_over else self._entries
+                self.complaint = f"{self._why}; {NOBODY if is_over else STAYS}"
                 return
-            self._stamp = stamp
-            try:
-                self._entries = {entry.public.decode(): entry for entry in read_table(self.path)}
-                self.complaint = ""
-            except (BadKey, OSError, ValueError) as error:
-                self.complaint = printable(str(error), 600)
+            self._readable, self.complaint = now, ""
+            is_settled = now - self._since >= SETTLED_S
+            self._entries = self._newest if is_settled else self._entries | self._newest
+
+    def _look(self) -> tuple[int, ...]:
+        """Return what changes with the file, its owner and its mode, and those of its folder."""
+        try:
+            status, folder = self.path.stat(), self.path.parent.stat()
+        except FileNotFoundError:
+            return (-1,)
+        except OSError as error:
+            return (-2, error.errno or 0)
+        return status.st_ctime_ns, status.st_mtime_ns, status.st_size, status.st_ino, folder.st_mode, folder.st_uid
+
+    def _read(self) -> None:
+        try:
+            if self._entries and not os.path.lexists(self.path):
+                raise BadKey(str(self.path), "it is not there any more", "the table, or one without entries")
+            self._newest = _by_key(self.path)
+        except (BadKey, OSError, ValueError) as error:
+            self._newest, self._why = None, printable(str(error), 600)
+
+
+def _by_key(path: Path) -> dict[str, Entry]:
+    return {entry.public.decode(): entry for entry in read_table(path)}
 
 
 def read_table(path: Path) -> list[Entry]:
     """Return the entries of a table; none if there is no such file.
 
     Raises:
-        BadKey: the file cannot be read, is not a table of keys, or other users could write it.
+        BadKey: the file cannot be read, is not a table of keys, or other users could write or replace it.
     """
-    if not path.exists():
+    if not os.path.lexists(path):
         return []
-    text, mode = _read(path, "a table of keys, which `seedbus keys authorise` writes")
-    if mode & 0o022:
-        raise BadKey(str(path), f"others may write it (mode {mode & 0o777:o})", f"`chmod 600 {path}`")
+    text = _trusted(path, "a table of keys, which `seedbus keys authorise` writes")
     try:
         table = tomllib.loads(text)
     except (ValueError, RecursionError) as error:  # ValueError also for a number of very many digits
@@ -346,16 +372,26 @@ def _entry(path: Path, number: int, table: object) -> Entry:
     return Entry(name, public.encode(), spans, evaluator)
 
 
-def _read(path: Path, expected: str) -> tuple[str, int]:
-    """Return the text of a small file, and its mode. Raises `BadKey`."""
+def _trusted(path: Path, expected: str, *, is_secret: bool = False) -> str:
+    """Return the text of a file that only this user and root can change. Raises `BadKey`."""
+    return _text(path, expected, lambda: read_trusted(path, _LIMIT, is_secret=is_secret))
+
+
+def _some(path: Path) -> bytes:
+    with path.open("rb") as file:
+        content = file.read(_LIMIT + 1)
+    if len(content) > _LIMIT:
+        raise OSError(errno.EFBIG, f"it has more than {_LIMIT:,} bytes")
+    return content
+
+
+def _text(path: Path, expected: str, read: Callable[[], bytes]) -> str:
+    """Return the text of a small file. Raises `BadKey`."""
     try:
-        with path.open("rb") as file:
-            mode = os.fstat(file.fileno()).st_mode
-            content = file.read(_LIMIT + 1)
-        if len(content) > _LIMIT:
-            raise BadKey(printable(str(path)), f"it has more than {_LIMIT:,} bytes", expected)
-        return content.decode("utf-8"), mode
-    except (OSError, ValueError) as error:
+        return read().decode("utf-8")
+    except Untrusted as error:
+        raise BadKey(printable(str(path)), printable(error.found), error.remedy) from None
+    except (OSError, ValueError, RuntimeError) as error:  # RuntimeError: links in a circle
         why = _why(error) if isinstance(error, OSError) else "it is no text"
         raise BadKey(printable(str(path)), why, expected) from None
 

@@ -100,7 +100,7 @@ def authorise_command(
 
 @keys.command("revoke")
 def revoke_command(name: _Name, folder: KeysFolder = None) -> None:
-    """Revoke a key: the processes that use it are sent away within a heartbeat."""
+    """Revoke a key: the processes that use it are sent away within two heartbeats."""
     with cli_errors():
         from seedbus.bus.zeromq.keys import TABLE, read_table, write_table
 

@@ -16,7 +16,7 @@ from seedbus.agents.journal.holder import held
 from seedbus.agents.journal.journal import Journal
 from seedbus.agents.observer import Observer
 from seedbus.agents.stop_request import StopRequest
-from seedbus.bus.errors import BadEndpoint, TooFewFiles
+from seedbus.bus.errors import BadEndpoint, BadKey, TooFewFiles
 from seedbus.models.device import device_text
 from seedbus.scenarios.errors import Interrupted, WorkerFailed
 from seedbus.scenarios.run_folder import journal_in, lost_rounds, next_folder, writable
@@ -104,7 +104,7 @@ def opened(prepared: Prepared, out: str | Path | None, resume: bool, observer: O
                     raise
                 resumes = "every closed round is kept, and the run can be resumed (--resume) once there is room"
                 raise RunFolderError(error.path, f"{error.what}; {resumes}") from None
-            except (BadEndpoint, TooFewFiles, WorkerFailed):
+            except (BadEndpoint, BadKey, TooFewFiles, WorkerFailed):
                 is_unused = not resume and journal.checkpoint() is None
                 raise
     finally:

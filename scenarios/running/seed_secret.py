@@ -42,7 +42,7 @@ def read_secret() -> bytes:
     try:
         secret = read_trusted(Path(named), 2**12, is_secret=True)
     except Untrusted as error:
-        raise ScenarioError("seed_shift", [f"{error.found}; expected {error.remedy}"]) from None
+        raise ScenarioError("seed_shift", [f"{quoted(named)}: {error.found}; expected {error.remedy}"]) from None
     except (OSError, ValueError, RuntimeError) as error:  # a NUL in the name, and links in a circle
         why = error.what if isinstance(error, WrongFileType) else getattr(error, "strerror", None) or str(error)
         raise ScenarioError("seed_shift", [f"{quoted(named)} cannot be read here ({why}); {_HOW}"]) from None

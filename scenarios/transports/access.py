@@ -117,7 +117,7 @@ class Access:
             registration.refused(f"key {key}", "not-authorised", "this key is not authorised")
         complaint = "" if self._table is None else self._table.complaint
         if complaint and complaint != self._reported_complaint:
-            registration.refused("the table of keys", "not-authorised", f"{complaint}; until then nobody is let in")
+            registration.refused("the table of keys", "not-authorised", complaint)
         self._reported_complaint = complaint
         if not self._authenticator.is_alive:
             raise Unfinishable("the thread that checks keys has ended; every closed round is kept")

@@ -123,10 +123,10 @@ def _circle(secret: Path) -> None:
 UNTRUSTED: dict[str, tuple[Callable[[Path], object], str]] = {
     "a pipe": (_pipe, "secret is a pipe; expected a file"),
     "a device": (_device, "zero is a device; expected a file"),
-    "a folder of others": (_link, "others may write .*theirs .mode 777.; expected mode 700: `chmod 700 .*theirs`"),
+    "a folder of others": (_link, "others may write its folder .*theirs .mode 777.; expected `chmod go-w .*theirs`"),
     "a link to itself": (_circle, "cannot be read here"),
-    "readable by others": (lambda secret: secret.chmod(0o640), "others may read .* .mode 640.; expected mode 600"),
-    "of another user": (lambda secret: os.chown(secret, 4242, -1), "belongs to user 4242; expected one of this"),
+    "readable by others": (lambda secret: secret.chmod(0o640), "others may read it .mode 640.; expected mode 600"),
+    "of another user": (lambda secret: os.chown(secret, 4242, -1), "it belongs to user 4242; expected one of user 0"),
     "of megabytes": (lambda secret: os.truncate(secret, 2**24), "it has more than 4,096 bytes"),
     "absent": (Path.unlink, "cannot be read here .No such file or directory.; name the file of the clients' secret"),
 }

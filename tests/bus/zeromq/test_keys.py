@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import stat
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import Any
 import pytest
 import zmq
 from clusters import ClientsThread, ServerThread
+from commands import Command
 from gates import Gate
 from hostile_packets import column, hello
 from processes import wait_for
@@ -101,18 +103,122 @@ def test_a_secret_key_never_overwrites_a_file(tmp_path: Path, kind: str) -> None
     assert dear.read_text() == secret.read_text() == "dear"
 
 
-@pytest.mark.parametrize("mode", [0o620, 0o602, 0o666])
-def test_a_table_writable_by_others_admits_no_key(tmp_path: Path, mode: int) -> None:
+class Hours:
+    """A clock that a test moves.
+
+    Attributes:
+        now_s: what it shows."""
+
+    def __init__(self) -> None:
+        self.now_s = 0.0
+
+    def __call__(self) -> float:
+        return self.now_s
+
+
+@pytest.fixture
+def hours(monkeypatch: pytest.MonkeyPatch) -> Hours:
+    clock = Hours()
+    monkeypatch.setattr("seedbus.bus.zeromq.keys.wall_seconds", clock)
+    return clock
+
+
+def _given_away(path: Path) -> None:
+    if os.geteuid() != 0:
+        pytest.skip("only root can give a file away")
+    os.chown(path, 4242, -1)
+
+
+UNTRUSTED: dict[str, tuple[Callable[[Path], object], str]] = {
+    "written by a group": (
+        lambda path: path.chmod(0o620),
+        "others may write it (mode 620)); expected mode 600: ",
+    ),
+    "written by others": (lambda path: path.chmod(0o602), "others may write it (mode 602)); expected mode 600: `chmod"),
+    "of another user": (_given_away, "it belongs to user 4242); expected one of user 0, whose this process is, or of"),
+    "in a folder of others": (lambda path: path.parent.chmod(0o777), "(mode 777)); expected `chmod go-w "),
+    "in a folder of another user": (lambda path: _given_away(path.parent), "keys belongs to user 4242); expected one"),
+}
+
+
+@pytest.mark.parametrize("kind", UNTRUSTED)
+@pytest.mark.parametrize("name", [TABLE, "server.secret"])
+def test_a_table_or_a_key_that_others_can_change_is_not_trusted(
+    tmp_path: Path, seedbus: Command, kind: str, name: str
+) -> None:
+    """A server of root had read a table that belonged to another user."""
+    keys = tmp_path / "keys"
+    server_keys(keys)
+    write_table(keys / TABLE, [Entry("one", b"a" * 40)])
+    change, sentence = UNTRUSTED[kind]
+    change(keys / name)
+    serve = ("server", "quickstart", "-q", "--bind", "tcp://127.0.0.1:*", "--keys", keys, "--out", tmp_path / "run")
+    for command in (serve, ("keys", "list", "--keys", keys)):
+        said = seedbus(*command)
+        assert said.code == 2 and said.err.startswith(f"seedbus: {keys}"), said.err
+        assert said.err.count("\n") == 1, said.err
+        assert sentence in said.err, said.err
+    assert not (tmp_path / "run").exists()
+    keys.chmod(0o1777)
+    if "folder of others" in kind:
+        assert seedbus("keys", "list", "--keys", keys).code == 0, "as in /tmp, nobody replaces files of others"
+
+
+def test_a_key_may_be_reached_by_a_link_and_is_checked_where_it_leads(tmp_path: Path) -> None:
+    """Orchestrators mount secrets as links."""
+    pair = KeyPair.new()
+    pair.save(tmp_path / "mounted", "one")
+    (tmp_path / "one.secret").symlink_to(tmp_path / "mounted" / "one.secret")
+    assert KeyPair.load(tmp_path / "one.secret") == pair
+    (tmp_path / "mounted").chmod(0o777)
+    with pytest.raises(BadKey, match=r"others may write its folder .*mounted"):
+        KeyPair.load(tmp_path / "one.secret")
+
+
+MISHAPS: dict[str, Callable[[Path], object]] = {
+    "absent": Path.unlink,
+    "half written": lambda path: path.write_text(path.read_text()[:80]),
+    "of another user": _given_away,
+    "written by others": lambda path: path.chmod(0o666),
+    "a folder": lambda path: (path.unlink(), path.mkdir()),  # type: ignore[func-returns-value]
+}
+
+
+@pytest.mark.parametrize("kind", MISHAPS)
+def test_the_last_table_that_could_be_read_stays_in_force_for_a_minute(tmp_path: Path, hours: Hours, kind: str) -> None:
     path, public = tmp_path / TABLE, "a" * 40
-    write_table(path, [Entry("one", public.encode())])
+    write_table(path, [Entry("one", public.encode(), ((0, 3),), True)])
     table = Table(path)
-    assert table.rights(public) == STRANGER
-    path.chmod(mode)
-    os.utime(path, (0, 0))
-    assert not table.admits(public) and f"others may write it (mode {mode:o})" in table.complaint
-    path.chmod(0o600)
-    os.utime(path, (1, 1))
-    assert table.rights(public) == STRANGER and table.complaint == ""
+    hours.now_s = 1000.0
+    assert table.rights(public) == Rights(((0, 3),), True) and not table.complaint
+    MISHAPS[kind](path)
+    for hours.now_s in (1000.1, 1059.0):
+        assert table.admits(public) and table.rights(public) == Rights(((0, 3),), True)
+        assert table.complaint.startswith(str(path)) and table.complaint.endswith("stays in force for 60 s at most")
+    path.rmdir() if path.is_dir() else path.unlink(missing_ok=True)
+    write_table(path, [Entry("one", public.encode())])
+    hours.now_s = 1100.0
+    assert table.rights(public) == STRANGER and not table.complaint, "it is there again"
+    MISHAPS[kind](path)
+    for hours.now_s in (1101.0, 1161.0):
+        admitted = table.admits(public)
+    assert not admitted and table.complaint.endswith("so no key is let in any more"), "a deleted table keeps no key in"
+
+
+@pytest.mark.parametrize("text", ["", "# Keys that"])
+def test_a_file_that_an_editor_writes_in_parts_takes_no_key_out(tmp_path: Path, hours: Hours, text: str) -> None:
+    path, other = tmp_path / TABLE, KeyPair.new()
+    entries = [Entry("one", b"a" * 40), Entry("two", b"b" * 40)]
+    write_table(path, entries)
+    whole, table = path.read_text(), Table(path)
+    for content in (text, whole):  # nothing is what is there at first, and a table as well
+        path.write_text(content)
+        hours.now_s += 0.2
+        assert table.admits("a" * 40) and table.admits("b" * 40) and not table.complaint
+    write_table(path, [entries[0], Entry("three", other.public)])
+    assert table.admits(other.public.decode()) and table.admits("b" * 40), "a new key is let in at once"
+    hours.now_s += 0.6
+    assert table.admits("a" * 40) and not table.admits("b" * 40), "and a revoked one soon is not"
 
 
 BAD_TABLES: dict[str, tuple[str | bytes, str]] = {
@@ -149,8 +255,8 @@ def test_a_bad_table_is_one_sentence_and_admits_no_key(tmp_path: Path, name: str
         read_table(path)
     message = str(caught.value)
     assert message.startswith(str(path)) and why in message and message.isprintable() and len(message) < 600
-    table = Table(path)
-    assert table.rights("a" * 40) is None and table.complaint == message
+    with pytest.raises(BadKey, match=re.escape(message)):
+        Table(path)
 
 
 @pytest.mark.parametrize("spans", [None, (), ((0, 3), (7, 7))])
@@ -160,15 +266,6 @@ def test_the_clients_of_a_key_are_read_as_they_were_written(
     write_table(tmp_path / TABLE, [Entry("one", b"a" * 40, spans, True)])
     (entry,) = read_table(tmp_path / TABLE)
     assert entry.spans == spans == clients_of(entry.clients)
-
-
-def test_a_table_that_vanishes_admits_no_key(tmp_path: Path) -> None:
-    path = tmp_path / TABLE
-    write_table(path, [Entry("one", b"a" * 40, ((0, 3),), True)])
-    table = Table(path)
-    assert table.rights("a" * 40) == Rights(((0, 3),), True)
-    path.unlink()
-    assert table.rights("a" * 40) is None
 
 
 def test_a_failing_lookup_admits_no_key_and_ends_no_thread() -> None:
@@ -350,23 +447,30 @@ def test_a_revoked_key_is_gone_within_two_heartbeats_and_another_takes_its_place
 
 
 @pytest.mark.slow
-def test_a_table_that_turns_bad_during_a_run_admits_no_key_and_disconnects_none(
+def test_a_table_that_is_absent_or_half_written_for_a_moment_ends_no_process(
     tmp_path: Path, keyed: Keyed, serving: Callable[..., ServerThread]
 ) -> None:
-    gate = Gate()
+    gate, table = Gate(), keyed.folder / TABLE
+    other = keyed.authorise("other", ((6, 7),))
     with serving() as server:
-        host = ClientsThread(WHAT, server.watcher.endpoint, identity=keyed.all_rights, gate=gate)
+        endpoint = server.watcher.endpoint
+        host = ClientsThread(WHAT, endpoint, HostRequest(((0, 5),)), identity=keyed.all_rights, gate=gate)
+        gate.open_to(0)
+        table.unlink()
+        wait_for(lambda: any("stays in force" in str(each.detail) for each in server.watcher.refusals))
+        late = ClientsThread(WHAT, endpoint, HostRequest(((6, 7),)), identity=other)
         gate.open_to(20)
         wait_for(lambda: server.watcher.rounds >= 20)
-        (keyed.folder / TABLE).write_text("[[key")
-        wait_for(lambda: any("until then nobody is let in" in str(each.detail) for each in server.watcher.refusals))
-        late = ClientsThread(WHAT, server.watcher.endpoint, identity=keyed.all_rights)
-        late.join()
-        assert isinstance(late.failure, SentAway) and not server.watcher.gone
+        table.write_text("[[key")
+        gate.open_to(40)
+        wait_for(lambda: server.watcher.rounds >= 40)
+        keyed.write()
         gate.open_to(2**32)
         results = server.results()
-        host.join()
-        assert host.failure is None
+        for each in (host, late):
+            each.join()
+            assert each.failure is None
+        assert not server.watcher.gone
     assert results.digest == run(WHAT, tmp_path / "memory").digest
 
 

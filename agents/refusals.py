@@ -78,6 +78,7 @@ class Reason(StrEnum):
     PULLS_AGAIN = "pulls-again"
     SELFTEST = "selftest", Mark.BAD_ANSWER | Mark.DISHONEST
     SHAPE = "shape", Mark.BAD_ANSWER
+    UNCONFIRMED = "unconfirmed"
     UNKNOWN_CLIENT = "unknown-client"
     WRONG_KIND = "wrong-kind", Mark.DISHONEST
     WRONG_NORM = "wrong-norm", Mark.BAD_ANSWER

@@ -37,7 +37,8 @@ ORDER: dict[str, tuple[tuple[str, ...], ...]] = {
     ),
     "agents": (
         (FLOOR,),
-        ("policies", "secure"),
+        ("policies",),
+        ("secure",),
         ("privacy",),
         ("journal",),
         ("client",),

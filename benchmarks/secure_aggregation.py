@@ -1,8 +1,9 @@
 """What secure aggregation costs: bytes of whole runs beside the same run without it, and time for masks alone.
 
 python benchmarks/secure_aggregation.py bytes [--rounds 50]   digits, 50 clients: bytes a client and round, by message
-python benchmarks/secure_aggregation.py cohorts [--rounds 4]  10 to 1,000 clients, 30% of whom drop out: messages, bytes
-python benchmarks/secure_aggregation.py time                  milliseconds a client and a server take for their parts
+python benchmarks/secure_aggregation.py cohorts [--rounds 4]  10 to 1,000 clients, 20% of whom drop out: messages, bytes
+python benchmarks/secure_aggregation.py time                  milliseconds of processor time for a client's part, and a
+                                                              server's
 python benchmarks/secure_aggregation.py sharing               milliseconds to share and recover a secret, beside
                                                               pycryptodome and shamirs where these are installed
 """
@@ -23,11 +24,12 @@ from typing import Any
 
 import numpy as np
 
+from seedbus.agents.policies.participation import Participation
 from seedbus.agents.secure.party import Party
 from seedbus.agents.secure.secure_round import SecureRound
 from seedbus.agents.secure.settings import SecureAggregation
 from seedbus.agents.secure.sharing import PRIME, recover, split
-from seedbus.bus import Kind
+from seedbus.agents.secure.stages import AFTER_REPORTS, BEFORE_PLANS
 from seedbus.scenarios.running.run import run
 from seedbus.scenarios.schema.loading import validate
 
@@ -54,14 +56,14 @@ def measure_bytes(rounds: int) -> None:
 
 
 def measure_cohorts(rounds: int) -> None:
-    """Print the messages and bytes of a round in which every client is asked and 30% vanish before they report."""
+    """Print the messages and bytes of a round in which every client is asked and 20% vanish before they report."""
     columns = "".join(f"{kind:>13}" for kind in KINDS)
     print(f"clients  secure_aggregation    commits reports     messages{columns}            sum")
     for count, neighbours in ((10, 0), (10, "all"), (100, 0), (100, "all"), (100, 60), (1000, 0), (1000, 100)):
         document = {
             "task": {"name": "quadratic", "dimension": 650},
             "participation": {"clients": count, "cohort": count, "quorum": 2, "deadline_s": 5},
-            "faults": [{"fault": "dropout", "when": "after-training", "probability": 0.3}],
+            "faults": [{"fault": "dropout", "when": "after-training", "probability": 0.2}],
         }
         settings = {"neighbours": neighbours} if neighbours else None
         with sent_by(document, settings, rounds) as (results, sent, size):
@@ -96,7 +98,7 @@ def sent_by(document: Mapping[str, Any], settings: Mapping[str, Any] | None, rou
 
 
 def measure_time() -> None:
-    """Print how long one client and the server take for a round, without a bus; medians of five rounds."""
+    """Print the processor time of one client and of the server for a round without a bus; medians of five rounds."""
     print("cohort  neighbours  dropped   client ms   server ms")
     for count, neighbours, dropped in ((10, "all", 0), (10, "all", 2), (100, "all", 10), (100, 20, 10)):
         times = [_time_round(count, neighbours, dropped, round) for round in range(5)]
@@ -106,28 +108,30 @@ def measure_time() -> None:
 
 def _time_round(count: int, neighbours: Any, dropped: int, round: int) -> tuple[float, float]:
     """Return seconds of one client, on average, and of the server."""
-    settings, cohort = SecureAggregation(neighbours=neighbours), list(range(count))
-    server, party = SecureRound(settings, round, 0, cohort, seed=1), Party(settings, count)
+    terms = SecureAggregation(neighbours=neighbours), Participation(clients=count, quorum=2)
+    cohort = list(range(count))
+    server, party = SecureRound(*terms, round, 0, cohort, seed=1), Party(*terms)
     spent = {"client": 0.0, "server": 0.0}
 
     def timed(who: str, work: Any, *arguments: Any) -> Any:
-        began = time.perf_counter()
+        began = time.process_time()
         result = work(*arguments)
-        spent[who] += time.perf_counter() - began
+        spent[who] += time.process_time() - began
         return result
 
     numbers = np.ones((1, 20), np.int32)
     masked: dict[int, Any] = {}
-    for ask in (server.ask_keys, server.ask_shares):
-        for question in timed("server", ask):
+    for stage in BEFORE_PLANS:
+        for question in timed("server", server.ask, stage):
             timed("server", server.told, timed("client", party.answer, question))
+    server.close_sharing()
     for client in cohort:
         party.admit(client, round, server.masks_with(client))
         masked[client] = timed("client", party.mask, client, round, numbers)
     reported = frozenset(cohort[dropped:])
-    for question in timed("server", server.ask_unmask, reported):
-        assert question.kind is Kind.ASK
-        timed("server", server.told, timed("client", party.answer, question))
+    for stage in AFTER_REPORTS:
+        for question in timed("server", server.ask, stage, reported):
+            timed("server", server.told, timed("client", party.answer, question))
     total = timed("server", server.total, {client: masked[client] for client in reported})
     assert (total == len(reported)).all()
     return spent["client"] / count, spent["server"]

@@ -230,7 +230,7 @@ class Host:
             self._observer.noted("bad-ask", client=envelope.client, detail=str(error))
             return []
         if told is not None and len(told.body) > 2:
-            _, reason, detail = told.body
+            _, reason, detail, *_ = told.body
             self._observer.noted(reason, client=envelope.client, round=envelope.round, detail=detail)
         return [] if told is None else [told]
 

@@ -5,6 +5,7 @@
     pairwise mask      PRG(HKDF(X25519(mask key of u, mask key of v))), which one of them adds and the other subtracts
     self mask          PRG(HKDF(b)), b of 16 bytes, shared among the neighbours
     sealed shares      ChaCha20-Poly1305(HKDF(X25519(channel keys)), both shares)
+    confirmation       HMAC-SHA256(HKDF(X25519(channel keys)), what is confirmed), 16 bytes of it
 
 PRG is the key stream of ChaCha20, HKDF is that with SHA-256. Each key serves one purpose in one round: its derivation
 names the purpose, the round and the clients. All keys are new in each round, so nonces are zero.
@@ -12,6 +13,7 @@ names the purpose, the round and the clients. All keys are new in each round, so
 
 from __future__ import annotations
 
+import hmac
 import os
 import struct
 from dataclasses import dataclass, field
@@ -31,6 +33,7 @@ from seedbus.agents.secure.sharing import SECRET_BYTES, SHARE_BYTES
 KEY_BYTES = 32
 PUBLIC_BYTES = 2 * KEY_BYTES
 SEALED_BYTES = 2 * SHARE_BYTES + 16
+CONFIRMATION_BYTES = 16
 Words = NDArray[np.uint32]
 
 
@@ -91,33 +94,45 @@ def self_mask(self_seed: bytes, round: int, client: int, length: int) -> Words:
     return _stream(_derive(self_seed, b"self", round, client), length)
 
 
-def seal(channel: X25519PrivateKey, its_public: bytes, round: int, sender: int, recipient: int, shares: bytes) -> bytes:
-    """Return both shares that `sender` gives to `recipient`, readable by the latter only, `SEALED_BYTES` bytes.
+def channel(own: X25519PrivateKey, its_public: bytes) -> bytes:
+    """Return the secret of two clients from which they derive what they send each other through the server.
+
+    Args:
+        own: the channel's private key.
+        its_public: both public keys of the other.
 
     Raises:
-        BadKey: the recipient's public key is not valid.
+        BadKey: the public key is not valid.
     """
-    return _cipher(channel, its_public, round, sender, recipient).encrypt(bytes(12), shares, None)
+    return _exchange(own, its_public[:KEY_BYTES])
 
 
-def unseal(
-    channel: X25519PrivateKey, its_public: bytes, round: int, sender: int, recipient: int, sealed: bytes
-) -> tuple[bytes, bytes]:
+def seal(channel: bytes, round: int, sender: int, recipient: int, shares: bytes) -> bytes:
+    """Return both shares that `sender` gives to `recipient`, readable by the latter only, `SEALED_BYTES` bytes."""
+    return _cipher(channel, round, sender, recipient).encrypt(bytes(12), shares, None)
+
+
+def unseal(channel: bytes, round: int, sender: int, recipient: int, sealed: bytes) -> tuple[bytes, bytes]:
     """Return the shares of a sender's mask seed and self seed. sealed: `SEALED_BYTES` bytes.
 
     Raises:
         BadKey: they were not sealed by it for this recipient in this round.
     """
     try:
-        shares = _cipher(channel, its_public, round, sender, recipient).decrypt(bytes(12), sealed, None)
+        shares = _cipher(channel, round, sender, recipient).decrypt(bytes(12), sealed, None)
     except InvalidTag:
         raise BadKey(f"shares that client {sender} did not seal for client {recipient} in round {round}") from None
     return shares[:SHARE_BYTES], shares[SHARE_BYTES:]
 
 
-def _cipher(channel: X25519PrivateKey, its_public: bytes, round: int, sender: int, recipient: int) -> ChaCha20Poly1305:
-    shared = _exchange(channel, its_public[:KEY_BYTES])
-    return ChaCha20Poly1305(_derive(shared, b"seal", round, sender, recipient))
+def confirmation(channel: bytes, round: int, sender: int, recipient: int, what: bytes) -> bytes:
+    """Return what shows `recipient` that `sender` confirms something, `CONFIRMATION_BYTES` bytes."""
+    key = _derive(channel, b"confirm", round, sender, recipient)
+    return hmac.digest(key, what, "sha256")[:CONFIRMATION_BYTES]
+
+
+def _cipher(channel: bytes, round: int, sender: int, recipient: int) -> ChaCha20Poly1305:
+    return ChaCha20Poly1305(_derive(channel, b"seal", round, sender, recipient))
 
 
 def _mask_key(mask_seed: bytes, round: int) -> X25519PrivateKey:

@@ -1,38 +1,51 @@
 """A client's part in secure aggregation: it shares its secrets, masks its report, and helps to unmask the sum.
 
-Rules that protect a client and its neighbours from a curious server
+Rules that protect a client and its neighbours from a server that lies
 - Secrets are made by the operating system's generator, for one round, and are forgotten in the next.
-- A client masks one report a round, with one set of neighbours.
-- Of each neighbour it gives a share of the self mask (the neighbour has reported) or of the mask key (it has dropped
-  out), and never of both: it answers once a round, and repeats only that answer.
-- It helps to unmask only if t clients have reported, itself and neighbours.
-A question that would break a rule is refused, in a sentence that says what was asked.
+- t follows from the scenario. A client shares with no fewer neighbours than make t with it, and with no more than the
+  scenario has.
+- It masks one report a round, with one set of neighbours.
+- It takes one set of neighbours as those that have reported, at least t with itself (and a quorum, where all clients
+  are neighbours), and confirms this to each of them.
+- It gives shares once t clients, itself and neighbours, have confirmed the same. Of each neighbour it gives a share of
+  the self mask (the neighbour has reported) or of the mask key (it has dropped out), and never of both.
+A question that would break a rule is refused, in a sentence that says what was asked. docs/secure-aggregation.md has
+what follows from these rules, and what does not.
 """
 
 from __future__ import annotations
 
+import hashlib
+import hmac
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
+from seedbus.agents.policies.participation import Participation
 from seedbus.agents.secure.masks import (
+    CONFIRMATION_BYTES,
     PUBLIC_BYTES,
     SEALED_BYTES,
     BadKey,
     Secrets,
     Words,
+    channel,
+    confirmation,
     pair_mask,
     seal,
     self_mask,
     unseal,
 )
-from seedbus.agents.secure.settings import MOST_NEIGHBOURS, SecureAggregation
+from seedbus.agents.secure.settings import SecureAggregation, Terms
 from seedbus.agents.secure.sharing import split
 from seedbus.agents.secure.stages import (
     DETAIL,
     Stage,
     fields,
+    pack_clients,
+    pack_subset,
     pieces,
     stage_of,
     unpack_clients,
@@ -51,11 +64,13 @@ class Refused(Exception):
 
     Attributes:
         reason: one of `stages.REFUSALS`.
+        rest: what it tells all the same.
     """
 
-    def __init__(self, reason: str, detail: str) -> None:
+    def __init__(self, reason: str, detail: str, *rest: bytes) -> None:
         super().__init__(detail)
         self.reason = reason
+        self.rest = rest
 
 
 @dataclass(slots=True)
@@ -66,18 +81,20 @@ class _Session:
         round: the round.
         secrets: its own.
         public: neighbour → its public keys; empty before the client has shared.
+        channels: neighbour → the secret that the two share.
         sealed: the shares that it gave, one after the other.
         own_share: of its self seed.
         needed: t; before the client has shared, the least that it can be.
         sharers: the neighbours that it masks with, ascending; None before its plan.
         masked: the report that it has masked; None before. Of two with the same masks the server would learn the
             difference, and thus a report if a plan of its choice makes the other one zeros.
-        reported: the neighbours that have reported, as the server said first; None before it asked.
+        reported: the neighbours that have reported, as the client has confirmed; None before.
     """
 
     round: int
     secrets: Secrets = field(default_factory=Secrets)
     public: dict[int, bytes] = field(default_factory=dict)
+    channels: dict[int, bytes] = field(default_factory=dict)
     sealed: bytes = b""
     own_share: bytes = b""
     needed: int = 2
@@ -91,12 +108,12 @@ class Party:
 
     Args:
         settings: the scenario's.
-        asked: how many clients a round asks at most.
+        participation: the scenario's.
     """
 
-    def __init__(self, settings: SecureAggregation, asked: int) -> None:
-        self._settings = settings
-        self._largest = LARGEST // asked
+    def __init__(self, settings: SecureAggregation, participation: Participation) -> None:
+        self._terms = Terms.of(settings, participation)
+        self._largest = LARGEST // self._terms.asked
         self._sessions: dict[int, _Session] = {}
 
     def forget(self, client: int) -> None:
@@ -118,7 +135,7 @@ class Party:
         except BadKey as error:
             raise BadPayload(str(error)) from None
         except Refused as why:
-            return _tell(envelope, stage, why.reason, str(why)[:DETAIL])
+            return _tell(envelope, stage, why.reason, str(why)[:DETAIL], *why.rest)
 
     def _answer(self, stage: Stage, envelope: Envelope) -> bytes:
         client, round = envelope.client, envelope.round
@@ -130,7 +147,9 @@ class Party:
         session = self._session(client, round)
         if stage is Stage.SHARES:
             return self._shares(session, client, *fields(envelope, bytes, bytes))
-        return self._unmask(session, client, *fields(envelope, bytes, bytes))
+        if stage is Stage.CONFIRM:
+            return self._confirm(session, client, *fields(envelope, bytes))
+        return self._unmask(session, client, *fields(envelope, bytes, bytes, bytes))
 
     def _session(self, client: int, round: int) -> _Session:
         session = self._sessions.get(client)
@@ -139,10 +158,17 @@ class Party:
         return session
 
     def _shares(self, session: _Session, client: int, column: bytes, keys: bytes) -> bytes:
-        neighbours = unpack_clients(column)
-        if not 0 < len(neighbours) <= MOST_NEIGHBOURS or client in neighbours:
-            raise BadPayload(f"{len(neighbours)} neighbours; 1 to {MOST_NEIGHBOURS} others are accepted")
+        neighbours, terms = unpack_clients(column), self._terms
+        if not 0 < len(neighbours) < terms.most or client in neighbours:
+            raise BadPayload(f"{len(neighbours)} neighbours; 1 to {terms.most - 1} others are accepted")
         public = dict(zip(neighbours, pieces(keys, PUBLIC_BYTES, len(neighbours)), strict=True))
+        needed = terms.shares_needed(len(neighbours))
+        if len(neighbours) + 1 < needed:
+            raise Refused(
+                "no-masks",
+                f"client {client} is given {len(neighbours)} neighbours in round {session.round}; by its scenario "
+                f"it shares with {needed - 1} at least",
+            )
         if session.public and session.public != public:
             what = "other neighbours, or other keys of theirs, than before"
             raise Refused(
@@ -150,16 +176,16 @@ class Party:
             )
         if not session.public:
             secrets, round = session.secrets, session.round
-            needed = self._settings.shares_needed(len(neighbours))
+            channels = {neighbour: channel(secrets.channel, key) for neighbour, key in public.items()}
             holders = [*neighbours, client]
             of_mask, of_self = (split(secret, holders, needed) for secret in (secrets.mask_seed, secrets.self_seed))
             *of_mask, _ = of_mask
             *of_self, session.own_share = of_self
             session.sealed = b"".join(
-                seal(secrets.channel, public[neighbour], round, client, neighbour, both[0] + both[1])
+                seal(channels[neighbour], round, client, neighbour, both[0] + both[1])
                 for neighbour, *both in zip(neighbours, of_mask, of_self, strict=True)
             )
-            session.public, session.needed = public, needed
+            session.public, session.channels, session.needed = public, channels, needed
         return session.sealed
 
     def admit(self, client: int, round: int, packed: Any) -> None:
@@ -223,9 +249,10 @@ class Party:
         limit = f"{self._largest} units are the most of which a cohort's sum fits into 32 bits"
         return Declined("overflow", f"a number is too large: {limit}; a smaller unit_bits has a larger unit")
 
-    def _unmask(self, session: _Session, client: int, packed: bytes, sealed: bytes) -> bytes:
+    def _confirm(self, session: _Session, client: int, packed: bytes) -> bytes:
+        """Take note of the neighbours that have reported, and confirm to each of them what the server has said."""
         round, sharers = session.round, session.sharers
-        if sharers is None:
+        if sharers is None or session.masked is None:
             raise Refused("no-masks", f"client {client} has masked no report in round {round}")
         reported = unpack_subset(packed, list(session.public))
         if not set(reported) <= set(sharers):
@@ -238,20 +265,60 @@ class Party:
                 f"the server asks client {client} for both kinds of shares of client {names} in round {round}: with "
                 "them it could unmask a single report",
             )
-        if len(reported) + 1 < session.needed:
-            what = f"{len(reported)} neighbours of client {client} have reported, fewer than {session.needed - 1}"
+        least = max(session.needed, self._terms.quorum if self._terms.is_complete else 0)
+        if len(reported) + 1 < least:
+            what = f"{len(reported)} neighbours of client {client} have reported, fewer than {least - 1}"
             raise Refused("no-masks", f"{what}: their sum is not to be unmasked")
-        given = pieces(sealed, SEALED_BYTES, len(sharers))
-        shares = []
-        for neighbour, piece in zip(sharers, given, strict=True):
-            public = session.public[neighbour]
-            try:
-                of_mask, of_self = unseal(session.secrets.channel, public, round, neighbour, client, piece)
-            except BadKey as error:
-                raise Refused("bad-shares", str(error)) from None
-            shares.append(of_self if neighbour in reported else of_mask)
         session.reported = reported
-        return b"".join([*shares, session.own_share])
+        view = self._view(session, client, sharers, reported)
+        return b"".join(confirmation(session.channels[each], round, client, each, view) for each in reported)
+
+    def _view(self, session: _Session, client: int, sharers: Sequence[int], reported: Sequence[int]) -> bytes:
+        """What a client confirms to a neighbour, beside that this neighbour has reported.
+
+        If all are neighbours of all, all have been told the same: who takes part, with which keys, who has shared and
+        who has reported. On a sparse graph each client knows its own neighbours only, so there is nothing else.
+        """
+        if not self._terms.is_complete:
+            return b""
+        public = {**session.public, client: session.secrets.public(session.round)}
+        everybody = sorted(public)
+        subsets = (pack_subset({*some, client}, everybody) for some in (sharers, reported))
+        told = [pack_clients(everybody), *(public[each] for each in everybody), *subsets]
+        return hashlib.sha256(b"".join(told)).digest()
+
+    def _unmask(self, session: _Session, client: int, packed: bytes, given: bytes, sealed: bytes) -> bytes:
+        """Return a share of each neighbour that has shared, if t clients have confirmed what this one has."""
+        round, sharers, reported = session.round, session.sharers, session.reported
+        if sharers is None or reported is None:
+            raise Refused("no-masks", f"client {client} has confirmed nothing in round {round}")
+        confirming = unpack_subset(packed, list(session.public))
+        if not set(confirming) <= set(reported):
+            raise BadPayload("confirmations of neighbours that have not reported")
+        view = self._view(session, client, sharers, reported)
+        false = [
+            each
+            for each, piece in zip(confirming, pieces(given, CONFIRMATION_BYTES, len(confirming)), strict=True)
+            if not hmac.compare_digest(piece, confirmation(session.channels[each], round, each, client, view))
+        ]
+        shares, unread = [], []
+        for each, piece in zip(sharers, pieces(sealed, SEALED_BYTES, len(sharers)), strict=True):
+            try:
+                of_mask, of_self = unseal(session.channels[each], round, each, client, piece)
+                shares.append(of_self if each in reported else of_mask)
+            except BadKey:
+                unread.append(each)
+        told, count = b"".join([*shares, session.own_share]), len(confirming) - len(false)
+        subsets = [pack_subset(some, sharers) for some in (unread, false)]
+        if count + 1 < session.needed:
+            what = f"{count} neighbours of client {client} confirm what it was told of round {round}"
+            sentence = f"{what}, fewer than {session.needed - 1}: they were told otherwise, or lie"
+            raise Refused("unconfirmed", sentence, b"", *subsets)
+        if unread or false:
+            names = listed(sorted({*unread, *false}), 8)
+            what = f"no valid shares or confirmations for client {client} in round {round}"
+            raise Refused("bad-shares", f"client {names} has sent {what}", told, *subsets)
+        return told
 
 
 def _tell(asked: Envelope, *body: Any) -> Envelope:

@@ -2,20 +2,23 @@
 
     Σ x_u  =  Σ y_u  −  Σ PRG(b_u)  −  Σ_d Σ_u ± PRG(k_ud)      modulo 2³²
 
-u: the clients that have reported; d: those that shared and have not reported; k_ud: of neighbours only. The server is
-trusted to follow the protocol, not to be incurious. It recovers b_u of clients that have reported and the mask key of
-clients that shared and then dropped out, from t shares each.
+u: the clients that have reported; d: those that shared and have not reported; k_ud: of neighbours only. The server
+recovers b_u of clients that have reported and the mask key of clients that shared and then dropped out, from t shares
+each. Clients give these once t of them have confirmed to each other who has reported; the server passes that on.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from seedbus.agents.policies.participation import Participation
 from seedbus.agents.secure.masks import (
+    CONFIRMATION_BYTES,
     KEY_BYTES,
     PUBLIC_BYTES,
     SEALED_BYTES,
@@ -26,10 +29,11 @@ from seedbus.agents.secure.masks import (
     pair_mask,
     self_mask,
 )
-from seedbus.agents.secure.settings import SecureAggregation
+from seedbus.agents.secure.settings import SecureAggregation, Terms
 from seedbus.agents.secure.sharing import SHARE_BYTES, is_share, recover
 from seedbus.agents.secure.stages import (
     DETAIL,
+    ORDER,
     REFUSALS,
     Stage,
     fields,
@@ -37,9 +41,11 @@ from seedbus.agents.secure.stages import (
     pack_subset,
     pieces,
     stage_of,
+    unpack_subset,
 )
 from seedbus.algorithms.contract import BadPayload, ReportRefused
 from seedbus.bus import Envelope, Kind
+from seedbus.bus.text import listed
 
 
 class SecureRound:
@@ -48,14 +54,22 @@ class SecureRound:
     Attributes:
         stage: what was asked last.
         waiting: the clients whose part is awaited.
-        unrecovered: the client whose secret could not be recovered from its shares; None: there is none.
     """
 
-    def __init__(self, settings: SecureAggregation, round: int, version: int, cohort: Sequence[int], seed: int) -> None:
+    def __init__(
+        self,
+        settings: SecureAggregation,
+        participation: Participation,
+        round: int,
+        version: int,
+        cohort: Sequence[int],
+        seed: int,
+    ) -> None:
         """Begin with no keys.
 
         Args:
             settings: the scenario's.
+            participation: the scenario's.
             round: the round.
             version: at which it starts.
             cohort: the clients that it asks.
@@ -63,8 +77,7 @@ class SecureRound:
         """
         self.stage = Stage.KEYS
         self.waiting: set[int] = set()
-        self.unrecovered: int | None = None
-        self._settings = settings
+        self._terms = Terms.of(settings, participation)
         self._round = round
         self._version = version
         self._cohort = list(cohort)
@@ -74,25 +87,50 @@ class SecureRound:
         self._sealed: dict[int, dict[int, bytes]] = {}  # sender → recipient → shares
         self._too_late: set[int] = set()  # the clients that had not shared when plans were sent
         self._reported: frozenset[int] = frozenset()
+        self._confirmed: dict[int, dict[int, bytes]] = {}  # sender → recipient → confirmation
+        self._complaints: set[tuple[int, int]] = set()  # client, and whose confirmation or shares it finds not valid
+        self._unrecovered: int | None = None  # whose secret could not be recovered from its shares
         self._shares: dict[int, dict[int, bytes]] = {}  # client → holder → share of the secret that is due
 
-    def ask_keys(self) -> list[Envelope]:
-        """Return the first questions."""
-        return self._ask(Stage.KEYS, {client: [] for client in self._cohort})
+    def ask(self, stage: Stage, reported: frozenset[int] = frozenset()) -> list[Envelope]:
+        """Return the questions of a stage.
 
-    def ask_shares(self) -> list[Envelope]:
-        """Tell each client that has keys of its neighbours' keys, and ask it for shares of its secrets."""
+        Args:
+            stage: the stage, in their order.
+            reported: the clients whose reports are to be added up, from `Stage.CONFIRM` on; empty: none are.
+        """
+        if stage is Stage.KEYS:
+            return self._ask(stage, {client: [] for client in self._cohort})
+        if stage is Stage.SHARES:
+            return self._ask(stage, self._neighbours_keys())
+        if stage is Stage.CONFIRM:
+            self._reported = reported
+            return self._ask(stage, self._those_that_reported())
+        return self._ask(stage, self._confirmations())
+
+    def _neighbours_keys(self) -> dict[int, list[bytes]]:
+        """Tell each client that has keys of its neighbours' keys, unless it would refuse because these are too few."""
         with_keys = {client: [each for each in self._graph[client] if each in self._public] for client in self._public}
-        self._neighbours = {client: neighbours for client, neighbours in sorted(with_keys.items()) if neighbours}
-        bodies = {
+        self._neighbours = {
+            client: neighbours
+            for client, neighbours in sorted(with_keys.items())
+            if neighbours and len(neighbours) + 1 >= self._terms.shares_needed(len(neighbours))
+        }
+        return {
             client: [pack_clients(neighbours), b"".join(self._public[each] for each in neighbours)]
             for client, neighbours in self._neighbours.items()
         }
-        return self._ask(Stage.SHARES, bodies)
 
     def close_sharing(self) -> None:
-        """Take no more shares: plans name the clients that have shared, and reports are masked with these."""
+        """Take no more shares: plans name the clients that have shared, and reports are masked with these.
+
+        A client with so few of them that its mask could not be recovered takes no part, and then others may have too
+        few in their turn.
+        """
         self._too_late, self.waiting = self.waiting, set()
+        while few := [each for each in self._sealed if len(self._sharing(each)) + 1 < self._needed(each)]:
+            for client in few:
+                del self._sealed[client]
 
     @property
     def sharers(self) -> set[int]:
@@ -103,19 +141,28 @@ class SecureRound:
         """Return what ends a client's PLAN: which of its neighbours have shared."""
         return pack_subset(self.sharers, self._neighbours[client])
 
-    def ask_unmask(self, reported: frozenset[int]) -> list[Envelope]:
-        """Ask the clients that have reported for the shares that unmask the sum of their reports.
+    def _those_that_reported(self) -> dict[int, list[bytes]]:
+        """Tell clients that have reported which of their neighbours have; nobody, if too few have for a sum."""
+        if not self._can_recover(self._reported):
+            return {}
+        return {client: [pack_subset(self._reported, self._neighbours[client])] for client in sorted(self._reported)}
 
-        Nobody is asked if too many have dropped out: a client would refuse.
-        """
-        self._reported = reported
+    def _confirmations(self) -> dict[int, list[bytes]]:
+        """Give the clients that have reported their neighbours' confirmations and shares; nobody, if these are few."""
         bodies: dict[int, list[bytes]] = {}
-        if any(self._holders(client) < self._needed(client) for client in reported | self._lost):
-            return self._ask(Stage.UNMASK, bodies)
-        for client in sorted(reported):
-            sealed = (self._sealed[sender][client] for sender in self._sharing(client))
-            bodies[client] = [pack_subset(reported, self._neighbours[client]), b"".join(sealed)]
-        return self._ask(Stage.UNMASK, bodies)
+        for client in sorted(self._reported):
+            confirming = [each for each in self._sharing(client) if client in self._confirmed.get(each, ())]
+            if client in self._confirmed and len(confirming) + 1 >= self._needed(client):
+                confirmations = (self._confirmed[each][client] for each in confirming)
+                sealed = (self._sealed[each][client] for each in self._sharing(client))
+                packed = pack_subset(confirming, self._neighbours[client])
+                bodies[client] = [packed, b"".join(confirmations), b"".join(sealed)]
+        return bodies if self._can_recover(frozenset(bodies)) else {}
+
+    def _can_recover(self, holders: frozenset[int]) -> bool:
+        """Whether so many of the holders are there that each secret that is due can be recovered."""
+        due = self._reported | self._lost
+        return all(len(holders & {client, *self._sharing(client)}) >= self._needed(client) for client in due)
 
     def told(self, envelope: Envelope) -> None:
         """Take a client's part.
@@ -125,17 +172,36 @@ class SecureRound:
             ReportRefused: it is not awaited, or the client refuses.
         """
         stage, client = stage_of(envelope), envelope.client
-        if stage < self.stage or (stage is Stage.SHARES and client in self._too_late):
+        if ORDER.index(stage) < ORDER.index(self.stage) or (stage is Stage.SHARES and client in self._too_late):
             raise ReportRefused("late", f"stage {stage.name} of secure aggregation is over in round {self._round}")
-        if stage > self.stage or client not in self.waiting:
+        if stage is not self.stage or client not in self.waiting:
             raise ReportRefused("not-asked", f"client {client} is not asked for {stage.name} in round {self._round}")
-        if len(envelope.body) == 3:
+        if len(envelope.body) > 2:
+            self._refused(envelope, stage)
+        else:
+            self._take(stage, client, *fields(envelope, bytes))
+        self.waiting.discard(client)
+
+    def _refused(self, envelope: Envelope, stage: Stage) -> None:
+        """Take a refusal. One that says which neighbours are at fault is none of the client itself."""
+        client = envelope.client
+        is_complaint = stage is Stage.UNMASK and len(envelope.body) > 3
+        types = [str, str, bytes, bytes, bytes] if is_complaint else [str, str]
+        reason, detail, *rest = fields(envelope, *types)
+        if reason not in REFUSALS or len(detail) > DETAIL:
+            raise BadPayload(f"a client refuses its part because of {reason[:DETAIL]!r}")
+        if not is_complaint:
             self.waiting.discard(client)
-            reason, detail = fields(envelope, str, str)
-            if reason not in REFUSALS or len(detail) > DETAIL:
-                raise BadPayload(f"a client refuses its part because of {reason[:DETAIL]!r}")
             raise ReportRefused(reason, detail)
-        (part,) = fields(envelope, bytes)
+        shares, *subsets = rest
+        unread, false = (unpack_subset(subset, self._sharing(client)) for subset in subsets)
+        if not unread and not false:
+            raise BadPayload("a complaint of no neighbour")
+        if shares:
+            self._take_shares(client, [each for each in self._sharing(client) if each not in unread], shares)
+        self._complaints |= {(client, each) for each in (*unread, *false)}
+
+    def _take(self, stage: Stage, client: int, part: bytes) -> None:
         if stage is Stage.KEYS:
             (public,) = pieces(part, PUBLIC_BYTES, 1)
             try:
@@ -146,14 +212,19 @@ class SecureRound:
         elif stage is Stage.SHARES:
             neighbours = self._neighbours[client]
             self._sealed[client] = dict(zip(neighbours, pieces(part, SEALED_BYTES, len(neighbours)), strict=True))
+        elif stage is Stage.CONFIRM:
+            to = [each for each in self._sharing(client) if each in self._reported]
+            self._confirmed[client] = dict(zip(to, pieces(part, CONFIRMATION_BYTES, len(to)), strict=True))
         else:
-            senders = [*self._sharing(client), client]
-            shares = pieces(part, SHARE_BYTES, len(senders))
-            if not all(map(is_share, shares)):
-                raise BadPayload("a share that is no number below the prime")
-            for sender, share in zip(senders, shares, strict=True):
-                self._shares.setdefault(sender, {})[client] = share
-        self.waiting.discard(client)
+            self._take_shares(client, self._sharing(client), part)
+
+    def _take_shares(self, client: int, neighbours: Sequence[int], part: bytes) -> None:
+        senders = [*neighbours, client]
+        shares = pieces(part, SHARE_BYTES, len(senders))
+        if not all(map(is_share, shares)):
+            raise BadPayload("a share that is no number below the prime")
+        for sender, share in zip(senders, shares, strict=True):
+            self._shares.setdefault(sender, {})[client] = share
 
     @property
     def is_answered(self) -> bool:
@@ -161,7 +232,7 @@ class SecureRound:
         return not self.waiting
 
     def total(self, reports: Mapping[int, NDArray[Any]]) -> NDArray[np.int64] | None:
-        """Return the sum of the reports that `ask_unmask` named, in the shape of one; None: shares lack or are wrong.
+        """Return the sum of the reports that clients confirmed, in the shape of one; None: shares lack or are wrong.
 
         Args:
             reports: client → its masked report, int32.
@@ -175,13 +246,13 @@ class SecureRound:
             total += reports[client].ravel().view(np.uint32)
             own = self._secret(client)
             if own is None:
-                self.unrecovered = client
+                self._unrecovered = client
                 return None
             total -= self_mask(own, self._round, client, total.size)
         for client in sorted(self._lost):
             seed = self._secret(client)
             if seed is None or mask_public(seed, self._round) != self._public[client][KEY_BYTES:]:
-                self.unrecovered = client
+                self._unrecovered = client
                 return None
             for other in self._sharing(client):
                 if other in self._reported:
@@ -191,6 +262,25 @@ class SecureRound:
                         return None
                     total += pair if client < other else -pair  # the other has subtracted it, or added it
         return total.view(np.int32).astype(np.int64).reshape(shape)
+
+    def blamed(self) -> Iterator[tuple[int, str, str]]:
+        """Who broke the protocol in a way that only others noticed: client, reason and sentence.
+
+        Either end of a complaint may lie. The one with more complaints against it or by it is named, of equals the one
+        that is complained of.
+        """
+        count = Counter(client for complaint in self._complaints for client in complaint)
+        others = defaultdict[int, list[int]](list)
+        for by, of in sorted(self._complaints):
+            named, other = (by, of) if count[by] > count[of] else (of, by)
+            others[named].append(other)
+        for client, ends in sorted(others.items()):
+            what = f"shares or confirmations between client {client} and clients {listed(ends, 8)} are not valid"
+            yield client, "bad-shares", f"{what} in round {self._round}, and client {client} is in all of these"
+        owner = self._unrecovered
+        if owner is not None and owner not in others:
+            what = f"client {owner}'s secret of round {self._round} cannot be recovered from its shares"
+            yield owner, "bad-shares", f"{what}: there is no commit"
 
     def _ask(self, stage: Stage, bodies: Mapping[int, list[bytes]]) -> list[Envelope]:
         self.stage, self.waiting = stage, set(bodies)
@@ -209,12 +299,8 @@ class SecureRound:
         dropped = self.sharers - self._reported
         return {client for client in dropped if any(each in self._reported for each in self._sharing(client))}
 
-    def _holders(self, client: int) -> int:
-        """How many clients that have reported hold a share of a client's secret that is due."""
-        return sum(each in self._reported for each in [client, *self._sharing(client)])
-
     def _needed(self, client: int) -> int:
-        return self._settings.shares_needed(len(self._neighbours[client]))
+        return self._terms.shares_needed(len(self._neighbours[client]))
 
     def _secret(self, client: int) -> bytes | None:
         """The secret of a client that is due: b if it has reported, else the seed of its mask key."""

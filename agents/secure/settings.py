@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from fractions import Fraction
 from importlib.util import find_spec
 from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
+from seedbus.agents.policies.participation import Participation
 from seedbus.bus.keyed_random import bits
 from seedbus.settings import Settings
 
@@ -21,11 +23,12 @@ class SecureAggregation(Settings):
     """Clients mask their reports, so that the server learns only the sum (docs/secure-aggregation.md)."""
 
     threshold: float = Field(
-        default=0.5,
+        default=2 / 3,
         ge=0.5,
         lt=1,
-        description="more than this fraction of a client and its neighbours have to give shares before its mask can be "
-        "recovered; a higher one resists more clients that collude with the server, and survives fewer dropouts",
+        description="more than this fraction of a client and its neighbours have to stay to the end of a round, which "
+        "otherwise makes no commit; a higher one resists more clients that collude with the server, and survives fewer "
+        "dropouts; below 2/3 a server needs fewer of them",
     )
     neighbours: Annotated[int, Field(ge=2, le=MOST_NEIGHBOURS, multiple_of=2)] | Literal["all"] = Field(
         default="all",
@@ -56,3 +59,40 @@ class SecureAggregation(Settings):
         steps = [step for step in range(-self.neighbours // 2, self.neighbours // 2 + 1) if step]
         count = len(circle)
         return {client: sorted(circle[(at + step) % count] for step in steps) for at, client in enumerate(circle)}
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """What follows from a scenario for every round, whatever a server says of it.
+
+    Attributes:
+        settings: the scenario's.
+        fewest: how many clients hold shares of a client's secrets, itself included, if none is missing in the cohort
+            that the scenario asks for. Where cohorts may have any size, the cohort counts as large as a quorum.
+        most: how many hold them at most.
+        asked: how many clients a round asks at most.
+        quorum: how many reports a commit needs.
+    """
+
+    settings: SecureAggregation
+    fewest: int
+    most: int
+    asked: int
+    quorum: int
+
+    @staticmethod
+    def of(settings: SecureAggregation, participation: Participation) -> Terms:
+        """Return the terms of a scenario with these settings and this participation."""
+        most = participation.most_asked
+        fewest = most if participation.selection.is_fixed_size else participation.quorum
+        widest = most if settings.neighbours == "all" else settings.neighbours + 1
+        return Terms(settings, min(fewest, widest), min(most, widest), most, participation.quorum)
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether all clients of a cohort are neighbours, so that all are told of the same clients."""
+        return self.most == self.asked
+
+    def shares_needed(self, neighbours: int) -> int:
+        """Return t for a client with so many neighbours; no server lowers it by naming fewer than the scenario has."""
+        return self.settings.shares_needed(max(neighbours + 1, self.fewest) - 1)

@@ -4,11 +4,14 @@
     KEYS     [0]                                                      [0, own public keys]
     SHARES   [1, neighbours, their public keys]                       [1, shares sealed for each neighbour]
              a PLAN ends with the neighbours that have shared         a REPORT is masked
-    UNMASK   [2, neighbours that have reported, shares from each      [2, a share of each neighbour that has shared,
-              neighbour that has shared]                               then one of its own self mask]
+    CONFIRM  [3, neighbours that have reported]                       [3, a confirmation for each of these]
+    UNMASK   [2, neighbours that have confirmed, confirmations by     [2, a share of each neighbour that has shared,
+              these, shares from each neighbour that has shared]       then one of its own self mask]
 
 Clients are columns of uint32; a subset of a client's neighbours is a bitmap. A client that refuses tells
-[stage, reason, sentence].
+[stage, reason, sentence]. One that was asked to unmask, and got confirmations or shares that are not valid, tells
+[2, reason, sentence, the other shares or b"", neighbours whose shares are not valid, neighbours whose confirmations are
+not valid].
 """
 
 from __future__ import annotations
@@ -21,17 +24,23 @@ from typing import Any
 from seedbus.algorithms.contract import BadPayload
 from seedbus.bus import Envelope
 
-REFUSALS = frozenset({"no-masks", "asks-for-both", "bad-shares"})
+REFUSALS = frozenset({"no-masks", "asks-for-both", "bad-shares", "unconfirmed"})
 DETAIL = 300
 """How many characters a sentence has at most."""
 
 
 class Stage(enum.IntEnum):
-    """The stages of a round, in order."""
+    """The stages of a round. Their numbers are wire format; `BEFORE_PLANS` and `AFTER_REPORTS` have their order."""
 
     KEYS = 0
     SHARES = 1
     UNMASK = 2
+    CONFIRM = 3
+
+
+BEFORE_PLANS = (Stage.KEYS, Stage.SHARES)
+AFTER_REPORTS = (Stage.CONFIRM, Stage.UNMASK)
+ORDER = (*BEFORE_PLANS, *AFTER_REPORTS)
 
 
 def pack_clients(clients: Sequence[int]) -> bytes:
@@ -80,5 +89,5 @@ def fields(envelope: Envelope, *types: type) -> list[Any]:
 def stage_of(envelope: Envelope) -> Stage:
     """Return the stage of an ASK or TELL. Raises `BadPayload`."""
     if not envelope.body or type(envelope.body[0]) is not int or envelope.body[0] not in list(Stage):
-        raise BadPayload("secure aggregation has the stages 0, 1 and 2")
+        raise BadPayload("secure aggregation has the stages 0 to 3")
     return Stage(envelope.body[0])

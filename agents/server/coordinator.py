@@ -273,7 +273,8 @@ class Coordinator:
         if self._secure is not None:
             from seedbus.agents.secure.secure_round import SecureRound  # needs a package that is not always installed
 
-            now.secure = SecureRound(self._secure, self.round, self.version, now.cohort, self.seed)
+            terms = self._secure, self.participation
+            now.secure = SecureRound(*terms, self.round, self.version, now.cohort, self.seed)
         self.snapshots.open(self.round, self.version)
         self._plans = [plan for client in now.cohort for plan in self._catch_up.plan_for(client, now)]
         return now.cohort
@@ -437,14 +438,8 @@ class Coordinator:
         now = self._rounds.current
         if now is None or now.secure is None:
             return
-        if stage is Stage.KEYS:
-            asked = now.secure.ask_keys()
-        elif stage is Stage.SHARES:
-            asked = now.secure.ask_shares()
-        else:
-            is_enough = len(now.reports) >= self.participation.quorum
-            asked = now.secure.ask_unmask(frozenset(now.reports if is_enough else ()))
-        for envelope in asked:
+        is_enough = len(now.reports) >= self.participation.quorum
+        for envelope in now.secure.ask(stage, frozenset(now.reports if is_enough else ())):
             self._outbox.put(envelope)
 
     @property
@@ -474,16 +469,9 @@ class Coordinator:
         plan, peak, cohort = closed.plan, closed.max_norm, tuple(closed.cohort)
         if peak is not None:
             self._outbox.extend(messages.pack_peak(client, plan, peak) for client in cohort)
-        refusals = () if closed.secure is None else self._unrecovered(plan.round, closed.secure)
+        blamed = () if closed.secure is None else closed.secure.blamed()
+        refusals = tuple(self.refused(client, reason, what, plan.round) for client, reason, what in blamed)
         return ClosedRound(plan.round, self.version, cohort, tuple(reported), commit, record, refusals)
-
-    def _unrecovered(self, round: int, secure: SecureRound) -> tuple[Refusal, ...]:
-        """Count a refusal of a client whose secret cannot be recovered: it gave false shares, or a holder did."""
-        client = secure.unrecovered
-        if client is None:
-            return ()
-        what = f"client {client}'s secret of round {round} cannot be recovered from its shares: there is no commit"
-        return (self.refused(client, "bad-shares", what, round),)
 
     def published(self, closed: ClosedRound, sent: Sent, now_ns: int) -> None:
         """A round is durable: tell the evaluator of its commit, and ask it to evaluate if that is due."""

@@ -20,7 +20,7 @@ from seedbus.agents.journal.journal import Journal
 from seedbus.agents.journal.records import Checkpoint, Entry
 from seedbus.agents.observer import Observer
 from seedbus.agents.round_record import ClosedRound
-from seedbus.agents.secure.stages import Stage
+from seedbus.agents.secure.stages import AFTER_REPORTS, BEFORE_PLANS, Stage
 from seedbus.agents.server.arrivals import Arrivals
 from seedbus.agents.server.coordinator import Coordinator
 from seedbus.agents.server.follower_positions import FollowerPositions
@@ -243,8 +243,7 @@ class Server:
         lags = self._positions.lags(cohort, self.coordinator.version)
         await self._until(lambda: not self.coordinator.snapshots.awaits_evaluator)
         if self.coordinator.is_secure:
-            await self._exchange(Stage.KEYS)
-            await self._exchange(Stage.SHARES)
+            await self._exchange(BEFORE_PLANS)
         now_ns = self.bus.clock.now_ns  # in real time a snapshot takes some, too
         self.coordinator.send_plans(now_ns)
         self._send_all()
@@ -256,7 +255,7 @@ class Server:
         if self.coordinator.is_secure and not crashes:
             if alarm is not None:
                 alarm.cancel()
-            await self._exchange(Stage.UNMASK)
+            await self._exchange(AFTER_REPORTS)
         crashes = crashes or await self._crashes("committing")
         if alarm is not None:
             alarm.cancel()
@@ -299,10 +298,11 @@ class Server:
         """Who computes; None where it does not matter, as in streams, of which each commit would look at all plans."""
         return self.bus.computing if self.coordinator.participation.spares_those_at_work else None
 
-    async def _exchange(self, stage: Stage) -> None:
-        """Ask clients for their parts in a stage of secure aggregation, and wait for them; it has its own deadline."""
-        self.coordinator.ask(stage)
-        await self._until_deadline(lambda: self.coordinator.is_answered)
+    async def _exchange(self, stages: Sequence[Stage]) -> None:
+        """Ask clients for their parts in stages of secure aggregation, and wait for them; each has its own deadline."""
+        for stage in stages:
+            self.coordinator.ask(stage)
+            await self._until_deadline(lambda: self.coordinator.is_answered)
 
     async def _gathered(self) -> bool:
         """Wait until the round is over. Returns true if the server crashed before."""

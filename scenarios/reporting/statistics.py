@@ -24,6 +24,7 @@ Table = dict[str, NDArray[Any]]
 ReplayTime = Callable[[int, int, int], float]
 """(client, round, commits) → seconds that the client takes to replay these commits in that round."""
 NS = 1e9
+_NEVER = 2**63 - 1
 
 
 def replay_time(compute: Compute, seed: int) -> ReplayTime | None:
@@ -81,10 +82,13 @@ class ArrivedReports:
         sizes = columns["header_bytes"] + columns["payload_bytes"] - columns["digest_bytes"]
         self.size = sizes[arrived][first]
         self.awaited_until_ns = history.closed_ns.copy()
-        is_ask = (columns["kind"] == Kind.ASK) & (sender == SERVER) & (columns["round"] < history.closed_ns.size)
-        asked_ns = np.full(history.closed_ns.size, -1, np.int64)
-        np.maximum.at(asked_ns, columns["round"][is_ask], columns["sent_ns"][is_ask])
-        has_sum = (asked_ns >= 0) & history.has_commit  # its last questions were those that unmask it
+        is_of_round = (sender == SERVER) & (columns["round"] < history.closed_ns.size)
+        plans, asks = (np.flatnonzero(is_of_round & (columns["kind"] == kind)) for kind in (Kind.PLAN, Kind.ASK))
+        planned_ns, asked_ns = (np.full(history.closed_ns.size, bound, np.int64) for bound in (-1, _NEVER))
+        np.maximum.at(planned_ns, columns["round"][plans], columns["sent_ns"][plans])
+        asks = asks[columns["sent_ns"][asks] > planned_ns[columns["round"][asks]]]
+        np.minimum.at(asked_ns, columns["round"][asks], columns["sent_ns"][asks])
+        has_sum = (asked_ns < _NEVER) & history.has_commit  # questions after the plans are there to unmask it
         self.awaited_until_ns[has_sum] = asked_ns[has_sum]
         declined = np.flatnonzero(is_clients & (columns["kind"] == Kind.DECLINE))
         answers = [self.keys, Pairs(columns["round"][declined], sender[declined]).keys(history.clients)]

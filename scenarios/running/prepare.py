@@ -245,4 +245,4 @@ def _party(scenario: Scenario) -> Party | None:
         return None
     from seedbus.agents.secure.party import Party  # needs a package that is not always installed
 
-    return Party(scenario.secure_aggregation, scenario.participation.most_asked)
+    return Party(scenario.secure_aggregation, scenario.participation)

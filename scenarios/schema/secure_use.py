@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from seedbus.agents.secure.settings import MOST_NEIGHBOURS, SecureAggregation
+from seedbus.agents.secure.settings import MOST_NEIGHBOURS, SecureAggregation, Terms
 from seedbus.agents.server.collusion import Collude
 from seedbus.algorithms.summed import DENSE, Summed
 
@@ -32,6 +32,13 @@ def refuse_single_reports(scenario: Any, settings: SecureAggregation) -> None:
         )
     if who.quorum < 2:
         raise ValueError("participation.quorum is 1; with secure_aggregation at least 2: a sum of one is a report")
+    terms = Terms.of(settings, who)
+    if terms.is_complete and who.wanted < (needed := terms.shares_needed(0)):
+        raise ValueError(
+            f"participation.over_selection: a round asks {who.asked} clients and closes with {who.wanted} reports, and "
+            f"secure_aggregation.threshold {settings.threshold:.3g} unmasks no sum of fewer than {needed}; expected "
+            "less of either"
+        )
     for number, fault in enumerate(scenario.faults):
         if isinstance(fault, Collude):
             raise ValueError(

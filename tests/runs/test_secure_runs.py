@@ -13,7 +13,7 @@ from worlds import DECOMFL, outcome, scenario
 
 from seedbus.agents.client.forging import Occasion
 from seedbus.agents.secure import party, sharing
-from seedbus.agents.secure.stages import Stage
+from seedbus.agents.secure.stages import ORDER, Stage
 from seedbus.algorithms.contract import Declined
 from seedbus.bus import PASS, Envelope, KeyedRandom, Kind, Passage, Verdict, encode
 from seedbus.plugin import register
@@ -36,6 +36,7 @@ DENSE: dict[str, Any] = {
     "compression": "fixed-point",
     "weighting": "uniform",
 }
+HALF: dict[str, Any] = {"threshold": 0.5}  # for runs that lose many messages
 CROWD: dict[str, Any] = {"clients": 12, "cohort": 8, "quorum": 2, "deadline_s": 60.0}
 
 
@@ -60,15 +61,23 @@ class DropUnmask(Drop):
     """Lose the answers with which clients help to unmask: they vanish after they have sent their masked reports."""
 
     def judge(self, passage: Passage) -> Verdict:
-        is_last = passage.kind is Kind.TELL and passage.occurrence == Stage.UNMASK
+        is_last = passage.kind is Kind.TELL and passage.occurrence == ORDER.index(Stage.UNMASK)
         return super().judge(passage) if is_last else PASS
+
+
+class DropConfirmation(Drop):
+    """Lose the confirmations of who has reported: these clients vanish after they have sent their masked reports."""
+
+    def judge(self, passage: Passage) -> Verdict:
+        is_confirming = passage.kind is Kind.TELL and passage.occurrence == ORDER.index(Stage.CONFIRM)
+        return super().judge(passage) if is_confirming else PASS
 
 
 class DelayShares(Delay):
     """Delay the answers with which clients share their secrets."""
 
     def judge(self, passage: Passage) -> Verdict:
-        is_sharing = passage.kind is Kind.TELL and passage.occurrence == Stage.SHARES
+        is_sharing = passage.kind is Kind.TELL and passage.occurrence == ORDER.index(Stage.SHARES)
         return super().judge(passage) if is_sharing else PASS
 
 
@@ -122,6 +131,7 @@ FAULTS: dict[str, list[Any]] = {
     "nobody": [],
     "after sharing": [{"fault": "drop", "kind": "report", "clients": [1, 4]}],
     "after masking": [DropUnmask(clients=[2, 3])],
+    "before confirming": [DropConfirmation(clients=[2, 3])],
     "at every step": [{"fault": "drop", "kind": "plan", "clients": [1]}, DropUnmask(probability=0.1)],
     "stragglers": [{"fault": "straggler", "clients": [0, 5, 7], "pause_s": 20.0}],
     "lag": [{"fault": "drop", "kind": "plan", "probability": 0.08}, {"fault": "duplicate", "probability": 0.2}],
@@ -135,14 +145,15 @@ slow = pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "settings", "algorithm"),
     [
-        ("at every step", {}, WHOLE),
+        ("at every step", HALF, WHOLE),
         ("nobody", {}, WHOLE),
         ("after sharing", {"neighbours": 6}, WHOLE),
         ("after masking", {}, WHOLE),
+        ("before confirming", {}, WHOLE),
         ("stragglers", {"neighbours": 6}, WHOLE),
         ("lag", {}, WHOLE),
         ("nobody", {}, DENSE),
-        ("at every step", {"neighbours": 6}, DENSE),
+        ("at every step", {"neighbours": 6} | HALF, DENSE),
         ("stragglers", {}, DENSE | {"name": "feddyn", "error_feedback": True}),
     ],
     ids=lambda value: value if isinstance(value, str) else value.get("name", ""),
@@ -168,7 +179,7 @@ def test_the_model_has_the_bits_of_the_run_without_it(
 @slow
 def test_two_worker_processes_end_like_one(tmp_path: Path) -> None:
     faults = [{"fault": "drop", "probability": 0.05}]
-    what = secure({"neighbours": 4}, faults=faults, participation=CROWD | {"deadline_s": 2.0}, stop={"rounds": 8})
+    what = secure({"neighbours": 4} | HALF, faults=faults, participation=CROWD | {"deadline_s": 2.0}, stop={"rounds": 8})
     whole = run(what, tmp_path / "whole")
     assert outcome(run(what, tmp_path / "run", placement=Placement("tcp", 2))) == outcome(whole)
     assert 0 < whole.summary["version"] and whole.digest == replay(tmp_path / "run").digest
@@ -181,7 +192,7 @@ def test_a_run_cut_off_again_and_again_ends_alike(
 ) -> None:
     """Messages that are still under way when the power is cut are answered with other keys: bytes may differ then."""
     drop = {"fault": "drop", "probability": 0.02}
-    what = secure(faults=[drop, *faults], participation=CROWD | {"deadline_s": 20.0}, stop={"rounds": 8})
+    what = secure(HALF, faults=[drop, *faults], participation=CROWD | {"deadline_s": 20.0}, stop={"rounds": 8})
     whole = run(what, tmp_path / "whole")
     results, cuts = run_with_power_cuts(what, tmp_path / "cut", monkeypatch, [(3, True), (3, False)])
     assert cuts > 2
@@ -270,8 +281,8 @@ def test_a_deadline_learns_how_long_reports_take_and_not_how_long_secrets_are_sh
         faults=[{"fault": "straggler", "clients": [0], "pause_s": 30.0, "at_round": 1}],
         stop={"rounds": 2},
     )
-    # keys, shares, reports and unmasking take 1 s each, there and back; the second reports 1.5 s
-    assert run(what, tmp_path / "run").summary["simulated_s"] == pytest.approx(4 + 4.5)
+    # keys, shares, reports, confirmations and unmasking take 1 s each, there and back; the second reports 1.5 s
+    assert run(what, tmp_path / "run").summary["simulated_s"] == pytest.approx(5 + 5.5)
 
 
 @pytest.mark.parametrize(
@@ -294,6 +305,10 @@ def test_a_deadline_learns_how_long_reports_take_and_not_how_long_secrets_are_sh
         ({"participation": CROWD | {"selection": {"policy": "rarest"}}}, "rarest looks at reports, and .* sees none"),
         ({"participation": {"clients": 514, "quorum": 2}}, "neighbours: all are 513 in this cohort; at most 512"),
         ({"secure_aggregation": {"neighbours": 3}}, r"secure_aggregation.neighbours"),
+        (
+            {"participation": CROWD | {"over_selection": 1.5}},
+            "asks 12 clients and closes with 8 reports, and .*threshold 0.667 unmasks no sum of fewer than 9; expected",
+        ),
     ],
 )
 def test_what_cannot_be_summed_is_refused_in_a_sentence(changes: dict[str, Any], sentence: str) -> None:
@@ -315,3 +330,18 @@ def test_a_report_leaves_room_for_those_of_all_clients_where_a_cohort_may_be_all
     assert masking is not None
     with pytest.raises(Declined, match=f": {(2**31 - 1) // 8} units are the most of which"):
         masking.mask(0, 0, np.array([(2**31 - 1) // 8 + 1]))
+
+
+@slow
+@pytest.mark.parametrize("clients", [2, 3, 4])
+def test_a_run_of_few_clients_ends_whatever_is_lost_at_whichever_stage(tmp_path: Path, clients: int) -> None:
+    """A round that loses more than the threshold allows makes no commit; the next one may."""
+    what = secure(
+        participation={"clients": clients, "quorum": 2, "deadline_s": 2.0},
+        faults=[{"fault": "drop", "probability": 0.08}, {"fault": "duplicate", "probability": 0.2, "copies": 2}],
+        stop={"rounds": 25},
+    )
+    results = run(what, tmp_path / "run")
+    assert results.summary["rounds"] == 25 and 0 < results.summary["version"] < 25
+    assert results.digest == replay(tmp_path / "run").digest
+    assert results.summary["refusals"].keys() <= {"late", "not-asked", "duplicate", "no-masks", "asks-for-both"}

@@ -136,7 +136,8 @@ def check(folder: Path, kind: str, schedule: Schedule) -> None:
         results = server.results()
     for process in processes:
         process.join(30)
-    assert results.summary["rounds"] == 30 and results.summary["version"] > 0
+    assert results.summary["rounds"] == 30
+    assert results.summary["version"] > 0 or kind == "secure", "of five clients four at least unmask a sum"
     assert {int(client) for client in results.summary["refusals"].get("no-answer", {})} <= schedule.silent.keys()
     assert "diverged" not in results.summary["refusals"]
     assert replay(folder).digest == results.digest or schedule.silent[EVALUATOR], "no digest of the last model came"

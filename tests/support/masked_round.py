@@ -9,7 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from seedbus.agents.policies.participation import Participation
 from seedbus.agents.secure.settings import SecureAggregation
+from seedbus.agents.secure.stages import Stage
 from seedbus.bus import Envelope
 
 pytest.importorskip("cryptography", reason="secure aggregation needs cryptography: pip install 'seedbus[secure]'")
@@ -29,7 +31,7 @@ class MaskedRound:
         reports: client → its report without masks, int32.
         masked: client → what it sent.
         seen: all TELLs that the server received.
-        asks: client → the ASK for shares that it was sent last.
+        asks: client → the ASK that it was sent last.
     """
 
     cohort: list[int]
@@ -40,8 +42,9 @@ class MaskedRound:
     asks: dict[int, Envelope] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.parties = {client: Party(self.settings, len(self.cohort)) for client in self.cohort}
-        self.server = SecureRound(self.settings, ROUND, 2, self.cohort, seed=5)
+        crowd = Participation(clients=len(self.cohort), quorum=2)
+        self.parties = {client: Party(self.settings, crowd) for client in self.cohort}
+        self.server = SecureRound(self.settings, crowd, ROUND, 2, self.cohort, seed=5)
         random = np.random.default_rng(3)
         for client in self.cohort:
             self.reports[client] = random.integers(-(2**26), 2**26, SHAPE, np.int32)
@@ -56,8 +59,9 @@ class MaskedRound:
                 self.server.told(told)
 
     def share(self, *, without_keys: Collection[int] = (), without_shares: Collection[int] = ()) -> None:
-        self.exchange(self.server.ask_keys(), without_keys)
-        self.exchange(self.server.ask_shares(), without_shares)
+        self.exchange(self.server.ask(Stage.KEYS), without_keys)
+        self.exchange(self.server.ask(Stage.SHARES), without_shares)
+        self.server.close_sharing()
 
     def mask(self, client: int) -> Any:
         party = self.parties[client]
@@ -70,6 +74,16 @@ class MaskedRound:
         for client in sorted(self.server.sharers):
             self.mask(client)
         return frozenset(self.server.sharers - set(silent))
+
+    def unmask(
+        self,
+        reported: Collection[int],
+        *,
+        without_confirmation: Collection[int] = (),
+        without_unmask: Collection[int] = (),
+    ) -> None:
+        self.exchange(self.server.ask(Stage.CONFIRM, frozenset(reported)), without_confirmation)
+        self.exchange(self.server.ask(Stage.UNMASK), without_unmask)
 
     def total(self, reported: Collection[int]) -> Any:
         return self.server.total({client: self.masked[client] for client in reported})

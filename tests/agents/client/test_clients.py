@@ -13,10 +13,11 @@ from seedbus.agents.admission import MEMBER, bound
 from seedbus.agents.availability import RETURNS
 from seedbus.agents.client.worker import Followers, prove
 from seedbus.agents.messages import Join
+from seedbus.agents.policies.participation import Participation
 from seedbus.agents.privacy.mechanism import Mechanism
 from seedbus.agents.privacy.settings import Privacy
 from seedbus.agents.secure.settings import SecureAggregation
-from seedbus.agents.secure.stages import Stage
+from seedbus.agents.secure.stages import AFTER_REPORTS, Stage
 from seedbus.algorithms.scalar_only.decomfl import DeComFL
 from seedbus.bus import HOST, Envelope, Kind, Offer, decode, encode
 from seedbus.models import Iid
@@ -30,7 +31,7 @@ from seedbus.agents.secure.secure_round import SecureRound
 ALGORITHM: Any = DeComFL(perturbations=2, arithmetic="integer", precision="int32")
 PROBLEM: Any = Null(losses="keyed").bind(seed=1, clients=4, partition=Iid())
 COHORT = range(4)
-SETTINGS = SecureAggregation()
+TERMS = SecureAggregation(), Participation(clients=4, quorum=2)
 PLAN = ALGORITHM.plan(0, 0, 5)
 
 
@@ -64,11 +65,11 @@ class Sharing:
     """A process of four clients that have shared their secrets, and the server's part in their round."""
 
     def __init__(self) -> None:
-        self.hosted = followers(Party(SETTINGS, len(COHORT)))
-        self.server = SecureRound(SETTINGS, 0, 0, COHORT, seed=5)
-        self.asks = [self.server.ask_keys()]
+        self.hosted = followers(Party(*TERMS))
+        self.server = SecureRound(*TERMS, 0, 0, COHORT, seed=5)
+        self.asks = [self.server.ask(Stage.KEYS)]
         self.tell()
-        self.asks.append(self.server.ask_shares())
+        self.asks.append(self.server.ask(Stage.SHARES))
         self.tell()
 
     def tell(self) -> None:
@@ -86,8 +87,9 @@ def test_the_masked_reports_of_a_process_have_the_sum_of_those_without_masks() -
     masked = {client: numbers(this.report(client)) for client in COHORT}
     reports = {client: numbers(answer(plain, plan(client))[0]) for client in COHORT}
     assert not any(np.array_equal(masked[client], reports[client]) for client in COHORT)
-    this.asks.append(this.server.ask_unmask(frozenset(COHORT)))
-    this.tell()
+    for stage in AFTER_REPORTS:
+        this.asks.append(this.server.ask(stage, frozenset(COHORT)))
+        this.tell()
     total = this.server.total(masked)
     assert total is not None and total.tolist() == sum(reports.values()).tolist() != np.zeros_like(total).tolist()
     assert numbers(this.report(2)).tolist() == masked[2].tolist() and events(this.hosted) == []
@@ -117,9 +119,9 @@ def test_a_client_declines_a_plan_with_too_few_neighbours_and_one_with_others_th
 
 def test_what_a_client_refuses_to_tell_is_noted_and_what_cannot_be_read_is_not_answered() -> None:
     this = Sharing()
-    unmask = this.server.ask_unmask(frozenset(COHORT))[1]
+    unmask = this.server.ask(Stage.CONFIRM, frozenset(COHORT))[1]
     (refusal,) = answer(this.hosted, unmask)  # it has masked nothing
-    assert refusal.kind is Kind.TELL and refusal.body[:2] == [Stage.UNMASK, "no-masks"]
+    assert refusal.kind is Kind.TELL and refusal.body[:2] == [Stage.CONFIRM, "no-masks"]
     assert answer(this.hosted, unmask._replace(body=[9])) == []
     assert answer(this.hosted, this.asks[0][1]._replace(body=[0, b"more"])) == []
     (keys,) = answer(this.hosted, this.asks[0][1]._replace(round=1))

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from masked_round import ROUND, SHAPE, MaskedRound
 
-from seedbus.agents.secure.masks import SEALED_BYTES, BadKey, Secrets, mask_public, pair_mask, seal, self_mask, unseal
+from seedbus.agents.secure.masks import BadKey, Secrets, channel, mask_public, pair_mask, seal, self_mask, unseal
 from seedbus.agents.secure.settings import SecureAggregation
 from seedbus.agents.secure.sharing import recover
 from seedbus.agents.secure.stages import Stage, pack_subset
@@ -23,34 +23,31 @@ COHORT = [2, 3, 5, 8, 13, 21]
 SIZE = SHAPE[0] * SHAPE[1]
 
 
-@pytest.mark.parametrize("settings", [{}, {"neighbours": 4}, {"threshold": 0.7, "neighbours": 4}], ids=str)
-@pytest.mark.parametrize(
-    ("without_keys", "without_shares", "without_report", "without_unmask"),
-    [
-        ((), (), (), ()),
-        ((3,), (), (), ()),
-        ((), (21,), (), ()),
-        ((), (), (5,), ()),
-        ((), (), (), (8,)),
-        ((2,), (), (13,), ()),
-    ],
-    ids=["nobody", "before keys", "before shares", "after sharing", "after masking", "two of them"],
+def subsets(count: int) -> st.SearchStrategy[list[frozenset[int]]]:
+    """Who is silent in each of the five stages: keys, shares, report, confirmation, unmasking; seldom many."""
+    return st.lists(st.frozensets(st.integers(0, count - 1), max_size=2), min_size=5, max_size=5)
+
+
+@settings(max_examples=60)
+@given(
+    st.integers(2, 8).flatmap(lambda count: st.tuples(st.just(count), subsets(count))),
+    st.sampled_from([0.5, 2 / 3, 0.8]),
+    st.sampled_from(["all", 2, 4]),
 )
-def test_the_sum_is_that_of_the_clients_that_reported_whoever_drops_out(
-    settings: dict[str, Any],
-    without_keys: Collection[int],
-    without_shares: Collection[int],
-    without_report: Collection[int],
-    without_unmask: Collection[int],
+def test_whoever_is_silent_at_whichever_stage_the_sum_is_exact_or_there_is_none(
+    dropouts: tuple[int, list[frozenset[int]]], threshold: float, neighbours: Any
 ) -> None:
-    this = MaskedRound(
-        list(range(20)) + COHORT[-1:] if "neighbours" in settings else COHORT, SecureAggregation(**settings)
-    )
-    this.share(without_keys=without_keys, without_shares=without_shares)
-    reported = this.report(without_report)
-    assert len(reported) == len(this.cohort) - len({*without_keys, *without_shares, *without_report} & {*this.cohort})
-    this.exchange(this.server.ask_unmask(reported), without_unmask)
-    assert (this.total(reported) == this.expected(reported)).all()
+    count, (keys, shares, report, confirm, unmask) = dropouts
+    this = MaskedRound(list(range(count)), SecureAggregation(threshold=threshold, neighbours=neighbours))
+    this.share(without_keys=keys, without_shares=shares)
+    assert this.server.sharers.isdisjoint(keys | shares)
+    reported = this.report(report)
+    this.unmask(reported, without_confirmation=confirm, without_unmask=unmask)
+    total, gone = this.total(reported), keys | shares | report | confirm | unmask
+    assert total is None or (total == this.expected(reported)).all()
+    is_complete = neighbours == "all" or neighbours >= count - 1
+    if not gone or (is_complete and count - len(gone) >= this.settings.shares_needed(count - 1)):
+        assert total is not None, "t clients have stayed to the end"
 
 
 def test_negative_sums_and_the_largest_numbers_are_exact() -> None:
@@ -60,7 +57,7 @@ def test_negative_sums_and_the_largest_numbers_are_exact() -> None:
         this.reports[client] = np.array([[most, -most, 0], [-1, 1, -most]], np.int32)
     this.share()
     reported = this.report()
-    this.exchange(this.server.ask_unmask(reported))
+    this.unmask(reported)
     assert (this.total(reported) == this.expected(reported)).all()
     this.reports[2] = np.array([[most + 1, 0, 0], [0, 0, 0]], np.int32)
     with pytest.raises(Declined, match="a cohort's sum fits into 32 bits"):
@@ -81,7 +78,7 @@ def unmasked(this: MaskedRound, reported: Collection[int]) -> dict[int, Any]:
                 given.setdefault((owner, kind), {})[told.client] = told.body[1][17 * at : 17 * at + 17]
     known = {}
     for (owner, kind), shares in given.items():
-        if len(shares) >= this.settings.shares_needed(len(this.server._neighbours[owner])):
+        if len(shares) >= this.server._needed(owner):
             known[owner, kind] = recover(shares)
     public = {told.client: told.body[1] for told in this.seen if told.body[0] == Stage.KEYS}
     result = {}
@@ -117,7 +114,7 @@ def round_with_late(late: Collection[int], cohort: list[int], **settings: Any) -
     this = MaskedRound(cohort, SecureAggregation(**settings))
     this.share()
     reported = this.report(silent=late)
-    this.exchange(this.server.ask_unmask(reported))
+    this.unmask(reported)
     assert (this.total(reported) == this.expected(reported)).all()
     return this, reported
 
@@ -127,7 +124,7 @@ def round_with_late(late: Collection[int], cohort: list[int], **settings: Any) -
     [
         (COHORT, {}, [8]),
         ([*COHORT, 34, 55, 89], {"neighbours": 4}, [8]),
-        ([*COHORT, 34, 55, 89], {"neighbours": 4}, [2, 55]),
+        ([*COHORT, 34, 55, 89], {"neighbours": 4, "threshold": 0.5}, [2, 55]),
         ([*COHORT, 34, 55, 89], {"neighbours": 6, "threshold": 0.6}, [3, 8]),
     ],
     ids=["all", "4 of 8, one late", "4 of 8, two late", "6 of 8, two late"],
@@ -153,7 +150,7 @@ def test_a_graph_that_dropouts_cut_in_two_gives_the_sums_of_its_parts_and_none_o
     circle, at = [cohort[0]], MaskedRound(cohort, SecureAggregation(neighbours=2)).server._graph
     while len(circle) < len(cohort):
         circle.append(next(each for each in at[circle[-1]] if each not in circle))
-    this, reported = round_with_late([circle[0], circle[3]], cohort, neighbours=2)
+    this, reported = round_with_late([circle[0], circle[3]], cohort, neighbours=2, threshold=0.5)
     arcs = [tuple(sorted(arc)) for arc in (circle[1:3], circle[4:])]
     assert sums_found(this, reported) == [*arcs, tuple(sorted(reported))]
     assert this.settings.shares_needed(2) == min(map(len, arcs))
@@ -164,7 +161,7 @@ def test_a_server_that_had_both_kinds_of_shares_would_find_a_report() -> None:
     this = MaskedRound(COHORT)
     this.share()
     reported = this.report()
-    this.exchange(this.server.ask_unmask(reported))
+    this.unmask(reported)
     masked = this.masked[8].ravel().view(np.uint32).copy()
     masked -= self_mask(this.parties[8]._sessions[8].secrets.self_seed, ROUND, 8, SIZE)
     public = {told.client: told.body[1] for told in this.seen if told.body[0] == Stage.KEYS}
@@ -178,16 +175,15 @@ def test_a_server_that_asks_for_both_kinds_of_shares_is_refused_and_named() -> N
     this = MaskedRound(COHORT)
     this.share()
     reported = this.report()
-    this.exchange(this.server.ask_unmask(reported))
+    this.exchange(this.server.ask(Stage.CONFIRM, reported))
     honest = this.asks[13]
     party, others = this.parties[13], [client for client in COHORT if client != 13]
     again = party.answer(honest)
     assert again in this.seen
-    stage, _, sealed = honest.body
-    lie = honest._replace(body=[stage, pack_subset(set(reported) - {5}, others), sealed])
+    lie = honest._replace(body=[int(Stage.CONFIRM), pack_subset(set(reported) - {5}, others)])
     for _ in range(2):
         refusal = party.answer(lie)
-        assert refusal is not None and refusal.body[:2] == [Stage.UNMASK, "asks-for-both"]
+        assert refusal is not None and refusal.body[:2] == [Stage.CONFIRM, "asks-for-both"]
         assert refusal.body[2].startswith("the server asks client 13 for both kinds of shares of client 5 in round 4")
     assert party.answer(honest) == again
     assert refusal is not None
@@ -201,10 +197,8 @@ def test_a_client_helps_to_unmask_no_small_group_and_masks_once_a_round() -> Non
     this.share()
     this.report()
     others = [client for client in COHORT if client != 13]
-    sealed = b"".join(this.server._sealed[client][13] for client in others)
-    lie = Envelope(Kind.ASK, 13, ROUND, 2, [2, pack_subset({5}, others), sealed])
-    refusal = this.parties[13].answer(lie)
-    assert refusal is not None and refusal.body[1] == "no-masks" and "fewer than 3" in refusal.body[2]
+    refusal = this.parties[13].answer(Envelope(Kind.ASK, 13, ROUND, 2, [3, pack_subset({5}, others)]))
+    assert refusal is not None and refusal.body[1] == "no-masks" and "fewer than 4" in refusal.body[2]
     with pytest.raises(Declined, match="it masks once a round"):
         this.parties[13].admit(13, ROUND, pack_subset({2, 3, 5, 8}, others))
     with pytest.raises(Declined, match="has made no keys for round 5"):
@@ -227,55 +221,69 @@ def test_without_t_shares_or_with_a_wrong_one_there_is_no_sum() -> None:
     this = MaskedRound(COHORT)
     this.share()
     reported = this.report(silent=[8])
-    this.exchange(this.server.ask_unmask(reported), silent=[2, 3])
+    this.unmask(reported, without_unmask=[2, 3])
     assert this.total(reported) is None
     two = MaskedRound(COHORT)
     two.share()
     reported = two.report(silent=[8])
-    two.exchange(two.server.ask_unmask(reported))
+    two.unmask(reported)
     assert two.total(reported) is not None
     shares = two.server._shares[8]
     shares[2] = bytes(17)
     assert two.total(reported) is None
     three = MaskedRound(COHORT)
     three.share()
-    assert three.server.ask_unmask(three.report(silent=COHORT[:3])) == []
+    assert three.server.ask(Stage.CONFIRM, three.report(silent=COHORT[:3])) == []
     assert three.server.is_answered and three.total(COHORT[3:]) is None
+    four = MaskedRound(COHORT)
+    four.share()
+    four.exchange(four.server.ask(Stage.CONFIRM, four.report()), silent=COHORT[:2])
+    assert four.server.ask(Stage.UNMASK) == [], "with fewer than t confirmations all would refuse"
+
+
+def test_a_client_too_few_of_whose_neighbours_share_takes_no_part_and_the_others_go_on() -> None:
+    cohort, alone = list(range(12)), 5
+    this = MaskedRound(cohort, SecureAggregation(neighbours=4, threshold=0.5))
+    graph = this.server._graph
+    beside, further = [], []
+    for each in graph[alone]:  # on the circle: at a distance of one, or of two
+        (beside if len({*graph[each]} & {*graph[alone]}) == 2 else further).append(each)
+    gone = [*beside, further[0]]
+    this.share(without_shares=gone)
+    assert this.server.sharers == {*cohort} - {*gone, alone}
+    reported = this.report()
+    this.unmask(reported)
+    assert (this.total(reported) == this.expected(reported)).all()
 
 
 def test_a_key_of_low_order_is_refused_and_its_clients_neighbours_go_on() -> None:
     this = MaskedRound(COHORT)
-    asked = {ask.client: ask for ask in this.server.ask_keys()}
+    asked = {ask.client: ask for ask in this.server.ask(Stage.KEYS)}
     for part in (bytes(64), this.parties[8].answer(asked[8]).body[1][:32] + bytes(32)):  # type: ignore[union-attr]
         with pytest.raises(BadPayload, match="low order"):
             this.server.told(Envelope(Kind.TELL, 8, ROUND, 2, [0, part]))
     this.exchange([ask for client, ask in asked.items() if client != 8])
-    this.exchange(this.server.ask_shares())
+    this.exchange(this.server.ask(Stage.SHARES))
     assert this.server.sharers == {*COHORT} - {8}
-
-
-def test_shares_that_nobody_can_read_are_named_by_those_who_got_them() -> None:
-    this = MaskedRound(COHORT)
-    this.share()
-    this.server._sealed[8] = dict.fromkeys(this.server._sealed[8], bytes(SEALED_BYTES))
-    reported = this.report()
-    for ask in this.server.ask_unmask(reported):
-        told = this.parties[ask.client].answer(ask)
-        if ask.client != 8:
-            assert told is not None and told.body[1] == "bad-shares" and "client 8 did not seal" in told.body[2]
-            with pytest.raises(ReportRefused, match="client 8 did not seal"):
-                this.server.told(told)
 
 
 def test_sealed_shares_are_read_by_their_recipient_in_their_round_only() -> None:
     one, two, three = Secrets(), Secrets(), Secrets()
-    sealed = seal(one.channel, two.public(1), 1, 1, 2, bytes(34))
-    assert unseal(two.channel, one.public(1), 1, 1, 2, sealed) == (bytes(17), bytes(17))
-    for reader, sender, round, recipient in ((three, 1, 1, 2), (two, 3, 1, 2), (two, 1, 2, 2), (two, 1, 1, 3)):
+    theirs = channel(one.channel, two.public(1))
+    assert theirs == channel(two.channel, one.public(1))
+    sealed = seal(theirs, 1, 1, 2, bytes(34))
+    assert unseal(theirs, 1, 1, 2, sealed) == (bytes(17), bytes(17))
+    for secret, sender, round, recipient in (
+        (channel(three.channel, one.public(1)), 1, 1, 2),
+        (theirs, 3, 1, 2),
+        (theirs, 1, 2, 2),
+        (theirs, 1, 1, 3),
+        (theirs, 2, 1, 1),
+    ):
         with pytest.raises(BadKey, match="did not seal"):
-            unseal(reader.channel, one.public(1), round, sender, recipient, sealed)
+            unseal(secret, round, sender, recipient, sealed)
     with pytest.raises(BadKey, match="low order"):
-        seal(one.channel, bytes(64), 1, 1, 2, bytes(34))
+        channel(one.channel, bytes(64))
 
 
 def test_masks_of_two_clients_are_equal_and_differ_from_those_of_another_round() -> None:

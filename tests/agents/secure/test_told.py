@@ -15,7 +15,7 @@ COHORT = [2, 3, 5, 8, 13, 21]
 
 def test_a_part_counts_once_and_from_those_that_were_asked_only() -> None:
     this = MaskedRound(COHORT)
-    ask = this.server.ask_keys()[0]
+    ask = this.server.ask(Stage.KEYS)[0]
     told = this.parties[2].answer(ask)
     assert told is not None
     this.server.told(told)
@@ -27,13 +27,14 @@ def test_a_part_counts_once_and_from_those_that_were_asked_only() -> None:
 
 def test_a_part_that_no_client_gives_is_a_bad_payload() -> None:
     this = MaskedRound(COHORT)
-    this.server.ask_keys()
+    this.server.ask(Stage.KEYS)
     for client, reason, detail in ((2, "because", ""), (3, "no-masks", "x" * (DETAIL + 1))):
         with pytest.raises(BadPayload, match=f"refuses its part because of '{reason}'"):
             this.server.told(Envelope(Kind.TELL, client, ROUND, 2, [int(Stage.KEYS), reason, detail]))
     this = MaskedRound(COHORT)
     this.share()
-    this.server.ask_unmask(this.report())
+    this.exchange(this.server.ask(Stage.CONFIRM, this.report()))
+    this.server.ask(Stage.UNMASK)
     too_large = b"\xff" * SHARE_BYTES * len(COHORT)
     with pytest.raises(BadPayload, match="no number below the prime"):
         this.server.told(Envelope(Kind.TELL, 2, ROUND, 2, [int(Stage.UNMASK), too_large]))

@@ -331,7 +331,7 @@ def test_a_client_whose_process_has_left_is_not_blamed_for_a_later_question(clie
 
     algorithm, settings = DeComFL(arithmetic="integer", precision="int32"), SecureAggregation()
     coordinator = joined_coordinator(clients=4, cohort=4, algorithm=algorithm, secure=settings)
-    parties = [Party(settings, 4) for _ in range(4)]
+    parties = [Party(settings, coordinator.participation) for _ in range(4)]
     coordinator.open_round()
     for stage in (Stage.KEYS, Stage.SHARES):
         coordinator.ask(stage)

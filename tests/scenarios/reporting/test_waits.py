@@ -51,7 +51,7 @@ def test_a_snapshot_and_the_keys_of_a_secure_sum_come_before_the_plan(tmp_path: 
     three = {"clients": 8, "cohort": 3, "quorum": 3}
     what = scenario(algorithm=whole, secure_aggregation={}, participation=three, **instant)
     found = waits(go(tmp_path / "sums", what)).parts_ns / 1e9
-    assert np.allclose(found, [0.4, 0.1, 0, 0.1, 0.2]), "two exchanges before each plan, and one to unmask the sum"
+    assert np.allclose(found, [0.4, 0.1, 0, 0.1, 0.4]), "two exchanges before each plan, and two to unmask the sum"
     lag = {"snapshot_after_commits": 1}
     found = waits(go(tmp_path / "lag", scenario(lag=lag, **instant))).parts_ns / 1e9
     assert np.allclose(found[-1], [0.4, 0.1, 0, 0.1, 0]), "an offer, a pull, a chunk, and then the client joins"

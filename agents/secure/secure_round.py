@@ -30,7 +30,7 @@ from seedbus.agents.secure.masks import (
     self_mask,
 )
 from seedbus.agents.secure.settings import SecureAggregation, Terms
-from seedbus.agents.secure.sharing import SHARE_BYTES, is_share, recover
+from seedbus.agents.secure.sharing import SHARE_BYTES, agree, is_share, recover
 from seedbus.agents.secure.stages import (
     DETAIL,
     ORDER,
@@ -88,7 +88,7 @@ class SecureRound:
         self._too_late: set[int] = set()  # the clients that had not shared when plans were sent
         self._reported: frozenset[int] = frozenset()
         self._confirmed: dict[int, dict[int, bytes]] = {}  # sender → recipient → confirmation
-        self._complaints: set[tuple[int, int]] = set()  # client, and whose confirmation or shares it finds not valid
+        self._complaints: set[tuple[int, int]] = set()  # client, and whose confirmation or shares are not valid for it
         self._unrecovered: int | None = None  # whose secret could not be recovered from its shares
         self._shares: dict[int, dict[int, bytes]] = {}  # client → holder → share of the secret that is due
 
@@ -251,7 +251,7 @@ class SecureRound:
             total -= self_mask(own, self._round, client, total.size)
         for client in sorted(self._lost):
             seed = self._secret(client)
-            if seed is None or mask_public(seed, self._round) != self._public[client][KEY_BYTES:]:
+            if seed is None:
                 self._unrecovered = client
                 return None
             for other in self._sharing(client):
@@ -280,7 +280,7 @@ class SecureRound:
         owner = self._unrecovered
         if owner is not None and owner not in others:
             what = f"client {owner}'s secret of round {self._round} cannot be recovered from its shares"
-            yield owner, "bad-shares", f"{what}: there is no commit"
+            yield owner, "bad-shares", f"{what}: it or holders of them have made some false"
 
     def _ask(self, stage: Stage, bodies: Mapping[int, list[bytes]]) -> list[Envelope]:
         self.stage, self.waiting = stage, set(bodies)
@@ -303,6 +303,23 @@ class SecureRound:
         return self._terms.shares_needed(len(self._neighbours[client]))
 
     def _secret(self, client: int) -> bytes | None:
-        """The secret of a client that is due: b if it has reported, else the seed of its mask key."""
-        shares = self._shares[client]
-        return recover({holder: shares[holder] for holder in sorted(shares)[: self._needed(client)]})
+        """The secret of a client that is due: b if it has reported, else the seed of its mask key; None: unknown.
+
+        A share that does not fit the others is left out, if there are enough to tell which one that is: t + 2 of a self
+        mask, and t + 1 of a mask key, which has a public key. Its holder or the client has made it false.
+        """
+        shares, needed = self._shares[client], self._needed(client)
+        for left_out in (None, *sorted(shares)):
+            rest = {holder: share for holder, share in shares.items() if holder != left_out}
+            if len(rest) < needed or not agree(rest, needed):
+                continue
+            secret = recover({holder: rest[holder] for holder in sorted(rest)[:needed]})
+            if client in self._reported:
+                is_right = left_out is None or len(rest) > needed
+            else:
+                is_right = secret is not None and mask_public(secret, self._round) == self._public[client][KEY_BYTES:]
+            if is_right:
+                if left_out is not None:
+                    self._complaints.add((client, left_out))
+                return secret
+        return None

@@ -34,17 +34,13 @@ def recover(shares: Mapping[int, bytes]) -> bytes | None:
 
     From fewer than t shares it returns nothing of use.
     """
-    points = {holder + 1: int.from_bytes(share, "little") for holder, share in shares.items()}
-    secret = 0
-    for x, y in points.items():
-        above = below = 1
-        for other in points:
-            if other != x:
-                above = above * other % PRIME
-                below = below * (other - x) % PRIME
-        secret += y * above * pow(below, -1, PRIME)
-    secret %= PRIME
+    secret = _at_zero(shares)
     return secret.to_bytes(SECRET_BYTES, "little") if secret < 2 ** (8 * SECRET_BYTES) else None
+
+
+def agree(shares: Mapping[int, bytes], needed: int) -> bool:
+    """Whether shares, by holder, belong to one secret: any t of them do, and of more a single false one shows."""
+    return _at_zero(shares) == _at_zero({holder: shares[holder] for holder in sorted(shares)[:needed]})
 
 
 def is_share(value: bytes) -> bool:
@@ -58,6 +54,19 @@ def _draw() -> int:
         number = int.from_bytes(os.urandom(SHARE_BYTES), "little") >> (8 * SHARE_BYTES - PRIME.bit_length())
         if number < PRIME:
             return number
+
+
+def _at_zero(shares: Mapping[int, bytes]) -> int:
+    points = {holder + 1: int.from_bytes(share, "little") for holder, share in shares.items()}
+    result = 0
+    for x, y in points.items():
+        above = below = 1
+        for other in points:
+            if other != x:
+                above = above * other % PRIME
+                below = below * (other - x) % PRIME
+        result += y * above * pow(below, -1, PRIME)
+    return result % PRIME
 
 
 def _value(coefficients: Sequence[int], x: int) -> int:

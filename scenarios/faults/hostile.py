@@ -11,6 +11,7 @@ from pydantic import Field
 from seedbus.agents import chunks, messages
 from seedbus.agents.chunks import Chunk, Title
 from seedbus.agents.client.forging import Occasion
+from seedbus.agents.secure.sharing import SHARE_BYTES
 from seedbus.agents.secure.stages import Stage
 from seedbus.bus import EVALUATOR, HOST, Envelope, KeyedRandom, Kind, encode
 from seedbus.scenarios.faults.base import RoundSelector
@@ -249,6 +250,8 @@ class _Forger:
         """Lie about keys and shares. No lie is a valid share of a self mask: that makes the sum a random one."""
         honest = self._answers[0]
         stage, part = honest.body[0], honest.body[1]
+        neighbours = len(part) // SHARE_BYTES - 1 if stage == Stage.UNMASK else 0
+        everybody = (2 ** max(0, neighbours) - 1).to_bytes(-(-max(0, neighbours) // 8), "little")
         body: list[Any] = self.choose(
             [
                 [stage, bytes(len(part))] if stage != Stage.UNMASK else [stage, b"\xff" * len(part)],
@@ -257,6 +260,7 @@ class _Forger:
                 [self.choose((0, 1, 2, 3, -1)), b""],
                 [stage, self.choose(("asks-for-both", "no-masks", "because")), "I like it" * self.choose((1, 60))],
                 [str(stage), part],
+                [stage, "bad-shares", "they lie", b"", everybody, everybody],
             ]
         )
         return self._frame(honest._replace(body=body)) * self.choose((1, 1, 3))

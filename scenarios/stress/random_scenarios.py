@@ -237,7 +237,7 @@ def _secure(choose: Chooser, drawn: dict[str, Any]) -> dict[str, Any]:
     algorithm = _summed(choose, "feddyn")
     return {
         "secure_aggregation": {
-            "threshold": choose.one((0.5, 0.6, 0.8)),
+            "threshold": choose.one((0.5, 2 / 3, 0.8)),
             "neighbours": choose.one(("all", "all", 2, 4)),
         },
         "algorithm": algorithm,

@@ -259,7 +259,7 @@ def test_where_all_are_neighbours_a_sum_has_a_quorum_whatever_a_server_says() ->
         assert told is not None and told.body[1] == "no-masks" and "4 neighbours" in told.body[2]
 
 
-@settings(max_examples=30)
+@settings(max_examples=30, deadline=None)
 @given(
     st.integers(3, 40),
     st.sampled_from([0.5, 0.6, 2 / 3, 0.75, 0.9]),
@@ -352,3 +352,34 @@ def test_sealed_shares_that_cannot_be_read_are_left_out_and_the_others_given() -
     ask = this.asks[13]
     piece = ask.body[3][:SEALED_BYTES]
     assert unseal(given, ROUND, 2, 13, piece)[1] == told.body[3][:SHARE_BYTES]
+
+
+@pytest.mark.parametrize("silent", [(), (21,), (21, 34)], ids=["t + 2", "t + 1", "t"])
+def test_a_holder_that_gives_false_shares_of_self_masks_is_found_out_by_those_of_others(
+    silent: Collection[int],
+) -> None:
+    """Of eight clients t are six. Of t + 1 shares the server knows that one is false, and not which; of t nothing."""
+    this = MaskedRound([*COHORT, 34, 55])
+    this.share()
+    reported = this.report()
+    this.unmask(reported, without_unmask=silent)
+    for owner in this.cohort:
+        if owner != 5:
+            this.server._shares[owner][5] = bytes(SHARE_BYTES - 1) + b"\1"
+    total, named = this.total(reported), [client for client, _, _ in this.server.blamed()]
+    if not silent:
+        assert (total == this.expected(reported)).all() and named == [5]
+    elif len(silent) == 1:
+        assert total is None and named == [2], "whose secret is the first that cannot be recovered"
+    else:
+        assert total is None or not (total == this.expected(reported)).all()
+
+
+def test_a_false_share_of_a_mask_key_is_found_out_with_one_more_than_t() -> None:
+    this = MaskedRound([*COHORT, 34, 55])
+    this.share()
+    reported = this.report(silent=[8])
+    this.unmask(reported)
+    this.server._shares[8][5] = bytes(SHARE_BYTES)
+    assert (this.total(reported) == this.expected(reported)).all()
+    assert [(client, reason) for client, reason, _ in this.server.blamed()] == [(5, "bad-shares")]

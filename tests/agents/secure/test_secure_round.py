@@ -12,7 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from masked_round import ROUND, SHAPE, MaskedRound
 
+from seedbus.agents.policies.participation import Participation
 from seedbus.agents.secure.masks import BadKey, Secrets, channel, mask_public, pair_mask, seal, self_mask, unseal
+from seedbus.agents.secure.secure_round import SecureRound
 from seedbus.agents.secure.settings import SecureAggregation
 from seedbus.agents.secure.sharing import recover
 from seedbus.agents.secure.stages import Stage, pack_subset
@@ -28,7 +30,7 @@ def subsets(count: int) -> st.SearchStrategy[list[frozenset[int]]]:
     return st.lists(st.frozensets(st.integers(0, count - 1), max_size=2), min_size=5, max_size=5)
 
 
-@settings(max_examples=60)
+@settings(max_examples=60, deadline=None)
 @given(
     st.integers(2, 8).flatmap(lambda count: st.tuples(st.just(count), subsets(count))),
     st.sampled_from([0.5, 2 / 3, 0.8]),
@@ -336,3 +338,55 @@ def test_whatever_is_asked_or_told_is_answered_refused_or_a_bad_payload(bodies: 
             this.server.told(Envelope(Kind.TELL, client, round, 2, body))
         except (BadPayload, ReportRefused):
             pass
+
+
+def begun(until: int) -> MaskedRound:
+    """A round of which so many of its five exchanges are over, and whose server has been killed and started anew."""
+    this = MaskedRound(COHORT)
+    steps = [
+        lambda: this.exchange(this.server.ask(Stage.KEYS)),
+        lambda: this.exchange(this.server.ask(Stage.SHARES)),
+        lambda: (this.server.close_sharing(), this.report()),
+        lambda: this.exchange(this.server.ask(Stage.CONFIRM, frozenset(COHORT))),
+        lambda: this.exchange(this.server.ask(Stage.UNMASK)),
+    ]
+    for step in steps[:until]:
+        step()
+    this.server = SecureRound(this.settings, Participation(clients=6, quorum=2), ROUND, 2, COHORT, seed=5)
+    return this
+
+
+@pytest.mark.parametrize("until", range(6))
+def test_a_server_that_is_killed_at_any_stage_repeats_the_round_with_the_same_answers(until: int) -> None:
+    this = begun(until)
+    this.share()
+    reported = this.report()
+    this.unmask(reported)
+    assert (this.total(reported) == this.expected(reported)).all() and len(reported) == 6
+
+
+@pytest.mark.parametrize("until", range(6))
+def test_what_a_repeated_round_lacks_that_came_before_unmasks_no_second_sum(until: int) -> None:
+    """A report, or a client's memory: clients that have confirmed the other group say so, and others go on."""
+    this = begun(until)
+    this.share()
+    reported = this.report(silent=[8])
+    refused = set()
+    for ask in this.server.ask(Stage.CONFIRM, reported):
+        told = this.parties[ask.client].answer(ask)
+        assert told is not None
+        if len(told.body) > 2:
+            refused.add((ask.client, told.body[1]))
+        else:
+            this.server.told(told)
+    assert refused == ({(client, "asks-for-both") for client in reported} if until >= 4 else set())
+    this.exchange(this.server.ask(Stage.UNMASK))
+    total = this.total(reported)
+    assert total is None if until >= 4 else (total == this.expected(reported)).all()
+
+    that = begun(until)
+    that.parties[13].forget(13)
+    that.exchange(that.server.ask(Stage.KEYS))
+    answers = [that.parties[ask.client].answer(ask) for ask in that.server.ask(Stage.SHARES)]
+    others = [told.body[1] for told in answers if told is not None and told.client != 13]
+    assert ("no-masks" in others) == (until >= 2), "its keys are others than those with which they have shared"

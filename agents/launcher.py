@@ -311,20 +311,38 @@ class _ServerRun:
                 monitor.attach(asyncio.get_running_loop(), self.server.instruments().read)
             with self.built_to_last():  # in memory all clients join here
                 self.transport.start(registration)
-            return await self.server.run()
+            reason = await self.server.run()
+            farewells = self.server.farewells()
+            self._keep_end(reason)
+            for host, frame in farewells:  # only now: a client that was told so does not come back
+                self.transport.post(host, frame)
+            return reason
         finally:
             if monitor is not None:
                 monitor.detach()
             await self.transport.close()
 
-    def finish(self, reason: str) -> Outcome:
+    def _keep_end(self, reason: str) -> None:
         """Write all rows into the ledger's files, and the outcome into the journal; reason: why the run ended."""
         self.ledger.write_segment(only_taken=True)
         kept = self.ledger.segments
         self.bus.close()
         self.ledger.write_segment()
+        facts = {OUTCOME: json.dumps(asdict(self._outcome(reason)))}
+        self.journal.finish(self.server.unsaved_metrics, self.ledger.segments, facts, kept=kept)
+
+    def finish(self, reason: str) -> Outcome:
+        """Return the outcome, which is durable already; what clients sent since they were told of it is added."""
+        outcome, segments = self._outcome(reason), self.ledger.segments
+        self.bus.close()
+        self.ledger.write_segment()
+        if self.ledger.segments > segments:
+            self.journal.finish([], self.ledger.segments, {OUTCOME: json.dumps(asdict(outcome))})
+        return outcome
+
+    def _outcome(self, reason: str) -> Outcome:
         coordinator = self.coordinator
-        outcome = Outcome(
+        return Outcome(
             reason,
             coordinator.round,
             coordinator.version,
@@ -336,9 +354,6 @@ class _ServerRun:
             reason == coordinator.divergence,
             coordinator.last_digests,
         )
-        facts = {OUTCOME: json.dumps(asdict(outcome))}
-        self.journal.finish(self.server.unsaved_metrics, self.ledger.segments, facts, kept=kept)
-        return outcome
 
     def tidy(self) -> None:
         """After a run that stopped: write the ledger's rows up to the last whole round into its files."""

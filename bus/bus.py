@@ -206,7 +206,10 @@ class Bus:
         self.rules.restore(fault_counts)
 
     def close(self) -> None:
-        """Record what is still in flight; nothing is delivered from now on."""
+        """Record what is still in flight; nothing is delivered from now on.
+
+        Called again, it records what links have carried since.
+        """
         self._is_closed = True
         for message in self._sorted_in_flight():
             self._settle(message, Fate.UNDER_WAY)

@@ -120,7 +120,8 @@ class PendingReplies:
     def close(self) -> list[Answer]:
         """Send no more answers; return those that have not been sent."""
         self._is_closed = True
-        return list(self._unsent)
+        unsent, self._unsent = list(self._unsent), {}
+        return unsent
 
     def _schedule(self, answer: Answer) -> None:
         self._unsent[answer] = None

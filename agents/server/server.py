@@ -1,6 +1,7 @@
 """The server: it carries out what the coordinator decides, and holds no model.
 
-Recovery depends on the order in which a round ends: aggregate → journal (durable) → tell the evaluator → next round.
+Recovery depends on the order in which a round ends: aggregate → journal (durable) → tell the evaluator → next round;
+and a run: outcome → journal (durable) → tell the processes of clients, which do not come back.
 """
 
 from __future__ import annotations
@@ -145,8 +146,7 @@ class Server:
     async def run(self) -> str:
         """Run until the stopping rule holds; returns why it ended.
 
-        Only then are the client processes told that the run is over. A run that is interrupted or fails may be resumed,
-        so its clients keep calling.
+        A run that is interrupted or fails may be resumed: its clients keep calling, since only the end has `farewells`.
 
         Raises:
             StopRequested: it was asked to stop; no round is open, and all closed ones are durable.
@@ -160,12 +160,14 @@ class Server:
                 if await self._is_time():
                     await self._round()
             await self._until(lambda: self.coordinator.progress.awaited == 0)
-            for host in self._registration.hosts:
-                self.bus.transport.post(host, self.bus.record(messages.bye(host)))
             return reason
         finally:
             self._stop.wakes(lambda: None)
             self._disk.shutdown()
+
+    def farewells(self) -> list[tuple[int, bytes]]:
+        """Record that each process is told that the run is over; returns (host, frame) of what is to tell it."""
+        return [(host, self.bus.record(messages.bye(host))) for host in self._registration.hosts]
 
     def _wake(self, loop: asyncio.AbstractEventLoop) -> None:
         with suppress(RuntimeError):  # the loop is closed: the run is over

@@ -47,6 +47,7 @@ from seedbus.agents.server.server import Server
 from seedbus.bus import Bus, Ledger
 from seedbus.bus.errors import BusError
 from seedbus.bus.in_flight import InFlightMessage
+from seedbus.bus.transport import MemoryTransport
 from seedbus.scenarios.reporting.results import Results
 from seedbus.scenarios.running.recording import Recorder
 from seedbus.scenarios.running.run import run
@@ -63,6 +64,7 @@ PLACES: list[tuple[Any, str]] = [
         for name in ("send", "record", "_depart", "_deliver", "_send_answer", "_settle", "checkpoint", "restore")
     ),
     *((Server, name) for name in ("_read", "_publish")),
+    (MemoryTransport, "post"),
     *((Ledger, name) for name in ("take_new", "write_segment", "restore")),
     *((Recorder, name) for name in ("_write", "round_closed", "close")),
     *((Path, name) for name in ("mkdir", "replace", "unlink")),

@@ -1,12 +1,13 @@
 """The wire format that an attacker needs, written by hand: ZMTP 3.1 without security, some packets, some envelopes.
 
-Nothing is imported from Seedbus, so every version gets the same bytes. The format is that of bus/zeromq/packet.py.
+Nothing is imported from Seedbus, so every version that has checksums gets the same bytes. The format is that of bus/zeromq/packet.py.
 """
 
 from __future__ import annotations
 
 import socket
 import struct
+import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from typing import Any, Self
@@ -19,6 +20,7 @@ HELLO, OFFER, DECLINE, PING, POST, ANSWER, DELIVER, FAREWELL = 1, 2, 3, 4, 6, 8,
 JOIN, WELCOME, COMMIT, EVALUATION = 17, 18, 20, 21  # tags of envelopes
 EVALUATOR, NO_CLIENTS = -2, 2**32 - 1
 NO_SESSION = bytes(8)
+CHECKSUM_BYTES = 4
 MOST = 2**17  # maximum bytes of a packet that a server accepts from a stranger, unless its type has a lower limit
 
 
@@ -59,6 +61,7 @@ class Peer:
         self.socket.settimeout(patience_s)
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._buffer = b""
+        self._sent = 0  # packets, by whose numbers their checksums begin
         try:
             self.socket.sendall(greeting() + ready(b"ROUTER" if near else b"DEALER"))
             self._exactly(64)
@@ -74,14 +77,16 @@ class Peer:
         self.close()
 
     def send(self, content: bytes) -> None:
-        self.socket.sendall(frame(content))
+        number = 0 if type_of(content) == DECLINE else self._sent
+        self._sent += 1
+        self.socket.sendall(frame(content + zlib.crc32(content, number).to_bytes(CHECKSUM_BYTES, "little")))
 
     def receive(self) -> bytes:
-        """The next message of one frame; ZMTP's own commands are skipped."""
+        """The next message of one frame without its checksum; ZMTP's own commands are skipped."""
         while True:
             flags, content = self._frame()
             if not flags & COMMAND:
-                return content
+                return content[:-CHECKSUM_BYTES]
 
     def close(self) -> None:
         with suppress(OSError):

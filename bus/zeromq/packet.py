@@ -1,6 +1,6 @@
 """The packets that travel between a hub and its links; each is one ZeroMQ frame.
 
-    [protocol × 16 + type : 1 byte] [session : 8 bytes] [content]
+    [protocol × 16 + type : 1 byte] [session : 8 bytes] [content] [over TCP without keys, a checksum : 4 bytes]
 
     HELLO     link → hub   msgpack: run, spans, count, evaluates; its session is the previous one, or zeros
     OFFER     hub → link   msgpack: run, host, spans, evaluates, heartbeat in ms, nonce, scenario
@@ -45,7 +45,11 @@ NONCE_LIMIT = 64  # bytes
 _SCENARIO_LIMIT = 2**22  # bytes
 HEARTBEAT_MS = (10, 60_000)
 """The shortest and the longest heartbeat that a link accepts from a hub."""
-FAREWELLS = frozenset({"stopped", "data", "scenario", "limits", "memory", "server", "failed"})
+DAMAGED = "damaged"
+"""The reason for which a packet with a wrong checksum is refused; the connection is made anew."""
+OVER = "over"
+"""The reason of a DECLINE to a link that has missed its BYE."""
+FAREWELLS = frozenset({"stopped", "data", "scenario", "limits", "memory", "server", "failed", DAMAGED})
 """Why a link gives up, in one word: a sentence could reveal the user's files to the hub."""
 
 

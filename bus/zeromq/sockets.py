@@ -207,12 +207,14 @@ class Wire:
         down: bytes that the listening end sends to open it.
         sealed: bytes that encryption adds to a frame.
         is_framed: frames have headers; inproc's have none.
+        is_checked: packets have checksums, because nothing else would notice a flipped byte.
     """
 
     up: int
     down: int
     sealed: int = 0
     is_framed: bool = True
+    is_checked: bool = False
 
     def bytes_of(self, size: int) -> int:
         """Return the bytes on the wire of a frame of `size` bytes; its header is flags and a length of 1 or 8 bytes."""
@@ -221,5 +223,18 @@ class Wire:
 
 
 INPROC = Wire(0, 0, is_framed=False)
-PLAIN = Wire(107, 107)  # a greeting and a READY, without an identity
+IPC = Wire(107, 107)  # a greeting and a READY, without an identity
+PLAIN = Wire(107, 107, is_checked=True)
 CURVE = Wire(567, 301, sealed=33)  # a greeting, HELLO and INITIATE; a greeting, WELCOME and READY (RFC 25 and 26)
+
+
+def wire_of(endpoint: str, has_keys: bool) -> Wire:
+    """Return what travels between a hub and a link at an address.
+
+    Args:
+        endpoint: the address.
+        has_keys: whether both have keys.
+    """
+    if has_keys:
+        return CURVE
+    return {"inproc": INPROC, "ipc": IPC}.get(endpoint.partition(":")[0], PLAIN)

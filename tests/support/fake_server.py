@@ -12,6 +12,7 @@ import zmq
 from hostile_packets import column
 
 from seedbus.bus.zeromq import packet as packet
+from seedbus.bus.zeromq.checksums import Checksums
 from seedbus.bus.zeromq.packet import Packet, Type
 
 SESSION = b"a stay 1"
@@ -42,6 +43,7 @@ class FakeServer(threading.Thread):
         self._answer = answer
         self._is_over = threading.Event()
         self.received: list[Packet] = []
+        self._checksums: dict[bytes, Checksums] = {}  # by routing id
 
     def __enter__(self) -> Self:
         self._context = zmq.Context()
@@ -61,10 +63,11 @@ class FakeServer(threading.Thread):
         while not self._is_over.is_set() or self._socket.poll(50):  # packets sent before the end are still received
             if self._socket.poll(10):
                 peer, data = self._socket.recv_multipart()
-                incoming = packet.read(data)
+                checksums = self._checksums.setdefault(peer, Checksums(True))
+                incoming = packet.read(checksums.removed(data))
                 self.received.append(incoming)
                 for message in self._answer(incoming):
-                    self._socket.send_multipart([peer, message])
+                    self._socket.send_multipart([peer, checksums.added(message)])
 
     @property
     def farewells(self) -> list[bytes]:

@@ -12,6 +12,8 @@ from typing import Self
 
 from processes import HANGS_S
 
+from seedbus.bus.zeromq.checksums import CHECKSUM_BYTES, Checksums
+
 HOST = "127.0.0.1"
 SIGNATURE = b"\xff" + bytes(8) + b"\x7f"
 MORE, LONG, COMMAND = 1, 2, 4
@@ -109,15 +111,17 @@ class Peer(Caller):
         self.raw(greeting() + ready(socket_type, **properties))
         self.read(64)  # libzmq hangs up on a peer that sends before it has received READY
         self._frame()
+        self.checksums = Checksums(True)
 
     def send(self, *contents: bytes) -> Self:
-        """Send one message of these frames."""
-        last = len(contents) - 1
+        """Send one message of these frames, with the checksum that the hub asks for."""
+        *_, end = contents
+        contents, last = (*contents[:-1], self.checksums.added(end)), len(contents) - 1
         return self.raw(b"".join(frame(each, MORE * (number < last)) for number, each in enumerate(contents)))
 
     def receive(self) -> bytes:
-        """Return the content of the next frame from the hub."""
-        return self._frame()
+        """Return the content of the next frame from the hub, without its checksum."""
+        return self._frame()[:-CHECKSUM_BYTES]
 
     def _frame(self) -> bytes:
         (flags,) = self.read(1)

@@ -1,4 +1,4 @@
-"""A TCP proxy on loopback that counts every byte, and can slow, stall or break its connections.
+"""A TCP proxy on loopback that counts every byte, and can slow, stall or break its connections, or damage bytes.
 
 It forwards bytes between a socket that connects and one that listens, whatever their protocol. One thread serves all
 connections with sockets that never block, so no connection can hold up another.
@@ -6,12 +6,13 @@ connections with sockets that never block, so no connection can hold up another.
 
 from __future__ import annotations
 
+import random
 import selectors
 import socket
 import struct
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from types import TracebackType
 from typing import Self
@@ -24,6 +25,35 @@ _PACE_S = 0.01
 _NARROW = 2**16  # bytes that the system buffers for a slow connection, so few that its sender is slowed down
 
 
+Damage = Callable[[bytes], bytes]
+
+
+class FlippedBytes:
+    """Changes one byte of about every `every` that pass, at random places, in all directions together.
+
+    Attributes:
+        count: how many it has changed.
+    """
+
+    def __init__(self, every: int, seed: int) -> None:
+        self.count = 0
+        self._every = every
+        self._draw = random.Random(seed)
+        self._left = self._next()
+
+    def __call__(self, data: bytes) -> bytes:
+        changed = bytearray(data)
+        while self._left < len(data):
+            changed[self._left] ^= self._draw.randrange(1, 256)
+            self.count += 1
+            self._left += self._next()
+        self._left -= len(data)
+        return bytes(changed)
+
+    def _next(self) -> int:
+        return self._draw.randrange(1, 2 * self._every)
+
+
 class _Flow:
     """One direction of a connection: bytes, and then the end of the stream, go from `source` to `sink`.
 
@@ -33,7 +63,7 @@ class _Flow:
         has_ended: whether the source has ended.
     """
 
-    def __init__(self, source: socket.socket, sink: socket.socket, rate: float) -> None:
+    def __init__(self, source: socket.socket, sink: socket.socket, rate: float, damage: Damage) -> None:
         self.source = source
         self.sink = sink
         self._rate = rate  # bytes a second; 0: unlimited
@@ -41,13 +71,14 @@ class _Flow:
         self.count = 0
         self.pending = b""
         self.has_ended = False
+        self._damage = damage
 
     def read(self) -> None:
         data = self.source.recv(max(1, int(self._rate * _PACE_S)) if self._rate else _CHUNK)
         if self._rate:
             self._due_s = max(self._due_s, time.monotonic() - _PACE_S) + len(data) / self._rate
         self.count += len(data)  # before they are written: received bytes have always been counted
-        self.pending = data
+        self.pending = self._damage(data)
         if data:
             self.write()
         else:
@@ -66,9 +97,9 @@ class _Flow:
 class Connection:
     """A connection through the proxy. `up` and `down` can be read after it is closed."""
 
-    def __init__(self, near: socket.socket, far: socket.socket, rate: float) -> None:
+    def __init__(self, near: socket.socket, far: socket.socket, rate: float, damage: Damage) -> None:
         self.sockets = near, far
-        self.flows = _Flow(near, far, rate), _Flow(far, near, rate)
+        self.flows = _Flow(near, far, rate, damage), _Flow(far, near, rate, damage)
         self.is_open = True
 
     @property
@@ -123,14 +154,16 @@ class CountingProxy:
     Args:
         target: the TCP port to forward to.
         rate: the limit for each direction of each connection, bytes a second; 0 for none.
+        damage: returns what becomes of bytes that pass.
 
     Attributes:
         connections: all connections so far, oldest first.
     """
 
-    def __init__(self, target: int, rate: float = 0.0) -> None:
+    def __init__(self, target: int, rate: float = 0.0, damage: Damage = bytes) -> None:
         self.target = target
         self._rate = rate
+        self._damage = damage
         self.connections: list[Connection] = []
         self._listener = socket.create_server((HOST, 0))
         self._listener.setblocking(False)
@@ -246,4 +279,4 @@ class CountingProxy:
                 if self._rate:
                     end.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _NARROW)
             far.connect_ex((HOST, self.target))  # does not block; an error shows at the first use
-            self.connections.append(Connection(near, far, self._rate))
+            self.connections.append(Connection(near, far, self._rate, self._damage))

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from seedbus.bus.zeromq.checksums import CHECKSUM_BYTES, Checksums
 from seedbus.bus.zeromq.descriptors import BYTES_ACKED, BYTES_RECEIVED, counted, name_of
-from seedbus.bus.zeromq.packet import HELLO_BYTES
+from seedbus.bus.zeromq.packet import HEAD, HELLO_BYTES
 from seedbus.bus.zeromq.sockets import PLAIN, Wire
 
 STRANGERS_STRIKES = 10  # refused frames after which a connection that never joined is closed
@@ -41,6 +42,7 @@ class Connection:
         messages: whole messages that have come over it.
         refused: frames of these messages that were refused.
         idle_ticks: consecutive calls of `Connections.idle` that found it without a session, or ended.
+        checksums: of the packets in both directions.
     """
 
     descriptor: int
@@ -59,9 +61,13 @@ class Connection:
     messages: int = 0
     refused: int = 0
     idle_ticks: int = 0
+    checksums: Checksums = field(init=False)
     _checked_messages: int = field(default=0, init=False)  # as of the last check for floods
     _checked_bytes: int = field(default=0, init=False)
     _suspicions: int = field(default=0, init=False)  # consecutive checks with too many bytes and no new message
+
+    def __post_init__(self) -> None:
+        self.checksums = Checksums(self.wire.is_checked)
 
     @property
     def is_gone(self) -> bool:
@@ -82,6 +88,11 @@ class Connection:
     def received_bytes(self) -> int:
         """Bytes that have come from the peer, in whole messages or not; 0 where the system does not count them."""
         return self._counted(BYTES_RECEIVED)
+
+    @property
+    def ping_bytes(self) -> int:
+        """Bytes on the wire of two PINGs. So few in a heartbeat show no message: they may be swallowed by a false length."""
+        return 2 * self.wire.bytes_of(HEAD + CHECKSUM_BYTES)
 
     @property
     def has_strikes_left(self) -> bool:

@@ -17,7 +17,7 @@ from zmq.utils.monitor import parse_monitor_message
 from seedbus.bus.zeromq.descriptors import GONE, abort, name_of, own_path
 from seedbus.bus.zeromq.packet import HELLO_BYTES
 from seedbus.bus.zeromq.server.connection import HERE, OLD, Connection
-from seedbus.bus.zeromq.sockets import CURVE, FAILURES, INPROC, PLAIN, failure, is_crowded, most_open
+from seedbus.bus.zeromq.sockets import CURVE, FAILURES, INPROC, IPC, PLAIN, Wire, failure, is_crowded, most_open
 
 EVENTS = 300  # events that are read before other callbacks of the loop get their turn
 STRANGERS = 256  # connections without a session that may be open at a time; fewer if few files may be open
@@ -32,7 +32,7 @@ class Connections:
     Args:
         router: the socket.
         own_path: path of the Unix socket that only processes of this user can find, if there is one.
-        has_keys: whether peers that come by another address have proved a key.
+        wire: what travels between the hub and peers that come by another address.
         crowd: connections of strangers that are accepted at a time in any case, also from one network host.
         ended: called with each connection that has ended.
         failed: called with the reason of each handshake that failed.
@@ -43,7 +43,7 @@ class Connections:
         self,
         router: zmq.Socket[bytes],
         own_path: str,
-        has_keys: bool,
+        wire: Wire,
         crowd: int,
         ended: Callable[[Connection], None],
         failed: Callable[[str], None],
@@ -51,7 +51,7 @@ class Connections:
     ) -> None:
         self._router = router
         self._own_path = own_path
-        self._has_keys = has_keys
+        self._wire = wire
         self._max_strangers = max(STRANGERS, crowd)
         self._max_strangers_of_a_host = max(STRANGERS_OF_A_HOST, crowd)
         self._ended = ended
@@ -230,9 +230,8 @@ class Connections:
             descriptor = int(frame.get(zmq.SRCFD))
         except zmq.ZMQError:  # inproc has no descriptor, and ZeroMQ tells none of a peer that speaks ZMTP 1 or 2
             is_inproc = self._router.get_string(zmq.LAST_ENDPOINT).startswith("inproc:")
-            connection = Connection(-1, HERE if is_inproc else OLD, peer, is_over=not is_inproc)
-            connection.is_own = is_inproc
-            connection.wire = INPROC if is_inproc else PLAIN
+            name, wire = (HERE, INPROC) if is_inproc else (OLD, PLAIN)
+            connection = Connection(-1, name, peer, is_over=not is_inproc, is_own=is_inproc, wire=wire)
             self._peers[peer] = connection
             return connection
         # Reading events makes the hub read the messages of a connection that has ended. In the middle of a message of
@@ -243,9 +242,8 @@ class Connections:
             return self._peers[peer]
         connection = self._without_messages(descriptor)
         connection.peer = peer
-        if self._has_keys and not connection.is_own:  # without keys, User-Id is a mere claim of the peer
+        if connection.wire is CURVE:  # without keys, User-Id is a mere claim of the peer
             connection.key = str(frame.get("User-Id"))
-            connection.wire = CURVE
         self._peers[peer] = connection
         return connection
 
@@ -262,9 +260,8 @@ class Connections:
         return connections[-1]
 
     def _new(self, descriptor: int) -> Connection:
-        connection = Connection(descriptor, name_of(descriptor))
-        connection.is_own = bool(self._own_path) and own_path(descriptor) == self._own_path
-        return connection
+        is_own = bool(self._own_path) and own_path(descriptor) == self._own_path
+        return Connection(descriptor, name_of(descriptor), is_own=is_own, wire=IPC if is_own else self._wire)
 
     def _present(self) -> list[Connection]:
         """Return the connections that are open, as far as is known."""

@@ -39,9 +39,10 @@ from seedbus.bus.transport import (
 )
 from seedbus.bus.zeromq import packet as packet
 from seedbus.bus.zeromq import sockets
+from seedbus.bus.zeromq.checksums import CHECKSUM_BYTES
 from seedbus.bus.zeromq.heartbeat import LOOKS
 from seedbus.bus.zeromq.keys import KeyPair
-from seedbus.bus.zeromq.packet import HELLO_BYTES, NO_SESSION, Packet, Type
+from seedbus.bus.zeromq.packet import DAMAGED, HELLO_BYTES, NO_SESSION, OVER, PROTOCOL, Packet, Type
 from seedbus.bus.zeromq.server.connection import OLD, Connection
 from seedbus.bus.zeromq.server.router_socket import MISSED, RouterSocket
 from seedbus.bus.zeromq.server.routes import Routes
@@ -52,6 +53,7 @@ LINGER_MS = 500  # how long ZeroMQ may go on sending after `close`
 OFFERS = 256, 4096  # offers that may be open to strangers at a time: the lower and the upper bound of one a client
 JOIN_BYTES = 32  # bytes of a JOIN for each client, which may have a version of its own
 STRANGERS = LOWEST_ADDRESS - 1  # the address that the bytes of no session are booked under
+_HELLO = bytes([PROTOCOL * 16 + Type.HELLO])  # the first byte of one
 
 
 class Hub:
@@ -126,6 +128,8 @@ class Hub:
         self._link_bytes: Counter[tuple[int, bool]] = Counter()  # by host and whether they went up
         self._registration_or_none: Registration | None = None
         self._is_closing = False
+        self._is_over = False  # members have been told that the run is over
+        self._missed_byes = 0  # of these, how many have said that their BYE was damaged, and have not come again
         self._looked_s = 0.0  # when `_look` was called last
 
     # -- the transport
@@ -149,6 +153,7 @@ class Hub:
     def post(self, host: int, frame: bytes) -> None:
         session = self._hosts.get(host)
         if session is not None and not self._is_closing:
+            self._is_over = True
             session.dismiss(frame)
 
     def link_bytes(self) -> list[tuple[int, int, int]]:
@@ -184,14 +189,19 @@ class Hub:
                 raise MalformedPacket("old-zmtp", "it speaks ZMTP 1 or 2; this is 3")
             if frames != 1:
                 raise MalformedPacket("frames", f"a packet of {frames} frames; it is one")
-            if len(last) > connection.packet_limit:
+            if len(last) > connection.packet_limit + CHECKSUM_BYTES * connection.wire.is_checked:
                 frames = 1 if connection.is_member else connection.strikes  # a stranger's connection is closed for it
                 raise MalformedPacket(
                     "too-long", f"{len(last):,} bytes; it may send {connection.packet_limit:,} at once"
                 )
-            self._handle(peer, connection, size, packet.read(sockets.content(last)))
+            data = sockets.content(last)
+            if session is not None or data[:1] == _HELLO:  # the number of others is that of another connection
+                data = connection.checksums.removed(data)
+            self._handle(peer, connection, size, packet.read(data))
         except MalformedPacket as error:
             self._refuse(session, connection, frames, error)
+            if error.reason == DAMAGED:
+                self._damaged(session, connection, error.detail)
 
     def _handle(self, peer: bytes, connection: Connection, size: int, received: Packet) -> None:
         if received.type is Type.HELLO:
@@ -213,7 +223,17 @@ class Hub:
             raise MalformedPacket("wrong-way", f"a {received.type.name}, which only a hub sends")
         session.heard()
 
+    def _damaged(self, session: Session | None, connection: Connection, why: str) -> None:
+        """End a session, so that its peer comes anew and all that it has not answered is delivered again."""
+        self._decline(connection, DAMAGED, why)
+        if session is not None:
+            self._end_session(session, why)
+
     def _farewell(self, session: Session, why: str) -> None:
+        if why == DAMAGED:
+            self._refused(f"host {session.offer.host} at {session.connection.name}", DAMAGED, "what was sent to it")
+            if session.owes_farewell:
+                self._missed_byes += 1
         session.farewell_received()
         if not self._is_closing:
             self._end_session(session, f"it gave up: {why}" if why else "it said farewell")
@@ -240,6 +260,10 @@ class Hub:
         run, request = packet.read_hello(received.content)
         if peer in self._peers:
             raise MalformedPacket("greeted-already", "a HELLO over a connection that has a session")
+        if self._is_over:
+            self._decline(connection, OVER, "the run is over")
+            self._missed_byes -= received.session in self._sessions
+            return
         if connection.is_over and connection.descriptor >= 0:  # the descriptor may be another connection's by now
             raise MalformedPacket("gone", "a HELLO over a connection that has ended")
         rights = self._rights(connection.is_own, connection.key) or _NO_RIGHTS
@@ -395,6 +419,7 @@ class Hub:
     def _decline(self, connection: Connection, reason: str, detail: str) -> None:
         """Send a DECLINE to a peer that has no session, or loses it; drop it if it cannot be sent at once."""
         data = packet.packet(Type.DECLINE, NO_SESSION, packet.decline(reason, detail))
+        data = connection.checksums.added(data)
         if self._router.send(connection.peer, data):
             self._link_bytes[STRANGERS, False] += connection.wire.bytes_of(len(data))
 
@@ -405,7 +430,7 @@ class Hub:
 
     def _await_farewells(self, until_s: float) -> None:
         """Read until all that were sent a BYE have sent a FAREWELL, so that it is counted; not beyond `until_s`."""
-        while any(session.owes_farewell for session in self._sessions.values()):
+        while self._missed_byes > 0 or any(session.owes_farewell for session in self._sessions.values()):
             left_ms = (until_s - wall_seconds()) * 1000
             if left_ms <= 0:
                 return

@@ -70,7 +70,7 @@ class RouterSocket:
         self._connections = Connections(
             self._socket,
             own.removeprefix("ipc://"),
-            keys is not None,
+            sockets.wire_of(endpoint, keys is not None),
             crowd,
             self._ended,
             self._handshake_failed,

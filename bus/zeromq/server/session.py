@@ -262,7 +262,7 @@ class Session:
             self._put(Type.POST, content)
 
     def _put(self, type: Type, *content: bytes) -> None:
-        data = packet.packet(type, self.id, *content)
+        data = self.connection.checksums.added(packet.packet(type, self.id, *content))
         self._down_bytes += self.connection.wire.bytes_of(len(data))
         self._outbox.append(data)
         self._outbox_bytes += len(data)
@@ -321,7 +321,7 @@ class Session:
         if self._silent_beats < MISSED:
             return False
         received = self.connection.received_bytes
-        if received == self._seen_received:
+        if received - self._seen_received <= self.connection.ping_bytes:
             return True
         self._seen_received = received
         self._silent_beats = 0.0
@@ -332,7 +332,7 @@ class Session:
         self._pings = 0
         sent = self.connection.sent_bytes
         received = self.connection.received_bytes
-        if received != self._seen_received and not self._was_heard:
+        if received - self._seen_received > self.connection.ping_bytes and not self._was_heard:
             self._silent_beats = 0.0  # these bytes may be a message that is not whole yet
         self._seen_received = received
         self._was_heard = False

@@ -77,8 +77,14 @@ class Link:
         self._recruit = recruit
         self._worker_thread = worker_thread
         self._note = note
+        self._wire = sockets.wire_of(endpoint, identity is not None)
         self._protocol = LinkProtocol(
-            endpoint, request, patience_s=patience_s, most_clients=most_clients, now_s=wall_seconds()
+            endpoint,
+            request,
+            patience_s=patience_s,
+            most_clients=most_clients,
+            now_s=wall_seconds(),
+            has_checksums=self._wire.is_checked,
         )
         self._follower: Follower | None = None
         self._monitor = ConnectionMonitor() if is_watched else None
@@ -172,10 +178,10 @@ class Link:
         self._protocol.connected(now_s)
         self.drain()
 
-    def _disconnect(self, why: str) -> None:
+    def _disconnect(self, why: str, linger_ms: int | None = None) -> None:
         """Close the socket; a new one is connected later."""
         now_s = wall_seconds()
-        self._close_socket()
+        self._close_socket(linger_ms)
         trying = f"for {self._protocol.liveness.patience_s:g} s"
         if self._protocol.disconnected(os.urandom(1)[0] / 255, now_s):
             self._note("the server is gone", trying=trying, because=why)
@@ -225,7 +231,13 @@ class Link:
             if self._monitor is not None:
                 self._monitor.message_received()
             try:
-                self._received(packet.read(sockets.content(frame)), frame)
+                data = self._protocol.session.checksums.removed(sockets.content(frame))
+            except MalformedPacket as error:
+                self.give_up(error.reason)
+                self._disconnect(error.detail, LINGER_MS)
+                return
+            try:
+                self._received(packet.read(data), frame)
             except (MalformedPacket, MalformedEnvelope) as error:
                 self._malformed += 1
                 if self._malformed > MALFORMED:
@@ -246,7 +258,7 @@ class Link:
             case Failed(reason):
                 self._disconnect(reason)
             case Offered():
-                self._meter = Meter(frame)
+                self._meter = Meter(frame, self._wire)
                 self._worker_thread.do(partial(self._build, event, self._protocol.session))
             case JoinAnswered(answer):
                 self._worker_thread.do(partial(self._present_follower.welcome, answer))

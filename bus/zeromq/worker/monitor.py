@@ -11,9 +11,11 @@ import zmq
 from zmq.utils.monitor import parse_monitor_message
 
 from seedbus.bus.envelope import SHORT
+from seedbus.bus.zeromq.checksums import CHECKSUM_BYTES
 from seedbus.bus.zeromq.descriptors import BYTES_ACKED, BYTES_RECEIVED, counted, ends
 from seedbus.bus.zeromq.heartbeat import resident_bytes
-from seedbus.bus.zeromq.sockets import FAILURES, MOST_DOWN
+from seedbus.bus.zeromq.packet import HEAD
+from seedbus.bus.zeromq.sockets import FAILURES, MOST_DOWN, Wire
 
 CHECK_S = 0.25  # between two checks for a message that never ends
 # A message counts as endless when it has at least UNFINISHED bytes and the memory of the process has grown by more than
@@ -28,9 +30,11 @@ class Meter:
 
     Args:
         frame: a frame of the message.
+        wire: what travels over the connection.
     """
 
-    def __init__(self, frame: zmq.Frame) -> None:
+    def __init__(self, frame: zmq.Frame, wire: Wire) -> None:
+        self._pong_bytes = 2 * wire.bytes_of(HEAD + CHECKSUM_BYTES)
         self._descriptor = -1
         with suppress(zmq.ZMQError):  # inproc has none
             self._descriptor = int(frame.get(zmq.SRCFD))
@@ -41,7 +45,8 @@ class Meter:
     def has_moved(self, sent: int) -> bool:
         """Return whether bytes have come since the last call, or bytes of a long message were acknowledged.
 
-        The acknowledgement of a short message proves nothing: the peer's kernel gives it without the peer.
+        The acknowledgement of a short message proves nothing: the peer's kernel gives it without the peer. Nor do so few
+        bytes as PONGs have: where a length was damaged they are taken for a part of a message that will not end.
 
         Args:
             sent: bytes that this end has sent in total.
@@ -51,7 +56,8 @@ class Meter:
         self._received = self._count(BYTES_RECEIVED)
         self._acked = self._count(BYTES_ACKED)
         has_taken = self._acked != acked and sent - (acked or 0) > SHORT
-        return (self._received != received or has_taken) and ends(self._descriptor) == self._ends
+        has_come = (self._received or 0) - (received or 0) > self._pong_bytes
+        return (has_come or has_taken) and ends(self._descriptor) == self._ends
 
     def _count(self, offset: int) -> int | None:
         return counted(self._descriptor, offset)

@@ -20,12 +20,12 @@ from seedbus.bus.envelope import FRAME_LIMIT, Kind
 from seedbus.bus.errors import BadServer, MalformedPacket, SentAway
 from seedbus.bus.transport import NO_CLIENTS, HostRequest, Offer, misfit
 from seedbus.bus.zeromq import packet as packet
-from seedbus.bus.zeromq.packet import NO_SESSION, Packet, Type
+from seedbus.bus.zeromq.packet import DAMAGED, NO_SESSION, OVER, Packet, Type
 from seedbus.bus.zeromq.worker.liveness import Liveness
 from seedbus.bus.zeromq.worker.session import Phase, WorkerSession
 
 UNANSWERED_BYTES = 2**29  # of deliveries that a worker accepts; a hub sends far fewer
-_TEMPORARY = frozenset({"taken", "stale-session", "no-clients"})  # declined until another process's session has ended
+_TEMPORARY = frozenset({"taken", "stale-session", "no-clients", DAMAGED})  # declined, and asked again
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +73,7 @@ class LinkProtocol:
         patience_s: how long a server may be away.
         most_clients: clients that an offer may hold if the request names none and no number.
         now_s: the time.
+        has_checksums: whether packets have checksums.
 
     Attributes:
         session: the state of the present connection, or of the last one.
@@ -81,9 +82,17 @@ class LinkProtocol:
     """
 
     def __init__(
-        self, endpoint: str, request: HostRequest, *, patience_s: float, most_clients: int, now_s: float
+        self,
+        endpoint: str,
+        request: HostRequest,
+        *,
+        patience_s: float,
+        most_clients: int,
+        now_s: float,
+        has_checksums: bool = False,
     ) -> None:
-        self.session = WorkerSession()
+        self._has_checksums = has_checksums
+        self.session = WorkerSession(has_checksums)
         self.liveness = Liveness(patience_s, now_s)
         self.rejection: SentAway | None = None
         self._endpoint = endpoint
@@ -106,7 +115,7 @@ class LinkProtocol:
     def connected(self, now_s: float) -> None:
         """A socket has been connected: a new session begins with a HELLO."""
         self.liveness.connected(now_s)
-        self.session = WorkerSession()
+        self.session = WorkerSession(self._has_checksums)
         self._has_joined = False
         self.session.put_hello(self._previous_session, packet.hello(self._run, self._request))
 
@@ -171,6 +180,9 @@ class LinkProtocol:
                     yield from self._posted(frame)
 
     def _declined(self, reason: str, detail: str) -> Failed:
+        if reason == OVER and self._was_welcomed:
+            self.session.is_over = True
+            return Failed("the run is over")
         self.rejection = SentAway(self._endpoint, reason, detail)
         if reason not in _TEMPORARY:
             raise self.rejection

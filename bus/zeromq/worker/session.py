@@ -7,6 +7,7 @@ from collections import deque
 from collections.abc import Sequence
 
 from seedbus.bus.zeromq import packet as packet
+from seedbus.bus.zeromq.checksums import Checksums
 from seedbus.bus.zeromq.packet import NO_SESSION, Type
 
 PACKET_BYTES = 60_000  # bytes at which a packet of JOINs or ANSWERs is full; a hub accepts a little more
@@ -35,9 +36,11 @@ class WorkerSession:
         next_delivery: number of the delivery that must come next.
         unanswered: bytes of memory that each delivery without an answer takes, in order.
         unanswered_bytes: their sum.
+        checksums: of the packets in both directions.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, has_checksums: bool = False) -> None:
+        self.checksums = Checksums(has_checksums)
         self.id = NO_SESSION
         self.phase = Phase.GREETING
         self.is_over = False
@@ -49,11 +52,11 @@ class WorkerSession:
 
     def put(self, type: Type, *content: bytes) -> None:
         """Put a packet of this session into the outbox."""
-        self.outbox.append(packet.packet(type, self.id, *content))
+        self.outbox.append(self.checksums.added(packet.packet(type, self.id, *content)))
 
     def put_hello(self, previous: bytes, content: bytes) -> None:
         """Put a HELLO into the outbox. `previous` is the session that the worker had before, or `NO_SESSION`."""
-        self.outbox.append(packet.packet(Type.HELLO, previous, content))
+        self.outbox.append(self.checksums.added(packet.packet(Type.HELLO, previous, content)))
 
     def put_joins(self, joins: Sequence[bytes]) -> None:
         """Put JOINs into the outbox, in packets that a hub accepts."""

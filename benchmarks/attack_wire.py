@@ -1,6 +1,7 @@
 """The wire format that an attacker needs, written by hand: ZMTP 3.1 without security, some packets, some envelopes.
 
-Nothing is imported from Seedbus, so every version that has checksums gets the same bytes. The format is that of bus/zeromq/packet.py.
+Nothing is imported from Seedbus, so every version that has checksums gets the same bytes. The format is that of
+bus/zeromq/packet.py.
 """
 
 from __future__ import annotations

@@ -41,14 +41,9 @@ def with_type(error: BaseException) -> str:
     return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
 
 
-def resuming(folder: Path, command: str = "seedbus run") -> str:
-    """Return the command that resumes a run, as one types it in a shell.
-
-    Args:
-        folder: the run's folder.
-        command: the command without `--resume`, quoted already.
-    """
-    return f"{command} --resume {shlex.quote(str(folder))}"
+def resuming(folder: Path) -> str:
+    """Return a command that resumes a run, with no more options than its folder, as one types it in a shell."""
+    return f"seedbus run --resume {shlex.quote(str(folder))}"
 
 
 class WorkerFailed(Exception):
@@ -102,16 +97,17 @@ class Interrupted(KeyboardInterrupt):
 
     Attributes:
         folder: the run's folder.
-        command: the command that resumes the run.
+        command: the command that resumes the run; "": it was not begun by a command.
     """
 
-    def __init__(self, folder: Path, command: str = "seedbus run") -> None:
+    def __init__(self, folder: Path, command: str = "") -> None:
         self.folder = folder
         self.command = command
         super().__init__(folder, command)
 
     def __str__(self) -> str:
-        return f"stopped; every closed round is kept: go on with `{resuming(self.folder, self.command)}`"
+        go_on = f"`{self.command}`" if self.command else f"`{resuming(self.folder)}`, or as it was started"
+        return f"stopped; every closed round is kept: go on with {go_on}"
 
 
 def path_of(given: object, name: str, expected: str) -> Path:

@@ -1,10 +1,10 @@
-"""The checksums of packets over TCP without keys, where nothing else notices a flipped byte (TCP's own sum has 16 bits).
+"""The checksums of packets over TCP without keys, where nothing else notices a flipped byte but TCP's sum of 16 bits.
 
-A packet's last four bytes are the CRC-32 of what is before them (ISO 3309, as in Ethernet): it finds every change within
-four bytes in a row, and misses one in 4 billion of others. It shows accidents; against intent there are keys.
+A packet's last four bytes are the CRC-32 of what is before them (ISO 3309, as in Ethernet): it finds every change
+within four bytes in a row, and misses one in 4 billion of others. It shows accidents; against intent there are keys.
 
-Packets are counted in each direction of a connection, and a packet's number is where its CRC begins. So the packet after
-a lost one does not fit either. A DECLINE has number 0 always: it ends the connection, and is not sent in turn.
+Packets are counted in each direction of a connection, and a packet's number is where its CRC begins. So the packet
+after a lost one does not fit either. A DECLINE has number 0 always: it ends the connection, and is not sent in turn.
 """
 
 from __future__ import annotations

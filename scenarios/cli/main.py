@@ -22,6 +22,7 @@ from seedbus.scenarios.cli.check_plugin import check_plugin
 from seedbus.scenarios.cli.client import client
 from seedbus.scenarios.cli.compare import compare
 from seedbus.scenarios.cli.explain import explain
+from seedbus.scenarios.cli.going_on import naming_command
 from seedbus.scenarios.cli.init import init
 from seedbus.scenarios.cli.keys import keys as keys_app
 from seedbus.scenarios.cli.keys import server_keys
@@ -110,6 +111,7 @@ app.add_typer(keys_app, name="keys")
 
 @app.command("run")
 def run_command(
+    context: typer.Context,
     scenario: Runnable = None,
     settings: Set = None,
     out: Out = None,
@@ -142,7 +144,7 @@ def run_command(
     quiet: Quiet = False,
 ) -> None:
     """Run a scenario to its end, or resume a run that stopped."""
-    with cli_errors():
+    with cli_errors(), naming_command(context):
         requested = _requested("seedbus run", scenario, settings, out, resume, other_device)
         from seedbus.models.device import devices_of
         from seedbus.scenarios.launchers.named import launcher_of
@@ -169,6 +171,7 @@ def run_command(
 
 @app.command("server")
 def server_command(
+    context: typer.Context,
     scenario: Runnable = None,
     bind: Annotated[str, typer.Option(help="Where clients connect to.")] = "tcp://127.0.0.1:5555",
     expect_workers: Annotated[
@@ -202,7 +205,7 @@ def server_command(
 
     Where other machines can reach it, only authorised keys are let in (`seedbus keys`).
     """
-    with cli_errors():
+    with cli_errors(), naming_command(context):
         from seedbus.models.device import devices_of
 
         requested = _requested("seedbus server", scenario, settings, out, resume, other_device)

@@ -18,6 +18,7 @@ from seedbus.scenarios.cli.options import (
     Launch,
     LauncherName,
     Live,
+    Patience,
     Plugins,
     Quiet,
     Set,
@@ -71,6 +72,7 @@ def study(
     worker_cpus: WorkerCpus = None,
     worker_gpus: WorkerGpus = None,
     launch: Launch = None,
+    patience: Patience = 60.0,
     track: Track = None,
     live: Live = None,
     plugin: Plugins = None,
@@ -105,7 +107,7 @@ def study(
         with Pool(jobs, STOP_S + launches.grace_s * bool(workers)) as pool, Meter(is_quiet=quiet) as meter:
             conduct = Conduct(plan, Store(folder), pool, is_idle=so_far, trackers=track or [], meter=meter)
             if workers:
-                conduct.launch = {"launcher": launches.model_dump(), "workers": workers}
+                conduct.launch = {"launcher": launches.model_dump(), "workers": workers, "patience_s": patience}
             metric_of(plan)  # a mistake in it is told before anything is run
             if not so_far:
                 refuse_impossible_rows(plan, workers)

@@ -144,21 +144,6 @@ class Launcher(Settings, ABC):
     def close(self) -> None:
         """Release what `check` and `start` have taken, once all processes have ended."""
 
-    @property
-    def options(self) -> list[str]:
-        """The options of `seedbus run` that select this launcher."""
-        fields = self.model_dump(exclude_defaults=True)  # a launcher's name is a default
-        name = ["--launcher", self.launcher] if self.reaches_nodes else []
-        return [*name, *(part for item in fields.items() for part in _option(*item))]
-
-
-COMMON = ("address", "worker_cpus", "worker_gpus")
-"""Fields of launchers that have an option of their own; all others are given by --launch FIELD=VALUE."""
-
-
-def _option(name: str, value: object) -> list[str]:
-    return [f"--{name.replace('_', '-')}", str(value)] if name in COMMON else ["--launch", f"{name}={value}"]
-
 
 def last_line(error: Exception) -> str:
     """Return the last line of what a cluster's error says, which tells most."""

@@ -61,8 +61,7 @@ def _journal(folder: Path, prepared: Prepared, resume: bool) -> Journal:
 def opened(prepared: Prepared, out: str | Path | None, resume: bool, observer: Observer) -> Iterator[OpenRun]:
     """Create a run's folder, or open an existing one.
 
-    A new folder is removed again if the run could not begin. Ctrl-C, and a request to stop,
-    become `Interrupted`, with the command that continues the run.
+    A new folder is removed again if the run could not begin. Ctrl-C, and a request to stop, become `Interrupted`.
 
     Args:
         prepared: the checked scenario with its data.
@@ -98,7 +97,7 @@ def opened(prepared: Prepared, out: str | Path | None, resume: bool, observer: O
                         recorder.noted(event, what=what)
                     yield OpenRun(folder, given, journal, recorder, lines, checkpoint is not None, stop)
             except (KeyboardInterrupt, StopRequested):
-                raise Interrupted(given, prepared.placement.command) from None
+                raise Interrupted(given) from None
             except RunFolderError as error:
                 if not _is_full(error.__context__):
                     raise

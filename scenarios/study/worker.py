@@ -157,7 +157,8 @@ def _placement(launch: dict[str, Any] | None, transport: str) -> Placement | Non
     """Return where the clients of a run are.
 
     Args:
-        launch: `launcher`, the launcher's name with its fields, and `workers` of each run; None: in this process.
+        launch: `launcher`, the launcher's name with its fields, the `workers` of each run, and its `patience_s`; None:
+            in this process.
         transport: the scenario's.
     """
     if launch is None:
@@ -170,7 +171,7 @@ def _placement(launch: dict[str, Any] | None, transport: str) -> Placement | Non
         "", launch["workers"], are_here=not launcher.reaches_nodes
     )  # of SEEDBUS_DEVICE, as without workers
     name = worker_transport(transport, launcher.reaches_nodes)
-    return Placement(name, launch["workers"], devices=devices, launcher=launcher)
+    return Placement(name, launch["workers"], patience_s=launch["patience_s"], devices=devices, launcher=launcher)
 
 
 def _trackers(track: dict[str, Any] | None) -> list[Tracker]:

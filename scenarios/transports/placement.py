@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -78,22 +77,6 @@ class Placement:
     def is_local(self) -> bool:
         """True if the clients are in processes of this machine that this one starts, or in this process."""
         return self.bind is None and not (self.launcher is not None and self.launcher.reaches_nodes)
-
-    @property
-    def command(self) -> str:
-        """The command that continues a run with this placement, without `--resume` and the folder."""
-        if self.bind is None:
-            launcher = [] if self.launcher is None else self.launcher.options
-            workers = ["--workers", str(self.workers)] if self.workers else []
-            return shlex.join(["seedbus", "run", *launcher, *workers])
-        command = f"seedbus server --bind {shlex.quote(self.bind)} --expect-workers {self.expect}"
-        if self.keys is not None:
-            command += f" --keys {shlex.quote(str(self.keys))}"
-        elif is_public(self.bind):
-            command += " --insecure"
-        if self.answer_s is not None:
-            command += f" --answer-within {self.answer_s:g}"
-        return command + " --evaluator keys" * (self.evaluator == "keys")
 
 
 def is_public(bind: str) -> bool:

@@ -25,14 +25,14 @@ POINTS = [
     ("before", "finish", 2, {Exit.OK}),
     ("after", "finish", 2, {Exit.OK}),
 ]
-MARKS = {1: pytest.mark.soak, 3: pytest.mark.soak, 5: pytest.mark.soak}
+CASES = [
+    pytest.param(*point, marks=[pytest.mark.soak] if at % 2 else [], id=" ".join(map(str, point[:3])))
+    for at, point in enumerate(POINTS)
+]
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("when", "method", "number", "codes"),
-    [pytest.param(*point, marks=MARKS.get(at, ()), id=" ".join(map(str, point[:3]))) for at, point in enumerate(POINTS)],
-)
+@pytest.mark.parametrize(("when", "method", "number", "codes"), CASES)
 def test_a_server_killed_while_its_run_ends_has_the_outcome_that_clients_were_told_of(
     tmp_path: Path, when: str, method: str, number: int, codes: set[Exit]
 ) -> None:

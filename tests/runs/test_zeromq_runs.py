@@ -26,7 +26,7 @@ from seedbus.bus.transport import Follower
 from seedbus.bus.zeromq import follow, sockets
 from seedbus.bus.zeromq.worker import link, serve
 from seedbus.models.errors import DataError
-from seedbus.scenarios.errors import Exit, Interrupted
+from seedbus.scenarios.errors import Exit
 from seedbus.scenarios.reporting.progress import Bar, Lines
 from seedbus.scenarios.reporting.results import Results
 from seedbus.scenarios.running.run import run
@@ -140,29 +140,6 @@ def test_a_run_may_change_its_transport_when_it_is_resumed(
     assert outcome(run(what, tmp_path / "run", resume=True, placement=Placement(then))) == outcome(
         in_memory["stragglers"]
     )
-
-
-PROPOSED = {
-    "run": Placement("tcp"),
-    "run --workers 2": Placement("tcp", 2),
-    "server --bind 'tcp://*:5555' --expect-workers 3 --insecure": Placement("tcp", bind="tcp://*:5555", expect=3),
-    "server --bind tcp://localhost:5555 --expect-workers 1 --keys k --answer-within 90 --evaluator keys": Placement(
-        "tcp", bind="tcp://localhost:5555", keys=Path("k"), answer_s=90, evaluator="keys"
-    ),
-}
-
-
-@pytest.mark.parametrize("command", PROPOSED)
-def test_an_interrupted_run_prints_the_command_that_resumes_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: str
-) -> None:
-    def stop(*_: object, **__: object) -> None:
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr("seedbus.scenarios.running.run.execute", stop)
-    with pytest.raises(Interrupted) as caught:
-        run(small(), tmp_path / "run", placement=PROPOSED[command])
-    assert str(caught.value).endswith(f"go on with `seedbus {command} --resume {tmp_path / 'run'}`")
 
 
 def _stop_at(patch: pytest.MonkeyPatch, round: int) -> None:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from hostile_packets import TOO_LONG, hello
 from hostile_peers import COMMAND, LONG, MORE, Caller, Case, Peer, frame, greeting, ready
 
+from seedbus.bus.zeromq.checksums import CHECKSUM_BYTES
 from seedbus.bus.zeromq.packet import HELLO_BYTES, NO_SESSION, Type, packet
 from seedbus.bus.zeromq.sockets import CURVE, MOST_UP
 
@@ -152,10 +153,12 @@ def _frames() -> Iterator[Case]:
     for name, size in {
         "at": MOST,
         "that-members-have-at": MOST_UP,
-        "that-strangers-have-over": HELLO_BYTES + 1,
+        "that-strangers-have-over": HELLO_BYTES + CHECKSUM_BYTES + 1,
     }.items():
         yield Case(f"frame-{name}-the-limit", _greeted(frame(bytes(size))), TOO_LONG, True)
-    yield Case("frame-that-strangers-have-at-the-limit", _greeted(frame(bytes(HELLO_BYTES))), {"protocol": 1})
+    yield Case(
+        "frame-that-strangers-have-at-the-limit", _greeted(frame(bytes(HELLO_BYTES + CHECKSUM_BYTES))), {"protocol": 1}
+    )
     yield Case("frame-in-the-long-form", _greeted(struct.pack(">BQ", LONG, 3) + b"abc"), {"short-packet": 1})
     yield Case("frame-with-reserved-flags", _greeted(b"\xf8\x03abc"), {"short-packet": 1})
     yield Case("zmtp-ping-cut-short", _greeted(frame(b"\x04PING", COMMAND)), SILENT, True, True)

@@ -91,7 +91,7 @@ class Connection:
 
     @property
     def ping_bytes(self) -> int:
-        """Bytes on the wire of two PINGs. So few in a heartbeat show no message: they may be swallowed by a false length."""
+        """Bytes of two PINGs on the wire, which are no sign of life: a damaged length may swallow them."""
         return 2 * self.wire.bytes_of(HEAD + CHECKSUM_BYTES)
 
     @property

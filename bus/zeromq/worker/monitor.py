@@ -45,8 +45,8 @@ class Meter:
     def has_moved(self, sent: int) -> bool:
         """Return whether bytes have come since the last call, or bytes of a long message were acknowledged.
 
-        The acknowledgement of a short message proves nothing: the peer's kernel gives it without the peer. Nor do so few
-        bytes as PONGs have: where a length was damaged they are taken for a part of a message that will not end.
+        The acknowledgement of a short message proves nothing: the peer's kernel gives it without the peer. Nor do so
+        few bytes as PONGs have: a damaged length may swallow them.
 
         Args:
             sent: bytes that this end has sent in total.

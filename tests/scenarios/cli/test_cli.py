@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -17,6 +18,7 @@ import pydantic_core
 import pytest
 import typer
 from commands import Command
+from plugin_files import SIGNS, forget
 from worlds import TINY, scenario
 
 from seedbus.agents.client.replicas import Replicas
@@ -460,6 +462,47 @@ def test_ctrl_c_names_the_folder_and_the_resumed_run_ends_as_if_it_had_not_stopp
     assert "s real since it was resumed" in seedbus("report", "runs/small-1").out
     lines = [Path(f"runs/small-{number}/metrics.jsonl").read_text(encoding="utf-8") for number in (1, 2)]
     assert lines[0] == lines[1] and os.path.exists("runs/small-1/results.json")
+
+
+# What is typed, and what goes on with the run: all options but those that the run's folder has.
+GOING_ON = {
+    "run small.yaml --set stop.rounds=3 --out a": "run --resume a",
+    "run small.yaml --workers=2 --patience 300 --join-within 12.5 --plugin 'my own/signs.py' -q --out a": (
+        "run --workers 2 --patience 300 --join-within 12.5 --plugin 'my own/signs.py' --quiet --resume a"
+    ),
+    "run small.yaml --transport ipc --log messages --format json --device cpu --out 'a b'": (
+        "run --transport ipc --device cpu --log messages --format json --resume 'a b'"
+    ),
+    "run small.yaml --launcher slurm --workers 2 --launch partition=long --launch nodes=2 --worker-cpus 2 --out a": (
+        "run --workers 2 --launcher slurm --worker-cpus 2 --launch partition=long --launch nodes=2 --resume a"
+    ),
+    "server small.yaml --bind tcp://localhost:5555 --keys k --expect-workers 3 --answer-within 90 --out a": (
+        "server --bind tcp://localhost:5555 --expect-workers 3 --answer-within 90 --keys k --resume a"
+    ),
+    "server small.yaml --bind 'tcp://*:5555' --insecure --patience 86400 --out a": (
+        "server --bind 'tcp://*:5555' --patience 86400 --insecure --resume a"
+    ),
+}
+
+
+@pytest.mark.parametrize("typed", GOING_ON)
+def test_a_stopped_run_names_the_whole_command_that_goes_on_with_it(
+    seedbus: Command, monkeypatch: pytest.MonkeyPatch, typed: str
+) -> None:
+    def stop(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("seedbus.scenarios.running.run.execute", stop)
+    monkeypatch.setattr("seedbus.scenarios.launchers.slurm.Slurm.check", lambda *_: None)
+    Path("my own").mkdir()
+    Path("my own/signs.py").write_text(SIGNS.read_text(encoding="utf-8"), encoding="utf-8")
+    Path("small.yaml").write_text(dump(scenario().resolved()), encoding="utf-8")
+    expected = f"seedbus {GOING_ON[typed]}"
+    for command in (typed, expected.removeprefix("seedbus ")):  # and the command itself is whole, too
+        forget()
+        told = seedbus(*shlex.split(command))
+        assert told.err.splitlines()[-1] == f"seedbus: stopped; every closed round is kept: go on with `{expected}`"
+    forget()
 
 
 @pytest.mark.parametrize("clients", ["", "none"])

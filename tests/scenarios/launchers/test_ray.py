@@ -142,7 +142,7 @@ def test_ctrl_c_ends_all_workers_and_keeps_the_run(tmp_path: Path, nodes: Nodes)
     process.send_signal(signal.SIGINT)
     _, said = process.communicate()
     assert process.returncode == Exit.INTERRUPTED
-    resumes = f"seedbus run --launcher ray --address {nodes.address} --workers 2 --resume {tmp_path / 'run'}"
+    resumes = f"seedbus run --workers 2 --launcher ray --address {nodes.address} --resume {tmp_path / 'run'}"
     assert said.splitlines()[-1] == f"seedbus: stopped; every closed round is kept: go on with `{resumes}`"
     assert len(workers) == 2
     wait_for(lambda: not any(map(is_alive, workers)))

@@ -24,7 +24,7 @@ from pages import allowed, own
 from pages import plots as drawings
 from processes import is_alive, started_by, wait_for
 from processes import seedbus as process_of
-from worlds import HISO, lossy, outcome
+from worlds import HISO, TINY, lossy, outcome
 
 import seedbus
 from seedbus.scenarios.errors import Exit, Interrupted, ScenarioError
@@ -41,8 +41,10 @@ from seedbus.scenarios.study.remarks import sentences
 from seedbus.scenarios.study.results import StudyResults
 from seedbus.scenarios.study.schema import Ask, Study, Tuning, load_study
 from seedbus.scenarios.study.store import Store, key
+from seedbus.scenarios.study.study import Conduct
 from seedbus.scenarios.study.study_page import plots, write_report
 from seedbus.scenarios.study.tables import cells, latex, markdown
+from seedbus.scenarios.transports.placement import Placement
 
 pytestmark = pytest.mark.slow
 
@@ -277,13 +279,29 @@ def test_a_launcher_places_the_clients_of_every_run_and_a_run_that_it_cannot_pla
 
 
 def test_workers_of_a_study_compute_where_the_variable_says(monkeypatch: pytest.MonkeyPatch) -> None:
-    launch = {"launcher": {"launcher": "local"}, "workers": 2}
+    launch = {"launcher": {"launcher": "local"}, "workers": 2, "patience_s": 60.0}
     monkeypatch.setenv("SEEDBUS_DEVICE", "torch,cpu")
     placement = worker._placement(launch, "memory")
     assert placement is not None and placement.devices == ("torch", "cpu")
     monkeypatch.delenv("SEEDBUS_DEVICE")
     placement = worker._placement(launch, "memory")
     assert placement is not None and placement.devices == ("cpu",)
+
+
+def test_runs_of_a_study_wait_for_workers_as_long_as_it_is_told(
+    seedbus: Command, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def stop(conduct: Conduct) -> None:
+        assert conduct.launch is not None
+        placed.append(worker._placement(conduct.launch, "memory"))
+        raise KeyboardInterrupt
+
+    placed: list[Placement | None] = []
+    monkeypatch.setattr(Conduct, "run", stop)
+    file = tmp_path / "one.yaml"
+    file.write_text(dump(STUDY | {"base": TINY, "variants": {}, "grid": {}, "seeds": [1], "ask": {}}))
+    seedbus("study", file, "--workers", "2", "--patience", "300", "-q")
+    assert [each and each.patience_s for each in placed] == [300.0]
 
 
 def test_the_table_is_one_in_all_formats(found: StudyResults) -> None:

@@ -26,6 +26,7 @@ class Exit(IntEnum):
     BROKEN = 11
     TRAINING_DIVERGED = 12
     NO_COMMIT = 13
+    DIFFERS = 14
     INTERRUPTED = 130
 
 

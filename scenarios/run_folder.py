@@ -29,6 +29,7 @@ from seedbus.scenarios.schema.scenario import Scenario
 RUNS = Path("runs")
 SCENARIO = "scenario.yaml"
 RESULTS = "results.json"  # there is one once the run has ended
+METRICS = "metrics.jsonl"
 MEMORY = "clients"  # the folder, inside the run's, for the state that clients keep between rounds
 LENGTH = ("rounds", "simulated_s")  # the fields of `stop` that a run may go on with others of
 THEN = ", then "  # between the devices of a run that went on elsewhere

@@ -1,5 +1,5 @@
 """The command line: `seedbus run`, `server`, `client`, `init`, `check`, `check-plugin`, `explain`, `list`, `schema`,
-`replay`, `analyse`, `privacy`, `report`, `compare`, `partition`, `stress`, `study`, `top`, `runs`, `stop`.
+`replay`, `analyse`, `privacy`, `report`, `verify`, `compare`, `partition`, `stress`, `study`, `top`, `runs`, `stop`.
 
 Errors that the user can fix are one sentence on stderr and an exit code (`Exit`); a traceback is always a bug of ours.
 Commands import heavy modules only when they need them. The docstring of a command is its help text.
@@ -63,6 +63,7 @@ from seedbus.scenarios.cli.privacy import privacy
 from seedbus.scenarios.cli.report import report
 from seedbus.scenarios.cli.stress import stress
 from seedbus.scenarios.cli.study import study
+from seedbus.scenarios.cli.verify import verify
 from seedbus.scenarios.cli_errors import cli_errors
 from seedbus.scenarios.errors import Exit, ScenarioError
 from seedbus.scenarios.reporting.terminal import accept_all_text, note, say
@@ -283,6 +284,7 @@ def replay_command(
 
 
 app.command("report")(report)
+app.command("verify")(verify)
 
 
 def main() -> None:

@@ -110,6 +110,7 @@ def _notes(runs: Sequence[Run]) -> list[str]:
         for run in runs
         if run.results is None
     ]
+    notes += [f"{run.folder}: {run.results.warning}" for run in runs if run.results is not None and run.results.warning]
     tasks = sorted(
         {" ".join(filter(None, (r.scenario.task.name, getattr(r.scenario.task, "model", "")))) for r in runs}
     )

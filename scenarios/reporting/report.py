@@ -19,6 +19,7 @@ from seedbus.scenarios.reporting.client_names import with_names
 from seedbus.scenarios.reporting.looks import number_text
 from seedbus.scenarios.reporting.progress import readable
 from seedbus.scenarios.reporting.terminal import console, shown, titled
+from seedbus.scenarios.reporting.written import WARNING
 
 Rows = list[tuple[str, str]]
 Summary = Mapping[str, Any]
@@ -80,9 +81,14 @@ def title(summary: Summary) -> str:
 def groups(summary: Summary) -> list[Rows]:
     """Return the table's groups of rows; no group is empty. All texts are safe to print, even of a foreign summary."""
     parts = (
-        _metrics, _shortcomings, _expectations, _rounds, _clients, _bytes, _conventions, _groups, _failures, _end
+        _warning, _metrics, _shortcomings, _expectations, _rounds, _clients,
+        _bytes, _conventions, _groups, _failures, _end,
     )  # fmt: skip
     return [[(shown(name), shown(value)) for name, value in rows] for part in parts if (rows := part(summary))]
+
+
+def _warning(summary: Summary) -> Rows:
+    return [("✗ warning", summary[WARNING])] if WARNING in summary else []
 
 
 def _metrics(summary: Summary) -> Rows:

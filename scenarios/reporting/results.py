@@ -24,7 +24,8 @@ from seedbus.bus.ledger import MESSAGES, with_sizes
 from seedbus.models.errors import DataError
 from seedbus.scenarios.errors import ScenarioError, path_of, resuming
 from seedbus.scenarios.reporting.summary import lines_problem, summary_problem
-from seedbus.scenarios.run_folder import RESULTS
+from seedbus.scenarios.reporting.written import WARNING, warned
+from seedbus.scenarios.run_folder import METRICS, RESULTS
 from seedbus.scenarios.sentences import nearest
 
 if TYPE_CHECKING:
@@ -35,8 +36,6 @@ if TYPE_CHECKING:
     from seedbus.scenarios.reporting.round_table import RoundTable
     from seedbus.scenarios.reporting.statistics import ArrivedReports, Table
 
-METRICS = "metrics.jsonl"
-
 
 @dataclass(frozen=True)
 class Results:
@@ -44,7 +43,9 @@ class Results:
 
     Attributes:
         folder: the run's folder, an absolute path.
-        summary: the content of `results.json`, which `--format json` prints; `run` is the folder as it was given.
+        summary: the content of `results.json`, which `--format json` prints; `run` is the folder as it was given. If
+            the files are not known to be what the run wrote, `warning` says why.
+        is_changed: whether the files are known to be others than the run wrote.
         metrics: data frame with a row for every evaluation. `round` is the last round before it, from 0; of the first
             row, x₀, it is 0 too, and `version` is 0. What was not finite is NaN.
         rounds: data frame with a row for every round; see `reporting.round_table.RoundTable.columns`.
@@ -66,6 +67,7 @@ class Results:
 
     folder: Path
     summary: dict[str, Any] = field(repr=False)
+    is_changed: bool = False
 
     @classmethod
     def read(cls, folder: str | Path) -> Results:
@@ -81,15 +83,25 @@ class Results:
             is_run = os.path.isfile(folder / FILE)
             unfinished = f"this run is not finished; go on with `{resuming(folder)}`"
             raise RunFolderError(folder, unfinished if is_run else f"there is no run here (no {FILE})")
-        summary = _decoded(path, lambda text: [_json(text)])[0]
+        content = content_of(path)
+        summary = decoded(path, content)
         if (problem := summary_problem(summary)) is not None:
             raise _damaged(path, problem)
-        return cls(folder.absolute(), summary | {"run": str(folder)})  # it may have been moved since
+        summary.pop(WARNING, None)  # which is ours to give
+        sentence, is_changed = warned(folder, content)
+        # the run may have been moved since
+        summary |= {"run": str(folder)} | ({WARNING: sentence} if sentence else {})
+        return cls(folder.absolute(), summary, is_changed)
 
     @property
     def digest(self) -> str:
         """The digest of the final model."""
         return str(self.summary["digest"])
+
+    @property
+    def warning(self) -> str:
+        """Why the files may not be what the run wrote; "": they are."""
+        return str(self.summary.get(WARNING, ""))
 
     @property
     def training_diverged(self) -> bool:
@@ -109,7 +121,7 @@ class Results:
         """The evaluations, oldest first."""
         path = self.folder / METRICS
         # pandas' own JSON reader rounds numbers
-        lines = _decoded(path, lambda text: [_json(line) for line in text.splitlines()])
+        lines = _decoded(path, content_of(path), lambda text: [_json(line) for line in text.splitlines()])
         if (problem := lines_problem(lines)) is not None:
             raise _damaged(path, problem)
         return lines
@@ -309,19 +321,34 @@ def write_named(path: Path, text: str | bytes) -> None:
         raise OSError(error.errno, error.strerror, str(path)) from None
 
 
-def _json(text: str) -> Any:
-    return json.loads(text, parse_constant=_refuse_constant)
+def decoded(path: Path, content: bytes, number: Callable[[str], Any] | None = None) -> dict[str, Any]:
+    """Return the object of a `results.json`, whatever its fields are; number: reads its numbers.
+
+    Raises:
+        RunFolderError: it is no JSON object.
+    """
+    return _decoded(path, content, lambda text: [_json(text, number)])[0]
+
+
+def _json(text: str, number: Callable[[str], Any] | None = None) -> Any:
+    return json.loads(text, parse_constant=_refuse_constant, parse_float=number, parse_int=number)
 
 
 def _refuse_constant(constant: str) -> None:
     raise ValueError(f"{constant} is no JSON")
 
 
-def _decoded(path: Path, decode: Callable[[str], list[Any]]) -> list[dict[str, Any]]:
+def content_of(path: Path) -> bytes:
+    """Return the bytes of a file of a run's folder. Raises `RunFolderError` if it cannot be read."""
     try:
-        objects = decode(read(path, MOST_TEXT).decode())
+        return read(path, MOST_TEXT)
     except OSError as error:
         raise RunFolderError(path, f"it cannot be read ({error.strerror})") from None
+
+
+def _decoded(path: Path, content: bytes, decode: Callable[[str], list[Any]]) -> list[dict[str, Any]]:
+    try:
+        objects = decode(content.decode())
     except ValueError as error:
         raise _damaged(path, str(error)) from None
     except RecursionError:

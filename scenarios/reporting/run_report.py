@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from contextlib import closing
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
+from seedbus.agents.errors import RunFolderError
 from seedbus.agents.journal.journal import Journal
 from seedbus.agents.launcher import Outcome
 from seedbus.bus import ledger_hash, read_ledger
 from seedbus.bus.errors import LedgerDamaged
 from seedbus.bus.ledger import MESSAGES, Columns
+from seedbus.scenarios.errors import resuming
 from seedbus.scenarios.reporting.accounting import account, verified
 from seedbus.scenarios.reporting.client_groups import devices_of, figures, groups_of
 from seedbus.scenarios.reporting.client_names import stored
@@ -22,9 +25,10 @@ from seedbus.scenarios.reporting.ran import processor, versions
 from seedbus.scenarios.reporting.results import Results, strict, write
 from seedbus.scenarios.reporting.round_table import RoundTable
 from seedbus.scenarios.reporting.shortcomings import shortcomings
-from seedbus.scenarios.reporting.statistics import ArrivedReports, clients_table, describe, replay_time
+from seedbus.scenarios.reporting.statistics import ArrivedReports, Table, clients_table, describe, replay_time
 from seedbus.scenarios.reporting.waits import Waits
-from seedbus.scenarios.run_folder import RESULTS, writable
+from seedbus.scenarios.reporting.written import WARNING, keep, written
+from seedbus.scenarios.run_folder import RESULTS, device_of, writable
 from seedbus.scenarios.schema.expectations import judged
 from seedbus.scenarios.schema.scenario import Scenario
 from seedbus.versions import version
@@ -40,7 +44,6 @@ def report(
     wall_s: float,
     cpu_s: float,
     was_resumed: bool,
-    device: str,
     has_page: bool,
     client_names: Sequence[str] = (),
 ) -> Results:
@@ -55,7 +58,6 @@ def report(
         wall_s: real seconds since the run was started or resumed.
         cpu_s: processor seconds since the run was started or resumed.
         was_resumed: whether the run had closed rounds before.
-        device: where clients computed.
         has_page: whether the page is written.
         client_names: the names of clients 0, 1, …; none if they have no names.
 
@@ -63,35 +65,85 @@ def report(
         LedgerDamaged: files of the ledger are missing or damaged.
         RunFolderError: the files cannot be written.
     """
-    lines, columns = journal.metrics(), _messages(folder / MESSAGES, journal)
-    with journal.decoding():
-        rounds = RoundTable.of(journal.rounds(), scenario.participation.clients)
-    arrived = ArrivedReports(columns, rounds)
-    clients = clients_table(columns, rounds, arrived, replay_time(scenario.compute, scenario.seed))
-    summary = _summary(scenario, given, columns, lines, outcome)
-    summary = strict(summary | describe(rounds, arrived, clients, outcome.simulated_s))
-    if groups := groups_of(scenario, journal.facts()):
-        summary["groups"] = figures(groups, clients)
-    if false := liars(scenario, rounds):
-        summary["liars"] = false
+    found = recomputed(scenario, folder, given, journal, outcome, client_names)
     # figures that are not finite become null, as in the files by which a finished run can be judged again
-    summary["expectations"] = judged(scenario.expect, summary, [strict(line) for line in lines])
-    summary["wall_s"], summary["cpu_s"] = wall_s, cpu_s
-    summary["was_resumed"], summary["device"] = was_resumed, device
-    summary["seedbus"], summary["versions"], summary["processor"] = version("seedbus"), versions(), processor()
-    if client_names:
-        summary["client_names"] = stored(client_names)
-    if devices := devices_of(scenario, journal.facts()):
-        summary["client_devices"] = devices
+    summary = {
+        **found.summary,
+        "expectations": judged(scenario.expect, found.summary, [strict(line) for line in found.lines]),
+        "wall_s": wall_s,
+        "cpu_s": cpu_s,
+        "was_resumed": was_resumed,
+        "seedbus": version("seedbus"),
+        "versions": dict(versions()),
+        "processor": processor(),
+    }
     with writable(folder):
         if has_page:
+            _, lines, columns, rounds, arrived, clients = found
             is_asynchronous = scenario.participation.is_asynchronous
             waits = Waits.of(columns, rounds, arrived, is_asynchronous=is_asynchronous)
             write(
                 folder / PAGE, page(Finished(scenario, summary, lines, rounds, arrived, clients, waits, kept(folder)))
             )
-        write(folder / RESULTS, json.dumps(summary, indent=2))
+        text = _text(summary)
+        keep(folder, journal, summary, text)
+        write(folder / RESULTS, text)
     return Results(folder, summary)
+
+
+class Found(NamedTuple):
+    """What follows from a run's scenario, its journal and its ledger.
+
+    Attributes:
+        summary: the fields of `results.json`, without those that only the running process knows.
+        lines: the evaluations, oldest first.
+        columns: the ledger.
+        rounds: all rounds.
+        arrived: the reports that arrived.
+        clients: the columns of `statistics.clients_table`.
+    """
+
+    summary: dict[str, Any]
+    lines: list[dict[str, Any]]
+    columns: Columns
+    rounds: RoundTable
+    arrived: ArrivedReports
+    clients: Table
+
+
+def recomputed(
+    scenario: Scenario,
+    folder: Path,
+    given: Path,
+    journal: Journal,
+    outcome: Outcome,
+    client_names: Sequence[str] = (),
+) -> Found:
+    """Compute what a run's results say, from its scenario, its journal and its ledger.
+
+    Args:
+        scenario, folder, given, journal, outcome, client_names: see `report`.
+
+    Raises:
+        LedgerDamaged, JournalDamaged: files of the ledger are missing or damaged, or the journal is.
+    """
+    lines, columns = journal.metrics(), _messages(folder / MESSAGES, journal)
+    with journal.decoding():
+        rounds = RoundTable.of(journal.rounds(), scenario.participation.clients)
+    facts, arrived = journal.facts(), ArrivedReports(columns, rounds)
+    clients = clients_table(columns, rounds, arrived, replay_time(scenario.compute, scenario.seed))
+    summary = _summary(scenario, given, columns, lines, outcome)
+    summary = strict(summary | describe(rounds, arrived, clients, outcome.simulated_s))
+    if groups := groups_of(scenario, facts):
+        summary["groups"] = figures(groups, clients)
+    if false := liars(scenario, rounds):
+        summary["liars"] = false
+    summary["device"] = device_of(journal)
+    if client_names:
+        summary["client_names"] = stored(client_names)
+    if devices := devices_of(scenario, facts):
+        summary["client_devices"] = devices
+    return Found(summary, lines, columns, rounds, arrived, clients)
 
 
 def judge_again(results: Results, scenario: Scenario) -> Results:
@@ -100,15 +152,25 @@ def judge_again(results: Results, scenario: Scenario) -> Results:
     `results.json` is written again if the verdicts differ.
 
     Raises:
-        RunFolderError: the file cannot be written.
+        RunFolderError: the file cannot be written, or it or `metrics.jsonl` is not what the run wrote.
     """
+    if results.is_changed:
+        what = f"{results.warning}; delete {RESULTS}, and `{resuming(results.folder)}` writes both again"
+        raise RunFolderError(results.folder, what)
     expectations = judged(scenario.expect, results.summary, results.lines if scenario.expect else [])
     if expectations == results.expectations:
         return results
     summary = results.summary | {"expectations": expectations}
-    with writable(results.folder):
-        write(results.folder / RESULTS, json.dumps(summary, indent=2))
+    text = _text({name: value for name, value in summary.items() if name != WARNING})
+    with closing(Journal.open(results.folder)) as journal, writable(results.folder):
+        if written(journal):  # a digest of what nobody vouches for would vouch for it
+            keep(results.folder, journal, summary, text)
+        write(results.folder / RESULTS, text)
     return Results(results.folder, summary)
+
+
+def _text(summary: dict[str, Any]) -> bytes:
+    return json.dumps(summary, indent=2).encode()
 
 
 def _summary(

@@ -23,7 +23,8 @@ from seedbus.bus.files import descriptor
 from seedbus.bus.text import printable
 from seedbus.scenarios.reporting.messages import FIELDS, Words
 from seedbus.scenarios.reporting.rate_limit import SERVER_BURSTS, RateLimit
-from seedbus.scenarios.reporting.results import METRICS, strict
+from seedbus.scenarios.reporting.results import strict
+from seedbus.scenarios.run_folder import METRICS
 
 LOG = "log.jsonl"
 MAX_LINE_BYTES = 65_536  # no line of the log is longer

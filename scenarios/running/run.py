@@ -22,7 +22,7 @@ from seedbus.scenarios.errors import ScenarioError, check_methods, not_accepted,
 from seedbus.scenarios.reporting.results import Results
 from seedbus.scenarios.reporting.run_report import judge_again, report
 from seedbus.scenarios.reporting.watching import in_notebook, watching
-from seedbus.scenarios.run_folder import RESULTS, check_name, device_of, refuse_another, scenario_of
+from seedbus.scenarios.run_folder import RESULTS, check_name, refuse_another, scenario_of
 from seedbus.scenarios.running.execute import execute
 from seedbus.scenarios.running.gpu_admission import turn_of_one_process
 from seedbus.scenarios.running.memory_hints import memory_hints
@@ -145,7 +145,6 @@ def run(
                 wall_s=wall_seconds() - wall_s,
                 cpu_s=cpu_seconds() - cpu_s,
                 was_resumed=running.was_resumed,
-                device=device_of(running.journal),
                 has_page=page,
                 client_names=prepared.client_names,
             )

@@ -6,7 +6,7 @@
 - the ledger balances: every message that was sent is delivered, refused, dropped or in flight;
 - memory is bounded;
 - the journal alone rebuilds the final model, bit for bit, and with it all that was measured of it (without a server one
-  node is measured, which may lack commits);
+  node is measured, which may lack commits), and journal and ledger give all that the results say;
 - a run that is stopped and resumed ends like one that is not (every third seed; where reports are masked and a
   question of a closed round was under way, with the same model if no link has a bandwidth: secrets are not stored);
 - with clients that violate the protocol: no honest client is refused, every refusal is counted by reason and client,
@@ -39,6 +39,7 @@ from seedbus.scenarios.reporting.results import Results, write
 from seedbus.scenarios.running.limits import peak_memory
 from seedbus.scenarios.running.replay import Replayed, replay
 from seedbus.scenarios.running.run import run
+from seedbus.scenarios.running.verify import verify
 from seedbus.scenarios.schema.loading import validate
 from seedbus.scenarios.schema.scenario import Scenario
 from seedbus.scenarios.stress.fault_files import files
@@ -129,6 +130,8 @@ def check_run(drawn: dict[str, Any], runs: Path) -> Results:
     replayed = replay(runs / "run")
     if replayed.digest != results.digest:
         raise Broken(f"the journal rebuilds {replayed.digest}, and the run ended at {results.digest}")
+    for difference in verify(runs / "run").differences:
+        raise Broken(str(difference))
     if scenario.topology is None:
         _check_measured(replayed, results, scenario.evaluation.split)
     if drawn["seed"] % STOPPED_EVERY == 0 and results.summary["rounds"] > 1:

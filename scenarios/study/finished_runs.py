@@ -57,6 +57,8 @@ def kept_run(stored: StoredRun, metric: str) -> Run:
     """
     run = Run.read(stored.folder)
     stored.check(run.scenario)
+    if run.results is not None and run.results.is_changed:
+        raise RunFolderError(stored.folder, f"{run.results.warning}; delete it, and the run is made again")
     if metric not in run.metrics:
         what = f"it has no values of {metric}, which its scenario measures"
         raise RunFolderError(stored.folder, f"{what}; delete it, and the run is made again")

@@ -10,8 +10,8 @@ from seedbus.agents.journal.digests import SEAL, seal_of
 from seedbus.agents.journal.journal import Journal
 from seedbus.scenarios.conformance.runs import end_of
 from seedbus.scenarios.reporting.results import Results
-from seedbus.scenarios.running.replay import replay
 from seedbus.scenarios.running.run import run
+from seedbus.scenarios.running.verify import verify
 from seedbus.scenarios.schema.loading import validate
 from seedbus.scenarios.schema.scenario import Scenario
 
@@ -61,8 +61,10 @@ def outcome(results: Results) -> tuple[Any, ...]:
 
 
 def holds(results: Results) -> bool:
-    """Whether a replay of the journal gives the evaluator's digest, and no replica diverged."""
-    return replay(results.folder).digest == results.digest and "diverged" not in results.summary["refusals"]
+    """Whether the journal and the ledger give all that the results say, and no replica diverged."""
+    found = verify(results.folder)
+    is_replayed = "a replay of the model" not in found.unchecked
+    return is_replayed and not found.differences and "diverged" not in results.summary["refusals"]
 
 
 def go(folder: Path, what: Scenario, **options: Any) -> Results:
@@ -71,11 +73,16 @@ def go(folder: Path, what: Scenario, **options: Any) -> Results:
 
 def reopened(folder: Path, facts: dict[str, str]) -> None:
     """Turn a finished run into an unfinished one, with other facts in its journal."""
+    with_facts(folder, facts, without="outcome")
+    os.unlink(folder / "results.json")
+
+
+def with_facts(folder: Path, facts: dict[str, str], *, without: str) -> None:
+    """Give a run's journal other facts, and take one away."""
     journal = Journal.open(folder)
-    others = {name: value for name, value in (journal.facts() | facts).items() if name != "outcome"}
+    others = {name: value for name, value in (journal.facts() | facts).items() if name != without}
     journal._database.execute("DELETE FROM facts")
     sealed = (others | {SEAL: seal_of(others)}).items()
     journal._database.executemany("INSERT INTO facts VALUES (?, ?)", sealed)
     journal._database.commit()
     journal.close()
-    os.unlink(folder / "results.json")

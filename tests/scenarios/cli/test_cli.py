@@ -33,8 +33,8 @@ from seedbus.scenarios.schema.yaml_text import dump
 
 ROOT = Path(__file__).resolve().parents[3]
 REFERENCE = (ROOT / "docs" / "reference.md").read_text(encoding="utf-8")
-COMMANDS = ["run", "server", "client", "keys", "check", "list", "schema", "replay", "report", "compare"]
-COMMANDS += ["analyse", "init", "explain", "partition", "privacy", "stress", "study", "top", "runs", "stop"]
+COMMANDS = ["run", "server", "client", "keys", "check", "list", "schema", "replay", "report", "verify"]
+COMMANDS += ["compare", "analyse", "init", "explain", "partition", "privacy", "stress", "study", "top", "runs", "stop"]
 
 
 def test_json_is_one_object_on_stdout_and_nothing_else(seedbus: Command) -> None:

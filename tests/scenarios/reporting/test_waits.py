@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from worlds import go, lossy, scenario
+from worlds import go, lossy, scenario, with_facts
 
 from seedbus.bus import Fate, Kind
 from seedbus.scenarios.reporting.page import Finished
@@ -132,6 +132,7 @@ def test_results_without_what_was_waited_in_vain_are_read_as_an_earlier_versions
     summary = json.loads((folder / "results.json").read_text())
     del summary["round_times"]["in_vain_s"], summary["round_times"]["in_vain_share"], summary["participation"]["unused"]
     (folder / "results.json").write_text(json.dumps(summary))
+    with_facts(folder, {}, without="results")
     assert not any(label == "waited in vain" for rows in groups(Results.read(folder).summary) for label, _ in rows)
     judged = run(scenario(stop={"rounds": 1}, expect=bounds), folder, resume=True).summary["expectations"]
     assert judged["in_vain_share"]["found"] is None and not judged["in_vain_share"]["is_met"]

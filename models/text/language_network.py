@@ -29,6 +29,7 @@ from seedbus.models.parameters.flat import initial_values
 from seedbus.models.parameters.storage import kept_in, quantise_frozen, quieten, widen_frozen
 from seedbus.models.parameters.trained_vector import TrainedVector
 from seedbus.models.streams import stream
+from seedbus.models.text.foreign import check_foreign
 from seedbus.models.text.shapes import is_norm
 from seedbus.models.text.tokens import Batch
 from seedbus.models.text.training import LayerNorm, Lora, Prefix
@@ -192,6 +193,10 @@ def load(
     with _as_data_error(model, head):
         import transformers
 
+    if reason := reason_not_loadable(model):
+        raise _not_loadable(model, reason, head)
+    check_foreign(model, head)
+    with _as_data_error(model, head):
         kind, options = processor
         with _quiet(transformers):
             inputs = getattr(transformers, kind).from_pretrained(model, **source_options(model), **options)
@@ -308,14 +313,15 @@ def _as_data_error(model: str, head: str) -> Iterator[None]:
     except Exception as error:  # transformers raises many unrelated types if it gets no model
         if is_out_of_memory(error):
             raise _too_large(model) from error
-        found = reason_not_loadable(model)
-        if found is not None:
-            known = f"a model that transformers knows by itself, in model.safetensors: {written_by(head)}"
-            raise DataError(f"task.model {model}", found, known) from error
         reason = next(iter(str(error).strip().splitlines()), "")
         is_offline = os.environ.get("HF_HUB_OFFLINE") not in (None, "", "0")
         where = "nothing that can be loaded, and HF_HUB_OFFLINE is set" if is_offline else "nothing that can be loaded"
         raise DataError(f"task.model {model}", f"{where} ({type(error).__name__}: {reason})", expected) from error
+
+
+def _not_loadable(model: str, found: str, head: str) -> DataError:
+    known = f"a model that transformers knows by itself, in model.safetensors: {written_by(head)}"
+    return DataError(f"task.model {model}", found, known)
 
 
 def _with_head(head: str) -> str:

@@ -70,7 +70,8 @@ _PROCESSORS = {  # class of transformers → what it loads, and words in the nam
     "AutoImageProcessor": ("image processor", ("preprocessor_config", "processor_config")),
 }
 _CONFIGS = ("config.json", "tokenizer_config.json")
-_SAFE = ("model.safetensors", "model.safetensors.index.json")
+INDEX = "model.safetensors.index.json"
+_SAFE = ("model.safetensors", INDEX)
 _LARGEST_HEADER = 100 * 2**20  # bytes; the limit of the format
 _MOST_DIMENSIONS = 64
 _SHOWN = 60  # characters of a name in a sentence
@@ -98,7 +99,7 @@ def inspect_pretrained(model: str) -> Pretrained:
         return Pretrained(config, opt_shapes(config, model))
     if model in _ENCODERS:
         return Pretrained(_ENCODERS[model], bert_shapes(_ENCODERS[model]))
-    return _in_folder(_cached(model))
+    return _in_folder(cached_folder(model))
 
 
 def resolve(model: str) -> str:
@@ -146,7 +147,7 @@ def reason_not_loadable(model: str) -> str | None:
         model: as `resolve` returns it.
     """
     folder = Path(model)
-    if any("auto_map" in _json(folder / name, "a JSON object") for name in _CONFIGS if (folder / name).is_file()):
+    if any("auto_map" in json_in(folder / name, "a JSON object") for name in _CONFIGS if (folder / name).is_file()):
         return "code of its own (auto_map), which is never run"
     has_weights = any((folder / name).is_file() for name in _SAFE)
     if folder.is_dir() and not has_weights and any(folder.glob("*.bin")):
@@ -205,7 +206,8 @@ def _published(model: str) -> dict[str, Any]:
     }
 
 
-def _cached(model: str) -> Path:
+def cached_folder(model: str) -> Path:
+    """Return the folder of a model in this machine's Hugging Face cache. Raises `DataError`."""
     try:
         from huggingface_hub import try_to_load_from_cache
 
@@ -222,7 +224,7 @@ def _cached(model: str) -> Path:
 
 
 def _in_folder(folder: Path) -> Pretrained:
-    config = _json(folder / "config.json", f"a folder with {WHAT_A_FOLDER_HOLDS}")
+    config = json_in(folder / "config.json", f"a folder with {WHAT_A_FOLDER_HOLDS}")
     is_classifier = any("Classification" in name for name in _architectures(config, folder))
     if config.get("model_type") == "opt" and not config.get("_remove_final_layer_norm") and not is_classifier:
         config = _published("facebook/opt-125m") | config  # defaults of what config.json leaves out
@@ -230,7 +232,8 @@ def _in_folder(folder: Path) -> Pretrained:
     return Pretrained(config, _stored(folder, config))
 
 
-def _json(path: Path, expected: str) -> dict[str, Any]:
+def json_in(path: Path, expected: str) -> dict[str, Any]:
+    """Return the object in a JSON file. Raises `DataError`; expected: what should be there."""
     try:
         document = parse_json(regular(path).read_text(encoding="utf-8"))
     except FileNotFoundError:
@@ -245,12 +248,12 @@ def _json(path: Path, expected: str) -> dict[str, Any]:
 def _stored(folder: Path, config: Mapping[str, Any]) -> Shapes:
     """Return the shapes in the headers of the folder's safetensors files."""
     single = folder / "model.safetensors"
-    index = folder / "model.safetensors.index.json"
+    index = folder / INDEX
     if single.is_file():
         files = [single]
     elif index.is_file():
-        shards = _json(index, "the index of a model in several files").get("weight_map", {})
-        files = [folder / name for name in _names(shards, index)]
+        shards = json_in(index, "the index of a model in several files").get("weight_map", {})
+        files = [folder / name for name in shard_names(shards, index)]
     else:
         head = next((name for name in _architectures(config, folder) if name.isidentifier()), None)
         expected = f"model.safetensors: {written_by(head or 'AutoModelForCausalLM')}"
@@ -266,7 +269,7 @@ def _stored(folder: Path, config: Mapping[str, Any]) -> Shapes:
     return shapes
 
 
-def _names(shards: Any, index: Path) -> list[str]:
+def shard_names(shards: Any, index: Path) -> list[str]:
     """Return the names of a model's files. All must lie in the folder of their index."""
     names: list[Any] = list(shards.values()) if isinstance(shards, dict) else [None]
     if not all(isinstance(name, str) and name == os.path.basename(name) != "" for name in names):

@@ -96,5 +96,9 @@ class Unfinishable(AgentError):
     """The open round can never be closed, so the run cannot go on."""
 
 
+class NotStarted(Unfinishable):
+    """A process that hosts clients cannot be started; a run that has just begun leaves no folder."""
+
+
 class TooFew(Unfinishable):
     """The clients of a quorum are never available together."""

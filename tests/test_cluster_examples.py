@@ -82,6 +82,21 @@ def test_a_run_goes_on_without_its_settings_however_they_were_written(tmp_path: 
         assert told(variables) == goes_on
 
 
+def test_a_job_has_a_worker_for_each_cpu_that_it_asks_for(tmp_path: Path) -> None:
+    (tmp_path / "seedbus").write_text('#!/bin/sh\nprintf "%s\\n" "$@"\n')
+    (tmp_path / "seedbus").chmod(0o755)
+    variables = {"PATH": f"{tmp_path}:{os.environ['PATH']}", "SEEDBUS_EXAMPLES": str(FOLDER)}
+    script = FOLDER / "seedbus.sbatch"
+
+    def workers(more: dict[str, str]) -> str:
+        command = ["sh", str(script), str(tmp_path / "run"), "digits"]
+        ran = subprocess.run(command, env=os.environ | variables | more, capture_output=True, text=True, check=True)
+        return ran.stdout.splitlines()[-1]
+
+    assert f"#SBATCH --cpus-per-task={workers({})}\n" in script.read_text()
+    assert workers({"SLURM_CPUS_PER_TASK": "8"}) == "8"
+
+
 @pytest.mark.slow
 def test_a_job_that_is_stopped_asks_to_be_queued_again_and_then_goes_on(tmp_path: Path) -> None:
     """`seedbus` and `scontrol` are found where a cluster's own would be."""

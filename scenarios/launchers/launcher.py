@@ -7,14 +7,19 @@ messages travel over ZeroMQ whoever started the process.
 
 from __future__ import annotations
 
+import signal
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import ClassVar, Protocol
 
 from seedbus.bus.transport import Rights, Span
 from seedbus.settings import Settings
+
+EXPLAINED_BELOW = 20  # a worker that ends with a lower exit code has printed the reason itself
+MAX_KINDS = 8  # of nodes that a sentence names
 
 Note = Callable[..., None]
 """Is told of an event, and facts about it by name, for the run's log; any thread may call it."""
@@ -97,7 +102,7 @@ class Worker(Protocol):
     """A worker process that was started."""
 
     def wait(self) -> Ended:
-        """Wait until the process has ended."""
+        """Wait until the process has ended. Raises `NotStarted` if its machine will never be free for it."""
         ...
 
     def end(self) -> None:
@@ -138,11 +143,48 @@ class Launcher(Settings, ABC):
         """Start processes, one for each order, without waiting for them.
 
         Raises:
-            Unfinishable: one cannot be started. Those that were started have been ended.
+            NotStarted: one cannot be started. Those that were started have been ended.
         """
 
     def close(self) -> None:
         """Release what `check` and `start` have taken, once all processes have ended."""
+
+    @classmethod
+    def end_left(cls, folder: Path, run: str, note: Note) -> None:
+        """End what an earlier process of a run has left if it was killed, before the run goes on.
+
+        Args:
+            folder: the run's.
+            run: identifies the run, 16 hexadecimal digits.
+            note: is told what was ended, and what the user must end.
+        """
+
+
+def cause(code: int, last: str) -> str:
+    """Return why a process ended.
+
+    Args:
+        code: its exit code, or minus the number of the signal that killed it.
+        last: the last line that it printed, which tells the reason only if it ended by itself.
+    """
+    if code < 0:
+        return f"killed by {signal.Signals(-code).name if -code in list(signal.Signals) else f'signal {-code}'}"
+    return last if last and code < EXPLAINED_BELOW else f"exit code {code}"
+
+
+def counted_resource(count: float, noun: str) -> str:
+    """Return a number of CPUs or GPUs, or of what has them, as text."""
+    return f"{count:g} {noun}{'s' * (count != 1)}" if count else f"no {noun}"
+
+
+def listed_nodes(nodes: Iterable[tuple[float, float]]) -> str:
+    """Return what nodes have, CPUs and GPUs, as text; those that have the same are named once."""
+    kinds = Counter((counted_resource(cpus, "CPU"), counted_resource(gpus, "GPU")) for cpus, gpus in nodes)
+    named = [
+        f"{counted_resource(count, 'node')} with {cpus} and {gpus}"
+        for (cpus, gpus), count in kinds.most_common(MAX_KINDS)
+    ]
+    return ", ".join([*named, *["…"] * (len(kinds) > MAX_KINDS)]) or "there are none"
 
 
 def last_line(error: Exception) -> str:

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import ClassVar, Literal
 
-from seedbus.agents.errors import Unfinishable
+from seedbus.agents.errors import NotStarted
 from seedbus.discovery import PLUGINS
 from seedbus.scenarios.launchers.launcher import Ended, Launcher, Order, Surroundings, Worker
 
@@ -45,7 +45,7 @@ class Local(Launcher):
                     worker.end()
                     worker.kill()
                     worker.wait()
-                raise Unfinishable(f"worker {order.number} cannot be started ({error.strerror})") from None
+                raise NotStarted(f"worker {order.number} cannot be started ({error.strerror})") from None
             started.append(LocalWorker(process, order.secrets))
         return started
 

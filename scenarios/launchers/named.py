@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 from seedbus.discovery import Variants
 from seedbus.scenarios.errors import ScenarioError
-from seedbus.scenarios.launchers.launcher import Launcher
+from seedbus.scenarios.launchers.launcher import Launcher, Note
 from seedbus.scenarios.sentences import variant
 
 LAUNCHERS = Variants("launcher", "launcher", "seedbus.scenarios.launchers", Launcher, is_open=False)
@@ -39,3 +40,9 @@ def launcher_of(name: str, options: Mapping[str, object], settings: Sequence[str
             raise ScenarioError(f"--launcher {name}", [f"{field}: it has no such field; {accepted}"])
     launcher: Launcher = variant(LAUNCHERS, name, "--launcher", values)
     return launcher
+
+
+def end_left(folder: Path, run: str, note: Note) -> None:
+    """End what an earlier process of a run has left, whichever launcher it had; see `Launcher.end_left`."""
+    for launcher in LAUNCHERS.all().values():
+        launcher.end_left(folder, run, note)

@@ -1,7 +1,8 @@
 """A worker process on a node of a cluster: what the node is sent, and the process that it starts from that.
 
 A node may be another machine. So plug-ins travel as bytes with their digests, and are written to a temporary folder
-that only the node's user may enter. The key travels apart from all else, and goes to the process through a pipe.
+that only the node's user may enter, and that the next worker there removes if this one is killed. The key travels apart
+from all else, and goes to the process through a pipe.
 """
 
 from __future__ import annotations
@@ -9,17 +10,17 @@ from __future__ import annotations
 import os
 import queue
 import subprocess
-import tempfile
 import threading
 from collections.abc import Mapping
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Self
 
 import msgpack
 
-from seedbus.agents.errors import Unfinishable
+from seedbus.agents.errors import NotStarted
+from seedbus.bus.files import temporary_folder
 from seedbus.discovery import PLUGINS, plugin_sources, source_digest
 from seedbus.scenarios.launchers.launcher import Order, Surroundings
 from seedbus.scenarios.launchers.local import COMMAND, LocalWorker
@@ -51,14 +52,14 @@ class Parcel:
 
     @classmethod
     def of(cls, order: Order, run: Surroundings) -> Self:
-        """Return the parcel of an order. Raises `Unfinishable` if a plug-in has changed since it was loaded."""
+        """Return the parcel of an order. Raises `NotStarted` if a plug-in has changed since it was loaded."""
         plugins = []
         for plugin in PLUGINS.values():
             if plugin.path:
                 files = _sources(Path(plugin.path))
                 if source_digest(files) != plugin.digest:
                     changed = f"--plugin {plugin.path}: it is not what this run has loaded any more"
-                    raise Unfinishable(f"{changed}; every closed round is kept")
+                    raise NotStarted(f"{changed}; every closed round is kept")
                 plugins.append((plugin.digest, files))
         memory = "" if run.memory is None else str(run.memory.absolute())
         places = {name: os.environ[name] for name in PLACES if os.environ.get(name)}
@@ -92,12 +93,13 @@ class NodeProcess:
             OSError: the plug-ins cannot be written, or the process cannot be started.
             ValueError: a plug-in is not the one that was sent.
         """
-        self._folder = tempfile.TemporaryDirectory(prefix="seedbus-plugins-")  # mode 0700
+        self._folder = ExitStack()
         self._lines: queue.SimpleQueue[str | None] = queue.SimpleQueue()
         try:
             options = [*parcel.options]
+            folder = self._folder.enter_context(temporary_folder())
             for number, (digest, files) in enumerate(parcel.plugins):
-                options += ["--plugin", str(_written(Path(self._folder.name) / str(number), digest, files))]
+                options += ["--plugin", str(_written(folder / str(number), digest, files))]
             self.sees_folder = bool(parcel.memory) and _is_log_of(Path(parcel.log), parcel.run)
             if self.sees_folder:
                 options += ["--memory", parcel.memory]
@@ -110,7 +112,7 @@ class NodeProcess:
                 **pipes,  # type: ignore[call-overload]
             )
         except BaseException:
-            self._folder.cleanup()
+            self._folder.close()
             raise
         self._worker = LocalWorker(self._process, secrets)
         threading.Thread(target=self._collect, name="output", daemon=True).start()
@@ -124,7 +126,7 @@ class NodeProcess:
                 lines.append(line)
                 line = self._lines.get_nowait()
             code = self._worker.wait().code
-            self._folder.cleanup()
+            self._folder.close()
             return lines, code
         return lines, None
 
@@ -144,7 +146,7 @@ def _sources(place: Path) -> dict[str, bytes]:
     try:
         return plugin_sources(place)
     except OSError as error:
-        raise Unfinishable(f"--plugin {place}: it cannot be read ({error.strerror})") from None
+        raise NotStarted(f"--plugin {place}: it cannot be read ({error.strerror})") from None
 
 
 def _written(folder: Path, digest: str, files: Mapping[str, bytes]) -> Path:

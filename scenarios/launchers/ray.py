@@ -11,7 +11,6 @@ import logging
 import os
 import signal
 import socket
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any, Literal
@@ -19,13 +18,22 @@ from typing import Any, Literal
 from pydantic import Field, PrivateAttr
 
 from seedbus.scenarios.errors import ScenarioError
-from seedbus.scenarios.launchers.launcher import Ended, Launcher, Order, Surroundings, Worker, last_line
+from seedbus.scenarios.launchers.launcher import (
+    Ended,
+    Launcher,
+    Order,
+    Surroundings,
+    Worker,
+    cause,
+    counted_resource,
+    last_line,
+    listed_nodes,
+)
 from seedbus.scenarios.launchers.node import NodeProcess, Parcel
 
 CONNECT_S = 5.0  # how long a cluster's address may take to answer
 PLACED_WITHIN_S = 10.0  # a worker that waits longer for a node says so
 _VARIABLE = "RAY_ADDRESS"
-MAX_KINDS = 8  # of nodes that a sentence names
 
 
 class Ray(Launcher):
@@ -83,7 +91,7 @@ class Ray(Launcher):
 
     @property
     def _needs(self) -> str:
-        return f"{_count(self.worker_cpus, 'CPU')} and {_count(self.worker_gpus, 'GPU')}"
+        return f"{counted_resource(self.worker_cpus, 'CPU')} and {counted_resource(self.worker_gpus, 'GPU')}"
 
     def _room(self, resources: Mapping[str, float]) -> int:
         """Return how many workers a node has room for when nothing else is on it."""
@@ -183,7 +191,7 @@ class RayWorker:
                 lines, code = ray.get(self._actor.read.remote())
                 for last in lines:
                     self._run.note("output", number=self._number, node=self._node, line=last)
-            return Ended(code, f"at {self._node}: {last}", is_final=bool(code) and self._loses_state)
+            return Ended(code, f"at {self._node}: {cause(code, last)}", is_final=bool(code) and self._loses_state)
         except ray.exceptions.RayTaskError as error:
             return Ended(1, f"at {self._node or 'a node'}: {error.cause}", is_final=True)
         except ray.exceptions.RayError as error:
@@ -239,12 +247,5 @@ def _own_signals() -> Iterator[None]:
             signal.signal(signal.SIGTERM, before)
 
 
-def _listed(nodes: Sequence[Mapping[str, Any]]) -> str:
-    """Return what the nodes have, as text; those that have the same are named once."""
-    kinds = Counter((_count(node.get("CPU", 0), "CPU"), _count(node.get("GPU", 0), "GPU")) for node in nodes)
-    named = [f"{_count(count, 'node')} with {cpus} and {gpus}" for (cpus, gpus), count in kinds.most_common(MAX_KINDS)]
-    return ", ".join([*named, *["…"] * (len(kinds) > MAX_KINDS)]) or "there are none"
-
-
-def _count(count: float, noun: str) -> str:
-    return f"{count:g} {noun}{'s' * (count != 1)}" if count else f"no {noun}"
+def _listed(nodes: Sequence[Mapping[str, float]]) -> str:
+    return listed_nodes((node.get("CPU", 0), node.get("GPU", 0)) for node in nodes)

@@ -2,7 +2,9 @@
 
 What the tasks need, their keys included, lies in the folder `slurm` of the run's, which all nodes must see: one file
 for each task, that only its user may read, until the task has ended. A job that is preempted is queued again; its tasks
-then begin anew with the same files, and the run goes on where it was. A task whose file is gone ends.
+then begin anew with the same files, and the run goes on where it was. A task whose file is gone ends. All jobs of a run
+have one name, by which they are found and cancelled if the process that submitted them was killed, or never learned
+their numbers.
 
 Slurm warns all processes of a job by SIGTERM, or SIGUSR2, before it ends them. Worker processes ignore both and go on
 until the task ends: one that ended at the warning would look like one that failed.
@@ -14,29 +16,41 @@ import os
 import shutil
 import signal
 import socket
-import subprocess
 import sys
 import threading
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 import msgpack
-from pydantic import Field
+from pydantic import Field, PrivateAttr
 
-from seedbus.agents.errors import Unfinishable
+from seedbus.agents.errors import NotStarted
 from seedbus.bus.clock import wall_seconds
-from seedbus.bus.files import make_folder, read
+from seedbus.bus.files import check_folder, make_folder, read
 from seedbus.scenarios.errors import ScenarioError
-from seedbus.scenarios.launchers.launcher import Ended, Launcher, Order, Surroundings, Worker, last_line
+from seedbus.scenarios.launchers import slurm_queue
+from seedbus.scenarios.launchers.launcher import (
+    Ended,
+    Launcher,
+    Note,
+    Order,
+    Surroundings,
+    Worker,
+    cause,
+    counted_resource,
+    last_line,
+    listed_nodes,
+)
 from seedbus.scenarios.launchers.node import NodeProcess, Parcel
+from seedbus.scenarios.launchers.slurm_queue import Job, NodeKind, how_to_cancel, job_name
 
 FOLDER = "slurm"  # in the run's
 POLL_S = 0.2  # how often it is looked whether a task has ended
-ASK_S = 10.0  # how often Slurm is asked about a job
-OVER = {"BOOT_FAIL", "CANCELLED", "COMPLETED", "DEADLINE", "FAILED", "NODE_FAIL", "OUT_OF_MEMORY", "TIMEOUT"}
-"""States of a job that goes on no more, and is not queued again either."""
+UNDO_S = 10.0  # how long the end of a run waits for Slurm to accept a job, so that it can be cancelled
+MIN_MINUTES = 5  # Slurm warns a job up to 150 s before its time limit, and it is queued again then
 _LOG_LEVEL = "SUBMITIT_LOG_LEVEL"
 WARNINGS = (signal.SIGTERM, signal.SIGUSR2)
 
@@ -55,6 +69,7 @@ class Slurm(Launcher):
     partition: str | None = Field(None, description="Slurm's partition")
     account: str | None = Field(None, description="Slurm's account")
     cluster: Literal["slurm", "local"] = Field("slurm", description="local: processes of this machine, to try it out")
+    _submissions: dict[Future[Any], Surroundings] = PrivateAttr(default_factory=dict)
 
     def check(self, workers: int) -> None:
         _submitit()
@@ -64,7 +79,39 @@ class Slurm(Launcher):
         if workers % self.nodes:
             problem = f"they cannot be divided among {self.nodes} nodes; expected a multiple"
             raise ScenarioError(f"--workers {workers}", [problem])
+        if self.cluster == "slurm":
+            if self.minutes < MIN_MINUTES:
+                why = "Slurm warns a job up to 150 s before its time limit, and it is queued again then"
+                raise ScenarioError(f"--launch minutes={self.minutes}", [f"{why}; expected {MIN_MINUTES} at least"])
+            self._check_room(slurm_queue.nodes(), workers)
         self.host()
+
+    def _check_room(self, nodes: Sequence[NodeKind], workers: int) -> None:
+        """Refuse what no node of the partition has, whoever uses it now; nodes: none if Slurm does not tell."""
+        known = sorted({node.partition for node in nodes})
+        chosen = [node for node in nodes if node.is_default]
+        if self.partition is not None and nodes:
+            names = self.partition.split(",")
+            if unknown := [name for name in names if name not in known]:
+                expected = f"expected one of {', '.join(known)}"
+                raise ScenarioError(f"--launch partition={unknown[0]}", [f"Slurm has no such partition; {expected}"])
+            chosen = [node for node in nodes if node.partition in names]
+        if not chosen:
+            return
+        longest = max(node.minutes for node in chosen)
+        if self.minutes > longest:
+            problem = f"jobs of this partition may take {longest:g} minutes; expected that at most"
+            raise ScenarioError(f"--launch minutes={self.minutes}", [problem])
+        tasks = workers // self.nodes
+        cpus, gpus = tasks * self.worker_cpus, tasks * self.worker_gpus
+        fitting = sum(node.count for node in chosen if node.cpus >= cpus and node.gpus >= gpus)
+        if fitting < self.nodes:
+            needs = f"{counted_resource(cpus, 'CPU')} and {counted_resource(gpus, 'GPU')} on each of {self.nodes} nodes"
+            if self.nodes == 1:
+                needs = needs.replace("each of 1 nodes", "one node (--launch nodes)")
+            has = listed_nodes((node.cpus, node.gpus) for node in chosen for _ in range(node.count))
+            accepted = "expected less for each, by --worker-cpus and --worker-gpus, or other --launch nodes"
+            raise ScenarioError(f"--workers {workers}", [f"they need {needs}, and there are {has}; {accepted}"])
 
     def host(self) -> str:
         name = self.address or ("127.0.0.1" if self.cluster == "local" else socket.gethostname())
@@ -93,15 +140,54 @@ class Slurm(Launcher):
             jobs = folder / f"jobs-{os.urandom(16).hex()}"
             jobs.mkdir(mode=0o700)
             executor = submitit.AutoExecutor(jobs, cluster=self.cluster)
-            executor.update_parameters(**self._parameters(len(orders)))
-            job = Job(executor.submit(Task(str(folder / group))), len(orders), is_local=self.cluster == "local")
+            executor.update_parameters(name=job_name(run.run), **self._parameters(len(orders)))
+            # on a thread: `sbatch` outlives a Ctrl-C, and `close` undoes what it has asked for
+            submission = _in_background(lambda: executor.submit(Task(str(folder / group))))
+            self._submissions[submission] = run
+            job = Job(submission.result(), len(orders), run.note, is_local=self.cluster == "local")
         except (OSError, RuntimeError, submitit.core.utils.FailedJobError) as error:
-            for file in files:
-                file.unlink(missing_ok=True)
+            _remove(files)
             reason = str(error).strip().partition("\n")[0]
-            raise Unfinishable(f"the job of the workers cannot be submitted ({reason})") from None
+            raise NotStarted(f"the job of the workers cannot be submitted ({reason})") from None
+        except BaseException:
+            _remove(files)
+            raise
         run.note("submitted", job=job.id, workers=len(orders))
         return [SlurmWorker(job, rank, file) for rank, file in enumerate(files)]
+
+    def close(self) -> None:
+        """Cancel what Slurm still has of the run, or tell the command that does."""
+        submissions, self._submissions = self._submissions, {}
+        until_s = wall_seconds() + UNDO_S
+        runs, is_known = {}, True
+        for submission, run in submissions.items():
+            try:
+                job = submission.result(max(0.0, until_s - wall_seconds()))
+            except (TimeoutError, KeyboardInterrupt):  # a second Ctrl-C
+                runs[run.run], is_known = run, False
+            except Exception:  # it was refused
+                continue
+            else:
+                if not all(job.task(rank).paths.result_pickle.exists() for rank in range(job.num_tasks)):
+                    runs[run.run] = run
+        for name, run in runs.items() if self.cluster == "slurm" else ():  # tasks of this machine need their files
+            if not (slurm_queue.cancelled(f"--name={job_name(name)}") and is_known):
+                run.note("left", what=f"Slurm may still have a job of this run: {how_to_cancel(name)}")
+
+    @classmethod
+    def end_left(cls, folder: Path, run: str, note: Note) -> None:
+        """Cancel the jobs of a process that was killed, after the files that hold their tasks' keys are removed."""
+        place = folder / FOLDER
+        if not check_folder(place):
+            return
+        _remove([path for path in place.iterdir() if not path.is_dir()])
+        if not any(place.glob("jobs-*/*submission*.sh")):  # tasks of this machine, which end without their files
+            return
+        left = slurm_queue.jobs_named(job_name(run))
+        if left is None or not slurm_queue.cancelled(f"--name={job_name(run)}"):
+            note("left", what=f"Slurm may still have a job of this run from before: {how_to_cancel(run)}")
+        for job in left or ():
+            note("cancelled", job=job)
 
     def _parameters(self, workers: int) -> dict[str, Any]:
         nodes = self.nodes if workers % self.nodes == 0 else 1
@@ -114,7 +200,6 @@ class Slurm(Launcher):
         elif self.worker_gpus:
             slurm["gpus_per_node"] = self.worker_gpus * tasks
         return {
-            "name": "seedbus",
             "nodes": nodes,
             "tasks_per_node": tasks,
             "cpus_per_task": self.worker_cpus,
@@ -133,8 +218,8 @@ class Task:
     def __init__(self, files: str) -> None:
         self._files = files
 
-    def __call__(self) -> tuple[int, str]:
-        """Run a worker process to its end; return its exit code, and the last line of its output."""
+    def __call__(self) -> tuple[int, str, str]:
+        """Run a worker process to its end; return its exit code, the last line of its output, and its node."""
         file = Path(f"{self._files}-{_submitit().JobEnvironment().global_rank}")
         parcel, secrets = msgpack.unpackb(read(file))
         with _ignored(WARNINGS):
@@ -147,7 +232,7 @@ class Task:
                     sys.stderr.write(f"{last}\n")
                 if _is_gone(file):
                     process.end()
-            return code, last
+            return code, last, os.environ.get("SLURMD_NODENAME") or socket.gethostname()
         finally:  # also if the job is preempted
             process.end()
 
@@ -177,66 +262,6 @@ def _is_gone(file: Path) -> bool:
     return False
 
 
-class Job:
-    """A submitted job.
-
-    Slurm itself is asked how it is; submitit would ask Slurm's accounting, which not every cluster has.
-
-    Args:
-        job: submitit's.
-        tasks: how many it has.
-        is_local: whether its tasks are processes of this machine.
-
-    Attributes:
-        id: the job's.
-        tasks: submitit's, by rank.
-    """
-
-    def __init__(self, job: Any, tasks: int, *, is_local: bool) -> None:
-        self.id = str(job.job_id)
-        self.tasks = [job.task(rank) for rank in range(tasks)]
-        self._job = job
-        self._is_local = is_local
-        self._asking = threading.Lock()
-        self._asked_s = wall_seconds()
-        self._states = ("", "")  # the answer before the last one, and the last one
-
-    def end(self) -> str:
-        """Return the state in which the job has ended; "" while it goes on, or is queued."""
-        if self._is_local:
-            return str(self._job.state) if self._job.done() else ""
-        with self._asking:
-            if wall_seconds() - self._asked_s >= ASK_S:
-                self._states = (self._states[1], self._state())
-                self._asked_s = wall_seconds()
-            before, now = self._states
-        return now if before and now else ""  # twice: a file that tasks have written may come later than their end
-
-    def cancel(self) -> None:
-        """End the job, if tasks of it are left."""
-        if all(task.paths.result_pickle.exists() for task in self.tasks):
-            return
-        with suppress(Exception):
-            if self._is_local:
-                self._job.cancel()
-            else:
-                _answer("scancel", self.id)
-
-    def _state(self) -> str:
-        try:
-            told = _answer("squeue", "--noheader", "--states=all", "--format=%T", "--jobs", self.id)
-        except (OSError, subprocess.TimeoutExpired):
-            return ""
-        if told.returncode:  # Slurm forgets jobs some minutes after their end; any other reason may pass
-            return "FORGOTTEN" if "Invalid job id" in told.stderr else ""
-        state = told.stdout.strip()
-        return state if state in OVER else ""
-
-
-def _answer(*command: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
-
-
 class SlurmWorker:
     """A worker process in a task of a job, see `Worker`.
 
@@ -258,9 +283,11 @@ class SlurmWorker:
                 if self._is_over.wait(POLL_S):
                     return Ended(-signal.SIGTERM, f"job {self._job.id} was cancelled")
                 if (state := self._job.end()) and not self._task.paths.result_pickle.exists():
-                    return Ended(-signal.SIGKILL, f"job {self._job.id}: {state.lower()}")
-            code, last = self._task.result()
-            return Ended(code, f"job {self._job.id}: {last}")
+                    return Ended(-signal.SIGKILL, f"job {self._job.id}: {self._job.told(state)}")
+            code, last, node = self._task.result()
+            return Ended(code, f"job {self._job.id}, its process at {node}: {cause(code, last)}")
+        except NotStarted:
+            raise
         except Exception as error:  # the task's own
             return Ended(-signal.SIGKILL, f"job {self._job.id}: {last_line(error)}")
         finally:
@@ -272,6 +299,25 @@ class SlurmWorker:
     def kill(self) -> None:
         self._is_over.set()
         self._job.cancel()
+
+
+def _remove(files: Sequence[Path]) -> None:
+    for file in files:
+        file.unlink(missing_ok=True)
+
+
+def _in_background(call: Callable[[], Any]) -> Future[Any]:
+    """Call a function on a thread that does not keep this process from ending."""
+    future: Future[Any] = Future()
+
+    def work() -> None:
+        try:
+            future.set_result(call())
+        except BaseException as error:
+            future.set_exception(error)
+
+    threading.Thread(target=work, name="submission", daemon=True).start()
+    return future
 
 
 def _submitit() -> Any:

@@ -8,17 +8,26 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
-from seedbus.agents.errors import Unfinishable
+from seedbus.agents.errors import NotStarted
 from seedbus.agents.observer import Observer
 from seedbus.bus import Registration
 from seedbus.bus.clock import wall_seconds
 from seedbus.bus.zeromq.keys import Identity
 from seedbus.scenarios.errors import WorkerFailed
-from seedbus.scenarios.launchers.launcher import Launcher, Order, Share, Surroundings, Worker
+from seedbus.scenarios.launchers.launcher import (
+    EXPLAINED_BELOW,
+    Ended,
+    Launcher,
+    Order,
+    Share,
+    Surroundings,
+    Worker,
+    cause,
+)
 
 MAX_DEATHS = 5  # deaths of one worker in a row, without a closed round between them
 MIN_PATIENCE_S = 10.0  # a worker's patience is at least this: it may connect before the server answers
-_EXPLAINED_BELOW = 20  # a worker that ends with a lower exit code has printed the reason itself
+START_S = 15.0  # how long `close` waits for a process that is being started
 
 
 class Keys(Protocol):
@@ -77,7 +86,7 @@ class WorkerProcesses:
         self._rounds = 0
         self._notes: deque[tuple[str, dict[str, Any]]] = deque()
         self._failure: Exception | None = None
-        self._is_closing = False
+        self._closing = threading.Event()
         self._starting = threading.Lock()  # held while processes are started, and while `close` forbids it
         self._watchers = [
             threading.Thread(target=self._watch, args=(number,), name="watcher", daemon=True)
@@ -85,7 +94,7 @@ class WorkerProcesses:
         ]
 
     def start(self) -> None:
-        """Start all processes. Raises `Unfinishable` if one cannot start; none is left then."""
+        """Start all processes. Raises `NotStarted` if one cannot start; none is left then."""
         self._workers = self._launcher.start(
             [self._order(number) for number in range(len(self._shares))], self._surroundings
         )
@@ -97,7 +106,7 @@ class WorkerProcesses:
 
         Raises:
             WorkerFailed: one ended with an error of its own, or died more than `MAX_DEATHS` times in a row.
-            Unfinishable: one cannot be restarted.
+            NotStarted: one cannot be started again, or waits for what it will never get.
         """
         self._report()
         if self._failure is not None:
@@ -108,10 +117,11 @@ class WorkerProcesses:
 
     def close(self) -> None:
         """End the workers that have not ended by themselves at the end of the run, and revoke all keys."""
-        with self._starting:
-            self._is_closing = True
+        self._closing.set()
         watchers = [watcher for watcher in self._watchers if watcher.ident is not None]
         try:
+            if self._starting.acquire(timeout=START_S):  # else the launcher's `close` ends what it has begun
+                self._starting.release()
             for worker in self._workers:
                 worker.end()
             deadline_s = wall_seconds() + self._launcher.grace_s
@@ -120,8 +130,9 @@ class WorkerProcesses:
         finally:  # also if a second Ctrl-C ends the wait
             for worker in self._workers:
                 worker.kill()
+            until_s = wall_seconds() + START_S  # a scheduler may not answer one that starts a worker
             for watcher in watchers:
-                watcher.join()
+                watcher.join(max(0.0, until_s - wall_seconds()))
             for identity in self._identities:
                 if identity is not None:
                     self._keys.revoke(identity)
@@ -147,18 +158,26 @@ class WorkerProcesses:
 
     def _watch(self, number: int) -> None:
         """Wait until a worker ends, and start another one in its place unless the run is over."""
-        while (ended := self._workers[number].wait()).code:
-            self._deaths[number] += 1
-            is_final = ended.is_final or 0 < ended.code < _EXPLAINED_BELOW
-            if is_final or self._deaths[number] > MAX_DEATHS:
-                self._failure = WorkerFailed(number, ended.code, ended.why)
-                return
-            with self._starting:
-                if self._is_closing:
+        while not self._closing.is_set():
+            try:
+                ended = self._workers[number].wait()
+                if not ended.code or self._is_over(number, ended):
                     return
-                self._note("worker", number=number, ended=ended.why or ended.code)
-                try:
+                with self._starting:
+                    if self._closing.is_set():
+                        return
+                    self._note("worker", number=number, ended=ended.why or cause(ended.code, ""))
                     (self._workers[number],) = self._launcher.start([self._order(number)], self._surroundings)
-                except Unfinishable as error:
-                    self._failure = error
-                    return
+                if self._closing.is_set():  # `close` did not wait for this one
+                    self._workers[number].kill()
+            except NotStarted as error:
+                self._failure = error
+                return
+
+    def _is_over(self, number: int, ended: Ended) -> bool:
+        """Count a death, and return whether it ends the run."""
+        self._deaths[number] += 1
+        is_final = ended.is_final or 0 < ended.code < EXPLAINED_BELOW or self._deaths[number] > MAX_DEATHS
+        if is_final:
+            self._failure = WorkerFailed(number, ended.code, ended.why)
+        return is_final

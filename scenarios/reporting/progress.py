@@ -31,13 +31,15 @@ PROCESSES = {
     "omitted": "{count:,} more like this ({of})",
     "worker": "worker {number} ended ({ended}); another takes its place",
     "submitted": "job {job} has been submitted, workers: {workers}",
+    "queued": "job {job} waits ({reason}{begins})",
+    "cancelled": "job {job} of this run, from before, has been cancelled",
     "placed": "worker {number} is at {node}",
     "turn": "{waits} on {device}: this one waits for its turn",
     "measured": "takes {takes} of {device}, of whose {total} {free} are free now",
     "waiting": "worker {number} waits for a node with {needs}; there are {nodes}",
     "apart": "worker {number} at {node} does not see {folder}: if it ends before the run, the run ends",
 }
-_NOTED = ("data", "lost", "weakened", "untracked", "coarse-losses", "no-mean")
+_NOTED = ("data", "lost", "weakened", "untracked", "left", "coarse-losses", "no-mean")
 LOSSES = {event: "seedbus: note: {what}" for event in _NOTED}  # printed with --quiet too
 SPEED_LINES = 10  # the rounds per second are those since so many evaluations, so that a wait is forgotten in time
 MAX_REFUSALS = 5  # printed; late reports may cause a refusal in every round

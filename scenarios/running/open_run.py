@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from seedbus.agents.errors import RunFolderError, StopRequested
+from seedbus.agents.errors import NotStarted, RunFolderError, StopRequested
 from seedbus.agents.journal.holder import held
 from seedbus.agents.journal.journal import Journal
 from seedbus.agents.observer import Observer
@@ -95,6 +95,8 @@ def opened(prepared: Prepared, out: str | Path | None, resume: bool, observer: O
                     recorder.opened()
                     for event, what in losses.items():
                         recorder.noted(event, what=what)
+                    if resume:
+                        _end_left(folder, run_id, recorder)
                     yield OpenRun(folder, given, journal, recorder, lines, checkpoint is not None, stop)
             except (KeyboardInterrupt, StopRequested):
                 raise Interrupted(given) from None
@@ -103,12 +105,19 @@ def opened(prepared: Prepared, out: str | Path | None, resume: bool, observer: O
                     raise
                 resumes = "every closed round is kept, and the run can be resumed (--resume) once there is room"
                 raise RunFolderError(error.path, f"{error.what}; {resumes}") from None
-            except (BadEndpoint, BadKey, TooFewFiles, WorkerFailed):
+            except (BadEndpoint, BadKey, TooFewFiles, WorkerFailed, NotStarted):
                 is_unused = not resume and journal.checkpoint() is None
                 raise
     finally:
         if is_unused:
             shutil.rmtree(folder, ignore_errors=True)
+
+
+def _end_left(folder: Path, run: str, observer: Observer) -> None:
+    """End what the process that ran it before has left on a cluster if it was killed."""
+    from seedbus.scenarios.launchers.named import end_left  # a new run needs no launchers
+
+    end_left(folder, run, observer.noted)
 
 
 def _is_full(error: BaseException | None) -> bool:

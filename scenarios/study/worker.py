@@ -19,7 +19,6 @@ import traceback
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any, NoReturn
 
 from seedbus.agents.observer import NullObserver
@@ -27,7 +26,7 @@ from seedbus.agents.round_record import ClosedRound
 from seedbus.agents.server.stopping import MOST_ROUNDS
 from seedbus.algorithms.directions import set_threads
 from seedbus.bus.clock import wall_seconds
-from seedbus.bus.files import check_folder
+from seedbus.bus.files import check_folder, temporary_folder
 from seedbus.models.device import device_text, devices_of
 from seedbus.models.numeric_state import numeric_state
 from seedbus.models.task import SPLITS
@@ -132,11 +131,11 @@ def try_out(job: dict[str, Any], answer: Answer) -> dict[str, Any]:
     while True:
         count = min(count, most)
         began_s = wall_seconds()
-        with TemporaryDirectory(prefix="study-") as folder:
+        with temporary_folder() as folder:
             evaluation = job["scenario"]["evaluation"] | {"every": count}
             short = job["scenario"] | {"stop": {"rounds": count}, "expect": {}, "evaluation": evaluation}
             pace = _Pace()
-            summary = run(validate(short, "a trial"), Path(folder) / "run", observer=pace, page=False).summary
+            summary = run(validate(short, "a trial"), folder / "run", observer=pace, page=False).summary
             wall_s = summary["wall_s"]
             rounds_s = max(0.0, wall_s - 2 * pace.evaluation_s)
             is_cold, is_first = is_first and wall_s < COLD_S, False  # libraries may have been loaded meanwhile

@@ -27,7 +27,7 @@ from seedbus.bus.zeromq.keys import Identity, KeyPair
 from seedbus.discovery import PLUGINS, source_digest
 from seedbus.plugin import load_plugin
 from seedbus.scenarios.errors import Exit, WorkerFailed
-from seedbus.scenarios.launchers import local, node
+from seedbus.scenarios.launchers import local, node, worker_processes
 from seedbus.scenarios.launchers.launcher import Ended, Launcher, Order, Share, Surroundings, Worker
 from seedbus.scenarios.launchers.named import LAUNCHERS
 from seedbus.scenarios.launchers.node import NodeProcess, Parcel
@@ -180,8 +180,11 @@ class _Fakes(Launcher):
     launcher: Literal["fakes"] = "fakes"
     started: list[Any] = Field(default_factory=list)
     are_deaf: bool = False
+    answers: Any = None
 
     def start(self, orders: Sequence[Order], run: Surroundings) -> list[Worker]:
+        if self.started and self.answers is not None:
+            self.answers.wait()
         workers = [(_Deaf if self.are_deaf else _Fake)(order) for order in orders]
         self.started.extend(workers)
         return list(workers)
@@ -238,6 +241,22 @@ def test_a_second_ctrl_c_while_workers_are_being_told_to_end_kills_them_too(
     with pytest.raises(KeyboardInterrupt):
         processes.close()
     assert not any(watcher.is_alive() for watcher in processes._watchers)
+
+
+def test_a_scheduler_that_does_not_answer_keeps_no_run_from_its_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(worker_processes, "START_S", 0.1)
+    fakes, watcher = _Fakes(answers=threading.Event()), RunWatcher()
+    processes = _processes(fakes, WorkerKeys(KeyPair.new()), watcher, tmp_path / "log.jsonl")
+    processes.start()
+    fakes.started[1].ends.put(Ended(-signal.SIGKILL))
+    wait_for(processes._starting.locked)
+    processes.close()
+    assert ("worker", {"number": 1, "ended": "killed by SIGKILL"}) in watcher.events
+    fakes.answers.set()
+    wait_for(lambda: not any(each.is_alive() for each in processes._watchers))
+    assert len(fakes.started) == 3 and not fakes.started[2].ends.empty(), "killed, since it came after the end"
 
 
 def test_a_worker_that_takes_anothers_place_has_another_key_and_all_are_revoked_at_the_end(tmp_path: Path) -> None:

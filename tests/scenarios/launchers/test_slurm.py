@@ -26,9 +26,10 @@ from worker_kills import alike
 from worlds import scenario
 
 from seedbus.scenarios.errors import ScenarioError
-from seedbus.scenarios.launchers import node, slurm
+from seedbus.scenarios.launchers import node, slurm, slurm_queue
 from seedbus.scenarios.launchers.node import Parcel
-from seedbus.scenarios.launchers.slurm import FOLDER, Job, Slurm, SlurmWorker
+from seedbus.scenarios.launchers.slurm import FOLDER, Slurm, SlurmWorker
+from seedbus.scenarios.launchers.slurm_queue import Job
 from seedbus.scenarios.running.run import run
 from seedbus.scenarios.transports.placement import Placement
 
@@ -119,8 +120,8 @@ def test_a_job_is_over_when_slurm_says_so_twice_or_has_forgotten_it(
     (tmp_path / "squeue").write_text(f'#!/bin/sh\ncat {tmp_path}/says && exit 0\necho "$SAYS" >&2\nexit 1\n')
     (tmp_path / "squeue").chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
-    monkeypatch.setattr(slurm, "ASK_S", 0.0)
-    job = Job(SimpleNamespace(job_id="7", task=lambda rank: None), 1, is_local=False)
+    monkeypatch.setattr(slurm_queue, "ASK_S", 0.0)
+    job = Job(SimpleNamespace(job_id="7", task=lambda rank: None), 1, lambda event, **facts: None, is_local=False)
 
     def ends(says: str) -> list[str]:
         (tmp_path / "says").write_text(f"{says}\n")
@@ -147,7 +148,7 @@ def test_a_task_whose_file_is_gone_ends_its_process(monkeypatch: pytest.MonkeyPa
     parcel = Parcel([], [], "0" * 16, str(tmp_path / "log.jsonl"), "", {})
     file.write_bytes(msgpack.packb([parcel.packed(), b"{}\n"]))
     threading.Timer(0.3, file.unlink).start()
-    assert slurm.Task(str(tmp_path / "it"))() == (7, "")
+    assert slurm.Task(str(tmp_path / "it"))() == (7, "", socket.gethostname())
 
 
 @pytest.mark.slow

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from seedbus.agents.availability import Availability
+from seedbus.agents.client.client_state import KEPT_DURABLE, prune
 from seedbus.agents.errors import JournalDamaged, RunFolderError, Unfinishable
 from seedbus.agents.garbage import BuiltToLast, collected_after
 from seedbus.agents.journal.file import FILE
@@ -23,6 +24,7 @@ from seedbus.agents.observer import Observer
 from seedbus.agents.policies.participation import Participation
 from seedbus.agents.policies.snapshot_budget import Lag
 from seedbus.agents.privacy.mechanism import Mechanism
+from seedbus.agents.round_record import ClosedRound
 from seedbus.agents.secure.settings import SecureAggregation
 from seedbus.agents.server.collusion import Collusion
 from seedbus.agents.server.coordinator import Coordinator
@@ -81,6 +83,8 @@ class Setup:
         secure: how reports are masked; None: they are not.
         mechanism: how commits are made private; None: they are not.
         on_row: called with the fields of each row of the ledger; None: nobody is told.
+        memory: the folder of what clients remember, of which no more is kept than a resumption needs; None: they
+            remember nothing.
     """
 
     seed: int
@@ -104,6 +108,7 @@ class Setup:
     secure: SecureAggregation | None = None
     mechanism: Mechanism | None = None
     on_row: Callable[[tuple[int, ...]], None] | None = None
+    memory: Path | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -293,6 +298,9 @@ class _ServerRun:
             on_delivery=positions.delivered,
         )
         self.server = Server(self.bus, self.coordinator, positions, self.availability, outages, journal, observer, stop)
+        self._under_way: set[tuple[int, int]] | None = None  # at the end of the last durable round
+        if setup.memory is not None:
+            self.server.on_durable = partial(self._prune, setup.memory)
         # its own connection: the journal's may be in use on the journal's thread
         self.archive = Journal.open(folder, for_writing=False)
         self.archive.facts()  # the files are opened now, not when a client needs them
@@ -338,6 +346,8 @@ class _ServerRun:
         self.ledger.write_segment()
         if self.ledger.segments > segments:
             self.journal.finish([], self.ledger.segments, {OUTCOME: json.dumps(asdict(outcome))})
+        if self.setup.memory is not None and self._under_way is not None:  # else it has closed no round since a resume
+            prune(self.setup.memory, None, self.coordinator.round, self._under_way, 1)
         return outcome
 
     def _outcome(self, reason: str) -> Outcome:
@@ -354,6 +364,10 @@ class _ServerRun:
             reason == coordinator.divergence,
             coordinator.last_digests,
         )
+
+    def _prune(self, memory: Path, closed: ClosedRound, under_way: set[tuple[int, int]]) -> None:
+        self._under_way = under_way
+        prune(memory, {*closed.cohort, *closed.reported}, closed.round + 1, under_way, KEPT_DURABLE)
 
     def tidy(self) -> None:
         """After a run that stopped: write the ledger's rows up to the last whole round into its files."""

@@ -5,13 +5,16 @@ not. The memories of a client form a chain in the order of its work: if it is as
 for, it starts from the memory that it had then. Memories in a folder outlive the process. So a process that replaces a
 dead one, or a run that is resumed at an earlier round, repeats the same work and comes to the same chain. A file begins
 with a digest, so that a memory that is damaged, or in the place of another, is refused.
+
+The server knows which work may be repeated. Where the folder is the run's, it removes the other memories whenever a
+round is durable (`prune`): a vector of a large model takes as much room as the model, for each client.
 """
 
 from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -27,10 +30,12 @@ from seedbus.discovery import PluginError
 _NAME = re.compile(r"[0-9]{1,18}-[0-9]{1,18}\.(memory|loss)")
 _DIGEST_BYTES = 16
 KEPT = 5
-"""How many memories of each client are kept. A run is resumed where its last durable round ended; since then up to
-`KEPT` − 1 plans may have reached a client, late ones of earlier rounds among them. A plan for work that is older than
-these counts as new work. Before a process has worked itself it means that the run goes on from an earlier round,
-because its journal has lost more: that work cannot be repeated."""
+"""How many memories of each client are kept where nobody calls `prune`, and between two calls. A run is resumed where
+its last durable round ended; since then up to `KEPT` − 1 plans may have reached a client, late ones of earlier rounds
+among them. A plan for work that is older than these counts as new work. Before a process has worked itself it means
+that the run goes on from an earlier round, because its journal has lost more: that work cannot be repeated."""
+KEPT_DURABLE = 2
+"""How many of them `prune` keeps of a run that goes on: one more than needed, for a journal that lost a round."""
 
 
 @dataclass(slots=True)
@@ -167,6 +172,41 @@ class ClientStateStore:
         except (ValueError, TypeError, msgpack.UnpackException) as error:  # TypeError: a key that no map can have
             raise RunFolderError(path, f"the client's memory is damaged ({type(error).__name__})") from None
         return memory
+
+
+def prune(
+    folder: Path, clients: Iterable[int] | None, round: int, under_way: Iterable[tuple[int, int]], kept: int
+) -> None:
+    """Remove memories that no work needs any more, once a round is durable.
+
+    Args:
+        folder: that of `ClientStateStore`.
+        clients: whose; None: those of all clients.
+        round: the first one whose work may be done, or done again, after this.
+        under_way: (client, round) of earlier plans that a client may yet work at, for the first time or again.
+        kept: how many memories of each client stay at least.
+    """
+    if not check_folder(folder):
+        return
+    needed: dict[int, list[int]] = {}
+    for client, earlier in under_way:
+        needed.setdefault(client, []).append(earlier)
+    places = folder.iterdir() if clients is None else (folder / str(client) for client in clients)
+    for place in places:
+        if place.name.isdecimal():
+            chain = sorted(map(_link_of, _listed(place)), key=lambda link: link.number)
+            rounds = [round, *needed.get(int(place.name), ())]
+            first = min(len(chain) - kept, *(_needed(chain, each) for each in rounds))
+            for link in chain[: max(0, first)]:
+                remove(place / link.name)
+
+
+def _needed(chain: list[_Link], round: int) -> int:
+    """Return the place of the first link that a client needs to work for a round, or to do so again."""
+    done = next((at for at, link in enumerate(chain) if link.round == round and not link.is_loss), None)
+    if done is not None:
+        return done - 1
+    return max((at for at, link in enumerate(chain) if link.round < round), default=0)
 
 
 def _digest(client: int, link: _Link, packed: bytes) -> bytes:

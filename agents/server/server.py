@@ -59,7 +59,11 @@ class Server:
 
     Attributes:
         unsaved_metrics: measurements that no checkpoint has yet.
+        on_durable: called with each durable round, on the journal's thread, and with (client, round) of the plans that
+            were under way; None: nobody is told.
     """
+
+    on_durable: Callable[[ClosedRound, set[tuple[int, int]]], None] | None = None
 
     def __init__(
         self,
@@ -399,11 +403,14 @@ class Server:
         )
         self.unsaved_metrics = []
         self._arrivals.rejected.clear()
+        under_way = set() if self.on_durable is None else self.bus.computing
 
         def write() -> None:
             if entry.is_rotated:
                 ledger.write_segment()  # first the files, then the journal, which counts on them
             self.journal.append(replace(entry, segments=ledger.segments))
+            if self.on_durable is not None:
+                self.on_durable(closed, under_way)
 
         await self.bus.clock.offload(self._disk, write)
 

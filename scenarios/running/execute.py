@@ -52,7 +52,7 @@ def execute(
     ended = launcher.outcome_in(run.journal)
     if ended is not None:
         return ended
-    setup = _setup(prepared)
+    setup = replace(_setup(prepared), memory=memory if may_remember(scenario.algorithm) else None)
     if logs_messages:
         setup = replace(setup, on_row=run.recorder.messages(Words(scenario.faults)))
     if scenario.topology is not None and problem is not None:

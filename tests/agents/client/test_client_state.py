@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import threading
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -18,13 +19,14 @@ from processes import kill, seedbus, workers_of
 from worker_kills import alike
 from worlds import outcome, scenario
 
-from seedbus.agents.client.client_state import KEPT, ClientStateStore, _digest, _Link
+from seedbus.agents import launcher
+from seedbus.agents.client.client_state import KEPT, KEPT_DURABLE, ClientStateStore, _digest, _Link
 from seedbus.agents.errors import Forgotten, RunFolderError
 from seedbus.agents.journal.journal import Journal
 from seedbus.agents.journal.reader import KEPT_EVERY
 from seedbus.bus import Kind, read_ledger
 from seedbus.discovery import PluginError
-from seedbus.scenarios.errors import ScenarioError
+from seedbus.scenarios.errors import Interrupted, ScenarioError
 from seedbus.scenarios.reporting.results import Results
 from seedbus.scenarios.run_folder import MEMORY
 from seedbus.scenarios.running.replay import replay
@@ -134,7 +136,7 @@ def test_resuming_before_all_kept_states_is_refused_until_the_client_has_worked(
     assert store.before(0, 1) == KEPT + 2, "a plan that was long under way"
 
 
-@pytest.mark.parametrize("sound", [0.1, 0.7])
+@pytest.mark.parametrize("sound", [0.1, 0.7, 0.8])
 def test_a_run_that_lost_rounds_ends_alike_or_says_that_its_clients_memories_are_gone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sound: float
 ) -> None:
@@ -142,8 +144,8 @@ def test_a_run_that_lost_rounds_ends_alike_or_says_that_its_clients_memories_are
     folder = killed_run(tmp_path, monkeypatch, what)
     log = (folder / WAL).read_bytes()
     (folder / WAL).write_bytes(log[: int(sound * len(log))])
-    if sound < 0.5:
-        with pytest.raises(Forgotten, match=r"client 0's memory from before round [0-2] is not kept any more"):
+    if sound < 0.75:  # more than one round is lost
+        with pytest.raises(Forgotten, match=r"client 0's memory from before round [0-5] is not kept any more"):
             run(what, folder, resume=True)
     else:
         assert outcome(run(what, folder, resume=True)) == outcome(run(what, tmp_path / "whole"))
@@ -262,6 +264,13 @@ def test_a_process_says_once_that_what_its_clients_remember_is_lost_with_it(tmp_
     assert told == {"scaffold": [0, 1], "fedavg": [0, 0]}
 
 
+@pytest.fixture
+def all_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Memories stay that no work needs any more, so that they can be looked at."""
+    monkeypatch.setattr(launcher, "prune", lambda *arguments: None)
+
+
+@pytest.mark.usefixtures("all_kept")
 def test_a_lost_report_advances_the_state_of_its_client(tmp_path: Path) -> None:
     """The server ignores it, and the client goes on from its own state."""
     faults = [{"fault": "drop", "kind": "report", "clients": [2], "at_round": 1, "for_rounds": 1}]
@@ -273,6 +282,7 @@ def test_a_lost_report_advances_the_state_of_its_client(tmp_path: Path) -> None:
     assert first != second and np.isfinite(np.frombuffer(second, "<f4")).all()
 
 
+@pytest.mark.usefixtures("all_kept")
 @pytest.mark.parametrize(("returns", "is_lost"), [("with-state", False), ("without-state", True)])
 def test_a_crash_without_state_deletes_the_memory_of_a_client(tmp_path: Path, returns: str, is_lost: bool) -> None:
     crash = {"fault": "crash", "clients": [1], "at_round": 3, "for_rounds": 2, "returns": returns}
@@ -362,3 +372,68 @@ def test_a_dense_journal_keeps_the_newest_and_some_older_models(tmp_path: Path) 
     expected = r"^round 10: its model is not kept; .*: in .*run those after rounds 0, 50, 53$"
     with pytest.raises(ScenarioError, match=expected):
         replay(tmp_path / "run", round=10)
+
+
+# what is kept of them
+
+
+def memories_in(folder: Path) -> dict[int, int]:
+    """Return how many memories each client has in the folder of a run."""
+    return {int(each.name): len(list(each.iterdir())) for each in (folder / MEMORY).iterdir()}
+
+
+class _Counting(RunWatcher):
+    """Sees how many memories a client has when a round has just been closed, and may stop the run there."""
+
+    def __init__(self, folder: Path, stops_at: int | None = None) -> None:
+        super().__init__()
+        self._folder = folder
+        self._stops_at = stops_at
+        self.most = 0
+
+    def round_closed(self, closed: Any, now_ns: int, bytes_so_far: int) -> None:
+        super().round_closed(closed, now_ns, bytes_so_far)
+        if (self._folder / MEMORY).exists():
+            self.most = max(self.most, *memories_in(self._folder).values())
+        if closed.round == self._stops_at:
+            raise KeyboardInterrupt
+
+
+FEDDYN: dict[str, Any] = {"name": "feddyn", "learning_rate": 0.05, "local_steps": 2}
+LATE = {"clients": 6, "cohort": 4, "deadline_s": 0.4, "late": {}}
+
+
+def test_a_run_keeps_two_memories_of_a_client_and_one_at_its_end(tmp_path: Path) -> None:
+    what, folder = quiet(FEDDYN, stop={"rounds": 12}), tmp_path / "run"
+    watcher = _Counting(folder)
+    results = run(what, folder, observer=watcher)
+    assert watcher.most == KEPT_DURABLE and memories_in(folder) == dict.fromkeys(range(4), 1)
+    vectors = [results.memory(client) for client in range(4)]
+    stored = sum(file.stat().st_size for file in (folder / MEMORY).glob("*/*"))
+    assert stored < 1.1 * sum(vector.nbytes for memory in vectors for vector in memory.values()) + 4 * 200
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("algorithm", "changes"),
+    [
+        (FEDDYN, {}),
+        (SCAFFOLD, {"participation": LATE}),
+        (FEDDC, {"faults": [*TROUBLE, BARE]}),
+        (FEDDYN, {"faults": [{"fault": "server-crash", "at_round": 3, "down_s": 1.0, "phase": "gathering"}, *TROUBLE]}),
+    ],
+    ids=["late-and-twice", "late-counts", "lost-memories", "server-crash"],
+)
+def test_a_run_that_is_stopped_at_each_commit_and_made_longer_ends_alike(
+    tmp_path: Path, algorithm: dict[str, Any], changes: dict[str, Any]
+) -> None:
+    """Plans come late and twice, so that work is repeated after later work."""
+    long, short, folder = world(algorithm, **changes), world(algorithm, stop={"rounds": 8}, **changes), tmp_path / "run"
+    whole = run(long, tmp_path / "whole")
+    for round in range(8):
+        with suppress(Interrupted):
+            run(short, folder, resume=round > 0, observer=_Counting(folder, stops_at=round))
+    run(short, folder, resume=True)
+    longer = run(long, folder, resume=True)
+    assert longer.digest == whole.digest
+    assert (folder / "metrics.jsonl").read_text() == (tmp_path / "whole" / "metrics.jsonl").read_text()

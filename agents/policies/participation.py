@@ -96,8 +96,9 @@ class Participation(Settings):
         default=None,
         gt=0,
         le=LONGEST_S,
-        description="rounds begin at multiples of so many simulated seconds, each at the next one after the round "
-        "before; none: as soon as that is over",
+        description="rounds are due at multiples of so many simulated seconds, each at the next one after the round "
+        "before; a round that finds fewer clients than its quorum begins when enough have come; none: due as soon as "
+        "the round before is over",
     )
     late: Late | None = Field(
         default=None,

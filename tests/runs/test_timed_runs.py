@@ -150,6 +150,21 @@ def test_each_round_asks_those_who_are_there_when_it_begins_whatever_happened_si
     assert {len(each.cohort) for each in asked} >= {3, 5, 7}
 
 
+def test_a_round_that_is_due_while_nobody_is_there_begins_when_somebody_comes(tmp_path: Path) -> None:
+    # two days of the phones of docs/faults.md, by hand: who is there at each full hour, and at two other instants
+    phones = [(0, 33_000, 66_600), (0, 122_700, 154_800), (1, 42_000, 64_200), (1, 117_000, 152_100)]
+    phones += [(2, 28_800, 38_700), (3, 37_200, 72_600), (3, 127_800, 150_000)]
+    there = {28_800.1: [2], 9 * 3600: [2], 10 * 3600: [0, 2], 11 * 3600: [0, 3]}  # due at 0 h; a JOIN takes 0.1 s
+    there |= {hour * 3600: [0, 1, 3] for hour in range(12, 18)}
+    there |= {18 * 3600: [0, 3], 19 * 3600: [3], 20 * 3600: [3]}
+    there |= {117_000.1: [1], 33 * 3600: [1], 34 * 3600: [1], 35 * 3600: [0, 1]}  # due at 21 h
+    there |= {hour * 3600: [0, 1, 3] for hour in range(36, 42)} | {42 * 3600: [0, 1]}
+    asked = {"participation": {"cohort": 3, "deadline_s": 300}, "stop": {"simulated_s": 172_800}}
+    rounds = rounds_of(go(tmp_path / "run", paced(3600, trace(tmp_path, *phones), **asked)))
+    assert {each.record[0] / 1e9: each.cohort for each in rounds} == there
+    assert [each.reported for each in rounds] == [*there.values()] and sum(map(len, there.values())) == 53
+
+
 @pytest.mark.slow
 def test_a_run_whose_clients_come_and_go_while_its_server_waits_ends_alike_everywhere(tmp_path: Path) -> None:
     spans = [(c, 2.0 * c + 7 * k, 2.0 * c + 7 * k + 3 + c) for c in (1, 2, 3) for k in range(10)]

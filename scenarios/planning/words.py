@@ -129,7 +129,7 @@ def _rounds(scenario: Scenario) -> list[str]:
         said = [f"a round is over when {enough}, {ends}; {least} it makes no commit"]
     said += _deadline(part)
     if part.every_s is not None:
-        said.append(f"the next one begins at the next multiple of {number_text(part.every_s)} s")
+        said.append(f"the next one is due at the next multiple of {number_text(part.every_s)} s")
     if part.may_be_late:
         said.append(
             "a report that comes too late is discarded"

@@ -229,6 +229,33 @@ def test_a_study_refutes_no_claim_by_a_row_that_was_tuned_at_the_edge_of_its_gri
 
 
 @pytest.mark.slow
+def test_a_study_does_not_refute_a_claim_by_one_of_many_expectations_that_its_runs_miss_by_little(
+    tmp_path: Path,
+) -> None:
+    base = STUDY["base"] | {"task": {"name": "quadratic", "dimension": 5}}
+    asked: dict[str, Any] = {"base": base, "variants": {"P = 10": []}, "ask": {"metric": "loss"}, "claim": "so"}
+    true = [{"row": "P = 10", "at_most": 1e9 + number} for number in range(9)]
+    first = study(asked | {"expect": true[:1]}, tmp_path)
+    _, _, high = intervals.covering([member.figures["final"] or 0.0 for member in first.members["P = 10"]])
+    missed = {"row": "P = 10", "at_least": high * (1 + 1e-9)}
+    for expect, verdict in (([missed], "does not hold"), ([missed, *true], "not settled")):
+        assert study(asked | {"expect": expect}, tmp_path).verdicts == {"the level of loss": verdict}
+
+
+@pytest.mark.slow
+def test_an_amount_has_the_interval_of_its_logarithms_in_the_table_of_a_study_and_in_its_claims(tmp_path: Path) -> None:
+    base = STUDY["base"] | {"network": {"latency": {"distribution": "lognormal", "median": 0.1, "sigma": 1}}}
+    expect = [{"row": "P = 10", "figure": "simulated_s", "at_most": 1e6}]
+    found = study({"base": base, "variants": {"P = 10": []}, "claim": "so", "expect": expect}, tmp_path)
+    values = [member.figures["simulated_s"] or 0.0 for member in found.members["P = 10"]]
+    mean, low, high = intervals.covering(values, within=intervals.AMOUNT)
+    assert low > intervals.covering(values)[1] * 1.01, "an interval of plain values would be another"
+    row = found.table.iloc[0]
+    assert (row["simulated_s"], row["simulated_s_low"], row["simulated_s_high"]) == (np.mean(values), low, high)
+    assert found.judged[0].found == f"{mean:.4g} [{low:.4g}, {high:.4g}]"
+
+
+@pytest.mark.slow
 def test_a_study_has_and_judges_false_reports_waits_in_vain_and_clients_without_a_report(tmp_path: Path) -> None:
     lying = {"faults": [{"fault": "byzantine", "attack": "sign-flip", "clients": [0, 1, 2, 3]}]}
     silent = {"faults": [{"fault": "dropout", "clients": [0], "probability": 1.0}], "participation.deadline_s": 9}

@@ -12,10 +12,10 @@ from worlds import scenario
 import seedbus
 from seedbus.scenarios.errors import ScenarioError
 from seedbus.scenarios.study.cells import Cell, plan_of
-from seedbus.scenarios.study.intervals import Difference
+from seedbus.scenarios.study.intervals import Difference, covering
 from seedbus.scenarios.study.remarks import sentences
 from seedbus.scenarios.study.study import trial_of
-from seedbus.scenarios.study.trials import Trial, Tuned
+from seedbus.scenarios.study.trials import Trial, Tuned, regret
 from seedbus.scenarios.study.tuning import tuned
 
 pytestmark = pytest.mark.slow
@@ -124,7 +124,9 @@ def test_of_equal_scores_the_one_that_was_tried_first_is_chosen(is_rising: bool)
     assert [each.chosen for each in found.values()] == [{RATE: 0.3}]
 
 
-def test_a_difference_of_rows_with_other_tuned_values_is_wider_by_what_a_tied_value_may_gain(tmp_path: Path) -> None:
+def test_a_difference_of_rows_with_other_tuned_values_is_wider_by_what_a_tied_value_may_gain(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The trials of each row differ by less than 135 validation samples tell apart; three seeds say more than that."""
     rows = {"low": [0.02, 0.021], "high": [0.06, 0.063]}
     study = {
@@ -143,5 +145,28 @@ def test_a_difference_of_rows_with_other_tuned_values_is_wider_by_what_a_tied_va
     assert wide["low", "high"].low == pytest.approx(plain.low - gains["high"])
     assert wide["low", "high"].high == pytest.approx(plain.high + gains["low"])
     assert any("may gain" in sentence for sentence in sentences(found))
+    with monkeypatch.context() as patch:
+        patch.setattr(type(found), "is_rising", False)  # were it a loss, a better value would make it less
+        falling = found._difference("low", "high")
+    assert falling is not None and falling.low == pytest.approx(plain.low - gains["low"])
+    assert falling.high == pytest.approx(plain.high + gains["high"])
     found.tuned["low"] = found.tuned["high"]
     assert found._difference("low", "high") == plain, "with the same values they differ in nothing that was tuned"
+
+
+@pytest.mark.parametrize("is_rising", [False, True])
+def test_a_row_may_gain_the_most_that_any_value_may_which_ties_with_the_chosen_one(is_rising: bool) -> None:
+    def gain(*finals: tuple[float, float], step: float = 0.0) -> float:
+        """Losses of two seeds, or the same below 0 as a metric that rises."""
+        sign = -1 if is_rising else 1
+        trials = [
+            Trial({RATE: number}, sign * (one + other) / 2, (sign * one, sign * other), step)
+            for number, (one, other) in enumerate(finals)
+        ]
+        return regret(Tuned(trials, {RATE: 0}, []), "loss", is_rising=is_rising, confidence=0.95)
+
+    best, near, wide, far = (0.48, 0.52), (0.50, 0.51), (0.56, 0.46), (0.61, 0.63)
+    assert gain(best, near) == pytest.approx(covering([-0.02, 0.01])[2])
+    assert gain(best, near, wide, far) == pytest.approx(covering([-0.08, 0.06])[2])
+    assert gain(best, far) == 0, "the trials tell these apart"
+    assert 0 < gain(best, best, step=0.02) == pytest.approx(covering([0.0, 0.0], step=0.02)[2])

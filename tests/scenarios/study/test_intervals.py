@@ -51,6 +51,14 @@ def test_the_bootstrap_is_the_same_every_time_and_narrows_with_more_values() -> 
     assert high - low == pytest.approx(2 * 1.96 * np.std(values, ddof=1) / math.sqrt(40), rel=0.1)
 
 
+def test_at_each_end_the_wider_of_students_and_the_bootstraps_interval_counts() -> None:
+    skewed = np.random.default_rng(1).lognormal(sigma=1.5, size=40).tolist()
+    mean, low, high = covering(skewed)
+    half = 2.0227 * np.std(skewed, ddof=1) / math.sqrt(40)  # Student's t of 39 degrees of freedom
+    assert low == pytest.approx(mean - half, rel=1e-3) and low < bootstrap(skewed, 0.95)[0]
+    assert high == bootstrap(skewed, 0.95)[1] > mean + half
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("seeds", [3, 5])
 def test_rows_without_a_difference_are_told_apart_no_more_often_than_the_confidence_allows(seeds: int) -> None:
@@ -131,6 +139,9 @@ def test_the_interval_of_positive_ratios_is_that_of_their_logarithms_and_mirrore
     back = covering([1 / ratio for ratio in ratios], within=AMOUNT)
     assert back == pytest.approx((1 / mean, 1 / high, 1 / low), rel=0.01), "the bootstrap draws the same resamples"
     assert covering([3.0] * 3, within=AMOUNT) == (3.0, 3.0, 3.0), "equal ratios stay exact"
+    for confidence, pairs in ((0.99, 1), (0.95, 10)):
+        wider = covering([math.log(ratio) for ratio in ratios], confidence, pairs)
+        assert covering(ratios, confidence, pairs, within=AMOUNT) == pytest.approx(np.exp(wider))
     mean, low, high = covering([0.0, 0.5, 0.35])
     assert covering([0.0, 0.5, 0.35], within=AMOUNT) == (mean, 0.0, high) and low < 0, "0 has no logarithm"
     assert covering([0.5], within=AMOUNT) == covering([0.5]) == (0.5, -math.inf, math.inf)

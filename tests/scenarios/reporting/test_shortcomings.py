@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 from typing import Any
 
@@ -31,10 +32,11 @@ HOLDS: dict[str, dict[str, list[float]]] = {
     "the best at the end": {"accuracy": [0.1, 0.3, 0.6, 0.9]},
     "a dip": {"accuracy": [0.1, 0.9, 0.2, 0.85]},
     "noise of a model that has learnt little": {"accuracy": [0.10, 0.20, 0.24, 0.11]},
-    "a third lost": {"accuracy": [0.10, 0.60, 0.94, 0.68]},
+    "two fifths lost": {"accuracy": [0.10, 0.60, 0.90, 0.56]},
     "a loss that grows while accuracy holds": {"accuracy": [0.1, 0.8, 0.8, 0.8], "loss": [2.3, 0.6, 1.9, 4.0]},
     "a loss that hardly moves": {"loss": [2.30, 2.25, 2.20, 2.29]},
     "a perplexity that overfits": {"perplexity": [3e4, 30, 60, 300]},
+    "a first value that is no number": {"accuracy": [math.nan, 0.90, 0.90, 0.10]},
 }
 
 
@@ -62,6 +64,13 @@ def test_training_that_fell_apart_is_told_with_its_best_round(name: str) -> None
 @pytest.mark.parametrize("name", HOLDS)
 def test_training_that_holds_is_not_told_to_have_fallen_apart(name: str) -> None:
     assert said(HOLDS[name]) == []
+
+
+def test_values_that_do_not_begin_before_the_first_round_tell_of_no_fall_and_one_that_is_infinite_of_more() -> None:
+    falling = {"accuracy": [0.1, 0.9, 0.6, 0.1]}
+    assert len(said(falling)) == 1 and shortcomings(lines(falling)[1:], 30, ("accuracy",)) == []
+    worse = "the model ended worse than it began: loss not a finite number, before the first round 2.3"
+    assert said({"loss": [2.3, 0.5, 0.4, math.inf]}) == [worse]
 
 
 @pytest.mark.parametrize("topology", [None, {"kind": "gossip", "graph": "ring"}], ids=["server", "gossip"])

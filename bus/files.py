@@ -18,9 +18,11 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
 
+from seedbus.bounded import LARGEST_TEXT, read_text
+
 TEMPORARY = "seedbus-tmp-"  # how the names of temporary folders begin
 
-MOST_TEXT = 2**30  # bytes of a text that is read as a whole, for millions of evaluations; a file of zeros takes none
+MOST_TEXT = LARGEST_TEXT
 
 _KINDS = {
     stat.S_IFLNK: "a symbolic link",
@@ -126,16 +128,14 @@ def read(path: Path, most: int | None = None) -> bytes:
 
     Args:
         path: the file.
-        most: how many bytes it may have; None: as many as it has.
+        most: how many bytes it may have, being a text; None: as many as it has, of any kind.
 
     Raises:
         WrongFileType: something else is there.
-        OSError: it cannot be read, or has more bytes.
+        OSError: it cannot be read, has more bytes, or is no text.
     """
-    with open(descriptor(path, os.O_RDONLY), "rb") as file:
-        if most is not None and os.fstat(file.fileno()).st_size > most:
-            raise OSError(errno.EFBIG, f"it has more than {most:,} bytes", str(path))
-        return file.read()
+    with open(path, "rb", opener=lambda _, flags: descriptor(path, flags)) as file:
+        return file.read() if most is None else read_text(file, most)
 
 
 def read_trusted(path: Path, most: int, *, is_secret: bool = False) -> bytes:

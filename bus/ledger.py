@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import enum
 import hashlib
-import os
 import struct
 from array import array
 from collections import Counter
@@ -21,6 +20,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from seedbus.bounded import check_footer
 from seedbus.bus.envelope import EVALUATOR, Kind
 from seedbus.bus.errors import LedgerDamaged
 from seedbus.bus.files import atomic_write, check_folder, descriptor, remove, sync_folder
@@ -435,9 +435,11 @@ def _read(path: Path) -> Columns:
     import pyarrow.parquet as pq
 
     try:
-        with open(descriptor(path, os.O_RDONLY), "rb") as file, pq.ParquetFile(file) as parquet:
-            _check_size(parquet)
-            table = parquet.read(columns=_names(parquet), use_threads=False)
+        with open(path, "rb", opener=lambda _, flags: descriptor(path, flags)) as file:
+            check_footer(file)
+            with pq.ParquetFile(file) as parquet:
+                _check_size(parquet)
+                table = parquet.read(columns=_names(parquet), use_threads=False)
         columns = {name: _numbers(name, table.column(name)) for name in table.column_names}
         is_sound = np.array_equal(columns.pop(BYTES, sizes(columns)), sizes(columns))
         is_sound &= table.schema.metadata[_DIGEST] == _digest(columns)

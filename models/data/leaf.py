@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from seedbus.bounded import LARGEST_TEXT, read_text
 from seedbus.models.data.prepared import Arrays, data_folder, prepared
 from seedbus.models.data.samples import Images
 from seedbus.models.data.untrusted import parse_json, regular
@@ -83,7 +84,8 @@ def _parse(paths: list[Path], encode: Encode) -> Arrays:
 def _users(path: Path) -> list[tuple[str, list[Any], list[Any]]]:
     """Return name, x and y of every user with samples, in the order of the file. Raises `DataError`."""
     try:
-        document = parse_json(regular(path).read_bytes())
+        with regular(path).open("rb") as file:
+            document = parse_json(read_text(file, LARGEST_TEXT))
         users = [
             (user, document["user_data"][user]["x"], document["user_data"][user]["y"]) for user in document["users"]
         ]

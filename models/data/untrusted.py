@@ -12,16 +12,20 @@ import io
 import json
 import stat
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
 from typing_extensions import Buffer
+
+from seedbus.bounded import LARGEST_JSON, announced, check_footer
 
 if TYPE_CHECKING:
     from pyarrow.parquet import ColumnSchema, ParquetFile
 
 ALWAYS_UNPACKED = 256 * 2**20
 """How many bytes a packed file may unpack to, however small it is."""
+_MOST_TENSORS = 100_000  # of one file; the largest models have as many, in many files
 _MOST_IN_ROW = 4 * 2**20  # characters of a row of CSV text, which is read as a whole
 _LONGEST_SIDE = 65_535  # pixels of an image, as of a JPEG
 _MOST_TIMES = 100  # as large as a packed file; packed text is 3 to 20 times, and gzip allows 1,000
@@ -43,6 +47,32 @@ def regular(path: Path) -> Path:
     if not stat.S_ISREG(path.stat().st_mode):
         raise OSError(errno.EINVAL, "neither a file nor a link to one", str(path))
     return path
+
+
+def safetensors_header(path: Path) -> Any:
+    """Return the JSON at the begin of a safetensors file, which has the type, the shape and the place of each tensor.
+
+    Raises:
+        OSError: it is no file, or announces more than it has, or more than tensors of a file take.
+        ValueError: it is no JSON, or has too many tensors.
+    """
+    with regular(path).open("rb") as file:
+        header = parse_json(announced(file, int.from_bytes(file.read(8), "little"), LARGEST_JSON, "a header"))
+    if isinstance(header, dict) and len(header) > _MOST_TENSORS:
+        raise ValueError(f"{len(header):,} tensors; at most {_MOST_TENSORS:,} are read")
+    return header
+
+
+@contextmanager
+def opened_parquet(path: Path) -> Iterator[ParquetFile]:
+    """Open a Parquet file that is no larger in memory than it may be. Raises `OSError`; pyarrow's own errors pass."""
+    import pyarrow.parquet
+
+    with path.open("rb") as file:
+        check_footer(file)
+        with pyarrow.parquet.ParquetFile(file) as parquet:
+            check_parquet(parquet, path)
+            yield parquet
 
 
 def check_sides(width: int, height: int) -> None:

@@ -13,6 +13,8 @@ import hashlib
 import io
 import json
 import math
+import os
+import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -22,6 +24,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
+from seedbus.bounded import LARGEST_IMAGE, announced
 from seedbus.models.data.untrusted import check_sides, regular
 from seedbus.models.device import moved
 from seedbus.models.errors import DataError
@@ -38,6 +41,8 @@ from seedbus.models.text.training import Lora
 from seedbus.models.text.weights import within_context
 
 Sums = dict[str, float]
+_FORMATS = ("PNG", "JPEG", "WEBP", "GIF", "BMP", "TIFF", "PPM")
+"""Of images that are decoded; Pillow would start other programs for some, such as PostScript."""
 
 
 class Training:
@@ -170,9 +175,11 @@ class ImageClassifier(Classifier):
 
         file = io.BytesIO(image_bytes(self.task, row.number, row.content))
         try:
-            with PIL.Image.open(file) as image:
-                check_sides(*image.size)
-                pixels: Tensor = self.processor(image.convert("RGB"), return_tensors="pt")["pixel_values"]
+            with warnings.catch_warnings():
+                warnings.simplefilter("error", PIL.Image.DecompressionBombWarning)
+                with PIL.Image.open(file, formats=_FORMATS) as image:
+                    check_sides(*image.size)
+                    pixels: Tensor = self.processor(image.convert("RGB"), return_tensors="pt")["pixel_values"]
         except MemoryError:
             raise
         except Exception as error:  # for damaged files Pillow raises many unrelated types
@@ -311,7 +318,8 @@ def image_bytes(task: HuggingFaceSettings, number: int, content: Mapping[str, An
     if stored["bytes"] is not None:
         return bytes(stored["bytes"])
     try:
-        return regular(Path(stored["path"] or "")).read_bytes()
+        with regular(Path(stored["path"] or "")).open("rb") as file:
+            return announced(file, os.fstat(file.fileno()).st_size, LARGEST_IMAGE, "an image")
     except (OSError, ValueError) as error:
         raise _unreadable(task, number, error) from None
 

@@ -14,6 +14,7 @@ causal model has a text that is not blank; blank rows are left out.
 from __future__ import annotations
 
 import os
+from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -22,9 +23,10 @@ from typing import Any, NamedTuple
 
 from pydantic import Field
 
+from seedbus.bounded import LARGEST_TEXT, text_chunks
 from seedbus.models.data.idx import cache_folder
 from seedbus.models.data.roots import own_folder, searched
-from seedbus.models.data.untrusted import check_parquet, regular
+from seedbus.models.data.untrusted import opened_parquet, regular
 from seedbus.models.errors import DataError
 from seedbus.models.spelling import other_spellings
 from seedbus.settings import Settings
@@ -39,6 +41,7 @@ _FILES: dict[str, tuple[str, dict[str, str]]] = {  # suffix → reader, and its 
     ".jsonl": ("json", {}),
 }
 _PARQUET = b"PAR1"
+_TEXTS = (".csv", ".tsv", ".json", ".jsonl", ".ndjson", ".txt")
 _PACKED = (b"\x1f\x8b", b"PK\x03\x04", b"BZh", b"\xfd7zXZ\0", b"\x28\xb5\x2f\xfd", b"\x04\x22\x4d\x18")
 """The first bytes of gzip, zip, bzip2, xz, zstd and lz4 files, which `datasets` unpacks without a bound."""
 _LAYOUT = (
@@ -160,6 +163,7 @@ def _loaded(data: DataSet) -> Mapping[str, Any]:
 def _in_folder(datasets: Any, folder: Path) -> Mapping[str, Any]:
     if not folder.is_dir():
         raise DataError(folder, "no such folder", "task.configuration: a folder in the data set's")
+    _check_texts(folder)
     if (folder / "dataset_dict.json").is_file():
         splits: Mapping[str, Any] = datasets.load_from_disk(str(folder))
         return splits
@@ -177,6 +181,16 @@ def _in_folder(datasets: Any, folder: Path) -> Mapping[str, Any]:
     return own
 
 
+def _check_texts(folder: Path) -> None:
+    """Raise `DataError` for a file that is no text, or too large for one; `datasets` reads what looks like lines."""
+    for path in sorted(each for each in folder.rglob("*") if each.suffix.lower() in _TEXTS and not each.is_dir()):
+        try:
+            with regular(path).open("rb") as file:
+                deque(text_chunks(file, LARGEST_TEXT), maxlen=0)
+        except OSError as error:
+            raise DataError(path, f"a file that cannot be read ({error.strerror})", "a text") from None
+
+
 def _check_sizes(folder: Path) -> None:
     """Raise `DataError` for a file that `datasets` would unpack to more than one of its size may hold.
 
@@ -190,8 +204,8 @@ def _check_sizes(folder: Path) -> None:
             with regular(path).open("rb") as opened:
                 head = opened.read(6)
             if head.startswith(_PARQUET):
-                with pyarrow.parquet.ParquetFile(path) as file:
-                    check_parquet(file, path)
+                with opened_parquet(path):
+                    pass
         except (OSError, pyarrow.ArrowException) as error:
             why = str(getattr(error, "strerror", None) or error).partition("\n")[0]
             raise DataError(path, f"a file that cannot be read ({why})", "one with rows") from None

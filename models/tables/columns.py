@@ -25,7 +25,7 @@ from typing import IO, TYPE_CHECKING, Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from seedbus.models.data.untrusted import Limited, check_parquet, csv_rows, most_unpacked, too_large
+from seedbus.models.data.untrusted import Limited, csv_rows, most_unpacked, opened_parquet, too_large
 from seedbus.models.errors import DataError
 from seedbus.models.preprocessing import as_text
 
@@ -42,7 +42,7 @@ _NUMBER = (
 )
 _COMMA = r"^[+-]?[0-9.]*,[0-9]+([eE][+-]?[0-9]+)?$"
 _SEPARATORS = ";\t|,"
-_MOST_COLUMNS = 100_000  # of CSV text; while it is read each takes 10 kB, however few rows it has
+_MOST_COLUMNS = 100_000  # of a table; while CSV text is read each takes 10 kB, however few rows it has
 _SHOWN = 60  # characters of a cell in a sentence
 _FORMATS = "a table as CSV text in UTF-8 (.gz is unpacked), or as Parquet"
 
@@ -217,9 +217,10 @@ class TableFile:
         """
         import pyarrow.parquet
 
-        with pyarrow.parquet.ParquetFile(self.path) as file:
-            check_parquet(file, self.path)
+        with opened_parquet(self.path) as file:
             schema = file.schema_arrow
+        if len(schema) > _MOST_COLUMNS:
+            raise DataError(self.path, f"{len(schema):,} columns", f"at most {_MOST_COLUMNS:,}")
         texts = [each.name for each in schema if _is_text(each.type)]
         unread = [place for place, each in enumerate(schema) if not _is_text(each.type) and not _is_small(each.type)]
         own = [each.name for place, each in enumerate(schema) if place not in unread] if unread else None

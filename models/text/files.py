@@ -14,13 +14,15 @@ The invariant: every sample has all fields that its prompt shows, as text, and a
 from __future__ import annotations
 
 import csv
+import io
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from seedbus.bounded import LARGEST_TEXT, read_text
 from seedbus.models.data.roots import own_folder, searched
-from seedbus.models.data.untrusted import parse_json
+from seedbus.models.data.untrusted import parse_json, regular
 from seedbus.models.errors import DataError
 
 Row = Mapping[str, Any]
@@ -162,7 +164,9 @@ def _stored(name: str, folder: Path, split: str) -> list[Sample]:
 def _rows(path: Path) -> Iterator[Row]:
     """Yield the rows of a file: TSV, JSON lines, a JSON object of rows, or SQuAD's JSON. Raises `DataError`."""
     try:
-        with path.open(encoding="utf-8", newline="") as file:
+        with regular(path).open("rb") as opened:
+            content = read_text(opened, LARGEST_TEXT)
+        with io.TextIOWrapper(io.BytesIO(content), encoding="utf-8", newline="") as file:
             if path.suffix == ".tsv":
                 yield from csv.DictReader(file, delimiter="\t", quoting=csv.QUOTE_NONE)
             elif path.suffix == ".jsonl":

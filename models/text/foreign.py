@@ -15,17 +15,22 @@ import dataclasses
 import inspect
 import re
 import reprlib
+from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from typing import Any
 
+from seedbus.bounded import text_chunks
+from seedbus.models.data.untrusted import regular
 from seedbus.models.errors import DataError
-from seedbus.models.text.weights import INDEX, PUBLISHED, cached_folder, json_in, shard_names
+from seedbus.models.text.weights import INDEX, PUBLISHED, cached_folder, header_in, json_in, shard_names
 
 _CONFIG, _GENERATION = "config.json", "generation_config.json"
 _PROCESSORS = ("tokenizer_config.json", "preprocessor_config.json", "processor_config.json")
+_READ_WHOLE, _PROCESSED = (".json", ".txt", ".jinja"), (".model", ".tiktoken")
+_LARGEST_WHOLE = 2**27  # bytes of a tokenizer; that of 256,000 tokens has 33 MB
 _ADAPTER = "adapter_config.json"
 _EVERY_CONFIG = frozenset(
     "model_type transformers_version torch_dtype _name_or_path name_or_path num_labels output_attentions "
@@ -79,12 +84,28 @@ def check_foreign(model: str, head: str) -> None:
         raise DataError(folder / _ADAPTER, "an adapter, which has another model loaded", expected)
     if (folder / INDEX).exists():
         shard_names(json_in(folder / INDEX, "the index of a model in several files").get("weight_map"), folder / INDEX)
+    _check_sizes(folder)
     config = json_in(folder / _CONFIG, "a JSON object")
     if (kind := _class_of(config.get("model_type"))) is not None:  # of others, transformers says that it knows none
         _check(folder / _CONFIG, config, kind, head)
     for name, allowed in ((_GENERATION, _of_generation()), *((name, None) for name in _PROCESSORS)):
         if (folder / name).exists():
             _check_texts(folder / name, json_in(folder / name, "a JSON object"), allowed, head)
+
+
+def _check_sizes(folder: Path) -> None:
+    """Raise `DataError` for a file that is too large to be read as a whole, or whose header announces too much."""
+    for path in sorted(folder.iterdir()):
+        if path.suffix == ".safetensors":
+            header_in(path)
+        elif path.suffix in _READ_WHOLE:
+            try:
+                with regular(path).open("rb") as file:
+                    deque(text_chunks(file, _LARGEST_WHOLE), maxlen=0)
+            except OSError as error:
+                raise DataError(path, f"a file that cannot be read ({error.strerror})", "a text") from None
+        elif path.is_file() and path.suffix in _PROCESSED and path.stat().st_size > _LARGEST_WHOLE:
+            raise DataError(path, f"{path.stat().st_size:,} bytes", f"at most {_LARGEST_WHOLE:,}, of a tokenizer")
 
 
 def _check(path: Path, config: Mapping[str, Any], kind: type, head: str, where: str = "") -> None:

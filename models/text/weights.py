@@ -19,12 +19,12 @@ import math
 import os
 import re
 import reprlib
-import struct
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from seedbus.models.data.untrusted import parse_json, regular
+from seedbus.bounded import LARGEST_JSON, read_text
+from seedbus.models.data.untrusted import parse_json, regular, safetensors_header
 from seedbus.models.errors import DataError
 from seedbus.models.text.shapes import LARGEST, Shapes, bert_shapes, is_size, opt_shapes
 
@@ -72,7 +72,6 @@ _PROCESSORS = {  # class of transformers → what it loads, and words in the nam
 _CONFIGS = ("config.json", "tokenizer_config.json")
 INDEX = "model.safetensors.index.json"
 _SAFE = ("model.safetensors", INDEX)
-_LARGEST_HEADER = 100 * 2**20  # bytes; the limit of the format
 _MOST_DIMENSIONS = 64
 _SHOWN = 60  # characters of a name in a sentence
 
@@ -235,11 +234,13 @@ def _in_folder(folder: Path) -> Pretrained:
 def json_in(path: Path, expected: str) -> dict[str, Any]:
     """Return the object in a JSON file. Raises `DataError`; expected: what should be there."""
     try:
-        document = parse_json(regular(path).read_text(encoding="utf-8"))
+        with regular(path).open("rb") as file:
+            document = parse_json(read_text(file, LARGEST_JSON).decode())
     except FileNotFoundError:
         raise DataError(path, "no such file", expected) from None
     except (OSError, ValueError) as error:
-        raise DataError(path, f"a file that cannot be read ({error})", "a JSON object") from None
+        why = getattr(error, "strerror", None) or error
+        raise DataError(path, f"a file that cannot be read ({why})", "a JSON object") from None
     if not isinstance(document, dict):
         raise DataError(path, "no JSON object", "a JSON object")
     return document
@@ -263,7 +264,7 @@ def _stored(folder: Path, config: Mapping[str, Any]) -> Shapes:
     for file in files:
         shapes |= {
             name: _shape(entry, name, file)
-            for name, entry in _header(file).items()
+            for name, entry in header_in(file).items()
             if name != "__metadata__" and not _NO_WEIGHTS.search(name) and not (is_tied and name == "lm_head.weight")
         }
     return shapes
@@ -277,13 +278,13 @@ def shard_names(shards: Any, index: Path) -> list[str]:
     return sorted(set(names))
 
 
-def _header(path: Path) -> dict[str, Any]:
+def header_in(path: Path) -> dict[str, Any]:
+    """Return the header of a safetensors file. Raises `DataError`."""
     try:
-        with regular(path).open("rb") as file:
-            (length,) = struct.unpack("<Q", file.read(8))
-            header = parse_json(file.read(length)) if length <= _LARGEST_HEADER else None
-    except (OSError, ValueError, struct.error) as error:
-        raise DataError(path, f"no header that can be read ({error})", "a complete safetensors file") from None
+        header = safetensors_header(path)
+    except (OSError, ValueError) as error:
+        why = getattr(error, "strerror", None) or error
+        raise DataError(path, f"no header that can be read ({why})", "a complete safetensors file") from None
     if not isinstance(header, dict):
         raise DataError(path, "no header", "a complete safetensors file")
     return header

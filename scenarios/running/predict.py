@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from seedbus.bus.text import printable
 from seedbus.models.data.batches import parts
-from seedbus.models.data.untrusted import regular
+from seedbus.models.data.untrusted import safetensors_header
 from seedbus.models.errors import DataError
 from seedbus.models.numeric_state import numeric_state, use_one_thread
 from seedbus.models.preprocessing import KEY, Preprocessing
@@ -77,7 +77,8 @@ def _read(path: Path) -> tuple[Preprocessing, dict[str, Tensor]]:
     from safetensors import SafetensorError, safe_open
 
     try:
-        with safe_open(regular(path), "pt") as file:
+        safetensors_header(path)  # whose size is believed after a look only
+        with safe_open(path, "pt") as file:
             text = (file.metadata() or {}).get(KEY)
             tensors = {name: file.get_tensor(name) for name in file.keys() if not name.startswith("seedbus.")}
         about = None if text is None else Preprocessing.of(text)

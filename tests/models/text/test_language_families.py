@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from pathlib import Path
 from typing import Any
@@ -51,7 +52,9 @@ def write_family(folder: Path, name: str) -> Path:
     (folder / "tokenizer_config.json").write_text(json.dumps(settings | {"padding_side": "left"}))
     kind, changes, _ = FAMILIES[name]
     torch.manual_seed(0)
-    config = getattr(transformers, kind)(**(_LLAMA | changes), bos_token_id=0, eos_token_id=0)
+    of_kind, settings = getattr(transformers, kind), _LLAMA | changes | {"bos_token_id": 0, "eos_token_id": 0}
+    taken = {each.name for each in dataclasses.fields(of_kind)} | of_kind.attribute_map.keys()
+    config = of_kind(**{name: value for name, value in settings.items() if name in taken})
     if name == "qwen2":
         config.head_dim = 4
     transformers.AutoModelForCausalLM.from_config(config).save_pretrained(folder)

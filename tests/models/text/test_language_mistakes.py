@@ -92,7 +92,11 @@ def damaged(folder: Path, opt: Path, name: str, change: Any) -> str:
         ),
         ("model.safetensors", "hidden", r"no weights for \d+ of its parts \(model\.decoder.*expected a complete"),
         ("model.safetensors", None, r"found nothing that can be loaded.*expected a folder with config"),
-        ("model.safetensors", 100, r"found nothing that can be loaded.*expected a folder with config"),
+        (
+            "model.safetensors",
+            100,
+            r"found no header that can be read \(it announces a header of .* of 92 that are there",
+        ),
         ("tokenizer.json", b"{}", r"found nothing that can be loaded.*expected a folder with config"),
     ],
 )
@@ -109,7 +113,10 @@ def test_a_damaged_folder_is_one_sentence(
     [
         (None, r"found no model\.safetensors; expected model\.safetensors: `Auto"),
         (4, r"model\.safetensors: found no header that can be read"),
-        (b"\xff" * 64, r"model\.safetensors: found no header; expected a complete"),
+        (
+            b"\xff" * 64,
+            r"model\.safetensors: found no header that can be read \(it announces a header of .* of 56 that",
+        ),
         (header("[" * 100_000), r"found no header that can be read \(it is nested too deeply\); expected a complete"),
         (
             header('{"w": 5}'),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from seedbus.models.streams import stream
 from seedbus.scenarios.reporting.client_names import named, with_names
 from seedbus.scenarios.reporting.report import groups
 from seedbus.scenarios.reporting.results import Results
+from seedbus.scenarios.running.verify import verify
 from seedbus.scenarios.transports.placement import Placement
 
 EVIL = "<b>East</b>\x1b[31m"
@@ -72,6 +74,14 @@ def test_owners_are_named_in_results_page_and_closing_table_and_nothing_of_a_nam
     }
     told = dict(row for group in groups(results.summary | refused) for row in group)["refused: late"]
     assert told.endswith("the first: client 1 (North) is late, and client 7 and client 12345678901234")
+
+
+@pytest.mark.slow
+def test_a_changed_name_is_noticed_though_only_the_data_tells_names(results: Results, tmp_path: Path) -> None:
+    file = shutil.copytree(results.folder, tmp_path / "run") / "results.json"
+    assert not verify(tmp_path / "run").differences and "client_names" in verify(tmp_path / "run").noted
+    file.write_text(file.read_text().replace('"North"', '"South"'))
+    assert [each.field for each in verify(tmp_path / "run").differences] == ["client_names"]
 
 
 @pytest.mark.slow

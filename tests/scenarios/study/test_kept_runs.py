@@ -177,6 +177,12 @@ def test_a_run_whose_results_are_damaged_stops_no_other(folder: Path) -> None:
     assert f"{RESULTS}: it is damaged" in sentence(found(folder))
 
 
+def test_a_run_whose_results_were_changed_is_a_failure_and_counts_in_no_table(folder: Path) -> None:
+    path = kept(folder)[0].folder / RESULTS
+    path.write_text(path.read_text().replace('"rounds": 2', '"rounds": 3'))
+    assert f"{RESULTS}: it is not what the run wrote" in sentence(found(folder))
+
+
 def test_a_run_without_the_metric_is_a_failure(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     first, read = kept(folder)[0], Run.read
 

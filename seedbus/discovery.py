@@ -65,14 +65,13 @@ class Plugin:
         }
 
 
-def sources(paths: Iterable[Path], folder: Path) -> dict[str, bytes]:
-    """Return the contents of files by their paths, relative to a folder."""
-    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in paths}
-
-
 def plugin_sources(place: Path) -> dict[str, bytes]:
-    """Return the files of the plug-in that is a file or a folder, by their paths relative to the folder above it."""
-    return sources(sorted(place.rglob("*.py")) if place.is_dir() else [place], place.parent)
+    """Return the files of the plug-in that is a file or a folder, by their paths relative to the folder above it.
+
+    These are all that can be imported of it. Of a link to a file it is the file's content; linked folders are left out.
+    """
+    files = sorted(path for path in place.rglob("*.py") if path.is_file()) if place.is_dir() else [place]
+    return {path.relative_to(place.parent).as_posix(): path.read_bytes() for path in files}
 
 
 def source_digest(sources: Mapping[str, bytes]) -> str:

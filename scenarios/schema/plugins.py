@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import errno
 import hashlib
-import importlib.util
+import importlib
 import inspect
 import os
 import re
@@ -16,8 +16,10 @@ import sys
 import traceback
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from importlib import metadata
-from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
+from importlib.machinery import ModuleSpec
+from importlib.util import find_spec
 from pathlib import Path
 from types import ModuleType
 from typing import Any, TypeVar, get_args
@@ -26,46 +28,23 @@ from pydantic import BaseModel
 
 import seedbus.scenarios.tracking.tracker  # noqa: F401, a kind that no scenario names
 from seedbus.algorithms.contract import Algorithm
-from seedbus.discovery import KINDS, PLUGINS, Plugin, Variants, classes_in, plugin_sources, source_digest, sources
+from seedbus.discovery import KINDS, PLUGINS, Plugin, Variants, classes_in, plugin_sources, source_digest
 from seedbus.scenarios.errors import ScenarioError, not_accepted, path_of, with_type
+from seedbus.scenarios.schema import plugin_imports
 from seedbus.scenarios.schema.discovery import ALGORITHMS, lacking
+from seedbus.scenarios.schema.plugin_imports import IMPORTS, PREFIX
 from seedbus.scenarios.schema.scenario import Scenario
 from seedbus.scenarios.sentences import models_in
 
 VARIABLE = "SEEDBUS_PLUGINS"
 GROUP = "seedbus.plugins"
-_PREFIX = "seedbus_plugin_"
-"""Of the modules of plug-ins, so that no file hides a module of others."""
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,63}")
 _FILE = "expected a Python file, or a folder with an __init__.py"
 
+_IMPORTING = (plugin_imports.__file__, importlib.__file__, "<frozen importlib")  # whose lines no user looks for
+
 ClassT = TypeVar("ClassT", bound=type[BaseModel])
-
-
-class _FromSource(SourceFileLoader):
-    """Compiles the source always: bytecode that lies beside it may be that of other code than the digest names."""
-
-    def path_stats(self, path: str) -> Mapping[str, Any]:
-        raise OSError("bytecode is neither read nor written")
-
-
-class _SourceFinder:
-    """Finds the modules of a plug-in that is a folder. Only sources are found: no digest includes other files."""
-
-    @staticmethod
-    def find_spec(name: str, path: Sequence[str] | None, target: ModuleType | None = None) -> ModuleSpec | None:
-        if not name.startswith(_PREFIX):
-            return None
-        spec = PathFinder.find_spec(name, path, target)
-        if spec is None or spec.origin is None:  # there is none, or it is a folder without an __init__.py
-            return spec
-        if not isinstance(spec.loader, SourceFileLoader):
-            raise ModuleNotFoundError(f"{spec.origin} is no source; expected a file of Python", name=name)
-        spec.loader = _FromSource(name, spec.origin)
-        return spec
-
-
-sys.meta_path.insert(0, _SourceFinder)
+T = TypeVar("T")
 
 
 def load_plugins(paths: Iterable[str | Path]) -> None:
@@ -104,25 +83,12 @@ def load_plugin(path: str | Path, source: str = "") -> None:
             source, [f"{name!r} cannot name a plug-in; expected a letter, then letters, digits, _ and -"]
         )
     try:
-        digest = source_digest(plugin_sources(place))
+        files = plugin_sources(place)
     except OSError as error:
         raise ScenarioError(source, [f"it cannot be read ({error.strerror}); {_FILE}"]) from None
-    loaded = PLUGINS.get(name)
-    if loaded is not None and (loaded.path, loaded.digest) == (str(place.resolve()), digest):
-        return
-    spec = importlib.util.spec_from_file_location(_PREFIX + name, file, loader=_FromSource(_PREFIX + name, str(file)))
-    if spec is None or spec.loader is None:
-        raise ScenarioError(source, [f"it cannot be imported; {_FILE}"])
-    module, loader = importlib.util.module_from_spec(spec), spec.loader
-    before = _taken_out(module.__name__)
-    sys.modules[module.__name__] = module
-    try:
-        _run(lambda: loader.exec_module(module), source)
-        _add([Plugin(name, str(place.resolve()), digest, _classes(module), module)], source)
-    except BaseException:
-        _taken_out(module.__name__)
-        sys.modules.update(before)
-        raise
+    loaded, path, digest = PLUGINS.get(name), str(place.resolve()), source_digest(files)
+    if loaded is None or (loaded.path, loaded.digest) != (path, digest):
+        _load(Plugin(name, path, digest, []), PREFIX + name, place, files, source)
 
 
 def load_module(name: str, source: str = "") -> None:
@@ -130,12 +96,55 @@ def load_module(name: str, source: str = "") -> None:
     source = source or f"the module {name}"
     if name in PLUGINS:
         return
-    _run(lambda: importlib.import_module(name), source)
-    module = sys.modules[name]
-    file = Path(module.__file__ or "")
-    paths = sorted(file.parent.rglob("*.py")) if hasattr(module, "__path__") else [file]
-    digest = source_digest(sources(paths, file.parent))
-    _add([Plugin(name, "", digest, _classes(module), module)], source)
+    if name in sys.modules:  # the program has imported it before
+        place = _place_of(sys.modules[name].__spec__, source)
+    else:
+        place = _place_of(_run(lambda: find_spec(name) or importlib.import_module(name).__spec__, source), source)
+    files = plugin_sources(place)
+    own = {str(Path(path).relative_to(place.name)) if place.is_dir() else path: text for path, text in files.items()}
+    plugin = Plugin(name, "", source_digest(own), [])
+    if name in sys.modules:
+        _add([_with_classes(plugin, sys.modules[name])], source)
+    else:
+        _load(plugin, name, place, files, source)
+
+
+def _load(plugin: Plugin, module: str, place: Path, files: Mapping[str, bytes], source: str) -> None:
+    """Import a plug-in from the files of its digest, and make it known.
+
+    Args:
+        plugin: it, without its module.
+        module: the name of its module.
+        place: its file or folder.
+        files: the content of its files, by their paths relative to the folder above it.
+        source: how error messages name it.
+
+    Raises:
+        ScenarioError: it does not import, defines nothing, or clashes with another name.
+    """
+    before = _taken_out(module)
+    earlier = IMPORTS.add(module, place, files)
+    try:
+        _run(lambda: importlib.import_module(module), source)
+        _add([_with_classes(plugin, sys.modules[module])], source)
+    except BaseException:
+        _taken_out(module)
+        sys.modules.update(before)
+        IMPORTS.put_back(module, earlier)
+        raise
+
+
+def _with_classes(plugin: Plugin, module: ModuleType) -> Plugin:
+    return replace(plugin, classes=_classes(module), module=module)
+
+
+def _place_of(spec: ModuleSpec | None, source: str) -> Path:
+    """Return the file or folder of an installed plug-in. Raises `ScenarioError` if it is no source."""
+    origin = "" if spec is None or spec.origin is None else spec.origin
+    if not origin.endswith(".py"):
+        found = f"{origin or 'a folder without an __init__.py'} is no Python file, so no digest covers it"
+        raise ScenarioError(source, [f"{found}; {_FILE}"])
+    return Path(origin).parent if os.path.basename(origin) == "__init__.py" else Path(origin)
 
 
 def register(kind: ClassT) -> ClassT:
@@ -211,16 +220,17 @@ def _classes(module: ModuleType) -> list[type[BaseModel]]:
     return [kind for each in (module, *inner) for kind in classes_in(each)]
 
 
-def _run(load: Callable[[], object], source: str) -> None:
+def _run(load: Callable[[], T], source: str) -> T:
     """Import a module; an error in it is one sentence that names its line. Raises `ScenarioError`."""
     try:
-        load()
+        return load()
     except ScenarioError:
         raise
     except SyntaxError as error:
         raise ScenarioError(source, [f"line {error.lineno}: it is not Python ({error.msg})"]) from error
     except (Exception, SystemExit) as error:
-        frame = traceback.extract_tb(error.__traceback__)[-1]
+        frames = traceback.extract_tb(error.__traceback__)
+        frame = next((each for each in reversed(frames) if not each.filename.startswith(_IMPORTING)), frames[-1])
         what = with_type(error)
         raise ScenarioError(
             source, [f"it cannot be imported: {frame.filename}, line {frame.lineno}: {what}"]

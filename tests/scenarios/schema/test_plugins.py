@@ -161,16 +161,6 @@ def test_a_folder_that_was_refused_is_loaded_anew_with_all_of_its_modules(tmp_pa
     assert PLUGINS["mine"].module is not None and PLUGINS["mine"].module.x == 2
 
 
-def test_a_module_of_a_plug_in_without_a_source_is_none(tmp_path: Path) -> None:
-    (tmp_path / "mine").mkdir()
-    file(tmp_path, FAULT + "from . import part", "mine/__init__.py")
-    part = bytecode(tmp_path / "mine" / "part.py", "")
-    (tmp_path / "mine" / "part.py").unlink()
-    part.rename(tmp_path / "mine" / "part.pyc")
-    with pytest.raises(ScenarioError, match="cannot import name 'part'"):
-        load_plugin(tmp_path / "mine")
-
-
 @pytest.mark.slow
 def test_a_law_is_a_word_or_a_mapping_and_is_kept_as_short_as_it_can_be(tmp_path: Path) -> None:
     assert load("quickstart").resolved()["algorithm"]["directions"] == "gaussian"

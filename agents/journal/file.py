@@ -110,7 +110,9 @@ def check_names(folder: Path, *, is_written: bool) -> bool:
     Raises:
         WrongFileType: one of the journal's files is a link, or no regular file.
     """
-    is_there, *_ = [check_file(path, is_written=is_written) for path in _files(folder / FILE)]
+    database, wal, index, rollback = _files(folder / FILE)
+    check_file(index, is_written=True)  # SQLite writes the index of a write-ahead log for readers, too
+    is_there, *_ = [check_file(path, is_written=is_written) for path in (database, wal, rollback)]
     return is_there
 
 

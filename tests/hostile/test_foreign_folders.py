@@ -113,6 +113,17 @@ def test_a_file_that_has_another_name_elsewhere_is_not_written_in_place(cut: Pat
     assert (tmp_path / "mine").read_bytes() == before
 
 
+def test_a_journal_that_is_only_read_is_not_written_through_a_hard_link_of_its_index(cut: Path, tmp_path: Path) -> None:
+    folder, mine = Path(shutil.copytree(cut, tmp_path / "run")), tmp_path / "mine"
+    assert (folder / "journal.sqlite-wal").exists()
+    mine.write_bytes(b"mine")
+    (folder / "journal.sqlite-shm").unlink(missing_ok=True)
+    os.link(mine, folder / "journal.sqlite-shm")
+    for work in (lambda: replay(folder), lambda: run(WHAT, folder, resume=True)):
+        assert "a hard link" in refused(work, folder / "journal.sqlite-shm")
+        assert mine.read_bytes() == b"mine"
+
+
 def test_a_folder_that_is_itself_a_link_is_the_one_that_its_user_means(cut: Path, tmp_path: Path) -> None:
     shutil.copytree(cut, tmp_path / "run")
     (tmp_path / "link").symlink_to(tmp_path / "run")

@@ -201,6 +201,15 @@ def prune(
                 remove(place / link.name)
 
 
+def bytes_of_a_client(folder: Path) -> int:
+    """Return how many bytes a client's newest memory takes, the mean of clients that have one; 0: none has."""
+    newest = []
+    for place in folder.iterdir() if check_folder(folder) else ():
+        if place.name.isdecimal() and (files := _listed(place)):
+            newest.append(max(files, key=lambda file: _link_of(file).number).stat().st_size)
+    return sum(newest) // max(1, len(newest))
+
+
 def _needed(chain: list[_Link], round: int) -> int:
     """Return the place of the first link that a client needs to work for a round, or to do so again."""
     done = next((at for at, link in enumerate(chain) if link.round == round and not link.is_loss), None)

@@ -55,7 +55,8 @@ def study(
     ] = Path("studies"),
     jobs: Annotated[int, typer.Option(min=1, max=MOST_PROCESSES, help="Processes that make runs.")] = 1,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Say what would be run, and roughly its time and bytes; run nothing.")
+        bool,
+        typer.Option("--dry-run", help="Say what would be run, and roughly its time, bytes and disk; run nothing."),
     ] = False,
     so_far: Annotated[bool, typer.Option("--so-far", help="Report the runs that are finished; run nothing.")] = False,
     output: Annotated[
@@ -200,6 +201,8 @@ def _announce(conduct: Conduct, jobs: int) -> None:
     time = _from_to(*(lasting(each.seconds / jobs) for each in costs))
     sent = _from_to(*(readable(each.bytes) for each in costs))
     what = f"about {time} in {counted(jobs, 'process', 'processes')}, about {sent} sent"
+    if costs[1].disk:
+        what += f", about {_from_to(*(readable(each.disk) for each in costs))} on the disk of what clients remember"
     failing = costs[0]
     unknown = f" (without {counted(failing.unknown, 'run')} that would fail: {failing.why})" if failing.unknown else ""
     if (rate := costs[1].flops / 1e9) > 0:

@@ -36,6 +36,7 @@ def explain(scenario: Scenario, seconds: float) -> dict[str, Any]:
         words: topic → sentences.
         traffic, time, memory: the fields of `forecast.Traffic`, `Time` and `Memory`, with `time.total`; null if they
             are not measured.
+        disk: the fields of `forecast.Disk`; null if nothing is measured.
         privacy: what `seedbus privacy` will say of the run, with `is_exact`, `ends_run` and `budget` (`stop.epsilon`);
             null if it is not private, or nothing is measured.
         lag: {median, p95, max} of the commits that clients had missed when they were asked, or that nodes lacked when
@@ -52,13 +53,14 @@ def explain(scenario: Scenario, seconds: float) -> dict[str, Any]:
     }
     if found is None:
         why_not = "nothing was measured (--seconds 0)"
-        nothing = dict.fromkeys(("traffic", "time", "memory", "privacy", "lag"))
+        nothing = dict.fromkeys(("traffic", "time", "memory", "disk", "privacy", "lag"))
         return said | nothing | {"faults": [], "assumes": [], "why_not": why_not}
     summary = found.rehearsal.summary
     return said | {
         "traffic": asdict(found.traffic),
         "time": None if found.time is None else asdict(found.time) | {"total": found.time.total},
         "memory": None if found.memory is None else asdict(found.memory),
+        "disk": asdict(found.disk),
         "privacy": _spent(scenario, found),
         "lag": {name: summary["lag"][name] for name in ("median", "p95", "max")},
         "faults": summary["faults"],
@@ -122,6 +124,12 @@ def _costs(explained: dict[str, Any]) -> list[tuple[str, list[str]]]:
     ]
     if spent is not None:
         rows.insert(0, ("epsilon", _privacy(spent, traffic)))
+    if explained["disk"]["end"]:
+        disk = (
+            f"about {readable(explained['disk']['end'])} of what clients remember, in the run's folder; up to "
+            f"{readable(explained['disk']['most'])} while it goes on"
+        )
+        rows.append(("disk", [disk]))
     if time is None or memory is None:
         return [*rows, ("time and memory", [f"not measured: {explained['why_not']}"]), *_assumes(explained)]
     parts = {name: time[name] for name in ("start", "trial", "messages", "work", "replay", "evaluation")}

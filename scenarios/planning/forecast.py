@@ -18,12 +18,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from seedbus.agents.client.client_state import KEPT_DURABLE
 from seedbus.algorithms.scalar_only.base import ScalarOnly
 from seedbus.bus.clock import cpu_seconds
 from seedbus.models.errors import DataError
@@ -107,6 +108,26 @@ class Memory:
 
 
 @dataclass(frozen=True)
+class Disk:
+    """Bytes on the disk of what all clients of a whole run remember.
+
+    Attributes:
+        most: while it goes on.
+        end: after it.
+    """
+
+    most: int
+    end: int
+
+    @staticmethod
+    def of(scenario: Scenario, remembered: int) -> Disk:
+        """Return those of a run; remembered: bytes of what one client remembers."""
+        participation = scenario.participation
+        clients = min(participation.clients, participation.asked * scenario.stop.most_rounds)
+        return Disk(KEPT_DURABLE * remembered * clients, remembered * clients)
+
+
+@dataclass(frozen=True)
 class Spent:
     """What a whole run spends of its clients' privacy.
 
@@ -131,6 +152,7 @@ class Forecast:
         spent: what it spends of its clients' privacy; None: they have none.
         time: its processor time; None if it could not be tried out.
         memory: its memory; likewise.
+        disk: what its clients' memories take there.
         why_not: why it could not be tried out, in a sentence.
         others: bytes of the rounds that were tried out, and of the same rounds in the rehearsal, if they differ.
     """
@@ -140,6 +162,7 @@ class Forecast:
     spent: Spent | None = None
     time: Time | None = None
     memory: Memory | None = None
+    disk: Disk = field(default=Disk(0, 0), kw_only=True)
     why_not: str = ""
     others: tuple[int, int] | None = None
 
@@ -186,13 +209,14 @@ def forecast(scenario: Scenario, seconds: float) -> Forecast:
     tried_bytes = peak_memory()
     rehearsal = rehearse(scenario, seconds / 2)
     found = traffic(scenario, rehearsal)
+    disk = Disk.of(scenario, rehearsal.remembered)
     if trial is None:
-        return Forecast(found, rehearsal, _spent(scenario, rehearsal, found), why_not=why_not)
+        return Forecast(found, rehearsal, _spent(scenario, rehearsal, found), why_not=why_not, disk=disk)
     others = None if _depends_on_losses(scenario) else _unlike(rehearsal, trial)
     found = replace(found, is_exact=found.is_exact and others is None)
     spent, memory = _spent(scenario, rehearsal, found), _memory(scenario, rehearsal, trial, tried_bytes)
     time = _time(scenario, found.rounds, rehearsal, trial, imports_s)
-    return Forecast(found, rehearsal, spent, time, memory, others=others)
+    return Forecast(found, rehearsal, spent, time, memory, others=others, disk=disk)
 
 
 def traffic(scenario: Scenario, rehearsal: Rehearsed) -> Traffic:

@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import PrivateAttr
 
+from seedbus.agents.client.client_state import bytes_of_a_client
 from seedbus.agents.observer import NullObserver
 from seedbus.agents.round_record import ClosedRound
 from seedbus.agents.server.stopping import Progress, Stop
@@ -33,6 +34,7 @@ from seedbus.models.streams import private_key, stream
 from seedbus.models.task import Fill, Problem, Relabelling, Vector
 from seedbus.scenarios.errors import Interrupted, ScenarioError
 from seedbus.scenarios.planning.spending import Spending
+from seedbus.scenarios.run_folder import MEMORY
 from seedbus.scenarios.running.memory_hints import memory_hints
 from seedbus.scenarios.running.prepare import bind_for_clients
 from seedbus.scenarios.running.run import run
@@ -251,12 +253,14 @@ class Rehearsed:
         summary: its `results.json`.
         around_s: processor seconds before its first round and after its last evaluation.
         is_whole: whether it went to the scenario's end.
+        remembered: bytes on the disk of what a client remembers; 0: nothing.
     """
 
     course: Course
     summary: dict[str, Any]
     around_s: float
     is_whole: bool
+    remembered: int = 0
 
     @property
     def rounds(self) -> int:
@@ -334,8 +338,9 @@ def _run(
             )
         except Interrupted:
             raise KeyboardInterrupt from None  # there is no folder to go on with
+        remembered = bytes_of_a_client(folder / "run" / MEMORY)
     around_s = bound_s + cpu_seconds() - began_s - course.measured_s
-    return Rehearsed(course, results.summary, around_s, results.summary["reason"] != _TIME_IS_UP)
+    return Rehearsed(course, results.summary, around_s, results.summary["reason"] != _TIME_IS_UP, remembered)
 
 
 def _sizes(scenario: Scenario) -> list[int]:

@@ -21,7 +21,7 @@ import numpy as np
 from seedbus.algorithms.scalar_only.base import ScalarOnly
 from seedbus.models.task import SPLITS, PassCost
 from seedbus.scenarios.analysis.curvature import Effort
-from seedbus.scenarios.planning.forecast import traffic
+from seedbus.scenarios.planning.forecast import Disk, traffic
 from seedbus.scenarios.planning.rehearsal import rehearse
 from seedbus.scenarios.planning.spending import Spending
 from seedbus.scenarios.schema.scenario import Scenario
@@ -55,6 +55,7 @@ class Estimate:
     Attributes:
         seconds: real time in all processes together.
         bytes: of plans and reports.
+        disk: bytes of what clients remember, after these runs.
         unknown: number of runs that are not counted, because their trial failed.
         why: the first of these failures.
         flops: floating-point operations a second that stand for a trial of some of them; 0: all were tried.
@@ -65,11 +66,12 @@ class Estimate:
     unknown: int = 0
     why: str = ""
     flops: float = 0.0
+    disk: float = 0.0
 
     def __add__(self, other: Estimate) -> Estimate:
         seconds, size = self.seconds + other.seconds, self.bytes + other.bytes
         unknown, flops = self.unknown + other.unknown, max(self.flops, other.flops)
-        return Estimate(seconds, size, unknown, self.why or other.why, flops)
+        return Estimate(seconds, size, unknown, self.why or other.why, flops, self.disk + other.disk)
 
 
 def estimate(
@@ -142,7 +144,8 @@ def _cost(wanted: Wanted, trial: Mapping[str, Any], rounds: int, size: float) ->
     if wanted.parts:
         at_end, a_round = trial["parts"]
         seconds += at_end + a_round * rounds
-    return Estimate(trial["start_s"] + seconds, size, flops=trial.get("flops", 0.0))
+    disk = Disk.of(scenario, trial.get("remembered", 0)).end
+    return Estimate(trial["start_s"] + seconds, size, flops=trial.get("flops", 0.0), disk=disk)
 
 
 def _from_flops(scenario: Scenario, cost: PassCost, rates: Mapping[str, Any], parts: Sequence[str]) -> dict[str, Any]:

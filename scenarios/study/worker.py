@@ -21,6 +21,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, NoReturn
 
+from seedbus.agents.client.client_state import bytes_of_a_client
 from seedbus.agents.observer import NullObserver
 from seedbus.agents.round_record import ClosedRound
 from seedbus.agents.server.stopping import MOST_ROUNDS
@@ -34,7 +35,7 @@ from seedbus.scenarios.analysis.quantities import quantities, served_metric
 from seedbus.scenarios.cli_errors import exit_code
 from seedbus.scenarios.errors import Interrupted, ScenarioError
 from seedbus.scenarios.reporting.results import Results, strict
-from seedbus.scenarios.run_folder import scenario_of, writable
+from seedbus.scenarios.run_folder import MEMORY, scenario_of, writable
 from seedbus.scenarios.schema.loading import validate
 from seedbus.scenarios.schema.plugins import load_plugins, plugin_line
 from seedbus.scenarios.study.membership import Membership
@@ -122,7 +123,8 @@ def try_out(job: dict[str, Any], answer: Answer) -> dict[str, Any]:
 
     Returns:
         `start_s`: seconds before the first round; `round_s`: seconds of a round, but for evaluations; `evaluation_s`:
-        of an evaluation; `round_bytes`: bytes of a round; `parts`: `foreseen.Takes` of the job's `parts`.
+        of an evaluation; `round_bytes`: bytes of a round; `remembered`: bytes of what a client remembers; `parts`:
+        `foreseen.Takes` of the job's `parts`.
     """
     from seedbus.scenarios.analysis.foreseen import foreseen
     from seedbus.scenarios.running.run import run
@@ -147,7 +149,8 @@ def try_out(job: dict[str, Any], answer: Answer) -> dict[str, Any]:
                     "round_s": rounds_s / rounds,
                     "evaluation_s": pace.evaluation_s,
                     "round_bytes": summary["traffic"]["bytes"] / rounds,
-                    "parts": foreseen(Path(folder) / "run", job["parts"]),
+                    "remembered": bytes_of_a_client(folder / "run" / MEMORY),
+                    "parts": foreseen(folder / "run", job["parts"]),
                 }
         count *= 4
 

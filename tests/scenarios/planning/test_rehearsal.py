@@ -14,8 +14,10 @@ from worlds import DECOMFL, HISO, go, lossy, scenario
 from seedbus.algorithms.scalar_only.decomfl import DeComFL
 from seedbus.models.errors import DataError
 from seedbus.scenarios.planning import forecast
-from seedbus.scenarios.planning.explain import explain
+from seedbus.scenarios.planning.explain import _costs, explain
 from seedbus.scenarios.planning.rehearsal import Course, Rehearsed, rehearse, try_out
+from seedbus.scenarios.run_folder import MEMORY
+from seedbus.scenarios.running.run import run
 from seedbus.scenarios.schema.loading import load
 from seedbus.scenarios.schema.plugins import load_plugin
 from seedbus.scenarios.schema.scenario import Scenario
@@ -335,6 +337,19 @@ def test_the_time_of_folding_a_commit_is_measured_for_reports_of_pairs() -> None
     plan = algorithm.plan(0, 0, 0)
     commit, _ = algorithm.aggregate(None, plan, {0: algorithm.example(plan)})
     assert commit.numbers.tolist() == [-1] * 6
+
+
+def test_the_room_that_memories_take_on_the_disk_is_that_of_the_run(tmp_path: Path) -> None:
+    what = scenario(algorithm={"name": "feddyn", "learning_rate": 0.01}, stop={"rounds": 12})
+    run(what, tmp_path / "run")
+    stored = sum(file.stat().st_size for file in (tmp_path / "run" / MEMORY).glob("*/*"))
+    disk = forecast.forecast(what, 0.5).disk
+    assert disk.end == stored and disk.most == 2 * stored
+    assert forecast.forecast(scenario(), 0).disk == forecast.Disk(0, 0)
+    said = explain(what, 0.5)
+    assert said["disk"] == {"most": disk.most, "end": disk.end}
+    ((_, sentences),) = [row for row in _costs(said) if row[0] == "disk"]
+    assert sentences[0].startswith("about 9.") and "of what clients remember" in sentences[0]
 
 
 def test_a_model_that_fits_into_no_memory_is_a_sentence_with_what_needs_less() -> None:

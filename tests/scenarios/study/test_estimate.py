@@ -231,3 +231,12 @@ def test_a_dry_run_counts_the_time_of_instruments_and_evaluations(seedbus: Comma
         assert found, said.err
         seconds.append(float(found[1]) * (60 if found[2] == "min" else 1))
     assert seconds[1] > 1.5 * seconds[0]
+
+
+def test_a_dry_run_says_how_much_of_the_disk_what_clients_remember_takes(seedbus: Command) -> None:
+    base = scenario(algorithm={"name": "feddyn", "learning_rate": 0.01}, stop={"rounds": 12}).resolved()
+    Path("own.yaml").write_text(dump({"base": base, "seeds": [1, 2]}))
+    said = seedbus("study", "own.yaml", "--dry-run")
+    vectors = 2 * 8 * 4 * 300  # two runs, eight clients, float32
+    found = re.search(r", about ([\d.]+) kB on the disk of what clients remember", said.err)
+    assert found is not None and 1.0 <= 1000 * float(found[1]) / vectors < 1.1, said.err

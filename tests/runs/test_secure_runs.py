@@ -179,7 +179,9 @@ def test_the_model_has_the_bits_of_the_run_without_it(
 @slow
 def test_two_worker_processes_end_like_one(tmp_path: Path) -> None:
     faults = [{"fault": "drop", "probability": 0.05}]
-    what = secure({"neighbours": 4} | HALF, faults=faults, participation=CROWD | {"deadline_s": 2.0}, stop={"rounds": 8})
+    what = secure(
+        {"neighbours": 4} | HALF, faults=faults, participation=CROWD | {"deadline_s": 2.0}, stop={"rounds": 8}
+    )
     whole = run(what, tmp_path / "whole")
     assert outcome(run(what, tmp_path / "run", placement=Placement("tcp", 2))) == outcome(whole)
     assert 0 < whole.summary["version"] and whole.digest == replay(tmp_path / "run").digest

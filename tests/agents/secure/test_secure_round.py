@@ -17,7 +17,7 @@ from seedbus.agents.secure.masks import BadKey, Secrets, channel, mask_public, p
 from seedbus.agents.secure.secure_round import SecureRound
 from seedbus.agents.secure.settings import SecureAggregation
 from seedbus.agents.secure.sharing import recover
-from seedbus.agents.secure.stages import Stage, pack_subset
+from seedbus.agents.secure.stages import AFTER_REPORTS, BEFORE_PLANS, Stage, pack_subset
 from seedbus.algorithms.contract import BadPayload, Declined, ReportRefused
 from seedbus.bus import Envelope, Kind
 
@@ -343,15 +343,12 @@ def test_whatever_is_asked_or_told_is_answered_refused_or_a_bad_payload(bodies: 
 def begun(until: int) -> MaskedRound:
     """A round of which so many of its five exchanges are over, and whose server has been killed and started anew."""
     this = MaskedRound(COHORT)
-    steps = [
-        lambda: this.exchange(this.server.ask(Stage.KEYS)),
-        lambda: this.exchange(this.server.ask(Stage.SHARES)),
-        lambda: (this.server.close_sharing(), this.report()),
-        lambda: this.exchange(this.server.ask(Stage.CONFIRM, frozenset(COHORT))),
-        lambda: this.exchange(this.server.ask(Stage.UNMASK)),
-    ]
-    for step in steps[:until]:
-        step()
+    for at, stage in enumerate([*BEFORE_PLANS, None, *AFTER_REPORTS][:until]):
+        if stage is not None:
+            this.exchange(this.server.ask(stage, frozenset(COHORT if at > 2 else ())))
+        else:
+            this.server.close_sharing()
+            this.report()
     this.server = SecureRound(this.settings, Participation(clients=6, quorum=2), ROUND, 2, COHORT, seed=5)
     return this
 

@@ -233,10 +233,13 @@ def test_a_server_that_counts_what_comes_from_elsewhere_is_found(
 @pytest.mark.slow
 def test_a_server_that_passes_on_keys_of_no_use_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("cryptography", reason="secure aggregation needs cryptography: pip install 'seedbus[secure]'")
-    masked = [seed for seed in hostile_seeds(60) if "secure_aggregation" in document(seed)]
+    masked = [seed for seed in hostile_seeds(130) if "secure_aggregation" in document(seed)]
     monkeypatch.setattr("seedbus.scenarios.stress.stress.shrink", lambda failing, still_fails: failing)
     monkeypatch.setattr("seedbus.agents.secure.secure_round.check_public", lambda public: None)
-    assert any("bad-ask" in str(examine(seed, tmp_path).problem) for seed in masked)
+    found = (
+        str(examine(seed, tmp_path).problem) for seed in reversed(masked)
+    )  # in the earlier ones all lie: few share
+    assert any("bad-ask" in each for each in found)
 
 
 @pytest.mark.slow

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 
 PRIME = 2**130 - 5
 SECRET_BYTES = 16
@@ -57,16 +58,23 @@ def _draw() -> int:
 
 
 def _at_zero(shares: Mapping[int, bytes]) -> int:
-    points = {holder + 1: int.from_bytes(share, "little") for holder, share in shares.items()}
-    result = 0
-    for x, y in points.items():
+    holders = tuple(sorted(shares))
+    values = (int.from_bytes(shares[holder], "little") for holder in holders)
+    return sum(y * weight for y, weight in zip(values, weights(holders), strict=True)) % PRIME
+
+
+@lru_cache(64)
+def weights(holders: tuple[int, ...]) -> list[int]:
+    """Return by how much the value of each holder counts at 0; most secrets of a round have the same holders."""
+    result = []
+    for holder in holders:
         above = below = 1
-        for other in points:
-            if other != x:
-                above = above * other % PRIME
-                below = below * (other - x) % PRIME
-        result += y * above * pow(below, -1, PRIME)
-    return result % PRIME
+        for other in holders:
+            if other != holder:
+                above = above * (other + 1) % PRIME
+                below = below * (other - holder) % PRIME
+        result.append(above * pow(below, -1, PRIME))
+    return result
 
 
 def _value(coefficients: Sequence[int], x: int) -> int:

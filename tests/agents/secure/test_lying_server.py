@@ -157,7 +157,7 @@ def test_without_the_comparison_it_would_find_a_report_at_lower_thresholds_and_n
     count: int, threshold: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """So the test above can fail: these clients take any confirmation."""
-    monkeypatch.setattr(party.hmac, "compare_digest", lambda given, due: True)
+    monkeypatch.setattr("hmac.compare_digest", lambda given, due: True)
     monkeypatch.setattr(party.Party, "_view", lambda *_: b"")
     monkeypatch.setattr(Lies, "unmask", _with_all_confirmations)
     assert two_tales(count, threshold=threshold).finds(VICTIM)

@@ -247,7 +247,7 @@ def test_a_client_too_few_of_whose_neighbours_share_takes_no_part_and_the_others
     cohort, alone = list(range(12)), 5
     this = MaskedRound(cohort, SecureAggregation(neighbours=4, threshold=0.5))
     graph = this.server._graph
-    beside, further = [], []
+    beside, further = list[int](), list[int]()
     for each in graph[alone]:  # on the circle: at a distance of one, or of two
         (beside if len({*graph[each]} & {*graph[alone]}) == 2 else further).append(each)
     gone = [*beside, further[0]]

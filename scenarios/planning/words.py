@@ -193,8 +193,8 @@ def _privacy(scenario: Scenario) -> list[str]:
     said = []
     if scenario.secure_aggregation is not None:
         said.append(
-            "reports are masked: a server that follows the protocol, with too few clients on its side, learns the sum "
-            "of a round's reports, and none of them"
+            "reports are masked: a server that passes on the clients' keys, with too few clients on its side, learns "
+            "the sum of a round's reports, and none of them"
         )
         said += _settings(scenario.secure_aggregation)
     if scenario.privacy is not None:

@@ -237,7 +237,7 @@ def test_it_says_what_hides_reports_and_whether_the_noise_can_be_made_again() ->
         "stop": {"rounds": 5, "epsilon": 8},
     }
     told = words(scenario(**private))
-    assert told["privacy"][0].startswith("reports are masked: a server that follows the protocol, with too few clients")
+    assert told["privacy"][0].startswith("reports are masked: a server that passes on the clients' keys, with too few")
     assert "reports are clipped, and noise is added in shares, by clients, to their reports" in told["privacy"]
     assert "so it protects nobody from those who know it" in told["privacy"][-1]
     assert "or before a commit with which ε could exceed 8" in told["end"]

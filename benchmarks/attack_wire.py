@@ -79,7 +79,7 @@ class Peer:
 
     def send(self, content: bytes) -> None:
         number = 0 if type_of(content) == DECLINE else self._sent
-        self._sent += 1
+        self._sent += type_of(content) != DECLINE
         self.socket.sendall(frame(content + zlib.crc32(content, number).to_bytes(CHECKSUM_BYTES, "little")))
 
     def receive(self) -> bytes:

@@ -33,9 +33,10 @@ class Checksums:
         """Return the bytes of the next packet to be sent with its checksum."""
         if not self._are_used:
             return data
-        number = 0 if _is_decline(data) else self._sent
+        if _is_decline(data):
+            return data + _checksum(data, 0)
         self._sent += 1
-        return data + _checksum(data, number)
+        return data + _checksum(data, self._sent - 1)
 
     def removed(self, data: Bytes) -> Bytes:
         """Return the bytes of the next packet that has come without its checksum.
@@ -50,7 +51,7 @@ class Checksums:
         if bytes(data[-CHECKSUM_BYTES:]) != _checksum(content, number):
             what = "a packet was damaged, or the one before it was lost (or it is of another version of Seedbus)"
             raise MalformedPacket(DAMAGED, what)
-        self._received += 1
+        self._received += not _is_decline(content)
         return content
 
 

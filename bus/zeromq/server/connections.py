@@ -6,13 +6,12 @@ soon as the connection has ended, while messages that came over it, and the even
 
 from __future__ import annotations
 
+import struct
 from collections import Counter, deque
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Any
 
 import zmq
-from zmq.utils.monitor import parse_monitor_message
 
 from seedbus.bus.zeromq.descriptors import GONE, abort, name_of, own_path
 from seedbus.bus.zeromq.packet import HELLO_BYTES
@@ -23,6 +22,7 @@ EVENTS = 300  # events that are read before other callbacks of the loop get thei
 STRANGERS = 256  # connections without a session that may be open at a time; fewer if few files may be open
 STRANGERS_OF_A_HOST = 128  # the same, of one network host
 CUT_BYTES = 4 * HELLO_BYTES  # of a stranger's message, at which it need not wait until the loop comes to it
+_EVENT = struct.Struct("=HI")  # of a monitor's message: the event, and its value
 KEPT_TICKS = 3  # calls of `idle` after which a connection that has ended is forgotten
 
 
@@ -189,15 +189,15 @@ class Connections:
         self._is_reading = True
         try:
             for _ in range(EVENTS):
-                event: dict[str, Any] = dict(parse_monitor_message(self._monitor.recv_multipart(zmq.NOBLOCK)))
-                self._handle_event(event["event"], int(event["value"]))
+                event, _ = self._monitor.recv_multipart(zmq.NOBLOCK)
+                self._handle_event(*_EVENT.unpack(event))
             return True
         except zmq.Again:
             return False
         finally:
             self._is_reading = False
 
-    def _handle_event(self, event: Any, value: int) -> None:
+    def _handle_event(self, event: int, value: int) -> None:
         if event in FAILURES:
             self._failed(failure(event, value))
         elif event == zmq.EVENT_ACCEPTED:

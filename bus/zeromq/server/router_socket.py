@@ -94,7 +94,9 @@ class RouterSocket:
         self._started: tuple[asyncio.AbstractEventLoop, Heartbeat] | None = None
         self._refusals = 0  # since the last pause
         self._strangers_s = 0.0  # seconds spent on strangers' messages since the last pause
+        self._events_s = 0.0  # seconds spent on connections that come and go since the last rest
         self._is_paused = False
+        self._rests_from_events = False
         self._is_closing = False
 
     def start(self, heartbeat_s: float, tick: Callable[[], None], look: Callable[[], None]) -> None:
@@ -172,7 +174,7 @@ class RouterSocket:
 
     def _listen(self) -> None:
         """Watch for input, and read the messages that came before: the descriptors give no notice of those."""
-        self._is_paused = False
+        self._is_paused = self._rests_from_events = False
         self._loop.add_reader(self._descriptor, self._read)
         self._loop.add_reader(self._connections.descriptor, self._read_events)
         self._loop.call_soon(self._read)
@@ -203,14 +205,28 @@ class RouterSocket:
         return self._refusals > REFUSALS or self._strangers_s > STRANGERS_S
 
     def _read_events(self) -> None:
-        if not self._socket.closed and not self._is_paused and self._connections.read_events():
-            self._loop.call_soon(self._read_events)
-        if self._connections.has_many_strangers and not self._socket.closed and not self._is_paused:
+        """Read which connections have come and gone: many at a time, so that those of others need not queue behind
+        thousands of one host's, and then none for a moment, in which messages are read."""
+        if self._socket.closed or self._is_paused or self._rests_from_events:
+            return
+        began_s = wall_seconds()
+        has_more = self._connections.read_events()
+        if self._connections.has_many_strangers:
             self._read_some()
             for connection in self._connections.too_many():
                 self._hang_up(connection, "too-many-connections", "there are too many connections of strangers")
-        if self._needs_pause and not self._is_paused and not self._is_closing:
+        self._events_s = self._events_s + wall_seconds() - began_s if has_more else 0.0
+        if self._is_closing or self._is_paused:
+            return
+        if self._needs_pause:
             self._pause()
+        elif self._events_s > STRANGERS_S and self._started is not None:
+            self._rests_from_events = True
+            self._loop.remove_reader(self._connections.descriptor)
+            self._started[1].rest(max(REST_S, self._events_s))
+            self._events_s = 0.0
+        elif has_more:
+            self._loop.call_soon(self._read_events)
 
     def _read_one(self) -> bool:
         """Read one message, if there is one; returns whether there was."""
@@ -275,8 +291,9 @@ class RouterSocket:
 
     def _ended(self, connection: Connection) -> None:
         """Handle the end of a connection, once all messages that came over it have been handled."""
-        self._refusals += 1
-        self._read_some()
+        if connection.peer:
+            self._refusals += 1
+            self._read_some()
         self._left(connection, "its connection ended")
 
     def _check_floods(self) -> None:

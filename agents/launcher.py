@@ -299,6 +299,7 @@ class _ServerRun:
         )
         self.server = Server(self.bus, self.coordinator, positions, self.availability, outages, journal, observer, stop)
         self._under_way: set[tuple[int, int]] | None = None  # at the end of the last durable round
+        self._ended_s = 0.0  # when the outcome became durable: a wall clock goes on
         if setup.memory is not None:
             self.server.on_durable = partial(self._prune, setup.memory)
         # its own connection: the journal's may be in use on the journal's thread
@@ -336,6 +337,7 @@ class _ServerRun:
         kept = self.ledger.segments
         self.bus.close()
         self.ledger.write_segment()
+        self._ended_s = self.clock.now_ns / 1e9
         facts = {OUTCOME: json.dumps(asdict(self._outcome(reason)))}
         self.journal.finish(self.server.unsaved_metrics, self.ledger.segments, facts, kept=kept)
 
@@ -357,7 +359,7 @@ class _ServerRun:
             coordinator.round,
             coordinator.version,
             coordinator.last_digest,
-            self.clock.now_ns / 1e9,
+            self._ended_s,
             coordinator.refusals.by_reason(),
             self.bus.rules.counts(),
             coordinator.refusals.details,

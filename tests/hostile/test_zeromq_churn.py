@@ -51,10 +51,10 @@ def test_a_worker_that_was_cut_off_comes_back_while_strangers_connect_and_leave_
                 begun.append(seedbus("client", "--connect", endpoint, "-q", stderr=None, stdout=None))
             wait_for(lambda: count("round") > 20)
             command = [sys.executable, str(PROGRAM), str(port), str(LASTS_S), str(MOST)]
-            attacks = [subprocess.Popen(command, stdout=subprocess.PIPE) for _ in range(2)]
+            attacks = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(2)]
             begun += attacks
             for attack in attacks:
-                assert attack.stdout is not None and attack.stdout.readline() == b"a thousand\n"
+                assert attack.stdout is not None and attack.stdout.readline() == "a thousand\n"
             rounds = count("round")
             wait_for(lambda: count("round") > rounds + 5)
             assert attacks[0].poll() is None, "the run stands still"

@@ -23,6 +23,7 @@ from seedbus.algorithms.scalar_only.decomfl import DeComFL
 from seedbus.bus import HostRequest, Kind, read_ledger
 from seedbus.bus.envelope import SHORT
 from seedbus.bus.ledger import Fate
+from seedbus.bus.zeromq.checksums import CHECKSUM_BYTES
 from seedbus.bus.zeromq.packet import HELLO_BYTES
 from seedbus.models.errors import DataError
 from seedbus.scenarios.errors import ScenarioError
@@ -169,7 +170,8 @@ async def test_long_reports_do_not_raise_the_limit_for_strangers(tmp_path: Path)
     async with listening_hub("tcp", tmp_path, report_limit=50 * MILLION) as (hub, _):
         registration, port = FakeRegistration((0, 3)), int(hub.endpoint.rpartition(":")[2])
         hub.start(registration)
-        for message in (frame(bytes(HELLO_BYTES)) + frame(bytes(HELLO_BYTES + 1)), frame(bytes(2**20), MORE) * 20):
+        most = HELLO_BYTES + CHECKSUM_BYTES
+        for message in (frame(bytes(most)) + frame(bytes(most + 1)), frame(bytes(2**20), MORE) * 20):
             with await asyncio.to_thread(Peer, port) as peer:
                 await asyncio.to_thread(peer.raw, message)
                 assert await asyncio.to_thread(peer.is_hung_up)

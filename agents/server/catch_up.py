@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import msgpack
+import numpy as np
 
 from seedbus.agents import messages
 from seedbus.agents.messages import AnyAlgorithm, Outgoing
@@ -74,7 +75,8 @@ class CatchUp:
         self._is_cheapest = lag is not None and lag.is_cheapest and not algorithm.is_dense
         window = _WINDOW * replica_bytes if self._is_cheapest else size
         self.history = CommitWindow(reload, commits, window, is_dense=algorithm.is_dense)
-        self.snapshots = Snapshots(lag, outbox)
+        fields = algorithm.replica(np.zeros(1, np.float32)).fields
+        self.snapshots = Snapshots(lag, outbox, {name: field.dtype for name, field in fields.items()})
         self._most_commits = commits
         self._most_bytes = None if algorithm.most_catch_up_bytes is None or commits is not None else size
         self._replica_bytes = replica_bytes

@@ -1,4 +1,4 @@
-"""A snapshot as the server holds it: a replica's bytes in chunks, which the server never looks into."""
+"""A snapshot as the server holds it: a replica's bytes in chunks. Of a peer's, the server checks the digest."""
 
 from __future__ import annotations
 

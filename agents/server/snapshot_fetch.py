@@ -8,14 +8,17 @@
                   a peer is sought ─ first report ─► peer asked ─ all pieces ─► complete
 
 Only `source: peer` takes the lower way: the evaluator then describes the replica, at no cost, and a client delivers the
-pieces. A source has until the end of the round. After a peer has failed, the evaluator delivers the next snapshot.
+pieces. They are given to nobody unless they have the digest of that description. A source has until the end of the
+round. After a peer has failed, the evaluator delivers the next snapshot.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple
+
+import numpy as np
 
 from seedbus.agents import chunks
 from seedbus.agents.chunks import Chunk, Title
@@ -34,11 +37,13 @@ class FetchStep(NamedTuple):
         outgoing: requests to send.
         snapshot: the whole snapshot, if this was its last piece.
         has_failed: whether nobody can deliver it, because the evaluator is at another version.
+        is_forged: whether a peer delivered something else than the evaluator described.
     """
 
     outgoing: Sequence[Outgoing] = ()
     snapshot: Snapshot | None = None
     has_failed: bool = False
+    is_forged: bool = False
 
 
 @dataclass(slots=True)
@@ -63,13 +68,18 @@ class _Transfer:
 class SnapshotFetch:
     """Fetches one snapshot at a time.
 
+    Args:
+        lag: when clients get snapshots, from whom and in what pieces.
+        fields: the fields of a replica, all of one length: name → dtype.
+
     Attributes:
         transfer: the snapshot that is being fetched; None: none is.
         distrusts_peers: whether a peer failed since the last snapshot that was complete; kept in checkpoints.
     """
 
-    def __init__(self, lag: Lag) -> None:
+    def __init__(self, lag: Lag, fields: Mapping[str, np.dtype[Any]]) -> None:
         self._lag = lag
+        self._fields = fields
         self._round = 0
         self._version = 0
         self.transfer: _Transfer | None = None
@@ -183,13 +193,24 @@ class SnapshotFetch:
         transfer.pieces[chunk.index] = chunk.data
         transfer.wanted.discard(chunk.index)
         if len(transfer.pieces) == title.count:
+            pieces = [transfer.pieces[index] for index in range(title.count)]
+            if source != EVALUATOR and not self._has_digest(title, b"".join(pieces)):
+                self.distrusts_peers = True
+                return FetchStep(self._turn_to_evaluator(), is_forged=True)
             self.transfer = None
             self.distrusts_peers = False
-            pieces = [transfer.pieces[index] for index in range(title.count)]
             return FetchStep(snapshot=Snapshot(title, pieces, source != EVALUATOR))
         if min(transfer.wanted, default=title.count) >= title.count:  # the first request may reach beyond the end
             return FetchStep(self._ask(transfer, source, self._next_pieces(transfer)))
         return FetchStep()
+
+    def _has_digest(self, title: Title, data: bytes) -> bool:
+        size = len(data) // sum(dtype.itemsize for dtype in self._fields.values())
+        try:
+            chunks.restored({name: (dtype, size) for name, dtype in self._fields.items()}, title, data)
+        except BadPayload:
+            return False
+        return True
 
     def _next_pieces(self, transfer: _Transfer) -> list[int]:
         """The next window of pieces; they are requested in order."""

@@ -8,14 +8,17 @@ Both return the messages to be sent; `Snapshots` puts them into the coordinator'
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
+
+import numpy as np
 
 from seedbus.agents.policies.snapshot_budget import Lag
 from seedbus.agents.server.outbox import Outbox
 from seedbus.agents.server.snapshot import Snapshot
 from seedbus.agents.server.snapshot_fetch import FetchStep, SnapshotFetch
 from seedbus.agents.server.snapshot_offers import BadSnapshot, SnapshotOffers
+from seedbus.algorithms.contract import ReportRefused
 from seedbus.bus import Envelope
 
 
@@ -42,10 +45,10 @@ class Snapshots:
         lag: when clients get snapshots, from whom and in what pieces.
     """
 
-    def __init__(self, lag: Lag | None, outbox: Outbox) -> None:
+    def __init__(self, lag: Lag | None, outbox: Outbox, fields: Mapping[str, np.dtype[Any]]) -> None:
         self.lag = lag or Lag(snapshot_after_commits=1)
         self._outbox = outbox
-        self._fetch = SnapshotFetch(self.lag)
+        self._fetch = SnapshotFetch(self.lag, fields)
         self._offers = SnapshotOffers(self.lag)
         self._round = 0
         self._version = 0
@@ -163,7 +166,11 @@ class Snapshots:
 
     def received(self, envelope: Envelope) -> None:
         """A source sends a piece, or describes its replica. Raises `BadPayload`, `ReportRefused`."""
-        self._follow(self._fetch.received(envelope))
+        step = self._fetch.received(envelope)
+        self._follow(step)
+        if step.is_forged:
+            what = f"client {envelope.client} delivered a snapshot of version {envelope.base} that has another digest"
+            raise ReportRefused("bad-snapshot", what)
 
     def give_up_source(self) -> bool:
         """The source of the snapshot that is being fetched does not deliver it. Returns whether one was."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ from typing import Any
 import pytest
 from worlds import DECOMFL, holds, scenario
 
+from seedbus.agents import chunks
 from seedbus.agents.client.downloads import version_of
 from seedbus.bus import EVALUATOR, Envelope, Kind, Offer, Recruit, decode, encode
 from seedbus.bus.transport import Follower
@@ -137,6 +139,26 @@ def test_a_member_whose_answers_are_none_does_not_hold_up_a_run_without_a_deadli
     refused = {client for clients in results.summary["refusals"].values() for client in clients}
     assert results.summary["rounds"] == 20 and holds(results)
     assert refused <= {str(LIAR)} and (refused or kinds & {Kind.SNAPSHOT, Kind.FETCH}), results.summary["refusals"]
+
+
+def other_weights(answers: list[bytes]) -> list[bytes]:
+    """Pieces of another replica, each of which looks right by itself."""
+    pieces = [(each, chunks.unpack(each)) for each in map(decode, answers)]
+    changed = [
+        (each, replace(chunk, data=bytes([chunk.data[0] ^ 1]) + chunk.data[1:]))
+        for each, chunk in pieces
+        if isinstance(chunk, chunks.Chunk)
+    ]
+    return [encode(chunk.pack(Kind.PIECE, LIAR, each.round))[0] for each, chunk in changed]
+
+
+def test_a_forged_snapshot_is_counted_under_the_peer_that_made_it(tmp_path: Path) -> None:
+    """Not under the client that it was meant for, which is given the evaluator's."""
+    what = scenario(**FROM_PEER, network={}, seed=3)
+    where = Placement(wrap=lambda recruit: lambda offer: _Answering({Kind.FETCH}, other_weights, recruit(offer)))
+    results = run(what, tmp_path / "run", placement=where)
+    assert holds(results) and set(results.summary["refusals"]) == {"bad-snapshot"}
+    assert set(results.summary["refusals"]["bad-snapshot"]) == {str(LIAR)}
 
 
 def test_an_evaluator_that_answers_nothing_does_not_hold_up_a_run(tmp_path: Path) -> None:

@@ -20,7 +20,8 @@ TITLE = chunks.title_of(REPLICA, SIZE)
 
 
 def fetch(source: str = "evaluator") -> SnapshotFetch:
-    fetching = SnapshotFetch(Lag(snapshot_after_commits=1, source=source, chunk_bytes=SIZE, window=WINDOW))
+    lag = Lag(snapshot_after_commits=1, source=source, chunk_bytes=SIZE, window=WINDOW)
+    fetching = SnapshotFetch(lag, {"x": np.dtype(np.float32)})
     fetching.open_round(ROUND, VERSION)
     return fetching
 

@@ -300,6 +300,24 @@ def test_the_evaluator_is_the_source_once_no_client_can_be_the_peer() -> None:
     assert [(request.kind, request.client) for request in stage.sent()] == [(Kind.FETCH, EVALUATOR)]
 
 
+def test_a_forged_snapshot_is_counted_under_the_peer_that_made_it_and_given_to_nobody() -> None:
+    stage, request = _peer_asked()
+    forged = ALGORITHM.replica(X0 + 1)
+    forged.version = stage.truth.version
+    title = chunks.title_of(stage.truth, SIZE)
+    stage.request_snapshot()
+    while request.client != EVALUATOR:
+        _, indices = chunks.unpack_fetch(request, WINDOW)
+        pieces = [chunks.cut(forged, title, index, SIZE) for index in indices if index < title.count]
+        refused = [stage.coordinator.reported(each.pack(Kind.PIECE, 1, request.round)) for each in pieces]
+        (request,) = stage.sent()
+    assert [each.reason for each in refused if each is not None] == ["bad-snapshot"]
+    assert refused[-1] is not None and refused[-1].client == 1 and not stage.holds()
+    stage.give(request)
+    stage.request_snapshot()
+    assert stage.holds(), "the evaluator delivers it in the same round"
+
+
 def test_a_client_that_finds_a_snapshot_bad_replays_and_a_peers_snapshot_is_given_up() -> None:
     stage, request = _peer_asked()
     stage.give(request)

@@ -18,10 +18,8 @@ from seedbus.bus.zeromq.keys import Identity
 BATCH = SHORT  # bytes at which a batch is closed; a longer envelope travels alone
 MOST_UP = SHORT + BATCH  # bytes of the longest packet that a hub accepts, unless its run has longer reports
 MOST_DOWN = FRAME_LIMIT + BATCH  # bytes of the longest packet that a link accepts
-BACKLOG = (
-    128  # connections that wait to be accepted; TCP holds up further ones for a second, so that a few who come and
-)
-# go all the time wait too, and a process that comes back is not the last of thousands
+# TCP holds further ones up for a second: a few who come and go all the time wait too, and are not thousands in a queue
+BACKLOG = 128  # connections that wait to be accepted
 WATERMARK = 64  # packets that ZeroMQ queues for a peer, each way; more wait in an outbox of ours, which is limited
 _SERVER = "a server's address, like tcp://host:5555"
 _FREE = "a free address of this machine, like tcp://*:5555"

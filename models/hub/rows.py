@@ -186,6 +186,8 @@ def _check_texts(folder: Path) -> None:
     for path in sorted(each for each in folder.rglob("*") if each.suffix.lower() in _TEXTS and not each.is_dir()):
         try:
             with regular(path).open("rb") as file:
+                _refuse_packed(path, file.read(6))
+                file.seek(0)
                 deque(text_chunks(file, LARGEST_TEXT), maxlen=0)
         except OSError as error:
             raise DataError(path, f"a file that cannot be read ({error.strerror})", "a text") from None
@@ -209,8 +211,12 @@ def _check_sizes(folder: Path) -> None:
         except (OSError, pyarrow.ArrowException) as error:
             why = str(getattr(error, "strerror", None) or error).partition("\n")[0]
             raise DataError(path, f"a file that cannot be read ({why})", "one with rows") from None
-        if head.startswith(_PACKED):
-            raise DataError(path, "a packed file", "its contents; unpack it first")
+        _refuse_packed(path, head)
+
+
+def _refuse_packed(path: Path, head: bytes) -> None:
+    if head.startswith(_PACKED):
+        raise DataError(path, "a packed file", "its contents; unpack it first")
 
 
 def _source(data: DataSet, table: Any, where: str) -> Any:

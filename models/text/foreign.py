@@ -57,7 +57,7 @@ _ACTS = re.compile(
     r"auto_map|_implementation|kernel_config|use_kernels|kernels_|quantization|trust_remote|transformers_weights|_plan$"
 )
 """Names of fields that act."""
-_LEADS = re.compile(rf"{_ACTS.pattern}|path|url|_file|checkpoint|pickle")
+_LEADS = re.compile(rf"{_ACTS.pattern}|path|url|_files?$|checkpoint|pickle")
 """Names, within a value, that act or lead to a place."""
 _SHORT = reprlib.Repr()
 _SHORT.maxstring = 80

@@ -83,7 +83,8 @@ def _packets() -> Iterator[Case]:
     yield Case("many-kinds-of-mistakes", sends(b"", b"\x21" * 9, b"\x1f" * 9, VALID), _EACH_ONCE)
 
 
-_EACH_ONCE = {"short-packet": 1, "protocol": 1, "packet-type": 1, "taken": 1}
+# only the first packet of a connection may be a HELLO: a later one has another number in its checksum
+_EACH_ONCE = {"short-packet": 1, "protocol": 1, "packet-type": 1, "damaged": 1}
 
 
 def _hellos() -> Iterator[Case]:

@@ -196,7 +196,7 @@ def test_an_image_that_is_a_long_strip_is_refused(make_hub: Any, tmp_path: Path)
 def test_an_image_that_pillow_fails_on_is_one_sentence(make_hub: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     import PIL.Image
 
-    def fail(*_: Any) -> Any:
+    def fail(*_: Any, **__: Any) -> Any:
         raise PIL.Image.DecompressionBombError("2**40 pixels")
 
     task = make_hub("vit", validation=0)

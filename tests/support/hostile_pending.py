@@ -15,6 +15,7 @@ from processes import HANGS_S
 from seedbus.agents.messages import Join, Span
 from seedbus.bus import Envelope, Kind, encode
 from seedbus.bus.zeromq import packet as packet
+from seedbus.bus.zeromq.checksums import CHECKSUM_BYTES
 from seedbus.bus.zeromq.packet import NO_SESSION, Type
 
 CLIENT = 7  # the client that they are offered
@@ -199,7 +200,7 @@ def _replays(pending: PendingPeer) -> None:
     pending.post(pending.join())
     pending.say(Type.PING)
     pending.say(Type.FAREWELL)
-    recorded = pending.peer.sent.partition(hello(b"", column(CLIENT, CLIENT), 0, 0))[2]
+    recorded = pending.peer.sent.partition(hello(b"", column(CLIENT, CLIENT), 0, 0))[2][CHECKSUM_BYTES:]
     pending.peer.close()
     pending.greet(Peer(pending.port))
     pending.peer.raw(recorded)

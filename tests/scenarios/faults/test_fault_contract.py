@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from fault_cases import CASES, FIRST, IDLING, MISTAKEN, OTHERS_IN_SOAK, STRIKING, Line
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 from seedbus.bus import KeyedRandom
@@ -178,6 +178,7 @@ ALL = [{"fault": name} | line for name, case in CASES.items() if not case.world 
 def test_the_order_of_faults_changes_nothing(chosen: list[int], data: st.DataObject) -> None:
     order = data.draw(st.permutations(range(len(chosen))))
     lines = [ALL[number] for number in chosen]
+    assume(sum(line["fault"] == "link-trace" for line in lines) < 2)  # a client has one
     one, another = (ended(world(each)) for each in (lines, [lines[place] for place in order]))
     require_equal_ends(conformance.without_counts(another), conformance.without_counts(one), "in this order", "in that")
     assert counts(another) == [counts(one)[place] for place in order]

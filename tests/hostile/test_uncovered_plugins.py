@@ -28,8 +28,7 @@ BESIDE = "is no file of the plug-in, so its digest does not cover it"
 
 
 @pytest.fixture(autouse=True)
-def _forgotten(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    forget()
+def _forgotten(no_plugins: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path / "nothing")  # what plug-ins add to the path goes with it
 

@@ -57,7 +57,7 @@ class Everybody:
     def admit(self, host: int, frame: bytes) -> tuple[list[bytes], bool]:
         return [], True
 
-    def gone(self, host: int, why: str) -> None:
+    def gone(self, host: int, why: str, kept_s: float = 0.0) -> None:
         pass
 
     def refused(self, peer: str, reason: str, detail: str) -> None:

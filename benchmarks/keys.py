@@ -57,7 +57,7 @@ class Desk:
         self.has_joined = True
         return [encode(Envelope(Kind.WELCOME, host, 0, 0))[0]], True
 
-    def gone(self, host: int, why: str) -> None:
+    def gone(self, host: int, why: str, kept_s: float = 0.0) -> None:
         pass
 
     def refused(self, peer: str, reason: str, detail: str) -> None:

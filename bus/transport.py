@@ -38,11 +38,13 @@ class HostRequest:
         spans: these clients; if empty, `count` applies.
         count: number of clients; 0: a share of those that are free.
         evaluates: whether it also hosts the evaluator if that is free.
+        known_as: by what the transport knows it again: its key, or else its network host and its first session.
     """
 
     spans: tuple[Span, ...] = ()
     count: int = 0
     evaluates: bool = True
+    known_as: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,8 +195,8 @@ class Registration(Protocol):
         """
         ...
 
-    def gone(self, host: int, why: str) -> None:
-        """Remove a process that has ended or does not answer."""
+    def gone(self, host: int, why: str, kept_s: float = 0.0) -> None:
+        """Remove a process that has ended or does not answer; for `kept_s` its clients are offered to nobody else."""
         ...
 
     @property

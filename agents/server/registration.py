@@ -7,9 +7,11 @@ An offer reserves nothing: the first process that joins with a proof gets the cl
 never joins keeps nobody out. Clients without an earlier offer are offered first. Only trusted processes are offered the
 evaluator, and only they determine the run's x₀: until it is known, other processes wait.
 
-When a process is gone, its clients are offered to the next one that asks. In simulated time nothing else changes,
-because placement is no part of the simulation: the new process continues at the versions of the old one. In real time
-the clients have left the run until a process joins with them.
+When a process is gone, its clients are offered to the next one that asks. If it was cut off, they are for a while
+offered to nobody but itself; a process that replaces it is taken for it if it has the same key, or without keys if it
+comes from the same network host. In simulated time nothing else changes, because placement is no part of the
+simulation: the new process continues at the versions of the old one. In real time the clients have left the run until a
+process joins with them.
 """
 
 from __future__ import annotations
@@ -25,6 +27,7 @@ from seedbus.agents.refusals import Refusal
 from seedbus.agents.server.coordinator import Coordinator
 from seedbus.algorithms.contract import BadPayload
 from seedbus.bus import EVALUATOR, HOST, Bus, Declined, HostRequest, Kind, MalformedEnvelope, Offer, decode
+from seedbus.bus.clock import wall_seconds
 from seedbus.bus.envelope import LOWEST_ADDRESS
 from seedbus.bus.spans import Span, SpanSet, clients_in, merged
 from seedbus.bus.text import counted
@@ -40,6 +43,7 @@ class _Worker:
     Attributes:
         offer: what it may host.
         rights: what it may request.
+        known_as: by what it would be known again.
         joins: its JOINs; a long one comes in parts.
         joined: its clients that have joined; no other process can join with them.
         is_member: whether all clients of the offer have joined.
@@ -47,6 +51,7 @@ class _Worker:
 
     offer: Offer
     rights: Rights
+    known_as: frozenset[str] = frozenset()
     joins: list[messages.Join] = field(default_factory=list)
     joined: set[int] = field(default_factory=set)
     is_member: bool = False
@@ -54,6 +59,15 @@ class _Worker:
     @property
     def addresses(self) -> list[int]:
         return addresses(self.offer.spans, self.offer.evaluates)
+
+
+@dataclass(frozen=True, slots=True)
+class _Kept:
+    """Clients that are kept for the process that hosted them, until `until_s`."""
+
+    spans: SpanSet
+    known_as: frozenset[str]
+    until_s: float
 
 
 class Registration:
@@ -95,6 +109,7 @@ class Registration:
         self._partial_downloads = partial_downloads
         self._on_change = on_change
         self._workers: dict[int, _Worker] = {}
+        self._kept: list[_Kept] = []
         self.was_complete = False
         clients = coordinator.participation.clients
         self._free = SpanSet([(0, clients - 1)])  # clients that no process has joined with
@@ -114,12 +129,13 @@ class Registration:
         if host is None or not (spans or evaluates):
             is_unasked = rights.evaluates and not request.evaluates and self._is_evaluator_unoffered
             advice = "; the evaluator has none yet, and this key may host it: add --evaluator" if is_unasked else ""
-            return Declined("no-clients", f"all clients of this run have their processes{advice}")
+            why = "are kept for processes that were cut off" if self._free else "have their processes"
+            return Declined("no-clients", f"all clients of this run {why}{advice}")
         nonce = b"" if rights.evaluates else os.urandom(NONCE_BYTES)
         offer = Offer(host, spans, evaluates, self._scenario, nonce)
         for span in spans:
             self._preferred.discard(span)
-        self._workers[host] = _Worker(offer, rights)
+        self._workers[host] = _Worker(offer, rights, request.known_as)
         return offer
 
     def admit(self, host: int, frame: bytes) -> tuple[list[bytes], bool] | Declined:
@@ -149,15 +165,16 @@ class Registration:
         if clients is None or not worker.joined.isdisjoint(clients):
             what = f"host {host} joins for clients that are not its own"
             return self._refuse(frame, self._coordinator.refused(host, "claims-another", what))
-        taken = next((client for span in spans if (client := self._free.lacks(span)) is not None), None)
+        left = self._left(self._free, worker.rights, worker.known_as)
+        taken = next((client for span in spans if (client := left.lacks(span)) is not None), None)
         if taken is not None or (worker.offer.evaluates and not self._is_evaluator_free):
             who = "the evaluator" if taken is None else f"client {taken}"
             return Declined("taken", f"{who} is hosted by another process, which joined first")
         worker.joins.append(join)
         worker.joined.update(clients)
         for span in spans:
-            self._free.discard(span)
-            self._preferred.discard(span)
+            for each in (self._free, self._preferred, *(kept.spans for kept in self._kept)):
+                each.discard(span)
         is_last = len(worker.joined) == count_of(worker.offer.spans)
         refusal = self._bring(worker) if is_last else None
         if refusal is not None:
@@ -180,15 +197,18 @@ class Registration:
         refusals = (self._coordinator.joined(join, nonce=nonce, decides=decides) for join in worker.joins)
         return next((refusal for refusal in refusals if refusal is not None), None)
 
-    def gone(self, host: int, why: str) -> None:
+    def gone(self, host: int, why: str, kept_s: float = 0.0) -> None:
         """Remove a process that has ended or does not answer.
 
         Args:
             host: its address.
             why: a phrase for people.
+            kept_s: for how long its clients are kept for it.
         """
         worker = self._workers.pop(host)
-        for span in _spans_of(sorted(worker.joined)):
+        spans = _spans_of(sorted(worker.joined))
+        self._kept.append(_Kept(SpanSet(spans), worker.known_as, wall_seconds() + kept_s))
+        for span in spans:
             self._free.add(span)
         for span in worker.offer.spans:
             for part in self._free.within(span):
@@ -249,10 +269,13 @@ class Registration:
             return self._requested_spans(request, rights)
         if request.count == NO_CLIENTS:
             return ()
-        free = _permitted(self._free, rights)
-        preferred = _permitted(self._preferred, rights)
+        free = self._left(self._free, rights, request.known_as)
+        preferred = self._left(self._preferred, rights, request.known_as)
         if free and request.count > free.size:
-            return Declined("too-many", f"{counted(request.count, 'client')} asked for, {free.size:,} left")
+            detail = f"{counted(request.count, 'client')} asked for, {free.size:,} left"
+            if request.count > _permitted(self._free, rights).size:
+                return Declined("too-many", detail)
+            return Declined("taken", f"{detail}, and others are kept for processes that were cut off")
         sharing = [worker for worker in self._workers.values() if worker.offer.spans]  # others host the evaluator only
         if preferred and request.count <= preferred.size:
             spans = preferred.lowest(request.count or self._share(preferred, len(sharing), rights))
@@ -285,10 +308,24 @@ class Registration:
             denied = next((client for span in spans if (client := permitted.lacks(span)) is not None), None)
             if denied is not None:
                 return Declined("not-authorised", f"its key is not authorised for client {denied}")
-        taken = next((client for span in spans if (client := self._free.lacks(span)) is not None), None)
+        left = self._left(self._free, rights, request.known_as)
+        taken = next((client for span in spans if (client := left.lacks(span)) is not None), None)
         if taken is not None:
-            return Declined("taken", f"client {taken} is hosted by another process")
+            is_kept = self._free.lacks((taken, taken)) is None
+            how = "kept for another process, which was cut off" if is_kept else "hosted by another process"
+            return Declined("taken", f"client {taken} is {how}")
         return spans
+
+    def _left(self, clients: SpanSet, rights: Rights, known_as: frozenset[str]) -> SpanSet:
+        """Those of some clients that a process may host: it has the rights, and they are kept for nobody else."""
+        now_s = wall_seconds()
+        self._kept = [kept for kept in self._kept if kept.spans and kept.until_s > now_s]
+        left = _permitted(clients, rights)
+        others = [] if rights.is_own else [kept for kept in self._kept if kept.known_as.isdisjoint(known_as)]
+        left = left.copy() if others else left
+        for span in (span for kept in others for span in kept.spans):
+            left.discard(span)
+        return left
 
     def _unoffered(self) -> SpanSet:
         """Free clients that no process has an offer of."""

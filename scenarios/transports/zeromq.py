@@ -127,7 +127,12 @@ class _Connector:
         self._hub = hub = Hub(
             access.endpoint,
             run,
-            limits=Limits(placement.heartbeat_s, join_s=placement.join_s, answer_s=placement.answer_within_s),
+            limits=Limits(
+                placement.heartbeat_s,
+                join_s=placement.join_s,
+                answer_s=placement.answer_within_s,
+                kept_s=placement.patience_s / 2,  # so that another process can still take them before the run ends
+            ),
             redelivers=hosting.is_virtual,
             report_limit=hosting.report_limit,
             context=self._context,

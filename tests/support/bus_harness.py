@@ -107,7 +107,7 @@ class FakeRegistration:
     def was_complete(self) -> bool:
         return not self.missing
 
-    def gone(self, host: int, why: str) -> None:
+    def gone(self, host: int, why: str, kept_s: float = 0.0) -> None:
         self.hosts.discard(host)
         self.gone_hosts.append(host)
 

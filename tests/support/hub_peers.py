@@ -43,7 +43,7 @@ class OneClientRegistration(FakeRegistration):
         answer = super().greet(request)
         return replace(answer, scenario=self._scenario) if isinstance(answer, Offer) else answer
 
-    def gone(self, host: int, why: str) -> None:
+    def gone(self, host: int, why: str, kept_s: float = 0.0) -> None:
         super().gone(host, why)
         self.left.append((0, 0))
         self.gone_reasons.append(why)

@@ -4,6 +4,8 @@ Rules
 - ZeroMQ chooses the routing ids; the session in each packet identifies its sender. A packet with a session that is not
   its connection's is refused, and the sender gets a DECLINE.
 - The deliveries to a host are numbered and are answered in order, each once; an answer out of turn is refused.
+- The clients of a member that is cut off are kept for it for `Limits.kept_s`: by its key, or without keys by its first
+  session and its network host, where a process that replaces it would be.
 - Deliveries that a host has not answered when it goes are delivered again to the next host of the same clients, or (in
   real time, where the clients have left) answered with nothing.
 - Every peer has an outbox of its own, and sending never blocks. A peer that takes nothing, or sends nothing, for three
@@ -19,6 +21,7 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import zmq
@@ -124,6 +127,7 @@ class Hub:
         self._peers: dict[bytes, Session] = {}  # by routing id
         self._hosts: dict[int, Session] = {}  # by the host's address
         self._unjoined: dict[bytes, Session] = {}  # strangers' sessions that have not joined, the oldest first
+        self._first_sessions: dict[bytes, bytes] = {}  # of members, and those that were: by the ids of their latest
         self._routes = Routes(redelivers)
         self._link_bytes: Counter[tuple[int, bool]] = Counter()  # by host and whether they went up
         self._registration_or_none: Registration | None = None
@@ -236,7 +240,7 @@ class Hub:
                 self._missed_byes += 1
         session.farewell_received()
         if not self._is_closing:
-            self._end_session(session, f"it gave up: {why}" if why else "it said farewell")
+            self._end_session(session, f"it gave up: {why}" if why else "it said farewell", may_return=False)
 
     def _refuse(self, session: Session | None, connection: Connection, frames: int, error: MalformedPacket) -> None:
         """Count refused frames; after too many, the connection is closed."""
@@ -267,11 +271,17 @@ class Hub:
         if connection.is_over and connection.descriptor >= 0:  # the descriptor may be another connection's by now
             raise MalformedPacket("gone", "a HELLO over a connection that has ended")
         rights = self._rights(connection.is_own, connection.key) or _NO_RIGHTS
+        session_id = os.urandom(packet.SESSION_BYTES)
+        first = self._first_sessions.get(received.session, session_id)
+        known_as = {connection.key} if connection.key else {connection.host, first.hex()}
+        request = replace(request, known_as=frozenset(known_as))
         answer = self._offer_for(received.session, run, request, connection, rights)
         if isinstance(answer, Declined):
             self._decline(connection, answer.reason, answer.detail)
             raise MalformedPacket(answer.reason, answer.detail)
-        session = Session(os.urandom(packet.SESSION_BYTES), peer, connection, answer, rights, self._router, size)
+        session = Session(session_id, peer, connection, answer, rights, self._router, size)
+        self._first_sessions.pop(received.session, None)
+        self._first_sessions[session_id] = first
         self._link_bytes[STRANGERS, True] -= size
         limit = self._member_packet_limit if rights.is_own else HELLO_BYTES + JOIN_BYTES * count_of(answer.spans)
         self._router.session_opened(connection, min(self._member_packet_limit, limit))
@@ -366,7 +376,7 @@ class Hub:
                 except MalformedPacket as error:
                     self._refuse(session, session.connection, 1, error)
 
-    def _end_session(self, session: Session, why: str) -> None:
+    def _end_session(self, session: Session, why: str, *, may_return: bool = True) -> None:
         """Forget a session. Its unanswered deliveries wait for the next session with the same addresses."""
         del self._sessions[session.id]
         del self._peers[session.peer]
@@ -375,8 +385,11 @@ class Hub:
         self._settle_bytes(session)
         self.stalls += session.has_stalled
         self._router.session_ended(session.connection)
-        self._registration.gone(session.offer.host, f"{session.connection.name}: {why}")
+        is_kept = may_return and session.is_member and not session.has_stalled
+        kept_s = self._limits.kept_s if is_kept else 0.0
+        self._registration.gone(session.offer.host, f"{session.connection.name}: {why}", kept_s)
         if not session.is_member:
+            self._first_sessions.pop(session.id, None)
             self._router.strike(session.connection)  # its offer was for nothing
         self._routes.close(session)
 
@@ -412,7 +425,7 @@ class Hub:
             if rights is None:  # it could not come back, and would look for a server that is there
                 self._decline(connection, _UNAUTHORISED.reason, _UNAUTHORISED.detail)
             if why is not None:
-                self._end_session(session, why)
+                self._end_session(session, why, may_return=rights == session.rights)
         self._router.hang_up_on_idlers()
         self._on_tick(self._registration)
 

@@ -31,12 +31,14 @@ class Limits:
         answer_s: how long it may owe an answer.
         own_answer_s: the same, for a process that the server's operator has started.
         join_s: how long it may take to join after its OFFER.
+        kept_s: how long the clients of a member that is cut off are kept for it.
     """
 
     heartbeat_s: float = 2.0
     answer_s: float = 300.0
     own_answer_s: float = 3600.0
     join_s: float = 300.0
+    kept_s: float = 0.0
 
 
 @dataclass(slots=True, init=False, eq=False)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 import tracemalloc
+from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 from coordinator_cases import PROOF
@@ -230,6 +232,30 @@ def test_clients_of_a_process_that_has_gone_are_offered_to_the_next(is_virtual: 
     assert (event, facts["host"], facts["why"]) == ("gone", HOST, "its connection ended") and "0…2" in facts["clients"]
     assert facts["missing"] == 3
     assert harness.offer(HostRequest()) == Offer(HOST, ((0, 2),), True, b"the scenario")
+
+
+@pytest.mark.parametrize("wish", [HostRequest(), HostRequest(count=2), HostRequest(((1, 2),))])
+def test_clients_of_a_process_that_was_cut_off_are_kept_for_it_or_who_replaces_it(
+    wish: HostRequest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = SimpleNamespace(s=100.0)
+    monkeypatch.setattr("seedbus.agents.server.registration.wall_seconds", lambda: now.s)
+    harness = RegistrationHarness(clients=3, processes=1)
+    held, waits, other = (replace(wish, known_as=frozenset(each)) for each in ({"a", "10"}, {"b"}, {"b", "20"}))
+    early = harness.offer(replace(waits, evaluates=False), STRANGER)
+    host = harness.register(held).host
+    harness.registration.gone(host, "its connection ended", 30.0)
+    declined = harness.decline(other, STRANGER)
+    assert declined.reason in ("no-clients", "taken") and "kept for" in declined.detail
+    late = harness.registration.admit(early.host, harness.join_frame(early, *(Span(*each, 0) for each in early.spans)))
+    assert isinstance(late, Declined) and late.reason == "taken", "an offer from before gives them to nobody else"
+    returned = harness.register(replace(wish, known_as=frozenset({"c", "10"})), rights=STRANGER)
+    harness.registration.gone(returned.host, "its connection ended", 30.0)
+    assert harness.offer(wish).spans, "processes of the server itself may have them"
+    now.s += 29.0
+    harness.decline(other, STRANGER)
+    now.s += 2.0
+    assert harness.offer(other, STRANGER).spans
 
 
 def test_a_process_that_leaves_before_joining_has_no_effect() -> None:

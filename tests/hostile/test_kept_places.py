@@ -1,0 +1,62 @@
+"""The clients of a process that was cut off are kept for it, also where others could host them."""
+
+from __future__ import annotations
+
+import json
+import socket
+import time
+from pathlib import Path
+
+import pytest
+from hostile_peers import HOST
+from processes import seedbus, wait_for
+from tcp_proxy import CountingProxy
+from worlds import HISO, lossy
+
+from seedbus import run
+from seedbus.scenarios.schema.yaml_text import dump
+
+ELSEWHERE = "127.0.0.2"  # on loopback too, and another network host for the server
+AWAY_S = 6  # several times as long as the newcomer waits before it asks again
+
+
+@pytest.mark.slow
+def test_a_worker_that_was_cut_off_gets_its_clients_again_though_another_host_asks_for_them(tmp_path: Path) -> None:
+    scenario = lossy(algorithm=HISO, stop={"rounds": 300})
+    (tmp_path / "what.yaml").write_text(dump(scenario.resolved()))
+    with socket.create_server((HOST, 0)) as free:
+        port = free.getsockname()[1]
+    log = tmp_path / "run" / "log.jsonl"
+
+    def count(event: str) -> int:
+        lines = log.read_text().splitlines(keepends=True)
+        return sum(line.endswith("\n") and json.loads(line).get("event") == event for line in lines)
+
+    begun = []
+    with CountingProxy(port) as proxy:
+        try:
+            options = ("--bind", f"tcp://{HOST}:{port}", "--expect-workers", 2, "--patience", 60)
+            begun.append(seedbus("server", tmp_path / "what.yaml", *options, "--out", tmp_path / "run", "-q"))
+            wait_for(log.exists)
+            begun.append(seedbus("client", "--connect", f"tcp://{HOST}:{port}", "-q"))
+            begun.append(seedbus("client", "--connect", proxy.endpoint, "-q"))
+            wait_for(lambda: count("round") > 10)
+            newcomer = seedbus("client", "--connect", f"tcp://{ELSEWHERE}:0;{HOST}:{port}", "--patience", 1000)
+            begun.append(newcomer)
+            wait_for(lambda: count("refused"))  # it has asked, and all clients have their processes
+            proxy.target = 9  # nobody listens there
+            proxy.cut()
+            wait_for(lambda: count("gone"))
+            joined = count("joined")
+            time.sleep(AWAY_S)
+            assert count("joined") == joined, "another process hosts its clients"
+            proxy.target = port
+            wait_for(lambda: count("joined") > joined)
+            assert [each.wait() for each in begun[:3]] == [0, 0, 0]
+            assert newcomer.poll() is None or newcomer.returncode == 0
+        finally:
+            for process in begun:
+                process.kill()
+                process.communicate()
+    found = json.loads((tmp_path / "run" / "results.json").read_text())
+    assert found["digest"] == run(scenario, tmp_path / "alone", progress=False, page=False).digest

@@ -7,7 +7,8 @@
     [n, k], [n, k, …]                  the same shape: shares of the k classes    the class with the largest share
 
 Where classes may be in either dimension, they are where the loss is less. The invariant: what fits none of these is
-refused before the run, because broadcasting compares nearly any two tensors.
+refused before the run, because broadcasting compares nearly any two tensors; so are outputs of which smaller ones are
+right, by the loss.
 """
 
 from __future__ import annotations
@@ -88,6 +89,8 @@ def right(
         if not all(map(math.isfinite, losses)) or losses[0] == losses[1]:
             raise refused("whose classes may be in either dimension")
         dims = [dims[losses.index(min(losses))]]
+    if _loss_of_sure(outputs, targets, value, dims[0]) > _loss_of_sure(outputs, targets, value, dims[0], -SURE):
+        raise refused("for which the loss rises where the right class has the largest output, as with distances")
     return partial(_largest, dim=dims[0])
 
 
@@ -114,10 +117,11 @@ def _is_logit(outputs: Tensor, targets: Tensor, value: Value) -> bool:
     return math.isfinite(at_zero) and at_best < at_zero < at_worst
 
 
-def _loss_of_sure(outputs: Tensor, targets: Tensor, value: Value, dim: int) -> float:
-    """Return the loss of outputs that are sure of the right classes, if these are in a dimension."""
-    sure = torch.full_like(outputs, -SURE)
-    return value(sure.scatter_(dim, targets.long().clamp(min=0).unsqueeze(dim), SURE), targets)
+def _loss_of_sure(outputs: Tensor, targets: Tensor, value: Value, dim: int, sure: float = SURE) -> float:
+    """Return the loss of outputs that are `sure` for right classes in a dimension, and −`sure` for others; or nan."""
+    by_class = torch.full_like(outputs, -sure)
+    right = targets.long().clamp(min=0).reshape(outputs.select(dim, 0).shape)
+    return value(by_class.scatter_(dim, right.unsqueeze(dim), sure), targets)
 
 
 def _largest(outputs: Tensor, targets: Tensor, dim: int) -> Tensor:

@@ -157,6 +157,18 @@ WRONG = {
         Case((3, 3), lambda row: (row + torch.arange(3)) % 3, lambda o, t: o.square().mean(), None),
         "whose classes may be in either dimension",
     ),
+    "distances": (
+        Case((3,), lambda row: row % 3, lambda o, t: plain(-o, t), None),
+        "for which the loss rises where the right class has the largest output, as with distances",
+    ),
+    "distances, a column of classes": (
+        Case((3,), lambda row: torch.tensor([row % 3]), lambda o, t: column(-o, t), None),
+        "for which the loss rises where the right class has the largest output",
+    ),
+    "distances, classes last": (
+        Case((5, 3), lambda row: (row + torch.arange(5)) % 3, lambda o, t: last(-o, t), None),
+        "for which the loss rises where the right class has the largest output",
+    ),
 }
 
 

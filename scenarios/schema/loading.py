@@ -27,6 +27,7 @@ from seedbus.scenarios.sentences import expanded, is_of_one_value, quoted, sente
 
 FIGURES = "figures/"
 """The folder of the library that has studies, not scenarios."""
+_STUDY = "it is a study, and no scenario; `seedbus study` makes its runs, and its --dry-run tells their cost"
 _SETTING = "field=value, like algorithm.momentum=0.5"
 
 
@@ -84,9 +85,8 @@ def read_document(source: str | Path) -> tuple[dict[str, Any], str, Path | None]
     if not isinstance(document, dict):
         what = "it is empty" if document is None else f"{quoted(document)} is not a scenario"
         raise ScenarioError(name, [f"{what}; expected a mapping of fields"])
-    if "base" in document and "task" not in document:
-        how = "`seedbus study` makes its runs, and its --dry-run tells their cost"
-        raise ScenarioError(name, [f"it is a study, and no scenario; {how}"])
+    if ("base" in document or "variants" in document) and "task" not in document:
+        raise ScenarioError(name, [_STUDY])
     document.setdefault("name", default_name)
     return document, name, folder
 
@@ -208,6 +208,8 @@ def _find(source: str | Path) -> tuple[str, str, str]:
         raise ScenarioError(printable(str(path)), [f"it is not UTF-8 text: it holds {byte}"]) from None
     except OSError as error:
         raise ScenarioError(printable(str(path)), [f"it cannot be read ({error.strerror})"]) from None
+    if str(source).removesuffix(".yaml") in studies():
+        raise ScenarioError(str(source), [_STUDY])
     near = difflib.get_close_matches(str(source).removesuffix(".yaml"), scenarios, 1)
     hint = f"did you mean {near[0]}?" if near else "`seedbus list` shows the scenarios of the library"
     raise ScenarioError(printable(str(source)), [f"there is no such file and no scenario of that name; {hint}"])

@@ -50,6 +50,10 @@ def test_a_scenario_of_the_library_is_sound_and_comes_back_from_its_own_text(tmp
             "base: quickstart\nseeds: [1]\n",
             "it is a study, and no scenario; `seedbus study` makes its runs, and its --dry-run tells their cost",
         ),
+        (
+            "variants: {a: {base: quickstart}}\n",
+            "it is a study, and no scenario; `seedbus study` makes its runs, and its --dry-run tells their cost",
+        ),
         (b"\x00\x01\xff", "it is not UTF-8 text: it holds the byte 0xff at 2"),
         (SMALL.encode("utf-16"), "it is not UTF-8 text: it holds the byte 0xff at 0"),
         (SMALL + "seed: 1\nseed: 2\n", "line 7: seed is given twice"),
@@ -84,6 +88,8 @@ def test_what_is_no_file_is_refused(tmp_path: Path) -> None:
     assert refusal(tmp_path / "nope.yaml").startswith("there is no such file and no scenario of that name; `seedbus")
     assert refusal("quickstrat").endswith("did you mean quickstart?")
     assert refusal("runs/quickstart.yaml").endswith("did you mean quickstart?")
+    assert refusal("figures/decomfl-table-6").startswith("it is a study, and no scenario; `seedbus study` makes")
+    assert refusal("figures/decomfl-table-6.yaml").startswith("it is a study, and no scenario;")
     assert refusal(tmp_path) == "it is not a file; expected a scenario file, or a name from `seedbus list`"
     assert refusal("x" * 5000) == "it cannot be read (File name too long)"
 

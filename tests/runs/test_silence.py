@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 from collections import Counter
 from collections.abc import Callable
-from contextlib import suppress
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -17,7 +16,7 @@ from worlds import scenario
 from seedbus.agents.errors import Unfinishable
 from seedbus.agents.observer import NullObserver
 from seedbus.bus import EVALUATOR, HostRequest, Offer, decode
-from seedbus.bus.errors import ServerGone
+from seedbus.bus.errors import SentAway, ServerGone
 from seedbus.bus.transport import Follower
 from seedbus.bus.zeromq import follow
 from seedbus.scenarios.running.prepare import bind, recruit
@@ -111,10 +110,15 @@ class Process(threading.Thread):
             return Scheduled(self._schedule, self._number, make(offer))
 
         while is_alive:
-            with suppress(Died, ServerGone):
+            try:
                 follow(self._endpoint, [PROCESSES[self._number]], scheduled, patience_s=20.0)
                 return
-            is_alive = self._is_replaced
+            except (Died, ServerGone):
+                is_alive = self._is_replaced
+            except SentAway as sent_away:  # its predecessor died in the last round
+                if sent_away.reason != "over":
+                    raise
+                return
 
 
 def world(kind: str) -> Scenario:

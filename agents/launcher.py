@@ -23,13 +23,13 @@ from seedbus.agents.monitor import Monitor
 from seedbus.agents.observer import Observer
 from seedbus.agents.policies.participation import Participation
 from seedbus.agents.policies.snapshot_budget import Lag
-from seedbus.agents.privacy.mechanism import Mechanism
 from seedbus.agents.round_record import ClosedRound
-from seedbus.agents.secure.settings import SecureAggregation
 from seedbus.agents.server.collusion import Collusion
 from seedbus.agents.server.coordinator import Coordinator
+from seedbus.agents.server.exchange import OpenExchange, no_exchange
 from seedbus.agents.server.follower_positions import FollowerPositions
 from seedbus.agents.server.outages import Outages
+from seedbus.agents.server.rounds import Noise
 from seedbus.agents.server.server import Server
 from seedbus.agents.server.stopping import Cadence, Stop
 from seedbus.agents.stop_request import StopRequest
@@ -80,8 +80,8 @@ class Setup:
         x0: makes x₀, float32 [d]; needed if the algorithm is dense.
         report_limit: how many bytes a REPORT may have.
         plugins: the digest of the plug-ins that processes must show; empty if the scenario needs none.
-        secure: how reports are masked; None: they are not.
-        mechanism: how commits are made private; None: they are not.
+        open_exchange: begins what a round asks beside reports.
+        noise: what is added to the sum of a round's reports; None: commits are made of the reports themselves.
         on_row: called with the fields of each row of the ledger; None: nobody is told.
         memory: the folder of what clients remember, of which no more is kept than a resumption needs; None: they
             remember nothing.
@@ -105,8 +105,8 @@ class Setup:
     x0: Callable[[], Vector] | None = None
     report_limit: int = SHORT
     plugins: bytes = b""
-    secure: SecureAggregation | None = None
-    mechanism: Mechanism | None = None
+    open_exchange: OpenExchange = no_exchange
+    noise: Noise | None = None
     on_row: Callable[[tuple[int, ...]], None] | None = None
     memory: Path | None = None
 
@@ -273,8 +273,8 @@ class _ServerRun:
             replica_bytes=setup.replica_bytes,
             metrics=setup.metrics,
             state=setup.algorithm.first_state(setup.x0 or _no_model),
-            secure=setup.secure,
-            mechanism=setup.mechanism,
+            open_exchange=setup.open_exchange,
+            noise=setup.noise,
             collusion=Collusion(setup.faults, setup.seed, clients),
             reload=lambda after, last: self._reloaded(after, last),
         )

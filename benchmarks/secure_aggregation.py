@@ -110,7 +110,7 @@ def _time_round(count: int, neighbours: Any, dropped: int, round: int) -> tuple[
     """Return seconds of one client, on average, and of the server."""
     terms = SecureAggregation(neighbours=neighbours), Participation(clients=count, quorum=2)
     cohort = list(range(count))
-    server, party = SecureRound(*terms, round, 0, cohort, seed=1), Party(*terms)
+    server, party = SecureRound(*terms, 1, round, 0, cohort), Party(*terms)
     spent = {"client": 0.0, "server": 0.0}
 
     def timed(who: str, work: Any, *arguments: Any) -> Any:
@@ -123,15 +123,15 @@ def _time_round(count: int, neighbours: Any, dropped: int, round: int) -> tuple[
     masked: dict[int, Any] = {}
     for stage in BEFORE_PLANS:
         for question in timed("server", server.ask, stage):
-            timed("server", server.told, timed("client", party.answer, question))
-    server.close_sharing()
+            timed("server", server.answered, timed("client", party.answer, question))
+    server.plans_due()
     for client in cohort:
         party.admit(client, round, server.masks_with(client))
         masked[client] = timed("client", party.mask, client, round, numbers)
     reported = frozenset(cohort[dropped:])
     for stage in AFTER_REPORTS:
         for question in timed("server", server.ask, stage, reported):
-            timed("server", server.told, timed("client", party.answer, question))
+            timed("server", server.answered, timed("client", party.answer, question))
     total = timed("server", server.total, {client: masked[client] for client in reported})
     assert (total == len(reported)).all()
     return spent["client"] / count, spent["server"]

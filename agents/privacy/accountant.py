@@ -107,10 +107,16 @@ class Accountant:
             return self._of_samples({self._who.asked: count})
         return gaussian_epsilon(self._settings.noise_multiplier / count**0.5, self._settings.delta)
 
-    def measured(self, rounds: int) -> float:
-        """Return ε of the model after so many rounds, and forget those before."""
+    def exhausted(self, limit: float) -> str | None:
+        """Return why one more commit could exceed an ε, in a sentence; None if it could not."""
+        if self.next_epsilon <= limit:
+            return None
+        return f"ε is {self.epsilon:.4g}, and one more commit could exceed {limit:g}"
+
+    def measured(self, rounds: int) -> dict[str, float]:
+        """Return "epsilon" of the model after so many rounds, and forget those before."""
         self._recent = {after: epsilon for after, epsilon in self._recent.items() if after >= rounds}
-        return self._recent.get(rounds, self.epsilon if rounds else 0.0)  # never less than was spent
+        return {"epsilon": self._recent.get(rounds, self.epsilon if rounds else 0.0)}  # never less than was spent
 
     def pack(self) -> list[Any]:
         """Return what a checkpoint stores."""

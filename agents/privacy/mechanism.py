@@ -30,6 +30,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from seedbus.agents.policies.participation import Participation
+from seedbus.agents.privacy.accountant import Accountant
 from seedbus.agents.privacy.discrete_gaussian import discrete_gaussian, keyed, system
 from seedbus.agents.privacy.settings import Privacy
 
@@ -40,17 +42,24 @@ class Mechanism:
     """The noise of a run.
 
     Args:
-        settings: the scenario's.
-        quorum: the fewest reports that a commit has.
-        seed: the scenario's.
+        settings, participation, seed: the scenario's.
         is_virtual: whether time is simulated.
+
+    Attributes:
+        divisor: of each sum, where ε counts on it that nobody learns whom rounds ask: m; None: the number of reports.
     """
 
-    def __init__(self, settings: Privacy, quorum: int, seed: int, *, is_virtual: bool) -> None:
+    def __init__(self, settings: Privacy, participation: Participation, seed: int, *, is_virtual: bool) -> None:
         self.settings = settings
-        self._variance = settings.variance(quorum)
+        self.divisor = participation.size if settings.cohorts == "secret" else None
+        self._participation = participation
+        self._variance = settings.variance(participation.quorum)
         self._seed = seed
         self._is_seeded = settings.is_seeded(is_virtual=is_virtual)
+
+    def spending(self) -> Accountant:
+        """Return an account of what commits spend, before the first one."""
+        return Accountant(self.settings, self._participation)
 
     def protect(self, client: int, round: int, report: NDArray[Any]) -> NDArray[np.int32]:
         """Return what a client reports: its numbers, int32 [K, P], clipped, with its share of the noise if it adds one.

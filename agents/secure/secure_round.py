@@ -10,7 +10,7 @@ each. Clients give these once t of them have confirmed to each other who has rep
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -32,6 +32,8 @@ from seedbus.agents.secure.masks import (
 from seedbus.agents.secure.settings import SecureAggregation, Terms
 from seedbus.agents.secure.sharing import SHARE_BYTES, agree, is_share, recover
 from seedbus.agents.secure.stages import (
+    AFTER_REPORTS,
+    BEFORE_PLANS,
     DETAIL,
     ORDER,
     REFUSALS,
@@ -43,40 +45,42 @@ from seedbus.agents.secure.stages import (
     stage_of,
     unpack_subset,
 )
+from seedbus.agents.server.exchange import Exchange
 from seedbus.algorithms.contract import BadPayload, ReportRefused
 from seedbus.bus import Envelope, Kind
 from seedbus.bus.text import listed
 
 
-class SecureRound:
+class SecureRound(Exchange):
     """The masks of one round.
 
     Attributes:
         stage: what was asked last.
-        waiting: the clients whose part is awaited.
     """
+
+    before_plans = BEFORE_PLANS
+    after_reports = AFTER_REPORTS
+    sums_reports = True
 
     def __init__(
         self,
         settings: SecureAggregation,
         participation: Participation,
+        seed: int,
         round: int,
         version: int,
-        cohort: Sequence[int],
-        seed: int,
+        cohort: Collection[int],
     ) -> None:
         """Begin with no keys.
 
         Args:
-            settings: the scenario's.
-            participation: the scenario's.
+            settings, participation, seed: the scenario's.
             round: the round.
             version: at which it starts.
             cohort: the clients that it asks.
-            seed: the scenario's.
         """
+        super().__init__()
         self.stage = Stage.KEYS
-        self.waiting: set[int] = set()
         self._terms = Terms.of(settings, participation)
         self._round = round
         self._version = version
@@ -92,13 +96,14 @@ class SecureRound:
         self._unrecovered: int | None = None  # whose secret could not be recovered from its shares
         self._shares: dict[int, dict[int, bytes]] = {}  # client → holder → share of the secret that is due
 
-    def ask(self, stage: Stage, reported: frozenset[int] = frozenset()) -> list[Envelope]:
+    def ask(self, stage: int, reported: frozenset[int] = frozenset()) -> list[Envelope]:
         """Return the questions of a stage.
 
         Args:
             stage: the stage, in their order.
             reported: the clients whose reports are to be added up, from `Stage.CONFIRM` on; empty: none are.
         """
+        stage = Stage(stage)
         if stage is Stage.KEYS:
             return self._ask(stage, {client: [] for client in self._cohort})
         if stage is Stage.SHARES:
@@ -121,7 +126,7 @@ class SecureRound:
             for client, neighbours in self._neighbours.items()
         }
 
-    def close_sharing(self) -> None:
+    def plans_due(self) -> Collection[int]:
         """Take no more shares: plans name the clients that have shared, and reports are masked with these.
 
         A client with so few of them that its mask could not be recovered takes no part, and then others may have too
@@ -131,15 +136,30 @@ class SecureRound:
         while few := [each for each in self._sealed if len(self._sharing(each)) + 1 < self._needed(each)]:
             for client in few:
                 del self._sealed[client]
+        return [client for client in self._cohort if client not in self._sealed]
 
     @property
     def sharers(self) -> set[int]:
         """The clients that have shared their secrets: these get plans."""
         return set(self._sealed)
 
+    def plan(self, envelope: Envelope) -> Envelope | None:
+        """Return a plan that ends with those of its client's neighbours that have shared; None if it has not shared."""
+        if envelope.client not in self._sealed:
+            return None
+        return envelope._replace(body=[*envelope.body, self.masks_with(envelope.client)])
+
     def masks_with(self, client: int) -> bytes:
         """Return what ends a client's PLAN: which of its neighbours have shared."""
         return pack_subset(self.sharers, self._neighbours[client])
+
+    def admit(self, envelope: Envelope) -> None:
+        if envelope.client not in self._sealed:
+            raise ReportRefused(
+                "not-asked", f"client {envelope.client} has shared no secrets in round {envelope.round}"
+            )
+        if self.stage is not Stage.SHARES:
+            raise ReportRefused("late", f"the reports of round {envelope.round} are being unmasked")
 
     def _those_that_reported(self) -> dict[int, list[bytes]]:
         """Tell clients that have reported which of their neighbours have; nobody, if too few have for a sum."""
@@ -164,7 +184,7 @@ class SecureRound:
         due = self._reported | self._lost
         return all(len(holders & {client, *self._sharing(client)}) >= self._needed(client) for client in due)
 
-    def told(self, envelope: Envelope) -> None:
+    def answered(self, envelope: Envelope) -> None:
         """Take a client's part.
 
         Raises:
@@ -225,11 +245,6 @@ class SecureRound:
             raise BadPayload("a share that is no number below the prime")
         for sender, share in zip(senders, shares, strict=True):
             self._shares.setdefault(sender, {})[client] = share
-
-    @property
-    def is_answered(self) -> bool:
-        """Whether all that were asked have answered, or are not awaited any more."""
-        return not self.waiting
 
     def total(self, reports: Mapping[int, NDArray[Any]]) -> NDArray[np.int64] | None:
         """Return the sum of the reports that clients confirmed, in the shape of one; None: shares lack or are wrong.

@@ -19,7 +19,7 @@ Rules
 from __future__ import annotations
 
 from collections.abc import Collection, Container, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -29,30 +29,24 @@ from seedbus.agents.journal.records import MemberPosition
 from seedbus.agents.messages import AnyAlgorithm, Evaluation, Join, Outgoing
 from seedbus.agents.policies.participation import Participation
 from seedbus.agents.policies.snapshot_budget import Lag
-from seedbus.agents.privacy.accountant import Accountant
 from seedbus.agents.refusals import NOBODY, Mark, Reason, Refusal, Refusals
 from seedbus.agents.round_record import ClosedRound
-from seedbus.agents.secure.settings import SecureAggregation
-from seedbus.agents.secure.stages import Stage
 from seedbus.agents.server.catch_up import CatchUp
 from seedbus.agents.server.client_positions import ClientPositions
 from seedbus.agents.server.collusion import HONEST, Collusion
 from seedbus.agents.server.commit_window import Reload
+from seedbus.agents.server.exchange import Exchange, OpenExchange, no_exchange
 from seedbus.agents.server.joining import Joining
 from seedbus.agents.server.outbox import Outbox
 from seedbus.agents.server.report_reader import ReportReader
 from seedbus.agents.server.reports import ReportHandler
-from seedbus.agents.server.rounds import Rounds
+from seedbus.agents.server.rounds import Noise, Rounds
 from seedbus.agents.server.stopping import TIMELESS, Cadence, Progress, Sent, Stop
 from seedbus.agents.verification import KEPT, Verifier
 from seedbus.algorithms.contract import BadPayload, ReportRefused, whole_digest
 from seedbus.bus import EVALUATOR, Envelope
 from seedbus.bus.envelope import PLAN
 from seedbus.bus.text import counted, listed
-
-if TYPE_CHECKING:
-    from seedbus.agents.privacy.mechanism import Mechanism
-    from seedbus.agents.secure.secure_round import SecureRound
 
 _BAD_ANSWERS = Reason.marked(Mark.BAD_ANSWER)
 _TOO_LARGE = Reason.marked(Mark.TOO_LARGE)
@@ -98,8 +92,8 @@ class Coordinator:
         reload: Reload | None = None,
         state: Any = None,
         metrics: Collection[str] = (),
-        secure: SecureAggregation | None = None,
-        mechanism: Mechanism | None = None,
+        open_exchange: OpenExchange = no_exchange,
+        noise: Noise | None = None,
         collusion: Collusion = HONEST,
     ) -> None:
         """Begin before round 0, with no members.
@@ -121,8 +115,8 @@ class Coordinator:
             reload: reads commits back that are not held any more (`CommitWindow`).
             state: the algorithm's state at the server, before the first commit.
             metrics: the names of what the evaluator measures.
-            secure: how reports are masked; None: they are not.
-            mechanism: how commits are made private; None: they are not.
+            open_exchange: begins what a round asks beside reports.
+            noise: what is added to the sum of a round's reports; None: commits are made of the reports themselves.
             collusion: the faults that replace reports in a commit.
         """
         self.algorithm = algorithm
@@ -132,12 +126,12 @@ class Coordinator:
         self.evaluation = evaluation
         self.verifier = Verifier(verify_every, max(KEPT, participation.staleness + 1))
         self.refusals = Refusals()
-        self._mechanism = mechanism
-        self.progress = Progress(spent=self._accountant())
+        self._noise = noise
+        self.progress = Progress(spent=None if noise is None else noise.spending())
         self.last_digest = ""
         self.last_digests: dict[str, str] = {}
         self._metrics = metrics
-        self._secure = secure
+        self._open_exchange = open_exchange
         self._fields = sorted(algorithm.replica(np.zeros(1, np.float32)).fields)
         self._outbox = Outbox()
         self._plans: list[Outgoing] = []
@@ -157,7 +151,7 @@ class Coordinator:
         )
         self.history = self._catch_up.history
         self.snapshots = self._catch_up.snapshots
-        self._rounds = Rounds(algorithm, participation, seed, state, mechanism, collusion)
+        self._rounds = Rounds(algorithm, participation, seed, state, noise, collusion)
         self._durable: Sequence[Any] = self._rounds.pack()
         self._joining = Joining(
             self._positions,
@@ -171,11 +165,6 @@ class Coordinator:
         )
         self.reader = ReportReader(algorithm, self._rounds, self.verifier)
         self._reports = ReportHandler(self.reader, self._positions, self._catch_up, self._rounds, self.verifier)
-
-    def _accountant(self) -> Accountant | None:
-        if self._mechanism is None:
-            return None
-        return Accountant(self._mechanism.settings, self.participation)
 
     @property
     def version(self) -> int:
@@ -270,11 +259,7 @@ class Coordinator:
         """
         now = self._rounds.open(self._positions.members, self.version, now_ns, computing)
         self._are_plans_due = False
-        if self._secure is not None:
-            from seedbus.agents.secure.secure_round import SecureRound  # needs a package that is not always installed
-
-            terms = self._secure, self.participation
-            now.secure = SecureRound(*terms, self.round, self.version, now.cohort, self.seed)
+        now.exchange = self._open_exchange(self.round, self.version, now.cohort)
         self.snapshots.open(self.round, self.version)
         self._plans = [plan for client in now.cohort for plan in self._catch_up.plan_for(client, now)]
         return now.cohort
@@ -284,9 +269,7 @@ class Coordinator:
         now = self._rounds.current
         if now is not None:
             now.asked_ns = now_ns
-            if now.secure is not None:
-                now.secure.close_sharing()
-                now.waiting &= now.secure.sharers
+            now.waiting.difference_update(now.exchange.plans_due())
         self._are_plans_due = True
         self._outbox.extend(self._plans)
         self._plans = []
@@ -309,8 +292,7 @@ class Coordinator:
         answered = self._rounds.get(round)
         if answered is not None and reason in _BAD_ANSWERS:
             answered.waiting.discard(client)
-            if answered.secure is not None:
-                answered.secure.waiting.discard(client)
+            answered.exchange.waiting.discard(client)
         if self._rounds.current is not None and reason in _TOO_LARGE:
             self._rounds.current.too_large.add(client)
         return Refusal(client, self.round if round is None else round, reason, detail)
@@ -410,43 +392,33 @@ class Coordinator:
         if not self.snapshots.is_idle:
             self._catch_up.settle(now)
         messages = self._outbox.take()
-        return messages if now is None or now.secure is None else list(self._with_masks(messages, now.secure))
+        has_questions = now is not None and now.exchange.before_plans
+        return list(self._exchanged(messages, now.exchange)) if now is not None and has_questions else messages
 
-    def _with_masks(self, messages: Iterable[Outgoing], secure: SecureRound) -> Iterator[Outgoing]:
-        """Add to each PLAN with whom its client masks. Those of a client that has not shared its secrets are not sent,
-        and those that come before all have been asked to share wait until `send_plans`."""
+    def _exchanged(self, messages: Iterable[Outgoing], exchange: Exchange) -> Iterator[Outgoing]:
+        """Yield messages with plans as the round's exchange has them; those that come before `send_plans` wait."""
         for envelope, tally in messages:
             if envelope.kind is not PLAN:
                 yield envelope, tally
             elif not self._are_plans_due:
                 self._plans.append((envelope, tally))
-            elif envelope.client in secure.sharers:
-                yield envelope._replace(body=[*envelope.body, secure.masks_with(envelope.client)]), tally
+            elif (plan := exchange.plan(envelope)) is not None:
+                yield plan, tally
 
-    # -- secure aggregation
-
-    @property
-    def is_secure(self) -> bool:
-        """Whether reports are masked."""
-        return self._secure is not None
-
-    def ask(self, stage: Stage) -> None:
-        """Ask clients for their parts in a stage of secure aggregation; `is_answered` says when it is over.
-
-        With fewer reports than the quorum, nobody is asked to unmask their sum.
-        """
-        now = self._rounds.current
-        if now is None or now.secure is None:
-            return
-        is_enough = len(now.reports) >= self.participation.quorum
-        for envelope in now.secure.ask(stage, frozenset(now.reports if is_enough else ())):
-            self._outbox.put(envelope)
+    # -- what a round asks beside reports
 
     @property
-    def is_answered(self) -> bool:
-        """Whether the open round waits for no client's part in secure aggregation."""
+    def exchange(self) -> Exchange:
+        """The open round's."""
+        return Exchange() if self._rounds.current is None else self._rounds.current.exchange
+
+    def ask(self, stage: int) -> None:
+        """Ask the questions of a stage. With fewer reports than the quorum, none is to enter a commit."""
         now = self._rounds.current
-        return now is None or now.secure is None or now.secure.is_answered
+        if now is not None:
+            is_enough = len(now.reports) >= self.participation.quorum
+            for envelope in now.exchange.ask(stage, frozenset(now.reports if is_enough else ())):
+                self._outbox.put(envelope)
 
     def close_round(self, now_ns: int = 0) -> ClosedRound:
         """Aggregate, if there is a quorum. The caller makes the commit durable before it calls `published`.
@@ -469,7 +441,7 @@ class Coordinator:
         plan, peak, cohort = closed.plan, closed.max_norm, tuple(closed.cohort)
         if peak is not None:
             self._outbox.extend(messages.pack_peak(client, plan, peak) for client in cohort)
-        blamed = () if closed.secure is None else closed.secure.blamed()
+        blamed = closed.exchange.blamed()
         refusals = tuple(self.refused(client, reason, what, plan.round) for client, reason, what in blamed)
         return ClosedRound(plan.round, self.version, cohort, tuple(reported), commit, record, refusals)
 
@@ -594,7 +566,7 @@ class Coordinator:
         self._durable = state.rounds
         self._rounds.unpack(self._durable)
         self.refusals.unpack(state.refusals)
-        self.progress = Progress.unpack(state.progress, self._accountant())
+        self.progress = Progress.unpack(state.progress, None if self._noise is None else self._noise.spending())
         self.verifier.unpack(state.verifier)
         self.snapshots.unpack(state.snapshots, snapshot)
         self._positions.restore(known, with_members=not self._joining.believes)

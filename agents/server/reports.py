@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from seedbus.agents import messages
-from seedbus.agents.secure.stages import Stage
 from seedbus.agents.server.catch_up import CatchUp
 from seedbus.agents.server.client_positions import ClientPositions
 from seedbus.agents.server.report_reader import ReportReader
@@ -34,7 +33,7 @@ class ReportHandler:
         self._verifier = verifier
 
     def take(self, envelope: Envelope, now_ns: int) -> None:
-        """Take a REPORT, a DECLINE, a part in secure aggregation, or a message about a snapshot.
+        """Take a REPORT, a DECLINE, an answer to another question of the round, or a message about a snapshot.
 
         Raises:
             BadPayload: it cannot be read.
@@ -46,7 +45,7 @@ class ReportHandler:
         elif kind is Kind.DECLINE:
             self._decline(envelope)
         elif kind is Kind.TELL:
-            self._part(envelope)
+            self._told(envelope)
         elif kind is Kind.PULL:
             self._pull(envelope)
         else:
@@ -79,14 +78,12 @@ class ReportHandler:
         self._advance(client, envelope.base)
         raise ReportRefused(reason, detail)
 
-    def _part(self, envelope: Envelope) -> None:
+    def _told(self, envelope: Envelope) -> None:
         current, round = self._rounds.current, envelope.round
         if round != self._rounds.number or current is None:
             self._rounds.answered_round(round)
             raise ReportRefused("late", f"round {round} is closed")
-        if current.secure is None:
-            raise ReportRefused("not-asked", "this run's reports are not masked")
-        current.secure.told(envelope)
+        current.exchange.answered(envelope)
 
     def _pull(self, envelope: Envelope) -> None:
         try:
@@ -103,10 +100,7 @@ class ReportHandler:
     def _report(self, envelope: Envelope, now_ns: int) -> None:
         now, client = self._expecting(envelope), envelope.client
         is_due = self._verifier.is_due(envelope.base)
-        if now.secure is not None and client not in now.secure.sharers:
-            raise ReportRefused("not-asked", f"client {client} has shared no secrets in round {envelope.round}")
-        if now.secure is not None and now.secure.stage is not Stage.SHARES:
-            raise ReportRefused("late", f"the reports of round {envelope.round} are being unmasked")
+        now.exchange.admit(envelope)
         report, claim = self._reader.read(envelope, now.plan, has_digests=is_due)
         difference = self._verifier.claimed(client, envelope.base, claim) if is_due else None
         if difference is not None:

@@ -5,14 +5,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Container, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from seedbus.agents.messages import AnyAlgorithm
+from seedbus.agents.server.exchange import Exchange
 from seedbus.algorithms.contract import LateReports, Packed, ReportRefused
 from seedbus.bus import Envelope, Tally
-
-if TYPE_CHECKING:
-    from seedbus.agents.secure.secure_round import SecureRound
 
 
 @dataclass(slots=True)
@@ -23,7 +21,7 @@ class Round:
         plan: the algorithm's plan.
         cohort: the clients that it asked, ascending; [] if the round was restored from a checkpoint.
         opened_ns: when it began, in nanoseconds of the run's clock.
-        asked_ns: when its plans were sent: later, where it waits for clients at work, or clients share secrets first.
+        asked_ns: when its plans were sent: later, where it waits for clients at work, or has questions before plans.
         size: |C_r|, number of clients asked.
         waiting: the clients of the cohort whose answers are awaited.
         members: number of members when it began, those at work for earlier rounds included.
@@ -38,7 +36,7 @@ class Round:
         is_expired: whether the deadline has passed, or has passed before enough clients were free.
         max_norm: the algorithm's packed maximum of the reports' norms, which the cohort is sent; None before the commit
             or if the algorithm sends none.
-        secure: the masks of its reports; None: reports are not masked.
+        exchange: what it asks beside reports.
     """
 
     plan: Any
@@ -55,7 +53,7 @@ class Round:
     corrections: Counter[int] = field(default_factory=Counter)
     is_expired: bool = False
     max_norm: Packed | None = None
-    secure: SecureRound | None = None
+    exchange: Exchange = field(default_factory=Exchange)
     too_large: set[int] = field(default_factory=set)
 
     def admit(self, envelope: Envelope) -> None:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Container, Sequence
+from collections.abc import Container, Iterable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
+
+from numpy.typing import NDArray
 
 from seedbus.agents.errors import Unfinishable
 from seedbus.agents.messages import AnyAlgorithm
@@ -16,6 +18,7 @@ from seedbus.agents.seeds import of_directions
 from seedbus.agents.server.collusion import HONEST, Collusion
 from seedbus.agents.server.member_index import MemberIndex
 from seedbus.agents.server.round import OverdueRounds, Round
+from seedbus.agents.server.stopping import Spending
 from seedbus.algorithms.contract import LateReports, ReportRefused
 from seedbus.algorithms.order_free import OrderFree
 from seedbus.algorithms.stateful import Stateful
@@ -23,8 +26,28 @@ from seedbus.algorithms.summed import summed
 from seedbus.bus.network import round_ns
 from seedbus.vector import norm
 
-if TYPE_CHECKING:
-    from seedbus.agents.privacy.mechanism import Mechanism
+
+class Noise(Protocol):
+    """What is added to the sum of a round's reports, of which the commit is then made.
+
+    Attributes:
+        divisor: by which each sum is divided, so that it does not tell how many report; a commit is then made of any
+            number of reports. None: by their number.
+    """
+
+    divisor: int | None
+
+    def sum(self, round: int, reports: Iterable[NDArray[Any]]) -> NDArray[Any]:
+        """Return the sum of reports that the server sees, with noise."""
+        ...
+
+    def noised(self, round: int, total: NDArray[Any]) -> NDArray[Any]:
+        """Return a sum of reports that the server does not see, with noise."""
+        ...
+
+    def spending(self) -> Spending:
+        """Return an account of what commits spend, before the first one."""
+        ...
 
 
 class RoundsState(NamedTuple):
@@ -53,7 +76,7 @@ class Rounds:
         participation: the policy.
         seed: the scenario's.
         state: the algorithm's state at the server before the first commit.
-        mechanism: clips reports and adds noise to their sum; None: commits are made of the reports themselves.
+        noise: what is added to the sum of a round's reports; None: commits are made of the reports themselves.
         collusion: the faults that replace reports in a commit.
 
     Attributes:
@@ -67,7 +90,7 @@ class Rounds:
         participation: Participation,
         seed: int,
         state: Any = None,
-        mechanism: Mechanism | None = None,
+        noise: Noise | None = None,
         collusion: Collusion = HONEST,
     ) -> None:
         self.algorithm = algorithm
@@ -81,9 +104,8 @@ class Rounds:
         self._buffer = participation.buffer
         self._answer_times_ns = deque[int](maxlen=participation.deadline.window if participation.deadline else 0)
         self._state = state
-        self._mechanism = mechanism
-        is_secret = mechanism is not None and mechanism.settings.cohorts == "secret"
-        self._divisor = participation.size if is_secret else None
+        self._noise = noise
+        self._divisor = None if noise is None else noise.divisor
         self._collusion = collusion
         self._lost = -1
         self._dismissed: set[int] = set()  # since the last checkpoint
@@ -175,8 +197,7 @@ class Rounds:
         self.current.dismissed.add(client)
         if open_too:
             self.current.waiting.discard(client)
-            if self.current.secure is not None:
-                self.current.secure.waiting.discard(client)
+            self.current.exchange.waiting.discard(client)
 
     def was_dismissed(self, client: int) -> bool:
         """Whether a client has left, or joined anew, since the open round began."""
@@ -188,7 +209,7 @@ class Rounds:
         current = self.current
         if current is None:
             return []
-        waiting = (current.secure.waiting if current.secure is not None else None) or current.waiting
+        waiting = current.exchange.waiting or current.waiting
         return sorted([*((client, self.number) for client in waiting), *self._overdue.awaited])
 
     @property
@@ -288,7 +309,7 @@ class Rounds:
         if total < policy.quorum and self._divisor is None:
             return None, late
 
-        if current.secure is not None or self._mechanism is not None:
+        if current.exchange.sums_reports or self._noise is not None:
             return self._of_sum(current), late
         current.reports = self._collusion.apply(self.algorithm, current.plan, current.reports)
 
@@ -317,17 +338,17 @@ class Rounds:
         return commit, late
 
     def _of_sum(self, current: Round) -> Any:
-        """Return the commit of the sum of reports, unmasked and with noise; None if it cannot be unmasked.
+        """Return the commit of the sum of reports, with noise; None if the sum is not known.
 
         Where how many reports there are is secret, the sum is divided by m, and may be noise alone.
         """
-        algorithm, round, mechanism = summed(self.algorithm), current.plan.round, self._mechanism
+        algorithm, round, noise = summed(self.algorithm), current.plan.round, self._noise
         numbers = {client: algorithm.numbers(report) for client, report in current.reports.items()}
-        if current.secure is None:
+        if not current.exchange.sums_reports:
             nothing = algorithm.numbers(algorithm.silent(current.plan))
-            total = None if mechanism is None else mechanism.sum(round, [nothing, *numbers.values()])
-        elif (total := current.secure.total(numbers)) is not None and mechanism is not None:
-            total = mechanism.noised(round, total)
+            total = None if noise is None else noise.sum(round, [nothing, *numbers.values()])
+        elif (total := current.exchange.total(numbers)) is not None and noise is not None:
+            total = noise.noised(round, total)
         if total is None:
             return None
         try:

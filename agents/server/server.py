@@ -21,7 +21,6 @@ from seedbus.agents.journal.journal import Journal
 from seedbus.agents.journal.records import Checkpoint, Entry
 from seedbus.agents.observer import Observer
 from seedbus.agents.round_record import ClosedRound
-from seedbus.agents.secure.stages import AFTER_REPORTS, BEFORE_PLANS, Stage
 from seedbus.agents.server.arrivals import Arrivals
 from seedbus.agents.server.coordinator import Coordinator
 from seedbus.agents.server.follower_positions import FollowerPositions
@@ -248,8 +247,8 @@ class Server:
         cohort = self.coordinator.open_round(began_ns, self._computing())
         lags = self._positions.lags(cohort, self.coordinator.version)
         await self._until(lambda: not self.coordinator.snapshots.awaits_evaluator)
-        if self.coordinator.is_secure:
-            await self._exchange(BEFORE_PLANS)
+        exchange = self.coordinator.exchange
+        await self._ask(exchange.before_plans)
         now_ns = self.bus.clock.now_ns  # in real time a snapshot takes some, too
         self.coordinator.send_plans(now_ns)
         self._send_all()
@@ -258,10 +257,10 @@ class Server:
         if deadline_ns is not None:
             alarm = self.bus.clock.at(now_ns + deadline_ns, (round,), lambda: self._mailbox.put(round), LAST)
         crashes = await self._crashes("asking") or await self._gathered()
-        if self.coordinator.is_secure and not crashes:
+        if exchange.after_reports and not crashes:
             if alarm is not None:
                 alarm.cancel()
-            await self._exchange(AFTER_REPORTS)
+            await self._ask(exchange.after_reports)
         crashes = crashes or await self._crashes("committing")
         if alarm is not None:
             alarm.cancel()
@@ -304,11 +303,11 @@ class Server:
         """Who computes; None where it does not matter, as in streams, of which each commit would look at all plans."""
         return self.bus.computing if self.coordinator.participation.spares_those_at_work else None
 
-    async def _exchange(self, stages: Sequence[Stage]) -> None:
-        """Ask clients for their parts in stages of secure aggregation, and wait for them; each has its own deadline."""
+    async def _ask(self, stages: Sequence[int]) -> None:
+        """Ask what the round asks beside reports, and wait for the answers; each stage has its own deadline."""
         for stage in stages:
             self.coordinator.ask(stage)
-            await self._until_deadline(lambda: self.coordinator.is_answered)
+            await self._until_deadline(lambda: not self.coordinator.exchange.waiting)
 
     async def _gathered(self) -> bool:
         """Wait until the round is over. Returns true if the server crashed before."""

@@ -21,12 +21,11 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, Protocol
 
 from pydantic import Field, model_validator
 
 from seedbus.agents.messages import Evaluation
-from seedbus.agents.privacy.accountant import Accountant
 from seedbus.settings import Settings
 
 EMA = 0.9
@@ -97,6 +96,31 @@ def meets(value: float, target: float, *, is_rising: bool) -> bool:
     return math.isfinite(value) and (value >= target if is_rising else value <= target)
 
 
+class Spending(Protocol):
+    """What commits spend of something that a run has a limit for; it begins with nothing."""
+
+    def closed(self, rounds: int, asked: int, reported: Iterable[int] | None) -> Any:
+        """Account for a round: how many are over with it, how many clients it asked, and whose reports are in its
+        commit; None: it made none."""
+        ...
+
+    def exhausted(self, limit: float) -> str | None:
+        """Return why one more commit could exceed a limit, in a sentence; None if it could not."""
+        ...
+
+    def measured(self, rounds: int) -> dict[str, float]:
+        """Return the fields of a line of metrics that was measured after so many rounds."""
+        ...
+
+    def pack(self) -> list[Any]:
+        """Return what a checkpoint stores."""
+        ...
+
+    def unpack(self, packed: list[Any]) -> None:
+        """Go on from what `pack` returned."""
+        ...
+
+
 class Target(Settings):
     """A metric's moving average, or the metric itself, that ends the run."""
 
@@ -165,8 +189,8 @@ class Stop(Settings):
             return f"{progress.bytes:,} bytes were sent, the budget was {self.bytes:,}"
         if self.simulated_s is not None and progress.now_ns >= round(self.simulated_s * 1e9):
             return f"{progress.now_ns / 1e9:,.1f} s have passed, the limit was {self.simulated_s:,g} s"
-        if self.epsilon is not None and progress.spent is not None and progress.spent.next_epsilon > self.epsilon:
-            return f"ε is {progress.spent.epsilon:.4g}, and one more commit could exceed {self.epsilon:g}"
+        if self.epsilon is not None and progress.spent is not None:
+            return progress.spent.exhausted(self.epsilon)
         return None
 
     def divergence(self, rounds_done: int, progress: Progress) -> str | None:
@@ -213,7 +237,7 @@ class Progress:
         averages: metric → its moving average.
         barren: number of barren rounds in a row, up to the newest closed one.
         not_finite: number of rounds that were over at the first evaluation whose loss is not finite; None: all are.
-        spent: what the commits have spent of the clients' privacy; None: they are not private.
+        spent: what the commits have spent; None: of nothing.
         now_ns: the run's clock when the newest closed round was published, or a wait after it was over; no checkpoint
             has it, since a run that goes on publishes that round again.
     """
@@ -224,7 +248,7 @@ class Progress:
     averages: dict[str, Average] = field(default_factory=dict)
     barren: int = 0
     not_finite: int | None = None
-    spent: Accountant | None = None
+    spent: Spending | None = None
     now_ns: int = 0
 
     @property
@@ -278,7 +302,7 @@ class Progress:
         watched = {"accuracy"} | ({target.metric} if target is not None else set())
         averages = {f"{name}_ema": self.averages[name].value for name in sorted(watched & evaluation.metrics.keys())}
         # The run's own values come last, so that a metric of the same name cannot replace them.
-        spent = {} if self.spent is None else {"epsilon": self.spent.measured(rounds)}
+        spent = {} if self.spent is None else self.spent.measured(rounds)
         return when | evaluation.metrics | averages | spent | when | {"bytes_up": sent.up, "bytes_down": sent.down}
 
     def pack(self) -> list[Any]:
@@ -289,8 +313,8 @@ class Progress:
         return packed if self.spent is None else [*packed, self.spent.pack()]
 
     @staticmethod
-    def unpack(packed: list[Any], spent: Accountant | None = None) -> Progress:
-        """Return the progress that `pack` stored; spent: of a private run, which goes on from what was stored."""
+    def unpack(packed: list[Any], spent: Spending | None = None) -> Progress:
+        """Return the progress that `pack` stored; spent: an account that goes on from what was stored."""
         if spent is not None:
             *packed, stored = packed
             spent.unpack(stored)

@@ -18,7 +18,7 @@ from seedbus.scenarios.run_folder import MEMORY
 from seedbus.scenarios.running.gpu_admission import Measure, measuring
 from seedbus.scenarios.running.limits import replica_bytes
 from seedbus.scenarios.running.open_run import OpenRun
-from seedbus.scenarios.running.prepare import Prepared, mechanism, recruit
+from seedbus.scenarios.running.prepare import Prepared, mechanism, open_exchange, recruit
 from seedbus.scenarios.running.recording import LOG
 from seedbus.scenarios.schema.plugin_use import proof
 from seedbus.scenarios.transports import transports
@@ -98,6 +98,6 @@ def _setup(prepared: Prepared) -> Setup:
         x0=None if problem is None else problem.x0,
         report_limit=SHORT + scenario.algorithm.report_bytes(scenario.dimension),
         plugins=proof(scenario.plugins),
-        secure=scenario.secure_aggregation,
-        mechanism=mechanism(scenario),
+        open_exchange=open_exchange(scenario),
+        noise=mechanism(scenario),
     )

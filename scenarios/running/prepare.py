@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,6 +16,7 @@ from seedbus.agents.client.worker import Followers, build_facts, prove
 from seedbus.agents.messages import AnyAlgorithm
 from seedbus.agents.observer import Observer
 from seedbus.agents.privacy.mechanism import Mechanism
+from seedbus.agents.server.exchange import OpenExchange, no_exchange
 from seedbus.algorithms.directions.warm import warm
 from seedbus.algorithms.scalar_only.base import ScalarOnly
 from seedbus.algorithms.shaped import Shaped
@@ -236,7 +238,16 @@ def mechanism(scenario: Scenario) -> Mechanism | None:
     if scenario.privacy is None:
         return None
     is_virtual = scenario.clock == "virtual"
-    return Mechanism(scenario.privacy, scenario.participation.quorum, scenario.seed, is_virtual=is_virtual)
+    return Mechanism(scenario.privacy, scenario.participation, scenario.seed, is_virtual=is_virtual)
+
+
+def open_exchange(scenario: Scenario) -> OpenExchange:
+    """Return what begins the questions of a round beside its reports."""
+    if scenario.secure_aggregation is None:
+        return no_exchange
+    from seedbus.agents.secure.secure_round import SecureRound  # needs a package that is not always installed
+
+    return partial(SecureRound, scenario.secure_aggregation, scenario.participation, scenario.seed)
 
 
 def _party(scenario: Scenario) -> Party | None:

@@ -44,7 +44,7 @@ class MaskedRound:
     def __post_init__(self) -> None:
         crowd = Participation(clients=len(self.cohort), quorum=2)
         self.parties = {client: Party(self.settings, crowd) for client in self.cohort}
-        self.server = SecureRound(self.settings, crowd, ROUND, 2, self.cohort, seed=5)
+        self.server = SecureRound(self.settings, crowd, 5, ROUND, 2, self.cohort)
         random = np.random.default_rng(3)
         for client in self.cohort:
             self.reports[client] = random.integers(-(2**26), 2**26, SHAPE, np.int32)
@@ -56,12 +56,12 @@ class MaskedRound:
                 told = self.parties[ask.client].answer(ask)
                 assert told is not None
                 self.seen.append(told)
-                self.server.told(told)
+                self.server.answered(told)
 
     def share(self, *, without_keys: Collection[int] = (), without_shares: Collection[int] = ()) -> None:
         self.exchange(self.server.ask(Stage.KEYS), without_keys)
         self.exchange(self.server.ask(Stage.SHARES), without_shares)
-        self.server.close_sharing()
+        self.server.plans_due()
 
     def mask(self, client: int) -> Any:
         party = self.parties[client]

@@ -66,7 +66,7 @@ class Sharing:
 
     def __init__(self) -> None:
         self.hosted = followers(Party(*TERMS))
-        self.server = SecureRound(*TERMS, 0, 0, COHORT, seed=5)
+        self.server = SecureRound(*TERMS, 5, 0, 0, COHORT)
         self.asks = [self.server.ask(Stage.KEYS)]
         self.tell()
         self.asks.append(self.server.ask(Stage.SHARES))
@@ -75,7 +75,7 @@ class Sharing:
     def tell(self) -> None:
         for ask in self.asks[-1]:
             (told,) = answer(self.hosted, ask)
-            self.server.told(told)
+            self.server.answered(told)
 
     def report(self, client: int) -> Envelope:
         (report,) = answer(self.hosted, plan(client, self.server.masks_with(client)))
@@ -145,7 +145,9 @@ def test_a_client_that_is_asked_again_draws_no_other_noise() -> None:
     """The mean of many answers would show the report."""
     pytest.importorskip("dp_accounting", reason="privacy needs dp-accounting: pip install 'seedbus[privacy]'")
     noisy = Privacy(mechanism="distributed", clip=1_000, noise_multiplier=10.0, noise="system")
-    hosted, another = (followers(mechanism=Mechanism(noisy, 2, 1, is_virtual=True)) for _ in range(2))
+    hosted, another = (
+        followers(mechanism=Mechanism(noisy, Participation(clients=4, quorum=2), 1, is_virtual=True)) for _ in range(2)
+    )
     (first,) = answer(hosted, plan(1))
     assert answer(hosted, plan(1)) == [first] != answer(another, plan(1))
 

@@ -56,7 +56,7 @@ def test_a_secret_cohort_of_all_clients_is_one_report_replaced_by_another_in_eve
     assert found == pytest.approx(expected, rel=1e-4)
     assert all(bound > least for bound, least in zip(found, expected, strict=True))
     assert whole.closed(5, 100, None) == found[-1], "a round without a commit"
-    assert whole.measured(3) == found[2] and whole.measured(4) == found[3]
+    assert [whole.measured(rounds)["epsilon"] for rounds in (3, 4)] == found[2:4]
 
 
 def divergence(upper: np.ndarray, lower: np.ndarray, epsilon: float) -> float:
@@ -128,7 +128,7 @@ def test_what_a_secret_cohort_has_spent_is_stored_and_the_next_commit_is_one_mor
     for commits in (1, 2):
         one.closed(commits, 100, range(5))
     other.unpack(one.pack())
-    assert other.measured(1) == one.measured(1) < one.epsilon == other.epsilon
+    assert other.measured(1)["epsilon"] == one.measured(1)["epsilon"] < one.epsilon == other.epsilon
     expected = one.next_epsilon
     assert other.next_epsilon == expected == one.closed(3, 100, range(5)) == other.closed(3, 100, range(5))
 
@@ -211,8 +211,10 @@ def test_what_was_stored_goes_on_alike() -> None:
     one, other = of(2.0), of(2.0)
     one.closed(1, 10, [1, 2])
     other.unpack(one.pack())
-    assert other.closed(2, 10, [2, 3]) == one.closed(2, 10, [2, 3]) == one.measured(2)
-    assert one.measured(1) == one.epsilon and one.measured(0) == 0, "what was forgotten is not told as less"
+    assert other.closed(2, 10, [2, 3]) == one.closed(2, 10, [2, 3]) == one.measured(2)["epsilon"]
+    assert [one.measured(rounds)["epsilon"] for rounds in (1, 0)] == [one.epsilon, 0], (
+        "what was forgotten is not told as less"
+    )
 
 
 def test_what_is_stored_does_not_depend_on_the_order_of_cohorts() -> None:

@@ -10,12 +10,14 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from seedbus.agents.policies.participation import Participation
 from seedbus.agents.privacy.mechanism import Mechanism, clipped
 from seedbus.agents.privacy.settings import Privacy
 
 pytest.importorskip("dp_accounting", reason="privacy needs dp-accounting: pip install 'seedbus[privacy]'")
 
 MOST = 2**31 - 1
+ONE, FIVE = (Participation(clients=5, quorum=quorum) for quorum in (1, 5))
 reports = st.lists(st.integers(-MOST, MOST), min_size=1, max_size=12)
 
 
@@ -46,8 +48,8 @@ def test_no_client_changes_the_sum_by_more_than_the_clip(one: list[int], other: 
 
 def test_shares_of_as_many_clients_as_a_quorum_amount_to_the_whole_noise() -> None:
     settings: dict[str, Any] = {"clip": 1000, "noise_multiplier": 2.0, "noise": "seeded"}
-    central = Mechanism(Privacy(mechanism="central", **settings), 5, 1, is_virtual=True)
-    shared = Mechanism(Privacy(mechanism="distributed", **settings), 5, 1, is_virtual=True)
+    central = Mechanism(Privacy(mechanism="central", **settings), FIVE, 1, is_virtual=True)
+    shared = Mechanism(Privacy(mechanism="distributed", **settings), FIVE, 1, is_virtual=True)
     nothing = np.zeros((40, 50), np.int32)
     whole = central.sum(0, [central.protect(client, 0, nothing) for client in range(5)])
     parts = {client: shared.protect(client, 0, nothing) for client in range(5)}
@@ -69,7 +71,7 @@ def test_a_sum_has_room_for_fourteen_sigma_of_the_server_or_of_each_client(mecha
 
 
 def test_a_report_whose_noise_does_not_fit_into_32_bits_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
-    shared = Mechanism(Privacy(mechanism="distributed", clip=9, noise_multiplier=8.0), 1, 1, is_virtual=True)
+    shared = Mechanism(Privacy(mechanism="distributed", clip=9, noise_multiplier=8.0), ONE, 1, is_virtual=True)
     for noise in (MOST, -MOST, MOST + 1, -MOST - 1):
         monkeypatch.setattr(shared, "_draws", lambda shape, *_, noise=noise: np.full(shape, noise))
         if abs(noise) == MOST:
@@ -81,7 +83,7 @@ def test_a_report_whose_noise_does_not_fit_into_32_bits_is_none(monkeypatch: pyt
 
 def test_a_server_clips_what_clients_did_not() -> None:
     settings = Privacy(clip=1000, noise_multiplier=0.01, noise="seeded")
-    total = Mechanism(settings, 1, 1, is_virtual=True).sum(0, [np.full((1, 4), 10**9, np.int32)])
+    total = Mechanism(settings, ONE, 1, is_virtual=True).sum(0, [np.full((1, 4), 10**9, np.int32)])
     assert (np.abs(total - 500) < 150).all()
 
 
@@ -89,5 +91,5 @@ def test_noise_of_the_operating_system_differs_from_run_to_run_and_is_the_defaul
     nothing = np.zeros((1, 8), np.int32)
     for noise, is_virtual in product((None, "seeded", "system"), (True, False)):
         settings = Privacy(clip=10**6, noise_multiplier=1.0, noise=noise)
-        one, two = (Mechanism(settings, 1, 1, is_virtual=is_virtual).sum(0, [nothing]) for _ in range(2))
+        one, two = (Mechanism(settings, ONE, 1, is_virtual=is_virtual).sum(0, [nothing]) for _ in range(2))
         assert (one == two).all() == (noise == "seeded" or (noise is None and is_virtual))

@@ -213,7 +213,7 @@ def test_keys_put_in_the_place_of_a_neighbours_are_noticed_unless_all_but_it_are
     asks = this.server.ask(Stage.SHARES)
     keys = b"".join(own[each].public(ROUND) if each in own else this.server._public[each] for each in others)
     this.exchange([ask._replace(body=[*ask.body[:2], keys]) if ask.client == 2 else ask for ask in asks])
-    this.server.close_sharing()
+    this.server.plans_due()
     this.report()
     this.exchange(this.server.ask(Stage.CONFIRM, frozenset(COHORT)))
     theirs = {each: channel(own[each].channel, this.server._public[2]) for each in own}
@@ -288,10 +288,10 @@ def test_a_confirmation_counts_once_and_not_after_shares_are_asked_for() -> None
     this.exchange(asks[:-1])
     assert late is not None and this.server.waiting == {21}
     with pytest.raises(ReportRefused, match="client 2 is not asked for CONFIRM"):
-        this.server.told(this.seen[-5])
+        this.server.answered(this.seen[-5])
     asks = this.server.ask(Stage.UNMASK)
     with pytest.raises(ReportRefused, match=f"stage CONFIRM of secure aggregation is over in round {ROUND}"):
-        this.server.told(late)
+        this.server.answered(late)
     assert [ask.client for ask in asks] == COHORT[:5], "client 21 would refuse what it has not confirmed"
     this.exchange(asks)
     assert (this.total(reported) == this.expected(reported)).all(), "and its report is in the sum all the same"
@@ -336,9 +336,9 @@ def test_a_client_that_complains_of_all_is_named_itself() -> None:
         this.server.waiting.add(8)
         if unread == false == none:
             with pytest.raises(Exception, match="a complaint of no neighbour"):
-                this.server.told(told)
+                this.server.answered(told)
         else:
-            this.server.told(told)
+            this.server.answered(told)
     assert [client for client, _, _ in this.server.blamed()] == [8]
     assert (this.total(reported) == this.expected(reported)).all()
 

@@ -191,7 +191,7 @@ def test_a_server_that_asks_for_both_kinds_of_shares_is_refused_and_named() -> N
     assert refusal is not None
     this.server.waiting.add(13)
     with pytest.raises(ReportRefused, match="both kinds of shares of client 5"):
-        this.server.told(refusal)
+        this.server.answered(refusal)
 
 
 def test_a_client_helps_to_unmask_no_small_group_and_masks_once_a_round() -> None:
@@ -236,7 +236,7 @@ def test_without_t_shares_or_with_a_wrong_one_there_is_no_sum() -> None:
     three = MaskedRound(COHORT)
     three.share()
     assert three.server.ask(Stage.CONFIRM, three.report(silent=COHORT[:3])) == []
-    assert three.server.is_answered and three.total(COHORT[3:]) is None
+    assert not three.server.waiting and three.total(COHORT[3:]) is None
     four = MaskedRound(COHORT)
     four.share()
     four.exchange(four.server.ask(Stage.CONFIRM, four.report()), silent=COHORT[:2])
@@ -263,7 +263,7 @@ def test_a_key_of_low_order_is_refused_and_its_clients_neighbours_go_on() -> Non
     asked = {ask.client: ask for ask in this.server.ask(Stage.KEYS)}
     for part in (bytes(64), this.parties[8].answer(asked[8]).body[1][:32] + bytes(32)):  # type: ignore[union-attr]
         with pytest.raises(BadPayload, match="low order"):
-            this.server.told(Envelope(Kind.TELL, 8, ROUND, 2, [0, part]))
+            this.server.answered(Envelope(Kind.TELL, 8, ROUND, 2, [0, part]))
     this.exchange([ask for client, ask in asked.items() if client != 8])
     this.exchange(this.server.ask(Stage.SHARES))
     assert this.server.sharers == {*COHORT} - {8}
@@ -335,7 +335,7 @@ def test_whatever_is_asked_or_told_is_answered_refused_or_a_bad_payload(bodies: 
         except BadPayload:
             pass
         try:
-            this.server.told(Envelope(Kind.TELL, client, round, 2, body))
+            this.server.answered(Envelope(Kind.TELL, client, round, 2, body))
         except (BadPayload, ReportRefused):
             pass
 
@@ -347,9 +347,9 @@ def begun(until: int) -> MaskedRound:
         if stage is not None:
             this.exchange(this.server.ask(stage, frozenset(COHORT if at > 2 else ())))
         else:
-            this.server.close_sharing()
+            this.server.plans_due()
             this.report()
-    this.server = SecureRound(this.settings, Participation(clients=6, quorum=2), ROUND, 2, COHORT, seed=5)
+    this.server = SecureRound(this.settings, Participation(clients=6, quorum=2), 5, ROUND, 2, COHORT)
     return this
 
 
@@ -375,7 +375,7 @@ def test_what_a_repeated_round_lacks_that_came_before_unmasks_no_second_sum(unti
         if len(told.body) > 2:
             refused.add((ask.client, told.body[1]))
         else:
-            this.server.told(told)
+            this.server.answered(told)
     assert refused == ({(client, "asks-for-both") for client in reported} if until >= 4 else set())
     this.exchange(this.server.ask(Stage.UNMASK))
     total = this.total(reported)

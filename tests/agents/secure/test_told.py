@@ -18,10 +18,10 @@ def test_a_part_counts_once_and_from_those_that_were_asked_only() -> None:
     ask = this.server.ask(Stage.KEYS)[0]
     told = this.parties[2].answer(ask)
     assert told is not None
-    this.server.told(told)
+    this.server.answered(told)
     for again in (told, told._replace(client=99)):
         with pytest.raises(ReportRefused, match=f"client {again.client} is not asked for KEYS in round {ROUND}"):
-            this.server.told(again)
+            this.server.answered(again)
     assert this.server.waiting == {*COHORT[1:]}
 
 
@@ -30,11 +30,11 @@ def test_a_part_that_no_client_gives_is_a_bad_payload() -> None:
     this.server.ask(Stage.KEYS)
     for client, reason, detail in ((2, "because", ""), (3, "no-masks", "x" * (DETAIL + 1))):
         with pytest.raises(BadPayload, match=f"refuses its part because of '{reason}'"):
-            this.server.told(Envelope(Kind.TELL, client, ROUND, 2, [int(Stage.KEYS), reason, detail]))
+            this.server.answered(Envelope(Kind.TELL, client, ROUND, 2, [int(Stage.KEYS), reason, detail]))
     this = MaskedRound(COHORT)
     this.share()
     this.exchange(this.server.ask(Stage.CONFIRM, this.report()))
     this.server.ask(Stage.UNMASK)
     too_large = b"\xff" * SHARE_BYTES * len(COHORT)
     with pytest.raises(BadPayload, match="no number below the prime"):
-        this.server.told(Envelope(Kind.TELL, 2, ROUND, 2, [int(Stage.UNMASK), too_large]))
+        this.server.answered(Envelope(Kind.TELL, 2, ROUND, 2, [int(Stage.UNMASK), too_large]))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 from coordinator_cases import ALGORITHM, PROOF, after_rounds, cohort_of, joined_coordinator, joins, positions, report
 
@@ -328,9 +330,11 @@ def test_a_client_whose_process_has_left_is_not_blamed_for_a_later_question(clie
     """In real time nothing answers for it, and no deadline ends the wait."""
     pytest.importorskip("cryptography", reason="secure aggregation needs cryptography: pip install 'seedbus[secure]'")
     from seedbus.agents.secure.party import Party
+    from seedbus.agents.secure.secure_round import SecureRound
 
     algorithm, settings = DeComFL(arithmetic="integer", precision="int32"), SecureAggregation()
-    coordinator = joined_coordinator(clients=4, cohort=4, algorithm=algorithm, secure=settings)
+    open_exchange = partial(SecureRound, settings, Participation(clients=4), 7)
+    coordinator = joined_coordinator(clients=4, cohort=4, algorithm=algorithm, open_exchange=open_exchange)
     parties = [Party(settings, coordinator.participation) for _ in range(4)]
     coordinator.open_round()
     for stage in (Stage.KEYS, Stage.SHARES):
@@ -341,5 +345,5 @@ def test_a_client_whose_process_has_left_is_not_blamed_for_a_later_question(clie
                 assert coordinator.reported(answer) is None
         if stage is Stage.KEYS:
             coordinator.left(clients)
-    assert not coordinator.is_answered
-    assert coordinator.no_answer(()) == [] and coordinator.is_answered
+    assert coordinator.exchange.waiting
+    assert coordinator.no_answer(()) == [] and not coordinator.exchange.waiting

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field, fields
 from functools import lru_cache, partial
 from itertools import islice
@@ -21,94 +21,32 @@ from seedbus.agents.journal.records import StoredRound
 from seedbus.agents.messages import AnyAlgorithm
 from seedbus.agents.monitor import Monitor
 from seedbus.agents.observer import Observer
-from seedbus.agents.policies.participation import Participation
-from seedbus.agents.policies.snapshot_budget import Lag
 from seedbus.agents.round_record import ClosedRound
-from seedbus.agents.server.collusion import Collusion
+from seedbus.agents.run_spec import RunSpec
 from seedbus.agents.server.coordinator import Coordinator
-from seedbus.agents.server.exchange import OpenExchange, no_exchange
 from seedbus.agents.server.follower_positions import FollowerPositions
 from seedbus.agents.server.outages import Outages
-from seedbus.agents.server.rounds import Noise
 from seedbus.agents.server.server import Server
-from seedbus.agents.server.stopping import Cadence, Stop
 from seedbus.agents.stop_request import StopRequest
-from seedbus.algorithms.contract import BadPayload, Vector
+from seedbus.algorithms.contract import BadPayload
 from seedbus.algorithms.directions import reference, selftest_once, use_all_cores
 from seedbus.bus import (
     Bus,
-    Compute,
     Deadlock,
     EndOfTime,
     FaultHooks,
     Ledger,
     Links,
-    Network,
     Pace,
     Transport,
     VirtualClock,
     WallClock,
 )
-from seedbus.bus.envelope import SHORT
 from seedbus.bus.ledger import MESSAGES
 from seedbus.versions import version
 
 OUTCOME = "outcome"
 """The name of the fact that holds how a run ended."""
-
-
-@dataclass(frozen=True, slots=True)
-class Setup:
-    """All that a run's server is made from.
-
-    Attributes:
-        seed: the scenario's.
-        algorithm: the run's, for the problem's dimension.
-        participation: which clients rounds ask, and when rounds are over.
-        stop: when the run is over.
-        evaluation: how often the evaluator measures.
-        metrics: the names of what it measures.
-        network: latency and bandwidth of links.
-        compute: how long clients work.
-        faults: the scenario's faults of all kinds.
-        verify_every: reports at every so many versions have digests; 0: none have.
-        is_virtual: whether time is simulated.
-        scenario: what followers are told of the scenario.
-        processes: how many processes share the clients.
-        lag: when clients get snapshots; None: never.
-        replica_bytes: bytes of a replica's fields.
-        x0: makes x₀, float32 [d]; needed if the algorithm is dense.
-        report_limit: how many bytes a REPORT may have.
-        plugins: the digest of the plug-ins that processes must show; empty if the scenario needs none.
-        open_exchange: begins what a round asks beside reports.
-        noise: what is added to the sum of a round's reports; None: commits are made of the reports themselves.
-        on_row: called with the fields of each row of the ledger; None: nobody is told.
-        memory: the folder of what clients remember, of which no more is kept than a resumption needs; None: they
-            remember nothing.
-    """
-
-    seed: int
-    algorithm: AnyAlgorithm
-    participation: Participation
-    stop: Stop
-    evaluation: Cadence
-    metrics: Sequence[str]
-    network: Network
-    compute: Compute
-    faults: Sequence[object]
-    verify_every: int
-    is_virtual: bool
-    scenario: bytes
-    processes: int = 1
-    lag: Lag | None = None
-    replica_bytes: int = 0
-    x0: Callable[[], Vector] | None = None
-    report_limit: int = SHORT
-    plugins: bytes = b""
-    open_exchange: OpenExchange = no_exchange
-    noise: Noise | None = None
-    on_row: Callable[[tuple[int, ...]], None] | None = None
-    memory: Path | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +79,7 @@ class Outcome:
 
 
 def run(
-    setup: Setup,
+    spec: RunSpec,
     folder: Path,
     journal: Journal,
     observer: Observer,
@@ -154,7 +92,7 @@ def run(
     Whatever happens, all rounds that were closed are kept.
 
     Args:
-        setup: the run.
+        spec: the run.
         folder: its folder.
         journal: its journal, open for writing.
         observer: is called with what happens.
@@ -171,7 +109,7 @@ def run(
     use_all_cores()  # for replay only; it changes no bit
     with collected_after() as built_to_last:
         with built_to_last():
-            server_run = _ServerRun(setup, folder, journal, observer, connect, stop, built_to_last)
+            server_run = _ServerRun(spec, folder, journal, observer, connect, stop, built_to_last)
         try:
             reason = server_run.clock.run(server_run.work(monitor))
         except (Deadlock, EndOfTime) as error:
@@ -224,16 +162,12 @@ def check_build(folder: Path, facts: dict[str, str], ours: dict[str, str]) -> No
             raise RunFolderError(folder, what)
 
 
-def _no_model() -> Vector:
-    raise AssertionError("the server of a scalar-only algorithm has no model")
-
-
 class _ServerRun:
     """A run's server, with its clock, ledger, bus and transport."""
 
     def __init__(
         self,
-        setup: Setup,
+        spec: RunSpec,
         folder: Path,
         journal: Journal,
         observer: Observer,
@@ -242,66 +176,56 @@ class _ServerRun:
         built_to_last: BuiltToLast,
     ) -> None:
         # with the reference backend: all have the same self-test, and this one need not be compiled
-        facts, own_selftest = journal.facts(), selftest_once(getattr(setup.algorithm, "directions", None), reference)
+        facts, own_selftest = journal.facts(), selftest_once(getattr(spec.algorithm, "directions", None), reference)
         check_build(folder, facts, {"seedbus": version("seedbus"), "selftest": own_selftest.hex()})
-        self.setup = setup
+        self.spec = spec
         self.journal = journal
         self.built_to_last = built_to_last
-        self.clock = VirtualClock() if setup.is_virtual else WallClock()
+        self.clock = VirtualClock() if spec.is_virtual else WallClock()
         self.ledger = Ledger(folder / MESSAGES)
-        self.ledger.on_row = setup.on_row
-        clients = setup.participation.clients
-        hooks = FaultHooks(setup.faults, setup.seed, clients)
+        self.ledger.on_row = spec.on_row
+        clients = spec.participation.clients
+        hooks = FaultHooks(spec.faults, spec.seed, clients)
         self.availability, outages = Availability(hooks), Outages(hooks)
         if self.availability.is_changing:
             hooks.add(self.availability)
-        if outages.are_possible:
+        if outages:
             hooks.add(outages)
         self.coordinator = Coordinator(
-            setup.algorithm,
-            setup.participation,
-            seed=setup.seed,
-            stop=setup.stop,
-            evaluation=setup.evaluation,
-            verify_every=setup.verify_every,
+            spec,
             proofs={"selftest": own_selftest}
-            | ({"plugins": setup.plugins} if setup.plugins else {})
+            | ({"plugins": spec.plugins} if spec.plugins else {})
             | {name: journal.proof(name) for name in ("x0", "losses", "mask") if name in facts},
-            believes=not setup.is_virtual,
-            apart=self.availability.at_start if setup.is_virtual else self.availability.away,
-            lag=setup.lag,
-            replica_bytes=setup.replica_bytes,
-            metrics=setup.metrics,
-            state=setup.algorithm.first_state(setup.x0 or _no_model),
-            open_exchange=setup.open_exchange,
-            noise=setup.noise,
-            collusion=Collusion(setup.faults, setup.seed, clients),
+            apart=self.availability.at_start if spec.is_virtual else self.availability.away,
             reload=lambda after, last: self._reloaded(after, last),
         )
         self.transport = connect(journal.run_id)
-        self.pace = Pace(setup.compute, setup.seed, hooks)
+        self.pace = Pace(spec.compute, spec.seed, hooks)
         # called for each client of a round
-        self._evaluations = lru_cache(maxsize=16)(setup.algorithm.evaluations)
+        self._evaluations = lru_cache(maxsize=16)(spec.algorithm.evaluations)
         self._equal_ns = lru_cache(maxsize=64)(partial(self._answer_ns, 0))
         positions = FollowerPositions(lru_cache(maxsize=256)(self._count_seeds))
         self.bus = Bus(
             self.clock,
             self.transport,
             self.ledger,
-            Links(setup.network, setup.seed, hooks),
+            Links(spec.network, spec.seed, hooks),
             hooks,
             tally=self.coordinator.reader.tally,
             on_decoded=self.coordinator.reader.read_together,
             answer_ns=self._equal_answer_ns if self.pace.is_equal else self._answer_ns,
-            report_limit=setup.report_limit,
+            report_limit=spec.report_limit,
             on_answer=positions.answered,
             on_delivery=positions.delivered,
         )
-        self.server = Server(self.bus, self.coordinator, positions, self.availability, outages, journal, observer, stop)
+        interruptions = [outages] if outages else []
+        self.server = Server(
+            self.bus, self.coordinator, positions, self.availability, interruptions, journal, observer, stop
+        )
         self._under_way: set[tuple[int, int]] | None = None  # at the end of the last durable round
         self._ended_s = 0.0  # when the outcome became durable: a wall clock goes on
-        if setup.memory is not None:
-            self.server.on_durable = partial(self._prune, setup.memory)
+        if spec.memory is not None:
+            self.server.on_durable = partial(self._prune, spec.memory)
         # its own connection: the journal's may be in use on the journal's thread
         self.archive = Journal.open(folder, for_writing=False)
         self.archive.facts()  # the files are opened now, not when a client needs them
@@ -314,8 +238,8 @@ class _ServerRun:
                 self.ledger.restore(0, b"")
             else:
                 with self.journal.decoding():
-                    self.server.restore(checkpoint, history(self.setup.algorithm, self.journal))
-            registration = self.server.registration(self.setup.scenario, self.setup.processes)
+                    self.server.restore(checkpoint, history(self.spec.algorithm, self.journal))
+            registration = self.server.registration(self.spec.scenario, self.spec.processes)
             if monitor is not None:
                 monitor.attach(asyncio.get_running_loop(), self.server.instruments().read)
             with self.built_to_last():  # in memory all clients join here
@@ -348,8 +272,8 @@ class _ServerRun:
         self.ledger.write_segment()
         if self.ledger.segments > segments:
             self.journal.finish([], self.ledger.segments, {OUTCOME: json.dumps(asdict(outcome))})
-        if self.setup.memory is not None and self._under_way is not None:  # else it has closed no round since a resume
-            prune(self.setup.memory, None, self.coordinator.round, self._under_way, 1)
+        if self.spec.memory is not None and self._under_way is not None:  # else it has closed no round since a resume
+            prune(self.spec.memory, None, self.coordinator.round, self._under_way, 1)
         return outcome
 
     def _outcome(self, reason: str) -> Outcome:
@@ -388,11 +312,11 @@ class _ServerRun:
 
     def _reloaded(self, after: int, last: int) -> list[Any]:
         """Return the commits after version `after` up to `last` from the journal; the server holds them no more."""
-        return list(islice(history(self.setup.algorithm, self.archive, after), last - after))
+        return list(islice(history(self.spec.algorithm, self.archive, after), last - after))
 
     def _count_seeds(self, after: int, last: int) -> int:
         """Return the seeds of the commits after version `after` up to `last`."""
-        return self.setup.algorithm.pack_log(self.coordinator.history.between(after, last)).seeds
+        return self.spec.algorithm.pack_log(self.coordinator.history.between(after, last)).seeds
 
     def _answer_ns(self, client: int, round: int, seeds: int) -> int:
         """Return how long a client works; seeds: one of the plan, and one for each term that it folds."""

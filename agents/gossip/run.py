@@ -32,12 +32,13 @@ from seedbus.agents.gossip.node import Node, Steps, fold
 from seedbus.agents.gossip.settings import METRICS, Gossip
 from seedbus.agents.journal.journal import Journal
 from seedbus.agents.journal.records import Entry, StoredRound
-from seedbus.agents.launcher import OUTCOME, Outcome, Setup
+from seedbus.agents.launcher import OUTCOME, Outcome
 from seedbus.agents.messages import Evaluation
 from seedbus.agents.observer import Observer
 from seedbus.agents.problem import ClientProblem
 from seedbus.agents.refusals import Mark, Reason, Refusal, Refusals
 from seedbus.agents.round_record import ClosedRound, RoundRecord
+from seedbus.agents.run_spec import RunSpec
 from seedbus.agents.server.stopping import Progress, Sent
 from seedbus.agents.stop_request import StopRequest
 from seedbus.algorithms.contract import Declined, Replica, ReportRefused, Vector
@@ -56,7 +57,7 @@ class GossipRun:
     """A run's nodes, with their clock, ledger and bus.
 
     Args:
-        setup: the run.
+        spec: the run.
         gossip: its graph.
         problem: the task with its data.
         split: the samples that models are evaluated on.
@@ -69,7 +70,7 @@ class GossipRun:
 
     def __init__(
         self,
-        setup: Setup,
+        spec: RunSpec,
         gossip: Gossip,
         problem: ClientProblem,
         split: str,
@@ -79,21 +80,21 @@ class GossipRun:
         stop: StopRequest,
         place: Callable[[Vector], Vector],
     ) -> None:
-        nodes, seed = setup.participation.clients, setup.seed
-        self.setup, self.gossip, self.problem, self.split = setup, gossip, problem, split
+        nodes, seed = spec.participation.clients, spec.seed
+        self.spec, self.gossip, self.problem, self.split = spec, gossip, problem, split
         self.journal, self.observer, self.stop = journal, observer, stop
         self.clock = VirtualClock()
         self.ledger = Ledger(folder / MESSAGES)
-        self.hooks = FaultHooks(setup.faults, seed, nodes)
+        self.hooks = FaultHooks(spec.faults, seed, nodes)
         self.availability = Availability(self.hooks)
         if self.availability.is_changing:
             self.hooks.add(self.availability)
-        links = Links(setup.network, seed, self.hooks)
+        links = Links(spec.network, seed, self.hooks)
         self.bus = Bus(self.clock, MemoryTransport(), self.ledger, links, self.hooks)
-        self.pace = Pace(setup.compute, seed, self.hooks)
-        self.steps = Steps(setup.algorithm, problem, nodes, seed)
+        self.pace = Pace(spec.compute, seed, self.hooks)
+        self.steps = Steps(spec.algorithm, problem, nodes, seed)
         neighbours = gossip.neighbours(nodes, seed)
-        start = setup.algorithm.replica(problem.x0()).placed(place)
+        start = spec.algorithm.replica(problem.x0()).placed(place)
         self.nodes = [Node(each, neighbours, self.steps, self.bus, start.copy(), seed) for each in range(nodes)]
         self.start = start
         self.progress = Progress()
@@ -130,7 +131,7 @@ class GossipRun:
             self.refusals.by_reason(),
             self.hooks.counts(),
             self.refusals.details,
-            reason == self.setup.stop.divergence(rounds, self.progress),
+            reason == self.spec.stop.divergence(rounds, self.progress),
             {name: digest.hex() for name, digest in whole.digests().items()},
         )
         self.journal.finish(self.lines, self.ledger.segments, {OUTCOME: json.dumps(asdict(outcome))})
@@ -160,10 +161,10 @@ class GossipRun:
             await self._until(rounds + 1)
             self._close(rounds, cohort)
             rounds += 1
-            reason = self.setup.stop.reason(rounds, self.progress)
+            reason = self.spec.stop.reason(rounds, self.progress)
         self.is_over = True
         lacking = await self._repair(rounds)
-        if self.setup.verify_every:
+        if self.spec.verify_every:
             self._verify(rounds)
         return reason + lacking, rounds
 
@@ -178,7 +179,7 @@ class GossipRun:
     def _enter(self, round: int) -> list[Node]:
         """Let nodes leave and return, and tell what they have. Returns those that are there."""
         if round == self.before:  # earlier ones are computed again
-            self.ledger.on_row = self.setup.on_row
+            self.ledger.on_row = self.spec.on_row
         returned = {client for client, _ in self.availability.advance(round, self.clock.now_ns).arrived}
         present = [node for node in self.nodes if node.address not in self.availability.away]
         for node in self.nodes:
@@ -201,7 +202,7 @@ class GossipRun:
             return
         self.hooks.reported(node.address, round)
         node.is_busy = True
-        evaluations = self.setup.algorithm.evaluations(round)
+        evaluations = self.spec.algorithm.evaluations(round)
         due_ns = self.clock.now_ns + self.pace.time_ns(node.address, round, evaluations, missed)
         self.clock.post(due_ns, (Kind.REPORT, node.address, round, 0, 0), self._made, (node, record))
 
@@ -232,8 +233,8 @@ class GossipRun:
         self.progress.now_ns = self.clock.now_ns
         self.progress.barren = self.progress.barren + 1 if self.too_large and not new else 0
         self.too_large = 0
-        every = self.setup.evaluation.every
-        if (round + 1) % every == 0 or self.setup.stop.reason(round + 1, self.progress) is not None:
+        every = self.spec.evaluation.every
+        if (round + 1) % every == 0 or self.spec.stop.reason(round + 1, self.progress) is not None:
             self._measure(round)
         now_ns = self.clock.now_ns
         lags = [len(self.made) - self.nodes[each].has.size for each in cohort]
@@ -242,7 +243,7 @@ class GossipRun:
         is_full = self.ledger.is_full
         if is_full:
             self.ledger.write_segment()
-        body, rows = self.setup.algorithm.pack_log(commits).body if commits else None, self.ledger.take_new()
+        body, rows = self.spec.algorithm.pack_log(commits).body if commits else None, self.ledger.take_new()
         if round < self.before:
             self._compare(round, cohort, reported, body)
             self.lines = []
@@ -295,14 +296,14 @@ class GossipRun:
 
     def _measure(self, round: int) -> None:
         """Evaluate one node's model, and how far the nodes are from each other."""
-        algorithm, nodes = self.setup.algorithm, self.nodes
+        algorithm, nodes = self.spec.algorithm, self.nodes
         replica = nodes[self.gossip.evaluated].replica
         metrics = self.problem.evaluate(algorithm.evaluation_point(replica, None), self.split)
         metrics |= algorithm.diagnostics(replica)
         missing = sum(len(self.made) - node.has.size for node in nodes)
         metrics |= dict(zip(METRICS, (missing / len(nodes), self._distance()), strict=True))
         evaluation = Evaluation(round, len(self.made), metrics)
-        line = self.progress.measured(evaluation, self.setup.stop, self.clock.now_ns)
+        line = self.progress.measured(evaluation, self.spec.stop, self.clock.now_ns)
         self.lines.append(line)
         if round >= self.before:
             self.observer.measured(line)
@@ -310,9 +311,9 @@ class GossipRun:
     def _distance(self) -> float:
         """Return the root of the mean squared distance of the nodes' models from their mean."""
         total, squares = np.zeros(self.problem.dimension), 0.0
-        first = np.asarray(self.setup.algorithm.point(self.nodes[0].replica)).astype(np.float64)
+        first = np.asarray(self.spec.algorithm.point(self.nodes[0].replica)).astype(np.float64)
         for node in self.nodes:  # relative to one of them, so that little is cancelled
-            apart = np.asarray(self.setup.algorithm.point(node.replica)) - first
+            apart = np.asarray(self.spec.algorithm.point(node.replica)) - first
             total += apart
             squares += float(apart @ apart)
         mean = total / len(self.nodes)

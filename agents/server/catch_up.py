@@ -12,14 +12,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgpack
 import numpy as np
 
 from seedbus.agents import messages
-from seedbus.agents.messages import AnyAlgorithm, Outgoing
-from seedbus.agents.policies.snapshot_budget import Lag
+from seedbus.agents.messages import Outgoing
 from seedbus.agents.policies.snapshot_bytes import SnapshotBytes
 from seedbus.agents.server.commit_window import CommitWindow, Reload
 from seedbus.agents.server.outbox import Outbox
@@ -28,6 +27,9 @@ from seedbus.agents.server.snapshot_offers import NoSnapshot
 from seedbus.agents.server.snapshots import Snapshots
 from seedbus.algorithms.contract import ReportRefused
 from seedbus.bus import Envelope, Tally
+
+if TYPE_CHECKING:
+    from seedbus.agents.run_spec import RunSpec
 
 _new = tuple.__new__  # faster than a named tuple's own constructor, and called for each client of a round
 _WINDOW = 8
@@ -46,42 +48,38 @@ class CatchUp:
 
     def __init__(
         self,
-        algorithm: AnyAlgorithm,
+        spec: RunSpec,
         versions: Mapping[int, int],
-        lag: Lag | None,
-        reload: Reload | None,
         outbox: Outbox,
         *,
-        replica_bytes: int = 0,
+        reload: Reload | None = None,
         proofs: Callable[[], Mapping[str, bytes]] = dict,
-        patience: int = 0,
     ) -> None:
         """Begin with no commits.
 
         Args:
-            algorithm: packs plans and commits.
+            spec: the run.
             versions: the version of each client that ever joined; kept up to date by `ClientPositions`.
-            lag: when a client gets a snapshot; None: never.
-            reload: reads commits back that are not held any more.
             outbox: where messages go.
-            replica_bytes: bytes of all fields of a replica; needed where the cheapest way is sought.
+            reload: reads commits back that are not held any more.
             proofs: returns what a client's JOIN shows.
-            patience: for how many versions an offer may go unanswered before its client counts as lost.
         """
-        self._algorithm = algorithm
+        self._algorithm = algorithm = spec.algorithm
+        lag = spec.lag
         self._versions = versions
         self._outbox = outbox
         commits, size = (lag.snapshot_after_commits, lag.bytes_of_commits) if lag else (None, None)
         self._is_cheapest = lag is not None and lag.is_cheapest and not algorithm.is_dense
-        window = _WINDOW * replica_bytes if self._is_cheapest else size
+        window = _WINDOW * spec.replica_bytes if self._is_cheapest else size
         self.history = CommitWindow(reload, commits, window, is_dense=algorithm.is_dense)
         fields = algorithm.replica(np.zeros(1, np.float32)).fields
         self.snapshots = Snapshots(lag, outbox, {name: field.dtype for name, field in fields.items()})
         self._most_commits = commits
         self._most_bytes = None if algorithm.most_catch_up_bytes is None or commits is not None else size
-        self._replica_bytes = replica_bytes
+        self._replica_bytes = spec.replica_bytes
         self._proofs = proofs
-        self._patience = patience
+        # for so many versions an offer may go unanswered before its client counts as lost
+        self._patience = spec.participation.staleness
 
     def plan_for(self, client: int, now: Round) -> list[Outgoing]:
         """The open round's plan for a client, or nothing if it lags so far that it is to get a snapshot first."""

@@ -15,6 +15,7 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 
 from seedbus.agents.messages import AnyAlgorithm
+from seedbus.agents.server.rounds import ReportFilter
 from seedbus.algorithms.contract import BadPayload, ReportRefused
 from seedbus.bus.keyed_random import KeyedRandom, ordered
 from seedbus.discovery import check_shape
@@ -78,6 +79,12 @@ class Collusion:
         return replaced
 
 
+def collusions(faults: Sequence[Any], seed: int, clients: int) -> list[ReportFilter]:
+    """Return what replaces the reports of colluding clients; nothing if no fault of a scenario has any."""
+    collusion = Collusion(faults, seed, clients)
+    return [collusion.apply] if any(isinstance(fault, Collude) for fault in faults) else []
+
+
 def _sent(algorithm: AnyAlgorithm, plan: Any, report: Any, row: Any) -> Any:
     """Return a report with other values, rounded as its message would be."""
     values = algorithm.values(report)
@@ -89,7 +96,3 @@ def _sent(algorithm: AnyAlgorithm, plan: Any, report: Any, row: Any) -> Any:
     except (BadPayload, ReportRefused):
         return report
     return sent
-
-
-HONEST = Collusion((), 0, 0)
-"""No clients collude."""

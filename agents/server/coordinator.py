@@ -18,35 +18,35 @@ Rules
 
 from __future__ import annotations
 
-from collections.abc import Collection, Container, Iterable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from seedbus.agents import messages
 from seedbus.agents.errors import Unfinishable
 from seedbus.agents.journal.records import MemberPosition
-from seedbus.agents.messages import AnyAlgorithm, Evaluation, Join, Outgoing
-from seedbus.agents.policies.participation import Participation
-from seedbus.agents.policies.snapshot_budget import Lag
+from seedbus.agents.messages import Evaluation, Join, Outgoing
 from seedbus.agents.refusals import NOBODY, Mark, Reason, Refusal, Refusals
 from seedbus.agents.round_record import ClosedRound
 from seedbus.agents.server.catch_up import CatchUp
 from seedbus.agents.server.client_positions import ClientPositions
-from seedbus.agents.server.collusion import HONEST, Collusion
 from seedbus.agents.server.commit_window import Reload
-from seedbus.agents.server.exchange import Exchange, OpenExchange, no_exchange
+from seedbus.agents.server.exchange import Exchange
 from seedbus.agents.server.joining import Joining
 from seedbus.agents.server.outbox import Outbox
 from seedbus.agents.server.report_reader import ReportReader
 from seedbus.agents.server.reports import ReportHandler
-from seedbus.agents.server.rounds import Noise, Rounds
-from seedbus.agents.server.stopping import TIMELESS, Cadence, Progress, Sent, Stop
+from seedbus.agents.server.rounds import Rounds
+from seedbus.agents.server.stopping import TIMELESS, Progress, Sent, Spending
 from seedbus.agents.verification import KEPT, Verifier
 from seedbus.algorithms.contract import BadPayload, ReportRefused, whole_digest
 from seedbus.bus import EVALUATOR, Envelope
 from seedbus.bus.envelope import PLAN
 from seedbus.bus.text import counted, listed
+
+if TYPE_CHECKING:
+    from seedbus.agents.run_spec import RunSpec
 
 _BAD_ANSWERS = Reason.marked(Mark.BAD_ANSWER)
 _TOO_LARGE = Reason.marked(Mark.TOO_LARGE)
@@ -66,6 +66,8 @@ class Coordinator:
     """The server's decisions for one run.
 
     Attributes:
+        spec: the run.
+        algorithm, participation, stop: the run's.
         history: the commits that are held.
         snapshots: the snapshot that is held, and the one on its way.
         refusals: counts of what was refused.
@@ -77,94 +79,58 @@ class Coordinator:
 
     def __init__(
         self,
-        algorithm: AnyAlgorithm,
-        participation: Participation,
+        spec: RunSpec,
         *,
-        seed: int,
-        stop: Stop,
-        evaluation: Cadence,
-        verify_every: int = 0,
         proofs: Mapping[str, bytes] | None = None,
-        believes: bool = True,
         apart: Container[int] = (),
-        lag: Lag | None = None,
-        replica_bytes: int = 0,
         reload: Reload | None = None,
-        state: Any = None,
-        metrics: Collection[str] = (),
-        open_exchange: OpenExchange = no_exchange,
-        noise: Noise | None = None,
-        collusion: Collusion = HONEST,
     ) -> None:
         """Begin before round 0, with no members.
 
         Args:
-            algorithm: plans, checks and aggregates.
-            participation: which clients are asked, and when a round is over.
-            seed: the scenario's.
-            stop: when the run is over.
-            evaluation: when the model is evaluated.
-            verify_every: compare digests at every so many versions; 0: never.
+            spec: the run.
             proofs: what every process must prove ("selftest", "x0", "losses", "plugins", "mask"); what is not given,
                 the first process that is entitled to decide it does.
-            believes: whether a process that comes back is at the versions that it states (real time); else a process
-                that was replaced leaves no trace (simulated time).
             apart: clients that no process brings into the run, because they are away; they join by themselves.
-            lag: when lagging clients get a snapshot; None: never.
-            replica_bytes: bytes of a replica's fields; needed with `lag.snapshot_after_bytes: snapshot`.
             reload: reads commits back that are not held any more (`CommitWindow`).
-            state: the algorithm's state at the server, before the first commit.
-            metrics: the names of what the evaluator measures.
-            open_exchange: begins what a round asks beside reports.
-            noise: what is added to the sum of a round's reports; None: commits are made of the reports themselves.
-            collusion: the faults that replace reports in a commit.
         """
-        self.algorithm = algorithm
-        self.participation = participation
-        self.seed = seed
-        self.stop = stop
-        self.evaluation = evaluation
-        self.verifier = Verifier(verify_every, max(KEPT, participation.staleness + 1))
+        self.spec = spec
+        self.algorithm = spec.algorithm
+        self.participation = spec.participation
+        self.stop = spec.stop
+        self.verifier = Verifier(spec.verify_every, max(KEPT, spec.participation.staleness + 1))
         self.refusals = Refusals()
-        self._noise = noise
-        self.progress = Progress(spent=None if noise is None else noise.spending())
+        self.progress = Progress(spent=self._spending())
         self.last_digest = ""
         self.last_digests: dict[str, str] = {}
-        self._metrics = metrics
-        self._open_exchange = open_exchange
-        self._fields = sorted(algorithm.replica(np.zeros(1, np.float32)).fields)
+        self._fields = sorted(spec.algorithm.replica(np.zeros(1, np.float32)).fields)
         self._outbox = Outbox()
         self._plans: list[Outgoing] = []
         self._are_plans_due = False
         self._timeless = 0  # how many rounds have taken no time, up to the newest
         self._silent: set[int] = set()  # who was asked and did not answer, since a report counted
-        self._positions = ClientPositions(participation.clients)
-        self._catch_up = CatchUp(
-            algorithm,
-            self._positions.versions,
-            lag,
-            reload,
-            self._outbox,
-            replica_bytes=replica_bytes,
-            proofs=lambda: self.proofs,
-            patience=participation.staleness,
-        )
+        self._positions = ClientPositions(spec.participation.clients)
+        versions = self._positions.versions
+        self._catch_up = CatchUp(spec, versions, self._outbox, reload=reload, proofs=lambda: self.proofs)
         self.history = self._catch_up.history
         self.snapshots = self._catch_up.snapshots
-        self._rounds = Rounds(algorithm, participation, seed, state, noise, collusion)
+        self._rounds = Rounds(spec)
         self._durable: Sequence[Any] = self._rounds.pack()
         self._joining = Joining(
             self._positions,
             self._catch_up,
             self._rounds,
             self._outbox,
-            participation.clients,
+            spec.participation.clients,
             proofs=proofs or {},
-            believes=believes,
+            believes=not spec.is_virtual,
             apart=apart,
         )
-        self.reader = ReportReader(algorithm, self._rounds, self.verifier)
+        self.reader = ReportReader(spec.algorithm, self._rounds, self.verifier)
         self._reports = ReportHandler(self.reader, self._positions, self._catch_up, self._rounds, self.verifier)
+
+    def _spending(self) -> Spending | None:
+        return None if self.spec.noise is None else self.spec.noise.spending()
 
     @property
     def version(self) -> int:
@@ -259,7 +225,7 @@ class Coordinator:
         """
         now = self._rounds.open(self._positions.members, self.version, now_ns, computing)
         self._are_plans_due = False
-        now.exchange = self._open_exchange(self.round, self.version, now.cohort)
+        now.exchange = self.spec.open_exchange(self.round, self.version, now.cohort)
         self.snapshots.open(self.round, self.version)
         self._plans = [plan for client in now.cohort for plan in self._catch_up.plan_for(client, now)]
         return now.cohort
@@ -455,7 +421,7 @@ class Coordinator:
             )
         self.progress.sent, self.progress.now_ns = sent, now_ns
         is_last = self.stop.reason(self.round, self.progress) is not None
-        if is_last or self.round % self.evaluation.every == 0:
+        if is_last or self.round % self.spec.evaluation.every == 0:
             self.ask_evaluator(closed)
         elif closed.commit is not None:
             self._tell_evaluator(closed.round, [closed.commit], messages.DIGEST * self.verifier.is_due(self.version))
@@ -463,7 +429,7 @@ class Coordinator:
     def waited(self, now_ns: int) -> None:
         """Time has passed between two rounds: if that ends the run, the model is evaluated, unless it has been."""
         self.progress.now_ns = now_ns
-        if self.finished() is not None and self.round % self.evaluation.every:
+        if self.finished() is not None and self.round % self.spec.evaluation.every:
             self.ask_evaluator(ClosedRound(self.round - 1, self.version, (), (), None))
 
     def ask_evaluator(self, closed: ClosedRound | None = None) -> None:
@@ -511,7 +477,7 @@ class Coordinator:
     def _checked(self, envelope: Envelope) -> Evaluation:
         """Decode an EVALUATION. Raises `BadPayload`; `ReportRefused` if nobody asked for it."""
         evaluation = Evaluation.unpack(envelope)
-        evaluation.check(self._metrics, self._fields)
+        evaluation.check(self.spec.metrics, self._fields)
         if evaluation.version > self.version or evaluation.round > self.round:
             what = f"version {evaluation.version} after round {evaluation.round}"
             raise ReportRefused("wrong-version", f"an EVALUATION of {what}; the newest is version {self.version}")
@@ -566,7 +532,7 @@ class Coordinator:
         self._durable = state.rounds
         self._rounds.unpack(self._durable)
         self.refusals.unpack(state.refusals)
-        self.progress = Progress.unpack(state.progress, None if self._noise is None else self._noise.spending())
+        self.progress = Progress.unpack(state.progress, self._spending())
         self.verifier.unpack(state.verifier)
         self.snapshots.unpack(state.snapshots, snapshot)
         self._positions.restore(known, with_members=not self._joining.believes)

@@ -7,14 +7,16 @@ simulates the run may also be killed at any instant: that is no part of a scenar
 
 from __future__ import annotations
 
-from typing import Literal, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from seedbus.bus import FaultHooks
 from seedbus.bus.errors import Unusable
 from seedbus.bus.fault_hooks import ActiveFault
 from seedbus.bus.in_flight import Key
 
-Phase = Literal["asking", "gathering", "committing", "publishing"]
+if TYPE_CHECKING:
+    from seedbus.agents.server.round import Phase
+    from seedbus.agents.server.server import Server
 
 
 @runtime_checkable
@@ -41,9 +43,20 @@ class Outages:
         self._started: set[tuple[int, int, Phase]] = set()
         self.is_away = False
 
-    @property
-    def are_possible(self) -> bool:
+    def __bool__(self) -> bool:
+        """Whether there are any."""
         return bool(self._outages)
+
+    async def strikes(self, round: int, phase: Phase, server: Server) -> bool:
+        """Let the server crash, if a fault says so, and come back. Returns whether it crashed."""
+        lasts_ns = self.crash_ns(round, phase)
+        if lasts_ns is None:
+            return False
+        server.observer.noted("server-crashed", round=round, phase=phase, away_s=lasts_ns / 1e9)
+        self.is_away = True
+        await server.until_time(server.bus.clock.now_ns + lasts_ns)
+        self.is_away = False
+        return True
 
     def stops(self, key: Key, arriving: bool) -> bool:
         """Return whether a message is lost because it reaches a server that is away."""

@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Container, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from seedbus.agents.messages import AnyAlgorithm
 from seedbus.agents.server.exchange import Exchange
 from seedbus.algorithms.contract import LateReports, Packed, ReportRefused
 from seedbus.bus import Envelope, Tally
+
+Phase = Literal["asking", "gathering", "committing", "publishing"]
+"""What the server is about to do in a round, or in the middle of."""
 
 
 @dataclass(slots=True)

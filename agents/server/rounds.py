@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Container, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Sequence
 from functools import partial
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from numpy.typing import NDArray
 
 from seedbus.agents.errors import Unfinishable
 from seedbus.agents.messages import AnyAlgorithm
-from seedbus.agents.policies.participation import Late, Participation
+from seedbus.agents.policies.participation import Late
 from seedbus.agents.policies.selection.known import Known
 from seedbus.agents.round_record import RoundRecord
 from seedbus.agents.seeds import of_directions
-from seedbus.agents.server.collusion import HONEST, Collusion
 from seedbus.agents.server.member_index import MemberIndex
 from seedbus.agents.server.round import OverdueRounds, Round
 from seedbus.agents.server.stopping import Spending
@@ -25,6 +24,13 @@ from seedbus.algorithms.stateful import Stateful
 from seedbus.algorithms.summed import summed
 from seedbus.bus.network import round_ns
 from seedbus.vector import norm
+
+if TYPE_CHECKING:
+    from seedbus.agents.run_spec import RunSpec
+
+
+ReportFilter = Callable[[AnyAlgorithm, Any, dict[int, Any]], dict[int, Any]]
+"""Returns the reports of one round, of which a plan is the second argument, as a commit is to have them."""
 
 
 class Noise(Protocol):
@@ -72,30 +78,18 @@ class Rounds:
     """The open round, and the closed ones that may still be answered.
 
     Args:
-        algorithm: plans rounds and aggregates reports.
-        participation: the policy.
-        seed: the scenario's.
-        state: the algorithm's state at the server before the first commit.
-        noise: what is added to the sum of a round's reports; None: commits are made of the reports themselves.
-        collusion: the faults that replace reports in a commit.
+        spec: the run.
 
     Attributes:
         number: of the open round, or of the one that opens next.
         current: the open round; None between rounds.
     """
 
-    def __init__(
-        self,
-        algorithm: AnyAlgorithm,
-        participation: Participation,
-        seed: int,
-        state: Any = None,
-        noise: Noise | None = None,
-        collusion: Collusion = HONEST,
-    ) -> None:
-        self.algorithm = algorithm
+    def __init__(self, spec: RunSpec) -> None:
+        participation = spec.participation
+        self.algorithm = spec.algorithm
         self.policy = participation
-        self._seed = seed
+        self._seed = spec.seed
         self.number = 0
         self.current: Round | None = None
         self._overdue = OverdueRounds(participation.staleness)
@@ -103,10 +97,10 @@ class Rounds:
         self._needs_known = participation.selection.needs_known
         self._buffer = participation.buffer
         self._answer_times_ns = deque[int](maxlen=participation.deadline.window if participation.deadline else 0)
-        self._state = state
-        self._noise = noise
-        self._divisor = None if noise is None else noise.divisor
-        self._collusion = collusion
+        self._state = spec.first_state()
+        self._noise = spec.noise
+        self._divisor = None if spec.noise is None else spec.noise.divisor
+        self._filters = spec.filters
         self._lost = -1
         self._dismissed: set[int] = set()  # since the last checkpoint
 
@@ -311,7 +305,7 @@ class Rounds:
 
         if current.exchange.sums_reports or self._noise is not None:
             return self._of_sum(current), late
-        current.reports = self._collusion.apply(self.algorithm, current.plan, current.reports)
+        current.reports = self._filtered(current.plan, current.reports)
 
         def weight(discount: Late, overdue: Round) -> float:
             divisor = policy.size if policy.is_stream else total if policy.is_asynchronous else overdue.size
@@ -321,10 +315,7 @@ class Rounds:
 
         share = fresh_count / total
         overdue = self._overdue.take(partial(weight, policy.late)) if policy.late is not None else []
-        overdue = [
-            each._replace(reports=self._collusion.apply(self.algorithm, each.plan, dict(each.reports)))
-            for each in overdue
-        ]
+        overdue = [each._replace(reports=self._filtered(each.plan, dict(each.reports))) for each in overdue]
         try:
             if policy.is_stream and isinstance(self.algorithm, OrderFree):
                 fresh = [LateReports(current.plan, current.reports, 1 / policy.size)] if current.reports else []
@@ -336,6 +327,11 @@ class Rounds:
         except OverflowError as error:
             raise Unfinishable(f"round {current.plan.round} can make no commit: {error}") from None
         return commit, late
+
+    def _filtered(self, plan: Any, reports: dict[int, Any]) -> dict[int, Any]:
+        for change in self._filters:
+            reports = change(self.algorithm, plan, reports)
+        return reports
 
     def _of_sum(self, current: Round) -> Any:
         """Return the commit of the sum of reports, with noise; None if the sum is not known.

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from seedbus.agents import messages
 from seedbus.agents.availability import Availability
@@ -25,8 +25,8 @@ from seedbus.agents.server.arrivals import Arrivals
 from seedbus.agents.server.coordinator import Coordinator
 from seedbus.agents.server.follower_positions import FollowerPositions
 from seedbus.agents.server.instruments import Instruments
-from seedbus.agents.server.outages import Outages, Phase
 from seedbus.agents.server.registration import Registration
+from seedbus.agents.server.round import Phase
 from seedbus.agents.server.state_form import state_problem
 from seedbus.agents.server.stopping import Sent
 from seedbus.agents.stop_request import StopRequest
@@ -53,6 +53,20 @@ class ServerState(NamedTuple):
     arrivals: list[Any]
 
 
+class Interruption(Protocol):
+    """What may take the open round from the server in one of its phases.
+
+    Attributes:
+        is_away: whether the server hears nothing now.
+    """
+
+    is_away: bool
+
+    async def strikes(self, round: int, phase: Phase, server: Server) -> bool:
+        """Strike, if it is to, and come back. Returns whether the server has lost what is not durable."""
+        ...
+
+
 class Server:
     """One run's server on a bus.
 
@@ -70,7 +84,7 @@ class Server:
         coordinator: Coordinator,
         positions: FollowerPositions,
         availability: Availability,
-        outages: Outages,
+        interruptions: Sequence[Interruption],
         journal: Journal,
         observer: Observer,
         stop: StopRequest,
@@ -81,9 +95,9 @@ class Server:
         self.observer = observer
         self._positions = positions
         self._availability = availability
-        self._outages = outages
+        self._interruptions = interruptions
         self._stop = stop
-        self._arrivals = Arrivals(bus, coordinator, availability, observer, self._until, self._until_time)
+        self._arrivals = Arrivals(bus, coordinator, availability, observer, self._until, self.until_time)
         self._mailbox = bus.open(SERVER, "the server")
         bus.on_no_join = self._not_joined
         bus.on_idle = lambda: self._mailbox.put(None)
@@ -256,15 +270,15 @@ class Server:
         alarm = None
         if deadline_ns is not None:
             alarm = self.bus.clock.at(now_ns + deadline_ns, (round,), lambda: self._mailbox.put(round), LAST)
-        crashes = await self._crashes("asking") or await self._gathered()
-        if exchange.after_reports and not crashes:
+        is_lost = await self._loses("asking") or await self._gathered()
+        if exchange.after_reports and not is_lost:
             if alarm is not None:
                 alarm.cancel()
             await self._ask(exchange.after_reports)
-        crashes = crashes or await self._crashes("committing")
+        is_lost = is_lost or await self._loses("committing")
         if alarm is not None:
             alarm.cancel()
-        if crashes:
+        if is_lost:
             self.coordinator.crashed()
             return
         closed = self.coordinator.close_round(self.bus.clock.now_ns)
@@ -310,11 +324,11 @@ class Server:
             await self._until_deadline(lambda: not self.coordinator.exchange.waiting)
 
     async def _gathered(self) -> bool:
-        """Wait until the round is over. Returns true if the server crashed before."""
+        """Wait until the round is over. Returns true if the server has lost it before."""
         coordinator = self.coordinator
-        if self._outages.are_possible:
+        if self._interruptions:
             await self._until(lambda: coordinator.is_round_over or coordinator.is_half_reported)
-            if await self._crashes("gathering"):
+            if await self._loses("gathering"):
                 return True
         await self._until(lambda: coordinator.is_round_over)
         if coordinator.participation.is_stream and not self.bus.clock.is_virtual:
@@ -322,19 +336,15 @@ class Server:
                 self._read(await self._mailbox.get())
         return False
 
-    async def _crashes(self, phase: Phase, round: int | None = None) -> bool:
-        """Crash here, if a fault says so, and come back. Returns whether it crashed."""
+    async def _loses(self, phase: Phase, round: int | None = None) -> bool:
+        """Whether the server loses here what is not durable; round: None for the open one."""
         round = self.coordinator.round if round is None else round
-        lasts_ns = self._outages.crash_ns(round, phase)
-        if lasts_ns is None:
-            return False
-        self.observer.noted("server-crashed", round=round, phase=phase, away_s=lasts_ns / 1e9)
-        self._outages.is_away = True
-        await self._until_time(self.bus.clock.now_ns + lasts_ns)
-        self._outages.is_away = False
-        return True
+        for each in self._interruptions:
+            if await each.strikes(round, phase, self):
+                return True
+        return False
 
-    async def _until_time(self, latest_ns: int, is_done: Callable[[], bool] = lambda: False) -> None:
+    async def until_time(self, latest_ns: int, is_done: Callable[[], bool] = lambda: False) -> None:
         """Wait until an instant (ns of the run's clock), or until something is done."""
         if is_done():
             return
@@ -353,7 +363,7 @@ class Server:
         if (deadline_ns := self._deadline_ns) is None:
             await self._until(is_done)
         else:
-            await self._until_time(deadline_ns, is_done)
+            await self.until_time(deadline_ns, is_done)
 
     @property
     def _deadline_ns(self) -> int | None:
@@ -363,8 +373,8 @@ class Server:
 
     async def _publish(self, closed: ClosedRound) -> None:
         """Tell the evaluator of a durable round; a resumed run begins with this."""
-        while await self._crashes("publishing", closed.round):
-            pass  # several outages of one moment follow each other
+        while await self._loses("publishing", closed.round):
+            pass  # several of one moment follow each other
         self.coordinator.published(closed, self._sent(), self.bus.clock.now_ns)
         self.observer.round_closed(closed, self.bus.clock.now_ns, self.coordinator.progress.bytes)
         if self._instruments is not None:
@@ -437,7 +447,7 @@ class Server:
         Otherwise a member that answers a plan with nothing, or with an old report, would hold up a run without a
         deadline for ever.
         """
-        if not self.bus.is_idle or self._mailbox or self._outages.is_away:
+        if not self.bus.is_idle or self._mailbox or any(each.is_away for each in self._interruptions):
             return False
         availability = self._availability
         refusals = self.coordinator.no_answer(

@@ -6,7 +6,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from seedbus.agents.server.outages import Phase
+from seedbus.agents.server.round import Phase
 from seedbus.bus.network import round_ns
 from seedbus.scenarios.faults.base import Fault
 

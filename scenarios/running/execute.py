@@ -7,8 +7,10 @@ from dataclasses import replace
 
 from seedbus.agents import launcher
 from seedbus.agents.gossip.run import GossipRun
-from seedbus.agents.launcher import Outcome, Setup
+from seedbus.agents.launcher import Outcome
 from seedbus.agents.monitor import Monitor
+from seedbus.agents.run_spec import RunSpec
+from seedbus.agents.server.collusion import collusions
 from seedbus.algorithms.shared_work import may_remember
 from seedbus.bus.envelope import SHORT
 from seedbus.bus.files import check_folder
@@ -52,13 +54,13 @@ def execute(
     ended = launcher.outcome_in(run.journal)
     if ended is not None:
         return ended
-    setup = replace(_setup(prepared), memory=memory if may_remember(scenario.algorithm) else None)
+    spec = replace(_spec(prepared), memory=memory if may_remember(scenario.algorithm) else None)
     if logs_messages:
-        setup = replace(setup, on_row=run.recorder.messages(Words(scenario.faults)))
+        spec = replace(spec, on_row=run.recorder.messages(Words(scenario.faults)))
     if scenario.topology is not None and problem is not None:
         split, topology = scenario.evaluation.split, scenario.topology
         place = placed_beside(problem)
-        nodes = GossipRun(setup, topology, problem, split, run.folder, run.journal, run.recorder, run.stop, place)
+        nodes = GossipRun(spec, topology, problem, split, run.folder, run.journal, run.recorder, run.stop, place)
         return nodes.run()
     followers = None
     if problem is not None and prepared.placement.is_here:
@@ -66,20 +68,20 @@ def execute(
     hosting = Hosting(
         replace(prepared.placement, memory=memory),
         clients=scenario.participation.clients,
-        is_virtual=setup.is_virtual,
+        is_virtual=spec.is_virtual,
         recruit=followers,
         observer=run.recorder,
-        report_limit=setup.report_limit,
+        report_limit=spec.report_limit,
         log=run.folder / LOG,
         keeps_state=may_remember(scenario.algorithm),
     )
     with transports.connected(hosting) as connect:
-        return launcher.run(setup, run.folder, run.journal, run.recorder, connect, run.stop, monitor)
+        return launcher.run(spec, run.folder, run.journal, run.recorder, connect, run.stop, monitor)
 
 
-def _setup(prepared: Prepared) -> Setup:
+def _spec(prepared: Prepared) -> RunSpec:
     scenario, problem = prepared.scenario, prepared.problem
-    return Setup(
+    return RunSpec(
         seed=scenario.seed,
         algorithm=scenario.algorithm.sized(scenario.dimension),
         participation=scenario.participation,
@@ -99,5 +101,6 @@ def _setup(prepared: Prepared) -> Setup:
         report_limit=SHORT + scenario.algorithm.report_bytes(scenario.dimension),
         plugins=proof(scenario.plugins),
         open_exchange=open_exchange(scenario),
+        filters=collusions(scenario.faults, scenario.seed, scenario.participation.clients),
         noise=mechanism(scenario),
     )

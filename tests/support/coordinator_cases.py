@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from typing import Any
 
 import numpy as np
@@ -11,6 +11,7 @@ from seedbus.agents.journal.records import MemberPosition
 from seedbus.agents.messages import Join, Outgoing, Span, pack_report
 from seedbus.agents.policies.participation import Participation
 from seedbus.agents.refusals import Refusal
+from seedbus.agents.run_spec import RunSpec
 from seedbus.agents.server.coordinator import Coordinator
 from seedbus.agents.server.stopping import Cadence, Stop
 from seedbus.algorithms.scalar_only.decomfl import DeComFL
@@ -18,6 +19,20 @@ from seedbus.bus import HOST, Envelope, Kind
 
 ALGORITHM: Any = DeComFL(perturbations=2)
 PROOF = {"selftest": b"s", "x0": b"x"}
+
+
+def new_coordinator(
+    participation: Participation,
+    algorithm: Any = ALGORITHM,
+    *,
+    proofs: Mapping[str, bytes] | None = None,
+    apart: Container[int] = (),
+    is_virtual: bool = False,
+    **fields: Any,
+) -> Coordinator:
+    """Return a coordinator without members; fields: further ones of its `RunSpec`."""
+    spec = RunSpec(algorithm, participation, 7, Stop(rounds=100), is_virtual=is_virtual, **fields)
+    return Coordinator(spec, proofs=proofs, apart=apart)
 
 
 def joined_coordinator(
@@ -30,14 +45,8 @@ def joined_coordinator(
     **options: Any,
 ) -> Coordinator:
     """Return a coordinator that all clients have joined. policy: further fields of `Participation`."""
-    coordinator = Coordinator(
-        algorithm,
-        Participation(clients=clients, cohort=cohort, quorum=quorum, **(policy or {})),
-        seed=7,
-        stop=Stop(rounds=100),
-        evaluation=Cadence(every=10),
-        **options,
-    )
+    participation = Participation(clients=clients, cohort=cohort, quorum=quorum, **(policy or {}))
+    coordinator = new_coordinator(participation, algorithm, **{"evaluation": Cadence(every=10)} | options)
     coordinator.joined(Join(HOST, (Span(0, clients - 1, 0),), **PROOF))
     return coordinator
 

@@ -6,16 +6,14 @@ from array import array
 from typing import Any
 
 from bus_harness import bus_on
-from coordinator_cases import ALGORITHM, PROOF, cohort_of, report
+from coordinator_cases import ALGORITHM, PROOF, cohort_of, new_coordinator, report
 
 from seedbus.agents import messages
 from seedbus.agents.admission import bound
 from seedbus.agents.messages import Join, Span
 from seedbus.agents.observer import NullObserver
 from seedbus.agents.policies.participation import Participation
-from seedbus.agents.server.coordinator import Coordinator
 from seedbus.agents.server.registration import Registration
-from seedbus.agents.server.stopping import Cadence, Stop
 from seedbus.bus import (
     Declined,
     Envelope,
@@ -53,15 +51,7 @@ class RegistrationHarness:
         clock = VirtualClock() if is_virtual else WallClock()
         bus = bus_on(clock, MemoryTransport())
         self.ledger = bus.ledger
-        self.coordinator = Coordinator(
-            ALGORITHM,
-            Participation(clients=clients),
-            seed=7,
-            stop=Stop(rounds=100),
-            evaluation=Cadence(),
-            proofs=proofs,
-            believes=not is_virtual,
-        )
+        self.coordinator = new_coordinator(Participation(clients=clients), proofs=proofs, is_virtual=is_virtual)
         self.actual_versions: dict[int, int] = {}
         self.partial_downloads: dict[int, bytes] = {}
         self.sent_plans: list[list[tuple[int, int]]] = []

@@ -11,12 +11,15 @@ from coordinator_cases import PROOF
 
 from seedbus.agents import messages
 from seedbus.agents.chunks import DIGEST_BYTES, Title
+from seedbus.agents.policies.participation import Late, Participation
 from seedbus.agents.policies.snapshot_budget import Lag
 from seedbus.agents.policies.snapshot_bytes import SnapshotBytes
+from seedbus.agents.run_spec import RunSpec
 from seedbus.agents.server.catch_up import CatchUp
 from seedbus.agents.server.outbox import Outbox
 from seedbus.agents.server.round import Round
 from seedbus.agents.server.snapshot import Snapshot
+from seedbus.agents.server.stopping import Stop
 from seedbus.bus import Kind
 
 NEWEST, CHUNK = 60, 64
@@ -66,7 +69,10 @@ def server(
     """Return a server with a client at each version."""
     outbox, versions = Outbox(), {client: client for client in range(READER)}
     reads: dict[str, Any] = {"reload": lambda after, last: run.commits[after:last], "proofs": lambda: PROOF}
-    catch_up = CatchUp(run.algorithm, versions, lag, outbox=outbox, replica_bytes=size, patience=patience, **reads)
+    who = Participation(clients=9, late=Late(max_staleness=patience) if patience else None)
+    catch_up = CatchUp(
+        RunSpec(run.algorithm, who, 7, Stop(rounds=9), lag=lag, replica_bytes=size), versions, outbox, **reads
+    )
     for commit in run.commits:
         catch_up.remember(commit, commit.version - kept)
     snapshots = catch_up.snapshots
@@ -168,7 +174,8 @@ def test_every_plan_of_a_dense_algorithm_has_the_model_and_no_client_gets_a_snap
     run = rehearse(make("fedavg"), 3)
     outbox, versions = Outbox(), {0: 3, 1: 0}
     lag = Lag(snapshot_after_bytes="snapshot")
-    catch_up = CatchUp(run.algorithm, versions, lag, None, outbox, replica_bytes=1, proofs=lambda: PROOF)
+    spec = RunSpec(run.algorithm, Participation(clients=2), 7, Stop(rounds=9), lag=lag, replica_bytes=1)
+    catch_up = CatchUp(spec, versions, outbox, proofs=lambda: PROOF)
     for commit in run.commits:
         catch_up.remember(commit, 0)
     for client in versions:

@@ -5,7 +5,17 @@ from __future__ import annotations
 from functools import partial
 
 import pytest
-from coordinator_cases import ALGORITHM, PROOF, after_rounds, cohort_of, joined_coordinator, joins, positions, report
+from coordinator_cases import (
+    ALGORITHM,
+    PROOF,
+    after_rounds,
+    cohort_of,
+    joined_coordinator,
+    joins,
+    new_coordinator,
+    positions,
+    report,
+)
 
 from seedbus.agents.journal.records import MemberPosition
 from seedbus.agents.messages import Join, Span
@@ -14,8 +24,6 @@ from seedbus.agents.refusals import MAX_NOTED, MAX_PEERS, NOBODY
 from seedbus.agents.secure.settings import SecureAggregation
 from seedbus.agents.secure.stages import Stage
 from seedbus.agents.server.catch_up import MAX_LOST
-from seedbus.agents.server.coordinator import Coordinator
-from seedbus.agents.server.stopping import Cadence, Stop
 from seedbus.algorithms.scalar_only.decomfl import DeComFL
 from seedbus.bus import EVALUATOR, HOST, Envelope, Kind
 
@@ -53,7 +61,7 @@ def missed_in(plan: Envelope) -> int:
 @pytest.mark.parametrize("client", [0, 1])
 @pytest.mark.parametrize("believes", [True, False])
 def test_a_client_at_an_unexpected_version_gets_a_new_plan_from_its_actual_version(believes: bool, client: int) -> None:
-    coordinator = after_rounds(3, believes=believes)
+    coordinator = after_rounds(3, is_virtual=not believes)
     plans, refusal = joins(coordinator, Join(client, (Span(client, client, 0),), **PROOF))
     assert refusal is None and coordinator.versions == {0: 2, 1: 2, 2: 2} | {client: 0}
     assert [(plan.kind, plan.client, missed_in(plan)) for plan, _ in plans] == [(Kind.PLAN, client, 3)]
@@ -68,7 +76,7 @@ def test_a_client_at_an_unexpected_version_without_a_pending_report_is_not_asked
 
 
 def test_a_returning_process_keeps_its_claimed_versions_and_is_asked_again() -> None:
-    coordinator = after_rounds(2, believes=True)
+    coordinator = after_rounds(2, is_virtual=False)
     coordinator.reported(report(coordinator, 2))
     plans, _ = joins(coordinator, Join(HOST, (Span(0, 1, 1), Span(2, 2, 0)), **PROOF))
     assert coordinator.versions == {0: 1, 1: 1, 2: 0}
@@ -76,7 +84,7 @@ def test_a_returning_process_keeps_its_claimed_versions_and_is_asked_again() -> 
 
 
 def test_a_returning_process_in_simulated_time_counts_as_never_gone() -> None:
-    coordinator = after_rounds(2, believes=False)
+    coordinator = after_rounds(2, is_virtual=True)
     before = (coordinator.checkpoint(), coordinator.take_moved())
     for _ in range(MAX_LOST + 1):
         assert joins(coordinator, Join(HOST, (Span(0, 2, 0),), **PROOF)) == ([], None)
@@ -124,14 +132,7 @@ def test_a_client_that_leaves_twice_or_never_joined_changes_nothing() -> None:
 
 
 def test_the_first_stranger_does_not_decide_the_reference_proof() -> None:
-    coordinator = Coordinator(
-        ALGORITHM,
-        Participation(clients=6, cohort=3),
-        seed=7,
-        stop=Stop(rounds=100),
-        evaluation=Cadence(),
-        proofs=PROOF,
-    )
+    coordinator = new_coordinator(Participation(clients=6, cohort=3), proofs=PROOF)
     _, refusal = joins(coordinator, Join(HOST - 1, (Span(0, 5, 0),), selftest=b"s", x0=b"other"))
     assert refusal is not None
     assert not coordinator.has_members
@@ -148,7 +149,7 @@ def test_the_first_member_decides_proofs_that_are_not_given_beforehand() -> None
 
 def test_a_client_alone_decides_no_proofs_and_nor_does_a_process_that_may_not() -> None:
     who = Participation(clients=6, cohort=3)
-    coordinator = Coordinator(ALGORITHM, who, seed=7, stop=Stop(rounds=100), evaluation=Cadence())
+    coordinator = new_coordinator(who)
     assert coordinator.joined(Join(0, (Span(0, 0, 0),), **PROOF), is_due=True) is None
     assert coordinator.joined(Join(HOST, (Span(1, 5, 0),), **PROOF), decides=False) is None
     assert coordinator.proofs == {} and coordinator.members == 6
@@ -194,15 +195,8 @@ def test_a_restored_coordinator_keeps_the_refused_clients() -> None:
 
 @pytest.mark.parametrize("believes", [True, False])
 def test_members_of_a_resumed_run_have_to_join_again_in_real_time_only(believes: bool) -> None:
-    coordinator = joined_coordinator(clients=3, cohort=3, believes=believes)
-    other = Coordinator(
-        ALGORITHM,
-        Participation(clients=3, cohort=3),
-        seed=7,
-        stop=Stop(rounds=100),
-        evaluation=Cadence(),
-        believes=believes,
-    )
+    coordinator = joined_coordinator(clients=3, cohort=3, is_virtual=not believes)
+    other = new_coordinator(Participation(clients=3, cohort=3), is_virtual=not believes)
     other.restore(coordinator.checkpoint(), [], positions(coordinator))
     assert other.has_members is not believes and other.versions == coordinator.versions
 
@@ -244,7 +238,7 @@ def test_a_client_that_returns_without_its_state_is_sent_everything_it_lost() ->
 
 
 def test_clients_that_return_by_themselves_are_not_joined_by_a_process() -> None:
-    coordinator = joined_coordinator(clients=4, cohort=4, believes=False, apart={2, 3})
+    coordinator = joined_coordinator(clients=4, cohort=4, is_virtual=True, apart={2, 3})
     assert coordinator.members == 2
     coordinator.joined(Join(3, (Span(3, 3, 0),), **PROOF), is_due=True)
     coordinator.joined(Join(HOST, (Span(0, 3, 0),), **PROOF))
@@ -252,22 +246,14 @@ def test_clients_that_return_by_themselves_are_not_joined_by_a_process() -> None
 
 
 def test_a_resumed_run_knows_which_clients_have_left_and_which_never_joined() -> None:
-    coordinator = joined_coordinator(clients=4, cohort=4, believes=False, apart={3})
+    coordinator = joined_coordinator(clients=4, cohort=4, is_virtual=True, apart={3})
     assert coordinator.take_moved() == [(client, MemberPosition(0)) for client in range(3)]
     coordinator.left([1, 3])
     coordinator.joined(Join(3, (Span(3, 3, 0),), **PROOF), is_due=True)
     coordinator.left([0])
     moved = coordinator.take_moved()
     assert moved == [(0, MemberPosition(0, False)), (1, MemberPosition(0, False)), (3, MemberPosition(0))]
-    other = Coordinator(
-        ALGORITHM,
-        Participation(clients=4, cohort=4),
-        seed=7,
-        stop=Stop(rounds=100),
-        evaluation=Cadence(),
-        believes=False,
-        apart={3},
-    )
+    other = new_coordinator(Participation(clients=4, cohort=4), is_virtual=True, apart={3})
     other.restore(coordinator.checkpoint(), [], dict([(2, MemberPosition(0)), *moved]))
     assert other.versions == coordinator.versions and list(other._positions.members) == list(
         coordinator._positions.members

@@ -9,9 +9,11 @@ import pytest
 
 from seedbus.agents import messages
 from seedbus.agents.policies.participation import Participation
+from seedbus.agents.run_spec import RunSpec
 from seedbus.agents.server.member_index import MemberIndex
 from seedbus.agents.server.report_reader import ReportReader
 from seedbus.agents.server.rounds import Rounds
+from seedbus.agents.server.stopping import Stop
 from seedbus.agents.verification import Verifier
 from seedbus.algorithms.contract import BadPayload, ReportRefused
 from seedbus.algorithms.scalar_only.decomfl import DeComFL
@@ -22,7 +24,7 @@ ALGORITHM = DeComFL(perturbations=1)
 
 
 def reader(every: int = 0, algorithm: Any = ALGORITHM) -> tuple[ReportReader, Rounds]:
-    rounds = Rounds(algorithm, Participation(clients=3), seed=1)
+    rounds = Rounds(RunSpec(algorithm, Participation(clients=3), 1, Stop(rounds=1)))
     members = MemberIndex(3)
     members.update(range(3))
     rounds.open(members, 0, 0)

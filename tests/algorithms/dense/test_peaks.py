@@ -62,7 +62,7 @@ def rows_of(results: Results, kind: Kind) -> list[dict[str, int]]:
 def gathered(norms: list[float]) -> tuple[Any, list[int]]:
     """Return a coordinator whose cohort has reported vectors with these norms, and the cohort."""
     algorithm = make("fedavg", channel=SILENT).sized(D)
-    coordinator = joined_coordinator(4, 4, quorum=2, algorithm=algorithm, state=algorithm.first_state(START.copy))
+    coordinator = joined_coordinator(4, 4, quorum=2, algorithm=algorithm, x0=START.copy)
     cohort = cohort_of(coordinator)
     plan = algorithm.plan(coordinator.round, coordinator.version, 0)
     for client, norm in zip(cohort, norms, strict=False):

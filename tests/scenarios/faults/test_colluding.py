@@ -12,9 +12,11 @@ from hypothesis import strategies as st
 from worlds import go, scenario
 
 from seedbus.agents.policies.participation import Late, Participation
+from seedbus.agents.run_spec import RunSpec
 from seedbus.agents.server.collusion import Collusion
 from seedbus.agents.server.member_index import MemberIndex
 from seedbus.agents.server.rounds import Rounds
+from seedbus.agents.server.stopping import Stop
 from seedbus.algorithms.dense.base import FedAvg
 from seedbus.algorithms.scalar_only.decomfl import DeComFL
 from seedbus.bus import FaultHooks
@@ -188,7 +190,7 @@ def test_a_report_that_is_false_when_it_is_sent_and_replaced_in_a_commit_is_coun
 def test_late_reports_are_replaced_by_what_those_of_their_own_round_say() -> None:
     lies = Colluding(attack="ipm", clients=[0, 1], for_rounds=1)
     policy = Participation(clients=6, quorum=1, deadline_s=1.0, late=Late(discount=0.0))
-    rounds = Rounds(ALGORITHM, policy, seed=1, collusion=Collusion([lies], 1, 6))
+    rounds = Rounds(RunSpec(ALGORITHM, policy, 1, Stop(rounds=9), filters=[Collusion([lies], 1, 6).apply]))
     reports, members = reports_of(6), MemberIndex(6)
     members.update(range(6))
     for number in range(2):

@@ -19,6 +19,7 @@ from pydantic import Field, model_validator
 from seedbus.agents.policies.selection.known import Known
 from seedbus.agents.policies.selection.selection import SELECTIONS, Selection
 from seedbus.agents.policies.selection.uniform import Uniform
+from seedbus.bus.network import round_ns
 from seedbus.discovery import PluginError
 from seedbus.settings import Settings
 
@@ -204,6 +205,17 @@ class Participation(Settings):
     def spares_those_at_work(self) -> bool:
         """Whether a round asks no client that works for an earlier one, and waits where too few are free."""
         return self.counts_late and not self.is_asynchronous
+
+    def next_ns(self, now_ns: int, began_ns: int) -> int:
+        """Return the earliest instant at which a round may begin; began_ns: when the one before did, -1 if none has."""
+        if self.every_s is None:
+            return now_ns
+        earliest_ns = max(now_ns, began_ns + 1)  # not twice at an instant, if no time has passed
+        return earliest_ns + -earliest_ns % round_ns(self.every_s)
+
+    def latest_ns(self, now_ns: int) -> int | None:
+        """Return when a wait for clients that begins now is over at the latest; None: when they have answered."""
+        return None if self.deadline_s is None else now_ns + round_ns(self.deadline_s)
 
     @property
     def staleness(self) -> int:

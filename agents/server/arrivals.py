@@ -1,4 +1,5 @@
-"""Clients leave and return during a run: a client that returns joins anew, and rounds wait where that helps."""
+"""What comes before a round: clients leave and return, a client that returns joins anew, and the round waits for its
+time, for enough clients, and for those at work, where that helps."""
 
 from __future__ import annotations
 
@@ -15,6 +16,7 @@ from seedbus.agents.server.coordinator import Coordinator
 from seedbus.bus import Bus, Envelope
 from seedbus.bus.errors import EndOfTime
 from seedbus.bus.event_queue import LAST_NS
+from seedbus.bus.network import round_ns
 from seedbus.bus.text import counted
 
 # clients come and go this often without ever making a quorum, and so many times more per client, before a run ends
@@ -24,9 +26,10 @@ IsDone = Callable[[], bool]
 
 
 class Arrivals:
-    """Clients of a run that come and go.
+    """Clients of a run that come and go, and rounds that wait for them.
 
     Attributes:
+        began_ns: when the newest round began; -1: none has.
         pending_joins: how many JOINs each client owes that was told to join.
         rejected: clients that were told in this round to start again from x₀, because what they hold is of no use.
             Each is told once a round: otherwise a client that keeps giving the same answer would be told forever.
@@ -38,8 +41,11 @@ class Arrivals:
         coordinator: Coordinator,
         availability: Availability,
         observer: Observer,
+        *,
         until: Callable[[IsDone], Awaitable[None]],
         until_time: Callable[[int, IsDone], Awaitable[None]],
+        look_again: Callable[[], None],
+        are_hosted: IsDone,
     ) -> None:
         """Begin with no JOIN owed.
 
@@ -50,6 +56,8 @@ class Arrivals:
             observer: is told of clients that return, and of refusals.
             until: waits until something is done.
             until_time: waits until something is done or an instant (ns) has come.
+            look_again: makes a wait look whether it is over.
+            are_hosted: whether every client has its process.
         """
         self._bus = bus
         self._coordinator = coordinator
@@ -57,14 +65,67 @@ class Arrivals:
         self._observer = observer
         self._until = until
         self._until_time = until_time
+        self._look_again = look_again
+        self._are_hosted = are_hosted
+        self.began_ns = -1
         self.pending_joins: Counter[int] = Counter()
         self.rejected: set[int] = set()
 
-    async def gather(self, is_complete: IsDone) -> bool:
-        """Let clients come and go; then wait for enough of them, if waiting can help.
+    async def round_may_open(self) -> bool:
+        """Wait until the next round may open. Returns whether it may: not if the run is over meanwhile."""
+        coordinator, clock = self._coordinator, self._bus.clock
+        due_ns = coordinator.participation.next_ns(clock.now_ns, self.began_ns)
+        if coordinator.stop.simulated_s is not None:
+            due_ns = min(due_ns, max(clock.now_ns, round_ns(coordinator.stop.simulated_s)))
+        if due_ns > clock.now_ns:
+            await self.wait(due_ns)
+            coordinator.waited(clock.now_ns)
+        if coordinator.finished() is not None:
+            return False
+        if not await self._are_enough():
+            coordinator.waited(clock.now_ns)
+            return False
+        return True
 
-        Args:
-            is_complete: whether every client has its process.
+    async def _are_enough(self) -> bool:
+        """Wait until a round can ask as many clients as a commit needs. Returns whether it can, see `gather`."""
+        if not await self.gather():
+            return False
+        self.began_ns = self._bus.clock.now_ns
+        await self._wait_for_free()
+        return self._coordinator.has_members or await self.gather()  # some may have left
+
+    async def _wait_for_free(self) -> None:
+        """Wait until so many clients are free that a commit can be made, for `participation.deadline_s` at most.
+
+        Ends when the last of these is free. Waiting for the next message instead would end later if a process joins in
+        between, and never where messages are lost.
+        """
+        coordinator = self._coordinator
+        lacking, members = coordinator.lacking(self.computing()), coordinator.members
+        if not lacking:
+            return
+
+        def is_done() -> bool:
+            nonlocal lacking, members
+            lacking -= 1  # each call is for a message, or a plan that left the bus, which free one client at most
+            if lacking <= 0 or members != coordinator.members:
+                members = coordinator.members
+                lacking = coordinator.lacking(self.computing())  # costs as much as clients are at work
+            return not lacking
+
+        self._bus.on_free = self._look_again
+        try:
+            await self.wait(coordinator.participation.latest_ns(self._bus.clock.now_ns), is_done)
+        finally:
+            self._bus.on_free = None
+
+    def computing(self) -> set[tuple[int, int]] | None:
+        """Who computes; None where it does not matter, as in streams, of which each commit would look at all plans."""
+        return self._bus.computing if self._coordinator.participation.spares_those_at_work else None
+
+    async def gather(self) -> bool:
+        """Let clients come and go; then wait for enough of them, if waiting can help.
 
         Returns:
             Whether a round may begin. Not if there will never be enough, and `stop.simulated_s` has come meanwhile.
@@ -91,7 +152,7 @@ class Arrivals:
             most = max(most, coordinator.members)
             if coordinator.has_members:
                 return True
-            if availability.is_over and (clock.is_virtual or is_complete()):
+            if availability.is_over and (clock.is_virtual or self._are_hosted()):
                 if clock.is_virtual and coordinator.stop.simulated_s is not None and coordinator.round:
                     limit_ns = max(clock.now_ns, round(coordinator.stop.simulated_s * 1e9))
                     await self._until_time(limit_ns, lambda: coordinator.has_members)

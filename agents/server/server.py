@@ -34,7 +34,6 @@ from seedbus.algorithms.contract import BadPayload
 from seedbus.bus import EVALUATOR, SERVER, Bus, Envelope, Kind, MalformedEnvelope
 from seedbus.bus.envelope import DOWN, REPORT, UP
 from seedbus.bus.event_queue import LAST
-from seedbus.bus.network import round_ns
 
 
 class ServerState(NamedTuple):
@@ -97,13 +96,21 @@ class Server:
         self._availability = availability
         self._interruptions = interruptions
         self._stop = stop
-        self._arrivals = Arrivals(bus, coordinator, availability, observer, self._until, self.until_time)
         self._mailbox = bus.open(SERVER, "the server")
+        self._arrivals = Arrivals(
+            bus,
+            coordinator,
+            availability,
+            observer,
+            until=self._until,
+            until_time=self.until_time,
+            look_again=lambda: self._mailbox.put(None),
+            are_hosted=lambda: not self._registration.missing,
+        )
         bus.on_no_join = self._not_joined
         bus.on_idle = lambda: self._mailbox.put(None)
         self.unsaved_metrics: list[dict[str, Any]] = []
         self._unpublished: ClosedRound | None = None
-        self._began_ns = -1  # when the newest round began
         self._instruments: Instruments | None = None
         self._disk = ThreadPoolExecutor(1, thread_name_prefix="journal")
 
@@ -151,7 +158,7 @@ class Server:
         self._positions.restore(dict(checkpoint.actual_versions), dict(checkpoint.partial_downloads))
         self.bus.ledger.restore(checkpoint.segments, checkpoint.rows)
         self.bus.restore(state.bus)
-        self._began_ns = checkpoint.last.opened_ns
+        self._arrivals.began_ns = checkpoint.last.opened_ns
         last, commit = checkpoint.last, None
         if last.has_commit:
             commit, *_ = self.coordinator.history.since(last.version - 1)
@@ -174,7 +181,7 @@ class Server:
             await self._assemble()
             while (reason := self.coordinator.finished()) is None:
                 self._stop_if_asked()
-                if await self._is_time():
+                if await self._arrivals.round_may_open():
                     await self._round()
             await self._until(lambda: self.coordinator.progress.awaited == 0)
             return reason
@@ -225,40 +232,9 @@ class Server:
         self._arrivals.answered(client)
         self._mailbox.put(None)
 
-    async def _is_time(self) -> bool:
-        """Wait until the next round may begin. Returns whether it may; not if the run is over meanwhile."""
-        every_s, limit_s = self.coordinator.participation.every_s, self.coordinator.stop.simulated_s
-        if every_s is None:
-            return True
-        clock, period_ns = self.bus.clock, round_ns(every_s)
-        earliest_ns = max(clock.now_ns, self._began_ns + 1)  # not twice at an instant, if no time has passed
-        due_ns = earliest_ns + -earliest_ns % period_ns
-        if limit_s is not None:
-            due_ns = min(due_ns, max(clock.now_ns, round_ns(limit_s)))
-        if due_ns > clock.now_ns:
-            await self._arrivals.wait(due_ns)
-            self.coordinator.waited(clock.now_ns)
-        return self.coordinator.finished() is None
-
-    async def _gather(self) -> bool:
-        """Wait until a round may ask its clients. Returns whether it may, see `Arrivals.gather`."""
-
-        async def gathered() -> bool:
-            return await self._arrivals.gather(lambda: not self._registration.missing)
-
-        if not await gathered():
-            return False
-        self._began_ns = self.bus.clock.now_ns
-        await self._wait_for_free()
-        return self.coordinator.has_members or await gathered()  # some may have left
-
     async def _round(self) -> None:
-        if not await self._gather():
-            self.coordinator.waited(self.bus.clock.now_ns)
-            return
-        began_ns = self._began_ns
         self.bus.losing.clear()
-        cohort = self.coordinator.open_round(began_ns, self._computing())
+        cohort = self.coordinator.open_round(self._arrivals.began_ns, self._arrivals.computing())
         lags = self._positions.lags(cohort, self.coordinator.version)
         await self._until(lambda: not self.coordinator.snapshots.awaits_evaluator)
         exchange = self.coordinator.exchange
@@ -288,34 +264,6 @@ class Server:
         self._send_all()  # before the checkpoint, which then has it among the messages in flight
         await self._keep(closed)
         await self._publish(closed)
-
-    async def _wait_for_free(self) -> None:
-        """Wait until so many clients are free that a commit can be made, for `participation.deadline_s` at most.
-
-        It is over at the instant at which the last of these is free. At the next letter would be another instant where
-        a process joins meanwhile, and would never come where messages are lost.
-        """
-        lacking, members = self.coordinator.lacking(self._computing()), self.coordinator.members
-        if not lacking:
-            return
-
-        def is_done() -> bool:
-            nonlocal lacking, members
-            lacking -= 1  # each call is for a letter, or a plan that left the bus, which free one client at most
-            if lacking <= 0 or members != self.coordinator.members:
-                members = self.coordinator.members
-                lacking = self.coordinator.lacking(self._computing())  # costs as much as clients are at work
-            return not lacking
-
-        self.bus.on_free = lambda: self._mailbox.put(None)
-        try:
-            await self._arrivals.wait(self._deadline_ns, is_done)
-        finally:
-            self.bus.on_free = None
-
-    def _computing(self) -> set[tuple[int, int]] | None:
-        """Who computes; None where it does not matter, as in streams, of which each commit would look at all plans."""
-        return self.bus.computing if self.coordinator.participation.spares_those_at_work else None
 
     async def _ask(self, stages: Sequence[int]) -> None:
         """Ask what the round asks beside reports, and wait for the answers; each stage has its own deadline."""
@@ -360,16 +308,10 @@ class Server:
 
     async def _until_deadline(self, is_done: Callable[[], bool]) -> None:
         """Wait until something is done, for `participation.deadline_s` at most, if it is set."""
-        if (deadline_ns := self._deadline_ns) is None:
+        if (deadline_ns := self.coordinator.participation.latest_ns(self.bus.clock.now_ns)) is None:
             await self._until(is_done)
         else:
             await self.until_time(deadline_ns, is_done)
-
-    @property
-    def _deadline_ns(self) -> int | None:
-        """When a wait that begins now is over at the latest: `participation.deadline_s`, if it is set."""
-        deadline_s = self.coordinator.participation.deadline_s
-        return None if deadline_s is None else self.bus.clock.now_ns + round_ns(deadline_s)
 
     async def _publish(self, closed: ClosedRound) -> None:
         """Tell the evaluator of a durable round; a resumed run begins with this."""

@@ -227,8 +227,17 @@ def test_no_round_waits_in_real_time_for_a_client_that_returns_while_its_process
     harness.coordinator.open_round()
     harness.coordinator.close_round()
     bus = bus_on(WallClock(), _Hostless())
-    arrivals = Arrivals(bus, harness.coordinator, availability, harness.observer, until, until_time)
-    asyncio.run(arrivals.gather(lambda: False))
+    arrivals = Arrivals(
+        bus,
+        harness.coordinator,
+        availability,
+        harness.observer,
+        until=until,
+        until_time=until_time,
+        look_again=lambda: None,
+        are_hosted=lambda: False,
+    )
+    asyncio.run(arrivals.gather())
     assert not availability.has_left(2) and not arrivals.pending_joins
     arrivals.joined(Join(2, (Span(2, 2, 2**31),), **PROOF).pack()._replace(round=1))  # on its way when the process went
     assert harness.coordinator.refusals.reasons == {"foreign-version": 1} and not arrivals.pending_joins

@@ -60,7 +60,9 @@ class Scene:
         self.waits: list[bool] = []
         self.meanwhile: Callable[[], object] = lambda: None
         bus: Any = self
-        self.arrivals = Arrivals(bus, self.coordinator, bus, self.observer, self.until, self.until_time)
+        self.are_hosted = True
+        waits: dict[str, Any] = {"until": self.until, "until_time": self.until_time, "look_again": lambda: None}
+        self.arrivals = Arrivals(bus, self.coordinator, bus, self.observer, **waits, are_hosted=lambda: self.are_hosted)
 
     # -- the schedule
 
@@ -112,7 +114,8 @@ class Scene:
         self.arrivals.joined(join.pack()._replace(round=self.coordinator.round))
 
     def gather(self, *, is_complete: bool = True) -> None:
-        asyncio.run(self.arrivals.gather(lambda: is_complete))
+        self.are_hosted = is_complete
+        asyncio.run(self.arrivals.gather())
 
 
 def test_a_round_waits_until_a_quorum_is_there_at_a_time() -> None:

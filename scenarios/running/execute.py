@@ -54,9 +54,9 @@ def execute(
     ended = launcher.outcome_in(run.journal)
     if ended is not None:
         return ended
-    spec = replace(_spec(prepared), memory=memory if may_remember(scenario.algorithm) else None)
-    if logs_messages:
-        spec = replace(spec, on_row=run.recorder.messages(Words(scenario.faults)))
+    keeps_state = may_remember(scenario.algorithm)
+    on_row = run.recorder.messages(Words(scenario.faults)) if logs_messages else None
+    spec = replace(_spec(prepared), memory=memory if keeps_state else None, on_row=on_row)
     if scenario.topology is not None and problem is not None:
         split, topology = scenario.evaluation.split, scenario.topology
         place = placed_beside(problem)
@@ -66,14 +66,12 @@ def execute(
     if problem is not None and prepared.placement.is_here:
         followers = measuring(recruit(scenario, problem, run.recorder, memory), scenario, measure)
     hosting = Hosting(
+        spec,
         replace(prepared.placement, memory=memory),
-        clients=scenario.participation.clients,
-        is_virtual=spec.is_virtual,
         recruit=followers,
         observer=run.recorder,
-        report_limit=spec.report_limit,
         log=run.folder / LOG,
-        keeps_state=may_remember(scenario.algorithm),
+        keeps_state=keeps_state,
     )
     with transports.connected(hosting) as connect:
         return launcher.run(spec, run.folder, run.journal, run.recorder, connect, run.stop, monitor)

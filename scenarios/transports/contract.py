@@ -12,6 +12,7 @@ from seedbus.scenarios.transports.placement import Placement
 
 if TYPE_CHECKING:
     from seedbus.agents.observer import Observer
+    from seedbus.agents.run_spec import RunSpec
     from seedbus.bus import Recruit, Transport
 
 Connect = Callable[[bytes], "Transport"]
@@ -23,22 +24,18 @@ class Hosting:
     """What a transport needs to know about a run.
 
     Attributes:
+        spec: the run.
         placement: where the clients are.
-        clients: number of clients.
-        is_virtual: whether the run has simulated time.
         recruit: creates the clients in this process; None: they are in other processes.
         observer: is told where the server listens and which workers end.
-        report_limit: maximum bytes of a REPORT.
         log: the run's log.
         keeps_state: whether clients may keep a state between rounds.
     """
 
+    spec: RunSpec
     placement: Placement
-    clients: int
-    is_virtual: bool
     recruit: Recruit | None
     observer: Observer
-    report_limit: int
     log: Path
     keeps_state: bool
 

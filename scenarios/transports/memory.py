@@ -20,4 +20,5 @@ class Memory:
     def connected(self, hosting: Hosting) -> Iterator[Connect]:
         from seedbus.bus import MemoryTransport
 
-        yield lambda run: MemoryTransport(hosting.recruit, offload=not hosting.is_virtual, gathers=hosting.is_virtual)
+        is_virtual = hosting.spec.is_virtual
+        yield lambda run: MemoryTransport(hosting.recruit, offload=not is_virtual, gathers=is_virtual)

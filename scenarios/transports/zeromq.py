@@ -53,7 +53,9 @@ class ZeroMQ:
         placement = hosting.placement
         check_files(max(placement.workers, placement.expect), each=FILES_PER_CONNECTION)
         if placement.bind is not None:
-            allow_files(hosting.clients * FILES_PER_CONNECTION)  # each client may have a socket of its own
+            allow_files(
+                hosting.spec.participation.clients * FILES_PER_CONNECTION
+            )  # each client may have a socket of its own
         with ExitStack() as stack:
             own = stack.enter_context(_private_endpoint()) if self._needs_private_endpoint(placement) else ""
             context = stack.enter_context(zmq.Context())
@@ -133,14 +135,14 @@ class _Connector:
                 answer_s=placement.answer_within_s,
                 kept_s=placement.patience_s / 2,  # so that another process can still take them before the run ends
             ),
-            redelivers=hosting.is_virtual,
-            report_limit=hosting.report_limit,
+            redelivers=hosting.spec.is_virtual,
+            report_limit=hosting.spec.report_limit,
             context=self._context,
             on_tick=self._on_tick,
             rights=access.rights,
             own=access.own,
             keys=access.keys,
-            offers=hosting.clients,  # each client may have a socket of its own
+            offers=hosting.spec.participation.clients,  # each client may have a socket of its own
         )
         hosting.observer.noted(
             "listening", endpoint=hub.endpoint, who=_how_clients_join(placement, hub.endpoint, access)
@@ -151,7 +153,7 @@ class _Connector:
 
     def _start_hosts(self, endpoint: str, run: bytes) -> None:
         hosting, placement = self._hosting, self._hosting.placement
-        shares = _shares(placement, hosting.clients)
+        shares = _shares(placement, hosting.spec.participation.clients)
         if shares:
             from seedbus.scenarios.launchers.launcher import Surroundings
             from seedbus.scenarios.launchers.local import Local

@@ -1,4 +1,4 @@
-"""The runs whose results the guard keeps: their scenarios, their data, and the ways in which they are carried out.
+"""The runs whose results the guard keeps: their scenarios, and the ways in which they are carried out.
 
 Each run is a few rounds of a small task. Runs in real time are not included, because their results depend on the
 machine.
@@ -6,6 +6,7 @@ machine.
 
 from __future__ import annotations
 
+import csv
 import hashlib
 import json
 import shutil
@@ -13,15 +14,13 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 Document = dict[str, Any]
-Way = Callable[[Path, Path], None]
-"""Carries out the scenario of a file in a folder."""
+Way = Callable[[Path, Path], Document | None]
+"""Carries out the scenario of a file in a folder; returns its cells, or None: then they are those of the folder."""
 
 # -- settings that runs share
 
@@ -59,11 +58,6 @@ BASE: Document = {
 FAULTY: Document = {"algorithm": HISO, "participation": TIMED, "compute": WORK, "stop": {"rounds": 15}}
 AWAY = {"distribution": "exponential", "mean": 0.8}
 PARETO = {"distribution": "pareto", "minimum": 0.2, "shape": 0.8}
-DEVICES = "device,from_s,to_s\nphone,0,1.5\nphone,2,9\ntablet,0.5,3\nlaptop,0,100\n"
-LINK_TRACE = "device,from_s,up_mbps,down_mbps\na,0,0.002,0.02\na,1,0,0\na,1.7,0.004,\nb,0,0.003,0.01\nb,2.5,0.001,\n"
-SPEEDS = "device,factor\na,0.5\nb,6\n"
-TEXT = "To be, or not to be, that is the question: Whether 'tis nobler in the mind to suffer the slings and arrows"
-TRACE = "client,from_s,to_s\n0,0,1.5\n1,0.5,3\n1,3,4\n2,1,100\n3,0,0.7\n3,2,100\n"
 
 # -- the runs
 
@@ -336,7 +330,89 @@ DENSELY: Document = FAULTY | {
     "algorithm": {"name": "scaffold", "compression": "fedcom"},
     "faults": [{"fault": "duplicate", "probability": 0.3}, {"fault": "crash", "probability": 0.3, "for_rounds": 2}],
 }
+HISO_FAULTS: Document = HISO_CHURN | {
+    "participation": {"clients": 12, "cohort": 5, "over_selection": 1.25, "quorum": 2, "deadline_s": 0.6},
+    "algorithm": HISO | {"aggregation": "median"},
+    "lag": LAG | {"source": "peer"},
+    "faults": [
+        *HISO_CHURN["faults"],
+        {"fault": "duplicate", "probability": 0.1},
+        {"fault": "reorder", "probability": 0.1, "window_s": 0.5},
+        {"fault": "corrupt", "probability": 0.03},
+        {"fault": "partition", "fraction": 0.2, "at_round": 10, "for_rounds": 6},
+        {"fault": "server-crash", "at_round": 8, "every_rounds": 12, "phase": "gathering", "down_s": 0.5},
+        {"fault": "byzantine", "fraction": 0.2, "attack": "sign-flip"},
+    ],
+    "stop": {"rounds": 40},
+}
+"""`stress/everything` with HiSo, smaller."""
 TORCH: Document = {"task": DIGITS, "algorithm": FEDAVG, "stop": {"rounds": 4}}
+WHOLE: Document = {"name": "decomfl", "perturbations": 3, "local_steps": 2, "arithmetic": "integer"}
+GOSSIP: Document = {
+    "algorithm": WHOLE,
+    "participation": {"clients": 9},
+    "topology": {"kind": "gossip", "graph": "torus", "repair_rounds": 20},
+    "network": {"latency": {"distribution": "lognormal", "median": 0.2, "sigma": 0.5}},
+    "compute": WORK,
+    "faults": [
+        {"fault": "drop", "probability": 0.3},
+        {"fault": "partition", "clients": [0, 1, 2], "at_s": 3, "for_s": 4},
+    ],
+    "stop": {"rounds": 8},
+}
+SECURE: Document = {
+    "algorithm": WHOLE | {"precision": "int32"},
+    "participation": {"clients": 8, "cohort": 5, "quorum": 2, "deadline_s": 10.0},
+    "secure_aggregation": {"threshold": 0.5},
+    "compute": WORK,
+    "faults": [
+        {"fault": "drop", "probability": 0.03},
+        {"fault": "dropout", "probability": 0.1, "when": "after-training"},
+    ],
+    "stop": {"rounds": 6},
+}
+TABLE: Document = {
+    "task": {
+        "name": "table",
+        "file": "people.csv",
+        "target": "city",
+        "hidden": [4],
+        "owner": "person",
+    },
+    "partition": {"kind": "natural"},
+    "participation": {"clients": 4, "cohort": 2},
+    "stop": {"rounds": 4},
+}
+OWN: Document = {
+    "task": {"name": "torch", "network": "own:build", "data": "own:load", "batch_size": 8},
+    "stop": {"rounds": 4},
+}
+LANGUAGE: Document = {
+    "task": {"name": "language-model", "model": "opt", "data": "sst2", "batch_size": 4},
+    "participation": {"clients": 2},
+    "stop": {"rounds": 2},
+}
+HUB: Document = {
+    "task": {
+        "name": "hugging-face",
+        "model": "bert",
+        "head": "sequence-classification",
+        "dataset": "reviews",
+        "columns": {"text": "sentence", "label": "label"},
+        "batch_size": 4,
+    },
+    "participation": {"clients": 2},
+    "stop": {"rounds": 2},
+}
+TEXTS = ("language-model", "hugging-face")
+"""The tasks that need `write_texts`."""
+STUDY: Document = {
+    "variants": {"decomfl": [], "hiso": {"algorithm": HISO}},
+    "conditions": {"calm": [], "lossy": {"faults": [{"fault": "drop", "probability": 0.2}]}},
+    "seeds": [1, 2],
+    "ask": {"against": "decomfl"},
+}
+"""A study of the base scenario, without its `base`."""
 
 
 # -- ways to run a scenario in a folder
@@ -394,11 +470,52 @@ def over(transport: str) -> Way:
     return runs
 
 
+def plugged_in(file: Path, folder: Path) -> None:
+    """Run with worker processes and the plug-in, which this process needs as well to replay the run."""
+    from seedbus.plugin import load_plugin
+
+    load_plugin(file.with_name("own.py"))
+    workers(2, "--plugin", "own.py")(file, folder)
+
+
+def studied(file: Path, folder: Path) -> Document:
+    """Make a study of the scenario; return the digest of its table without wall times, and its columns."""
+    base = json.loads(file.read_text(encoding="utf-8"))
+    file.write_text(json.dumps({"name": "guard", "base": base} | STUDY), encoding="utf-8")
+    printed = _finish(_command("study", file, "--folder", str(folder), "--format", "csv"))
+    rows = list(csv.DictReader(printed.decode().splitlines()))
+    timeless = [{name: cell for name, cell in row.items() if not name.startswith("wall_s")} for row in rows]
+    digest = hashlib.sha256(json.dumps(timeless).encode()).hexdigest()
+    return {"losses": "numpy", "csv": digest[:16], "rows": len(rows), "columns": list(rows[0])}
+
+
+def keys(file: Path, folder: Path) -> Document:
+    """Run in this process, and return the names in the results: what programs of users look for."""
+    alone(file, folder)
+    summary = json.loads((folder / "results.json").read_text(encoding="utf-8"))
+    lines = (folder / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
+    return {
+        "losses": "numpy",
+        "results": sorted(set(_paths(summary))),
+        "metrics": sorted({path for line in lines for path in _paths(json.loads(line))}),
+    }
+
+
+def _paths(value: Any, before: str = "") -> Iterator[str]:
+    """Yield the path of each value that has no parts: a.b.c; elements of lists share theirs: a[].b."""
+    parts = [(f"{before}.{name}", each) for name, each in value.items()] if isinstance(value, dict) else []
+    parts += [(f"{before}[]", each) for each in value] if isinstance(value, list) else []
+    for path, each in parts:
+        yield from _paths(each, path.removeprefix("."))
+    if not parts:
+        yield before
+
+
 def workers(count: int, *options: str) -> Way:
-    """Run with worker processes, through the command line."""
+    """Run with worker processes, through the command line, in the scenario's folder."""
 
     def runs(file: Path, folder: Path) -> None:
-        _finish(_command(file, "--out", str(folder), "--workers", str(count), *options))
+        _finish(_command("run", file, "--out", str(folder), "--workers", str(count), *options))
 
     return runs
 
@@ -417,7 +534,7 @@ def killed(count: int, rounds: int) -> Way:
             return log.is_file() and log.read_text(encoding="utf-8").count('"event": "round"') >= rounds
 
         for _ in range(KILLS):
-            process = _command(file, "--out", str(folder), "--workers", str(count))
+            process = _command("run", file, "--out", str(folder), "--workers", str(count))
             while process.poll() is None and not is_under_way():
                 time.sleep(0.01)
             process.kill()
@@ -429,24 +546,27 @@ def killed(count: int, rounds: int) -> Way:
             shutil.rmtree(folder)
         else:
             raise RuntimeError(f"{KILLS} times the run ended before it was killed")
-        _finish(_command(None, "--resume", str(folder), "--workers", str(count)))
+        _finish(_command("run", None, "--resume", str(folder), "--workers", str(count)))
 
     return runs
 
 
-def _command(file: Path | None, *options: str) -> subprocess.Popen[bytes]:
-    given = [] if file is None else [str(file)]
-    command = [sys.executable, "-m", "seedbus", "run", *given, *options, "--quiet", "--format", "json"]
-    return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+def _command(name: str, file: Path | None, *options: str) -> subprocess.Popen[bytes]:
+    given, place = ([], None) if file is None else ([str(file)], file.parent)
+    form = [] if "--format" in options else ["--format", "json"]
+    command = [sys.executable, "-m", "seedbus", name, *given, *options, "--quiet", *form]
+    return subprocess.Popen(command, cwd=place, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
 
 
-def _finish(process: subprocess.Popen[bytes]) -> None:
+def _finish(process: subprocess.Popen[bytes]) -> bytes:
+    """Wait for a command to end well, and return what it printed."""
     try:
-        errors = process.communicate()[1]
+        printed, errors = process.communicate()
     finally:
         process.kill()
     if process.returncode:
         raise RuntimeError(f"exit code {process.returncode}: {errors.decode()}")
+    return printed
 
 
 def runs() -> dict[str, tuple[Document, Way]]:
@@ -468,6 +588,16 @@ def runs() -> dict[str, tuple[Document, Way]]:
     found["hiso-churn-killed"] = HISO_CHURN | {"stop": {"rounds": 400}}, killed(2, 20)
     found["everything-killed"] = EVERYTHING | {"stop": {"rounds": 400}}, killed(2, 20)
     found["torch-workers"] = TORCH, workers(2)
+    for name, what in (("table", TABLE), ("language-model", LANGUAGE), ("hugging-face", HUB), ("gossip", GOSSIP)):
+        found[name] = what, alone
+    found["gossip-stopped"] = GOSSIP, stopped(3)
+    found["secure"], found["secure-workers"] = (SECURE, alone), (SECURE, workers(2))
+    found["own-network-workers"] = OWN, plugged_in
+    for name, way in (("", alone), ("-tcp", over("tcp")), ("-workers", workers(2))):
+        found[f"hiso-faults{name}"] = HISO_FAULTS, way
+    found["study"] = {"participation": TIMED, "stop": {"rounds": 8}}, studied
+    for name, what in (("everything", EVERYTHING), ("densely", DENSELY), ("gossip", GOSSIP), ("secure", SECURE)):
+        found[f"keys-{name}"] = what, keys
     return dict(sorted(found.items()))
 
 
@@ -475,47 +605,3 @@ def _kind(name: str) -> str:
     """The fault of a run's name: server-crash for server-crash-asking, crash for crash-bare."""
     kinds = ("server-crash", "byzantine", "churn", "colluding", "crash", "dropout", "straggler", "trace")
     return next((kind for kind in kinds if name.startswith(kind)), name)
-
-
-# -- the data
-
-
-def write_data(folder: Path) -> None:
-    """Write small, always identical data sets in the published layouts, and traces for the faults of that name."""
-    for name, text in {"trace": TRACE, "devices": DEVICES, "links": LINK_TRACE, "speeds": SPEEDS}.items():
-        (folder / f"{name}.csv").write_text(text, encoding="utf-8")
-    for name in ("mnist", "fashion-mnist"):
-        (folder / name).mkdir()
-        for split, count in (("train", 60), ("t10k", 10)):
-            labels = np.arange(count, dtype=np.uint8) % 10
-            images = _bytes(f"{name} {split}", count * 784).reshape(count, 28, 28) // 4
-            images[np.arange(count), 2 * labels] = 255  # a bright row marks the class
-            sizes = np.array([0x0803, count, 28, 28], ">u4").tobytes(), np.array([0x0801, count], ">u4").tobytes()
-            (folder / name / f"{split}-images-idx3-ubyte").write_bytes(sizes[0] + images.tobytes())
-            (folder / name / f"{split}-labels-idx1-ubyte").write_bytes(sizes[1] + labels.tobytes())
-    ten, hundred = folder / "cifar-10-batches-bin", folder / "cifar-100-binary"
-    batches = {ten / f"data_batch_{number}.bin": 2 for number in range(1, 6)} | {ten / "test_batch.bin": 5}
-    for path, count in (batches | {hundred / "train.bin": 18, hundred / "test.bin": 5}).items():
-        path.parent.mkdir(exist_ok=True)
-        named = 1 if path.parent == ten else 2
-        records = _bytes(path.name, count * (named + 3072)).reshape(count, -1)
-        records[:, :named] %= 10
-        path.write_bytes(records.tobytes())
-    for split, more in (("train", 4), ("test", 1)):
-        drawn = {f"f{n}": (_bytes(f"{split} {n}", 784 * (n + more)).reshape(-1, 784), n + more) for n in range(4)}
-        writers = {who: ((x / 255).tolist(), [label % 62 for label in range(m)]) for who, (x, m) in drawn.items()}
-        roles = {
-            f"r{n}": ([TEXT[i : i + 80] for i in range(n, n + more)], [TEXT[i + 80] for i in range(n, n + more)])
-            for n in range(4)
-        }
-        for name, people in (("leaf-femnist", writers), ("leaf-shakespeare", roles)):
-            path = folder / name / split / "all_data.json"
-            path.parent.mkdir(parents=True)
-            said = {who: {"x": x, "y": y} for who, (x, y) in people.items()}
-            counts = [len(each["y"]) for each in said.values()]
-            path.write_text(json.dumps({"users": list(said), "num_samples": counts, "user_data": said}))
-
-
-def _bytes(name: str, count: int) -> Any:
-    """Pseudorandom bytes, uint8 [count], the same everywhere."""
-    return np.frombuffer(hashlib.shake_128(name.encode()).digest(count), np.uint8).copy()

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import ast
+import inspect
 import json
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import guard
+import guard_data
 import guard_runs
 import pytest
 
@@ -23,12 +27,51 @@ def test_every_algorithm_fault_and_transport_has_a_run_and_a_line_in_the_table()
     made = [guard_runs.BASE | changes for changes, _ in runs.values()]
     assert {each["algorithm"]["name"] for each in made} == ALGORITHMS.all().keys()
     assert {line["fault"] for each in made for line in each.get("faults", [])} == FAULTS.all().keys()
+    assert {each["task"]["name"] for each in made} >= {"table", "torch", "language-model", "hugging-face"}
     assert {"everything-inproc", "everything-ipc", "everything-tcp", "everything-workers"} <= runs.keys()
 
 
 def test_what_a_fault_does_shows_in_its_line() -> None:
-    idle = [name for name, line in TABLE.items() if any(fault.keys() == {"fault"} for fault in line["faults"])]
+    idle = [name for name, line in TABLE.items() if any(fault.keys() == {"fault"} for fault in line.get("faults", []))]
     assert not idle
+
+
+def test_the_guard_uses_public_things_alone() -> None:
+    """So that code can be moved freely, and an older checkout be compared."""
+    for module in (guard, guard_runs, guard_data):
+        tree = ast.parse(inspect.getsource(module))
+        named = {each.name for node in ast.walk(tree) if isinstance(node, ast.Import) for each in node.names}
+        named |= {node.module or "" for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
+        assert {each for each in named if each.startswith("seedbus")} <= {"seedbus", "seedbus.plugin"}
+
+
+def test_of_names_of_results_those_that_went_and_those_that_came_are_shown() -> None:
+    known = TABLE["keys-everything"]
+    found = known | {"results": [name for name in known["results"] if name != "digest"] + ["hash"]}
+    assert guard.differences(found, known, False) == ['results: ["digest"] → ["hash"]']
+
+
+@pytest.mark.slow
+def test_a_line_of_another_processor_is_compared_on_that_processor_alone(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A table of two processors: each line knows where it was written, and `--write --only` says it of a new one."""
+
+    def guarded(*options: str) -> int:
+        monkeypatch.setattr("sys.argv", ["guard.py", *options, "--only", "table", "--table", str(file)])
+        return guard.main()
+
+    file, here = tmp_path / "table.json", guard.surroundings()
+    guard.write({}, here | {"vendor": "another"}, file)
+    assert guarded("--write") == guarded("--check") == 0
+    line = json.loads(file.read_text())["runs"]["table"]
+    assert line["processor"] == here
+    guard.write({"table": line | {"digest": "0"}}, here | {"vendor": "another"}, file)
+    assert guarded("--check") == 1
+    guard.write({"table": line | {"digest": "0", "processor": here | {"torch": "0.1"}}}, here, file)
+    capsys.readouterr()
+    assert guarded("--check") == 0
+    assert "of 1 runs with torch losses" in capsys.readouterr().out
 
 
 def test_a_learning_rate_that_is_another_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -23,6 +23,7 @@ from seedbus.bus.errors import Unusable
 from seedbus.bus.event_queue import LAST_NS
 from seedbus.bus.in_flight import Key, random_key
 from seedbus.bus.keyed_random import KeyedRandom, with_random
+from seedbus.settings import draw_key
 
 
 class Verdict(NamedTuple):
@@ -85,7 +86,7 @@ class Passage:
 
 @runtime_checkable
 class Rule(Protocol):
-    """A fault that acts on messages. Its repr is its complete configuration and nothing else, and keys its draws."""
+    """A fault that acts on messages. Its `draw_key` is its complete configuration and nothing else."""
 
     def judge(self, passage: Passage) -> Verdict: ...
 
@@ -182,7 +183,7 @@ class FaultHooks:
         self._rules = self.of_kind(Rule)
         self._silences = self.of_kind(Silence)
         self._dropping = self.of_kind(Dropping)
-        liars = sorted(self.of_kind(ByzantineHook), key=lambda each: repr(each.fault))
+        liars = sorted(self.of_kind(ByzantineHook), key=lambda each: draw_key(each.fault))
         # a report obeys the first where it is made (agents.client.tampering) and in a commit (agents.server.collusion)
         self._liars = [[each for each in liars if hasattr(each.fault, "collude") is late] for late in (False, True)]
         self._mislabelling = self.of_kind(Mislabelling)

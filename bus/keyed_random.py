@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 from seedbus.keyed import Key as Key
 from seedbus.keyed import bits as bits
 from seedbus.keyed import bits_below, keyed_bytes
+from seedbus.settings import draw_key
 
 T = TypeVar("T")
 _HIGHEST = 1 - 2.0**-53  # float64 has none between it and 1
@@ -53,7 +54,7 @@ class KeyedRandom:
     Args:
         seed: the scenario's seed.
         clients: number of clients in the run.
-        identity: the fault's complete configuration and nothing else; its repr.
+        identity: the fault's complete configuration and nothing else (`seedbus.settings.draw_key`).
         number: how many earlier faults of the scenario have the same identity.
     """
 
@@ -81,20 +82,20 @@ class KeyedRandom:
 
 
 def with_random(faults: Sequence[T], seed: int, clients: int) -> list[tuple[T, KeyedRandom]]:
-    """Pair each fault of a scenario with its draws, keyed by the fault's repr."""
+    """Pair each fault of a scenario with its draws, keyed by the fault's `draw_key`."""
     seen: Counter[str] = Counter()
     pairs = []
     for fault in faults:
-        identity = repr(fault)
+        identity = draw_key(fault)
         pairs.append((fault, KeyedRandom(seed, clients, identity, seen[identity])))
         seen[identity] += 1
     return pairs
 
 
 def ordered(faults: Sequence[object], protocol: Any, seed: int, clients: int) -> list[tuple[Any, KeyedRandom]]:
-    """Return the faults that implement a protocol, with their draws, in the order of their repr.
+    """Return the faults that implement a protocol, with their draws, in the order of their `draw_key`.
 
     So it makes no difference in which order a scenario lists them.
     """
     chosen = [fault for fault in faults if isinstance(fault, protocol)]
-    return sorted(with_random(chosen, seed, clients), key=lambda pair: repr(pair[0]))
+    return sorted(with_random(chosen, seed, clients), key=lambda pair: draw_key(pair[0]))

@@ -52,6 +52,8 @@ class _Duration(Settings, ABC):
 class Constant(_Duration):
     """Always the same; a plain number is short for it."""
 
+    keyed_as = "Constant distribution value"
+
     distribution: Literal["constant"] = "constant"
     value: float = Field(default=0.0, ge=0, le=_LONGEST_S, description="seconds")
 
@@ -64,6 +66,8 @@ class Constant(_Duration):
 
 class Uniform(_Duration):
     """Evenly spread between two bounds."""
+
+    keyed_as = "Uniform distribution low high"
 
     distribution: Literal["uniform"] = "uniform"
     low: float = Field(ge=0, le=_LONGEST_S, description="seconds")
@@ -82,6 +86,8 @@ class Uniform(_Duration):
 class Lognormal(_Duration):
     """Log-normal: most are near the median, a few are far above it."""
 
+    keyed_as = "Lognormal distribution median sigma"
+
     distribution: Literal["lognormal"] = "lognormal"
     median: float = Field(gt=0, le=_LONGEST_S, description="seconds")
     sigma: float = Field(ge=0, le=10, description="standard deviation of the logarithm")
@@ -93,6 +99,8 @@ class Lognormal(_Duration):
 class Exponential(_Duration):
     """Exponential (memoryless), given by its mean."""
 
+    keyed_as = "Exponential distribution mean"
+
     distribution: Literal["exponential"] = "exponential"
     mean: float = Field(gt=0, le=_LONGEST_S, description="seconds")
 
@@ -102,6 +110,8 @@ class Exponential(_Duration):
 
 class Pareto(_Duration):
     """Pareto: heavy-tailed above its smallest value."""
+
+    keyed_as = "Pareto distribution minimum shape"
 
     distribution: Literal["pareto"] = "pareto"
     minimum: float = Field(gt=0, le=_LONGEST_S, description="seconds")

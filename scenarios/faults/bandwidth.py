@@ -7,11 +7,13 @@ from typing import Literal
 from pydantic import Field, model_validator
 
 from seedbus.bus import KeyedRandom
-from seedbus.scenarios.faults.base import RoundSelector
+from seedbus.scenarios.faults.base import ROUND_KEY, RoundSelector
 
 
 class Bandwidth(RoundSelector):
     """Limit the bandwidth of the selected clients. Of several limits, also those of `network`, the lowest applies."""
+
+    keyed_as = f"Bandwidth {ROUND_KEY} up_mbps down_mbps"
 
     fault: Literal["bandwidth"] = "bandwidth"
     up_mbps: float | None = Field(default=None, ge=1e-6, description="limit to the server in Mbit/s")

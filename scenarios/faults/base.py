@@ -19,6 +19,11 @@ from seedbus.bus.network import round_ns
 from seedbus.discovery import Variants
 from seedbus.settings import Settings
 
+CLIENT_KEY = "clients fraction"
+ROUND_KEY = f"{CLIENT_KEY} probability at_round for_rounds every_rounds"
+TRAFFIC_KEY = f"{ROUND_KEY} direction at_s for_s every_s"
+MESSAGE_KEY = f"{TRAFFIC_KEY} kind"
+"""The fields of selectors in `keyed_as`, in which they come first."""
 _LATEST_S = 10**7  # past the end of simulated time
 
 
@@ -40,7 +45,8 @@ class Fault(Settings):
     def __repr_args__(self) -> Iterator[tuple[str | None, Any]]:
         """Yield the fields that differ from their defaults.
 
-        The repr keys the fault's random draws. Defaults are left out, so that a field added later changes no draw.
+        The repr keys the draws of a fault without `keyed_as`. Defaults are left out, so that a field added later
+        changes no draw.
         """
         for name, value in super().__repr_args__():
             if name is None or value != type(self).model_fields[name].default:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from pydantic import Field, model_validator
 
 from seedbus.bus import KeyedRandom
-from seedbus.scenarios.faults.base import RoundSelector
+from seedbus.scenarios.faults.base import ROUND_KEY, RoundSelector
 
 _NORMAL = NormalDist()
 _HUGE = 1e30  # representable as float32, and larger than any gradient
@@ -24,6 +24,8 @@ class Byzantine(RoundSelector):
     With `replay` a client sends in every round what it would have reported in round 0. If several Byzantine faults
     select one report, only the first of them, ordered by repr, applies.
     """
+
+    keyed_as = f"Byzantine {ROUND_KEY} attack by sigma value"
 
     fault: Literal["byzantine"] = "byzantine"
     attack: Literal["sign-flip", "scale", "noise", "constant", "nan", "huge", "replay"] = Field(

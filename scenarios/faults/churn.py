@@ -9,13 +9,15 @@ from pydantic import Field
 
 from seedbus.bus import Duration, KeyedRandom
 from seedbus.bus.network import round_ns
-from seedbus.scenarios.faults.intermittent import IntermittentClients, ToggleSchedule
+from seedbus.scenarios.faults.intermittent import INTERMITTENT_KEY, IntermittentClients, ToggleSchedule
 
 _SHORTEST_NS = 10**6  # durations of zero would give infinitely many changes at one instant
 
 
 class Churn(IntermittentClients):
     """Each client alternates between being available and being away, for random times in simulated seconds."""
+
+    keyed_as = f"Churn {INTERMITTENT_KEY} stays away initially"
 
     fault: Literal["churn"] = "churn"
     stays: Duration = Field(description="seconds for which a client is available; drawn for each period")

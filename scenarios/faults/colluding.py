@@ -17,7 +17,7 @@ from pydantic import Field, model_validator
 
 from seedbus.algorithms.aggregation import vectors
 from seedbus.bus import KeyedRandom
-from seedbus.scenarios.faults.base import RoundSelector
+from seedbus.scenarios.faults.base import ROUND_KEY, RoundSelector
 from seedbus.vector import Vector
 
 _NORMAL = NormalDist()
@@ -40,6 +40,8 @@ class Colluding(RoundSelector):
     distance to each honest report is at most the largest between two of these (Shejwalkar, Houmansadr, NDSS 2021).
     The authors look for γ by halving steps; here it is the root of a quadratic equation.
     """
+
+    keyed_as = f"Colluding {ROUND_KEY} attack z by along"
 
     fault: Literal["colluding"] = "colluding"
     attack: Literal["alie", "ipm", "min-max"] = Field(

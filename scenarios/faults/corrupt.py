@@ -11,11 +11,13 @@ from typing import Literal
 from pydantic import Field
 
 from seedbus.bus import PASS, Passage, Verdict
-from seedbus.scenarios.faults.base import MessageSelector
+from seedbus.scenarios.faults.base import MESSAGE_KEY, MessageSelector
 
 
 class Corrupt(MessageSelector):
     """Flip bits of the selected messages. The receiver detects the damage by a checksum and discards the message."""
+
+    keyed_as = f"Corrupt {MESSAGE_KEY} bits"
 
     fault: Literal["corrupt"] = "corrupt"
     bits: int = Field(

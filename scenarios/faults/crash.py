@@ -10,7 +10,7 @@ from pydantic import Field, model_validator
 
 from seedbus.agents.availability import Returns
 from seedbus.bus import KeyedRandom
-from seedbus.scenarios.faults.base import RoundSelector
+from seedbus.scenarios.faults.base import ROUND_KEY, RoundSelector
 from seedbus.scenarios.faults.intermittent import ToggleSchedule
 
 _LAST_ROUND = 2**32
@@ -18,6 +18,8 @@ _LAST_ROUND = 2**32
 
 class Crash(RoundSelector):
     """Crash the selected clients from at_round for for_rounds. The server is not told and keeps asking them."""
+
+    keyed_as = f"Crash {ROUND_KEY} returns"
 
     fault: Literal["crash"] = "crash"
     returns: Returns = Field(default="with-state", description="what a client still has when it returns")

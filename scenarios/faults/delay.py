@@ -8,11 +8,13 @@ from pydantic import Field
 
 from seedbus.bus import PASS, Duration, Passage, Verdict
 from seedbus.bus.network import round_ns
-from seedbus.scenarios.faults.base import MessageSelector
+from seedbus.scenarios.faults.base import MESSAGE_KEY, MessageSelector
 
 
 class Delay(MessageSelector):
     """Delay the selected messages, in addition to the latency of their link. A distribution makes jitter."""
+
+    keyed_as = f"Delay {MESSAGE_KEY} by"
 
     fault: Literal["delay"] = "delay"
     by: Duration = Field(description="seconds of delay, drawn for every message")

@@ -10,12 +10,14 @@ from typing import Literal
 from pydantic import Field, model_validator
 
 from seedbus.bus import KeyedRandom, Slowed
-from seedbus.scenarios.faults.base import RoundSelector
+from seedbus.scenarios.faults.base import ROUND_KEY, RoundSelector
 from seedbus.settings import Settings
 
 
 class DeviceClass(Settings):
     """A class of devices: the fraction of clients that have such a device, and its slowness."""
+
+    keyed_as = "DeviceClass share factor"
 
     share: float = Field(gt=0, le=1, description="fraction of the clients")
     factor: float = Field(ge=1e-6, le=10**6, description="factor on the time of local work")
@@ -23,6 +25,8 @@ class DeviceClass(Settings):
 
 class DeviceClasses(RoundSelector):
     """Give every selected client a device of one of several speeds, drawn once."""
+
+    keyed_as = f"DeviceClasses {ROUND_KEY} classes"
 
     fault: Literal["device-classes"] = "device-classes"
     classes: list[DeviceClass] = Field(min_length=1, description="classes of devices; their shares add up to 1")

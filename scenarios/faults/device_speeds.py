@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Literal
 
 from seedbus.bus import KeyedRandom
+from seedbus.scenarios.faults.base import CLIENT_KEY
 from seedbus.scenarios.faults.trace_file import Expected, FollowsFile, Owner, TraceFile, read_trace
 
 _LEAST, _MOST = 1e-6, 1e6
@@ -16,6 +17,8 @@ class DeviceSpeeds(FollowsFile):
     A client that does not occur in the file takes the time that `compute` gives. With a column device in the place of
     client, each client has one of the file's devices, drawn once, and the same in all files that have the same devices.
     """
+
+    keyed_as = f"DeviceSpeeds {CLIENT_KEY}"
 
     fault: Literal["device-speeds"] = "device-speeds"
     file: TraceFile

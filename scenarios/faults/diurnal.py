@@ -11,7 +11,7 @@ from pydantic import Field, model_validator
 
 from seedbus.bus import KeyedRandom
 from seedbus.bus.network import round_ns
-from seedbus.scenarios.faults.intermittent import IntermittentClients, ToggleSchedule
+from seedbus.scenarios.faults.intermittent import INTERMITTENT_KEY, IntermittentClients, ToggleSchedule
 
 
 class Diurnal(IntermittentClients):
@@ -20,6 +20,8 @@ class Diurnal(IntermittentClients):
     Every client has its own threshold and is available while the fraction exceeds it. With `zones`, the maximum of a
     client's cycle comes later, depending on its time zone.
     """
+
+    keyed_as = f"Diurnal {INTERMITTENT_KEY} period_s low high zones"
 
     fault: Literal["diurnal"] = "diurnal"
     period_s: float = Field(  # a shorter day would have too many changes to count them

@@ -5,11 +5,13 @@ from __future__ import annotations
 from typing import Literal
 
 from seedbus.bus import PASS, Passage, Verdict
-from seedbus.scenarios.faults.base import MessageSelector
+from seedbus.scenarios.faults.base import MESSAGE_KEY, MessageSelector
 
 
 class Drop(MessageSelector):
     """Lose the selected messages. The sender is not told, and the bytes count as sent."""
+
+    keyed_as = f"Drop {MESSAGE_KEY}"
 
     fault: Literal["drop"] = "drop"
 

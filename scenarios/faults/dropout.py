@@ -7,13 +7,15 @@ from typing import Literal
 from pydantic import Field, model_validator
 
 from seedbus.bus import PASS, KeyedRandom, Kind, Passage, Verdict
-from seedbus.scenarios.faults.base import RoundSelector
+from seedbus.scenarios.faults.base import ROUND_KEY, RoundSelector
 
 _LOST = {"before-training": Kind.PLAN, "before-landing": Kind.REPORT}  # kind of message that is lost, by `when`
 
 
 class Dropout(RoundSelector):
     """Let the selected clients drop out of a round: before training, after training, or after sending their report."""
+
+    keyed_as = f"Dropout {ROUND_KEY} when rates groups"
 
     fault: Literal["dropout"] = "dropout"
     when: Literal["before-training", "after-training", "before-landing"] = Field(

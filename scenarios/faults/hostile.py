@@ -14,7 +14,7 @@ from seedbus.agents.client.forging import Occasion
 from seedbus.agents.secure.sharing import SHARE_BYTES
 from seedbus.agents.secure.stages import Stage
 from seedbus.bus import EVALUATOR, HOST, Envelope, KeyedRandom, Kind, encode
-from seedbus.scenarios.faults.base import RoundSelector
+from seedbus.scenarios.faults.base import ROUND_KEY, RoundSelector
 
 T = TypeVar("T")
 Forgery = Literal[
@@ -37,6 +37,8 @@ class Hostile(RoundSelector):
     and the report does not count. But with `precision: sign` any bits are a valid report. For false numbers in valid
     reports see `byzantine`.
     """
+
+    keyed_as = f"Hostile {ROUND_KEY} kinds"
 
     fault: Literal["hostile"] = "hostile"
     kinds: list[Forgery] | None = Field(

@@ -8,7 +8,10 @@ from collections.abc import Iterable, Iterator
 from pydantic import Field
 
 from seedbus.agents.availability import Returns
-from seedbus.scenarios.faults.base import ClientSelector
+from seedbus.scenarios.faults.base import CLIENT_KEY, ClientSelector
+
+INTERMITTENT_KEY = f"{CLIENT_KEY} announced returns"
+"""The fields of `IntermittentClients` in `keyed_as`, in which they come first."""
 
 
 class IntermittentClients(ClientSelector):

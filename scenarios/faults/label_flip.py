@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from pydantic import Field, model_validator
 
 from seedbus.bus import KeyedRandom
-from seedbus.scenarios.faults.base import RoundSelector
+from seedbus.scenarios.faults.base import ROUND_KEY, RoundSelector
 
 _Class = Annotated[int, Field(ge=0, le=10**6)]
 
@@ -21,6 +21,8 @@ class LabelFlip(RoundSelector):
     `reverse` is the label flipping of Fang et al. 2020 (arXiv:1911.11815), and single pairs of classes are the targeted
     one of Tolpegin et al. 2020 (arXiv:2007.08432). Several of these faults apply one after the other, ordered by repr.
     """
+
+    keyed_as = f"LabelFlip {ROUND_KEY} to pairs"
 
     fault: Literal["label-flip"] = "label-flip"
     to: Literal["reverse", "next"] = Field(

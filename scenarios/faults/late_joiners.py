@@ -8,12 +8,14 @@ from pydantic import Field
 
 from seedbus.agents.availability import Returns
 from seedbus.bus import KeyedRandom
-from seedbus.scenarios.faults.base import ClientSelector
+from seedbus.scenarios.faults.base import CLIENT_KEY, ClientSelector
 from seedbus.scenarios.faults.intermittent import ToggleSchedule
 
 
 class LateJoiners(ClientSelector):
     """Let the selected clients join during the run; they never leave."""
+
+    keyed_as = f"LateJoiners {CLIENT_KEY} at_round spread_rounds"
 
     fault: Literal["late-joiners"] = "late-joiners"
     at_round: int = Field(default=1, ge=1, description="first round in which clients join")

@@ -13,6 +13,7 @@ from seedbus.bus import KeyedRandom, Speeds
 from seedbus.bus.network import round_ns
 from seedbus.bus.speeds import LEAST_MBPS
 from seedbus.scenarios.errors import ScenarioError
+from seedbus.scenarios.faults.base import CLIENT_KEY
 from seedbus.scenarios.faults.trace_file import (
     LATEST_S,
     Expected,
@@ -40,6 +41,8 @@ class LinkTrace(FollowsFile):
     each client has one of the file's devices, drawn once, and the same in all files that have the same devices. The
     limits of `network` and of other faults apply as well.
     """
+
+    keyed_as = f"LinkTrace {CLIENT_KEY} every_s"
 
     fault: Literal["link-trace"] = "link-trace"
     file: TraceFile

@@ -7,7 +7,7 @@ from typing import Literal
 from pydantic import Field
 
 from seedbus.bus import PASS, KeyedRandom, Passage, Verdict
-from seedbus.scenarios.faults.base import TrafficSelector
+from seedbus.scenarios.faults.base import TRAFFIC_KEY, TrafficSelector
 
 
 class Partition(TrafficSelector):
@@ -17,6 +17,8 @@ class Partition(TrafficSelector):
     messages in flight at the start are lost too: the connection must be open both on sending and on arrival. With
     rounds, the messages of these rounds are lost whenever they are sent, and no others.
     """
+
+    keyed_as = f"Partition {TRAFFIC_KEY}"
 
     fault: Literal["partition"] = "partition"
     probability: float = Field(

@@ -9,12 +9,14 @@ from typing import Literal
 from pydantic import Field
 
 from seedbus.bus import KeyedRandom
-from seedbus.scenarios.faults.intermittent import IntermittentClients, ToggleSchedule
+from seedbus.scenarios.faults.intermittent import INTERMITTENT_KEY, IntermittentClients, ToggleSchedule
 from seedbus.settings import Settings
 
 
 class Stage(Settings):
     """A stage of a ramp, in which the number of available clients moves linearly to the target."""
+
+    keyed_as = "Stage rounds target"
 
     rounds: int = Field(ge=1, lt=2**32, description="length of the stage")
     target: int = Field(ge=0, description="available clients at the end of the stage")
@@ -25,6 +27,8 @@ class Ramp(IntermittentClients):
 
     After the last stage the number stays constant.
     """
+
+    keyed_as = f"Ramp {INTERMITTENT_KEY} start stages"
 
     fault: Literal["ramp"] = "ramp"
     start: int = Field(ge=0, description="available clients at the start")

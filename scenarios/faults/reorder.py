@@ -8,11 +8,13 @@ from pydantic import Field
 
 from seedbus.bus import PASS, Passage, Verdict
 from seedbus.bus.network import round_ns
-from seedbus.scenarios.faults.base import MessageSelector
+from seedbus.scenarios.faults.base import MESSAGE_KEY, MessageSelector
 
 
 class Reorder(MessageSelector):
     """Delay the selected messages at random within a window, so that later messages may arrive before them."""
+
+    keyed_as = f"Reorder {MESSAGE_KEY} window_s"
 
     fault: Literal["reorder"] = "reorder"
     window_s: float = Field(gt=0, le=10**6, description="longest delay in seconds; drawn uniformly for every message")

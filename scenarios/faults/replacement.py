@@ -8,7 +8,7 @@ from typing import Literal
 from pydantic import Field
 
 from seedbus.bus import KeyedRandom
-from seedbus.scenarios.faults.intermittent import IntermittentClients
+from seedbus.scenarios.faults.intermittent import INTERMITTENT_KEY, IntermittentClients
 
 
 class Replacement(IntermittentClients):
@@ -17,6 +17,8 @@ class Replacement(IntermittentClients):
     The dynamic setting of FedACG (arXiv:2201.03172, Section 5): 250 active of 500, each replaced with probability ½
     every 100 rounds.
     """
+
+    keyed_as = f"Replacement {INTERMITTENT_KEY} active every_rounds probability"
 
     fault: Literal["replacement"] = "replacement"
     active: int = Field(ge=1, description="number of active clients")

@@ -17,6 +17,8 @@ class ServerCrash(Fault):
     The reports received so far and all messages that arrive while the server is down are lost.
     """
 
+    keyed_as = "ServerCrash at_round every_rounds phase down_s"
+
     fault: Literal["server-crash"] = "server-crash"
     at_round: int = Field(ge=0, description="round of the crash")
     every_rounds: int | None = Field(

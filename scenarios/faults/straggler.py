@@ -8,11 +8,13 @@ from pydantic import Field, model_validator
 
 from seedbus.bus import Duration, KeyedRandom, Slowed
 from seedbus.bus.network import round_ns
-from seedbus.scenarios.faults.base import RoundSelector
+from seedbus.scenarios.faults.base import ROUND_KEY, RoundSelector
 
 
 class Straggler(RoundSelector):
     """Slow down the local work of the selected clients: multiply the time given by `compute`, add a pause, or both."""
+
+    keyed_as = f"Straggler {ROUND_KEY} factor drawn pause_s"
 
     fault: Literal["straggler"] = "straggler"
     factor: Duration | None = Field(

@@ -11,7 +11,7 @@ from pydantic import Field
 from seedbus.bus import KeyedRandom
 from seedbus.bus.network import round_ns
 from seedbus.scenarios.errors import ScenarioError
-from seedbus.scenarios.faults.intermittent import IntermittentClients, ToggleSchedule
+from seedbus.scenarios.faults.intermittent import INTERMITTENT_KEY, IntermittentClients, ToggleSchedule
 from seedbus.scenarios.faults.trace_file import (
     LATEST_S,
     Expected,
@@ -31,6 +31,8 @@ class Trace(FollowsFile, IntermittentClients):
     every_s the file begins anew. With a column device in the place of client, each client has one of the file's
     devices, drawn once, and the same in all files that have the same devices.
     """
+
+    keyed_as = f"Trace {INTERMITTENT_KEY} every_s"
 
     fault: Literal["trace"] = "trace"
     file: TraceFile

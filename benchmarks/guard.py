@@ -156,7 +156,7 @@ def main() -> int:
     if options.only:
         chosen = {name: chosen[name] for name in options.only}
     here = surroundings()
-    empty = {"processor": here, "runs": {}}
+    empty: dict[str, Any] = {"processor": here, "runs": {}}
     kept = json.loads(options.table.read_text(encoding="utf-8")) if options.table.is_file() else empty
     table = dict(kept["runs"]) if options.only else {}
     elsewhere = {name: line for name, line in kept["runs"].items() if line.get("processor", kept["processor"]) != here}

@@ -64,8 +64,8 @@ def write_data(folder: Path) -> None:
             said = {who: {"x": x, "y": y} for who, (x, y) in people.items()}
             counts = [len(each["y"]) for each in said.values()]
             path.write_text(json.dumps({"users": list(said), "num_samples": counts, "user_data": said}))
-    people = [(n % 4, 20 + n * 7 % 50, ("cat", "dog", "")[n % 3], ("Oslo", "Rome")[n // 2 % 2]) for n in range(60)]
-    rows = "".join(f"p{who},{age},{pet},{city}\n" for who, age, pet, city in people)
+    table = [(n % 4, 20 + n * 7 % 50, ("cat", "dog", "")[n % 3], ("Oslo", "Rome")[n // 2 % 2]) for n in range(60)]
+    rows = "".join(f"p{who},{age},{pet},{city}\n" for who, age, pet, city in table)
     (folder / "people.csv").write_text(f"person,age,pet,city\n{rows}", encoding="utf-8")
     (folder / "own.py").write_text(OWN_MODEL, encoding="utf-8")
 

@@ -474,8 +474,9 @@ def plugged_in(file: Path, folder: Path) -> None:
     """Run with worker processes and the plug-in, which this process needs as well to replay the run."""
     from seedbus.plugin import load_plugin
 
-    load_plugin(file.with_name("own.py"))
-    workers(2, "--plugin", "own.py")(file, folder)
+    plugin = file.with_name("own.py")
+    load_plugin(plugin)
+    workers(2, "--plugin", str(plugin))(file, folder)
 
 
 def studied(file: Path, folder: Path) -> Document:
@@ -512,7 +513,7 @@ def _paths(value: Any, before: str = "") -> Iterator[str]:
 
 
 def workers(count: int, *options: str) -> Way:
-    """Run with worker processes, through the command line, in the scenario's folder."""
+    """Run with worker processes, through the command line."""
 
     def runs(file: Path, folder: Path) -> None:
         _finish(_command("run", file, "--out", str(folder), "--workers", str(count), *options))
@@ -552,10 +553,10 @@ def killed(count: int, rounds: int) -> Way:
 
 
 def _command(name: str, file: Path | None, *options: str) -> subprocess.Popen[bytes]:
-    given, place = ([], None) if file is None else ([str(file)], file.parent)
+    given = [] if file is None else [str(file)]
     form = [] if "--format" in options else ["--format", "json"]
     command = [sys.executable, "-m", "seedbus", name, *given, *options, "--quiet", *form]
-    return subprocess.Popen(command, cwd=place, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
 
 
 def _finish(process: subprocess.Popen[bytes]) -> bytes:

@@ -15,6 +15,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from functools import cache
 from hashlib import blake2b
 from pathlib import Path
 
@@ -50,7 +51,8 @@ def functions(path: Path) -> Iterator[tuple[str, ast.FunctionDef | ast.AsyncFunc
     """Yield FUNCTION or CLASS.FUNCTION, its node, and the lines of the file."""
     text = path.read_text(encoding="utf-8")
     tree = ast.parse(text)
-    for owner in (tree, *(node for node in tree.body if isinstance(node, ast.ClassDef))):
+    owners: list[ast.Module | ast.ClassDef] = [tree, *(node for node in tree.body if isinstance(node, ast.ClassDef))]
+    for owner in owners:
         for node in owner.body:
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
                 yield (f"{owner.name}." if isinstance(owner, ast.ClassDef) else "") + node.name, node, text.splitlines()
@@ -102,11 +104,27 @@ def place(mutant: Mutant) -> tuple[Path, int]:
     raise LookupError(f"{len(found)} functions {bare} have the line")
 
 
-def tests_of(file: str) -> str:
-    """Return the tests of a file, else of its room, else of its layer."""
+def tests_of(file: str) -> tuple[str, ...]:
+    """Return the tests of a file, else those of its folder, else of the next folder above that has some."""
     *folders, name = file.split("/")
-    rooms = ["/".join(["tests", *folders[:count]]) for count in range(len(folders), -1, -1)]
-    return next(each for each in (f"{rooms[0]}/test_{name}", *rooms) if (ROOT / each).exists())
+    above = [ROOT.joinpath("tests", *folders[:count]) for count in range(len(folders), -1, -1)]
+    one = above[0] / f"test_{name}"
+    found = [one] if one.exists() else next(each for each in (sorted(a.glob("test_*.py")) for a in above) if each)
+    return tuple(each.relative_to(ROOT).as_posix() for each in found)
+
+
+def tested(tests: tuple[str, ...]) -> int:
+    """Run tests in the copy and return pytest's exit code, or −1 if they take longer than `LIMIT_S`."""
+    command = [sys.executable, "-m", "pytest", "-qx", "-p", "no:cacheprovider", *tests]
+    try:
+        own = os.environ | {"PYTHONPATH": str(COPY)}
+        return subprocess.run(command, cwd=COPY, env=own, capture_output=True, timeout=LIMIT_S).returncode
+    except subprocess.TimeoutExpired:
+        return -1
+
+
+unharmed = cache(tested)
+"""The same without a mutant, once."""
 
 
 def fate(mutant: Mutant) -> str:
@@ -116,15 +134,15 @@ def fate(mutant: Mutant) -> str:
     lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
     lines[number] = lines[number].replace(mutant["line"], mutant["becomes"])
     copy.write_text("".join(lines), encoding="utf-8")
-    command = [sys.executable, "-m", "pytest", "-qx", "-p", "no:cacheprovider", tests]
     try:
-        own = os.environ | {"PYTHONPATH": str(COPY)}
-        done = subprocess.run(command, cwd=COPY, env=own, capture_output=True, timeout=LIMIT_S)
-        return f"{ {0: 'survived', 5: 'has no tests'}.get(done.returncode, 'killed'):14}{tests}"
-    except subprocess.TimeoutExpired:
-        return f"timed out     {tests}"
+        code = tested(tests)
     finally:
         shutil.copy2(path, copy)
+    what = {0: "survived", 5: "no tests", -1: "timed out"}.get(code, "killed")
+    if what in ("killed", "timed out") and unharmed(tests) != 0:
+        what = "unclear: the tests fail without it"
+    named = tests[0] if len(tests) == 1 else f"{len(tests)} files of {Path(tests[0]).parent}"
+    return f"{what:12}{named}"
 
 
 def refresh() -> None:

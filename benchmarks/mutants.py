@@ -140,9 +140,9 @@ def fate(mutant: Mutant) -> str:
         shutil.copy2(path, copy)
     what = {0: "survived", 5: "no tests", -1: "timed out"}.get(code, "killed")
     if what in ("killed", "timed out") and unharmed(tests) != 0:
-        what = "unclear: the tests fail without it"
+        what = "unclear (the same without it)"
     named = tests[0] if len(tests) == 1 else f"{len(tests)} files of {Path(tests[0]).parent}"
-    return f"{what:12}{named}"
+    return f"{what:10}  {named}"
 
 
 def refresh() -> None:

@@ -15,16 +15,28 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, KeysView
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol, runtime_checkable
+from typing import Annotated, Literal, NamedTuple, Protocol, runtime_checkable
+
+from msgspec import Meta
 
 from seedbus.bus import FaultHooks, KeyedRandom
 from seedbus.bus.errors import Unusable
 from seedbus.bus.fault_hooks import ActiveFault
 from seedbus.bus.in_flight import Key
+from seedbus.bus.records import Count
+from seedbus.bus.transport import Client
 
 Returns = Literal["with-state", "without-state", "from-another-run"]
 RETURNS: tuple[Returns, ...] = ("with-state", "without-state", "from-another-run")
 """What a client can return with, from best to worst. A WAKE carries the index."""
+
+
+class AvailabilityState(NamedTuple):
+    """What a checkpoint stores: round and time of the last `advance`, and what clients have met with."""
+
+    round: Count
+    now_ns: Count
+    worst: list[tuple[Client, Annotated[int, Meta(ge=0, lt=len(RETURNS))]]]
 
 
 class Schedule(Protocol):
@@ -191,15 +203,14 @@ class Availability:
         """Whether clients left and returned, and none will any more."""
         return self.is_changing and all(schedule.is_over for _, schedule in self._schedules)
 
-    def pack(self) -> list[Any]:
-        """Return what a checkpoint stores: round and time of the last `advance`, and what clients have met with."""
-        return [*self._at, sorted(self._worst.items())]
+    def pack(self) -> AvailabilityState:
+        """Return what a checkpoint stores."""
+        return AvailabilityState(*self._at, sorted(self._worst.items()))
 
-    def unpack(self, packed: list[Any]) -> None:
+    def unpack(self, state: AvailabilityState) -> None:
         """Go on from what `pack` returned; before the first `advance`."""
-        round, now_ns, worst = packed
-        self.advance(round, now_ns)
-        self._worst = dict(worst)
+        self.advance(state.round, state.now_ns)
+        self._worst = dict(state.worst)
 
 
 def _step(counts: Counter[int], client: int, is_more: bool) -> None:

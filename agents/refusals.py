@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import Flag, StrEnum, auto
-from typing import Any, Self
+from itertools import starmap
+from typing import Any, NamedTuple, Self
 
+from seedbus.bus.in_flight import Address
+from seedbus.bus.records import Count, Text
 from seedbus.bus.text import printable
 
 NOBODY = -(2**31)
@@ -109,6 +113,15 @@ class Refusal:
     detail: str
 
 
+class RefusedState(NamedTuple):
+    """What a checkpoint stores of a sender and a reason; the first entry of each reason has its detail too."""
+
+    sender: Address | Text
+    reason: Text
+    times: Count
+    detail: Text | None = None
+
+
 class Refusals:
     """How often messages were refused.
 
@@ -147,23 +160,20 @@ class Refusals:
             counts.setdefault(reason, {})[str(sender)] = count
         return counts
 
-    def pack(self) -> list[list[Any]]:
-        """Return what a checkpoint stores: [sender, reason, count] of each, clients first, both ascending.
-
-        The first entry of each reason has its detail too.
-        """
+    def pack(self) -> list[Any]:
+        """Return what a checkpoint stores: each `RefusedState`, clients before strangers, both ascending."""
         pairs = [*sorted(self.clients.items()), *sorted(self.peers.items())]
         details = dict(self.details)
         return [
-            [sender, reason, count, *([details.pop(reason)] if reason in details else [])]
+            (sender, reason, count, *([details.pop(reason)] if reason in details else []))
             for (sender, reason), count in pairs
         ]
 
-    def unpack(self, packed: list[list[Any]]) -> None:
+    def unpack(self, packed: Iterable[Sequence[Any]]) -> None:
         """Go on from what `pack` returned."""
-        for sender, reason, count, *details in packed:
+        for sender, reason, count, detail in starmap(RefusedState, packed):
             self.reasons[reason] += count
-            for detail in details:
+            if detail is not None:
                 self._keep(reason, detail)
             if isinstance(sender, int):
                 self.clients[sender, reason] = count

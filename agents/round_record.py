@@ -4,14 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any, NamedTuple
+
+from msgspec import Meta
 
 from seedbus.agents.refusals import Refusal
+from seedbus.bus.records import Count, Whole
+from seedbus.bus.transport import Client
+
+_Lag = Whole  # commits; below 0 if a client says that it is ahead
+_Round = Annotated[int, Meta(ge=-1, le=2**63 - 1)]
 
 
-@dataclass(frozen=True, slots=True)
-class RoundRecord:
-    """How one round went.
+class RoundRecord(NamedTuple):
+    """How one round went; the journal stores the fields in order.
 
     Attributes:
         opened_ns: when it opened, by the run's clock.
@@ -22,23 +28,11 @@ class RoundRecord:
             −1: a journal of version 0.1.0 does not have their round.
     """
 
-    opened_ns: int = 0
-    closed_ns: int = 0
+    opened_ns: Count = 0
+    closed_ns: Count = 0
     is_expired: bool = False
-    lags: Sequence[int] = ()
-    late: Sequence[tuple[int, int, Sequence[int]]] = ()
-
-    def pack(self) -> list[Any]:
-        """Return what the journal stores: the fields in order."""
-        late = [[round, staleness, list(clients)] for round, staleness, clients in self.late]
-        return [self.opened_ns, self.closed_ns, self.is_expired, list(self.lags), late]
-
-    @staticmethod
-    def unpack(packed: list[Any]) -> RoundRecord:
-        """Return the record that `pack` stored."""
-        opened_ns, closed_ns, is_expired, lags, late = packed
-        late = [(round[0] if round else -1, staleness, clients) for *round, staleness, clients in late]
-        return RoundRecord(opened_ns, closed_ns, is_expired, lags, late)
+    lags: Sequence[_Lag] = ()
+    late: Sequence[tuple[_Round, _Lag, Sequence[Client]]] = ()
 
 
 NO_RECORD = RoundRecord()

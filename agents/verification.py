@@ -7,10 +7,15 @@ They are compared with the evaluator's at the same version, whichever of the two
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
+
+from seedbus.bus.records import Count, Text
 
 KEPT = 64
 """For how many versions the evaluator's digests are kept at least; most reports are about the newest."""
+
+
+VerifierState = list[tuple[Count, list[tuple[Text, bytes]]]]
+"""What a checkpoint stores: (version, (field, digest) of each field) of each version, ascending."""
 
 
 @dataclass(slots=True)
@@ -50,13 +55,13 @@ class Verifier:
         earlier = [(client, self._difference(client, version, claim)) for client, claim in self.claims.pop(version, [])]
         return [(client, difference) for client, difference in earlier if difference is not None]
 
-    def pack(self) -> list[Any]:
-        """Return what a checkpoint stores: [version, [[field, digest], …]] of each version, ascending."""
-        return [[version, [list(pair) for pair in digests.items()]] for version, digests in sorted(self.truth.items())]
+    def pack(self) -> VerifierState:
+        """Return what a checkpoint stores."""
+        return [(version, list(digests.items())) for version, digests in sorted(self.truth.items())]
 
-    def unpack(self, packed: list[Any]) -> None:
+    def unpack(self, state: VerifierState) -> None:
         """Go on from what `pack` returned."""
-        self.truth = {version: {name: digest for name, digest in digests} for version, digests in packed}
+        self.truth = {version: dict(digests) for version, digests in state}
 
     def _difference(self, client: int, version: int, claim: bytes) -> str | None:
         truth = self.truth[version]

@@ -1,11 +1,11 @@
 """How messages move: envelopes, the bus that counts and delivers them, clocks, links, fault hooks and the ledger.
 
 Doors: `clock`, `codec`, `envelope`, `errors`, `event_queue`, `fault_hooks`, `files`, `in_flight`,
-`keyed_random`, `ledger`, `mailbox`, `network`, `pending_replies`, `spans`, `speeds`, `text`, `transport`,
+`keyed_random`, `ledger`, `mailbox`, `network`, `pending_replies`, `records`, `spans`, `speeds`, `text`, `transport`,
 `words`, `zeromq`.
 """
 
-from seedbus.bus.bus import Bus
+from seedbus.bus.bus import Bus, BusState
 from seedbus.bus.clock import Clock, VirtualClock, WallClock
 from seedbus.bus.codec import decode, encode
 from seedbus.bus.envelope import EVALUATOR, HOST, SERVER, Envelope, Kind, Tally
@@ -45,6 +45,7 @@ __all__ = [
     "SERVER",
     "Bus",
     "BusError",
+    "BusState",
     "Clock",
     "Compute",
     "Deadlock",

@@ -12,19 +12,20 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import NamedTuple
 
 from seedbus.bus.clock import Clock
 from seedbus.bus.codec import Encoder, encode
 from seedbus.bus.envelope import NO_TALLY, PLAN, REFUSE, REPORT, SERVER, SHORT, Envelope, Kind, Tally
 from seedbus.bus.errors import MalformedEnvelope
-from seedbus.bus.fault_hooks import FaultHooks, Verdict
+from seedbus.bus.fault_hooks import FaultCounts, FaultHooks, Verdict
 from seedbus.bus.frame_checks import decode_answer, decode_arrived
-from seedbus.bus.in_flight import Answer, InFlightMessage, Key, next_key
+from seedbus.bus.in_flight import Address, Answer, AnswerState, InFlightMessage, Key, MessageState, next_key
 from seedbus.bus.ledger import DELIVERED, DROPPED, INSTRUMENT, REFUSED, Fate, Ledger, Row
 from seedbus.bus.mailbox import Mailbox
 from seedbus.bus.network import Links
 from seedbus.bus.pending_replies import JOIN_REQUESTS, OnAnswer, PendingReplies
+from seedbus.bus.records import Count
 from seedbus.bus.transport import Transport
 
 _TOGETHER = 1024  # answers that are decoded at a time
@@ -33,6 +34,19 @@ _TOGETHER = 1024  # answers that are decoded at a time
 OnDelivery = Callable[[Key, int, Tally], int]
 """Called when a message is given to a follower, with its key, version and tally. Returns how many of a plan's seeds are
 in commits that the follower does not fold."""
+
+
+class BusState(NamedTuple):
+    """What a checkpoint stores of a bus; in this order.
+
+    Of a link: its address, whether it leads to the server, and when it is free.
+    """
+
+    now_ns: Count
+    links: list[tuple[Address, bool, Count]]
+    in_flight: list[MessageState]
+    answers: list[AnswerState]
+    faults: FaultCounts
 
 
 class Bus:
@@ -181,29 +195,29 @@ class Bus:
         in_flight = (each for each in self._in_flight if each.key[0] is kind and each.key[1] >= 0)
         return settled - totals[kind, INSTRUMENT] + sum(each.billed_size for each in in_flight)
 
-    def checkpoint(self) -> list[Any]:
-        """Return the state to resume from: time, busy links, messages in flight, pending answers, counts of faults."""
+    def checkpoint(self) -> BusState:
+        """Return the state to resume from."""
         self.links.forget(self.clock.now_ns)
         in_flight = self._sorted_in_flight()
         # Restart the count of occurrences: a new message's key must differ only from those that are still in flight.
         self._occurrences = {message.key[:3]: message.key[3] + 1 for message in in_flight}
-        return [
-            self.clock.now_ns,
-            [[client, upward, free_ns] for (client, upward), free_ns in sorted(self.links.busy.items())],
-            [message.pack() for message in in_flight],
-            self.answers.checkpoint(),
-            self.rules.checkpoint(),
-        ]
+        return BusState(
+            now_ns=self.clock.now_ns,
+            links=[(client, upward, free_ns) for (client, upward), free_ns in sorted(self.links.busy.items())],
+            in_flight=[message.pack() for message in in_flight],
+            answers=self.answers.checkpoint(),
+            faults=self.rules.checkpoint(),
+        )
 
-    def restore(self, checkpoint: list[Any]) -> None:
+    def restore(self, state: BusState) -> None:
         """Set the state that `checkpoint` returned, in a bus that has not sent anything yet."""
-        self.clock.now_ns, busy, in_flight, answers, fault_counts = checkpoint
-        self.links.busy = {(client, upward): free_ns for client, upward, free_ns in busy}
-        for message in map(InFlightMessage.unpack, in_flight):
+        self.clock.now_ns = state.now_ns
+        self.links.busy = {(client, upward): free_ns for client, upward, free_ns in state.links}
+        for message in map(InFlightMessage.unpack, state.in_flight):
             self._occurrences[message.key[:3]] = message.key[3] + 1
             self._schedule(message)
-        self.answers.restore(answers)
-        self.rules.restore(fault_counts)
+        self.answers.restore(state.answers)
+        self.rules.restore(state.faults)
 
     def close(self) -> None:
         """Record what is still in flight; nothing is delivered from now on.

@@ -16,6 +16,8 @@ from __future__ import annotations
 import enum
 from typing import Any, NamedTuple
 
+from seedbus.bus.records import Count, Whole
+
 FORMAT = 1
 HEADER_LIMIT = 16
 NUMBER_LIMIT = 2**32
@@ -100,11 +102,11 @@ class Tally(NamedTuple):
         is_sum: whether these commits are one sum, so that no later version does.
     """
 
-    scalars: int = 0
-    seeds: int = 0
-    catchup_bytes: int = 0
-    digest_bytes: int = 0
-    since: int = 0
+    scalars: Whole = 0
+    seeds: Whole = 0
+    catchup_bytes: Whole = 0
+    digest_bytes: Whole = 0
+    since: Count = 0
     is_sum: bool = False
 
 

@@ -23,7 +23,11 @@ from seedbus.bus.errors import Unusable
 from seedbus.bus.event_queue import LAST_NS
 from seedbus.bus.in_flight import Key, random_key
 from seedbus.bus.keyed_random import KeyedRandom, with_random
+from seedbus.bus.records import Text, Whole
 from seedbus.settings import draw_key
+
+FaultCounts = list[list[tuple[Text, Whole]]]
+"""Of each fault (what, how often), by name: what a checkpoint stores. A time that a fault saved is below 0."""
 
 
 class Verdict(NamedTuple):
@@ -282,11 +286,11 @@ class FaultHooks:
         """Return what each fault did and how often, in the scenario's order; names that end in `_s` are seconds."""
         return [dict(_in_seconds(name, number) for name, number in sorted(each.counts.items())) for each in self.faults]
 
-    def checkpoint(self) -> list[list[Any]]:
+    def checkpoint(self) -> FaultCounts:
         """Return the counts of all faults."""
         return [sorted(each.counts.items()) for each in self.faults]
 
-    def restore(self, checkpoint: list[list[Any]]) -> None:
+    def restore(self, checkpoint: FaultCounts) -> None:
         """Set the counts that `checkpoint` returned."""
         for each, counts in zip(self.faults, checkpoint, strict=True):
             each.counts.clear()

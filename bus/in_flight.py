@@ -4,13 +4,40 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, NamedTuple
+
+from msgspec import Meta
 
 from seedbus.bus.envelope import SERVER, Envelope, Kind, Tally, ends
 from seedbus.bus.ledger import DELIVERED, REFUSED, Fate
+from seedbus.bus.records import Count, Whole
 
 Key = tuple[Kind, int, int, int, int]
 """The identity of a message: kind, client, round, occurrence (its number among those), copy (0: the original)."""
+Address = Annotated[int, Meta(ge=-(2**31), lt=2**31)]
+"""Hosts, the evaluator and nobody are below 0."""
+
+
+class MessageState(NamedTuple):
+    """What a checkpoint stores of an `InFlightMessage`; its frame is whole."""
+
+    due_ns: Count
+    sent_ns: Count
+    kind: Kind
+    client: Address
+    round: Whole  # what a hostile client says may be any number that an envelope has room for
+    occurrence: Count
+    copy: Count
+    base: Whole
+    header_bytes: Count
+    tally: Tally
+    frame: bytes
+    is_damaged: bool
+    is_exempt: bool
+
+
+AnswerState = tuple[Count, Kind, Address, Whole, Count, Count, Whole, list[bytes]]
+"""What a checkpoint stores of an `Answer` that has come: when it is due, the key's parts, base and frames."""
 
 
 @dataclass(slots=True, init=False, eq=False)
@@ -101,19 +128,20 @@ class InFlightMessage:
     def full_frame(self) -> bytes:
         return self.frame + self.tail
 
-    def pack(self) -> list[Any]:
+    def pack(self) -> MessageState:
         """Return what a checkpoint keeps of it."""
-        flags = [self.is_damaged, self.is_exempt]
-        sizes = [self.base, self.header_bytes, list(self.tally)]
-        return [self.due_ns, self.sent_ns, *self.key, *sizes, self.full_frame, *flags]
+        sizes = (self.base, self.header_bytes, self.tally)
+        return MessageState(
+            self.due_ns, self.sent_ns, *self.key, *sizes, self.full_frame, self.is_damaged, self.is_exempt
+        )
 
     @staticmethod
-    def unpack(packed: list[Any]) -> InFlightMessage:
-        due_ns, sent_ns, kind, client, round, occurrence, copy, base, header_bytes, tally, frame, *flags = packed
-        key = (Kind(kind), client, round, occurrence, copy)
-        message = InFlightMessage(sent_ns, key, base, header_bytes, Tally(*tally), frame)
-        message.due_ns = due_ns
-        message.is_damaged, message.is_exempt = flags
+    def unpack(state: MessageState) -> InFlightMessage:
+        key = (state.kind, state.client, state.round, state.occurrence, state.copy)
+        message = InFlightMessage(
+            state.sent_ns, key, state.base, state.header_bytes, state.tally, state.frame, state.is_exempt
+        )
+        message.due_ns, message.is_damaged = state.due_ns, state.is_damaged
         return message
 
     def flip(self, positions: Iterable[float]) -> None:
@@ -188,14 +216,10 @@ class Answer:
     is_late: bool = False
     decoded: list[tuple[Envelope | None, int]] | None = None
 
-    def pack(self) -> list[Any]:
-        """Return what a checkpoint keeps of it."""
-        return [self.due_ns, *self.key, self.base, self.frames]
-
     @staticmethod
-    def unpack(packed: list[Any]) -> Answer:
-        due_ns, kind, client, round, occurrence, copy, base, frames = packed
-        return Answer(due_ns, (Kind(kind), client, round, occurrence, copy), base, frames)
+    def unpack(state: AnswerState) -> Answer:
+        due_ns, kind, client, round, occurrence, copy, base, frames = state
+        return Answer(due_ns, (kind, client, round, occurrence, copy), base, frames)
 
 
 def next_key(occurrences: dict[tuple[Kind, int, int], int], kind: Kind, client: int, round: int) -> Key:

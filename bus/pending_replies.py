@@ -10,12 +10,11 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import Any
 
 from seedbus.bus.clock import Clock
 from seedbus.bus.codec import first_bytes
 from seedbus.bus.envelope import REFUSE, REPORT, Kind
-from seedbus.bus.in_flight import Answer, Key
+from seedbus.bus.in_flight import Answer, AnswerState, Key
 from seedbus.bus.transport import Transport
 
 JOIN_REQUESTS = frozenset({Kind.WAKE, REFUSE})
@@ -107,12 +106,12 @@ class PendingReplies:
         """The messages whose answers have not been sent."""
         return (answer.key for answer in self._unsent)
 
-    def checkpoint(self) -> list[Any]:
+    def checkpoint(self) -> list[AnswerState]:
         """Return the answers that have come and have not been sent."""
         answers = sorted(self._unsent, key=lambda answer: answer.key)
-        return [answer.pack() for answer in answers if answer.frames is not None]
+        return [(each.due_ns, *each.key, each.base, each.frames) for each in answers if each.frames is not None]
 
-    def restore(self, checkpoint: list[Any]) -> None:
+    def restore(self, checkpoint: list[AnswerState]) -> None:
         """Schedule the answers that `checkpoint` returned."""
         for answer in map(Answer.unpack, checkpoint):
             self._schedule(answer)

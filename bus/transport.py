@@ -14,7 +14,9 @@ import asyncio
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Protocol, TypeVar, runtime_checkable
+from typing import Annotated, Protocol, TypeVar, runtime_checkable
+
+from msgspec import Meta
 
 from seedbus.bus.envelope import EVALUATOR
 from seedbus.bus.errors import SentAway, UnknownAddress
@@ -28,6 +30,7 @@ _Accepted = TypeVar("_Accepted")
 MAX_SPANS = 64  # maximum spans of clients in a request or an offer: a process may request again what it was offered
 NO_CLIENTS = 2**32 - 1  # the count in the request of a process that hosts only the evaluator
 MOST_CLIENTS = 2**24  # maximum number of clients in a run
+Client = Annotated[int, Meta(ge=0, lt=MOST_CLIENTS)]
 
 
 @dataclass(frozen=True, slots=True)

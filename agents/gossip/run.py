@@ -37,7 +37,7 @@ from seedbus.agents.messages import Evaluation
 from seedbus.agents.observer import Observer
 from seedbus.agents.problem import ClientProblem
 from seedbus.agents.refusals import Mark, Reason, Refusal, Refusals
-from seedbus.agents.round_record import ClosedRound, RoundRecord
+from seedbus.agents.round_record import NO_RECORD, ClosedRound, RoundRecord
 from seedbus.agents.run_spec import RunSpec
 from seedbus.agents.server.stopping import Progress, Sent
 from seedbus.agents.stop_request import StopRequest
@@ -262,7 +262,7 @@ class GossipRun:
                 segments=self.ledger.segments,
                 is_rotated=is_full,
                 state=[],
-                record=record.pack(),
+                record=record,
                 partial_downloads=(),
                 snapshot=None,
                 is_dense=False,
@@ -274,8 +274,8 @@ class GossipRun:
 
     def _compare(self, round: int, cohort: list[int], reported: list[int], commit: list[Any] | None) -> None:
         """Compare a round that was computed again with the journal's."""
-        found = StoredRound(round, self.kept, cohort, reported, [], commit)
-        if msgpack.packb(next(self.known)._replace(record=[])) != msgpack.packb(found):
+        found = StoredRound(round, self.kept, cohort, reported, NO_RECORD, commit)
+        if msgpack.packb(next(self.known)._replace(record=NO_RECORD)) != msgpack.packb(found):
             what = (
                 f"round {round} was computed again, and is not the journal's; expected the processor and the versions "
             )

@@ -39,8 +39,8 @@ from seedbus.agents.journal.file import (
     prepare,
     refuse_taken,
 )
-from seedbus.agents.journal.forms import end_problem, line_problem
 from seedbus.agents.journal.head import HEAD, Head, HeadWriter, read_head
+from seedbus.agents.journal.metrics import check_line
 from seedbus.agents.journal.reader import KEPT_EVERY, MEMBERS, JournalReader, checkpoint_digest, link
 from seedbus.agents.journal.records import (
     Checkpoint,
@@ -51,7 +51,7 @@ from seedbus.agents.journal.records import (
     MemberPosition,
     StoredRound,
 )
-from seedbus.agents.round_record import RoundRecord
+from seedbus.bus.records import Count, Text, record
 
 END = "end"
 """The name of the fact that says how to take a run's end back: files of the ledger, lines of metrics, other facts."""
@@ -163,7 +163,7 @@ class Journal:
         model = msgpack.packb(commit) if entry.is_dense and commit is not None else None
         if model is not None:  # the chain holds its digest alone, so that the model may be deleted later
             commit = digest(model)
-        body: bytes = msgpack.packb([list(entry.cohort), list(entry.reported), list(entry.record), commit])
+        body: bytes = msgpack.packb([list(entry.cohort), list(entry.reported), entry.record, commit])
         chain = link(chain, entry.round, entry.version, body)
         lines, state = [json.dumps(line) for line in entry.metrics], msgpack.packb(entry.state)
         rows = [entry.rows] if entry.rows and not entry.is_rotated else []
@@ -229,11 +229,11 @@ class Journal:
             return None
         with self._plain_errors():
             end = json.loads(noted)
-            if (problem := end_problem(end)) is not None:
-                what = f"its note of the run's end has another form than a run writes ({problem})"
-                raise JournalDamaged(self.folder / FILE, 0, what)
-        segments, newest, names = end
-        return segments, newest, names
+            try:
+                return record(tuple[Count, Count, list[Text]], end)
+            except ValueError as error:
+                what = f"its note of the run's end has another form than a run writes ({error})"
+                raise JournalDamaged(self.folder / FILE, 0, what) from None
 
     def reopen(self, facts: dict[str, str]) -> None:
         """Take back the end of the run, if it has one, so that the run goes on from its last whole round.
@@ -284,7 +284,7 @@ class Journal:
                 stored.cohort,
                 stored.reported,
                 has_commit=stored.commit is not None,
-                opened_ns=RoundRecord.unpack(stored.record).opened_ns,
+                opened_ns=stored.record.opened_ns,
             )
             rows = b"".join(self._reader.rows())
             known, held, halves = (self._reader.members(table) for table in MEMBERS)
@@ -322,9 +322,11 @@ class Journal:
             self._refuse_lost()
             lines = [json.loads(line) for line in self._reader.metrics()]
             for number, line in enumerate(lines):
-                if (problem := line_problem(line)) is not None:
-                    what = f"its evaluation {number} has another form than a run writes ({problem})"
-                    raise JournalDamaged(self.folder / FILE, 0, what)
+                try:
+                    check_line(line)
+                except ValueError as error:
+                    what = f"its evaluation {number} has another form than a run writes ({error})"
+                    raise JournalDamaged(self.folder / FILE, 0, what) from None
             return lines
 
     def rounds(self, after: int = 0) -> Iterator[StoredRound]:

@@ -13,7 +13,6 @@ import msgpack
 from seedbus.agents.errors import JournalDamaged
 from seedbus.agents.journal.digests import ROOT, TableDigests, digest
 from seedbus.agents.journal.file import LONGEST
-from seedbus.agents.journal.forms import body_problem
 from seedbus.agents.journal.records import Glance, JournalEnd, MemberPosition, StoredRound
 
 KEPT_EVERY = 50
@@ -113,18 +112,20 @@ class JournalReader:
         """Yield the rounds from the one on that made version `after` + 1, each once it is verified."""
         good = self._first_round(after)
         chain = self.link_of(good - 1) or self.root()
-        stored = "round, version, body, chain FROM rounds WHERE round >= ? ORDER BY round"
-        for round, version, body, its_link in self.select(stored, good):
+        columns = "round, version, body, chain FROM rounds WHERE round >= ? ORDER BY round"
+        for round, version, body, its_link in self.select(columns, good):
             chain = link(chain, round, version, body)
             if round != good or chain != its_link:
                 raise JournalDamaged(self._path, good, f"round {good} does not verify")
             unpacked = msgpack.unpackb(body)
-            if (problem := body_problem(unpacked)) is not None:
-                raise JournalDamaged(self._path, good, f"round {good} has another form than a run writes ({problem})")
-            cohort, reported, record, commit = unpacked
-            if isinstance(commit, bytes):
-                commit = self._model(version, commit, good)
-            yield StoredRound(round, version, cohort, reported, record, commit)
+            try:
+                stored = StoredRound.unpack(round, version, unpacked)
+            except ValueError as error:
+                what = f"round {good} has another form than a run writes ({error})"
+                raise JournalDamaged(self._path, good, what) from None
+            if isinstance(stored.commit, bytes):
+                stored = stored._replace(commit=self._model(version, stored.commit, good))
+            yield stored
             good += 1
 
     def _model(self, version: int, its_digest: bytes, good: int) -> list[Any]:

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 from seedbus.agents.journal.digests import TableDigests
+from seedbus.agents.round_record import NO_RECORD, RoundRecord
+from seedbus.bus.records import record
+from seedbus.bus.transport import Client
 
 
 class StoredRound(NamedTuple):
@@ -17,16 +21,32 @@ class StoredRound(NamedTuple):
         version: the version after it.
         cohort: the clients that it asked, ascending.
         reported: those whose reports came in time, ascending.
-        record: how it went, as `RoundRecord.pack` returned it.
-        commit: its packed commit; None if it had no quorum; [] if the commit is not kept.
+        record: how it went.
+        commit: its packed commit; None if it had no quorum; [] if the commit is not kept; of a dense one the digest,
+            until the reader has found it.
     """
 
     round: int
     version: int
-    cohort: list[int]
-    reported: list[int]
-    record: list[Any]
-    commit: list[Any] | None
+    cohort: list[Client]
+    reported: list[Client]
+    record: RoundRecord
+    commit: Any
+
+    @staticmethod
+    def unpack(round: int, version: int, body: Any) -> StoredRound:
+        """Return a round of which the journal stores the other fields as one array. Raises `ValueError`."""
+        match body:
+            case [cohort, reported, [*when, [*late]], commit]:  # version 0.1.0 did not say of which rounds these were
+                late = [[-1, *each] if isinstance(each, list) and len(each) == 2 else each for each in late]
+                body = [cohort, reported, [*when, late], commit]
+        stored = StoredRound(round, version, *record(tuple[list[Client], list[Client], RoundRecord, Any], body))
+        for clients in (stored.cohort, stored.reported):
+            if any(later <= earlier for earlier, later in pairwise(clients)):
+                raise ValueError("clients that do not ascend")
+        if len(stored.record.lags) != len(stored.cohort):
+            raise ValueError(f"{len(stored.record.lags)} lags of {len(stored.cohort)} clients")
+        return stored
 
 
 class LastRound(NamedTuple):
@@ -88,7 +108,7 @@ class Entry:
         segments: how many files of the ledger are complete.
         is_rotated: whether all rows up to this round are in those files.
         state: what else a resumed run needs, to be packed with msgpack.
-        record: how the round went, as `RoundRecord.pack` returned it.
+        record: how the round went.
         partial_downloads: (client, note of what it has of a snapshot).
         snapshot: the packed snapshot that the server holds, b"" for none; None if it is the same as before.
         is_dense: whether a commit replaces all commits before it.
@@ -106,7 +126,7 @@ class Entry:
     segments: int
     is_rotated: bool
     state: Sequence[Any]
-    record: Sequence[Any] = ()
+    record: RoundRecord = NO_RECORD
     partial_downloads: Iterable[tuple[int, bytes]] = ()
     snapshot: bytes | None = None
     is_dense: bool = False

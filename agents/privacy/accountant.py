@@ -29,13 +29,15 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from functools import cache, lru_cache, reduce
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from seedbus.agents.privacy.settings import Privacy
+from seedbus.bus.records import Count, Number
+from seedbus.bus.transport import Client
 
 if TYPE_CHECKING:
     from seedbus.agents.policies.participation import Participation
@@ -50,6 +52,10 @@ _TAIL = 10
 """Losses are told apart up to so many deviations of the Gaussian's; beyond, with 1e−23, they count as infinite."""
 _STEPS = 5000
 """In which losses are rounded up to the furthest, in relation to which the privacy loss of a round is found."""
+
+
+AccountantState = tuple[list[tuple[Client, Number]], list[tuple[Count, Count]], list[tuple[Count, Number]], Number]
+"""What a checkpoint stores: shares, samples and recent values, ascending, and ε after the newest closed round."""
 
 
 class Accountant:
@@ -118,13 +124,14 @@ class Accountant:
         self._recent = {after: epsilon for after, epsilon in self._recent.items() if after >= rounds}
         return {"epsilon": self._recent.get(rounds, self.epsilon if rounds else 0.0)}  # never less than was spent
 
-    def pack(self) -> list[Any]:
+    def pack(self) -> AccountantState:
         """Return what a checkpoint stores."""
-        return [sorted(self._shares.items()), sorted(self._samples.items()), sorted(self._recent.items()), self.epsilon]
+        shares, samples, recent = sorted(self._shares.items()), sorted(self._samples.items()), self._recent.items()
+        return shares, samples, sorted(recent), self.epsilon
 
-    def unpack(self, packed: Sequence[Any]) -> None:
+    def unpack(self, state: AccountantState) -> None:
         """Go on from what `pack` returned."""
-        shares, samples, recent, self.epsilon = packed
+        shares, samples, recent, self.epsilon = state
         self._shares, self._samples, self._recent = dict(shares), Counter(dict(samples)), dict(recent)
 
     def _of_samples(self, samples: Mapping[int, float]) -> float:

@@ -1,4 +1,4 @@
 """The server: the coordinator decides without awaits, the server carries it out.
 
-Doors: `collusion`, `coordinator`, `follower_positions`, `member_index`, `outages`, `server`, `stopping`.
+Doors: `collusion`, `coordinator`, `follower_positions`, `member_index`, `outages`, `server`, `state`, `stopping`.
 """

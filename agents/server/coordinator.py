@@ -27,7 +27,7 @@ from seedbus.agents import messages
 from seedbus.agents.errors import Unfinishable
 from seedbus.agents.journal.records import MemberPosition
 from seedbus.agents.messages import Evaluation, Join, Outgoing
-from seedbus.agents.refusals import NOBODY, Mark, Reason, Refusal, Refusals
+from seedbus.agents.refusals import NOBODY, Mark, Reason, Refusal, Refusals, RefusedState
 from seedbus.agents.round_record import ClosedRound
 from seedbus.agents.server.catch_up import CatchUp
 from seedbus.agents.server.client_positions import ClientPositions
@@ -37,9 +37,10 @@ from seedbus.agents.server.joining import Joining
 from seedbus.agents.server.outbox import Outbox
 from seedbus.agents.server.report_reader import ReportReader
 from seedbus.agents.server.reports import ReportHandler
-from seedbus.agents.server.rounds import Rounds
-from seedbus.agents.server.stopping import TIMELESS, Progress, Sent, Spending
-from seedbus.agents.verification import KEPT, Verifier
+from seedbus.agents.server.rounds import Rounds, RoundsState
+from seedbus.agents.server.snapshots import SnapshotsState
+from seedbus.agents.server.stopping import TIMELESS, Progress, ProgressState, Sent, Spending
+from seedbus.agents.verification import KEPT, Verifier, VerifierState
 from seedbus.algorithms.contract import BadPayload, ReportRefused, whole_digest
 from seedbus.bus import EVALUATOR, Envelope
 from seedbus.bus.envelope import PLAN
@@ -55,11 +56,11 @@ _TOO_LARGE = Reason.marked(Mark.TOO_LARGE)
 class CoordinatorState(NamedTuple):
     """What a checkpoint stores of the coordinator; in this order. Each field is what the part's `pack` returned."""
 
-    rounds: Sequence[Any]
-    refusals: list[Any]
-    progress: list[Any]
-    verifier: list[Any]
-    snapshots: Sequence[Any]
+    rounds: RoundsState
+    refusals: list[RefusedState]
+    progress: ProgressState
+    verifier: VerifierState
+    snapshots: SnapshotsState
 
 
 class Coordinator:
@@ -115,7 +116,7 @@ class Coordinator:
         self.history = self._catch_up.history
         self.snapshots = self._catch_up.snapshots
         self._rounds = Rounds(spec)
-        self._durable: Sequence[Any] = self._rounds.pack()
+        self._durable = self._rounds.pack()
         self._joining = Joining(
             self._positions,
             self._catch_up,
@@ -518,17 +519,16 @@ class Coordinator:
         return self._positions.take_moved()
 
     def restore(
-        self, checkpoint: Sequence[Any], log: Iterable[Any], known: Mapping[int, MemberPosition], snapshot: bytes = b""
+        self, state: CoordinatorState, log: Iterable[Any], known: Mapping[int, MemberPosition], snapshot: bytes = b""
     ) -> None:
         """Go on from a checkpoint.
 
         Args:
-            checkpoint: what `checkpoint` returned.
+            state: what `checkpoint` returned.
             log: all commits that it was made after, in order.
             known: the newest position of each client that `take_moved` returned.
             snapshot: the one that was held, packed; b"": none.
         """
-        state = CoordinatorState(*checkpoint)
         self._durable = state.rounds
         self._rounds.unpack(self._durable)
         self.refusals.unpack(state.refusals)

@@ -11,6 +11,8 @@ from seedbus.agents.messages import AnyAlgorithm
 from seedbus.agents.server.exchange import Exchange
 from seedbus.algorithms.contract import LateReports, Packed, ReportRefused
 from seedbus.bus import Envelope, Tally
+from seedbus.bus.records import Count
+from seedbus.bus.transport import Client
 
 Phase = Literal["asking", "gathering", "committing", "publishing"]
 """What the server is about to do in a round, or in the middle of."""
@@ -85,10 +87,10 @@ class OverdueState(NamedTuple):
         declined: the clients that have declined to report, ascending.
     """
 
-    round: tuple[int, int, int, int]
-    waiting: list[int]
-    reports: Sequence[tuple[int, list[Any]]]
-    declined: list[int]
+    round: tuple[Count, Count, Count, Count]
+    waiting: list[Client]
+    reports: list[tuple[Client, list[Any]]]
+    declined: list[Client]
 
 
 class OverdueRounds:
@@ -177,7 +179,9 @@ class OverdueRounds:
             for closed in self._rounds.values()
         ]
 
-    def unpack(self, algorithm: AnyAlgorithm, packed: Sequence[Any], make_plan: Callable[[int, int], Any]) -> None:
+    def unpack(
+        self, algorithm: AnyAlgorithm, packed: Sequence[OverdueState], make_plan: Callable[[int, int], Any]
+    ) -> None:
         """Go on from what `pack` returned.
 
         Args:
@@ -186,7 +190,7 @@ class OverdueRounds:
             make_plan: returns the plan of a round, given its number and its version.
         """
         self._rounds = {}
-        for state in (OverdueState(*each) for each in packed):
+        for state in packed:
             number, version, asked_ns, size = state.round
             plan = make_plan(number, version)
             reports = {client: algorithm.unpack_report(body, plan) for client, body in state.reports}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Container, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
@@ -12,17 +12,18 @@ from numpy.typing import NDArray
 from seedbus.agents.errors import Unfinishable
 from seedbus.agents.messages import AnyAlgorithm
 from seedbus.agents.policies.participation import Late
-from seedbus.agents.policies.selection.known import Known
+from seedbus.agents.policies.selection.known import Known, KnownState
 from seedbus.agents.round_record import RoundRecord
 from seedbus.agents.seeds import of_directions
 from seedbus.agents.server.member_index import MemberIndex
-from seedbus.agents.server.round import OverdueRounds, Round
+from seedbus.agents.server.round import OverdueRounds, OverdueState, Round
 from seedbus.agents.server.stopping import Spending
 from seedbus.algorithms.contract import LateReports, ReportRefused
 from seedbus.algorithms.order_free import OrderFree
 from seedbus.algorithms.stateful import Stateful
 from seedbus.algorithms.summed import summed
 from seedbus.bus.network import round_ns
+from seedbus.bus.records import Count
 from seedbus.vector import norm
 
 if TYPE_CHECKING:
@@ -67,10 +68,10 @@ class RoundsState(NamedTuple):
         algorithm: the algorithm's own state at the server.
     """
 
-    number: int
-    known: list[Any]
-    answer_times_ns: list[int]
-    overdue: list[Any]
+    number: Count
+    known: KnownState
+    answer_times_ns: list[Count]
+    overdue: list[OverdueState]
     algorithm: Any
 
 
@@ -264,9 +265,8 @@ class Rounds:
             algorithm=self._state,
         )
 
-    def unpack(self, packed: Sequence[Any]) -> None:
+    def unpack(self, state: RoundsState) -> None:
         """Go on from what `pack` returned, with no round open; raises `BadPayload` for a state of another algorithm."""
-        state = RoundsState(*packed)
         if isinstance(self.algorithm, Stateful):
             self.algorithm.check_state(state.algorithm)
         self.current = None
@@ -277,13 +277,13 @@ class Rounds:
         self._answer_times_ns.extend(state.answer_times_ns)
         self._overdue.unpack(self.algorithm, state.overdue, self._plan)
 
-    def crashed(self, packed: Sequence[Any]) -> None:
+    def crashed(self, state: RoundsState) -> None:
         """Go on as `unpack` does. The open round is lost, and its answers come too early until it begins again.
 
         Clients that have left or joined anew since are not awaited in earlier rounds: who is a member is not lost.
         """
         self._lost = self.number
-        self.unpack(packed)
+        self.unpack(state)
         for client in self._dismissed:
             self._overdue.dismiss(client)
 

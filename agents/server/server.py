@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 from seedbus.agents import messages
 from seedbus.agents.availability import Availability
@@ -27,29 +27,13 @@ from seedbus.agents.server.follower_positions import FollowerPositions
 from seedbus.agents.server.instruments import Instruments
 from seedbus.agents.server.registration import Registration
 from seedbus.agents.server.round import Phase
-from seedbus.agents.server.state_form import state_problem
+from seedbus.agents.server.state import ServerState, restored
 from seedbus.agents.server.stopping import Sent
 from seedbus.agents.stop_request import StopRequest
 from seedbus.algorithms.contract import BadPayload
 from seedbus.bus import EVALUATOR, SERVER, Bus, Envelope, Kind, MalformedEnvelope
 from seedbus.bus.envelope import DOWN, REPORT, UP
 from seedbus.bus.event_queue import LAST
-
-
-class ServerState(NamedTuple):
-    """What a checkpoint stores as one value; in this order.
-
-    Attributes:
-        coordinator: what `Coordinator.checkpoint` returned.
-        bus: what `Bus.checkpoint` returned.
-        availability: what `Availability.pack` returned.
-        arrivals: what `Arrivals.pack` returned.
-    """
-
-    coordinator: Sequence[Any]
-    bus: list[Any]
-    availability: list[Any]
-    arrivals: list[Any]
 
 
 class Interruption(Protocol):
@@ -149,9 +133,7 @@ class Server:
             ValueError: its state has another form than a server writes.
         """
         is_virtual, last_round = self.bus.clock.is_virtual, checkpoint.last.round
-        if (problem := state_problem(checkpoint.state, last_round, is_virtual=is_virtual)) is not None:
-            raise ValueError(f"a state of another form than a server writes: {problem}")
-        state = ServerState(*checkpoint.state)
+        state = restored(checkpoint.state, last_round, is_virtual=is_virtual)
         self.coordinator.restore(state.coordinator, log, checkpoint.positions, checkpoint.snapshot)
         self._availability.unpack(state.availability)
         self._arrivals.unpack(state.arrivals)
@@ -258,7 +240,7 @@ class Server:
             self.coordinator.crashed()
             return
         closed = self.coordinator.close_round(self.bus.clock.now_ns)
-        closed = replace(closed, record=replace(closed.record, lags=lags))
+        closed = replace(closed, record=closed.record._replace(lags=lags))
         for refusal in closed.refusals:
             self.observer.refused(refusal)
         self._send_all()  # before the checkpoint, which then has it among the messages in flight
@@ -334,7 +316,7 @@ class Server:
             version=closed.version,
             cohort=closed.cohort,
             reported=closed.reported,
-            record=closed.record.pack(),
+            record=closed.record,
             commit=None if commit is None else self.coordinator.algorithm.pack_log([commit]).body,
             is_dense=self.coordinator.algorithm.is_dense,
             positions=self.coordinator.take_moved(),

@@ -20,6 +20,8 @@ from seedbus.agents.server.snapshot_fetch import FetchStep, SnapshotFetch
 from seedbus.agents.server.snapshot_offers import BadSnapshot, SnapshotOffers
 from seedbus.algorithms.contract import ReportRefused
 from seedbus.bus import Envelope
+from seedbus.bus.records import Count, Whole
+from seedbus.bus.transport import Client
 
 
 class SnapshotsState(NamedTuple):
@@ -32,9 +34,9 @@ class SnapshotsState(NamedTuple):
         distrusts_peers: whether the next snapshot is to come from the evaluator.
     """
 
-    round: int
-    version: int
-    allowed: Sequence[tuple[int, int]]
+    round: Count
+    version: Count
+    allowed: list[tuple[Client, Whole]]
     distrusts_peers: bool
 
 
@@ -203,9 +205,8 @@ class Snapshots:
         """Return the packed snapshot if it is another than at the last call, b"" if none is held any more."""
         return self._offers.take_new()
 
-    def unpack(self, packed: Sequence[Any], snapshot: bytes) -> None:
+    def unpack(self, state: SnapshotsState, snapshot: bytes) -> None:
         """Go on from what `pack` and `take_new` returned; b"": no snapshot is held."""
-        state = SnapshotsState(*packed)
         self.open(state.round, state.version)
         self._offers.allowed = dict(state.allowed)
         self._fetch.distrusts_peers = state.distrusts_peers

@@ -26,6 +26,8 @@ from typing import Any, Literal, NamedTuple, Protocol
 from pydantic import Field, model_validator
 
 from seedbus.agents.messages import Evaluation
+from seedbus.agents.privacy.accountant import AccountantState
+from seedbus.bus.records import Count, Number, Text
 from seedbus.settings import Settings
 
 EMA = 0.9
@@ -112,11 +114,11 @@ class Spending(Protocol):
         """Return the fields of a line of metrics that was measured after so many rounds."""
         ...
 
-    def pack(self) -> list[Any]:
+    def pack(self) -> AccountantState:
         """Return what a checkpoint stores."""
         ...
 
-    def unpack(self, packed: list[Any]) -> None:
+    def unpack(self, packed: AccountantState) -> None:
         """Go on from what `pack` returned."""
         ...
 
@@ -222,8 +224,20 @@ class Sent(NamedTuple):
         down: to clients.
     """
 
-    up: int = 0
-    down: int = 0
+    up: Count = 0
+    down: Count = 0
+
+
+class ProgressState(NamedTuple):
+    """What a checkpoint stores of `Progress`; in this order."""
+
+    sent: Sent
+    asked: list[tuple[Count, Count, Count, Count]]
+    is_target_met: bool
+    averages: list[tuple[Text, Number, Count]]
+    barren: Count
+    not_finite: Count | None
+    spent: AccountantState | None = None
 
 
 @dataclass(slots=True)
@@ -305,22 +319,21 @@ class Progress:
         spent = {} if self.spent is None else self.spent.measured(rounds)
         return when | evaluation.metrics | averages | spent | when | {"bytes_up": sent.up, "bytes_down": sent.down}
 
-    def pack(self) -> list[Any]:
-        """Return what a checkpoint stores."""
-        averages = [[name, *each] for name, each in self.averages.items()]
-        asked = [[round, version, *sent] for round, version, sent in self.asked]
-        packed = [[*self.sent], asked, self.is_target_met, averages, self.barren, self.not_finite]
-        return packed if self.spent is None else [*packed, self.spent.pack()]
+    def pack(self) -> Any:
+        """Return what a checkpoint stores: a `ProgressState`, without what a private run has spent if it is not one."""
+        asked = [(round, version, *sent) for round, version, sent in self.asked]
+        averages = [(name, *each) for name, each in self.averages.items()]
+        state = ProgressState(self.sent, asked, self.is_target_met, averages, self.barren, self.not_finite)
+        return state[:-1] if self.spent is None else state._replace(spent=self.spent.pack())
 
     @staticmethod
-    def unpack(packed: list[Any], spent: Spending | None = None) -> Progress:
-        """Return the progress that `pack` stored; spent: an account that goes on from what was stored."""
-        if spent is not None:
-            *packed, stored = packed
-            spent.unpack(stored)
-        sent, of_asked, is_target_met, of_metrics, *divergence = packed
-        asked = [(round, version, Sent(*until)) for round, version, *until in of_asked]
-        averages = {name: Average(*each) for name, *each in of_metrics}
-        progress = Progress(Sent(*sent), asked, is_target_met, averages, *divergence)
-        progress.spent = spent
-        return progress
+    def unpack(packed: Sequence[Any], spent: Spending | None = None) -> Progress:
+        """Return the progress that `pack` stored; spent: of a private run, which goes on from what was stored."""
+        state = ProgressState(*packed)
+        if (spent is None) != (state.spent is None):
+            raise ValueError("what is spent of the clients' privacy is of private runs, and of those alone")
+        if spent is not None and state.spent is not None:
+            spent.unpack(state.spent)
+        asked = [(round, version, Sent(*until)) for round, version, *until in state.asked]
+        averages = {name: Average(value, rounds) for name, value, rounds in state.averages}
+        return Progress(state.sent, asked, state.is_target_met, averages, state.barren, state.not_finite, spent)

@@ -18,11 +18,11 @@ STATISTICS = {client: (1 + client % 3, client / 7) for client in EVERYBODY}
 def known(statistics: Mapping[int, tuple[int, float]]) -> Known:
     """Return statistics from a mapping client → (number of reports, norm of the latest), and times that follow them."""
     clients = [
-        [client, count, worth, 10**9 * (1 + (client + count) % 5), count - 1]
+        (client, count, worth, 10**9 * (1 + (client + count) % 5), count - 1)
         for client, (count, worth) in statistics.items()
     ]
     known_clients = Known()
-    known_clients.unpack([clients, []])
+    known_clients.unpack((clients, []))
     return known_clients
 
 

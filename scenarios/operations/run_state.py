@@ -15,9 +15,9 @@ from seedbus.agents.journal.file import FILE
 from seedbus.agents.journal.holder import Holder, holder
 from seedbus.agents.journal.journal import Journal
 from seedbus.agents.journal.records import Glance
-from seedbus.agents.server.coordinator import CoordinatorState
-from seedbus.agents.server.server import ServerState
+from seedbus.agents.server.state import ServerState
 from seedbus.bus.files import check_file
+from seedbus.bus.records import record
 from seedbus.scenarios.operations.log_follower import LogFollower, number
 from seedbus.scenarios.reporting.outlook import rounds_within
 from seedbus.scenarios.reporting.results import Results
@@ -226,8 +226,8 @@ def _refusals(folder: Path, glance: Glance) -> dict[str, int]:
     counts: dict[str, int] = {}
     try:
         if glance.state is not None:
-            for _, reason, count, *_ in CoordinatorState(*ServerState(*glance.state).coordinator).refusals:
-                counts[str(reason)] = counts.get(str(reason), 0) + count
+            for refused in record(ServerState, glance.state).coordinator.refusals:
+                counts[refused.reason] = counts.get(refused.reason, 0) + refused.times
     except (TypeError, ValueError) as error:
         raise JournalDamaged(folder / FILE, 0, f"its checkpoint cannot be read ({error})") from None
     return counts

@@ -21,8 +21,8 @@ from typing import Any
 import numpy as np
 
 from seedbus.agents.errors import RunFolderError
-from seedbus.agents.journal.forms import WHEN
 from seedbus.agents.journal.journal import Journal
+from seedbus.agents.journal.metrics import WHEN
 from seedbus.agents.server.stopping import all_rounds_done, averages, meets
 from seedbus.scenarios.reporting.results import Results
 from seedbus.scenarios.reporting.shortcomings import shortcomings

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from seedbus.agents.journal.forms import WHEN
+from seedbus.agents.journal.metrics import WHEN
 from seedbus.agents.server.stopping import all_rounds_done
 from seedbus.scenarios.reporting import client_groups
 from seedbus.scenarios.reporting.axes import MAX_POINTS, byte_unit, metric_axis, sample_indices

@@ -14,7 +14,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from seedbus.agents.journal.records import StoredRound
-from seedbus.agents.round_record import RoundRecord
 
 Whole = NDArray[np.int64]
 Flags = NDArray[np.bool_]
@@ -86,7 +85,7 @@ class RoundTable:
         answered = _Column()
         staleness = _Column()
         for stored in rounds:
-            record = RoundRecord.unpack(stored.record)
+            record = stored.record
             times.append((record.opened_ns, record.closed_ns, record.is_expired, stored.commit is not None))
             asked.add(stored.cohort)
             lags.add(record.lags)

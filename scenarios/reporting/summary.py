@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal, NotRequired
 
-from pydantic import ConfigDict, Field, TypeAdapter
+from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 from typing_extensions import TypedDict
 
-from seedbus.agents.journal.forms import Count, Measure, Text, line_problem, problem_of
+from seedbus.agents.journal.metrics import check_line
 from seedbus.bus.transport import MOST_CLIENTS
 
+Count = Annotated[int, Field(strict=True, ge=0, lt=2**63)]
+Measure = Annotated[float, Field(strict=True, ge=0, lt=2**63)]
+"""Bytes, seconds, shares and rounds; integer or fractional."""
+Text = Annotated[str, Field(strict=True, max_length=10_000)]
 Value = Annotated[float, Field(strict=True, allow_inf_nan=False)]
 MAX_NAMES = 10_000  # in one table
 
@@ -179,7 +183,7 @@ _LINES: TypeAdapter[Any] = TypeAdapter(list[dict[Text, Value | None]])
 
 def summary_problem(summary: Any) -> str | None:
     """Return what is wrong with a summary, in a few words; None if it is valid."""
-    if (problem := problem_of(_SUMMARY, summary)) is not None:
+    if (problem := _problem_of(_SUMMARY, summary)) is not None:
         return problem
     names, clients = summary.get("client_names", ()), summary["participation"]["clients"]
     if names and len(names) != clients:
@@ -199,7 +203,24 @@ def summary_problem(summary: Any) -> str | None:
 
 def lines_problem(lines: Any) -> str | None:
     """Return what is wrong with the lines of `metrics.jsonl`, in a few words; None if they are valid."""
-    if (problem := problem_of(_LINES, lines)) is not None:
+    if (problem := _problem_of(_LINES, lines)) is not None:
         return problem
-    problems = ((number, line_problem(line)) for number, line in enumerate(lines))
-    return next((f"{number}.{problem}" for number, problem in problems if problem is not None), None)
+    for number, line in enumerate(lines):
+        try:
+            check_line(line)
+        except ValueError as error:
+            return f"{number}: {error}"
+    return None
+
+
+def _problem_of(form: TypeAdapter[Any], value: Any) -> str | None:
+    """Return where a value has another form than this, and what it is, in a few words; None: nowhere."""
+    try:
+        form.validate_python(value)
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        where = ".".join(map(str, first["loc"]))
+        return f"{where}: {first['msg']}" if where else first["msg"]
+    except RecursionError:
+        return "it is nested too deeply"
+    return None

@@ -14,14 +14,14 @@ from contextlib import closing, suppress
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
-from pydantic import Field, TypeAdapter
+from msgspec import Meta
 
 from seedbus.agents.errors import AgentError, JournalDamaged
 from seedbus.agents.journal.digests import digest
 from seedbus.agents.journal.file import FILE
-from seedbus.agents.journal.forms import Text, problem_of
 from seedbus.agents.journal.journal import Journal
 from seedbus.bus.files import MOST_TEXT, read
+from seedbus.bus.records import Text, record
 from seedbus.scenarios.run_folder import METRICS, RESULTS
 
 NOTED = ("run", "wall_s", "cpu_s", "was_resumed", "seedbus", "versions", "processor", "client_names")
@@ -30,9 +30,6 @@ WARNING = "warning"
 """The field of a summary that has been read which says that it may not be what the run wrote."""
 NO_DIGEST = f"this run keeps no digest of {RESULTS}, as runs of earlier versions"
 _FACT = "results"
-_FORM: TypeAdapter[Any] = TypeAdapter(
-    Annotated[list[tuple[Text, Text, dict[Text, Any]]], Field(min_length=1, max_length=2)]
-)
 
 
 class Warned(NamedTuple):
@@ -56,9 +53,12 @@ class Written(NamedTuple):
         kept: of `results.json` what `noted` returns, and the expectations with their bounds.
     """
 
-    results: str
-    metrics: str
-    kept: dict[str, Any]
+    results: Text
+    metrics: Text
+    kept: dict[Text, Any]
+
+
+_Notes = Annotated[list[Written], Meta(min_length=1, max_length=2)]
 
 
 def keep(folder: Path, journal: Journal, summary: Mapping[str, Any], text: bytes) -> None:
@@ -104,9 +104,11 @@ def written(journal: Journal) -> list[Written]:
         return []
     with journal.decoding():
         notes = json.loads(text)
-        if (problem := problem_of(_FORM, notes)) is not None:
-            raise JournalDamaged(journal.folder / FILE, 0, f"its note of {RESULTS} is not one of a run ({problem})")
-    return [Written(*each) for each in notes]
+        try:
+            return record(_Notes, notes)
+        except ValueError as error:
+            what = f"its note of {RESULTS} is not one of a run ({error})"
+            raise JournalDamaged(journal.folder / FILE, 0, what) from None
 
 
 def warned(folder: Path, results: bytes) -> Warned:

@@ -120,7 +120,7 @@ class Tracking(NullObserver):
         self._observer = observer
         self._passes = [0.0]  # after so many rounds
         for each in rounds:
-            self._count(each.round, each.reported, RoundRecord.unpack(each.record))
+            self._count(each.round, each.reported, each.record)
         self._pending, self._is_first = list(lines), True
 
     def round_closed(self, closed: ClosedRound, now_ns: int, bytes_so_far: int) -> None:

@@ -11,8 +11,9 @@ from availability_cases import CLIENTS, anything, moments
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from seedbus.agents.availability import RETURNS, Availability, AvailabilityFault, Moves, Returns
+from seedbus.agents.availability import RETURNS, Availability, AvailabilityFault, AvailabilityState, Moves, Returns
 from seedbus.bus import FaultHooks, KeyedRandom, Kind
+from seedbus.bus.records import record
 
 
 @dataclass(frozen=True)
@@ -98,7 +99,7 @@ def test_a_single_advance_on_resuming_equals_all_the_steps(
     stepped, restored = (Availability(FaultHooks(presences, 5, CLIENTS)) for _ in range(2))
     for round, now_ns in at[:cut]:
         stepped.advance(round, now_ns)
-    restored.unpack(msgpack.unpackb(msgpack.packb(stepped.pack()), strict_map_key=False))
+    restored.unpack(record(AvailabilityState, msgpack.unpackb(msgpack.packb(stepped.pack()))))
     for round, now_ns in at[cut:]:
         assert restored.advance(round, now_ns) == stepped.advance(round, now_ns)
         assert restored.next_ns() == stepped.next_ns() and restored.pack() == stepped.pack()
@@ -135,8 +136,8 @@ def test_only_the_possible_loss_of_state_is_stored_for_absent_clients() -> None:
     passing = Away([(7, 2, 3)], returns="from-another-run")
     population = Availability(FaultHooks([steady, passing], 1, 1000))
     walk(population, range(2))
-    assert population.pack() == [1, 0, []]
+    assert population.pack() == (1, 0, [])
     walk(population, range(2, 4))
-    assert population.pack() == [3, 0, [(7, 2)]]
+    assert population.pack() == (3, 0, [(7, 2)])
     assert population.advance(100, 0).arrived[7] == (7, "from-another-run")
-    assert population.pack() == [100, 0, []]
+    assert population.pack() == (100, 0, [])

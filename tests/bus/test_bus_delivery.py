@@ -29,8 +29,10 @@ from seedbus.bus import (
     VirtualClock,
     encode,
 )
+from seedbus.bus.bus import BusState
 from seedbus.bus.ledger import Row
 from seedbus.bus.network import Exponential, Lognormal
+from seedbus.bus.records import record
 
 numbers = st.integers(0, 3)
 messages = st.lists(
@@ -272,7 +274,7 @@ def test_a_bus_restored_with_messages_in_flight_delivers_the_same(
     seen, counted = len(uninterrupted.receipts), len(uninterrupted.rows)
     checkpoint = msgpack.packb(uninterrupted.bus.checkpoint())
     for each in (resumed, restored_only):
-        each.bus.restore(msgpack.unpackb(checkpoint))
+        each.bus.restore(record(BusState, msgpack.unpackb(checkpoint)))
     assert msgpack.packb(restored_only.bus.checkpoint()) == checkpoint
     for due_ns, envelope in uninterrupted.unsent.values():
         resumed.send_at(due_ns, envelope)

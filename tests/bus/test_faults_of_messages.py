@@ -16,8 +16,9 @@ from seedbus.bus import PASS, Fate, FaultHooks, Kind, MemoryTransport, Network, 
 from seedbus.bus.envelope import NO_TALLY
 from seedbus.bus.errors import Unusable
 from seedbus.bus.event_queue import LAST_NS
-from seedbus.bus.in_flight import InFlightMessage
+from seedbus.bus.in_flight import InFlightMessage, MessageState
 from seedbus.bus.network import Constant, Lognormal, Uniform
+from seedbus.bus.records import record
 from seedbus.scenarios.faults.corrupt import Corrupt
 from seedbus.scenarios.faults.delay import Delay
 from seedbus.scenarios.faults.drop import Drop
@@ -310,7 +311,7 @@ def test_a_sum_of_delays_has_room_in_a_checkpoint_however_many_there_are() -> No
 def test_a_message_that_is_delayed_for_ever_has_room_in_a_checkpoint() -> None:
     harness = Harness(rules=[Hold(10**30)])
     harness.bus.send(plan())
-    assert InFlightMessage.unpack(msgpack.unpackb(msgpack.packb(harness.bus.checkpoint()[2][0]))).due_ns > LAST_NS
+    assert record(MessageState, msgpack.unpackb(msgpack.packb(harness.bus.checkpoint().in_flight[0]))).due_ns > LAST_NS
 
 
 @pytest.mark.parametrize(

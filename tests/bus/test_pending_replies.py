@@ -44,7 +44,9 @@ from seedbus.bus import (
     decode,
     encode,
 )
+from seedbus.bus.bus import BusState
 from seedbus.bus.network import Exponential
+from seedbus.bus.records import record
 
 JITTER = Network(latency=Exponential(mean=0.02), up_mbps=0.5, down_mbps=2.0)
 
@@ -305,7 +307,7 @@ def test_pending_answers_are_part_of_a_checkpoint() -> None:
         harness.bus.send(plan(1, 2, 3))
     harness.run(MS)
     checkpoint = harness.bus.checkpoint()
-    resumed.bus.restore(msgpack.unpackb(msgpack.packb(checkpoint)))
+    resumed.bus.restore(record(BusState, msgpack.unpackb(msgpack.packb(checkpoint))))
     assert resumed.bus.checkpoint() == checkpoint and len(checkpoint[3]) == 2
     for each in (harness, resumed):
         each.bus.send(plan(1, 2, 3))  # not mistaken for those that are still to be answered

@@ -122,10 +122,13 @@ def test_a_fact_that_is_too_deep_or_too_long_is_not_taken_in(
     [
         ({"end": "x"}, "it holds what cannot be decoded (Expecting value"),
         ({"end": "[" * 100_000}, "it holds what cannot be decoded (maximum recursion depth"),
-        ({"end": "null"}, "its note of the run's end has another form than a run writes (Input should be a valid"),
-        ({"end": '[-1, 0, ["outcome"]]'}, "another form than a run writes (0: Input should be greater"),
-        ({"end": f'[1, {2**63}, ["outcome"]]'}, "another form than a run writes (1: Input should be less"),
-        ({"end": "[1, 0, 7]"}, "another form than a run writes (2: Input should be a valid list"),
+        ({"end": "null"}, "its note of the run's end has another form than a run writes (Expected `array`, got `null`"),
+        ({"end": '[-1, 0, ["outcome"]]'}, "another form than a run writes (Expected `int` >= 0 - at `$[0]`"),
+        (
+            {"end": f'[1, {2**63}, ["outcome"]]'},
+            "another form than a run writes (Expected `int` <= 9223372036854775807",
+        ),
+        ({"end": "[1, 0, 7]"}, "another form than a run writes (Expected `array`, got `int` - at `$[2]`"),
         ({"root": "zz"}, "it holds what cannot be decoded (non-hexadecimal"),
         ({"root": "00"}, "round 0 does not verify"),
     ],

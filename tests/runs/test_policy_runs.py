@@ -18,12 +18,14 @@ from worlds import DECOMFL, go, outcome, scenario
 from seedbus.agents.journal.journal import Journal
 from seedbus.agents.launcher import history
 from seedbus.agents.server.arrivals import Arrivals
-from seedbus.agents.server.coordinator import Coordinator, CoordinatorState
+from seedbus.agents.server.coordinator import Coordinator
 from seedbus.agents.server.round import OverdueState
 from seedbus.agents.server.rounds import Rounds, RoundsState
-from seedbus.agents.server.server import Server, ServerState
+from seedbus.agents.server.server import Server
+from seedbus.agents.server.state import ServerState
 from seedbus.algorithms.scalar_only.payloads import ScalarCommit
 from seedbus.bus import SERVER, Bus, Ledger, ledger_hash, read_ledger
+from seedbus.bus.records import record
 from seedbus.scenarios.reporting.results import Results
 from seedbus.scenarios.running.replay import replay
 from seedbus.scenarios.running.run import run
@@ -244,7 +246,7 @@ def _kept(folder: Path) -> int:
     with closing(Journal.open(folder)) as journal:
         checkpoint = journal.checkpoint()
     assert checkpoint is not None
-    coordinator = CoordinatorState(*ServerState(*checkpoint.state).coordinator)
+    coordinator = record(ServerState, checkpoint.state).coordinator
     return sum(len(OverdueState(*each).reports) for each in RoundsState(*coordinator.rounds).overdue)
 
 

@@ -16,7 +16,7 @@ from worlds import DECOMFL, HISO, go, lossy, outcome, scenario
 import seedbus
 from seedbus.agents import messages
 from seedbus.agents.journal.journal import Journal
-from seedbus.agents.server.coordinator import Coordinator
+from seedbus.agents.server.coordinator import Coordinator, CoordinatorState
 from seedbus.algorithms.contract import Declined
 from seedbus.algorithms.scalar_only.precision import FORMATS
 from seedbus.bus import Envelope, Kind, Ledger
@@ -120,9 +120,8 @@ def test_a_server_that_forgot_would_show(tmp_path: Path, monkeypatch: pytest.Mon
     whole = run(robust(), tmp_path / "whole")
     restore = Coordinator.restore
 
-    def forgetful(self: Coordinator, checkpoint: list[Any], *rest: Any) -> None:
-        *rounds, _ = checkpoint[0]
-        restore(self, [[*rounds, None], *checkpoint[1:]], *rest)
+    def forgetful(self: Coordinator, state: CoordinatorState, *rest: Any) -> None:
+        restore(self, state._replace(rounds=state.rounds._replace(algorithm=None)), *rest)
 
     with monkeypatch.context() as patch:
         cut_power(patch, Journal, "append", 9, before=False)

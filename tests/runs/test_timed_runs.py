@@ -204,7 +204,7 @@ def test_who_comes_while_a_round_waits_for_clients_at_work_ends_the_wait(tmp_pat
     policy = {"clients": 3, "quorum": 2, "deadline_s": 20, "late": {"max_staleness": 99}, "every_s": None}
     faults = [slow, *trace(tmp_path, (2, 25, 10_000))]
     _, second = rounds_of(go(tmp_path / "run", paced(1, faults, rounds=2, participation=policy)))
-    assert second.cohort == [1, 2] and second.record[:2] == [20 * 10**9, 25_300_000_000]
+    assert second.cohort == [1, 2] and second.record[:2] == (20 * 10**9, 25_300_000_000)
 
 
 def test_who_leaves_while_a_round_waits_for_clients_at_work_is_not_asked(tmp_path: Path) -> None:

@@ -40,7 +40,7 @@ def entry(round: int, **changes: Any) -> Entry:
         "segments": 0,
         "is_rotated": False,
         "state": [["coordinator", round], ["bus"]],
-        "record": RoundRecord(lags=[0, 0]).pack(),
+        "record": RoundRecord(lags=[0, 0]),
     }
     return Entry(**(fields | changes))
 

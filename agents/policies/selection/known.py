@@ -4,7 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, field
-from typing import Any
+
+from seedbus.bus.records import Count, Number
+from seedbus.bus.transport import Client
+
+KnownState = tuple[list[tuple[Client, Count, Number, Count, Count]], list[Number]]
+"""What a checkpoint stores: (client, reports, worth, answer_ns, latest), ascending, and the policy's memory."""
 
 
 @dataclass(slots=True)
@@ -32,17 +37,17 @@ class Known:
         self.answer_ns[client] = answer_ns
         self.latest[client] = round
 
-    def pack(self) -> list[Any]:
-        """Return what a checkpoint stores: what is known of each client, ascending, and the policy's memory."""
+    def pack(self) -> KnownState:
+        """Return what a checkpoint stores."""
         clients = [
-            [client, count, self.worth[client], self.answer_ns[client], self.latest[client]]
+            (client, count, self.worth[client], self.answer_ns[client], self.latest[client])
             for client, count in sorted(self.reports.items())
         ]
-        return [clients, list(self.memory)]
+        return clients, list(self.memory)
 
-    def unpack(self, packed: list[Any]) -> None:
+    def unpack(self, state: KnownState) -> None:
         """Go on from what `pack` returned."""
-        clients, memory = packed
+        clients, memory = state
         self.reports = Counter({client: count for client, count, *_ in clients})
         self.worth = {client: worth for client, _, worth, *_ in clients}
         self.answer_ns = {client: answer_ns for client, *_, answer_ns, _ in clients}

@@ -85,9 +85,9 @@ def by_hand() -> tuple[Columns, RoundTable]:
         RoundRecord(14 * S, 20 * S, True, [0, 0], [(1, 0, [0])]),
     ]
     rounds = [
-        StoredRound(0, 1, [0, 1, 2, 3], [0, 1, 2], courses[0].pack(), ["commit"]),
-        StoredRound(1, 1, [0, 3], [], courses[1].pack(), None),
-        StoredRound(2, 2, [1, 2], [1], courses[2].pack(), ["commit"]),
+        StoredRound(0, 1, [0, 1, 2, 3], [0, 1, 2], courses[0], ["commit"]),
+        StoredRound(1, 1, [0, 3], [], courses[1], None),
+        StoredRound(2, 2, [1, 2], [1], courses[2], ["commit"]),
     ]
     return columns(rows), RoundTable.of(rounds, 5)
 
@@ -135,10 +135,10 @@ def test_a_summary_counted_by_hand() -> None:
 
 def test_an_old_report_is_as_stale_as_the_commits_made_since() -> None:
     rounds = [
-        StoredRound(0, 1, [0, 1], [0], RoundRecord(0, S, True, [0, 3]).pack(), ["commit"]),
-        StoredRound(1, 2, [0], [0], RoundRecord(S, 2 * S, False, [0], [(0, 1, [1])]).pack(), ["commit"]),
+        StoredRound(0, 1, [0, 1], [0], RoundRecord(0, S, True, [0, 3]), ["commit"]),
+        StoredRound(1, 2, [0], [0], RoundRecord(S, 2 * S, False, [0], [(0, 1, [1])]), ["commit"]),
         StoredRound(
-            2, 2, [0], [0], RoundRecord(2 * S, 3 * S, False, [0]).pack(), None
+            2, 2, [0], [0], RoundRecord(2 * S, 3 * S, False, [0]), None
         ),  # the report is in time, but no commit counts it
     ]
     described = describe(columns([]), RoundTable.of(rounds, 2), 3.0)
@@ -169,9 +169,9 @@ def test_a_round_waits_for_reports_until_the_server_asks_clients_to_unmask_their
 
     honest, _ = by_hand()
     rounds = [
-        StoredRound(0, 1, [0, 4], [0, 4], RoundRecord(0, 4 * S, False, [0, 0]).pack(), ["commit"]),
-        StoredRound(1, 1, [0, 4], [], RoundRecord(4 * S, 14 * S, True, [0, 0]).pack(), None),
-        StoredRound(2, 2, [0, 1], [1], RoundRecord(14 * S, 20 * S, True, [0, 0]).pack(), ["commit"]),
+        StoredRound(0, 1, [0, 4], [0, 4], RoundRecord(0, 4 * S, False, [0, 0]), ["commit"]),
+        StoredRound(1, 1, [0, 4], [], RoundRecord(4 * S, 14 * S, True, [0, 0]), None),
+        StoredRound(2, 2, [0, 1], [1], RoundRecord(14 * S, 20 * S, True, [0, 0]), ["commit"]),
     ]
     declined, lost = (report(*which)._replace(kind=Kind.DECLINE) for which in ((2, 0, 16), (1, 4, 6, Fate.DROPPED)))
     forged = report(2, -1, 16)._replace(kind=Kind.DECLINE)  # of the evaluator: 2 · 5 − 1 is 1 · 5 + 4
@@ -340,8 +340,7 @@ def test_a_hundred_thousand_clients_and_two_million_messages_are_described() -> 
     cohort = list(range(clients))
     lags = [0] * clients
     stored = (
-        StoredRound(r, r + 1, cohort, cohort, RoundRecord(r * S, (r + 1) * S, False, lags).pack(), [1])
-        for r in range(rounds)
+        StoredRound(r, r + 1, cohort, cohort, RoundRecord(r * S, (r + 1) * S, False, lags), [1]) for r in range(rounds)
     )
     described = describe(table, RoundTable.of(stored, clients), float(rounds))
     assert described["participation"]["answered"]["min"] == rounds

@@ -189,7 +189,7 @@ def test_a_bit_that_one_client_has_wrong_is_found_and_made_small(
 def test_a_state_that_a_resumed_run_forgets_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     unpack = Rounds.unpack
 
-    def forgetful(self: Rounds, packed: list[Any]) -> None:
+    def forgetful(self: Rounds, packed: Any) -> None:
         unpack(self, packed)
         self._known.reports.clear()
         self._known.worth.clear()

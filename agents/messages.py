@@ -10,15 +10,18 @@ import struct
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Any
+from typing import Annotated, Any, NamedTuple, TypeVar
 
 import msgpack
+from msgspec import Meta
 
 from seedbus.algorithms.contract import DECLINES, DIGEST_BYTES, Algorithm, BadPayload, Declined, Packed
 from seedbus.bus import EVALUATOR, Envelope, Kind, Tally
-from seedbus.bus.envelope import NO_TALLY, PLAN, REPORT
+from seedbus.bus.envelope import NO_TALLY, NUMBER_LIMIT, PLAN, REPORT
+from seedbus.bus.records import record
 from seedbus.bus.text import printable
 
+RecordT = TypeVar("RecordT")
 AnyAlgorithm = Algorithm[Any, Any, Any]
 
 Outgoing = tuple[Envelope, Tally]
@@ -34,18 +37,22 @@ DETAIL = 200
 """How many characters a client's reason for declining has at most."""
 
 
-@dataclass(frozen=True, slots=True)
-class Span:
+_Short = Annotated[int, Meta(ge=0, lt=NUMBER_LIMIT)]
+_Proof = Annotated[bytes, Meta(max_length=PROOF_BYTES)]
+
+
+class Span(NamedTuple):
     """The clients `first` to `last`, both included, all at one version."""
 
-    first: int
-    last: int
-    version: int
+    first: _Short
+    last: _Short
+    version: _Short
 
 
-@dataclass(frozen=True, slots=True)
-class Join:
+class Join(NamedTuple):
     """Clients with their versions, and proofs that their process computes the same bits as the run.
+
+    The body of a JOIN has the fields from `spans` on, in this order, without empty proofs at its end.
 
     Attributes:
         sender: a host that joins with all its clients, or one client that states the version that it actually holds.
@@ -59,11 +66,11 @@ class Join:
 
     sender: int
     spans: tuple[Span, ...]
-    selftest: bytes
-    x0: bytes
-    losses: bytes = b""
-    plugins: bytes = b""
-    mask: bytes = b""
+    selftest: _Proof
+    x0: _Proof
+    losses: _Proof = b""
+    plugins: _Proof = b""
+    mask: _Proof = b""
 
     @property
     def proofs(self) -> dict[str, bytes]:
@@ -72,27 +79,20 @@ class Join:
         return {"selftest": self.selftest, "x0": self.x0} | {name: proof for name, proof in optional.items() if proof}
 
     def pack(self) -> Envelope:
-        """Return the message, without empty proofs at its end."""
-        spans = [[span.first, span.last, span.version] for span in self.spans]
-        proofs = [self.selftest, self.x0, self.losses, self.plugins, self.mask]
-        while len(proofs) > 2 and not proofs[-1]:
-            proofs.pop()
-        return Envelope(Kind.JOIN, self.sender, 0, 0, [spans, *proofs])
+        """Return the message."""
+        sender, *body = self
+        while len(body) > 3 and not body[-1]:
+            body.pop()
+        return Envelope(Kind.JOIN, sender, 0, 0, body)
 
     @staticmethod
     def unpack(envelope: Envelope) -> Join:
         """Raises `BadPayload`."""
-        spans, *proofs = _fields(envelope, list, *[bytes] * min(max(len(envelope.body) - 1, 2), 5))
-        if max(map(len, proofs)) > PROOF_BYTES:
-            sizes = " and ".join(str(len(proof)) for proof in proofs)
-            raise BadPayload(f"a JOIN's proofs have {sizes} bytes; at most {PROOF_BYTES} each")
-        for span in spans:
-            if not (isinstance(span, list) and len(span) == 3 and all(type(n) is int and 0 <= n < 2**32 for n in span)):
-                raise BadPayload("a JOIN's clients are not spans of first, last and version")
-            first, last, _ = span
+        join = read_body(Join, envelope, envelope.client)
+        for first, last, _ in join.spans:
             if first > last:
                 raise BadPayload(f"a JOIN's clients {first} … {last} end before they begin")
-        return Join(envelope.client, tuple(Span(*span) for span in spans), *proofs)
+        return join
 
 
 def spans(versions: Sequence[tuple[int, int]]) -> list[Span]:
@@ -136,7 +136,7 @@ def unpack_welcome(algorithm: AnyAlgorithm, envelope: Envelope, count: int) -> t
     The log holds the commits 1, 2, …, at least to the newest of the versions. Of a dense algorithm it may hold a single
     commit, or none.
     """
-    column, body, notes = _fields(envelope, bytes, list, bytes)
+    column, body, notes = read_body(tuple[bytes, list[Any], bytes], envelope)
     if len(column) != 4 * count:
         raise BadPayload(f"a WELCOME has the versions of {len(column) // 4} followers, not of {count}")
     versions, log = list(struct.unpack(f"<{count}I", column)), algorithm.unpack_commits(body)
@@ -152,7 +152,7 @@ def refuse(recipient: int, reason: str, detail: str) -> Envelope:
 
 def unpack_refuse(envelope: Envelope) -> tuple[str, str]:
     """Return reason and sentence, without characters that a terminal must not show. Raises `BadPayload`."""
-    reason, detail = _fields(envelope, str, str)
+    reason, detail = read_body(tuple[str, str], envelope)
     return printable(reason, 64), printable(detail, 1024)
 
 
@@ -172,7 +172,7 @@ def pack_plan(algorithm: AnyAlgorithm, client: int, plan: Any, missed: Sequence[
 
 def unpack_plan(algorithm: AnyAlgorithm, envelope: Envelope) -> tuple[Any, list[Any]]:
     """Return a plan and the commits before it. Raises `BadPayload`."""
-    packed, commits = _fields(envelope, list, list)
+    packed, commits = read_body(tuple[list[Any], list[Any]], envelope)
     return algorithm.unpack_plan(packed, envelope.round, envelope.base), algorithm.unpack_commits(commits)
 
 
@@ -199,7 +199,7 @@ def decline(client: int, plan: Any, why: Declined) -> Envelope:
 
 def unpack_decline(envelope: Envelope) -> tuple[str, str]:
     """Return reason and sentence. Raises `BadPayload`."""
-    reason, detail = _fields(envelope, str, str)
+    reason, detail = read_body(tuple[str, str], envelope)
     if reason not in DECLINES or len(detail) > DETAIL:
         raise BadPayload(f"a DECLINE says {reason[:DETAIL]!r}; it may say {', '.join(sorted(DECLINES))}")
     return reason, detail
@@ -217,7 +217,7 @@ def pack_commit(algorithm: AnyAlgorithm, round: int, version: int, commits: Sequ
 
 def unpack_commit(algorithm: AnyAlgorithm, envelope: Envelope) -> tuple[list[Any], int]:
     """Return the commits and the flags. Raises `BadPayload`."""
-    body, wants = _fields(envelope, list, int)
+    body, wants = read_body(tuple[list[Any], int], envelope)
     return algorithm.unpack_commits(body), wants
 
 
@@ -240,17 +240,15 @@ class Evaluation:
     def pack(self) -> Envelope:
         """Return the message."""
         values = struct.pack(f"<{len(self.metrics)}d", *self.metrics.values())
-        proof = [[name, digest] for name, digest in self.digests.items()]
-        return Envelope(Kind.EVALUATION, EVALUATOR, self.round, self.version, [list(self.metrics), values, proof])
+        body = [list(self.metrics), values, list(self.digests.items())]
+        return Envelope(Kind.EVALUATION, EVALUATOR, self.round, self.version, body)
 
     @staticmethod
     def unpack(envelope: Envelope) -> Evaluation:
         """Raises `BadPayload`."""
-        names, values, proof = _fields(envelope, list, bytes, list)
-        if len(values) != 8 * len(names) or not all(type(name) is str for name in names):
+        names, values, proof = read_body(tuple[list[str], bytes, list[tuple[str, bytes]]], envelope)
+        if len(values) != 8 * len(names):
             raise BadPayload(f"{len(names)} metrics with {len(values)} bytes of values")
-        if not all(isinstance(pair, list) and [type(part) for part in pair] == [str, bytes] for pair in proof):
-            raise BadPayload("an EVALUATION's digests are not pairs of name and bytes")
         metrics = dict(zip(names, struct.unpack(f"<{len(names)}d", values), strict=True))
         digests = dict(proof)
         if len(metrics) < len(names) or len(digests) < len(proof):
@@ -301,10 +299,9 @@ def _listed(names: Iterable[str]) -> str:
     return printable(", ".join(names), DETAIL) or "none"
 
 
-def _fields(envelope: Envelope, *types: type) -> list[Any]:
-    """Return the elements of a body, which must have these types. Raises `BadPayload`."""
-    actual_types = [type(element) for element in envelope.body]
-    if actual_types != list(types):
-        expected, actual = (", ".join(kind.__name__ for kind in kinds) for kinds in (types, actual_types))
-        raise BadPayload(f"a {envelope.kind.name} holds ({expected}), not ({actual})")
-    return envelope.body
+def read_body(form: type[RecordT], envelope: Envelope, *head: int) -> RecordT:
+    """Return these numbers of a header and a body as a record of this form. Raises `BadPayload`."""
+    try:
+        return record(form, [*head, *envelope.body])
+    except ValueError as error:
+        raise BadPayload(f"a {envelope.kind.name} of another form: {error}") from None

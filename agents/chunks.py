@@ -16,18 +16,25 @@ from __future__ import annotations
 
 import hashlib
 import struct
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any
+from typing import Annotated, Any, NamedTuple
 
 import numpy as np
+from msgspec import Meta
 
+from seedbus.agents.messages import read_body
 from seedbus.algorithms.contract import BadPayload, Replica
 from seedbus.bus import Envelope, Kind
+from seedbus.bus.records import Whole
 
 DIGEST_BYTES = 16
 CHECK_BYTES = 8
+_Number = Annotated[int, Meta(ge=0, lt=2**32)]
+Spans = list[tuple[_Number, _Number]]
+_Size = Annotated[int, Meta(gt=0, lt=2**16)]
+_Digest = Annotated[bytes, Meta(min_length=DIGEST_BYTES, max_length=DIGEST_BYTES)]
 Shape = Mapping[str, tuple["np.dtype[Any]", int]]
 
 
@@ -44,6 +51,14 @@ class Title:
     version: int
     count: int
     digest: bytes
+
+
+class _Offer(NamedTuple):
+    """The body of an offer, or of a description, which has no window."""
+
+    chunks: _Number
+    digest: bytes
+    window: Whole = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,18 +100,16 @@ def description(title: Title, client: int, round: int) -> Envelope:
 
 def unpack(envelope: Envelope) -> Chunk | tuple[Title, int]:
     """Return a chunk, or a snapshot's title with the window of its offer (0 in a description). Raises `BadPayload`."""
-    types, body = [type(part) for part in envelope.body], envelope.body
-    if types == [int, bytes, int, bytes, bytes]:
-        _, _, index, check, data = body
-        chunk = Chunk(_title(envelope), index, data)
-        if not 0 <= chunk.index < chunk.title.count:
-            raise BadPayload(f"chunk {chunk.index} of a snapshot of {chunk.title.count}")
-        if check != chunk.check():
-            raise BadPayload(f"chunk {chunk.index} does not match its check")
-        return chunk
-    if types not in ([int, bytes], [int, bytes, int]):
-        raise BadPayload(f"a {envelope.kind.name} of {len(body)} fields is neither a chunk nor an offer")
-    return _title(envelope), body[2] if len(body) == 3 else 0
+    if len(envelope.body) <= len(_Offer._fields):
+        count, digest, window = read_body(_Offer, envelope)
+        return _title(envelope.base, count, digest), window
+    count, digest, index, check, data = read_body(tuple[_Number, bytes, _Number, bytes, bytes], envelope)
+    chunk = Chunk(_title(envelope.base, count, digest), index, data)
+    if chunk.index >= chunk.title.count:
+        raise BadPayload(f"chunk {chunk.index} of a snapshot of {chunk.title.count}")
+    if check != chunk.check():
+        raise BadPayload(f"chunk {chunk.index} does not match its check")
+    return chunk
 
 
 def pull(title: Title, wanted: Iterable[int], client: int, round: int) -> Envelope:
@@ -106,9 +119,8 @@ def pull(title: Title, wanted: Iterable[int], client: int, round: int) -> Envelo
 
 def unpack_pull(envelope: Envelope, most: int) -> tuple[bytes, list[int]]:
     """Return the digest of the snapshot and the wanted indices, at most `most`. Raises `BadPayload`."""
-    if [type(part) for part in envelope.body] != [bytes, list] or len(envelope.body[0]) != DIGEST_BYTES:
-        raise BadPayload("a PULL holds a digest and spans of chunks")
-    return envelope.body[0], indices(envelope.body[1], most)
+    digest, wanted = read_body(tuple[_Digest, Spans], envelope)
+    return digest, indices(wanted, most)
 
 
 def fetch(version: int, chunk_bytes: int, wanted: Iterable[int], client: int, round: int) -> Envelope:
@@ -118,9 +130,8 @@ def fetch(version: int, chunk_bytes: int, wanted: Iterable[int], client: int, ro
 
 def unpack_fetch(envelope: Envelope, most: int) -> tuple[int, list[int]]:
     """Return the size of chunks in bytes and the wanted indices, at most `most`. Raises `BadPayload`."""
-    if [type(part) for part in envelope.body] != [int, list] or not 0 < envelope.body[0] < 2**16:
-        raise BadPayload("a FETCH holds a size and spans of chunks")
-    return envelope.body[0], indices(envelope.body[1], most)
+    chunk_bytes, wanted = read_body(tuple[_Size, Spans], envelope)
+    return chunk_bytes, indices(wanted, most)
 
 
 def spans(wanted: Iterable[int]) -> list[list[int]]:
@@ -134,11 +145,10 @@ def spans(wanted: Iterable[int]) -> list[list[int]]:
     return runs
 
 
-def indices(runs: Any, most: int) -> list[int]:
+def indices(runs: Sequence[Sequence[int]], most: int) -> list[int]:
     """Return the inverse of `spans`, at most `most` numbers. Raises `BadPayload`."""
-    for run in runs:
-        if not (isinstance(run, list) and [type(part) for part in run] == [int, int] and 0 <= run[0] <= run[1]):
-            raise BadPayload("chunks are not spans of first and last")
+    if any(first > last for first, last in runs):
+        raise BadPayload("a span of chunks ends before it begins")
     if any(earlier[1] >= later[0] for earlier, later in pairwise(runs)):
         raise BadPayload("spans of chunks do not ascend")
     if sum(last - first + 1 for first, last in runs) > most:
@@ -195,8 +205,7 @@ def _little(field: Any) -> Any:
     return np.ascontiguousarray(field, dtype=field.dtype.newbyteorder("<"))
 
 
-def _title(envelope: Envelope) -> Title:
-    count, digest = envelope.body[:2]
-    if not 0 <= count < 2**32 or len(digest) != (DIGEST_BYTES if count else 0):
+def _title(version: int, count: int, digest: bytes) -> Title:
+    if len(digest) != (DIGEST_BYTES if count else 0):
         raise BadPayload(f"a snapshot in {count} chunks with a digest of {len(digest)} bytes")
-    return Title(envelope.base, count, digest)
+    return Title(version, count, digest)

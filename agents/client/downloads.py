@@ -13,12 +13,19 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import islice
+from typing import Annotated
+
+from msgspec import Meta
 
 from seedbus.agents import chunks
 from seedbus.agents.chunks import Chunk, Shape, Title
+from seedbus.agents.messages import read_body
 from seedbus.agents.policies.snapshot_budget import MOST_WINDOW
 from seedbus.algorithms.contract import BadPayload, Replica
 from seedbus.bus import Envelope, Kind, MalformedEnvelope, decode
+from seedbus.bus.records import Count
+
+_Positive = Annotated[int, Meta(ge=1)]
 
 
 @dataclass(slots=True)
@@ -186,13 +193,13 @@ class Downloads:
 
 def _unpack_note(note: Envelope) -> _PartialDownload:
     """Raises `BadPayload`."""
-    if [type(part) for part in note.body] != [int, bytes, int, int, bytes, list, bytes]:
-        raise BadPayload("a note of a download does not hold the fields that it should")
-    count, digest, window, chunk_bytes, bits, wanted, checked = note.body
-    if count < 1 or len(bits) != -(-count // 8):
+    count, digest, window, chunk_bytes, bits, wanted, checked = read_body(
+        tuple[_Positive, bytes, _Positive, Count, bytes, chunks.Spans, bytes], note
+    )
+    if len(bits) != -(-count // 8):
         raise BadPayload(f"a note of {len(bits)} bytes about {count} chunks")
-    if not 0 < window <= MOST_WINDOW or chunk_bytes < 0 or len(checked) != chunks.CHECK_BYTES:
-        raise BadPayload(f"a note of chunks of {chunk_bytes} bytes, {window} at a time, {len(checked)} bytes of checks")
+    if window > MOST_WINDOW or len(checked) != chunks.CHECK_BYTES:
+        raise BadPayload(f"a note of {window} chunks at a time, and of {len(checked)} bytes of checks")
     requested = set(chunks.indices(wanted, window))
     title, sum_of_checks = Title(note.base, count, digest), _number(checked)
     return _PartialDownload(title, window, chunk_bytes, requested, bytearray(bits), sum_of_checks)

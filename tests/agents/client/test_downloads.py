@@ -256,7 +256,7 @@ def test_spans_hold_their_numbers(numbers: list[int]) -> None:
 )
 def test_malformed_spans_are_refused(runs: Any) -> None:
     with pytest.raises(BadPayload):
-        chunks.indices(runs, 64)
+        chunks.unpack_pull(Envelope(Kind.PULL, 0, 1, 1, [bytes(16), runs]), 64)
 
 
 def noted(**changes: Any) -> list[Envelope]:

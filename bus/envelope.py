@@ -14,7 +14,7 @@ string. `codec` encodes and decodes envelopes.
 from __future__ import annotations
 
 import enum
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple, Self, get_args
 
 from seedbus.bus.records import Count, Whole
 
@@ -31,63 +31,68 @@ SERVER = -1
 EVALUATOR = -2
 HOST = -3  # hosts of clients take -3, -4, …; msgpack encodes the first thirty in one byte, the others in at most three
 LOWEST_ADDRESS = -(2**15)
+Way = Literal["up", "down", "between"]
 
 
 class Kind(enum.IntEnum):
-    """The kind of a message.
+    """The kind of a message. This table is all that is said of kinds.
 
     The numbers are part of the wire format. They also order messages that arrive at one instant: the evaluator's come
-    first, so that it knows a version before any client claims to hold it.
+    first, so that it knows a version before any client claims to hold it. The names are part of draws.
 
     LINK and WAKE are not messages. LINK marks ledger rows for bytes of a transport that belong to no message. A WAKE
     frame passes between the simulation and a client only: it tells the client that it is available again, or it tells
     the simulation which parts of a snapshot the client has. PEAK announces the maximum of a quantity that clients have
     reported, and has no reply. ASK asks a client for its part in secure aggregation, and TELL brings it. FLOOD and HAVE
     pass between nodes of a run without a server: commits, and which commits a node has.
+
+    Attributes:
+        way: up: to the server; down: from it; between: from node to node.
+        is_algorithms: whether they are the algorithm's, whose bytes count: neither a session's nor an instrument's.
+        limit: maximum bytes of an envelope of this kind. For a REPORT the run sets what its server accepts.
     """
 
-    LINK = 0
-    JOIN = 1
-    WELCOME = 2
-    REFUSE = 3
-    COMMIT = 4
-    EVALUATION = 5
-    PLAN = 6
-    REPORT = 7
-    BYE = 8
-    DECLINE = 9
-    WAKE = 10
-    PEAK = 11
-    SNAPSHOT = 12
-    PULL = 13
-    FETCH = 14
-    PIECE = 15
-    ASK = 16  # the tags from here on are 32 and more, which no other format version uses
-    TELL = 17
-    FLOOD = 18
-    HAVE = 19
+    LINK = 0, "down", False, FRAME_LIMIT
+    JOIN = 1, "up", False, SHORT
+    WELCOME = 2, "down", False, FRAME_LIMIT
+    REFUSE = 3, "down", False, FRAME_LIMIT
+    COMMIT = 4, "down", False, FRAME_LIMIT
+    EVALUATION = 5, "up", False, SHORT
+    PLAN = 6, "down", True, FRAME_LIMIT
+    REPORT = 7, "up", True, FRAME_LIMIT
+    BYE = 8, "down", False, FRAME_LIMIT
+    DECLINE = 9, "up", True, SHORT
+    WAKE = 10, "down", False, FRAME_LIMIT
+    PEAK = 11, "down", True, SHORT
+    SNAPSHOT = 12, "down", True, SHORT
+    PULL = 13, "up", True, SHORT
+    FETCH = 14, "down", True, SHORT
+    PIECE = 15, "up", True, SHORT
+    ASK = 16, "down", True, SHORT  # the tags from here on are 32 and more, which no other format version uses
+    TELL = 17, "up", True, SHORT
+    FLOOD = 18, "between", True, FRAME_LIMIT
+    HAVE = 19, "between", True, FRAME_LIMIT
+
+    way: Way
+    is_algorithms: bool
+    limit: int
+    is_upward: bool
+    is_between: bool
+
+    def __new__(cls, number: int, *row: Any) -> Self:
+        kind = int.__new__(cls, number)
+        kind._value_ = number
+        kind.way, kind.is_algorithms, kind.limit = row
+        kind.is_upward, kind.is_between = kind.way == "up", kind.way == "between"
+        return kind
 
     __hash__ = int.__hash__  # faster than Enum's, which is written in Python; every message is looked up by its kind
 
-    is_upward: bool
-    """True if messages of this kind travel to the server."""
-    is_between: bool
-    """True if messages of this kind travel between nodes."""
-    limit: int
-    """Maximum bytes of an envelope of this kind. For a REPORT the run sets what its server accepts."""
 
-
-_UPWARD = frozenset({Kind.JOIN, Kind.REPORT, Kind.EVALUATION, Kind.DECLINE, Kind.PULL, Kind.PIECE, Kind.TELL})
 # Messages of the algorithm: from clients, to them, and between nodes.
-UP = (Kind.REPORT, Kind.DECLINE, Kind.PULL, Kind.PIECE, Kind.TELL)
-DOWN = (Kind.PLAN, Kind.PEAK, Kind.SNAPSHOT, Kind.FETCH, Kind.ASK)
-BETWEEN = (Kind.FLOOD, Kind.HAVE)
-_SHORT = _UPWARD - {Kind.REPORT} | {Kind.PEAK, Kind.SNAPSHOT, Kind.FETCH, Kind.ASK}
+UP, DOWN, BETWEEN = (tuple(kind for kind in Kind if kind.is_algorithms and kind.way == way) for way in get_args(Way))
 # Access to a member of an enumeration is slow in Python 3.11: code that runs for every message uses these names.
 REFUSE, PLAN, REPORT, SNAPSHOT = Kind.REFUSE, Kind.PLAN, Kind.REPORT, Kind.SNAPSHOT
-for _kind in Kind:
-    _kind.is_upward, _kind.is_between = _kind in _UPWARD, _kind in BETWEEN
-    _kind.limit = SHORT if _kind in _SHORT else FRAME_LIMIT
 
 
 class Tally(NamedTuple):

@@ -14,13 +14,13 @@ from seedbus.agents.client.forging import Occasion
 from seedbus.agents.secure.sharing import SHARE_BYTES
 from seedbus.agents.secure.stages import Stage
 from seedbus.bus import EVALUATOR, HOST, Envelope, KeyedRandom, Kind, encode
+from seedbus.bus.pending_replies import JOIN_REQUESTS
 from seedbus.scenarios.faults.base import ROUND_KEY, RoundSelector
 
 T = TypeVar("T")
 Forgery = Literal[
     "silence", "header", "twice", "body", "noise", "digest", "join", "decline", "snapshot", "evaluation", "mask"
 ]
-_JOIN_REQUESTS = frozenset({Kind.WAKE, Kind.REFUSE})  # messages that a client must answer with a JOIN
 _LARGE_OFFSET = 10**6
 # at most so many bytes in an answer, and entries in it: more would break the transport of the whole process
 _LONG_BYTES = 60_000
@@ -74,7 +74,7 @@ class Hostile(RoundSelector):
         if not possible:
             return None
         # a returning client keeps its honest JOIN: without it, it would not be back
-        kept = occasion.answers if asked.kind in _JOIN_REQUESTS else []
+        kept = occasion.answers if asked.kind in JOIN_REQUESTS else []
         return _bounded(forger.forgeries[forger.choose(possible)]()) + [encode(answer)[0] for answer in kept]
 
 

@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 from seedbus.bus import (
     EVALUATOR,
     HOST,
-    SERVER,
     Envelope,
     EnvelopeTooLong,
     Kind,
@@ -177,14 +176,6 @@ def test_elements_are_counted_as_they_are_decoded(body: list[Any], more: int) ->
     exactly = count(body)
     assert not has_more_than(msgpack.packb(body), exactly + more)
     assert has_more_than(msgpack.packb(body), exactly - 1)
-
-
-def test_sender_and_recipient_follow_from_the_kind() -> None:
-    ends = {kind: (Envelope(kind, 3, 0, 0).sender, Envelope(kind, 3, 0, 0).recipient) for kind in Kind}
-    upward = {Kind.JOIN, Kind.REPORT, Kind.EVALUATION, Kind.DECLINE, Kind.PULL, Kind.PIECE, Kind.TELL}
-    between = {Kind.FLOOD, Kind.HAVE}
-    assert {kind: ends.pop(kind) for kind in between} == dict.fromkeys(between, (3, 0))  # the header's last number
-    assert ends == {kind: (3, SERVER) if kind in upward else (SERVER, 3) for kind in ends}
 
 
 class Bad(NamedTuple):

@@ -5,15 +5,15 @@ from __future__ import annotations
 from seedbus.bus import Kind, read_ledger
 from seedbus.scenarios.reporting.results import Results
 
-UP = (Kind.JOIN, Kind.REPORT, Kind.EVALUATION, Kind.DECLINE, Kind.PULL, Kind.PIECE, Kind.TELL)
-
 
 def bytes_on_wire(results: Results, *, up: bool) -> int:
     """Return the bytes on the wire in one direction by the ledger: envelopes, their framing, and link messages."""
     rows = read_ledger(results.folder / "messages")
     size = rows["header_bytes"] + rows["payload_bytes"] + rows["framing_bytes"]
     is_link = rows["kind"] == Kind.LINK
-    is_up = (is_link & (rows["recipient"] == -1)) | sum(rows["kind"] == kind for kind in UP).astype(bool)
+    is_up = (is_link & (rows["recipient"] == -1)) | sum(rows["kind"] == kind for kind in Kind if kind.is_upward).astype(
+        bool
+    )
     # what a fault copies on its way up, or drops on its way down, is in the simulation only, and has no framing
     is_carried = rows["framing_bytes"] > 0
     return int(size[is_carried & (is_up if up else ~is_up)].sum())

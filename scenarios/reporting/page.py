@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from seedbus.agents.journal.metrics import WHEN
 from seedbus.agents.server.stopping import all_rounds_done
+from seedbus.bus.ledger import Columns
 from seedbus.scenarios.reporting import client_groups
 from seedbus.scenarios.reporting.axes import MAX_POINTS, byte_unit, metric_axis, sample_indices
 from seedbus.scenarios.reporting.client_names import named
@@ -84,12 +85,23 @@ class Finished(NamedTuple):
         Raises:
             RunFolderError, JournalDamaged, LedgerDamaged: the run cannot be read.
         """
-        scenario, history, arrived = scenario_of(results.folder), results.history, results.arrived
-        is_asynchronous = scenario.participation.is_asynchronous
-        waits = Waits.of(results.columns, history, arrived, is_asynchronous=is_asynchronous)
-        return Finished(
-            scenario, results.summary, results.lines, history, arrived, results.table, waits, kept(results.folder)
-        )
+        found = results.lines, results.columns, results.history, results.arrived, results.table
+        return Finished.found(scenario_of(results.folder), results.summary, *found, kept(results.folder))
+
+    @staticmethod
+    def found(
+        scenario: Scenario,
+        summary: Mapping[str, Any],
+        measured: Sequence[Mapping[str, Any]],
+        columns: Columns,
+        history: RoundTable,
+        arrived: ArrivedReports,
+        table: Table,
+        findings: Sequence[Finding],
+    ) -> Finished:
+        """Add where the time of rounds went, of the ledger's columns."""
+        waits = Waits.of(columns, history, arrived, is_asynchronous=scenario.participation.is_asynchronous)
+        return Finished(scenario, summary, measured, history, arrived, table, waits, findings)
 
 
 def page(run: Finished) -> bytes:

@@ -20,13 +20,12 @@ from seedbus.scenarios.reporting.client_groups import devices_of, figures, group
 from seedbus.scenarios.reporting.client_names import stored
 from seedbus.scenarios.reporting.findings import kept
 from seedbus.scenarios.reporting.liars import liars
-from seedbus.scenarios.reporting.page import PAGE, Finished, page
+from seedbus.scenarios.reporting.page import PAGE, Finished, page, write_page
 from seedbus.scenarios.reporting.ran import processor, versions
 from seedbus.scenarios.reporting.results import Results, strict, write
 from seedbus.scenarios.reporting.round_table import RoundTable
 from seedbus.scenarios.reporting.shortcomings import shortcomings
 from seedbus.scenarios.reporting.statistics import ArrivedReports, Table, clients_table, describe, replay_time
-from seedbus.scenarios.reporting.waits import Waits
 from seedbus.scenarios.reporting.written import WARNING, keep, written
 from seedbus.scenarios.run_folder import RESULTS, device_of, writable
 from seedbus.scenarios.schema.expectations import judged
@@ -79,12 +78,7 @@ def report(
     }
     with writable(folder):
         if has_page:
-            _, lines, columns, rounds, arrived, clients = found
-            is_asynchronous = scenario.participation.is_asynchronous
-            waits = Waits.of(columns, rounds, arrived, is_asynchronous=is_asynchronous)
-            write(
-                folder / PAGE, page(Finished(scenario, summary, lines, rounds, arrived, clients, waits, kept(folder)))
-            )
+            write(folder / PAGE, page(Finished.found(scenario, summary, *found[1:], kept(folder))))
         text = _text(summary)
         keep(folder, journal, summary, text)
         write(folder / RESULTS, text)
@@ -149,7 +143,7 @@ def recomputed(
 def judge_again(results: Results, scenario: Scenario) -> Results:
     """Judge a finished run by a scenario's current expectations.
 
-    `results.json` is written again if the verdicts differ.
+    `results.json` and the page are written again if the verdicts differ.
 
     Raises:
         RunFolderError: the file cannot be written, or it or `metrics.jsonl` is not what the run wrote.
@@ -165,8 +159,12 @@ def judge_again(results: Results, scenario: Scenario) -> Results:
     with closing(Journal.open(results.folder)) as journal, writable(results.folder):
         if written(journal):  # a digest of what nobody vouches for would vouch for it
             keep(results.folder, journal, summary, text)
+    again = Results(results.folder, summary)
+    with writable(results.folder):
+        if (results.folder / PAGE).exists():
+            write_page(again)
         write(results.folder / RESULTS, text)
-    return Results(results.folder, summary)
+    return again
 
 
 def _text(summary: dict[str, Any]) -> bytes:

@@ -2,12 +2,14 @@
 
 The fields of `results.json` are computed again: from the rounds, the evaluations and the outcome in the journal, from
 all rows of the ledger, and, as the digests of the model, by a replay. What nobody can compute again, such as the time
-that the run took, is compared with what the journal noted when the file was written. What has no such note is named.
+that the run took, is compared with what the journal noted when the file was written. What has no such note is named. Of
+all this the page is made once more, and compared.
 """
 
 from __future__ import annotations
 
 import json
+import re
 from collections import deque
 from collections.abc import Mapping, Sequence
 from contextlib import closing
@@ -22,8 +24,8 @@ from seedbus.agents.launcher import Outcome, check_build, outcome_in
 from seedbus.models.errors import DataError
 from seedbus.models.task import Task
 from seedbus.scenarios.errors import ScenarioError, path_of, resuming
-from seedbus.scenarios.reporting.findings import ANALYSIS
-from seedbus.scenarios.reporting.page import PAGE
+from seedbus.scenarios.reporting.findings import ANALYSIS, kept
+from seedbus.scenarios.reporting.page import PAGE, Finished, page
 from seedbus.scenarios.reporting.results import content_of, decoded, strict
 from seedbus.scenarios.reporting.run_report import Found, recomputed
 from seedbus.scenarios.reporting.written import NO_DIGEST, NOTED, Written, noted, written
@@ -36,7 +38,8 @@ from seedbus.versions import version
 
 RECOMPUTED, WAS_NOTED = "recomputed", "noted"
 _NOTHING = "nothing"
-_NOT_READ = (SCENARIO, PAGE, ANALYSIS, LOG)
+_RUN_FOLDER = re.compile(rb"(?<=<tr><td>run folder</td><td>)[^<]*")
+_AROUND = 40  # characters of a page's line before and after the first that differs
 _Leaves = dict[tuple[str | int, ...], str]
 """Values by their places in JSON, as JSON text."""
 
@@ -100,9 +103,7 @@ def verify(run: str | Path, *, task: Task | None = None) -> Verified:
         outcome, notes = outcome_in(journal), written(journal)
         if outcome is None or not (folder / RESULTS).exists():
             raise RunFolderError(folder, f"this run has no {RESULTS} yet; `{resuming(folder)}` writes it")
-        unchecked = {
-            name: "nothing of it is read" for name in (SCENARIO, PAGE, ANALYSIS, LOG) if (folder / name).exists()
-        }
+        unchecked = {name: "nothing of it is read" for name in (SCENARIO, ANALYSIS, LOG) if (folder / name).exists()}
         outcome, why_not = _replayed(folder, journal, outcome, task)
         if why_not:
             unchecked["a replay of the model"] = why_not
@@ -112,13 +113,17 @@ def verify(run: str | Path, *, task: Task | None = None) -> Verified:
         note = next((each for each in notes if each.results == own), notes[-1] if notes else None)
         with journal.decoding():
             right = _right(scenario, found, note)
+            noted_before = [_right(scenario, found, each) for each in notes if each is not note]
     shown = decoded(folder / RESULTS, content, _Number)
     if note is None:
-        unchecked |= {name: NO_DIGEST for name in NOTED if name in shown}
+        unchecked |= {name: NO_DIGEST for name in (*NOTED, PAGE) if name in shown or (folder / name).exists()}
     computed, differences = _compared(shown | noted(shown), right, unchecked)
     if not differences and note is not None and note.results != own:
         differences = [Difference(RESULTS, "its digest", own, note.results, WAS_NOTED)]
     more, differing = _compared_lines(content_of(folder / METRICS), found.lines)
+    if note is not None and (folder / PAGE).exists():
+        names = {"client_names": shown["client_names"]} if "client_names" in shown else {}
+        differing += _compared_page(scenario, folder, found, [each | names for each in (right, *noted_before)])
     of_note = [name for name in NOTED if name in right and note is not None]
     return Verified([*differences, *differing], computed + more, of_note, unchecked)
 
@@ -185,6 +190,31 @@ def _within_line(line: str, was: str, now: str) -> list[Difference]:
     except (ValueError, RecursionError):
         there, right = {}, {}
     return _differing(METRICS, f"{line}: ", there, right) or [Difference(METRICS, line, was, now)]
+
+
+def _compared_page(
+    scenario: Scenario, folder: Path, found: Found, summaries: Sequence[dict[str, Any]]
+) -> list[Difference]:
+    """Compare the page with those that are made of summaries, the right one first; any of them may have been written.
+
+    It may name the run's folder otherwise: as it was given to the command that wrote it.
+    """
+    there, findings = _RUN_FOLDER.sub(b"", content_of(folder / PAGE)).split(b"\n"), kept(folder)
+    pages = []
+    for summary in summaries:
+        content = page(Finished.found(scenario, summary, *found[1:], findings))
+        pages.append(_RUN_FOLDER.sub(b"", content).split(b"\n"))
+    if there in pages:
+        return []
+    differences = []
+    if len(there) != len(pages[0]):
+        differences.append(Difference(PAGE, "its number of lines", str(len(there)), str(len(pages[0]))))
+    for number, (was, now) in enumerate(zip(there, pages[0], strict=False), 1):
+        if was != now:
+            at = next((at for at, pair in enumerate(zip(was, now, strict=False)) if pair[0] != pair[1]), 0)
+            texts = (each[max(0, at - _AROUND) : at + _AROUND].decode(errors="replace") for each in (was, now))
+            differences.append(Difference(PAGE, f"line {number}", *map(json.dumps, texts)))
+    return differences
 
 
 def _differing(file: str, where: str, there: _Leaves, right: _Leaves) -> list[Difference]:

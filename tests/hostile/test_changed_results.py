@@ -67,6 +67,7 @@ def test_every_changed_digit_of_the_results_is_named_by_verify_and_told_by_a_rep
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file, again = folder / "results.json", replay(folder)
+    (folder / "report.html").unlink()  # which takes long to make, and has a test of its own
     monkeypatch.setattr(module, "replay", lambda *_, **__: again)  # which depends on no digit of the file
     text = file.read_text()
     count = 0
@@ -94,6 +95,7 @@ def test_every_changed_digit_of_the_evaluations_is_named_by_verify_and_told_by_a
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file, again = folder / "metrics.jsonl", replay(folder)
+    (folder / "report.html").unlink()
     monkeypatch.setattr(module, "replay", lambda *_, **__: again)
     text = file.read_text()
     for line, changed in flips(text):
@@ -136,7 +138,7 @@ def test_what_nobody_can_compute_again_is_named_and_compared_with_what_was_noted
     assert (
         told.code == Exit.OK and "note only: run, wall_s, cpu_s, was_resumed, seedbus, versions, processor" in told.out
     )
-    assert "not checked: scenario.yaml, report.html, log.jsonl (nothing of it is read)" in told.out
+    assert "not checked: scenario.yaml, log.jsonl (nothing of it is read)" in told.out
     results = folder / "results.json"
     summary = json.loads(results.read_text())
     results.write_text(json.dumps(summary | {"wall_s": 1.5}, indent=2))
@@ -147,13 +149,36 @@ def test_what_nobody_can_compute_again_is_named_and_compared_with_what_was_noted
     assert [each.field for each in verify(folder).differences] == ["its digest"]
 
 
+def test_a_changed_digit_of_the_page_is_named_with_its_line(folder: Path, seedbus: Command) -> None:
+    file, moved = folder / "report.html", folder.with_name("moved")
+    text = file.read_text()
+    first, last = text.index("<body>"), text.index("<script>")
+    digits = [first + at for at, sign in enumerate(text[first:last]) if sign.isascii() and sign.isdigit()]
+    places = [*digits[:: len(digits) // 6], text.index("script-src") + 25, len(text) - 20]
+    for place in places:
+        if "<td>run folder</td>" in text[:place].splitlines()[-1]:
+            continue
+        file.write_text(f"{text[:place]}{(ord(text[place]) + 1) % 10}{text[place + 1 :]}")
+        (found,) = verify(folder).differences
+        assert (found.file, found.field) == ("report.html", f"line {text.count(chr(10), 0, place) + 1}")
+        assert len(found.shown) < 200 and found.shown != found.right
+    file.write_text(text + "\n")
+    assert [each.field for each in verify(folder).differences] == ["its number of lines"]
+    folder.rename(moved)
+    assert seedbus("report", moved).code == Exit.OK
+    assert not verify(moved).differences, "it names the folder as the last command was given it"
+
+
 def test_results_judged_by_other_bounds_are_those_of_the_run(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     stricter = WHAT.model_copy(update={"expect": {"rounds": WHAT.expect["rounds"]}})
-    before = (folder / "results.json").read_bytes()
+    before, page = (folder / "results.json").read_bytes(), (folder / "report.html").read_bytes()
     results = run(stricter, folder, resume=True)
     assert not results.warning and not verify(folder).differences and results.expectations.keys() == {"rounds"}
     (folder / "results.json").write_bytes(before)  # as if killed between the note and the file
     assert not Results.read(folder).warning and not verify(folder).differences
+    assert (folder / "report.html").read_bytes() != page
+    (folder / "report.html").write_bytes(page)  # as if killed before that
+    assert not verify(folder).differences
 
 
 def test_a_run_without_a_digest_says_so_in_one_sentence_and_is_recomputed(folder: Path, seedbus: Command) -> None:
@@ -162,7 +187,20 @@ def test_a_run_without_a_digest_says_so_in_one_sentence_and_is_recomputed(folder
     assert Results.read(folder).warning == f"{sentence}; `seedbus verify` computes it again"
     told = seedbus("verify", folder)
     assert told.code == Exit.OK and "not checked: run, wall_s, cpu_s, was_resumed, seedbus, versions, " in told.out
-    assert f"processor ({sentence})" in told.out
+    assert f"processor, report.html ({sentence})" in told.out
     file = folder / "results.json"
     file.write_text(file.read_text().replace('"rounds": 12', '"rounds": 13'))
     assert [each.field for each in verify(folder).differences] == ["rounds"]
+
+
+@pytest.mark.parametrize("what", ["absent", "damaged"])
+def test_results_without_a_journal_that_can_be_read_are_shown_with_a_warning(folder: Path, what: str) -> None:
+    journal = folder / "journal.sqlite"
+    journal.unlink() if what == "absent" else journal.write_bytes(b"no journal")
+    for more in ("-wal", "-shm"):
+        journal.with_name(f"{journal.name}{more}").unlink(missing_ok=True)
+    results = folder / "results.json"
+    summary = json.loads(results.read_text())
+    results.write_text(json.dumps(summary | {"warning": ""}))  # which is not the file's to give
+    sentence = "there is no journal here, so results.json" if what == "absent" else "results.json cannot be checked: "
+    assert Results.read(folder).warning.startswith(sentence)

@@ -137,6 +137,27 @@ def test_a_node_gets_plug_ins_as_files_in_a_folder_of_its_user_and_no_others(
         NodeProcess(parcel, order.secrets)
 
 
+def test_a_node_that_names_no_places_of_its_own_gets_those_of_the_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of the data, and of the clients' secret; a secret's content is not sent."""
+    names = ("SEEDBUS_DATA", "SEEDBUS_SEED_SECRET")
+    for name in names:
+        monkeypatch.setenv(name, f"/of/the/run/{name}")
+    around = Surroundings("00ff", tmp_path / "log.jsonl", None, keeps_state=False, note=print)
+    parcel = Parcel.unpacked(Parcel.of(Order(0, [], b"the key\n"), around).packed())
+    monkeypatch.setenv(names[0], "/of/the/node")
+    monkeypatch.delenv(names[1])
+    says = f"import os, sys; print(*map(os.environ.get, {names}), sep='\\n', file=sys.stderr, flush=True); input()"
+    monkeypatch.setattr(node, "COMMAND", [sys.executable, "-c", says])
+    process, lines = NodeProcess(parcel, b"the key\n"), list[str]()
+    while len(lines) < 2:
+        lines += process.read()[0]
+    process.end()
+    wait_for(lambda: process.read()[1] is not None)
+    assert lines == ["/of/the/node", "/of/the/run/SEEDBUS_SEED_SECRET"]
+
+
 @pytest.mark.slow
 def test_a_worker_that_joins_before_the_one_that_evaluates_waits_for_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -313,6 +313,7 @@ def test_a_forged_snapshot_is_counted_under_the_peer_that_made_it_and_given_to_n
         (request,) = stage.sent()
     assert [each.reason for each in refused if each is not None] == ["bad-snapshot"]
     assert refused[-1] is not None and refused[-1].client == 1 and not stage.holds()
+    assert not stage.coordinator.snapshots._fetch.asks_peers, "also if the server is killed before that"
     stage.give(request)
     stage.request_snapshot()
     assert stage.holds(), "the evaluator delivers it in the same round"

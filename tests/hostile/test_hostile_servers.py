@@ -296,8 +296,10 @@ def test_a_server_chooses_no_file_as_the_clients_secret_and_cannot_have_reports_
         said, server = joins(seedbus, offering({"seed_shift": str(named)}))
         assert (said.code, server.farewells) == (2, [b"scenario"])
         assert "a scenario names no file of a client" in said.err and said.err.count("\n") == 1
-    said, server = joins(seedbus, offering({"seed_shift": True}))
-    assert (said.code, server.farewells) == (2, [b"scenario"]) and "this process has no secret" in said.err
+    bad_data = {"task": {"name": "digits"}, "partition": {"kind": "file", "file": "sound/train.tsv"}}
+    for more in ({}, bad_data):  # a secret that is missing is told before data is read
+        said, server = joins(seedbus, offering({"seed_shift": True} | more))
+        assert (said.code, server.farewells) == (2, [b"scenario"]) and "this process has no secret" in said.err
     secret = tmp_path / "secret.key"
     secret.touch(mode=0o600)
     secret.write_bytes(b"sixteen or more bytes")

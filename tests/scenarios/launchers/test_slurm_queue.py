@@ -9,8 +9,10 @@ import os
 import signal
 import threading
 import time
+from concurrent.futures import Future
 from importlib.util import find_spec
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -24,6 +26,7 @@ from worlds import scenario
 from seedbus.agents.errors import NotStarted
 from seedbus.scenarios.errors import Exit
 from seedbus.scenarios.launchers import slurm_queue
+from seedbus.scenarios.launchers.launcher import Surroundings
 from seedbus.scenarios.launchers.slurm import FOLDER, Slurm
 from seedbus.scenarios.reporting.results import Results
 from seedbus.scenarios.running.run import run
@@ -99,6 +102,34 @@ def test_a_job_that_is_being_submitted_at_a_stop_is_cancelled_or_named(
     programs.tell("holds", None)
     wait_for(lambda: (programs.folder / "jobs" / "1").exists())
     assert os.system(command) == 0 and programs.cancelled() == ["1"]
+
+
+@pytest.mark.parametrize("program", ["squeue", "scancel"])
+def test_a_job_that_slurm_does_not_cancel_is_named_with_the_command_that_does(
+    tmp_path: Path, programs: SlurmPrograms, program: str
+) -> None:
+    (programs.bin / program).write_text("#!/bin/sh\nexit 1\n")
+    left: list[str] = []
+    command = "`scancel --name=seedbus-00ff` cancels it"
+
+    def note(event: str, **facts: Any) -> None:
+        left.append(facts["what"])
+
+    run = Surroundings("00ff", tmp_path / "run" / "log.jsonl", None, keeps_state=False, note=note)
+    jobs = tmp_path / "run" / FOLDER / "jobs-1"
+    jobs.mkdir(parents=True)
+    (jobs / "1_submission.sh").touch()
+    (jobs.parent / "0-ab-0").write_text("a key")
+    Slurm.end_left(tmp_path / "run", "00ff", note)
+    assert left == [f"Slurm may still have a job of this run from before: {command}"]
+    assert secrets_in(tmp_path / "run") == []
+    goes_on = SimpleNamespace(paths=SimpleNamespace(result_pickle=jobs / "absent"))
+    submission: Future[Any] = Future()
+    submission.set_result(SimpleNamespace(num_tasks=1, task=lambda rank: goes_on))
+    launcher = Slurm(address="127.0.0.1")
+    launcher._submissions[submission] = run
+    launcher.close()
+    assert left[1:] == [f"Slurm may still have a job of this run: {command}"] * (program == "scancel")
 
 
 def of_job(programs: SlurmPrograms, number: int, words: bytes) -> list[int]:

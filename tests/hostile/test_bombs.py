@@ -100,6 +100,18 @@ def test_a_text_says_its_size_and_its_bound_or_where_it_is_none(tmp_path: Path) 
         assert bounded.read_text(file, 2**24) == path.read_bytes()
 
 
+def test_a_text_that_grows_while_it_is_read_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "a.json"
+    path.write_bytes(b"1" * 2**20)
+    with path.open("rb") as file:
+        chunks = bounded.text_chunks(file, 2**20 + 10)
+        assert next(chunks) == path.read_bytes()
+        with path.open("ab") as more:
+            more.write(b"1" * 11)
+        with pytest.raises(OSError, match=r"it has more than 1,048,586 bytes"):
+            next(chunks)
+
+
 def header(tensors: int) -> bytes:
     """Return the begin of a safetensors file of so many tensors of no size."""
     entry = {"dtype": "F32", "shape": [0], "data_offsets": [0, 0]}

@@ -14,6 +14,7 @@ from plugin_files import forget
 
 from seedbus.discovery import PLUGINS
 from seedbus.scenarios.errors import ScenarioError
+from seedbus.scenarios.schema import plugin_imports
 from seedbus.scenarios.schema.plugins import load_module, load_plugin
 
 FAULT = """
@@ -31,6 +32,7 @@ BESIDE = "is no file of the plug-in, so its digest does not cover it"
 def _forgotten(no_plugins: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path / "nothing")  # what plug-ins add to the path goes with it
+    plugin_imports._folders.cache_clear()  # else a folder that one of them makes look installed is known as none
 
 
 def bytecode(path: Path, text: str, kept: Path | None = None) -> None:

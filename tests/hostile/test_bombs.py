@@ -26,7 +26,7 @@ from seedbus.bus.errors import BadKey
 from seedbus.bus.files import read
 from seedbus.bus.zeromq.keys import read_table
 from seedbus.models.data.leaf import _users
-from seedbus.models.data.untrusted import safetensors_header
+from seedbus.models.data.untrusted import csv_rows, safetensors_header
 from seedbus.models.errors import DataError
 from seedbus.models.hub.rows import _check_texts
 from seedbus.models.partitions.file import _parsed
@@ -111,6 +111,12 @@ def test_a_text_that_grows_while_it_is_read_is_refused(tmp_path: Path) -> None:
             more.write(b"1" * 11)
         with pytest.raises(OSError, match=r"it has more than 1,048,586 bytes"):
             next(chunks)
+
+
+def test_a_row_of_csv_text_that_does_not_end_is_refused() -> None:
+    """No cell of it is long, and each is a text of its own in memory."""
+    with pytest.raises(ValueError, match="a row has more than 4,194,304 characters"):
+        list(csv_rows(io.StringIO("1," * (2**21 + 1))))
 
 
 def header(tensors: int) -> bytes:

@@ -173,6 +173,26 @@ def test_a_key_may_be_reached_by_a_link_and_is_checked_where_it_leads(tmp_path: 
     (tmp_path / "mounted").chmod(0o777)
     with pytest.raises(BadKey, match=r"others may write its folder .*mounted"):
         KeyPair.load(tmp_path / "one.secret")
+    (tmp_path / "mounted").chmod(0o755)
+    links = tmp_path / "links"
+    links.mkdir()
+    (links / "one.secret").symlink_to(tmp_path / "mounted" / "one.secret")
+    links.chmod(0o777)
+    with pytest.raises(BadKey, match=r"others may write its folder .*links"):
+        KeyPair.load(links / "one.secret")  # whose link others may replace
+
+
+def test_a_table_whose_folder_others_may_write_from_now_on_is_trusted_no_longer(tmp_path: Path, hours: Hours) -> None:
+    path = tmp_path / TABLE
+    write_table(path, [Entry("one", b"a" * 40)])
+    table = Table(path)
+    assert table.admits("a" * 40) and not table.complaint
+    tmp_path.chmod(0o777)
+    assert table.admits("a" * 40) and f"others may write its folder {tmp_path}" in table.complaint
+    hours.now_s = 61.0
+    assert not table.admits("a" * 40)
+    tmp_path.chmod(0o755)
+    assert table.admits("a" * 40) and not table.complaint
 
 
 MISHAPS: dict[str, Callable[[Path], object]] = {

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from commands import Command
 from worlds import lossy, with_facts
 
 from seedbus.agents.errors import RunFolderError
+from seedbus.agents.journal.journal import Journal
 from seedbus.scenarios.errors import Exit
 from seedbus.scenarios.reporting.results import Results
 from seedbus.scenarios.running import verify as module
@@ -191,6 +193,16 @@ def test_a_run_without_a_digest_says_so_in_one_sentence_and_is_recomputed(folder
     file = folder / "results.json"
     file.write_text(file.read_text().replace('"rounds": 12', '"rounds": 13'))
     assert [each.field for each in verify(folder).differences] == ["rounds"]
+
+
+def test_the_digest_of_the_model_is_that_of_a_replay_and_not_what_the_journal_says_of_the_end(folder: Path) -> None:
+    with closing(Journal.open(folder, for_writing=False)) as journal:
+        outcome = json.loads(journal.facts()["outcome"])
+    with_facts(folder, {"outcome": json.dumps(outcome | {"digest": "0" * 32})}, without="results")
+    file = folder / "results.json"
+    file.write_text(file.read_text().replace(f'"digest": "{outcome["digest"]}"', f'"digest": "{"0" * 32}"'))
+    (found,) = verify(folder).differences
+    assert (found.field, found.right) == ("digest", f'"{outcome["digest"]}"')
 
 
 @pytest.mark.parametrize("what", ["absent", "damaged"])

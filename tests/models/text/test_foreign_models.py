@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from pathlib import Path
 from typing import Any
@@ -111,6 +112,14 @@ def test_what_a_folder_asks_for_beside_its_model_is_refused_by_its_name(
     with pytest.raises(DataError, match=rf"{name}: found .*({found}).*; expected ") as raised:
         load(str(folder), "float32", CAUSAL)
     assert "\n" not in str(raised.value)
+
+
+@pytest.mark.parametrize("name", ["tokenizer.json", "spiece.model"])
+def test_a_tokenizer_of_two_gigabytes_is_refused_with_its_folder(folder: Path, name: str) -> None:
+    (folder / name).touch()
+    os.truncate(folder / name, 2**31)  # zeros, which take no place on the disk
+    with pytest.raises(DataError, match=rf"{name}: found .*2,147,483,648 bytes"):
+        check_foreign(str(folder), CAUSAL)
 
 
 def test_an_honest_file_beside_the_model_says_what_it_likes_in_texts_for_people(folder: Path) -> None:

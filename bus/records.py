@@ -30,4 +30,7 @@ def record(form: type[T], value: Any) -> T:
     Raises:
         ValueError: it has another form; the sentence has nothing of the value but names of types and positions.
     """
-    return msgspec.convert(value, form, builtin_types=(bytes,))
+    try:
+        return msgspec.convert(value, form, builtin_types=(bytes,))
+    except msgspec.ValidationError as error:  # which is no ValueError in older versions
+        raise ValueError(str(error)) from None

@@ -3,6 +3,14 @@
 from __future__ import annotations
 
 from seedbus.bus.keyed_random import bits
+from seedbus.capabilities import Fact, Needs, RulesOut, Stated
+
+SHIFT = Stated(
+    Needs(Fact.SERVER, "shifts the seeds that a server sends"),
+    Needs(Fact.ROUND_SEEDS, "changes the seed of each round"),
+    RulesOut(Fact.SERVER_MODEL, "hides the model from it"),
+)
+"""What a scenario with a secret shift of the seeds needs, and rules out."""
 
 
 def of_directions(seed: int, round: int) -> int:

@@ -25,9 +25,9 @@ ROOT = Path(__file__).resolve().parent.parent
 FILE = ROOT / "benchmarks" / "budgets.json"
 PRODUCT = ("agents", "algorithms", "bus", "models", "scenarios", "seedbus")
 OWN_ROOMS = {
-    "secure sums": (r"secure", ("agents/secure/", "scenarios/schema/secure_use.py")),
-    "privacy": (r"privacy|private", ("agents/privacy/", "scenarios/schema/privacy_use.py")),
-    "gossip": (r"gossip|topology", ("agents/gossip/", "scenarios/schema/topology_use.py")),
+    "secure sums": (r"secure", ("agents/secure/",)),
+    "privacy": (r"privacy|private", ("agents/privacy/",)),
+    "gossip": (r"gossip|topology", ("agents/gossip/",)),
     "streams": (r"stream", ("models/streams.py", "models/partitions/")),
     "snapshots": (r"snapshot", ()),
     "arithmetic": (r"arithmetic", ("algorithms/scalar_only/exact.py", "algorithms/directions/exact.py")),
@@ -42,7 +42,7 @@ SCENARIO: dict[str, Any] = {
     "participation": {"clients": 2, "cohort": 2},
     "stop": {"rounds": 3},
 }
-DATA_PAGES = ("docs/reference.md", "docs/claims.md")
+DATA_PAGES = ("docs/reference.md", "docs/claims.md", "docs/combinations.md")
 """Pages that a program writes."""
 
 

@@ -29,6 +29,7 @@ from seedbus.bus.in_flight import Key as MessageKey
 from seedbus.bus.in_flight import random_key
 from seedbus.bus.keyed_random import Key, KeyedRandom, uniform
 from seedbus.bus.speeds import LEAST_MBPS, Speeds, passed_ns
+from seedbus.capabilities import ActsOn, Fact, Needs, RulesOut, Stated, Statement
 from seedbus.settings import Settings
 
 _NORMAL = NormalDist()
@@ -134,16 +135,19 @@ Duration = Annotated[_Distribution, BeforeValidator(_expand_number, json_schema_
 """A distribution; a number is short for the constant one."""
 
 
+_OF_SERVER = Stated(Needs(Fact.SERVER, "is the speed of a server's link"))
+
+
 class Network(Settings):
     """The links between the server and its clients."""
 
     latency: Duration = Field(default=Constant(), description="one way, drawn for every message")
     up_mbps: float | None = Field(default=None, ge=1e-6, description="a client's uplink in Mbit/s; none: unlimited")
     down_mbps: float | None = Field(default=None, ge=1e-6, description="a client's downlink in Mbit/s; none: unlimited")
-    shared_up_mbps: float | None = Field(
+    shared_up_mbps: Annotated[float | None, _OF_SERVER] = Field(
         default=None, ge=1e-6, description="uplink to the server in Mbit/s, shared by all clients in order of sending"
     )
-    shared_down_mbps: float | None = Field(
+    shared_down_mbps: Annotated[float | None, _OF_SERVER] = Field(
         default=None, ge=1e-6, description="downlink from the server in Mbit/s, shared likewise"
     )
 
@@ -154,6 +158,13 @@ class Compute(Settings):
     evaluation: Duration = Field(default=Constant(), description="seconds for one evaluation of f, drawn every round")
     replay: Duration = Field(default=Constant(), description="seconds to fold one missed commit, drawn every round")
     slowness: Duration = Field(default=Constant(value=1.0), description="a client's own factor, drawn once")
+
+    def capabilities(self) -> Iterator[Statement]:
+        if not (isinstance(self.replay, Constant) and self.replay.value):
+            example = "{distribution: constant, value: 0.01}"
+            yield RulesOut(Fact.CONSTANT_REPLAY, f"is no constant above 0, such as {example}", "replay")
+        if self.replay != Constant():
+            yield ActsOn(Fact.LOG, field="replay")
 
     @property
     def is_drawn(self) -> bool:

@@ -25,6 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
+from seedbus.capabilities import Fact, Needs, RulesOut, Statement
 from seedbus.models.errors import DataError
 from seedbus.models.streams import stream
 from seedbus.settings import Settings
@@ -51,6 +52,11 @@ class Mask(Settings):
         "split, as Meerkat; largest or smallest: by |x₀|; random: a draw keyed by the seed"
     )
     density: float = Field(gt=0, lt=1, description="share of the coordinates that are trained (Meerkat: 0.001)")
+
+    def capabilities(self) -> Iterator[Statement]:
+        yield RulesOut(Fact.ALL_COORDINATES, "leaves parts of them")
+        if self.rule == "gradient":
+            yield Needs(Fact.HELD_OUT, "needs gradients on a validation split", "rule")
 
     def count(self, dimension: int) -> int:
         """Return s, how many of d coordinates are trained: at least 1."""

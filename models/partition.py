@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
+from seedbus.capabilities import Fact, Needs, Statement
 from seedbus.discovery import PluginError, Variants
 from seedbus.models.errors import DataError
 from seedbus.models.preprocessing import as_text
@@ -95,6 +96,14 @@ class Partition(Settings):
         description="key of its draws, for one division in runs of several seeds; none: the run's seed",
     )
 
+    def capabilities(self) -> Iterator[Statement]:
+        if self.kind != "iid":
+            yield Needs(Fact.SAMPLES, "divides samples")
+        if self.by == "owners":
+            yield Needs(Fact.OWNERS, "divides samples by their owners")
+        if self.by == "column":
+            yield Needs(Fact.COLUMNS, "divides samples by one of their columns")
+
     def key(self, seed: int) -> int:
         """Return the key of its draws; seed: the run's."""
         return seed if self.seed is None else self.seed
@@ -169,7 +178,8 @@ def divide(partition: Partition, samples: Divisible, clients: int, seed: int) ->
     values = partition.values_of(samples)
     if values is None:
         found = "samples that are nobody's" if partition.by == "owners" else "samples without columns"
-        raise DataError(f"partition {partition.kind}", found, f"kind: {for_any_samples()}")
+        others = [kind for kind, each in PARTITIONS.all().items() if each.by in ("labels", "rows")]
+        raise DataError(f"partition {partition.kind}", found, f"kind: {', '.join(others)}")
     parts = partition.split(values, clients, partition.key(seed))
     _check(partition, parts, clients, len(samples.labels))
     return parts
@@ -260,12 +270,6 @@ def _check(partition: Partition, parts: Any, clients: int, count: int) -> None:
     outside = joined[(joined < 0) | (joined >= count)]
     if outside.size:
         raise PluginError(f"{who} gave a client the sample {outside[0]}; expected 0 to {count - 1}")
-
-
-def for_any_samples() -> str:
-    """Return the kinds that need neither owners nor columns, as words of a sentence."""
-    kinds = [kind for kind, each in PARTITIONS.all().items() if each.by in ("labels", "rows")]
-    return f"{', '.join(kinds[:-1])} or {kinds[-1]}"
 
 
 def division_identity(partition: Partition, parts: Sequence[Indices]) -> bytes:

@@ -8,7 +8,7 @@ the dimension; `bind` loads networks and data sets.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Protocol, runtime_checkable
@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
+from seedbus.capabilities import Fact, RulesOut, Statement
 from seedbus.discovery import Variants
 from seedbus.models.errors import DataError
 from seedbus.models.partition import Division, Partition
@@ -226,6 +227,8 @@ class TwiceDifferentiable(Protocol):
 class Task(Settings):
     """The schema of `task:`; a subclass narrows `name` to one literal and adds its own fields."""
 
+    examples: ClassVar[tuple[dict[str, Any], ...]] = ({"micro_batch": 1},)
+    """Settings with which it lacks capabilities, if it has such fields."""
     metrics: ClassVar[tuple[str, ...]] = ("loss",)
     """The metrics of its problem's `evaluate`, known without the data."""
     has_outputs: ClassVar[bool] = False
@@ -251,6 +254,16 @@ class Task(Settings):
         def dimension(self) -> int:
             """d, the number of coordinates, known without torch and without the data."""
             ...
+
+    def capabilities(self) -> Iterator[Statement]:
+        yield RulesOut(Fact.SAMPLES, "has none", when=lambda: not self.has_samples)
+        yield RulesOut(Fact.OWNERS, "has samples without owners", when=lambda: not self.has_owners)
+        yield RulesOut(Fact.COLUMNS, "has samples without columns", when=lambda: not self.has_columns)
+        yield RulesOut(Fact.LAYERS, "has none", when=lambda: not self.has_layers)
+        yield RulesOut(Fact.OUTPUTS, "has none", when=lambda: not self.has_outputs)
+        yield RulesOut(Fact.HELD_OUT, "has none with these settings", when=lambda: not self.may_hold_out)
+        if getattr(self, "micro_batch", None) is not None:
+            yield RulesOut(Fact.WHOLE_BATCHES, "divides them", "micro_batch")
 
     @property
     def rising(self) -> Sequence[str]:

@@ -102,6 +102,7 @@ class Variants:
         noun: what one of them is called in sentences.
         tag: the field whose default, a string, is a class's name.
         accepts: whether a class is one of them.
+        states: what is stated of one of them.
     """
 
     def __init__(
@@ -114,6 +115,7 @@ class Variants:
         derived: Callable[[], Mapping[str, type[Any]]] | None = None,
         is_short: bool = False,
         is_open: bool = True,
+        states: Callable[[Any], Iterable[Any]] | None = None,
     ) -> None:
         """Define a kind.
 
@@ -125,10 +127,12 @@ class Variants:
             derived: returns further classes by name, which are made from those of another kind.
             is_short: whether a bare name stands for the class of that name with its defaults, also in Python.
             is_open: whether plug-ins may define further ones.
+            states: returns what is stated of one of them (seedbus/capabilities.py); default: its own `capabilities`.
         """
         self.noun, self.tag = noun, tag
         self.accepts = (lambda each: issubclass(each, base)) if isinstance(base, type) else base
         self._package, self._derived, self._is_short = package, derived, is_short
+        self.states = states or (lambda each: each.capabilities())
         if is_open:
             KINDS.append(self)
 

@@ -1,6 +1,7 @@
 """The base class of what files set: scenarios, studies, and all of their parts."""
 
-from typing import ClassVar
+from collections.abc import Iterable
+from typing import Any, ClassVar
 
 from pydantic import BaseModel
 
@@ -18,6 +19,13 @@ class Settings(BaseModel, frozen=True, extra="forbid", allow_inf_nan=False, defe
     """
 
     keyed_as: ClassVar[str] = ""
+
+    def capabilities(self) -> Iterable[Any]:
+        """Return what this part of a scenario needs, rules out and gives: `Statement`s of seedbus/capabilities.py."""
+        return ()
+
+    def check_beside(self, scenario: Any) -> None:
+        """Raise `ValueError` if its numbers do not fit those of the other parts of a `Scenario`."""
 
 
 def draw_key(fault: object) -> str:

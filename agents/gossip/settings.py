@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from collections.abc import Iterator
+from typing import Any, Literal
 
 from pydantic import Field, model_validator
 
 from seedbus.agents.gossip import graphs
+from seedbus.capabilities import Fact, Gives, Needs, RulesOut, Statement
 from seedbus.settings import Settings
 
 METRICS = ("lacking", "consensus_distance")
@@ -56,6 +58,20 @@ class Gossip(Settings):
         if self.graph == "edges" and not self.edges:
             raise ValueError("graph: edges needs edges, such as [[0, 1], [1, 2]]")
         return self
+
+    def capabilities(self) -> Iterator[Statement]:
+        yield Needs(Fact.EXACT, "adds up commits in any order")
+        yield Needs(Fact.ROUND_SEEDS, "needs steps with one seed each")
+        yield Needs(Fact.SIMULATED, "runs in simulated time")
+        yield RulesOut(Fact.SERVER, "runs without one")
+        yield RulesOut(Fact.ROUNDS, "shows all of them to no node")
+        yield from map(Gives, (Fact.ENDS, Fact.WORK_ENDS, Fact.NODES))
+
+    def check_beside(self, scenario: Any) -> None:
+        nodes = scenario.participation.clients
+        if self.evaluated >= nodes:
+            raise ValueError(f"topology.evaluated is {self.evaluated}; nodes are 0 to {nodes - 1}")
+        self.neighbours(nodes, scenario.seed)
 
     def neighbours(self, nodes: int, seed: int) -> list[list[int]]:
         """Return the neighbours of each node, ascending.

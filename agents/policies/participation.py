@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 import operator
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Annotated, Literal, NoReturn
 
 from pydantic import Field, model_validator
@@ -20,6 +20,7 @@ from seedbus.agents.policies.selection.known import Known
 from seedbus.agents.policies.selection.selection import SELECTIONS, Selection
 from seedbus.agents.policies.selection.uniform import Uniform
 from seedbus.bus.network import round_ns
+from seedbus.capabilities import Fact, Gives, Needs, RulesOut, Statement
 from seedbus.discovery import PluginError
 from seedbus.settings import Settings
 
@@ -43,6 +44,10 @@ class Late(Settings):
         default=10, ge=1, le=MOST_STALE, description="for how many rounds after its own a report may still count"
     )
 
+    def capabilities(self) -> Iterator[Statement]:
+        yield Needs(Fact.LATE, "lets late reports count")
+        yield RulesOut(Fact.IN_TIME, "lets late reports count")
+
     def weight(self, staleness: int) -> float:
         """Return s(τ), for τ = `staleness`."""
         return math.pow(1 + staleness, -self.discount)
@@ -58,6 +63,9 @@ class Deadline(Settings):
     quantile: float = Field(default=0.9, gt=0, le=1, description="of the times that the latest answers took")
     factor: float = Field(default=1.5, gt=0, le=1000, description="a round may take this many times that quantile")
     window: int = Field(default=100, ge=1, le=10_000, description="how many of the latest answers count")
+
+    def capabilities(self) -> Iterator[Statement]:
+        yield Needs(Fact.OPEN_COHORTS, "adapts to those whom rounds asked, so that who is in time tells of them")
 
     def after_ns(self, times_ns: Sequence[int]) -> int:
         """Return the nanoseconds that a round may take, given the times of at least one answer."""
@@ -158,6 +166,18 @@ class Participation(Settings):
                 "go by; leave it out, or choose another selection"
             )
         return self
+
+    def capabilities(self) -> Iterator[Statement]:
+        for field in sorted(self.model_fields_set - {"clients"}):  # a stream fills in others
+            if getattr(self, field) != type(self).model_fields[field].default:
+                yield Needs(Fact.SERVER, "is for reports to a server", field)
+        if self.is_stream:
+            yield Needs(Fact.ORDER_FREE, "commits each report as it comes, in any order", "mode")
+            yield RulesOut(Fact.ROUNDS, "commits each report as it comes", "mode")
+        if self.deadline_s is not None:
+            yield Gives(Fact.ENDS)
+        if self.deadline_s is not None or not self.is_asynchronous:
+            yield Gives(Fact.WORK_ENDS)
 
     @property
     def is_stream(self) -> bool:

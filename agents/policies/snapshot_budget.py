@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 from pydantic_core import PydanticCustomError
 
+from seedbus.capabilities import Fact, Gives, Needs, Statement
 from seedbus.settings import Settings
 
 MOST_WINDOW = 64
@@ -56,6 +58,14 @@ class Lag(Settings):
         if self.snapshot_after_commits is self.snapshot_after_bytes is self.snapshot_after_s is None:
             raise ValueError("give snapshot_after_commits, _bytes or _s; or leave lag out, for no snapshots")
         return self
+
+    def capabilities(self) -> Iterator[Statement]:
+        yield Needs(Fact.SERVER, "is for snapshots from a server")
+        yield Needs(Fact.LOG, "chooses between a snapshot and the commits that a client missed")
+        yield Needs(Fact.SERVER_MODEL, "sends snapshots of the model through the server")
+        yield Gives(Fact.SNAPSHOTS)
+        if self.snapshot_after_s is not None:
+            yield Needs(Fact.CONSTANT_REPLAY, "needs to know how long it takes to fold a commit", "snapshot_after_s")
 
     def resolved(self, replay_s: float) -> Lag:
         """Return the same with the budget of time as one of commits. replay_s: seconds to replay one commit."""

@@ -44,8 +44,6 @@ if TYPE_CHECKING:
 
 _WHOLE_ORDERS = (*range(2, 129), 192, 256, 384, 512, 1024)
 """Where the noise is as large as is usual, the best order is among the first of these."""
-LEAST_DELTA = 1e-12
-"""With secret cohorts of a fixed size ε is known for this δ and larger ones: float64 adds up probabilities to 1e−15."""
 _ROUNDED = 3
 """The variance, in units², of the random rounding that makes a Gaussian the discrete one; see above."""
 _TAIL = 10

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from importlib.util import find_spec
-from typing import Annotated, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, model_validator
 
 from seedbus.agents.policies.participation import Participation
 from seedbus.bus.keyed_random import bits
+from seedbus.capabilities import Fact, Gives, Needs, RulesOut, Statement
 from seedbus.settings import Settings
 
 MOST_NEIGHBOURS = 512
@@ -41,6 +42,32 @@ class SecureAggregation(Settings):
         if find_spec("cryptography") is None:
             raise ValueError("secure_aggregation needs the package cryptography: pip install 'seedbus[secure]'")
         return self
+
+    def capabilities(self) -> Iterator[Statement]:
+        yield Needs(Fact.SERVER, "adds up what a server is sent")
+        yield Needs(Fact.ADDS_UP, "adds up whole numbers")
+        yield Needs(Fact.ROUNDS, "hides reports in the sum of a round")
+        yield Needs(Fact.IN_TIME, "hides reports in the sum of one round")
+        yield Needs(Fact.OPEN_COHORTS, "unmasks no sum of fewer than two reports, which shows that so few came")
+        yield RulesOut(Fact.SINGLE_REPORTS, "shows the server their sum only")
+        yield Gives(Fact.HIDDEN)
+
+    def check_beside(self, scenario: Any) -> None:
+        who: Participation = scenario.participation
+        if who.quorum < 2:
+            raise ValueError("participation.quorum is 1; with secure_aggregation at least 2: a sum of one is a report")
+        terms = Terms.of(self, who)
+        if terms.is_complete and who.wanted < (needed := terms.shares_needed(0)):
+            raise ValueError(
+                f"participation.over_selection: a round asks {who.asked} clients and closes with {who.wanted} "
+                f"reports, and secure_aggregation.threshold {self.threshold:.3g} unmasks no sum of fewer than "
+                f"{needed}; expected less of either"
+            )
+        if self.neighbours == "all" and who.most_asked > MOST_NEIGHBOURS + 1:
+            raise ValueError(
+                f"secure_aggregation.neighbours: all are {who.most_asked - 1} in this cohort; at most "
+                f"{MOST_NEIGHBOURS} are accepted, as an even number"
+            )
 
     def shares_needed(self, neighbours: int) -> int:
         """Return t, how many of a client and its neighbours have to give a share of its mask."""

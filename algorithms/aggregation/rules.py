@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from statistics import median
 from typing import Annotated, Any, Literal
 
@@ -31,6 +31,7 @@ from pydantic import Field, model_validator
 
 from seedbus.algorithms.aggregation import vectors
 from seedbus.algorithms.contract import BadPayload
+from seedbus.capabilities import Fact, Needs, Statement
 from seedbus.discovery import PluginError, Variants, check_shape
 from seedbus.settings import Settings
 from seedbus.vector import Vector
@@ -44,6 +45,13 @@ class Rule(Settings, ABC):
     """A rule is a frozen pydantic model with its name as `rule`."""
 
     rule: str
+
+    def capabilities(self) -> Iterable[Statement]:
+        return (
+            Needs(Fact.SINGLE_REPORTS, "compares single reports"),
+            Needs(Fact.ROUNDS, "compares the reports of a round"),
+            Needs(Fact.IN_TIME, "compares the reports of one round, beside which a late one would count unchecked"),
+        )
 
     @property
     def fewest_reports(self) -> int:
@@ -86,6 +94,9 @@ class Mean(Rule):
     """The mean: the best rule if all clients are honest; a single malicious client can move it anywhere."""
 
     rule: Literal["mean"] = "mean"
+
+    def capabilities(self) -> Iterable[Statement]:
+        return ()
 
     def combine(self, rows: Matrix, state: Any) -> tuple[Row, Any]:
         return mean(rows), state

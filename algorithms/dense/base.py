@@ -50,6 +50,8 @@ class FedAvg(BaseAlgorithm):
     """FedAvg (arXiv:1602.05629): local stochastic gradient descent, and a weighted mean of the updates."""
 
     model_config = ConfigDict(ignored_types=(cached_property,))
+    examples: ClassVar[tuple[dict[str, Any], ...]] = ({"compression": "fixed-point", "weighting": "uniform"},)
+    """Settings with which it has further capabilities."""
     method: ClassVar[type[Method] | None] = None
 
     name: Literal["fedavg"] = "fedavg"

@@ -30,6 +30,11 @@ Estimator = Literal["forward", "central", "projection"]
 class ScalarFields(BaseAlgorithm):
     """The hyperparameters of the family, and how its messages are packed."""
 
+    examples: ClassVar[tuple[dict[str, Any], ...]] = (
+        {"arithmetic": "integer"},
+        {"arithmetic": "integer", "precision": "int32"},
+    )
+    """Settings with which it has further capabilities."""
     has_round_seeds: ClassVar[bool] = True
     """Whether each round has a seed of its own, to which a shift can be applied."""
     beside_scalars: ClassVar[str] = ""

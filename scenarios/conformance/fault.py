@@ -186,8 +186,7 @@ def what_loses_messages_says_so(trial: Trial) -> None:
     try:
         what = world([trial.line], **patient)
     except ScenarioError as error:
-        expected = "loses messages; set participation.deadline_s, or a round would wait for ever"
-        require(str(error).endswith(expected), f"refused: {error}")
+        require("loses messages, so a round would wait for ever" in str(error), f"refused: {error}")
         return
     try:
         summary = ended(what)[0]

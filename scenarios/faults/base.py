@@ -14,8 +14,16 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
+from seedbus.agents.availability import AvailabilityFault
+from seedbus.agents.client.forging import Forge
+from seedbus.agents.client.relabelling import Relabel
+from seedbus.agents.client.tampering import Tamper
+from seedbus.agents.server.collusion import Collude
+from seedbus.agents.server.outages import Outage
 from seedbus.bus import KeyedRandom, Passage
+from seedbus.bus.envelope import BETWEEN
 from seedbus.bus.network import round_ns
+from seedbus.capabilities import ActsOn, Fact, Needs, RulesOut, Statement
 from seedbus.discovery import Variants
 from seedbus.settings import Settings
 
@@ -24,6 +32,29 @@ ROUND_KEY = f"{CLIENT_KEY} probability at_round for_rounds every_rounds"
 TRAFFIC_KEY = f"{ROUND_KEY} direction at_s for_s every_s"
 MESSAGE_KEY = f"{TRAFFIC_KEY} kind"
 """The fields of selectors in `keyed_as`, in which they come first."""
+_OF_HOOKS: dict[type[Any], tuple[Statement, ...]] = {
+    Relabel: (Needs(Fact.SAMPLES, "changes classes of samples"),),
+    Tamper: (Needs(Fact.SERVER, "falsifies answers to a server"),),
+    Forge: (Needs(Fact.SERVER, "falsifies answers to a server"),),
+    Collude: (
+        Needs(Fact.SERVER, "falsifies reports to a server"),
+        Needs(Fact.COMPARABLE, "compares reports"),
+        Needs(Fact.ROUNDS, "compares the reports of a round"),
+        Needs(Fact.SINGLE_REPORTS, "replaces single reports"),
+    ),
+    Outage: (
+        Needs(Fact.SERVER, "crashes a server"),
+        Needs(Fact.WORK_ENDS, "loses reports of earlier rounds, whose clients would count as at work for ever"),
+    ),
+    AvailabilityFault: (RulesOut(Fact.ALL_PRESENT, "keeps some away"),),
+}
+"""Hook → what faults that have it need, and rule out."""
+_OF_KINDS = {
+    **dict.fromkeys(("snapshot", "pull"), Fact.SNAPSHOTS),
+    **dict.fromkeys(("ask", "tell"), Fact.HIDDEN),
+    **dict.fromkeys((kind.name.lower() for kind in BETWEEN), Fact.NODES),
+}
+"""Kind of message → without which fact none is sent; without a server only the last are."""
 _LATEST_S = 10**7  # past the end of simulated time
 
 
@@ -51,6 +82,16 @@ class Fault(Settings):
         for name, value in super().__repr_args__():
             if name is None or value != type(self).model_fields[name].default:
                 yield name, value
+
+    def capabilities(self) -> Iterator[Statement]:
+        for hook, statements in _OF_HOOKS.items():
+            if isinstance(self, hook):
+                yield from statements
+        if self.may_lose:
+            yield Needs(Fact.ENDS, "loses messages, so a round would wait for ever")
+        for field, between in (("returns", "with-state"), ("direction", "both")):
+            if getattr(self, field, between) != between:
+                yield Needs(Fact.SERVER, "is for clients of a server", field)
 
     @property
     def may_lose(self) -> bool:
@@ -231,6 +272,13 @@ class MessageSelector(TrafficSelector):
         "tell: a question of secure aggregation to a client, and its answer; flood and have: commits between nodes of "
         "a run without a server, and which commits a node has",
     )
+
+    def capabilities(self) -> Iterator[Statement]:
+        yield from super().capabilities()
+        if self.kind in _OF_KINDS:
+            yield ActsOn(_OF_KINDS[self.kind], f"no message of the kind {self.kind} is sent", "kind")
+        if self.kind is not None and _OF_KINDS.get(self.kind) is not Fact.NODES:
+            yield Needs(Fact.SERVER, "is for messages of a server and its clients", "kind")
 
     def strikes(self, passage: Passage) -> bool:
         """True if the fault affects the message; False on arrival."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
 from pydantic import Field
 
@@ -24,6 +24,15 @@ class Partition(TrafficSelector):
     probability: float = Field(
         default=1.0, ge=0, le=1, description="chance that a selected client is cut off, drawn once"
     )
+
+    def check_beside(self, scenario: Any) -> None:
+        nodes = scenario.participation.clients
+        random = next(random for fault, random in scenario.faults_with_draws if fault is self)
+        if scenario.topology is not None and self.probability == 1 and len(list(self.chosen(nodes, random))) == nodes:
+            raise ValueError(
+                f"faults.{scenario.faults.index(self)}: with topology: gossip a partition of all nodes cuts none off; "
+                "name some of them in clients, or a fraction"
+            )
 
     @property
     def may_lose(self) -> bool:

@@ -9,8 +9,8 @@ from typing import Any
 
 from seedbus.agents.journal.journal import Journal
 from seedbus.agents.policies.participation import Participation
-from seedbus.agents.privacy.accountant import LEAST_DELTA, Accountant
-from seedbus.agents.privacy.settings import Privacy
+from seedbus.agents.privacy.accountant import Accountant
+from seedbus.agents.privacy.settings import LEAST_DELTA, Privacy
 from seedbus.bus.text import counted
 from seedbus.scenarios.errors import ScenarioError
 from seedbus.scenarios.reporting.report import SEEDED_NOISE

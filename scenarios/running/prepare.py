@@ -31,7 +31,7 @@ from seedbus.scenarios.errors import ScenarioError
 from seedbus.scenarios.running.possible import refuse_before_loading, refuse_classes, refuse_impossible, refuse_size
 from seedbus.scenarios.running.seed_secret import read_secret, seed_key
 from seedbus.scenarios.schema.plugin_use import proof
-from seedbus.scenarios.schema.scenario import Scenario, without_layers
+from seedbus.scenarios.schema.scenario import Scenario
 from seedbus.scenarios.transports.placement import Placement
 
 if TYPE_CHECKING:
@@ -178,7 +178,7 @@ def followed(scenario: Scenario, problem: Problem) -> AnyAlgorithm:
     algorithm = scenario.algorithm
     if isinstance(algorithm, Shaped):
         if not isinstance(problem, HasShapes):
-            raise ScenarioError("task", [without_layers(algorithm.name, scenario.task.name)])
+            raise ScenarioError("task", [f"algorithm {algorithm.name} needs layers, and {scenario.task.name} has none"])
         algorithm = algorithm.shaped(problem.shapes())
     algorithm = algorithm.sized(problem.dimension)
     if scenario.seed_shift and isinstance(algorithm, ScalarOnly):

@@ -1,5 +1,5 @@
 """The scenario file: its schema, and strict reading, with one sentence for each mistake.
 
 Doors: `amounts`, `discovery`, `expectations`, `loading`, `plugin_use`, `plugins`, `python_values`, `scenario`,
-`topology_use`, `without_effect`, `yaml_text`.
+`without_effect`, `yaml_text`.
 """

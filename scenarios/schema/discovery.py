@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from seedbus.algorithms.base import BaseAlgorithm
+from seedbus.algorithms.capabilities import of_algorithm
 from seedbus.algorithms.contract import Algorithm
 from seedbus.algorithms.dense.base import dense_algorithms
 from seedbus.discovery import Variants
@@ -21,4 +22,8 @@ def _is_algorithm(kind: type[Any]) -> bool:
     return issubclass(kind, BaseAlgorithm) or not lacking(kind)
 
 
-ALGORITHMS = Variants("algorithm", "name", "seedbus.algorithms.scalar_only", _is_algorithm, derived=dense_algorithms)
+ALGORITHMS = Variants(
+    *("algorithm", "name", "seedbus.algorithms.scalar_only", _is_algorithm),
+    derived=dense_algorithms,
+    states=of_algorithm,
+)

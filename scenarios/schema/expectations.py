@@ -9,12 +9,13 @@ are not part of its identity.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from pydantic import Field, model_validator
 
 from seedbus.agents.server.stopping import averages
+from seedbus.capabilities import Fact, Needs, Statement
 from seedbus.settings import Settings
 
 AVERAGE_SUFFIX = "_ema"
@@ -108,6 +109,21 @@ FIGURES = {
     ),
     "refused": Figure("refusals", "refused messages, for all reasons"),
 }
+_OF_REPORTS = {
+    *("bytes_down", "heard_share", "late_share", "rounds_at_deadline", "stragglers_share", "in_vain_share"),
+    *("commits_with_false_reports", "commits_beyond_rule"),
+    *(f"staleness_{each}" for each in ("max", "mean", "p95")),
+}
+"""The figures of reports to a server, and of what it sends."""
+
+
+def of_expected(expected: Mapping[str, Bounds]) -> Iterator[Statement]:
+    """Yield what the results need that a scenario expects."""
+    for name in sorted(expected):
+        if name in _OF_REPORTS or name.startswith(VERIFIED_PREFIX):
+            yield Needs(Fact.SERVER, "is of reports to a server", f".{name}")
+
+
 Expect = Mapping[str, Bounds]
 
 

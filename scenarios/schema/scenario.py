@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterator
 from html import escape
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -22,24 +23,22 @@ from pydantic import (
     model_validator,
 )
 
-from seedbus.agents.client.relabelling import Relabel
 from seedbus.agents.gossip.settings import METRICS, Gossip
 from seedbus.agents.policies.participation import Participation
 from seedbus.agents.policies.snapshot_budget import Lag
 from seedbus.agents.privacy.settings import Privacy
 from seedbus.agents.refusals import Reason
 from seedbus.agents.secure.settings import SecureAggregation
-from seedbus.agents.server.collusion import Collude
-from seedbus.agents.server.outages import Outage
+from seedbus.agents.seeds import SHIFT
 from seedbus.agents.server.stopping import Cadence, Stop
 from seedbus.algorithms.contract import Algorithm
-from seedbus.algorithms.shaped import Shaped
 from seedbus.bus import Compute, KeyedRandom, Network
 from seedbus.bus.keyed_random import with_random
 from seedbus.bus.network import Constant
+from seedbus.capabilities import ActsOn, Fact, Needs, RulesOut, Stated, Statement, check_numbers, objection
 from seedbus.models.errors import DataError
-from seedbus.models.mask import Mask, without_gradients
-from seedbus.models.partition import PARTITIONS, Partition, for_any_samples
+from seedbus.models.mask import Mask
+from seedbus.models.partition import PARTITIONS, Partition
 from seedbus.models.partitions.iid import Iid
 from seedbus.models.task import TASKS, NoTask, Task
 from seedbus.models.tasks.torch_task import TorchTask as TorchTask  # for programs, which put their own objects in it
@@ -47,12 +46,8 @@ from seedbus.scenarios.errors import ScenarioError
 from seedbus.scenarios.faults.base import FAULTS, ClientSelector, Fault
 from seedbus.scenarios.faults.link_trace import refuse_two_traces
 from seedbus.scenarios.schema.discovery import ALGORITHMS
-from seedbus.scenarios.schema.expectations import REFUSED_PREFIX, VERIFIED_PREFIX, Bounds, known_names
+from seedbus.scenarios.schema.expectations import REFUSED_PREFIX, VERIFIED_PREFIX, Bounds, known_names, of_expected
 from seedbus.scenarios.schema.plugin_use import needed, refuse_missing
-from seedbus.scenarios.schema.privacy_use import refuse_unprivate
-from seedbus.scenarios.schema.secure_use import refuse_single_reports
-from seedbus.scenarios.schema.stream_use import refuse_rounds
-from seedbus.scenarios.schema.topology_use import refuse_server
 from seedbus.scenarios.schema.without_effect import NO_TIME, no_time_passes
 from seedbus.scenarios.schema.yaml_text import dump
 from seedbus.scenarios.sentences import NO_UTF_8, expanded, nearest, quoted, sentences
@@ -89,12 +84,23 @@ def _no_file(value: Any) -> Any:
     return value
 
 
+_REAL_TIME = Stated(RulesOut(Fact.SIMULATED, "runs in real time"), RulesOut(Fact.ALL_PRESENT, "lets some be away"))
 GroupName = Annotated[str, AfterValidator(_named)]
 
 
-def without_layers(algorithm: str, task: str) -> str:
-    """Return why an algorithm that is `Shaped` refuses a task."""
-    return f"algorithm {algorithm} needs layers, and {task} has none; tasks with a network are accepted"
+def _of_evaluation(evaluation: Cadence) -> Iterator[Statement]:
+    if evaluation.split == "train":
+        yield Needs(Fact.CLEAN, "measures on the clients' own samples, without noise", ".split")
+    if evaluation.split != "test":
+        yield ActsOn(Fact.SAMPLES, field=".split")
+
+
+def _of_end(stop: Stop) -> Iterator[Statement]:
+    for field in ("bytes", "simulated_s"):
+        if getattr(stop, field) is not None:
+            yield Needs(Fact.OPEN_COHORTS, "lets the number of commits tell of those whom rounds asked", f".{field}")
+    if stop.epsilon is not None:
+        yield Needs(Fact.NOISE, "is the limit of a private run", ".epsilon")
 
 
 class Scenario(Settings):
@@ -141,12 +147,12 @@ class Scenario(Settings):
     privacy: Privacy | None = Field(
         default=None, description="clip reports and add noise, for differential privacy of clients; none: neither"
     )
-    seed_shift: Annotated[bool, BeforeValidator(_no_file)] = Field(
+    seed_shift: Annotated[bool, BeforeValidator(_no_file), SHIFT] = Field(
         default=False,
         description="clients shift the seeds that the server sends by a secret that it has not (DeComFL, Appendix "
         "A.3), which the user of each process with clients names; false: the server knows all directions",
     )
-    clock: Literal["virtual", "wall"] = Field(
+    clock: Annotated[Literal["virtual", "wall"], _REAL_TIME] = Field(
         default="virtual", description="virtual: simulated time, which jumps to the next event; wall: real time"
     )
     transport: AnyTransport = Field(
@@ -161,11 +167,17 @@ class Scenario(Settings):
         description="names of groups of clients, each with their numbers, which the results compare with the other "
         "clients; those that a fault selects are a group without a name here",
     )
-    evaluation: Cadence = Field(default=Cadence(), description="when the model is evaluated, and on which samples")
-    stop: Stop = Field(description="when the run ends")
-    expect: dict[str, Bounds] = Field(default={}, description="expected results, by name")
+    evaluation: Annotated[Cadence, Stated(of=_of_evaluation)] = Field(
+        default=Cadence(), description="when the model is evaluated, and on which samples"
+    )
+    stop: Annotated[Stop, Stated(of=_of_end)] = Field(description="when the run ends")
+    expect: Annotated[dict[str, Bounds], Stated(of=of_expected)] = Field(
+        default={}, description="expected results, by name"
+    )
     verify: bool = Field(default=False, description="compare the digests of the replicas")
-    verify_every: int = Field(default=1, ge=1, description="with verify: versions from one comparison to the next")
+    verify_every: Annotated[int, Stated(Needs(Fact.SERVER, "compares what clients show a server"))] = Field(
+        default=1, ge=1, description="with verify: versions from one comparison to the next"
+    )
     plugins: dict[str, str] = Field(
         default={},
         description="plug-ins that the scenario needs, by the digests of their sources; each process is given them by "
@@ -180,27 +192,17 @@ class Scenario(Settings):
         return self
 
     @model_validator(mode="after")
-    def _consistent(self) -> Scenario:
-        """Check what several fields say together."""
-        if self.participation.is_stream:
-            refuse_rounds(self)
+    def _consistent(self, info: ValidationInfo) -> Scenario:
+        """Check what several fields say together. A run that was made has passed, and is read without its data too."""
+        try:
+            if (found := objection(self)) is not None:
+                raise found
+        except DataError:
+            if not (info.context or {}).get("is_kept"):
+                raise
         self._check_clients()
-        self._check_partition()
-        self._check_layers()
-        self._check_late()
-        self._check_lag()
-        self._check_micro_batch()
         self._check_faults()
-        if self.topology is not None:
-            refuse_server(self, self.topology)
-        if self.secure_aggregation is not None:
-            refuse_single_reports(self, self.secure_aggregation)
-        if self.seed_shift:
-            self._check_seed_shift()
-        if self.privacy is not None:
-            refuse_unprivate(self, self.privacy)
-        elif self.stop.epsilon is not None:
-            raise ValueError(f"stop.epsilon is {self.stop.epsilon:g}, and the run is not private; give privacy too")
+        check_numbers(self)
         return self
 
     def _check_clients(self) -> None:
@@ -235,87 +237,9 @@ class Scenario(Settings):
                     "with the others"
                 )
 
-    def _check_partition(self) -> None:
-        if not self.task.has_samples and self.partition.kind != "iid":
-            raise ValueError(
-                f"partition.kind is {self.partition.kind}, but task {self.task.name} has no samples to divide; iid is "
-                "accepted"
-            )
-        for by, what, flag in (("owners", "owners", "has_owners"), ("column", "columns", "has_columns")):
-            if self.partition.by == by and not getattr(self.task, flag):
-                kind, having = self.partition.kind, [name for name, task in TASKS.all().items() if getattr(task, flag)]
-                raise ValueError(
-                    f"partition.kind is {kind}, but the samples of task {self.task.name} have no {what}; "
-                    f"{for_any_samples()} are accepted, and {kind} for {', '.join(having)}"
-                )
-
-    def _check_layers(self) -> None:
-        if self.mask is not None and isinstance(self.algorithm, Shaped):
-            raise ValueError(
-                f"mask: algorithm {self.algorithm.name} takes directions of whole layers, and a mask leaves parts of "
-                "them; leave mask out, or choose decomfl"
-            )
-        if self.mask is not None and self.mask.rule == "gradient" and not self.task.may_hold_out:
-            raise ValueError(str(without_gradients()))
-        if isinstance(self.algorithm, Shaped) and not self.task.has_layers:
-            raise ValueError(without_layers(self.algorithm.name, self.task.name))
-
-    def _check_late(self) -> None:
-        if self.participation.late is not None and not self.algorithm.takes_late:
-            reason = (
-                "its channel sums all reports of a round at once"
-                if self.algorithm.is_dense
-                else "the scalars of earlier rounds do not add to its step"
-            )
-            raise ValueError(
-                f"participation.late: algorithm {self.algorithm.name} cannot use late reports, because "
-                f"{reason}; leave late (and buffer) out"
-            )
-        if self.participation.late is not None and self.algorithm.aggregation.rule != "mean":
-            raise ValueError(
-                f"participation.late: algorithm.aggregation: {self.algorithm.aggregation.rule} compares the reports of "
-                "one round, and a late one would count beside it, unchecked; leave late (and buffer) out, or choose "
-                "mean"
-            )
-
-    def _check_lag(self) -> None:
-        if self.lag is not None and self.lag.snapshot_after_s is not None and not self.replay_s:
-            raise ValueError(
-                "lag.snapshot_after_s needs to know how long it takes to fold a commit; set compute.replay to a "
-                "constant, such as {distribution: constant, value: 0.01}"
-            )
-        if self.lag is not None and self.algorithm.is_dense:
-            raise ValueError(
-                f"lag: algorithm {self.algorithm.name} always sends its clients the newest model, whatever they have "
-                "missed, so there are no commits to send and no snapshot to choose instead; leave lag out"
-            )
-
-    def _check_micro_batch(self) -> None:
-        if self.algorithm.needs_outputs and getattr(self.task, "micro_batch", None) is not None:
-            raise ValueError(
-                f"algorithm {self.algorithm.name} needs outputs of whole batches, and task.micro_batch divides them; "
-                "leave task.micro_batch out, or choose another method"
-            )
-
     def _check_faults(self) -> None:
-        clients, has_deadline = self.participation.clients, self.participation.deadline_s is not None
+        clients = self.participation.clients
         for number, (fault, random) in enumerate(self.faults_with_draws):
-            if fault.may_lose and not has_deadline and self.topology is None:
-                raise ValueError(
-                    f"faults.{number} loses messages; set participation.deadline_s, or a round would wait for ever"
-                )
-            if isinstance(fault, Outage) and not has_deadline and self.participation.is_asynchronous:
-                raise ValueError(
-                    f"faults.{number} loses reports of earlier rounds; set participation.deadline_s, or their clients "
-                    "would count as at work and not be asked again"
-                )
-            if isinstance(fault, Relabel) and not self.task.has_samples:
-                raise ValueError(f"faults.{number} changes classes, and task {self.task.name} has none; leave it out")
-            if isinstance(fault, Collude) and not getattr(self.algorithm, "has_round_seeds", True):
-                raise ValueError(
-                    f"faults.{number} compares reports, and each client of {self.algorithm.name} has directions of its "
-                    "own; leave it out"
-                )
             unknown = [client for client in fault.named_clients if not 0 <= client < clients]
             if unknown:
                 raise ValueError(f"faults.{number}.clients names {unknown[0]}; clients are 0 to {clients - 1}")
@@ -326,18 +250,6 @@ class Scenario(Settings):
                 if count > of:
                     who = "all clients" if of == clients else "the clients that it selects"
                     raise ValueError(f"faults.{number}.{field} is {count}; expected at most {of}, {who}")
-
-    def _check_seed_shift(self) -> None:
-        if not getattr(self.algorithm, "has_round_seeds", False):
-            raise ValueError(
-                f"seed_shift changes the seed of each round, and algorithm {self.algorithm.name} has none; decomfl, "
-                "hiso and other scalar-only algorithms but fedkseed and fedscalar are accepted"
-            )
-        if self.lag is not None:
-            raise ValueError(
-                "lag: its snapshots of the model pass through the server, from which seed_shift hides the model; leave "
-                "lag out"
-            )
 
     def check(self) -> dict[str, str]:
         """Return the digests of the files that the partition and faults read, by field (`faults.0.file`).
@@ -363,15 +275,10 @@ class Scenario(Settings):
         return self
 
     def _check_network(self) -> None:
-        """Check the task's dimension, and that it has the outputs that the algorithm needs."""
+        """Check the task's dimension."""
         dimension = self.task.declared_dimension
         if dimension is not None and dimension > MAX_DIMENSION:
             raise ValueError(f"task.dimension is {dimension}; at most {MAX_DIMENSION} coordinates are accepted")
-        if self.algorithm.needs_outputs and not self.task.has_outputs:
-            raise ValueError(
-                f"algorithm {self.algorithm.name} needs the outputs of a classifier that learns by cross-entropy, and "
-                f"task {self.task.name} has none; choose an image task, or another method"
-            )
 
     def _check_measured(self) -> None:
         """Check that the run measures what `expect` and `stop.target` name."""

@@ -14,21 +14,13 @@ from seedbus.algorithms.schedule import values
 from seedbus.bus.envelope import Kind
 from seedbus.bus.fault_hooks import ByzantineHook
 from seedbus.bus.network import Constant
+from seedbus.capabilities import idle
 from seedbus.models.errors import DataError
 from seedbus.scenarios.faults.base import MessageSelector, RoundSelector, TrafficSelector
 from seedbus.scenarios.faults.crash import Crash
 from seedbus.scenarios.faults.server_crash import ServerCrash
 from seedbus.scenarios.faults.trace_file import FollowsFile
 
-_FIELDS = {
-    "snapshot": "lag",
-    "pull": "lag",
-    "ask": "secure_aggregation",
-    "tell": "secure_aggregation",
-    "flood": "topology",
-    "have": "topology",
-}
-"""Kind of message → the field of a scenario without which no such message is sent."""
 NO_TIME = "no simulated time passes; network.latency or compute.evaluation lets it pass"
 _MAY_TAKE_TIME = ("judge", "mbps", "speeds", "slows", "factors", "outage_ns")
 """The hooks of faults by which a round may last longer."""
@@ -82,7 +74,10 @@ def of_faults(scenario: Any) -> list[str]:
     Of a fault with a file that may strike, it is what that may not have been meant to say.
     """
     waiting = _waiting(scenario) or {}
-    whys = [_why_idle(scenario, fault) for fault in scenario.faults]
+    kinds = {path: why for path, why in idle(scenario) if path.startswith("faults.")}
+    whys = [
+        kinds.get(f"faults.{number}.kind") or _why_idle(scenario, fault) for number, fault in enumerate(scenario.faults)
+    ]
     files = _of_files(scenario)
     return [
         f"strikes nothing: {why}" if why else waiting.get(number) or files.get(number, "")
@@ -109,9 +104,6 @@ def _clients(clients: list[int]) -> str:
 
 def _why_idle(scenario: Any, fault: Any) -> str:
     if isinstance(fault, MessageSelector) and (kind := fault.kind) is not None:
-        field = _FIELDS.get(kind)
-        if field is not None and getattr(scenario, field) is None:
-            return f"without {field} no message of the kind {kind} is sent"
         goes = "up" if Kind[kind.upper()].is_upward else "down"
         if fault.direction not in ("both", goes):
             return f"messages of the kind {kind} go {goes}, and direction is {fault.direction}"
@@ -157,8 +149,7 @@ def _idle(scenario: Any) -> Iterator[tuple[str, str]]:
     is_timeless = no_time_passes(scenario)
     if _is_set(compute, "slowness") and (reason := _no_work(scenario)):
         yield "compute.slowness", reason
-    if _is_set(compute, "replay") and scenario.algorithm.is_dense:
-        yield "compute.replay", f"a plan of {scenario.algorithm.name} holds the newest model, and nothing is replayed"
+    yield from (each for each in idle(scenario) if not each[0].startswith("faults."))
     if scenario.topology is None:
         if who.over_selection > 1 and who.size == who.clients:
             yield "participation.over_selection", f"a cohort is already all {who.clients:,} clients"
@@ -185,8 +176,6 @@ def _idle(scenario: Any) -> Iterator[tuple[str, str]]:
         yield "stop.simulated_s", NO_TIME
     if secure is not None and secure.neighbours != "all" and secure.neighbours >= who.most_asked - 1:
         yield "secure_aggregation.neighbours", f"a client has {who.most_asked - 1} others in its cohort; it is as all"
-    if _is_set(scenario.evaluation, "split") and not task.has_samples:
-        yield "evaluation.split", f"task {task.name} has no samples to divide"
     if getattr(task, "test_file", None) is not None and _is_set(task, "test"):
         yield "task.test", "the rows of task.test_file are the test set"
     yield from _idle_in_algorithm(scenario.algorithm, has_samples=task.has_samples)

@@ -232,7 +232,8 @@ def _check_silenced(drawn: dict[str, Any], disturbed: Scenario, runs: Path) -> N
     undisturbed["stop"] = {
         name: drawn["stop"][name] for name in ("rounds", "diverged", "epsilon") if name in drawn["stop"]
     }
-    policy = {name: drawn["participation"][name] for name in ("clients", "cohort", "quorum", "deadline_s")}
+    kept = ("clients", "cohort", "quorum", "deadline_s")
+    policy = {name: value for name, value in drawn["participation"].items() if name in kept}
     faults: dict[str, dict[str, Any]] = {
         "silent": {"fault": "dropout", "when": "after-training", "clients": clients},
         "lying": {"fault": HOSTILE, "kinds": [kind for kind in kinds if kind != "header"], "clients": clients},

@@ -204,9 +204,6 @@ def test_a_mask_that_cannot_be_chosen_is_refused_in_a_sentence() -> None:
     for wrong in ({"rule": "gradient", "density": 1.0}, {"rule": "widest", "density": 0.1}, {"density": 0.1}):
         with pytest.raises(ScenarioError, match=r"mask\."):
             scenario(mask=wrong)
-    for task in ({"name": "quadratic"}, {"name": "null"}, {"name": "digits", "validation": 0}):
-        with pytest.raises(ScenarioError, match="no gradients on a validation split; expected largest, smallest"):
-            scenario(task=task, mask={"rule": "gradient", "density": 0.1})
 
 
 def test_gradients_that_are_not_finite_choose_no_mask(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -96,7 +96,6 @@ def test_texts_of_similar_length_are_in_one_part_and_padded_to_the_longest_of_it
     ("task", "algorithm", "expected"),
     [
         ({"forward": "compiled"}, "decomfl", "micro_batch is 3, and forward is compiled, for whole batches; expected"),
-        ({}, "moon", r"algorithm moon needs outputs of whole batches, and task\.micro_batch divides them; leave"),
         ({"micro_batch": 0}, "decomfl", "micro_batch: 0 is not accepted; expected at least 1"),
     ],
 )

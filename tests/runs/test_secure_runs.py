@@ -290,21 +290,9 @@ def test_a_deadline_learns_how_long_reports_take_and_not_how_long_secrets_are_sh
 @pytest.mark.parametrize(
     ("changes", "sentence"),
     [
-        (
-            {"algorithm": DECOMFL},
-            "these settings; decomfl and fedscalar-shared with arithmetic: integer and precision: ",
-        ),
         ({"algorithm": {"name": "fedkseed", "precision": "int32"}}, "precision: int32 has no use here"),
-        ({"algorithm": DENSE | {"weighting": "samples"}}, "with compression: fixed-point and weighting: uniform, are"),
-        ({"algorithm": DENSE | {"name": "scaffold"}}, "dense methods that report one vector"),
-        ({"algorithm": DENSE | {"name": "fedexp"}}, "dense methods that report one vector"),
-        ({"algorithm": DENSE | {"name": "mifa"}}, "dense methods that report one vector"),
-        ({"algorithm": DENSE | {"aggregation": "krum"}}, "compares reports, and .* the server sees none"),
         ({"algorithm": DECOMFL | {"precision": "int32"}}, "precision: int32 is for arithmetic: integer"),
-        ({"algorithm": WHOLE | {"aggregation": "median"}}, "compares reports, and .* the server sees none"),
         ({"participation": CROWD | {"quorum": 1}}, "at least 2: a sum of one is a report"),
-        ({"participation": CROWD | {"late": {}}}, "cannot use late reports"),
-        ({"participation": CROWD | {"selection": {"policy": "rarest"}}}, "rarest looks at reports, and .* sees none"),
         ({"participation": {"clients": 514, "quorum": 2}}, "neighbours: all are 513 in this cohort; at most 512"),
         ({"secure_aggregation": {"neighbours": 3}}, r"secure_aggregation.neighbours"),
         (

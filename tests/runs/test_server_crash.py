@@ -81,7 +81,7 @@ def test_two_outages_of_one_moment_follow_each_other(tmp_path: Path, phase: str)
 def test_clients_whose_late_reports_an_outage_loses_are_asked_again(tmp_path: Path, policy: dict[str, Any]) -> None:
     integer = {"name": "decomfl", "arithmetic": "integer"}
     asked = {"clients": 4, "cohort": 4} | policy
-    with pytest.raises(ScenarioError, match=r"faults.0 loses reports of earlier rounds; set participation.deadline_s"):
+    with pytest.raises(ScenarioError, match=r"would count as at work for ever; set participation.deadline_s"):
         crashing("gathering", algorithm=integer, participation=asked)
     what = crashing("gathering", algorithm=integer, participation=asked | {"deadline_s": 2.0}, stop={"rounds": 40})
     run(what, tmp_path / "run")

@@ -112,7 +112,6 @@ def test_a_model_of_two_hundred_thousand_coordinates_travels_in_chunks_of_32_kib
     ("lag", "sentence"),
     [
         ({}, "lag: give snapshot_after_commits, _bytes or _s; or leave lag out, for no snapshots"),
-        ({"snapshot_after_s": 1.0}, "lag.snapshot_after_s needs to know how long it takes to fold a commit"),
         ({"snapshot_after_commits": 0}, "lag.snapshot_after_commits: 0 "),
         ({"snapshot_after_commits": 5, "source": "server"}, 'lag.source: "server" '),
         ({"snapshot_after_commits": 5, "chunk_bytes": 2**16}, "lag.chunk_bytes: 65536 "),

@@ -14,7 +14,6 @@ from worlds import outcome, scenario
 
 from seedbus.agents.journal.journal import Journal
 from seedbus.agents.launcher import history
-from seedbus.scenarios.errors import ScenarioError
 from seedbus.scenarios.reporting.results import Results
 from seedbus.scenarios.running.replay import replay
 from seedbus.scenarios.running.run import run
@@ -115,27 +114,3 @@ def test_in_real_time_followers_agree_and_the_journal_replays_to_their_digest(tm
     results = run(what, tmp_path / "run", placement=Placement("tcp", 2))
     assert replay(results.folder).digest == results.digest and "diverged" not in results.summary["refusals"]
     assert results.summary["version"] == 120 <= results.summary["participation"]["counted"]["total"]
-
-
-@pytest.mark.parametrize(
-    ("changes", "reason"),
-    [
-        (
-            {"algorithm": {"name": "decomfl"}},
-            "decomfl, fedscalar-shared and mezo with arithmetic: integer, and fedkseed, are accepted",
-        ),
-        ({"algorithm": {"name": "fedavg"}}, "what algorithm fedavg adds to x with these settings depends on the order"),
-        ({"algorithm": KINDS["decomfl"] | {"aggregation": "median"}}, "median compares those of a round; mean is"),
-        (
-            {"algorithm": KINDS["decomfl"] | {"precision": "int32"}, "secure_aggregation": {}},
-            "secure_aggregation hides reports in the sum of a round; mode: rounds is accepted",
-        ),
-        (
-            {"algorithm": KINDS["decomfl"] | {"precision": "int32"}, "privacy": {"clip": 9, "noise_multiplier": 1}},
-            "privacy accounts for the sum of a round; mode: rounds is accepted",
-        ),
-    ],
-)
-def test_what_does_not_fit_a_stream_is_refused_with_its_reason(changes: dict[str, Any], reason: str) -> None:
-    with pytest.raises(ScenarioError, match=reason):
-        stream(**changes)

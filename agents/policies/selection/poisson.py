@@ -14,6 +14,7 @@ from seedbus.keyed import keyed_bytes
 class Poisson(Selection):
     """Each client by itself, all with the same probability, as the literature on privacy samples: cohorts vary."""
 
+    is_uniform: ClassVar[bool] = True
     is_fixed_size: ClassVar[bool] = False
 
     policy: Literal["poisson"] = "poisson"

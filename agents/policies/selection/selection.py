@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import ClassVar
 
 from seedbus.agents.policies.selection.known import Known
 from seedbus.bus.keyed_random import sample
+from seedbus.capabilities import Fact, Needs, RulesOut, Statement
 from seedbus.discovery import Variants
 from seedbus.settings import Settings
 
@@ -17,10 +18,18 @@ class Selection(Settings, ABC):
 
     needs_known: ClassVar[bool] = False
     """Whether it uses what is known of earlier reports."""
+    is_uniform: ClassVar[bool] = False
+    """Whether all clients have the same chance, whatever has been."""
     is_fixed_size: ClassVar[bool] = True
     """Whether it chooses as many clients as it is asked for; otherwise so many on average."""
 
     policy: str
+
+    def capabilities(self) -> Iterator[Statement]:
+        if self.needs_known:
+            yield Needs(Fact.SINGLE_REPORTS, "looks at single reports")
+        if not self.is_uniform:
+            yield RulesOut(Fact.UNIFORM, "draws no uniform sample")
 
     @abstractmethod
     def choose(self, members: Sequence[int], count: int, known: Known, seed: int, round: int) -> list[int]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal
+from typing import ClassVar, Literal
 
 from seedbus.agents.policies.selection.known import Known
 from seedbus.agents.policies.selection.selection import Selection, drawn
@@ -11,6 +11,8 @@ from seedbus.agents.policies.selection.selection import Selection, drawn
 
 class Uniform(Selection):
     """Uniformly, without replacement."""
+
+    is_uniform: ClassVar[bool] = True
 
     policy: Literal["uniform"] = "uniform"
 

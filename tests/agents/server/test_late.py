@@ -11,14 +11,12 @@ from coordinator_cases import PROOF, joined_coordinator, positions, report
 from hypothesis import given
 from hypothesis import strategies as st
 from late_cases import answer, ask, close_at_deadline, lenient_coordinator, play_round, refusal_reason, terms
-from worlds import HISO, scenario
 
 from seedbus.agents import chunks
 from seedbus.agents.messages import Evaluation, Join, Span
 from seedbus.agents.policies.participation import Late
 from seedbus.agents.server.coordinator import Coordinator
 from seedbus.bus import HOST, Envelope, Kind
-from seedbus.scenarios.errors import ScenarioError
 
 # weights
 
@@ -370,24 +368,3 @@ def test_a_late_report_of_a_diverged_replica_is_refused_however_late(rounds: int
         coordinator.evaluated(Evaluation(version, version + 1, {}, {"x": b"x" * 8}).pack(), 0)
         coordinator.open_round()
     assert [refusal_reason(coordinator, envelope) for envelope in late] == [None, "diverged"]
-
-
-def test_an_algorithm_whose_directions_depend_on_its_replica_refuses_late_in_one_sentence() -> None:
-    with pytest.raises(ScenarioError) as error:
-        scenario(algorithm=HISO, participation={"clients": 8, "cohort": 3, "deadline_s": 1, "late": {}})
-    assert error.value.problems == [
-        "participation.late: algorithm hiso cannot use late reports, because the scalars of earlier rounds do not "
-        "add to its step; leave late (and buffer) out"
-    ]
-
-
-def test_a_rule_that_compares_the_reports_of_a_round_refuses_late_in_one_sentence() -> None:
-    with pytest.raises(ScenarioError) as error:
-        scenario(
-            algorithm={"name": "decomfl", "aggregation": "median"},
-            participation={"clients": 8, "cohort": 3, "deadline_s": 1, "late": {}},
-        )
-    assert error.value.problems == [
-        "participation.late: algorithm.aggregation: median compares the reports of one round, and a late one would "
-        "count beside it, unchecked; leave late (and buffer) out, or choose mean"
-    ]

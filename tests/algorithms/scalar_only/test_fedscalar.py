@@ -193,11 +193,7 @@ def test_what_its_reports_cannot_have_is_refused(sentence: str) -> None:
         scenario(algorithm={"name": "fedscalar"} | REFUSED[sentence])
 
 
-def test_the_server_knows_its_directions_and_lies_in_concert_need_common_ones() -> None:
-    with pytest.raises(
-        ScenarioError, match="seed_shift changes the seed of each round, and algorithm fedscalar has none"
-    ):
-        scenario(algorithm={"name": "fedscalar"}, seed_shift=True)
+def test_lies_in_concert_need_common_directions() -> None:
     with pytest.raises(ScenarioError, match="fedscalar"):
         scenario(algorithm={"name": "fedscalar"}, faults=[{"fault": "colluding", "clients": [0], "attack": "ipm"}])
 

@@ -88,10 +88,6 @@ def test_a_run_on_a_network_is_replayed_and_light_has_its_bits(tmp_path: Path) -
 
 
 def test_what_lozo_cannot_be_combined_with_is_refused() -> None:
-    with pytest.raises(ScenarioError, match="takes directions of whole layers, and a mask leaves parts of them"):
-        scenario(task={"name": "digits"}, algorithm={"name": "lozo"}, mask={"rule": "random", "density": 0.5})
-    with pytest.raises(ScenarioError, match="algorithm lozo needs layers, and quadratic has none"):
-        scenario(task={"name": "quadratic", "dimension": 9}, algorithm={"name": "lozo"})
     with pytest.raises(ScenarioError, match="algorithm lozo needs layers, and digits has none"):  # as a plug-in's task
         followed(scenario(task={"name": "digits"}, algorithm={"name": "lozo"}), bind(scenario()))
     assert scenario(task={"name": "null"}, algorithm={"name": "lozo"}).task.has_layers, "its problem has one vector"

@@ -149,13 +149,3 @@ def test_a_secret_that_others_can_read_or_change_is_refused_in_a_sentence(
 def test_a_scenario_that_names_a_file_is_told_what_to_write_instead(secret: Path) -> None:
     with pytest.raises(ScenarioError, match=r'names no file of a client, and "secret.key" is .*; expected true'):
         scenario(seed_shift="secret.key")
-
-
-def test_a_pool_of_seeds_has_none_to_shift() -> None:
-    with pytest.raises(ScenarioError, match="algorithm fedkseed has none"):
-        scenario(seed_shift=True, algorithm={"name": "fedkseed"})
-
-
-def test_the_server_is_not_handed_the_model_that_it_is_not_to_find() -> None:
-    with pytest.raises(ScenarioError, match="snapshots of the model pass through the server, from which seed_shift"):
-        scenario(seed_shift=True, lag={"snapshot_after_commits": 3})

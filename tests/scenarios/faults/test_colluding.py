@@ -21,7 +21,6 @@ from seedbus.algorithms.dense.base import FedAvg
 from seedbus.algorithms.scalar_only.decomfl import DeComFL
 from seedbus.bus import FaultHooks
 from seedbus.discovery import PluginError
-from seedbus.scenarios.errors import ScenarioError
 from seedbus.scenarios.faults.byzantine import Byzantine
 from seedbus.scenarios.faults.colluding import Colluding
 from seedbus.scenarios.transports.placement import Placement
@@ -219,37 +218,3 @@ def test_only_the_model_changes_and_on_tcp_by_the_same_bits(attack: str, tmp_pat
     assert lying.digest != honest.digest
     again = go(tmp_path / "tcp", scenario(participation=late, faults=[slow, *faults]), placement=Placement("tcp"))
     assert again.digest == lying.digest
-
-
-@pytest.mark.parametrize(
-    ("changes", "why"),
-    [
-        ({"algorithm": {"name": "fedkseed"}}, "compares reports, and each client of fedkseed has directions"),
-        (
-            {
-                "algorithm": {"name": "decomfl", "arithmetic": "integer", "precision": "int32"},
-                "secure_aggregation": {},
-                "participation": {"clients": 4, "quorum": 2},
-            },
-            "faults.0 replaces reports in a commit, and with secure_aggregation the server sees none",
-        ),
-        (
-            {
-                "algorithm": {"name": "decomfl", "arithmetic": "integer"},
-                "participation": {"clients": 4, "cohort": 2, "mode": "stream"},
-            },
-            "faults.0 compares those of a round; mode: rounds is accepted",
-        ),
-        (
-            {
-                "algorithm": {"name": "decomfl", "arithmetic": "integer"},
-                "topology": {"kind": "gossip", "graph": "ring"},
-                "participation": {"clients": 8},
-            },
-            "faults.0: with topology: gossip it has no answers to a server to falsify",
-        ),
-    ],
-)
-def test_what_has_no_reports_to_compare_is_refused(changes: Any, why: str) -> None:
-    with pytest.raises(ScenarioError, match=why):
-        scenario(**{"faults": [{"fault": "colluding", "attack": "ipm"}]} | changes)

@@ -106,12 +106,6 @@ def test_a_run_without_such_faults_counts_no_classes(mask: Any, monkeypatch: pyt
     relabel(honest, problem)
 
 
-def test_a_task_without_samples_is_refused() -> None:
-    with pytest.raises(ScenarioError) as raised:
-        flipped({}, task={"name": "quadratic", "dimension": 40})
-    assert raised.value.problems == ["faults.0 changes classes, and task quadratic has none; leave it out"]
-
-
 def test_samples_without_classes_are_refused_before_anything_is_written(tmp_path: Path) -> None:
     people_table(tmp_path / "people.csv")
     table = {"name": "table", "file": str(tmp_path / "people.csv"), "target": "height"}

@@ -128,7 +128,7 @@ TOLD: dict[str, tuple[dict[str, Any], list[dict[str, Any]]]] = {
         {"verify": False, "verify_every": 3},
         [{"verify_every": 3}],
     ),
-    "compute.replay has no effect: a plan of fedavg holds the newest model, and nothing is replayed": (
+    "compute.replay has no effect: algorithm: fedavg always sends its clients the newest model": (
         {"algorithm": {"name": "fedavg"}, "compute": {"replay": 0.1}},
         [{"compute": {"replay": 0.1}}],
     ),
@@ -169,7 +169,7 @@ TOLD: dict[str, tuple[dict[str, Any], list[dict[str, Any]]]] = {
             | {"participation": {"clients": 8, "cohort": 4, "quorum": 2, "deadline_s": 1} | POISSON},
         ],
     ),
-    "evaluation.split has no effect: task quadratic has no samples to divide": (
+    "evaluation.split has no effect: task: quadratic has none": (
         {"evaluation": {"split": "train"}},
         [{"evaluation": {"split": "train"}, "task": DIGITS}],
     ),

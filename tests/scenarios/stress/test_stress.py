@@ -8,7 +8,7 @@ import os
 import signal
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import pytest
@@ -35,24 +35,17 @@ from seedbus.scenarios.schema.discovery import ALGORITHMS
 from seedbus.scenarios.schema.loading import load, validate
 from seedbus.scenarios.stress.fault_files import files
 from seedbus.scenarios.stress.invariants import Broken, check_deceived, check_run, is_late
-from seedbus.scenarios.stress.random_scenarios import SCALAR, document
+from seedbus.scenarios.stress.random_scenarios import document
 from seedbus.scenarios.stress.stress import examine, shrink
 
 
 @pytest.mark.slow
 def test_a_seed_is_a_scenario_and_always_the_same() -> None:
-    documents = [document(seed) for seed in range(1500)]
-    assert documents[:150] == [document(seed) for seed in range(150)]
+    documents = [document(seed) for seed in range(300)]
+    assert documents[:50] == [document(seed) for seed in range(50)]
     for each in documents:
         validate(each, each["name"])
-    assert len({str(each) for each in documents}) == 1500
-
-
-def test_no_fault_that_compares_reports_is_drawn_beside_directions_of_each_client() -> None:
-    for seed, name in ((900274, "fedkseed"), (900163, "fedscalar")):  # colluding is drawn, and left out
-        drawn = document(seed)
-        assert drawn["algorithm"]["name"] == name
-        validate(drawn, "a seed")
+    assert len({str(each) for each in documents}) == 300
 
 
 @pytest.mark.slow
@@ -108,24 +101,13 @@ def test_the_files_that_faults_follow_are_accepted_and_follow_from_the_document(
 
 
 @pytest.mark.slow
-def test_every_algorithm_that_needs_no_network_is_drawn() -> None:
+def test_every_algorithm_that_needs_no_network_is_drawn_and_every_arithmetic_that_it_takes() -> None:
     kinds: dict[str, Any] = dict(ALGORITHMS.all())
-    able = {name for name, kind in kinds.items() if not kind().needs_outputs and name not in ("mezo", "lozo")}
-    assert {document(seed)["algorithm"]["name"] for seed in range(600)} == able
-
-
-@pytest.mark.slow
-def test_every_algorithm_that_takes_bfloat16_is_drawn_with_it_and_other_draws_stay(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    narrow = {seed: document(seed) for seed in range(400)}
-    monkeypatch.setattr("seedbus.scenarios.stress.random_scenarios._takes_bfloat16", lambda _: False)
-    changed = {seed: each for seed, each in narrow.items() if each != document(seed)}
-    assert {each["algorithm"]["name"] for each in changed.values()} == set(SCALAR) - {"fedkseed", "fedscalar"}
-    for seed, each in changed.items():
-        before = document(seed)
-        assert before["algorithm"].get("arithmetic", "float") == "float"
-        assert each == before | {"algorithm": before["algorithm"] | {"arithmetic": "bfloat16"}}
+    drawn = [document(seed)["algorithm"] for seed in range(800)]
+    assert {each["name"] for each in drawn} == {name for name, kind in kinds.items() if not kind().needs_outputs}
+    narrow = {each["name"] for each in drawn if each.get("arithmetic") == "bfloat16"}
+    fields = {name: kind.model_fields.get("arithmetic") for name, kind in kinds.items()}
+    assert narrow == {name for name, field in fields.items() if field and "bfloat16" in get_args(field.annotation)}
 
 
 def hostile_seeds(most: int) -> list[int]:

@@ -73,6 +73,7 @@ docs: install
 	$(BIN)/python -m seedbus.scenarios.reporting.reference docs/reference.md
 	$(BIN)/python benchmarks/architecture.py --write docs
 	$(BIN)/python benchmarks/help_texts.py --write docs
+	$(BIN)/python benchmarks/combinations_page.py --write docs
 
 # the pages as a site that is read without a network; its search needs python -m http.server --directory build/site
 site: install

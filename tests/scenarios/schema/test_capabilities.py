@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 from typing import Any
 
+import combinations_page
 import pytest
 from pydantic import ValidationError
 
@@ -14,6 +16,7 @@ from seedbus.scenarios.schema.scenario import Scenario
 from seedbus.scenarios.stress.draws import Chooser
 from seedbus.scenarios.stress.random_scenarios import any_document
 
+PAGE = Path(__file__).resolve().parents[3] / "docs" / "combinations.md"
 SMALL: dict[str, Any] = {
     "task": {"name": "quadratic"},
     "algorithm": {"name": "decomfl"},
@@ -219,3 +222,7 @@ def refusal(changes: dict[str, Any]) -> ScenarioError:
     with pytest.raises(ScenarioError) as refused:
         Scenario(**SMALL | changes)
     return refused.value
+
+
+def test_the_page_has_what_the_parts_state_now() -> None:
+    assert PAGE.read_text(encoding="utf-8") == combinations_page.page(), "run `make docs`"

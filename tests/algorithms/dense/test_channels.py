@@ -59,7 +59,7 @@ def test_the_coordinator_asks_only_clients_of_the_cohort_with_a_good_channel() -
     with_channel: list[list[int]] = []
     without_channel: list[list[int]] = []
     for coordinator, cohorts in (
-        (joined_coordinator(40, 40, algorithm=algorithm), with_channel),
+        (joined_coordinator(40, 40, algorithm=algorithm, x0=lambda: np.zeros(D, np.float32)), with_channel),
         (joined_coordinator(40, 10), without_channel),
     ):
         for _ in range(5):

@@ -85,8 +85,9 @@ class Finished(NamedTuple):
         Raises:
             RunFolderError, JournalDamaged, LedgerDamaged: the run cannot be read.
         """
+        scenario = scenario_of(results.folder)  # first: what is wrong with it is said of it, and not of rounds
         found = results.lines, results.columns, results.history, results.arrived, results.table
-        return Finished.found(scenario_of(results.folder), results.summary, *found, kept(results.folder))
+        return Finished.found(scenario, results.summary, *found, kept(results.folder))
 
     @staticmethod
     def found(

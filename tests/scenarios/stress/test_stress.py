@@ -246,7 +246,7 @@ def test_a_server_that_an_evaluator_can_break_is_found(tmp_path: Path, monkeypat
 
 
 def test_shrinking_leaves_out_what_does_not_matter() -> None:
-    documents = document(4)
+    documents = document(5)
     documents["faults"] = [{"fault": "drop"}, {"fault": "delay"}, {"fault": "crash"}]
     smallest = shrink(
         documents, lambda smaller: {"fault": "delay"} in smaller["faults"] and smaller["stop"]["rounds"] > 4

@@ -216,7 +216,7 @@ def _participation(choose: Chooser, clients: int) -> dict[str, Any]:
     """Draw who takes part until it is accepted; a round has a deadline, so that no lost message stops a run."""
     while True:
         cohort = choose.whole(1, clients)
-        selection = choose.one(("uniform", "uniform", "rarest", "power-of-choice", "oort", "poisson"))
+        selection = choose.one(("uniform", "uniform", "rarest", "power-of-choice", "oort", "poisson", "poisson"))
         drawn: dict[str, Any] = {
             "clients": clients,
             "cohort": cohort,
@@ -227,11 +227,11 @@ def _participation(choose: Chooser, clients: int) -> dict[str, Any]:
         late = {"discount": choose.one((0.0, 0.5, 2.0)), "max_staleness": choose.whole(1, 40)}
         deadline = {"quantile": choose.one((0.5, 0.9)), "window": choose.whole(1, 20)}
         for field, chance, value in (
-            ("mode", 0.15, "stream"),
+            ("mode", 0.4, "stream"),
             ("over_selection", 0.2, choose.one((1.3, 2.0))),
             ("deadline", 0.3, deadline),
             ("late", 0.3, late),
-            ("buffer", 0.15, choose.whole(1, cohort)),
+            ("buffer", 0.3, choose.whole(1, cohort)),
             ("every_s", 0.15, choose.scale(0.3, 20)),
         ):
             if choose.chance(chance):
@@ -308,9 +308,9 @@ def _graph(choose: Chooser, nodes: int) -> dict[str, Any]:
 _SECTIONS = (
     ("lag", 0.4, _lag),
     ("secure_aggregation", 0.25, _secure),
-    ("privacy", 0.25, _private),
+    ("privacy", 0.35, _private),
     ("mask", 0.1, _mask),
     ("partition", 0.05, _division),
     ("client_groups", 0.15, _groups),
-    ("topology", 0.12, _gossip),
+    ("topology", 0.2, _gossip),
 )

@@ -17,6 +17,7 @@ from typer.testing import CliRunner
 from worlds import scenario
 
 from seedbus.agents.messages import Evaluation
+from seedbus.agents.privacy.settings import Privacy
 from seedbus.agents.refusals import Refusals
 from seedbus.agents.server.round import Round
 from seedbus.agents.server.rounds import Rounds
@@ -57,7 +58,8 @@ def test_every_fault_is_drawn() -> None:
 def test_secret_cohorts_are_drawn_only_with_what_they_accept(tmp_path: Path) -> None:
     pytest.importorskip("dp_accounting", reason="privacy needs dp-accounting: pip install 'seedbus[privacy]'")
     secret = [each for each in map(document, range(1000)) if each.get("privacy", {}).get("cohorts") == "secret"]
-    assert {each["participation"]["selection"]["policy"] for each in secret} == {"uniform", "poisson"}
+    policies = {each["participation"].get("selection", {}).get("policy", "uniform") for each in secret}
+    assert policies == {"uniform", "poisson"}
     for each in secret:
         for name, text in files(each).items():
             (tmp_path / name).write_text(text)
@@ -73,8 +75,8 @@ def test_every_codec_rule_and_mechanism_is_drawn_and_every_way_to_end() -> None:
     assert {each["kind"] for each in codecs} == set(CODECS.all())
     assert {each if isinstance(each, str) else each["rule"] for each in rules} == set(RULES.all()) - {"mean"}
     assert {each["channel"]["kind"] for each in algorithms if "channel" in each} == set(CHANNELS.all())
-    private = [each["privacy"] for each in documents if "privacy" in each]
-    assert {(each["mechanism"], each["cohorts"]) for each in private} == {
+    private = [Privacy.model_validate(each["privacy"]) for each in documents if "privacy" in each]
+    assert {(each.mechanism, each.cohorts) for each in private} == {
         *(("central", "public"), ("central", "secret"), ("distributed", "public"))
     }
     assert {name for each in documents for name in each["stop"]} == {
@@ -164,7 +166,7 @@ def test_a_bit_that_one_client_has_wrong_is_found_and_made_small(
         monkeypatch.setattr(algorithm, "local_together", wrong)
     verdict = first_failure(tmp_path)
     assert verdict is not None and "diverged" in verdict.problem
-    assert verdict.smallest["faults"] == [] and verdict.smallest["stop"]["rounds"] <= 6
+    assert len(verdict.smallest["faults"]) <= 1 and verdict.smallest["stop"]["rounds"] <= 6
 
 
 @pytest.mark.slow
@@ -215,13 +217,21 @@ def test_a_server_that_counts_what_comes_from_elsewhere_is_found(
 @pytest.mark.slow
 def test_a_server_that_passes_on_keys_of_no_use_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("cryptography", reason="secure aggregation needs cryptography: pip install 'seedbus[secure]'")
-    masked = [seed for seed in hostile_seeds(130) if "secure_aggregation" in document(seed)]
+    algorithm = {"name": "decomfl", "arithmetic": "integer", "precision": "int32", "perturbations": 2}
+    masked = document(5) | {
+        "task": {"name": "quadratic", "dimension": 50},
+        "algorithm": algorithm | {"learning_rate": 1e-3},
+        "participation": {"clients": 8, "quorum": 2, "deadline_s": 5.0},
+        "faults": [{"fault": "hostile", "fraction": 0.3, "probability": 0.5}],
+        "stop": {"rounds": 20, "diverged": "continue"},
+    }
+    masked = {name: masked[name] for name in ("name", "task", "algorithm", "participation", "faults", "stop", "verify")}
+    masked["secure_aggregation"] = {"threshold": 0.667}
+    monkeypatch.setattr("seedbus.scenarios.stress.stress.document", lambda seed: masked | {"seed": seed})
     monkeypatch.setattr("seedbus.scenarios.stress.stress.shrink", lambda failing, still_fails: failing)
+    assert not any(examine(seed, tmp_path).problem for seed in range(4))
     monkeypatch.setattr("seedbus.agents.secure.secure_round.check_public", lambda public: None)
-    found = (
-        str(examine(seed, tmp_path).problem) for seed in reversed(masked)
-    )  # in the earlier ones all lie: few share
-    assert any("bad-ask" in each for each in found)
+    assert any("bad-ask" in str(examine(seed, tmp_path).problem) for seed in range(8))
 
 
 @pytest.mark.slow

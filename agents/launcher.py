@@ -22,10 +22,10 @@ from seedbus.agents.messages import AnyAlgorithm
 from seedbus.agents.monitor import Monitor
 from seedbus.agents.observer import Observer
 from seedbus.agents.round_record import ClosedRound
-from seedbus.agents.run_spec import RunSpec
 from seedbus.agents.server.coordinator import Coordinator
 from seedbus.agents.server.follower_positions import FollowerPositions
 from seedbus.agents.server.outages import Outages
+from seedbus.agents.server.run_spec import RunSpec
 from seedbus.agents.server.server import Server
 from seedbus.agents.stop_request import StopRequest
 from seedbus.algorithms.contract import BadPayload

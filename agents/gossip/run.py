@@ -38,7 +38,7 @@ from seedbus.agents.observer import Observer
 from seedbus.agents.problem import ClientProblem
 from seedbus.agents.refusals import Mark, Reason, Refusal, Refusals
 from seedbus.agents.round_record import NO_RECORD, ClosedRound, RoundRecord
-from seedbus.agents.run_spec import RunSpec
+from seedbus.agents.server.run_spec import RunSpec
 from seedbus.agents.server.stopping import Progress, Sent
 from seedbus.agents.stop_request import StopRequest
 from seedbus.algorithms.contract import Declined, Replica, ReportRefused, Vector

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from seedbus.agents.extensions import Exchange
 from seedbus.agents.policies.participation import Participation
 from seedbus.agents.secure.masks import (
     CONFIRMATION_BYTES,
@@ -45,7 +46,6 @@ from seedbus.agents.secure.stages import (
     stage_of,
     unpack_subset,
 )
-from seedbus.agents.server.exchange import Exchange
 from seedbus.algorithms.contract import BadPayload, ReportRefused
 from seedbus.bus import Envelope, Kind
 from seedbus.bus.text import listed

@@ -1,4 +1,5 @@
 """The server: the coordinator decides without awaits, the server carries it out.
 
-Doors: `collusion`, `coordinator`, `follower_positions`, `member_index`, `outages`, `server`, `state`, `stopping`.
+Doors: `collusion`, `coordinator`, `follower_positions`, `member_index`, `outages`, `round`, `run_spec`,
+`server`, `state`, `stopping`.
 """

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgpack
 import numpy as np
@@ -23,13 +23,11 @@ from seedbus.agents.policies.snapshot_bytes import SnapshotBytes
 from seedbus.agents.server.commit_window import CommitWindow, Reload
 from seedbus.agents.server.outbox import Outbox
 from seedbus.agents.server.round import Round
+from seedbus.agents.server.run_spec import RunSpec
 from seedbus.agents.server.snapshot_offers import NoSnapshot
 from seedbus.agents.server.snapshots import Snapshots
 from seedbus.algorithms.contract import ReportRefused
 from seedbus.bus import Envelope, Tally
-
-if TYPE_CHECKING:
-    from seedbus.agents.run_spec import RunSpec
 
 _new = tuple.__new__  # faster than a named tuple's own constructor, and called for each client of a round
 _WINDOW = 8

@@ -14,8 +14,8 @@ from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
+from seedbus.agents.extensions import ReportFilter
 from seedbus.agents.messages import AnyAlgorithm
-from seedbus.agents.server.rounds import ReportFilter
 from seedbus.algorithms.contract import BadPayload, ReportRefused
 from seedbus.bus.keyed_random import KeyedRandom, ordered
 from seedbus.discovery import check_shape

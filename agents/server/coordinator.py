@@ -19,12 +19,13 @@ Rules
 from __future__ import annotations
 
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from seedbus.agents import messages
 from seedbus.agents.errors import Unfinishable
+from seedbus.agents.extensions import Exchange, Spending
 from seedbus.agents.journal.records import MemberPosition
 from seedbus.agents.messages import Evaluation, Join, Outgoing
 from seedbus.agents.refusals import NOBODY, Mark, Reason, Refusal, Refusals, RefusedState
@@ -32,22 +33,19 @@ from seedbus.agents.round_record import ClosedRound
 from seedbus.agents.server.catch_up import CatchUp
 from seedbus.agents.server.client_positions import ClientPositions
 from seedbus.agents.server.commit_window import Reload
-from seedbus.agents.server.exchange import Exchange
 from seedbus.agents.server.joining import Joining
 from seedbus.agents.server.outbox import Outbox
 from seedbus.agents.server.report_reader import ReportReader
 from seedbus.agents.server.reports import ReportHandler
 from seedbus.agents.server.rounds import Rounds, RoundsState
+from seedbus.agents.server.run_spec import RunSpec
 from seedbus.agents.server.snapshots import SnapshotsState
-from seedbus.agents.server.stopping import TIMELESS, Progress, ProgressState, Sent, Spending
+from seedbus.agents.server.stopping import TIMELESS, Progress, ProgressState, Sent
 from seedbus.agents.verification import KEPT, Verifier, VerifierState
 from seedbus.algorithms.contract import BadPayload, ReportRefused, whole_digest
 from seedbus.bus import EVALUATOR, Envelope
 from seedbus.bus.envelope import PLAN
 from seedbus.bus.text import counted, listed
-
-if TYPE_CHECKING:
-    from seedbus.agents.run_spec import RunSpec
 
 _BAD_ANSWERS = Reason.marked(Mark.BAD_ANSWER)
 _TOO_LARGE = Reason.marked(Mark.TOO_LARGE)

@@ -7,8 +7,8 @@ from collections.abc import Callable, Container, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
+from seedbus.agents.extensions import Exchange
 from seedbus.agents.messages import AnyAlgorithm
-from seedbus.agents.server.exchange import Exchange
 from seedbus.algorithms.contract import LateReports, Packed, ReportRefused
 from seedbus.bus import Envelope, Tally
 from seedbus.bus.records import Count

@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Container, Iterable
+from collections.abc import Container
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
-
-from numpy.typing import NDArray
+from typing import Any, NamedTuple
 
 from seedbus.agents.errors import Unfinishable
-from seedbus.agents.messages import AnyAlgorithm
 from seedbus.agents.policies.participation import Late
 from seedbus.agents.policies.selection.known import Known, KnownState
 from seedbus.agents.round_record import RoundRecord
 from seedbus.agents.seeds import of_directions
 from seedbus.agents.server.member_index import MemberIndex
 from seedbus.agents.server.round import OverdueRounds, OverdueState, Round
-from seedbus.agents.server.stopping import Spending
+from seedbus.agents.server.run_spec import RunSpec
 from seedbus.algorithms.contract import LateReports, ReportRefused
 from seedbus.algorithms.order_free import OrderFree
 from seedbus.algorithms.stateful import Stateful
@@ -25,36 +22,6 @@ from seedbus.algorithms.summed import summed
 from seedbus.bus.network import round_ns
 from seedbus.bus.records import Count
 from seedbus.vector import norm
-
-if TYPE_CHECKING:
-    from seedbus.agents.run_spec import RunSpec
-
-
-ReportFilter = Callable[[AnyAlgorithm, Any, dict[int, Any]], dict[int, Any]]
-"""Returns the reports of one round, of which a plan is the second argument, as a commit is to have them."""
-
-
-class Noise(Protocol):
-    """What is added to the sum of a round's reports, of which the commit is then made.
-
-    Attributes:
-        divisor: by which each sum is divided, so that it does not tell how many report; a commit is then made of any
-            number of reports. None: by their number.
-    """
-
-    divisor: int | None
-
-    def sum(self, round: int, reports: Iterable[NDArray[Any]]) -> NDArray[Any]:
-        """Return the sum of reports that the server sees, with noise."""
-        ...
-
-    def noised(self, round: int, total: NDArray[Any]) -> NDArray[Any]:
-        """Return a sum of reports that the server does not see, with noise."""
-        ...
-
-    def spending(self) -> Spending:
-        """Return an account of what commits spend, before the first one."""
-        ...
 
 
 class RoundsState(NamedTuple):

@@ -21,10 +21,11 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import Any, Literal, NamedTuple
 
 from pydantic import Field, model_validator
 
+from seedbus.agents.extensions import Spending
 from seedbus.agents.messages import Evaluation
 from seedbus.agents.privacy.accountant import AccountantState
 from seedbus.bus.records import Count, Number, Text
@@ -96,31 +97,6 @@ def averages(lines: Sequence[Mapping[str, Any]], metric: str) -> list[float]:
 def meets(value: float, target: float, *, is_rising: bool) -> bool:
     """Return whether a value meets a target; one that is not finite meets none."""
     return math.isfinite(value) and (value >= target if is_rising else value <= target)
-
-
-class Spending(Protocol):
-    """What commits spend of something that a run has a limit for; it begins with nothing."""
-
-    def closed(self, rounds: int, asked: int, reported: Iterable[int] | None) -> Any:
-        """Account for a round: how many are over with it, how many clients it asked, and whose reports are in its
-        commit; None: it made none."""
-        ...
-
-    def exhausted(self, limit: float) -> str | None:
-        """Return why one more commit could exceed a limit, in a sentence; None if it could not."""
-        ...
-
-    def measured(self, rounds: int) -> dict[str, float]:
-        """Return the fields of a line of metrics that was measured after so many rounds."""
-        ...
-
-    def pack(self) -> AccountantState:
-        """Return what a checkpoint stores."""
-        ...
-
-    def unpack(self, packed: AccountantState) -> None:
-        """Go on from what `pack` returned."""
-        ...
 
 
 class Target(Settings):

@@ -9,8 +9,8 @@ from seedbus.agents import launcher
 from seedbus.agents.gossip.run import GossipRun
 from seedbus.agents.launcher import Outcome
 from seedbus.agents.monitor import Monitor
-from seedbus.agents.run_spec import RunSpec
 from seedbus.agents.server.collusion import collusions
+from seedbus.agents.server.run_spec import RunSpec
 from seedbus.algorithms.shared_work import may_remember
 from seedbus.bus.envelope import SHORT
 from seedbus.bus.files import check_folder

@@ -13,10 +13,10 @@ from seedbus.agents.client.forging import Forging, forges
 from seedbus.agents.client.relabelling import Relabel, Relabelling
 from seedbus.agents.client.tampering import Tampering
 from seedbus.agents.client.worker import Followers, build_facts, prove
+from seedbus.agents.extensions import OpenExchange, no_exchange
 from seedbus.agents.messages import AnyAlgorithm
 from seedbus.agents.observer import Observer
 from seedbus.agents.privacy.mechanism import Mechanism
-from seedbus.agents.server.exchange import OpenExchange, no_exchange
 from seedbus.algorithms.directions.warm import warm
 from seedbus.algorithms.scalar_only.base import ScalarOnly
 from seedbus.algorithms.shaped import Shaped

@@ -12,7 +12,7 @@ from seedbus.scenarios.transports.placement import Placement
 
 if TYPE_CHECKING:
     from seedbus.agents.observer import Observer
-    from seedbus.agents.run_spec import RunSpec
+    from seedbus.agents.server.run_spec import RunSpec
     from seedbus.bus import Recruit, Transport
 
 Connect = Callable[[bytes], "Transport"]

@@ -11,8 +11,8 @@ from seedbus.agents.journal.records import MemberPosition
 from seedbus.agents.messages import Join, Outgoing, Span, pack_report
 from seedbus.agents.policies.participation import Participation
 from seedbus.agents.refusals import Refusal
-from seedbus.agents.run_spec import RunSpec
 from seedbus.agents.server.coordinator import Coordinator
+from seedbus.agents.server.run_spec import RunSpec
 from seedbus.agents.server.stopping import Cadence, Stop
 from seedbus.algorithms.scalar_only.decomfl import DeComFL
 from seedbus.bus import HOST, Envelope, Kind

@@ -14,10 +14,10 @@ from seedbus.agents.chunks import DIGEST_BYTES, Title
 from seedbus.agents.policies.participation import Late, Participation
 from seedbus.agents.policies.snapshot_budget import Lag
 from seedbus.agents.policies.snapshot_bytes import SnapshotBytes
-from seedbus.agents.run_spec import RunSpec
 from seedbus.agents.server.catch_up import CatchUp
 from seedbus.agents.server.outbox import Outbox
 from seedbus.agents.server.round import Round
+from seedbus.agents.server.run_spec import RunSpec
 from seedbus.agents.server.snapshot import Snapshot
 from seedbus.agents.server.stopping import Stop
 from seedbus.bus import Kind

@@ -9,10 +9,10 @@ import pytest
 
 from seedbus.agents import messages
 from seedbus.agents.policies.participation import Participation
-from seedbus.agents.run_spec import RunSpec
 from seedbus.agents.server.member_index import MemberIndex
 from seedbus.agents.server.report_reader import ReportReader
 from seedbus.agents.server.rounds import Rounds
+from seedbus.agents.server.run_spec import RunSpec
 from seedbus.agents.server.stopping import Stop
 from seedbus.agents.verification import Verifier
 from seedbus.algorithms.contract import BadPayload, ReportRefused

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from worlds import go, scenario
 
 from seedbus.agents.policies.participation import Late, Participation
-from seedbus.agents.run_spec import RunSpec
 from seedbus.agents.server.collusion import Collusion
 from seedbus.agents.server.member_index import MemberIndex
 from seedbus.agents.server.rounds import Rounds
+from seedbus.agents.server.run_spec import RunSpec
 from seedbus.agents.server.stopping import Stop
 from seedbus.algorithms.dense.base import FedAvg
 from seedbus.algorithms.scalar_only.decomfl import DeComFL

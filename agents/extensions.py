@@ -1,12 +1,13 @@
-"""What a round asks of its clients beside their reports, as secure aggregation does; here: nothing."""
+"""What may extend a round and its commit. Each feature that does has its own room, and the round names none of them."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 from numpy.typing import NDArray
 
+from seedbus.agents.messages import AnyAlgorithm
 from seedbus.algorithms.contract import ReportRefused
 from seedbus.bus import Envelope
 
@@ -67,3 +68,55 @@ OpenExchange = Callable[[int, int, Collection[int]], Exchange]
 def no_exchange(round: int, version: int, cohort: Collection[int]) -> Exchange:
     """Return the exchange of a round that asks for reports alone."""
     return Exchange()
+
+
+ReportFilter = Callable[[AnyAlgorithm, Any, dict[int, Any]], dict[int, Any]]
+"""Returns the reports of one round, of which a plan is the second argument, as a commit is to have them."""
+
+
+class Spending(Protocol):
+    """What commits spend of something that a run has a limit for; it begins with nothing."""
+
+    def closed(self, rounds: int, asked: int, reported: Iterable[int] | None) -> Any:
+        """Account for a round: how many are over with it, how many clients it asked, and whose reports are in its
+        commit; None: it made none."""
+        ...
+
+    def exhausted(self, limit: float) -> str | None:
+        """Return why one more commit could exceed a limit, in a sentence; None if it could not."""
+        ...
+
+    def measured(self, rounds: int) -> dict[str, float]:
+        """Return the fields of a line of metrics that was measured after so many rounds."""
+        ...
+
+    def pack(self) -> Any:
+        """Return what a checkpoint stores."""
+        ...
+
+    def unpack(self, packed: Any) -> None:
+        """Go on from what `pack` returned."""
+        ...
+
+
+class Noise(Protocol):
+    """What is added to the sum of a round's reports, of which the commit is then made.
+
+    Attributes:
+        divisor: by which each sum is divided, so that it does not tell how many report; a commit is then made of any
+            number of reports. None: by their number.
+    """
+
+    divisor: int | None
+
+    def sum(self, round: int, reports: Iterable[NDArray[Any]]) -> NDArray[Any]:
+        """Return the sum of reports that the server sees, with noise."""
+        ...
+
+    def noised(self, round: int, total: NDArray[Any]) -> NDArray[Any]:
+        """Return a sum of reports that the server does not see, with noise."""
+        ...
+
+    def spending(self) -> Spending:
+        """Return an account of what commits spend, before the first one."""
+        ...

@@ -55,7 +55,8 @@ def test_a_plugin_that_prints_while_it_is_loaded_costs_no_run(tmp_path: Path, mo
     chatty.write_text("print('hello', flush=True)\nfrom torch.nn import Linear\ndef build(): return Linear(2, 2)")
     monkeypatch.setitem(PLUGINS, "chatty", Plugin("chatty", str(chatty), "", []))
     with pool.Pool(1) as workers:
-        (answer,) = workers.do([pool.Job("trial", None, {"scenario": lossy(0.1, stop={"rounds": 2}).resolved()})])
+        facts = {"scenario": lossy(0.1, stop={"rounds": 2}).resolved(), "parts": []}
+        (answer,) = workers.do([pool.Job("trial", None, facts)])
     assert answer.failure is None and answer.facts["round_bytes"] > 0
 
 

@@ -96,10 +96,10 @@ def _beside(field: str, value: Any) -> Iterator[tuple[str, Statement]]:
 
 def page() -> str:
     """Return the page."""
-    return INTRODUCTION + "".join(f"| {' | '.join(row)} |\n" for row in rows(list(stated())))
+    return INTRODUCTION + "".join(f"| {' | '.join(row)} |\n" for row in needs_and_rulings(list(stated())))
 
 
-def rows(all_stated: Sequence[tuple[str, str, Statement]]) -> Iterator[tuple[str, str, str]]:
+def needs_and_rulings(all_stated: Sequence[tuple[str, str, Statement]]) -> Iterator[tuple[str, str, str]]:
     """Yield each fact that a part needs, which parts need it, and with which it is not so."""
     for fact in Fact:
         about = [(kind, name, each) for kind, name, each in all_stated if each.fact is fact]

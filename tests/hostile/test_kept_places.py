@@ -9,12 +9,55 @@ from pathlib import Path
 
 import pytest
 from hostile_peers import HOST
+from hub_peers import Member, OneClientRegistration, hub_at
 from processes import seedbus, wait_for
 from tcp_proxy import CountingProxy
 from worlds import HISO, lossy
 
 from seedbus import run
+from seedbus.bus import Declined, HostRequest, Offer
+from seedbus.bus.transport import OPERATOR, Rights
+from seedbus.bus.zeromq import packet as packet
 from seedbus.scenarios.schema.yaml_text import dump
+
+
+class Noting(OneClientRegistration):
+    """A registration that notes by what peers are known, and how long the clients of those that go are kept."""
+
+    def __init__(self) -> None:
+        super().__init__(b"")
+        self.known_as: list[frozenset[str]] = []
+        self.kept_s: list[float] = []
+
+    def greet(self, request: HostRequest, rights: Rights = OPERATOR) -> Offer | Declined:
+        self.known_as.append(request.known_as)
+        return super().greet(request, rights)
+
+    def gone(self, host: int, why: str, kept_s: float = 0.0) -> None:
+        super().gone(host, why, kept_s)
+        self.kept_s.append(kept_s)
+
+
+async def test_a_member_is_known_by_its_first_session_however_often_it_is_cut_off() -> None:
+    registration, session = Noting(), packet.NO_SESSION
+    async with hub_at(registration, heartbeat_s=5.0, kept_s=7.0) as (_, port):
+        for times, joins in enumerate((True, False, True, False), 1):
+            member = Member(port, session)
+            await member.offered()
+            if joins:
+                member.join()
+                await member.until(lambda: bool(registration.hosts))
+                registration.hosts.clear()
+            member.peer.close()
+            await member.until(lambda times=times: len(registration.kept_s) == times, pings=0)  # type: ignore[misc]
+            session = member.session
+        stranger = Member(port)
+        await stranger.offered()
+        stranger.peer.close()
+    first, *later, other = registration.known_as
+    assert later == [first] * 3 and len(first) == 2 and HOST in first and len(first & other) == 1
+    assert registration.kept_s[:4] == [7.0, 0.0, 7.0, 0.0]
+
 
 ELSEWHERE = "127.0.0.2"  # on loopback too, and another network host for the server
 AWAY_S = 6  # several times as long as the newcomer waits before it asks again

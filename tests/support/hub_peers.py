@@ -72,8 +72,8 @@ async def hub_at(
 class Member:
     """A peer that hosts client 0. It runs on the event loop's thread, and so never blocks on the hub."""
 
-    def __init__(self, port: int) -> None:
-        self.peer = Peer(port).send(hello(b"", b"", 0, 0))
+    def __init__(self, port: int, previous: bytes = packet.NO_SESSION) -> None:
+        self.peer = Peer(port).send(hello(b"", b"", 0, 0, session=previous))
 
     async def offered(self) -> None:
         """Read the offer as far as its session number."""

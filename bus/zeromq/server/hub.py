@@ -389,7 +389,8 @@ class Hub:
         kept_s = self._limits.kept_s if is_kept else 0.0
         self._registration.gone(session.offer.host, f"{session.connection.name}: {why}", kept_s)
         if not session.is_member:
-            self._first_sessions.pop(session.id, None)
+            if self._first_sessions.get(session.id) == session.id:  # else it is a member's that comes back
+                del self._first_sessions[session.id]
             self._router.strike(session.connection)  # its offer was for nothing
         self._routes.close(session)
 

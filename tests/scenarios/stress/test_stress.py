@@ -164,9 +164,10 @@ def test_a_bit_that_one_client_has_wrong_is_found_and_made_small(
             return local(self, replica, *others)
 
         monkeypatch.setattr(algorithm, "local_together", wrong)
-    verdict = first_failure(tmp_path)
-    assert verdict is not None and "diverged" in verdict.problem
-    assert len(verdict.smallest["faults"]) <= 1 and verdict.smallest["stop"]["rounds"] <= 6
+    served = (seed for seed in range(80) if "topology" not in document(seed))  # without a server it takes a fault, too
+    verdict = next(verdict for verdict in (examine(seed, tmp_path) for seed in served) if verdict.problem)
+    assert "diverged" in str(verdict.problem) and verdict.smallest is not None
+    assert verdict.smallest["faults"] == [] and verdict.smallest["stop"]["rounds"] <= 6
 
 
 @pytest.mark.slow

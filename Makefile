@@ -11,7 +11,7 @@ TORCH_INDEX ?=
 # two processes; the tests of a file stay together, for what they share is built once for a file (tests/conftest.py names
 # the exceptions); a process that ends in a test is replaced once
 PARALLEL := -n 2 --dist loadfile --max-worker-restart 1
-FOLDERS := $(shell find agents algorithms bus models scenarios seedbus -type d -not -name __pycache__)
+FOLDERS := $(shell find agents algorithms bus models scenarios seedbus studies -type d -not -name __pycache__)
 
 .PHONY: install demo test slow lint bench gpu gpu-here soak docs site clean
 

@@ -117,12 +117,13 @@ GAP = 52
 
 
 def _panels() -> dict[str, Panel]:
-    top = Panel("scenarios", LEFT, 64, "what happens")
+    studies = Panel("studies", LEFT, 64, "what is asked of many runs")
+    top = Panel("scenarios", LEFT, studies.y + studies.height + GAP, "what happens")
     agents = Panel("agents", LEFT, top.y + top.height + GAP, "who acts")
     bus = Panel("bus", LEFT, agents.y + agents.height + GAP, "how bytes move")
     algorithms = Panel("algorithms", bus.x + bus.width + 30, bus.y, "what is computed")
     models = Panel("models", LEFT, bus.y + max(bus.height, algorithms.height) + GAP, "what is trained")
-    return {panel.layer: panel for panel in (top, agents, bus, algorithms, models)}
+    return {panel.layer: panel for panel in (studies, top, agents, bus, algorithms, models)}
 
 
 PANELS = _panels()
@@ -131,7 +132,7 @@ HEIGHT = PANELS["models"].y + PANELS["models"].height + 32
 
 
 def _routes() -> dict[tuple[str, str], tuple[str, tuple[int, int]]]:
-    """For each pair of layers the arrow's path, and where its count stands."""
+    """For each pair of layers the arrow's path, and where its count stands; none where the upper two skip a layer."""
 
     def down(above: Panel, below: Panel, x: int) -> tuple[str, tuple[int, int]]:
         start = above.y + above.height
@@ -141,10 +142,11 @@ def _routes() -> dict[tuple[str, str], tuple[str, tuple[int, int]]]:
         path = f"M{start} {above.y + above.height // 2} H{x} V{below.y + below.height // 2} H{end}"
         return path, (x + (14 if x < LEFT else -14), above.y + above.height + GAP)
 
-    top, agents, bus, algorithms, models = PANELS.values()
+    studies, top, agents, bus, algorithms, models = PANELS.values()
     right = top.x + top.width
     return {
-        ("seedbus", "scenarios"): ("M120 42 V64", (130, 58)),
+        ("seedbus", "studies"): ("M120 42 V64", (130, 58)),
+        ("studies", "scenarios"): down(studies, top, 190),
         ("scenarios", "agents"): down(top, agents, 400),
         ("agents", "bus"): down(agents, bus, 190),
         ("agents", "algorithms"): down(agents, algorithms, 520),
@@ -171,7 +173,7 @@ def draw(house: House) -> str:
         layer, other = importer.room.partition("/")[0], imported.room.partition("/")[0]
         above, below = place(importer, layer), place(imported, other)
         if layer != other:
-            across[layer, other] += 1
+            across[layer, other] += (layer, other) in ROUTES
         elif above != below and not importer.name == dotted(layer):
             inside[layer, above, below] += 1
     parts = [
@@ -181,7 +183,7 @@ def draw(house: House) -> str:
         f"<defs>{marker('down', 'head')}{marker('up', 'uphead')}</defs>",
         f'<rect class="paper" width="{WIDTH}" height="{HEIGHT}"/>',
         f'<text class="layer" x="84" y="34">{PACKAGE}</text>',
-        '<text class="small start" x="160" y="34">the face: load, run, replay, compare</text>',
+        '<text class="small start" x="160" y="34">the face: load, run, replay, compare; and cli, the commands</text>',
     ]
     for panel in PANELS.values():
         parts += [
@@ -189,7 +191,9 @@ def draw(house: House) -> str:
             f'<text class="layer" x="{panel.x + 12}" y="{panel.y + 24}">{panel.layer}/</text>',
             f'<text class="small start" x="{panel.x + 12}" y="{panel.y + 40}">{panel.what}</text>',
         ]
-    parts += [arrow(*ROUTES[pair], n, f"{pair[0]} imports {pair[1]}", up=False) for pair, n in sorted(across.items())]
+    parts += [
+        arrow(*ROUTES[pair], n, f"{pair[0]} imports {pair[1]}", up=False) for pair, n in sorted(across.items()) if n
+    ]
     for (layer, above, below), n in sorted(inside.items()):
         parts.append(arc(PANELS[layer], above, below, n))
     for panel in PANELS.values():

@@ -23,7 +23,7 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
 FILE = ROOT / "benchmarks" / "budgets.json"
-PRODUCT = ("agents", "algorithms", "bus", "models", "scenarios", "seedbus")
+PRODUCT = ("agents", "algorithms", "bus", "models", "scenarios", "seedbus", "studies")
 OWN_ROOMS = {
     "secure sums": (r"secure", ("agents/secure/",)),
     "privacy": (r"privacy|private", ("agents/privacy/",)),
@@ -149,7 +149,7 @@ def _surface() -> tuple[int, int, int]:
     fields = set(re.findall(r"^\| `([a-z0-9_]+)` \|", reference, re.MULTILINE))
     import typer
 
-    from seedbus.scenarios.cli.main import app
+    from seedbus.cli.main import app
 
     group: Any = typer.main.get_command(app)
     options = {name for each in group.commands.values() for one in each.params for name in one.opts if name[:2] == "--"}

@@ -20,13 +20,13 @@ from typing import Any
 from published_figures import listed
 
 from seedbus.scenarios.schema.loading import read_document, studies
-from seedbus.scenarios.study.cells import Plan, claims_of, plan_of, values_of_metric
-from seedbus.scenarios.study.claims import Judged, chance, in_words, judged, verdicts
-from seedbus.scenarios.study.intervals import CONFIDENCE
-from seedbus.scenarios.study.pool import Pool
-from seedbus.scenarios.study.possible import impossible_rows
-from seedbus.scenarios.study.store import Store
-from seedbus.scenarios.study.study import Conduct
+from seedbus.studies.study.cells import Plan, claims_of, plan_of, values_of_metric
+from seedbus.studies.study.claims import Judged, chance, in_words, judged, verdicts
+from seedbus.studies.study.intervals import CONFIDENCE
+from seedbus.studies.study.pool import Pool
+from seedbus.studies.study.possible import impossible_rows
+from seedbus.studies.study.store import Store
+from seedbus.studies.study.study import Conduct
 
 WORDS = {"name", "description"}
 SAYS = WORDS | {"claim", "source", "published", "unpublished", "expect"}

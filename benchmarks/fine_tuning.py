@@ -31,7 +31,7 @@ from seedbus.scenarios.reporting.compared import Run, Spread
 from seedbus.scenarios.reporting.progress import readable
 from seedbus.scenarios.running.run import run
 from seedbus.scenarios.schema.loading import load
-from seedbus.scenarios.study.intervals import Difference
+from seedbus.studies.study.intervals import Difference
 
 MOST_RATES = 9  # of a search; a best one at the edge after so many is reported
 

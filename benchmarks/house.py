@@ -13,7 +13,7 @@ from functools import cached_property
 from pathlib import Path
 
 PACKAGE = "seedbus"
-LAYERS = ("seedbus", "scenarios", "agents", "bus", "algorithms", "models")
+LAYERS = ("seedbus", "studies", "scenarios", "agents", "bus", "algorithms", "models")
 GROUND = ("bounded", "capabilities", "discovery", "keyed", "settings", "tensors", "vector", "versions")
 """Files of the package's own folder that every layer may import, and that import none of ours."""
 SURFACE = "plugin"
@@ -22,6 +22,7 @@ FLOOR = ""
 """The name in ORDER of those of a room's own files that ORDER does not list."""
 
 ORDER: dict[str, tuple[tuple[str, ...], ...]] = {
+    "studies": ((FLOOR,), ("analysis", "explain"), ("study",), ("check", "stress")),
     "scenarios": (
         (FLOOR,),
         ("faults", "launchers", "tracking"),
@@ -30,10 +31,7 @@ ORDER: dict[str, tuple[tuple[str, ...], ...]] = {
         ("run_folder",),
         ("reporting",),
         ("running", "cli_errors"),
-        ("analysis", "planning"),
-        ("study",),
-        ("conformance", "stress", "operations"),
-        ("cli",),
+        ("operations",),
     ),
     "agents": (
         (FLOOR,),

@@ -18,9 +18,9 @@ from tempfile import TemporaryDirectory
 from PIL import Image
 
 import seedbus
-from seedbus.scenarios.analysis.analyse import analyse
-from seedbus.scenarios.analysis.curvature import Effort
-from seedbus.scenarios.study.study_page import write_report
+from seedbus.studies.analysis.analyse import analyse
+from seedbus.studies.analysis.curvature import Effort
+from seedbus.studies.study.study_page import write_report
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.append(str(ROOT / "tests/support"))

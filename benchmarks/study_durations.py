@@ -21,7 +21,7 @@ from durations import CPU, GPU, GPU_START_S, LAUNCH_S, OPT, RESNET, TOKENS, Netw
 
 from seedbus.models.task import TASKS
 from seedbus.scenarios.schema.loading import studies
-from seedbus.scenarios.study.cells import Plan, plan_of
+from seedbus.studies.study.cells import Plan, plan_of
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
 WITHOUT_NETWORK = {"null", "quadratic"}

@@ -1,4 +1,5 @@
-"""Scenario files, faults, runs, studies, reports and the command line.
+"""Scenario files, faults, runs and their reports.
 
-Doors: `analysis`, `cli`, `reporting`, `running`, `schema`, `study`.
+Doors: `cli_errors`, `errors`, `faults`, `launchers`, `operations`, `reporting`, `run_folder`, `running`, `schema`,
+`sentences`, `tracking`, `transports`.
 """

@@ -30,7 +30,6 @@ if not (_FOLDER / "bus").is_dir():
 
 if TYPE_CHECKING:
     __version__: str
-    from seedbus.scenarios.analysis.analyse import analyse
     from seedbus.scenarios.reporting.compare import Comparison, compare
     from seedbus.scenarios.reporting.results import Results
     from seedbus.scenarios.running.predict import predict
@@ -38,23 +37,24 @@ if TYPE_CHECKING:
     from seedbus.scenarios.running.run import run
     from seedbus.scenarios.schema.loading import load
     from seedbus.scenarios.schema.scenario import Scenario, TorchTask
-    from seedbus.scenarios.study.results import StudyResults
-    from seedbus.scenarios.study.study import study
+    from seedbus.studies.analysis.analyse import analyse
+    from seedbus.studies.study.results import StudyResults
+    from seedbus.studies.study.study import study
 
 _HOMES = {
-    "Comparison": "reporting.compare",
-    "Replayed": "running.replay",
-    "Results": "reporting.results",
-    "Scenario": "schema.scenario",
-    "StudyResults": "study.results",
-    "TorchTask": "schema.scenario",
-    "analyse": "analysis.analyse",
-    "compare": "reporting.compare",
-    "load": "schema.loading",
-    "predict": "running.predict",
-    "replay": "running.replay",
-    "run": "running.run",
-    "study": "study.study",
+    "Comparison": "scenarios.reporting.compare",
+    "Replayed": "scenarios.running.replay",
+    "Results": "scenarios.reporting.results",
+    "Scenario": "scenarios.schema.scenario",
+    "StudyResults": "studies.study.results",
+    "TorchTask": "scenarios.schema.scenario",
+    "analyse": "studies.analysis.analyse",
+    "compare": "scenarios.reporting.compare",
+    "load": "scenarios.schema.loading",
+    "predict": "scenarios.running.predict",
+    "replay": "scenarios.running.replay",
+    "run": "scenarios.running.run",
+    "study": "studies.study.study",
 }
 
 __all__ = [
@@ -78,7 +78,7 @@ def __getattr__(name: str) -> Any:
     if name == "__version__":
         return import_module("seedbus.versions").version("seedbus")
     if name in _HOMES:
-        return getattr(import_module(f"seedbus.scenarios.{_HOMES[name]}"), name)
+        return getattr(import_module(f"seedbus.{_HOMES[name]}"), name)
     raise AttributeError(f"module 'seedbus' has no attribute {name!r}")
 
 

@@ -19,7 +19,7 @@ def main() -> None:
     sys.unraisablehook = _stop_again
     logging.raiseExceptions = False  # a library whose log cannot be written, as on a full disk, prints no traceback
     try:
-        from seedbus.scenarios.cli.main import main as command
+        from seedbus.cli.main import main as command
 
         command()
     except KeyboardInterrupt:

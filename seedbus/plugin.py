@@ -57,10 +57,10 @@ from seedbus.bus import PASS, KeyedRandom, Passage, Slowed, Speeds, Verdict
 from seedbus.models.errors import DataError
 from seedbus.models.partition import Divisible, Division, Partition, divide
 from seedbus.models.task import ClientLoss, Problem, Task
-from seedbus.scenarios.conformance.check import check
 from seedbus.scenarios.faults.base import ClientSelector, Fault, MessageSelector, RoundSelector, TrafficSelector
 from seedbus.scenarios.schema.plugins import load_module, load_plugin, register
 from seedbus.scenarios.tracking.tracker import TrackedRun, Tracker, TrackerRun
+from seedbus.studies.check.check import check
 from seedbus.vector import Vector
 
 VERSION = 1

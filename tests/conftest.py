@@ -23,7 +23,7 @@ from small_hub import MODELS, write_hub_model, write_images, write_texts
 from small_language import write_model, write_sets
 from worlds import scenario
 
-from seedbus.scenarios.cli import main as cli
+from seedbus.cli import main as cli
 from seedbus.scenarios.reporting import meter
 from seedbus.scenarios.schema.yaml_text import dump
 

@@ -17,7 +17,9 @@ import seedbus
 ROOT = Path(__file__).resolve().parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 SOURCES = [
-    path for room in ("agents", "algorithms", "bus", "models", "scenarios") for path in (ROOT / room).rglob("*.py")
+    path
+    for room in ("agents", "algorithms", "bus", "models", "scenarios", "studies", "seedbus/cli")
+    for path in (ROOT / room).rglob("*.py")
 ]
 DISTRIBUTIONS = {
     "PIL": "pillow",

@@ -18,9 +18,9 @@ from algorithm_cases import CONFIGURATIONS, DIMENSION, Log, Rehearsal, bits, mak
 from seedbus.algorithms.directions import set_threads
 from seedbus.algorithms.directions.blocks import BLOCK
 from seedbus.algorithms.scalar_only.precision import WIRE_FORMATS
-from seedbus.scenarios.conformance import algorithm as conformance
-from seedbus.scenarios.conformance.promises import Promise, promise_of
 from seedbus.scenarios.schema.discovery import ALGORITHMS
+from seedbus.studies.check import algorithm as conformance
+from seedbus.studies.check.promises import Promise, promise_of
 
 CASES = [pytest.param(make(name), id=name) for name in ALGORITHMS.all()] + [
     pytest.param(make(name, **hyperparameters), id=f"{name}-{case}")

@@ -22,8 +22,8 @@ from seedbus.agents import chunks
 from seedbus.algorithms.directions import bfloat16, directions, directions_for, law_of, reference, selftest
 from seedbus.algorithms.directions.tensor_directions import on_device as directions_on
 from seedbus.models.device import on_device
-from seedbus.scenarios.conformance import algorithm as conformance
 from seedbus.scenarios.schema.discovery import ALGORITHMS
+from seedbus.studies.check import algorithm as conformance
 from seedbus.tensors import TensorVector
 
 BACKENDS = {"torch": "TorchDirections", "triton": "TritonReplay"} if IS_PROCESSOR else {DEVICE: "TritonReplay"}

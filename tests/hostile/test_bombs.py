@@ -36,7 +36,7 @@ from seedbus.models.text.weights import header_in, inspect_pretrained, json_in
 from seedbus.scenarios.errors import ScenarioError
 from seedbus.scenarios.running.predict import predict
 from seedbus.scenarios.schema.loading import load
-from seedbus.scenarios.study.schema import load_study
+from seedbus.studies.study.schema import load_study
 
 HUGE = 2**31
 MOST_MEMORY = 48 * 2**20  # of a file of 2 GB

@@ -21,7 +21,7 @@ from seedbus.scenarios.reporting.findings import ANALYSIS, kept
 from seedbus.scenarios.reporting.results import Results, write
 from seedbus.scenarios.running.replay import replay
 from seedbus.scenarios.running.run import run
-from seedbus.scenarios.study.store import StoredRun
+from seedbus.studies.study.store import StoredRun
 
 WHAT = lossy(stop={"rounds": 12})
 RUNNING = ["scenario.yaml", "metrics.jsonl", "log.jsonl", "lock", "journal.head", "clients", "messages"]

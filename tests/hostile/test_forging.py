@@ -17,8 +17,8 @@ from seedbus.bus import EVALUATOR, Envelope, Kind, Offer, Recruit, decode, encod
 from seedbus.bus.transport import Follower
 from seedbus.scenarios.errors import Interrupted
 from seedbus.scenarios.running.run import run
-from seedbus.scenarios.stress.invariants import Inspector
 from seedbus.scenarios.transports.placement import Placement
+from seedbus.studies.stress.invariants import Inspector
 
 LIAR = 2
 

@@ -15,8 +15,8 @@ from seedbus.discovery import PluginError
 from seedbus.models import DataError, Dirichlet, File, Iid, Natural, Pathological, Quantity, Shards
 from seedbus.models.partition import PARTITIONS, Divisible, Partition, client_names, digest, divide
 from seedbus.models.partitions.by_column import ByColumn
-from seedbus.scenarios.conformance.partition import CONTRACT, is_a_division
-from seedbus.scenarios.conformance.promises import Promise
+from seedbus.studies.check.partition import CONTRACT, is_a_division
+from seedbus.studies.check.promises import Promise
 
 BALANCED = [
     Iid(),

@@ -14,13 +14,13 @@ from worlds import DECOMFL, HISO, outcome
 
 from seedbus.agents.journal.journal import Journal
 from seedbus.bus import Kind
-from seedbus.scenarios.analysis.analyse import analyse
-from seedbus.scenarios.analysis.break_even import catch_up_bytes
-from seedbus.scenarios.analysis.curvature import Effort
-from seedbus.scenarios.analysis.subject import Subject
 from seedbus.scenarios.reporting.meter import Meter
 from seedbus.scenarios.reporting.results import Results
 from seedbus.scenarios.running.run import run
+from seedbus.studies.analysis.analyse import analyse
+from seedbus.studies.analysis.break_even import catch_up_bytes
+from seedbus.studies.analysis.curvature import Effort
+from seedbus.studies.analysis.subject import Subject
 
 pytestmark = pytest.mark.slow
 

@@ -66,7 +66,7 @@ def test_a_finished_run_on_a_medium_that_cannot_be_written_can_be_replayed(
 _FULL = """
 import resource, sys
 from pathlib import Path
-from seedbus.scenarios.cli import main as cli
+from seedbus.cli import main as cli
 resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv.pop()), resource.RLIM_INFINITY))
 cli.main()
 """

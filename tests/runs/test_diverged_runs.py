@@ -20,8 +20,8 @@ from seedbus.scenarios.run_folder import RESULTS
 from seedbus.scenarios.running.replay import replay
 from seedbus.scenarios.schema.scenario import Scenario
 from seedbus.scenarios.schema.yaml_text import dump
-from seedbus.scenarios.study.remarks import sentences
 from seedbus.scenarios.transports.placement import Placement
+from seedbus.studies.study.remarks import sentences
 
 WORLDS: dict[str, dict[str, Any]] = {
     # float16 cannot hold the scalars any more, so that clients decline

@@ -13,11 +13,11 @@ from worlds import DECOMFL, outcome, scenario
 
 from seedbus.agents.errors import Unfinishable
 from seedbus.algorithms.scalar_only.exact import BUDGET
-from seedbus.scenarios.analysis.analyse import analyse
 from seedbus.scenarios.running.limits import least_memory
 from seedbus.scenarios.running.replay import replay
 from seedbus.scenarios.running.run import run
 from seedbus.scenarios.transports.placement import Placement
+from seedbus.studies.analysis.analyse import analyse
 
 INTEGER: dict[str, Any] = DECOMFL | {"momentum": 0.0, "arithmetic": "integer"}
 POOL: dict[str, Any] = {"name": "fedkseed", "pool": 64, "perturbations": 5, "learning_rate": 0.01}

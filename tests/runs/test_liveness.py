@@ -16,7 +16,7 @@ from worlds import DECOMFL, HISO, scenario
 from seedbus.agents.journal.journal import Journal
 from seedbus.agents.journal.records import MemberPosition
 from seedbus.scenarios.running.run import run
-from seedbus.scenarios.stress.draws import Chooser
+from seedbus.studies.stress.draws import Chooser
 
 CALM = 2  # rounds without a fault at the end
 COMES = 2  # rounds that a client may need to become a member again

@@ -28,9 +28,9 @@ from seedbus.scenarios.errors import Exit, ScenarioError, WorkerFailed
 from seedbus.scenarios.running.limits import Limits, read_scenario
 from seedbus.scenarios.running.replay import replay
 from seedbus.scenarios.schema.scenario import Scenario
-from seedbus.scenarios.study.store import key
-from seedbus.scenarios.study.worker import done
 from seedbus.scenarios.transports.placement import Placement
+from seedbus.studies.study.store import key
+from seedbus.studies.study.worker import done
 
 PROOF = {"selftest": b"s" * 8, "x0": b"x" * 8}
 TWO_WORKERS = Placement("tcp", workers=2)

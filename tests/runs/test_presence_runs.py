@@ -21,11 +21,11 @@ from seedbus.agents.server.arrivals import Arrivals
 from seedbus.agents.server.coordinator import Coordinator
 from seedbus.agents.server.server import Server
 from seedbus.bus import Bus, Fate, Kind, read_ledger
-from seedbus.scenarios.conformance.runs import ended, require_equal_ends
 from seedbus.scenarios.reporting.results import Results
 from seedbus.scenarios.running.run import run
 from seedbus.scenarios.schema.scenario import Scenario
 from seedbus.scenarios.transports.placement import Placement
+from seedbus.studies.check.runs import ended, require_equal_ends
 
 
 @pytest.fixture(scope="module")

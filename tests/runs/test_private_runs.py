@@ -12,7 +12,7 @@ from power_cuts import run_with_power_cuts
 from typer.testing import CliRunner
 from worlds import DECOMFL, outcome, scenario
 
-from seedbus.scenarios.cli.main import app
+from seedbus.cli.main import app
 from seedbus.scenarios.errors import ScenarioError
 from seedbus.scenarios.reporting.privacy import bases, epsilons_of, spent
 from seedbus.scenarios.reporting.ran import rows

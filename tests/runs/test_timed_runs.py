@@ -13,11 +13,11 @@ from worlds import go, scenario
 from seedbus.agents.errors import Unfinishable
 from seedbus.agents.journal.journal import Journal
 from seedbus.agents.journal.records import StoredRound
-from seedbus.scenarios.conformance.runs import ended, require_equal_ends, world
 from seedbus.scenarios.errors import ScenarioError
 from seedbus.scenarios.reporting.results import Results
 from seedbus.scenarios.schema.scenario import Scenario
 from seedbus.scenarios.transports.placement import Placement
+from seedbus.studies.check.runs import ended, require_equal_ends, world
 
 INTEGER = {"name": "decomfl", "arithmetic": "integer", "learning_rate": 0.01}
 WORK = {"evaluation": {"distribution": "exponential", "mean": 0.05}}

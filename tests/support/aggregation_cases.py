@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import strategies as st
 
 from seedbus.algorithms.aggregation.rules import Clipped, Krum, Mean, Median, NearestMixing, TrimmedMean
-from seedbus.scenarios.conformance.rule import Matrix, crowd
+from seedbus.studies.check.rule import Matrix, crowd
 
 __all__ = ["ALL", "MIXING", "ROBUST", "Matrix", "crowd", "matrices", "numbers"]
 

@@ -14,8 +14,9 @@ import msgpack
 
 from seedbus.algorithms.contract import Replica
 from seedbus.algorithms.directions import for_blocks, set_threads
-from seedbus.scenarios.conformance.promises import bits, over_the_wire, seed_of
-from seedbus.scenarios.conformance.rehearsal import (
+from seedbus.scenarios.schema.discovery import ALGORITHMS
+from seedbus.studies.check.promises import bits, over_the_wire, seed_of
+from seedbus.studies.check.rehearsal import (
     DIMENSION,
     ROUNDS,
     Classifier,
@@ -26,7 +27,6 @@ from seedbus.scenarios.conformance.rehearsal import (
     rehearse,
     x0,
 )
-from seedbus.scenarios.schema.discovery import ALGORITHMS
 
 __all__ = [
     "DIMENSION",

@@ -23,7 +23,7 @@ from worlds import HISO, lossy
 
 from seedbus.agents.errors import AgentError
 from seedbus.agents.journal.file import FILE
-from seedbus.scenarios.cli import main as cli
+from seedbus.cli import main as cli
 from seedbus.scenarios.schema.yaml_text import dump
 
 SCENARIO: dict[str, Any] = {"algorithm": HISO, "stop": {"rounds": 12}}

@@ -15,7 +15,7 @@ from typing import Any
 
 from seedbus.agents.journal.journal import Journal
 from seedbus.bus.zeromq import Hub
-from seedbus.scenarios.cli.main import main
+from seedbus.cli.main import main
 
 METHODS: dict[str, Any] = {"finish": Journal, "post": Hub, "close": Hub}
 

@@ -16,8 +16,8 @@ from seedbus.models.tasks.null import Null
 from seedbus.models.tasks.quadratic import Quadratic
 from seedbus.models.tasks.torch_task import TorchTask
 from seedbus.models.text.task import PretrainedTask
-from seedbus.scenarios.conformance.task import CONTRACT as PROMISES
-from seedbus.scenarios.conformance.task import bind, losses
+from seedbus.studies.check.task import CONTRACT as PROMISES
+from seedbus.studies.check.task import bind, losses
 
 __all__ = ["BOUND", "CONTRACT", "KINDS", "STARTS", "bind", "losses"]
 

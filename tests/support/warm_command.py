@@ -69,8 +69,8 @@ def _imports() -> None:
     import pandas  # noqa: F401
 
     import seedbus.algorithms.directions.numba_backend
+    import seedbus.cli.main
     import seedbus.models.images.problem
-    import seedbus.scenarios.cli.main
     import seedbus.scenarios.reporting.results
     import seedbus.scenarios.running.run  # noqa: F401
 

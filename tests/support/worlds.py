@@ -8,12 +8,12 @@ from typing import Any
 
 from seedbus.agents.journal.digests import SEAL, seal_of
 from seedbus.agents.journal.journal import Journal
-from seedbus.scenarios.conformance.runs import end_of
 from seedbus.scenarios.reporting.results import Results
 from seedbus.scenarios.running.run import run
 from seedbus.scenarios.running.verify import verify
 from seedbus.scenarios.schema.loading import validate
 from seedbus.scenarios.schema.scenario import Scenario
+from seedbus.studies.check.runs import end_of
 
 DECOMFL: dict[str, Any] = {
     "name": "decomfl",

@@ -20,9 +20,9 @@ from seedbus.agents.policies.selection.rarest import Rarest
 from seedbus.agents.policies.selection.uniform import Uniform
 from seedbus.agents.server.coordinator import Coordinator
 from seedbus.agents.server.member_index import MemberIndex
-from seedbus.scenarios.conformance import selection as conformance
-from seedbus.scenarios.conformance.promises import Promise
-from seedbus.scenarios.conformance.selection import known
+from seedbus.studies.check import selection as conformance
+from seedbus.studies.check.promises import Promise
+from seedbus.studies.check.selection import known
 
 SELECTIONS: list[Any] = [
     Uniform(),

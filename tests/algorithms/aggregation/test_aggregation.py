@@ -19,8 +19,8 @@ from pydantic import ValidationError
 from seedbus.algorithms.aggregation.rules import Clipped, Krum, Mean, Median, NearestMixing, TrimmedMean, checked
 from seedbus.algorithms.contract import BadPayload
 from seedbus.discovery import PluginError
-from seedbus.scenarios.conformance import rule as conformance
-from seedbus.scenarios.conformance.promises import Promise
+from seedbus.studies.check import rule as conformance
+from seedbus.studies.check.promises import Promise
 
 
 def combined(rule: Any, rows: Any, state: Any = None) -> list[float]:

@@ -15,10 +15,10 @@ from dense_federation import START, Bowl, D, federate
 from worlds import go, scenario
 
 from seedbus.algorithms.contract import BadPayload, ReportRefused
-from seedbus.scenarios.conformance import channel as conformance
-from seedbus.scenarios.conformance.promises import Promise
 from seedbus.scenarios.errors import ScenarioError
 from seedbus.scenarios.running.replay import replay
+from seedbus.studies.check import channel as conformance
+from seedbus.studies.check.promises import Promise
 
 SILENT = {"kind": "aircomp", "snr_db": None, "threshold": 0.0}
 

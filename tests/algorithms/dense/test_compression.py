@@ -23,9 +23,9 @@ from seedbus.algorithms.dense.compression.contract import Compression
 from seedbus.algorithms.dense.compression.packing import pack, packed_bytes, unpack
 from seedbus.algorithms.dense.draws import uniforms
 from seedbus.algorithms.numbers import ABSURD
-from seedbus.scenarios.conformance import codec as conformance
-from seedbus.scenarios.conformance.promises import Promise
 from seedbus.scenarios.running.replay import replay
+from seedbus.studies.check import codec as conformance
+from seedbus.studies.check.promises import Promise
 
 CODECS: dict[str, Any] = {
     "fedcom": "fedcom",

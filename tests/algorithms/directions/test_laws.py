@@ -26,7 +26,7 @@ from seedbus.algorithms.directions import (
 )
 from seedbus.algorithms.directions.laws.law import LAWS, mirrored
 from seedbus.algorithms.directions.torch_backend import TorchDirections
-from seedbus.scenarios.conformance import law as conformance
+from seedbus.studies.check import law as conformance
 
 SIZE = 5_003
 STREAM: dict[str, Any] = {"seed": 2**63 + 5, "start": 384}

@@ -11,7 +11,7 @@ from algorithm_cases import Quadratic, make, rehearse, x0
 from seedbus.algorithms.contract import LateReports
 from seedbus.algorithms.directions import reference
 from seedbus.algorithms.scalar_only.compensation import _path, moves
-from seedbus.scenarios.conformance.promises import seed_of
+from seedbus.studies.check.promises import seed_of
 
 D = 257
 

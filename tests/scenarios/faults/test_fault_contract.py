@@ -13,9 +13,6 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 from seedbus.bus import KeyedRandom
-from seedbus.scenarios.conformance import fault as conformance
-from seedbus.scenarios.conformance.fault import Trial, world
-from seedbus.scenarios.conformance.runs import End, ended, require_equal_ends
 from seedbus.scenarios.errors import ScenarioError
 from seedbus.scenarios.faults.base import FAULTS, ClientSelector
 from seedbus.scenarios.faults.trace import Trace
@@ -23,6 +20,9 @@ from seedbus.scenarios.reporting.reference import tables
 from seedbus.scenarios.schema.loading import load
 from seedbus.scenarios.schema.scenario import json_schema
 from seedbus.scenarios.schema.yaml_text import dump
+from seedbus.studies.check import fault as conformance
+from seedbus.studies.check.fault import Trial, world
+from seedbus.studies.check.runs import End, ended, require_equal_ends
 
 
 def trial(name: str, line: Line) -> Trial:

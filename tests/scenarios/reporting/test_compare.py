@@ -31,7 +31,7 @@ from seedbus.scenarios.reporting.looks import COLOURS, Line
 from seedbus.scenarios.reporting.results import Results
 from seedbus.scenarios.reporting.svg import lines_file
 from seedbus.scenarios.run_folder import RESULTS
-from seedbus.scenarios.study.cells import is_rising
+from seedbus.studies.study.cells import is_rising
 
 
 @pytest.fixture(scope="module")

@@ -10,13 +10,13 @@ from commands import Command
 from pages import allowed, own, plots
 from worlds import go, scenario
 
-from seedbus.scenarios.analysis.analyse import analyse
 from seedbus.scenarios.errors import Exit
 from seedbus.scenarios.reporting.findings import ANALYSIS, Finding, Plot, keep, kept, markdown
 from seedbus.scenarios.reporting.looks import Line
 from seedbus.scenarios.reporting.page import write_page
 from seedbus.scenarios.reporting.results import Results
 from seedbus.scenarios.running.run import run
+from seedbus.studies.analysis.analyse import analyse
 
 
 def page_of(folder: Path) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from seedbus.scenarios.reporting.meter import Meter, lasting
-from seedbus.scenarios.study.progress import StudyProgress
+from seedbus.studies.study.progress import StudyProgress
 
 
 class Time:

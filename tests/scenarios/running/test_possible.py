@@ -16,8 +16,8 @@ from seedbus.scenarios.errors import Exit, ScenarioError
 from seedbus.scenarios.running.possible import refuse_impossible
 from seedbus.scenarios.schema.loading import library, load, studies
 from seedbus.scenarios.schema.yaml_text import dump
-from seedbus.scenarios.study.cells import plan_of
-from seedbus.scenarios.study.possible import impossible_rows
+from seedbus.studies.study.cells import plan_of
+from seedbus.studies.study.possible import impossible_rows
 
 OPT = {"name": "language-model", "model": "facebook/opt-1.3b", "dataset": "squad"}
 PREFIX = {"kind": "prefix", "tokens": 1000}

@@ -13,8 +13,8 @@ from pydantic import ValidationError
 from seedbus.capabilities import Objection, objection
 from seedbus.scenarios.errors import ScenarioError
 from seedbus.scenarios.schema.scenario import Scenario
-from seedbus.scenarios.stress.draws import Chooser
-from seedbus.scenarios.stress.random_scenarios import any_document
+from seedbus.studies.stress.draws import Chooser
+from seedbus.studies.stress.random_scenarios import any_document
 
 PAGE = Path(__file__).resolve().parents[3] / "docs" / "combinations.md"
 SMALL: dict[str, Any] = {

@@ -27,7 +27,6 @@ from seedbus.agents.round_record import ClosedRound
 from seedbus.agents.server.stopping import Progress, Stop, all_rounds_done, averages
 from seedbus.bus.files import WrongFileType
 from seedbus.plugin import TrackedRun, Tracker, TrackerRun
-from seedbus.scenarios.conformance.kinds import home
 from seedbus.scenarios.errors import Exit, Interrupted
 from seedbus.scenarios.reporting.results import Results
 from seedbus.scenarios.running import tracking
@@ -35,6 +34,7 @@ from seedbus.scenarios.running.run import run
 from seedbus.scenarios.running.tracking import Tracking
 from seedbus.scenarios.tracking import mlflow, wandb
 from seedbus.scenarios.tracking.tracker import TRACKERS
+from seedbus.studies.check.kinds import home
 
 PROMISES = home("tracker")
 STEPS = [0, 5, 10, 15, 20]

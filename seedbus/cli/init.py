@@ -1,0 +1,117 @@
+"""`seedbus init` on the command line."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import sys
+from collections.abc import Collection
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from seedbus.cli.options import Plugins
+from seedbus.scenarios.cli_errors import cli_errors
+from seedbus.scenarios.errors import ScenarioError
+from seedbus.scenarios.reporting.terminal import say
+
+if TYPE_CHECKING:
+    from seedbus.discovery import Variants
+
+_FIELDS = "NAME|FIELDS"
+
+
+def init(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="The file to write.")] = Path("scenario.yaml"),
+    task: Annotated[
+        str | None, typer.Option(metavar=_FIELDS, help="e.g. digits, or '{name: digits, model: softmax}'.")
+    ] = None,
+    algorithm: Annotated[str | None, typer.Option(metavar=_FIELDS, help="e.g. decomfl, hiso, fedavg.")] = None,
+    partition: Annotated[
+        str | None, typer.Option(metavar=_FIELDS, help="e.g. iid, or '{kind: dirichlet, alpha: 0.3}'.")
+    ] = None,
+    clients: Annotated[int | None, typer.Option(help="Number of clients; default: 50.")] = None,
+    cohort: Annotated[int | None, typer.Option(help="Clients asked a round; default: a tenth.")] = None,
+    rounds: Annotated[int | None, typer.Option(help="Number of rounds; default: 100.")] = None,
+    dropout: Annotated[
+        float | None, typer.Option(help="Probability that a client drops out of a round; default: 0.")
+    ] = None,
+    stragglers: Annotated[float | None, typer.Option(help="Fraction of slow clients; default: 0.")] = None,
+    plugin: Plugins = None,
+    force: Annotated[bool, typer.Option("--force", help="Replace a file that exists.")] = False,
+) -> None:
+    """Write a first scenario, with comments.
+
+    At a terminal it asks for what the options leave out; elsewhere these things have their defaults.
+    """
+    with cli_errors():
+        if os.path.lexists(file) and not force:
+            raise ScenarioError(str(file), ["it exists already; name another file, or give --force to replace it"])
+        from seedbus.scenarios.reporting.results import write_named
+        from seedbus.scenarios.schema.yaml_text import NotPlain, parse
+        from seedbus.studies.explain.first_scenario import Choices, first_scenario
+
+        given: dict[str, Any] = {"clients": clients, "cohort": cohort, "rounds": rounds}
+        given |= {"dropout": dropout, "stragglers": stragglers}
+        for name, text in (("task", task), ("algorithm", algorithm), ("partition", partition)):
+            try:
+                given[name] = parse(text) if text is not None and text.startswith("{") else text
+            except NotPlain as error:
+                raise ScenarioError(f"--{name} {text}", [str(error)]) from None
+        choices = replace(Choices(), **{name: value for name, value in given.items() if value is not None})
+        if sys.stdin.isatty():
+            choices = _asked(choices, {name for name, value in given.items() if value is not None})
+        text = first_scenario(choices)
+        write_named(file, text)
+        typed = shlex.quote(str(file))
+        say(f"written to {file}; next: `seedbus explain {typed}`, then `seedbus run {typed}`")
+
+
+def _asked(choices: Any, known: Collection[str]) -> Any:
+    """Return the choices with the user's answers to what is not known."""
+    from seedbus.studies.explain.first_scenario import KINDS, QUESTIONS, completed
+
+    for name, question in QUESTIONS.items():
+        if name not in known:
+            default, kind = getattr(completed(choices), name), KINDS.get(name)
+            answer = _number(question, default) if kind is None else _variant(question, kind, default)
+            choices = replace(choices, **{name: answer})
+    return choices
+
+
+def _variant(question: str, kind: Variants, default: Any) -> Any:
+    """Ask for a variant by its name, and for its fields that have no default."""
+    from seedbus.scenarios.sentences import nearest
+
+    kinds, default_name = kind.all(), default[kind.tag] if isinstance(default, dict) else default
+    name = ""
+    while name not in kinds:
+        name = typer.prompt(f"{question} ({', '.join(kinds)})", default=default_name, err=True)
+        if name not in kinds:
+            say(f"{name} is not known; {nearest(name, kinds)}", to_stderr=True)
+    if name == default_name:
+        return default
+    required = {each: field for each, field in kinds[name].model_fields.items() if field.is_required()}
+    answers = {each: _value(f"{kind.tag} {name}: {each}, {field.description}") for each, field in required.items()}
+    return {kind.tag: name} | answers if answers else name
+
+
+def _number(question: str, default: float) -> float:
+    value = None
+    while not isinstance(value, int | float) or isinstance(value, bool):
+        value = _value(question, default)
+        if isinstance(value, str):
+            say(f"{value} is not a number", to_stderr=True)
+    return value
+
+
+def _value(question: str, default: float | None = None) -> Any:
+    from seedbus.scenarios.schema.yaml_text import NotPlain, parse
+
+    text = typer.prompt(question, default=None if default is None else str(default), err=True)
+    try:
+        return parse(text)
+    except NotPlain:
+        return text

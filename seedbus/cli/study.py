@@ -1,0 +1,247 @@
+"""`seedbus study` on the command line."""
+
+from __future__ import annotations
+
+import io
+import json
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from seedbus.cli.options import (
+    Address,
+    Launch,
+    LauncherName,
+    Live,
+    Patience,
+    Plugins,
+    Quiet,
+    Set,
+    Track,
+    WorkerCpus,
+    WorkerGpus,
+)
+from seedbus.scenarios.cli_errors import cli_errors
+from seedbus.scenarios.errors import Exit, ScenarioError
+from seedbus.scenarios.reporting.terminal import note, say
+from seedbus.studies.study import MOST_PROCESSES
+
+if TYPE_CHECKING:
+    from seedbus.studies.study.results import StudyResults
+    from seedbus.studies.study.study import Conduct
+
+
+class StudyFormat(StrEnum):
+    """Output formats of a study's table."""
+
+    text = "text"
+    markdown = "markdown"
+    latex = "latex"
+    csv = "csv"
+    parquet = "parquet"
+    json = "json"
+
+
+def study(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="The file of a study, or a name from `list studies`.")],
+    settings: Set = None,
+    folder: Annotated[
+        Path, typer.Option(metavar="FOLDER", help="Where runs are kept, and looked for before they are made.")
+    ] = Path("studies"),
+    jobs: Annotated[int, typer.Option(min=1, max=MOST_PROCESSES, help="Processes that make runs.")] = 1,
+    dry_run: Annotated[
+        bool,
+        typer.Option("--dry-run", help="Say what would be run, and roughly its time, bytes and disk; run nothing."),
+    ] = False,
+    so_far: Annotated[bool, typer.Option("--so-far", help="Report the runs that are finished; run nothing.")] = False,
+    output: Annotated[
+        StudyFormat, typer.Option("--format", help="The table on stdout; all of them are in the study's folder.")
+    ] = StudyFormat.text,
+    workers: Annotated[
+        int,
+        typer.Option(
+            min=0, max=1024, help="Processes that share the clients of each run; 0: none, or on a cluster one."
+        ),
+    ] = 0,
+    launcher: LauncherName = "local",
+    address: Address = None,
+    worker_cpus: WorkerCpus = None,
+    worker_gpus: WorkerGpus = None,
+    launch: Launch = None,
+    patience: Patience = 60.0,
+    track: Track = None,
+    live: Live = None,
+    plugin: Plugins = None,
+    quiet: Quiet = False,
+) -> None:
+    """Run a scenario with many settings and seeds, and compare them: a table with intervals, curves, a Pareto front.
+
+    Every run is kept by its content, so nothing is run twice: after Ctrl-C, the same command goes on.
+    """
+    with cli_errors():
+        from seedbus.scenarios.launchers.named import launcher_of
+        from seedbus.scenarios.reporting.meter import Meter
+        from seedbus.scenarios.tracking.tracker import usable
+        from seedbus.studies.study.cells import metric_of, plan_of
+        from seedbus.studies.study.pool import STOP_S, Pool
+        from seedbus.studies.study.possible import refuse_impossible_rows
+        from seedbus.studies.study.progress import StudyProgress
+        from seedbus.studies.study.store import Store
+        from seedbus.studies.study.study import Conduct
+        from seedbus.studies.study.study_page import replaces_runs_by_none, write_report
+
+        options = {"address": address, "worker_cpus": worker_cpus, "worker_gpus": worker_gpus}
+        launches = launcher_of(launcher, options, launch or [])
+        workers = workers or int(launches.reaches_nodes)
+        if not (dry_run or so_far):
+            launches.check(workers)
+            launches.close()
+        usable(track or [])
+        if output is StudyFormat.parquet and sys.stdout.isatty():
+            raise ScenarioError("--format parquet", ["it is not text; expected stdout to be a file or a pipe"])
+        plan = plan_of(file, settings)
+        with Pool(jobs, STOP_S + launches.grace_s * bool(workers)) as pool, Meter(is_quiet=quiet) as meter:
+            conduct = Conduct(plan, Store(folder), pool, is_idle=so_far, trackers=track or [], meter=meter)
+            if workers:
+                conduct.launch = {"launcher": launches.model_dump(), "workers": workers, "patience_s": patience}
+            metric_of(plan)  # a mistake in it is told before anything is run
+            if not so_far:
+                refuse_impossible_rows(plan, workers)
+            try:
+                if dry_run:
+                    with _live(conduct, live):  # so that a port which cannot be used is told
+                        _announce(conduct, jobs)
+                    return
+                if not (quiet or so_far):
+                    _announce(conduct, jobs)
+                conduct.watcher = StudyProgress(plan.study.name, meter)
+                with _live(conduct, live) as page_url:
+                    if page_url is not None:
+                        note(f"the live page is at {page_url}")
+                    results = conduct.run()
+            except KeyboardInterrupt:
+                kept = "stopped; every closed round is kept: go on with the same command"
+                raise KeyboardInterrupt("stopped" if dry_run else kept) from None
+        if so_far and not results.is_complete:
+            _tell_of_other_sources(conduct)
+        page, is_kept = None, replaces_runs_by_none(results)
+        if not is_kept:
+            try:
+                with meter:
+                    page = write_report(results, meter)
+            except OSError as error:  # such as a full disk; what was found is printed nevertheless
+                where = error.filename or results.folder
+                say(f"seedbus: {where}: the report cannot be written ({error.strerror})", to_stderr=True)
+        _print(results, output)
+        if is_kept:
+            note(f"no run is finished; the former report stays as it is: {results.folder}")
+        elif page is not None and not quiet:
+            say(f"written: {page}, and tables and figures beside it", to_stderr=True)
+        for each in conduct.notes:
+            note(each)
+        for failure in results.failures:
+            say(f"seedbus: a run failed: {failure}", to_stderr=True)
+    if page is None and not is_kept:
+        raise typer.Exit(Exit.FOLDER)
+    if results.failures:
+        raise typer.Exit(Exit.INCOMPLETE)
+    if results.is_complete and "does not hold" in results.verdicts.values():
+        raise typer.Exit(Exit.MISSED)
+
+
+@contextmanager
+def _live(conduct: Conduct, port: str | None) -> Iterator[str | None]:
+    """Serve the study's live page in this context, if there is a port; yield where it is."""
+    if port is None:
+        yield None
+        return
+    from seedbus.scenarios.operations.live_page import live
+    from seedbus.studies.study.live_study import LiveStudy
+
+    watcher = LiveStudy(conduct.plan, conduct.store, conduct.watcher)
+    conduct.watcher = watcher
+    with live(watcher, port) as page:
+        yield page.url
+        page.last = watcher.drawn
+
+
+def _announce(conduct: Conduct, jobs: int) -> None:
+    """Say how many runs there are, how many are missing, and what these will cost."""
+    from seedbus.bus.text import counted
+    from seedbus.scenarios.reporting.meter import lasting
+    from seedbus.scenarios.reporting.progress import readable
+    from seedbus.studies.study.estimate import estimate
+    from seedbus.studies.study.remarks import notes
+    from seedbus.studies.study.study import missing_runs
+
+    study, rows = conduct.plan.study, conduct.plan.cells
+    missing = missing_runs(conduct.plan, conduct.store, conduct.meter)
+    runs = len(rows) * len(study.seeds)
+    said = f"{study.name}: {counted(len(rows), 'row')} × {counted(len(study.seeds), 'seed')} = {counted(runs, 'run')}"
+    certain, most = len(missing.certain), len(missing.certain) + len(missing.further)
+    if not certain:
+        say(f"{said}; all are there already", to_stderr=True)
+        return
+    if missing.most_trials:
+        trials = _from_to(f"{missing.least_trials:,}", f"{missing.most_trials:,}")
+        said += f", after {trials} trial{'s' if missing.most_trials > 1 else ''}"
+    # at once, for the estimate may take a minute
+    say(f"{said}; {_from_to(f'{certain:,}', f'{most:,}')} to make", to_stderr=True)
+    _tell_of_other_sources(conduct)
+    for each in notes(conduct.plan):
+        note(each)
+    work = conduct.meter.begin(f"{study.name}: estimating runs", most)
+    costs = estimate(missing.certain, missing.further, conduct.pool, work.advance)
+    work.end()
+    time = _from_to(*(lasting(each.seconds / jobs) for each in costs))
+    sent = _from_to(*(readable(each.bytes) for each in costs))
+    what = f"about {time} in {counted(jobs, 'process', 'processes')}, about {sent} sent"
+    if costs[1].disk:
+        what += f", about {_from_to(*(readable(each.disk) for each in costs))} on the disk of what clients remember"
+    failing = costs[0]
+    unknown = f" (without {counted(failing.unknown, 'run')} that would fail: {failing.why})" if failing.unknown else ""
+    if (rate := costs[1].flops / 1e9) > 0:
+        what += f"; language models from FLOPs, at {rate:.0f} GFLOP/s as measured here, and without loading"
+    say(f"{study.name}: {what}{unknown}", to_stderr=True)
+
+
+def _from_to(least: str, most: str) -> str:
+    return least if least == most else f"{least} to {most}"
+
+
+def _tell_of_other_sources(conduct: Conduct) -> None:
+    """Say how many kept runs do not count any more, because the source of a plug-in has changed."""
+    from seedbus.bus.text import counted
+    from seedbus.discovery import PLUGINS
+
+    used = {name: digest for cell in conduct.plan.cells for name, digest in cell.scenario.plugins.items()}
+    for name, count in conduct.store.of_other_sources(used).items():
+        where = PLUGINS[name].path or f"the plug-in {name}"
+        are = "is of another source of it and does" if count == 1 else "are of another source of it and do"
+        again = "after any change of it, also of a comment, a study makes its runs again"
+        note(f"{where}: {counted(count, 'kept run')} {are} not count; {again}")
+
+
+def _print(results: StudyResults, output: StudyFormat) -> None:
+    from seedbus.studies.study import tables
+
+    if output is StudyFormat.text:
+        tables.show(results)
+    elif output is StudyFormat.parquet:
+        buffer = io.BytesIO()
+        results.table.to_parquet(buffer, index=False)
+        stdout: Any = sys.stdout.buffer
+        stdout.write(buffer.getvalue())
+    else:
+        texts = {
+            StudyFormat.markdown: tables.markdown(results),
+            StudyFormat.latex: tables.latex(results),
+            StudyFormat.csv: tables.csv(results.table).rstrip(),
+            StudyFormat.json: json.dumps(results.json()),
+        }
+        typer.echo(texts[output])

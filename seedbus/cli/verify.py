@@ -1,0 +1,42 @@
+"""`seedbus verify`: compare what a run shows with its journal and its ledger."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+
+import typer
+
+from seedbus.cli.options import Format, Output, Plugins, RunFolder
+from seedbus.scenarios.cli_errors import cli_errors
+from seedbus.scenarios.errors import Exit
+from seedbus.scenarios.reporting.terminal import say
+
+_MOST_PRINTED = 1_000
+
+
+def verify(run: RunFolder, plugin: Plugins = None, output: Output = Format.text) -> None:
+    """Compute a finished run's results again, from its journal and ledger, and name every field that differs.
+
+    The exit code is 14 if one does. What cannot be computed again is named, too.
+    """
+    with cli_errors():
+        from seedbus.scenarios.running.verify import verify as verified
+
+        found = verified(run)
+        if output is Format.json:
+            typer.echo(json.dumps(asdict(found)))
+        else:
+            for difference in found.differences[:_MOST_PRINTED]:
+                say(str(difference))
+            if (more := len(found.differences) - _MOST_PRINTED) > 0:
+                say(f"and {more:,} more; --format json has all")
+            agree = "" if found.differences else ", and all agree"
+            say(f"recomputed: {found.recomputed:,} values of results.json and metrics.jsonl{agree}")
+            if found.noted:
+                say(f"compared with the journal's note only: {', '.join(found.noted)}")
+            for reason in dict.fromkeys(found.unchecked.values()):
+                names = ", ".join(name for name, why in found.unchecked.items() if why == reason)
+                say(f"not checked: {names} ({reason})")
+        if found.differences:
+            raise typer.Exit(Exit.DIFFERS)

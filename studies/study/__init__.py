@@ -1,0 +1,8 @@
+"""Studies: a scenario with many settings and seeds, run in processes, kept by content, and compared with intervals.
+
+Doors: `cells`, `estimate`, `live_study`, `pool`, `possible`, `progress`, `remarks`, `results`, `store`, `study`,
+`study_page`, `tables`.
+"""
+
+MOST_PROCESSES = 1_024
+"""Of one study at a time. It stands here, since the command's help loads nothing heavy."""

@@ -1,0 +1,117 @@
+"""`seedbus init`: what it writes is a scenario that runs, and its comments are the defaults."""
+
+from __future__ import annotations
+
+import io
+import re
+import sys
+from pathlib import Path
+
+import pytest
+from commands import Command
+
+from seedbus.models.task import TASKS
+from seedbus.scenarios.errors import Exit
+from seedbus.scenarios.schema.discovery import ALGORITHMS
+from seedbus.scenarios.schema.loading import load
+from seedbus.scenarios.schema.yaml_text import parse
+from seedbus.studies.explain.first_scenario import Choices, first_scenario
+
+pytestmark = pytest.mark.slow
+
+WITHOUT_DATA = ("digits", "null", "quadratic")
+SMALL = ("--clients", "3", "--rounds", "2", "--dropout", "0.2", "--stragglers", "0.4")
+
+
+def run(seedbus: Command, *arguments: str) -> None:
+    written = seedbus("init", "first.yaml", *arguments)
+    assert (written.code, written.err) == (Exit.OK, "") and "seedbus explain first.yaml" in written.out
+    assert seedbus("check", "first.yaml").code == Exit.OK
+    ran = seedbus("run", "first.yaml", "--quiet")
+    assert (ran.code, ran.err) == (Exit.OK, ""), ran.err
+
+
+@pytest.mark.few(10, slow=0)
+@pytest.mark.parametrize("algorithm", list(ALGORITHMS.all()))
+def test_a_scenario_of_every_algorithm_runs(seedbus: Command, algorithm: str) -> None:
+    few = ALGORITHMS.all()[algorithm]().most_clients is not None
+    run(seedbus, "--algorithm", algorithm, *(("--rounds", "2") if few else SMALL))
+
+
+@pytest.mark.parametrize("task", WITHOUT_DATA)
+def test_a_scenario_of_every_task_that_needs_no_data_runs(seedbus: Command, task: str) -> None:
+    run(seedbus, "--task", task, *SMALL)
+
+
+COMPLETE = [
+    name for name, task in TASKS.all().items() if not any(field.is_required() for field in task.model_fields.values())
+]
+
+
+@pytest.mark.parametrize("task", COMPLETE)
+def test_the_commented_lines_are_the_defaults(task: str, tmp_path: Path) -> None:
+    """Without their marks they give the same scenario."""
+    text = first_scenario(Choices(task=task, dropout=0.1, stragglers=0.1))
+    path = tmp_path / "first.yaml"
+    path.write_text(text)
+    short = load(path)
+    all_lines = re.sub(r"^( *)#(\w)", r"\1\2", text, flags=re.MULTILINE)
+    path.write_text(all_lines)
+    assert load(path) == short and len(parse(all_lines)) > len(parse(text))
+    assert max(map(len, text.splitlines())) <= 120
+
+
+def test_settings_are_those_of_the_library_s_scenario_of_the_same_task_and_algorithm(tmp_path: Path) -> None:
+    path = tmp_path / "first.yaml"
+    path.write_text(first_scenario(Choices(task="fashion-mnist", algorithm="scaffold")))
+    ours, theirs = load(path), load("fashion/scaffold")
+    assert (ours.task, ours.partition, ours.algorithm) == (theirs.task, theirs.partition, theirs.algorithm)
+
+
+def test_it_replaces_no_file_unless_told_to(seedbus: Command) -> None:
+    Path("mine.yaml").write_text("mine")
+    refused = seedbus("init", "mine.yaml")
+    assert (
+        refused.code == Exit.USAGE and "mine.yaml: it exists already; name another file, or give --force" in refused.err
+    )
+    assert Path("mine.yaml").read_text() == "mine"
+    assert seedbus("init", "mine.yaml", "--force").code == Exit.OK and load("mine.yaml").algorithm.name == "decomfl"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (("--task", "digit"), 'task.name: "digit" is not known; did you mean digits?'),
+        (("--algorithm", "{name: hiso, nu: x}"), 'algorithm.nu: "x" is not accepted; expected a number'),
+        (("--partition", "{kind: iid"), "--partition {kind: iid: line 1"),
+        (("--partition", "dirichlet", "--task", "quadratic"), "partition.alpha: this field is required"),
+        (("--clients", "4", "--cohort", "5"), "cohort (5) is larger than clients (4)"),
+        (("--dropout", "2"), "probability: 2.0 is not accepted; expected at most 1"),
+    ],
+)
+def test_a_mistake_is_one_sentence_and_nothing_is_written(
+    seedbus: Command, arguments: tuple[str, ...], sentence: str
+) -> None:
+    said = seedbus("init", "first.yaml", *arguments)
+    assert (said.code, said.out) == (Exit.USAGE, "") and sentence in said.err and said.err.count("\n") == 1, said.err
+    assert not Path("first.yaml").exists()
+
+
+class Terminal(io.StringIO):
+    """Answers, as from a terminal."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+def test_at_a_terminal_it_asks_for_what_no_option_says(seedbus: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    answers = ["", "fedav", "fedavg", "dirichlet", "0.3", "20", "", "many", "30", "0.1", ""]
+    monkeypatch.setattr(sys, "stdin", Terminal("".join(f"{answer}\n" for answer in answers)))
+    said = seedbus("init", "first.yaml", "--stragglers", "0.25")
+    assert said.code == Exit.OK, said.err
+    assert "fedav is not known; did you mean fedavg?" in said.err and "many is not a number" in said.err
+    first = load("first.yaml")
+    assert (first.task.name, first.algorithm.name, first.stop.rounds) == ("digits", "fedavg", 30)
+    assert first.partition.model_dump()["alpha"] == 0.3
+    assert (first.participation.clients, first.participation.cohort) == (20, 2)
+    assert [fault.model_dump()["fault"] for fault in first.faults] == ["dropout", "straggler"]

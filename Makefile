@@ -13,7 +13,7 @@ TORCH_INDEX ?=
 PARALLEL := -n 2 --dist loadfile --max-worker-restart 1
 FOLDERS := $(shell find agents algorithms bus models scenarios seedbus studies -type d -not -name __pycache__)
 
-.PHONY: install demo test slow lint bench gpu gpu-here soak docs site clean
+.PHONY: install demo test slow coverage lint bench gpu gpu-here soak docs site clean
 
 install: $(VENV)/.installed
 
@@ -35,6 +35,13 @@ test: install
 
 slow: install
 	$(BIN)/pytest -m "slow and not soak" $(if $(PART),--part $(PART)) $(PARALLEL) --durations 15
+
+# what the quick tests reach, by room; a test that the tracing disturbs is no fault here, for `make test` has run it
+coverage: install
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt "pytest-cov>=6"
+	mkdir -p build
+	-$(BIN)/pytest -q -p no:cacheprovider $(PARALLEL) --cov --cov-report=json | tail -1
+	$(BIN)/python benchmarks/coverage_by_room.py
 
 lint: install
 	$(BIN)/ruff check .

@@ -124,7 +124,7 @@ def welcome(
         version: the run's newest.
         versions: for each follower of the host, the version to start from.
         log: the commits up to the newest of these versions, and of those that notes are about.
-        notes: what the clients have of snapshots, as `downloads.pack_notes` returned it.
+        notes: what the clients have downloaded, as `catch_up.client.pack_notes` returned it.
     """
     column = struct.pack(f"<{len(versions)}I", *versions)
     return Envelope(Kind.WELCOME, recipient, 0, version, [column, algorithm.pack_log(log).body, notes])

@@ -10,10 +10,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from seedbus.agents.catch_up.settings import Lag
 from seedbus.agents.gossip.settings import Gossip
 from seedbus.agents.policies.participation import Deadline, Late, Participation
 from seedbus.agents.policies.selection.selection import SELECTIONS
-from seedbus.agents.policies.snapshot_budget import Lag
 from seedbus.agents.privacy.settings import Privacy
 from seedbus.agents.secure.settings import SecureAggregation
 from seedbus.agents.server.stopping import Cadence, Stop

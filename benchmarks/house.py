@@ -35,7 +35,7 @@ ORDER: dict[str, tuple[tuple[str, ...], ...]] = {
     ),
     "agents": (
         (FLOOR,),
-        ("policies",),
+        ("policies", "catch_up"),
         ("secure",),
         ("privacy",),
         ("journal",),

@@ -11,15 +11,13 @@ from collections.abc import Mapping, Sequence
 from heapq import nlargest
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from seedbus.agents import chunks, messages
+from seedbus.agents import messages
 from seedbus.agents.admission import MEMBER, bound
 from seedbus.agents.availability import RETURNS
-from seedbus.agents.chunks import Chunk
+from seedbus.agents.catch_up.client import Downloads
 from seedbus.agents.client.client_state import ClientStateStore
-from seedbus.agents.client.downloads import Downloads
 from seedbus.agents.client.replicas import Replicas
 from seedbus.agents.client.resolution import LossWatch
-from seedbus.agents.client.snapshot_source import SnapshotSource
 from seedbus.agents.client.tampering import Tampering
 from seedbus.agents.messages import AnyAlgorithm, Join
 from seedbus.agents.observer import Observer
@@ -38,8 +36,6 @@ if TYPE_CHECKING:
 WITHOUT_STATE, FROM_ANOTHER_RUN = (RETURNS.index(how) for how in ("without-state", "from-another-run"))
 ELSEWHERE = 2**31
 """The version of a client that comes from another run: one that this run never reaches."""
-OFFER_FIELDS = 3
-"""How many fields the offer of a snapshot has."""
 MAX_JOIN_SPANS = 64
 """How many spans one JOIN holds at most: an envelope's arrays have no more elements."""
 
@@ -82,7 +78,7 @@ class Host:
         algorithm: the run's.
         problem: the task with its data.
         replicas: the clients' replicas.
-        downloads: snapshots that clients are downloading.
+        downloads: what clients are downloading.
         member_proof: what a single client's JOIN shows as proofs, by name.
     """
 
@@ -105,7 +101,7 @@ class Host:
         self.algorithm = algorithm
         self.problem = problem
         self.replicas = replicas
-        self.downloads = Downloads(replicas.at)
+        self.downloads = Downloads(replicas, observer, self._join_of_one)
         self.member_proof = proof
         self._proof = proof
         # once: this check of a protocol costs more than a message
@@ -120,7 +116,6 @@ class Host:
         self._answers: dict[int, Envelope] = {}
         self._newest_round = 0
         self._latest: _UnpackedPlan | None = None
-        self._source = SnapshotSource()
 
     def join(self, sender: int, nonce: bytes) -> list[Envelope]:
         """Return JOINs for all clients, at the versions that they hold.
@@ -182,38 +177,6 @@ class Host:
             self._forget(envelope)
         joins = self._join_of_one(envelope, ELSEWHERE if envelope.body == [FROM_ANOTHER_RUN] else None)
         return joins + self.downloads.note(envelope.client, envelope.round)
-
-    def on_snapshot(self, envelope: Envelope) -> list[Envelope]:
-        """A client receives the offer of a snapshot, or a chunk of one."""
-        client = envelope.client
-        if envelope.base <= self.replicas.version(client):
-            self._observer.noted("stale-snapshot", client=client, version=envelope.base)
-            joins = self._join_of_one(envelope) if len(envelope.body) == OFFER_FIELDS else []
-            return joins + self.downloads.note(client, envelope.round)
-        try:
-            unpacked = chunks.unpack(envelope)
-            if not isinstance(unpacked, Chunk):
-                return self.downloads.on_offer(envelope, *unpacked) + self.downloads.note(client, envelope.round)
-        except BadPayload as error:
-            self._observer.noted("bad-snapshot", client=client, detail=str(error))
-            return self.downloads.note(client, envelope.round)
-        try:
-            outcome = self.downloads.on_chunk(envelope, unpacked)
-        except (BadPayload, CommitGap) as error:
-            self._observer.noted("bad-snapshot", client=client, detail=str(error))
-            return [chunks.pull(unpacked.title, (), client, envelope.round)]
-        if isinstance(outcome, list):
-            return outcome + self.downloads.note(client, envelope.round)
-        self.replicas.install(client, outcome)
-        return self._join_of_one(envelope)
-
-    def on_fetch(self, envelope: Envelope) -> list[Envelope]:
-        """Return pieces of a client's replica, for the server's snapshot."""
-        try:
-            return self._source.pieces(envelope, self.replicas.get(envelope.client))
-        except (BadPayload, CommitGap) as error:
-            self._observer.noted("bad-fetch", client=envelope.client, detail=str(error))
-            return []
 
     def on_peak(self, envelope: Envelope) -> list[Envelope]:
         """A client is told how to scale its transmission. It does nothing: the server simulates the channel."""

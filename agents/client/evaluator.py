@@ -12,7 +12,6 @@ from typing import Any
 
 from seedbus.agents import messages
 from seedbus.agents.client.replicas import Replicas
-from seedbus.agents.client.snapshot_source import SnapshotSource
 from seedbus.agents.messages import DIGEST, EVALUATE, AnyAlgorithm, Evaluation
 from seedbus.agents.observer import Observer
 from seedbus.agents.problem import ClientProblem, MeasuredByLayer
@@ -52,7 +51,6 @@ class Evaluator:
         self._replicas = replicas
         self._observer = observer
         self._newest: Any = None
-        self._source = SnapshotSource()
 
     @property
     def replica(self) -> Replica:
@@ -94,11 +92,3 @@ class Evaluator:
         replica = self._replicas.advance(EVALUATOR, commits, reached)
         self._newest = commits[-1] if commits else self._newest
         return replica
-
-    def on_fetch(self, envelope: Envelope) -> list[Envelope]:
-        """Return pieces of the replica, for the server's snapshot."""
-        try:
-            return self._source.pieces(envelope, self.replica)
-        except BadPayload as error:
-            self._observer.noted("bad-fetch", client=envelope.client, detail=str(error))
-            return []

@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from seedbus.agents import messages
+from seedbus.agents.catch_up.client import unpack_notes
 from seedbus.agents.client.client_state import ClientStateStore
 from seedbus.agents.client.clients import Host
-from seedbus.agents.client.downloads import unpack_notes
 from seedbus.agents.client.evaluator import Evaluator
 from seedbus.agents.client.replicas import Replicas
 from seedbus.agents.client.tampering import HONEST, Tampering
@@ -209,15 +209,13 @@ class Followers:
         handlers = {
             Kind.WAKE: self.host.on_wake,
             Kind.REFUSE: self.host.on_refuse,
-            Kind.SNAPSHOT: self.host.on_snapshot,
-            Kind.FETCH: self.host.on_fetch,
             Kind.PEAK: self.host.on_peak,
             Kind.ASK: self.host.on_ask,
+            **self.host.downloads.handlers,
         }
-        if envelope.kind in handlers and envelope.client != EVALUATOR and envelope.client in self.host.replicas:
+        is_for_clients = envelope.client != EVALUATOR or envelope.kind is Kind.FETCH
+        if envelope.kind in handlers and is_for_clients and envelope.client in self.host.replicas:
             return handlers[envelope.kind](envelope)
-        if envelope.kind is Kind.FETCH and envelope.client == EVALUATOR and self.evaluator is not None:
-            return self.evaluator.on_fetch(envelope)
         if envelope.kind is Kind.COMMIT and self.evaluator is not None:
             return self.evaluator.on_commit(envelope)
         self._observer.noted("unexpected", kind=envelope.kind.name, client=envelope.client)

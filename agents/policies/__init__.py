@@ -1,4 +1,4 @@
-"""Policies that every algorithm shares: which clients a round asks, and which get a snapshot.
+"""Policies that every algorithm shares: which clients a round asks, and when it closes.
 
-Doors: `participation`, `selection`, `snapshot_budget`, `snapshot_bytes`.
+Doors: `participation`, `selection`.
 """

@@ -18,9 +18,9 @@ import msgpack
 import numpy as np
 
 from seedbus.agents import messages
+from seedbus.agents.catch_up.commit_window import CommitWindow, Reload
+from seedbus.agents.catch_up.snapshot_bytes import SnapshotBytes
 from seedbus.agents.messages import Outgoing
-from seedbus.agents.policies.snapshot_bytes import SnapshotBytes
-from seedbus.agents.server.commit_window import CommitWindow, Reload
 from seedbus.agents.server.outbox import Outbox
 from seedbus.agents.server.round import Round
 from seedbus.agents.server.run_spec import RunSpec

@@ -24,6 +24,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from seedbus.agents import messages
+from seedbus.agents.catch_up.commit_window import Reload
 from seedbus.agents.errors import Unfinishable
 from seedbus.agents.extensions import Exchange, Spending
 from seedbus.agents.journal.records import MemberPosition
@@ -32,7 +33,6 @@ from seedbus.agents.refusals import NOBODY, Mark, Reason, Refusal, Refusals, Ref
 from seedbus.agents.round_record import ClosedRound
 from seedbus.agents.server.catch_up import CatchUp
 from seedbus.agents.server.client_positions import ClientPositions
-from seedbus.agents.server.commit_window import Reload
 from seedbus.agents.server.joining import Joining
 from seedbus.agents.server.outbox import Outbox
 from seedbus.agents.server.report_reader import ReportReader

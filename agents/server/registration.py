@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from seedbus.agents import messages
-from seedbus.agents.client.downloads import pack_notes, version_of
+from seedbus.agents.catch_up.client import pack_notes, version_of
 from seedbus.agents.observer import Observer
 from seedbus.agents.refusals import Refusal
 from seedbus.agents.server.coordinator import Coordinator
@@ -80,7 +80,7 @@ class Registration:
         scenario: what followers need to know of the run; part of each offer.
         processes: number of processes that share the clients evenly, unless a request states a count.
         actual_versions: returns the followers' versions, by address, as the simulation knows them.
-        partial_downloads: returns the notes of incomplete snapshots, by client (`client.downloads`).
+        partial_downloads: returns the notes of incomplete downloads, by client (`catch_up.client`).
         on_change: called with clients that have joined, and in real time with those of a process that is gone.
 
     Attributes:
@@ -343,7 +343,7 @@ class Registration:
     def _welcome(self, worker: _Worker) -> bytes:
         """The WELCOME: the version of each follower, and all commits that they need to get there.
 
-        In simulated time these are the actual versions, with the notes of incomplete snapshots: a process that replaces
+        In simulated time these are the actual versions, with the notes of incomplete downloads: a process that replaces
         another one continues where that one was. In real time clients are where the server believes them to be.
         """
         is_real_time = not self._bus.clock.is_virtual

@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from seedbus.agents.catch_up.settings import Lag
 from seedbus.agents.extensions import Noise, OpenExchange, ReportFilter, no_exchange
 from seedbus.agents.messages import AnyAlgorithm
 from seedbus.agents.policies.participation import Participation
-from seedbus.agents.policies.snapshot_budget import Lag
 from seedbus.agents.server.stopping import Cadence, Stop
 from seedbus.algorithms.contract import Vector
 from seedbus.bus import Compute, Network

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import msgpack
 
-from seedbus.agents.chunks import Title
+from seedbus.agents.catch_up.chunks import Title
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,10 +20,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from seedbus.agents import chunks
-from seedbus.agents.chunks import Chunk, Title
+from seedbus.agents.catch_up import chunks
+from seedbus.agents.catch_up.chunks import Chunk, Title
+from seedbus.agents.catch_up.settings import Lag
 from seedbus.agents.messages import Outgoing
-from seedbus.agents.policies.snapshot_budget import Lag
 from seedbus.agents.server.snapshot import Snapshot
 from seedbus.algorithms.contract import BadPayload, ReportRefused
 from seedbus.bus import EVALUATOR, Envelope

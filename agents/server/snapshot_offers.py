@@ -11,10 +11,10 @@ from __future__ import annotations
 
 import msgpack
 
-from seedbus.agents import chunks
-from seedbus.agents.chunks import Chunk
+from seedbus.agents.catch_up import chunks
+from seedbus.agents.catch_up.chunks import Chunk
+from seedbus.agents.catch_up.settings import Lag
 from seedbus.agents.messages import Outgoing
-from seedbus.agents.policies.snapshot_budget import Lag
 from seedbus.agents.server.snapshot import Snapshot
 from seedbus.algorithms.contract import ReportRefused
 from seedbus.bus import Envelope, Kind, Tally

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from seedbus.agents.policies.snapshot_budget import Lag
+from seedbus.agents.catch_up.settings import Lag
 from seedbus.agents.server.outbox import Outbox
 from seedbus.agents.server.snapshot import Snapshot
 from seedbus.agents.server.snapshot_fetch import FetchStep, SnapshotFetch

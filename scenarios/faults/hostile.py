@@ -8,8 +8,9 @@ from typing import Any, Literal, TypeVar, get_args
 
 from pydantic import Field
 
-from seedbus.agents import chunks, messages
-from seedbus.agents.chunks import Chunk, Title
+from seedbus.agents import messages
+from seedbus.agents.catch_up import chunks
+from seedbus.agents.catch_up.chunks import Chunk, Title
 from seedbus.agents.client.forging import Occasion
 from seedbus.agents.secure.sharing import SHARE_BYTES
 from seedbus.agents.secure.stages import Stage

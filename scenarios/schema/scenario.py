@@ -23,9 +23,9 @@ from pydantic import (
     model_validator,
 )
 
+from seedbus.agents.catch_up.settings import Lag
 from seedbus.agents.gossip.settings import METRICS, Gossip
 from seedbus.agents.policies.participation import Participation
-from seedbus.agents.policies.snapshot_budget import Lag
 from seedbus.agents.privacy.settings import Privacy
 from seedbus.agents.refusals import Reason
 from seedbus.agents.secure.settings import SecureAggregation

@@ -15,9 +15,9 @@ from typing import Any, NamedTuple
 import msgpack
 import numpy as np
 
+from seedbus.agents.catch_up.settings import Lag
+from seedbus.agents.catch_up.snapshot_bytes import SnapshotBytes
 from seedbus.agents.messages import AnyAlgorithm
-from seedbus.agents.policies.snapshot_budget import Lag
-from seedbus.agents.policies.snapshot_bytes import SnapshotBytes
 from seedbus.bus import Fate, Kind
 from seedbus.scenarios.reporting.findings import Finding, Plot
 from seedbus.scenarios.reporting.looks import Line

@@ -18,7 +18,7 @@ from devices import DEVICE, IS_PROCESSOR, TORCH_DEVICE, there
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from seedbus.agents import chunks
+from seedbus.agents.catch_up import chunks
 from seedbus.algorithms.directions import bfloat16, directions, directions_for, law_of, reference, selftest
 from seedbus.algorithms.directions.tensor_directions import on_device as directions_on
 from seedbus.models.device import on_device

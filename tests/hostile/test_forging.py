@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from worlds import DECOMFL, holds, scenario
 
-from seedbus.agents import chunks
-from seedbus.agents.client.downloads import version_of
+from seedbus.agents.catch_up import chunks
+from seedbus.agents.catch_up.client import version_of
 from seedbus.bus import EVALUATOR, Envelope, Kind, Offer, Recruit, decode, encode
 from seedbus.bus.transport import Follower
 from seedbus.scenarios.errors import Interrupted

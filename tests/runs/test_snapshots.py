@@ -12,7 +12,7 @@ from power_cuts import PowerCut, cut_power
 from snapshot_cases import CROWD, lagging, rough
 from worlds import DECOMFL, HISO, outcome, scenario
 
-from seedbus.agents.client.downloads import Downloads
+from seedbus.agents.catch_up.client import Downloads
 from seedbus.agents.journal.journal import Journal
 from seedbus.agents.server.server import Server
 from seedbus.bus import Bus, Kind, Ledger, read_ledger

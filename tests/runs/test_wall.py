@@ -13,8 +13,8 @@ from clusters import ClientsThread, ServerThread, run_with_replacement
 from processes import seedbus, wait_for
 from worlds import DECOMFL, HISO, holds, scenario
 
+from seedbus.agents.catch_up.client import SnapshotSource
 from seedbus.agents.client.evaluator import Evaluator
-from seedbus.agents.client.snapshot_source import SnapshotSource
 from seedbus.agents.errors import Unfinishable
 from seedbus.agents.journal.journal import Journal
 from seedbus.agents.journal.records import Entry

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
+from types import SimpleNamespace
 from typing import Any
 
 from worlds import lossy, scenario
 
+from seedbus.agents.catch_up.client import Downloads
+from seedbus.algorithms.contract import Replica
 from seedbus.scenarios.schema.scenario import Scenario
 
 CROWD = {"clients": 30, "cohort": 3}
@@ -26,3 +30,10 @@ def rough(probability: float, **changes: Any) -> Scenario:
     """`lagging` on links that lose messages, with a deadline that leaves time for a few windows of chunks."""
     participation = CROWD | {"deadline_s": 3.0}
     return lagging(partial(lossy, probability), **({"participation": participation, "stop": {"rounds": 100}} | changes))
+
+
+def downloads_from(replica_at: Callable[[int], Replica]) -> Downloads:
+    """Return the downloads of a process that could compute each version's replica."""
+    replicas: Any = SimpleNamespace(at=replica_at)
+    silent: Any = SimpleNamespace(noted=lambda *_, **__: None)
+    return Downloads(replicas, silent, lambda envelope: [])

@@ -12,11 +12,12 @@ from event_recorder import EventRecorder
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from seedbus.agents import chunks, messages
+from seedbus.agents import messages
 from seedbus.agents.availability import RETURNS
-from seedbus.agents.chunks import Chunk, Title
+from seedbus.agents.catch_up import chunks
+from seedbus.agents.catch_up.chunks import Chunk, Title
+from seedbus.agents.catch_up.client import pack_notes
 from seedbus.agents.client.clients import ELSEWHERE
-from seedbus.agents.client.downloads import pack_notes
 from seedbus.agents.client.worker import Followers, prove
 from seedbus.agents.errors import JoinRefused
 from seedbus.agents.messages import DIGEST, EVALUATE, Join, Span

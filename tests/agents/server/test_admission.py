@@ -9,11 +9,12 @@ import numpy as np
 import pytest
 from coordinator_cases import ALGORITHM, PROOF
 from registration_harness import RegistrationHarness, join_frame
+from snapshot_cases import downloads_from
 
 from seedbus.agents import messages
 from seedbus.agents.admission import false_proof
-from seedbus.agents.chunks import DIGEST_BYTES, Title, offer
-from seedbus.agents.client.downloads import Downloads, unpack_notes
+from seedbus.agents.catch_up.chunks import DIGEST_BYTES, Title, offer
+from seedbus.agents.catch_up.client import unpack_notes
 from seedbus.agents.messages import Join, Span
 from seedbus.bus import EVALUATOR, HOST, SERVER, Declined, Envelope, HostRequest, Kind, decode, encode
 from seedbus.bus.envelope import FORMAT
@@ -162,7 +163,7 @@ def test_a_welcome_reaches_the_snapshots_that_its_clients_are_downloading(actual
     harness.close_four_rounds()
     harness.actual_versions = {0: actual, 1: 1, EVALUATOR: 1}
     title = Title(3, 2, bytes(DIGEST_BYTES))
-    downloads = Downloads(lambda version: ALGORITHM.replica(np.zeros(9, np.float32)))
+    downloads = downloads_from(lambda version: ALGORITHM.replica(np.zeros(9, np.float32)))
     downloads.on_offer(offer(title, 1, 0, 4), title, 1)
     harness.partial_downloads = {0: encode(*downloads.note(0, 4))[0], 1: b"no note"}
     harness.registration.gone(HOST, "it was killed")

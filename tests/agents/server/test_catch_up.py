@@ -10,10 +10,10 @@ from algorithm_cases import Rehearsal, bits, make, rehearse
 from coordinator_cases import PROOF
 
 from seedbus.agents import messages
-from seedbus.agents.chunks import DIGEST_BYTES, Title
+from seedbus.agents.catch_up.chunks import DIGEST_BYTES, Title
+from seedbus.agents.catch_up.settings import Lag
+from seedbus.agents.catch_up.snapshot_bytes import SnapshotBytes
 from seedbus.agents.policies.participation import Late, Participation
-from seedbus.agents.policies.snapshot_budget import Lag
-from seedbus.agents.policies.snapshot_bytes import SnapshotBytes
 from seedbus.agents.server.catch_up import CatchUp
 from seedbus.agents.server.outbox import Outbox
 from seedbus.agents.server.round import Round

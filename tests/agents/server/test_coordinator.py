@@ -11,7 +11,7 @@ from coordinator_cases import ALGORITHM, after_rounds, cohort_of, joined_coordin
 from hypothesis import given
 from hypothesis import strategies as st
 
-from seedbus.agents.chunks import DIGEST_BYTES, Chunk, Title
+from seedbus.agents.catch_up.chunks import DIGEST_BYTES, Chunk, Title
 from seedbus.agents.messages import DIGEST, Evaluation
 from seedbus.agents.round_record import RoundRecord
 from seedbus.agents.server.stopping import Progress, Sent, Stop

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from late_cases import answer, ask, close_at_deadline, lenient_coordinator, play_round, refusal_reason, terms
 
-from seedbus.agents import chunks
+from seedbus.agents.catch_up import chunks
 from seedbus.agents.messages import Evaluation, Join, Span
 from seedbus.agents.policies.participation import Late
 from seedbus.agents.server.coordinator import Coordinator

@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from seedbus.agents import chunks
-from seedbus.agents.chunks import Title
-from seedbus.agents.client.snapshot_source import SnapshotSource
+from seedbus.agents.catch_up import chunks
+from seedbus.agents.catch_up.chunks import Title
+from seedbus.agents.catch_up.client import SnapshotSource
+from seedbus.agents.catch_up.settings import Lag
 from seedbus.agents.messages import Outgoing
-from seedbus.agents.policies.snapshot_budget import Lag
 from seedbus.agents.server.snapshot_fetch import FetchStep, SnapshotFetch
 from seedbus.algorithms.contract import Replica, ReportRefused
 from seedbus.bus import EVALUATOR, Envelope

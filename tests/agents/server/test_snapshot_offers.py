@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from seedbus.agents import chunks
-from seedbus.agents.chunks import Chunk
-from seedbus.agents.policies.snapshot_budget import Lag
+from seedbus.agents.catch_up import chunks
+from seedbus.agents.catch_up.chunks import Chunk
+from seedbus.agents.catch_up.settings import Lag
 from seedbus.agents.server.snapshot import Snapshot
 from seedbus.agents.server.snapshot_offers import MAX_RESENDS, BadSnapshot, NoSnapshot, SnapshotOffers
 from seedbus.algorithms.contract import Replica, ReportRefused

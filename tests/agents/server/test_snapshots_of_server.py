@@ -10,11 +10,12 @@ from coordinator_cases import ALGORITHM, PROOF, cohort_of, joined_coordinator, j
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from seedbus.agents import chunks, messages
-from seedbus.agents.chunks import Chunk, Title
-from seedbus.agents.client.snapshot_source import SnapshotSource
+from seedbus.agents import messages
+from seedbus.agents.catch_up import chunks
+from seedbus.agents.catch_up.chunks import Chunk, Title
+from seedbus.agents.catch_up.client import SnapshotSource
+from seedbus.agents.catch_up.settings import Lag
 from seedbus.agents.messages import Join, Span
-from seedbus.agents.policies.snapshot_budget import Lag
 from seedbus.agents.server.coordinator import Coordinator
 from seedbus.agents.server.snapshot_offers import MAX_RESENDS
 from seedbus.algorithms.contract import Replica

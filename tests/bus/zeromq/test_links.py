@@ -233,7 +233,7 @@ def test_more_deliveries_than_a_hub_sends_at_a_time_are_not_accepted(monkeypatch
 
 
 def test_chunks_of_a_snapshot_take_no_more_memory_than_the_snapshot() -> None:
-    from seedbus.agents.chunks import Chunk, Title, offer
+    from seedbus.agents.catch_up.chunks import Chunk, Title, offer
 
     title = Title(9, 40, os.urandom(16))  # 40 chunks of a replica that has 80 bytes
     with running_link() as link:

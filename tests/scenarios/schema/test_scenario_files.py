@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from scenario_files import SMALL, write_scenario
 
-from seedbus.agents.policies.snapshot_budget import Lag
+from seedbus.agents.catch_up.settings import Lag
 from seedbus.bus.network import Constant
 from seedbus.models.partition import PARTITIONS
 from seedbus.models.task import TASKS

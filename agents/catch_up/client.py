@@ -1,4 +1,7 @@
-"""The snapshots that clients of one process are downloading, until one is complete and its client installs it.
+"""The client's side of snapshots: what the clients of one process download, and what a source gives out.
+
+    an offer ─► PULL ─► chunks ─► PULL ─► … ─► complete: it is installed, and the client states its version (JOIN)
+                                               or has another digest: a PULL of nothing
 
 A chunk that several clients have pulled is kept once. What a client has of a snapshot is also stated to the simulation,
 in a note: a WAKE message that is never sent. A process that replaces this one is given the notes, and computes the
@@ -9,19 +12,20 @@ false ones, and then this snapshot fails here as it would have there.
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import islice
-from typing import Annotated
+from typing import Annotated, Protocol
 
 from msgspec import Meta
 
-from seedbus.agents import chunks
-from seedbus.agents.chunks import Chunk, Shape, Title
+from seedbus.agents.catch_up import chunks
+from seedbus.agents.catch_up.chunks import Chunk, Shape, Title
+from seedbus.agents.catch_up.settings import MOST_WINDOW
 from seedbus.agents.messages import read_body
-from seedbus.agents.policies.snapshot_budget import MOST_WINDOW
-from seedbus.algorithms.contract import BadPayload, Replica
+from seedbus.agents.observer import Observer
+from seedbus.algorithms.contract import BadPayload, CommitGap, Replica
 from seedbus.bus import Envelope, Kind, MalformedEnvelope, decode
 from seedbus.bus.records import Count
 
@@ -80,14 +84,75 @@ class _PartialDownload:
             self.complete_to += 1
 
 
-class Downloads:
-    """The downloads of one process's clients, at most one each."""
+class Replicas(Protocol):
+    """What is asked of a process's replicas (`agents/client/replicas.py`)."""
 
-    def __init__(self, replica_at: Callable[[int], Replica]) -> None:
-        """Begin without any; replica_at: returns the replica of a version that the log reaches, for reading only."""
-        self._replica_at = replica_at
+    def version(self, client: int) -> int: ...
+
+    def get(self, client: int) -> Replica: ...
+
+    def at(self, version: int) -> Replica: ...
+
+    def install(self, client: int, replica: Replica) -> None: ...
+
+
+class Downloads:
+    """The downloads of one process's clients, at most one each.
+
+    Attributes:
+        handlers: kind → what answers a message of it.
+    """
+
+    def __init__(self, replicas: Replicas, observer: Observer, join: Callable[[Envelope], list[Envelope]]) -> None:
+        """Begin without any.
+
+        Args:
+            replicas: the process's.
+            observer: is told of messages that cannot be acted upon.
+            join: returns the JOIN of a message's client, which states the version that it holds.
+        """
+        self._replicas = replicas
+        self._observer = observer
+        self._join = join
+        self._source = SnapshotSource()
         self._partial_downloads: dict[int, _PartialDownload] = {}
         self._chunks: dict[Title, dict[bytes, bytes]] = {}  # title → check → chunk
+        self.handlers: Mapping[Kind, Callable[[Envelope], list[Envelope]]] = {
+            Kind.SNAPSHOT: self.on_snapshot,
+            Kind.FETCH: self.on_fetch,
+        }
+
+    def on_fetch(self, envelope: Envelope) -> list[Envelope]:
+        """Return pieces of a follower's replica, for the server's snapshot."""
+        try:
+            return self._source.pieces(envelope, self._replicas.get(envelope.client))
+        except (BadPayload, CommitGap) as error:
+            self._observer.noted("bad-fetch", client=envelope.client, detail=str(error))
+            return []
+
+    def on_snapshot(self, envelope: Envelope) -> list[Envelope]:
+        """A client receives the offer of a snapshot, or a chunk of one; returns its answers and its note."""
+        client = envelope.client
+        if envelope.base <= self._replicas.version(client):
+            self._observer.noted("stale-snapshot", client=client, version=envelope.base)
+            answers = self._join(envelope) if chunks.is_offer(envelope) else []
+            return answers + self.note(client, envelope.round)
+        title = None
+        try:
+            unpacked = chunks.unpack(envelope)
+            if not isinstance(unpacked, Chunk):
+                return self.on_offer(envelope, *unpacked) + self.note(client, envelope.round)
+            title = unpacked.title
+            outcome = self.on_chunk(envelope, unpacked)
+        except (BadPayload, CommitGap) as error:
+            self._observer.noted("bad-snapshot", client=client, detail=str(error))
+            if title is None:
+                return self.note(client, envelope.round)
+            return [chunks.pull(title, (), client, envelope.round)]
+        if isinstance(outcome, list):
+            return outcome + self.note(client, envelope.round)
+        self._replicas.install(client, outcome)
+        return self._join(envelope)
 
     def on_offer(self, envelope: Envelope, title: Title, window: int) -> list[Envelope]:
         """A client is offered a snapshot. Returns its PULL for the next chunks that it lacks.
@@ -133,7 +198,7 @@ class Downloads:
 
     @cached_property
     def _shape(self) -> Shape:
-        return chunks.shape_of(self._replica_at(0))
+        return chunks.shape_of(self._replicas.at(0))
 
     def discard_up_to(self, client: int, version: int) -> None:
         """A client has reached a version: a snapshot that is no newer is of no use to it."""
@@ -162,7 +227,7 @@ class Downloads:
         for check in download.checks.values():
             checked ^= _number(check)
         if lost:
-            replica = self._replica_at(title.version)
+            replica = self._replicas.at(title.version)
             for index in lost:
                 chunk = chunks.cut(replica, title, index, download.chunk_bytes)
                 here[index] = chunk.data
@@ -189,6 +254,34 @@ class Downloads:
         self._chunks.clear()
         for note in notes:
             self._partial_downloads[note.client] = _unpack_note(note)
+
+
+class SnapshotSource:
+    """Answers requests for a replica. It caches the last title, whose digest takes a pass over the replica."""
+
+    def __init__(self) -> None:
+        self._cached: tuple[Title, int] | None = None  # with the size of its chunks in bytes
+
+    def pieces(self, envelope: Envelope, replica: Replica) -> list[Envelope]:
+        """Return the answer to a FETCH: pieces, a description, or that the replica is at another version.
+
+        Raises:
+            BadPayload: the FETCH cannot be unpacked.
+        """
+        chunk_bytes, wanted = chunks.unpack_fetch(envelope, MOST_WINDOW)
+        client, round = envelope.client, envelope.round
+        if replica.version != envelope.base:
+            return [chunks.description(Title(envelope.base, 0, b""), client, round)]
+        title = self._title(replica, chunk_bytes)
+        if not wanted:
+            return [chunks.description(title, client, round)]
+        pieces = [chunks.cut(replica, title, index, chunk_bytes) for index in wanted if index < title.count]
+        return [piece.pack(Kind.PIECE, client, round) for piece in pieces]
+
+    def _title(self, replica: Replica, chunk_bytes: int) -> Title:
+        if self._cached is None or (self._cached[0].version, self._cached[1]) != (replica.version, chunk_bytes):
+            self._cached = chunks.title_of(replica, chunk_bytes), chunk_bytes
+        return self._cached[0]
 
 
 def _unpack_note(note: Envelope) -> _PartialDownload:

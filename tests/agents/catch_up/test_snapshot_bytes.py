@@ -7,11 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from seedbus.agents import chunks
+from seedbus.agents.catch_up import chunks, snapshot_bytes
+from seedbus.agents.catch_up.settings import Lag
+from seedbus.agents.catch_up.snapshot_bytes import SnapshotBytes
 from seedbus.agents.messages import Join, Span
-from seedbus.agents.policies import snapshot_bytes
-from seedbus.agents.policies.snapshot_budget import Lag
-from seedbus.agents.policies.snapshot_bytes import SnapshotBytes
 from seedbus.algorithms.contract import Replica
 from seedbus.bus import Envelope, Kind
 from seedbus.bus.codec import encode

@@ -98,6 +98,11 @@ def description(title: Title, client: int, round: int) -> Envelope:
     return Envelope(Kind.PIECE, client, round, title.version, [title.count, title.digest])
 
 
+def is_offer(envelope: Envelope) -> bool:
+    """Whether a SNAPSHOT offers one, and is no chunk."""
+    return len(envelope.body) == len(_Offer._fields)
+
+
 def unpack(envelope: Envelope) -> Chunk | tuple[Title, int]:
     """Return a chunk, or a snapshot's title with the window of its offer (0 in a description). Raises `BadPayload`."""
     if len(envelope.body) <= len(_Offer._fields):

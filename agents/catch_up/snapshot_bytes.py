@@ -7,10 +7,10 @@ from typing import NamedTuple
 
 import msgpack
 
-from seedbus.agents import chunks
-from seedbus.agents.chunks import Chunk, Title
+from seedbus.agents.catch_up import chunks
+from seedbus.agents.catch_up.chunks import Chunk, Title
+from seedbus.agents.catch_up.settings import Lag
 from seedbus.agents.messages import Join, Span
-from seedbus.agents.policies.snapshot_budget import Lag
 from seedbus.bus import Envelope, Kind
 from seedbus.bus.codec import encode
 

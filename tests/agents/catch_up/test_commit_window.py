@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from seedbus.agents.server.commit_window import CommitWindow
+from seedbus.agents.catch_up.commit_window import CommitWindow
 
 
 class Archive:

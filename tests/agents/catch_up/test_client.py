@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from snapshot_cases import downloads_from
 
-from seedbus.agents import chunks
-from seedbus.agents.chunks import Chunk, Title
-from seedbus.agents.client.downloads import Downloads, pack_notes, unpack_notes, version_of
-from seedbus.agents.client.snapshot_source import SnapshotSource
-from seedbus.agents.policies.snapshot_budget import MOST_WINDOW
+from seedbus.agents.catch_up import chunks
+from seedbus.agents.catch_up.chunks import Chunk, Title
+from seedbus.agents.catch_up.client import Downloads, SnapshotSource, pack_notes, unpack_notes, version_of
+from seedbus.agents.catch_up.settings import MOST_WINDOW
 from seedbus.algorithms.contract import BadPayload, Replica
 from seedbus.algorithms.scalar_only.hiso import HiSo
 from seedbus.bus import Envelope, Kind, MalformedEnvelope, decode, encode
@@ -38,7 +38,7 @@ TITLE = chunks.title_of(TRUTH, SIZE)
 
 
 def downloads() -> Downloads:
-    return Downloads(replica_at)
+    return downloads_from(replica_at)
 
 
 def offer_to(partial: Downloads, client: int = 0, title: Title = TITLE, window: int = WINDOW) -> list[int]:

@@ -16,24 +16,20 @@ class Snapshot:
     Attributes:
         title: version, number of chunks and digest that the source stated.
         pieces: the chunks in order; all but the last are of one size.
-        is_of_peer: whether a client sent it, and not the evaluator.
     """
 
     title: Title
     pieces: list[bytes]
-    is_of_peer: bool
 
     def pack(self) -> bytes:
         """Return the bytes that the journal stores."""
         title = self.title
-        packed: bytes = msgpack.packb(
-            [title.version, title.count, title.digest, self.is_of_peer, b"".join(self.pieces)]
-        )
+        packed: bytes = msgpack.packb([title.version, title.count, title.digest, b"".join(self.pieces)])
         return packed
 
     @staticmethod
     def unpack(packed: bytes, chunk_bytes: int) -> Snapshot:
         """Return the snapshot that `pack` stored, cut into chunks of `chunk_bytes` bytes."""
-        version, count, digest, is_of_peer, data = msgpack.unpackb(packed)
+        version, count, digest, data = msgpack.unpackb(packed)
         pieces = [data[start : start + chunk_bytes] for start in range(0, len(data), chunk_bytes)]
-        return Snapshot(Title(version, count, digest), pieces, is_of_peer)
+        return Snapshot(Title(version, count, digest), pieces)

@@ -199,7 +199,7 @@ class SnapshotFetch:
                 return FetchStep(self._turn_to_evaluator(), is_forged=True)
             self.transfer = None
             self.distrusts_peers = False
-            return FetchStep(snapshot=Snapshot(title, pieces, source != EVALUATOR))
+            return FetchStep(snapshot=Snapshot(title, pieces))
         if min(transfer.wanted, default=title.count) >= title.count:  # the first request may reach beyond the end
             return FetchStep(self._ask(transfer, source, self._next_pieces(transfer)))
         return FetchStep()

@@ -92,7 +92,7 @@ class SnapshotOffers:
         Raises:
             BadPayload: the message cannot be unpacked.
             NoSnapshot: another snapshot is held, or none.
-            BadSnapshot: the client found another digest. A snapshot that came from a peer is held no more.
+            BadSnapshot: the client says that it found another digest.
             ReportRefused: the client has no offer, asks for more than it allows, or for chunks that do not exist.
         """
         client, held = envelope.client, self.held
@@ -103,8 +103,6 @@ class SnapshotOffers:
             raise ReportRefused("not-offered", f"client {client} was not offered the snapshot that it pulls")
         if not wanted:
             self.withdraw(client)
-            if held.is_of_peer:
-                self.replace(None)
             raise BadSnapshot("bad-snapshot", f"client {client} says that the snapshot it pulled has another digest")
         if wanted[-1] >= held.title.count:
             raise ReportRefused("no-chunk", f"chunk {wanted[-1]} of a snapshot of {held.title.count}")

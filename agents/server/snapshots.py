@@ -162,8 +162,6 @@ class Snapshots:
             self._outbox.extend(self._offers.pulled(envelope, self._round))
         except BadSnapshot:
             self._fall_back([envelope.client])
-            if self._offers.held is None:  # it came from a peer
-                self._fetch.distrusts_peers = True
             raise
 
     def received(self, envelope: Envelope) -> None:

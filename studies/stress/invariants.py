@@ -82,8 +82,6 @@ class Inspector(NullObserver):
         self._our_fault = OUR_FAULT
         if any(isinstance(fault, Byzantine) for fault in scenario.faults):
             self._our_fault -= {"bad-payload"}
-        if self._hostile:
-            self._our_fault -= {"bad-snapshot"}  # a hostile client may have made up a snapshot
         self.refusals: dict[str, dict[str, int]] = {}
 
     def round_closed(self, closed: ClosedRound, now_ns: int, bytes_so_far: int) -> None:

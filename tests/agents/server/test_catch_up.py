@@ -79,7 +79,7 @@ def server(
     snapshots.open(NEWEST, NEWEST)
     if held is not None:
         pieces = [bytes(min(CHUNK, size - start)) for start in range(0, size, CHUNK)]
-        snapshot = Snapshot(Title(held, len(pieces), bytes(DIGEST_BYTES)), pieces, False)
+        snapshot = Snapshot(Title(held, len(pieces), bytes(DIGEST_BYTES)), pieces)
         snapshots.unpack(snapshots.pack(), snapshot.pack())
         snapshots.request_snapshot(READER, is_fresh=False)
         outbox.take()

@@ -54,7 +54,7 @@ def test_a_snapshot_is_fetched_window_by_window_until_complete(source: str) -> N
         request = only(fetching.client_reported(2))
         assert request.client == 2
     snapshot = deliver(fetching, request).snapshot
-    assert snapshot is not None and (snapshot.title, snapshot.is_of_peer) == (TITLE, source == "peer")
+    assert snapshot is not None and snapshot.title == TITLE
     assert b"".join(snapshot.pieces) == REPLICA.fields["x"].tobytes()
     assert not fetching.awaits_evaluator
 

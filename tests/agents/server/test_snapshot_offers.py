@@ -19,9 +19,9 @@ TITLE = chunks.title_of(REPLICA, SIZE)
 PIECES = [chunks.cut(REPLICA, TITLE, index, SIZE).data for index in range(TITLE.count)]
 
 
-def offers(*, is_of_peer: bool = False) -> tuple[SnapshotOffers, Snapshot]:
+def offers() -> tuple[SnapshotOffers, Snapshot]:
     offering = SnapshotOffers(Lag(snapshot_after_commits=1, chunk_bytes=SIZE, window=3))
-    snapshot = Snapshot(TITLE, PIECES, is_of_peer)
+    snapshot = Snapshot(TITLE, PIECES)
     offering.replace(snapshot)
     return offering, snapshot
 
@@ -64,12 +64,12 @@ def test_a_renewal_wastes_what_clients_have_pulled_or_are_about_to_pull() -> Non
         offering.offer(client, snapshot, ROUND)
         offering.pulled(chunks.pull(TITLE, (0, 1, 2), client, ROUND), ROUND)
     assert wasted(later) == whole
-    two = Snapshot(chunks.title_of(REPLICA, 256), [b"".join(PIECES[:4]), b"".join(PIECES[4:])], is_of_peer=False)
+    two = Snapshot(chunks.title_of(REPLICA, 256), [b"".join(PIECES[:4]), b"".join(PIECES[4:])])
     offering.replace(two)
     offering.offer(2, two, ROUND)
     offering.pulled(chunks.pull(two.title, (0,), 2, ROUND), ROUND)
     assert wasted(0) == 256
-    one = Snapshot(chunks.title_of(REPLICA, 400), [b"".join(PIECES)], is_of_peer=False)
+    one = Snapshot(chunks.title_of(REPLICA, 400), [b"".join(PIECES)])
     offering.replace(one)
     offering.offer(2, one, ROUND)
     offering.pulled(chunks.pull(one.title, (0,), 2, ROUND), ROUND)
@@ -90,17 +90,15 @@ def test_an_offer_ends_when_the_snapshot_is_installed_withdrawn_or_replaced() ->
         offering.pulled(chunks.pull(TITLE, (0,), 3, ROUND), ROUND)
 
 
-@pytest.mark.parametrize("is_of_peer", [False, True])
-def test_a_bad_snapshot_of_a_peer_is_dropped(is_of_peer: bool) -> None:
-    offering, snapshot = offers(is_of_peer=is_of_peer)
+def test_a_snapshot_that_a_client_calls_bad_is_kept_for_others() -> None:
+    offering, snapshot = offers()
     offering.take_new()
     for client in (1, 2):
         offering.offer(client, snapshot, ROUND)
     with pytest.raises(BadSnapshot):
         offering.pulled(chunks.pull(TITLE, (), 2, ROUND), ROUND)
-    assert offering.held is (None if is_of_peer else snapshot)
-    assert list(offering.allowed) == ([] if is_of_peer else [1])
-    assert offering.take_new() == (b"" if is_of_peer else None)
+    assert offering.held is snapshot and list(offering.allowed) == [1]
+    assert offering.take_new() is None
 
 
 def test_without_a_snapshot_nothing_is_stored_or_under_way() -> None:
@@ -116,7 +114,7 @@ def test_a_pull_without_a_snapshot_is_refused() -> None:
 
 
 def test_a_stored_snapshot_is_read_back_unchanged() -> None:
-    offering, snapshot = offers(is_of_peer=True)
+    offering, snapshot = offers()
     packed = offering.take_new()
     assert packed is not None and Snapshot.unpack(packed, SIZE) == snapshot
     assert offering.take_new() is None, "it is new once"

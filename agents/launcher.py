@@ -23,7 +23,6 @@ from seedbus.agents.monitor import Monitor
 from seedbus.agents.observer import Observer
 from seedbus.agents.round_record import ClosedRound
 from seedbus.agents.server.coordinator import Coordinator
-from seedbus.agents.server.follower_positions import FollowerPositions
 from seedbus.agents.server.outages import Outages
 from seedbus.agents.server.run_spec import RunSpec
 from seedbus.agents.server.server import Server
@@ -204,7 +203,6 @@ class _ServerRun:
         # called for each client of a round
         self._evaluations = lru_cache(maxsize=16)(spec.algorithm.evaluations)
         self._equal_ns = lru_cache(maxsize=64)(partial(self._answer_ns, 0))
-        positions = FollowerPositions(lru_cache(maxsize=256)(self._count_seeds))
         self.bus = Bus(
             self.clock,
             self.transport,
@@ -215,13 +213,11 @@ class _ServerRun:
             on_decoded=self.coordinator.reader.read_together,
             answer_ns=self._equal_answer_ns if self.pace.is_equal else self._answer_ns,
             report_limit=spec.report_limit,
-            on_answer=positions.answered,
-            on_delivery=positions.delivered,
+            on_answer=self.coordinator.positions.on_answer,
+            on_delivery=self.coordinator.positions.on_delivery,
         )
         interruptions = [outages] if outages else []
-        self.server = Server(
-            self.bus, self.coordinator, positions, self.availability, interruptions, journal, observer, stop
-        )
+        self.server = Server(self.bus, self.coordinator, self.availability, interruptions, journal, observer, stop)
         self._under_way: set[tuple[int, int]] | None = None  # at the end of the last durable round
         self._ended_s = 0.0  # when the outcome became durable: a wall clock goes on
         if spec.memory is not None:
@@ -313,10 +309,6 @@ class _ServerRun:
     def _reloaded(self, after: int, last: int) -> list[Any]:
         """Return the commits after version `after` up to `last` from the journal; the server holds them no more."""
         return list(islice(history(self.spec.algorithm, self.archive, after), last - after))
-
-    def _count_seeds(self, after: int, last: int) -> int:
-        """Return the seeds of the commits after version `after` up to `last`."""
-        return self.spec.algorithm.pack_log(self.coordinator.history.between(after, last)).seeds
 
     def _answer_ns(self, client: int, round: int, seeds: int) -> int:
         """Return how long a client works; seeds: one of the plan, and one for each term that it folds."""

@@ -1,5 +1,5 @@
 """The server: the coordinator decides without awaits, the server carries it out.
 
-Doors: `collusion`, `coordinator`, `follower_positions`, `member_index`, `outages`, `round`, `run_spec`,
+Doors: `collusion`, `coordinator`, `member_index`, `outages`, `round`, `run_spec`,
 `server`, `state`, `stopping`.
 """

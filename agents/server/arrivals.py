@@ -102,15 +102,15 @@ class Arrivals:
         between, and never where messages are lost.
         """
         coordinator = self._coordinator
-        lacking, members = coordinator.lacking(self.computing()), coordinator.members
+        lacking, members = coordinator.lacking(self.computing()), len(coordinator.positions.members)
         if not lacking:
             return
 
         def is_done() -> bool:
             nonlocal lacking, members
             lacking -= 1  # each call is for a message, or a plan that left the bus, which free one client at most
-            if lacking <= 0 or members != coordinator.members:
-                members = coordinator.members
+            if lacking <= 0 or members != len(coordinator.positions.members):
+                members = len(coordinator.positions.members)
                 lacking = coordinator.lacking(self.computing())  # costs as much as clients are at work
             return not lacking
 
@@ -149,7 +149,7 @@ class Arrivals:
                     await self._until_time(next_ns, lambda: coordinator.has_members)
                 except EndOfTime:
                     break
-            most = max(most, coordinator.members)
+            most = max(most, len(coordinator.positions.members))
             if coordinator.has_members:
                 return True
             if availability.is_over and (clock.is_virtual or self._are_hosted()):

@@ -57,7 +57,7 @@ class CatchUp:
 
         Args:
             spec: the run.
-            versions: the version of each client that ever joined; kept up to date by `ClientPositions`.
+            versions: the version of each client that ever joined; kept up to date by `Positions`.
             outbox: where messages go.
             reload: reads commits back that are not held any more.
             proofs: returns what a client's JOIN shows.

@@ -19,6 +19,7 @@ Rules
 from __future__ import annotations
 
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -32,9 +33,9 @@ from seedbus.agents.messages import Evaluation, Join, Outgoing
 from seedbus.agents.refusals import NOBODY, Mark, Reason, Refusal, Refusals, RefusedState
 from seedbus.agents.round_record import ClosedRound
 from seedbus.agents.server.catch_up import CatchUp
-from seedbus.agents.server.client_positions import ClientPositions
 from seedbus.agents.server.joining import Joining
 from seedbus.agents.server.outbox import Outbox
+from seedbus.agents.server.positions import Positions
 from seedbus.agents.server.report_reader import ReportReader
 from seedbus.agents.server.reports import ReportHandler
 from seedbus.agents.server.rounds import Rounds, RoundsState
@@ -67,6 +68,7 @@ class Coordinator:
     Attributes:
         spec: the run.
         algorithm, participation, stop: the run's.
+        positions: the members, and where clients are.
         history: the commits that are held.
         snapshots: the snapshot that is held, and the one on its way.
         refusals: counts of what was refused.
@@ -108,15 +110,15 @@ class Coordinator:
         self._are_plans_due = False
         self._timeless = 0  # how many rounds have taken no time, up to the newest
         self._silent: set[int] = set()  # who was asked and did not answer, since a report counted
-        self._positions = ClientPositions(spec.participation.clients)
-        versions = self._positions.versions
-        self._catch_up = CatchUp(spec, versions, self._outbox, reload=reload, proofs=lambda: self.proofs)
+        self.positions = Positions(spec.participation.clients, lru_cache(maxsize=256)(self._count_seeds))
+        believed = self.positions.believed
+        self._catch_up = CatchUp(spec, believed, self._outbox, reload=reload, proofs=lambda: self.proofs)
         self.history = self._catch_up.history
         self.snapshots = self._catch_up.snapshots
         self._rounds = Rounds(spec)
         self._durable = self._rounds.pack()
         self._joining = Joining(
-            self._positions,
+            self.positions,
             self._catch_up,
             self._rounds,
             self._outbox,
@@ -126,7 +128,11 @@ class Coordinator:
             apart=apart,
         )
         self.reader = ReportReader(spec.algorithm, self._rounds, self.verifier)
-        self._reports = ReportHandler(self.reader, self._positions, self._catch_up, self._rounds, self.verifier)
+        self._reports = ReportHandler(self.reader, self.positions, self._catch_up, self._rounds, self.verifier)
+
+    def _count_seeds(self, after: int, last: int) -> int:
+        """Return the seeds of the commits after version `after` up to `last`."""
+        return self.algorithm.pack_log(self.history.between(after, last)).seeds
 
     def _spending(self) -> Spending | None:
         return None if self.spec.noise is None else self.spec.noise.spending()
@@ -134,11 +140,6 @@ class Coordinator:
     @property
     def version(self) -> int:
         return self.history.version
-
-    @property
-    def versions(self) -> Mapping[int, int]:
-        """The version that the server believes each client is at, of all that ever joined."""
-        return self._positions.versions
 
     @property
     def proofs(self) -> Mapping[str, bytes]:
@@ -188,19 +189,9 @@ class Coordinator:
         self._joining.left(clients)
 
     @property
-    def members(self) -> int:
-        """How many clients may be asked."""
-        return len(self._positions.members)
-
-    @property
-    def replicas(self) -> Mapping[int, int]:
-        """Version → number of members that the server believes to be at it."""
-        return self._positions.by_version
-
-    @property
     def has_members(self) -> bool:
         """True when there are enough members for a commit."""
-        return self.members >= self.participation.quorum
+        return len(self.positions.members) >= self.participation.quorum
 
     # -- rounds
 
@@ -210,7 +201,7 @@ class Coordinator:
         Args:
             computing: as for `open_round`.
         """
-        return self._rounds.lacking(self._positions.members, computing)
+        return self._rounds.lacking(self.positions.members, computing)
 
     def open_round(self, now_ns: int = 0, computing: Container[tuple[int, int]] | None = None) -> Sequence[int]:
         """Begin the next round: draw its cohort and make its plans, which `send_plans` sends. Returns the cohort.
@@ -222,7 +213,7 @@ class Coordinator:
             computing: (client, round) of each plan that a client has to work on, or will get; None: not known, so of
                 all that are not answered.
         """
-        now = self._rounds.open(self._positions.members, self.version, now_ns, computing)
+        now = self._rounds.open(self.positions.members, self.version, now_ns, computing)
         self._are_plans_due = False
         now.exchange = self.spec.open_exchange(self.round, self.version, now.cohort)
         self.snapshots.open(self.round, self.version)
@@ -313,7 +304,7 @@ class Coordinator:
     @property
     def is_unheard(self) -> bool:
         """Whether all members were asked, and answered with nothing, since a report counted."""
-        return bool(self._silent) and self._silent.issuperset(self._positions.members)
+        return bool(self._silent) and self._silent.issuperset(self.positions.members)
 
     def waits_in_vain(self) -> str:
         """Return a sentence about the clients that the open round waits for, which will never answer."""
@@ -402,7 +393,7 @@ class Coordinator:
             in_commit = reported if commit is not None else None
             self.progress.spent.closed(closed.plan.round + 1, len(closed.cohort), in_commit)
         if commit is not None:
-            self._catch_up.remember(commit, self._positions.slowest(self.version))
+            self._catch_up.remember(commit, self.positions.slowest(self.version))
         plan, peak, cohort = closed.plan, closed.max_norm, tuple(closed.cohort)
         if peak is not None:
             self._outbox.extend(messages.pack_peak(client, plan, peak) for client in cohort)
@@ -512,10 +503,6 @@ class Coordinator:
             snapshots=self.snapshots.pack(),
         )
 
-    def take_moved(self) -> list[tuple[int, MemberPosition]]:
-        """Return the clients that joined, moved or left since the last call, ascending."""
-        return self._positions.take_moved()
-
     def restore(
         self, state: CoordinatorState, log: Iterable[Any], known: Mapping[int, MemberPosition], snapshot: bytes = b""
     ) -> None:
@@ -524,7 +511,7 @@ class Coordinator:
         Args:
             state: what `checkpoint` returned.
             log: all commits that it was made after, in order.
-            known: the newest position of each client that `take_moved` returned.
+            known: the newest position of each client that `Positions.take_believed` returned.
             snapshot: the one that was held, packed; b"": none.
         """
         self._durable = state.rounds
@@ -533,6 +520,6 @@ class Coordinator:
         self.progress = Progress.unpack(state.progress, self._spending())
         self.verifier.unpack(state.verifier)
         self.snapshots.unpack(state.snapshots, snapshot)
-        self._positions.restore(known, with_members=not self._joining.believes)
+        self.positions.restore_believed(known, with_members=not self._joining.believes)
         for commit in log:
-            self._catch_up.remember(commit, self._positions.slowest(self.version))
+            self._catch_up.remember(commit, self.positions.slowest(self.version))

@@ -7,8 +7,8 @@ from collections.abc import Container, Iterable, Mapping
 from seedbus.agents.admission import false_proof, proofs_for, why_not
 from seedbus.agents.messages import Join
 from seedbus.agents.server.catch_up import MAX_LOST, CatchUp
-from seedbus.agents.server.client_positions import ClientPositions
 from seedbus.agents.server.outbox import Outbox
+from seedbus.agents.server.positions import Positions
 from seedbus.agents.server.rounds import Rounds
 from seedbus.algorithms.contract import ReportRefused
 
@@ -23,7 +23,7 @@ class Joining:
 
     def __init__(
         self,
-        positions: ClientPositions,
+        positions: Positions,
         catch_up: CatchUp,
         rounds: Rounds,
         outbox: Outbox,
@@ -64,7 +64,7 @@ class Joining:
             detail = f"client {join.sender} says more than {MAX_LOST} times in a round where it is"
             raise ReportRefused("joins-again", detail)
         arrived = self._arrived(join)
-        lost = {c for c, version in arrived if has_pulled or not is_due or version < positions.versions.get(c, 0)}
+        lost = {c for c, version in arrived if has_pulled or not is_due or version < positions.believed.get(c, 0)}
         positions.enter(arrived)
         for client, _ in arrived:
             self._rounds.dismiss(client)
@@ -87,7 +87,7 @@ class Joining:
 
     def _arrived(self, join: Join) -> list[tuple[int, int]]:
         """(client, version) of the clients for which this JOIN changes anything."""
-        versions = self._positions.versions
+        versions = self._positions.believed
         return [
             (client, span.version)
             for span in join.spans
@@ -102,7 +102,7 @@ class Joining:
         A lower one that the server believes is of an earlier answer, and the client has lost its state since. If the
         JOIN was not overtaken, the next plan will not follow on the client's version, and the client says so again.
         """
-        client, versions = join.sender, self._positions.versions
+        client, versions = join.sender, self._positions.believed
         if client not in self._positions.members or any(span.version >= versions[client] for span in join.spans):
             return False
         following = self._catch_up.history.between(versions[client], versions[client] + 1)

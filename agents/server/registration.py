@@ -17,7 +17,7 @@ process joins with them.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from seedbus.agents import messages
@@ -79,8 +79,6 @@ class Registration:
         observer: notified of processes that join or are gone, and of refusals.
         scenario: what followers need to know of the run; part of each offer.
         processes: number of processes that share the clients evenly, unless a request states a count.
-        actual_versions: returns the followers' versions, by address, as the simulation knows them.
-        partial_downloads: returns the notes of incomplete downloads, by client (`catch_up.client`).
         on_change: called with clients that have joined, and in real time with those of a process that is gone.
 
     Attributes:
@@ -96,8 +94,6 @@ class Registration:
         *,
         scenario: bytes,
         processes: int,
-        actual_versions: Callable[[], Mapping[int, int]],
-        partial_downloads: Callable[[], Mapping[int, bytes]] = dict,
         on_change: Callable[[Iterable[int]], None],
     ) -> None:
         self._bus = bus
@@ -105,8 +101,6 @@ class Registration:
         self._observer = observer
         self._scenario = scenario
         self._processes = processes
-        self._actual_versions = actual_versions
-        self._partial_downloads = partial_downloads
         self._on_change = on_change
         self._workers: dict[int, _Worker] = {}
         self._kept: list[_Kept] = []
@@ -347,12 +341,12 @@ class Registration:
         another one continues where that one was. In real time clients are where the server believes them to be.
         """
         is_real_time = not self._bus.clock.is_virtual
-        actual_versions, believed_versions = self._actual_versions(), self._coordinator.versions
+        positions = self._coordinator.positions
         versions = [
-            (believed_versions if is_real_time and address != EVALUATOR else actual_versions).get(address, 0)
+            (positions.believed if is_real_time and address != EVALUATOR else positions.actual).get(address, 0)
             for address in worker.addresses
         ]
-        partial_downloads = {} if is_real_time else self._partial_downloads()
+        partial_downloads = {} if is_real_time else positions.partial_downloads
         notes = [
             (partial_downloads[address], base)
             for address, version in zip(worker.addresses, versions, strict=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from seedbus.agents import messages
 from seedbus.agents.server.catch_up import CatchUp
-from seedbus.agents.server.client_positions import ClientPositions
+from seedbus.agents.server.positions import Positions
 from seedbus.agents.server.report_reader import ReportReader
 from seedbus.agents.server.round import Round
 from seedbus.agents.server.rounds import Rounds
@@ -21,7 +21,7 @@ class ReportHandler:
     def __init__(
         self,
         reader: ReportReader,
-        positions: ClientPositions,
+        positions: Positions,
         catch_up: CatchUp,
         rounds: Rounds,
         verifier: Verifier,
@@ -59,7 +59,7 @@ class ReportHandler:
         does one that has lost its state since it answered.
         """
         client = envelope.client
-        if client not in self._positions.versions:
+        if client not in self._positions.believed:
             raise ReportRefused("not-a-member", f"client {client} never joined")
         try:
             now = self._rounds.answered_round(envelope.round)
@@ -94,7 +94,7 @@ class ReportHandler:
 
     def _advance(self, client: int, version: int) -> None:
         """An answer shows which version its client has reached; it never moves the client back."""
-        if version >= self._positions.versions[client]:
+        if version >= self._positions.believed[client]:
             self._positions.move(client, version)
 
     def _report(self, envelope: Envelope, now_ns: int) -> None:

@@ -23,7 +23,6 @@ from seedbus.agents.observer import Observer
 from seedbus.agents.round_record import ClosedRound
 from seedbus.agents.server.arrivals import Arrivals
 from seedbus.agents.server.coordinator import Coordinator
-from seedbus.agents.server.follower_positions import FollowerPositions
 from seedbus.agents.server.instruments import Instruments
 from seedbus.agents.server.registration import Registration
 from seedbus.agents.server.round import Phase
@@ -65,7 +64,6 @@ class Server:
         self,
         bus: Bus,
         coordinator: Coordinator,
-        positions: FollowerPositions,
         availability: Availability,
         interruptions: Sequence[Interruption],
         journal: Journal,
@@ -76,7 +74,6 @@ class Server:
         self.coordinator = coordinator
         self.journal = journal
         self.observer = observer
-        self._positions = positions
         self._availability = availability
         self._interruptions = interruptions
         self._stop = stop
@@ -111,8 +108,6 @@ class Server:
             self.observer,
             scenario=scenario,
             processes=processes,
-            actual_versions=lambda: self._positions.actual_versions,
-            partial_downloads=lambda: self._positions.partial_downloads,
             on_change=self._came,
         )
         return self._registration
@@ -137,7 +132,7 @@ class Server:
         self.coordinator.restore(state.coordinator, log, checkpoint.positions, checkpoint.snapshot)
         self._availability.unpack(state.availability)
         self._arrivals.unpack(state.arrivals)
-        self._positions.restore(dict(checkpoint.actual_versions), dict(checkpoint.partial_downloads))
+        self.coordinator.positions.restore_actual(checkpoint.actual_versions, checkpoint.partial_downloads)
         self.bus.ledger.restore(checkpoint.segments, checkpoint.rows)
         self.bus.restore(state.bus)
         self._arrivals.began_ns = checkpoint.last.opened_ns
@@ -145,7 +140,7 @@ class Server:
         if last.has_commit:
             commit, *_ = self.coordinator.history.since(last.version - 1)
         if not self.bus.clock.is_virtual:  # a question that the evaluator has not answered is not asked again
-            self._positions.actual_versions[EVALUATOR] = last.version - last.has_commit
+            self.coordinator.positions.actual[EVALUATOR] = last.version - last.has_commit
             self.coordinator.progress.asked = []
         self._unpublished = ClosedRound(last.round, last.version, tuple(last.cohort), tuple(last.reported), commit)
 
@@ -205,8 +200,7 @@ class Server:
             for client in clients:
                 # a process that joins brings its clients, and those of a process that is gone cannot join
                 self._arrivals.pending_joins.pop(client, None)
-                # where its process, or the one that replaces it, has it begin
-                self._positions.delivered_versions[client] = self.coordinator.versions.get(client, 0)
+            self.coordinator.positions.begin_anew(clients)
         self._mailbox.put(None)
 
     def _not_joined(self, client: int) -> None:
@@ -217,7 +211,7 @@ class Server:
     async def _round(self) -> None:
         self.bus.losing.clear()
         cohort = self.coordinator.open_round(self._arrivals.began_ns, self._arrivals.computing())
-        lags = self._positions.lags(cohort, self.coordinator.version)
+        lags = self.coordinator.positions.lags(cohort, self.coordinator.version)
         await self._until(lambda: not self.coordinator.snapshots.awaits_evaluator)
         exchange = self.coordinator.exchange
         await self._ask(exchange.before_plans)
@@ -310,7 +304,7 @@ class Server:
         await self.bus.answers.all_received()
         self.bus.record_link_bytes()
         ledger, commit = self.bus.ledger, closed.commit
-        actual_versions, partial_downloads = self._positions.take_moved()
+        actual_versions, partial_downloads = self.coordinator.positions.take_actual()
         entry = Entry(
             round=closed.round,
             version=closed.version,
@@ -319,7 +313,7 @@ class Server:
             record=closed.record,
             commit=None if commit is None else self.coordinator.algorithm.pack_log([commit]).body,
             is_dense=self.coordinator.algorithm.is_dense,
-            positions=self.coordinator.take_moved(),
+            positions=self.coordinator.positions.take_believed(),
             actual_versions=actual_versions,
             partial_downloads=partial_downloads,
             snapshot=self.coordinator.snapshots.take_new(),

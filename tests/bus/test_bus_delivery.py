@@ -193,7 +193,7 @@ def test_only_a_readable_plan_advances_a_clients_version() -> None:
     harness.bus.send_frame(plan(1, 1, base=4), b"\xc1", 1)
     harness.bus.send(report(2, 1, base=4))
     harness.run()
-    assert harness.positions.actual_versions == {0: 4}
+    assert harness.positions.actual == {0: 4}
     assert len(harness.asked) == 2, "a frame that cannot be read reaches no follower"
 
 

@@ -115,7 +115,7 @@ def test_a_damaged_plan_reaches_no_client_and_advances_no_version() -> None:
     harness = Harness(rules=[Corrupt()], answers=reported)
     harness.bus.send(plan(1, 1, base=4))
     harness.run(SECOND)
-    assert harness.fates == [Fate.REFUSED] and harness.asked == [] and harness.positions.actual_versions == {}
+    assert harness.fates == [Fate.REFUSED] and harness.asked == [] and harness.positions.actual == {}
 
 
 def test_a_bit_that_flips_twice_is_unchanged() -> None:

@@ -243,9 +243,9 @@ def test_a_clients_version_is_that_of_its_last_answer() -> None:
     )
     harness.bus.send(plan(1, 1, base=4))
     harness.run(4 * MS)
-    assert len(harness.asked) == 1 and harness.positions.actual_versions == {}
+    assert len(harness.asked) == 1 and harness.positions.actual == {}
     harness.run(SECOND)
-    assert harness.positions.actual_versions == {1: 4}
+    assert harness.positions.actual == {1: 4}
 
 
 def test_waiting_for_all_answers_takes_no_simulated_time() -> None:
@@ -346,7 +346,7 @@ def test_an_answer_after_the_bus_is_closed_changes_nothing() -> None:
     reply([encode(report(2))[0]])
     harness.run(SECOND)
     assert [row.fate for row in harness.rows] == [Fate.UNDER_WAY]
-    assert harness.asked == [] and harness.receipts == [] and harness.positions.actual_versions == {}
+    assert harness.asked == [] and harness.receipts == [] and harness.positions.actual == {}
 
 
 def test_real_time_does_not_wait_for_answers_and_batches_deliveries_of_an_instant() -> None:
@@ -400,7 +400,7 @@ def test_a_message_to_a_process_that_has_gone_is_lost_and_costs_no_framing() -> 
         (1, Fate.DROPPED, 0, -1, 0),
         (2, Fate.DELIVERED, 2, 0, 0),
     ]
-    assert sorted(receipt.address for receipt in harness.asked) == [0, 2] and 1 not in harness.positions.actual_versions
+    assert sorted(receipt.address for receipt in harness.asked) == [0, 2] and 1 not in harness.positions.actual
 
 
 def test_a_client_that_wakes_has_at_most_its_remaining_version_and_none_once_it_is_refused() -> None:
@@ -413,6 +413,6 @@ def test_a_client_that_wakes_has_at_most_its_remaining_version_and_none_once_it_
     harness.bus.wake(3, 1, [0], 9)
     harness.bus.send(Envelope(Kind.REFUSE, 2, 1, 0, ["foreign-version", "…"]))
     harness.run(SECOND)
-    for versions in (harness.positions.actual_versions, harness.positions.delivered_versions):
+    for versions in (harness.positions.actual, harness.positions.delivered):
         assert versions == {0: 7, 1: 0, 2: 0, 3: 0}
     assert [row.kind for row in harness.rows] == [Kind.PLAN] * 3 + [Kind.REFUSE], "a WAKE is no message"

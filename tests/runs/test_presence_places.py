@@ -248,14 +248,14 @@ def test_a_client_that_is_away_as_its_process_joins_in_real_time_is_no_member() 
     away = {1}
     harness.coordinator._joining.apart = away
     harness.register(HostRequest())
-    assert list(harness.coordinator._positions.members) == [0, 2, 3]
+    assert list(harness.coordinator.positions.members) == [0, 2, 3]
     away.clear()
     assert harness.coordinator.joined(Join(1, (Span(1, 1, 0),), **harness.coordinator.proofs), is_due=True) is None
-    assert list(harness.coordinator._positions.members) == [0, 1, 2, 3]
+    assert list(harness.coordinator.positions.members) == [0, 1, 2, 3]
     harness.registration.gone(HOST, "…")
     away.add(2)
     harness.register(HostRequest(), 0)
-    assert list(harness.coordinator._positions.members) == [0, 1, 3]
+    assert list(harness.coordinator.positions.members) == [0, 1, 3]
 
 
 @pytest.mark.slow

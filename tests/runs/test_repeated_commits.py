@@ -12,7 +12,7 @@ from power_cuts import run_with_power_cuts
 from worlds import DECOMFL, HISO, lossy, outcome
 
 from seedbus.agents.client.clients import Host
-from seedbus.agents.server.follower_positions import FollowerPositions
+from seedbus.agents.server.positions import Positions
 from seedbus.scenarios.running.run import run
 from seedbus.scenarios.transports.placement import Placement
 
@@ -57,13 +57,13 @@ def test_what_is_counted_as_replayed_is_what_replicas_fold(
         folded[client].append((plan.round, versions[client] - before, algorithm.pack_log(fresh).seeds))
         return answer
 
-    def take_moved(positions: FollowerPositions, original: Any = FollowerPositions.take_moved) -> Any:
+    def take_actual(positions: Positions, original: Any = Positions.take_actual) -> Any:
         known = [*range(8)]
-        assert positions.lags(known, 0) == [-positions.actual_versions.get(client, 0) for client in known]
+        assert positions.lags(known, 0) == [-positions.actual.get(client, 0) for client in known]
         return original(positions)
 
     monkeypatch.setattr(Host, "_prepare", prepare)
-    monkeypatch.setattr(FollowerPositions, "take_moved", take_moved)
+    monkeypatch.setattr(Positions, "take_actual", take_actual)
     results = run(lossy(**{"stop": {"rounds": 60}} | WORLDS[world]), tmp_path / "run")
     plans = results.messages.query("kind == 'PLAN' and fate == 'DELIVERED'")
     for client in map(int, plans["recipient"].unique()):

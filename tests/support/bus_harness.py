@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from seedbus.agents.server.follower_positions import FollowerPositions
+from seedbus.agents.server.positions import Positions
 from seedbus.bus import (
     EVALUATOR,
     HOST,
@@ -201,12 +201,12 @@ class Harness:
         self._sends = 0
         self._packed = b""
         self.transport = transport(None if answers is None else lambda offer: Follower(offer, self._handle))
-        self.positions = FollowerPositions()
+        self.positions = Positions(clients)
         hooks = {
             "tally": lambda envelope: REPORT_TALLY,
             "answer_ns": answer_ns,
-            "on_answer": self.positions.answered,
-            "on_delivery": self.positions.delivered,
+            "on_answer": self.positions.on_answer,
+            "on_delivery": self.positions.on_delivery,
         }
         self.bus = bus_on(self.clock, self.transport, network, rules, seed=seed, clients=clients, **hooks)
         self.ledger = self.bus.ledger

@@ -64,7 +64,7 @@ def after_rounds(rounds: int, **options: Any) -> Coordinator:
 
 def positions(coordinator: Coordinator) -> dict[int, MemberPosition]:
     """Return the positions of all members as a journal stores them."""
-    return {client: MemberPosition(version) for client, version in coordinator.versions.items()}
+    return {client: MemberPosition(version) for client, version in coordinator.positions.believed.items()}
 
 
 def plans_of(coordinator: Coordinator, now_ns: int = 0) -> list[Outgoing]:

@@ -35,8 +35,6 @@ class RegistrationHarness:
     """A registration with a coordinator, a bus and an observer.
 
     Attributes:
-        actual_versions: follower → version; what the registration reads.
-        partial_downloads: client → its note of a snapshot; the same.
         sent_plans: for each time that a process joined or left, (client, round) of the plans to send because of it.
     """
 
@@ -52,8 +50,6 @@ class RegistrationHarness:
         bus = bus_on(clock, MemoryTransport())
         self.ledger = bus.ledger
         self.coordinator = new_coordinator(Participation(clients=clients), proofs=proofs, is_virtual=is_virtual)
-        self.actual_versions: dict[int, int] = {}
-        self.partial_downloads: dict[int, bytes] = {}
         self.sent_plans: list[list[tuple[int, int]]] = []
         self.observer = RecordingObserver()
         self.registration = Registration(
@@ -62,8 +58,6 @@ class RegistrationHarness:
             self.observer,
             scenario=b"the scenario",
             processes=processes,
-            actual_versions=lambda: self.actual_versions,
-            partial_downloads=lambda: self.partial_downloads,
             on_change=lambda clients: self.sent_plans.append(
                 [(plan.client, plan.round) for plan, _ in self.coordinator.take_outbox()]
             ),

@@ -27,7 +27,7 @@ def test_a_process_that_joins_with_all_its_clients_is_a_member() -> None:
     assert harness.registration.missing == {0, 1, 2, EVALUATOR} and harness.registration.hosts == []
     assert harness.welcomed_versions(offer.host, Span(0, 2, 0)) == ([0, 0, 0, 0], 0)
     assert harness.registration.missing == set() and harness.registration.hosts == [HOST]
-    assert harness.coordinator.versions == {0: 0, 1: 0, 2: 0}
+    assert harness.coordinator.positions.believed == {0: 0, 1: 0, 2: 0}
     assert [row[:3] for row in harness.rows] == [("JOIN", HOST, SERVER), ("WELCOME", SERVER, HOST)]
     ((event, facts),) = harness.observer.events
     assert (event, facts["host"], facts["missing"]) == ("joined", HOST, 0) and "0…2" in facts["clients"]
@@ -67,7 +67,7 @@ def test_a_join_for_clients_of_another_process_is_refused(spans: tuple[Span, ...
     harness.offer(HostRequest(count=2))
     (refuse,), is_member = harness.join(HOST, *spans)
     assert messages.unpack_refuse(refuse) == ("claims-another", f"host {HOST} joins for clients that are not its own")
-    assert not is_member and harness.coordinator.versions == {} and harness.sent_plans == []
+    assert not is_member and harness.coordinator.positions.believed == {} and harness.sent_plans == []
     assert [(row[0], row[4]) for row in harness.rows] == [("JOIN", "REFUSED"), ("REFUSE", "DELIVERED")]
     assert harness.observer.refusals == ["claims-another"]
     assert harness.join(HOST, Span(0, 1, 0))[1]
@@ -137,12 +137,12 @@ def test_a_replacement_in_simulated_time_gets_the_versions_of_its_predecessor() 
     harness = RegistrationHarness(clients=3, processes=1)
     harness.register(HostRequest())
     harness.close_four_rounds()
-    harness.actual_versions = {0: 2, 2: 1, EVALUATOR: 3}
-    versions = dict(harness.coordinator.versions)
+    harness.coordinator.positions.actual = {0: 2, 2: 1, EVALUATOR: 3}
+    versions = dict(harness.coordinator.positions.believed)
     harness.registration.gone(HOST, "it was killed")
     harness.offer(HostRequest())
     assert harness.welcomed_versions(HOST, Span(0, 2, 0)) == ([3, 2, 0, 1], 3)
-    assert harness.coordinator.versions == versions, "what it says of itself is not believed"
+    assert harness.coordinator.positions.believed == versions, "what it says of itself is not believed"
 
 
 def test_the_log_of_a_welcome_in_simulated_time_is_as_short_as_possible() -> None:
@@ -150,7 +150,7 @@ def test_the_log_of_a_welcome_in_simulated_time_is_as_short_as_possible() -> Non
     harness.register(HostRequest(((0, 1),)))
     harness.register(HostRequest(((2, 3),)))
     harness.close_four_rounds()
-    harness.actual_versions = {0: 4, 2: 1, EVALUATOR: 4}
+    harness.coordinator.positions.actual = {0: 4, 2: 1, EVALUATOR: 4}
     harness.registration.gone(HOST - 1, "it was killed")
     harness.offer(HostRequest())
     assert harness.welcomed_versions(HOST - 1, Span(2, 3, 0)) == ([1, 0], 1)
@@ -161,11 +161,11 @@ def test_a_welcome_reaches_the_snapshots_that_its_clients_are_downloading(actual
     harness = RegistrationHarness(clients=2, processes=1)
     harness.register(HostRequest())
     harness.close_four_rounds()
-    harness.actual_versions = {0: actual, 1: 1, EVALUATOR: 1}
+    harness.coordinator.positions.actual = {0: actual, 1: 1, EVALUATOR: 1}
     title = Title(3, 2, bytes(DIGEST_BYTES))
     downloads = downloads_from(lambda version: ALGORITHM.replica(np.zeros(9, np.float32)))
     downloads.on_offer(offer(title, 1, 0, 4), title, 1)
-    harness.partial_downloads = {0: encode(*downloads.note(0, 4))[0], 1: b"no note"}
+    harness.coordinator.positions.partial_downloads = {0: encode(*downloads.note(0, 4))[0], 1: b"no note"}
     harness.registration.gone(HOST, "it was killed")
     harness.offer(HostRequest())
     (welcome,), _ = harness.join(HOST, Span(0, 1, 0))
@@ -178,11 +178,11 @@ def test_clients_in_real_time_keep_their_claimed_versions_and_the_evaluator_its_
     harness = RegistrationHarness(clients=3, processes=1, is_virtual=False)
     harness.register(HostRequest())
     harness.close_four_rounds()
-    harness.actual_versions = {0: 4, 1: 4, 2: 4, EVALUATOR: 2}
+    harness.coordinator.positions.actual = {0: 4, 1: 4, 2: 4, EVALUATOR: 2}
     harness.registration.gone(HOST, "it was killed")
     harness.offer(HostRequest())
     assert harness.welcomed_versions(HOST, Span(0, 1, 0), Span(2, 2, 3)) == ([2, 0, 0, 3], 3)
-    assert harness.coordinator.versions == {0: 0, 1: 0, 2: 3}
+    assert harness.coordinator.positions.believed == {0: 0, 1: 0, 2: 3}
 
 
 @pytest.mark.parametrize(

@@ -123,7 +123,7 @@ def test_a_round_waits_until_a_quorum_is_there_at_a_time() -> None:
     scene.instants.append((9 * SECOND, comes(2)))
     scene.gather()
     assert scene.clock.now_ns == 3 * SECOND and [client for client, *_ in scene.woken] == [0, 1, 0]
-    assert scene.coordinator.members == 2 and not scene.arrivals.pending_joins
+    assert len(scene.coordinator.positions.members) == 2 and not scene.arrivals.pending_joins
     scene.gather()
     assert scene.clock.now_ns == 3 * SECOND, "enough are there"
 
@@ -169,7 +169,7 @@ def test_in_real_time_a_process_that_is_missing_may_still_bring_clients() -> Non
 def test_clients_that_come_back_at_a_round_are_not_waited_for_but_joins_that_are_due_are() -> None:
     scene = Scene((0, comes(0)), (5 * SECOND, comes(1)), in_time=1)
     scene.gather()
-    assert (scene.clock.now_ns, scene.waits) == (0, [False]) and scene.coordinator.members == 1
+    assert (scene.clock.now_ns, scene.waits) == (0, [False]) and len(scene.coordinator.positions.members) == 1
     scene.gather()
     assert (scene.clock.now_ns, scene.waits) == (0, [False, True])
 
@@ -178,7 +178,7 @@ def test_without_faults_only_a_process_can_bring_clients() -> None:
     scene = Scene()
     scene.meanwhile = lambda: scene.coordinator.joined(Join(-3, (Span(0, 1, 0),), **PROOF))
     scene.gather()
-    assert scene.waits == [False] and scene.coordinator.members == 2
+    assert scene.waits == [False] and len(scene.coordinator.positions.members) == 2
 
 
 @pytest.mark.parametrize(("how", "number", "most"), [("with-state", 0, 3), ("without-state", 1, 0)])
@@ -190,10 +190,10 @@ def test_a_client_that_returns_is_told_what_it_has_and_joins_once(how: Any, numb
     assert scene.woken == [(2, scene.coordinator.round, [number], most)], "the process of the other is gone"
     assert scene.observer.events == ["returned", "returned"] and scene.arrivals.pack() == [(2, 1)]
     scene.join(2)
-    assert scene.arrivals.pack() == [] and scene.coordinator.members == 1
+    assert scene.arrivals.pack() == [] and len(scene.coordinator.positions.members) == 1
     scene.coordinator.left([2])
     scene.join(2)  # nobody told it to
-    assert scene.coordinator.members == 0
+    assert len(scene.coordinator.positions.members) == 0
 
 
 def test_a_client_joins_as_often_as_it_was_told_and_not_if_it_has_left_again() -> None:
@@ -203,10 +203,10 @@ def test_a_client_joins_as_often_as_it_was_told_and_not_if_it_has_left_again() -
     assert scene.arrivals.pack() == [(1, 2)]
     scene.gone.add(1)
     scene.join(1)
-    assert scene.arrivals.pack() == [(1, 1)] and scene.coordinator.members == 0
+    assert scene.arrivals.pack() == [(1, 1)] and len(scene.coordinator.positions.members) == 0
     scene.gone.clear()
     scene.join(1)
-    assert scene.arrivals.pack() == [] and scene.coordinator.members == 1
+    assert scene.arrivals.pack() == [] and len(scene.coordinator.positions.members) == 1
 
 
 def test_a_client_whose_state_is_of_no_use_starts_from_x0_and_is_told_once_a_round() -> None:

@@ -113,19 +113,19 @@ def test_an_answer_that_comes_too_late_shows_how_far_its_client_has_come(kind: K
         if number:
             refusal = coordinator.reported(late[number - 1])  # a round later
             assert refusal is not None and refusal.reason == "late"
-            assert coordinator.versions[2] == number - 1
+            assert coordinator.positions.believed[2] == number - 1
     coordinator.reported(late[0]._replace(round=9, base=4))
-    assert coordinator.versions[2] == 2, "an answer to a round that has not begun shows nothing"
+    assert coordinator.positions.believed[2] == 2, "an answer to a round that has not begun shows nothing"
     for base, expected in ((0, 2), (4, 4), (5, 4), (2**31, 4)):  # it moves nobody back, or beyond the newest version
         coordinator.reported(late[0]._replace(base=base))
-        assert coordinator.versions[2] == expected
-    assert coordinator.versions[0] == coordinator.versions[1] == 3
+        assert coordinator.positions.believed[2] == expected
+    assert coordinator.positions.believed[0] == coordinator.positions.believed[1] == 3
 
 
 def test_a_client_that_declines_is_at_the_version_of_its_round() -> None:
     coordinator = after_rounds(1)
     coordinator.reported(report(coordinator, 0)._replace(kind=Kind.DECLINE, body=["overflow", "no"]))
-    assert coordinator.versions == {0: 1, 1: 0, 2: 0} and coordinator.missing == [1, 2]
+    assert coordinator.positions.believed == {0: 1, 1: 0, 2: 0} and coordinator.missing == [1, 2]
 
 
 def test_a_part_in_secure_aggregation_is_for_the_open_round_of_a_run_with_masks_only() -> None:

@@ -348,9 +348,9 @@ def test_a_report_that_comes_too_late_to_count_does_not_set_its_client_back() ->
     play_round(coordinator, 0)
     close_at_deadline(coordinator)
     play_round(coordinator, 1)
-    assert coordinator.versions[1] == 2
+    assert coordinator.positions.believed[1] == 2
     assert refusal_reason(coordinator, late[1]) == "late"
-    assert coordinator.versions[1] == 2
+    assert coordinator.positions.believed[1] == 2
 
 
 # digests

@@ -46,9 +46,9 @@ from seedbus.bus import EVALUATOR, HOST, Envelope, Kind
 )
 def test_a_client_that_computes_something_else_or_joins_for_another_is_refused(join: Join, reason: str) -> None:
     coordinator = joined_coordinator()
-    before = dict(coordinator.versions)
+    before = dict(coordinator.positions.believed)
     plans, refusal = joins(coordinator, join)
-    assert plans == [] and coordinator.versions == before
+    assert plans == [] and coordinator.positions.believed == before
     assert refusal is not None
     assert (refusal.client, refusal.reason) == (join.sender, reason)
     assert coordinator.refusals.clients == {(join.sender, reason): 1}
@@ -63,7 +63,7 @@ def missed_in(plan: Envelope) -> int:
 def test_a_client_at_an_unexpected_version_gets_a_new_plan_from_its_actual_version(believes: bool, client: int) -> None:
     coordinator = after_rounds(3, is_virtual=not believes)
     plans, refusal = joins(coordinator, Join(client, (Span(client, client, 0),), **PROOF))
-    assert refusal is None and coordinator.versions == {0: 2, 1: 2, 2: 2} | {client: 0}
+    assert refusal is None and coordinator.positions.believed == {0: 2, 1: 2, 2: 2} | {client: 0}
     assert [(plan.kind, plan.client, missed_in(plan)) for plan, _ in plans] == [(Kind.PLAN, client, 3)]
 
 
@@ -71,7 +71,7 @@ def test_a_client_at_an_unexpected_version_without_a_pending_report_is_not_asked
     coordinator = after_rounds(1)
     coordinator.reported(report(coordinator, 1))
     plans, refusal = joins(coordinator, Join(1, (Span(1, 1, 0),), **PROOF))
-    assert (plans, refusal) == ([], None) and coordinator.versions[1] == 0
+    assert (plans, refusal) == ([], None) and coordinator.positions.believed[1] == 0
     assert coordinator.missing == [0, 2]
 
 
@@ -79,16 +79,16 @@ def test_a_returning_process_keeps_its_claimed_versions_and_is_asked_again() -> 
     coordinator = after_rounds(2, is_virtual=False)
     coordinator.reported(report(coordinator, 2))
     plans, _ = joins(coordinator, Join(HOST, (Span(0, 1, 1), Span(2, 2, 0)), **PROOF))
-    assert coordinator.versions == {0: 1, 1: 1, 2: 0}
+    assert coordinator.positions.believed == {0: 1, 1: 1, 2: 0}
     assert [(plan.client, missed_in(plan)) for plan, _ in plans] == [(0, 1), (1, 1)], "client 2 has reported"
 
 
 def test_a_returning_process_in_simulated_time_counts_as_never_gone() -> None:
     coordinator = after_rounds(2, is_virtual=True)
-    before = (coordinator.checkpoint(), coordinator.take_moved())
+    before = (coordinator.checkpoint(), coordinator.positions.take_believed())
     for _ in range(MAX_LOST + 1):
         assert joins(coordinator, Join(HOST, (Span(0, 2, 0),), **PROOF)) == ([], None)
-    assert (coordinator.checkpoint(), coordinator.versions, coordinator.take_moved()) == (
+    assert (coordinator.checkpoint(), coordinator.positions.believed, coordinator.positions.take_believed()) == (
         before[0],
         dict.fromkeys(range(3), 1),
         [],
@@ -101,7 +101,7 @@ def test_clients_that_have_left_are_neither_awaited_nor_asked_until_they_rejoin(
     coordinator.left([0, 1])
     assert [coordinator.is_round_over, coordinator.has_members] == [True, False]
     assert coordinator.close_round().reported == (2,)
-    assert coordinator.versions[0] == 1, "what it holds is not forgotten"
+    assert coordinator.positions.believed[0] == 1, "what it holds is not forgotten"
     coordinator.joined(Join(HOST, (Span(1, 1, 1),), **PROOF))
     assert [coordinator.has_members, cohort_of(coordinator)] == [True, [1, 2]]
 
@@ -111,7 +111,8 @@ def test_a_client_that_has_left_does_not_come_back_by_itself() -> None:
     coordinator.left([1])
     plans, refusal = joins(coordinator, Join(1, (Span(1, 1, 0),), **PROOF))
     assert refusal is not None
-    assert (plans, refusal.reason, coordinator.versions[1], coordinator.missing) == ([], "not-a-member", 0, [0, 2])
+    believed = coordinator.positions.believed
+    assert (plans, refusal.reason, believed[1], coordinator.missing) == ([], "not-a-member", 0, [0, 2])
     coordinator.close_round()
     assert cohort_of(coordinator) == [0, 2]
 
@@ -152,7 +153,7 @@ def test_a_client_alone_decides_no_proofs_and_nor_does_a_process_that_may_not() 
     coordinator = new_coordinator(who)
     assert coordinator.joined(Join(0, (Span(0, 0, 0),), **PROOF), is_due=True) is None
     assert coordinator.joined(Join(HOST, (Span(1, 5, 0),), **PROOF), decides=False) is None
-    assert coordinator.proofs == {} and coordinator.members == 6
+    assert coordinator.proofs == {} and len(coordinator.positions.members) == 6
 
 
 def test_refusals_of_strangers_are_counted_by_name_up_to_a_limit() -> None:
@@ -198,7 +199,7 @@ def test_members_of_a_resumed_run_have_to_join_again_in_real_time_only(believes:
     coordinator = joined_coordinator(clients=3, cohort=3, is_virtual=not believes)
     other = new_coordinator(Participation(clients=3, cohort=3), is_virtual=not believes)
     other.restore(coordinator.checkpoint(), [], positions(coordinator))
-    assert other.has_members is not believes and other.versions == coordinator.versions
+    assert other.has_members is not believes and other.positions.believed == coordinator.positions.believed
 
 
 def test_a_requested_join_is_accepted_any_number_of_times() -> None:
@@ -223,12 +224,15 @@ def test_an_unrequested_join_is_answered_a_few_times_and_then_counts_as_a_report
 
 def test_a_client_may_say_between_two_rounds_where_it_is_and_a_join_for_nobody_changes_nothing() -> None:
     coordinator = after_rounds(2)
-    before = dict(coordinator.versions)
-    assert joins(coordinator, Join(1, (), **PROOF)) == ([], None) and coordinator.versions == before
+    before = dict(coordinator.positions.believed)
+    assert joins(coordinator, Join(1, (), **PROOF)) == ([], None) and coordinator.positions.believed == before
     coordinator.deadline_passed(coordinator.round)
     coordinator.close_round()
     for _ in range(MAX_LOST + 1):
-        assert joins(coordinator, Join(1, (Span(1, 1, 0),), **PROOF)) == ([], None) and coordinator.versions[1] == 0
+        assert (
+            joins(coordinator, Join(1, (Span(1, 1, 0),), **PROOF)) == ([], None)
+            and coordinator.positions.believed[1] == 0
+        )
 
 
 def test_a_client_that_returns_without_its_state_is_sent_everything_it_lost() -> None:
@@ -239,7 +243,7 @@ def test_a_client_that_returns_without_its_state_is_sent_everything_it_lost() ->
 
 def test_clients_that_return_by_themselves_are_not_joined_by_a_process() -> None:
     coordinator = joined_coordinator(clients=4, cohort=4, is_virtual=True, apart={2, 3})
-    assert coordinator.members == 2
+    assert len(coordinator.positions.members) == 2
     coordinator.joined(Join(3, (Span(3, 3, 0),), **PROOF), is_due=True)
     coordinator.joined(Join(HOST, (Span(0, 3, 0),), **PROOF))
     assert cohort_of(coordinator) == [0, 1, 3]
@@ -247,39 +251,39 @@ def test_clients_that_return_by_themselves_are_not_joined_by_a_process() -> None
 
 def test_a_resumed_run_knows_which_clients_have_left_and_which_never_joined() -> None:
     coordinator = joined_coordinator(clients=4, cohort=4, is_virtual=True, apart={3})
-    assert coordinator.take_moved() == [(client, MemberPosition(0)) for client in range(3)]
+    assert coordinator.positions.take_believed() == [(client, MemberPosition(0)) for client in range(3)]
     coordinator.left([1, 3])
     coordinator.joined(Join(3, (Span(3, 3, 0),), **PROOF), is_due=True)
     coordinator.left([0])
-    moved = coordinator.take_moved()
+    moved = coordinator.positions.take_believed()
     assert moved == [(0, MemberPosition(0, False)), (1, MemberPosition(0, False)), (3, MemberPosition(0))]
     other = new_coordinator(Participation(clients=4, cohort=4), is_virtual=True, apart={3})
     other.restore(coordinator.checkpoint(), [], dict([(2, MemberPosition(0)), *moved]))
-    assert other.versions == coordinator.versions and list(other._positions.members) == list(
-        coordinator._positions.members
+    assert other.positions.believed == coordinator.positions.believed and list(other.positions.members) == list(
+        coordinator.positions.members
     ) == [2, 3]
     other.joined(Join(HOST, (Span(0, 3, 0),), **PROOF))
-    assert list(other._positions.members) == [2, 3], "a process that comes again brings nobody back who has left"
+    assert list(other.positions.members) == [2, 3], "a process that comes again brings nobody back who has left"
 
 
 def test_an_outdated_join_sets_no_client_back() -> None:
     """The JOIN was sent in an earlier round, and the client has reported since."""
     coordinator = after_rounds(3)
     assert joins(coordinator, Join(1, (Span(1, 1, 0),), **PROOF), round=coordinator.round - 1) == ([], None)
-    assert coordinator.versions == {0: 2, 1: 2, 2: 2}
+    assert coordinator.positions.believed == {0: 2, 1: 2, 2: 2}
     coordinator.left([1])
     coordinator.joined(Join(1, (Span(1, 1, 0),), **PROOF), round=coordinator.round - 1, is_due=True)
-    assert coordinator.versions[1] == 0, "who had left has reported nothing since"
+    assert coordinator.positions.believed[1] == 0, "who had left has reported nothing since"
     coordinator.reported(report(coordinator, 2))
     assert joins(coordinator, Join(2, (Span(2, 2, 0),), **PROOF), round=coordinator.round - 1) == ([], None)
-    assert coordinator.versions[2] == 3
+    assert coordinator.positions.believed[2] == 3
 
 
 @pytest.mark.parametrize("version", [2, 3])
 def test_a_join_of_an_earlier_round_that_sets_no_client_back_is_believed(version: int) -> None:
     coordinator = after_rounds(3)
     plans, _ = joins(coordinator, Join(1, (Span(1, 1, version),), **PROOF), round=coordinator.round - 1)
-    assert coordinator.versions[1] == version and [missed_in(plan) for plan, _ in plans] == [3 - version]
+    assert coordinator.positions.believed[1] == version and [missed_in(plan) for plan, _ in plans] == [3 - version]
 
 
 def test_a_late_answer_from_before_a_client_lost_its_state_does_not_keep_commits_from_it_for_ever() -> None:
@@ -288,14 +292,14 @@ def test_a_late_answer_from_before_a_client_lost_its_state_does_not_keep_commits
     coordinator.joined(Join(1, (Span(1, 1, 0),), **PROOF), round=coordinator.round, is_due=True)
     old = Envelope(Kind.REPORT, 1, 1, 1, [])
     refusal = coordinator.reported(old)
-    assert refusal is not None and refusal.reason == "late" and coordinator.versions[1] == 1
+    assert refusal is not None and refusal.reason == "late" and coordinator.positions.believed[1] == 1
     asked_in = coordinator.round
     for client in (0, 2):
         coordinator.reported(report(coordinator, client))
     coordinator.close_round()
     coordinator.open_round()
     joins(coordinator, Join(1, (Span(1, 1, 0),), **PROOF), round=asked_in)
-    assert coordinator.versions[1] == 0
+    assert coordinator.positions.believed[1] == 0
 
 
 def test_a_join_of_the_open_round_is_believed_and_so_is_one_of_an_earlier_round_that_is_no_step_back() -> None:
@@ -304,11 +308,11 @@ def test_a_join_of_the_open_round_is_believed_and_so_is_one_of_an_earlier_round_
     for round in (coordinator.round, coordinator.round - 1):
         plans, refusal = joins(coordinator, Join(1, (Span(1, 1, 0),), **PROOF), round=round)
         assert refusal is None and [(plan.client, missed_in(plan)) for plan, _ in plans] == [(1, 3)]
-        assert coordinator.versions == {0: 2, 1: 0, 2: 2}
+        assert coordinator.positions.believed == {0: 2, 1: 0, 2: 2}
     coordinator = after_rounds(3)
     coordinator.reported(report(coordinator, 1))
     joins(coordinator, Join(1, (Span(1, 1, 0),), **PROOF), round=coordinator.round)
-    assert coordinator.versions == {0: 2, 1: 0, 2: 2}, "it has lost its state since it reported"
+    assert coordinator.positions.believed == {0: 2, 1: 0, 2: 2}, "it has lost its state since it reported"
 
 
 @pytest.mark.parametrize("clients", [(3,), (0, 1, 2, 3)])

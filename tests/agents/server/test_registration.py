@@ -122,7 +122,7 @@ def test_a_join_for_clients_of_others_makes_none_of_them_a_member(more: dict[str
     harness = RegistrationHarness(clients=4, processes=2)
     stranger = harness.offer(HostRequest(((0, 1),)), STRANGER)
     harness.registration.admit(stranger.host, harness.join_frame(stranger, Span(2, 3, 0), **more))
-    assert harness.coordinator.versions == {} and harness.observer.refusals
+    assert harness.coordinator.positions.believed == {} and harness.observer.refusals
 
 
 def test_a_key_hosts_the_clients_that_it_is_authorised_for() -> None:
@@ -262,7 +262,7 @@ def test_a_process_that_leaves_before_joining_has_no_effect() -> None:
     harness = RegistrationHarness(is_virtual=False)
     harness.offer(HostRequest(((1, 2),)))
     harness.registration.gone(HOST, "it said nothing")
-    assert not any(harness.sent_plans) and harness.coordinator.versions == {}
+    assert not any(harness.sent_plans) and harness.coordinator.positions.believed == {}
     assert harness.offer(HostRequest(((1, 2),))).evaluates
 
 
@@ -308,7 +308,7 @@ def test_no_client_is_asked_in_real_time_before_its_process_has_joined_with_all(
     harness.coordinator.open_round()
     assert harness.coordinator.missing == [] and harness.sent_plans == []
     _, is_member = harness.join(HOST, Span(2, 3, 0))
-    assert is_member and harness.coordinator.members == 4
+    assert is_member and len(harness.coordinator.positions.members) == 4
 
 
 def test_a_part_of_a_join_that_is_not_accepted_is_refused_with_the_last_part() -> None:
@@ -318,7 +318,7 @@ def test_a_part_of_a_join_that_is_not_accepted_is_refused_with_the_last_part() -
     (refuse,), is_member = harness.join(HOST, Span(2, 3, 0))
     assert (refuse.kind, refuse.body[0], is_member) == (Kind.REFUSE, "foreign-version", False)
     harness.registration.gone(HOST, "its JOIN was refused")
-    assert harness.coordinator.members == 0
+    assert len(harness.coordinator.positions.members) == 0
     harness.register(HostRequest())
 
 

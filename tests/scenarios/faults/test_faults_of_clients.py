@@ -283,7 +283,7 @@ def test_a_client_drops_out_before_or_after_its_work_or_when_it_has_reported(whe
     harness.bus.send(plan(1, base=3))
     harness.run(SECOND)
     assert (len(harness.asked), [(row.kind, row.fate) for row in harness.rows]) == (asked, left)
-    assert harness.positions.actual_versions == ({1: 3} if asked else {}), "who has trained has folded what it was sent"
+    assert harness.positions.actual == ({1: 3} if asked else {}), "who has trained has folded what it was sent"
     assert harness.bus.rules.counts() == [{"silenced" if when == "after-training" else "dropped": 1}]
 
 

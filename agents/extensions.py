@@ -8,7 +8,7 @@ from typing import Any, Protocol
 from numpy.typing import NDArray
 
 from seedbus.agents.messages import AnyAlgorithm
-from seedbus.algorithms.contract import ReportRefused
+from seedbus.algorithms.contract import Declined, ReportRefused
 from seedbus.bus import Envelope
 
 
@@ -69,6 +69,44 @@ def no_exchange(round: int, version: int, cohort: Collection[int]) -> Exchange:
     """Return the exchange of a round that asks for reports alone."""
     return Exchange()
 
+
+class ClientPart:
+    """What a feature does in a client's work. One serves all clients of a process; this one does nothing.
+
+    A process's clients call its methods in this order: `bare` and `planned` for each plan; `measured` for what came of
+    the work; `sent` for the report that leaves, which a fault may have changed.
+
+    Attributes:
+        is_asked: whether the server asks it questions (`Exchange.ask`).
+    """
+
+    is_asked: bool = False
+
+    def bare(self, plan: Envelope) -> Envelope:
+        """Return a PLAN without what the feature has added to it."""
+        return plan
+
+    def planned(self, plan: Envelope) -> None:
+        """Take note of a PLAN as it came. Raises `BadPayload` if it is malformed, `Declined` if not followed."""
+
+    def measured(self, algorithm: AnyAlgorithm, client: int, plan: Any, outcome: WorkResult) -> WorkResult:
+        """Return what came of a client's work as it goes on."""
+        return outcome
+
+    def sent(self, algorithm: AnyAlgorithm, client: int, plan: Any, outcome: WorkResult) -> WorkResult:
+        """Return what came of a client's work as it leaves the client."""
+        return outcome
+
+    def answer(self, question: Envelope) -> Envelope | None:
+        """Return the answer to a question; None if a newer one has overtaken it. Raises `BadPayload`."""
+        return None
+
+    def forget(self, client: int) -> None:
+        """A client has lost its state."""
+
+
+WorkResult = tuple[Any, Any] | Declined
+"""What came of a client's work: its report and what it remembers, or why it declines."""
 
 ReportFilter = Callable[[AnyAlgorithm, Any, dict[int, Any]], dict[int, Any]]
 """Returns the reports of one round, of which a plan is the second argument, as a commit is to have them."""

@@ -9,29 +9,25 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from heapq import nlargest
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from seedbus.agents import messages
 from seedbus.agents.admission import MEMBER, bound
 from seedbus.agents.availability import RETURNS
 from seedbus.agents.catch_up.client import Downloads
+from seedbus.agents.client.client_spec import ClientSpec
 from seedbus.agents.client.client_state import ClientStateStore
 from seedbus.agents.client.replicas import Replicas
 from seedbus.agents.client.resolution import LossWatch
-from seedbus.agents.client.tampering import Tampering
-from seedbus.agents.messages import AnyAlgorithm, Join
+from seedbus.agents.extensions import WorkResult
+from seedbus.agents.messages import Join
 from seedbus.agents.observer import Observer
 from seedbus.agents.problem import ClientProblem
 from seedbus.agents.seeds import of_directions
 from seedbus.agents.verification import Verifier
 from seedbus.algorithms.contract import BadPayload, CommitGap, Declined, Replica, Vector
 from seedbus.algorithms.shared_work import one_by_one, shares_work
-from seedbus.algorithms.summed import summed
 from seedbus.bus import Envelope
-
-if TYPE_CHECKING:
-    from seedbus.agents.privacy.mechanism import Mechanism
-    from seedbus.agents.secure.party import Party
 
 WITHOUT_STATE, FROM_ANOTHER_RUN = (RETURNS.index(how) for how in ("without-state", "from-another-run"))
 ELSEWHERE = 2**31
@@ -85,20 +81,16 @@ class Host:
     def __init__(
         self,
         clients: Sequence[int],
-        algorithm: AnyAlgorithm,
+        spec: ClientSpec,
         problem: ClientProblem,
         replicas: Replicas,
         *,
         proof: Mapping[str, bytes],
-        verify_every: int,
         observer: Observer,
-        tampering: Tampering,
         memories: ClientStateStore,
-        party: Party | None,
-        mechanism: Mechanism | None,
     ) -> None:
         self.clients = clients
-        self.algorithm = algorithm
+        self.algorithm = algorithm = spec.algorithm
         self.problem = problem
         self.replicas = replicas
         self.downloads = Downloads(replicas, observer, self._join_of_one)
@@ -106,13 +98,12 @@ class Host:
         self._proof = proof
         # once: this check of a protocol costs more than a message
         self._together = algorithm.local_together if shares_work(algorithm) else None
-        self._verifier = Verifier(verify_every)
+        self._verifier = Verifier(spec.verify_every)
         self._observer = observer
         self._watch = LossWatch(observer)
-        self._tampering = tampering
+        self._tampering = spec.tampering
         self._memories = memories
-        self._party = party
-        self._mechanism = mechanism
+        self._parts = spec.parts()
         self._answers: dict[int, Envelope] = {}
         self._newest_round = 0
         self._latest: _UnpackedPlan | None = None
@@ -140,11 +131,10 @@ class Host:
 
     def _prepare(self, envelope: Envelope) -> _Asked | list[Envelope]:
         """Bring the client of a PLAN to its version. Returns its work, or the answers if there is no work to do."""
-        client, masks_with = envelope.client, None
+        client, whole = envelope.client, envelope
         try:
-            if self._party is not None and envelope.body:
-                *body, masks_with = envelope.body
-                envelope = envelope._replace(body=body)
+            for part in self._parts:
+                envelope = part.bare(envelope)
             _, plan, missed = self._unpacked(envelope)
             if plan.version < self.replicas.version(client):
                 self._observer.noted("stale-plan", client=client, round=envelope.round)  # a newer message overtook it
@@ -158,14 +148,14 @@ class Host:
             # the server believes that this client has commits that it does not have: state its actual version
             self._observer.noted("commit-gap", client=client, detail=str(gap))
             return self._join_of_one(envelope)
-        if self._party is not None:
-            try:
-                self._party.admit(client, plan.round, masks_with)
-            except BadPayload as error:
-                self._observer.noted("bad-plan", client=client, detail=str(error))
-                return []
-            except Declined as why:
-                return [messages.decline(client, plan, why)]
+        try:
+            for part in self._parts:
+                part.planned(whole)
+        except BadPayload as error:
+            self._observer.noted("bad-plan", client=client, detail=str(error))
+            return []
+        except Declined as why:
+            return [messages.decline(client, plan, why)]
         answer = self._answers.get(client)
         if answer is not None and (answer.round, answer.base) == (envelope.round, envelope.base):
             return [answer]
@@ -183,12 +173,13 @@ class Host:
         return []
 
     def on_ask(self, envelope: Envelope) -> list[Envelope]:
-        """A client is asked for its part in secure aggregation. What it refuses, the observer is told too."""
-        if self._party is None:
+        """A client is asked what belongs to no plan. What it refuses, the observer is told too."""
+        part = next((each for each in self._parts if each.is_asked), None)
+        if part is None:
             self._observer.noted("unexpected", kind=envelope.kind.name, client=envelope.client)
             return []
         try:
-            told = self._party.answer(envelope)
+            told = part.answer(envelope)
         except BadPayload as error:
             self._observer.noted("bad-ask", client=envelope.client, detail=str(error))
             return []
@@ -224,8 +215,8 @@ class Host:
         self.replicas.forget(client)
         self.downloads.forget(client)
         self._memories.forget(client, asked.round)
-        if self._party is not None:
-            self._party.forget(client)
+        for part in self._parts:
+            part.forget(client)
         self._answers.pop(client, None)
 
     def _groups(self, asked: Sequence[_Asked]) -> list[list[_Asked]]:
@@ -265,7 +256,7 @@ class Host:
 
     def _outcomes(
         self, replica: Replica, memories: Sequence[Any], plan: Any, objectives: Sequence[Any]
-    ) -> list[tuple[Any, Any] | Declined]:
+    ) -> list[WorkResult]:
         """Return each client's report and memory, or why it declines, from local steps that share what they can."""
         if self._together is not None:
             return self._together(replica, memories, plan, objectives)
@@ -279,51 +270,24 @@ class Host:
             plan = self.algorithm.plan(0, 0, 0)
             self._outcomes(self.replicas.first(), [None] * len(chosen), plan, objectives)
 
-    def _answer(self, asked: _Asked, outcome: tuple[Any, Any] | Declined) -> Envelope:
+    def _answer(self, asked: _Asked, outcome: WorkResult) -> Envelope:
         client, plan, replica = asked
+        for part in self._parts:
+            outcome = part.measured(self.algorithm, client, plan, outcome)
         try:
-            if self._mechanism is not None:
-                outcome = self._private(self._mechanism, client, plan, outcome)
-            if isinstance(outcome, Declined):
-                raise outcome if self._party is None else self._party.too_large()  # outcome may quote a scalar
-            report, memory = outcome
-            sent = self._tampered(client, plan.round, report)
-            if self._party is not None:
-                sent = self._masked(self._party, client, plan.round, sent)
+            if not isinstance(outcome, Declined):
+                report, memory = outcome
+                outcome = self._tampered(client, plan.round, report), memory
         except Declined as why:
             return messages.decline(client, plan, why)
+        for part in self._parts:
+            outcome = part.sent(self.algorithm, client, plan, outcome)
+        if isinstance(outcome, Declined):
+            return messages.decline(client, plan, outcome)
+        sent, memory = outcome
         self._memories.keep(client, plan.round, memory)
         digests = replica.digests() if self._verifier.is_due(plan.version) else {}
         return messages.pack_report(self.algorithm, client, plan, sent, digests)
-
-    def _private(
-        self, mechanism: Mechanism, client: int, plan: Any, outcome: tuple[Any, Any] | Declined
-    ) -> tuple[Any, Any] | Declined:
-        """The outcome of a client's work with its report clipped, and with its noise; zeros if it cannot measure.
-
-        That it cannot measure depends on its data, and so it must not decline.
-        """
-        algorithm, memory = summed(self.algorithm), None
-        try:
-            if isinstance(outcome, Declined):
-                raise outcome
-            report, memory = outcome
-            numbers = algorithm.numbers(report)
-        except Declined:
-            numbers = algorithm.numbers(algorithm.silent(plan))
-        try:
-            return algorithm.of_numbers(mechanism.protect(client, plan.round, numbers)), memory
-        except OverflowError as error:
-            return Declined("overflow", str(error))
-
-    def _masked(self, party: Party, client: int, round: int, report: Any) -> Any:
-        """A report with its masks. Raises `Declined`, in the same words whatever cannot be masked."""
-        algorithm = summed(self.algorithm)
-        try:
-            numbers = algorithm.numbers(report)
-        except Declined:
-            raise party.too_large() from None
-        return algorithm.of_numbers(party.mask(client, round, numbers))
 
     def _tampered(self, client: int, round: int, report: Any) -> Any:
         """The report, or the one that a fault puts in its place."""

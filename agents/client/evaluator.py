@@ -1,8 +1,8 @@
 """The evaluator: a follower that never trains. It receives every commit when it is made, measures the model, and states
 the digests that clients' replicas are compared with.
 
-Its replica is one of its process's, at the evaluator's address. Unless replicas are private, which verification needs,
-no client of that process folds again what the evaluator has folded.
+Its replica is one of its process's, at the evaluator's address. Where replicas are shared, that is without
+verification, no client of that process folds again what the evaluator has folded.
 """
 
 from __future__ import annotations

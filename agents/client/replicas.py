@@ -1,7 +1,7 @@
 """The replicas of one process: clients at the same version share one, so memory grows with versions, not with clients.
 
-With `private` every client has its own. Verification needs that: it compares digests, and the digest of a shared object
-would be compared with itself.
+Without `shares` every client has its own. Verification needs that: it compares digests, and the digest of a shared
+object would be compared with itself.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Replicas:
         algorithm: AnyAlgorithm,
         x0: Callable[[], Replica],
         *,
-        private: bool = False,
+        shares: bool = True,
         place: Callable[[Vector], Vector] = lambda vector: vector,
     ) -> None:
         """Begin with no replica in memory.
@@ -34,12 +34,12 @@ class Replicas:
         Args:
             algorithm: the run's.
             x0: makes a replica at version 0.
-            private: whether each client has a replica of its own.
+            shares: whether clients at one version have one replica; False: each has its own.
             place: moves a vector into the memory in which this process computes.
         """
         self._algorithm = algorithm
         self._x0 = x0
-        self._private = private
+        self._shares = shares
         self._place = place
         self._start: dict[int, int] = {}
         self._log: Sequence[Any] = ()
@@ -95,7 +95,7 @@ class Replicas:
         if client in self._by_client:
             self._release(client)
         placed = replica.placed(self._place)
-        self._hold(client, placed if self._private else self._by_version.get(replica.version, placed))
+        self._hold(client, self._by_version.get(replica.version, placed) if self._shares else placed)
 
     def advance(self, client: int, commits: Sequence[Any], version: int) -> Replica:
         """Fold the commits that the client missed, and return its replica, which is then at `version`.
@@ -116,7 +116,7 @@ class Replicas:
         replica = self.get(client)
         if not fresh or replica.version == version:
             return replica
-        if self._private:
+        if not self._shares:
             self._algorithm.apply(replica, fresh)
             return replica
         self._release(client)
@@ -167,13 +167,13 @@ class Replicas:
 
     def _hold(self, client: int, replica: Replica) -> None:
         self._by_client[client] = replica
-        if not self._private:
+        if self._shares:
             self._by_version[replica.version] = replica
             self._holders[replica.version] += 1
 
     def _release(self, client: int) -> None:
         version = self._by_client.pop(client).version
-        if self._private:
+        if not self._shares:
             return
         self._holders[version] -= 1
         if not self._holders[version]:

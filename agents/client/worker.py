@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING
 
 from seedbus.agents import messages
 from seedbus.agents.catch_up.client import unpack_notes
+from seedbus.agents.client.client_spec import ClientSpec
 from seedbus.agents.client.client_state import ClientStateStore
 from seedbus.agents.client.clients import Host
 from seedbus.agents.client.evaluator import Evaluator
 from seedbus.agents.client.replicas import Replicas
-from seedbus.agents.client.tampering import HONEST, Tampering
 from seedbus.agents.errors import JoinRefused
 from seedbus.agents.messages import AnyAlgorithm
 from seedbus.agents.observer import Observer
@@ -24,10 +23,6 @@ from seedbus.bus.codec import Decoder
 from seedbus.bus.envelope import PLAN
 from seedbus.bus.transport import addresses
 from seedbus.versions import version
-
-if TYPE_CHECKING:
-    from seedbus.agents.privacy.mechanism import Mechanism
-    from seedbus.agents.secure.party import Party
 
 MAX_TOGETHER = 64
 """How many clients work together at most: each has a batch in memory, and more of them would save little."""
@@ -77,61 +72,33 @@ class Followers:
     def __init__(
         self,
         offer: Offer,
-        algorithm: AnyAlgorithm,
+        spec: ClientSpec,
         problem: ClientProblem,
-        *,
-        split: str,
-        verify_every: int,
         observer: Observer,
-        tampering: Tampering = HONEST,
         memories: ClientStateStore | None = None,
-        gathers: bool = False,
-        plugins: bytes = b"",
-        place: Callable[[Vector], Vector] = lambda vector: vector,
-        party: Party | None = None,
-        mechanism: Mechanism | None = None,
     ) -> None:
         """Create the followers that an offer names.
 
         Args:
             offer: the server's: which clients, and whether the process evaluates.
-            algorithm: the run's, for the problem's dimension.
+            spec: the run's clients.
             problem: the task with its data.
-            split: what the evaluator measures on, "train", "validation" or "test".
-            verify_every: reports at every so many versions have digests; 0: none have.
             observer: is told of messages that cannot be acted upon.
-            tampering: the faults that change reports.
             memories: where clients keep their own state; None: in this object.
-            gathers: whether clients with the same plan work together. They answer when the last of them is done, which
-                in simulated time delays nothing.
-            plugins: the digest of the plug-ins that the scenario needs; empty if it needs none.
-            place: moves a vector into the memory in which the problem computes.
-            party: the clients' part in secure aggregation; None: reports are sent as they are.
-            mechanism: clips reports, and adds noise; None: reports are what clients measure.
         """
-        self._algorithm = algorithm
+        self._algorithm = algorithm = spec.algorithm
         self._observer = observer
         self._decoder = Decoder()
-        self._max_together = MAX_TOGETHER if gathers else 1
+        self._max_together = MAX_TOGETHER if spec.gathers else 1
         self._addresses = addresses(offer.spans, offer.evaluates)
         clients = [address for address in self._addresses if address != EVALUATOR]
-        private = verify_every > 0
-        replicas = Replicas(algorithm, lambda: algorithm.replica(problem.x0()), private=private, place=place)
-        proof = prove(algorithm, problem, plugins, place)
-        self.host = Host(
-            clients,
-            algorithm,
-            problem,
-            replicas,
-            proof=proof,
-            verify_every=verify_every,
-            observer=observer,
-            tampering=tampering,
-            memories=memories or ClientStateStore(),
-            party=party,
-            mechanism=mechanism,
+        replicas = Replicas(
+            algorithm, lambda: algorithm.replica(problem.x0()), shares=not spec.verify_every, place=spec.place
         )
-        self.evaluator = Evaluator(algorithm, problem, replicas, split, observer) if offer.evaluates else None
+        proof = prove(algorithm, problem, spec.plugins, spec.place)
+        store = memories or ClientStateStore()
+        self.host = Host(clients, spec, problem, replicas, proof=proof, observer=observer, memories=store)
+        self.evaluator = Evaluator(algorithm, problem, replicas, spec.split, observer) if offer.evaluates else None
 
     def try_first_round(self, cohort: int) -> None:
         """Compute what a first round needs, an evaluation too if it is due here, and keep nothing of it.

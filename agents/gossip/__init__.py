@@ -1,4 +1,4 @@
 """Runs without a server: nodes flood their commits over a graph, and each adds up what it has.
 
-Doors: `run`, `settings`.
+Doors: `feature`, `settings`.
 """

@@ -19,7 +19,6 @@ import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, replace
-from pathlib import Path
 from typing import Any
 
 import msgpack
@@ -60,8 +59,6 @@ class GossipRun:
         spec: the run.
         gossip: its graph.
         problem: the task with its data.
-        split: the samples that models are evaluated on.
-        folder: its folder.
         journal: its journal, open for writing.
         observer: is called with what happens.
         stop: asks the run to stop after the round in progress.
@@ -73,18 +70,16 @@ class GossipRun:
         spec: RunSpec,
         gossip: Gossip,
         problem: ClientProblem,
-        split: str,
-        folder: Path,
         journal: Journal,
         observer: Observer,
         stop: StopRequest,
         place: Callable[[Vector], Vector],
     ) -> None:
         nodes, seed = spec.participation.clients, spec.seed
-        self.spec, self.gossip, self.problem, self.split = spec, gossip, problem, split
+        self.spec, self.gossip, self.problem = spec, gossip, problem
         self.journal, self.observer, self.stop = journal, observer, stop
         self.clock = VirtualClock()
-        self.ledger = Ledger(folder / MESSAGES)
+        self.ledger = Ledger(journal.folder / MESSAGES)
         self.hooks = FaultHooks(spec.faults, seed, nodes)
         self.availability = Availability(self.hooks)
         if self.availability.is_changing:
@@ -298,7 +293,7 @@ class GossipRun:
         """Evaluate one node's model, and how far the nodes are from each other."""
         algorithm, nodes = self.spec.algorithm, self.nodes
         replica = nodes[self.gossip.evaluated].replica
-        metrics = self.problem.evaluate(algorithm.evaluation_point(replica, None), self.split)
+        metrics = self.problem.evaluate(algorithm.evaluation_point(replica, None), self.spec.evaluation.split)
         metrics |= algorithm.diagnostics(replica)
         missing = sum(len(self.made) - node.has.size for node in nodes)
         metrics |= dict(zip(METRICS, (missing / len(nodes), self._distance()), strict=True))

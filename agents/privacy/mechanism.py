@@ -30,16 +30,20 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from seedbus.agents.extensions import ClientPart, WorkResult
+from seedbus.agents.messages import AnyAlgorithm
 from seedbus.agents.policies.participation import Participation
 from seedbus.agents.privacy.accountant import Accountant
 from seedbus.agents.privacy.discrete_gaussian import discrete_gaussian, keyed, system
 from seedbus.agents.privacy.settings import Privacy
+from seedbus.algorithms.contract import Declined
+from seedbus.algorithms.summed import summed
 
 _DOUBTFUL = 2.0**-16  # nearer than this to a whole number, float64 does not show which one is below
 
 
-class Mechanism:
-    """The noise of a run.
+class Mechanism(ClientPart):
+    """The noise of a run, on both sides.
 
     Args:
         settings, participation, seed: the scenario's.
@@ -60,6 +64,24 @@ class Mechanism:
     def spending(self) -> Accountant:
         """Return an account of what commits spend, before the first one."""
         return Accountant(self.settings, self._participation)
+
+    def measured(self, algorithm: AnyAlgorithm, client: int, plan: Any, outcome: WorkResult) -> WorkResult:
+        """Return a report clipped, and with its noise; zeros if the client cannot measure.
+
+        That it cannot measure depends on its data, and so it must not decline.
+        """
+        adding, memory = summed(algorithm), None
+        try:
+            if isinstance(outcome, Declined):
+                raise outcome
+            report, memory = outcome
+            numbers = adding.numbers(report)
+        except Declined:
+            numbers = adding.numbers(adding.silent(plan))
+        try:
+            return adding.of_numbers(self.protect(client, plan.round, numbers)), memory
+        except OverflowError as error:
+            return Declined("overflow", str(error))
 
     def protect(self, client: int, round: int, report: NDArray[Any]) -> NDArray[np.int32]:
         """Return what a client reports: its numbers, int32 [K, P], clipped, with its share of the noise if it adds one.

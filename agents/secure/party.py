@@ -23,6 +23,8 @@ from typing import Any
 
 import numpy as np
 
+from seedbus.agents.extensions import ClientPart, WorkResult
+from seedbus.agents.messages import AnyAlgorithm
 from seedbus.agents.policies.participation import Participation
 from seedbus.agents.secure.masks import (
     CONFIRMATION_BYTES,
@@ -52,6 +54,7 @@ from seedbus.agents.secure.stages import (
     unpack_subset,
 )
 from seedbus.algorithms.contract import BadPayload, Declined
+from seedbus.algorithms.summed import summed
 from seedbus.bus import Envelope, Kind
 from seedbus.bus.text import listed
 
@@ -103,7 +106,7 @@ class _Session:
     reported: list[int] | None = None
 
 
-class Party:
+class Party(ClientPart):
     """The part of a process's clients.
 
     Args:
@@ -111,14 +114,35 @@ class Party:
         participation: the scenario's.
     """
 
+    is_asked = True
+
     def __init__(self, settings: SecureAggregation, participation: Participation) -> None:
         self._terms = Terms.of(settings, participation)
         self._largest = LARGEST // self._terms.asked
         self._sessions: dict[int, _Session] = {}
 
     def forget(self, client: int) -> None:
-        """A client has lost its state."""
         self._sessions.pop(client, None)
+
+    def bare(self, plan: Envelope) -> Envelope:
+        return plan._replace(body=plan.body[:-1])
+
+    def planned(self, plan: Envelope) -> None:
+        self.admit(plan.client, plan.round, plan.body[-1] if plan.body else None)
+
+    def sent(self, algorithm: AnyAlgorithm, client: int, plan: Any, outcome: WorkResult) -> WorkResult:
+        """Return a report with its masks; what cannot be masked is declined in the same words whatever it is."""
+        if isinstance(outcome, Declined):
+            return self.too_large()  # the other may quote a scalar
+        report, memory = outcome
+        try:
+            numbers = summed(algorithm).numbers(report)
+        except Declined:
+            return self.too_large()
+        try:
+            return summed(algorithm).of_numbers(self.mask(client, plan.round, numbers)), memory
+        except Declined as why:
+            return why
 
     def answer(self, envelope: Envelope) -> Envelope | None:
         """Return the TELL for an ASK; None if a newer question has overtaken it.

@@ -1,5 +1,4 @@
 """The server: the coordinator decides without awaits, the server carries it out.
 
-Doors: `collusion`, `coordinator`, `member_index`, `outages`, `round`, `run_spec`,
-`server`, `state`, `stopping`.
+Doors: `collusion`, `coordinator`, `member_index`, `outages`, `round`, `run_spec`, `server`, `state`, `stopping`.
 """

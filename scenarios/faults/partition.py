@@ -28,7 +28,7 @@ class Partition(TrafficSelector):
     def check_beside(self, scenario: Any) -> None:
         nodes = scenario.participation.clients
         random = next(random for fault, random in scenario.faults_with_draws if fault is self)
-        if scenario.topology is not None and self.probability == 1 and len(list(self.chosen(nodes, random))) == nodes:
+        if not scenario.has_server and self.probability == 1 and len(list(self.chosen(nodes, random))) == nodes:
             raise ValueError(
                 f"faults.{scenario.faults.index(self)}: with topology: gossip a partition of all nodes cuts none off; "
                 "name some of them in clients, or a fraction"

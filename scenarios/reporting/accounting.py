@@ -75,7 +75,7 @@ def account(columns: Columns, scenario: Scenario, rounds: int, dimension: int) -
     traffic["bytes_per_participation"] = total / participations if participations else 0.0
     traffic["conventions"] = conventions(scenario, rounds, dimension)
     traffic["transport"] = _transport(columns, size)
-    if scenario.topology is not None:
+    if not scenario.has_server:
         traffic["links"] = _links(columns, size, clients)
     return traffic
 

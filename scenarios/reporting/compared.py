@@ -165,7 +165,7 @@ class Run:
         algorithm = self.scenario.algorithm
         if self.results is None or not algorithm.knows_evaluations:
             return None
-        if self.scenario.topology is not None:  # nodes send no reports
+        if not self.scenario.has_server:  # nodes send no reports
             history = self.results.history
             made, begun = history.reported.round, history.begun
         else:

@@ -26,7 +26,7 @@ NOTE = "Reports in time are a share of those asked. The second line tells of the
 
 def effects(scenario: Scenario, summary: Mapping[str, Any], history: RoundTable) -> list[list[str]]:
     """Return a row for each fault, as `HEADS` says; all texts are safe to print."""
-    rows, has_server = [], scenario.topology is None
+    rows, has_server = [], scenario.has_server
     for fault, did in zip(scenario.faults, summary["faults"], strict=False):  # as many, in a folder that is our own
         is_due = due(fault, history)
         spans = [is_due, *([~is_due] if not is_due.all() else [])]

@@ -23,7 +23,7 @@ def liars(scenario: Scenario, history: RoundTable) -> dict[str, float]:
     faults = scenario.faults_with_draws
     lying = [(fault.lies, random) for fault, random in faults if isinstance(fault, ByzantineHook)]
     lying += [(fault.mislabels, random) for fault, random in faults if isinstance(fault, Mislabelling)]
-    if not lying or scenario.topology is not None or not history.has_commit.any():
+    if not lying or not scenario.has_server or not history.has_commit.any():
         return {}
     rounds = history.reported.round[history.is_counted]
     clients = history.reported.client[history.is_counted]

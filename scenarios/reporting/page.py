@@ -112,7 +112,7 @@ def page(run: Finished) -> bytes:
 
 def content(run: Finished) -> str:
     """Return what is on the page below its title."""
-    summary, history, has_server = run.summary, run.history, run.scenario.topology is None
+    summary, history, has_server = run.summary, run.history, run.scenario.has_server
     names = summary.get("client_names", ())
     took_s = (history.closed_ns - history.opened_ns) / NS
     marked = marks(run.scenario, history)

@@ -52,7 +52,7 @@ def rows(scenario: Scenario, summary: Mapping[str, Any]) -> list[tuple[str, str]
     reports = "1 report" if part.quorum == 1 else f"{part.quorum:,} reports"
     commits = "each round makes a commit" if scenario.has_secret_cohorts else f"a commit needs {reports}"
     about = "" if part.selection.is_fixed_size else "about "
-    rules = f", {about}{part.asked:,} {asked}, {commits}" if scenario.topology is None else ""
+    rules = f", {about}{part.asked:,} {asked}, {commits}" if scenario.has_server else ""
     built = f"seedbus {summary['seedbus']}, " if "seedbus" in summary else ""
     dimension = summary["dimension"] if "dimension" in summary else scenario.dimension  # which may need the data
     found = [

@@ -6,7 +6,7 @@ import json
 from dataclasses import replace
 
 from seedbus.agents import launcher
-from seedbus.agents.gossip.run import GossipRun
+from seedbus.agents.extensions import no_exchange
 from seedbus.agents.launcher import Outcome
 from seedbus.agents.monitor import Monitor
 from seedbus.agents.server.collusion import collusions
@@ -20,7 +20,7 @@ from seedbus.scenarios.run_folder import MEMORY
 from seedbus.scenarios.running.gpu_admission import Measure, measuring
 from seedbus.scenarios.running.limits import replica_bytes
 from seedbus.scenarios.running.open_run import OpenRun
-from seedbus.scenarios.running.prepare import Prepared, mechanism, open_exchange, recruit
+from seedbus.scenarios.running.prepare import Prepared, recruit
 from seedbus.scenarios.running.recording import LOG
 from seedbus.scenarios.schema.plugin_use import proof
 from seedbus.scenarios.transports import transports
@@ -57,11 +57,10 @@ def execute(
     keeps_state = may_remember(scenario.algorithm)
     on_row = run.recorder.messages(Words(scenario.faults)) if logs_messages else None
     spec = replace(_spec(prepared), memory=memory if keeps_state else None, on_row=on_row)
-    if scenario.topology is not None and problem is not None:
-        split, topology = scenario.evaluation.split, scenario.topology
-        place = placed_beside(problem)
-        nodes = GossipRun(spec, topology, problem, split, run.folder, run.journal, run.recorder, run.stop, place)
-        return nodes.run()
+    for feature in scenario.features:
+        if not feature.has_server and problem is not None:
+            outcome: Outcome = feature.run(spec, problem, run.journal, run.recorder, run.stop, placed_beside(problem))
+            return outcome
     followers = None
     if problem is not None and prepared.placement.is_here:
         followers = measuring(recruit(scenario, problem, run.recorder, memory), scenario, measure)
@@ -98,7 +97,7 @@ def _spec(prepared: Prepared) -> RunSpec:
         x0=None if problem is None else problem.x0,
         report_limit=SHORT + scenario.algorithm.report_bytes(scenario.dimension),
         plugins=proof(scenario.plugins),
-        open_exchange=open_exchange(scenario),
+        open_exchange=next((asks for each in scenario.features if (asks := each.exchange())), no_exchange),
         filters=collusions(scenario.faults, scenario.seed, scenario.participation.clients),
-        noise=mechanism(scenario),
+        noise=next((noise for each in scenario.features if (noise := each.noise())), None),
     )

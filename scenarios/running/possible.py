@@ -34,7 +34,7 @@ def refuse_impossible(scenario: Scenario, placement: Placement | None = None) ->
     """
     placement = placement or Placement(scenario.transport)
     transports.check(placement, scenario.participation.clients)
-    if scenario.topology is not None and not (placement.is_here and placement.transport == "memory"):
+    if not scenario.has_server and not (placement.is_here and placement.transport == "memory"):
         what = "topology: gossip runs all nodes in one process, in simulated time; expected memory, without workers"
         raise ScenarioError(f"transport {placement.transport}", [what])
     if not placement.is_here:

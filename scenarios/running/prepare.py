@@ -4,19 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from seedbus.agents.client.client_spec import ClientSpec
 from seedbus.agents.client.client_state import ClientStateStore
 from seedbus.agents.client.forging import Forging, forges
 from seedbus.agents.client.relabelling import Relabel, Relabelling
 from seedbus.agents.client.tampering import Tampering
 from seedbus.agents.client.worker import Followers, build_facts, prove
-from seedbus.agents.extensions import OpenExchange, no_exchange
 from seedbus.agents.messages import AnyAlgorithm
 from seedbus.agents.observer import Observer
-from seedbus.agents.privacy.mechanism import Mechanism
 from seedbus.algorithms.directions.warm import warm
 from seedbus.algorithms.scalar_only.base import ScalarOnly
 from seedbus.algorithms.shaped import Shaped
@@ -33,9 +30,6 @@ from seedbus.scenarios.running.seed_secret import read_secret, seed_key
 from seedbus.scenarios.schema.plugin_use import proof
 from seedbus.scenarios.schema.scenario import Scenario
 from seedbus.scenarios.transports.placement import Placement
-
-if TYPE_CHECKING:
-    from seedbus.agents.secure.party import Party
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,7 +164,7 @@ def build_of(scenario: Scenario, problem: Problem) -> dict[str, str]:
 
 
 def followed(scenario: Scenario, problem: Problem) -> AnyAlgorithm:
-    """Return the algorithm as followers have it, with the private shift of seeds if the scenario has one.
+    """Return the algorithm as followers have it, with the secret shift of seeds if the scenario has one.
 
     Raises:
         ScenarioError: this process has no secret for the shift.
@@ -203,57 +197,24 @@ def recruit(
         on_first_memory: is called when there is such a state that this process alone keeps.
     """
     in_process = ClientStateStore(on_first=on_first_memory)
-    faults = scenario.faults
-    seed, clients = scenario.seed, scenario.participation.clients
-    tampering = Tampering(faults, seed, clients)
-    verify_every = scenario.verify_every if scenario.verify else 0
-    algorithm = followed(scenario, problem)
+    faults, seed, clients = scenario.faults, scenario.seed, scenario.participation.clients
+    spec = ClientSpec(
+        followed(scenario, problem),
+        split=scenario.evaluation.split,
+        verify_every=scenario.verify_every if scenario.verify else 0,
+        tampering=Tampering(faults, seed, clients),
+        gathers=scenario.clock == "virtual",
+        plugins=proof(scenario.plugins),
+        place=placed_beside(problem),
+        parts=lambda: [part for feature in scenario.features for part in feature.client_parts()],
+    )
 
     def followers(offer: Offer) -> Follower:
         use_one_thread()  # on a new thread torch uses as many as were set last, maybe at the end of another run
-        honest = Followers(
-            offer,
-            algorithm,
-            problem,
-            split=scenario.evaluation.split,
-            verify_every=verify_every,
-            observer=observer,
-            tampering=tampering,
-            memories=in_process if memory is None else ClientStateStore(memory, algorithm),
-            gathers=scenario.clock == "virtual",
-            plugins=proof(scenario.plugins),
-            place=placed_beside(problem),
-            party=_party(scenario),
-            mechanism=mechanism(scenario),
-        )
+        memories = in_process if memory is None else ClientStateStore(memory, spec.algorithm)
+        honest = Followers(offer, spec, problem, observer, memories)
         if not forges(faults):
             return honest
-        return Forging(honest, faults, seed=seed, clients=clients, verify_every=verify_every)
+        return Forging(honest, faults, seed=seed, clients=clients, verify_every=spec.verify_every)
 
     return followers
-
-
-def mechanism(scenario: Scenario) -> Mechanism | None:
-    """Return how commits are made private; None if the scenario leaves them as they are."""
-    if scenario.privacy is None:
-        return None
-    is_virtual = scenario.clock == "virtual"
-    return Mechanism(scenario.privacy, scenario.participation, scenario.seed, is_virtual=is_virtual)
-
-
-def open_exchange(scenario: Scenario) -> OpenExchange:
-    """Return what begins the questions of a round beside its reports."""
-    if scenario.secure_aggregation is None:
-        return no_exchange
-    from seedbus.agents.secure.secure_round import SecureRound  # needs a package that is not always installed
-
-    return partial(SecureRound, scenario.secure_aggregation, scenario.participation, scenario.seed)
-
-
-def _party(scenario: Scenario) -> Party | None:
-    """The clients' part in secure aggregation, if the scenario has it."""
-    if scenario.secure_aggregation is None:
-        return None
-    from seedbus.agents.secure.party import Party  # needs a package that is not always installed
-
-    return Party(scenario.secure_aggregation, scenario.participation)

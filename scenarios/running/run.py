@@ -102,7 +102,7 @@ def run(
         if out is None:
             raise ScenarioError("resume", ["out is missing; expected the folder of the run to go on with"])
         before = scenario_of(Path(out))
-        refuse_another(scenario, before, Path(out), of_other_length=scenario.topology is None)
+        refuse_another(scenario, before, Path(out), of_other_length=scenario.has_server)
         if (Path(out) / RESULTS).exists() and scenario.stop == before.stop:
             results = judge_again(Results.read(Path(out)), scenario)
             track_again(trackers, scenario, results, observer or NullObserver())
@@ -119,7 +119,7 @@ def run(
     else:
         watched = nullcontext(NullObserver())
     device = placement.own_device
-    shares_gpu = placement.is_here and scenario.topology is None
+    shares_gpu = placement.is_here and scenario.has_server
     with (
         watched as watcher,
         memory_hints(scenario, device),

@@ -24,10 +24,14 @@ from pydantic import (
 )
 
 from seedbus.agents.catch_up.settings import Lag
+from seedbus.agents.feature import Feature
+from seedbus.agents.gossip.feature import WithoutServer
 from seedbus.agents.gossip.settings import METRICS, Gossip
 from seedbus.agents.policies.participation import Participation
+from seedbus.agents.privacy.feature import PrivateReports
 from seedbus.agents.privacy.settings import Privacy
 from seedbus.agents.refusals import Reason
+from seedbus.agents.secure.feature import SecureSums
 from seedbus.agents.secure.settings import SecureAggregation
 from seedbus.agents.seeds import SHIFT
 from seedbus.agents.server.stopping import Cadence, Stop
@@ -101,6 +105,14 @@ def _of_end(stop: Stop) -> Iterator[Statement]:
             yield Needs(Fact.OPEN_COHORTS, "lets the number of commits tell of those whom rounds asked", f".{field}")
     if stop.epsilon is not None:
         yield Needs(Fact.NOISE, "is the limit of a private run", ".epsilon")
+
+
+FEATURES: dict[str, type[Feature]] = {
+    "topology": WithoutServer,
+    "secure_aggregation": SecureSums,
+    "privacy": PrivateReports,
+}
+"""Field → what its section adds to a run and tells of it. To delete one, delete its room, its field and its line."""
 
 
 class Scenario(Settings):
@@ -333,6 +345,16 @@ class Scenario(Settings):
             return Scenario.model_validate(fields | {"task": task})
         except ValidationError as error:
             raise ScenarioError(self.name, sentences(error, Scenario, self.resolved())) from None
+
+    @property
+    def features(self) -> list[Feature]:
+        """What its sections add to a run, in the order of `FEATURES`."""
+        sections = {name: getattr(self, name) for name in FEATURES}
+        return [FEATURES[name](section, self) for name, section in sections.items() if section is not None]
+
+    @property
+    def has_server(self) -> bool:
+        return all(each.has_server for each in self.features)
 
     @property
     def has_secret_cohorts(self) -> bool:

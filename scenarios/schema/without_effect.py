@@ -109,7 +109,7 @@ def _why_idle(scenario: Any, fault: Any) -> str:
             return f"messages of the kind {kind} go {goes}, and direction is {fault.direction}"
     rounds = scenario.stop.most_rounds
     if isinstance(fault, RoundSelector | Crash | ServerCrash) and fault.at_round >= rounds:
-        if scenario.topology is None:  # without a server nodes go on, to repair
+        if scenario.has_server:  # without a server nodes go on, to repair
             return f"it begins at round {fault.at_round:,}, and the last one is {rounds - 1:,}"
     return _no_work(scenario) if fault.only_multiplies else ""
 
@@ -124,7 +124,7 @@ def _waiting(scenario: Any) -> dict[int, str] | None:
     who, network = scenario.participation, scenario.network
     links = (network.up_mbps, network.down_mbps, network.shared_up_mbps, network.shared_down_mbps)
     is_timed = network.latency != Constant() or any(each is not None for each in links) or not _no_work(scenario)
-    if is_timed or who.every_s is not None or scenario.clock == "wall" or scenario.topology is not None:
+    if is_timed or who.every_s is not None or scenario.clock == "wall" or not scenario.has_server:
         return None
     said, away = dict[int, str](), set[int]()
     for number, (fault, random) in enumerate(scenario.faults_with_draws):
@@ -150,7 +150,7 @@ def _idle(scenario: Any) -> Iterator[tuple[str, str]]:
     if _is_set(compute, "slowness") and (reason := _no_work(scenario)):
         yield "compute.slowness", reason
     yield from (each for each in idle(scenario) if not each[0].startswith("faults."))
-    if scenario.topology is None:
+    if scenario.has_server:
         if who.over_selection > 1 and who.size == who.clients:
             yield "participation.over_selection", f"a cohort is already all {who.clients:,} clients"
         if who.selection.policy != "uniform" and who.asked == who.clients and not scenario.has_secret_cohorts:

@@ -52,7 +52,7 @@ def break_even(run: Subject) -> Finding:
     algorithm, commits = run.algorithm, run.commits
     if algorithm.is_dense:
         raise NotHere(f"{algorithm.name} is dense: every plan has the whole model, and nobody catches up by commits")
-    if run.scenario.topology is not None:
+    if not run.scenario.has_server:
         raise NotHere("nodes without a server send each other the commits that they lack, and no snapshots")
     if len(commits) < 2:
         raise NotHere("the run has fewer than two commits")

@@ -71,7 +71,7 @@ class Model:
     def plan(self, client: int) -> Any:
         """Return the plan of a client in the round that begins with the model, as the client has it."""
         algorithm, scenario, round = self.run.algorithm, self.run.scenario, self.round
-        if scenario.topology is not None:
+        if not scenario.has_server:
             return algorithm.plan(round, 0, of_step(scenario.seed, client, round))
         version = self.replayed.replica.version
         sent = algorithm.pack_plan(algorithm.plan(round, version, of_directions(scenario.seed, round))).body

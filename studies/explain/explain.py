@@ -48,7 +48,7 @@ def explain(scenario: Scenario, seconds: float) -> dict[str, Any]:
     found = forecast(scenario, seconds) if seconds else None
     said: dict[str, Any] = {
         "scenario": scenario.name,
-        "is_serverless": scenario.topology is not None,
+        "is_serverless": not scenario.has_server,
         "words": words(scenario),
     }
     if found is None:

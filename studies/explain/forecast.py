@@ -235,7 +235,7 @@ def traffic(scenario: Scenario, rehearsal: Rehearsed) -> Traffic:
     steps = Steps.of(rounds, done)
     sizes, numbers = _commit_sizes(scenario, steps), _number_sizes(scenario, steps, rehearsal)
     pairs_up, pairs_down = (found[way]["messages"] / done for way in ("up", "down"))
-    if scenario.topology is not None:  # a header has the round alone, and each commit its number and its round
+    if not scenario.has_server:  # a header has the round alone, and each commit its number and its round
         pairs_up = pairs_up / 2 + found["up"]["seeds"] / done
     of_all = (pairs_up + 2 * pairs_down) * numbers  # the commits in a plan have a version and a round, too
     sent = of_all + _continued(np.diff(rehearsal.course.bytes, prepend=0) - of_all[:done], sizes)
@@ -252,7 +252,7 @@ def traffic(scenario: Scenario, rehearsal: Rehearsed) -> Traffic:
     simulated_s = so_far_s + (rounds - done) * round_s
     is_timed = limit_s is not None and scenario.clock == "wall"  # a rehearsal is in simulated time
     is_exact = rehearsal.is_whole and not (is_timed or _depends_on_losses(scenario))
-    if scenario.topology is not None:
+    if not scenario.has_server:
         catchup = round(found["catchup_bytes"] * up / max(1, found["up"]["bytes"]))
         return Traffic(up, 0, catchup, simulated_s, rounds, is_exact, done)
     return Traffic(up, total - up, catchup, simulated_s, rounds, is_exact, done)
@@ -388,7 +388,7 @@ def _number_sizes(scenario: Scenario, steps: Steps, rehearsal: Rehearsed) -> Num
     msgpack has a number in one byte below 128, two below 256, three below 65,536, and otherwise five. Without a server
     the number of a node's commit, which is about that of the round, takes the place of the version.
     """
-    commits_a_round = 1.0 if scenario.topology is not None else rehearsal.summary["version"] / rehearsal.rounds
+    commits_a_round = 1.0 if not scenario.has_server else rehearsal.summary["version"] / rehearsal.rounds
     numbers = np.outer([1.0, commits_a_round], steps.first)
     lengths = np.array([1, 2, 3, 5])[np.searchsorted([128, 256, 65_536], numbers, "right")]
     pairs: Numbers = steps.lengths * lengths.sum(axis=0)

@@ -130,7 +130,7 @@ def check_run(drawn: dict[str, Any], runs: Path) -> Results:
         raise Broken(f"the journal rebuilds {replayed.digest}, and the run ended at {results.digest}")
     for difference in verify(runs / "run").differences:
         raise Broken(str(difference))
-    if scenario.topology is None:
+    if scenario.has_server:
         _check_measured(replayed, results, scenario.evaluation.split)
     if drawn["seed"] % STOPPED_EVERY == 0 and results.summary["rounds"] > 1:
         _check_resuming(scenario, runs, results)
@@ -140,7 +140,7 @@ def check_run(drawn: dict[str, Any], runs: Path) -> Results:
         if drawn["seed"] % OVER_SOCKETS_EVERY == 0:
             wired = run(scenario, runs / "wired", observer=Inspector(scenario), placement=Placement("inproc"))
             _check_equal("over sockets", wired, results)
-    if drawn["seed"] % DECEIVED_EVERY == 0 and scenario.topology is None:
+    if drawn["seed"] % DECEIVED_EVERY == 0 and scenario.has_server:
         check_deceived(scenario, runs)
     return results
 

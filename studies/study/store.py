@@ -167,7 +167,7 @@ class Store:
         A run of more rounds can begin as a copy of it, see `StoredRun.begin_with`.
         """
         # without a server a run is computed anew when it goes on; in real time its clients are sent what they had
-        if scenario.topology is not None or scenario.clock == "wall":
+        if not scenario.has_server or scenario.clock == "wall":
             return None
         for rounds, folder in sorted(self._by_content.get(_without_rounds(_content(scenario)), []), reverse=True):
             if rounds < scenario.stop.most_rounds:

@@ -15,6 +15,7 @@ from worlds import go, scenario
 
 from seedbus.agents import messages
 from seedbus.agents.client import worker as followers
+from seedbus.agents.client.client_spec import ClientSpec
 from seedbus.agents.client.tampering import Tampering
 from seedbus.agents.client.worker import Followers
 from seedbus.algorithms.contract import Declined
@@ -98,9 +99,8 @@ def test_shared_work_gives_the_same_scalars_as_separate_work(name: str, case: st
 
 def process(most: int, monkeypatch: pytest.MonkeyPatch, verify_every: int = 0) -> Followers:
     monkeypatch.setattr(followers, "MAX_TOGETHER", most)
-    offer, tampering = Offer(HOST, ((0, 5),), True, b""), Tampering(LIARS, 1, 6)
-    options: dict[str, Any] = {"split": "test", "observer": EventRecorder(), "tampering": tampering, "gathers": True}
-    hosted = Followers(offer, ALGORITHM, PROBLEM, verify_every=verify_every, **options)
+    spec = ClientSpec(ALGORITHM, verify_every=verify_every, tampering=Tampering(LIARS, 1, 6), gathers=True)
+    hosted = Followers(Offer(HOST, ((0, 5),), True, b""), spec, PROBLEM, EventRecorder())
     hosted.welcome(encode(messages.welcome(ALGORITHM, HOST, 0, [0] * 7, []))[0])
     return hosted
 
@@ -112,11 +112,10 @@ class Halved(DeComFL):
 
 
 def test_a_process_asks_a_subclass_that_overrides_local_alone_for_its_own_work() -> None:
-    options: dict[str, Any] = {"split": "test", "observer": EventRecorder(), "verify_every": 0}
     work = []
     for kind in (DeComFL, Halved):
         algorithm = kind(perturbations=3).sized(PROBLEM.dimension)
-        hosted = Followers(Offer(HOST, ((0, 5),), True, b""), algorithm, PROBLEM, **options)
+        hosted = Followers(Offer(HOST, ((0, 5),), True, b""), ClientSpec(algorithm), PROBLEM, EventRecorder())
         objectives = [PROBLEM.objective(client, 0) for client in (0, 1)]
         replica = algorithm.replica(PROBLEM.x0())
         work.append(hosted.host._outcomes(replica, [None, None], algorithm.plan(0, 0, 9), objectives))

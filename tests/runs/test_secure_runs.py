@@ -13,6 +13,7 @@ from worlds import DECOMFL, outcome, scenario
 
 from seedbus.agents.client.forging import Occasion
 from seedbus.agents.secure import party, sharing
+from seedbus.agents.secure.settings import SecureAggregation
 from seedbus.agents.secure.stages import ORDER, Stage
 from seedbus.algorithms.contract import Declined
 from seedbus.bus import PASS, Envelope, KeyedRandom, Kind, Passage, Verdict, encode
@@ -22,7 +23,6 @@ from seedbus.scenarios.faults.base import RoundSelector
 from seedbus.scenarios.faults.delay import Delay
 from seedbus.scenarios.faults.drop import Drop
 from seedbus.scenarios.reporting.results import Results
-from seedbus.scenarios.running.prepare import _party
 from seedbus.scenarios.running.replay import replay
 from seedbus.scenarios.running.run import run
 from seedbus.scenarios.schema.scenario import Scenario
@@ -316,8 +316,7 @@ def test_as_many_neighbours_as_messages_hold_are_accepted() -> None:
 
 def test_a_report_leaves_room_for_those_of_all_clients_where_a_cohort_may_be_all_of_them() -> None:
     crowd = {"clients": 8, "cohort": 2, "quorum": 2, "selection": {"policy": "poisson"}}
-    masking = _party(secure(participation=crowd, faults=[]))
-    assert masking is not None
+    masking = party.Party(SecureAggregation(), secure(participation=crowd, faults=[]).participation)
     with pytest.raises(Declined, match=f": {(2**31 - 1) // 8} units are the most of which"):
         masking.mask(0, 0, np.array([(2**31 - 1) // 8 + 1]))
 

@@ -11,7 +11,9 @@ from event_recorder import EventRecorder
 from seedbus.agents import messages
 from seedbus.agents.admission import MEMBER, bound
 from seedbus.agents.availability import RETURNS
+from seedbus.agents.client.client_spec import ClientSpec
 from seedbus.agents.client.worker import Followers, prove
+from seedbus.agents.extensions import ClientPart
 from seedbus.agents.messages import Join
 from seedbus.agents.policies.participation import Participation
 from seedbus.agents.privacy.mechanism import Mechanism
@@ -35,9 +37,9 @@ TERMS = SecureAggregation(), Participation(clients=4, quorum=2)
 PLAN = ALGORITHM.plan(0, 0, 5)
 
 
-def followers(party: Party | None = None, mechanism: Mechanism | None = None) -> Followers:
-    parts: dict[str, Any] = {"observer": EventRecorder(), "party": party, "mechanism": mechanism}
-    created = Followers(Offer(HOST, ((0, 3),), False, b""), ALGORITHM, PROBLEM, split="test", verify_every=0, **parts)
+def followers(*parts: ClientPart) -> Followers:
+    spec = ClientSpec(ALGORITHM, parts=lambda: parts)
+    created = Followers(Offer(HOST, ((0, 3),), False, b""), spec, PROBLEM, EventRecorder())
     created.welcome(encode(messages.welcome(ALGORITHM, HOST, 9, [0] * 4))[0])
     return created
 
@@ -146,7 +148,7 @@ def test_a_client_that_is_asked_again_draws_no_other_noise() -> None:
     pytest.importorskip("dp_accounting", reason="privacy needs dp-accounting: pip install 'seedbus[privacy]'")
     noisy = Privacy(mechanism="distributed", clip=1_000, noise_multiplier=10.0, noise="system")
     hosted, another = (
-        followers(mechanism=Mechanism(noisy, Participation(clients=4, quorum=2), 1, is_virtual=True)) for _ in range(2)
+        followers(Mechanism(noisy, Participation(clients=4, quorum=2), 1, is_virtual=True)) for _ in range(2)
     )
     (first,) = answer(hosted, plan(1))
     assert answer(hosted, plan(1)) == [first] != answer(another, plan(1))

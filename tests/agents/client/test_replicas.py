@@ -42,7 +42,7 @@ def log(length: int) -> list[Any]:
 
 def replicas(*, private: bool = False) -> Replicas:
     FOLDED.clear()
-    return Replicas(ALGORITHM, lambda: ALGORITHM.replica(X0), private=private)
+    return Replicas(ALGORITHM, lambda: ALGORITHM.replica(X0), shares=not private)
 
 
 def direct(commits: Sequence[Any]) -> str:
@@ -200,7 +200,7 @@ def test_a_dense_commit_is_a_replica_even_for_a_process_that_has_no_other(privat
     3."""
     dense: Any = FedAvg().sized(2)
     commits = [DenseCommit(version, version - 1, (np.full(2, version, np.float32),)) for version in (1, 2, 3)]
-    shared = Replicas(dense, lambda: dense.replica(np.zeros(2, np.float32)), private=private)
+    shared = Replicas(dense, lambda: dense.replica(np.zeros(2, np.float32)), shares=not private)
     shared.reset({0: 2, 1: 3}, commits[2:])
     with pytest.raises(CommitGap):
         shared.advance(0, [], 2)

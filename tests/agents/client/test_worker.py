@@ -17,6 +17,7 @@ from seedbus.agents.availability import RETURNS
 from seedbus.agents.catch_up import chunks
 from seedbus.agents.catch_up.chunks import Chunk, Title
 from seedbus.agents.catch_up.client import pack_notes
+from seedbus.agents.client.client_spec import ClientSpec
 from seedbus.agents.client.clients import ELSEWHERE
 from seedbus.agents.client.worker import Followers, prove
 from seedbus.agents.errors import JoinRefused
@@ -36,7 +37,7 @@ def followers(
 ) -> Followers:
     """Return followers that have joined at version 0, or at `versions`."""
     offer = Offer(HOST, spans, evaluates, b"")
-    created = Followers(offer, ALGORITHM, PROBLEM, split="test", verify_every=verify_every, observer=EventRecorder())
+    created = Followers(offer, ClientSpec(ALGORITHM, verify_every=verify_every), PROBLEM, EventRecorder())
     count = sum(last - first + 1 for first, last in spans) + evaluates
     start_versions = versions or [0] * count
     created.welcome(frame(messages.welcome(ALGORITHM, HOST, 9, start_versions, log(max(start_versions)))))
@@ -204,10 +205,10 @@ def test_a_first_round_is_tried_with_as_many_clients_as_work_together_and_nothin
             worked.append(self._client)
             return 0.0
 
-    options: dict[str, Any] = {"verify_every": 0, "observer": EventRecorder(), "gathers": gathers}
+    spec = ClientSpec(ALGORITHM, gathers=gathers)
     hosts: list[tuple[tuple[int, int], ...]] = [((0, 3),), ()]
     hosted, without_clients = (
-        Followers(Offer(HOST, spans, True, b""), ALGORITHM, PROBLEM, split="test", **options) for spans in hosts
+        Followers(Offer(HOST, spans, True, b""), spec, PROBLEM, EventRecorder()) for spans in hosts
     )
     with monkeypatch.context() as patch:
         patch.setattr(PROBLEM, "objective", lambda client, round: Counted(client))
@@ -327,7 +328,7 @@ def test_an_old_dense_answer_is_not_stored_and_is_recomputed_to_the_bit(verify_e
     """Old answers are recomputed instead of stored, and old replicas lie in files, so memory stays bounded."""
     algorithm: Any = make("scaffold", local_steps=2).sized(PROBLEM.dimension)
     offer = Offer(HOST, ((0, 5),), False, b"")
-    hosted = Followers(offer, algorithm, PROBLEM, split="test", verify_every=verify_every, observer=EventRecorder())
+    hosted = Followers(offer, ClientSpec(algorithm, verify_every=verify_every), PROBLEM, EventRecorder())
     hosted.welcome(frame(messages.welcome(algorithm, HOST, 0, [0] * 6)))
 
     def request(round: int) -> bytes:
@@ -351,7 +352,7 @@ def test_a_dense_client_works_without_a_look_at_the_answers_of_others() -> None:
 
     algorithm: Any = make("fedavg", local_steps=1).sized(PROBLEM.dimension)
     offer = Offer(HOST, ((0, 5),), False, b"")
-    hosted = Followers(offer, algorithm, PROBLEM, split="test", verify_every=1, observer=EventRecorder())
+    hosted = Followers(offer, ClientSpec(algorithm, verify_every=1), PROBLEM, EventRecorder())
     hosted.welcome(frame(messages.welcome(algorithm, HOST, 0, [0] * 6)))
     plans = [messages.pack_plan(algorithm, client, algorithm.plan(3, 0, 5), [])[0] for client in range(6)]
     hosted.handle(frame(plans[0]))
@@ -363,9 +364,7 @@ def test_a_dense_client_works_without_a_look_at_the_answers_of_others() -> None:
 def test_a_plan_that_is_not_the_scenarios_is_not_acted_upon(name: str) -> None:
     """A server could make clients work for hours, or divide by a rate of zero."""
     algorithm: Any = make(name, local_steps=2, learning_rate={0: 0.1, 3: 0.01}).sized(PROBLEM.dimension)
-    hosted = Followers(
-        Offer(HOST, ((0, 1),), False, b""), algorithm, PROBLEM, split="test", verify_every=0, observer=EventRecorder()
-    )
+    hosted = Followers(Offer(HOST, ((0, 1),), False, b""), ClientSpec(algorithm), PROBLEM, EventRecorder())
     hosted.welcome(frame(messages.welcome(algorithm, HOST, 0, [0, 0])))
 
     def asked(**changes: Any) -> list[Envelope]:
@@ -386,9 +385,7 @@ def test_a_plan_that_is_not_the_scenarios_is_not_acted_upon(name: str) -> None:
 
 def test_a_server_that_asks_for_a_model_that_it_never_sent_gets_no_answer() -> None:
     algorithm = make("fedavg").sized(PROBLEM.dimension)
-    hosted = Followers(
-        Offer(HOST, ((0, 1),), False, b""), algorithm, PROBLEM, split="test", verify_every=0, observer=EventRecorder()
-    )
+    hosted = Followers(Offer(HOST, ((0, 1),), False, b""), ClientSpec(algorithm), PROBLEM, EventRecorder())
     hosted.welcome(frame(messages.welcome(algorithm, HOST, 5, [5, 5])))
     assert answers_to(hosted, frame(chunks.fetch(5, 100, [], 0, 1))) == [] and events(hosted)[-1:] == ["bad-fetch"]
 

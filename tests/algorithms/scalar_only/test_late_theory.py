@@ -184,7 +184,7 @@ def test_a_log_with_late_terms_folds_to_the_same_bits_for_every_split_and_lag(
     for commit in log:
         algorithm.apply(direct, [commit])
     assert [direct.version, *(commit.version for commit in log)] == [len(log), *range(1, len(log) + 1)]
-    replicas = Replicas(algorithm, lambda: algorithm.replica(x0(DIMENSION)), private=private)
+    replicas = Replicas(algorithm, lambda: algorithm.replica(x0(DIMENSION)), shares=not private)
     for client, version in enumerate([*sorted(cut for cut in cuts if cut < len(log)), len(log)]):
         for stop in (version, len(log)):
             sent = algorithm.pack_commits(log[replicas.version(client) : stop]).body

@@ -21,6 +21,7 @@ from torch import nn
 from worlds import go, scenario
 
 from seedbus.agents import messages
+from seedbus.agents.client.client_spec import ClientSpec
 from seedbus.agents.client.worker import Followers
 from seedbus.algorithms.contract import Vector
 from seedbus.bus import HOST, Kind, Offer, decode, encode
@@ -262,7 +263,7 @@ def test_a_process_keeps_no_x0_beside_its_replicas(monkeypatch: pytest.MonkeyPat
 
     monkeypatch.setattr(problem, "x0", recorded)
     light, offer = make("decomfl", revert="light"), Offer(HOST, ((0, 5),), True, b"")
-    process = Followers(offer, light, problem, split="test", verify_every=0, observer=EventRecorder(), gathers=True)
+    process = Followers(offer, ClientSpec(light, gathers=True), problem, EventRecorder())
     process.welcome(encode(messages.welcome(light, HOST, 0, [0] * 7, []))[0])
     plans = [encode(messages.pack_plan(light, client, light.plan(0, 0, 7), [])[0])[0] for client in range(6)]
     assert {decode(answer).kind for (answer,) in process.handle_all(plans)} == {Kind.REPORT}

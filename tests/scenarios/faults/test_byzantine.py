@@ -12,6 +12,7 @@ from pydantic import ValidationError
 from worlds import DECOMFL, HISO, go, lossy, scenario
 
 from seedbus.agents import messages
+from seedbus.agents.client.client_spec import ClientSpec
 from seedbus.agents.client.tampering import HONEST, Tamper, Tampering
 from seedbus.agents.client.worker import Followers
 from seedbus.agents.observer import NullObserver
@@ -166,15 +167,8 @@ def test_a_byzantine_fault_is_recognised_by_its_type() -> None:
 
 
 def followers(*faults: Byzantine, version: int = 0, problem: Any = PROBLEM) -> Followers:
-    created = Followers(
-        Offer(HOST, ((0, 5),), False, b""),
-        ALGORITHM,
-        problem,
-        split="test",
-        verify_every=0,
-        observer=NullObserver(),
-        tampering=Tampering(faults, SEED, 6),
-    )
+    spec = ClientSpec(ALGORITHM, tampering=Tampering(faults, SEED, 6))
+    created = Followers(Offer(HOST, ((0, 5),), False, b""), spec, problem, NullObserver())
     created.welcome(encode(messages.welcome(ALGORITHM, HOST, 9, [version] * 6, log(version)))[0])
     return created
 

@@ -157,7 +157,8 @@ class Variants:
         package = importlib.import_module(self._package)
         found = pkgutil.iter_modules(getattr(package, "__path__", []), prefix=f"{self._package}.")
         modules = [package, *(importlib.import_module(info.name) for info in found if not info.ispkg)]
-        return dict(pair for module in modules for pair in self.named(classes_in(module)))
+        pairs = [pair for module in modules for pair in self.named(classes_in(module))]
+        return dict(sorted(pairs, key=lambda pair: len(pair[1].__mro__)))  # one that extends another of its name wins
 
     def named(self, classes: Iterable[type[BaseModel]]) -> Iterator[tuple[str, type[Any]]]:
         """Yield those of some models that are of this kind, each with its name."""

@@ -52,7 +52,7 @@ from seedbus.algorithms.objective import Differentiable, Objective
 from seedbus.algorithms.scalar_only.base import ScalarOnly
 from seedbus.algorithms.scalar_only.block import Block, descend
 from seedbus.algorithms.scalar_only.decomfl import DeComFL
-from seedbus.algorithms.scalar_only.hiso import HiSo
+from seedbus.algorithms.scalar_only.hiso_variants import HiSoVariants as HiSo
 from seedbus.bus import PASS, KeyedRandom, Passage, Slowed, Speeds, Verdict
 from seedbus.models.errors import DataError
 from seedbus.models.partition import Divisible, Division, Partition, divide

@@ -16,6 +16,7 @@ from seedbus.agents.seeds import of_directions
 from seedbus.algorithms.dense.base import FedAvg
 from seedbus.algorithms.scalar_only.decomfl import DeComFL
 from seedbus.algorithms.scalar_only.hiso import HiSo
+from seedbus.algorithms.scalar_only.hiso_curvature import HiSoCurvature
 from seedbus.algorithms.scalar_only.hizoo import HiZOO
 from seedbus.algorithms.scalar_only.lozo import LOZO
 from seedbus.models.partitions.iid import Iid
@@ -177,7 +178,7 @@ def test_linear_cka_knows_rotations_scales_and_strangers() -> None:
         DeComFL(perturbations=3, local_steps=3, momentum=0.5, learning_rate=0.05),
         DeComFL(perturbations=3, local_steps=2, arithmetic="integer", precision="int32"),
         HiSo(perturbations=4, local_steps=3),
-        HiSo(perturbations=4, local_steps=3, estimator="curvature"),
+        HiSoCurvature(perturbations=4, local_steps=3, estimator="curvature"),
         HiZOO(perturbations=4, alpha=0.1),
         LOZO(perturbations=3, local_steps=3, rank=1).shaped([(10, 7)]),
     ],

@@ -55,7 +55,7 @@ class Order:
 
     Attributes:
         number: the worker's, from 0.
-        options: of `seedbus client`, but for plug-ins and --memory.
+        options: of `seedbus client`, but for plug-ins and --out.
         secrets: the line for its standard input, which holds its key.
     """
 

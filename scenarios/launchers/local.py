@@ -32,7 +32,7 @@ class Local(Launcher):
 
     def start(self, orders: Sequence[Order], run: Surroundings) -> list[Worker]:
         plugins = [option for plugin in PLUGINS.values() if plugin.path for option in ("--plugin", plugin.path)]
-        memory = [] if run.memory is None else ["--memory", str(run.memory)]
+        memory = [] if run.memory is None else ["--out", str(run.memory)]
         started: list[Worker] = []
         for order in orders:
             command = [*COMMAND, "--quiet", *order.options, *plugins, *memory]

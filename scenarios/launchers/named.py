@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 
 from seedbus.discovery import Variants
@@ -13,23 +13,12 @@ from seedbus.scenarios.sentences import variant
 LAUNCHERS = Variants("launcher", "launcher", "seedbus.scenarios.launchers", Launcher, is_open=False)
 
 
-def launcher_of(name: str, options: Mapping[str, object], settings: Sequence[str] = ()) -> Launcher:
-    """Return the launcher that a command's options name.
-
-    Args:
-        name: its name.
-        options: its fields that have options of their own; None: not given.
-        settings: its other fields, as FIELD=VALUE.
+def launcher_of(name: str, values: Mapping[str, object]) -> Launcher:
+    """Return the launcher of a name, with its fields.
 
     Raises:
         ScenarioError: there is no such launcher, or it has no such field.
     """
-    values = {field: value for field, value in options.items() if value is not None}
-    for setting in settings:
-        field, equals, value = setting.partition("=")
-        if not equals:
-            raise ScenarioError(f"--launch {setting}", ["expected FIELD=VALUE"])
-        values[field] = value
     known = LAUNCHERS.all()
     for field in values if name in known else ():
         if field not in known[name].model_fields:

@@ -102,7 +102,7 @@ class NodeProcess:
                 options += ["--plugin", str(_written(folder / str(number), digest, files))]
             self.sees_folder = bool(parcel.memory) and _is_log_of(Path(parcel.log), parcel.run)
             if self.sees_folder:
-                options += ["--memory", parcel.memory]
+                options += ["--out", parcel.memory]
             environment = parcel.places | os.environ
             pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE}
             self._process: subprocess.Popen[bytes] = subprocess.Popen(

@@ -54,9 +54,8 @@ class Ray(Launcher):
         if room < workers:
             self.close()
             needs = f"each needs {self._needs}, and the nodes have room for {room} ({_listed(nodes)})"
-            accepted = (
-                f"expected {room} at most" if room else "expected less for each, by --worker-cpus and --worker-gpus"
-            )
+            less = "expected less for each, by --launch worker_cpus and worker_gpus"
+            accepted = f"expected {room} at most" if room else less
             raise ScenarioError(f"--workers {workers}", [f"{needs}; {accepted}"])
 
     def host(self) -> str:
@@ -123,20 +122,20 @@ class Ray(Launcher):
             return
         host, _, port = address.rpartition(":")
         if not host or "/" in host or not port.isdecimal() or len(port) > 5 or int(port) > 65535:
-            raise ScenarioError(f"{named} {address}", [f"it is no address of a cluster; {_EXPECTED}"])
+            raise ScenarioError(f"{named}{address}", [f"it is no address of a cluster; {_EXPECTED}"])
         try:
             socket.create_connection((host.strip("[]"), int(port)), CONNECT_S).close()
         except OSError as error:
             raise self._no_cluster(error.strerror or str(error)) from None
 
     def _no_cluster(self, reason: str) -> ScenarioError:
-        return ScenarioError(" ".join(self._address()), [f"there is no Ray cluster ({reason}); {_EXPECTED}"])
+        return ScenarioError("".join(self._address()), [f"there is no Ray cluster ({reason}); {_EXPECTED}"])
 
     def _address(self) -> tuple[str, str]:
         """Return what names the cluster's address, an option or the variable that Ray reads, and the address."""
         variable = os.environ.get(_VARIABLE, "")
         is_variable = self.address == "auto" and variable != ""
-        return (_VARIABLE, variable) if is_variable else ("--address", self.address)
+        return (f"{_VARIABLE} ", variable) if is_variable else ("--launch address=", self.address)
 
 
 _EXPECTED = "expected HOST:PORT of a cluster of which this machine is a node, or auto after `ray start` here"

@@ -110,18 +110,18 @@ class Slurm(Launcher):
             if self.nodes == 1:
                 needs = needs.replace("each of 1 nodes", "one node (--launch nodes)")
             has = listed_nodes((node.cpus, node.gpus) for node in chosen for _ in range(node.count))
-            accepted = "expected less for each, by --worker-cpus and --worker-gpus, or other --launch nodes"
+            accepted = "expected less for each, by --launch worker_cpus and worker_gpus, or other --launch nodes"
             raise ScenarioError(f"--workers {workers}", [f"they need {needs}, and there are {has}; {accepted}"])
 
     def host(self) -> str:
         name = self.address or ("127.0.0.1" if self.cluster == "local" else socket.gethostname())
-        expected = "expected a name or IP address of this machine, by --address"
+        option, expected = f"--launch address={name}", "expected a name or IP address of this machine"
         try:
             found = socket.gethostbyname(name)
         except OSError as error:
-            raise ScenarioError(f"--address {name}", [f"it is not known ({error.strerror}); {expected}"]) from None
+            raise ScenarioError(option, [f"it is not known ({error.strerror}); {expected}"]) from None
         if not self.address and self.cluster == "slurm" and found.startswith("127."):
-            raise ScenarioError(f"--address {name}", [f"it is {found}, which no other machine reaches; {expected}"])
+            raise ScenarioError(option, [f"it is {found}, which no other machine reaches; {expected}"])
         return found
 
     def start(self, orders: Sequence[Order], run: Surroundings) -> list[Worker]:

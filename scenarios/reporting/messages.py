@@ -1,4 +1,4 @@
-"""The messages of a run in words, one a line: what `report --messages` prints, and what the log has of each.
+"""The messages of a run in words, one a line: what `seedbus export RUN messages` prints, and what the log has of each.
 
 They are read from the ledger's files, a file at a time, and from the journal, so that a run may still be going on.
 """
@@ -10,8 +10,8 @@ import io
 import json
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
-from contextlib import closing
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import closing, nullcontext
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -60,45 +60,58 @@ class Words:
         return sent_ns / 1e9, _end(sender), _end(recipient), KINDS[kind], round, payload, header, framed, became
 
 
-def show_messages(
-    folder: Path, form: str, *, client: int | None = None, kind: str | None = None, round: int | None = None
-) -> None:
-    """Print the messages of a run, in the order in which it was known what became of them.
+def show_messages(folder: Path, form: str, only: Mapping[str, str], out: Path | None = None) -> None:
+    """Print the messages of a run, in the order in which it was known what became of them, or write them to a file.
 
     Args:
         folder: the run's; it may go on.
         form: one of `FORMS`.
-        client: only those that this client sends or receives.
-        kind: only those of this kind.
-        round: only those of this round, from 0.
+        only: those that this `client` sends or receives, of this `kind`, of this `round`, from 0.
+        out: the file; None: stdout.
 
     Raises:
         ScenarioError: there is no such client or kind; or the scenario needs what this installation does not have.
         RunFolderError, JournalDamaged, LedgerDamaged: they cannot be read.
     """
     scenario = scenario_of(folder)
-    kinds = {name: number for number, name in KINDS.items()}
-    clients, asked = scenario.participation.clients, (kind or "").strip().lower()
-    if client is not None and client not in range(clients):
-        raise ScenarioError("--client", [f"there is no client {client}; expected 0 to {clients - 1}"])
-    if kind is not None and asked not in kinds:
-        raise ScenarioError("--kind", [f"{shown(kind, 50)!r} is no kind; expected one of {', '.join(sorted(kinds))}"])
-    wanted = {"round": round, "kind": kinds.get(asked)}
+    client, wanted = _asked(only, scenario.participation.clients)
     glance, words, (head, text) = _glance(folder, scenario), Words(scenario.faults), FORMS[form]
     seen, total, found = set[int](), 0, 0
-    sys.stdout.write(head)
-    for part in parts_of(folder / MESSAGES, glance.segments, glance.rows):
-        rows = np.flatnonzero(_is_wanted(part, wanted, client))
-        seen |= set(np.unique(part["kind"]).tolist())
-        total, found = total + part["kind"].size, found + rows.size
-        columns = (part[name][rows].tolist() for name in COLUMNS)
-        sys.stdout.write(text(map(words.of, zip(*columns, strict=True))))
-    sys.stdout.flush()
+    with nullcontext(sys.stdout) if out is None else open(out, "w", encoding="utf-8") as file:
+        file.write(head)
+        for part in parts_of(folder / MESSAGES, glance.segments, glance.rows):
+            rows = np.flatnonzero(_is_wanted(part, wanted, client))
+            seen |= set(np.unique(part["kind"]).tolist())
+            total, found = total + part["kind"].size, found + rows.size
+            columns = (part[name][rows].tolist() for name in COLUMNS)
+            file.write(text(map(words.of, zip(*columns, strict=True))))
+        file.flush()
     if not found and total:
         has = f"{', '.join(sorted(KINDS[number] for number in seen))}, in rounds 0 to {max(0, glance.rounds - 1)}"
         note(f"none of the run's {counted(total, 'message')} is as asked for; it has {has}")
     if not (folder / RESULTS).exists():
         note(f"this run is not finished; it had closed {counted(glance.rounds, 'round')}, and sent this until then")
+
+
+def _asked(only: Mapping[str, str], clients: int) -> tuple[int | None, dict[str, int]]:
+    """Return the client whose messages are asked for, and the values of columns. Raises `ScenarioError`."""
+    kinds = {name: number for number, name in KINDS.items()}
+    client, wanted = None, {}
+    for field, text in only.items():
+        source, value = f"--only {field}={shown(text, 50)}", text.strip().lower()
+        if field not in ("client", "kind", "round"):
+            raise ScenarioError(source, ["there is no such field; there are client, kind and round"])
+        if field == "kind":
+            if value not in kinds:
+                raise ScenarioError(source, [f"there is no such kind; expected one of {', '.join(sorted(kinds))}"])
+            wanted["kind"] = kinds[value]
+        elif not (value.isascii() and value.isdecimal() and len(value) < 10):
+            raise ScenarioError(source, [f"expected the number of a {field}"])
+        elif field == "round":
+            wanted["round"] = int(value)
+        elif (client := int(value)) >= clients:
+            raise ScenarioError(source, [f"there is no such client; expected 0 to {clients - 1}"])
+    return client, wanted
 
 
 def _glance(folder: Path, scenario: Scenario) -> Glance:
@@ -111,12 +124,11 @@ def _glance(folder: Path, scenario: Scenario) -> Glance:
     return glance
 
 
-def _is_wanted(part: Columns, wanted: dict[str, int | None], client: int | None) -> NDArray[np.bool_]:
+def _is_wanted(part: Columns, wanted: dict[str, int], client: int | None) -> NDArray[np.bool_]:
     """Return a mask [rows] of those with the wanted values, to or from a client."""
     mask = np.ones(part["kind"].size, bool)
     for name, value in wanted.items():
-        if value is not None:
-            mask &= part[name] == value
+        mask &= part[name] == value
     if client is not None:
         mask &= (part["sender"] == client) | (part["recipient"] == client)
     return mask
@@ -138,7 +150,7 @@ def _jsonl(messages: Iterable[Message]) -> str:
 
 _ROW = "{:>12}  {:<11}  {:<11}  {:<10}  {:>6}  {:>9}  {:>6}  {:>9}  {}\n"
 FORMS: dict[str, tuple[str, Callable[[Iterable[Message]], str]]] = {
-    "table": (_ROW.format(*FIELDS), _table),
+    "text": (_ROW.format(*FIELDS), _table),
     "csv": (",".join(FIELDS) + "\n", _csv),
     "jsonl": ("", _jsonl),
 }

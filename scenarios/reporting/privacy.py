@@ -37,7 +37,7 @@ def spent(run: Path, delta: float | None = None) -> dict[str, Any]:
     who = part_of(run, "participation")
     if privacy.cohorts == "secret" and who.selection.is_fixed_size and privacy.delta < LEAST_DELTA:
         raise ScenarioError(
-            str(run), [f"--delta {privacy.delta:g}: at least {LEAST_DELTA:g} is accepted for its cohorts"]
+            str(run), [f"privacy.delta={privacy.delta:g}: at least {LEAST_DELTA:g} is accepted for its cohorts"]
         )
     epsilons = list(epsilons_of(run, delta))
     is_virtual = part_of(run, "clock") == "virtual"

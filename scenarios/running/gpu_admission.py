@@ -118,7 +118,7 @@ class GpuAdmission:
         return DataError(
             self._device,
             f"not enough memory for another process of this run: {room}",
-            f"--workers {processes} for each GPU (under Ray --worker-gpus {share:g})",
+            f"--workers {processes} for each GPU (under Ray --launch worker_gpus={share:g})",
         )
 
     @contextmanager

@@ -135,7 +135,7 @@ def serve(
     def warn_of_loss() -> None:
         if limits is not None:  # otherwise the server, which chose this, says so itself
             others = "or the bits of the run change if another process replaces this one"
-            note("what clients remember is lost with this process", keep=f"it by --memory FOLDER, {others}")
+            note("what clients remember is lost with this process", keep=f"it by --out FOLDER, {others}")
 
     admission = GpuAdmission(device, note)
     requests = [HostRequest(tuple(spans), count, evaluates)]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from seedbus.cli.options import Format, Output, Plugins
+from seedbus.cli.options import Output, Plugins
 from seedbus.scenarios.cli_errors import cli_errors
 from seedbus.scenarios.errors import Exit
 from seedbus.scenarios.reporting.terminal import say
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 def check_plugin(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="The plug-in: a Python file, or a folder.")],
     plugin: Plugins = None,
-    output: Output = Format.text,
+    output: Output = "text",
 ) -> None:
     """Check a plug-in with the contract tests that Seedbus's own algorithms, faults, … have to pass.
 
@@ -39,9 +39,9 @@ def check_plugin(
                 say(title)
             say(f"  ✗ {each.promise}: {each.problem}" if each.problem else f"  ✓ {each.promise}")
 
-        checked = check(file, tell if output is Format.text else lambda each: None)
+        checked = check(file, tell if output == "text" else lambda each: None)
         broken = sum(bool(each.problem) for each in checked)
-        if output is Format.json:
+        if output == "json":
             typer.echo(json.dumps({"checked": [each._asdict() for each in checked], "broken": broken}))
         elif not checked:
             say(f"{file}: it defines no class that has a contract; functions are checked by the runs that use them")

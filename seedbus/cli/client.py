@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -14,40 +15,32 @@ from seedbus.scenarios.cli_errors import cli_errors
 from seedbus.scenarios.reporting.terminal import say
 
 
-def client(
-    connect: Annotated[str, typer.Option(help="Where the server is, e.g. tcp://host:5555.")],
+@dataclass(frozen=True)
+class HostOptions:
+    """Options about which clients a process hosts, of which server, and how."""
+
+    connect: Annotated[str, typer.Option(help="Where the server is, e.g. tcp://host:5555.")]
     clients: Annotated[
         str,
         typer.Option(
             help="How many clients to host (25: any 25), which by number (0-24,40; 7-7: number 7 alone), or none; "
             "default: its share."
         ),
-    ] = "",
+    ] = ""
     evaluator: Annotated[
         bool, typer.Option(help="Host the evaluator too, if this process's key is authorised for it.")
-    ] = False,
+    ] = False
     server_key: Annotated[
         str, typer.Option(metavar="KEY", help="The server's public key, or its file: without it nothing is encrypted.")
-    ] = "",
+    ] = ""
     key: Annotated[
         Path | None, typer.Option(metavar="FILE", help="This process's secret key; default: the one of `seedbus keys`.")
-    ] = None,
-    patience: Patience = 60.0,
-    socket_per_client: Annotated[
-        bool, typer.Option("--socket-per-client", help="A connection for each client; slow, for tests.")
-    ] = False,
-    memory: Annotated[
+    ] = None
+    patience: Patience = 60.0
+    out: Annotated[
         Path | None,
         typer.Option(help="A folder for what clients remember of earlier rounds; default: lost when the process ends."),
-    ] = None,
-    data: Annotated[
-        list[Path] | None,
-        typer.Option(
-            metavar="ROOT",
-            help="A directory in which data and models lie, beside those of SEEDBUS_DATA; may be given again. The "
-            "server's scenario cannot name a folder outside of these.",
-        ),
-    ] = None,
+    ] = None
     seed_secret: Annotated[
         Path | None,
         typer.Option(
@@ -55,13 +48,32 @@ def client(
             help="The clients' secret, for a scenario with seed_shift; other scenarios are refused then. Default: "
             "$SEEDBUS_SEED_SECRET.",
         ),
-    ] = None,
+    ] = None
+    device: Devices = ""
+    socket_per_client: Annotated[
+        bool, typer.Option("--socket-per-client", help="A connection for each client; slow, for tests.")
+    ] = False
+    parent_pipe: Annotated[bool, typer.Option("--parent-pipe", hidden=True)] = False
+
+
+@dataclass(frozen=True)
+class Allowed:
+    """Options about what the server's scenario may ask of this process."""
+
+    data: Annotated[
+        list[Path] | None,
+        typer.Option(
+            metavar="ROOT",
+            help="A directory in which data and models lie, beside those of SEEDBUS_DATA; may be given again. The "
+            "server's scenario cannot name a folder outside of these.",
+        ),
+    ] = None
     tasks: Annotated[
         str, typer.Option(metavar="NAMES", help="Tasks that the server may name, like digits,mnist; default: all.")
-    ] = "",
+    ] = ""
     max_dimension: Annotated[
         int | None, typer.Option(min=1, help="Coordinates that the model may have; default: as memory allows.")
-    ] = None,
+    ] = None
     max_memory: Annotated[
         str,
         typer.Option(
@@ -69,15 +81,25 @@ def client(
             help="Memory that this process may take, like 4GiB: of an estimate before anything is loaded, and then by "
             "the system (RLIMIT_DATA); default: an estimate of at most the machine's memory.",
         ),
-    ] = "",
+    ] = ""
     max_clients: Annotated[
         int, typer.Option(min=1, max=2**24, help="Clients that a share may have, where --clients does not say.")
-    ] = 1_000_000,
-    device: Devices = "",
-    plugin: Plugins = None,
-    parent_pipe: Annotated[bool, typer.Option("--parent-pipe", hidden=True)] = False,
-    quiet: Quiet = False,
-) -> None:
+    ] = 1_000_000
+
+    def limits(self) -> Any:
+        """Return them as `Limits`. Raises `ScenarioError` if a value is not accepted."""
+        from seedbus.scenarios.running.limits import Limits, bytes_of, tasks_of
+
+        memory = bytes_of(self.max_memory, "--max-memory") if self.max_memory else None
+        return Limits(
+            tasks=tasks_of(self.tasks),
+            max_dimension=self.max_dimension,
+            max_memory=memory,
+            max_clients=self.max_clients,
+        )
+
+
+def client(host: HostOptions, allowed: Allowed, plugin: Plugins = None, quiet: Quiet = False) -> None:
     """Host clients of a server that another terminal runs, until its run is over.
 
     The server is not trusted: what its scenario asks for beyond --data, --tasks and the --max options is refused before
@@ -86,13 +108,13 @@ def client(
     with cli_errors():
         from seedbus.models.device import devices_of
         from seedbus.scenarios.reporting.rate_limit import CLIENT_BURST, RateLimit
-        from seedbus.scenarios.running.limits import Limits, bytes_of, folders_of, tasks_of
+        from seedbus.scenarios.running.limits import folders_of
         from seedbus.scenarios.running.seed_secret import VARIABLE as SEED_SECRET
         from seedbus.scenarios.running.seed_secret import read_secret
         from seedbus.scenarios.running.worker import serve, spans_of
 
         limit = RateLimit({}, CLIENT_BURST)
-        (own_device,) = devices_of(device)
+        (own_device,) = devices_of(host.device)
 
         def note(event: str, **facts: Any) -> None:
             if not quiet:
@@ -102,29 +124,26 @@ def client(
             elif event == "no-mean":  # it is of the run, and only the process that evaluates finds it out
                 say(f"seedbus: note: {facts['what']}", to_stderr=True)
 
-        if data:  # tasks also look for their files in these folders
-            roots = [*map(str, folders_of(data)), *filter(None, [os.environ.get("SEEDBUS_DATA")])]
+        if allowed.data:  # tasks also look for their files in these folders
+            roots = [*map(str, folders_of(allowed.data)), *filter(None, [os.environ.get("SEEDBUS_DATA")])]
             os.environ["SEEDBUS_DATA"] = os.pathsep.join(roots)
-        if seed_secret is not None:
-            os.environ[SEED_SECRET] = str(seed_secret)
+        if host.seed_secret is not None:
+            os.environ[SEED_SECRET] = str(host.seed_secret)
             read_secret()  # its user's mistake, of which no server is told
-        memory_limit = bytes_of(max_memory, "--max-memory") if max_memory else None
-        limits = Limits(
-            tasks=tasks_of(tasks), max_dimension=max_dimension, max_memory=memory_limit, max_clients=max_clients
-        )
-        spans, count = spans_of(clients)
+        limits = allowed.limits()
+        spans, count = spans_of(host.clients)
         serve(
-            connect,
+            host.connect,
             spans,
             count,
-            evaluates=evaluator,
-            patience_s=patience,
-            socket_per_client=socket_per_client,
-            memory=memory,
-            parent_pipe=parent_pipe,
-            limits=None if parent_pipe else limits,  # a process that the server itself started trusts it
+            evaluates=host.evaluator,
+            patience_s=host.patience,
+            socket_per_client=host.socket_per_client,
+            memory=host.out,
+            parent_pipe=host.parent_pipe,
+            limits=None if host.parent_pipe else limits,  # a process that the server itself started trusts it
             note=note,
-            identity=identity(server_key, key),
+            identity=identity(host.server_key, host.key),
             device=own_device,
         )
         if not quiet:

@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from seedbus.cli.options import Plugins, TableFormat
+from seedbus.cli.options import Plugins, TableOutput
 from seedbus.scenarios.cli_errors import cli_errors
 from seedbus.scenarios.errors import ScenarioError
 from seedbus.scenarios.reporting.terminal import say
@@ -31,9 +31,7 @@ def compare(
     ] = "",
     out: Annotated[Path | None, typer.Option(help="Write the table and its plots to this HTML file.")] = None,
     plugin: Plugins = None,
-    output: Annotated[
-        TableFormat, typer.Option("--format", help="text, a table in Markdown, or one JSON object on stdout.")
-    ] = TableFormat.text,
+    output: TableOutput = "text",
 ) -> None:
     """Compare runs: what they reach, after how many rounds and bytes. Runs that differ only in the seed are one row."""
     with cli_errors():
@@ -52,9 +50,9 @@ def compare(
             write_named(out, compare_page.page(comparison))
         for note in comparison.notes:
             say(f"seedbus: note: {note}", to_stderr=True)
-        if output is TableFormat.json:
+        if output == "json":
             typer.echo(json.dumps(comparison.json()))
-        elif output is TableFormat.markdown:
+        elif output == "markdown":
             typer.echo(compare_page.markdown(comparison))
         else:
             compare_page.show(comparison)

@@ -1,36 +1,177 @@
-"""`seedbus explain` on the command line."""
+"""`seedbus explain` on the command line: what a scenario does, costs and holds, before it is run."""
 
 from __future__ import annotations
 
 import json
-from typing import Annotated
+import os
+from pathlib import Path
+from typing import Annotated, Any, Literal
 
 import typer
 
-from seedbus.cli.options import Format, Output, Plugins, ScenarioArgument, Set
+from seedbus.cli.options import Plugins, Set, fields_of
+from seedbus.cli.run import note_caveats
 from seedbus.scenarios.cli_errors import cli_errors
+from seedbus.scenarios.errors import ScenarioError
+from seedbus.scenarios.reporting.terminal import note, say
+
+Part = Literal["fields", "partition", "privacy"]
+Form = Literal["text", "json", "csv"]
+SECONDS = 10.0
 
 
 def explain(
-    scenario: ScenarioArgument,
+    scenario: Annotated[
+        str, typer.Argument(help="A scenario file, or a name from `seedbus list`; with privacy also a run's folder.")
+    ],
+    part: Annotated[
+        Part | None,
+        typer.Argument(
+            metavar="[fields|partition|privacy]",
+            help="Only this: every field, with its default filled in; which client holds which samples; or ε.",
+        ),
+    ] = None,
     settings: Set = None,
-    plugin: Plugins = None,
+    target: Annotated[
+        str | None,
+        typer.Option(metavar="epsilon=E", help="With privacy: find the least noise with which a run spends that ε."),
+    ] = None,
     seconds: Annotated[
-        float, typer.Option(min=0, max=3600, help="About how long to measure its cost; 0: not at all.")
-    ] = 10.0,
-    output: Output = Format.text,
+        float | None,
+        typer.Option(min=0, max=3600, help="About how long to measure its cost; 0: not at all; default: 10."),
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="With partition: draw the first 100 clients' classes into this SVG file.")
+    ] = None,
+    plugin: Plugins = None,
+    output: Annotated[
+        Form,
+        typer.Option(
+            "--format", help="text, one JSON object, or of a partition the lines that `partition: {kind: file}` reads."
+        ),
+    ] = "text",
 ) -> None:
-    """Say in plain words what a scenario will do, and what it will cost here: bytes, time and memory."""
+    """Check a scenario, and say in plain words what it will do, and what it will cost here: bytes, time and memory.
+
+    With privacy and a run's folder: compute again the ε that the run has spent, from its journal alone.
+    """
     with cli_errors():
-        from seedbus.scenarios.running.possible import refuse_impossible
+        is_csv = True if output == "csv" else None
+        for option, given, of in (
+            ("--seconds", seconds, None),
+            ("--out", out, "partition"),
+            ("--format csv", is_csv, "partition"),
+            ("--target", target, "privacy"),
+        ):
+            if given is not None and part != of:
+                raise ScenarioError(option, [f"it is for `seedbus explain SCENARIO{f' {of}' if of else ''}`"])
+        if part == "privacy":
+            _privacy(scenario, settings, target, output)
+            return
         from seedbus.scenarios.schema.loading import load
-        from seedbus.studies.explain import explain
 
         loaded = load(scenario, settings, needs_task=True)
+        if part == "partition":
+            _partition(loaded, out, output)
+            return
+        from seedbus.scenarios.running.possible import refuse_impossible
+
         loaded.check()
         refuse_impossible(loaded)
-        explained = explain.explain(loaded, seconds)
-        if output is Format.json:
+        if part == "fields":
+            note_caveats(loaded)
+            typer.echo(json.dumps(loaded.resolved()) if output == "json" else str(loaded).rstrip())
+            return
+        from seedbus.studies.explain import explain
+
+        explained = explain.explain(loaded, SECONDS if seconds is None else seconds)
+        if output == "json":
             typer.echo(json.dumps(explained))
         else:
             explain.show(explained)
+
+
+def _partition(scenario: Any, out: Path | None, output: Form) -> None:
+    """Show which client holds which samples."""
+    if out is not None and not out.name:
+        raise ScenarioError(f"--out {out}", ["it names no file; expected one like partition.svg"])
+    from seedbus.scenarios.reporting import division
+    from seedbus.scenarios.reporting.results import write_named
+
+    clients = scenario.participation.clients
+    parts = scenario.task.division(seed=scenario.seed, clients=clients, partition=scenario.partition)
+    for sentence in parts.notes:
+        note(sentence)
+    found = division.summary(scenario, parts)
+    if out is not None:
+        write_named(out, division.picture(found))
+    if output == "csv":
+        typer.echo(division.as_csv(parts), nl=False)
+    elif output == "json":
+        typer.echo(json.dumps(found))
+    else:
+        division.show(found)
+
+
+def _privacy(name: str, settings: list[str] | None, target: str | None, output: Form) -> None:
+    """Say which ε a run has spent, or with which noise a run of a scenario spends a given one."""
+    from seedbus.scenarios.reporting.privacy import in_words
+
+    if target is None:
+        found = _spent(name, settings)
+        said = in_words(found)
+    else:
+        found, noise = _least_noise(name, settings, _epsilon(target))
+        said = f"{noise}: {'' if found['is_exact'] else 'about '}{in_words(found)}"
+    if output == "json":
+        typer.echo(json.dumps(found))
+    else:
+        say(said)
+
+
+def _spent(run: str, settings: list[str] | None) -> dict[str, Any]:
+    from seedbus.agents.errors import RunFolderError
+    from seedbus.scenarios.reporting.privacy import spent
+
+    given = fields_of("--set", settings)
+    if others := given.keys() - {"privacy.delta"}:
+        raise ScenarioError(
+            f"--set {min(others)}", ["it is for a scenario, with --target; of a run, privacy.delta may be set"]
+        )
+    if not os.path.isdir(run):
+        raise RunFolderError(Path(run), "it is no run's folder; for a scenario give --target, like --target epsilon=4")
+    deltas = [_number("--set privacy.delta", text, 1e-300, 0.999) for text in given.values()]
+    return spent(Path(run), deltas[0] if deltas else None)
+
+
+def _least_noise(name: str, settings: list[str] | None, epsilon: float) -> tuple[dict[str, Any], str]:
+    """Return what a run spends with the least noise, and that noise as a setting."""
+    from seedbus.scenarios.schema.loading import load
+    from seedbus.studies.explain.noise import least_noise
+
+    found = least_noise(load(name, settings, needs_task=True), name, epsilon)
+    noise = f"privacy.noise_multiplier={found['noise_multiplier']:g}"
+    try:
+        load(name, [*(settings or ()), noise])
+    except ScenarioError as error:  # too coarse, or too large for sums
+        needs = f"--target epsilon={epsilon:g} needs {noise}, and {'; '.join(error.problems)}"
+        raise ScenarioError(name, [needs]) from None
+    return found, noise
+
+
+def _epsilon(target: str) -> float:
+    metric, _, text = target.partition("=")
+    if metric != "epsilon":
+        raise ScenarioError(f"--target {target}", ["expected epsilon and a number, like epsilon=4"])
+    return _number("--target epsilon", text, 1e-6, 1e6)
+
+
+def _number(option: str, text: str, least: float, most: float) -> float:
+    """Return the number that an option gives. Raises `ScenarioError` if it is not accepted."""
+    try:
+        number = float(text)
+    except ValueError:
+        number = float("nan")
+    if not least <= number <= most:
+        raise ScenarioError(f"{option}={text}", [f"expected a number from {least:g} to {most:g}"])
+    return number

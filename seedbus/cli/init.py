@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from seedbus.cli.options import Plugins
+from seedbus.cli.options import Plugins, fields_of, settings_of
 from seedbus.scenarios.cli_errors import cli_errors
 from seedbus.scenarios.errors import ScenarioError
 from seedbus.scenarios.reporting.terminal import say
@@ -20,49 +20,35 @@ from seedbus.scenarios.reporting.terminal import say
 if TYPE_CHECKING:
     from seedbus.discovery import Variants
 
-_FIELDS = "NAME|FIELDS"
-
 
 def init(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="The file to write.")] = Path("scenario.yaml"),
-    task: Annotated[
-        str | None, typer.Option(metavar=_FIELDS, help="e.g. digits, or '{name: digits, model: softmax}'.")
+    settings: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set",
+            metavar="CHOICE=VALUE",
+            help="task, algorithm, partition (a name, or fields, like '{kind: dirichlet, alpha: 0.3}'), clients, "
+            "cohort, rounds, dropout (the probability that a client drops out of a round), stragglers (the fraction of "
+            "slow clients).",
+        ),
     ] = None,
-    algorithm: Annotated[str | None, typer.Option(metavar=_FIELDS, help="e.g. decomfl, hiso, fedavg.")] = None,
-    partition: Annotated[
-        str | None, typer.Option(metavar=_FIELDS, help="e.g. iid, or '{kind: dirichlet, alpha: 0.3}'.")
-    ] = None,
-    clients: Annotated[int | None, typer.Option(help="Number of clients; default: 50.")] = None,
-    cohort: Annotated[int | None, typer.Option(help="Clients asked a round; default: a tenth.")] = None,
-    rounds: Annotated[int | None, typer.Option(help="Number of rounds; default: 100.")] = None,
-    dropout: Annotated[
-        float | None, typer.Option(help="Probability that a client drops out of a round; default: 0.")
-    ] = None,
-    stragglers: Annotated[float | None, typer.Option(help="Fraction of slow clients; default: 0.")] = None,
     plugin: Plugins = None,
     force: Annotated[bool, typer.Option("--force", help="Replace a file that exists.")] = False,
 ) -> None:
     """Write a first scenario, with comments.
 
-    At a terminal it asks for what the options leave out; elsewhere these things have their defaults.
+    At a terminal it asks for what --set leaves out; elsewhere these things have their defaults.
     """
     with cli_errors():
         if os.path.lexists(file) and not force:
             raise ScenarioError(str(file), ["it exists already; name another file, or give --force to replace it"])
         from seedbus.scenarios.reporting.results import write_named
-        from seedbus.scenarios.schema.yaml_text import NotPlain, parse
         from seedbus.studies.explain.first_scenario import Choices, first_scenario
 
-        given: dict[str, Any] = {"clients": clients, "cohort": cohort, "rounds": rounds}
-        given |= {"dropout": dropout, "stragglers": stragglers}
-        for name, text in (("task", task), ("algorithm", algorithm), ("partition", partition)):
-            try:
-                given[name] = parse(text) if text is not None and text.startswith("{") else text
-            except NotPlain as error:
-                raise ScenarioError(f"--{name} {text}", [str(error)]) from None
-        choices = replace(Choices(), **{name: value for name, value in given.items() if value is not None})
+        choices = settings_of(Choices, "--set", settings)
         if sys.stdin.isatty():
-            choices = _asked(choices, {name for name, value in given.items() if value is not None})
+            choices = _asked(choices, fields_of("--set", settings))
         text = first_scenario(choices)
         write_named(file, text)
         typed = shlex.quote(str(file))

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from seedbus.cli.options import KEYS, Format, KeysFolder, Output
+from seedbus.cli.options import KEYS, KeysFolder, Output
 from seedbus.scenarios.cli_errors import cli_errors
 from seedbus.scenarios.errors import ScenarioError
 from seedbus.scenarios.reporting.terminal import say
@@ -41,7 +41,7 @@ def new_command(name: _Name = CLIENT_KEY, folder: KeysFolder = None) -> None:
 
 
 @keys.command("list")
-def list_command(folder: KeysFolder = None, output: Output = Format.text) -> None:
+def list_command(folder: KeysFolder = None, output: Output = "text") -> None:
     """List this machine's own keys, and those that its servers let in."""
     with cli_errors():
         from seedbus.bus.zeromq.keys import SECRET, TABLE, KeyPair, read_table
@@ -49,7 +49,7 @@ def list_command(folder: KeysFolder = None, output: Output = Format.text) -> Non
         key_folder = keys_folder(folder)
         own = {path.stem: KeyPair.load(path).public.decode() for path in sorted(key_folder.glob(f"*{SECRET}"))}
         entries = read_table(key_folder / TABLE)
-        if output is Format.json:
+        if output == "json":
             authorised = [
                 {"name": each.name, "public": each.public.decode(), "clients": each.spans, "evaluator": each.evaluator}
                 for each in entries

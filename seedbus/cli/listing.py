@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from seedbus.cli.options import Format, Output, Plugins
+from seedbus.cli.options import Output, Plugins
 from seedbus.scenarios.cli_errors import cli_errors
 from seedbus.scenarios.errors import ScenarioError
 from seedbus.scenarios.reporting.terminal import say
@@ -15,17 +15,23 @@ from seedbus.scenarios.reporting.terminal import say
 INCLUDED = ("scenarios", "studies")
 _WHAT = typer.Argument(
     metavar="WHAT",
-    help="scenarios, studies, plugins, trackers, or what a scenario names: algorithms, tasks, faults, …",
+    help="scenarios, studies, plugins, trackers, or what a scenario names: algorithms, tasks, faults, …; or schema.",
 )
 
 
-def list_command(
-    what: Annotated[str, _WHAT] = "scenarios", plugin: Plugins = None, output: Output = Format.text
-) -> None:
-    """List the scenarios or studies that come with Seedbus, or what a scenario may name: algorithms, tasks, …."""
+def list_command(what: Annotated[str, _WHAT] = "scenarios", plugin: Plugins = None, output: Output = "text") -> None:
+    """List the scenarios or studies that come with Seedbus, or what a scenario may name: algorithms, tasks, ….
+
+    schema prints the JSON Schema of scenario files, for editors.
+    """
     with cli_errors():
+        if what == "schema":
+            from seedbus.scenarios.schema.scenario import json_schema
+
+            typer.echo(json.dumps(json_schema(), indent=2, ensure_ascii=False))
+            return
         lines = _included(what) if what in INCLUDED else _named(what)
-        if output is Format.json:
+        if output == "json":
             typer.echo(json.dumps(lines, ensure_ascii=False))
             return
         width = max(map(len, lines), default=0)
@@ -51,7 +57,7 @@ def _named(what: str) -> dict[str, str]:
         return {name: f"{plugin.digest}  {plugin.path}".rstrip() for name, plugin in PLUGINS.items()}
     kinds = {kind.plural: kind for kind in KINDS}
     if what not in kinds:
-        known = nearest(what, [*INCLUDED, "plugins", *kinds])
+        known = nearest(what, [*INCLUDED, "plugins", "schema", *kinds])
         raise ScenarioError(f"seedbus list {what}", [f"there is no such kind; {known}"])
     lines = {}
     for name, found in kinds[what].all().items():

@@ -1,47 +1,96 @@
-"""Options and arguments that several commands share."""
+"""Options and arguments that several commands share.
+
+One word means one thing in all commands: `--out` where something is written, `--format` how it is printed, `--set` a
+field and its value, `--only` which parts, `--at` which point of a run, `--workers` the processes that share a run's
+clients, `--jobs` those that each make runs, `--patience` how long to wait.
+"""
 
 from __future__ import annotations
 
+import dataclasses
+import inspect
 import os
-from enum import Enum, StrEnum
+from collections.abc import Callable
+from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 
 import typer
 
 from seedbus.scenarios.cli_errors import cli_errors
-from seedbus.scenarios.transports.transports import TRANSPORTS
+from seedbus.scenarios.errors import ScenarioError
 
-TransportName = Enum("TransportName", {name: name for name in TRANSPORTS}, type=str)  # type: ignore[misc]
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
 
+    from seedbus.scenarios.launchers.launcher import Launcher
 
-class EvaluatorHost(StrEnum):
-    """The process that hosts the evaluator of `seedbus server`: one of its own, or one with an authorised key."""
-
-    own = "own"
-    keys = "keys"
+Made = TypeVar("Made", bound="DataclassInstance")
 
 
-class Format(StrEnum):
-    """Output formats of results."""
+def flat(command: Callable[..., None]) -> Callable[..., None]:
+    """Return a command for typer from one whose parameters may be dataclasses: their fields are its options."""
+    signature = inspect.signature(command, eval_str=True)
+    kinds: dict[str, Any] = {each.name: each.annotation for each in signature.parameters.values()}
+    groups: dict[str, Any] = {name: kind for name, kind in kinds.items() if dataclasses.is_dataclass(kind)}
+    fields = {name: inspect.signature(kind, eval_str=True).parameters for name, kind in groups.items()}
 
-    text = "text"
-    json = "json"
+    def flattened(**given: Any) -> None:
+        made = {name: kind(**{each: given.pop(each) for each in fields[name]}) for name, kind in groups.items()}
+        command(**given, **made)
+
+    parameters = [
+        part.replace(kind=part.KEYWORD_ONLY)
+        for each in signature.parameters.values()
+        for part in fields.get(each.name, {each.name: each}).values()
+    ]
+    flattened.__name__, flattened.__doc__ = command.__name__, command.__doc__
+    flattened.__annotations__ = {each.name: each.annotation for each in parameters}
+    flattened.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
+    return flattened
 
 
-class LogName(StrEnum):
-    """What the log of a run may have beside its events."""
+def fields_of(option: str, given: list[str] | None) -> dict[str, str]:
+    """Return the values by field of an option that is given as FIELD=VALUE, once or several times.
 
-    messages = "messages"
+    Raises:
+        ScenarioError: one of them has no `=`.
+    """
+    pairs = {}
+    for each in given or ():
+        field, equals, value = each.partition("=")
+        if not equals:
+            raise ScenarioError(f"{option} {each}", ["expected FIELD=VALUE"])
+        pairs[field] = value
+    return pairs
 
 
-class TableFormat(StrEnum):
-    """Output formats of a table."""
+def settings_of(kind: type[Made], option: str, given: list[str] | None) -> Made:
+    """Return a dataclass from an option that is given as FIELD=VALUE; a value that begins with { is YAML.
 
-    text = "text"
-    markdown = "markdown"
-    json = "json"
+    Raises:
+        ScenarioError: there is no such field, or its value is not accepted.
+    """
+    from pydantic import TypeAdapter, ValidationError
+
+    from seedbus.scenarios.schema.yaml_text import NotPlain, parse
+    from seedbus.scenarios.sentences import nearest, option_sentence
+
+    known = [each.name for each in dataclasses.fields(kind)]
+    values: dict[str, Any] = {}
+    for field, text in fields_of(option, given).items():
+        if field not in known:
+            raise ScenarioError(f"{option} {field}", [f"there is no such field; {nearest(field, known)}"])
+        try:
+            values[field] = parse(text) if text.startswith("{") else text
+        except NotPlain as error:
+            raise ScenarioError(f"{option} {field}={text}", [str(error)]) from None
+    try:
+        return TypeAdapter(kind).validate_python(values)
+    except ValidationError as error:
+        field = str(error.errors()[0]["loc"][0])
+        raise ScenarioError(f"{option} {field}={values[field]}", [option_sentence(error)]) from None
 
 
 def _load_plugins(paths: list[Path] | None) -> list[Path] | None:
@@ -73,23 +122,13 @@ Devices = Annotated[
         "turn. Default: SEEDBUS_DEVICE, or cpu.",
     ),
 ]
-OtherDevice = Annotated[
-    bool, typer.Option("--other-device", help="With --resume: accept another device than that on which the run began.")
-]
 Set = Annotated[
     list[str] | None, typer.Option("--set", metavar="FIELD=VALUE", help="Change a field, e.g. algorithm.momentum=0.5.")
 ]
-Output = Annotated[Format, typer.Option("--format", help="text, or one JSON object on stdout.")]
-Resume = Annotated[
-    Path | None,
-    typer.Option(metavar="RUN", help="Go on with the run in this folder; --set stop.rounds=N: for N rounds in all."),
-]
-Out = Annotated[Path | None, typer.Option(help="The run's folder; default: runs/NAME-1, -2, …")]
-Metrics = Annotated[
-    str | None,
-    typer.Option(
-        metavar="[HOST:]PORT", help="Serve metrics and health over HTTP there; without HOST on this machine only."
-    ),
+Output = Annotated[Literal["text", "json"], typer.Option("--format", help="text, or one JSON object on stdout.")]
+TableOutput = Annotated[
+    Literal["text", "markdown", "json"],
+    typer.Option("--format", help="text, tables in Markdown, or one JSON object on stdout."),
 ]
 Live = Annotated[
     str | None,
@@ -102,29 +141,7 @@ Track = Annotated[
         help="Send the run to a tracker: tensorboard, mlflow or wandb (`seedbus list trackers`); may be given again.",
     ),
 ]
-Log = Annotated[
-    LogName | None,
-    typer.Option("--log", help="messages: a line of RUN/log.jsonl for each message, as it arrives or is lost."),
-]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress, only the results.")]
-LauncherName = Annotated[
-    str, typer.Option("--launcher", metavar="NAME", help="What starts the workers: local, ray or slurm.")
-]
-Address = Annotated[
-    str | None,
-    typer.Option(metavar="HOST:PORT", help="Ray: the cluster's head; default: auto. Slurm: how nodes reach this one."),
-]
-WorkerCpus = Annotated[
-    float | None, typer.Option(metavar="COUNT", help="On a cluster: CPUs of each worker; default: 1.")
-]
-WorkerGpus = Annotated[
-    float | None,
-    typer.Option(metavar="COUNT", help="On a cluster: GPUs of each worker; with Ray a fraction too; default: none."),
-]
-Launch = Annotated[
-    list[str] | None,
-    typer.Option(metavar="FIELD=VALUE", help="Another field of the launcher, e.g. partition=long; may be given again."),
-]
 Patience = Annotated[
     float,
     typer.Option(
@@ -134,27 +151,41 @@ Patience = Annotated[
     ),
 ]
 JoinWithin = Annotated[float, typer.Option(min=1, metavar="SECONDS", help="How long a process may take to join.")]
-AnswerWithin = Annotated[
-    float | None,
-    typer.Option(
-        min=1,
-        metavar="SECONDS",
-        help="How long a process may owe an answer before it counts as gone; default: --patience.",
-    ),
+At = Annotated[
+    str, typer.Option(metavar="ROUNDS", help="The models after so many rounds, e.g. 0,100,500; default: the last.")
 ]
 KEYS = "SEEDBUS_KEYS"
-ServerKeys = Annotated[
-    Path | None,
-    typer.Option(
-        metavar="FOLDER", help="The server's keys, and those that it lets in; on by default beyond this machine."
-    ),
-]
 KeysFolder = Annotated[
     Path | None,
     typer.Option("--keys", metavar="FOLDER", help=f"Where keys are; default: ${KEYS}, or ~/.config/seedbus/keys."),
 ]
-Runnable = Annotated[
-    str | None, typer.Argument(help="A scenario file, or a name from `seedbus list`; not needed with --resume.")
-]
-ScenarioArgument = Annotated[str, typer.Argument(help="A scenario file, or a name from `seedbus list`.")]
 RunFolder = Annotated[Path, typer.Argument(metavar="RUN", help="A run's folder, e.g. runs/quickstart-1.")]
+
+
+@dataclass(frozen=True)
+class WorkerOptions:
+    """Options about the processes that share the clients of a run."""
+
+    workers: Annotated[
+        int,
+        typer.Option(
+            min=0, max=1024, help="Processes that share a run's clients; 0: none but its own, or what suits a cluster."
+        ),
+    ] = 0
+    launcher: Annotated[
+        str, typer.Option("--launcher", metavar="NAME", help="What starts the workers: local, ray or slurm.")
+    ] = "local"
+    launch: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="FIELD=VALUE",
+            help="A field of the launcher, e.g. address=HOST:PORT, worker_cpus=2, worker_gpus=0.25 or partition=long; "
+            "may be given again.",
+        ),
+    ] = None
+
+    def launches(self) -> Launcher:
+        """Return what starts them. Raises `ScenarioError` if there is none of that name, or a field is wrong."""
+        from seedbus.scenarios.launchers.named import launcher_of
+
+        return launcher_of(self.launcher, fields_of("--launch", self.launch))

@@ -36,19 +36,19 @@ def stress(
     minutes: Annotated[
         float | None, typer.Option(min=0.01, help="Go on for so long; the scenario in progress is then cut off.")
     ] = None,
-    workers: Annotated[int, typer.Option(min=1, max=256, help="Processes.")] = os.cpu_count() or 1,
-    keep: Annotated[Path, typer.Option(help="Where the scenario of a failure is written.")] = Path("."),
+    jobs: Annotated[int, typer.Option(min=1, max=256, help="Processes that make runs.")] = os.cpu_count() or 1,
+    out: Annotated[Path, typer.Option(help="Where the scenario of a failure is written.")] = Path("."),
 ) -> None:
     """Run random scenarios and check what must be true of every run. Failures are reported by seed and made small."""
     with cli_errors():
         count = scenarios if scenarios is not None or minutes is not None else 100
         total, failures = Total(), 0
         try:
-            for verdict in examined(seed, count, minutes, workers):
+            for verdict in examined(seed, count, minutes, jobs):
                 total.add(verdict)
                 if verdict.problem is not None:
                     failures += 1
-                    path = keep / f"stress-{verdict.seed}.yaml"
+                    path = out / f"stress-{verdict.seed}.yaml"
                     _write(path, verdict)
                     say(f"seed {verdict.seed}: {verdict.problem}; its smallest scenario is in {path}")
                 elif total.scenarios % 50 == 0:
@@ -97,7 +97,7 @@ class Total:
         )
 
 
-def examined(seed: int, count: int | None, minutes: float | None, workers: int) -> Iterator[Verdict]:
+def examined(seed: int, count: int | None, minutes: float | None, jobs: int) -> Iterator[Verdict]:
     """Examine seeds in parallel and yield their verdicts as they become ready.
 
     All processes end when the iteration ends, or when this process ends.
@@ -106,7 +106,7 @@ def examined(seed: int, count: int | None, minutes: float | None, workers: int) 
         seed: the first seed.
         count: number of seeds; None: no limit.
         minutes: time limit; None: no limit.
-        workers: number of processes.
+        jobs: number of processes.
     """
     from seedbus.bus.clock import wall_seconds
     from seedbus.bus.files import temporary_folder
@@ -117,13 +117,13 @@ def examined(seed: int, count: int | None, minutes: float | None, workers: int) 
     context = multiprocessing.get_context("spawn")
     with (
         temporary_folder() as folder,
-        ProcessPoolExecutor(workers, mp_context=context, initializer=_end_with_parent) as pool,
+        ProcessPoolExecutor(jobs, mp_context=context, initializer=_end_with_parent) as pool,
     ):
         in_flight: set[Future[Verdict]] = set()
         try:
             while True:
                 has_time = wall_seconds() < until_s
-                for number in itertools.islice(seeds, 2 * workers - len(in_flight) if has_time else 0):
+                for number in itertools.islice(seeds, 2 * jobs - len(in_flight) if has_time else 0):
                     in_flight.add(pool.submit(examine, number, folder, until_s))
                 if not in_flight:
                     return

@@ -7,25 +7,13 @@ import json
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from enum import StrEnum
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from seedbus.cli.options import (
-    Address,
-    Launch,
-    LauncherName,
-    Live,
-    Patience,
-    Plugins,
-    Quiet,
-    Set,
-    Track,
-    WorkerCpus,
-    WorkerGpus,
-)
+from seedbus.cli.options import Live, Patience, Plugins, Quiet, Set, Track, WorkerOptions
 from seedbus.scenarios.cli_errors import cli_errors
 from seedbus.scenarios.errors import Exit, ScenarioError
 from seedbus.scenarios.reporting.terminal import note, say
@@ -36,122 +24,124 @@ if TYPE_CHECKING:
     from seedbus.studies.study.study import Conduct
 
 
-class StudyFormat(StrEnum):
-    """Output formats of a study's table."""
+Form = Literal["text", "markdown", "latex", "csv", "parquet", "json"]
 
-    text = "text"
-    markdown = "markdown"
-    latex = "latex"
-    csv = "csv"
-    parquet = "parquet"
-    json = "json"
+
+@dataclass(frozen=True)
+class StudyOptions:
+    """Options of a study, apart from what starts worker processes."""
+
+    settings: Set = None
+    out: Annotated[Path, typer.Option(help="Where runs are kept, and looked for before they are made.")] = Path(
+        "studies"
+    )
+    jobs: Annotated[int, typer.Option(min=1, max=MOST_PROCESSES, help="Processes that make runs.")] = 1
+    dry_run: Annotated[
+        bool,
+        typer.Option("--dry-run", help="Say what would be run, and roughly its time, bytes and disk; run nothing."),
+    ] = False
+    so_far: Annotated[bool, typer.Option("--so-far", help="Report the runs that are finished; run nothing.")] = False
+    output: Annotated[
+        Form, typer.Option("--format", help="The table on stdout; all of them are in the study's folder.")
+    ] = "text"
+    patience: Patience = 60.0
+    track: Track = None
+    live: Live = None
+    plugin: Plugins = None
+    quiet: Quiet = False
 
 
 def study(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="The file of a study, or a name from `list studies`.")],
-    settings: Set = None,
-    folder: Annotated[
-        Path, typer.Option(metavar="FOLDER", help="Where runs are kept, and looked for before they are made.")
-    ] = Path("studies"),
-    jobs: Annotated[int, typer.Option(min=1, max=MOST_PROCESSES, help="Processes that make runs.")] = 1,
-    dry_run: Annotated[
-        bool,
-        typer.Option("--dry-run", help="Say what would be run, and roughly its time, bytes and disk; run nothing."),
-    ] = False,
-    so_far: Annotated[bool, typer.Option("--so-far", help="Report the runs that are finished; run nothing.")] = False,
-    output: Annotated[
-        StudyFormat, typer.Option("--format", help="The table on stdout; all of them are in the study's folder.")
-    ] = StudyFormat.text,
-    workers: Annotated[
-        int,
-        typer.Option(
-            min=0, max=1024, help="Processes that share the clients of each run; 0: none, or on a cluster one."
-        ),
-    ] = 0,
-    launcher: LauncherName = "local",
-    address: Address = None,
-    worker_cpus: WorkerCpus = None,
-    worker_gpus: WorkerGpus = None,
-    launch: Launch = None,
-    patience: Patience = 60.0,
-    track: Track = None,
-    live: Live = None,
-    plugin: Plugins = None,
-    quiet: Quiet = False,
+    options: StudyOptions,
+    workers: WorkerOptions,
 ) -> None:
     """Run a scenario with many settings and seeds, and compare them: a table with intervals, curves, a Pareto front.
 
     Every run is kept by its content, so nothing is run twice: after Ctrl-C, the same command goes on.
     """
     with cli_errors():
-        from seedbus.scenarios.launchers.named import launcher_of
         from seedbus.scenarios.reporting.meter import Meter
         from seedbus.scenarios.tracking.tracker import usable
-        from seedbus.studies.study.cells import metric_of, plan_of
+        from seedbus.studies.study.cells import plan_of
         from seedbus.studies.study.pool import STOP_S, Pool
-        from seedbus.studies.study.possible import refuse_impossible_rows
-        from seedbus.studies.study.progress import StudyProgress
         from seedbus.studies.study.store import Store
         from seedbus.studies.study.study import Conduct
-        from seedbus.studies.study.study_page import replaces_runs_by_none, write_report
 
-        options = {"address": address, "worker_cpus": worker_cpus, "worker_gpus": worker_gpus}
-        launches = launcher_of(launcher, options, launch or [])
-        workers = workers or int(launches.reaches_nodes)
-        if not (dry_run or so_far):
-            launches.check(workers)
+        launches, track = workers.launches(), options.track or []
+        count = workers.workers or int(launches.reaches_nodes)
+        if not (options.dry_run or options.so_far):
+            launches.check(count)
             launches.close()
-        usable(track or [])
-        if output is StudyFormat.parquet and sys.stdout.isatty():
+        usable(track)
+        if options.output == "parquet" and sys.stdout.isatty():
             raise ScenarioError("--format parquet", ["it is not text; expected stdout to be a file or a pipe"])
-        plan = plan_of(file, settings)
-        with Pool(jobs, STOP_S + launches.grace_s * bool(workers)) as pool, Meter(is_quiet=quiet) as meter:
-            conduct = Conduct(plan, Store(folder), pool, is_idle=so_far, trackers=track or [], meter=meter)
-            if workers:
-                conduct.launch = {"launcher": launches.model_dump(), "workers": workers, "patience_s": patience}
-            metric_of(plan)  # a mistake in it is told before anything is run
-            if not so_far:
-                refuse_impossible_rows(plan, workers)
-            try:
-                if dry_run:
-                    with _live(conduct, live):  # so that a port which cannot be used is told
-                        _announce(conduct, jobs)
-                    return
-                if not (quiet or so_far):
-                    _announce(conduct, jobs)
-                conduct.watcher = StudyProgress(plan.study.name, meter)
-                with _live(conduct, live) as page_url:
-                    if page_url is not None:
-                        note(f"the live page is at {page_url}")
-                    results = conduct.run()
-            except KeyboardInterrupt:
-                kept = "stopped; every closed round is kept: go on with the same command"
-                raise KeyboardInterrupt("stopped" if dry_run else kept) from None
-        if so_far and not results.is_complete:
-            _tell_of_other_sources(conduct)
-        page, is_kept = None, replaces_runs_by_none(results)
-        if not is_kept:
-            try:
-                with meter:
-                    page = write_report(results, meter)
-            except OSError as error:  # such as a full disk; what was found is printed nevertheless
-                where = error.filename or results.folder
-                say(f"seedbus: {where}: the report cannot be written ({error.strerror})", to_stderr=True)
-        _print(results, output)
-        if is_kept:
-            note(f"no run is finished; the former report stays as it is: {results.folder}")
-        elif page is not None and not quiet:
-            say(f"written: {page}, and tables and figures beside it", to_stderr=True)
-        for each in conduct.notes:
-            note(each)
-        for failure in results.failures:
-            say(f"seedbus: a run failed: {failure}", to_stderr=True)
+        plan = plan_of(file, options.settings)
+        grace_s = launches.grace_s * bool(count)
+        with Pool(options.jobs, STOP_S + grace_s) as pool, Meter(is_quiet=options.quiet) as meter:
+            conduct = Conduct(plan, Store(options.out), pool, is_idle=options.so_far, trackers=track, meter=meter)
+            if count:
+                conduct.launch = {"launcher": launches.model_dump(), "workers": count, "patience_s": options.patience}
+            results = _conducted(conduct, options, count)
+        code = Exit.OK if results is None else _reported(results, conduct, options)
+    if code:
+        raise typer.Exit(code)
+
+
+def _conducted(conduct: Conduct, options: StudyOptions, workers: int) -> StudyResults | None:
+    """Make the runs that are missing, of which each has so many workers; None with `--dry-run`, which makes none."""
+    from seedbus.studies.study.cells import metric_of
+    from seedbus.studies.study.possible import refuse_impossible_rows
+    from seedbus.studies.study.progress import StudyProgress
+
+    metric_of(conduct.plan)  # a mistake in it is told before anything is run
+    if not options.so_far:
+        refuse_impossible_rows(conduct.plan, workers)
+    try:
+        if options.dry_run:
+            with _live(conduct, options.live):  # so that a port which cannot be used is told
+                _announce(conduct, options.jobs)
+            return None
+        if not (options.quiet or options.so_far):
+            _announce(conduct, options.jobs)
+        conduct.watcher = StudyProgress(conduct.plan.study.name, conduct.meter)
+        with _live(conduct, options.live) as page_url:
+            if page_url is not None:
+                note(f"the live page is at {page_url}")
+            return conduct.run()
+    except KeyboardInterrupt:
+        kept = "stopped; every closed round is kept: go on with the same command"
+        raise KeyboardInterrupt("stopped" if options.dry_run else kept) from None
+
+
+def _reported(results: StudyResults, conduct: Conduct, options: StudyOptions) -> Exit:
+    """Write the report, print the table and what is to be known, and return the exit code."""
+    from seedbus.studies.study.study_page import replaces_runs_by_none, write_report
+
+    if options.so_far and not results.is_complete:
+        _tell_of_other_sources(conduct)
+    page, is_kept = None, replaces_runs_by_none(results)
+    if not is_kept:
+        try:
+            with conduct.meter as meter:
+                page = write_report(results, meter)
+        except OSError as error:  # such as a full disk; what was found is printed nevertheless
+            where = error.filename or results.folder
+            say(f"seedbus: {where}: the report cannot be written ({error.strerror})", to_stderr=True)
+    _print(results, options.output)
+    if is_kept:
+        note(f"no run is finished; the former report stays as it is: {results.folder}")
+    elif page is not None and not options.quiet:
+        say(f"written: {page}, and tables and figures beside it", to_stderr=True)
+    for each in conduct.notes:
+        note(each)
+    for failure in results.failures:
+        say(f"seedbus: a run failed: {failure}", to_stderr=True)
     if page is None and not is_kept:
-        raise typer.Exit(Exit.FOLDER)
+        return Exit.FOLDER
     if results.failures:
-        raise typer.Exit(Exit.INCOMPLETE)
-    if results.is_complete and "does not hold" in results.verdicts.values():
-        raise typer.Exit(Exit.MISSED)
+        return Exit.INCOMPLETE
+    return Exit.MISSED if results.is_complete and "does not hold" in results.verdicts.values() else Exit.OK
 
 
 @contextmanager
@@ -227,21 +217,21 @@ def _tell_of_other_sources(conduct: Conduct) -> None:
         note(f"{where}: {counted(count, 'kept run')} {are} not count; {again}")
 
 
-def _print(results: StudyResults, output: StudyFormat) -> None:
+def _print(results: StudyResults, output: Form) -> None:
     from seedbus.studies.study import tables
 
-    if output is StudyFormat.text:
+    if output == "text":
         tables.show(results)
-    elif output is StudyFormat.parquet:
+    elif output == "parquet":
         buffer = io.BytesIO()
         results.table.to_parquet(buffer, index=False)
         stdout: Any = sys.stdout.buffer
         stdout.write(buffer.getvalue())
     else:
         texts = {
-            StudyFormat.markdown: tables.markdown(results),
-            StudyFormat.latex: tables.latex(results),
-            StudyFormat.csv: tables.csv(results.table).rstrip(),
-            StudyFormat.json: json.dumps(results.json()),
+            "markdown": tables.markdown(results),
+            "latex": tables.latex(results),
+            "csv": tables.csv(results.table).rstrip(),
+            "json": json.dumps(results.json()),
         }
         typer.echo(texts[output])

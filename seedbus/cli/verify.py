@@ -7,7 +7,7 @@ from dataclasses import asdict
 
 import typer
 
-from seedbus.cli.options import Format, Output, Plugins, RunFolder
+from seedbus.cli.options import Output, Plugins, RunFolder
 from seedbus.scenarios.cli_errors import cli_errors
 from seedbus.scenarios.errors import Exit
 from seedbus.scenarios.reporting.terminal import say
@@ -15,7 +15,7 @@ from seedbus.scenarios.reporting.terminal import say
 _MOST_PRINTED = 1_000
 
 
-def verify(run: RunFolder, plugin: Plugins = None, output: Output = Format.text) -> None:
+def verify(run: RunFolder, plugin: Plugins = None, output: Output = "text") -> None:
     """Compute a finished run's results again, from its journal and ledger, and name every field that differs.
 
     The exit code is 14 if one does. What cannot be computed again is named, too.
@@ -24,7 +24,7 @@ def verify(run: RunFolder, plugin: Plugins = None, output: Output = Format.text)
         from seedbus.scenarios.running.verify import verify as verified
 
         found = verified(run)
-        if output is Format.json:
+        if output == "json":
             typer.echo(json.dumps(asdict(found)))
         else:
             for difference in found.differences[:_MOST_PRINTED]:

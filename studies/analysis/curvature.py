@@ -14,9 +14,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Annotated
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import Field
 
 from seedbus.models.streams import stream
 from seedbus.models.task import Derivatives
@@ -41,15 +43,15 @@ class Effort:
         test_samples: samples on which networks' outputs are compared.
     """
 
-    samples: int = 1000
-    probes: int = 8
-    steps: int = 30
-    diagonal_probes: int = 64
-    exact_up_to: int = 2000
-    nulls: int = 20
-    clients: int = 10
-    client_samples: int = 1000
-    test_samples: int = 500
+    samples: Annotated[int, Field(ge=1)] = 1000
+    probes: Annotated[int, Field(ge=1)] = 8
+    steps: Annotated[int, Field(ge=2)] = 30
+    diagonal_probes: Annotated[int, Field(ge=0)] = 64
+    exact_up_to: Annotated[int, Field(ge=0)] = 2000
+    nulls: Annotated[int, Field(ge=0)] = 20
+    clients: Annotated[int, Field(ge=2)] = 10
+    client_samples: Annotated[int, Field(ge=1)] = 1000
+    test_samples: Annotated[int, Field(ge=1)] = 500
 
 
 @dataclass(frozen=True)

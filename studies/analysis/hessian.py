@@ -29,7 +29,7 @@ def hessian(run: Subject) -> Finding:
     if "hessian" not in run.models[0].replayed.replica.fields:
         raise NotHere(f"{run.algorithm.name} has no H")
     if not run.effort.nulls:
-        raise NotHere("without nulls there is nothing to compare H with; --nulls 1 or more")
+        raise NotHere("without nulls there is nothing to compare H with; --set nulls=1 or more")
     nulls_are = ABOUT_NULLS.format(nulls=run.effort.nulls)
     notes = [
         "Spread: standard deviation over mean. Correlations: Spearman's, over coordinates.",

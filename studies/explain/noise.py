@@ -35,8 +35,10 @@ def least_noise(scenario: Scenario, source: str, epsilon: float) -> dict[str, An
     """
     privacy, stop = scenario.privacy, scenario.stop
     if privacy is None:
-        what = "a clip, and any noise_multiplier, which --epsilon then replaces"
-        raise ScenarioError(source, [f"--epsilon is for a private scenario; give the field privacy, with {what}"])
+        what = "a clip, and any noise_multiplier, which --target then replaces"
+        raise ScenarioError(
+            source, [f"--target epsilon={epsilon:g} is for a private scenario; give the field privacy, with {what}"]
+        )
     if stop.epsilon is not None and stop.epsilon < epsilon:
         problem = f"stop.epsilon is {stop.epsilon:g}, so no run spends {epsilon:g}; at least {epsilon:g} is accepted"
         raise ScenarioError(source, [problem])
@@ -51,9 +53,8 @@ def least_noise(scenario: Scenario, source: str, epsilon: float) -> dict[str, An
     place = bisect_left(MULTIPLIERS, True, key=is_enough)
     if place == len(MULTIPLIERS):
         least = spending.epsilon(most, _multiplier(place - 1))
-        problem = (
-            f"--epsilon {epsilon:g} is out of reach: the most noise leaves ε = {least:.3g} after {rounds:,} rounds"
-        )
+        leaves = f"the most noise leaves ε = {least:.3g} after {rounds:,} rounds"
+        problem = f"--target epsilon={epsilon:g} is out of reach: {leaves}"
         raise ScenarioError(source, [problem])
     z = _multiplier(place)
     who = scenario.participation

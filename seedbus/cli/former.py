@@ -1,0 +1,50 @@
+"""Names of commands and options that there were once, and what is typed instead."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+_AS_SETTINGS = {
+    "analyse": (
+        "samples probes steps diagonal-probes exact-up-to nulls clients client-samples metric",
+        "analyse RUN --set",
+    ),
+    "init": ("task algorithm partition clients cohort rounds dropout stragglers", "init FILE --set"),
+    "run": ("address worker-cpus worker-gpus", "run SCENARIO --launch"),
+    "study": ("address worker-cpus worker-gpus", "study FILE --launch"),
+}
+FORMER = {
+    "check": "explain SCENARIO fields",
+    "partition": "explain SCENARIO partition",
+    "privacy": "explain RUN privacy` or `seedbus explain SCENARIO privacy --target epsilon=E",
+    "replay": "export RUN --at ROUND",
+    "schema": "list schema",
+    "stop": "runs RUN --stop",
+    "top": "runs RUN",
+    "analyse --rounds": "analyse RUN --at ROUNDS",
+    "client --memory": "client --out FOLDER",
+    "report --client": "export RUN messages --only client=NUMBER",
+    "report --kind": "export RUN messages --only kind=KIND",
+    "report --messages": "export RUN messages",
+    "report --round": "export RUN messages --only round=ROUND",
+    "server --expect-workers": "server SCENARIO --workers COUNT",
+    "stress --keep": "stress --out FOLDER",
+    "stress --workers": "stress --jobs COUNT",
+    "study --folder": "study FILE --out FOLDER",
+} | {
+    f"{command} --{name}": f"{now} {name.replace('-', '_')}=VALUE"
+    for command, (names, now) in _AS_SETTINGS.items()
+    for name in names.split()
+}
+"""What was typed → what is typed now, both without `seedbus`."""
+
+
+def new_form(arguments: Sequence[str], option: str) -> str:
+    """Return a sentence with the present form of a command line that is not understood; "" if it never was one.
+
+    Args:
+        arguments: what was typed after `seedbus`.
+        option: the option that is not known; "": the command is not.
+    """
+    typed = f"{arguments[0]} {option}".rstrip() if arguments else ""
+    return f"`seedbus {typed}` is now `seedbus {FORMER[typed]}`" if typed in FORMER else ""

@@ -17,11 +17,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from costs import NAMES, WARM, Costs, Point, counts, fit, mean_lag
 from numpy.typing import NDArray
+
+from seedbus.scenarios.reporting.looks import Line
+from seedbus.scenarios.reporting.paper import BOTH_IN, HEIGHT_IN, draw, file_of, styled
 
 MARKS = "<!-- what benchmarks/model.py --write docs has measured -->\n", "<!-- up to here -->\n"
 NETWORK = Point(clients=100, cohort=10, perturbations=10, steps=1, dimension=28_938, has_network=True, rounds=10)
@@ -146,23 +149,37 @@ def measured_how(turns: int) -> str:
     return f"Turns: {turns}; cores: {os.cpu_count()}{load}.\n"
 
 
-def plots(costs: Costs, found: Mapping[Point, float]) -> list[str]:
-    """Return a plot for each axis: the model's line, the fitted runs, and the checked runs."""
-    from seedbus.scenarios.reporting.looks import Line
-    from seedbus.scenarios.reporting.svg import lines_file
+class Plot(NamedTuple):
+    """A plot with axes of its own.
 
+    Attributes:
+        title: its title.
+        x_name: the name of the x axis.
+        y_name: the name of the y axis, which begins at 0.
+        drawn: the lines.
+        is_log: whether x is logarithmic.
+    """
+
+    title: str
+    x_name: str
+    y_name: str
+    drawn: list[Line]
+    is_log: bool = False
+
+
+def plots(costs: Costs, found: Mapping[Point, float]) -> list[Plot]:
+    """Return a plot for each axis: the model's line, the fitted runs, and the checked runs."""
     drawn = []
     for axis, points in CHECKED.items():
         fitted = [point for point in FIT if lies_on(axis, point)]
         xs = sorted(along(axis, point) for point in (*points, *fitted))
         line = [_moved(axis, points[0], x) for x in np.geomspace(xs[0], xs[-1], 40)]
-        nowhere, nothing = [np.nan], [0.0]  # a point that is not drawn makes the axis of costs begin at 0
         parts = [
             Line("model", [along(axis, p) for p in line], [counts(p) @ costs for p in line]),
-            Line("fitted", nowhere + [along(axis, p) for p in fitted], nothing + [found[p] for p in fitted], True),
-            Line("checked", [along(axis, p) for p in points], [found[p] for p in points], True),
+            Line("fitted", [along(axis, p) for p in fitted], [found[p] for p in fitted], is_dotted=True),
+            Line("checked", [along(axis, p) for p in points], [found[p] for p in points], is_dotted=True),
         ]
-        drawn.append(lines_file(AXES[axis][1], AXES[axis][0], "CPU ms a round", parts, is_log=axis == "dimension"))
+        drawn.append(Plot(AXES[axis][1], AXES[axis][0], "CPU ms a round", parts, is_log=axis == "dimension"))
     return drawn
 
 
@@ -178,20 +195,20 @@ def _moved(axis: str, point: Point, x: float) -> Point:
     return moved
 
 
-def page(figures: Sequence[str]) -> str:
+def page(figures: Sequence[Plot]) -> bytes:
     """Return plots as one SVG file, two in a row."""
-    wide, high, parts = 560, 370, list[str]()
-    for number, figure in enumerate(figures):
-        inner = figure[figure.index("<svg ") + 5 : figure.index("</svg>") + 6]
-        place = (
-            f'x="{number % 2 * wide}" y="{number // 2 * high}" width="{wide}" height="{high - 10}" overflow="visible"'
-        )
-        parts.append(f"<svg {place} {inner}".replace('r="2"', 'r="4"'))
-    height = (len(figures) + 1) // 2 * high
-    style = "text { font: 12px sans-serif; fill: #3c4654; } text.name { font-size: 13px; } .grid { stroke: #e2e6ec; }"
-    head = f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {2 * wide} {height}">'
-    paper = '<rect width="100%" height="100%" fill="#fff"/>'
-    return f"{head}<style>{style}</style>{paper}\n{''.join(parts)}\n</svg>\n"
+    from matplotlib.figure import Figure
+
+    with styled():
+        rows = -(-len(figures) // 2)
+        whole = Figure(figsize=(BOTH_IN, HEIGHT_IN * rows), layout="constrained")
+        grid = whole.subplots(rows, 2, squeeze=False).ravel()
+        for axes, plot in zip(grid, figures, strict=False):
+            draw({"": axes}, plot.drawn, is_log=plot.is_log)
+            axes.set(title=plot.title, xlabel=plot.x_name, ylabel=plot.y_name, ylim=(0, None))
+            if len(plot.drawn) > 1:
+                axes.legend(frameon=False)
+    return file_of(whole, "svg")
 
 
 def written(text: str, between: str) -> str:
@@ -217,7 +234,7 @@ def main() -> None:
     if asked.write is not None:
         text = (asked.write / "cost.md").read_text(encoding="utf-8")
         (asked.write / "cost.md").write_text(written(text, told), encoding="utf-8")
-        (asked.write / "cost.svg").write_text(page(plots(costs, found)), encoding="utf-8")
+        (asked.write / "cost.svg").write_bytes(page(plots(costs, found)))
 
 
 if __name__ == "__main__":

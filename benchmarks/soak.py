@@ -27,10 +27,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from model import page
+from model import Plot, page
 
 from seedbus.scenarios.reporting.looks import Line
-from seedbus.scenarios.reporting.svg import lines_file
 
 SCENARIO = """
 name: soak
@@ -230,23 +229,23 @@ def told(samples: list[Sample]) -> str:
     )
 
 
-def plots(samples: list[Sample]) -> str:
+def plots(samples: list[Sample]) -> bytes:
     minutes = [sample.at_s / 60 for sample in samples]
     x = "minutes"
     rates = [0.0] + [(b.rounds - a.rounds) / (b.at_s - a.at_s) for a, b in pairwise(samples)]
     gone = [sample.left + sample.killed for sample in samples]
     figures = [
-        lines_file("memory", x, "the server's memory (MB)", [Line("", minutes, [s.resident_mb for s in samples])]),
-        lines_file("rounds", x, "rounds a second", [Line("", minutes, rates)]),
-        lines_file("descriptors", x, "open descriptors", [Line("", minutes, [s.descriptors for s in samples])]),
-        lines_file(
+        Plot("memory", x, "the server's memory (MB)", [Line("", minutes, [s.resident_mb for s in samples])]),
+        Plot("rounds", x, "rounds a second", [Line("", minutes, rates)]),
+        Plot("descriptors", x, "open descriptors", [Line("", minutes, [s.descriptors for s in samples])]),
+        Plot(
             "churn",
             x,
             "processes",
             [Line("joined", minutes, [s.joined for s in samples]), Line("left or killed", minutes, gone)],
         ),
-        lines_file("log", x, "log.jsonl (MB)", [Line("", minutes, [s.log_mb for s in samples])]),
-        lines_file("folder", x, "the run's folder (MB)", [Line("", minutes, [s.folder_mb for s in samples])]),
+        Plot("log", x, "log.jsonl (MB)", [Line("", minutes, [s.log_mb for s in samples])]),
+        Plot("folder", x, "the run's folder (MB)", [Line("", minutes, [s.folder_mb for s in samples])]),
     ]
     return page(figures)
 
@@ -262,7 +261,7 @@ def _write(folder: Path, samples: list[Sample]) -> None:
             values: list[Any] = [getattr(sample, name) for name in names]
             table.writerow([f"{value:.3f}" if isinstance(value, float) else value for value in values])
     unfinished.replace(folder / "soak.csv")
-    (folder / "soak.svg").write_text(plots(samples), encoding="utf-8")
+    (folder / "soak.svg").write_bytes(plots(samples))
 
 
 def main() -> None:

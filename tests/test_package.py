@@ -29,7 +29,7 @@ DISTRIBUTIONS = {
     "yaml": "pyyaml",
     "zmq": "pyzmq",
 }
-EXTRAS = {"cluster", "flwr", "gpu", "hub", "images", "plot", "privacy", "quantized", "secure", "study", "track"}
+EXTRAS = {"cluster", "flwr", "gpu", "hub", "images", "privacy", "quantized", "secure", "study", "track"}
 BROUGHT_BY = {
     "google": "wandb",  # protobuf
     "huggingface_hub": "transformers",

@@ -20,7 +20,7 @@ from seedbus.models.partition import Division
 from seedbus.models.streams import stream
 from seedbus.scenarios.reporting.client_names import named, stored
 from seedbus.scenarios.reporting.compare_page import MAX_WIDTH
-from seedbus.scenarios.reporting.svg import stacked
+from seedbus.scenarios.reporting.paper import bars_figure, file_of
 from seedbus.scenarios.reporting.terminal import console, say, shown
 from seedbus.scenarios.schema.scenario import Scenario
 
@@ -143,8 +143,9 @@ def as_csv(division: Division) -> str:
     return "client,row\n" + "".join(f"{client},{row}\n" for client, rows in enumerate(held) for row in rows)
 
 
-def picture(found: dict[str, Any]) -> str:
+def picture(found: dict[str, Any]) -> bytes:
     """Return a bar for each of the first clients, stacked of its classes, as an SVG file."""
     counts = np.array(found["counts"])[:DRAWN_CLIENTS]
     names = [shown(str(label), _NAME) for label in found["labels"]]
-    return stacked(_title(found), "client", "training samples", counts, names)
+    title = _title(found)
+    return file_of(bars_figure(title, "client", "training samples", counts, names), "svg", title)

@@ -12,7 +12,6 @@ from numpy.typing import ArrayLike, NDArray
 COLOURS = ("#1f5fa8", "#c8641b", "#2f7d4f", "#8c3fa0", "#b02a37", "#117a8b", "#8a6d1b", "#d0478f", "#5b6470", "#6aa121")
 DARK = ("#6ea8e8", "#e8955a", "#63b985", "#c585d6", "#ea7480", "#4fb6c6", "#c9aa52", "#ea85b8", "#a3abb8", "#9bcf57")
 """The same colours on a dark page."""
-INK, GRID = "#3c4654", "#dfe3e9"
 MISSED, WINDOW = COLOURS[4], COLOURS[6]
 MOST_COLUMNS = 3  # of panels beside each other
 DASHES = ("", "7 3", "2 3")  # the second is used when all colours have been used once

@@ -21,7 +21,6 @@ from seedbus.bus import Fate, Kind, read_ledger
 from seedbus.bus.errors import LedgerDamaged
 from seedbus.bus.files import MOST_TEXT, atomic_write, read
 from seedbus.bus.ledger import MESSAGES, with_sizes
-from seedbus.models.errors import DataError
 from seedbus.scenarios.errors import ScenarioError, path_of, resuming
 from seedbus.scenarios.reporting.summary import lines_problem, summary_problem
 from seedbus.scenarios.reporting.written import WARNING, warned
@@ -258,13 +257,9 @@ class Results:
             ax: the axes to draw on, such as another run's; None: new ones.
 
         Raises:
-            DataError: matplotlib is not installed.
             ScenarioError: nothing of that name was measured.
         """
-        try:
-            from matplotlib import pyplot
-        except ImportError:
-            raise DataError("Results.plot", "no package matplotlib", 'pip install "seedbus[plot]"') from None
+        from matplotlib import pyplot
 
         from seedbus.scenarios.reporting.paper import plain
 

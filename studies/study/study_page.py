@@ -19,15 +19,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from seedbus.bus.files import atomic_write, make_folder, read
+from seedbus.bus.files import make_folder, read
 from seedbus.scenarios.reporting.axes import byte_unit, metric_axis, sample_indices
 from seedbus.scenarios.reporting.document import document, section, table, with_plots
 from seedbus.scenarios.reporting.figures import lines
 from seedbus.scenarios.reporting.looks import Line, panels_of
 from seedbus.scenarios.reporting.meter import Meter
-from seedbus.scenarios.reporting.paper import can_draw, lines_pdf
+from seedbus.scenarios.reporting.paper import file_of, lines_figure
 from seedbus.scenarios.reporting.results import write
-from seedbus.scenarios.reporting.svg import lines_file
 from seedbus.scenarios.reporting.terminal import shown
 from seedbus.studies.study import provenance
 from seedbus.studies.study.cells import private_names
@@ -129,10 +128,9 @@ def _written(results: StudyResults, meter: Meter) -> Path:
     make_folder(figures)
     all_plots = list(plots(results))
     for plot in meter.over(f"{results.plan.study.name}: drawing figures", all_plots):
-        write(figures / f"{plot.name}.svg", lines_file(*plot[1:5], is_log=plot.is_log))
-        if can_draw():
-            with atomic_write(figures / f"{plot.name}.pdf") as file:
-                file.write(lines_pdf(*plot[2:5], is_log=plot.is_log))
+        figure = lines_figure(*plot[2:5], is_log=plot.is_log)
+        write(figures / f"{plot.name}.svg", file_of(figure, "svg", plot.title))
+        write(figures / f"{plot.name}.pdf", file_of(figure, "pdf", plot.title))
     write(folder / PAGE, page(results, all_plots))
     write(folder / provenance.FILE, provenance.text(results))
     write(folder / "table.md", markdown(results) + "\n")
@@ -149,8 +147,7 @@ def _written(results: StudyResults, meter: Meter) -> Path:
     }
     for name, frame in (frames | ({"trials": results.trials} if results.tuned else {})).items():
         write(folder / f"{name}.csv", csv(frame))
-        with atomic_write(folder / f"{name}.parquet") as file:
-            file.write(frame.to_parquet(index=False))
+        write(folder / f"{name}.parquet", frame.to_parquet(index=False))
     _remove_former(results, all_plots)
     return folder / PAGE
 
@@ -162,8 +159,7 @@ def _from_here(runs: pd.DataFrame) -> pd.DataFrame:
 
 def _remove_former(results: StudyResults, all_plots: list[Plot]) -> None:
     """Remove what a former version of the study had and this one has not; other files that lie there are kept."""
-    suffixes = [".svg", ".pdf"] if can_draw() else [".svg"]
-    written = {plot.name + suffix for plot in all_plots for suffix in suffixes}
+    written = {plot.name + suffix for plot in all_plots for suffix in (".svg", ".pdf")}
     found = (results.folder / FIGURES).iterdir()
     former = [path for path in found if _A_FIGURE.fullmatch(path.name) and path.name not in written]
     if not results.tuned:

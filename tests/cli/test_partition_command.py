@@ -15,6 +15,8 @@ from small_data import people_table
 
 from seedbus.scenarios.errors import Exit
 from seedbus.scenarios.reporting.division import mean_distance, picture
+from seedbus.scenarios.reporting.paper import bars_figure
+from seedbus.scenarios.reporting.terminal import shown
 from seedbus.scenarios.running.prepare import bind
 from seedbus.scenarios.schema.loading import load
 
@@ -124,35 +126,30 @@ def test_the_table_ends_after_twenty_clients_and_sums_up_all(seedbus: Command) -
 
 
 def test_the_drawing_stacks_the_classes_of_each_client_to_scale(seedbus: Command) -> None:
-    counts = found(seedbus, *SKEWED, "--svg", "parts.svg")["counts"]
-    root = Xml.parse("parts.svg").getroot()
-    bars = [each for each in root if each.get("class") == "bar"]
-    drawn = {str(bar[0].text): float(bar.get("height", "")) for bar in bars}
-    scale = drawn[f"client 0, {np.argmax(counts[0])}: {max(counts[0])}"] / max(counts[0])
-    for client, row in enumerate(counts):
-        for label, count in enumerate(row):
-            height = drawn.get(f"client {client}, {label}: {count}", 0.0)
-            assert height == pytest.approx(scale * count, abs=0.02)
-    _, _, width, height = map(float, str(root.get("viewBox")).split())
-    for bar in bars:
-        x, y, wide, high = (float(bar.get(name, "")) for name in ("x", "y", "width", "height"))
-        assert 0 <= x < x + wide <= width and 0 <= y < y + high <= height
+    counts = np.array(found(seedbus, *SKEWED, "--svg", "parts.svg")["counts"])
+    texts = {each.text for each in Xml.parse("parts.svg").getroot().iter("{http://www.w3.org/2000/svg}text")}
+    assert {"client", "training samples", *map(str, range(counts.shape[1]))} <= texts
+    names = [str(number) for number in range(counts.shape[1])]
+    axes = bars_figure("t", "client", "samples", counts, names).axes[0]
+    heights = np.array([[bar.get_height() for bar in bars] for bars in axes.containers])
+    bottoms = np.array([[bar.get_y() for bar in bars] for bars in axes.containers])
+    assert (heights.T == counts).all() and (bottoms + heights).max() == counts.sum(axis=1).max()
+    assert (bottoms[1:] == np.cumsum(heights, axis=0)[:-1]).all()
 
 
 @pytest.mark.parametrize(
     "labels", [["airplane", "automobile", "bird"] * 9, list(range(100)), ["\x01\n\ud800", "b" * 500]]
 )
-def test_the_names_of_classes_do_not_overlap_in_the_legend_and_are_safe(labels: list[Any]) -> None:
+def test_the_names_of_classes_fit_into_the_drawing_and_are_safe(labels: list[Any]) -> None:
     whole = {"scenario": "a", "partition": {"kind": "iid"}, "seed": 1, "labels": labels, "counts": [[1] * len(labels)]}
-    root = Xml.fromstring(picture(whole).encode())
-    names = [each for each in root if each.tag.endswith("text")][-len(labels) :]
-    _, _, width, height = map(float, str(root.get("viewBox")).split())
-    ends: dict[str, float] = {}
-    for name in names:
-        x, y = float(name.get("x", "")), name.get("y", "")
-        assert x > ends.get(y, 0.0) and float(y) < height
-        ends[y] = x + 6 * len(str(name.text))  # of a character in this font, on average
-        assert ends[y] <= width
+    texts = [each.text or "" for each in Xml.fromstring(picture(whole)).iter("{http://www.w3.org/2000/svg}text")]
+    names = [shown(str(label), 60) for label in labels]
+    assert all(name in texts for name in names)
+    figure = bars_figure("t", "x", "y", np.array(whole["counts"]), names)
+    figure.canvas.draw()
+    (legend,) = figure.legends
+    box, size = legend.get_window_extent(), figure.bbox
+    assert 0 <= box.x0 < box.x1 <= size.x1 and 0 <= box.y0 < box.y1 < size.y1 / 2 + 50 * len(labels)
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,6 @@ import json
 import math
 import re
 import shutil
-import xml.etree.ElementTree as Xml
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -14,8 +13,6 @@ from typing import Any
 import numpy as np
 import pytest
 from commands import Command
-from hypothesis import given
-from hypothesis import strategies as st
 from own_task import own as own_task
 from pages import allowed, own, plots
 from worlds import HISO, go, scenario
@@ -23,13 +20,12 @@ from worlds import HISO, go, scenario
 import seedbus
 from seedbus.agents.server.stopping import averages
 from seedbus.scenarios.errors import Exit
-from seedbus.scenarios.reporting.axes import decades
 from seedbus.scenarios.reporting.compare import Comparison, compare
 from seedbus.scenarios.reporting.compared import Run, Spread
 from seedbus.scenarios.reporting.figures import lines
 from seedbus.scenarios.reporting.looks import COLOURS, Line
+from seedbus.scenarios.reporting.paper import lines_figure
 from seedbus.scenarios.reporting.results import Results
-from seedbus.scenarios.reporting.svg import lines_file
 from seedbus.scenarios.run_folder import RESULTS
 from seedbus.studies.study.cells import is_rising
 
@@ -343,26 +339,16 @@ def test_compare_can_be_called_from_python(runs: dict[str, Results]) -> None:
     assert head.startswith("| run, algorithm |") and row.startswith("| small, decomfl |") and "the seed of" in note
 
 
-@given(st.floats(-12, 15), st.floats(0, 20))
-def test_decades_are_few_whole_and_cover_what_is_shown(low: float, width: float) -> None:
-    comparison = decades(low, low + width)
-    assert 2 <= len(comparison) <= 8 and all(each == int(each) for each in comparison)
-    assert comparison[0] <= low + 1e-6 and comparison[-1] >= low + width - 1e-6
-
-
 def test_many_lines_have_distinct_styles_and_are_named() -> None:
     many = [Line(f"<{number}>", [1, 10, 100], [number] * 3) for number in range(2 * len(COLOURS))]
     (plot,) = plots(lines("t", "x", "y", many, is_log=True)).values()
     assert len({(line["line"]["color"], line["line"]["dash"]) for line in plot["data"]}) == len(many)
     assert plot["data"][0]["name"] == "&lt;0&gt;" and plot["layout"]["xaxis"]["type"] == "log"
     assert plot["layout"]["xaxis"]["range"] == [0, 2]
-    svg = "{http://www.w3.org/2000/svg}"
-    figure = Xml.fromstring(lines_file("t", "x", "y", many, is_log=True))
-    looks = {(line.attrib["stroke"], line.attrib.get("stroke-dasharray")) for line in figure.iter(f"{svg}polyline")}
-    assert len(looks) == len(many)
-    assert {f"<{number}>" for number in range(len(many))} <= {text.text for text in figure.iter(f"{svg}text")}
-    across = [float(pair.split(",")[0]) for pair in next(figure.iter(f"{svg}polyline")).attrib["points"].split()]
-    assert across[1] - across[0] == pytest.approx(across[2] - across[1], abs=0.2)
+    axes = lines_figure("x", "y", many, is_log=True).axes[0]
+    looks = {(line.get_color(), str(line._dash_pattern)) for line in axes.lines}  # type: ignore[attr-defined]
+    assert len(looks) == len(many) and axes.get_xscale() == "log"
+    assert [line.get_label() for line in axes.lines] == [f"<{number}>" for number in range(len(many))]
 
 
 def test_many_points_have_distinct_shapes_or_colours_which_the_legend_shows() -> None:
@@ -371,14 +357,8 @@ def test_many_points_have_distinct_shapes_or_colours_which_the_legend_shows() ->
     (plot,) = plots(lines("t", "x", "y", many)).values()
     assert len({(line["marker"]["color"], line["marker"]["symbol"]) for line in plot["data"]}) == len(many)
     assert {line["mode"] for line in plot["data"]} == {"markers"}
-    figure = Xml.fromstring(lines_file("t", "x", "y", many))
-    assert not list(figure.iter("{http://www.w3.org/2000/svg}polyline"))
-    drawn: dict[tuple[str, ...], int] = {}
-    for point in figure.iter():
-        kind = point.tag.rpartition("}")[2]
-        if kind in ("circle", "path"):
-            ends = [[float(each) for each in pair.split(",")] for pair in point.get("d", "")[1:-1].split()]
-            shape = [f"{x - ends[0][0]:.0f},{y - ends[0][1]:.0f}" for x, y in ends]
-            look = (point.attrib["fill"], kind, *shape)
-            drawn[look] = drawn.get(look, 0) + 1
-    assert len(drawn) == len(many) and set(drawn.values()) == {2}
+    figure = lines_figure("x", "y", many)
+    assert {line.get_linestyle() for line in figure.axes[0].lines} == {"None"}
+    looks = [(line.get_color(), line.get_marker()) for line in figure.axes[0].lines]
+    shown = [(line.get_color(), line.get_marker()) for line in figure.legends[0].get_lines()]
+    assert len(set(looks)) == len(many) and shown == looks

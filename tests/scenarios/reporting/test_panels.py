@@ -5,15 +5,14 @@ from __future__ import annotations
 import json
 import re
 import xml.etree.ElementTree as Xml
+from typing import Literal
 
 import pytest
 
 from seedbus.scenarios.reporting.figures import lines
 from seedbus.scenarios.reporting.looks import Line, rows_of
-from seedbus.scenarios.reporting.paper import can_draw, lines_pdf
-from seedbus.scenarios.reporting.svg import lines_file
+from seedbus.scenarios.reporting.paper import file_of, lines_figure
 
-SVG = "{http://www.w3.org/2000/svg}"
 DRAWN = [
     Line(name, [0, 10], [0, high * (1 + number)], place=number, panel=panel)
     for panel, high in (("calm", 20), ("<slow>", 2), ("far", 5), ("near", 1))
@@ -27,27 +26,27 @@ def test_panels_stand_in_rows_of_about_equal_length() -> None:
     ]  # fmt: skip
 
 
-def test_an_svg_file_has_the_same_ticks_in_each_panel_and_a_legend_of_each_name_once() -> None:
-    figure = Xml.fromstring(lines_file("t", "rounds", "loss", DRAWN))
-    assert figure.attrib["viewBox"].split()[2] == str(2 * 560), "two by two"
-    panels = figure.findall(f"{SVG}g")
-    ticks = [[each.text for each in panel.iter(f"{SVG}text") if each.get("class") == "tick"] for panel in panels]
-    assert len(panels) == 4 and all(each == ticks[0] for each in ticks) and "40" in ticks[0]
-    colours = [[each.get("stroke") for each in panel.iter(f"{SVG}polyline")] for panel in panels]
+def test_a_file_has_the_same_ticks_in_each_panel_and_a_legend_of_each_name_once() -> None:
+    figure = lines_figure("rounds", "loss", DRAWN)
+    ticks = [axes.get_yticks().tolist() for axes in figure.axes]
+    assert len(ticks) == 4 and all(each == ticks[0] for each in ticks) and 40 in ticks[0]
+    colours = [[line.get_color() for line in axes.lines] for axes in figure.axes]
     assert all(each == colours[0] for each in colours) and len(set(colours[0])) == 2
-    texts = [each.text for each in figure.iter(f"{SVG}text")]
-    assert [texts.count(name) for name in ("t", "calm", "<slow>", "a", "b")] == [1, 1, 1, 1, 1]
+    drawn = Xml.fromstring(file_of(figure, "svg", "t"))
+    texts = [each.text for each in drawn.iter("{http://www.w3.org/2000/svg}text")]
+    assert [texts.count(name) for name in ("calm", "<slow>", "a", "b")] == [1, 1, 1, 1]
+    assert drawn.findtext(".//{http://purl.org/dc/elements/1.1/}title") == "t"
 
 
 @pytest.mark.slow
-def test_a_pdf_file_of_panels_is_as_wide_as_both_columns_and_the_same_bytes_each_time() -> None:
-    if not can_draw():
-        pytest.skip("the extra plot has matplotlib")
+@pytest.mark.parametrize("form", ["svg", "pdf"])
+def test_a_file_of_panels_is_as_wide_as_both_columns_and_the_same_bytes_each_time(form: Literal["svg", "pdf"]) -> None:
     for count, width_in in ((1, 3.25), (4, 6.75)):
         drawn = DRAWN[: 2 * count]
-        content = lines_pdf("rounds", "loss", drawn)
-        assert content == lines_pdf("rounds", "loss", drawn)
-        assert f"/MediaBox [ 0 0 {72 * width_in:g} ".encode() in content
+        content, again = (file_of(lines_figure("rounds", "loss", drawn), form) for _ in range(2))
+        assert content == again
+        width = {"svg": f'viewBox="0 0 {72 * width_in:g} ', "pdf": f"/MediaBox [ 0 0 {72 * width_in:g} "}
+        assert width[form].encode() in content
 
 
 def test_a_page_gives_each_panel_its_axes_and_all_the_same_range() -> None:

@@ -19,7 +19,6 @@ from pages import allowed, axes, own, plots, text_of, traces
 from worlds import HISO, go, lossy, scenario
 
 from seedbus.scenarios.reporting import report
-from seedbus.scenarios.reporting.axes import ticks
 from seedbus.scenarios.reporting.document import document
 from seedbus.scenarios.reporting.effects import effects
 from seedbus.scenarios.reporting.figures import bars, data, lines
@@ -210,14 +209,6 @@ def test_there_is_a_plot_of_whatever_there_is(values: list[float]) -> None:
         html = lines("t", "x", "y", [Line("a", values, values)], is_log=is_log)
         assert axes(plots(html)["t"]) == ("x", "y")
     bars("t", "x", "y", {str(number): abs(value) for number, value in enumerate(values) if np.isfinite(value)})
-
-
-@given(st.floats(-1e12, 1e12), st.floats(1e-6, 1e12))
-def test_ticks_are_few_round_and_cover_what_is_shown(low: float, width: float) -> None:
-    plots = ticks(low, low + width)
-    assert 2 <= len(plots) <= 8
-    if low + width > low:
-        assert plots[0] <= low + 1e-6 * (width + abs(low)) and plots[-1] >= low + width - 1e-6 * (width + abs(low))
 
 
 def test_the_clients_that_rounds_waited_for_are_listed_with_how_often_and_how_long(tmp_path: Path) -> None:

@@ -266,17 +266,15 @@ def test_neither_a_run_nor_a_report_is_written_through_a_link(folder: Path, tmp_
     assert not list(mine.iterdir())
 
 
-@pytest.mark.parametrize("draws_pdf", [False, True])
 def test_a_report_keeps_no_figure_of_a_former_version_of_the_study_and_no_file_of_others_is_lost(
-    folder: Path, draws_pdf: bool, monkeypatch: pytest.MonkeyPatch
+    folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(study_page, "can_draw", lambda: draws_pdf)
-    monkeypatch.setattr(study_page, "lines_pdf", lambda *_, **__: b"%PDF")
+    monkeypatch.setattr(study_page, "file_of", lambda *_: b"a figure")
     results = found(folder)
     figures, others = results.folder / "figures", ["mine.svg", "over-rounds.svg", "loss-over-rounds.png", "pareto"]
     write_report(results)
     written = {path.name for path in figures.iterdir()}
-    assert {"loss-over-rounds.svg", "loss-over-bytes.svg"} <= written
+    assert {"loss-over-rounds.svg", "loss-over-bytes.svg", "loss-over-bytes.pdf"} <= written
     former = [
         "accuracy-over-rounds.svg",
         "pareto.svg",
@@ -284,7 +282,7 @@ def test_a_report_keeps_no_figure_of_a_former_version_of_the_study_and_no_file_o
         "tuning-algorithm.learning_rate.svg",
         "pareto.pdf",
     ]
-    for name in [*former, "loss-over-bytes.pdf", *others]:
+    for name in [*former, *others]:
         (figures / name).write_text("former")
     for path in (results.folder / "trials.csv", results.folder / "trials.parquet", results.folder / "notes.csv"):
         path.write_text("former")

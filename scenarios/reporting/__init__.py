@@ -2,5 +2,5 @@
 
 Doors: `axes`, `client_groups`, `client_names`, `compare`, `compare_page`, `compared`, `division`, `document`,
 `figures`, `findings`, `leaves`, `looks`, `messages`, `meter`, `outlook`, `page`, `paper`, `privacy`, `progress`,
-`rate_limit`, `report`, `results`, `round_table`, `run_report`, `terminal`, `watching`, `written`.
+`rate_limit`, `report`, `results`, `round_table`, `run_report`, `terminal`, `written`.
 """

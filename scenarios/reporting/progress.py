@@ -1,4 +1,4 @@
-"""Progress of a run on stderr: a progress bar on a terminal, plain lines elsewhere."""
+"""Progress of a run: a bar on a terminal or in a notebook, plain lines elsewhere."""
 
 from __future__ import annotations
 
@@ -6,18 +6,31 @@ import math
 import sys
 from collections import deque
 from collections.abc import Iterator, Mapping
+from contextlib import closing, contextmanager
+from html import escape
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    ProgressColumn,
+    Task,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
+from rich.text import Text
 
-from seedbus.agents.observer import NullObserver
+from seedbus.agents.observer import NullObserver, Observer
 from seedbus.agents.refusals import Refusal
 from seedbus.agents.round_record import ClosedRound
 from seedbus.agents.server.stopping import rounds_done
 from seedbus.bus.clock import wall_seconds
-from seedbus.scenarios.reporting.outlook import Outlook, expected_rounds
+from seedbus.scenarios.reporting.outlook import Outlook, duration, expected_rounds
 from seedbus.scenarios.reporting.rate_limit import SERVER_BURSTS, RateLimit
-from seedbus.scenarios.reporting.terminal import shown
+from seedbus.scenarios.reporting.terminal import console, shown
 from seedbus.scenarios.schema.scenario import Scenario
 
 if TYPE_CHECKING:
@@ -41,7 +54,8 @@ PROCESSES = {
 }
 _NOTED = ("data", "lost", "weakened", "untracked", "left", "coarse-losses", "no-mean")
 LOSSES = {event: "seedbus: note: {what}" for event in _NOTED}  # printed with --quiet too
-SPEED_LINES = 10  # the rounds per second are those since so many evaluations, so that a wait is forgotten in time
+EVERY_S = 0.25  # between two drawings in a notebook
+SHOWN_TEXTS = 8  # messages under the bar of a notebook, the last ones
 MAX_REFUSALS = 5  # printed; late reports may cause a refusal in every round
 WAITING = {"kernels": "compiling kernels, {compiling}…"}  # printed on a terminal only
 
@@ -72,94 +86,157 @@ class Messages:
             yield "further refusals are counted, and written to log.jsonl"
 
 
-class Bar:
-    """A progress bar with round, accuracy, bytes so far, rounds per second and remaining time."""
+def _speed(task: Task) -> float:
+    """Return the rounds per second, those of the last half minute, so that a wait is forgotten in time."""
+    return task.finished_speed or task.speed or 0.0
 
-    def __init__(self, scenario: Scenario, console: Console) -> None:
-        self._console = console
-        self._messages = Messages(PROCESSES | LOSSES | WAITING)
+
+class _Rate(ProgressColumn):
+    """The rounds per second."""
+
+    def render(self, task: Task) -> Text:
+        return Text(f"{_speed(task):.1f} rounds/s")
+
+
+class Bar:
+    """A progress bar with round, accuracy, bytes so far, rounds per second and remaining time.
+
+    Args:
+        scenario: the run's.
+        console: where the bar and the messages stand.
+        is_shown: whether there is a bar; if not, it only counts.
+    """
+
+    sentences: Mapping[str, str] = PROCESSES | LOSSES | WAITING
+
+    def __init__(self, scenario: Scenario, console: Console, *, is_shown: bool = True) -> None:
+        self._console, self._stop = console, scenario.stop
+        self._messages, self._outlook = Messages(self.sentences), Outlook(scenario)
         self._progress = Progress(
             TextColumn("{task.description}", style="bold", markup=False),
             BarColumn(),
             MofNCompleteColumn(),
-            TextColumn("{task.fields[metric]}  {task.fields[bytes]}  {task.fields[rate]}", markup=False),
+            TextColumn("{task.fields[metric]}  {task.fields[bytes]}", markup=False),
+            _Rate(),
             TimeElapsedColumn(),
             TextColumn("left"),
             TimeRemainingColumn(),
             console=console,
+            disable=not is_shown,
+            get_time=lambda: wall_seconds(),
         )
-        self._task = self._progress.add_task(scenario.name, total=scenario.stop.rounds, metric="", bytes="", rate="")
+        total = scenario.stop.rounds
+        self._id = self._progress.add_task(scenario.name, total=total, metric="", bytes="")
         self._progress.start()
-        self._stop = scenario.stop
-        self._outlook = Outlook(scenario)
+
+    @property
+    def _task(self) -> Task:
+        return self._progress.tasks[0]
 
     def round_closed(self, closed: ClosedRound, now_ns: int, bytes_so_far: int) -> None:
         if (text := self._outlook.closed(closed.round, now_ns)) is not None:
-            self._console.print(text, markup=False)
-        speed = self._progress.tasks[0].finished_speed or self._progress.tasks[0].speed or 0.0
+            self._say(text, "")
         done = closed.round + 1
-        rounds = expected_rounds(self._stop, done, now_ns)
-        sent = readable(bytes_so_far)
-        self._progress.update(self._task, total=rounds, completed=done, bytes=sent, rate=f"{speed:.1f} rounds/s")
+        total = expected_rounds(self._stop, done, now_ns)
+        self._progress.update(self._id, total=total, completed=done, bytes=readable(bytes_so_far))
 
     def measured(self, line: dict[str, Any]) -> None:
-        self._progress.update(self._task, metric=headline(line))
+        self._progress.update(self._id, metric=headline(line))
 
     def refused(self, refusal: Refusal) -> None:
         for text in self._messages.of_refusal(refusal):
-            self._console.print(text, style="yellow", markup=False)
+            self._say(text, "yellow")
 
     def noted(self, event: str, **facts: Any) -> None:
         for text in self._messages.of_event(event, facts):
-            self._console.print(text, style="dim", markup=False)
+            self._say(text, "dim")
 
     def close(self) -> None:
         self._progress.stop()
 
+    def _say(self, text: str, style: str) -> None:
+        self._console.print(text, style=style, markup=False)
 
-class Lines:
+
+class Lines(Bar):
     """Prints one line for every evaluation, for logs and pipes."""
 
+    sentences = PROCESSES | LOSSES
+
     def __init__(self, scenario: Scenario, console: Console) -> None:
-        self._console = console
-        self._stop, self._rounds = scenario.stop, scenario.stop.rounds
-        self._messages = Messages(PROCESSES | LOSSES)
-        self._latest = deque[tuple[int, float]](maxlen=SPEED_LINES)  # rounds done, and when in seconds
+        super().__init__(scenario, console, is_shown=False)
         self._has_closed = False  # a round; x₀ is measured before the first, and not again by a run that is resumed
-        self._outlook = Outlook(scenario)
 
     def round_closed(self, closed: ClosedRound, now_ns: int, bytes_so_far: int) -> None:
+        super().round_closed(closed, now_ns, bytes_so_far)
         self._has_closed = True
-        self._rounds = expected_rounds(self._stop, closed.round + 1, now_ns)
-        if (text := self._outlook.closed(closed.round, now_ns)) is not None:
-            self._say(text)
 
     def measured(self, line: dict[str, Any]) -> None:
-        done, now_s = rounds_done(line, is_first=not self._has_closed), wall_seconds()
-        first, since_s = self._latest[0] if self._latest else (done, now_s)
-        self._latest.append((done, now_s))
+        done, task = rounds_done(line, is_first=not self._has_closed), self._task
         sent = readable(line["bytes_up"] + line["bytes_down"])
-        of = "" if self._rounds is None else f"/{self._rounds}"
+        of = "" if task.total is None else f"/{task.total:.0f}"
         text = f"round {done}{of}  {headline(line)}  {sent}"
-        if done > first and now_s > since_s:
-            rate = (done - first) / (now_s - since_s)
-            text += f"  {rate:.1f} rounds/s"
-            text += "" if self._rounds is None else f"  {(self._rounds - done) / rate:.0f} s left"
-        self._say(text)
+        if speed := _speed(task):
+            text += f"  {speed:.1f} rounds/s"
+            text += "" if task.total is None else f"  {(task.total - done) / speed:.0f} s left"
+        self._say(text, "")
+        if not self._has_closed:
+            self._progress.advance(self._id, 0)  # from now on rounds take time
 
-    def refused(self, refusal: Refusal) -> None:
-        for text in self._messages.of_refusal(refusal):
-            self._say(text)
-
-    def noted(self, event: str, **facts: Any) -> None:
-        for text in self._messages.of_event(event, facts):
-            self._say(text)
-
-    def _say(self, text: str) -> None:
+    def _say(self, text: str, style: str) -> None:
         self._console.print(text, highlight=False, soft_wrap=True, markup=False)
 
+
+class NotebookBar(Bar):
+    """One line of HTML with a bar, drawn again in its place, and the last messages under it. It needs IPython only."""
+
+    sentences = LOSSES | WAITING | {event: PROCESSES[event] for event in ("compiling", "gone", "worker")}
+
+    def __init__(self, scenario: Scenario, console: Console) -> None:
+        super().__init__(scenario, console, is_shown=False)
+        shown = import_module("IPython.display")  # a notebook has it
+        self._html, self._texts, self._drawn_s = shown.HTML, deque[str](maxlen=SHOWN_TEXTS), wall_seconds()
+        self._display = shown.display(self._html(self._drawing()), display_id=True)
+
+    def round_closed(self, closed: ClosedRound, now_ns: int, bytes_so_far: int) -> None:
+        super().round_closed(closed, now_ns, bytes_so_far)
+        if wall_seconds() - self._drawn_s >= EVERY_S:
+            self._draw()
+
     def close(self) -> None:
-        pass
+        self._draw()
+
+    def _say(self, text: str, style: str) -> None:
+        self._texts.append(text)
+        self._draw()
+
+    def _draw(self) -> None:
+        self._drawn_s = wall_seconds()
+        self._display.update(self._html(self._drawing()))
+
+    def _drawing(self) -> str:
+        task = self._task
+        of, most = ("", "") if task.total is None else (f"/{task.total:,.0f}", f' max="{task.total:.0f}"')
+        left = f"{duration(task.time_remaining)} left" if task.time_remaining else ""
+        facts = (f"{task.completed:,.0f}{of} rounds", task.fields["metric"], task.fields["bytes"], left)
+        texts = "".join(f"<br><small>{escape(text)}</small>" for text in self._texts)
+        bar = f'<progress{most} value="{task.completed:.0f}"></progress>'
+        return f"<div><b>{escape(task.description)}</b> {bar} {escape(' · '.join(filter(None, facts)))}{texts}</div>"
+
+
+def in_notebook() -> bool:
+    """Whether this process is the kernel of a notebook."""
+    ipython = sys.modules.get("IPython")
+    return ipython is not None and hasattr(ipython.get_ipython(), "kernel")
+
+
+@contextmanager
+def watching(scenario: Scenario) -> Iterator[Observer]:
+    """Yield what shows a run's progress: a bar in a notebook or on a terminal, else an observer that prints lines."""
+    stderr = console(file=sys.stderr)
+    kind = NotebookBar if in_notebook() else Bar if stderr.is_terminal else Lines
+    with closing(kind(scenario, stderr)) as watcher:
+        yield watcher
 
 
 class Quiet(NullObserver):

@@ -19,9 +19,9 @@ from seedbus.models.device import HOST, devices_of, on_device
 from seedbus.models.numeric_state import numeric_state
 from seedbus.models.task import Problem, Task
 from seedbus.scenarios.errors import ScenarioError, check_methods, not_accepted, path_of
+from seedbus.scenarios.reporting.progress import in_notebook, watching
 from seedbus.scenarios.reporting.results import Results
 from seedbus.scenarios.reporting.run_report import judge_again, report
-from seedbus.scenarios.reporting.watching import in_notebook, watching
 from seedbus.scenarios.run_folder import RESULTS, check_name, refuse_another, scenario_of
 from seedbus.scenarios.running.execute import execute
 from seedbus.scenarios.running.gpu_admission import turn_of_one_process

@@ -182,9 +182,8 @@ def server(context: typer.Context, scenario: Runnable = None, *, listening: Serv
 def _run(scenario: Any, placement: Placement, options: RunOptions) -> None:
     from seedbus.agents.observer import Observers
     from seedbus.scenarios.operations.endpoint import served
-    from seedbus.scenarios.reporting.progress import Quiet
+    from seedbus.scenarios.reporting.progress import Quiet, watching
     from seedbus.scenarios.reporting.report import show
-    from seedbus.scenarios.reporting.watching import watching
     from seedbus.scenarios.running.run import run as run_scenario
 
     note_caveats(scenario)

@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 from seedbus.agents.extensions import ClientPart
-from seedbus.agents.feature import Feature
+from seedbus.agents.feature import Feature, Words
 from seedbus.agents.privacy.mechanism import Mechanism
+from seedbus.bus.fault_hooks import ByzantineHook
 
 
 class PrivateReports(Feature):
     """Reports are clipped, and their sums have noise."""
+
+    chance = 0.35
+
+    @property
+    def hides_cohorts(self) -> bool:  # type: ignore[override]
+        """ε counts on it that nobody learns whom rounds ask."""
+        return bool(self.settings.cohorts == "secret")
 
     @property
     def _is_virtual(self) -> bool:
@@ -22,3 +31,29 @@ class PrivateReports(Feature):
 
     def client_parts(self) -> Sequence[ClientPart]:
         return [self.noise()]
+
+    def words(self, said: Words, settings: list[str]) -> Words:
+        where = {"central": "by the server, to a round's sum", "distributed": "in shares, by clients, to their reports"}
+        told = [f"reports are clipped, and noise is added {where[self.settings.mechanism]}", *settings]
+        if self.settings.is_seeded(is_virtual=self._is_virtual):
+            told.append("the noise is keyed by the scenario's seed, so it protects nobody from those who know it")
+        return said | {"privacy": [*said["privacy"], *told]}
+
+    def caveats(self) -> Iterator[str]:
+        """Yield what ε does not know of clients that put another report in the place of theirs with its noise."""
+        if self.settings.mechanism == "distributed":
+            for number, fault in enumerate(self.scenario.faults):
+                if isinstance(fault, ByzantineHook):
+                    yield (
+                        f"faults.{number} replaces reports with their noise, and ε assumes that all added theirs; "
+                        "where a fraction f of the clients lies, noise_multiplier times 1/√(1 − f) keeps what ε says"
+                    )
+
+    @staticmethod
+    def drawn(choose: Any, clients: int) -> dict[str, Any]:
+        return {
+            "mechanism": choose.one(("central", "distributed")),
+            "clip": choose.whole(100, 2**20),
+            "noise_multiplier": choose.scale(0.3, 10),
+            "cohorts": choose.one(("public", "secret")),
+        }

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
+from typing import Any
 
 from seedbus.agents.extensions import ClientPart, OpenExchange
-from seedbus.agents.feature import Feature
+from seedbus.agents.feature import Feature, Words
 
 
 class SecureSums(Feature):
     """Clients mask their reports. What does that needs a package that is not always installed."""
+
+    draws_secrets = True
+    chance = 0.25
 
     def exchange(self) -> OpenExchange:
         from seedbus.agents.secure.secure_round import SecureRound
@@ -21,3 +25,19 @@ class SecureSums(Feature):
         from seedbus.agents.secure.party import Party
 
         return [Party(self.settings, self.scenario.participation)]
+
+    def words(self, said: Words, settings: list[str]) -> Words:
+        masked = (
+            "reports are masked: a server that passes on the clients' keys, with too few clients on its side, learns "
+            "the sum of a round's reports, and none of them"
+        )
+        return said | {"privacy": [*said["privacy"], masked, *settings]}
+
+    def idle(self) -> Iterator[tuple[str, str]]:
+        neighbours, others = self.settings.neighbours, self.scenario.participation.most_asked - 1
+        if neighbours != "all" and neighbours >= others:
+            yield "secure_aggregation.neighbours", f"a client has {others} others in its cohort; it is as all"
+
+    @staticmethod
+    def drawn(choose: Any, clients: int) -> dict[str, Any]:
+        return {"threshold": choose.one((0.5, 2 / 3, 0.8)), "neighbours": choose.one(("all", "all", 2, 4))}

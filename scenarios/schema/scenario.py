@@ -26,7 +26,7 @@ from pydantic import (
 from seedbus.agents.catch_up.settings import Lag
 from seedbus.agents.feature import Feature
 from seedbus.agents.gossip.feature import WithoutServer
-from seedbus.agents.gossip.settings import METRICS, Gossip
+from seedbus.agents.gossip.settings import Gossip
 from seedbus.agents.policies.participation import Participation
 from seedbus.agents.privacy.feature import PrivateReports
 from seedbus.agents.privacy.settings import Privacy
@@ -108,9 +108,9 @@ def _of_end(stop: Stop) -> Iterator[Statement]:
 
 
 FEATURES: dict[str, type[Feature]] = {
-    "topology": WithoutServer,
     "secure_aggregation": SecureSums,
     "privacy": PrivateReports,
+    "topology": WithoutServer,
 }
 """Field → what its section adds to a run and tells of it. To delete one, delete its room, its field and its line."""
 
@@ -357,9 +357,14 @@ class Scenario(Settings):
         return all(each.has_server for each in self.features)
 
     @property
+    def round_s(self) -> float | None:
+        """How many simulated seconds each round takes; None: it depends on what happens in it."""
+        return next((each.round_s for each in self.features if each.round_s is not None), None)
+
+    @property
     def has_secret_cohorts(self) -> bool:
-        """Whether ε counts on it that nobody learns whom rounds ask. Then each round makes a commit."""
-        return self.privacy is not None and self.privacy.cohorts == "secret"
+        """Whether nobody may learn whom rounds ask. Then each round makes a commit."""
+        return any(each.hides_cohorts for each in self.features)
 
     @property
     def faults_with_draws(self) -> list[tuple[Fault, KeyedRandom]]:
@@ -376,16 +381,12 @@ class Scenario(Settings):
         """The names of the metrics of an evaluation."""
         replica = self.algorithm.replica(np.zeros(1, np.float32))
         own = [*self.task.metrics, *self.algorithm.diagnostics(replica)]
-        return own if self.topology is None else [*own, *METRICS]
+        return [*own, *(name for feature in self.features for name in feature.metrics)]
 
     def resolved(self) -> dict[str, Any]:
         """Return all fields with their values, as plain data for YAML or JSON."""
         fields = self.model_dump(mode="json", by_alias=True, exclude=None if self.has_task else {"task"})
-        unused = {
-            name
-            for name in ("mask", "plugins", "topology", "secure_aggregation", "privacy", "seed_shift", "client_groups")
-            if not fields[name]
-        }
+        unused = {name for name in ("mask", "plugins", "seed_shift", "client_groups", *FEATURES) if not fields[name]}
         return {name: value for name, value in fields.items() if name not in unused}
 
     def __str__(self) -> str:

@@ -12,7 +12,6 @@ from seedbus.algorithms.dense.base import FedAvg
 from seedbus.algorithms.scalar_only.base import ScalarOnly
 from seedbus.algorithms.schedule import values
 from seedbus.bus.envelope import Kind
-from seedbus.bus.fault_hooks import ByzantineHook
 from seedbus.bus.network import Constant
 from seedbus.capabilities import idle
 from seedbus.models.errors import DataError
@@ -48,19 +47,7 @@ def _of_owners(scenario: Any) -> Sequence[str]:
 def caveats(scenario: Any) -> list[str]:
     """Return a sentence for each fault and each other setting of a `Scenario` that changes nothing in its run."""
     said = [f"faults.{number} {why}" for number, why in enumerate(of_faults(scenario)) if why]
-    return [*said, *of_settings(scenario), *_of_noise(scenario)]
-
-
-def _of_noise(scenario: Any) -> Iterator[str]:
-    """Yield what ε does not know of clients that put another report in the place of theirs with its noise."""
-    settings = scenario.privacy
-    if settings is not None and settings.mechanism == "distributed":
-        for number, fault in enumerate(scenario.faults):
-            if isinstance(fault, ByzantineHook):
-                yield (
-                    f"faults.{number} replaces reports with their noise, and ε assumes that all added theirs; where "
-                    "a fraction f of the clients lies, noise_multiplier times 1/√(1 − f) keeps what ε says"
-                )
+    return [*said, *of_settings(scenario), *(caveat for each in scenario.features for caveat in each.caveats())]
 
 
 def of_settings(scenario: Any) -> list[str]:
@@ -145,7 +132,7 @@ def _waiting(scenario: Any) -> dict[int, str] | None:
 
 def _idle(scenario: Any) -> Iterator[tuple[str, str]]:
     """Yield fields that are set, and why each has no effect."""
-    who, compute, task, secure = scenario.participation, scenario.compute, scenario.task, scenario.secure_aggregation
+    who, compute, task = scenario.participation, scenario.compute, scenario.task
     is_timeless = no_time_passes(scenario)
     if _is_set(compute, "slowness") and (reason := _no_work(scenario)):
         yield "compute.slowness", reason
@@ -174,8 +161,8 @@ def _idle(scenario: Any) -> Iterator[tuple[str, str]]:
         yield "lag", f"in {most + 1:,} rounds no client that is asked has missed more than {most:,} commits"
     if scenario.stop.simulated_s is not None and is_timeless:
         yield "stop.simulated_s", NO_TIME
-    if secure is not None and secure.neighbours != "all" and secure.neighbours >= who.most_asked - 1:
-        yield "secure_aggregation.neighbours", f"a client has {who.most_asked - 1} others in its cohort; it is as all"
+    for feature in scenario.features:
+        yield from feature.idle()
     if getattr(task, "test_file", None) is not None and _is_set(task, "test"):
         yield "task.test", "the rows of task.test_file are the test set"
     yield from _idle_in_algorithm(scenario.algorithm, has_samples=task.has_samples)

@@ -226,7 +226,7 @@ def traffic(scenario: Scenario, rehearsal: Rehearsed) -> Traffic:
     rounds = done if rehearsal.is_whole else stop.most_rounds if spending is None else spending.rounds(stop)
     so_far_s, limit_s = rehearsal.summary["simulated_s"], stop.simulated_s
     # without a server a round takes its interval, and the repair after the last one comes once
-    round_s = so_far_s / done if scenario.topology is None else scenario.topology.interval_s
+    round_s = so_far_s / done if scenario.round_s is None else scenario.round_s
     if stop.rounds is None and (scenario.clock == "wall" or not (rehearsal.is_whole or round_s)):
         why = f"how many rounds {limit_s:g} s have room for is not known before"
         raise ScenarioError(scenario.name, [f"stop.rounds is missing, and {why}; with `--set stop.rounds=N` it is"])

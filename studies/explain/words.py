@@ -11,6 +11,7 @@ from typing import Any
 from pydantic import BaseModel
 
 from seedbus.agents.availability import AvailabilityFault
+from seedbus.agents.feature import Words
 from seedbus.agents.policies.participation import Participation
 from seedbus.bus.text import counted
 from seedbus.models.errors import DataError
@@ -22,19 +23,16 @@ from seedbus.scenarios.schema.without_effect import of_settings
 from seedbus.studies.explain.fault_words import first_sentence, plain
 from seedbus.studies.explain.fault_words import sentences as fault_sentences
 
-Words = dict[str, list[str]]
-"""Topic → sentences."""
-
 
 def words(scenario: Scenario) -> Words:
     """Return what a scenario will do, by topic. Topics without a sentence are left out."""
-    said = {
+    said: Words = {
         "model": _model(scenario),
         "data": _data(scenario),
         "clients": _clients(scenario),
         "rounds": _rounds(scenario),
         "algorithm": _algorithm(scenario),
-        "privacy": _privacy(scenario),
+        "privacy": [],
         "links": _links(scenario),
         "faults": fault_sentences(scenario) or ["none: every message arrives, and every client answers"],
         "lag": _lag(scenario),
@@ -42,6 +40,10 @@ def words(scenario: Scenario) -> Words:
         "end": _end(scenario),
         "idle": of_settings(scenario),
     }
+    for feature in scenario.features:
+        said = feature.words(said, _settings(feature.settings))
+    if scenario.seed_shift:
+        said["privacy"].append("clients shift the seeds by a secret that the server has not")
     return {topic: sentences for topic, sentences in said.items() if sentences}
 
 
@@ -75,12 +77,6 @@ def _data(scenario: Scenario) -> list[str]:
 
 def _clients(scenario: Scenario) -> list[str]:
     part = scenario.participation
-    if scenario.topology is not None:
-        beside = sorted(map(len, scenario.topology.neighbours(part.clients, scenario.seed)))
-        return [
-            f"{part.clients:,} nodes without a server, each with {_range(beside[0], beside[-1])} neighbours",
-            *_settings(scenario.topology),
-        ]
     if part.is_asynchronous:
         who = "all" if part.size == part.clients else f"{part.size:,} of"
         kind, how = "asynchronous rounds", "fresh or late"
@@ -106,12 +102,6 @@ def _clients(scenario: Scenario) -> list[str]:
 
 def _rounds(scenario: Scenario) -> list[str]:
     part = scenario.participation
-    if scenario.topology is not None:
-        return [
-            f"a round takes {number_text(scenario.topology.interval_s)} s; each node that is idle when it begins "
-            "starts a step",
-            "a commit moves a model by a step's mean over P, divided by the number of nodes",
-        ]
     if part.is_stream:
         return _stream(part)
     ends = f"after {number_text(part.deadline_s)} s at the latest" if part.deadline_s is not None else "never sooner"
@@ -176,36 +166,17 @@ def _algorithm(scenario: Scenario) -> list[str]:
     if algorithm.is_dense:
         size = algorithm.report_bytes(scenario.dimension)
         said.append(f"a report holds vectors of {size:,} bytes at most, and a plan the newest model")
-    elif scenario.topology is not None:
+    elif not scenario.has_server:
         said.append(f"a commit holds {_scalars(scenario)}, and two numbers from which its seed follows")
     else:
         seed = "a seed and " if getattr(algorithm, "has_round_seeds", True) else ""
         beside = getattr(algorithm, "beside_scalars", "")
         held = f"{_scalars(scenario)} and {beside}" if beside else _scalars(scenario)
         said.append(f"a report holds {held}, and a plan {seed}the missed commits")
-    who = "client" if scenario.topology is None else "node"
+    who = "client" if scenario.has_server else "node"
     times = _over_rounds(scenario, algorithm.evaluations)
     said.append(f"a {who} evaluates the loss {times} times a round{exact} (a gradient counts 3)")
     return [*said, *_settings(algorithm), *algorithm.caveats()]
-
-
-def _privacy(scenario: Scenario) -> list[str]:
-    said = []
-    if scenario.secure_aggregation is not None:
-        said.append(
-            "reports are masked: a server that passes on the clients' keys, with too few clients on its side, learns "
-            "the sum of a round's reports, and none of them"
-        )
-        said += _settings(scenario.secure_aggregation)
-    if scenario.privacy is not None:
-        where = {"central": "by the server, to a round's sum", "distributed": "in shares, by clients, to their reports"}
-        said.append(f"reports are clipped, and noise is added {where[scenario.privacy.mechanism]}")
-        said += _settings(scenario.privacy)
-        if scenario.privacy.is_seeded(is_virtual=scenario.clock == "virtual"):
-            said.append("the noise is keyed by the scenario's seed, so it protects nobody from those who know it")
-    if scenario.seed_shift:
-        said.append("clients shift the seeds by a secret that the server has not")
-    return said
 
 
 def _scalars(scenario: Scenario) -> str:
@@ -244,9 +215,6 @@ def _links(scenario: Scenario) -> list[str]:
 
 def _lag(scenario: Scenario) -> list[str]:
     part, lag = scenario.participation, scenario.lag
-    if scenario.topology is not None:
-        every = f"{scenario.topology.repair_every:,} rounds" if scenario.topology.repair_every > 1 else "round"
-        return [f"a node sends a neighbour what that lacks: every {every} to one neighbour, and after the last round"]
     if scenario.algorithm.is_dense:
         return ["a client catches up at once, however many commits it missed: a plan always holds the newest model"]
     asked, unit = (part.wanted, "commits") if part.is_asynchronous else (part.asked, "rounds")
@@ -283,9 +251,6 @@ def _lag(scenario: Scenario) -> list[str]:
 def _evaluation(scenario: Scenario) -> list[str]:
     every = "every round" if scenario.evaluation.every == 1 else f"every {scenario.evaluation.every:,} rounds"
     said = [f"{', '.join(scenario.metrics)} on the {scenario.evaluation.split} split, {every}"]
-    if scenario.topology is not None:
-        said = [f"{said[0]}; the model of node {scenario.topology.evaluated}"]
-        return [*said, "the digests of all nodes are compared at the end"] if scenario.verify else said
     if scenario.verify:
         which = "every version" if scenario.verify_every == 1 else f"every {scenario.verify_every:,} versions"
         said.append(f"the digests of all replicas are compared at {which}, so each client has a replica of its own")

@@ -135,7 +135,7 @@ def check_run(drawn: dict[str, Any], runs: Path) -> Results:
     if drawn["seed"] % STOPPED_EVERY == 0 and results.summary["rounds"] > 1:
         _check_resuming(scenario, runs, results)
     if hostile_clients(scenario):
-        if scenario.secure_aggregation is None:
+        if not _has_secrets(scenario):
             _check_silenced(drawn, scenario, runs)
         if drawn["seed"] % OVER_SOCKETS_EVERY == 0:
             wired = run(scenario, runs / "wired", observer=Inspector(scenario), placement=Placement("inproc"))
@@ -163,7 +163,7 @@ def _check_resuming(scenario: Scenario, runs: Path, uninterrupted: Results) -> N
     second = Inspector(scenario, round=first.round, version=first.version)
     resumed = run(scenario, runs / "cut", resume=True, observer=second)
     how = f"stopped after round {first.round} and resumed"
-    if scenario.secure_aggregation is None or not is_late(read_ledger(runs / "run" / MESSAGES), first.round):
+    if not _has_secrets(scenario) or not is_late(read_ledger(runs / "run" / MESSAGES), first.round):
         _check_equal(how, resumed, uninterrupted)
     elif not _has_bandwidth(scenario):
         _check_equal(how, resumed, uninterrupted, ("digest", "rounds", "version", "metrics"))
@@ -174,7 +174,7 @@ def is_late(ledger: Columns, round: int) -> bool:
 
     In a run that is stopped and resumed there the client is a new process without the secrets of the earlier round, so
     its answer has another length: the ledger differs, and on links with a bandwidth also times, and so who meets a
-    deadline (docs/secure-aggregation.md).
+    deadline.
     """
     is_question = np.isin(ledger["kind"], (Kind.ASK, Kind.PLAN))
     for begun in (round - 1, round):
@@ -182,6 +182,10 @@ def is_late(ledger: Columns, round: int) -> bool:
         if (is_question & (ledger["round"] < begun) & (ledger["arrived_ns"] >= began_ns)).any():
             return True
     return False
+
+
+def _has_secrets(scenario: Scenario) -> bool:
+    return any(feature.draws_secrets for feature in scenario.features)
 
 
 def _has_bandwidth(scenario: Scenario) -> bool:

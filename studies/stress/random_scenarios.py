@@ -21,7 +21,7 @@ from seedbus.models.errors import DataError
 from seedbus.models.partition import PARTITIONS
 from seedbus.scenarios.faults.base import FAULTS
 from seedbus.scenarios.schema.discovery import ALGORITHMS
-from seedbus.scenarios.schema.scenario import Scenario
+from seedbus.scenarios.schema.scenario import FEATURES, Scenario
 from seedbus.studies.stress.draws import SPAN_S, Chooser, instance
 from seedbus.studies.stress.fault_files import followed, follows_file
 
@@ -101,7 +101,7 @@ def _without(choose: Chooser, drawn: dict[str, Any], path: str) -> dict[str, Any
     # without a server all but the clients was left out of this
     return (
         rest | {"participation": _participation(choose, drawn["participation"]["clients"])}
-        if name == "topology"
+        if name in FEATURES and not FEATURES[name].has_server
         else rest
     )
 
@@ -132,7 +132,8 @@ def any_document(choose: Chooser, seed: int) -> dict[str, Any]:
     for name, chance, draw in _SECTIONS:
         if choose.chance(chance):
             drawn[name] = draw(choose, clients)
-    if "secure_aggregation" in drawn:  # a damaged share or key makes the sum a random one: no two runs have the same
+    if any(FEATURES[name].draws_secrets for name in FEATURES.keys() & drawn.keys()):
+        # a damaged share or key makes the sum a random one: no two runs have the same
         drawn["faults"] = [fault for fault in drawn["faults"] if fault["fault"] != "corrupt"]
     return drawn
 
@@ -257,19 +258,6 @@ def _lag(choose: Chooser, clients: int) -> dict[str, Any]:
     return drawn
 
 
-def _secure(choose: Chooser, clients: int) -> dict[str, Any]:
-    return {"threshold": choose.one((0.5, 2 / 3, 0.8)), "neighbours": choose.one(("all", "all", 2, 4))}
-
-
-def _private(choose: Chooser, clients: int) -> dict[str, Any]:
-    return {
-        "mechanism": choose.one(("central", "distributed")),
-        "clip": choose.whole(100, 2**20),
-        "noise_multiplier": choose.scale(0.3, 10),
-        "cohorts": choose.one(("public", "secret")),
-    }
-
-
 def _mask(choose: Chooser, clients: int) -> dict[str, Any]:
     rule = choose.one(("largest", "smallest", "random", "gradient"))
     return {"rule": rule, "density": choose.one((0.01, 0.5, 0.9))}
@@ -285,32 +273,11 @@ def _groups(choose: Chooser, clients: int) -> dict[str, Any]:
     return {"some": members, "first": [0]}
 
 
-def _gossip(choose: Chooser, clients: int) -> dict[str, Any]:
-    return _graph(choose, clients) | {
-        "interval_s": choose.scale(0.05, 10),
-        "repair_every": choose.whole(1, 4),
-        "repair_rounds": choose.one((0, 3, 100)),
-        "evaluated": choose.whole(0, clients - 1),
-    }
-
-
-def _graph(choose: Chooser, nodes: int) -> dict[str, Any]:
-    graph = choose.one(("ring", "complete", "regular", "edges"))
-    if graph == "edges" and nodes > 1:  # a tree, and some edges more
-        edges = [[choose.whole(0, node - 1), node] for node in range(1, nodes)]
-        edges += [[choose.whole(0, nodes - 2), nodes - 1] for _ in range(choose.whole(0, 3))]
-        return {"kind": "gossip", "graph": graph, "edges": edges}
-    if graph == "regular" and nodes > 2:
-        return {"kind": "gossip", "graph": graph, "degree": 2 * choose.whole(1, (nodes - 1) // 2)}
-    return {"kind": "gossip", "graph": "complete" if graph == "complete" else "ring"}
-
-
 _SECTIONS = (
     ("lag", 0.4, _lag),
-    ("secure_aggregation", 0.25, _secure),
-    ("privacy", 0.35, _private),
+    *((name, feature.chance, feature.drawn) for name, feature in FEATURES.items() if feature.has_server),
     ("mask", 0.1, _mask),
     ("partition", 0.05, _division),
     ("client_groups", 0.15, _groups),
-    ("topology", 0.2, _gossip),
+    *((name, feature.chance, feature.drawn) for name, feature in FEATURES.items() if not feature.has_server),
 )

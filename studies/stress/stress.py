@@ -23,12 +23,21 @@ from typing import Any
 from seedbus.agents.errors import TooFew
 from seedbus.bus.clock import wall_seconds
 from seedbus.scenarios.errors import Interrupted
+from seedbus.scenarios.schema.scenario import FEATURES
 from seedbus.studies.stress.fault_files import files
 from seedbus.studies.stress.invariants import check_run
 from seedbus.studies.stress.random_scenarios import document
 
 MAX_SHRINKS = 60  # runs to shrink a failing scenario
-_SECTIONS = ("network", "compute", "lag", "secure_aggregation", "privacy", "mask", "partition", "client_groups")
+_SECTIONS = (
+    "network",
+    "compute",
+    "lag",
+    *(name for name, feature in FEATURES.items() if feature.has_server),
+    "mask",
+    "partition",
+    "client_groups",
+)
 RUN_S = 120.0  # real seconds after which a run is considered hanging
 SHRINK_S = 600.0  # real seconds to shrink a failing scenario
 

@@ -19,7 +19,7 @@ from seedbus.agents.secure.settings import SecureAggregation
 from seedbus.agents.server.stopping import Cadence, Stop
 from seedbus.algorithms.aggregation.rules import RULES
 from seedbus.bus import Compute
-from seedbus.capabilities import GIVEN, Fact, Gives, Needs, RulesOut, Stated, Statement, examples
+from seedbus.capabilities import Fact, Gives, Needs, RulesOut, Stated, Statement, examples, given
 from seedbus.models.mask import Mask
 from seedbus.models.partition import PARTITIONS
 from seedbus.models.task import TASKS
@@ -97,6 +97,9 @@ def _beside(field: str, value: Any) -> Iterator[tuple[str, Statement]]:
 def page() -> str:
     """Return the page."""
     return INTRODUCTION + "".join(f"| {' | '.join(row)} |\n" for row in needs_and_rulings(list(stated())))
+
+
+GIVEN = given(Scenario)
 
 
 def needs_and_rulings(all_stated: Sequence[tuple[str, str, Statement]]) -> Iterator[tuple[str, str, str]]:

@@ -1,8 +1,8 @@
 """What goes with what in a scenario, from what each of its parts says of itself alone.
 
-A part (the algorithm, a rule, a fault, a section such as `privacy`) states `Needs`, `RulesOut` and `Gives`, each of one
+A part (the algorithm, a rule, a fault, a section) states `Needs`, `RulesOut` and `Gives`, each of one
 `Fact` of the whole scenario, with the reason as words that follow its name. A fact holds unless some part rules it out;
-those of `GIVEN` hold only where a part gives them. `objection` finds the first need that is not met, and says it with
+those of `given` hold only where a part gives them. `objection` finds the first need that is not met, and says it with
 the reasons of both parts and with what is accepted instead. `ActsOn` is a need without which a setting has no effect.
 
 Parts state these in `Settings.capabilities`, or beside the field that holds them (`Stated`). So a part knows facts and
@@ -61,15 +61,15 @@ class Fact(Enum):
     NODES = "nodes send each other commits"
 
 
-GIVEN = {
-    Fact.ENDS: "participation.deadline_s",
-    Fact.WORK_ENDS: "participation.deadline_s",
-    Fact.HIDDEN: "secure_aggregation",
-    Fact.NOISE: "privacy",
-    Fact.SNAPSHOTS: "lag",
-    Fact.NODES: "topology",
-}
-"""The facts that hold only where a part gives them, and the field whose part does."""
+@cache
+def given(scenario: type[BaseModel]) -> dict[Fact, str]:
+    """Return the facts that hold only where a part gives them (`Settings.gives`), and the field that does."""
+    return {
+        fact: f"{name}.{inner}" if inner else name
+        for name, field in scenario.model_fields.items()
+        for part in (field.annotation, *get_args(field.annotation))
+        for fact, inner in getattr(part, "gives", ())
+    }
 
 
 def _always() -> bool:
@@ -193,6 +193,7 @@ class Facts:
 
     def __init__(self, scenario: BaseModel) -> None:
         self.said = list(_statements(scenario))
+        self._givers = given(type(scenario))
         self._given = {each.statement.fact for each in self.said if isinstance(each.statement, Gives)}
 
     def ruled_out(self, fact: Fact) -> Said | None:
@@ -203,7 +204,7 @@ class Facts:
         return next((each for each in ruling if each.statement.when()), None)
 
     def lacks(self, fact: Fact) -> bool:
-        return (fact in GIVEN and fact not in self._given) or self.ruled_out(fact) is not None
+        return (fact in self._givers and fact not in self._given) or self.ruled_out(fact) is not None
 
     def against(self, said: Said) -> Objection | None:
         """Return why a need is not met; None: it is."""
@@ -212,9 +213,9 @@ class Facts:
         if other is not None:
             both = f"{said.subject} {said.statement.why}, and {other.subject} {other.statement.why}"
             return Objection(f"{both}; {self._remedy(said, other)}", said, other)
-        if fact in GIVEN and fact not in self._given:
+        if fact in self._givers and fact not in self._given:
             rest = f", or leave {said.path} out" if said.may_go else ""
-            return Objection(f"{said.subject} {said.statement.why}; set {GIVEN[fact]}{rest}", said, None)
+            return Objection(f"{said.subject} {said.statement.why}; set {self._givers[fact]}{rest}", said, None)
         return None
 
     def _remedy(self, needer: Said, other: Said) -> str:
@@ -252,11 +253,11 @@ def _clash(statements: Iterable[Statement], kind: type[Statement], facts: Abstra
 
 def idle(scenario: BaseModel) -> Iterator[tuple[str, str]]:
     """Yield the fields that have no effect, for want of what they act on: path, and why, words of a sentence."""
-    facts = Facts(scenario)
+    facts, givers = Facts(scenario), given(type(scenario))
     for said in facts.said:
         if isinstance(said.statement, ActsOn) and facts.lacks(said.statement.fact):
             other = facts.ruled_out(said.statement.fact)
-            without = f"without {GIVEN.get(said.statement.fact)} {said.statement.why}"
+            without = f"without {givers.get(said.statement.fact)} {said.statement.why}"
             yield said.path, without if other is None else f"{other.subject} {other.statement.why}"
 
 

@@ -16,9 +16,12 @@ class Settings(BaseModel, frozen=True, extra="forbid", allow_inf_nan=False, defe
         keyed_as: of a fault, or of what its fields have, the names that key its draws (`draw_key`): the class's, then
             those of the fields, such as "Drop clients probability". They stay as they are if class or fields are
             renamed: a field that is now called chance is then written chance=probability.
+        gives: the facts of seedbus/capabilities.py that hold only where such a part gives them, each with the field
+            that does; "": the part as a whole.
     """
 
     keyed_as: ClassVar[str] = ""
+    gives: ClassVar[tuple[tuple[Any, str], ...]] = ()
 
     def capabilities(self) -> Iterable[Any]:
         """Return what this part of a scenario needs, rules out and gives: `Statement`s of seedbus/capabilities.py."""

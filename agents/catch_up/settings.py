@@ -18,6 +18,8 @@ MOST_WINDOW = 64
 class Lag(Settings):
     """When a client gets a snapshot instead of the commits that it missed, from which source, and in what chunks."""
 
+    gives = ((Fact.SNAPSHOTS, ""),)
+
     snapshot_after_commits: int | None = Field(
         default=None, ge=1, lt=2**32, description="a client that misses more commits than this gets a snapshot"
     )

@@ -23,6 +23,8 @@ MOST_EDGES = 10**5
 class Gossip(Settings):
     """No server: each node makes steps of its own, and floods them over a graph to all others."""
 
+    gives = ((Fact.NODES, ""),)
+
     kind: Literal["gossip"] = "gossip"
     graph: Literal["ring", "torus", "regular", "complete", "edges"] = Field(
         default="regular",

@@ -76,6 +76,8 @@ class Deadline(Settings):
 class Participation(Settings):
     """How many clients there are, which of them each round asks, and when it is over."""
 
+    gives = ((Fact.ENDS, "deadline_s"), (Fact.WORK_ENDS, "deadline_s"))
+
     clients: int = Field(ge=1, lt=2**24, description="N, all clients")
     cohort: int | None = Field(default=None, ge=1, description="m, clients wanted each round; default: all")
     fraction: float | None = Field(default=None, gt=0, le=1, description="m as a fraction of N, instead of cohort")

@@ -25,6 +25,8 @@ TAIL = 14
 class Privacy(Settings):
     """Client-level differential privacy of what the commits show (docs/privacy.md)."""
 
+    gives = ((Fact.NOISE, ""),)
+
     mechanism: Literal["central", "distributed"] = Field(
         default="central",
         description="where the noise is added: central, by the server, to each round's sum; distributed, by each "

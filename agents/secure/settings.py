@@ -23,6 +23,8 @@ MOST_NEIGHBOURS = 512
 class SecureAggregation(Settings):
     """Clients mask their reports, so that the server learns only the sum (docs/secure-aggregation.md)."""
 
+    gives = ((Fact.HIDDEN, ""),)
+
     threshold: float = Field(
         default=2 / 3,
         ge=0.5,

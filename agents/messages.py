@@ -140,7 +140,7 @@ def unpack_welcome(algorithm: AnyAlgorithm, envelope: Envelope, count: int) -> t
     if len(column) != 4 * count:
         raise BadPayload(f"a WELCOME has the versions of {len(column) // 4} followers, not of {count}")
     versions, log = list(struct.unpack(f"<{count}I", column)), algorithm.unpack_commits(body)
-    if not algorithm.is_dense and (max(versions, default=0) > len(log) or (log and log[0].version != 1)):
+    if not algorithm.facts.is_dense and (max(versions, default=0) > len(log) or (log and log[0].version != 1)):
         raise BadPayload(f"a WELCOME's {len(log)} commits do not reach the versions that it states")
     return versions, log, notes
 
@@ -159,12 +159,13 @@ def unpack_refuse(envelope: Envelope) -> tuple[str, str]:
 def pack_plan(algorithm: AnyAlgorithm, client: int, plan: Any, missed: Sequence[Any]) -> tuple[Envelope, Tally]:
     """Return a PLAN with the commits that the client missed. The plan's round and version are in the header."""
     packed, commits = algorithm.pack_plan(plan), algorithm.pack_commits(missed)
-    can_be_sum = algorithm.most_catch_up_bytes is not None
+    facts = algorithm.facts
+    can_be_sum = facts.most_catch_up_bytes is not None
     tally = Tally(
         scalars=packed.scalars + commits.scalars,
         seeds=packed.seeds + commits.seeds,
-        catchup_bytes=len(msgpack.packb(commits.body)) if missed and not algorithm.is_dense else 0,
-        since=0 if algorithm.is_dense else plan.version - len(missed),
+        catchup_bytes=len(msgpack.packb(commits.body)) if missed and not facts.is_dense else 0,
+        since=0 if facts.is_dense else plan.version - len(missed),
         is_sum=can_be_sum and len(algorithm.unpack_commits(commits.body)) < len(missed),
     )
     return Envelope(PLAN, client, plan.round, plan.version, [packed.body, commits.body]), tally

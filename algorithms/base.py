@@ -7,10 +7,11 @@ simplest ones do: a replica is x alone, each commit builds on the one before, an
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, ClassVar, Self
+from typing import Any, Self
 
 from pydantic import PrivateAttr
 
+from seedbus.algorithms.capabilities import Facts
 from seedbus.algorithms.contract import Packed, Replica, commits_after
 from seedbus.settings import Settings
 from seedbus.vector import Vector
@@ -24,7 +25,6 @@ class BaseAlgorithm(Settings):
     `most_bytes` and `report_bytes`, `pack_plan`, `pack_report` and `pack_commits`, and their `unpack_` counterparts.
     """
 
-    most_clients: ClassVar[int | None] = None
     _dimension: int = PrivateAttr(0)
 
     def sized(self, dimension: int) -> Self:
@@ -34,26 +34,14 @@ class BaseAlgorithm(Settings):
         return copied
 
     @property
-    def label(self) -> str:
-        return str(type(self).model_fields["name"].default)
+    def facts(self) -> Facts:
+        """What holds of it; `dataclasses.replace(super().facts, …)` says what else does."""
+        aggregation: Any = getattr(self, "aggregation")  # noqa: B009, a subclass has it
+        return Facts(label=str(type(self).model_fields["name"].default), fewest_reports=aggregation.fewest_reports)
 
     def caveats(self) -> list[str]:
         """Return warnings about these hyperparameters for the user, one sentence each."""
         return []
-
-    @property
-    def fewest_reports(self) -> int:
-        """The lowest quorum that a scenario may have: the reports that `aggregation` needs for its guarantee."""
-        aggregation: Any = getattr(self, "aggregation")  # noqa: B009, a subclass has it
-        return int(aggregation.fewest_reports)
-
-    @property
-    def needs_outputs(self) -> bool:
-        return False
-
-    @property
-    def knows_evaluations(self) -> bool:
-        return True
 
     def scalars(self, round: int) -> int:
         return 0
@@ -69,16 +57,8 @@ class BaseAlgorithm(Settings):
     def point(self, replica: Replica) -> Vector:
         return replica.x
 
-    @property
-    def is_dense(self) -> bool:
-        return False
-
     def pending(self, version: int, commits: Sequence[Any]) -> Sequence[Any]:
         return commits_after(version, commits)
-
-    @property
-    def most_catch_up_bytes(self) -> int | None:
-        return None
 
     def pack_log(self, commits: Sequence[Any]) -> Packed:
         packed: Packed = getattr(self, "pack_commits")(commits)  # noqa: B009, a subclass has it
@@ -106,12 +86,14 @@ class BaseAlgorithm(Settings):
     def first_state(self, x0: Callable[[], Vector]) -> Any:
         return None
 
+    def check_state(self, state: Any) -> None:
+        """Accept every state: it has a form of its own."""
+
+    def check_memory(self, memory: Any) -> None:
+        """Accept every memory: it has a form of its own."""
+
     def state_bytes(self, dimension: int, clients: int) -> int:
         return 0
 
     def max_norm(self, plan: Any, reports: Mapping[int, Any]) -> Packed | None:
         return None
-
-    @property
-    def takes_late(self) -> bool:
-        return False

@@ -1,38 +1,87 @@
-"""What an algorithm needs, and what it rules out, by the members that it has."""
+"""What an algorithm states of itself, and what follows for the other parts of a scenario."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
-from seedbus.algorithms.order_free import OrderFree
-from seedbus.algorithms.shaped import Shaped
-from seedbus.algorithms.summed import Summed
 from seedbus.capabilities import Fact, Needs, RulesOut, Statement
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Facts:
+    """What holds of an algorithm with its settings. A subclass says what is different: `replace(super().facts, …)`.
+
+    Attributes:
+        label: its name, with the names of the methods that are combined with it.
+        is_dense: whether a commit holds the whole replica. Then only the newest matters, and none depends on another.
+        takes_late: whether late reports may enter a commit. They may not if directions depend on the replica's state,
+            or if the step is not linear in Δ.
+        is_order_free: whether any order and grouping of the same reports into commits lead to the same model, to the
+            bit, by `aggregate_each`.
+        is_exact: whether x is an exact sum of commits.
+        adds_up: whether reports are whole numbers, whose sum is all that the rule `mean` needs.
+        tracks_sums: whether clients remember what they report, as the server has it: then it may not be clipped there.
+        has_round_seeds: whether each round has a seed of its own, to which a shift can be applied.
+        is_comparable: whether all clients of a round have the same directions, so that a rule may compare their values.
+        needs_outputs: whether `local` uses the outputs of a network, and not only losses and gradients.
+        needs_layers: whether `sized` takes the shapes of a network's parameters.
+        knows_evaluations: whether `evaluations` is the exact count. It is not with epochs, whose number of steps only
+            the clients know, nor where passes depend on the network.
+        most_clients: the most clients that a run may have; None for any number.
+        fewest_reports: the lowest quorum that a scenario may have: the reports that the aggregation rule needs for its
+            guarantee.
+        most_catch_up_bytes: the most bytes that `pack_commits` takes for any number of commits; None if they grow with
+            the number.
+        commits_vary: whether the bytes of a commit depend on the values of scalars, and not only on how many there are.
+        scalars_formula: how many scalars a report has, in the papers' letters.
+        beside_scalars: what a report holds besides its scalars, as words of a sentence.
+    """
+
+    label: str
+    is_dense: bool = False
+    takes_late: bool = False
+    is_order_free: bool = False
+    is_exact: bool = False
+    adds_up: bool = False
+    tracks_sums: bool = False
+    has_round_seeds: bool = False
+    is_comparable: bool = True
+    needs_outputs: bool = False
+    needs_layers: bool = False
+    knows_evaluations: bool = True
+    most_clients: int | None = None
+    fewest_reports: int = 1
+    most_catch_up_bytes: int | None = None
+    commits_vary: bool = False
+    scalars_formula: str = "K·P"
+    beside_scalars: str = ""
+
+
 def of_algorithm(algorithm: Any) -> Iterator[Statement]:
-    """Yield what is stated of an algorithm with its settings."""
-    if isinstance(algorithm, Shaped):
+    """Yield what an algorithm with its settings needs, and what it rules out."""
+    facts: Facts = algorithm.facts
+    if facts.needs_layers:
         yield Needs(Fact.ALL_COORDINATES, "takes directions of whole layers")
         yield Needs(Fact.LAYERS, "needs layers")
-    if algorithm.needs_outputs:
+    if facts.needs_outputs:
         yield Needs(Fact.WHOLE_BATCHES, "needs outputs of whole batches")
         yield Needs(Fact.OUTPUTS, "needs the outputs of a classifier that learns by cross-entropy")
-    if not (isinstance(algorithm, Summed) and algorithm.adds_up):
+    if not facts.adds_up:
         yield RulesOut(Fact.ADDS_UP, "reports none with these settings")
-    elif algorithm.tracks_sums:
+    elif facts.tracks_sums:
         yield RulesOut(Fact.FORGETFUL, "has clients that remember what they reported")
-    if not (isinstance(algorithm, OrderFree) and algorithm.is_order_free):
+    if not facts.is_order_free:
         yield RulesOut(Fact.ORDER_FREE, "adds to x what depends on their order with these settings")
-    if getattr(algorithm, "arithmetic", "float") != "integer":
+    if not facts.is_exact:
         yield RulesOut(Fact.EXACT, "has commits that are no exact sum with these settings")
-    if not getattr(algorithm, "has_round_seeds", False):
+    if not facts.has_round_seeds:
         yield RulesOut(Fact.ROUND_SEEDS, "has none")
-    if not getattr(algorithm, "has_round_seeds", True):
+    if not facts.is_comparable:
         yield RulesOut(Fact.COMPARABLE, "gives each client directions of its own")
-    if algorithm.is_dense:
+    if facts.is_dense:
         yield RulesOut(Fact.LOG, "always sends its clients the newest model")
-    if not algorithm.takes_late:
+    if not facts.takes_late:
         summed, stepped = "sums all reports of a round at once", "takes steps to which late scalars do not add"
-        yield RulesOut(Fact.LATE, f"{summed} in its channel" if algorithm.is_dense else stepped)
+        yield RulesOut(Fact.LATE, f"{summed} in its channel" if facts.is_dense else stepped)

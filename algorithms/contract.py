@@ -24,6 +24,7 @@ from typing import Any, NamedTuple, Protocol, Self, TypeVar
 
 import numpy as np
 
+from seedbus.algorithms.capabilities import Facts
 from seedbus.algorithms.objective import Objective
 from seedbus.vector import Vector as Vector
 
@@ -236,23 +237,13 @@ class Algorithm(Payloads[PlanT, ReportT, CommitT], Protocol[PlanT, ReportT, Comm
     def name(self) -> str: ...
 
     @property
-    def label(self) -> str:
-        """The algorithm's name, with the names of the methods that are combined with it."""
-        ...
-
-    @property
-    def most_clients(self) -> int | None:
-        """The most clients that a run may have; None for any number."""
+    def facts(self) -> Facts:
+        """What holds of the algorithm with its settings."""
         ...
 
     @property
     def aggregation(self) -> Any:
         """The rule that combines the reports into one; its name is its field `rule`."""
-        ...
-
-    @property
-    def fewest_reports(self) -> int:
-        """The lowest quorum that a scenario may have: the reports that the aggregation rule needs for its guarantee."""
         ...
 
     def caveats(self) -> list[str]:
@@ -261,11 +252,6 @@ class Algorithm(Payloads[PlanT, ReportT, CommitT], Protocol[PlanT, ReportT, Comm
 
     def sized(self, dimension: int) -> Self:
         """Return this algorithm for models of `dimension` coordinates. A run uses only the result."""
-        ...
-
-    @property
-    def needs_outputs(self) -> bool:
-        """Whether `local` uses the outputs of a network, and not only losses and gradients."""
         ...
 
     def replica(self, x0: Vector) -> Replica:
@@ -295,14 +281,6 @@ class Algorithm(Payloads[PlanT, ReportT, CommitT], Protocol[PlanT, ReportT, Comm
 
     def evaluations(self, round: int) -> int:
         """Return how often a participant of `round` evaluates f; the simulated compute time depends on it."""
-        ...
-
-    @property
-    def knows_evaluations(self) -> bool:
-        """Whether `evaluations` is the exact count.
-
-        It is not with epochs, whose number of steps only the clients know, nor where passes depend on the network.
-        """
         ...
 
     def scalars(self, round: int) -> int:
@@ -358,6 +336,17 @@ class Algorithm(Payloads[PlanT, ReportT, CommitT], Protocol[PlanT, ReportT, Comm
         """
         ...
 
+    def check_state(self, state: Any) -> None:
+        """Raise `BadPayload` for a state that neither `first_state` nor `aggregate` can have returned.
+
+        A run goes on from what it kept in files, which anybody can write.
+        """
+        ...
+
+    def check_memory(self, memory: Any) -> None:
+        """Raise `BadPayload` for a memory, not None, that `local` cannot have returned."""
+        ...
+
     def aggregate(
         self,
         state: Any,
@@ -389,14 +378,6 @@ class Algorithm(Payloads[PlanT, ReportT, CommitT], Protocol[PlanT, ReportT, Comm
         """Server: return the largest norm of each of the reports' vectors, packed for the cohort; None if not sent."""
         ...
 
-    @property
-    def takes_late(self) -> bool:
-        """Whether late reports may enter a commit.
-
-        They may not if directions depend on the replica's state, or if the step is not linear in Δ.
-        """
-        ...
-
     def values(self, report: ReportT) -> Vector:
         """Return the values of a report, an array of any shape."""
         ...
@@ -413,22 +394,12 @@ class Algorithm(Payloads[PlanT, ReportT, CommitT], Protocol[PlanT, ReportT, Comm
         """
         ...
 
-    @property
-    def is_dense(self) -> bool:
-        """Whether a commit holds the whole replica. Then only the newest matters, and none depends on another."""
-        ...
-
     def pending(self, version: int, commits: Sequence[CommitT]) -> Sequence[CommitT]:
         """Return those of the commits that a replica at `version` has to fold.
 
         Raises:
             CommitGap: a version is missing.
         """
-        ...
-
-    @property
-    def most_catch_up_bytes(self) -> int | None:
-        """The most bytes that `pack_commits` takes for any number of commits; None if they grow with the number."""
         ...
 
     def evaluation_point(self, replica: Replica, newest: CommitT | None) -> Vector:

@@ -36,7 +36,7 @@ def shares_work(algorithm: object) -> TypeGuard[SharedWork]:
 
 def may_remember(algorithm: Algorithm[Any, Any, Any]) -> bool:
     """Whether clients may have a memory: of those that send no vectors, only where a plug-in defines their work."""
-    return algorithm.is_dense or not _defining_work(algorithm).__module__.startswith("seedbus.")
+    return algorithm.facts.is_dense or not _defining_work(algorithm).__module__.startswith("seedbus.")
 
 
 def _defining_work(algorithm: object) -> type:

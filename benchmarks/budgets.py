@@ -56,7 +56,7 @@ def of_source() -> dict[str, int]:
         "product, statements": sum(_statements(tree) for tree in trees.values()),
         "product, files": len(trees),
         **{f"files outside its own rooms that name {feature}": _named(*how) for feature, how in OWN_ROOMS.items()},
-        "members of the algorithm contract": _contract(trees[ROOT / "algorithms" / "contract.py"]),
+        "members of the algorithm contract": _contract(trees),
         "field names": fields,
         "options": options,
         "commands": commands,
@@ -116,10 +116,17 @@ def _named(pattern: str, own: tuple[str, ...]) -> int:
     return sum(names.search(path.read_text(encoding="utf-8")) is not None for path in files)
 
 
-def _contract(tree: ast.Module) -> int:
-    """How many members the contract's protocols have, inherited ones counted once."""
+def _contract(trees: dict[Path, ast.Module]) -> int:
+    """How many members the contract has: those of every protocol that stands directly in algorithms/, each name once.
+
+    `Committed` is the contract of a commit and `objective` that of a task; the record of facts is one member.
+    """
+    files = [tree for path, tree in trees.items() if path.parent == ROOT / "algorithms" and path.stem != "objective"]
+    classes = [node for tree in files for node in tree.body if isinstance(node, ast.ClassDef)]
     protocols = [
-        node for node in tree.body if isinstance(node, ast.ClassDef) and node.name in ("Payloads", "Algorithm")
+        node
+        for node in classes
+        if node.name != "Committed" and any("Protocol" in ast.unparse(base) for base in node.bases)
     ]
     return len({each.name for node in protocols for each in node.body if isinstance(each, _FUNCTIONS)})
 

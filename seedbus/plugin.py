@@ -33,6 +33,7 @@ from seedbus.agents.policies.selection.known import Known
 from seedbus.agents.policies.selection.selection import Selection
 from seedbus.algorithms.aggregation.rules import Aggregation, Mean, Rule
 from seedbus.algorithms.base import BaseAlgorithm
+from seedbus.algorithms.capabilities import Facts
 from seedbus.algorithms.contract import (
     Algorithm,
     BadPayload,
@@ -86,6 +87,7 @@ __all__ = [
     "Directions",
     "Divisible",
     "Division",
+    "Facts",
     "Fault",
     "FedAvg",
     "HiSo",

@@ -52,7 +52,7 @@ def test_the_page_of_participation_names_all_algorithms_that_refuse_late_reports
     refusing = set()
     for name, kind in ALGORITHMS.all().items():
         try:
-            refusing |= set() if kind().takes_late else {name}
+            refusing |= set() if kind().facts.takes_late else {name}
         except ValidationError:  # a field without a default
             continue
     assert refusing == {name for name in ALGORITHMS.all() if re.search(rf"\b{name}\b", paragraph, re.I)}

@@ -22,8 +22,8 @@ from typing import Any
 import msgpack
 
 from seedbus.agents.errors import Forgotten, RunFolderError
+from seedbus.agents.messages import AnyAlgorithm
 from seedbus.algorithms.contract import BadPayload
-from seedbus.algorithms.stateful import Stateful
 from seedbus.bus.files import atomic_write, check_folder, make_folder, read, remove
 from seedbus.discovery import PluginError
 
@@ -67,14 +67,14 @@ class ClientStateStore:
     Args:
         folder: where they are kept, one folder for each client, created when it is first needed. It belongs to one run.
             None: they are kept in this process only.
-        algorithm: checks what is read from the folder, if it is `Stateful`.
+        algorithm: checks what is read from the folder.
         on_first: is called when the first memory is kept.
     """
 
     def __init__(
         self,
         folder: Path | None = None,
-        algorithm: object = None,
+        algorithm: AnyAlgorithm | None = None,
         on_first: Callable[[], None] = lambda: None,
     ) -> None:
         self._folder = folder
@@ -144,7 +144,7 @@ class ClientStateStore:
         try:
             packed: bytes = msgpack.packb(memory)
         except (TypeError, ValueError, OverflowError) as error:  # of a plug-in; such as an array
-            name = getattr(self._algorithm, "label", "the algorithm")
+            name = "the algorithm" if self._algorithm is None else self._algorithm.facts.label
             accepted = "expected None, numbers, texts, bytes, and lists and mappings of these"
             raise PluginError(f"what a client of {name} remembers cannot be kept: {error}; {accepted}") from None
         return packed
@@ -165,7 +165,7 @@ class ClientStateStore:
             raise RunFolderError(path, "the client's memory is damaged, or of an older build: it has another digest")
         try:
             memory = msgpack.unpackb(packed, strict_map_key=False)
-            if memory is not None and isinstance(self._algorithm, Stateful):
+            if memory is not None and self._algorithm is not None:
                 self._algorithm.check_memory(memory)
         except BadPayload as error:
             raise RunFolderError(path, f"the client's memory is damaged: {error}") from None

@@ -91,6 +91,7 @@ class Host:
     ) -> None:
         self.clients = clients
         self.algorithm = algorithm = spec.algorithm
+        self._is_dense = algorithm.facts.is_dense
         self.problem = problem
         self.replicas = replicas
         self.downloads = Downloads(replicas, observer, self._join_of_one)
@@ -238,7 +239,7 @@ class Host:
         A client that is asked again for an older round repeats its work. Once a round: a look at all answers for each
         client would take the square of the cohort.
         """
-        if self.algorithm.is_dense and round > self._newest_round:
+        if self._is_dense and round > self._newest_round:
             self._newest_round = round
             self._answers = {client: answer for client, answer in self._answers.items() if answer.round >= round - 1}
 

@@ -38,6 +38,7 @@ class Replicas:
             place: moves a vector into the memory in which this process computes.
         """
         self._algorithm = algorithm
+        self._is_dense = algorithm.facts.is_dense
         self._x0 = x0
         self._shares = shares
         self._place = place
@@ -64,7 +65,7 @@ class Replicas:
     def first(self) -> Replica:
         """Return a new replica at version 0, which belongs to no client."""
         replica = self._x0().placed(self._place)
-        if not self._algorithm.is_dense:
+        if not self._is_dense:
             return replica
         # Nothing is folded from an old version of a dense model, yet there may be one for each client: as a file's
         # pages the system may take them out of memory.
@@ -108,7 +109,7 @@ class Replicas:
         reached = fresh[-1].version if fresh else before
         if reached != version:
             raise CommitGap(reached, version)
-        if self._algorithm.is_dense and client not in self._by_client:
+        if self._is_dense and client not in self._by_client:
             # even for a client that is at `version`: its replica is not in memory
             fresh = self._algorithm.pending(version - 1, commits)
             if fresh:
@@ -133,7 +134,7 @@ class Replicas:
         nearest = next((other for other in sorted(between, reverse=True) if self._leads(other, commits)), None)
         if nearest is not None:
             replica = self._by_version[nearest]
-        if self._algorithm.is_dense:
+        if self._is_dense:
             replica = self.first()
         elif self._holders.get(replica.version):
             replica = replica.copy()
@@ -157,7 +158,7 @@ class Replicas:
         if version in self._by_version:
             return self._by_version[version]
         older = [other for other in self._by_version if other <= version]
-        can_start_from_older = older and not self._algorithm.is_dense
+        can_start_from_older = older and not self._is_dense
         replica = self._by_version[max(older)].copy() if can_start_from_older else self.first()
         if version > replica.version:
             self._algorithm.apply(replica, [commit for commit in self._log if commit.version <= version])

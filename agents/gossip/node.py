@@ -58,7 +58,7 @@ class Steps:
         plan = self._plan(node, round)
         report, memory = self.algorithm.local(replica, None, plan, self._problem.objective(node, round))
         if memory is not None:
-            what = f"a client of {self.algorithm.label} remembers something"
+            what = f"a client of {self.algorithm.facts.label} remembers something"
             raise PluginError(f"{what}; without a server (topology) nodes keep nothing from step to step")
         self.algorithm.check(plan, report)
         return [node, number, round, *self.algorithm.pack_report(plan, report).body]

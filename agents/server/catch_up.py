@@ -63,17 +63,18 @@ class CatchUp:
             proofs: returns what a client's JOIN shows.
         """
         self._algorithm = algorithm = spec.algorithm
+        self._facts = facts = algorithm.facts
         lag = spec.lag
         self._versions = versions
         self._outbox = outbox
         commits, size = (lag.snapshot_after_commits, lag.bytes_of_commits) if lag else (None, None)
-        self._is_cheapest = lag is not None and lag.is_cheapest and not algorithm.is_dense
+        self._is_cheapest = lag is not None and lag.is_cheapest and not facts.is_dense
         window = _WINDOW * spec.replica_bytes if self._is_cheapest else size
-        self.history = CommitWindow(reload, commits, window, is_dense=algorithm.is_dense)
+        self.history = CommitWindow(reload, commits, window, is_dense=facts.is_dense)
         fields = algorithm.replica(np.zeros(1, np.float32)).fields
         self.snapshots = Snapshots(lag, outbox, {name: field.dtype for name, field in fields.items()})
         self._most_commits = commits
-        self._most_bytes = None if algorithm.most_catch_up_bytes is None or commits is not None else size
+        self._most_bytes = None if facts.most_catch_up_bytes is None or commits is not None else size
         self._replica_bytes = spec.replica_bytes
         self._proofs = proofs
         # for so many versions an offer may go unanswered before its client counts as lost
@@ -94,7 +95,7 @@ class CatchUp:
         """The open round's plan for clients at a version: all get the same."""
         if version not in now.cached_plans:
             # of a dense algorithm every plan has the model: a process that took over a client may not have it
-            missed = self.history.since(0 if self._algorithm.is_dense else version)
+            missed = self.history.since(0 if self._facts.is_dense else version)
             now.cached_plans[version] = messages.pack_plan(self._algorithm, 0, now.plan, missed)
         return now.cached_plans[version]
 
@@ -137,7 +138,7 @@ class CatchUp:
 
         If those in memory take more than `enough`, it is their bytes: older ones add to them, unless sums are sent.
         """
-        is_sum = self._algorithm.most_catch_up_bytes is not None
+        is_sum = self._facts.most_catch_up_bytes is not None
         newer = version if is_sum else max(version, self.history.first)
         size = self._plan_from(newer, now)[1].catchup_bytes or 1  # an empty list
         return size if newer == version or size > enough else self._plan_from(version, now)[1].catchup_bytes

@@ -17,7 +17,6 @@ from seedbus.agents.server.round import OverdueRounds, OverdueState, Round
 from seedbus.agents.server.run_spec import RunSpec
 from seedbus.algorithms.contract import LateReports, ReportRefused
 from seedbus.algorithms.order_free import OrderFree
-from seedbus.algorithms.stateful import Stateful
 from seedbus.algorithms.summed import summed
 from seedbus.bus.network import round_ns
 from seedbus.bus.records import Count
@@ -234,8 +233,7 @@ class Rounds:
 
     def unpack(self, state: RoundsState) -> None:
         """Go on from what `pack` returned, with no round open; raises `BadPayload` for a state of another algorithm."""
-        if isinstance(self.algorithm, Stateful):
-            self.algorithm.check_state(state.algorithm)
+        self.algorithm.check_state(state.algorithm)
         self.current = None
         self.number = state.number
         self._state = state.algorithm

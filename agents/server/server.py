@@ -312,7 +312,7 @@ class Server:
             reported=closed.reported,
             record=closed.record,
             commit=None if commit is None else self.coordinator.algorithm.pack_log([commit]).body,
-            is_dense=self.coordinator.algorithm.is_dense,
+            is_dense=self.coordinator.algorithm.facts.is_dense,
             positions=self.coordinator.positions.take_believed(),
             actual_versions=actual_versions,
             partial_downloads=partial_downloads,

@@ -1,6 +1,6 @@
 """A checkpoint's state, as one value. It is checked when a run is resumed: its digest can be computed by anybody.
 
-Each part's record says its form beside the part; the algorithm checks its own state (`Stateful`).
+Each part's record says its form beside the part; the algorithm checks its own state.
 """
 
 from __future__ import annotations

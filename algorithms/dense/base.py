@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from copy import copy
+from dataclasses import replace
 from functools import cache, cached_property
 from typing import Annotated, Any, ClassVar, Literal, Self
 
@@ -26,6 +27,7 @@ from pydantic import ConfigDict, Field, TypeAdapter, ValidationError, create_mod
 
 from seedbus.algorithms.aggregation.rules import Aggregation, Mean
 from seedbus.algorithms.base import BaseAlgorithm
+from seedbus.algorithms.capabilities import Facts
 from seedbus.algorithms.contract import BadPayload, Declined, LateReports, Packed, Replica, ReportRefused, Vector
 from seedbus.algorithms.dense import payloads as dense_wire
 from seedbus.algorithms.dense.channels.contract import CHANNELS, Channel
@@ -157,12 +159,17 @@ class FedAvg(BaseAlgorithm):
         return sentences
 
     @property
-    def is_dense(self) -> bool:
-        return True
-
-    @property
-    def takes_late(self) -> bool:
-        return self.channel is None
+    def facts(self) -> Facts:
+        return replace(
+            super().facts,
+            label="+".join([self.name, *(method.name for method in self.also)]),
+            is_dense=True,
+            takes_late=self.channel is None,
+            adds_up=self.adds_up,
+            tracks_sums=bool(self._users("remember")),
+            needs_outputs=self.needs_outputs,
+            knows_evaluations=self.epochs is None and all(each.extra_passes is not None for each in self.methods),
+        )
 
     @property
     def needs_outputs(self) -> bool:
@@ -211,14 +218,6 @@ class FedAvg(BaseAlgorithm):
         rate = float(np.float32(max(SMALLEST, at(self.learning_rate, round) * self.decay**round)))  # some divide by it
         steps, epochs = (0, self.epochs) if self.epochs is not None else (self.local_steps or 10, 0)
         return DensePlan(round, version, steps, epochs, rate, self.server_learning_rate, seed)
-
-    @property
-    def label(self) -> str:
-        return "+".join([self.name, *(method.name for method in self.also)])
-
-    @property
-    def knows_evaluations(self) -> bool:
-        return self.epochs is None and all(method.extra_passes is not None for method in self.methods)
 
     def evaluations(self, round: int) -> int:
         """Return how often f is evaluated in a round.
@@ -330,13 +329,9 @@ class FedAvg(BaseAlgorithm):
 
     @property
     def adds_up(self) -> bool:
-        """Whether a report holds whole numbers, whose sum is all that the mean needs. See `Summed`."""
+        """Whether a report holds whole numbers, whose sum is all that the mean needs."""
         is_one_vector = not (self.sent or self.measured or any(method.uses_reports for method in self.methods))
         return isinstance(self.compression, FixedPoint) and self.weighting == "uniform" and is_one_vector
-
-    @property
-    def tracks_sums(self) -> bool:
-        return bool(self._users("remember"))
 
     def numbers(self, report: DenseReport) -> NDArray[np.int32]:
         """Return the units of a report's update, int32 [d]. See `Summed`."""

@@ -24,11 +24,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, ClassVar
 
 import numpy as np
 
 from seedbus.algorithms.aggregation.rules import Mean, checked
+from seedbus.algorithms.capabilities import Facts
 from seedbus.algorithms.contract import (
     BadPayload,
     Declined,
@@ -91,6 +93,20 @@ class ScalarOnly(ScalarFields):
         return UpdateRule()
 
     # -- the contract
+
+    @property
+    def facts(self) -> Facts:
+        aggregating = next(kind for kind in type(self).__mro__ if "aggregate" in vars(kind))
+        is_whole = self.grid is not None and self.aggregation.rule == "mean"
+        return replace(
+            super().facts,
+            takes_late=True,
+            is_order_free=is_whole and "aggregate_each" in vars(aggregating),  # its own, where `aggregate` is its own
+            is_exact=self.arithmetic == "integer",
+            adds_up=self.adds_up,
+            has_round_seeds=True,
+            scalars_formula=self.scalars_formula,
+        )
 
     @property
     def is_normalised(self) -> bool:
@@ -227,9 +243,6 @@ class ScalarOnly(ScalarFields):
         elif state is not None:
             exact.check_state(self.aggregation, state)
 
-    def check_memory(self, memory: Any) -> None:
-        """Accept everything: no algorithm here keeps a memory, and a plug-in's is its own."""
-
     def aggregate(
         self,
         state: Any,
@@ -269,10 +282,6 @@ class ScalarOnly(ScalarFields):
         """Return a report whose commit takes as long to fold as any, to measure that."""
         return np.zeros(plan.shape, np.float32)
 
-    @property
-    def tracks_sums(self) -> bool:
-        return False
-
     def numbers(self, report: Any) -> Any:
         """Return a report, which is its numbers, int32 [K, P]. See `Summed`."""
         return report
@@ -293,24 +302,11 @@ class ScalarOnly(ScalarFields):
             raise RuntimeError("reports of scalars do not add up; see adds_up")
         return exact.aggregate_sum(self.grid, state, plan, total, count)
 
-    @property
-    def is_order_free(self) -> bool:
-        """Whether reports may be committed one by one, in any order. See `OrderFree`.
-
-        An algorithm with an `aggregate` of its own also needs its own `aggregate_each`.
-        """
-        aggregating = next(kind for kind in type(self).__mro__ if "aggregate" in vars(kind))
-        return self.grid is not None and self.aggregation.rule == "mean" and "aggregate_each" in vars(aggregating)
-
     def aggregate_each(self, state: Any, plan: ScalarPlan, groups: Sequence[LateReports]) -> tuple[Any, Any]:
         """Return a commit in which each report is rounded on its own. See `OrderFree`."""
         if self.grid is None:
-            raise RuntimeError("steps of arithmetic: float depend on their order; see is_order_free")
+            raise RuntimeError("steps of arithmetic: float depend on their order; see `facts`")
         return exact.aggregate_each(self.grid, state, plan, groups, is_whole=self.adds_up)
-
-    @property
-    def takes_late(self) -> bool:
-        return True
 
     def values(self, report: Scalars) -> Scalars:
         return report.astype(np.float32) if self.adds_up else report

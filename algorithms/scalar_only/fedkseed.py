@@ -25,14 +25,15 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, Self
+from dataclasses import dataclass, replace
+from typing import Any, Literal, Self
 
 import msgpack
 import numpy as np
 from numpy.typing import ArrayLike
 from pydantic import Field, model_validator
 
+from seedbus.algorithms.capabilities import Facts
 from seedbus.algorithms.contract import CommitGap, Declined, LateReports, Packed, Replica, ReportRefused
 from seedbus.algorithms.directions import TERM, ExactDirections, Law, Sums, Terms
 from seedbus.algorithms.objective import Objective
@@ -53,10 +54,6 @@ SUM_OVERHEAD = 32  # bytes of a packed sum besides its indices and numbers, at m
 
 class FedKSeed(ScalarOnly):
     """FedKSeed (arXiv:2312.06353): directions from a pool; catching up takes at most a number for each of them."""
-
-    has_round_seeds: ClassVar[bool] = False
-    beside_scalars: ClassVar[str] = "for each the number of its direction"
-    commits_vary: ClassVar[bool] = True
 
     name: Literal["fedkseed"] = "fedkseed"
     arithmetic: Literal["integer"] = Field(default="integer", description="x is an exact sum (docs/exact-sums.md)")
@@ -83,6 +80,17 @@ class FedKSeed(ScalarOnly):
                 "has directions of its own; mean is accepted"
             )
         return self
+
+    @property
+    def facts(self) -> Facts:
+        return replace(
+            super().facts,
+            has_round_seeds=False,
+            is_comparable=False,
+            beside_scalars="for each the number of its direction",
+            commits_vary=True,
+            most_catch_up_bytes=-(-self.pool // 8) + 8 * self.pool + SUM_OVERHEAD,
+        )
 
     # -- the client
 
@@ -205,10 +213,6 @@ class FedKSeed(ScalarOnly):
         replica.version = total.version
 
     # -- the wire
-
-    @property
-    def most_catch_up_bytes(self) -> int:
-        return -(-self.pool // 8) + 8 * self.pool + SUM_OVERHEAD
 
     def count_scalars(self, body: Any) -> int:
         is_report = isinstance(body, list) and len(body) == 2 and isinstance(body[1], bytes)

@@ -19,12 +19,13 @@ round's directions instead.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, Self
+from dataclasses import dataclass, replace
+from typing import Any, Literal, Self
 
 import numpy as np
 from pydantic import Field, model_validator
 
+from seedbus.algorithms.capabilities import Facts
 from seedbus.algorithms.contract import Declined, LateReports, Packed, Replica
 from seedbus.algorithms.objective import Differentiable
 from seedbus.algorithms.scalar_only import payloads as wire
@@ -50,9 +51,6 @@ class SeededReport:
 class FedScalar(FedScalarShared):
     """FedScalar (arXiv:2410.02260): projections of an update by SGD onto directions of the client's own."""
 
-    has_round_seeds: ClassVar[bool] = False
-    beside_scalars: ClassVar[str] = "the seed of its directions"
-
     name: Literal["fedscalar"] = "fedscalar"  # type: ignore[assignment]
     precision: Literal["float32", "float16", "bfloat16"] = Field(
         default="float32", description="format of scalars on the wire"
@@ -69,6 +67,11 @@ class FedScalar(FedScalarShared):
                 "has directions of its own; mean is accepted (fedscalar-shared takes every rule)"
             )
         return self
+
+    @property
+    def facts(self) -> Facts:
+        beside = "the seed of its directions"
+        return replace(super().facts, has_round_seeds=False, is_comparable=False, beside_scalars=beside)
 
     def _seed_of(self, plan: ScalarPlan, objective: Differentiable) -> int:
         return keyed_bits("fedscalar", objective.key)

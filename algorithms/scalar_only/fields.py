@@ -35,12 +35,6 @@ class ScalarFields(BaseAlgorithm):
         {"arithmetic": "integer", "precision": "int32"},
     )
     """Settings with which it has further capabilities."""
-    has_round_seeds: ClassVar[bool] = True
-    """Whether each round has a seed of its own, to which a shift can be applied."""
-    beside_scalars: ClassVar[str] = ""
-    """What a report holds besides its scalars, as words of a sentence."""
-    commits_vary: ClassVar[bool] = False
-    """Whether the bytes of a commit depend on the values of scalars, and not only on how many there are."""
     _shift: bytes | None = PrivateAttr(default=None)
 
     perturbations: Scheduled[Count] = Field(default=10, description="P, directions per local step; may change by round")
@@ -156,7 +150,7 @@ class ScalarFields(BaseAlgorithm):
 
     @property
     def adds_up(self) -> bool:
-        """Whether a report holds whole numbers, whose sum is all that the mean needs. See `Summed`."""
+        """Whether a report holds whole numbers, whose sum is all that the mean needs."""
         return self.precision == "int32"
 
     @property

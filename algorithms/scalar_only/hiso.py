@@ -20,11 +20,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Literal, Self
 
 import numpy as np
 from pydantic import Field, model_validator
 
+from seedbus.algorithms.capabilities import Facts
 from seedbus.algorithms.contract import Replica
 from seedbus.algorithms.directions import Hessian, UpdateRule
 from seedbus.algorithms.numbers import Positive
@@ -63,8 +65,9 @@ class HiSo(DeComFL):
         return ["rademacher directions have u² = 1, so single perturbations tell HiSo's H nothing; gaussian do"]
 
     @property
-    def takes_late(self) -> bool:
-        return False  # directions are scaled by the H of their round, which the replica no longer has
+    def facts(self) -> Facts:
+        # directions are scaled by the H of their round, which the replica no longer has
+        return replace(super().facts, takes_late=False)
 
     def companions(self) -> dict[str, float]:
         lowest, highest = self.clip or (1.0, 1.0)

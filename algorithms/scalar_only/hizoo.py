@@ -27,11 +27,13 @@ one direction a step. K is 1.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, Literal
 
 import numpy as np
 from pydantic import Field
 
+from seedbus.algorithms.capabilities import Facts
 from seedbus.algorithms.contract import Replica
 from seedbus.algorithms.directions import Directions
 from seedbus.algorithms.objective import Objective
@@ -56,8 +58,9 @@ class HiZOO(ScalarOnly):
     )
 
     @property
-    def takes_late(self) -> bool:
-        return False  # directions are scaled by the H of their round, which the replica no longer has
+    def facts(self) -> Facts:
+        # directions are scaled by the H of their round, which the replica no longer has
+        return replace(super().facts, takes_late=False)
 
     def companions(self) -> dict[str, float]:
         return {"hessian": 1.0}

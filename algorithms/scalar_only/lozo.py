@@ -20,10 +20,12 @@ output channel. LOZO-M, whose momentum is of low rank too, is not here.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import ClassVar, Literal, Self
 
 from pydantic import Field, PrivateAttr
 
+from seedbus.algorithms.capabilities import Facts
 from seedbus.algorithms.directions import Directions
 from seedbus.algorithms.directions.low_rank import Layers, LowRankDirections
 from seedbus.algorithms.scalar_only.base import ScalarOnly
@@ -45,6 +47,10 @@ class LOZO(ScalarOnly):
         default="central", description="as for DeComFL; the paper's is central; may change by round"
     )
     _layers: Layers | None = PrivateAttr(default=None)
+
+    @property
+    def facts(self) -> Facts:
+        return replace(super().facts, needs_layers=True)
 
     def shaped(self, shapes: Shapes) -> Self:
         """Return this algorithm for a network with parameters of these shapes. See `Shaped`."""

@@ -21,11 +21,13 @@ because η is not a multiple of Δ here.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Literal
 
 import numpy as np
 from pydantic import Field
 
+from seedbus.algorithms.capabilities import Facts
 from seedbus.algorithms.numbers import Positive
 from seedbus.algorithms.scalar_only.base import ScalarOnly
 from seedbus.algorithms.scalar_only.block import Block, descend
@@ -42,8 +44,9 @@ class ZOAdam(ScalarOnly):
     amsgrad: bool = Field(default=False, description="divide by the largest v so far, as ZO-AdaMM; one field more")
 
     @property
-    def takes_late(self) -> bool:
-        return False  # a late Δ moves x by ηΔ, and η is the size of a whole step here
+    def facts(self) -> Facts:
+        # a late Δ moves x by ηΔ, and η is the size of a whole step here
+        return replace(super().facts, takes_late=False)
 
     def companions(self) -> dict[str, float]:
         names = ("momentum", "variance", "largest_variance") if self.amsgrad else ("momentum", "variance")

@@ -16,10 +16,12 @@ The messages are DeComFL's. Only the step differs, in a client's local steps and
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Literal
 
 import numpy as np
 
+from seedbus.algorithms.capabilities import Facts
 from seedbus.algorithms.scalar_only.base import ScalarOnly
 from seedbus.algorithms.scalar_only.block import Block, descend
 
@@ -30,8 +32,8 @@ class ZOSignSGD(ScalarOnly):
     name: Literal["zo-signsgd"] = "zo-signsgd"
 
     @property
-    def takes_late(self) -> bool:
-        return False  # what a late Δ adds to a sum, it does not add to a sign
+    def facts(self) -> Facts:
+        return replace(super().facts, takes_late=False)  # what a late Δ adds to a sum, it does not add to a sign
 
     def step(self, block: Block, learning_rate: float) -> None:
         descend(block, np.sign(block.delta, out=block.delta), learning_rate)

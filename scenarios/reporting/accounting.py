@@ -136,7 +136,7 @@ def conventions(scenario: Scenario, rounds: int, dimension: int) -> dict[str, fl
     algorithm, participation = scenario.algorithm, scenario.participation
     share = participation.wanted / participation.clients
     dense = {"dense_8d": 8.0 * dimension * rounds * share}
-    if algorithm.is_dense:
+    if algorithm.facts.is_dense:
         return dense
     if isinstance(algorithm, ScalarOnly):
         directions = sum(map(algorithm.directions_of_report, range(rounds)))

@@ -163,7 +163,7 @@ class Run:
             LedgerDamaged: the ledger cannot be read, or is incomplete.
         """
         algorithm = self.scenario.algorithm
-        if self.results is None or not algorithm.knows_evaluations:
+        if self.results is None or not algorithm.facts.knows_evaluations:
             return None
         if not self.scenario.has_server:  # nodes send no reports
             history = self.results.history
@@ -287,7 +287,7 @@ class Row:
 
     @property
     def algorithm(self) -> str:
-        return self.runs[0].scenario.algorithm.label
+        return self.runs[0].scenario.algorithm.facts.label
 
     @property
     def unfinished(self) -> int:

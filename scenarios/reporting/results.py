@@ -242,7 +242,7 @@ class Results:
             raise ScenarioError("Results.memory", [f"there is no client {client!r}; expected 0 to {clients - 1}"])
         algorithm = scenario.algorithm.sized(self.summary["dimension"])
         memory = ClientStateStore(self.folder / MEMORY, algorithm).before(int(client), self.summary["rounds"])
-        if memory is None or not algorithm.is_dense:
+        if memory is None or not algorithm.facts.is_dense:
             return memory
         return {name: np.frombuffer(vector, "<f4").astype(np.float32) for name, vector in memory.items()} or None
 

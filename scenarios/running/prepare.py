@@ -70,7 +70,7 @@ def prepare(scenario: Scenario, placement: Placement, note: Note, problem: Probl
         _check_layers(scenario, problem)
     elif placement.is_here:
         problem = bind_for_clients(scenario, note)
-    elif scenario.algorithm.is_dense:  # the server of a dense algorithm needs x₀
+    elif scenario.algorithm.facts.is_dense:  # the server of a dense algorithm needs x₀
         problem = bind(scenario)
     return Prepared(scenario, placement, problem, files, _client_names(scenario, placement, problem))
 

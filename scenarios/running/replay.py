@@ -131,7 +131,7 @@ def replays(run: str | Path, rounds: Sequence[int | None], *, task: Task | None 
     for number in numbers:
         replica = algorithm.replica(problem.x0())
         made = _with_commit(stored[:number])
-        folded = made[-1:] if algorithm.is_dense else made  # a dense commit is a whole model
+        folded = made[-1:] if algorithm.facts.is_dense else made  # a dense commit is a whole model
         commits = [commit for each in folded for commit in unpacked(algorithm, each, Path(run) / FILE)]
         algorithm.apply(replica, commits)
         point = algorithm.evaluation_point(replica, commits[-1] if commits else None)

@@ -108,7 +108,7 @@ class Tracking(NullObserver):
         observer: Observer,
     ) -> None:
         algorithm = scenario.algorithm
-        self._evaluations = algorithm.evaluations if algorithm.knows_evaluations else None
+        self._evaluations = algorithm.evaluations if algorithm.facts.knows_evaluations else None
         averages = [name + AVERAGE_SUFFIX for name in scenario.metrics]
         # a task's metric gives way to the run's own value of the same name
         self._measured = [name for name in [*scenario.metrics, *averages] if name not in (*OWN, PASSES)]

@@ -16,7 +16,7 @@ import sys
 import traceback
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 from importlib import metadata
 from importlib.machinery import ModuleSpec
 from importlib.util import find_spec
@@ -27,6 +27,7 @@ from typing import Any, TypeVar, get_args
 from pydantic import BaseModel
 
 import seedbus.scenarios.tracking.tracker  # noqa: F401, a kind that no scenario names
+from seedbus.algorithms.capabilities import Facts
 from seedbus.algorithms.contract import Algorithm
 from seedbus.discovery import KINDS, PLUGINS, Plugin, Variants, classes_in, plugin_sources, source_digest
 from seedbus.scenarios.errors import ScenarioError, not_accepted, path_of, with_type
@@ -318,9 +319,14 @@ def _flaws(plugin: Plugin) -> list[str]:
     return flaws
 
 
+_FACTS = {each.name for each in fields(Facts)}
+
+
 def _misfit(kind: type[BaseModel], name: str, is_algorithm: bool) -> str | None:
     """Return how a member of a class cannot stand for that of Seedbus which it overrides; None if it can."""
     bases = [*kind.__mro__[1:], *(Algorithm.__mro__ if is_algorithm else ())]
+    if is_algorithm and name in _FACTS and not any(name in vars(base) for base in bases):
+        return f"is no member of an algorithm, and a fact; expected in `facts`: replace(super().facts, {name}=…)"
     own = vars(kind)[name]
     for base in bases:
         if not (base.__module__.startswith("seedbus.") and name in vars(base)):

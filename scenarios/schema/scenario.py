@@ -219,14 +219,15 @@ class Scenario(Settings):
 
     def _check_clients(self) -> None:
         clients = self.participation.clients
-        most = self.algorithm.most_clients
+        facts = self.algorithm.facts
+        most = facts.most_clients
         rounds = self.stop.most_rounds
         if most is not None and clients > most:
             raise ValueError(
                 f"participation.clients is {clients}; algorithm {self.algorithm.name} takes at most {most}"
             )
         quorum = self.participation.quorum
-        needed = self.algorithm.fewest_reports
+        needed = facts.fewest_reports
         if quorum < needed:
             raise ValueError(
                 f"participation.quorum is {quorum}; algorithm.aggregation: {self.algorithm.aggregation.rule} needs "

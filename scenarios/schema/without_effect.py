@@ -143,7 +143,8 @@ def _idle(scenario: Any) -> Iterator[tuple[str, str]]:
         if who.selection.policy != "uniform" and who.asked == who.clients and not scenario.has_secret_cohorts:
             yield "participation.selection", f"each round asks all {who.clients:,} clients"
         algorithm = scenario.algorithm
-        if who.most_asked <= 2 and algorithm.aggregation.rule in ("median", "trimmed-mean") and not algorithm.is_dense:
+        leaves_out = algorithm.aggregation.rule in ("median", "trimmed-mean") and not algorithm.facts.is_dense
+        if who.most_asked <= 2 and leaves_out:
             yield "algorithm.aggregation", "of at most two reports it leaves none out, and takes their mean"
         if who.deadline_s is not None and is_timeless:
             yield "participation.deadline_s", NO_TIME
@@ -203,7 +204,7 @@ def _is_set(settings: Any, field: str) -> bool:
 
 def _no_work(scenario: Any) -> str:
     """Return why what multiplies the time of local work changes nothing; "" if local work takes time."""
-    compute, is_dense = scenario.compute, scenario.algorithm.is_dense
+    compute, is_dense = scenario.compute, scenario.algorithm.facts.is_dense
     if compute.evaluation != Constant() or not (is_dense or compute.replay == Constant()):
         return ""
     zero = "compute.evaluation is 0" if is_dense else "compute.evaluation and compute.replay are 0"

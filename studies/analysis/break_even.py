@@ -50,7 +50,7 @@ class BreakEven(NamedTuple):
 def break_even(run: Subject) -> Finding:
     """Count them. Raises `NotHere`."""
     algorithm, commits = run.algorithm, run.commits
-    if algorithm.is_dense:
+    if algorithm.facts.is_dense:
         raise NotHere(f"{algorithm.name} is dense: every plan has the whole model, and nobody catches up by commits")
     if not run.scenario.has_server:
         raise NotHere("nodes without a server send each other the commits that they lack, and no snapshots")
@@ -72,7 +72,7 @@ def break_even(run: Subject) -> Finding:
     shown = [lag for lag in _round_numbers(len(commits)) if lag <= len(commits)]
     sizes = {lag: size(lag) for lag in sorted({*shown, len(commits)})}
     # the plan after a snapshot has an empty list in the commits' place, a byte
-    found = crossing(size, len(commits), whole + 1, algorithm.most_catch_up_bytes)
+    found = crossing(size, len(commits), whole + 1, algorithm.facts.most_catch_up_bytes)
     measured = _measured(run)
     rows = [[f"{lag:,}", f"{each:,}", _ledger(measured, lag), f"{each / whole:.2%}"] for lag, each in sizes.items()]
     lags = run.results.history.lags

@@ -54,7 +54,7 @@ def foreseen(folder: Path, parts: Sequence[str]) -> Takes:
         seconds += _evaluation(model, inside, names)
     if names.intersection(CURVED) and isinstance(inside, TwiceDifferentiable):
         seconds += _curvature(model, sum(part.size for part in inside.parts) if isinstance(inside, HasParts) else 1)
-    if run.commits and not run.algorithm.is_dense:
+    if run.commits and not run.algorithm.facts.is_dense:
         fold = _timed(lambda: run.algorithm.apply(run.algorithm.replica(problem.x0()), run.commits)) / len(run.commits)
         has_nulls = "hessian" in model.replayed.replica.fields and names.intersection(CURVED[1:])
         a_round = fold * (1 + run.effort.nulls if has_nulls else 1)  # the model itself is made anew, too

@@ -98,7 +98,7 @@ class Model:
             raise NotHere("what clients remember, which makes their own models, is kept of the run's end alone")
         else:
             own = self._personal(client, self.run.memories.before(client, self.round))
-            check_shape(own, self.point.shape, f"`personal` of the algorithm {self.run.algorithm.label}")
+            check_shape(own, self.point.shape, f"`personal` of the algorithm {self.run.algorithm.facts.label}")
             x = np.array(own, np.float32)
             if not np.isfinite(x).all():
                 raise NotHere(f"client {client} has no model of its own: its numbers are not finite")

@@ -12,7 +12,6 @@ import numpy as np
 from pydantic import ValidationError
 
 from seedbus.algorithms.contract import BadPayload, CommitGap, LateReports, Replica, ReportRefused
-from seedbus.algorithms.order_free import OrderFree
 from seedbus.studies.check.promises import bits, over_the_wire, require, require_same, spoiled
 from seedbus.studies.check.rehearsal import DIMENSION, Rehearsal, rehearse, x0
 from seedbus.studies.check.runs import (
@@ -171,7 +170,7 @@ def a_gap_is_refused_and_leaves_the_replica_untouched(run: Rehearsal) -> None:
     for offered in ([2], [1, 3], [1, 2, 4], [3, 1, 2]):
         replica = run.newcomer()
         commits = [run.commits[version - 1] for version in offered]
-        if run.algorithm.is_dense:
+        if run.algorithm.facts.is_dense:
             run.algorithm.apply(replica, commits)
             require(replica.version == max(offered), f"commits {offered} led to version {replica.version}")
             continue
@@ -216,7 +215,7 @@ def the_order_of_arrival_does_not_change_a_commit(run: Rehearsal) -> None:
         backwards = dict(reversed(reports.items()))
         found = run.algorithm.aggregate(state, plan, backwards)[0]
         require_same(found, commit, f"the commit of clients {list(backwards)}", f"that of {list(reports)}")
-    if not run.algorithm.takes_late or run.algorithm.aggregation.rule != "mean":
+    if not run.algorithm.facts.takes_late or run.algorithm.aggregation.rule != "mean":
         return  # a scenario cannot ask for late reports then
     late = run.reports[0]
     one, other = (
@@ -231,7 +230,7 @@ def the_order_of_arrival_does_not_change_a_commit(run: Rehearsal) -> None:
 def reports_that_commit_as_they_come_lead_to_one_model(run: Rehearsal) -> None:
     """With exact sums, reports that commit one by one lead to the same bits in any order and grouping."""
     algorithm = run.algorithm
-    if not (isinstance(algorithm, OrderFree) and algorithm.is_order_free):
+    if not algorithm.facts.is_order_free:
         return
     each = [
         LateReports(plan, {client: report}, 0.5)
@@ -398,18 +397,18 @@ def a_run_that_is_interrupted_and_resumed_ends_alike(run: Rehearsal) -> None:
 
 
 def _scenario(algorithm: Any, *, with_losses: bool = False) -> Any:
-    most, quorum = algorithm.most_clients, algorithm.fewest_reports
-    clients = min(8, most or 8)
-    cohort = min(clients, max(3, quorum))
+    facts = algorithm.facts
+    clients = min(8, facts.most_clients or 8)
+    cohort = min(clients, max(3, facts.fewest_reports))
     fields: dict[str, Any] = {
         "algorithm": algorithm.model_dump(mode="json"),
-        "participation": {"clients": clients, "cohort": cohort, "quorum": quorum, "deadline_s": 3.0},
+        "participation": {"clients": clients, "cohort": cohort, "quorum": facts.fewest_reports, "deadline_s": 3.0},
     }
-    if algorithm.needs_outputs:
+    if facts.needs_outputs:
         fields["task"] = {"name": "digits", "model": "softmax"}
     if with_losses:
         fields["faults"] = [{"fault": "drop", "probability": 0.2, "kind": "report"}]
-        if not algorithm.is_dense:
+        if not facts.is_dense:
             fields["lag"] = {"snapshot_after_commits": 3}
     return world(**fields)
 

@@ -138,7 +138,7 @@ def objective(
     algorithm: Any, client: int, round: int, dimension: int = DIMENSION, place: Place = in_host_memory
 ) -> Quadratic:
     """Return a client's objective that the algorithm can work with."""
-    if algorithm.needs_outputs:
+    if algorithm.facts.needs_outputs:
         return Classifier(dimension, client, round)
     quadratic = Quadratic(dimension, client, round)
     quadratic.point = place(quadratic.point)
@@ -207,7 +207,7 @@ def rehearse(
         dimension: d.
         place: moves vectors to where replicas and points are to lie.
     """
-    clients = min(clients, getattr(algorithm, "most_clients", None) or clients)
+    clients = min(clients, algorithm.facts.most_clients or clients)
     algorithm = of_dimension(algorithm, dimension)
     replica, memory = algorithm.replica(x0(dimension)).placed(place), dict.fromkeys(range(clients))
     state = algorithm.first_state(lambda: x0(dimension))

@@ -205,7 +205,7 @@ def _assumptions(scenario: Scenario, found: Forecast) -> list[str]:
         faults = f"fault{'s' * (len(numbers) > 1)} {', '.join(map(str, numbers))}"
         said.append(f"the server refuses the same reports as in the rehearsal; with {faults} that depends on losses")
     if do_commits_vary(scenario.algorithm):
-        said.append(f"scalars are about 1: the bytes of a commit of {scenario.algorithm.label} depend on them")
+        said.append(f"scalars are about 1: the bytes of a commit of {scenario.algorithm.facts.label} depend on them")
     if found.others is not None:
         tried, rehearsed = map(readable, found.others)
         said.append(

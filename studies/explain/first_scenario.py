@@ -89,8 +89,8 @@ def completed(choices: Choices) -> Choices:
     partition = choices.partition or (model[1] if model else {}).get("partition", "iid")
     chosen = replace(choices, partition=partition)
     algorithm = _validated(chosen, {"clients": 1}).algorithm
-    clients = min(50, algorithm.most_clients or 50) if choices.clients is None else choices.clients
-    cohort = max(1, clients // 10, algorithm.fewest_reports) if choices.cohort is None else choices.cohort
+    clients = min(50, algorithm.facts.most_clients or 50) if choices.clients is None else choices.clients
+    cohort = max(1, clients // 10, algorithm.facts.fewest_reports) if choices.cohort is None else choices.cohort
     return replace(chosen, clients=clients, cohort=cohort)
 
 

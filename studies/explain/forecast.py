@@ -378,7 +378,7 @@ def _continued(values: object, weights: Numbers) -> Numbers:
 
 def _commit_sizes(scenario: Scenario, steps: Steps) -> Numbers:
     """Return what the bytes of each step grow with: its rounds' scalars and seeds, each of which is as long as two."""
-    each = 1 if scenario.algorithm.is_dense else steps.of_each(scenario.algorithm.scalars) + 2
+    each = 1 if scenario.algorithm.facts.is_dense else steps.of_each(scenario.algorithm.scalars) + 2
     return steps.lengths * each
 
 

@@ -269,7 +269,7 @@ class Rehearsed:
 
 def do_commits_vary(algorithm: Any) -> TypeGuard[ScalarOnly]:
     """Whether the bytes of an algorithm's commits depend on losses, so that a rehearsal has not the run's."""
-    return isinstance(algorithm, ScalarOnly) and algorithm.commits_vary
+    return isinstance(algorithm, ScalarOnly) and algorithm.facts.commits_vary
 
 
 def rehearse(scenario: Scenario, seconds: float) -> Rehearsed:
@@ -304,7 +304,7 @@ def try_out(scenario: Scenario, seconds: float) -> Rehearsed:
     (device,) = devices_of("")
     with memory_hints(scenario, device), on_device(device):
         problem = bind_for_clients(scenario, NullObserver().noted)
-    fewest = 2 if scenario.algorithm.is_dense else 1
+    fewest = 2 if scenario.algorithm.facts.is_dense else 1
     return _run(scenario, seconds, problem, cpu_seconds() - began_s, fewest, device)
 
 

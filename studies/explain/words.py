@@ -159,19 +159,19 @@ def _stream(part: Participation) -> list[str]:
 def _algorithm(scenario: Scenario) -> list[str]:
     algorithm: Any = scenario.algorithm
     says = first_sentence(type(algorithm))
-    said = [f"{algorithm.label}: {says}"]
-    exact = "" if algorithm.knows_evaluations else " at least"
+    facts = algorithm.facts
+    said = [f"{facts.label}: {says}"]
+    exact = "" if facts.knows_evaluations else " at least"
     if getattr(algorithm, "epochs", None) is not None:
         exact = " for each batch of its samples"
-    if algorithm.is_dense:
+    if facts.is_dense:
         size = algorithm.report_bytes(scenario.dimension)
         said.append(f"a report holds vectors of {size:,} bytes at most, and a plan the newest model")
     elif not scenario.has_server:
         said.append(f"a commit holds {_scalars(scenario)}, and two numbers from which its seed follows")
     else:
-        seed = "a seed and " if getattr(algorithm, "has_round_seeds", True) else ""
-        beside = getattr(algorithm, "beside_scalars", "")
-        held = f"{_scalars(scenario)} and {beside}" if beside else _scalars(scenario)
+        seed = "a seed and " if facts.is_comparable else ""
+        held = f"{_scalars(scenario)} and {facts.beside_scalars}" if facts.beside_scalars else _scalars(scenario)
         said.append(f"a report holds {held}, and a plan {seed}the missed commits")
     who = "client" if scenario.has_server else "node"
     times = _over_rounds(scenario, algorithm.evaluations)
@@ -182,7 +182,7 @@ def _algorithm(scenario: Scenario) -> list[str]:
 def _scalars(scenario: Scenario) -> str:
     algorithm: Any = scenario.algorithm
     count = _over_rounds(scenario, algorithm.scalars)
-    return f"{count} {'scalar' if count == '1' else 'scalars'} ({getattr(algorithm, 'scalars_formula', 'K·P')})"
+    return f"{count} {'scalar' if count == '1' else 'scalars'} ({algorithm.facts.scalars_formula})"
 
 
 def _over_rounds(scenario: Scenario, count: Callable[[int], int]) -> str:
@@ -215,7 +215,7 @@ def _links(scenario: Scenario) -> list[str]:
 
 def _lag(scenario: Scenario) -> list[str]:
     part, lag = scenario.participation, scenario.lag
-    if scenario.algorithm.is_dense:
+    if scenario.algorithm.facts.is_dense:
         return ["a client catches up at once, however many commits it missed: a plan always holds the newest model"]
     asked, unit = (part.wanted, "commits") if part.is_asynchronous else (part.asked, "rounds")
     every = f"{_between(part.clients, asked)} {unit}"
@@ -231,7 +231,7 @@ def _lag(scenario: Scenario) -> list[str]:
     said = ["what makes clients lag here: " + ("; ".join(causes) or unused)]
     if lag is None:
         replays = "replays all commits that it missed"
-        if scenario.algorithm.most_catch_up_bytes is not None:
+        if scenario.algorithm.facts.most_catch_up_bytes is not None:
             replays += ", or is sent their sum, whichever takes fewer bytes"
         return [*said, f"a client {replays}; the field lag, a budget for snapshots, is not set"]
     budget = {

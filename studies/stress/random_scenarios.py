@@ -159,9 +159,9 @@ def _stop(choose: Chooser, rounds: int) -> dict[str, Any]:
 def _algorithm(choose: Chooser) -> dict[str, Any]:
     """Draw an algorithm and its settings until they are accepted together."""
     while True:
-        name = choose.one([name for name, each in _ALGORITHMS.items() if each.is_dense == choose.chance(0.3)])
+        name = choose.one([name for name, each in _ALGORITHMS.items() if each.facts.is_dense == choose.chance(0.3)])
         own = _ALGORITHMS[name]
-        drawn = _dense(choose) if own.is_dense else _scalar_only(choose)
+        drawn = _dense(choose) if own.facts.is_dense else _scalar_only(choose)
         if (examples := getattr(own, "examples", ())) and choose.chance(0.4):
             drawn |= choose.one(examples)
         fields = type(own).model_fields
@@ -170,7 +170,7 @@ def _algorithm(choose: Chooser) -> dict[str, Any]:
             ALGORITHMS.all()[name].model_validate(drawn)
         except ValidationError:
             continue
-        if not own.needs_outputs:  # such networks take long
+        if not own.facts.needs_outputs:  # such networks take long
             return drawn
 
 

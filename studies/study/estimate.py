@@ -201,12 +201,12 @@ def _extents(
         known: by what decides them; it is added to.
         advance: is told of each.
     """
-    is_known = scenarios[0].algorithm.is_dense and round_bytes is not None
+    is_known = scenarios[0].algorithm.facts.is_dense and round_bytes is not None
     if is_known:
         advance(len(scenarios))
     for scenario in scenarios:
         same = {"seed": 0, "name": "", "description": "", "algorithm": _without_rates(scenario)}
-        if not scenario.algorithm.is_dense and scenario.lag is None:
+        if not scenario.algorithm.facts.is_dense and scenario.lag is None:
             same["task"] = ""  # no message grows with the model
         what = json.dumps(scenario.resolved() | same)
         if what not in known:

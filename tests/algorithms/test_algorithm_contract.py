@@ -129,7 +129,7 @@ def test_another_process_replays_to_the_same_digests(tmp_path: Path) -> None:
 
 def test_scalars_are_rounded_to_the_wire_format_everywhere(run: Rehearsal) -> None:
     """Reports and commits contain only numbers that the wire format represents exactly."""
-    if run.algorithm.is_dense:
+    if run.algorithm.facts.is_dense:
         received = [
             run.algorithm.unpack_report(over_the_wire(run.algorithm.pack_report(plan, r).body), plan)
             for plan, reports in zip(run.plans, run.reports, strict=True)

@@ -73,7 +73,7 @@ def fewer(name: str, fields: dict[str, Any]) -> dict[str, Any]:
 
 def adds_coordinates(algorithm: Any) -> bool:
     """Whether what a client reports depends on sums over coordinates, which a device takes in an order of its own."""
-    return algorithm.is_dense or "projection" in str(algorithm.estimator)
+    return algorithm.facts.is_dense or "projection" in str(algorithm.estimator)
 
 
 @pytest.mark.few(1, slow=36)
@@ -110,7 +110,7 @@ def test_folding_local_work_and_snapshots_have_the_hosts_bits(name: str, fields:
         replica, late = (algorithm.replica(x0()).placed(there) for _ in range(2))
         assert type(directions_for("gaussian", there(x0())).backend).__name__ == BACKENDS[backend]  # type: ignore[attr-defined]
         for plan, reports, commit in zip(run.plans, run.reports, run.commits, strict=True):
-            if algorithm.is_dense or plan.round:  # the first round of clients without a memory has nothing of its own
+            if algorithm.facts.is_dense or plan.round:  # clients without a memory have nothing of their own
                 own = objective(algorithm, 0, plan.round, place=there)
                 report, memory = algorithm.local(replica, memory, plan, own)
                 memory = msgpack.unpackb(msgpack.packb(memory))  # as a process keeps it on the disk

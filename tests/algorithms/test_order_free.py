@@ -73,7 +73,7 @@ def test_any_order_and_any_grouping_of_reports_lead_to_the_same_bits(
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_report_weighs_what_its_group_says_at_the_learning_rate_of_its_own_plan(kind: str) -> None:
     algorithm, reports = KINDS[kind], reports_of(kind)
-    assert isinstance(KINDS[kind], OrderFree) and algorithm.is_order_free
+    assert isinstance(KINDS[kind], OrderFree) and algorithm.facts.is_order_free
     early, late = reports[0], reports[-1]
     plan = replace(late.plan, learning_rate=0.3)
     moved = [
@@ -106,4 +106,4 @@ class Own(DeComFL):
     ids=["whole numbers", "floats", "a median", "a majority", "fedkseed", "fedscalar", "a plug-in"],
 )
 def test_only_means_of_whole_numbers_do_not_depend_on_the_order(algorithm: Any, is_order_free: bool) -> None:
-    assert algorithm.is_order_free == is_order_free
+    assert algorithm.facts.is_order_free == is_order_free

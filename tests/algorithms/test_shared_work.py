@@ -128,7 +128,7 @@ def test_clients_may_remember_something_where_a_model_is_sent_or_a_plug_in_defin
 ) -> None:
     """A process that loses its clients' memories must not be replaced."""
     assert {name for name, kind in KINDS.items() if may_remember(kind())} == {
-        name for name, kind in KINDS.items() if kind().is_dense
+        name for name, kind in KINDS.items() if kind().facts.is_dense
     }
     assert may_remember(Halved())
     told = []

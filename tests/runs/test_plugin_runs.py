@@ -338,7 +338,7 @@ def test_two_methods_cannot_have_one_vector(what: str) -> None:
     own = first.model_fields["name"].default
     with pytest.raises(ScenarioError, match=rf"`{what}` of {own} and of other name the same vector {own}\.[a-z]+; exp"):
         scenario(algorithm={"name": own, "also": [{"name": "other"}]})
-    assert scenario(algorithm={"name": "other"}).algorithm.label == "other"
+    assert scenario(algorithm={"name": "other"}).algorithm.facts.label == "other"
 
 
 def test_the_order_in_which_a_policy_chooses_does_not_matter(tmp_path: Path) -> None:

@@ -196,7 +196,8 @@ class CrashTrial:
         """After a kill: the journal is a prefix of the uninterrupted run's, and no newer version has been published."""
         kept = rounds_of(folder) if (folder / FILE).exists() else []
         # a dense run keeps few commits: most are dropped as soon as there is a newer one
-        rows = [[row[:-1] if self.what.algorithm.is_dense else row for row in rows] for rows in (kept, self.rounds)]
+        is_dense = self.what.algorithm.facts.is_dense
+        rows = [[row[:-1] if is_dense else row for row in rows] for rows in (kept, self.rounds)]
         assert rows[0] == rows[1][: len(kept)], "the journal is not a prefix"
         version, published = kept[-1][1] if kept else 0, newest_recorded(folder.with_suffix(".heard"))
         assert published <= version, f"version {published} was published, and {version} is in the journal"

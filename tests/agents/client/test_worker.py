@@ -377,7 +377,7 @@ def test_a_plan_that_is_not_the_scenarios_is_not_acted_upon(name: str) -> None:
         {"learning_rate": 0.0},
         {"learning_rate": float(np.float32(0.01))},
     ]
-    false += [{"steps": 0, "epochs": 2}] if algorithm.is_dense else [{"perturbations": 1}]
+    false += [{"steps": 0, "epochs": 2}] if algorithm.facts.is_dense else [{"perturbations": 1}]
     assert [asked(**changes) for changes in false] == [[]] * len(false)
     assert events(hosted) == ["bad-plan"] * len(false)
     assert [answer.kind for answer in asked()] == [Kind.REPORT]

@@ -157,7 +157,7 @@ def test_a_client_gets_a_snapshot_if_it_misses_more_bytes_or_commits_than_its_bu
         lag = Lag(snapshot_after_bytes=budget, snapshot_after_commits=most, chunk_bytes=CHUNK)
 
         def is_beyond(version: int, budget: int = budget) -> bool:
-            if most is None and run.algorithm.most_catch_up_bytes is not None:
+            if most is None and run.algorithm.facts.most_catch_up_bytes is not None:
                 return missed[version] > budget
             return alone[version] > budget or (most is not None and NEWEST - version > most)
 

@@ -31,7 +31,7 @@ def reports_of(algorithm: Any, plan: Any, clients: int = 5) -> dict[int, Any]:
 @pytest.mark.parametrize("name", METHODS)
 def test_a_commit_follows_from_the_sum_of_whole_numbers_to_the_bit(name: str) -> None:
     algorithm = of(name)
-    assert algorithm.adds_up and isinstance(make(name), Summed)
+    assert algorithm.facts.adds_up and isinstance(make(name), Summed)
     plan, state = algorithm.plan(0, 0, 7), algorithm.first_state(lambda: START)
     reports = reports_of(algorithm, plan)
     total = sum(algorithm.numbers(report).astype(np.int64) for report in reports.values())
@@ -69,7 +69,7 @@ def test_the_mean_is_rounded_once() -> None:
     ],
 )
 def test_what_needs_more_than_a_sum_does_not_add_up(name: str, fields: dict[str, Any]) -> None:
-    assert not of(name, **fields).adds_up
+    assert not of(name, **fields).facts.adds_up
 
 
 def test_a_report_of_numbers_tells_nothing_else_of_its_client() -> None:

@@ -152,7 +152,7 @@ def test_decomfl_that_sends_signs_is_feedsign_and_integers_refuse_them() -> None
         (name, fields)
         for name in ALGORITHMS.all()
         for fields in ({}, *CONFIGURATIONS.get(name, {}).values())
-        if not make(name).is_dense
+        if not make(name).facts.is_dense
         and not name.startswith("fedscalar")  # of whose updates only projections are sent
         and "clipped" not in str(fields)
     ],

@@ -68,7 +68,7 @@ def test_what_was_missed_never_takes_more_than_a_number_for_each_direction(run: 
     assert all(size <= log for size, log in zip(sizes, alone, strict=True))
     assert alone[-1] > 10 * sizes[-1]
     largest = width_of(summed(run.commits).numbers)
-    assert max(sizes) <= -(-POOL // 8) + POOL * largest + 32 < run.algorithm.most_catch_up_bytes
+    assert max(sizes) <= -(-POOL // 8) + POOL * largest + 32 < run.algorithm.facts.most_catch_up_bytes
 
 
 @pytest.mark.parametrize("pool", [1, 96, 97, 4096, 65_535])
@@ -76,7 +76,7 @@ def test_no_sum_takes_more_bytes_than_the_bound_says(pool: int) -> None:
     last, indices = 2**32 - 1, np.arange(pool).astype(np.uint16)
     longest = PoolCommit(last - 1, last, last, indices, np.full(pool, -(2**63), np.int64))
     size = len(msgpack.packb(pack_sum(longest, pool)))
-    assert size <= make("fedkseed", pool=pool).most_catch_up_bytes <= size + 32
+    assert size <= make("fedkseed", pool=pool).facts.most_catch_up_bytes <= size + 32
 
 
 def commits(*moves: dict[int, int]) -> list[PoolCommit]:

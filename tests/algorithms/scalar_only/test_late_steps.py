@@ -16,7 +16,7 @@ RATE = 10.0
 """A step so large that the rounding of x is small beside it."""
 SETTINGS: dict[str, Any] = {"hizoo": {"alpha": 0.5}}
 """With the default, H hardly changes in a few rounds."""
-WITH_TERMS = [name for name in ALGORITHMS.all() if not make(name).is_dense and name != "fedkseed"]
+WITH_TERMS = [name for name in ALGORITHMS.all() if not make(name).facts.is_dense and name != "fedkseed"]
 """A commit of FedKSeed holds whole numbers of units that are added to x, and no scalars."""
 
 
@@ -40,10 +40,10 @@ def test_late_reports_are_taken_by_those_algorithms_whose_scalars_move_every_mod
     at_last, at_first, half = moved(run, 2, commit, 1.0), moved(run, 0, commit, 1.0), moved(run, 2, commit, 0.5)
     scale = np.abs(at_last).max()
     is_alike = all(np.abs(at_last - other).max() < 1e-3 * scale for other in (at_first, 2 * half))
-    assert scale > 1e-3 and run.algorithm.takes_late == is_alike
+    assert scale > 1e-3 and run.algorithm.facts.takes_late == is_alike
 
 
-@pytest.mark.parametrize("name", [name for name in WITH_TERMS if make(name).takes_late])
+@pytest.mark.parametrize("name", [name for name in WITH_TERMS if make(name).facts.takes_late])
 def test_late_reports_alone_make_a_commit(name: str) -> None:
     run = rehearse(make(name), rounds=2)
     early, now = run.plans

@@ -111,7 +111,7 @@ def test_the_compiled_replay_equals_the_definition_bit_for_bit(
         (name, fields)
         for name in ALGORITHMS.all()
         for fields in ({}, *CONFIGURATIONS.get(name, {}).values())
-        if not make(name).is_dense and make(name, **fields).arithmetic == "float"
+        if not make(name).facts.is_dense and make(name, **fields).arithmetic == "float"
     ],
     ids=lambda value: value if isinstance(value, str) else "-".join(value),
 )

@@ -132,7 +132,7 @@ def test_replay_goes_on_from_program_to_program(name: str, fields: dict[str, Any
 @each
 def test_late_terms_and_weights_are_folded_as_apply_does(name: str, fields: dict[str, Any]) -> None:
     algorithm = make(name, **fields)
-    log, start = log_of(algorithm.takes_late), x0(DIMENSION)
+    log, start = log_of(algorithm.facts.takes_late), x0(DIMENSION)
     assert_all_alike(replayed(algorithm, [log], start), applied(algorithm, log, start))
 
 
@@ -143,7 +143,7 @@ def test_overflows_and_subnormals_agree_with_apply(
     name: str, fields: dict[str, Any], scale: float, rate: float
 ) -> None:
     algorithm = make(name, **fields)
-    log, start = log_of(algorithm.takes_late, scale, rate), x0(DIMENSION) * np.float32(1e-38)
+    log, start = log_of(algorithm.facts.takes_late, scale, rate), x0(DIMENSION) * np.float32(1e-38)
     expected = applied(algorithm, log, start)
     assert_all_alike(replayed(algorithm, [log], start), expected)
     assert np.isfinite(expected["x"]).all() == (scale < 1)
@@ -154,7 +154,7 @@ def test_overflows_and_subnormals_agree_with_apply(
 @pytest.mark.parametrize("types", [{"x": torch.bfloat16}, ALL_NARROW])
 def test_the_number_of_commits_folded_at_a_time_changes_no_bit(name: str, fields: dict[str, Any], types: Types) -> None:
     algorithm = make(name, **fields)
-    log, start = log_of(algorithm.takes_late), narrowed(x0(DIMENSION))
+    log, start = log_of(algorithm.facts.takes_late), narrowed(x0(DIMENSION))
     at_once = replayed(algorithm, [log], start, types)
     assert_all_alike(replayed(algorithm, [log[:1], [], log[1:3], log[3:]], start, types), at_once)
 
@@ -206,7 +206,7 @@ def test_bfloat16_is_rounded_after_every_global_step(
     name: str, fields: dict[str, Any], types: Types, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     algorithm = make(name, **fields)
-    log, start = log_of(algorithm.takes_late), narrowed(x0(DIMENSION))
+    log, start = log_of(algorithm.facts.takes_late), narrowed(x0(DIMENSION))
     actual, wide = replayed(algorithm, [log], start, types), applied(algorithm, log, start)
     settled(monkeypatch, types)
     assert_all_alike(actual, applied(algorithm, log, start))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -74,8 +75,8 @@ def test_how_many_commits_without_seeds_were_replayed_is_not_known(tmp_path: Pat
         name: Literal["logged"] = "logged"  # type: ignore[assignment]
 
         @property
-        def is_dense(self) -> bool:
-            return False
+        def facts(self) -> Any:
+            return replace(super().facts, is_dense=False)
 
     results = go(tmp_path / "run", lossy(algorithm=DENSE | {"name": "logged"}, stop={"rounds": 10}))
     assert results.summary["traffic"]["catchup_bytes"] and results.summary["traffic"]["replayed"] is None

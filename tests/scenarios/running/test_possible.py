@@ -137,4 +137,4 @@ def test_of_the_papers_figures_those_have_rows_that_cannot_run_that_send_whole_m
     )
     for plan in found.values():
         rows = {cell.name: cell.scenario for cell in plan.cells}
-        assert [*impossible_rows(plan)] == [name for name, row in rows.items() if row.algorithm.is_dense]
+        assert [*impossible_rows(plan)] == [name for name, row in rows.items() if row.algorithm.facts.is_dense]

@@ -269,6 +269,11 @@ HEAD = "from typing import Literal\nfrom seedbus.plugin import *\n"
             "plan of the algorithm a takes (self, round); expected (self, round, version, seed)",
         ),
         (
+            HEAD + 'class A(ScalarOnly):\n    name: Literal["a"] = "a"\n    takes_late = property(lambda self: False)',
+            "takes_late of the algorithm a is no member of an algorithm, and a fact; expected in `facts`: "
+            "replace(super().facts, takes_late=…)",
+        ),
+        (
             HEAD + 'class A(Method):\n    name: Literal["a"] = "a"\n    def sends(self): ...',
             "sends of the method a is a function; expected a property (@property above it)",
         ),

@@ -34,7 +34,7 @@ def run(seedbus: Command, *arguments: str) -> None:
 @pytest.mark.few(10, slow=0)
 @pytest.mark.parametrize("algorithm", list(ALGORITHMS.all()))
 def test_a_scenario_of_every_algorithm_runs(seedbus: Command, algorithm: str) -> None:
-    few = ALGORITHMS.all()[algorithm]().most_clients is not None
+    few = ALGORITHMS.all()[algorithm]().facts.most_clients is not None
     run(seedbus, "--algorithm", algorithm, *(("--rounds", "2") if few else SMALL))
 
 

@@ -119,6 +119,7 @@ def _own(folder: Path, algorithm: dict[str, Any]) -> Scenario:
 
 
 OWN = """
+from dataclasses import replace
 from typing import Literal
 import numpy as np
 from seedbus.algorithms.dense.base import FedAvg
@@ -128,8 +129,8 @@ class Logged(FedAvg):
     name: Literal["logged"] = "logged"
 
     @property
-    def is_dense(self):
-        return False
+    def facts(self):
+        return replace(super().facts, is_dense=False)
 
 class Nonzero(Compression):
     kind: Literal["nonzero"] = "nonzero"

@@ -106,7 +106,7 @@ def test_the_files_that_faults_follow_are_accepted_and_follow_from_the_document(
 def test_every_algorithm_that_needs_no_network_is_drawn_and_every_arithmetic_that_it_takes() -> None:
     kinds: dict[str, Any] = dict(ALGORITHMS.all())
     drawn = [document(seed)["algorithm"] for seed in range(800)]
-    assert {each["name"] for each in drawn} == {name for name, kind in kinds.items() if not kind().needs_outputs}
+    assert {each["name"] for each in drawn} == {name for name, kind in kinds.items() if not kind().facts.needs_outputs}
     narrow = {each["name"] for each in drawn if each.get("arithmetic") == "bfloat16"}
     fields = {name: kind.model_fields.get("arithmetic") for name, kind in kinds.items()}
     assert narrow == {name for name, field in fields.items() if field and "bfloat16" in get_args(field.annotation)}

@@ -12,7 +12,7 @@ from typing import Any, Self
 from pydantic import PrivateAttr
 
 from seedbus.algorithms.capabilities import Facts
-from seedbus.algorithms.contract import Packed, Replica, commits_after
+from seedbus.algorithms.contract import Packed, Replica, Shapes, commits_after
 from seedbus.settings import Settings
 from seedbus.vector import Vector
 
@@ -22,12 +22,12 @@ class BaseAlgorithm(Settings):
 
     What it has to say, as a plug-in's check names it: `name` and `aggregation`, fields or constants; `plan`,
     `evaluations`, `local` and `trained`; `check`, `values`, `with_values` and `aggregate`; `apply`; and of the wire
-    `most_bytes` and `report_bytes`, `pack_plan`, `pack_report` and `pack_commits`, and their `unpack_` counterparts.
+    `sizes`, `pack_plan`, `pack_report` and `pack_commits`, and their `unpack_` counterparts.
     """
 
     _dimension: int = PrivateAttr(0)
 
-    def sized(self, dimension: int) -> Self:
+    def sized(self, dimension: int, shapes: Shapes = ()) -> Self:
         """Return a copy for models of `dimension` coordinates, which it has as `_dimension`."""
         copied = self.model_copy()
         copied._dimension = dimension
@@ -54,7 +54,7 @@ class BaseAlgorithm(Settings):
     def replica(self, x0: Vector) -> Replica:
         return Replica(0, {"x": x0.copy()})
 
-    def point(self, replica: Replica) -> Vector:
+    def point(self, replica: Replica, newest: Any = None) -> Vector:
         return replica.x
 
     def pending(self, version: int, commits: Sequence[Any]) -> Sequence[Any]:
@@ -63,12 +63,6 @@ class BaseAlgorithm(Settings):
     def pack_log(self, commits: Sequence[Any]) -> Packed:
         packed: Packed = getattr(self, "pack_commits")(commits)  # noqa: B009, a subclass has it
         return packed
-
-    def evaluation_point(self, replica: Replica, newest: Any) -> Vector:
-        return self.point(replica)
-
-    def evaluation_fill(self, replica: Replica) -> Callable[[slice, Vector], None] | None:
-        return None
 
     def diagnostics(self, replica: Replica) -> dict[str, float]:
         return {}
@@ -91,9 +85,6 @@ class BaseAlgorithm(Settings):
 
     def check_memory(self, memory: Any) -> None:
         """Accept every memory: it has a form of its own."""
-
-    def state_bytes(self, dimension: int, clients: int) -> int:
-        return 0
 
     def max_norm(self, plan: Any, reports: Mapping[int, Any]) -> Packed | None:
         return None

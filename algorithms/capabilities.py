@@ -20,6 +20,7 @@ class Facts:
             or if the step is not linear in Δ.
         is_order_free: whether any order and grouping of the same reports into commits lead to the same model, to the
             bit, by `aggregate_each`.
+        is_widened: whether `point` takes memory of its own, which an evaluation should not take.
         is_exact: whether x is an exact sum of commits.
         adds_up: whether reports are whole numbers, whose sum is all that the rule `mean` needs.
         tracks_sums: whether clients remember what they report, as the server has it: then it may not be clipped there.
@@ -43,6 +44,7 @@ class Facts:
     is_dense: bool = False
     takes_late: bool = False
     is_order_free: bool = False
+    is_widened: bool = False
     is_exact: bool = False
     adds_up: bool = False
     tracks_sums: bool = False

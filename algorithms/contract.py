@@ -60,6 +60,9 @@ class ReportRefused(ValueError):
         self.reason = reason
 
 
+Shapes = Sequence[tuple[int, ...]]
+"""The shapes of a network's trained parameters, in the order of their coordinates."""
+
 DECLINES = frozenset({"overflow", "no-masks"})
 """The reasons for which a client may decline to report."""
 
@@ -154,6 +157,20 @@ class Packed(NamedTuple):
     seeds: int = 0
 
 
+class Sizes(NamedTuple):
+    """How many bytes the vectors of an algorithm take; 0 where it has none.
+
+    Attributes:
+        report: at most, in a packed report.
+        message: at most, in one message, a report or a commit.
+        state: about, in the server's state.
+    """
+
+    report: int = 0
+    message: int = 0
+    state: int = 0
+
+
 class LateReports(NamedTuple):
     """Late reports of one earlier round.
 
@@ -188,16 +205,8 @@ class Payloads(Protocol[PlanT, ReportT, CommitT]):
     Each `unpack_*` raises `BadPayload` for a body that its `pack_*` cannot have made.
     """
 
-    def report_bytes(self, dimension: int) -> int:
-        """Return the most bytes that the vectors of a packed report take; 0 if a report holds only scalars."""
-        ...
-
-    def most_bytes(self, dimension: int) -> int:
-        """Return the most bytes that vectors take in one message, a report or a commit; 0 if none holds vectors."""
-        ...
-
-    def state_bytes(self, dimension: int, clients: int) -> int:
-        """Return about how many bytes the server's state has in a run of so many clients; 0 if it has no vectors."""
+    def sizes(self, dimension: int, clients: int) -> Sizes:
+        """Return how many bytes vectors take in messages and at the server, in a run of so many clients."""
         ...
 
     def count_scalars(self, body: Any) -> int:
@@ -250,16 +259,28 @@ class Algorithm(Payloads[PlanT, ReportT, CommitT], Protocol[PlanT, ReportT, Comm
         """Return warnings about these settings, one sentence each."""
         ...
 
-    def sized(self, dimension: int) -> Self:
-        """Return this algorithm for models of `dimension` coordinates. A run uses only the result."""
+    def sized(self, dimension: int, shapes: Shapes = ()) -> Self:
+        """Return this algorithm for models of `dimension` coordinates. A run uses only the result.
+
+        Args:
+            dimension: d.
+            shapes: those of the network's trained parameters. Only followers have them, and only of an algorithm whose
+                facts say `needs_layers`: the server plans and aggregates without.
+        """
         ...
 
     def replica(self, x0: Vector) -> Replica:
         """Return version 0: a copy of x₀, and the algorithm's own fields at their initial values."""
         ...
 
-    def point(self, replica: Replica) -> Vector:
-        """Return the coordinates of a replica's model, float32 [d]; not to be written to."""
+    def point(self, replica: Replica, newest: CommitT | None = None) -> Vector:
+        """Return the coordinates of a replica's model, float32 [d]; not to be written to.
+
+        Args:
+            replica: the replica, or a span of all its fields.
+            newest: the commit that the replica folded last, to evaluate the model that this commit may hold beside what
+                clients start from; None: what clients start from.
+        """
         ...
 
     def plan(self, round: int, version: int, seed: int) -> PlanT:
@@ -399,21 +420,6 @@ class Algorithm(Payloads[PlanT, ReportT, CommitT], Protocol[PlanT, ReportT, Comm
 
         Raises:
             CommitGap: a version is missing.
-        """
-        ...
-
-    def evaluation_point(self, replica: Replica, newest: CommitT | None) -> Vector:
-        """Return the point at which the model is evaluated, [d].
-
-        Args:
-            replica: the replica to evaluate.
-            newest: the commit that the replica folded last; None at version 0.
-        """
-        ...
-
-    def evaluation_fill(self, replica: Replica) -> Callable[[slice, Vector], None] | None:
-        """Return a function that writes any span of the evaluation point, if the point takes memory of its own that
-        `evaluation_point` should not take; else None.
         """
         ...
 

@@ -29,7 +29,7 @@ def contenders() -> dict[str, tuple[ScalarOnly, int]]:
     return (
         {"dense": (DeComFL(), DIMENSION)}
         | {name: (DeComFL(), round(density * DIMENSION)) for name, density in masks.items()}
-        | {f"lozo, rank {rank}": (LOZO(rank=rank).shaped(SHAPES), DIMENSION) for rank in (1, 2, 8)}
+        | {f"lozo, rank {rank}": (LOZO(rank=rank).sized(DIMENSION, SHAPES), DIMENSION) for rank in (1, 2, 8)}
     )
 
 

@@ -43,6 +43,7 @@ from seedbus.algorithms.contract import (
     Packed,
     Replica,
     ReportRefused,
+    Sizes,
 )
 from seedbus.algorithms.dense.base import FedAvg
 from seedbus.algorithms.dense.channels.contract import Channel
@@ -111,6 +112,7 @@ __all__ = [
     "ScalarOnly",
     "Selection",
     "Server",
+    "Sizes",
     "Slowed",
     "Speeds",
     "Task",

@@ -8,14 +8,18 @@ verification, no client of that process folds again what the evaluator has folde
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
+
+import numpy as np
 
 from seedbus.agents import messages
 from seedbus.agents.client.replicas import Replicas
 from seedbus.agents.messages import DIGEST, EVALUATE, AnyAlgorithm, Evaluation
 from seedbus.agents.observer import Observer
 from seedbus.agents.problem import ClientProblem, MeasuredByLayer
-from seedbus.algorithms.contract import BadPayload, CommitGap, Replica
+from seedbus.algorithms.contract import BadPayload, CommitGap, Replica, Vector
+from seedbus.algorithms.directions import for_blocks
 from seedbus.bus import EVALUATOR, Envelope
 
 
@@ -27,10 +31,19 @@ def measured(
     Where the algorithm wants it and the problem can do it, one layer after the other is widened from the replica's own
     memory, to the same bits, and no vector of the point is made.
     """
-    fill = algorithm.evaluation_fill(replica)
-    if fill is not None and isinstance(problem, MeasuredByLayer):
-        return problem.evaluate_at(fill, split)
-    return problem.evaluate(algorithm.evaluation_point(replica, newest), split)
+    if algorithm.facts.is_widened and isinstance(problem, MeasuredByLayer):
+        return problem.evaluate_at(partial(write_span, algorithm, replica), split)
+    return problem.evaluate(algorithm.point(replica, newest), split)
+
+
+def write_span(algorithm: AnyAlgorithm, replica: Replica, span: slice, out: Vector) -> None:
+    """Write a span of the coordinates of a replica's model, in little memory of its own."""
+
+    def write(part: slice) -> None:
+        fields = {name: field[span][part] for name, field in replica.fields.items()}
+        np.copyto(out[part], algorithm.point(Replica(replica.version, fields)))
+
+    for_blocks(out.size, write, like=out)
 
 
 class Evaluator:

@@ -293,7 +293,7 @@ class GossipRun:
         """Evaluate one node's model, and how far the nodes are from each other."""
         algorithm, nodes = self.spec.algorithm, self.nodes
         replica = nodes[self.gossip.evaluated].replica
-        metrics = self.problem.evaluate(algorithm.evaluation_point(replica, None), self.spec.evaluation.split)
+        metrics = self.problem.evaluate(algorithm.point(replica), self.spec.evaluation.split)
         metrics |= algorithm.diagnostics(replica)
         missing = sum(len(self.made) - node.has.size for node in nodes)
         metrics |= dict(zip(METRICS, (missing / len(nodes), self._distance()), strict=True))

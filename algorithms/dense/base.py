@@ -28,7 +28,7 @@ from pydantic import ConfigDict, Field, TypeAdapter, ValidationError, create_mod
 from seedbus.algorithms.aggregation.rules import Aggregation, Mean
 from seedbus.algorithms.base import BaseAlgorithm
 from seedbus.algorithms.capabilities import Facts
-from seedbus.algorithms.contract import BadPayload, Declined, LateReports, Packed, Replica, ReportRefused, Vector
+from seedbus.algorithms.contract import BadPayload, Declined, LateReports, Packed, Replica, ReportRefused, Sizes, Vector
 from seedbus.algorithms.dense import payloads as dense_wire
 from seedbus.algorithms.dense.channels.contract import CHANNELS, Channel
 from seedbus.algorithms.dense.compression.contract import CODECS, Compression
@@ -181,16 +181,12 @@ class FedAvg(BaseAlgorithm):
         """The law of the directions that a method draws; None if none draws any, so that no kernel is needed."""
         return next((method.directions for method in self.methods if method.directions is not None), None)
 
-    def report_bytes(self, dimension: int) -> int:
-        return self._codec.most_bytes(dimension) * (1 + len(self.sent))
-
-    def most_bytes(self, dimension: int) -> int:
+    def sizes(self, dimension: int, clients: int) -> Sizes:
+        report = self._codec.most_bytes(dimension) * (1 + len(self.sent))
         moves_ahead = any(type(method).ahead is not Method.ahead for method in self.methods)
-        return max(self.report_bytes(dimension), 4 * dimension * (1 + len(self.shared) + moves_ahead))
-
-    def state_bytes(self, dimension: int, clients: int) -> int:
         kept = sum(method.kept_vectors(clients) for method in self.methods)
-        return 4 * dimension * (1 + len(self.shared) + kept)
+        commit = 4 * dimension * (1 + len(self.shared) + moves_ahead)
+        return Sizes(report, max(report, commit), 4 * dimension * (1 + len(self.shared) + kept))
 
     # -- the log
 
@@ -207,7 +203,7 @@ class FedAvg(BaseAlgorithm):
                 np.copyto(replica.fields[name], value)
             replica.version = commit.version
 
-    def evaluation_point(self, replica: Replica, newest: DenseCommit | None) -> Vector:
+    def point(self, replica: Replica, newest: DenseCommit | None = None) -> Vector:
         if newest is None or newest.version != replica.version or newest.model is None:
             return replica.x
         return newest.model

@@ -23,7 +23,7 @@ folds, to the same bits.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, ClassVar
 
@@ -37,6 +37,7 @@ from seedbus.algorithms.contract import (
     LateReports,
     Replica,
     ReportRefused,
+    Sizes,
 )
 from seedbus.algorithms.directions import Directions, UpdateRule, directions_for, exact_directions_for, for_blocks
 from seedbus.algorithms.directions.bfloat16 import BITS, narrowed, widened
@@ -102,6 +103,7 @@ class ScalarOnly(ScalarFields):
             super().facts,
             takes_late=True,
             is_order_free=is_whole and "aggregate_each" in vars(aggregating),  # its own, where `aggregate` is its own
+            is_widened=self.revert == "light" and self.arithmetic != "float",
             is_exact=self.arithmetic == "integer",
             adds_up=self.adds_up,
             has_round_seeds=True,
@@ -127,7 +129,7 @@ class ScalarOnly(ScalarFields):
             )
         return np.full_like(x0, value)
 
-    def point(self, replica: Replica) -> Vector:
+    def point(self, replica: Replica, newest: Any = None) -> Vector:
         return self.coordinates(replica.x)
 
     def plan(self, round: int, version: int, seed: int) -> ScalarPlan:
@@ -343,28 +345,11 @@ class ScalarOnly(ScalarFields):
             follow(self, backend, replica, pending)
         replica.version = pending[-1].version
 
-    def evaluation_fill(self, replica: Replica) -> Callable[[slice, Vector], None] | None:
-        if self.revert != "light" or self.arithmetic == "float":
-            return None
-
-        def fill(span: slice, out: Vector) -> None:
-            x = replica.fields["x"][span]
-
-            def write(part: slice) -> None:
-                np.copyto(out[part], self.coordinates(x[part]))
-
-            for_blocks(out.size, write, like=out)
-
-        return fill
-
     def diagnostics(self, replica: Replica) -> dict[str, float]:
         return drift(replica) if self.revert == "compensate" else {}
 
-    def report_bytes(self, dimension: int) -> int:
-        return 0
-
-    def most_bytes(self, dimension: int) -> int:
-        return 0
+    def sizes(self, dimension: int, clients: int) -> Sizes:
+        return Sizes()
 
     # -- the mathematics
 

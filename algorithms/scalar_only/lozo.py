@@ -26,12 +26,12 @@ from typing import ClassVar, Literal, Self
 from pydantic import Field, PrivateAttr
 
 from seedbus.algorithms.capabilities import Facts
+from seedbus.algorithms.contract import Shapes
 from seedbus.algorithms.directions import Directions
 from seedbus.algorithms.directions.low_rank import Layers, LowRankDirections
 from seedbus.algorithms.scalar_only.base import ScalarOnly
 from seedbus.algorithms.scalar_only.fields import Estimator
 from seedbus.algorithms.schedule import Scheduled
-from seedbus.algorithms.shaped import Shapes
 from seedbus.keyed import keyed_bits
 
 
@@ -52,18 +52,13 @@ class LOZO(ScalarOnly):
     def facts(self) -> Facts:
         return replace(super().facts, needs_layers=True)
 
-    def shaped(self, shapes: Shapes) -> Self:
-        """Return this algorithm for a network with parameters of these shapes. See `Shaped`."""
-        own = self.model_copy()
-        own._layers = Layers.of(shapes, self.rank)
+    def sized(self, dimension: int, shapes: Shapes = ()) -> Self:
+        """Return this algorithm for a network with these parameters, or for one vector, which is no matrix."""
+        own = super().sized(dimension, shapes)
+        own._layers = Layers.of(shapes or [(dimension,)], self.rank)
         return own
-
-    def sized(self, dimension: int) -> Self:
-        """Return this algorithm for one vector that is no matrix, unless its layers are known."""
-        own = self if self._layers is not None else self.shaped([(dimension,)])
-        return super(LOZO, own).sized(dimension)
 
     def directions_of(self, source: Directions, round: int) -> LowRankDirections:
         if self._layers is None:
-            raise RuntimeError("lozo has no directions before `shaped` or `sized`")
+            raise RuntimeError("lozo has no directions before `sized`")
         return LowRankDirections(source.law, self._layers, self._seed(keyed_bits("lozo", round // self.interval)))

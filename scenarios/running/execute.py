@@ -95,7 +95,7 @@ def _spec(prepared: Prepared) -> RunSpec:
         lag=None if scenario.lag is None else scenario.lag.resolved(scenario.replay_s),
         replica_bytes=replica_bytes(scenario),
         x0=None if problem is None else problem.x0,
-        report_limit=SHORT + scenario.algorithm.report_bytes(scenario.dimension),
+        report_limit=SHORT + scenario.algorithm.sizes(scenario.dimension, 1).report,
         plugins=proof(scenario.plugins),
         open_exchange=next((asks for each in scenario.features if (asks := each.exchange())), no_exchange),
         filters=collusions(scenario.faults, scenario.seed, scenario.participation.clients),

@@ -59,7 +59,9 @@ def refuse_size(scenario: Scenario, dimension: int) -> None:
     """Raise `ScenarioError` where the algorithm sends more than a message may hold, or its server keeps more than the
     journal may, for a task of d coordinates."""
     trained = dimension if scenario.mask is None else scenario.mask.count(dimension)
-    needed = scenario.algorithm.most_bytes(trained)
+    clients = scenario.participation.clients
+    sizes = scenario.algorithm.sizes(trained, clients)
+    needed = sizes.message
     if needed > LONGEST_VECTORS:
         what = (
             f"algorithm {scenario.algorithm.name} sends models, and a message with the {trained:,} coordinates of task "
@@ -67,8 +69,7 @@ def refuse_size(scenario: Scenario, dimension: int) -> None:
             "model, a mask, or a scalar-only algorithm such as decomfl"
         )
         raise ScenarioError(scenario.name, [what])
-    clients = scenario.participation.clients
-    kept = scenario.algorithm.state_bytes(trained, clients)
+    kept = sizes.state
     if kept > LARGEST_STATE:
         what = (
             f"algorithm {scenario.algorithm.name} keeps {kept:,} bytes at the server, for {clients:,} clients and "

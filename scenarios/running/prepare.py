@@ -14,9 +14,9 @@ from seedbus.agents.client.tampering import Tampering
 from seedbus.agents.client.worker import Followers, build_facts, prove
 from seedbus.agents.messages import AnyAlgorithm
 from seedbus.agents.observer import Observer
+from seedbus.algorithms.contract import Shapes
 from seedbus.algorithms.directions.warm import warm
 from seedbus.algorithms.scalar_only.base import ScalarOnly
-from seedbus.algorithms.shaped import Shaped
 from seedbus.bus import Follower, Offer, Recruit
 from seedbus.models.device import placed_beside
 from seedbus.models.errors import DataError
@@ -170,11 +170,12 @@ def followed(scenario: Scenario, problem: Problem) -> AnyAlgorithm:
         ScenarioError: this process has no secret for the shift.
     """
     algorithm = scenario.algorithm
-    if isinstance(algorithm, Shaped):
+    shapes: Shapes = ()
+    if algorithm.facts.needs_layers:
         if not isinstance(problem, HasShapes):
             raise ScenarioError("task", [f"algorithm {algorithm.name} needs layers, and {scenario.task.name} has none"])
-        algorithm = algorithm.shaped(problem.shapes())
-    algorithm = algorithm.sized(problem.dimension)
+        shapes = problem.shapes()
+    algorithm = algorithm.sized(problem.dimension, shapes)
     if scenario.seed_shift and isinstance(algorithm, ScalarOnly):
         return algorithm.shifted(seed_key(scenario.seed, scenario.task.name, problem.dimension))
     return algorithm

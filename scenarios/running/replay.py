@@ -134,7 +134,7 @@ def replays(run: str | Path, rounds: Sequence[int | None], *, task: Task | None 
         folded = made[-1:] if algorithm.facts.is_dense else made  # a dense commit is a whole model
         commits = [commit for each in folded for commit in unpacked(algorithm, each, Path(run) / FILE)]
         algorithm.apply(replica, commits)
-        point = algorithm.evaluation_point(replica, commits[-1] if commits else None)
+        point = algorithm.point(replica, commits[-1] if commits else None)
         yield Replayed(number, replica, problem, point, preprocessing)
 
 

@@ -319,14 +319,22 @@ def _flaws(plugin: Plugin) -> list[str]:
     return flaws
 
 
-_FACTS = {each.name for each in fields(Facts)}
+_ELSEWHERE = {each.name: f"in `facts`: replace(super().facts, {each.name}=…)" for each in fields(Facts)} | {
+    "report_bytes": "`sizes`, which returns Sizes",
+    "most_bytes": "`sizes`, which returns Sizes",
+    "state_bytes": "`sizes`, which returns Sizes",
+    "evaluation_point": "`point`, which takes the newest commit",
+    "evaluation_fill": "in `facts`: replace(super().facts, is_widened=True)",
+    "shaped": "`sized`, which takes the shapes",
+}
+"""What an algorithm had as a member of its own, and where it says that now."""
 
 
 def _misfit(kind: type[BaseModel], name: str, is_algorithm: bool) -> str | None:
     """Return how a member of a class cannot stand for that of Seedbus which it overrides; None if it can."""
     bases = [*kind.__mro__[1:], *(Algorithm.__mro__ if is_algorithm else ())]
-    if is_algorithm and name in _FACTS and not any(name in vars(base) for base in bases):
-        return f"is no member of an algorithm, and a fact; expected in `facts`: replace(super().facts, {name}=…)"
+    if is_algorithm and name in _ELSEWHERE and not any(name in vars(base) for base in bases):
+        return f"is no member of an algorithm; expected {_ELSEWHERE[name]}"
     own = vars(kind)[name]
     for base in bases:
         if not (base.__module__.startswith("seedbus.") and name in vars(base)):

@@ -10,7 +10,6 @@ from numpy.typing import NDArray
 
 from seedbus.algorithms.contract import Replica, ReportRefused, Vector
 from seedbus.algorithms.directions import reference
-from seedbus.algorithms.shaped import Shaped
 from seedbus.studies.check.promises import seed_of
 
 DIMENSION = 1_003
@@ -146,10 +145,8 @@ def objective(
 
 
 def of_dimension(algorithm: Any, dimension: int) -> Any:
-    """Return an algorithm for so many coordinates; if it needs shapes, of a matrix with rows of 7, and the rest."""
-    if isinstance(algorithm, Shaped):
-        algorithm = algorithm.shaped([(dimension // 7, 7), (dimension % 7,)])
-    return algorithm.sized(dimension)
+    """Return an algorithm for so many coordinates; and for the shapes with rows of 7, and the rest."""
+    return algorithm.sized(dimension, [(dimension // 7, 7), (dimension % 7,)])
 
 
 def x0(dimension: int = DIMENSION, dtype: Any = np.float32) -> Vector:

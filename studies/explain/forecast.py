@@ -19,6 +19,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -324,9 +325,9 @@ def _time(scenario: Scenario, rounds: int, rehearsal: Rehearsed, trial: Rehearse
 def _memory(scenario: Scenario, rehearsal: Rehearsed, trial: Rehearsed, tried_bytes: int) -> Memory:
     replicas = max(rehearsal.course.replicas)
     more = max(0, replicas - max(trial.course.replicas))
-    participation, state_bytes = scenario.participation, scenario.algorithm.state_bytes
+    participation, sizes = scenario.participation, partial(scenario.algorithm.sizes, scenario.dimension)
     clients, tried = min(participation.clients, participation.asked * scenario.stop.most_rounds), trial.course.clients
-    kept = state_bytes(scenario.dimension, max(clients, tried)) - state_bytes(scenario.dimension, tried)
+    kept = sizes(max(clients, tried)).state - sizes(tried).state
     return Memory(
         least=least_memory(scenario, scenario.participation.clients),
         tried=tried_bytes,

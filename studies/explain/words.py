@@ -165,7 +165,7 @@ def _algorithm(scenario: Scenario) -> list[str]:
     if getattr(algorithm, "epochs", None) is not None:
         exact = " for each batch of its samples"
     if facts.is_dense:
-        size = algorithm.report_bytes(scenario.dimension)
+        size = algorithm.sizes(scenario.dimension, 1).report
         said.append(f"a report holds vectors of {size:,} bytes at most, and a plan the newest model")
     elif not scenario.has_server:
         said.append(f"a commit holds {_scalars(scenario)}, and two numbers from which its seed follows")

@@ -18,7 +18,7 @@ from tcp_proxy import CountingProxy
 from wire_bytes import bytes_on_wire
 from worlds import scenario
 
-from seedbus.algorithms.contract import BadPayload, Packed
+from seedbus.algorithms.contract import BadPayload, Packed, Sizes
 from seedbus.algorithms.scalar_only.decomfl import DeComFL
 from seedbus.bus import HostRequest, Kind, read_ledger
 from seedbus.bus.envelope import SHORT
@@ -53,8 +53,8 @@ class Bulky(DeComFL, frozen=True):
     size: ClassVar[int] = 5 * MILLION
     boast: ClassVar[int] = 0
 
-    def report_bytes(self, dimension: int) -> int:
-        return self.size
+    def sizes(self, dimension: int, clients: int) -> Sizes:
+        return Sizes(self.size)
 
     def pack_plan(self, plan: Any) -> Packed:
         packed = super().pack_plan(plan)

@@ -22,6 +22,7 @@ from worlds import go, scenario
 
 from seedbus.agents import messages
 from seedbus.agents.client.client_spec import ClientSpec
+from seedbus.agents.client.evaluator import write_span
 from seedbus.agents.client.worker import Followers
 from seedbus.algorithms.contract import Vector
 from seedbus.bus import HOST, Kind, Offer, decode, encode
@@ -359,11 +360,10 @@ def test_an_evaluation_without_a_copy_writes_the_coordinates_that_the_model_has(
     fields = {"arithmetic": arithmetic, "learning_rate": 0.5}
     run = rehearse(make("decomfl", **fields), 2)
     light = make("decomfl", revert="light", **fields).sized(DIMENSION)
-    fill, point = light.evaluation_fill(run.replica), light.point(run.replica)
-    assert run.algorithm.evaluation_fill(run.replica) is None
-    assert (fill is None) == (arithmetic == "float"), "a vector of floats is read as it is"
+    point = light.point(run.replica)
+    assert not run.algorithm.facts.is_widened
+    assert light.facts.is_widened == (arithmetic != "float"), "a vector of floats is read as it is"
     for span in (slice(0, point.size), slice(3, 70)):
         out = np.zeros(span.stop - span.start, np.float32)
-        if fill is not None:
-            fill(span, out)
-            assert (out == point[span]).all()
+        write_span(light, run.replica, span, out)
+        assert (out == point[span]).all()

@@ -12,7 +12,7 @@ import torch
 from devices import DEVICE, IS_PROCESSOR
 from small_language import bind
 
-from seedbus.agents.client.evaluator import measured
+from seedbus.agents.client.evaluator import measured, write_span
 from seedbus.algorithms.scalar_only.decomfl import DeComFL
 from seedbus.models import DataError
 from seedbus.models.device import on_device, placed_beside
@@ -129,7 +129,7 @@ def test_a_forward_pass_in_16_bits_has_the_same_bits_with_and_without_a_point_an
 @pytest.mark.parametrize("arithmetic", ["bfloat16", "integer"])
 @pytest.mark.parametrize("dataset", ["sst2", "squad"])
 def test_an_evaluation_with_revert_light_widens_one_layer_after_the_other_to_the_metrics_of_a_widened_copy(
-    make: Any, dataset: str, arithmetic: Any
+    make: Any, dataset: str, arithmetic: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Where answers are generated, a copy is made after all: each token would take every layer."""
     light = DeComFL(revert="light", arithmetic=arithmetic)
@@ -139,17 +139,13 @@ def test_an_evaluation_with_revert_light_widens_one_layer_after_the_other_to_the
     replica = light.replica(placed_beside(problem)(problem.x0() + np.float32(1e-3)))
     expected = measured(copying, problem, replica, None, "test")
     spans: list[int] = []
-    fill: Any = light.evaluation_fill(replica)
 
-    def watched(span: slice, out: Any) -> None:
+    def watched(algorithm: Any, replica: Any, span: slice, out: Any) -> None:
         spans.append(out.size)
-        fill(span, out)
+        write_span(algorithm, replica, span, out)
 
-    class Watching(DeComFL):
-        def evaluation_fill(self, replica: Any) -> Any:
-            return watched
-
-    assert measured(Watching(), problem, replica, None, "test") == expected
+    monkeypatch.setattr("seedbus.agents.client.evaluator.write_span", watched)
+    assert measured(light, problem, replica, None, "test") == expected
     whole, largest = problem.dimension, max(map(math.prod, problem.shapes()))
     assert max(spans) == (whole if dataset == "squad" else largest)
-    assert copying.evaluation_fill(replica) is None is DeComFL(revert="light").evaluation_fill(replica)
+    assert not (copying.facts.is_widened or DeComFL(revert="light").facts.is_widened)

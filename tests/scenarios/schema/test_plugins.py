@@ -238,8 +238,8 @@ HEAD = "from typing import Literal\nfrom seedbus.plugin import *\n"
         (HEAD + 'class A(Partition):\n    kind: Literal["a"] = "a"', "the partition a does not define split"),
         (
             HEAD + 'class A(BaseAlgorithm):\n    name: Literal["a"] = "a"\n    def plan(self, *_): ...',
-            "the algorithm a does not define aggregate, aggregation, apply, check, evaluations, local, most_bytes, "
-            "pack_commits, pack_plan, pack_report, report_bytes, trained, unpack_commits, unpack_plan, unpack_report, "
+            "the algorithm a does not define aggregate, aggregation, apply, check, evaluations, local, "
+            "pack_commits, pack_plan, pack_report, sizes, trained, unpack_commits, unpack_plan, unpack_report, "
             "values, with_values",
         ),
         (
@@ -264,14 +264,18 @@ HEAD = "from typing import Literal\nfrom seedbus.plugin import *\n"
         (
             HEAD + 'class A(BaseAlgorithm):\n    name: Literal["a"] = "a"\n    aggregation: Mean = Mean()\n'
             "    def plan(self, round): ...\n    aggregate = apply = check = evaluations = local = trained ="
-            " most_bytes = pack_commits = pack_plan = pack_report = report_bytes = unpack_commits = unpack_plan ="
+            " sizes = pack_commits = pack_plan = pack_report = unpack_commits = unpack_plan ="
             " unpack_report = values = with_values = lambda *_, **others: None",
             "plan of the algorithm a takes (self, round); expected (self, round, version, seed)",
         ),
         (
             HEAD + 'class A(ScalarOnly):\n    name: Literal["a"] = "a"\n    takes_late = property(lambda self: False)',
-            "takes_late of the algorithm a is no member of an algorithm, and a fact; expected in `facts`: "
+            "takes_late of the algorithm a is no member of an algorithm; expected in `facts`: "
             "replace(super().facts, takes_late=…)",
+        ),
+        (
+            HEAD + 'class A(ScalarOnly):\n    name: Literal["a"] = "a"\n    def report_bytes(self, dimension): ...',
+            "report_bytes of the algorithm a is no member of an algorithm; expected `sizes`, which returns Sizes",
         ),
         (
             HEAD + 'class A(Method):\n    name: Literal["a"] = "a"\n    def sends(self): ...',

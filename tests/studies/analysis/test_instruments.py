@@ -180,7 +180,7 @@ def test_linear_cka_knows_rotations_scales_and_strangers() -> None:
         HiSo(perturbations=4, local_steps=3),
         HiSoCurvature(perturbations=4, local_steps=3, estimator="curvature"),
         HiZOO(perturbations=4, alpha=0.1),
-        LOZO(perturbations=3, local_steps=3, rank=1).shaped([(10, 7)]),
+        LOZO(perturbations=3, local_steps=3, rank=1).sized(70, [(10, 7)]),
     ],
     ids=["decomfl", "integer", "hiso", "hiso-curvature", "hizoo", "lozo"],
 )

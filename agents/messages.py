@@ -22,7 +22,7 @@ from seedbus.bus.records import record
 from seedbus.bus.text import printable
 
 RecordT = TypeVar("RecordT")
-AnyAlgorithm = Algorithm[Any, Any, Any]
+AnyAlgorithm = Algorithm
 
 Outgoing = tuple[Envelope, Tally]
 """A message to send, and what it carries in the papers' units."""

@@ -1,5 +1,5 @@
 """Federated learning algorithms: their contract, seeded directions and their replay, and one paper per file.
 
-Doors: `aggregation`, `base`, `capabilities`, `contract`, `dense`, `directions`, `objective`, `order_free`,
-`scalar_only`, `schedule`, `shared_work`, `summed`.
+Doors: `aggregation`, `base`, `capabilities`, `contract`, `dense`, `directions`, `objective`,
+`scalar_only`, `schedule`.
 """

@@ -7,12 +7,12 @@ simplest ones do: a replica is x alone, each commit builds on the one before, an
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Self
+from typing import Any, Self, cast
 
 from pydantic import PrivateAttr
 
 from seedbus.algorithms.capabilities import Facts
-from seedbus.algorithms.contract import Packed, Replica, Shapes, commits_after
+from seedbus.algorithms.contract import Declined, Packed, Replica, Shapes, commits_after
 from seedbus.settings import Settings
 from seedbus.vector import Vector
 
@@ -36,8 +36,9 @@ class BaseAlgorithm(Settings):
     @property
     def facts(self) -> Facts:
         """What holds of it; `dataclasses.replace(super().facts, …)` says what else does."""
-        aggregation: Any = getattr(self, "aggregation")  # noqa: B009, a subclass has it
-        return Facts(label=str(type(self).model_fields["name"].default), fewest_reports=aggregation.fewest_reports)
+        own: Any = self  # a subclass has the rule
+        fewest = own.aggregation.fewest_reports
+        return Facts(label=str(type(self).model_fields["name"].default), fewest_reports=fewest)
 
     def caveats(self) -> list[str]:
         """Return warnings about these hyperparameters for the user, one sentence each."""
@@ -61,13 +62,29 @@ class BaseAlgorithm(Settings):
         return commits_after(version, commits)
 
     def pack_log(self, commits: Sequence[Any]) -> Packed:
-        packed: Packed = getattr(self, "pack_commits")(commits)  # noqa: B009, a subclass has it
-        return packed
+        own: Any = self  # a subclass packs commits
+        return cast("Packed", own.pack_commits(commits))
+
+    def read_together(self, bodies: Sequence[Any], plan: Any) -> list[Any]:
+        return [None] * len(bodies)
 
     def diagnostics(self, replica: Replica) -> dict[str, float]:
         return {}
 
     # -- the client
+
+    def local_together(
+        self, replica: Replica, memories: Sequence[Any], plan: Any, objectives: Sequence[Any]
+    ) -> list[tuple[Any, Any] | Declined]:
+        """Return each client's report and new memory, or why it declines: what `local` returns or raises for each."""
+        own: Any = self  # a subclass has the work
+        results: list[tuple[Any, Any] | Declined] = []
+        for memory, objective in zip(memories, objectives, strict=True):
+            try:
+                results.append(own.local(replica, memory, plan, objective))
+            except Declined as declined:
+                results.append(declined)
+        return results
 
     def personal(self, replica: Replica, memory: Any, plan: Any, objective: Any) -> Vector | None:
         return None

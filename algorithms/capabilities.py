@@ -19,13 +19,15 @@ class Facts:
         takes_late: whether late reports may enter a commit. They may not if directions depend on the replica's state,
             or if the step is not linear in Δ.
         is_order_free: whether any order and grouping of the same reports into commits lead to the same model, to the
-            bit, by `aggregate_each`.
+            bit, by `Sums.aggregate_each`.
         is_widened: whether `point` takes memory of its own, which an evaluation should not take.
         is_exact: whether x is an exact sum of commits.
-        adds_up: whether reports are whole numbers, whose sum is all that the rule `mean` needs.
+        adds_up: whether reports are whole numbers, whose sum is all that the rule `mean` needs (`Sums`).
         tracks_sums: whether clients remember what they report, as the server has it: then it may not be clipped there.
         has_round_seeds: whether each round has a seed of its own, to which a shift can be applied.
         is_comparable: whether all clients of a round have the same directions, so that a rule may compare their values.
+        shares_work: whether `local_together` computes together what clients at one version have in common.
+        remembers: whether clients may have a memory.
         needs_outputs: whether `local` uses the outputs of a network, and not only losses and gradients.
         needs_layers: whether `sized` takes the shapes of a network's parameters.
         knows_evaluations: whether `evaluations` is the exact count. It is not with epochs, whose number of steps only
@@ -50,6 +52,8 @@ class Facts:
     tracks_sums: bool = False
     has_round_seeds: bool = False
     is_comparable: bool = True
+    shares_work: bool = False
+    remembers: bool = True
     needs_outputs: bool = False
     needs_layers: bool = False
     knows_evaluations: bool = True

@@ -20,9 +20,10 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol, Self, TypeVar
+from typing import Any, NamedTuple, Protocol, Self, cast
 
 import numpy as np
+from numpy.typing import NDArray
 
 from seedbus.algorithms.capabilities import Facts
 from seedbus.algorithms.objective import Objective
@@ -194,13 +195,13 @@ class Committed(Protocol):
     def round(self) -> int: ...
 
 
-PlanT = TypeVar("PlanT")
-ReportT = TypeVar("ReportT")
-CommitT = TypeVar("CommitT", bound=Committed)
+Plan = Any
+Report = Any
+Commit = Any  # which is `Committed`
 
 
-class Payloads(Protocol[PlanT, ReportT, CommitT]):
-    """The wire format of an algorithm's plans, reports and commits.
+class Payloads(Protocol):
+    """What travels: the wire format of plans, reports and commits.
 
     Each `unpack_*` raises `BadPayload` for a body that its `pack_*` cannot have made.
     """
@@ -216,64 +217,60 @@ class Payloads(Protocol[PlanT, ReportT, CommitT]):
         """
         ...
 
-    def pack_plan(self, plan: PlanT) -> Packed: ...
-    def unpack_plan(self, body: Any, round: int, version: int) -> PlanT: ...
-    def pack_report(self, plan: PlanT, report: ReportT) -> Packed: ...
-    def unpack_report(self, body: Any, plan: PlanT) -> ReportT: ...
-    def pack_commits(self, commits: Sequence[CommitT]) -> Packed:
+    def pack_plan(self, plan: Plan) -> Packed: ...
+    def unpack_plan(self, body: Any, round: int, version: int) -> Plan: ...
+    def pack_report(self, plan: Plan, report: Report) -> Packed: ...
+    def unpack_report(self, body: Any, plan: Plan) -> Report: ...
+    def read_together(self, bodies: Sequence[Any], plan: Plan) -> list[Report | None]:
+        """Return for each packed report what `unpack_report` returns, to the bit, if it is short and `check` passes it.
+
+        None stands for every other, which is to be read alone. Nothing is raised, whatever the bodies are. The reports
+        hold equally many scalars.
+        """
+        ...
+
+    def pack_commits(self, commits: Sequence[Commit]) -> Packed:
         """Pack the commits that a client missed, as they are sent to it."""
         ...
 
-    def pack_log(self, commits: Sequence[CommitT]) -> Packed:
+    def pack_log(self, commits: Sequence[Commit]) -> Packed:
         """Pack every one of these commits, for the journal and the evaluator.
 
         `unpack_commits` reads both this and the result of `pack_commits`.
         """
         ...
 
-    def unpack_commits(self, body: Any) -> list[CommitT]: ...
+    def unpack_commits(self, body: Any) -> list[Commit]: ...
 
 
-class Algorithm(Payloads[PlanT, ReportT, CommitT], Protocol[PlanT, ReportT, CommitT]):
-    """The contract of an algorithm.
+class Follower(Protocol):
+    """What every follower does: it holds a replica, and folds commits into it. A client works on it besides.
 
-    State belongs to the server and memory to a client. Agents treat both as opaque. A client's memory starts as None,
-    the server's state as `first_state`. The checkpoint holds the state, and becomes durable together with the commit
-    that produced it. So state is plain msgpack data: None, numbers, bytes, and lists of these.
+    A client's memory starts as None, and agents treat it as opaque. It is plain msgpack data: None, numbers, texts,
+    bytes, and lists and mappings of these.
     """
-
-    @property
-    def name(self) -> str: ...
-
-    @property
-    def facts(self) -> Facts:
-        """What holds of the algorithm with its settings."""
-        ...
-
-    @property
-    def aggregation(self) -> Any:
-        """The rule that combines the reports into one; its name is its field `rule`."""
-        ...
-
-    def caveats(self) -> list[str]:
-        """Return warnings about these settings, one sentence each."""
-        ...
-
-    def sized(self, dimension: int, shapes: Shapes = ()) -> Self:
-        """Return this algorithm for models of `dimension` coordinates. A run uses only the result.
-
-        Args:
-            dimension: d.
-            shapes: those of the network's trained parameters. Only followers have them, and only of an algorithm whose
-                facts say `needs_layers`: the server plans and aggregates without.
-        """
-        ...
 
     def replica(self, x0: Vector) -> Replica:
         """Return version 0: a copy of x₀, and the algorithm's own fields at their initial values."""
         ...
 
-    def point(self, replica: Replica, newest: CommitT | None = None) -> Vector:
+    def pending(self, version: int, commits: Sequence[Commit]) -> Sequence[Commit]:
+        """Return those of the commits that a replica at `version` has to fold.
+
+        Raises:
+            CommitGap: a version is missing.
+        """
+        ...
+
+    def apply(self, replica: Replica, commits: Sequence[Commit]) -> None:
+        """Fold commits into the replica, oldest first; skip those that it already contains.
+
+        Raises:
+            CommitGap: a version is missing.
+        """
+        ...
+
+    def point(self, replica: Replica, newest: Commit | None = None) -> Vector:
         """Return the coordinates of a replica's model, float32 [d]; not to be written to.
 
         Args:
@@ -283,21 +280,8 @@ class Algorithm(Payloads[PlanT, ReportT, CommitT], Protocol[PlanT, ReportT, Comm
         """
         ...
 
-    def plan(self, round: int, version: int, seed: int) -> PlanT:
-        """Server: return the plan for the cohort of a round.
-
-        Args:
-            round: the round's number.
-            version: the version that the cohort starts from.
-            seed: 64 bits that key the directions of this round.
-        """
-        ...
-
-    def reachable(self, plan: PlanT, cohort: Sequence[int]) -> list[int]:
-        """Server: return the clients of a cohort that are asked; the channels of the others are too bad.
-
-        They ascend, as those of the cohort do. The list may be empty.
-        """
+    def diagnostics(self, replica: Replica) -> dict[str, float]:
+        """Return statistics of the algorithm's own fields, by name, to be recorded with an evaluation."""
         ...
 
     def evaluations(self, round: int) -> int:
@@ -308,8 +292,8 @@ class Algorithm(Payloads[PlanT, ReportT, CommitT], Protocol[PlanT, ReportT, Comm
         """Return how many gradient scalars a report of `round` holds: K·P; 0 if it holds vectors."""
         ...
 
-    def local(self, replica: Replica, memory: Any, plan: PlanT, objective: Objective) -> tuple[ReportT, Any]:
-        """Client: run the local steps of one round; return the report and the client's new memory.
+    def local(self, replica: Replica, memory: Any, plan: Plan, objective: Objective) -> tuple[Report, Any]:
+        """Run the local steps of one round; return the report and the client's new memory.
 
         The replica is not changed.
 
@@ -318,7 +302,24 @@ class Algorithm(Payloads[PlanT, ReportT, CommitT], Protocol[PlanT, ReportT, Comm
         """
         ...
 
-    def trained(self, replica: Replica, memory: Any, plan: PlanT, objective: Objective) -> Vector:
+    def local_together(
+        self, replica: Replica, memories: Sequence[Any], plan: Plan, objectives: Sequence[Objective]
+    ) -> list[tuple[Report, Any] | Declined]:
+        """Return for each of several clients what `local` returns, or the `Declined` that it raises, to the bit.
+
+        Args:
+            replica: the replica of all these clients.
+            memories: each client's memory.
+            plan: the plan of all these clients.
+            objectives: each client's objective; they belong to one problem, so they share one point.
+        """
+        ...
+
+    def check_memory(self, memory: Any) -> None:
+        """Raise `BadPayload` for a memory, not None, that `local` cannot have returned."""
+        ...
+
+    def trained(self, replica: Replica, memory: Any, plan: Plan, objective: Objective) -> Vector:
         """Return a client's own model after all its local steps of one round, [d]. The replica is not changed.
 
         No run needs it: clients of scalar-only algorithms do not take their last step. Instruments compare clients.
@@ -328,7 +329,7 @@ class Algorithm(Payloads[PlanT, ReportT, CommitT], Protocol[PlanT, ReportT, Comm
         """
         ...
 
-    def personal(self, replica: Replica, memory: Any, plan: PlanT, objective: Objective) -> Vector | None:
+    def personal(self, replica: Replica, memory: Any, plan: Plan, objective: Objective) -> Vector | None:
         """Return the model that a client uses for itself, [d]; None: that of the replica. The replica is not changed.
 
         No run needs it, and no message carries it: instruments measure by it how well a client is served. An algorithm
@@ -345,12 +346,43 @@ class Algorithm(Payloads[PlanT, ReportT, CommitT], Protocol[PlanT, ReportT, Comm
         """
         ...
 
-    def check(self, plan: PlanT, report: ReportT) -> None:
-        """Server: raise `ReportRefused` if the report must not be aggregated."""
+
+class Server(Protocol):
+    """What the server does: it plans rounds, and makes one commit of each round's reports.
+
+    Its state starts as `first_state`, and agents treat it as opaque. The checkpoint holds the state, and becomes
+    durable together with the commit that produced it. So it is plain msgpack data: None, numbers, bytes, and lists of
+    these.
+    """
+
+    @property
+    def aggregation(self) -> Any:
+        """The rule that combines the reports into one; its name is its field `rule`."""
+        ...
+
+    def plan(self, round: int, version: int, seed: int) -> Plan:
+        """Return the plan for the cohort of a round.
+
+        Args:
+            round: the round's number.
+            version: the version that the cohort starts from.
+            seed: 64 bits that key the directions of this round.
+        """
+        ...
+
+    def reachable(self, plan: Plan, cohort: Sequence[int]) -> list[int]:
+        """Return the clients of a cohort that are asked; the channels of the others are too bad.
+
+        They ascend, as those of the cohort do. The list may be empty.
+        """
+        ...
+
+    def check(self, plan: Plan, report: Report) -> None:
+        """Raise `ReportRefused` if the report must not be aggregated."""
         ...
 
     def first_state(self, x0: Callable[[], Vector]) -> Any:
-        """Server: return the state before the first commit.
+        """Return the state before the first commit.
 
         Args:
             x0: makes x₀ [d]; called only by algorithms whose state holds it.
@@ -364,21 +396,17 @@ class Algorithm(Payloads[PlanT, ReportT, CommitT], Protocol[PlanT, ReportT, Comm
         """
         ...
 
-    def check_memory(self, memory: Any) -> None:
-        """Raise `BadPayload` for a memory, not None, that `local` cannot have returned."""
-        ...
-
     def aggregate(
         self,
         state: Any,
-        plan: PlanT,
-        reports: Mapping[int, ReportT],
+        plan: Plan,
+        reports: Mapping[int, Report],
         *,
         share: float = 1.0,
         late: Sequence[LateReports] = (),
         members: int = 0,
-    ) -> tuple[CommitT, Any]:
-        """Server: return one commit made from the reports, and the new state.
+    ) -> tuple[Commit, Any]:
+        """Return one commit made from the reports, and the new state.
 
         Reports are taken in the order of clients, never in the order of arrival.
 
@@ -395,40 +423,108 @@ class Algorithm(Payloads[PlanT, ReportT, CommitT], Protocol[PlanT, ReportT, Comm
         """
         ...
 
-    def max_norm(self, plan: PlanT, reports: Mapping[int, ReportT]) -> Packed | None:
-        """Server: return the largest norm of each of the reports' vectors, packed for the cohort; None if not sent."""
+    def max_norm(self, plan: Plan, reports: Mapping[int, Report]) -> Packed | None:
+        """Return the largest norm of each of the reports' vectors, packed for the cohort; None if not sent."""
         ...
 
-    def values(self, report: ReportT) -> Vector:
+    def values(self, report: Report) -> Vector:
         """Return the values of a report, an array of any shape."""
         ...
 
-    def with_values(self, report: ReportT, values: Vector) -> ReportT:
+    def with_values(self, report: Report, values: Vector) -> Report:
         """Return the report with other values in place of its own, of the same shape."""
         ...
 
-    def apply(self, replica: Replica, commits: Sequence[CommitT]) -> None:
-        """Every follower: fold commits into the replica, oldest first; skip those that it already contains.
 
-        Raises:
-            CommitGap: a version is missing.
+class Algorithm(Follower, Server, Payloads, Protocol):
+    """The contract of an algorithm: what every follower does, what the server does, and what travels between them.
+
+    Agents treat plans, reports and commits as opaque.
+    """
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def facts(self) -> Facts:
+        """What holds of the algorithm with its settings."""
+        ...
+
+    def caveats(self) -> list[str]:
+        """Return warnings about these settings, one sentence each."""
+        ...
+
+    def sized(self, dimension: int, shapes: Shapes = ()) -> Self:
+        """Return this algorithm for models of `dimension` coordinates. A run uses only the result.
+
+        Args:
+            dimension: d.
+            shapes: those of the network's trained parameters. Only followers have them, and only of an algorithm whose
+                facts say `needs_layers`: the server plans and aggregates without.
         """
         ...
 
-    def pending(self, version: int, commits: Sequence[CommitT]) -> Sequence[CommitT]:
-        """Return those of the commits that a replica at `version` has to fold.
+
+class Sums(Protocol):
+    """What an algorithm does besides whose facts say `adds_up` or, for the last member, `is_order_free`.
+
+    Secure aggregation (agents/secure) masks reports of whole numbers, so that their server learns the sum and nothing
+    else, and differential privacy (agents/privacy) clips them and adds noise to their sum. A stream
+    (`participation.mode: stream`) commits reports as they come.
+    """
+
+    def numbers(self, report: Report) -> NDArray[np.int32]:
+        """Return the numbers of a report, of any shape. Raises `Declined` if it has none, since it is not finite."""
+        ...
+
+    def of_numbers(self, numbers: NDArray[np.int32]) -> Report:
+        """Return the report with these numbers, and with nothing else of its client."""
+        ...
+
+    def silent(self, plan: Plan) -> Report:
+        """Return the report that adds nothing to a sum."""
+        ...
+
+    def aggregate_sum(
+        self, state: Any, plan: Plan, total: NDArray[np.int64], count: int, *, members: int = 0
+    ) -> tuple[Commit, Any]:
+        """Server: return the commit that `aggregate` makes from reports by the rule `mean`, to the bit, and the state.
+
+        Args:
+            state: the state after the previous commit.
+            plan: the plan of the round.
+            total: the sum of the reports' numbers, in the shape of one.
+            count: how many there are, or what the sum is divided by in their place.
+            members: as in `aggregate`.
 
         Raises:
-            CommitGap: a version is missing.
+            OverflowError: the model would leave the range of its numbers.
         """
         ...
 
-    def diagnostics(self, replica: Replica) -> dict[str, float]:
-        """Return statistics of the algorithm's own fields, by name, to be recorded with an evaluation."""
+    def aggregate_each(self, state: Any, plan: Plan, groups: Sequence[LateReports]) -> tuple[Commit, Any]:
+        """Server: return one commit of all these reports, and the new state.
+
+        What a report adds is a function of the report, its own plan and its weight. So any order and any grouping of
+        the same reports into commits lead to the same model, to the bit.
+
+        Args:
+            state: the state after the previous commit.
+            plan: the plan of the open round, whose version the commit follows.
+            groups: reports by the plan that they answer, at least one report in all.
+
+        Raises:
+            OverflowError: the model would leave the range of its numbers.
+        """
         ...
 
 
-def commits_after(version: int, commits: Sequence[CommitT]) -> Sequence[CommitT]:
+def sums(algorithm: Algorithm) -> Sums:
+    """Return an algorithm as one whose facts say that its reports add up; a scenario asks for sums only of such."""
+    return cast("Sums", algorithm)
+
+
+def commits_after(version: int, commits: Sequence[Commit]) -> Sequence[Commit]:
     """Return the commits after `version`, of commits in ascending order.
 
     Raises:

@@ -26,7 +26,6 @@ from seedbus.agents.problem import ClientProblem
 from seedbus.agents.seeds import of_directions
 from seedbus.agents.verification import Verifier
 from seedbus.algorithms.contract import BadPayload, CommitGap, Declined, Replica, Vector
-from seedbus.algorithms.shared_work import one_by_one, shares_work
 from seedbus.bus import Envelope
 
 WITHOUT_STATE, FROM_ANOTHER_RUN = (RETURNS.index(how) for how in ("without-state", "from-another-run"))
@@ -91,14 +90,14 @@ class Host:
     ) -> None:
         self.clients = clients
         self.algorithm = algorithm = spec.algorithm
-        self._is_dense = algorithm.facts.is_dense
+        facts = algorithm.facts
+        self._is_dense = facts.is_dense
         self.problem = problem
         self.replicas = replicas
         self.downloads = Downloads(replicas, observer, self._join_of_one)
         self.member_proof = proof
         self._proof = proof
-        # once: this check of a protocol costs more than a message
-        self._together = algorithm.local_together if shares_work(algorithm) else None
+        self._shares_work = facts.shares_work
         self._verifier = Verifier(spec.verify_every)
         self._observer = observer
         self._watch = LossWatch(observer)
@@ -224,7 +223,7 @@ class Host:
         """Group clients that can work together: they share a replica and a plan. With verification none share one."""
         groups: list[list[_Asked]] = []
         for each in asked:
-            for group in groups if self._together is not None else ():
+            for group in groups if self._shares_work else ():
                 first = group[0]
                 if first.replica is each.replica and (first.plan is each.plan or first.plan == each.plan):
                     group.append(each)
@@ -249,19 +248,11 @@ class Host:
         self._discard_models(plan.round)
         memories = [self._memories.before(each.client, plan.round) for each in group]
         objectives = [self.problem.objective(each.client, plan.round) for each in group]
-        outcomes = self._outcomes(replica, memories, plan, objectives)
+        outcomes = self.algorithm.local_together(replica, memories, plan, objectives)
         for each, objective in zip(group, objectives, strict=True):
             self._watch.saw(each.client, plan.round, objective)
         for each, outcome in zip(group, outcomes, strict=True):
             self._answers[each.client] = self._answer(each, outcome)
-
-    def _outcomes(
-        self, replica: Replica, memories: Sequence[Any], plan: Any, objectives: Sequence[Any]
-    ) -> list[WorkResult]:
-        """Return each client's report and memory, or why it declines, from local steps that share what they can."""
-        if self._together is not None:
-            return self._together(replica, memories, plan, objectives)
-        return one_by_one(self.algorithm, replica, memories, plan, objectives)
 
     def try_first_round(self, most: int) -> None:
         """Compute the reports of a first round, of the `most` clients with the most samples, and answer nobody."""
@@ -269,7 +260,7 @@ class Host:
         objectives = [self.problem.objective(client, 0) for client in chosen]
         if chosen:
             plan = self.algorithm.plan(0, 0, 0)
-            self._outcomes(self.replicas.first(), [None] * len(chosen), plan, objectives)
+            self.algorithm.local_together(self.replicas.first(), [None] * len(chosen), plan, objectives)
 
     def _answer(self, asked: _Asked, outcome: WorkResult) -> Envelope:
         client, plan, replica = asked

@@ -36,8 +36,7 @@ from seedbus.agents.policies.participation import Participation
 from seedbus.agents.privacy.accountant import Accountant
 from seedbus.agents.privacy.discrete_gaussian import discrete_gaussian, keyed, system
 from seedbus.agents.privacy.settings import Privacy
-from seedbus.algorithms.contract import Declined
-from seedbus.algorithms.summed import summed
+from seedbus.algorithms.contract import Declined, sums
 
 _DOUBTFUL = 2.0**-16  # nearer than this to a whole number, float64 does not show which one is below
 
@@ -70,7 +69,7 @@ class Mechanism(ClientPart):
 
         That it cannot measure depends on its data, and so it must not decline.
         """
-        adding, memory = summed(algorithm), None
+        adding, memory = sums(algorithm), None
         try:
             if isinstance(outcome, Declined):
                 raise outcome

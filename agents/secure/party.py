@@ -53,8 +53,7 @@ from seedbus.agents.secure.stages import (
     unpack_clients,
     unpack_subset,
 )
-from seedbus.algorithms.contract import BadPayload, Declined
-from seedbus.algorithms.summed import summed
+from seedbus.algorithms.contract import BadPayload, Declined, sums
 from seedbus.bus import Envelope, Kind
 from seedbus.bus.text import listed
 
@@ -136,11 +135,11 @@ class Party(ClientPart):
             return self.too_large()  # the other may quote a scalar
         report, memory = outcome
         try:
-            numbers = summed(algorithm).numbers(report)
+            numbers = sums(algorithm).numbers(report)
         except Declined:
             return self.too_large()
         try:
-            return summed(algorithm).of_numbers(self.mask(client, plan.round, numbers)), memory
+            return sums(algorithm).of_numbers(self.mask(client, plan.round, numbers)), memory
         except Declined as why:
             return why
 

@@ -12,7 +12,6 @@ from seedbus.agents import messages
 from seedbus.agents.messages import AnyAlgorithm
 from seedbus.agents.server.rounds import Rounds
 from seedbus.agents.verification import Verifier
-from seedbus.algorithms.shared_work import SharedReading
 from seedbus.bus import Envelope, Tally
 from seedbus.bus.envelope import NO_TALLY, REPORT
 
@@ -24,7 +23,6 @@ class ReportReader:
 
     def __init__(self, algorithm: AnyAlgorithm, rounds: Rounds, verifier: Verifier) -> None:
         self._algorithm = algorithm
-        self._together = algorithm if isinstance(algorithm, SharedReading) else None
         self._rounds = rounds
         self._verifier = verifier
         self._plan: Any = None  # of the reports that were read together
@@ -34,7 +32,7 @@ class ReportReader:
     def read_together(self, envelopes: Sequence[Envelope]) -> None:
         """Read what followers will send soon. Only reports to the open round are, and only if they have no digests."""
         now = self._rounds.current
-        if self._together is None or now is None or self._verifier.is_due(now.plan.version):
+        if now is None or self._verifier.is_due(now.plan.version):
             return
         number, version = now.plan.round, now.plan.version
         plain = [each for each in envelopes if each[0] is REPORT and each[2] == number and each[3] == version]
@@ -42,7 +40,7 @@ class ReportReader:
         if now.plan is not self._plan:
             self._plan = now.plan
             self._reports.clear()
-        for envelope, report in zip(plain, self._together.read_together(bodies, now.plan), strict=True):
+        for envelope, report in zip(plain, self._algorithm.read_together(bodies, now.plan), strict=True):
             if report is not None:
                 if not self._reports:
                     self._tally = messages.tally(self._algorithm, self._verifier.is_due, envelope)

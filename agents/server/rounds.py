@@ -15,9 +15,7 @@ from seedbus.agents.seeds import of_directions
 from seedbus.agents.server.member_index import MemberIndex
 from seedbus.agents.server.round import OverdueRounds, OverdueState, Round
 from seedbus.agents.server.run_spec import RunSpec
-from seedbus.algorithms.contract import LateReports, ReportRefused
-from seedbus.algorithms.order_free import OrderFree
-from seedbus.algorithms.summed import summed
+from seedbus.algorithms.contract import LateReports, ReportRefused, sums
 from seedbus.bus.network import round_ns
 from seedbus.bus.records import Count
 from seedbus.vector import norm
@@ -282,9 +280,9 @@ class Rounds:
         overdue = self._overdue.take(partial(weight, policy.late)) if policy.late is not None else []
         overdue = [each._replace(reports=self._filtered(each.plan, dict(each.reports))) for each in overdue]
         try:
-            if policy.is_stream and isinstance(self.algorithm, OrderFree):
+            if policy.is_stream:
                 fresh = [LateReports(current.plan, current.reports, 1 / policy.size)] if current.reports else []
-                commit, self._state = self.algorithm.aggregate_each(self._state, current.plan, [*overdue, *fresh])
+                commit, self._state = sums(self.algorithm).aggregate_each(self._state, current.plan, [*overdue, *fresh])
             else:
                 commit, self._state = self.algorithm.aggregate(
                     self._state, current.plan, current.reports, share=share, late=overdue, members=current.members
@@ -303,7 +301,7 @@ class Rounds:
 
         Where how many reports there are is secret, the sum is divided by m, and may be noise alone.
         """
-        algorithm, round, noise = summed(self.algorithm), current.plan.round, self._noise
+        algorithm, round, noise = sums(self.algorithm), current.plan.round, self._noise
         numbers = {client: algorithm.numbers(report) for client, report in current.reports.items()}
         if not current.exchange.sums_reports:
             nothing = algorithm.numbers(algorithm.silent(current.plan))

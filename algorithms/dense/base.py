@@ -321,7 +321,7 @@ class FedAvg(BaseAlgorithm):
             return self.aggregate_sum(state, plan, total, len(reports), members=members)
         return aggregate(self, state, plan, reports, share=share, late=late, members=members)
 
-    # -- reports whose sum is enough (algorithms/summed.py)
+    # -- reports whose sum is enough
 
     @property
     def adds_up(self) -> bool:
@@ -330,7 +330,7 @@ class FedAvg(BaseAlgorithm):
         return isinstance(self.compression, FixedPoint) and self.weighting == "uniform" and is_one_vector
 
     def numbers(self, report: DenseReport) -> NDArray[np.int32]:
-        """Return the units of a report's update, int32 [d]. See `Summed`."""
+        """Return the units of a report's update, int32 [d]."""
         (body,) = report.bodies
         numbers = whole_numbers(body)
         if numbers is None:
@@ -338,18 +338,18 @@ class FedAvg(BaseAlgorithm):
         return numbers
 
     def of_numbers(self, numbers: NDArray[np.int32]) -> DenseReport:
-        """Return the report of so many units, int32 [d], without its client's number of samples. See `Summed`."""
+        """Return the report of so many units, int32 [d], without its client's number of samples."""
         bodies = [[numbers.astype("<i4").tobytes()]]
         return dense_wire.report_of(self._codec, 1, bodies, numbers.size)
 
     def silent(self, plan: DensePlan) -> DenseReport:
-        """Return the report that adds nothing to a sum. See `Summed`."""
+        """Return the report that adds nothing to a sum."""
         return self.of_numbers(np.zeros(self._dimension, np.int32))
 
     def aggregate_sum(
         self, state: Any, plan: DensePlan, total: NDArray[np.int64], count: int, *, members: int = 0
     ) -> tuple[DenseCommit, Any]:
-        """Return what `aggregate` returns for the mean of reports, from their sum, int64 [d]. See `Summed`."""
+        """Return what `aggregate` returns for the mean of reports, from their sum, int64 [d]."""
         if not isinstance(self.compression, FixedPoint):
             raise RuntimeError("these updates do not add up; see adds_up")
         update = self.compression.decoded(total / count)

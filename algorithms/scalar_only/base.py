@@ -104,6 +104,8 @@ class ScalarOnly(ScalarFields):
             takes_late=True,
             is_order_free=is_whole and "aggregate_each" in vars(aggregating),  # its own, where `aggregate` is its own
             is_widened=self.revert == "light" and self.arithmetic != "float",
+            shares_work=self._works_alike,
+            remembers=not (self._works_alike and type(self).local_together is ScalarOnly.local_together),
             is_exact=self.arithmetic == "integer",
             adds_up=self.adds_up,
             has_round_seeds=True,
@@ -161,9 +163,9 @@ class ScalarOnly(ScalarFields):
     def local(self, replica: Replica, memory: Any, plan: ScalarPlan, objective: Objective) -> tuple[Scalars, Any]:
         """Run K local steps from the replica; return the scalars, float32 [K, P], rounded for the wire, and memory.
 
-        This calls `local_together`, which hosts call if no subclass overrides this one alone.
+        A subclass that overrides it is asked for the work of one client after the other.
         """
-        (result,) = self.local_together(replica, [memory], plan, [objective])
+        (result,) = self._together(replica, [memory], plan, [objective])
         if isinstance(result, Declined):
             raise result
         return result
@@ -189,8 +191,20 @@ class ScalarOnly(ScalarFields):
 
     def local_together(
         self, replica: Replica, memories: Sequence[Any], plan: ScalarPlan, objectives: Sequence[Objective]
-    ) -> list[tuple[Scalars, Any] | Declined]:
-        """Run the local steps of several clients. See `SharedWork`.
+    ) -> list[tuple[Any, Any] | Declined]:
+        if not self._works_alike:
+            return super().local_together(replica, memories, plan, objectives)
+        return self._together(replica, memories, plan, objectives)
+
+    @property
+    def _works_alike(self) -> bool:
+        """Whether clients work as those of the family do, and not in a way of a plug-in."""
+        return type(self).local is ScalarOnly.local
+
+    def _together(
+        self, replica: Replica, memories: Sequence[Any], plan: ScalarPlan, objectives: Sequence[Objective]
+    ) -> list[tuple[Any, Any] | Declined]:
+        """Run the local steps of several clients, each of whose mini-batches has a forward pass of its own.
 
         With `revert: copy` each perturbed point of the first step is computed once, for the losses of all clients.
         """
@@ -231,7 +245,7 @@ class ScalarOnly(ScalarFields):
                 raise ReportRefused("absurd", str(error)) from None
 
     def read_together(self, bodies: Sequence[Any], plan: ScalarPlan) -> list[Scalars | None]:
-        """Return the reports among these that are sound. See `SharedReading`."""
+        """Return the reports among these that are short and sound."""
         is_own = type(self).unpack_report is ScalarFields.unpack_report and type(self).check is ScalarOnly.check
         if self.grid is not None or not is_own:
             return [None] * len(bodies)
@@ -285,27 +299,27 @@ class ScalarOnly(ScalarFields):
         return np.zeros(plan.shape, np.float32)
 
     def numbers(self, report: Any) -> Any:
-        """Return a report, which is its numbers, int32 [K, P]. See `Summed`."""
+        """Return a report, which is its numbers, int32 [K, P]."""
         return report
 
     def of_numbers(self, numbers: Any) -> Any:
-        """Return the report with these numbers. See `Summed`."""
+        """Return the report with these numbers."""
         return numbers
 
     def silent(self, plan: ScalarPlan) -> Any:
-        """Return the report that adds nothing to a sum, int32 [K, P]. See `Summed`."""
+        """Return the report that adds nothing to a sum, int32 [K, P]."""
         return np.zeros(plan.shape, np.int32)
 
     def aggregate_sum(
         self, state: Any, plan: ScalarPlan, total: Any, count: int, *, members: int = 0
     ) -> tuple[ScalarCommit, Any]:
-        """Return what `aggregate` returns for the mean of reports, from their sum. See `Summed`."""
+        """Return what `aggregate` returns for the mean of reports, from their sum."""
         if self.grid is None:
             raise RuntimeError("reports of scalars do not add up; see adds_up")
         return exact.aggregate_sum(self.grid, state, plan, total, count)
 
     def aggregate_each(self, state: Any, plan: ScalarPlan, groups: Sequence[LateReports]) -> tuple[Any, Any]:
-        """Return a commit in which each report is rounded on its own. See `OrderFree`."""
+        """Return a commit in which each report is rounded on its own."""
         if self.grid is None:
             raise RuntimeError("steps of arithmetic: float depend on their order; see `facts`")
         return exact.aggregate_each(self.grid, state, plan, groups, is_whole=self.adds_up)

@@ -195,7 +195,7 @@ def aggregate(
 def aggregate_each(
     grid: Grid, state: Any, plan: ScalarPlan, groups: Sequence[LateReports], *, is_whole: bool
 ) -> tuple[ScalarCommit, list[Any]]:
-    """Return a commit with a term for each report, rounded on its own. See `OrderFree`.
+    """Return a commit with a term for each report, rounded on its own.
 
     The commit goes by the round of its first term, as the wire has it.
 

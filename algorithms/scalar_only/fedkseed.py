@@ -94,7 +94,7 @@ class FedKSeed(ScalarOnly):
 
     # -- the client
 
-    def local_together(
+    def _together(
         self, replica: Replica, memories: Sequence[Any], plan: ScalarPlan, objectives: Sequence[Objective]
     ) -> list[Any]:
         """Run the local steps of several clients, one after the other: they have no direction in common."""
@@ -168,7 +168,7 @@ class FedKSeed(ScalarOnly):
         return PoolCommit(plan.version, plan.version + 1, plan.round, indices, numbers), spent
 
     def aggregate_each(self, state: Any, plan: ScalarPlan, groups: Sequence[LateReports]) -> tuple[PoolCommit, Any]:
-        """Return the commit of n, for which each report is rounded on its own. See `OrderFree`.
+        """Return the commit of n, for which each report is rounded on its own.
 
         Raises:
             OverflowError: the sums of all commits might overflow.

@@ -76,10 +76,10 @@ class FedScalar(FedScalarShared):
     def _seed_of(self, plan: ScalarPlan, objective: Differentiable) -> int:
         return keyed_bits("fedscalar", objective.key)
 
-    def local_together(
+    def _together(
         self, replica: Replica, memories: Sequence[Any], plan: ScalarPlan, objectives: Sequence[Any]
     ) -> list[Any]:
-        results = super().local_together(replica, memories, plan, objectives)
+        results = super()._together(replica, memories, plan, objectives)
         return [
             each if isinstance(each, Declined) else (SeededReport(self._seed_of(plan, objective), each[0]), each[1])
             for each, objective in zip(results, objectives, strict=True)

@@ -11,7 +11,6 @@ from seedbus.agents.launcher import Outcome
 from seedbus.agents.monitor import Monitor
 from seedbus.agents.server.collusion import collusions
 from seedbus.agents.server.run_spec import RunSpec
-from seedbus.algorithms.shared_work import may_remember
 from seedbus.bus.envelope import SHORT
 from seedbus.bus.files import check_folder
 from seedbus.models.device import placed_beside
@@ -54,7 +53,7 @@ def execute(
     ended = launcher.outcome_in(run.journal)
     if ended is not None:
         return ended
-    keeps_state = may_remember(scenario.algorithm)
+    keeps_state = scenario.algorithm.facts.remembers
     on_row = run.recorder.messages(Words(scenario.faults)) if logs_messages else None
     spec = replace(_spec(prepared), memory=memory if keeps_state else None, on_row=on_row)
     for feature in scenario.features:

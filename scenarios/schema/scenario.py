@@ -60,7 +60,7 @@ from seedbus.settings import Settings
 
 AnyTask = Annotated[Task, TASKS]
 AnyPartition = Annotated[Partition, PARTITIONS]
-AnyAlgorithm = Annotated[Algorithm[Any, Any, Any], ALGORITHMS]
+AnyAlgorithm = Annotated[Algorithm, ALGORITHMS]
 AnyFault = Annotated[Fault, FAULTS]
 if TYPE_CHECKING:
     AnyTransport = str

@@ -18,11 +18,11 @@ from seedbus.agents.client import worker as followers
 from seedbus.agents.client.client_spec import ClientSpec
 from seedbus.agents.client.tampering import Tampering
 from seedbus.agents.client.worker import Followers
+from seedbus.algorithms.base import BaseAlgorithm
 from seedbus.algorithms.contract import Declined
 from seedbus.algorithms.directions.numba_backend import NumbaDirections
 from seedbus.algorithms.scalar_only.decomfl import DeComFL
 from seedbus.algorithms.scalar_only.fedscalar_shared import FedScalarShared
-from seedbus.algorithms.shared_work import SharedWork, may_remember, one_by_one
 from seedbus.bus import HOST, Envelope, Kind, Offer, decode, encode
 from seedbus.models import Iid
 from seedbus.models.tasks.digits import Digits
@@ -31,7 +31,7 @@ from seedbus.scenarios.schema.discovery import ALGORITHMS
 from seedbus.scenarios.transports.contract import Hosting
 
 KINDS: dict[str, Any] = dict(ALGORITHMS.all())
-SHARING = [name for name in CONFIGURATIONS if issubclass(KINDS[name], SharedWork)]
+SHARING = [name for name in CONFIGURATIONS if KINDS[name]().facts.shares_work]
 CASES = [(name, case) for name in SHARING for case in CONFIGURATIONS[name]]
 ALGORITHM: Any = DeComFL(perturbations=3, local_steps=2, precision="float16")
 PROBLEM: Any = Digits(model="softmax", batch_size=8).bind(seed=1, clients=6, partition=Iid())
@@ -83,9 +83,9 @@ def test_shared_work_gives_the_same_scalars_as_separate_work(name: str, case: st
         plan, memories = algorithm.plan(round, 0, 99 + round), list(range(5))
         before = bits(replica)
         together = algorithm.local_together(replica, memories, plan, objectives(round))
-        alone = one_by_one(algorithm, replica, memories, plan, objectives(round))
+        alone = BaseAlgorithm.local_together(algorithm, replica, memories, plan, objectives(round))
         assert [outcome(each) for each in together] == [outcome(each) for each in alone]
-        assert isinstance(algorithm, SharedWork) and bits(replica) == before
+        assert bits(replica) == before
         if isinstance(algorithm, FedScalarShared):  # SGD on the cliffs diverges, and the server refuses what is left
             lost = [isinstance(each, Declined) or not np.isfinite(algorithm.values(each[0])).all() for each in together]
             assert precision != "float16" or lost[1]
@@ -118,7 +118,7 @@ def test_a_process_asks_a_subclass_that_overrides_local_alone_for_its_own_work()
         hosted = Followers(Offer(HOST, ((0, 5),), True, b""), ClientSpec(algorithm), PROBLEM, EventRecorder())
         objectives = [PROBLEM.objective(client, 0) for client in (0, 1)]
         replica = algorithm.replica(PROBLEM.x0())
-        work.append(hosted.host._outcomes(replica, [None, None], algorithm.plan(0, 0, 9), objectives))
+        work.append(hosted.host.algorithm.local_together(replica, [None, None], algorithm.plan(0, 0, 9), objectives))
     for whole, half in zip(*work, strict=True):
         assert bits(half) == bits((whole[0] / 2, 1))
 
@@ -127,10 +127,10 @@ def test_clients_may_remember_something_where_a_model_is_sent_or_a_plug_in_defin
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A process that loses its clients' memories must not be replaced."""
-    assert {name for name, kind in KINDS.items() if may_remember(kind())} == {
+    assert {name for name, kind in KINDS.items() if kind().facts.remembers} == {
         name for name, kind in KINDS.items() if kind().facts.is_dense
     }
-    assert may_remember(Halved())
+    assert Halved().facts.remembers
     told = []
 
     def noting(*arguments: Any, **options: Any) -> Hosting:

@@ -4,7 +4,7 @@
 
 It saves no bytes. Secure aggregation masks whole numbers (Bonawitz et al. 2017, "Practical Secure Aggregation for
 Privacy-Preserving Machine Learning", CCS), and clipping and noise are exact on them (agents/privacy). With equal
-weights the sum of the n is all that the mean needs (algorithms/summed.py).
+weights the sum of the n is all that the mean needs.
 
 On the wire: [n, int32]; for a vector with a number that is not finite, or larger than that, a mark. Such a vector
 decodes to one that the server refuses.

@@ -259,7 +259,6 @@ class GossipRun:
                 state=[],
                 record=record,
                 partial_downloads=(),
-                snapshot=None,
                 is_dense=False,
             )
         )

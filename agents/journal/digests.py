@@ -28,23 +28,23 @@ _ABSENT = -(2**33)  # stands for a member that a table does not have; no version
 
 @dataclass(frozen=True, slots=True)
 class TableDigests:
-    """Digests of the tables known, held, halves, snapshot, metrics and rows.
+    """Digests of the tables that a journal changes in place.
 
     Attributes:
         members: the sum over the three tables of members, modulo 2¹²⁸.
         metrics: the chain of the lines of metrics, 16 bytes; b"" before the first.
         rows: the chain of the ledger's rows, 16 bytes; b"" before the first.
-        snapshot: the digest of the snapshot, 16 bytes.
+        held: the digest of what the server holds for clients that lag, 16 bytes.
     """
 
     members: int = 0
     metrics: bytes = b""
     rows: bytes = b""
-    snapshot: bytes = b""
+    held: bytes = b""
 
     def digest(self) -> bytes:
         """Return one digest of all of them, 16 bytes."""
-        others = (digest(each) for each in (self.metrics, self.rows, self.snapshot))
+        others = (digest(each) for each in (self.metrics, self.rows, self.held))
         return digest(b"".join([self.members.to_bytes(16, "big"), *others]))
 
     def moved(self, table: str, before: Iterable[Holders], now: Iterable[Holders]) -> Self:
@@ -64,9 +64,9 @@ class TableDigests:
             change -= (_number(value) - _ABSENT) * weights(tuple(clients))
         return replace(self, members=(self.members + change) & _MASK)
 
-    def holding(self, snapshot: bytes) -> Self:
-        """Return the digests with another snapshot; b"": none."""
-        return replace(self, snapshot=digest(snapshot))
+    def holding(self, held: bytes) -> Self:
+        """Return the digests after the server holds something else for clients that lag; b"": nothing."""
+        return replace(self, held=digest(held))
 
     def grown(self, *, metrics: Iterable[str] = (), rows: Iterable[bytes] = ()) -> Self:
         """Return the digests after more lines of metrics and more rows were added."""

@@ -179,9 +179,9 @@ class Journal:
                 database.execute("DELETE FROM rows")
                 tables = tables.rotated()
             tables = self._moved("halves", entry.partial_downloads, tables)
-            if entry.snapshot is not None:
-                database.execute("INSERT OR REPLACE INTO snapshot VALUES (1, ?)", (entry.snapshot,))
-                tables = tables.holding(entry.snapshot)
+            if entry.held is not None:
+                database.execute("INSERT OR REPLACE INTO snapshot VALUES (1, ?)", (entry.held,))
+                tables = tables.holding(entry.held)
             end = JournalEnd(chain, self._grown(lines, rows, tables))
             self._write_checkpoint(entry.segments, state, end)
         self._known_end = end
@@ -301,7 +301,7 @@ class Journal:
             actual_versions=actual_versions,
             last=last,
             partial_downloads=partial_downloads,
-            snapshot=self._reader.snapshot(),
+            held=self._reader.held(),
         )
 
     def segments(self) -> int:

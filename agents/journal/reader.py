@@ -62,8 +62,8 @@ class JournalReader:
         """Return the rows of the ledger that are in none of its files yet, packed, a round at a time."""
         return (packed for _, packed in self._ascending("rows", "number", "packed"))
 
-    def snapshot(self) -> bytes:
-        """Return the packed snapshot; b"": none."""
+    def held(self) -> bytes:
+        """Return what the server holds for clients that lag, packed; b"": nothing."""
         row: tuple[bytes] | None = self.select("packed FROM snapshot").fetchone()
         if row is None:
             return b""
@@ -73,7 +73,7 @@ class JournalReader:
     def end(self) -> JournalEnd:
         """Return the last link of the chain and the digests of the other tables, computed anew."""
         (chain,) = self.select("chain FROM rounds ORDER BY round DESC LIMIT 1").fetchone() or (self.root(),)
-        tables = TableDigests().holding(self.snapshot())
+        tables = TableDigests().holding(self.held())
         for table in MEMBERS:
             tables = tables.moved(table, (), ((value, (client,)) for client, value in self.members(table)))
         return JournalEnd(chain, tables.grown(metrics=self.metrics(), rows=self.rows()))

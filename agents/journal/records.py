@@ -109,8 +109,8 @@ class Entry:
         is_rotated: whether all rows up to this round are in those files.
         state: what else a resumed run needs, to be packed with msgpack.
         record: how the round went.
-        partial_downloads: (client, note of what it has of a snapshot).
-        snapshot: the packed snapshot that the server holds, b"" for none; None if it is the same as before.
+        partial_downloads: (client, note of what it has downloaded).
+        held: what the server holds for clients that lag, packed; None if it is the same as before.
         is_dense: whether a commit replaces all commits before it.
     """
 
@@ -128,7 +128,7 @@ class Entry:
     state: Sequence[Any]
     record: RoundRecord = NO_RECORD
     partial_downloads: Iterable[tuple[int, bytes]] = ()
-    snapshot: bytes | None = None
+    held: bytes | None = None
     is_dense: bool = False
 
 
@@ -139,7 +139,7 @@ class Checkpoint:
     Attributes:
         rows: rows of the ledger that are in none of its files yet.
         last: the last whole round.
-        snapshot: the packed snapshot that the server holds; b"": none.
+        held: what the server holds for clients that lag, packed; b"": nothing.
     """
 
     state: list[Any]
@@ -150,7 +150,7 @@ class Checkpoint:
     actual_versions: dict[int, int]
     last: LastRound
     partial_downloads: dict[int, bytes]
-    snapshot: bytes
+    held: bytes
 
 
 class Glance(NamedTuple):

@@ -26,13 +26,13 @@ import numpy as np
 
 from seedbus.agents import messages
 from seedbus.agents.catch_up.commit_window import Reload
+from seedbus.agents.catch_up.server import CatchUp, CatchUpState
 from seedbus.agents.errors import Unfinishable
 from seedbus.agents.extensions import Exchange, Spending
 from seedbus.agents.journal.records import MemberPosition
 from seedbus.agents.messages import Evaluation, Join, Outgoing
 from seedbus.agents.refusals import NOBODY, Mark, Reason, Refusal, Refusals, RefusedState
 from seedbus.agents.round_record import ClosedRound
-from seedbus.agents.server.catch_up import CatchUp
 from seedbus.agents.server.joining import Joining
 from seedbus.agents.server.outbox import Outbox
 from seedbus.agents.server.positions import Positions
@@ -40,7 +40,6 @@ from seedbus.agents.server.report_reader import ReportReader
 from seedbus.agents.server.reports import ReportHandler
 from seedbus.agents.server.rounds import Rounds, RoundsState
 from seedbus.agents.server.run_spec import RunSpec
-from seedbus.agents.server.snapshots import SnapshotsState
 from seedbus.agents.server.stopping import TIMELESS, Progress, ProgressState, Sent
 from seedbus.agents.verification import KEPT, Verifier, VerifierState
 from seedbus.algorithms.contract import BadPayload, ReportRefused, whole_digest
@@ -59,7 +58,7 @@ class CoordinatorState(NamedTuple):
     refusals: list[RefusedState]
     progress: ProgressState
     verifier: VerifierState
-    snapshots: SnapshotsState
+    catch_up: CatchUpState
 
 
 class Coordinator:
@@ -69,8 +68,8 @@ class Coordinator:
         spec: the run.
         algorithm, participation, stop: the run's.
         positions: the members, and where clients are.
+        catch_up: what clients that lag are given.
         history: the commits that are held.
-        snapshots: the snapshot that is held, and the one on its way.
         refusals: counts of what was refused.
         reader: reads reports that have come together.
         progress: how far the run is, for its stopping rule.
@@ -111,24 +110,29 @@ class Coordinator:
         self._timeless = 0  # how many rounds have taken no time, up to the newest
         self._silent: set[int] = set()  # who was asked and did not answer, since a report counted
         self.positions = Positions(spec.participation.clients, lru_cache(maxsize=256)(self._count_seeds))
-        believed = self.positions.believed
-        self._catch_up = CatchUp(spec, believed, self._outbox, reload=reload, proofs=lambda: self.proofs)
-        self.history = self._catch_up.history
-        self.snapshots = self._catch_up.snapshots
+        self.catch_up = CatchUp(
+            spec.algorithm,
+            spec.lag,
+            self.positions.believed,
+            replica_bytes=spec.replica_bytes,
+            patience=spec.participation.staleness,
+            reload=reload,
+            proofs=lambda: self.proofs,
+        )
+        self.history = self.catch_up.history
         self._rounds = Rounds(spec)
         self._durable = self._rounds.pack()
         self._joining = Joining(
             self.positions,
-            self._catch_up,
+            self.catch_up,
             self._rounds,
-            self._outbox,
             spec.participation.clients,
             proofs=proofs or {},
             believes=not spec.is_virtual,
             apart=apart,
         )
         self.reader = ReportReader(spec.algorithm, self._rounds, self.verifier)
-        self._reports = ReportHandler(self.reader, self.positions, self._catch_up, self._rounds, self.verifier)
+        self._reports = ReportHandler(self.reader, self.positions, self.catch_up, self._rounds, self.verifier)
 
     def _count_seeds(self, after: int, last: int) -> int:
         """Return the seeds of the commits after version `after` up to `last`."""
@@ -206,7 +210,7 @@ class Coordinator:
     def open_round(self, now_ns: int = 0, computing: Container[tuple[int, int]] | None = None) -> Sequence[int]:
         """Begin the next round: draw its cohort and make its plans, which `send_plans` sends. Returns the cohort.
 
-        Clients that lag too far get a snapshot in place of a plan: what is needed for that goes to the outbox now.
+        What has to come before the plans of clients that lag too far goes to the outbox now.
 
         Args:
             now_ns: when the round begins: now, or when it began to wait for clients at work.
@@ -216,8 +220,8 @@ class Coordinator:
         now = self._rounds.open(self.positions.members, self.version, now_ns, computing)
         self._are_plans_due = False
         now.exchange = self.spec.open_exchange(self.round, self.version, now.cohort)
-        self.snapshots.open(self.round, self.version)
-        self._plans = [plan for client in now.cohort for plan in self._catch_up.plan_for(client, now)]
+        self.catch_up.open(now.plan, now.waiting)
+        self._plans = [plan for client in now.cohort for plan in self.catch_up.plan_for(client)]
         return now.cohort
 
     def send_plans(self, now_ns: int) -> None:
@@ -231,7 +235,7 @@ class Coordinator:
         self._plans = []
 
     def reported(self, envelope: Envelope, now_ns: int = 0) -> Refusal | None:
-        """A REPORT, a DECLINE or a message about a snapshot came in. Returns the refusal, if it does not count."""
+        """A client sent a message. Returns the refusal, if it does not count."""
         try:
             self._reports.take(envelope, now_ns)
             return None
@@ -243,7 +247,7 @@ class Coordinator:
     def refused(self, client: int, reason: str, detail: str, round: int | None = None) -> Refusal:
         """Count a refusal. A bad answer is an answer: neither the round nor a measurement waits for another."""
         self.refusals.of_client(client, reason, detail)
-        if client == EVALUATOR and reason != "not-fetched":  # which is about a snapshot
+        if client == EVALUATOR and reason != "not-fetched":  # which is about its replica
             self.progress.answered()
         answered = self._rounds.get(round)
         if answered is not None and reason in _BAD_ANSWERS:
@@ -264,7 +268,7 @@ class Coordinator:
     ) -> list[Refusal]:
         """Nothing is under way any more: all that are waited for have answered, and not what they were asked.
 
-        No round waits for them any more, and no snapshot for its source, unless a deadline ends the wait.
+        No round waits for them any more, nor for a replica of theirs, unless a deadline ends the wait.
 
         Args:
             losing: clients of which a fault has lost a message in this round; these may have answered.
@@ -281,8 +285,8 @@ class Coordinator:
         asked = "has answered without what it was asked for"
         refusals = [self.refused(EVALUATOR, "no-answer", f"the evaluator {asked}") for _ in self.progress.asked[:]]
         has_deadline = self.participation.deadline_s is not None
-        if self.snapshots.awaits_evaluator or not has_deadline:
-            is_next_source = self.snapshots.give_up_source()
+        if self.catch_up.awaits_evaluator or not has_deadline:
+            is_next_source = self.catch_up.give_up_source()
             if not (is_next_source or has_deadline):
                 silent = []
                 for client, number in self._rounds.awaited:
@@ -340,14 +344,12 @@ class Coordinator:
     @property
     def has_messages(self) -> bool:
         """Whether `take_outbox` may return any."""
-        return bool(self._outbox.messages) or not self.snapshots.is_idle
+        return bool(self._outbox.messages) or self.catch_up.has_messages
 
     def take_outbox(self) -> list[Outgoing]:
         """Return all messages to be sent now, oldest first."""
         now = self._rounds.current
-        if not self.snapshots.is_idle:
-            self._catch_up.settle(now)
-        messages = self._outbox.take()
+        messages = self._outbox.take() + self.catch_up.take()
         has_questions = now is not None and now.exchange.before_plans
         return list(self._exchanged(messages, now.exchange)) if now is not None and has_questions else messages
 
@@ -384,7 +386,7 @@ class Coordinator:
         closed, reported, commit, record = self._rounds.close(self.version, now_ns)
         if reported or commit is not None:
             self._silent.clear()
-        for client in self.snapshots.close():
+        for client in self.catch_up.close():
             self._rounds.dismiss(client)  # it was not sent a plan
         # as many as could have made a commit, and more than were accepted: a minority of liars cannot end a run
         is_barren = commit is None and len(closed.too_large) >= max(self.participation.quorum, len(reported) + 1)
@@ -393,7 +395,7 @@ class Coordinator:
             in_commit = reported if commit is not None else None
             self.progress.spent.closed(closed.plan.round + 1, len(closed.cohort), in_commit)
         if commit is not None:
-            self._catch_up.remember(commit, self.positions.slowest(self.version))
+            self.catch_up.remember(commit, self.positions.slowest(self.version))
         plan, peak, cohort = closed.plan, closed.max_norm, tuple(closed.cohort)
         if peak is not None:
             self._outbox.extend(messages.pack_peak(client, plan, peak) for client in cohort)
@@ -433,10 +435,10 @@ class Coordinator:
         self._outbox.put(messages.pack_commit(self.algorithm, round, self.version, commits, wants))
 
     def crashed(self) -> None:
-        """The server has lost what was not durable: the open round, and a snapshot that was being fetched."""
+        """The server has lost what was not durable: the open round, and what it had begun."""
         self._plans = []
         self._rounds.crashed(self._durable)
-        self.snapshots.crashed()
+        self.catch_up.crashed()
 
     @property
     def is_half_reported(self) -> bool:
@@ -500,11 +502,11 @@ class Coordinator:
             refusals=self.refusals.pack(),
             progress=self.progress.pack(),
             verifier=self.verifier.pack(),
-            snapshots=self.snapshots.pack(),
+            catch_up=self.catch_up.pack(),
         )
 
     def restore(
-        self, state: CoordinatorState, log: Iterable[Any], known: Mapping[int, MemberPosition], snapshot: bytes = b""
+        self, state: CoordinatorState, log: Iterable[Any], known: Mapping[int, MemberPosition], held: bytes = b""
     ) -> None:
         """Go on from a checkpoint.
 
@@ -512,14 +514,14 @@ class Coordinator:
             state: what `checkpoint` returned.
             log: all commits that it was made after, in order.
             known: the newest position of each client that `Positions.take_believed` returned.
-            snapshot: the one that was held, packed; b"": none.
+            held: what `CatchUp.take_new` returned last; b"": nothing.
         """
         self._durable = state.rounds
         self._rounds.unpack(self._durable)
         self.refusals.unpack(state.refusals)
         self.progress = Progress.unpack(state.progress, self._spending())
         self.verifier.unpack(state.verifier)
-        self.snapshots.unpack(state.snapshots, snapshot)
+        self.catch_up.unpack(state.catch_up, held)
         self.positions.restore_believed(known, with_members=not self._joining.believes)
         for commit in log:
-            self._catch_up.remember(commit, self.positions.slowest(self.version))
+            self.catch_up.remember(commit, self.positions.slowest(self.version))

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Container, Iterable, Mapping
 
 from seedbus.agents.admission import false_proof, proofs_for, why_not
+from seedbus.agents.catch_up.server import MAX_LOST, CatchUp
 from seedbus.agents.messages import Join
-from seedbus.agents.server.catch_up import MAX_LOST, CatchUp
-from seedbus.agents.server.outbox import Outbox
 from seedbus.agents.server.positions import Positions
 from seedbus.agents.server.rounds import Rounds
 from seedbus.algorithms.contract import ReportRefused
@@ -26,7 +25,6 @@ class Joining:
         positions: Positions,
         catch_up: CatchUp,
         rounds: Rounds,
-        outbox: Outbox,
         clients: int,
         *,
         proofs: Mapping[str, bytes],
@@ -36,19 +34,18 @@ class Joining:
         self._positions = positions
         self._catch_up = catch_up
         self._rounds = rounds
-        self._outbox = outbox
         self._clients = clients
         self.proofs = proofs
         self.believes = believes
         self.apart = apart
 
     def joined(self, join: Join, *, round: int | None, is_due: bool, nonce: bytes = b"", decides: bool = True) -> None:
-        """Act upon a JOIN; plans that have to be sent again go to the outbox. See `Coordinator.joined`.
+        """Act upon a JOIN; plans that have to be sent again are. See `Coordinator.joined`.
 
         Raises:
             ReportRefused: a proof is false, or the client may not join.
         """
-        positions, snapshots, now = self._positions, self._catch_up.snapshots, self._rounds.current
+        positions, catch_up = self._positions, self._catch_up
         members = range(self._clients) if is_due else positions.members
         proofs = proofs_for(self.proofs, join, nonce)
         objection = why_not(join, proofs, self._clients, self._catch_up.history.version, members)
@@ -59,8 +56,8 @@ class Joining:
         if round is not None and round < self._rounds.number and self._is_overtaken(join, round):
             return
         is_alone = join.sender >= 0
-        has_pulled = is_alone and snapshots.installed(join.sender, join.spans[0].version if join.spans else 0)
-        if is_alone and now is not None and not (is_due or has_pulled) and not self._catch_up.is_lost(join.sender, now):
+        has_pulled = is_alone and catch_up.installed(join.sender, join.spans[0].version if join.spans else 0)
+        if is_alone and not (is_due or has_pulled) and not catch_up.is_lost(join.sender):
             detail = f"client {join.sender} says more than {MAX_LOST} times in a round where it is"
             raise ReportRefused("joins-again", detail)
         arrived = self._arrived(join)
@@ -68,8 +65,8 @@ class Joining:
         positions.enter(arrived)
         for client, _ in arrived:
             self._rounds.dismiss(client)
-            if client in lost and now is not None and client in now.waiting:
-                self._outbox.extend(self._catch_up.plan_for(client, now))  # again, from the version where it really is
+            if client in lost:
+                catch_up.resend(client)  # the plan, from the version where it really is
 
     def check(self, join: Join, nonce: bytes) -> None:
         """Raises `ReportRefused` if a proof is false. Changes nothing; its cost does not grow with the clients."""
@@ -83,7 +80,7 @@ class Joining:
         for client in clients:
             self._positions.leave(client)
             self._rounds.dismiss(client, open_too=True)
-        self._catch_up.snapshots.left(clients)
+        self._catch_up.left(clients)
 
     def _arrived(self, join: Join) -> list[tuple[int, int]]:
         """(client, version) of the clients for which this JOIN changes anything."""

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from seedbus.agents import messages
-from seedbus.agents.server.catch_up import CatchUp
+from seedbus.agents.catch_up.server import CatchUp, LagsTooFar
 from seedbus.agents.server.positions import Positions
 from seedbus.agents.server.report_reader import ReportReader
 from seedbus.agents.server.round import Round
 from seedbus.agents.server.rounds import Rounds
-from seedbus.agents.server.snapshot_offers import NoSnapshot
 from seedbus.agents.verification import Verifier
 from seedbus.algorithms.contract import ReportRefused
 from seedbus.bus import Envelope, Kind
@@ -33,7 +32,7 @@ class ReportHandler:
         self._verifier = verifier
 
     def take(self, envelope: Envelope, now_ns: int) -> None:
-        """Take a REPORT, a DECLINE, an answer to another question of the round, or a message about a snapshot.
+        """Take a REPORT, a DECLINE, an answer to another question of the round, or what it takes to catch up.
 
         Raises:
             BadPayload: it cannot be read.
@@ -46,10 +45,8 @@ class ReportHandler:
             self._decline(envelope)
         elif kind is Kind.TELL:
             self._told(envelope)
-        elif kind is Kind.PULL:
-            self._pull(envelope)
         else:
-            self._catch_up.snapshots.received(envelope)
+            self._catch_up_with(envelope)
 
     def _expecting(self, envelope: Envelope) -> Round:
         """The round that waits for this answer. Raises `ReportRefused` if none does.
@@ -85,11 +82,11 @@ class ReportHandler:
             raise ReportRefused("late", f"round {round} is closed")
         current.exchange.answered(envelope)
 
-    def _pull(self, envelope: Envelope) -> None:
+    def _catch_up_with(self, envelope: Envelope) -> None:
         try:
-            self._catch_up.pulled(envelope, self._rounds.current)
-        except NoSnapshot:
-            self._rounds.dismiss(envelope.client)  # it lags too far to answer an earlier round
+            self._catch_up.received(envelope)
+        except LagsTooFar:
+            self._rounds.dismiss(envelope.client)  # it will answer no earlier round
             raise
 
     def _advance(self, client: int, version: int) -> None:
@@ -107,5 +104,5 @@ class ReportHandler:
             raise ReportRefused("diverged", difference)
         self._rounds.add_report(now, client, report, now_ns)
         self._advance(client, envelope.base)
-        if not self._catch_up.snapshots.is_idle and now is self._rounds.current:
-            self._catch_up.snapshots.reported(client)
+        if now is self._rounds.current:
+            self._catch_up.reported(client)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Container, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
@@ -10,7 +9,7 @@ from typing import Any, Literal, NamedTuple
 from seedbus.agents.extensions import Exchange
 from seedbus.agents.messages import AnyAlgorithm
 from seedbus.algorithms.contract import LateReports, Packed, ReportRefused
-from seedbus.bus import Envelope, Tally
+from seedbus.bus import Envelope
 from seedbus.bus.records import Count
 from seedbus.bus.transport import Client
 
@@ -34,10 +33,6 @@ class Round:
         declined: the clients that have declined to report.
         dismissed: the clients that have left, or joined anew, since it began.
         too_large: the clients whose answers, while it was open, were refused because of their magnitude.
-        cached_plans: version → the PLAN sent to clients at that version, with the commits that they missed, and its
-            tally. Only the address differs between these clients.
-        corrections: client → how often it has said in this round that it is not at the version at which the server
-            believed it to be.
         is_expired: whether the deadline has passed, or has passed before enough clients were free.
         max_norm: the algorithm's packed maximum of the reports' norms, which the cohort is sent; None before the commit
             or if the algorithm sends none.
@@ -54,8 +49,6 @@ class Round:
     reports: dict[int, Any] = field(default_factory=dict)
     declined: set[int] = field(default_factory=set)
     dismissed: set[int] = field(default_factory=set)
-    cached_plans: dict[int, tuple[Envelope, Tally]] = field(default_factory=dict)
-    corrections: Counter[int] = field(default_factory=Counter)
     is_expired: bool = False
     max_norm: Packed | None = None
     exchange: Exchange = field(default_factory=Exchange)
@@ -110,7 +103,6 @@ class OverdueRounds:
     def add(self, closed: Round) -> None:
         """Add a round that has just closed; the clients that it still waits for may answer late."""
         if self._max_rounds:
-            closed.cached_plans.clear()
             self._rounds[closed.plan.round] = closed
         self.forget(closed.plan.round + 1 - self._max_rounds)
 

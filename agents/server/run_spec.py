@@ -39,7 +39,7 @@ class RunSpec:
         is_virtual: whether time is simulated.
         scenario: what followers are told of the scenario.
         processes: how many processes share the clients.
-        lag: when clients get snapshots; None: never.
+        lag: when clients that lag get a whole replica; None: never.
         replica_bytes: bytes of a replica's fields; needed with `lag.snapshot_after_bytes: snapshot`.
         x0: makes x₀, float32 [d]; needed if the algorithm is dense.
         report_limit: how many bytes a REPORT may have.

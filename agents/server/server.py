@@ -129,7 +129,7 @@ class Server:
         """
         is_virtual, last_round = self.bus.clock.is_virtual, checkpoint.last.round
         state = restored(checkpoint.state, last_round, is_virtual=is_virtual)
-        self.coordinator.restore(state.coordinator, log, checkpoint.positions, checkpoint.snapshot)
+        self.coordinator.restore(state.coordinator, log, checkpoint.positions, checkpoint.held)
         self._availability.unpack(state.availability)
         self._arrivals.unpack(state.arrivals)
         self.coordinator.positions.restore_actual(checkpoint.actual_versions, checkpoint.partial_downloads)
@@ -212,10 +212,10 @@ class Server:
         self.bus.losing.clear()
         cohort = self.coordinator.open_round(self._arrivals.began_ns, self._arrivals.computing())
         lags = self.coordinator.positions.lags(cohort, self.coordinator.version)
-        await self._until(lambda: not self.coordinator.snapshots.awaits_evaluator)
+        await self._until(lambda: not self.coordinator.catch_up.awaits_evaluator)
         exchange = self.coordinator.exchange
         await self._ask(exchange.before_plans)
-        now_ns = self.bus.clock.now_ns  # in real time a snapshot takes some, too
+        now_ns = self.bus.clock.now_ns  # in real time the evaluator takes some, too
         self.coordinator.send_plans(now_ns)
         self._send_all()
         round, deadline_ns = self.coordinator.round, self.coordinator.deadline_ns
@@ -316,7 +316,7 @@ class Server:
             positions=self.coordinator.positions.take_believed(),
             actual_versions=actual_versions,
             partial_downloads=partial_downloads,
-            snapshot=self.coordinator.snapshots.take_new(),
+            held=self.coordinator.catch_up.take_new(),
             metrics=self.unsaved_metrics,
             rows=ledger.take_new(),
             is_rotated=ledger.is_full,

@@ -80,7 +80,7 @@ def plans_of(coordinator: Coordinator, now_ns: int = 0) -> list[Outgoing]:
 def joins(coordinator: Coordinator, join: Join, **how: Any) -> tuple[list[Outgoing], Refusal | None]:
     """Return the plans that a JOIN leads to, and its refusal; other messages stay in the outbox."""
     refusal = coordinator.joined(join, **how)
-    sent = coordinator._outbox.take()
+    sent = coordinator.take_outbox()
     coordinator._outbox.extend(each for each in sent if each[0].kind is not Kind.PLAN)
     return [each for each in sent if each[0].kind is Kind.PLAN], refusal
 

@@ -124,17 +124,17 @@ def test_rounds_from_any_version_on_are_read_alone_and_verified(tmp_path: Path, 
 
 def test_a_snapshot_and_its_partial_downloads_are_stored_and_verified(tmp_path: Path) -> None:
     journal = Journal.create(tmp_path / "run", {"scenario": "{}"})
-    journal.append(entry(0, snapshot=b"first", partial_downloads=[(1, b"a"), (2, b"b")]))
+    journal.append(entry(0, held=b"first", partial_downloads=[(1, b"a"), (2, b"b")]))
     journal.append(entry(1, partial_downloads=[(1, b""), (3, b"c")]))
     journal.close()
     journal = Journal.open(tmp_path / "run")
     checkpoint = journal.checkpoint()
     assert checkpoint is not None
-    assert (checkpoint.snapshot, checkpoint.partial_downloads) == (b"first", {2: b"b", 3: b"c"})
-    journal.append(entry(2, snapshot=b""))
+    assert (checkpoint.held, checkpoint.partial_downloads) == (b"first", {2: b"b", 3: b"c"})
+    journal.append(entry(2, held=b""))
     checkpoint = journal.checkpoint()
-    assert checkpoint is not None and checkpoint.snapshot == b""
-    journal.append(entry(3, snapshot=b"second"))
+    assert checkpoint is not None and checkpoint.held == b""
+    journal.append(entry(3, held=b"second"))
     journal.close()
     database = sqlite3.connect(tmp_path / "run" / FILE)
     database.execute("UPDATE snapshot SET packed = x'7365636f6e65'")

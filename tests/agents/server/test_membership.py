@@ -17,13 +17,13 @@ from coordinator_cases import (
     report,
 )
 
+from seedbus.agents.catch_up.server import MAX_LOST
 from seedbus.agents.journal.records import MemberPosition
 from seedbus.agents.messages import Join, Span
 from seedbus.agents.policies.participation import Participation
 from seedbus.agents.refusals import MAX_NOTED, MAX_PEERS, NOBODY
 from seedbus.agents.secure.settings import SecureAggregation
 from seedbus.agents.secure.stages import Stage
-from seedbus.agents.server.catch_up import MAX_LOST
 from seedbus.algorithms.scalar_only.decomfl import DeComFL
 from seedbus.bus import EVALUATOR, HOST, Envelope, Kind
 

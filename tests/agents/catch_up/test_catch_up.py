@@ -11,15 +11,10 @@ from coordinator_cases import PROOF
 
 from seedbus.agents import messages
 from seedbus.agents.catch_up.chunks import DIGEST_BYTES, Title
+from seedbus.agents.catch_up.server import CatchUp
 from seedbus.agents.catch_up.settings import Lag
 from seedbus.agents.catch_up.snapshot_bytes import SnapshotBytes
-from seedbus.agents.policies.participation import Late, Participation
-from seedbus.agents.server.catch_up import CatchUp
-from seedbus.agents.server.outbox import Outbox
-from seedbus.agents.server.round import Round
-from seedbus.agents.server.run_spec import RunSpec
-from seedbus.agents.server.snapshot import Snapshot
-from seedbus.agents.server.stopping import Stop
+from seedbus.agents.catch_up.snapshots import Snapshot, Snapshots
 from seedbus.bus import Kind
 
 NEWEST, CHUNK = 60, 64
@@ -63,58 +58,59 @@ def alone(run: Rehearsal) -> list[int]:
     return [sum(sizes[after:]) for after in range(NEWEST + 1)]
 
 
-def server(
-    run: Rehearsal, lag: Lag, kept: int, held: int | None, patience: int, size: int = SMALL
-) -> tuple[CatchUp, Outbox]:
-    """Return a server with a client at each version."""
-    outbox, versions = Outbox(), {client: client for client in range(READER)}
-    reads: dict[str, Any] = {"reload": lambda after, last: run.commits[after:last], "proofs": lambda: PROOF}
-    who = Participation(clients=9, late=Late(max_staleness=patience) if patience else None)
+def server(run: Rehearsal, lag: Lag, kept: int, held: int | None, patience: int, size: int = SMALL) -> CatchUp:
+    """Return a server with a client at each version, and an open round."""
+    versions = {client: client for client in range(READER)}
     catch_up = CatchUp(
-        RunSpec(run.algorithm, who, 7, Stop(rounds=9), lag=lag, replica_bytes=size), versions, outbox, **reads
+        run.algorithm,
+        lag,
+        versions,
+        replica_bytes=size,
+        patience=patience,
+        reload=lambda after, last: run.commits[after:last],
+        proofs=lambda: PROOF,
     )
     for commit in run.commits:
         catch_up.remember(commit, commit.version - kept)
-    snapshots = catch_up.snapshots
-    snapshots.open(NEWEST, NEWEST)
+    catch_up.open(run.algorithm.plan(NEWEST, NEWEST, 7), set())
     if held is not None:
         pieces = [bytes(min(CHUNK, size - start)) for start in range(0, size, CHUNK)]
         snapshot = Snapshot(Title(held, len(pieces), bytes(DIGEST_BYTES)), pieces)
-        snapshots.unpack(snapshots.pack(), snapshot.pack())
-        snapshots.request_snapshot(READER, is_fresh=False)
-        outbox.take()
-    return catch_up, outbox
+        catch_up.unpack(catch_up.pack(), snapshot.pack())
+        catch_up.request(READER, is_fresh=False)
+        catch_up.messages.clear()
+    return catch_up
 
 
 def cheapest(
     missed: list[int], catch_up: CatchUp, client: int, budget: int | None, patience: int, size: int = SMALL
 ) -> str:
     """Return the way that takes the fewest bytes; of equal ones, the first."""
-    snapshots = catch_up.snapshots
-    counts = SnapshotBytes(size, snapshots.lag, PROOF)
+    counts = SnapshotBytes(size, catch_up.lag, PROOF)
     snapshot, fetch = (sum(each(NEWEST, client, NEWEST)) for each in (counts.of_offer, counts.of_fetch))
     oldest = 0 if budget is None else NEWEST - budget
     ways = {"replay": missed[client]} if client >= oldest else {}
-    if snapshots.held is not None and snapshots.held.title.version >= max(client + 1, oldest):
-        ways["held"] = snapshot + missed[snapshots.held.title.version]
-    ways["fresh"] = snapshot + snapshots.renewal_bytes(snapshot, fetch, patience) + missed[NEWEST]
+    if catch_up.held is not None and catch_up.held.title.version >= max(client + 1, oldest):
+        ways["held"] = snapshot + missed[catch_up.held.title.version]
+    ways["fresh"] = snapshot + catch_up.renewal_bytes(snapshot, fetch, patience) + missed[NEWEST]
     return min(ways, key=lambda way: ways[way])
 
 
-def taken(catch_up: CatchUp, outbox: Outbox, client: int, now: Round) -> str:
+def taken(catch_up: CatchUp, client: int) -> str:
     """Return the way that the server takes, and undo it."""
-    sent = catch_up.plan_for(client, now)
-    asked = [envelope for envelope, _ in outbox.take()]
+    sent = catch_up.plan_for(client)
+    asked = [envelope for envelope, _ in catch_up.messages]
     if sent:
         ((plan, tally),) = sent
         assert (plan.kind, plan.client, tally.since) == (Kind.PLAN, client, client) and not asked
         return "replay"
     (envelope,) = asked
-    held = catch_up.snapshots.held
+    held = catch_up.held
     if envelope.kind is Kind.SNAPSHOT:
         assert held is not None and (envelope.client, envelope.base) == (client, held.title.version)
-    catch_up.snapshots.crashed()
-    catch_up.snapshots.left([client])
+    catch_up.messages.clear()
+    Snapshots.crashed(catch_up)
+    catch_up.left([client])
     return "held" if envelope.kind is Kind.SNAPSHOT else "fresh"
 
 
@@ -126,11 +122,10 @@ def test_a_client_gets_what_takes_the_fewest_bytes(
     lag = Lag(snapshot_after_bytes="snapshot", snapshot_after_commits=budget, source=source, chunk_bytes=CHUNK)
     ways = set[str]()
     for kept, held, patience in SERVERS:
-        catch_up, outbox = server(run, lag, kept, held, patience)
-        now = Round(run.algorithm.plan(NEWEST, NEWEST, 7), [], 0, 0, 1, set())
+        catch_up = server(run, lag, kept, held, patience)
         for client in range(0, READER, 3):
             expected = cheapest(missed, catch_up, client, budget, patience)
-            assert taken(catch_up, outbox, client, now) == expected, (kept, held, patience, client)
+            assert taken(catch_up, client) == expected, (kept, held, patience, client)
             ways.add(expected)
     assert ways == {"replay", "held", "fresh"}
 
@@ -140,12 +135,11 @@ def test_a_model_of_more_bytes_than_all_commits_is_sent_only_beyond_a_budget(
     run: Rehearsal, missed: list[int], budget: int | None
 ) -> None:
     lag = Lag(snapshot_after_bytes="snapshot", snapshot_after_commits=budget, chunk_bytes=CHUNK)
-    catch_up, outbox = server(run, lag, NEWEST, None, 0, LARGE)
-    now = Round(run.algorithm.plan(NEWEST, NEWEST, 7), [], 0, 0, 1, set())
+    catch_up = server(run, lag, NEWEST, None, 0, LARGE)
     for client in range(READER):
         expected = "replay" if budget is None or client >= NEWEST - budget else "fresh"
         assert cheapest(missed, catch_up, client, budget, 0, LARGE) == expected
-        assert taken(catch_up, outbox, client, now) == expected, client
+        assert taken(catch_up, client) == expected, client
 
 
 @pytest.mark.parametrize("most", [None, 9])
@@ -162,22 +156,20 @@ def test_a_client_gets_a_snapshot_if_it_misses_more_bytes_or_commits_than_its_bu
             return alone[version] > budget or (most is not None and NEWEST - version > most)
 
         for held in (None, NEWEST - 6, NEWEST - 5):
-            catch_up, outbox = server(run, lag, NEWEST, held, 0)
-            now = Round(run.algorithm.plan(NEWEST, NEWEST, 7), [], 0, 0, 1, set())
+            catch_up = server(run, lag, NEWEST, held, 0)
             for client in range(NEWEST - 20, READER):
                 snapshot = "fresh" if held is None or is_beyond(held) else "held"
                 expected = snapshot if is_beyond(client) else "replay"
-                assert taken(catch_up, outbox, client, now) == expected, (budget, held, client)
+                assert taken(catch_up, client) == expected, (budget, held, client)
 
 
 def test_every_plan_of_a_dense_algorithm_has_the_model_and_no_client_gets_a_snapshot() -> None:
     run = rehearse(make("fedavg"), 3)
-    outbox, versions = Outbox(), {0: 3, 1: 0}
-    lag = Lag(snapshot_after_bytes="snapshot")
-    spec = RunSpec(run.algorithm, Participation(clients=2), 7, Stop(rounds=9), lag=lag, replica_bytes=1)
-    catch_up = CatchUp(spec, versions, outbox, proofs=lambda: PROOF)
+    versions = {0: 3, 1: 0}
+    catch_up = CatchUp(run.algorithm, Lag(snapshot_after_bytes="snapshot"), versions, replica_bytes=1)
     for commit in run.commits:
         catch_up.remember(commit, 0)
+    catch_up.open(run.algorithm.plan(3, 3, 7), set())
     for client in versions:
-        ((plan, _),) = catch_up.plan_for(client, Round(run.algorithm.plan(3, 3, 7), [], 0, 0, 1, set()))
+        ((plan, _),) = catch_up.plan_for(client)
         assert bits(messages.unpack_plan(run.algorithm, plan)[1]) == bits(run.commits[-1:])

@@ -15,9 +15,9 @@ from seedbus.agents.catch_up import chunks
 from seedbus.agents.catch_up.chunks import Chunk, Title
 from seedbus.agents.catch_up.client import SnapshotSource
 from seedbus.agents.catch_up.settings import Lag
+from seedbus.agents.catch_up.snapshots import MAX_RESENDS
 from seedbus.agents.messages import Join, Span
 from seedbus.agents.server.coordinator import Coordinator
-from seedbus.agents.server.snapshot_offers import MAX_RESENDS
 from seedbus.algorithms.contract import Replica
 from seedbus.bus import EVALUATOR, Envelope, Kind, Tally
 
@@ -59,10 +59,10 @@ class SnapshotScene:
             assert self.coordinator.reported(piece) is None
 
     def awaits(self) -> bool:
-        return self.coordinator.snapshots.awaits_evaluator
+        return self.coordinator.catch_up.awaits_evaluator
 
     def holds(self) -> bool:
-        return self.coordinator.snapshots.held is not None
+        return self.coordinator.catch_up.held is not None
 
     def request_snapshot(self) -> list[Envelope]:
         """Let each source send the pieces that it is asked for; return the other messages that are sent."""
@@ -189,10 +189,10 @@ def test_an_offer_allows_each_chunk_a_few_times() -> None:
 def test_any_message_is_refused_or_harmless(kind: Kind, client: int, base: int, body: Any) -> None:
     stage = SnapshotScene("peer")
     stage.open()
-    before = stage.coordinator.snapshots.pack()
+    before = stage.coordinator.catch_up.pack()
     refusal = stage.coordinator.reported(Envelope(kind, client, stage.coordinator.round, base, body))
     assert refusal is not None or client == EVALUATOR
-    assert stage.coordinator.snapshots.held is None and stage.coordinator.snapshots.pack() == before
+    assert stage.coordinator.catch_up.held is None and stage.coordinator.catch_up.pack() == before
 
 
 def test_a_description_of_the_evaluator_comes_before_a_peer_is_asked() -> None:
@@ -314,7 +314,7 @@ def test_a_forged_snapshot_is_counted_under_the_peer_that_made_it_and_given_to_n
         (request,) = stage.sent()
     assert [each.reason for each in refused if each is not None] == ["bad-snapshot"]
     assert refused[-1] is not None and refused[-1].client == 1 and not stage.holds()
-    assert not stage.coordinator.snapshots._fetch.asks_peers, "also if the server is killed before that"
+    assert not stage.coordinator.catch_up._asks_peers, "also if the server is killed before that"
     stage.give(request)
     stage.request_snapshot()
     assert stage.holds(), "the evaluator delivers it in the same round"
@@ -372,12 +372,12 @@ def test_a_restored_server_holds_the_same_snapshot_and_serves_it_alike() -> None
     stage.sent()
     stage.coordinator.deadline_passed(stage.coordinator.round)
     stage.close()
-    packed = stage.coordinator.snapshots.take_new()
-    assert packed and stage.coordinator.snapshots.take_new() is None
+    packed = stage.coordinator.catch_up.take_new()
+    assert packed and stage.coordinator.catch_up.take_new() is None
     other = SnapshotScene(rounds=0)
     commits = stage.coordinator.history.since(0)
     other.coordinator.restore(stage.coordinator.checkpoint(), commits, positions(stage.coordinator), packed)
-    assert other.coordinator.snapshots.pack() == stage.coordinator.snapshots.pack()
+    assert other.coordinator.catch_up.pack() == stage.coordinator.catch_up.pack()
     answers = []
     for coordinator in (stage.coordinator, other.coordinator):
         assert coordinator.reported(chunks.pull(title, (7, 12), 2, 5)) is None

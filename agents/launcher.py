@@ -192,6 +192,7 @@ class _ServerRun:
             hooks.add(outages)
         self.coordinator = Coordinator(
             spec,
+            observer,
             proofs={"selftest": own_selftest}
             | ({"plugins": spec.plugins} if spec.plugins else {})
             | {name: journal.proof(name) for name in ("x0", "losses", "mask") if name in facts},
@@ -259,7 +260,7 @@ class _ServerRun:
         self.ledger.write_segment()
         self._ended_s = self.clock.now_ns / 1e9
         facts = {OUTCOME: json.dumps(asdict(self._outcome(reason)))}
-        self.journal.finish(self.server.unsaved_metrics, self.ledger.segments, facts, kept=kept)
+        self.journal.finish(self.coordinator.unsaved_metrics, self.ledger.segments, facts, kept=kept)
 
     def finish(self, reason: str) -> Outcome:
         """Return the outcome, which is durable already; what clients sent since they were told of it is added."""
@@ -304,7 +305,7 @@ class _ServerRun:
         """Return a sentence that says what the run waits for."""
         if not self.coordinator.missing or isinstance(error, EndOfTime):
             return str(error)
-        return self.coordinator.waits_in_vain()
+        return self.coordinator.silent.waits_in_vain()
 
     def _reloaded(self, after: int, last: int) -> list[Any]:
         """Return the commits after version `after` up to `last` from the journal; the server holds them no more."""

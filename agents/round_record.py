@@ -8,7 +8,7 @@ from typing import Annotated, Any, NamedTuple
 
 from msgspec import Meta
 
-from seedbus.agents.refusals import Refusal
+from seedbus.agents.messages import Outgoing
 from seedbus.bus.records import Count, Whole
 from seedbus.bus.transport import Client
 
@@ -49,7 +49,7 @@ class ClosedRound:
         reported: those whose reports came in time, ascending.
         commit: its commit; None if it had no quorum.
         record: how it went.
-        refusals: of what was found wrong only when the round was over.
+        outgoing: what its cohort is told now that it is over.
     """
 
     round: int
@@ -58,4 +58,4 @@ class ClosedRound:
     reported: tuple[int, ...]
     commit: Any
     record: RoundRecord = NO_RECORD
-    refusals: tuple[Refusal, ...] = ()
+    outgoing: Sequence[Outgoing] = ()

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 from seedbus.bus.clock import Clock
@@ -131,6 +131,11 @@ class Bus:
         key = next_key(self._occurrences, kind, client, round)
         now_ns, is_exempt = self.clock.now_ns, kind is REFUSE
         self._depart(InFlightMessage(now_ns, key, base, len(header), tally, frame, is_exempt, envelope, tail))
+
+    def send_all(self, messages: Iterable[tuple[Envelope, Tally]]) -> None:
+        """Send several messages now, in this order."""
+        for envelope, tally in messages:
+            self.send(envelope, tally)
 
     def send_frame(self, envelope: Envelope, frame: bytes, header_bytes: int) -> None:
         """Send `frame` instead of the envelope's own bytes, as tests of malicious peers do."""

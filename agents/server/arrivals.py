@@ -13,6 +13,7 @@ from seedbus.agents.errors import TooFew
 from seedbus.agents.observer import Observer
 from seedbus.agents.refusals import Mark, Reason
 from seedbus.agents.server.coordinator import Coordinator
+from seedbus.algorithms.contract import ReportRefused
 from seedbus.bus import Bus, Envelope
 from seedbus.bus.errors import EndOfTime
 from seedbus.bus.event_queue import LAST_NS
@@ -53,7 +54,7 @@ class Arrivals:
             bus: carries messages.
             coordinator: decides about JOINs.
             availability: which clients are there.
-            observer: is told of clients that return, and of refusals.
+            observer: is told of clients that return.
             until: waits until something is done.
             until_time: waits until something is done or an instant (ns) has come.
             look_again: makes a wait look whether it is over.
@@ -79,11 +80,11 @@ class Arrivals:
             due_ns = min(due_ns, max(clock.now_ns, round_ns(coordinator.stop.simulated_s)))
         if due_ns > clock.now_ns:
             await self.wait(due_ns)
-            coordinator.waited(clock.now_ns)
+            self._bus.send_all(coordinator.waited(clock.now_ns))
         if coordinator.finished() is not None:
             return False
         if not await self._are_enough():
-            coordinator.waited(clock.now_ns)
+            self._bus.send_all(coordinator.waited(clock.now_ns))
             return False
         return True
 
@@ -102,7 +103,7 @@ class Arrivals:
         between, and never where messages are lost.
         """
         coordinator = self._coordinator
-        lacking, members = coordinator.lacking(self.computing()), len(coordinator.positions.members)
+        lacking, members = self._lacking(), len(coordinator.positions.members)
         if not lacking:
             return
 
@@ -111,7 +112,7 @@ class Arrivals:
             lacking -= 1  # each call is for a message, or a plan that left the bus, which free one client at most
             if lacking <= 0 or members != len(coordinator.positions.members):
                 members = len(coordinator.positions.members)
-                lacking = coordinator.lacking(self.computing())  # costs as much as clients are at work
+                lacking = self._lacking()  # costs as much as clients are at work
             return not lacking
 
         self._bus.on_free = self._look_again
@@ -119,6 +120,10 @@ class Arrivals:
             await self.wait(coordinator.participation.latest_ns(self._bus.clock.now_ns), is_done)
         finally:
             self._bus.on_free = None
+
+    def _lacking(self) -> int:
+        """Return how many clients at work have to be free before a round can make a commit."""
+        return self._coordinator.rounds.lacking(self._coordinator.positions.members, self.computing())
 
     def computing(self) -> set[tuple[int, int]] | None:
         """Who computes; None where it does not matter, as in streams, of which each commit would look at all plans."""
@@ -183,21 +188,27 @@ class Arrivals:
             self.pending_joins[client] = pending_joins - 1
         return pending_joins > 0
 
-    def joined(self, envelope: Envelope) -> None:
-        """A client states its version, because it came back or cannot follow a plan. Raises `BadPayload`."""
+    def joined(self, envelope: Envelope, now_ns: int) -> None:
+        """A client states its version, because it came back or cannot follow a plan.
+
+        Raises:
+            BadPayload: the message cannot be read.
+            ReportRefused: the client may not join.
+        """
         is_due = self.answered(envelope.client)  # also by a JOIN that cannot be read: nobody waits for another
         join = messages.Join.unpack(envelope)
         if self._availability.has_left(join.sender):
             return  # it is gone again
-        refusal = self._coordinator.joined(join, round=envelope.round, is_due=is_due)
-        if refusal is not None:
-            self._observer.refused(refusal)
+        try:
+            self._coordinator.joining.joined(join, round=envelope.round, is_due=is_due)
+        except ReportRefused as error:
             is_there = self._bus.transport.reaches(join.sender)
-            if refusal.reason in _FROM_X0 and join.sender not in self.rejected and is_there:
+            if error.reason in _FROM_X0 and join.sender not in self.rejected and is_there:
                 self.rejected.add(join.sender)
-                answer = messages.refuse(join.sender, refusal.reason, refusal.detail)
+                answer = messages.refuse(join.sender, error.reason, str(error))
                 self._bus.send(answer._replace(round=self._coordinator.round))
                 self.pending_joins[join.sender] += 1
+            raise
 
     def pack(self) -> list[Any]:
         return sorted(self.pending_joins.items())
@@ -207,7 +218,7 @@ class Arrivals:
         self.pending_joins = Counter(dict(packed) if self._bus.clock.is_virtual else {})
 
     def _move(self, moves: Moves) -> None:
-        self._coordinator.left(moves.left)
+        self._bus.send_all(self._coordinator.left(moves.left))
         for client, brings in moves.arrived:
             self._wake(client, brings)
 

@@ -38,9 +38,10 @@ class Instruments:
         self._traffic: Mapping[tuple[str, str], tuple[int, int]] = {}
 
     def reported(self, report: Envelope, now_ns: int) -> None:
-        """A report was accepted."""
-        if report.round == self._coordinator.round:
-            self._answered_ns[report.client] = now_ns
+        """A report has come; it counts, unless it was refused."""
+        now = self._coordinator.rounds.current
+        if now is not None and report.round == now.plan.round and report.client in now.reports:
+            self._answered_ns.setdefault(report.client, now_ns)
 
     def closed(self, opened_ns: int) -> None:
         """A round that opened at this time was closed."""
@@ -70,7 +71,7 @@ class Instruments:
             joined=len(coordinator.positions.members),
             processes=len(registration.hosts),
             can_go_on=registration.can_go_on,
-            awaited=len(coordinator.missing) if coordinator.is_round_open else None,
+            awaited=None if coordinator.rounds.current is None else len(coordinator.missing),
             evaluations=coordinator.progress.awaited,
             replicas=coordinator.positions.by_version,
             queues={"mailbox": len(self._mailbox)} | self._bus.queues,

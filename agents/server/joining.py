@@ -9,6 +9,7 @@ from seedbus.agents.catch_up.server import MAX_LOST, CatchUp
 from seedbus.agents.messages import Join
 from seedbus.agents.server.positions import Positions
 from seedbus.agents.server.rounds import Rounds
+from seedbus.agents.server.run_spec import RunSpec
 from seedbus.algorithms.contract import ReportRefused
 
 
@@ -17,30 +18,30 @@ class Joining:
 
     Attributes:
         proofs: what every process must prove, as far as the run knows it.
-        believes, apart: as `Coordinator` describes them.
+        believes: whether the versions that a process states of known clients are believed, as in real time.
+        apart: clients that no process brings into the run, because they are away; they join by themselves.
     """
 
     def __init__(
         self,
+        spec: RunSpec,
         positions: Positions,
         catch_up: CatchUp,
         rounds: Rounds,
-        clients: int,
         *,
         proofs: Mapping[str, bytes],
-        believes: bool,
         apart: Container[int],
     ) -> None:
         self._positions = positions
         self._catch_up = catch_up
         self._rounds = rounds
-        self._clients = clients
+        self._clients = spec.participation.clients
         self.proofs = proofs
-        self.believes = believes
+        self.believes = not spec.is_virtual
         self.apart = apart
 
     def joined(self, join: Join, *, round: int | None, is_due: bool, nonce: bytes = b"", decides: bool = True) -> None:
-        """Act upon a JOIN; plans that have to be sent again are. See `Coordinator.joined`.
+        """Act upon a JOIN, as `Coordinator.joined` describes it.
 
         Raises:
             ReportRefused: a proof is false, or the client may not join.

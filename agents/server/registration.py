@@ -23,10 +23,9 @@ from dataclasses import dataclass, field
 from seedbus.agents import messages
 from seedbus.agents.catch_up.client import pack_notes, version_of
 from seedbus.agents.observer import Observer
-from seedbus.agents.refusals import Refusal
 from seedbus.agents.server.coordinator import Coordinator
-from seedbus.algorithms.contract import BadPayload
-from seedbus.bus import EVALUATOR, HOST, Bus, Declined, HostRequest, Kind, MalformedEnvelope, Offer, decode
+from seedbus.algorithms.contract import BadPayload, ReportRefused
+from seedbus.bus import EVALUATOR, HOST, Bus, Declined, Envelope, HostRequest, Kind, MalformedEnvelope, Offer, decode
 from seedbus.bus.clock import wall_seconds
 from seedbus.bus.envelope import LOWEST_ADDRESS
 from seedbus.bus.spans import Span, SpanSet, clients_in, merged
@@ -76,7 +75,7 @@ class Registration:
     Args:
         bus: records the messages of registration.
         coordinator: decides whether clients may join.
-        observer: notified of processes that join or are gone, and of refusals.
+        observer: notified of processes that join or are gone.
         scenario: what followers need to know of the run; part of each offer.
         processes: number of processes that share the clients evenly, unless a request states a count.
         on_change: called with clients that have joined, and in real time with those of a process that is gone.
@@ -140,25 +139,32 @@ class Registration:
             `Declined`: if its reason is `NOT_YET`, call again once x₀ is known; else another process joined first.
         """
         worker = self._workers[host]
-        if not worker.rights.evaluates and "x0" not in self._coordinator.proofs:
+        if not worker.rights.evaluates and "x0" not in self._coordinator.joining.proofs:
             return Declined(NOT_YET, "the run does not know its own x₀ yet")
         try:
-            envelope = decode(frame, host)
-            if envelope.kind is not Kind.JOIN or envelope.client != host:
-                raise BadPayload(f"a {envelope.kind.name} of {envelope.client}, where the JOIN of {host} belongs")
-            join = messages.Join.unpack(envelope)
-            if not join.spans and worker.offer.spans:
-                raise BadPayload("it joins for nobody")
+            return self._admitted(worker, decode(frame, host))
         except (MalformedEnvelope, BadPayload) as error:
-            return self._refuse(frame, self._coordinator.refused(host, "bad-join", str(error)))
-        refusal = self._coordinator.objected(join, worker.offer.nonce)
-        if refusal is not None:  # checked before any step whose cost grows with the number of clients
-            return self._refuse(frame, refusal)
+            reason, detail = "bad-join", str(error)
+        except ReportRefused as error:
+            reason, detail = error.reason, str(error)
+        self._coordinator.refused(host, reason, detail)
+        self._bus.record_refused_join(host, frame)
+        return [self._bus.record(messages.refuse(host, reason, detail))], False
+
+    def _admitted(self, worker: _Worker, envelope: Envelope) -> tuple[list[bytes], bool] | Declined:
+        """Process a JOIN as `admit` does. Raises `BadPayload`, `ReportRefused`."""
+        host = worker.offer.host
+        if envelope.kind is not Kind.JOIN or envelope.client != host:
+            raise BadPayload(f"a {envelope.kind.name} of {envelope.client}, where the JOIN of {host} belongs")
+        join = messages.Join.unpack(envelope)
+        if not join.spans and worker.offer.spans:
+            raise BadPayload("it joins for nobody")
+        # checked before any step whose cost grows with the number of clients
+        self._coordinator.joining.check(join, worker.offer.nonce)
         spans = [(span.first, span.last) for span in join.spans]
         clients = _clients(spans, SpanSet(worker.offer.spans))
         if clients is None or not worker.joined.isdisjoint(clients):
-            what = f"host {host} joins for clients that are not its own"
-            return self._refuse(frame, self._coordinator.refused(host, "claims-another", what))
+            raise ReportRefused("claims-another", f"host {host} joins for clients that are not its own")
         left = self._left(self._free, worker.rights, worker.known_as)
         taken = next((client for span in spans if (client := left.lacks(span)) is not None), None)
         if taken is not None or (worker.offer.evaluates and not self._is_evaluator_free):
@@ -170,9 +176,8 @@ class Registration:
             for each in (self._free, self._preferred, *(kept.spans for kept in self._kept)):
                 each.discard(span)
         is_last = len(worker.joined) == count_of(worker.offer.spans)
-        refusal = self._bring(worker) if is_last else None
-        if refusal is not None:
-            return self._refuse(frame, refusal)
+        if is_last:
+            self._bring(worker)
         self._bus.record(envelope)
         if not is_last:
             return [], False
@@ -184,12 +189,12 @@ class Registration:
         self._on_change(worker.joined)
         return [self._welcome(worker)], True
 
-    def _bring(self, worker: _Worker) -> Refusal | None:
+    def _bring(self, worker: _Worker) -> None:
         """All JOINs of a process have come: its clients are members from now on, and not before, because nothing that
-        is sent to them before its WELCOME would reach it. Returns the refusal, if one of the JOINs is not accepted."""
+        is sent to them before its WELCOME would reach it. Raises `ReportRefused`: a JOIN is not accepted."""
         nonce, decides = worker.offer.nonce, worker.rights.evaluates
-        refusals = (self._coordinator.joined(join, nonce=nonce, decides=decides) for join in worker.joins)
-        return next((refusal for refusal in refusals if refusal is not None), None)
+        for join in worker.joins:
+            self._bus.send_all(self._coordinator.joined(join, nonce=nonce, decides=decides))
 
     def gone(self, host: int, why: str, kept_s: float = 0.0) -> None:
         """Remove a process that has ended or does not answer.
@@ -213,14 +218,12 @@ class Registration:
         clients = _named_spans(worker.offer.spans)
         self._observer.noted("gone", host=host, clients=clients, why=why, missing=self._missing_clients)
         if not self._bus.clock.is_virtual:
-            self._coordinator.left(worker.joined)
+            self._bus.send_all(self._coordinator.left(worker.joined))
             self._on_change(worker.joined)
 
     def refused(self, peer: str, reason: str, detail: str) -> None:
         """Count a refusal of something that a peer sent."""
-        refusal = self._coordinator.refused_peer(peer, reason, detail)
-        if refusal is not None:
-            self._observer.refused(refusal)
+        self._coordinator.refused_peer(peer, reason, detail)
 
     @property
     def rounds_closed(self) -> int:
@@ -233,7 +236,7 @@ class Registration:
         if self._bus.clock.is_virtual:
             return not self.missing
         policy, missing = self._coordinator.participation, len(self.missing)
-        is_unheard = missing > 0 and self._coordinator.is_unheard
+        is_unheard = missing > 0 and self._coordinator.silent.is_unheard
         return EVALUATOR not in self.missing and policy.clients - missing >= policy.quorum and not is_unheard
 
     @property
@@ -241,7 +244,7 @@ class Registration:
         """Whether enough followers are hosted once the processes with an offer have joined."""
         participation, unoffered = self._coordinator.participation, self._unoffered().size
         needed = participation.clients if self._bus.clock.is_virtual else participation.quorum
-        is_unheard = unoffered > 0 and self._coordinator.is_unheard
+        is_unheard = unoffered > 0 and self._coordinator.silent.is_unheard
         return not (self._is_evaluator_unoffered or is_unheard) and participation.clients - unoffered >= needed
 
     # -- called by the server
@@ -361,12 +364,6 @@ class Registration:
         lacks = {"lacks_evaluator": True} if EVALUATOR in self.missing else {}
         self._observer.noted("joined", host=worker.offer.host, clients=clients, missing=self._missing_clients, **lacks)
         return self._bus.record(welcome)
-
-    def _refuse(self, frame: bytes, refusal: Refusal) -> tuple[list[bytes], bool]:
-        """Answer a host's JOIN, which was refused, with a REFUSE."""
-        self._observer.refused(refusal)
-        self._bus.record_refused_join(refusal.client, frame)
-        return [self._bus.record(messages.refuse(refusal.client, refusal.reason, refusal.detail))], False
 
 
 def _clients(spans: Sequence[Span], offered: SpanSet) -> list[int] | None:

@@ -10,12 +10,14 @@ from seedbus.agents.server.round import Round
 from seedbus.agents.server.rounds import Rounds
 from seedbus.agents.verification import Verifier
 from seedbus.algorithms.contract import ReportRefused
-from seedbus.bus import Envelope, Kind
-from seedbus.bus.envelope import REPORT
+from seedbus.bus import Envelope
 
 
 class ReportHandler:
-    """Takes answers for the coordinator, whose parts it works on."""
+    """Takes answers for the coordinator, whose parts it works on.
+
+    Each kind has a method, which raises `BadPayload` or `ReportRefused` if the message does not count.
+    """
 
     def __init__(
         self,
@@ -30,23 +32,6 @@ class ReportHandler:
         self._catch_up = catch_up
         self._rounds = rounds
         self._verifier = verifier
-
-    def take(self, envelope: Envelope, now_ns: int) -> None:
-        """Take a REPORT, a DECLINE, an answer to another question of the round, or what it takes to catch up.
-
-        Raises:
-            BadPayload: it cannot be read.
-            ReportRefused: it does not count; a DECLINE always ends so.
-        """
-        kind = envelope.kind
-        if kind is REPORT:
-            self._report(envelope, now_ns)
-        elif kind is Kind.DECLINE:
-            self._decline(envelope)
-        elif kind is Kind.TELL:
-            self._told(envelope)
-        else:
-            self._catch_up_with(envelope)
 
     def _expecting(self, envelope: Envelope) -> Round:
         """The round that waits for this answer. Raises `ReportRefused` if none does.
@@ -67,34 +52,8 @@ class ReportHandler:
         now.admit(envelope)
         return now
 
-    def _decline(self, envelope: Envelope) -> None:
-        now, client = self._expecting(envelope), envelope.client
-        reason, detail = messages.unpack_decline(envelope)
-        now.declined.add(client)
-        now.waiting.discard(client)
-        self._advance(client, envelope.base)
-        raise ReportRefused(reason, detail)
-
-    def _told(self, envelope: Envelope) -> None:
-        current, round = self._rounds.current, envelope.round
-        if round != self._rounds.number or current is None:
-            self._rounds.answered_round(round)
-            raise ReportRefused("late", f"round {round} is closed")
-        current.exchange.answered(envelope)
-
-    def _catch_up_with(self, envelope: Envelope) -> None:
-        try:
-            self._catch_up.received(envelope)
-        except LagsTooFar:
-            self._rounds.dismiss(envelope.client)  # it will answer no earlier round
-            raise
-
-    def _advance(self, client: int, version: int) -> None:
-        """An answer shows which version its client has reached; it never moves the client back."""
-        if version >= self._positions.believed[client]:
-            self._positions.move(client, version)
-
-    def _report(self, envelope: Envelope, now_ns: int) -> None:
+    def reported(self, envelope: Envelope, now_ns: int) -> None:
+        """Take a REPORT."""
         now, client = self._expecting(envelope), envelope.client
         is_due = self._verifier.is_due(envelope.base)
         now.exchange.admit(envelope)
@@ -106,3 +65,33 @@ class ReportHandler:
         self._advance(client, envelope.base)
         if now is self._rounds.current:
             self._catch_up.reported(client)
+
+    def declined(self, envelope: Envelope, now_ns: int) -> None:
+        """Take a DECLINE: it ends the wait for its client, and is always refused."""
+        now, client = self._expecting(envelope), envelope.client
+        reason, detail = messages.unpack_decline(envelope)
+        now.declined.add(client)
+        now.waiting.discard(client)
+        self._advance(client, envelope.base)
+        raise ReportRefused(reason, detail)
+
+    def told(self, envelope: Envelope, now_ns: int) -> None:
+        """Take an answer to another question of the round."""
+        current, round = self._rounds.current, envelope.round
+        if round != self._rounds.number or current is None:
+            self._rounds.answered_round(round)
+            raise ReportRefused("late", f"round {round} is closed")
+        current.exchange.answered(envelope)
+
+    def catches_up(self, envelope: Envelope, now_ns: int) -> None:
+        """Take what it takes to catch up."""
+        try:
+            self._catch_up.received(envelope)
+        except LagsTooFar:
+            self._rounds.dismiss(envelope.client)  # it will answer no earlier round
+            raise
+
+    def _advance(self, client: int, version: int) -> None:
+        """An answer shows which version its client has reached; it never moves the client back."""
+        if version >= self._positions.believed[client]:
+            self._positions.move(client, version)

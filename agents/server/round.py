@@ -33,6 +33,7 @@ class Round:
         declined: the clients that have declined to report.
         dismissed: the clients that have left, or joined anew, since it began.
         too_large: the clients whose answers, while it was open, were refused because of their magnitude.
+        lags: how many commits each client of the cohort had missed, in its order.
         is_expired: whether the deadline has passed, or has passed before enough clients were free.
         max_norm: the algorithm's packed maximum of the reports' norms, which the cohort is sent; None before the commit
             or if the algorithm sends none.
@@ -49,6 +50,7 @@ class Round:
     reports: dict[int, Any] = field(default_factory=dict)
     declined: set[int] = field(default_factory=set)
     dismissed: set[int] = field(default_factory=set)
+    lags: Sequence[int] = ()
     is_expired: bool = False
     max_norm: Packed | None = None
     exchange: Exchange = field(default_factory=Exchange)

@@ -192,7 +192,7 @@ class Rounds:
 
         Returns:
             The round, the clients that reported in it in ascending order, its commit (None without a quorum), and the
-            record of how it went, without lags.
+            record of how it went.
 
         Raises:
             ValueError: no round is open.
@@ -201,7 +201,7 @@ class Rounds:
             raise ValueError(f"round {self.number} cannot be closed: it is not open")
         closed, reported = self.current, sorted(self.current.reports)
         commit, late = self._commit(closed, version)
-        record = RoundRecord(closed.opened_ns, now_ns, closed.is_expired, [], late)
+        record = RoundRecord(closed.opened_ns, now_ns, closed.is_expired, closed.lags, late)
         self.current = None
         if commit is None and closed.is_expired:
             self._answer_times_ns.clear()

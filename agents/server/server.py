@@ -22,15 +22,14 @@ from seedbus.agents.journal.records import Checkpoint, Entry
 from seedbus.agents.observer import Observer
 from seedbus.agents.round_record import ClosedRound
 from seedbus.agents.server.arrivals import Arrivals
-from seedbus.agents.server.coordinator import Coordinator
+from seedbus.agents.server.coordinator import Coordinator, DeadlinePassed, Event
 from seedbus.agents.server.instruments import Instruments
 from seedbus.agents.server.registration import Registration
 from seedbus.agents.server.round import Phase
 from seedbus.agents.server.state import ServerState, restored
 from seedbus.agents.server.stopping import Sent
 from seedbus.agents.stop_request import StopRequest
-from seedbus.algorithms.contract import BadPayload
-from seedbus.bus import EVALUATOR, SERVER, Bus, Envelope, Kind, MalformedEnvelope
+from seedbus.bus import EVALUATOR, SERVER, Bus, Envelope, Kind
 from seedbus.bus.envelope import DOWN, REPORT, UP
 from seedbus.bus.event_queue import LAST
 
@@ -53,7 +52,6 @@ class Server:
     """One run's server on a bus.
 
     Attributes:
-        unsaved_metrics: measurements that no checkpoint has yet.
         on_durable: called with each durable round, on the journal's thread, and with (client, round) of the plans that
             were under way; None: nobody is told.
     """
@@ -88,9 +86,9 @@ class Server:
             look_again=lambda: self._mailbox.put(None),
             are_hosted=lambda: not self._registration.missing,
         )
+        coordinator.handlers[Kind.JOIN] = self._arrivals.joined
         bus.on_no_join = self._not_joined
         bus.on_idle = lambda: self._mailbox.put(None)
-        self.unsaved_metrics: list[dict[str, Any]] = []
         self._unpublished: ClosedRound | None = None
         self._instruments: Instruments | None = None
         self._disk = ThreadPoolExecutor(1, thread_name_prefix="journal")
@@ -176,7 +174,7 @@ class Server:
 
     def _stop_if_asked(self) -> None:
         """Raise `StopRequested` if the run is to stop, unless a round is open, which is closed first."""
-        if self._stop.is_made and not self.coordinator.is_round_open:
+        if self._stop.is_made and self.coordinator.rounds.current is None:
             raise StopRequested
 
     async def _assemble(self) -> None:
@@ -186,16 +184,15 @@ class Server:
         await self._until(lambda: not self._registration.missing)
         self.bus.clock.release()
         self.bus.clock.now_ns = began_ns
-        self.journal.note(build_facts(self.coordinator.proofs))
+        self.journal.note(build_facts(self.coordinator.joining.proofs))
         if self._unpublished is None:
-            self.coordinator.ask_evaluator()
+            self.bus.send_all(self.coordinator.ask_evaluator())
             await self._until(lambda: not self.coordinator.awaits_metric)
         else:
             await self._publish(self._unpublished)
 
     def _came(self, clients: Iterable[int]) -> None:
         """A process has joined with these clients, or is gone with them."""
-        self._send_all()
         if not self.bus.clock.is_virtual:
             for client in clients:
                 # a process that joins brings its clients, and those of a process that is gone cannot join
@@ -209,19 +206,18 @@ class Server:
         self._mailbox.put(None)
 
     async def _round(self) -> None:
-        self.bus.losing.clear()
-        cohort = self.coordinator.open_round(self._arrivals.began_ns, self._arrivals.computing())
-        lags = self.coordinator.positions.lags(cohort, self.coordinator.version)
-        await self._until(lambda: not self.coordinator.catch_up.awaits_evaluator)
-        exchange = self.coordinator.exchange
+        bus, coordinator = self.bus, self.coordinator
+        bus.losing.clear()
+        bus.send_all(coordinator.open_round(self._arrivals.began_ns, self._arrivals.computing()))
+        await self._until(lambda: not coordinator.catch_up.awaits_evaluator)
+        exchange = coordinator.exchange
         await self._ask(exchange.before_plans)
-        now_ns = self.bus.clock.now_ns  # in real time the evaluator takes some, too
-        self.coordinator.send_plans(now_ns)
-        self._send_all()
-        round, deadline_ns = self.coordinator.round, self.coordinator.deadline_ns
+        now_ns = bus.clock.now_ns  # in real time the evaluator takes some, too
+        bus.send_all(coordinator.send_plans(now_ns))
+        passed, deadline_ns = DeadlinePassed(coordinator.round), coordinator.rounds.deadline_ns
         alarm = None
         if deadline_ns is not None:
-            alarm = self.bus.clock.at(now_ns + deadline_ns, (round,), lambda: self._mailbox.put(round), LAST)
+            alarm = bus.clock.at(now_ns + deadline_ns, passed, lambda: self._mailbox.put(passed), LAST)
         is_lost = await self._loses("asking") or await self._gathered()
         if exchange.after_reports and not is_lost:
             if alarm is not None:
@@ -231,30 +227,27 @@ class Server:
         if alarm is not None:
             alarm.cancel()
         if is_lost:
-            self.coordinator.crashed()
+            coordinator.crashed()
             return
-        closed = self.coordinator.close_round(self.bus.clock.now_ns)
-        closed = replace(closed, record=closed.record._replace(lags=lags))
-        for refusal in closed.refusals:
-            self.observer.refused(refusal)
-        self._send_all()  # before the checkpoint, which then has it among the messages in flight
+        closed = coordinator.close_round(bus.clock.now_ns)
+        bus.send_all(closed.outgoing)  # before the checkpoint, which then has it among the messages in flight
         await self._keep(closed)
         await self._publish(closed)
 
     async def _ask(self, stages: Sequence[int]) -> None:
         """Ask what the round asks beside reports, and wait for the answers; each stage has its own deadline."""
         for stage in stages:
-            self.coordinator.ask(stage)
+            self.bus.send_all(self.coordinator.ask(stage))
             await self._until_deadline(lambda: not self.coordinator.exchange.waiting)
 
     async def _gathered(self) -> bool:
         """Wait until the round is over. Returns true if the server has lost it before."""
         coordinator = self.coordinator
         if self._interruptions:
-            await self._until(lambda: coordinator.is_round_over or coordinator.is_half_reported)
+            await self._until(lambda: coordinator.rounds.is_over or coordinator.rounds.is_half_reported)
             if await self._loses("gathering"):
                 return True
-        await self._until(lambda: coordinator.is_round_over)
+        await self._until(lambda: coordinator.rounds.is_over)
         if coordinator.participation.is_stream and not self.bus.clock.is_virtual:
             while self._mailbox:  # what came while the commit before was made durable enters the same one
                 self._read(await self._mailbox.get())
@@ -293,7 +286,7 @@ class Server:
         """Tell the evaluator of a durable round; a resumed run begins with this."""
         while await self._loses("publishing", closed.round):
             pass  # several of one moment follow each other
-        self.coordinator.published(closed, self._sent(), self.bus.clock.now_ns)
+        self.bus.send_all(self.coordinator.published(closed, self._sent(), self.bus.clock.now_ns))
         self.observer.round_closed(closed, self.bus.clock.now_ns, self.coordinator.progress.bytes)
         if self._instruments is not None:
             self._instruments.closed(closed.record.opened_ns)
@@ -317,7 +310,7 @@ class Server:
             actual_versions=actual_versions,
             partial_downloads=partial_downloads,
             held=self.coordinator.catch_up.take_new(),
-            metrics=self.unsaved_metrics,
+            metrics=self.coordinator.unsaved_metrics,
             rows=ledger.take_new(),
             is_rotated=ledger.is_full,
             segments=ledger.segments,
@@ -328,7 +321,7 @@ class Server:
                 arrivals=self._arrivals.pack(),
             ),
         )
-        self.unsaved_metrics = []
+        self.coordinator.unsaved_metrics = []
         self._arrivals.rejected.clear()
         under_way = set() if self.on_durable is None else self.bus.computing
 
@@ -342,16 +335,13 @@ class Server:
         await self.bus.clock.offload(self._disk, write)
 
     async def _until(self, is_done: Callable[[], bool]) -> None:
-        """Send what is due and act upon messages until something is done."""
-        self._send_all()
+        """Act upon what comes until something is done."""
 
         def is_over() -> bool:
             return is_done() or (self._gives_up() and is_done())
 
-        def act(letter: Envelope | MalformedEnvelope | int | None) -> bool:
-            self._read(letter)
-            if self.coordinator.has_messages:
-                self._send_all()
+        def act(event: Event | None) -> bool:
+            self._read(event)
             if self._stop.is_made:
                 self._stop_if_asked()
             return is_over()
@@ -368,56 +358,23 @@ class Server:
         if not self.bus.is_idle or self._mailbox or any(each.is_away for each in self._interruptions):
             return False
         availability = self._availability
-        refusals = self.coordinator.no_answer(
+        outgoing = self.coordinator.no_answer(
             self.bus.losing,
             awaits_process=not self.bus.clock.is_virtual and not self._registration.missing <= {EVALUATOR},
             may_come=bool(self._arrivals.pending_joins) or (availability.is_changing and not availability.is_over),
         )
-        for refusal in refusals:
-            self.observer.refused(refusal)
-        self._send_all()
+        self.bus.send_all(outgoing)
         return True
 
-    def _read(self, letter: Envelope | MalformedEnvelope | int | None) -> None:
-        """Act upon one letter. If anything is wrong with it, it is counted as refused, and the run goes on."""
-        coordinator = self.coordinator
-        if isinstance(letter, Envelope) and letter.kind in UP:
-            now_ns = self.bus.clock.now_ns
-            refusal = coordinator.reported(letter, now_ns)
-            if refusal is not None:
-                self.observer.refused(refusal)
-            elif self._instruments is not None and letter.kind is REPORT:
-                self._instruments.reported(letter, now_ns)
-        elif isinstance(letter, Envelope):
-            try:
-                self._read_other(letter)
-            except BadPayload as error:
-                self.observer.refused(coordinator.refused(letter.client, "bad-payload", str(error)))
-        elif isinstance(letter, MalformedEnvelope):
-            self.observer.refused(
-                coordinator.refused(SERVER if letter.peer is None else letter.peer, "malformed", str(letter))
-            )
-        elif letter is not None:  # None: a process has joined or is gone, or the run is to stop: `_until` looks again
-            coordinator.deadline_passed(letter)
-
-    def _read_other(self, letter: Envelope) -> None:
-        if letter.kind is Kind.JOIN:
-            self._arrivals.joined(letter)
-        elif letter.kind is Kind.EVALUATION and letter.client == EVALUATOR:
-            line, refusals = self.coordinator.evaluated(letter, self.bus.clock.now_ns)
-            for refusal in refusals:
-                self.observer.refused(refusal)
-            if line is not None:
-                self.unsaved_metrics.append(line)
-                self.observer.measured(line)
-        else:
-            detail = f"a {letter.kind.name} from {letter.client} is not for the server"
-            self.observer.refused(self.coordinator.refused(letter.client, "wrong-kind", detail))
-
-    def _send_all(self) -> None:
-        """Send everything that the coordinator wants sent."""
-        for envelope, tally in self.coordinator.take_outbox():
-            self.bus.send(envelope, tally)
+    def _read(self, event: Event | None) -> None:
+        """Act upon what has come; None: a process has joined or is gone, or the run is to stop."""
+        if event is None:
+            return
+        now_ns = self.bus.clock.now_ns
+        if outgoing := self.coordinator.handle(event, now_ns):
+            self.bus.send_all(outgoing)
+        if self._instruments is not None and isinstance(event, Envelope) and event.kind is REPORT:
+            self._instruments.reported(event, now_ns)
 
     def _sent(self) -> Sent:
         return Sent(*(sum(map(self.bus.sent_bytes, kinds)) for kinds in (UP, DOWN)))

@@ -150,7 +150,7 @@ POINTS = [
     *((Journal, "append", at, before) for at in (6, 17) for before in (True, False)),
     *((Bus, "_depart", 130, before) for before in (True, False)),
     *((Bus, "_send_answer", 60, before) for before in (True, False)),
-    *((Coordinator, "reported", at, False) for at in (9, 40)),
+    *((Coordinator, "handle", at, False) for at in (9, 40)),
     *((Rounds, "close", 21, before) for before in (True, False)),
     (Server, "_publish", 14, True),
 ]
@@ -199,7 +199,7 @@ def test_a_run_cut_off_while_it_waits_for_clients_at_work_ends_alike(
         await wait(self, latest_ns, is_done)
 
     def watched(self: Server, letter: Any) -> None:
-        if len(waits) >= at and not self.coordinator.is_round_open:
+        if len(waits) >= at and self.coordinator.rounds.current is None:
             raise PowerCut
         read(self, letter)
 

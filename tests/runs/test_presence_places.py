@@ -239,18 +239,20 @@ def test_no_round_waits_in_real_time_for_a_client_that_returns_while_its_process
     )
     asyncio.run(arrivals.gather())
     assert not availability.has_left(2) and not arrivals.pending_joins
-    arrivals.joined(Join(2, (Span(2, 2, 2**31),), **PROOF).pack()._replace(round=1))  # on its way when the process went
+    harness.coordinator.handlers[Kind.JOIN] = arrivals.joined
+    join = Join(2, (Span(2, 2, 2**31),), **PROOF).pack()._replace(round=1)  # on its way when the process went
+    harness.coordinator.handle(join)
     assert harness.coordinator.refusals.reasons == {"foreign-version": 1} and not arrivals.pending_joins
 
 
 def test_a_client_that_is_away_as_its_process_joins_in_real_time_is_no_member() -> None:
     harness = RegistrationHarness(clients=4, processes=1, is_virtual=False)
     away = {1}
-    harness.coordinator._joining.apart = away
+    harness.coordinator.joining.apart = away
     harness.register(HostRequest())
     assert list(harness.coordinator.positions.members) == [0, 2, 3]
     away.clear()
-    assert harness.coordinator.joined(Join(1, (Span(1, 1, 0),), **harness.coordinator.proofs), is_due=True) is None
+    harness.coordinator.joined(Join(1, (Span(1, 1, 0),), **harness.coordinator.joining.proofs), is_due=True)
     assert list(harness.coordinator.positions.members) == [0, 1, 2, 3]
     harness.registration.gone(HOST, "…")
     away.add(2)

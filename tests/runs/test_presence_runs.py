@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,6 @@ from seedbus.agents.journal.journal import Journal
 from seedbus.agents.journal.records import Entry
 from seedbus.agents.messages import Outgoing
 from seedbus.agents.server.arrivals import Arrivals
-from seedbus.agents.server.coordinator import Coordinator
 from seedbus.agents.server.server import Server
 from seedbus.bus import Bus, Fate, Kind, read_ledger
 from seedbus.scenarios.reporting.results import Results
@@ -183,7 +183,7 @@ def test_a_policy_and_comings_and_goings_get_along(
 def test_a_client_that_has_left_is_not_asked_and_no_report_counts_twice(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
-    said, take = list[tuple[int, int]](), Coordinator.take_outbox
+    said, send = list[tuple[int, int]](), Bus.send_all
     there: list[Availability] = []
     make = Server.__init__
 
@@ -191,13 +191,13 @@ def test_a_client_that_has_left_is_not_asked_and_no_report_counts_twice(
         make(self, *parts)
         there.append(self._availability)
 
-    def taken(self: Coordinator) -> list[Outgoing]:
-        outgoing = take(self)
-        assert not any(there[-1].has_left(envelope.client) for envelope, _ in outgoing)
-        return outgoing
+    def sent(self: Bus, messages: Iterable[Outgoing]) -> None:
+        messages = list(messages)
+        assert not any(there[-1].has_left(envelope.client) for envelope, _ in messages)
+        send(self, messages)
 
     monkeypatch.setattr(Server, "__init__", init)
-    monkeypatch.setattr(Coordinator, "take_outbox", taken)
+    monkeypatch.setattr(Bus, "send_all", sent)
     run(availability_scenario(name), tmp_path / "run")
     journal = Journal.open(tmp_path / "run", for_writing=False)
     for each in journal.rounds():

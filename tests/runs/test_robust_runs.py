@@ -205,7 +205,7 @@ def test_a_client_that_declines_is_counted_and_no_longer_waited_for() -> None:
     assert (coordinator.missing, coordinator.refusals.clients) == ([0, 2], {(1, "overflow"): 1})
     for client in (0, 2):
         assert coordinator.reported(report(coordinator, client)) is None
-    assert coordinator.is_round_over and coordinator.close_round().reported == (0, 2)
+    assert coordinator.rounds.is_over and coordinator.close_round().reported == (0, 2)
 
 
 @pytest.mark.parametrize(

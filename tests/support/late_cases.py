@@ -5,10 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from coordinator_cases import ALGORITHM, cohort_of, joined_coordinator, report
+from coordinator_cases import ALGORITHM, DrivenCoordinator, cohort_of, joined_coordinator, report
 
 from seedbus.agents.round_record import ClosedRound
-from seedbus.agents.server.coordinator import Coordinator
 from seedbus.algorithms.scalar_only.decomfl import DeComFL
 from seedbus.algorithms.scalar_only.payloads import ScalarCommit
 from seedbus.bus import Envelope
@@ -18,7 +17,7 @@ SCHEDULED: Any = DeComFL(perturbations={0: 2, 1: 3, 2: 1}, local_steps={0: 1, 2:
 
 def lenient_coordinator(
     clients: int = 4, algorithm: Any = ALGORITHM, quorum: int = 1, cohort: int | None = None, **late: Any
-) -> Coordinator:
+) -> DrivenCoordinator:
     """Return a coordinator that counts late reports.
 
     Args:
@@ -32,7 +31,7 @@ def lenient_coordinator(
     return joined_coordinator(clients, cohort or clients, quorum, policy=policy, algorithm=algorithm)
 
 
-def answer(coordinator: Coordinator, client: int, values: list[float] | None = None) -> Envelope:
+def answer(coordinator: DrivenCoordinator, client: int, values: list[float] | None = None) -> Envelope:
     """Return a client's report on the open round, with scalars of the plan's shape [K, P]."""
     steps, perturbations = coordinator.algorithm.plan(coordinator.round, coordinator.version, 0).shape
     flat = np.resize(np.array(values or [client + 1.0]), (steps, perturbations))
@@ -41,12 +40,12 @@ def answer(coordinator: Coordinator, client: int, values: list[float] | None = N
     return envelope
 
 
-def ask(coordinator: Coordinator) -> dict[int, Envelope]:
+def ask(coordinator: DrivenCoordinator) -> dict[int, Envelope]:
     """Open a round; return the report of each client that it asks."""
     return {client: answer(coordinator, client) for client in cohort_of(coordinator)}
 
 
-def play_round(coordinator: Coordinator, *answers: int) -> dict[int, Envelope]:
+def play_round(coordinator: DrivenCoordinator, *answers: int) -> dict[int, Envelope]:
     """Open a round in which `answers` report in time; return the reports of the other clients, by client."""
     reports = ask(coordinator)
     for client in answers:
@@ -54,10 +53,10 @@ def play_round(coordinator: Coordinator, *answers: int) -> dict[int, Envelope]:
     return reports
 
 
-def close_at_deadline(coordinator: Coordinator) -> ClosedRound:
+def close_at_deadline(coordinator: DrivenCoordinator) -> ClosedRound:
     """Let the open round's deadline pass, and close it."""
     coordinator.deadline_passed(coordinator.round)
-    assert coordinator.is_round_over
+    assert coordinator.rounds.is_over
     return coordinator.close_round()
 
 
@@ -67,7 +66,7 @@ def terms(closed: ClosedRound) -> list[tuple[int, float, list[list[float]]]]:
     return [(term.round, term.weight, term.scalars.tolist()) for term in closed.commit.terms]
 
 
-def refusal_reason(coordinator: Coordinator, envelope: Envelope) -> str | None:
+def refusal_reason(coordinator: DrivenCoordinator, envelope: Envelope) -> str | None:
     """Hand in a report; return why it is refused, or None."""
     refusal = coordinator.reported(envelope)
     return None if refusal is None else refusal.reason

@@ -49,9 +49,11 @@ class RegistrationHarness:
         clock = VirtualClock() if is_virtual else WallClock()
         bus = bus_on(clock, MemoryTransport())
         self.ledger = bus.ledger
-        self.coordinator = new_coordinator(Participation(clients=clients), proofs=proofs, is_virtual=is_virtual)
-        self.sent_plans: list[list[tuple[int, int]]] = []
         self.observer = RecordingObserver()
+        self.coordinator = new_coordinator(
+            Participation(clients=clients), proofs=proofs, is_virtual=is_virtual, observer=self.observer
+        )
+        self.sent_plans: list[list[tuple[int, int]]] = []
         self.registration = Registration(
             bus,
             self.coordinator,
@@ -59,7 +61,7 @@ class RegistrationHarness:
             scenario=b"the scenario",
             processes=processes,
             on_change=lambda clients: self.sent_plans.append(
-                [(plan.client, plan.round) for plan, _ in self.coordinator.take_outbox()]
+                [(plan.client, plan.round) for plan, _ in self.coordinator.take_sent()]
             ),
         )
 

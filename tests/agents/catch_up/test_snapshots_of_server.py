@@ -6,7 +6,17 @@ from typing import Any
 
 import numpy as np
 import pytest
-from coordinator_cases import ALGORITHM, PROOF, cohort_of, joined_coordinator, joins, plans_of, positions, report
+from coordinator_cases import (
+    ALGORITHM,
+    PROOF,
+    DrivenCoordinator,
+    cohort_of,
+    joined_coordinator,
+    joins,
+    plans_of,
+    positions,
+    report,
+)
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -17,7 +27,6 @@ from seedbus.agents.catch_up.client import SnapshotSource
 from seedbus.agents.catch_up.settings import Lag
 from seedbus.agents.catch_up.snapshots import MAX_RESENDS
 from seedbus.agents.messages import Join, Span
-from seedbus.agents.server.coordinator import Coordinator
 from seedbus.algorithms.contract import Replica
 from seedbus.bus import EVALUATOR, Envelope, Kind, Tally
 
@@ -30,7 +39,7 @@ class SnapshotScene:
 
     def __init__(self, source: str = "evaluator", rounds: int = 5, **options: Any) -> None:
         lag = Lag(snapshot_after_commits=2, source=source, chunk_bytes=SIZE, window=WINDOW)
-        self.coordinator: Coordinator = joined_coordinator(clients=3, cohort=3, lag=lag, **options)
+        self.coordinator: DrivenCoordinator = joined_coordinator(clients=3, cohort=3, lag=lag, **options)
         self.truth: Replica = ALGORITHM.replica(X0)
         self.plans: list[Envelope] = []
         self.coordinator.left([2])
@@ -51,7 +60,7 @@ class SnapshotScene:
             ALGORITHM.apply(self.truth, [commit])
 
     def sent(self) -> list[Envelope]:
-        return [envelope for envelope, _ in self.coordinator.take_outbox()]
+        return [envelope for envelope, _ in self.coordinator.take_sent()]
 
     def give(self, request: Envelope) -> None:
         """Let the source send what it is asked for."""
@@ -102,7 +111,7 @@ def test_a_lagging_client_is_offered_a_snapshot_and_others_get_their_plans() -> 
     (offer,) = stage.request_snapshot()
     assert (offer.kind, offer.client, offer.base) == (Kind.SNAPSHOT, 2, 5)
     assert stage.pull(0, 1, 2) is None
-    sent = stage.coordinator.take_outbox()
+    sent = stage.coordinator.take_sent()
     contents = b"".join(field.tobytes() for _, field in sorted(stage.truth.fields.items()))
     for index, (envelope, tally) in enumerate(sent):
         assert chunks.unpack(envelope) == Chunk(stage.title, index, contents[SIZE * index : SIZE * (index + 1)])
@@ -381,7 +390,7 @@ def test_a_restored_server_holds_the_same_snapshot_and_serves_it_alike() -> None
     answers = []
     for coordinator in (stage.coordinator, other.coordinator):
         assert coordinator.reported(chunks.pull(title, (7, 12), 2, 5)) is None
-        answers.append([envelope for envelope, _ in coordinator.take_outbox()])
+        answers.append([envelope for envelope, _ in coordinator.take_sent()])
     assert answers[0] == answers[1] and len(answers[0]) == 2
 
 

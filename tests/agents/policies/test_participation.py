@@ -6,7 +6,7 @@ import math
 from typing import Any
 
 import pytest
-from coordinator_cases import cohort_of, joined_coordinator, positions, report
+from coordinator_cases import DrivenCoordinator, cohort_of, joined_coordinator, positions, report
 from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
@@ -18,7 +18,6 @@ from seedbus.agents.policies.selection.poisson import Poisson
 from seedbus.agents.policies.selection.power_of_choice import PowerOfChoice
 from seedbus.agents.policies.selection.rarest import Rarest
 from seedbus.agents.policies.selection.uniform import Uniform
-from seedbus.agents.server.coordinator import Coordinator
 from seedbus.agents.server.member_index import MemberIndex
 from seedbus.studies.check import selection as conformance
 from seedbus.studies.check.promises import Promise
@@ -128,13 +127,13 @@ def test_statistics_are_the_number_of_counted_reports_and_the_latest_norm() -> N
         coordinator.reported(report(coordinator, client, [3.0, 4.0]))
         coordinator.reported(report(coordinator, client, [30.0, 40.0]))
     coordinator.close_round()
-    assert coordinator._rounds._known.worth == dict.fromkeys(first, 5.0)
-    assert coordinator._rounds._known.reports == dict.fromkeys(first, 1)
-    assert coordinator._rounds._known.latest == dict.fromkeys(first, 0)
+    assert coordinator.rounds._known.worth == dict.fromkeys(first, 5.0)
+    assert coordinator.rounds._known.reports == dict.fromkeys(first, 1)
+    assert coordinator.rounds._known.latest == dict.fromkeys(first, 0)
     second = cohort_of(coordinator)
     assert not set(second) & set(first), "never heard"
     coordinator.reported(report(coordinator, second[0], [math.inf, 4.0]))
-    assert second[0] not in coordinator._rounds._known.worth
+    assert second[0] not in coordinator.rounds._known.worth
     uniform = joined_coordinator()
     uniform.reported(report(uniform, cohort_of(uniform)[0]))
     assert uniform.checkpoint().rounds.known == ([], []), "a policy that needs nothing keeps nothing"
@@ -158,7 +157,7 @@ def test_rarest_selects_all_clients_equally_often() -> None:
         for client in cohort_of(coordinator):
             coordinator.reported(report(coordinator, client))
         coordinator.close_round()
-    assert set(coordinator._rounds._known.reports.values()) == {4} and len(coordinator._rounds._known.reports) == 30
+    assert set(coordinator.rounds._known.reports.values()) == {4} and len(coordinator.rounds._known.reports) == 30
 
 
 # over-selection and quorum
@@ -182,9 +181,9 @@ def test_over_selection_closes_with_the_cohorts_number_of_reports_and_others_are
     coordinator.reported(report(coordinator, cohort[0], [math.nan, 0.0]))
     late = [report(coordinator, client) for client in cohort[6:]]
     for client in cohort[1:6]:
-        assert not coordinator.is_round_over
+        assert not coordinator.rounds.is_over
         assert coordinator.reported(report(coordinator, client)) is None
-    assert coordinator.is_round_over
+    assert coordinator.rounds.is_over
     assert coordinator.close_round().reported == tuple(cohort[1:6])
     coordinator.open_round()
     assert [refusal.reason for refusal in map(coordinator.reported, late) if refusal] == ["late", "late"]
@@ -195,7 +194,7 @@ def test_over_selection_waits_for_no_more_reports_than_can_come() -> None:
     cohort = cohort_of(coordinator)
     for client in cohort:
         coordinator.reported(report(coordinator, client, [math.nan, 0.0] if client in cohort[:3] else None))
-    assert coordinator.is_round_over and len(coordinator.close_round().reported) == 3
+    assert coordinator.rounds.is_over and len(coordinator.close_round().reported) == 3
 
 
 @pytest.mark.parametrize(("reports", "has_commit"), [(1, False), (2, True)])
@@ -228,13 +227,13 @@ def test_a_deadline_is_a_quantile_of_the_times_times_a_factor(
     assert Deadline(quantile=quantile, factor=factor).after_ns(times) == after
 
 
-def learning(**deadline: Any) -> Coordinator:
+def learning(**deadline: Any) -> DrivenCoordinator:
     return joined_coordinator(
         policy={"deadline_s": 10, "deadline": {"quantile": 0.5, "factor": 2.0, "window": 4} | deadline}
     )
 
 
-def answered(coordinator: Coordinator, *after_s: float) -> None:
+def answered(coordinator: DrivenCoordinator, *after_s: float) -> None:
     """Run a round in which one client answers after each of these times; the others do not answer."""
     opened_ns = 10**12
     cohort = cohort_of(coordinator, opened_ns)
@@ -246,29 +245,29 @@ def answered(coordinator: Coordinator, *after_s: float) -> None:
 
 def test_a_deadline_learns_from_the_latest_answers() -> None:
     coordinator = learning()
-    assert coordinator.deadline_ns == 10 * 10**9, "nothing is known yet"
+    assert coordinator.rounds.deadline_ns == 10 * 10**9, "nothing is known yet"
     answered(coordinator, 1.0, 2.0, 3.0)
-    assert coordinator.deadline_ns == 4 * 10**9, "twice the median of 1, 2, 3"
+    assert coordinator.rounds.deadline_ns == 4 * 10**9, "twice the median of 1, 2, 3"
     answered(coordinator, 0.5, 0.6)
-    assert coordinator.deadline_ns == 1.2 * 10**9, "of 2, 3, 0.5, 0.6 the second"
+    assert coordinator.rounds.deadline_ns == 1.2 * 10**9, "of 2, 3, 0.5, 0.6 the second"
     answered(coordinator, 9.0, 9.0, 9.0)
-    assert coordinator.deadline_ns == 10 * 10**9, "no more than deadline_s"
+    assert coordinator.rounds.deadline_ns == 10 * 10**9, "no more than deadline_s"
 
 
 def test_a_deadline_that_no_client_meets_is_learnt_again() -> None:
     coordinator = learning()
     answered(coordinator, 0.001, 0.001, 0.001)
-    assert coordinator.deadline_ns == 2 * 10**6
+    assert coordinator.rounds.deadline_ns == 2 * 10**6
     answered(coordinator)
-    assert coordinator.deadline_ns == 10 * 10**9
+    assert coordinator.rounds.deadline_ns == 10 * 10**9
 
 
 def test_a_round_without_a_commit_that_ends_before_its_deadline_unlearns_nothing() -> None:
     coordinator = learning()
     answered(coordinator, 1.0, 2.0, 3.0)
     coordinator.left(cohort_of(coordinator, 10**12))
-    assert coordinator.is_round_over and coordinator.close_round().commit is None
-    assert coordinator.deadline_ns == 4 * 10**9
+    assert coordinator.rounds.is_over and coordinator.close_round().commit is None
+    assert coordinator.rounds.deadline_ns == 4 * 10**9
 
 
 def test_the_deadline_learns_from_late_answers_too() -> None:
@@ -282,9 +281,9 @@ def test_the_deadline_learns_from_late_answers_too() -> None:
     coordinator.deadline_passed(0)
     coordinator.close_round()
     coordinator.open_round(2 * 10**9)
-    assert coordinator.deadline_ns == 10**9
+    assert coordinator.rounds.deadline_ns == 10**9
     coordinator.reported(late, 3 * 10**9)
-    assert coordinator.deadline_ns == 3 * 10**9
+    assert coordinator.rounds.deadline_ns == 3 * 10**9
 
 
 def test_a_deadline_is_forgotten_as_far_as_it_was_learnt_before_a_crash() -> None:
@@ -293,16 +292,16 @@ def test_a_deadline_is_forgotten_as_far_as_it_was_learnt_before_a_crash() -> Non
     coordinator.checkpoint()
     for client in cohort_of(coordinator, 10**12):
         assert coordinator.reported(report(coordinator, client), 10**12 + 9 * 10**9) is None
-    assert coordinator.deadline_ns == 9 * 10**9
+    assert coordinator.rounds.deadline_ns == 9 * 10**9
     coordinator.crashed()
-    assert coordinator.deadline_ns == 2 * 10**9
+    assert coordinator.rounds.deadline_ns == 2 * 10**9
 
 
 def test_a_restored_coordinator_keeps_its_learnt_deadline() -> None:
     coordinator, other = learning(), learning()
     answered(coordinator, 1.0, 2.0, 3.0)
     other.restore(coordinator.checkpoint(), coordinator.history.since(0), positions(coordinator))
-    assert other.deadline_ns == coordinator.deadline_ns == 4 * 10**9
+    assert other.rounds.deadline_ns == coordinator.rounds.deadline_ns == 4 * 10**9
     for each in (coordinator, other):
         answered(each, 0.5, 0.6)
     assert other.checkpoint() == coordinator.checkpoint()

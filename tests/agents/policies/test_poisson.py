@@ -38,9 +38,9 @@ def test_a_round_waits_for_all_of_a_large_cohort_and_makes_no_commit_of_a_small_
         cohort, version = cohort_of(coordinator), coordinator.version
         sizes.add(len(cohort))
         for client in cohort:
-            assert not coordinator.is_round_over
+            assert not coordinator.rounds.is_over
             coordinator.reported(report(coordinator, client))
-        assert coordinator.is_round_over
+        assert coordinator.rounds.is_over
         closed = coordinator.close_round()
         assert (closed.commit is not None) == (len(cohort) >= 3) == (coordinator.version > version)
     assert {2, 3, 4, 5} <= sizes

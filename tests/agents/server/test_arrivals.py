@@ -13,7 +13,7 @@ from event_recorder import EventRecorder
 
 from seedbus.agents.availability import Moves
 from seedbus.agents.errors import TooFew
-from seedbus.agents.messages import Join, Span, unpack_refuse
+from seedbus.agents.messages import Join, Outgoing, Span, unpack_refuse
 from seedbus.agents.refusals import Refusal
 from seedbus.agents.server import arrivals as module
 from seedbus.agents.server.arrivals import Arrivals
@@ -49,10 +49,11 @@ class Scene:
     """
 
     def __init__(self, *instants: Instant, quorum: int = 2, in_time: int = 3, is_virtual: bool = True) -> None:
-        self.coordinator = joined_coordinator(clients=3, cohort=3, quorum=quorum)
+        self.observer = Recorder()
+        self.coordinator = joined_coordinator(clients=3, cohort=3, quorum=quorum, observer=self.observer)
         self.coordinator.left([0, 1, 2])
         self.clock = SimpleNamespace(now_ns=0, is_virtual=is_virtual)
-        self.transport, self.observer = self, Recorder()
+        self.transport = self
         self.instants, self.in_time, self.is_changing = list(instants), in_time, bool(instants)
         self.unreachable, self.gone = set[int](), set[int]()
         self.woken: list[tuple[int, int, list[int], int]] = []
@@ -63,6 +64,7 @@ class Scene:
         self.are_hosted = True
         waits: dict[str, Any] = {"until": self.until, "until_time": self.until_time, "look_again": lambda: None}
         self.arrivals = Arrivals(bus, self.coordinator, bus, self.observer, **waits, are_hosted=lambda: self.are_hosted)
+        self.coordinator.handlers[Kind.JOIN] = self.arrivals.joined
 
     # -- the schedule
 
@@ -92,6 +94,9 @@ class Scene:
     def send(self, envelope: Envelope) -> None:
         self.sent.append(envelope)
 
+    def send_all(self, messages: Sequence[Outgoing]) -> None:
+        self.sent += [envelope for envelope, _ in messages]
+
     # -- the server
 
     async def until(self, is_done: Callable[[], bool]) -> None:
@@ -111,7 +116,7 @@ class Scene:
 
     def join(self, client: int, version: int = 0) -> None:
         join = Join(client, (Span(client, client, version),), **PROOF)
-        self.arrivals.joined(join.pack()._replace(round=self.coordinator.round))
+        self.coordinator.handle(join.pack()._replace(round=self.coordinator.round))
 
     def gather(self, *, is_complete: bool = True) -> None:
         self.are_hosted = is_complete

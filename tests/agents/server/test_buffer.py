@@ -6,24 +6,23 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from coordinator_cases import ALGORITHM, cohort_of, joined_coordinator, positions, report
+from coordinator_cases import ALGORITHM, DrivenCoordinator, cohort_of, joined_coordinator, positions, report
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from seedbus.agents.round_record import ClosedRound
-from seedbus.agents.server.coordinator import Coordinator
 from seedbus.algorithms.scalar_only.payloads import ScalarCommit
 from seedbus.bus import Envelope
 
 SECOND = 10**9
 
 
-def buffered(buffer: int = 2, quorum: int = 1, clients: int = 10, cohort: int = 5, **late: Any) -> Coordinator:
+def buffered(buffer: int = 2, quorum: int = 1, clients: int = 10, cohort: int = 5, **late: Any) -> DrivenCoordinator:
     """Return a coordinator with a buffer and a deadline of ten seconds."""
     return joined_coordinator(clients, cohort, quorum, policy={"buffer": buffer, "late": late, "deadline_s": 10})
 
 
-def open_round(coordinator: Coordinator, now_s: float = 0.0) -> dict[int, Envelope]:
+def open_round(coordinator: DrivenCoordinator, now_s: float = 0.0) -> dict[int, Envelope]:
     """Open the next round; return the report of each client that it asks."""
     cohort = cohort_of(coordinator, round(now_s * SECOND))
     return {client: report(coordinator, client, [client + 1.0, 0.0]) for client in cohort}
@@ -35,13 +34,13 @@ def terms(closed: ClosedRound) -> list[tuple[int, float, float]]:
     return [(term.round, term.weight, float(term.scalars[0, 0])) for term in closed.commit.terms]
 
 
-def hand_in(coordinator: Coordinator, reports: Sequence[Envelope]) -> None:
+def hand_in(coordinator: DrivenCoordinator, reports: Sequence[Envelope]) -> None:
     for envelope in reports:
         assert coordinator.reported(envelope) is None
 
 
-def is_over(coordinator: Coordinator) -> bool:
-    return coordinator.is_round_over
+def is_over(coordinator: DrivenCoordinator) -> bool:
+    return coordinator.rounds.is_over
 
 
 def test_a_full_buffer_commits_and_busy_clients_are_topped_up_to_the_cohort() -> None:
@@ -146,12 +145,12 @@ def test_without_a_deadline_a_client_is_waited_for_until_its_report_is_given_up(
     hand_in(coordinator, [first[quick]])
     for _ in range(3):
         coordinator.close_round()
-        assert coordinator._rounds.get(0) is not None
+        assert coordinator.rounds.get(0) is not None
         reports = open_round(coordinator)
         assert len(reports) == 1 and silent not in reports
         hand_in(coordinator, list(reports.values()))
     coordinator.close_round()
-    assert coordinator._rounds.get(0) is None and len(open_round(coordinator)) == 2
+    assert coordinator.rounds.get(0) is None and len(open_round(coordinator)) == 2
 
 
 def test_an_asynchronous_round_waits_for_clients_of_earlier_rounds_once_its_own_have_answered() -> None:
@@ -187,7 +186,7 @@ def test_at_most_the_cohort_works_and_every_report_counts_at_most_once(
 ) -> None:
     """The clock stands still, so that no deadline passes; every report contains 1."""
 
-    def fresh() -> Coordinator:
+    def fresh() -> DrivenCoordinator:
         policy = {"buffer": buffer, "late": {"max_staleness": max_staleness, "discount": 0}}
         return joined_coordinator(8, 5, buffer, policy=policy | ({"deadline_s": 1} if is_timed else {}))
 
@@ -195,7 +194,7 @@ def test_at_most_the_cohort_works_and_every_report_counts_at_most_once(
 
     def ask() -> None:
         cohort = cohort_of(coordinator, 5)
-        working = coordinator._rounds._overdue.busy(-1)
+        working = coordinator.rounds._overdue.busy(-1)
         assert not working & set(cohort) and len(working) + len(cohort) <= 5
         outstanding.extend(report(coordinator, client, [1.0, 1.0]) for client in cohort)
 

@@ -35,7 +35,7 @@ def test_the_order_of_arrival_changes_nothing() -> None:
         coordinator = joined_coordinator()
         for client in cohort_of(coordinator)[::order]:
             assert coordinator.reported(report(coordinator, client, [client / 3, client * 1e5])) is None
-        assert coordinator.is_round_over
+        assert coordinator.rounds.is_over
         commits.append(coordinator.close_round().commit)
     assert commits[0].terms[0].scalars.tobytes() == commits[1].terms[0].scalars.tobytes()
 
@@ -147,7 +147,7 @@ def test_a_bad_answer_counts_as_an_answer_and_the_round_does_not_wait_for_anothe
     coordinator.reported(report(coordinator, bad, [float("nan"), 0.0]))
     for client in good:
         coordinator.reported(report(coordinator, client))
-    assert coordinator.is_round_over
+    assert coordinator.rounds.is_over
     assert coordinator.close_round().reported == tuple(good)
 
 
@@ -167,7 +167,7 @@ def test_a_deadline_of_an_earlier_round_closes_nothing() -> None:
     coordinator = joined_coordinator()
     coordinator.open_round()
     coordinator.deadline_passed(coordinator.round - 1)
-    assert not coordinator.is_round_over
+    assert not coordinator.rounds.is_over
 
 
 def test_without_quorum_there_is_no_commit_and_the_next_round_has_other_directions() -> None:
@@ -319,14 +319,14 @@ def test_the_evaluator_is_asked_for_the_digests_that_are_due_and_no_others(every
             digests = DIGESTS if coordinator.verifier.is_due(version) else {}
             coordinator.reported(report(coordinator, client, digests=digests))
         coordinator.published(coordinator.close_round(), Sent(), 0)
-        wants += [envelope.body[-1] for envelope, _ in coordinator.take_outbox() if envelope.kind is Kind.COMMIT]
+        wants += [envelope.body[-1] for envelope, _ in coordinator.take_sent() if envelope.kind is Kind.COMMIT]
     assert wants == [0, DIGEST if every else 0, 0]
     assert set(coordinator.verifier.claims) == ({0, 2} if every else set()), "those of clients wait for the evaluator's"
 
 
 def test_a_round_that_is_not_open_is_not_over_and_cannot_be_closed() -> None:
     coordinator = joined_coordinator()
-    assert not coordinator.is_round_over and not coordinator.is_half_reported and coordinator.missing == []
+    assert not coordinator.rounds.is_over and not coordinator.rounds.is_half_reported and coordinator.missing == []
     with pytest.raises(ValueError, match="round 0 cannot be closed: it is not open"):
         coordinator.close_round()
 
@@ -336,7 +336,7 @@ def test_half_of_a_cohort_is_rounded_up(cohort: int, half: int) -> None:
     coordinator, seen = joined_coordinator(cohort=cohort), list[bool]()
     for client in cohort_of(coordinator):
         coordinator.reported(report(coordinator, client))
-        seen.append(coordinator.is_half_reported)
+        seen.append(coordinator.rounds.is_half_reported)
     assert seen.index(True) + 1 == half and all(seen[half:])
 
 
@@ -347,12 +347,12 @@ def test_a_closed_round_reports_its_outcome() -> None:
         coordinator.reported(report(coordinator, client), 6)
     coordinator.deadline_passed(0)
     first = coordinator.close_round(now_ns=9)
-    assert first.record == RoundRecord(5, 9, True, [], [])
+    assert first.record == RoundRecord(5, 9, True, [0] * 4, [])
     assert record(RoundRecord, msgpack.unpackb(msgpack.packb(first.record))) == first.record
     coordinator.open_round(now_ns=10)
     for client in range(4):
         coordinator.reported(report(coordinator, client), 11)
-    assert coordinator.close_round(now_ns=12).record == RoundRecord(10, 12, False, [], [])
+    assert coordinator.close_round(now_ns=12).record == RoundRecord(10, 12, False, [1] * 4, [])
 
 
 def test_late_reports_are_recorded_with_their_round_their_age_and_their_clients() -> None:
@@ -380,3 +380,11 @@ def test_an_evaluation_has_the_bytes_until_its_round_was_closed() -> None:
     lines = [progress.measured(Evaluation(*which, FOUND), Stop(rounds=9), 0) for which in order]
     assert [(line["bytes_up"], line["bytes_down"]) for line in lines] == [(20, 200), (0, 0), (10, 100)]
     assert progress.awaited == 0 and progress.answered() == Sent(30, 300)
+
+
+def test_each_kind_that_goes_to_the_server_has_one_place_that_takes_it() -> None:
+    coordinator = joined_coordinator()
+    assert {*coordinator.handlers, Kind.JOIN} == {kind for kind in Kind if kind.is_upward}
+    assert coordinator.handle(Envelope(Kind.PLAN, 2, 0, 0)) == []
+    assert coordinator.handle(Envelope(Kind.EVALUATION, 2, 0, 0)) == [], "of a client"
+    assert coordinator.refusals.clients == {(2, "wrong-kind"): 2}

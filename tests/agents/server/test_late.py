@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from coordinator_cases import PROOF, joined_coordinator, positions, report
+from coordinator_cases import PROOF, DrivenCoordinator, joined_coordinator, positions, report
 from hypothesis import given
 from hypothesis import strategies as st
 from late_cases import answer, ask, close_at_deadline, lenient_coordinator, play_round, refusal_reason, terms
@@ -15,10 +15,13 @@ from late_cases import answer, ask, close_at_deadline, lenient_coordinator, play
 from seedbus.agents.catch_up import chunks
 from seedbus.agents.messages import Evaluation, Join, Span
 from seedbus.agents.policies.participation import Late
-from seedbus.agents.server.coordinator import Coordinator
 from seedbus.bus import HOST, Envelope, Kind
 
 # weights
+
+
+def lacking(coordinator: DrivenCoordinator) -> int:
+    return coordinator.rounds.lacking(coordinator.positions.members)
 
 
 @pytest.mark.parametrize(("discount", "weights"), [(0.0, [1, 1, 1]), (0.5, [2**-0.5, 3**-0.5, 0.5]), (1, [0.5, 1 / 3])])
@@ -121,12 +124,12 @@ def test_a_report_is_given_up_after_the_maximum_staleness(max_staleness: int) ->
     late = play_round(coordinator, 0)
     close_at_deadline(coordinator)
     for _ in range(max_staleness):
-        assert coordinator._rounds.get(0) is not None
+        assert coordinator.rounds.get(0) is not None
         play_round(coordinator, 0)
         if coordinator.round == max_staleness:
             assert refusal_reason(coordinator, late[1]) is None
         close_at_deadline(coordinator)
-    assert coordinator._rounds.get(0) is None
+    assert coordinator.rounds.get(0) is None
     play_round(coordinator, 0)
     assert refusal_reason(coordinator, late[2]) == "late"
     assert all(round > 0 for round, _, _ in terms(close_at_deadline(coordinator)))
@@ -177,7 +180,7 @@ def test_without_late_a_late_report_is_discarded() -> None:
     close_at_deadline(coordinator)
     play_round(coordinator, 0)
     assert refusal_reason(coordinator, late[1]) == "late"
-    assert coordinator._rounds.get(0) is None
+    assert coordinator.rounds.get(0) is None
 
 
 # clients at work
@@ -214,7 +217,7 @@ def test_clients_that_over_selection_leaves_over_are_at_work() -> None:
     first = ask(coordinator)
     a, b, *others = first
     assert [coordinator.reported(first[client]) for client in (a, b)] == [None, None]
-    assert coordinator.is_round_over and len(others) == 2
+    assert coordinator.rounds.is_over and len(others) == 2
     coordinator.close_round()
     assert set(ask(coordinator)) == set(range(6)) - set(others)
 
@@ -232,11 +235,11 @@ def test_a_round_for_which_too_few_are_free_asks_nobody_and_lets_rounds_pass(max
     play_round(coordinator, 0)
     close_at_deadline(coordinator)
     for _ in range(max_staleness):
-        assert coordinator.lacking()
-        assert not ask(coordinator) and coordinator.is_round_over
+        assert lacking(coordinator)
+        assert not ask(coordinator) and coordinator.rounds.is_over
         closed = coordinator.close_round()
         assert closed.commit is None and closed.record.is_expired
-    assert not coordinator.lacking() and set(ask(coordinator)) == {0, 1, 2, 3}
+    assert not lacking(coordinator) and set(ask(coordinator)) == {0, 1, 2, 3}
 
 
 def test_only_the_plan_of_a_round_that_may_be_answered_keeps_its_client_from_others() -> None:
@@ -244,7 +247,8 @@ def test_only_the_plan_of_a_round_that_may_be_answered_keeps_its_client_from_oth
     play_round(coordinator, 0)
     close_at_deadline(coordinator)
     computing = {(0, 0), (1, 0), (2, 1)}  # client 2 has a plan of a round that a crash of the server has ended
-    assert coordinator.open_round(0, computing) == [0, 2, 3], "client 0 has answered, and plans to it are duplicates"
+    coordinator.open_round(0, computing)
+    assert coordinator.missing == [0, 2, 3], "client 0 has answered, and plans to it are duplicates"
 
 
 def test_where_there_are_too_few_members_no_round_waits_for_those_at_work() -> None:
@@ -252,9 +256,9 @@ def test_where_there_are_too_few_members_no_round_waits_for_those_at_work() -> N
     play_round(coordinator, 0)
     close_at_deadline(coordinator)
     coordinator.left([0, 2])
-    assert coordinator.lacking() == 2, "both that are left are needed"
+    assert lacking(coordinator) == 2, "both that are left are needed"
     coordinator.left([3])
-    assert not coordinator.lacking(), "client 1 alone would be no quorum either"
+    assert not lacking(coordinator), "client 1 alone would be no quorum either"
 
 
 def test_a_client_that_has_left_is_not_at_work_again_after_a_crash() -> None:
@@ -280,7 +284,7 @@ def test_no_client_is_asked_while_its_report_can_count_and_rounds_never_run_dry(
 ) -> None:
     """Any answers are lost, any come late, and the run is resumed once."""
 
-    def fresh() -> Coordinator:
+    def fresh() -> DrivenCoordinator:
         return lenient_coordinator(6, quorum=min(quorum, cohort), cohort=cohort, max_staleness=max_staleness)
 
     coordinator, at_work = fresh(), dict[int, Envelope]()

@@ -119,7 +119,7 @@ def test_every_report_counts_at_most_once_in_any_order_and_after_restoring(
     ]
     in_commits = sum(sizes[term.round] * term.weight * float(term.scalars[0, 0]) for term in late_terms)
     stashed = sum(
-        float(each[0, 0]) for old in coordinator._rounds._overdue._rounds.values() for each in old.reports.values()
+        float(each[0, 0]) for old in coordinator.rounds._overdue._rounds.values() for each in old.reports.values()
     )
     dropped = sum(client + 1.0 for clients in counted.values() for client in clients) - in_commits - stashed
     assert dropped == pytest.approx(0, abs=1e-5) or (dropped > 0 and coordinator.version < coordinator.round), (

@@ -16,6 +16,7 @@ from coordinator_cases import (
     positions,
     report,
 )
+from event_recorder import EventRecorder
 
 from seedbus.agents.catch_up.server import MAX_LOST
 from seedbus.agents.journal.records import MemberPosition
@@ -24,6 +25,7 @@ from seedbus.agents.policies.participation import Participation
 from seedbus.agents.refusals import MAX_NOTED, MAX_PEERS, NOBODY
 from seedbus.agents.secure.settings import SecureAggregation
 from seedbus.agents.secure.stages import Stage
+from seedbus.algorithms.contract import ReportRefused
 from seedbus.algorithms.scalar_only.decomfl import DeComFL
 from seedbus.bus import EVALUATOR, HOST, Envelope, Kind
 
@@ -99,7 +101,7 @@ def test_clients_that_have_left_are_neither_awaited_nor_asked_until_they_rejoin(
     coordinator = after_rounds(2, quorum=2)
     coordinator.reported(report(coordinator, 2))
     coordinator.left([0, 1])
-    assert [coordinator.is_round_over, coordinator.has_members] == [True, False]
+    assert [coordinator.rounds.is_over, coordinator.has_members] == [True, False]
     assert coordinator.close_round().reported == (2,)
     assert coordinator.positions.believed[0] == 1, "what it holds is not forgotten"
     coordinator.joined(Join(HOST, (Span(1, 1, 1),), **PROOF))
@@ -137,23 +139,24 @@ def test_the_first_stranger_does_not_decide_the_reference_proof() -> None:
     _, refusal = joins(coordinator, Join(HOST - 1, (Span(0, 5, 0),), selftest=b"s", x0=b"other"))
     assert refusal is not None
     assert not coordinator.has_members
-    assert coordinator.joined(Join(HOST, (Span(0, 5, 0),), **PROOF)) is None
+    coordinator.joined(Join(HOST, (Span(0, 5, 0),), **PROOF))
     assert coordinator.has_members
 
 
 def test_the_first_member_decides_proofs_that_are_not_given_beforehand() -> None:
     coordinator = joined_coordinator(proofs={"selftest": b"s"})
-    assert coordinator.proofs == PROOF
-    assert coordinator.joined(Join(HOST - 1, (Span(0, 5, 0),), selftest=b"s", x0=b"other")) is not None
-    assert coordinator.proofs == PROOF
+    assert coordinator.joining.proofs == PROOF
+    with pytest.raises(ReportRefused):
+        coordinator.joined(Join(HOST - 1, (Span(0, 5, 0),), selftest=b"s", x0=b"other"))
+    assert coordinator.joining.proofs == PROOF
 
 
 def test_a_client_alone_decides_no_proofs_and_nor_does_a_process_that_may_not() -> None:
     who = Participation(clients=6, cohort=3)
     coordinator = new_coordinator(who)
-    assert coordinator.joined(Join(0, (Span(0, 0, 0),), **PROOF), is_due=True) is None
-    assert coordinator.joined(Join(HOST, (Span(1, 5, 0),), **PROOF), decides=False) is None
-    assert coordinator.proofs == {} and len(coordinator.positions.members) == 6
+    coordinator.joined(Join(0, (Span(0, 0, 0),), **PROOF), is_due=True)
+    coordinator.joined(Join(HOST, (Span(1, 5, 0),), **PROOF), decides=False)
+    assert coordinator.joining.proofs == {} and len(coordinator.positions.members) == 6
 
 
 def test_refusals_of_strangers_are_counted_by_name_up_to_a_limit() -> None:
@@ -169,16 +172,16 @@ def test_refusals_of_strangers_are_counted_by_name_up_to_a_limit() -> None:
 
 
 def test_a_persistent_stranger_is_reported_a_few_times_and_always_counted() -> None:
-    coordinator = joined_coordinator()
-    refusals = [
-        coordinator.refused_peer("10.0.0.1:4", "protocol", f"protocol {number}") for number in range(MAX_NOTED + 20)
-    ]
-    first = refusals[0]
-    assert first is not None
+    observer = EventRecorder()
+    coordinator = joined_coordinator(observer=observer)
+    for number in range(MAX_NOTED + 20):
+        coordinator.refused_peer("10.0.0.1:4", "protocol", f"protocol {number}")
+    first = observer.refusals[0]
     assert (first.client, first.reason, first.detail) == (NOBODY, "protocol", "10.0.0.1:4: protocol 0")
-    assert [refusal is not None for refusal in refusals] == [True] * MAX_NOTED + [False] * 20
+    assert len(observer.refusals) == MAX_NOTED
     assert coordinator.refusals.peers == {("10.0.0.1:4", "protocol"): MAX_NOTED + 20}
-    assert coordinator.refused_peer("10.0.0.1:5", "protocol", "…") is not None
+    coordinator.refused_peer("10.0.0.1:5", "protocol", "…")
+    assert len(observer.refusals) == MAX_NOTED + 1
 
 
 def test_a_restored_coordinator_keeps_the_refused_clients() -> None:
@@ -329,7 +332,7 @@ def test_a_client_whose_process_has_left_is_not_blamed_for_a_later_question(clie
     coordinator.open_round()
     for stage in (Stage.KEYS, Stage.SHARES):
         coordinator.ask(stage)
-        for ask, _ in coordinator.take_outbox():
+        for ask, _ in coordinator.take_sent():
             answer = parties[ask.client].answer(ask)
             if answer is not None and (stage is Stage.KEYS or ask.client not in clients):
                 assert coordinator.reported(answer) is None

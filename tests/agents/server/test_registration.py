@@ -69,9 +69,9 @@ def test_strangers_neither_evaluate_nor_decide_x0() -> None:
     assert not stranger.evaluates
     join_frame = harness.join_frame(stranger, Span(0, 1, 0), x0=b"a false x0 digest")
     early = harness.registration.admit(stranger.host, join_frame)
-    assert isinstance(early, Declined) and early.reason == NOT_YET and "x0" not in harness.coordinator.proofs
+    assert isinstance(early, Declined) and early.reason == NOT_YET and "x0" not in harness.coordinator.joining.proofs
     harness.register(HostRequest(count=NO_CLIENTS))
-    assert harness.coordinator.proofs == PROOF
+    assert harness.coordinator.joining.proofs == PROOF
     assert harness.join(stranger.host, Span(0, 1, 0), x0=b"a false x0 digest")[0][0].kind is Kind.REFUSE
 
 
@@ -288,7 +288,7 @@ def test_clients_of_a_departing_process_in_real_time_leave_the_run() -> None:
         "whoever waits is told to look again"
     )
     harness.registration.gone(HOST - 1, "it was killed")
-    assert harness.coordinator.is_round_over and not harness.coordinator.has_members
+    assert harness.coordinator.rounds.is_over and not harness.coordinator.has_members
     harness.register(HostRequest())
     assert harness.coordinator.has_members
 

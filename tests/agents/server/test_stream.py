@@ -6,13 +6,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from coordinator_cases import cohort_of, joined_coordinator, report
+from coordinator_cases import DrivenCoordinator, cohort_of, joined_coordinator, report
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from seedbus.agents.policies.participation import Late, Participation
-from seedbus.agents.server.coordinator import Coordinator
 from seedbus.algorithms.scalar_only.decomfl import DeComFL
 from seedbus.bus import Envelope
 
@@ -21,12 +20,12 @@ ALGORITHM = DeComFL(perturbations=2, arithmetic="integer", learning_rate=0.1)
 X0 = np.ones(20, np.float32)
 
 
-def stream(**policy: Any) -> Coordinator:
+def stream(**policy: Any) -> DrivenCoordinator:
     """Return a coordinator of a stream of five clients, all at work, with a deadline of ten seconds."""
     return joined_coordinator(5, 5, algorithm=ALGORITHM, policy={"mode": "stream", "deadline_s": 10} | policy)
 
 
-def asked(coordinator: Coordinator, now_s: float = 0) -> dict[int, Envelope]:
+def asked(coordinator: DrivenCoordinator, now_s: float = 0) -> dict[int, Envelope]:
     """Open the next round; return the report of each client that it asks."""
     return {
         client: report(coordinator, client, [client + 1.0, -1.0])
@@ -34,7 +33,7 @@ def asked(coordinator: Coordinator, now_s: float = 0) -> dict[int, Envelope]:
     }
 
 
-def digest(coordinator: Coordinator) -> str:
+def digest(coordinator: DrivenCoordinator) -> str:
     """Return the digest of x after all commits."""
     replica = ALGORITHM.replica(X0)
     ALGORITHM.apply(replica, coordinator.history.since(0))
@@ -72,7 +71,7 @@ def test_reports_in_any_order_and_any_number_of_times_lead_to_one_digest(arrival
     first = asked(in_turn)
     assert asked(mixed).keys() == first.keys()
     for client in range(5):
-        assert in_turn.reported(first[client]) is None and in_turn.is_round_over
+        assert in_turn.reported(first[client]) is None and in_turn.rounds.is_over
         in_turn.close_round()
         asked(in_turn)
     seen = set[int]()

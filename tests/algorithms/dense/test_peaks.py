@@ -75,9 +75,9 @@ def gathered(norms: list[float]) -> tuple[Any, list[int]]:
 def test_the_whole_cohort_receives_the_largest_reported_norm() -> None:
     coordinator, cohort = gathered([0.5, 3.0, 1.0])
     coordinator.deadline_passed(coordinator.round)
-    coordinator.take_outbox()
+    coordinator.take_sent()
     coordinator.close_round()
-    outbox = coordinator.take_outbox()
+    outbox = coordinator.take_sent()
     assert [(envelope.kind, envelope.client, envelope.round, envelope.base) for envelope, _ in outbox] == [
         (Kind.PEAK, client, 0, 0) for client in cohort
     ], "the fourth too, who was not heard"
@@ -89,12 +89,12 @@ def test_the_whole_cohort_receives_the_largest_reported_norm() -> None:
 def test_a_round_without_a_commit_and_a_run_without_a_channel_send_no_peak() -> None:
     coordinator, _ = gathered([0.5])
     coordinator.deadline_passed(coordinator.round)
-    coordinator.take_outbox()
-    assert coordinator.close_round().commit is None and coordinator.take_outbox() == []
+    coordinator.take_sent()
+    assert coordinator.close_round().commit is None and coordinator.take_sent() == []
     plain = joined_coordinator(3, 3)
     plain.open_round()
     plain.close_round()
-    assert plain.take_outbox() == []
+    assert plain.take_sent() == []
 
 
 # bytes

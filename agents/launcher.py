@@ -175,7 +175,7 @@ class _ServerRun:
         built_to_last: BuiltToLast,
     ) -> None:
         # with the reference backend: all have the same self-test, and this one need not be compiled
-        facts, own_selftest = journal.facts(), selftest_once(getattr(spec.algorithm, "directions", None), reference)
+        facts, own_selftest = journal.facts(), selftest_once(spec.algorithm.facts.law, reference)
         check_build(folder, facts, {"seedbus": version("seedbus"), "selftest": own_selftest.hex()})
         self.spec = spec
         self.journal = journal

@@ -52,7 +52,7 @@ def prove(
         digest = hashlib.blake2b(digest + identity, digest_size=len(digest)).digest()
     losses = problem.probe() if isinstance(problem, Probed) else b""
     optional = (("losses", losses), ("plugins", plugins), ("mask", mask))
-    always = {"selftest": selftest_once(getattr(algorithm, "directions", None), place=place), "x0": digest}
+    always = {"selftest": selftest_once(algorithm.facts.law, place=place), "x0": digest}
     return always | {name: proof for name, proof in optional if proof}
 
 

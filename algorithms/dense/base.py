@@ -37,7 +37,6 @@ from seedbus.algorithms.dense.local import begun, train
 from seedbus.algorithms.dense.methods.method import METHODS, Local, Method
 from seedbus.algorithms.dense.payloads import DenseCommit, DensePlan, DenseReport
 from seedbus.algorithms.dense.server import State, advance_by, aggregate, check, check_vectors, to_bytes
-from seedbus.algorithms.directions import Kind
 from seedbus.algorithms.numbers import SMALLEST, Positive
 from seedbus.algorithms.objective import PASSES, Differentiable
 from seedbus.algorithms.schedule import Scheduled, at
@@ -166,6 +165,7 @@ class FedAvg(BaseAlgorithm):
             is_dense=True,
             takes_late=self.channel is None,
             adds_up=self.adds_up,
+            law=next((each.directions for each in self.methods if each.directions is not None), None),
             tracks_sums=bool(self._users("remember")),
             needs_outputs=self.needs_outputs,
             knows_evaluations=self.epochs is None and all(each.extra_passes is not None for each in self.methods),
@@ -175,11 +175,6 @@ class FedAvg(BaseAlgorithm):
     def needs_outputs(self) -> bool:
         """Whether training needs a classifier's outputs, and not only gradients."""
         return any(method.uses_outputs for method in self.methods)
-
-    @property
-    def directions(self) -> Kind | None:
-        """The law of the directions that a method draws; None if none draws any, so that no kernel is needed."""
-        return next((method.directions for method in self.methods if method.directions is not None), None)
 
     def sizes(self, dimension: int, clients: int) -> Sizes:
         report = self._codec.most_bytes(dimension) * (1 + len(self.sent))

@@ -108,6 +108,7 @@ class ScalarOnly(ScalarFields):
             remembers=not (self._works_alike and type(self).local_together is ScalarOnly.local_together),
             is_exact=self.arithmetic == "integer",
             adds_up=self.adds_up,
+            law=self.directions,
             has_round_seeds=True,
             scalars_formula=self.scalars_formula,
         )

@@ -122,7 +122,7 @@ def bind_for_clients(scenario: Scenario, note: Note) -> Problem:
     if isinstance(problem, NeedsPreparation):
         problem.prepare(note)
     _check_layers(scenario, problem)
-    if getattr(scenario.algorithm, "directions", None) is not None:
+    if scenario.algorithm.facts.law is not None:
         warm(lambda: note("kernels", compiling="once on this machine"))
     return problem
 

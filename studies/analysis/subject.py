@@ -19,6 +19,7 @@ from seedbus.agents.launcher import unpacked
 from seedbus.agents.messages import AnyAlgorithm
 from seedbus.agents.seeds import of_directions, of_step
 from seedbus.algorithms.contract import Declined, Replica, Vector
+from seedbus.algorithms.scalar_only.base import ScalarOnly
 from seedbus.discovery import check_shape
 from seedbus.keyed import keyed_bits
 from seedbus.models.device import placed_beside
@@ -134,9 +135,10 @@ class Model:
     @cached_property
     def scaling(self) -> Vector64 | None:
         """What divides the squares of directions after this round, HiSo's H, float64 [d]; None: nothing does."""
-        divisor = getattr(self.run.algorithm, "divisor", None)
-        fields = self.replayed.replica.fields
-        found = None if divisor is None else divisor(fields, np.empty_like(self.point))
+        algorithm = self.run.algorithm
+        if not isinstance(algorithm, ScalarOnly):
+            return None
+        found = algorithm.divisor(self.replayed.replica.fields, np.empty_like(self.point))
         return None if found is None else np.asarray(found, np.float64) ** 2
 
     @cached_property

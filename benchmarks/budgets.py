@@ -29,7 +29,7 @@ OWN_ROOMS = {
     "privacy": (r"privacy|private", ("agents/privacy/",)),
     "gossip": (r"gossip|topology", ("agents/gossip/",)),
     "streams": (r"stream", ("models/streams.py", "models/partitions/")),
-    "snapshots": (r"snapshot", ("agents/catch_up/",)),
+    "snapshots": (r"snapshot", ("agents/catch_up/", "studies/analysis/break_even.py")),
     "arithmetic": (r"arithmetic", ("algorithms/scalar_only/exact.py", "algorithms/directions/exact.py")),
 }
 """Feature → what its name looks like in a source, and the rooms and files that are its own."""

@@ -93,6 +93,8 @@ class Kind(enum.IntEnum):
 UP, DOWN, BETWEEN = (tuple(kind for kind in Kind if kind.is_algorithms and kind.way == way) for way in get_args(Way))
 # Access to a member of an enumeration is slow in Python 3.11: code that runs for every message uses these names.
 REFUSE, PLAN, REPORT, SNAPSHOT = Kind.REFUSE, Kind.PLAN, Kind.REPORT, Kind.SNAPSHOT
+ADVANCES = frozenset({PLAN, Kind.COMMIT, SNAPSHOT})
+"""Kinds that bring a follower to their version, of which its answer tells the simulation."""
 
 
 class Tally(NamedTuple):

@@ -3,7 +3,7 @@
 Ran et al. "Mitigating Non-IID Drift in Zeroth-Order Federated LLM Fine-Tuning with Transferable Sparsity" (Meerkat),
 ICLR 2026, arXiv:2506.03337: a client perturbs and updates only the coordinates of one sparse mask, the same for the
 whole run. Here these coordinates *are* the x of the run, a vector of s numbers (`masked_problem`). So directions,
-replicas, replay and snapshots cost s instead of d, with every algorithm, arithmetic and backend, to the same bits.
+replicas, replay and catching up cost s instead of d, with every algorithm, arithmetic and backend, to the same bits.
 
     gradient    the largest mean squared gradients at x₀, over data that no client holds: Meerkat's choice
     largest     the largest |x₀|

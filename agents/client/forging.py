@@ -13,10 +13,10 @@ from typing import Any, NamedTuple, Protocol, runtime_checkable
 from seedbus.agents.client.worker import Followers
 from seedbus.bus import Envelope, Kind, MalformedEnvelope, decode
 from seedbus.bus.codec import first_bytes
+from seedbus.bus.envelope import ADVANCES
 from seedbus.bus.keyed_random import KeyedRandom, ordered
 
 _NOTE, _JOIN = first_bytes(Kind.WAKE), first_bytes(Kind.JOIN)
-_REVEALING = frozenset({Kind.PLAN, Kind.SNAPSHOT})  # a JOIN that answers these tells the simulation a version
 
 
 class Occasion(NamedTuple):
@@ -99,7 +99,7 @@ class Forging:
             return answers
         messages = [answer for answer in answers if answer[:2] != _NOTE]
         notes = [answer for answer in answers if answer[:2] == _NOTE]
-        reveals_version = asked.kind in _REVEALING and any(message[:2] == _JOIN for message in messages)
+        reveals_version = asked.kind in ADVANCES and any(message[:2] == _JOIN for message in messages)
         if asked.client < 0 or not messages or reveals_version:
             return answers
         has_digests = self._verify_every > 0 and asked.base % self._verify_every == 0

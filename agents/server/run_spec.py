@@ -40,7 +40,7 @@ class RunSpec:
         scenario: what followers are told of the scenario.
         processes: how many processes share the clients.
         lag: when clients that lag get a whole replica; None: never.
-        replica_bytes: bytes of a replica's fields; needed with `lag.snapshot_after_bytes: snapshot`.
+        replica_bytes: bytes of a replica's fields; needed if `lag.is_cheapest`.
         x0: makes x₀, float32 [d]; needed if the algorithm is dense.
         report_limit: how many bytes a REPORT may have.
         plugins: the digest of the plug-ins that processes must show; empty if the scenario needs none.

@@ -2,10 +2,10 @@
 
 Algorithm bytes are the header and payload of every message of these kinds that was sent, dropped ones included:
 
-- up: reports, or the reasons why there is none; requests for a snapshot, and the chunks that a peer provides;
+- up: reports, or the reasons why there is none; requests for parts of the model, and the parts that a peer provides;
   without a server, everything that nodes send to each other;
-- down: plans (the seed, and the commits that a client missed); snapshots that replace missed commits, and requests to
-  the peer that provides one; the norm of the largest report, which the participants of a channel receive.
+- down: plans (the seed, and the commits that a client missed); the model in place of these, and requests to the
+  peer that provides it; the norm of the largest report, which the participants of a channel receive.
 
 Digests serve verification and are not counted as the algorithm's. The bytes that a transport adds, and the messages of
 processes that join and leave, depend on how a run is distributed; they are reported apart.
@@ -49,7 +49,7 @@ def account(columns: Columns, scenario: Scenario, rounds: int, dimension: int) -
                 **{name: int(columns[name][selected].sum()) for name in SUMMED if name != "framing_bytes"},
                 "fates": _fates(columns["fate"][selected]),
             }
-    # messages of the evaluator are not counted, not even a snapshot that it provides: it is a measuring instrument
+    # messages of the evaluator are not counted, not even the model that it provides: it is a measuring instrument
     is_of_client = np.minimum(columns["sender"], columns["recipient"]) >= SERVER
     for direction, kinds in DIRECTIONS.items():
         selected = is_of_client & np.isin(columns["kind"], kinds)

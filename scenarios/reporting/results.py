@@ -56,7 +56,7 @@ class Results:
             is `device` (`device, fault 0` and so on if a client has several).
         groups: data frame with two rows for every group of clients, `who` being "group" or "others": how many clients
             these are, their reports that count, in all, as a median and as a share of all reports, bytes up and down of
-            a client (mean), of those down the bytes of commits and snapshots, and the mean lag when asked. A group is
+            a client (mean), of those down the bytes of catching up, and the mean lag when asked. A group is
             one of `client_groups`, or the clients that a fault strikes for the whole run, such as "fault 0: straggler";
             it is neither all clients nor none. A run of an earlier version has none.
         expectations: name → the bounds, the value found, and whether the expectation is met.

@@ -125,7 +125,7 @@ def clients_table(
       in `answered` and not in `counted`;
     - lag_mean, lag_max: commits that it had missed when it was asked; −1 for a client that never was asked;
     - bytes_up, bytes_down: header and payload of the messages that it sent, and that were sent to it, as in `traffic`;
-    - catchup_bytes: the part of bytes_down that brought it commits, the newest too, or snapshots, if delivered;
+    - catchup_bytes: the part of bytes_down that brought it commits, the newest too, or the model, if delivered;
     - replayed: how many commits it replayed, without those that it was sent again and had; every late term counts as
       one more, and of `fedscalar` each report as one; −1: the algorithm does not tell;
     - replay_s: simulated seconds of replaying;

@@ -114,7 +114,7 @@ def replicas_of(scenario: Scenario, clients: int) -> int:
 
 
 def replica_bytes(scenario: Scenario) -> int:
-    """Return the bytes of a replica, or of a snapshot, which holds its fields."""
+    """Return the bytes of the fields of a replica."""
     fields = scenario.algorithm.replica(np.zeros(1, np.float32)).fields.values()
     return scenario.dimension * sum(field.itemsize for field in fields)
 

@@ -151,7 +151,7 @@ class Scenario(Settings):
         default=None, description="gossip: nodes send their commits to each other; none: to a server, and it to them"
     )
     lag: Lag | None = Field(
-        default=None, description="when lagging clients get a snapshot of the model; none: they always replay"
+        default=None, description="when clients that lag get the model in place of commits; none: they always replay"
     )
     secure_aggregation: SecureAggregation | None = Field(
         default=None, description="mask reports, so that the server learns only their sum; none: it sees each report"

@@ -118,7 +118,7 @@ def algorithms_keep_their_contract_with_it(law: Any) -> None:
 
 
 def a_run_with_losses_and_laggards_ends_with_the_same_bits_everywhere(law: Any) -> None:
-    """In a run with lost messages, laggards and snapshots, all verified replicas have the same bits."""
+    """In a run with lost messages, and clients that lag, all verified replicas have the same bits."""
     algorithm.a_run_with_losses_and_laggards_ends_with_the_same_bits_everywhere(_rehearsed(law))
 
 

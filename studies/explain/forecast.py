@@ -339,7 +339,7 @@ def _memory(scenario: Scenario, rehearsal: Rehearsed, trial: Rehearsed, tried_by
 def _folds_a_commit(rehearsal: Rehearsed) -> float:
     """Return how many commits of one report are as much to fold as one that clients had missed in the rehearsal.
 
-    More than 1 for late terms and for the reports of `fedscalar`; less where plans were lost or snapshots came.
+    More than 1 for late terms and for the reports of `fedscalar`; less where plans were lost, or clients got the model.
     """
     folded, missed = rehearsal.summary["traffic"]["replayed"], sum(rehearsal.course.lags)
     return folded / missed if folded and missed else 1.0

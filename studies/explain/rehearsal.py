@@ -275,7 +275,7 @@ def do_commits_vary(algorithm: Any) -> TypeGuard[ScalarOnly]:
 def rehearse(scenario: Scenario, seconds: float) -> Rehearsed:
     """Run a scenario without its model for about so many seconds, one round at least."""
     task, algorithm = scenario.task, scenario.algorithm
-    # a snapshot holds all coordinates, and so may all messages but those of a scalar-only algorithm
+    # a client that lags may get all coordinates, and so may all messages but those of a scalar-only algorithm
     sends_vectors = not isinstance(algorithm, ScalarOnly)
     dimension = scenario.dimension if sends_vectors or scenario.lag is not None else 1
     sizes = _sizes(scenario) if sends_vectors else []

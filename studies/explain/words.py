@@ -11,6 +11,7 @@ from typing import Any
 from pydantic import BaseModel
 
 from seedbus.agents.availability import AvailabilityFault
+from seedbus.agents.catch_up.settings import UNSET
 from seedbus.agents.feature import Words
 from seedbus.agents.policies.participation import Participation
 from seedbus.bus.text import counted
@@ -233,19 +234,8 @@ def _lag(scenario: Scenario) -> list[str]:
         replays = "replays all commits that it missed"
         if scenario.algorithm.facts.most_catch_up_bytes is not None:
             replays += ", or is sent their sum, whichever takes fewer bytes"
-        return [*said, f"a client {replays}; the field lag, a budget for snapshots, is not set"]
-    budget = {
-        name: value for name, value in lag if name.startswith("snapshot_after") and value not in (None, "snapshot")
-    }
-    limits = " or ".join(f"{plain(value)} {name.removeprefix('snapshot_after_')}" for name, value in budget.items())
-    whom = [f"that missed more than {limits}"] * bool(limits)
-    whom += ["for which it takes fewer bytes than the commits"] * lag.is_cheapest
-    return [
-        *said,
-        f"the field lag is the snapshot budget: a client {' or '.join(whom)} gets a snapshot of the model "
-        f"from {'the evaluator' if lag.source == 'evaluator' else 'a peer'}, in chunks of {lag.chunk_bytes:,} bytes, "
-        f"asking for {lag.window:,} at a time",
-    ]
+        return [*said, f"a client {replays}; {UNSET}"]
+    return [*said, lag.words(plain)]
 
 
 def _evaluation(scenario: Scenario) -> list[str]:

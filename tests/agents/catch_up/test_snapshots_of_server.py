@@ -25,7 +25,6 @@ from seedbus.agents.catch_up import chunks
 from seedbus.agents.catch_up.chunks import Chunk, Title
 from seedbus.agents.catch_up.client import SnapshotSource
 from seedbus.agents.catch_up.settings import Lag
-from seedbus.agents.catch_up.snapshots import MAX_RESENDS
 from seedbus.agents.messages import Join, Span
 from seedbus.algorithms.contract import Replica
 from seedbus.bus import EVALUATOR, Envelope, Kind, Tally
@@ -169,18 +168,6 @@ def test_only_a_client_that_was_offered_a_snapshot_can_pull_it() -> None:
         assert [(envelope.kind, envelope.client) for envelope in stage.sent()] == [(Kind.PLAN, 0)]
     assert reason(stage.pull(0, client=0, title=others[0])) == "no-snapshot"
     assert stage.sent() == []
-
-
-def test_an_offer_allows_each_chunk_a_few_times() -> None:
-    stage = SnapshotScene()
-    title = stage.offered()
-    sent = 0
-    for _ in range(2 * MAX_RESENDS * title.count):
-        if stage.pull(0, 1, 2) is not None:
-            break
-        sent += len(stage.sent())
-    assert title.count < sent <= MAX_RESENDS * title.count
-    assert reason(stage.pull(0, 1, 2)) == "pulls-again"
 
 
 @pytest.mark.slow

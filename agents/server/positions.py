@@ -9,12 +9,11 @@ from functools import cache
 from seedbus.agents.journal.records import MemberPosition
 from seedbus.agents.server.member_index import MemberIndex
 from seedbus.bus.codec import first_bytes
-from seedbus.bus.envelope import PLAN, SNAPSHOT, Kind, Tally
+from seedbus.bus.envelope import ADVANCES, PLAN, SNAPSHOT, Kind, Tally
 from seedbus.bus.in_flight import Key
 from seedbus.bus.pending_replies import JOIN_REQUESTS
 
 _JOINS = first_bytes(Kind.JOIN)
-_ADVANCES = frozenset({Kind.PLAN, Kind.COMMIT, Kind.SNAPSHOT})
 
 
 class Positions:
@@ -172,7 +171,7 @@ class Positions:
         self._answered.add(client)
         if sets_back:  # the client may have lost its state
             self.actual[client] = min(base, before)
-        elif base >= before and is_join == (kind is SNAPSHOT) and kind in _ADVANCES:
+        elif base >= before and is_join == (kind is SNAPSHOT) and kind in ADVANCES:
             # A client that cannot follow answers a plan with a JOIN, and so is not at its version. A client that has
             # a complete snapshot answers its last chunk with a JOIN. A late answer moves no client back.
             self.actual[client] = base

@@ -4,18 +4,17 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Container
-from functools import partial
 from typing import Any, NamedTuple
 
 from seedbus.agents.errors import Unfinishable
-from seedbus.agents.policies.participation import Late
 from seedbus.agents.policies.selection.known import Known, KnownState
 from seedbus.agents.round_record import RoundRecord
 from seedbus.agents.seeds import of_directions
 from seedbus.agents.server.member_index import MemberIndex
-from seedbus.agents.server.round import OverdueRounds, OverdueState, Round
+from seedbus.agents.server.overdue import OverdueState, overdue_rounds
+from seedbus.agents.server.round import Round
 from seedbus.agents.server.run_spec import RunSpec
-from seedbus.algorithms.contract import LateReports, ReportRefused, sums
+from seedbus.algorithms.contract import ReportRefused, sums
 from seedbus.bus.network import round_ns
 from seedbus.bus.records import Count
 from seedbus.vector import norm
@@ -57,10 +56,9 @@ class Rounds:
         self._seed = spec.seed
         self.number = 0
         self.current: Round | None = None
-        self._overdue = OverdueRounds(participation.staleness)
+        self._overdue = overdue_rounds(participation)
         self._known = Known()
         self._needs_known = participation.selection.needs_known
-        self._buffer = participation.buffer
         self._answer_times_ns = deque[int](maxlen=participation.deadline.window if participation.deadline else 0)
         self._state = spec.first_state()
         self._noise = spec.noise
@@ -85,10 +83,7 @@ class Rounds:
             PluginError: the selection policy chose other clients than it may.
         """
         is_short = self.lacking(members, computing) > 0
-        if not self.policy.is_asynchronous:
-            at_work = self._overdue.busy(computing=computing)
-        else:  # which counts all that have not answered; one that has missed the deadline may be asked again
-            at_work = self._overdue.busy(-1 if self.deadline_ns is None else now_ns - self.deadline_ns)
+        at_work = self._overdue.at_work(now_ns, self.deadline_ns, computing)
         with members.without(at_work):
             chosen = [] if is_short else self.policy.draw(members, self._known, self._seed, self.number, len(at_work))
         plan = self._plan(self.number, version)
@@ -99,13 +94,9 @@ class Rounds:
     def lacking(self, members: MemberIndex, computing: Container[tuple[int, int]] | None = None) -> int:
         """Return how many clients at work have to be free before a round can make a commit; 0: enough are.
 
-        A round that opens all the same asks nobody and is over at once. Asynchronous rounds need no free clients: they
-        take the reports of those at work. Too few members are no reason to wait for clients at work either.
+        A round that opens all the same asks nobody and is over at once.
         """
-        if self.policy.is_asynchronous or self.policy.quorum > len(members):
-            return 0
-        at_work = sum(client in members for client in self._overdue.busy(computing=computing))
-        return max(0, self.policy.quorum - (len(members) - at_work))
+        return self._overdue.lacking(members, computing)
 
     @property
     def deadline_ns(self) -> int | None:
@@ -134,9 +125,7 @@ class Rounds:
             raise ReportRefused("not-asked", f"the server crashed in round {number}, and has not begun it again")
         if number >= self.number:
             raise ReportRefused("wrong-round", f"round {number} has not begun; this is round {self.number}")
-        if self.policy.is_stream and number >= self.number - self.policy.staleness:
-            raise ReportRefused("duplicate", f"all whom round {number} asked have answered or left")
-        raise ReportRefused("late", f"round {number} is closed")
+        raise self._overdue.refusal(number, self.number)
 
     def add_report(self, answered: Round, client: int, report: Any, now_ns: int) -> None:
         """Add a report that has passed all checks to the round that it answers."""
@@ -174,14 +163,8 @@ class Rounds:
     @property
     def is_over(self) -> bool:
         """Whether the open round is to be closed."""
-        current, buffer = self.current, self._buffer
-        if current is None:
-            return False
-        if buffer is not None:
-            is_full = len(current.reports) + self._overdue.report_count >= buffer
-            return current.is_expired or is_full or not (current.waiting or self._overdue.is_awaited)
-        is_enough = self.policy.over_selection > 1 and len(current.reports) >= self.policy.size
-        return current.is_expired or not current.waiting or is_enough
+        current = self.current
+        return current is not None and (current.is_expired or self._overdue.is_over(current))
 
     def close(self, version: int, now_ns: int) -> tuple[Round, list[int], Any, RoundRecord]:
         """Close the open round and aggregate its reports.
@@ -207,8 +190,8 @@ class Rounds:
             self._answer_times_ns.clear()
         if commit is not None:
             closed.max_norm = self.algorithm.max_norm(closed.plan, closed.reports)
-        if commit is not None or not self.policy.is_asynchronous:
-            closed.reports = {}  # without a quorum reports are discarded, but a buffer keeps them for the next commit
+        if commit is not None or not self._overdue.keeps_reports:
+            closed.reports = {}
         self._overdue.add(closed)
         self.number += 1
         return closed, reported, commit, record
@@ -259,34 +242,19 @@ class Rounds:
         Returns:
             The commit, None without a quorum; and what `RoundRecord.late` has of the reports of earlier rounds in it.
         """
-        policy = self.policy
-        fresh_count = len(current.reports)
-        total = fresh_count + self._overdue.report_count if policy.is_asynchronous else fresh_count
-        late: list[tuple[int, int, list[int]]] = []
-        if total < policy.quorum and self._divisor is None:
-            return None, late
-
+        total = self._overdue.count(current)
+        if total < self.policy.quorum and self._divisor is None:
+            return None, []
         if current.exchange.sums_reports or self._noise is not None:
-            return self._of_sum(current), late
+            return self._of_sum(current), []
+        fresh_count = len(current.reports)
         current.reports = self._filtered(current.plan, current.reports)
-
-        def weight(discount: Late, overdue: Round) -> float:
-            divisor = policy.size if policy.is_stream else total if policy.is_asynchronous else overdue.size
-            staleness = version - overdue.plan.version
-            late.append((overdue.plan.round, staleness, sorted(overdue.reports)))
-            return discount.weight(staleness) / divisor
-
-        share = fresh_count / total
-        overdue = self._overdue.take(partial(weight, policy.late)) if policy.late is not None else []
+        overdue, late = self._overdue.take(version, total)
         overdue = [each._replace(reports=self._filtered(each.plan, dict(each.reports))) for each in overdue]
         try:
-            if policy.is_stream:
-                fresh = [LateReports(current.plan, current.reports, 1 / policy.size)] if current.reports else []
-                commit, self._state = sums(self.algorithm).aggregate_each(self._state, current.plan, [*overdue, *fresh])
-            else:
-                commit, self._state = self.algorithm.aggregate(
-                    self._state, current.plan, current.reports, share=share, late=overdue, members=current.members
-                )
+            commit, self._state = self._overdue.aggregate(
+                self.algorithm, self._state, current, overdue, share=fresh_count / total
+            )
         except OverflowError as error:
             raise Unfinishable(f"round {current.plan.round} can make no commit: {error}") from None
         return commit, late

@@ -19,7 +19,7 @@ from seedbus.agents.journal.journal import Journal
 from seedbus.agents.launcher import history
 from seedbus.agents.server.arrivals import Arrivals
 from seedbus.agents.server.coordinator import Coordinator
-from seedbus.agents.server.round import OverdueState
+from seedbus.agents.server.overdue import OverdueState
 from seedbus.agents.server.rounds import Rounds, RoundsState
 from seedbus.agents.server.server import Server
 from seedbus.agents.server.state import ServerState

@@ -137,6 +137,9 @@ class Spending(Protocol):
         ...
 
 
+SEEDED_NOISE = "noise keyed by the seed: it protects nobody"
+
+
 class Noise(Protocol):
     """What is added to the sum of a round's reports, of which the commit is then made.
 

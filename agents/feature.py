@@ -6,8 +6,8 @@ them by the field of their section. All others ask `Scenario.features`, and name
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import Any, ClassVar
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, ClassVar, Protocol
 
 from seedbus.agents.extensions import ClientPart, Noise, OpenExchange
 
@@ -25,12 +25,14 @@ class Feature:
         round_s: how many simulated seconds each round takes; None: it depends on what happens in it.
         draws_secrets: whether clients draw secrets that no seed repeats, so that what they send differs each time.
         metrics: what its runs measure beside what all do.
+        figures: what lines of metrics and rounds have of it, such as "epsilon".
         chance: of being in a random scenario.
     """
 
     has_server: ClassVar[bool] = True
     draws_secrets: ClassVar[bool] = False
     metrics: ClassVar[Sequence[str]] = ()
+    figures: ClassVar[Sequence[str]] = ()
     chance: ClassVar[float] = 0.0
     hides_cohorts: bool = False
     round_s: float | None = None
@@ -80,10 +82,73 @@ class Feature:
         """Return sentences on what the reader of a scenario is to know."""
         return ()
 
+    def foreseen(self) -> Foreseen | None:
+        """Return what its rounds will spend, before they are run; None: nothing."""
+        return None
+
+    # what it tells after a run
+
+    def summary(self) -> dict[str, Any]:
+        """Return its fields of `results.json`."""
+        return {}
+
+    def of_rounds(self, rounds: Iterable[Any]) -> dict[str, list[float]]:
+        """Return its figures after each of a journal's rounds, `StoredRound`s."""
+        return {}
+
+    def basis(self) -> str | None:
+        """Return what its figures depend on, in words: those of runs that differ in it are not of one kind."""
+        return None
+
+    # what tests draw
+
     @staticmethod
     def drawn(choose: Any, clients: int) -> dict[str, Any]:
         """Return a section for a random scenario; choose: draws, a `Chooser` of studies/stress/draws.py."""
         raise NotImplementedError
+
+
+class Foreseen(Protocol):
+    """What rounds that are not run yet spend of what `stop.epsilon` limits, counted in commits."""
+
+    def closed(self, reported: Iterable[int]) -> None:
+        """Add a round; reported: the clients whose reports are in its commit, none if it makes none."""
+        ...
+
+    def is_known(self, scenario: Any, rounds: int) -> bool:
+        """Whether it is known without a rehearsal what so many rounds spend."""
+        ...
+
+    def commits(self, rounds: int) -> float:
+        """Return how many commits so many rounds cost whom they cost most."""
+        ...
+
+    def epsilon(self, commits: float, noise_multiplier: float | None = None) -> float:
+        """Return ε after so many commits; noise_multiplier: another than the scenario's."""
+        ...
+
+    def rounds(self, stop: Any) -> int:
+        """Return after how many rounds a run ends, as far as that depends on ε."""
+        ...
+
+
+def foreseen(scenario: Any) -> Foreseen | None:
+    """Return what the rounds of a `Scenario` will spend; None: nothing."""
+    return next((found for each in scenario.features if (found := each.foreseen()) is not None), None)
+
+
+def bases(scenarios: Mapping[str, Any]) -> list[str]:
+    """Return what the figures of runs depend on, in sentences.
+
+    Args:
+        scenarios: what the runs are called → the `Scenario`.
+    """
+    alike: dict[str, list[str]] = {}
+    for name, scenario in scenarios.items():
+        for words in (each.basis() for each in scenario.features):
+            if words is not None:
+                alike.setdefault(words, []).append(name)
+    return [words if len(alike) == 1 else f"{words}: {'; '.join(names)}" for words, names in alike.items()]
 
 
 Words = dict[str, list[str]]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Annotated, Any
@@ -13,6 +13,7 @@ from typing import Annotated, Any
 from pydantic import TypeAdapter, ValidationError
 
 from seedbus.agents.errors import JournalDamaged, RunFolderError
+from seedbus.agents.feature import Feature
 from seedbus.agents.journal.file import FILE
 from seedbus.agents.journal.head import HEAD
 from seedbus.agents.journal.journal import Journal
@@ -24,7 +25,7 @@ from seedbus.models.device import HOST
 from seedbus.scenarios.errors import ScenarioError
 from seedbus.scenarios.schema.loading import validate
 from seedbus.scenarios.schema.plugins import plugin_line
-from seedbus.scenarios.schema.scenario import Scenario
+from seedbus.scenarios.schema.scenario import FEATURES, Scenario
 
 RUNS = Path("runs")
 SCENARIO = "scenario.yaml"
@@ -64,6 +65,31 @@ def part_of(folder: Path, name: str) -> Any:
         return TypeAdapter(form).validate_json(json.dumps(fields[name]), strict=True)
     except ValidationError:
         return getattr(scenario_of(folder), name)  # which says what this installation does not have
+
+
+def features_of(folder: Path) -> list[Feature]:
+    """Return the features of a run; plug-ins that only other parts of its scenario need may be missing."""
+    sections = {name: part_of(folder, name) for name in FEATURES}
+    return [FEATURES[name](section, _Parts(folder)) for name, section in sections.items() if section is not None]
+
+
+def figures_of(folder: Path, features: Sequence[Feature] | None = None) -> dict[str, list[float]]:
+    """Return what a run's features, or those given, tell of each of its rounds, by name."""
+    found: dict[str, list[float]] = {}
+    with closing(Journal.open(folder, for_writing=False)) as journal:
+        for feature in features_of(folder) if features is None else features:
+            found |= feature.of_rounds(journal.rounds())
+    return found
+
+
+class _Parts:
+    """A run's scenario, whose fields are read one by one."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def __getattr__(self, name: str) -> Any:
+        return part_of(self._folder, name)
 
 
 def _fields(folder: Path) -> dict[str, Any]:

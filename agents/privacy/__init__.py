@@ -1,4 +1,4 @@
 """Differential privacy of clients: clipped reports, exact discrete Gaussian noise, and what a run has spent.
 
-Doors: `accountant`, `feature`, `settings`.
+Doors: `feature`, `foreseen`, `settings`, `spent`.
 """

@@ -31,12 +31,12 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from functools import cache, lru_cache, reduce
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from seedbus.agents.privacy.settings import Privacy
-from seedbus.bus.records import Count, Number
+from seedbus.bus.records import Count, Number, record
 from seedbus.bus.transport import Client
 
 if TYPE_CHECKING:
@@ -52,8 +52,13 @@ _STEPS = 5000
 """In which losses are rounded up to the furthest, in relation to which the privacy loss of a round is found."""
 
 
-AccountantState = tuple[list[tuple[Client, Number]], list[tuple[Count, Count]], list[tuple[Count, Number]], Number]
-"""What a checkpoint stores: shares, samples and recent values, ascending, and ε after the newest closed round."""
+class AccountantState(NamedTuple):
+    """What a checkpoint stores, ascending, and ε after the newest closed round."""
+
+    shares: list[tuple[Client, Number]]
+    samples: list[tuple[Count, Count]]
+    recent: list[tuple[Count, Number]]
+    epsilon: Number
 
 
 class Accountant:
@@ -125,11 +130,11 @@ class Accountant:
     def pack(self) -> AccountantState:
         """Return what a checkpoint stores."""
         shares, samples, recent = sorted(self._shares.items()), sorted(self._samples.items()), self._recent.items()
-        return shares, samples, sorted(recent), self.epsilon
+        return AccountantState(shares, samples, sorted(recent), self.epsilon)
 
-    def unpack(self, state: AccountantState) -> None:
-        """Go on from what `pack` returned."""
-        shares, samples, recent, self.epsilon = state
+    def unpack(self, state: Any) -> None:
+        """Go on from what `pack` returned. Raises `ValueError`."""
+        shares, samples, recent, self.epsilon = record(AccountantState, state)
         self._shares, self._samples, self._recent = dict(shares), Counter(dict(samples)), dict(recent)
 
     def _of_samples(self, samples: Mapping[int, float]) -> float:

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from seedbus.agents.extensions import ClientPart
 from seedbus.agents.feature import Feature, Words
+from seedbus.agents.privacy.foreseen import Spending
 from seedbus.agents.privacy.mechanism import Mechanism
+from seedbus.agents.privacy.spent import basis, facts
 from seedbus.bus.fault_hooks import ByzantineHook
 
 
 class PrivateReports(Feature):
     """Reports are clipped, and their sums have noise."""
 
+    figures = ("epsilon",)
     chance = 0.35
 
     @property
@@ -48,6 +51,27 @@ class PrivateReports(Feature):
                         f"faults.{number} replaces reports with their noise, and ε assumes that all added theirs; "
                         "where a fraction f of the clients lies, noise_multiplier times 1/√(1 − f) keeps what ε says"
                     )
+
+    def foreseen(self) -> Spending:
+        return Spending(self.scenario, self.settings)
+
+    def summary(self) -> dict[str, Any]:
+        return {"noise": self.settings.noise_of(is_virtual=self._is_virtual)}
+
+    def of_rounds(self, rounds: Iterable[Any]) -> dict[str, list[float]]:
+        account = self.noise().spending()
+        parts = (
+            (each.round + 1, len(each.cohort), each.reported if each.commit is not None else None) for each in rounds
+        )
+        epsilons = [account.closed(*each) for each in parts]
+        return {"epsilon": epsilons} if epsilons else {}
+
+    def basis(self) -> str:
+        return basis(self.facts(0.0, 0))
+
+    def facts(self, epsilon: float, rounds: int) -> dict[str, Any]:
+        """Return ε after so many rounds, and what it depends on, as plain data."""
+        return facts(self.settings, self.scenario.participation, epsilon, rounds, is_virtual=self._is_virtual)
 
     @staticmethod
     def drawn(choose: Any, clients: int) -> dict[str, Any]:

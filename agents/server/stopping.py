@@ -27,7 +27,6 @@ from pydantic import Field, model_validator
 
 from seedbus.agents.extensions import Spending
 from seedbus.agents.messages import Evaluation
-from seedbus.agents.privacy.accountant import AccountantState
 from seedbus.bus.records import Count, Number, Text
 from seedbus.settings import Settings
 
@@ -213,7 +212,7 @@ class ProgressState(NamedTuple):
     averages: list[tuple[Text, Number, Count]]
     barren: Count
     not_finite: Count | None
-    spent: AccountantState | None = None
+    spent: Any = None
 
 
 @dataclass(slots=True)
@@ -296,7 +295,7 @@ class Progress:
         return when | evaluation.metrics | averages | spent | when | {"bytes_up": sent.up, "bytes_down": sent.down}
 
     def pack(self) -> Any:
-        """Return what a checkpoint stores: a `ProgressState`, without what a private run has spent if it is not one."""
+        """Return what a checkpoint stores: a `ProgressState`; `spent` is left out where nothing is spent."""
         asked = [(round, version, *sent) for round, version, sent in self.asked]
         averages = [(name, *each) for name, each in self.averages.items()]
         state = ProgressState(self.sent, asked, self.is_target_met, averages, self.barren, self.not_finite)
@@ -304,10 +303,10 @@ class Progress:
 
     @staticmethod
     def unpack(packed: Sequence[Any], spent: Spending | None = None) -> Progress:
-        """Return the progress that `pack` stored; spent: of a private run, which goes on from what was stored."""
+        """Return the progress that `pack` stored; spent: goes on from what was stored."""
         state = ProgressState(*packed)
         if (spent is None) != (state.spent is None):
-            raise ValueError("what is spent of the clients' privacy is of private runs, and of those alone")
+            raise ValueError("a run that spends something has stored what it has spent, and no other has")
         if spent is not None and state.spent is not None:
             spent.unpack(state.spent)
         asked = [(round, version, Sent(*until)) for round, version, *until in state.asked]

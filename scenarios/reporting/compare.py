@@ -10,12 +10,12 @@ from numbers import Real
 from pathlib import Path
 from typing import Any
 
+from seedbus.agents.feature import bases
 from seedbus.bus.text import counted
 from seedbus.scenarios.errors import ScenarioError, path_of
 from seedbus.scenarios.reporting.compare_page import markdown
 from seedbus.scenarios.reporting.compared import ENDING, Compared, Row, Run, Spread
 from seedbus.scenarios.reporting.leaves import names, settings_of
-from seedbus.scenarios.reporting.privacy import bases
 from seedbus.scenarios.reporting.terminal import shown
 from seedbus.scenarios.schema.amounts import point_of
 from seedbus.scenarios.schema.scenario import Scenario

@@ -130,7 +130,7 @@ class Run:
     def costs(self) -> Figures:
         """The figures that do not depend on a metric. For an unfinished run, they are those of its last evaluation.
 
-        Only a private run has `epsilon`.
+        `epsilon` is among them if the run measured it.
         """
         last, clients = self.lines[-1], self.scenario.participation.clients
         up, down = last["bytes_up"], last["bytes_down"]

@@ -2,7 +2,7 @@
 
 A setting is named by its last part: `learning_rate 0.01`. Parts that bear a name, such as an algorithm or a fault, are
 named by it; the fields of two algorithms are not compared with each other. The one setting of a fault needs no name but
-the fault's: `drop 0.1`. Where a section is not set, the name says so: `no privacy`.
+the fault's: `drop 0.1`. Where a section is not set, the name says so: `no mask`.
 """
 
 from __future__ import annotations
@@ -112,7 +112,7 @@ def _differing(values: list[tuple[int, Any]], path: str, parts: tuple[str, ...])
 
 
 def _of_sections(values: list[tuple[int, Any]], path: str, parts: tuple[str, ...]) -> Iterator[tuple[int, Leaf]]:
-    """A section that some scenarios do not have, such as `privacy`: the others are named by their differences."""
+    """A section that some scenarios do not have, such as `mask`: the others are named by their differences."""
     inner = list(_differing([(index, value) for index, value in values if not _is_unset(value)], path, parts))
     yield from inner
     named = {index for index, _ in inner}

@@ -13,6 +13,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from seedbus.agents.extensions import SEEDED_NOISE
 from seedbus.bus.text import counted
 from seedbus.scenarios.reporting.axes import is_share
 from seedbus.scenarios.reporting.client_names import with_names
@@ -24,7 +25,6 @@ from seedbus.scenarios.reporting.written import WARNING
 Rows = list[tuple[str, str]]
 Summary = Mapping[str, Any]
 
-SEEDED_NOISE = "noise keyed by the seed: it protects nobody"
 """Stands beside ε wherever it is printed, because ε alone reads as protection."""
 
 

@@ -135,11 +135,9 @@ class Results:
     def rounds(self) -> pd.DataFrame:
         import pandas as pd
 
-        from seedbus.scenarios.reporting.privacy import epsilons_of
+        from seedbus.scenarios.run_folder import figures_of
 
-        epsilons = list(epsilons_of(self.folder))  # of a run that is not private there are none
-        spent = {"epsilon": epsilons} if epsilons else {}
-        return pd.DataFrame(self.history.columns() | spent).rename_axis("round")
+        return pd.DataFrame(self.history.columns() | figures_of(self.folder)).rename_axis("round")
 
     @cached_property
     def clients(self) -> pd.DataFrame:

@@ -176,8 +176,7 @@ def _summary(
 ) -> dict[str, Any]:
     names = [fault["fault"] for fault in scenario.resolved()["faults"]]
     last = {name: value for name, value in lines[-1].items() if name not in ("bytes_up", "bytes_down")} if lines else {}
-    privacy = scenario.privacy
-    noise = {} if privacy is None else {"noise": privacy.noise_of(is_virtual=scenario.clock == "virtual")}
+    own = {name: value for feature in scenario.features for name, value in feature.summary().items()}
     return {
         "run": str(given),
         "scenario": scenario.name,
@@ -193,7 +192,7 @@ def _summary(
         "verified": verified(columns),
         "ledger_hash": ledger_hash(columns),
         "metrics": last,
-        **noise,
+        **own,
         "clock": scenario.clock,
         "simulated_s": outcome.simulated_s,
         "traffic": account(columns, scenario, outcome.rounds, scenario.dimension),

@@ -297,7 +297,7 @@ class Scenario(Settings):
         """Check that the run measures what `expect` and `stop.target` name."""
         if not self.has_task:
             return
-        known = known_names(self.metrics if self.privacy is None else [*self.metrics, "epsilon"])
+        known = known_names([*self.metrics, *self.figures])
         reasons = [REFUSED_PREFIX + reason for reason in sorted(Reason)]
         target = self.stop.target
         if target is not None and target.metric not in self.metrics:
@@ -356,6 +356,11 @@ class Scenario(Settings):
     @property
     def has_server(self) -> bool:
         return all(each.has_server for each in self.features)
+
+    @property
+    def figures(self) -> list[str]:
+        """What lines of metrics have beside `metrics`, such as "epsilon"."""
+        return [name for feature in self.features for name in feature.figures]
 
     @property
     def round_s(self) -> float | None:

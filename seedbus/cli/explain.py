@@ -115,7 +115,7 @@ def _partition(scenario: Any, out: Path | None, output: Form) -> None:
 
 def _privacy(name: str, settings: list[str] | None, target: str | None, output: Form) -> None:
     """Say which ε a run has spent, or with which noise a run of a scenario spends a given one."""
-    from seedbus.scenarios.reporting.privacy import in_words
+    from seedbus.agents.privacy.spent import in_words
 
     if target is None:
         found = _spent(name, settings)
@@ -131,7 +131,7 @@ def _privacy(name: str, settings: list[str] | None, target: str | None, output: 
 
 def _spent(run: str, settings: list[str] | None) -> dict[str, Any]:
     from seedbus.agents.errors import RunFolderError
-    from seedbus.scenarios.reporting.privacy import spent
+    from seedbus.studies.explain.noise import spent
 
     given = fields_of("--set", settings)
     if others := given.keys() - {"privacy.delta"}:

@@ -10,10 +10,11 @@ from typing import Any
 
 from rich.table import Table
 
+from seedbus.agents.privacy.feature import PrivateReports
+from seedbus.agents.privacy.spent import in_words
 from seedbus.bus.text import counted
 from seedbus.scenarios.reporting.looks import number_text
 from seedbus.scenarios.reporting.outlook import duration
-from seedbus.scenarios.reporting.privacy import facts, in_words
 from seedbus.scenarios.reporting.progress import readable
 from seedbus.scenarios.reporting.report import fault_counts
 from seedbus.scenarios.reporting.terminal import console, shown, titled
@@ -170,12 +171,11 @@ def _assumes(explained: dict[str, Any]) -> list[tuple[str, list[str]]]:
 
 
 def _spent(scenario: Scenario, found: Forecast) -> dict[str, Any] | None:
-    if scenario.privacy is None or found.spent is None:
+    feature = next((each for each in scenario.features if isinstance(each, PrivateReports)), None)
+    if feature is None or found.spent is None:
         return None
     more = {"is_exact": found.spent.is_exact, "ends_run": found.spent.ends_run, "budget": scenario.stop.epsilon}
-    is_virtual = scenario.clock == "virtual"
-    who = scenario.participation
-    return facts(scenario.privacy, who, found.spent.epsilon, found.traffic.rounds, is_virtual=is_virtual) | more
+    return feature.facts(found.spent.epsilon, found.traffic.rounds) | more
 
 
 def _within_real_time(limit_s: float, found: Forecast) -> str:

@@ -26,6 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from seedbus.agents.client.client_state import KEPT_DURABLE
+from seedbus.agents.feature import Foreseen
 from seedbus.algorithms.scalar_only.base import ScalarOnly
 from seedbus.bus.clock import cpu_seconds
 from seedbus.models.errors import DataError
@@ -33,7 +34,6 @@ from seedbus.scenarios.errors import ScenarioError
 from seedbus.scenarios.running.limits import least_memory, peak_memory, replica_bytes
 from seedbus.scenarios.schema.scenario import Scenario
 from seedbus.studies.explain.rehearsal import Rehearsed, do_commits_vary, rehearse, try_out
-from seedbus.studies.explain.spending import Spending
 
 Numbers = NDArray[np.float64]
 MOST_STEPS = 10**5
@@ -130,7 +130,7 @@ class Disk:
 
 @dataclass(frozen=True)
 class Spent:
-    """What a whole run spends of its clients' privacy.
+    """What a whole run spends of what `stop.epsilon` limits.
 
     Attributes:
         epsilon: ε at its end.
@@ -150,7 +150,7 @@ class Forecast:
     Attributes:
         traffic: its messages.
         rehearsal: the rehearsal behind that.
-        spent: what it spends of its clients' privacy; None: they have none.
+        spent: what it spends of what `stop.epsilon` limits; None: nothing.
         time: its processor time; None if it could not be tried out.
         memory: its memory; likewise.
         disk: what its clients' memories take there.
@@ -259,7 +259,7 @@ def traffic(scenario: Scenario, rehearsal: Rehearsed) -> Traffic:
     return Traffic(up, total - up, catchup, simulated_s, rounds, is_exact, done)
 
 
-def is_spending_known(scenario: Scenario, found: Traffic, spending: Spending) -> bool:
+def is_spending_known(scenario: Scenario, found: Traffic, spending: Foreseen) -> bool:
     """Whether it is known what a run with these messages spends, and not only estimated."""
     stop = scenario.stop
     is_known = spending.is_known(scenario, found.rounds) and stop.bytes is None and stop.simulated_s is None

@@ -1,22 +1,50 @@
-"""The least noise with which a scenario's run spends no more than a given ε: `seedbus privacy SCENARIO --epsilon`."""
+"""What `seedbus privacy` says: ε of a run, or the least noise with which a scenario's run spends no more than an ε."""
 
 from __future__ import annotations
 
 from bisect import bisect_left
+from pathlib import Path
 from typing import Any
 
-from seedbus.agents.privacy.settings import Privacy
+from seedbus.agents.feature import Foreseen
+from seedbus.agents.privacy.feature import PrivateReports
+from seedbus.agents.privacy.foreseen import Spending
+from seedbus.agents.privacy.settings import LEAST_DELTA, Privacy
 from seedbus.scenarios.errors import ScenarioError
-from seedbus.scenarios.reporting.privacy import facts
+from seedbus.scenarios.run_folder import features_of, figures_of, part_of
 from seedbus.scenarios.schema.scenario import Scenario
 from seedbus.studies.explain.forecast import is_spending_known, traffic
 from seedbus.studies.explain.rehearsal import rehearse
-from seedbus.studies.explain.spending import Spending
 
 REHEARSAL_S = 60.0
 """Processor seconds after which a rehearsal ends sooner."""
 MULTIPLIERS = range(12 * 900)
 """The numbers of three digits from 1e-6 to 9.99e5, in order."""
+
+
+def spent(run: Path, delta: float | None = None) -> dict[str, Any]:
+    """Return ε of a run, from its journal alone, and what it depends on.
+
+    Args:
+        run: the run's folder.
+        delta: δ, for which ε is stated; None: the scenario's.
+
+    Raises:
+        RunFolderError, JournalDamaged: the run cannot be read.
+        ScenarioError: the run is not private.
+    """
+    feature = next((each for each in features_of(run) if isinstance(each, PrivateReports)), None)
+    if feature is None:
+        raise ScenarioError(str(run), ["its scenario has no privacy: its commits show the reports without noise"])
+    if delta is not None:
+        feature.settings = feature.settings.model_copy(update={"delta": delta})
+    privacy, selection = feature.settings, part_of(run, "participation").selection
+    if privacy.cohorts == "secret" and selection.is_fixed_size and privacy.delta < LEAST_DELTA:
+        raise ScenarioError(
+            str(run), [f"privacy.delta={privacy.delta:g}: at least {LEAST_DELTA:g} is accepted for its cohorts"]
+        )
+    epsilons = figures_of(run, [feature]).get("epsilon", [])
+    return feature.facts(epsilons[-1] if epsilons else 0.0, len(epsilons))
 
 
 def least_noise(scenario: Scenario, source: str, epsilon: float) -> dict[str, Any]:
@@ -57,12 +85,11 @@ def least_noise(scenario: Scenario, source: str, epsilon: float) -> dict[str, An
         problem = f"--target epsilon={epsilon:g} is out of reach: {leaves}"
         raise ScenarioError(source, [problem])
     z = _multiplier(place)
-    who = scenario.participation
-    found = facts(privacy, who, spending.epsilon(most, z), rounds, is_virtual=scenario.clock == "virtual")
+    found = PrivateReports(privacy, scenario).facts(spending.epsilon(most, z), rounds)
     return {"noise_multiplier": z} | found | {"is_exact": is_exact}
 
 
-def _spending(scenario: Scenario, privacy: Privacy) -> tuple[Spending, int, bool]:
+def _spending(scenario: Scenario, privacy: Privacy) -> tuple[Foreseen, int, bool]:
     """Return what the rounds of a run spend, after how many it ends, and whether both are known exactly."""
     stop, spending = scenario.stop, Spending(scenario, privacy)
     if spending.is_known(scenario, stop.most_rounds) and stop.bytes is None and stop.simulated_s is None:
@@ -70,8 +97,8 @@ def _spending(scenario: Scenario, privacy: Privacy) -> tuple[Spending, int, bool
     free = scenario.model_copy(update={"stop": stop.model_copy(update={"epsilon": None})})
     rehearsal = rehearse(free, REHEARSAL_S)
     found = traffic(free, rehearsal)
-    spending = rehearsal.course.spending or spending
-    return spending, found.rounds, is_spending_known(scenario, found, spending)
+    rehearsed = rehearsal.course.spending or spending
+    return rehearsed, found.rounds, is_spending_known(scenario, found, rehearsed)
 
 
 def _multiplier(place: int) -> float:

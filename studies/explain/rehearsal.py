@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from pydantic import PrivateAttr
 
 from seedbus.agents.client.client_state import bytes_of_a_client
+from seedbus.agents.feature import Foreseen, foreseen
 from seedbus.agents.observer import NullObserver
 from seedbus.agents.round_record import ClosedRound
 from seedbus.agents.server.stopping import Progress, Stop
@@ -39,7 +40,6 @@ from seedbus.scenarios.running.prepare import bind_for_clients
 from seedbus.scenarios.running.run import run
 from seedbus.scenarios.schema.scenario import Scenario
 from seedbus.scenarios.transports.placement import Placement
-from seedbus.studies.explain.spending import Spending
 
 _TIME_IS_UP = "the time is up"
 
@@ -188,10 +188,10 @@ class Course(NullObserver):
         lags: commits that these had missed, summed, [R].
         replicas: distinct replicas of the clients after each round, [R]; see `agents.client.replicas`.
         measured_s: when the last evaluation was over.
-        spending: what its commits have spent of the clients' privacy; None: they are not private.
+        spending: what its commits have spent of what `stop.epsilon` limits; None: nothing.
     """
 
-    def __init__(self, *, is_private: bool, spending: Spending | None = None) -> None:
+    def __init__(self, *, is_verified: bool, spending: Foreseen | None = None) -> None:
         self.closed_s: list[float] = []
         self.bytes: list[int] = []
         self.asked: list[int] = []
@@ -199,7 +199,7 @@ class Course(NullObserver):
         self.replicas: list[int] = []
         self.measured_s = 0.0
         self.spending = spending
-        self._is_private = is_private
+        self._is_verified = is_verified
         self._versions: dict[int, int] = {}
         self._holders = Counter[int]()
         self._began_s = cpu_seconds()
@@ -212,7 +212,7 @@ class Course(NullObserver):
         if self.spending is not None:
             self.spending.closed(closed.reported if closed.commit is not None else ())
         self._hold(closed.cohort, closed.version - (closed.commit is not None))
-        self.replicas.append(len(self._versions) if self._is_private else len(self._holders))
+        self.replicas.append(len(self._versions) if self._is_verified else len(self._holders))
 
     def measured(self, line: dict[str, Any]) -> None:
         self.measured_s = cpu_seconds() - self._began_s
@@ -321,12 +321,11 @@ def _run(
         "clock": "virtual",
         "expect": {},
     }
-    spending = None if scenario.privacy is None else Spending(scenario, scenario.privacy)
-    budget = scenario.stop.epsilon
+    spending, budget = foreseen(scenario), scenario.stop.epsilon
     if spending is not None and budget is not None and (first := spending.epsilon(1)) > budget:
         why = f"one commit could cost ε = {first:.4g}, so no round begins; a larger ε or more noise is accepted"
         raise ScenarioError(scenario.name, [f"stop.epsilon is {budget:g}, and {why}"])
-    began_s, course = cpu_seconds(), Course(is_private=scenario.verify, spending=spending)
+    began_s, course = cpu_seconds(), Course(is_verified=scenario.verify, spending=spending)
     with temporary_folder() as folder:
         try:
             results = run(

@@ -190,7 +190,7 @@ def leaves_of(cells: Sequence[Cell]) -> list[str]:
     return found
 
 
-def private_names(cells: Sequence[Cell]) -> dict[str, str]:
+def names_over_epsilon(cells: Sequence[Cell]) -> dict[str, str]:
     """Return for each of some rows, by its name, what tells it from those that differ in more than `privacy`."""
     first: dict[str, Cell] = {}
     keys = {}
@@ -261,8 +261,8 @@ def claims_of(plan: Plan) -> list[str]:
 
 def figures(plan: Plan) -> list[str]:
     """Return the names of the figures that every run of a study has. Raises `ScenarioError` as `metric_of`."""
-    is_private = any(cell.scenario.privacy is not None for cell in plan.cells)
-    more = [*plan.study.ask.analysis, *SUMMED_UP, *(["epsilon"] if is_private else [])]
+    of_features = dict.fromkeys(name for cell in plan.cells for name in cell.scenario.figures)
+    more = [*plan.study.ask.analysis, *SUMMED_UP, *of_features]
     return [*values_of_metric(plan), *costs(plan), *more]
 
 
@@ -288,7 +288,11 @@ def _check_expectations(plan: Plan) -> None:
             what = f"expect.{number}.figure: {quoted(each.figure)} is not reported; {nearest(each.figure, known)}"
             raise ScenarioError(plan.source, [what])
         for cell in plan.cells:
-            if each.figure == "epsilon" and cell.name in each.rows.values() and cell.scenario.privacy is None:
+            if (
+                each.figure == "epsilon"
+                and cell.name in each.rows.values()
+                and each.figure not in cell.scenario.figures
+            ):
                 what = f"expect.{number}.figure: {cell.name} has no finite epsilon; expected private rows"
                 raise ScenarioError(plan.source, [what])
 

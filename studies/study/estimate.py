@@ -18,13 +18,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from seedbus.agents.feature import foreseen
 from seedbus.algorithms.scalar_only.base import ScalarOnly
 from seedbus.models.task import SPLITS, PassCost
 from seedbus.scenarios.schema.scenario import Scenario
 from seedbus.studies.analysis.curvature import Effort
 from seedbus.studies.explain.forecast import Disk, traffic
 from seedbus.studies.explain.rehearsal import rehearse
-from seedbus.studies.explain.spending import Spending
 from seedbus.studies.study.pool import Answer, Job, Pool
 
 REHEARSED = 100
@@ -228,8 +228,8 @@ def _dense(scenario: Scenario, round_bytes: float) -> tuple[int, float]:
 
 def _affordable(scenario: Scenario) -> int:
     """Return after how many rounds a run ends, as far as that depends on ε."""
-    stop, privacy = scenario.stop, scenario.privacy
-    return stop.most_rounds if privacy is None else Spending(scenario, privacy).rounds(stop)
+    spending = foreseen(scenario)
+    return scenario.stop.most_rounds if spending is None else spending.rounds(scenario.stop)
 
 
 def rehearsed(scenario: Scenario) -> tuple[int, float]:

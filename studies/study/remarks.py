@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+from seedbus.agents.feature import bases
 from seedbus.bus.text import counted, printable
 from seedbus.scenarios.reporting.axes import byte_unit, is_share
-from seedbus.scenarios.reporting.privacy import bases
 from seedbus.scenarios.reporting.terminal import shown
 from seedbus.scenarios.schema.amounts import cost_of, words_of
 from seedbus.studies.analysis.quantities import quantity

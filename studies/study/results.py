@@ -23,8 +23,6 @@ from seedbus.studies.study.trials import Trial, Tuned, ranked, regret, tie
 if TYPE_CHECKING:
     import pandas as pd
 
-    from seedbus.agents.privacy.settings import Privacy
-
 
 @dataclass(frozen=True)
 class Failure:
@@ -108,9 +106,9 @@ class StudyResults:
         return list(dict.fromkeys(name for runs in self.members.values() for run in runs for name in run.figures))
 
     @cached_property
-    def private(self) -> dict[str, Privacy]:
-        """Row → its settings of differential privacy; without rows that have none."""
-        return {cell.name: cell.scenario.privacy for cell in self.plan.cells if cell.scenario.privacy is not None}
+    def with_epsilon(self) -> set[str]:
+        """The rows that have a finite ε."""
+        return {cell.name for cell in self.plan.cells if "epsilon" in cell.scenario.figures}
 
     @cached_property
     def circumstances(self) -> dict[str, dict[str, str]]:
@@ -350,7 +348,7 @@ class StudyResults:
                     self.metric: run.values(self.metric),
                     f"{self.metric}_ema": averages(run.lines, self.metric),
                 }
-                if self.private:
+                if self.with_epsilon:
                     columns["epsilon"] = [line.get("epsilon", math.inf) for line in run.lines]
                 parts.append(pd.DataFrame({"row": row, "seed": member.seed} | columns))
         return pd.concat(parts, ignore_index=True) if parts else pd.DataFrame()
@@ -425,8 +423,8 @@ class StudyResults:
         return {"row": cell.name, "variant": cell.variant} | condition | point | self._columns(chosen)
 
     def _unbounded(self, cell: Cell) -> dict[str, float]:
-        """Return the ε of a row that is not private, if others are."""
-        return {"epsilon": math.inf} if "epsilon" in self.figures and cell.name not in self.private else {}
+        """Return the ε of a row that has none, if others have one."""
+        return {"epsilon": math.inf} if "epsilon" in self.figures and cell.name not in self.with_epsilon else {}
 
     def _columns(self, values: dict[str, Any]) -> dict[str, Any]:
         """Return tuned values as cells of data frames: a column is of numbers, or of text. A row may lack a field."""

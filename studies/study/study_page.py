@@ -29,7 +29,7 @@ from seedbus.scenarios.reporting.paper import file_of, lines_figure
 from seedbus.scenarios.reporting.results import write
 from seedbus.scenarios.reporting.terminal import shown
 from seedbus.studies.study import provenance
-from seedbus.studies.study.cells import private_names
+from seedbus.studies.study.cells import names_over_epsilon
 from seedbus.studies.study.claims import FINAL
 from seedbus.studies.study.finished_runs import RowRun
 from seedbus.studies.study.published import published
@@ -280,9 +280,9 @@ def _pareto(results: StudyResults) -> Iterator[Plot]:
 
 
 def _over_epsilon(results: StudyResults) -> Iterator[Plot]:
-    """The metric at the end over ε: a line for rows that differ in `privacy` alone, and the level of those without."""
+    """The metric at the end over ε: a line for rows that differ in nothing else, and the level of those without."""
     y_name, scale = metric_axis(shown(results.metric))
-    names = private_names([cell for cell in results.plan.cells if cell.name in results.private])
+    names = names_over_epsilon([cell for cell in results.plan.cells if cell.name in results.with_epsilon])
     points: dict[str, list[tuple[float, float]]] = {}
     looks: dict[str, Line] = {}
     levels = []
@@ -290,7 +290,7 @@ def _over_epsilon(results: StudyResults) -> Iterator[Plot]:
         value, spent = results.mean(row, FINAL), results.mean(row, "epsilon")
         if value is None or value.seeds < len(results.members[row]):  # a mean over only some of the runs would mislead
             continue
-        if row not in results.private:
+        if row not in results.with_epsilon:
             levels.append(line._replace(name=shown(row), y=[scale * value.mean] * 2))
         elif spent is not None and spent.mean > 0:
             looks.setdefault(names[row], line)

@@ -120,7 +120,7 @@ def cells(results: StudyResults) -> tuple[list[str], list[list[str]]]:
             tuned = [shown(f"{values[path]}") if path in values else "–" for path in chosen]
             figures = [
                 "∞"
-                if each.figure == "epsilon" and row not in results.private
+                if each.figure == "epsilon" and row not in results.with_epsilon
                 else _cell(results.mean(row, each.figure), each, count)
                 for each in columns(results)
             ]

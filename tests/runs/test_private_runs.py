@@ -12,16 +12,18 @@ from power_cuts import run_with_power_cuts
 from typer.testing import CliRunner
 from worlds import DECOMFL, outcome, scenario
 
+from seedbus.agents.feature import bases
 from seedbus.cli.main import app
 from seedbus.scenarios.errors import ScenarioError
-from seedbus.scenarios.reporting.privacy import bases, epsilons_of, spent
 from seedbus.scenarios.reporting.ran import rows
 from seedbus.scenarios.reporting.results import Results
+from seedbus.scenarios.run_folder import figures_of
 from seedbus.scenarios.running.replay import replay
 from seedbus.scenarios.running.run import run
 from seedbus.scenarios.schema.scenario import Scenario
 from seedbus.scenarios.schema.without_effect import caveats
 from seedbus.scenarios.transports.placement import Placement
+from seedbus.studies.explain.noise import spent
 
 pytest.importorskip("dp_accounting", reason="privacy needs dp-accounting: pip install 'seedbus[privacy]'")
 
@@ -60,7 +62,7 @@ def recorded(results: Results) -> dict[int, float]:
 @pytest.mark.slow
 def test_the_epsilon_that_was_recorded_is_the_one_that_the_journal_gives(tmp_path: Path) -> None:
     results = run(private(), tmp_path / "run")
-    epsilons = list(epsilons_of(tmp_path / "run"))
+    epsilons = figures_of(tmp_path / "run")["epsilon"]
     assert recorded(results) == {over: epsilons[over - 1] for over in recorded(results)} and len(recorded(results)) > 2
     assert results.rounds["epsilon"].tolist() == epsilons == sorted(epsilons)
     assert results.summary["metrics"]["epsilon"] == spent(tmp_path / "run")["epsilon"] == epsilons[-1] > 0
@@ -122,7 +124,7 @@ def test_a_secret_poisson_cohort_shows_in_no_commit_how_many_are_in_it(
         replay(tmp_path / name, round).point.astype(float) for name, round in (("by m", 0), ("by m", 1), ("by n", 1))
     )
     assert np.abs((by_two - start) - 2 * (by_four - start)).max() < 1e-4 * np.abs(by_two - start).max()
-    epsilons = list(epsilons_of(tmp_path / "secret"))
+    epsilons = figures_of(tmp_path / "secret")["epsilon"]
     assert len(epsilons) == 12 and (np.diff(epsilons) > 0).all() and recorded(secret)[12] == epsilons[-1]
     assert secret.digest == replay(tmp_path / "secret").digest
 
@@ -138,7 +140,7 @@ def test_a_secret_uniform_cohort_shows_in_no_commit_how_many_reports_were_lost(
     came = np.bincount(secret.history.reported.round, minlength=12)
     assert came[0] == 1 and 0 in came and 2 in came
     assert secret.summary["version"] == 12
-    epsilons = list(epsilons_of(tmp_path / "secret"))
+    epsilons = figures_of(tmp_path / "secret")["epsilon"]
     assert len(epsilons) == 12 and (np.diff(epsilons) > 0).all() and recorded(secret)[12] == epsilons[-1]
     with pytest.raises(ScenarioError, match="--delta 1e-13: at least 1e-12 is accepted for its cohorts"):
         spent(tmp_path / "secret", 1e-13)

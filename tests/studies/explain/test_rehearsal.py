@@ -287,7 +287,7 @@ def test_the_time_of_the_rounds_after_a_trial_is_in_proportion_to_their_work(mon
     long = scenario(stop={"rounds": 23}, evaluation={"every": 5})
 
     def taking(seconds: list[float], evaluation_s: float = 0) -> Rehearsed:
-        course: Any = Course(is_private=True)
+        course: Any = Course(is_verified=True)
         course.closed_s = np.cumsum(seconds).tolist()
         course.measured_s = course.closed_s[-1] + evaluation_s
         course.bytes, course.asked = [100 * (number + 1) for number in range(len(seconds))], [3] * len(seconds)

@@ -12,14 +12,15 @@ from commands import Command
 from worlds import go, scenario
 
 from seedbus.agents.policies.participation import Participation
+from seedbus.agents.privacy import foreseen
+from seedbus.agents.privacy.foreseen import Spending
 from seedbus.plugin import Known, Selection, register
 from seedbus.scenarios.errors import Exit
-from seedbus.scenarios.reporting.privacy import spent
 from seedbus.scenarios.schema.scenario import Scenario
 from seedbus.scenarios.schema.yaml_text import dump
-from seedbus.studies.explain import forecast, spending
+from seedbus.studies.explain import forecast
+from seedbus.studies.explain.noise import spent
 from seedbus.studies.explain.rehearsal import Rehearsed, rehearse
-from seedbus.studies.explain.spending import Spending
 
 pytest.importorskip("dp_accounting", reason="privacy needs dp-accounting: pip install 'seedbus[privacy]'")
 
@@ -96,7 +97,7 @@ def test_a_policy_remembers_from_round_to_round_of_a_forecast() -> None:
 
 
 def test_what_too_many_rounds_spend_is_in_proportion_and_an_estimate(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(spending, "MOST_DRAWN", 110 * 20)  # 20 rounds of 10 clients
+    monkeypatch.setattr(foreseen, "MOST_DRAWN", 110 * 20)  # 20 rounds of 10 clients
     what = private(rounds=2**31)
     found = Spending(what, what.privacy)  # type: ignore[arg-type]
     assert found.is_known(what, 20) and not found.is_known(what, 21)
@@ -117,7 +118,7 @@ def test_of_secret_cohorts_nobody_is_drawn_for_a_forecast(policy: str, monkeypat
 
 
 def test_a_policy_that_looks_at_all_clients_is_asked_for_fewer_cohorts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(spending, "MOST_DRAWN", (10 + 30 + 100) * 20)  # 20 rounds, each of a look at all
+    monkeypatch.setattr(foreseen, "MOST_DRAWN", (10 + 30 + 100) * 20)  # 20 rounds, each of a look at all
     what = private(
         {"clients": 3000, "cohort": 10, "selection": {"policy": "poisson"}}, privacy=CENTRAL | {"clip": 1000}
     )

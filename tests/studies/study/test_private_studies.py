@@ -14,7 +14,7 @@ import pytest
 from seedbus.scenarios.errors import ScenarioError
 from seedbus.scenarios.reporting.compare import compare
 from seedbus.scenarios.reporting.compare_page import markdown as compared_markdown
-from seedbus.scenarios.reporting.privacy import spent
+from seedbus.studies.explain.noise import spent
 from seedbus.studies.study.cells import plan_of
 from seedbus.studies.study.study import study
 from seedbus.studies.study.study_page import plots, write_report

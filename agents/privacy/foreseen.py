@@ -10,12 +10,12 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterable
+from typing import Any
 
+from seedbus.agents.policies.participation import Participation
 from seedbus.agents.policies.selection.known import Known
 from seedbus.agents.privacy.accountant import Accountant
 from seedbus.agents.privacy.settings import Privacy
-from seedbus.agents.server.stopping import Stop
-from seedbus.scenarios.schema.scenario import Scenario
 
 MOST_DRAWN = 2 * 10**6
 """Clients that are drawn at most; what is spent in later rounds is in proportion. A round counts as 100 clients, and so
@@ -30,9 +30,9 @@ class Spending:
         privacy: the scenario's.
     """
 
-    def __init__(self, scenario: Scenario, privacy: Privacy) -> None:
+    def __init__(self, scenario: Any, privacy: Privacy) -> None:
         self._privacy = privacy
-        self._who = scenario.participation
+        self._who: Participation = scenario.participation
         self._seed = scenario.seed
         self._known = Known()  # nothing of clients: a policy may remember something from round to round
         self._by_client: dict[int, float] = {}
@@ -46,7 +46,7 @@ class Spending:
             self._by_client[client] = self._by_client.get(client, 0.0) + share
         self._most.append(max([self._most[-1], *(self._by_client[client] for client in clients)]))
 
-    def is_known(self, scenario: Scenario, rounds: int) -> bool:
+    def is_known(self, scenario: Any, rounds: int) -> bool:
         """Whether it is known without a rehearsal what so many rounds spend.
 
         With public cohorts it is if the selection alone decides who reports: it draws from all clients, and all whom it
@@ -78,11 +78,9 @@ class Spending:
         changes = {} if noise_multiplier is None else {"noise_multiplier": noise_multiplier}
         return Accountant(self._privacy.model_copy(update=changes), self._who).of_commits(commits)
 
-    def rounds(self, stop: Stop) -> int:
+    def rounds(self, stop: Any) -> int:
         """Return after how many rounds a run ends, as far as that depends on ε."""
-        budget = stop.epsilon
+        budget, most = stop.epsilon, int(stop.most_rounds)
         if budget is None:
-            return stop.most_rounds
-        return bisect_left(
-            range(stop.most_rounds), True, key=lambda done: self.epsilon(self.commits(done) + 1) > budget
-        )
+            return most
+        return bisect_left(range(most), True, key=lambda done: self.epsilon(self.commits(done) + 1) > budget)

@@ -21,6 +21,7 @@ class Feature:
 
     Attributes:
         has_server: whether its runs have a server.
+        only_here: why its runs have all clients in one process, in words; "": they may have them anywhere.
         hides_cohorts: whether nobody may learn whom rounds ask; then each round makes a commit.
         round_s: how many simulated seconds each round takes; None: it depends on what happens in it.
         draws_secrets: whether clients draw secrets that no seed repeats, so that what they send differs each time.
@@ -30,6 +31,7 @@ class Feature:
     """
 
     has_server: ClassVar[bool] = True
+    only_here: ClassVar[str] = ""
     draws_secrets: ClassVar[bool] = False
     metrics: ClassVar[Sequence[str]] = ()
     figures: ClassVar[Sequence[str]] = ()

@@ -9,8 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Self, cast
 
-from pydantic import PrivateAttr
-
 from seedbus.algorithms.capabilities import Facts
 from seedbus.algorithms.contract import Declined, Packed, Replica, Shapes, commits_after
 from seedbus.settings import Settings
@@ -25,7 +23,7 @@ class BaseAlgorithm(Settings):
     `sizes`, `pack_plan`, `pack_report` and `pack_commits`, and their `unpack_` counterparts.
     """
 
-    _dimension: int = PrivateAttr(0)
+    _dimension: int = 0
 
     def sized(self, dimension: int, shapes: Shapes = ()) -> Self:
         """Return a copy for models of `dimension` coordinates, which it has as `_dimension`."""

@@ -43,7 +43,7 @@ class Kind(enum.IntEnum):
     LINK and WAKE are not messages. LINK marks ledger rows for bytes of a transport that belong to no message. A WAKE
     frame passes between the simulation and a client only: it tells the client that it is available again, or it tells
     the simulation which parts of a snapshot the client has. PEAK announces the maximum of a quantity that clients have
-    reported, and has no reply. ASK asks a client for its part in secure aggregation, and TELL brings it. FLOOD and HAVE
+    reported, and has no reply. ASK asks a client what a round needs beside reports, and TELL brings it. FLOOD and HAVE
     pass between nodes of a run without a server: commits, and which commits a node has.
 
     Attributes:

@@ -17,6 +17,6 @@ def stream(purpose: str, *numbers: int | str) -> np.random.Generator:
     return np.random.Generator(np.random.Philox(key=key))
 
 
-def private_key(seed: int, client: int, round: int) -> int:
+def client_key(seed: int, client: int, round: int) -> int:
     """Return 64 bits that key the draws that a client makes by itself in a round."""
     return keyed_bits("private", seed, client, round)

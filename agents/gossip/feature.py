@@ -12,6 +12,7 @@ class WithoutServer(Feature):
     """Nodes send their commits to each other."""
 
     has_server = False
+    only_here = "topology: gossip runs all nodes in one process, in simulated time"
     metrics = METRICS
     chance = 0.2
 

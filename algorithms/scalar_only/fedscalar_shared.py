@@ -9,7 +9,7 @@
 E[⟨u, z⟩z] = u, so with η = 1 the expected step is FedAvg's mean update (`weighting: uniform`). Its noise is that of P
 random directions in d dimensions, about √(d/P) times as long as the step, whatever K and the cohort: η·α has to be so
 much smaller than FedAvg's. As all clients share directions, a commit is one seed and P scalars, whatever the cohort,
-and scalars can be compared, summed and masked: robust rules, exact sums and secure aggregation work as for DeComFL.
+and scalars can be compared, summed and masked: robust rules, exact sums and masks work as for DeComFL.
 """
 
 from __future__ import annotations

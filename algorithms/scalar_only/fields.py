@@ -8,7 +8,7 @@ from hashlib import blake2b
 from typing import Annotated, Any, ClassVar, Literal, Self, get_args
 
 import numpy as np
-from pydantic import Field, PrivateAttr, model_validator
+from pydantic import Field, model_validator
 
 from seedbus.algorithms.aggregation.rules import Aggregation, Mean
 from seedbus.algorithms.base import BaseAlgorithm
@@ -35,7 +35,7 @@ class ScalarFields(BaseAlgorithm):
         {"arithmetic": "integer", "precision": "int32"},
     )
     """Settings with which it has further capabilities."""
-    _shift: bytes | None = PrivateAttr(default=None)
+    _shift: bytes | None = None
 
     perturbations: Scheduled[Count] = Field(default=10, description="P, directions per local step; may change by round")
     local_steps: Scheduled[Count] = Field(default=1, description="K, local steps per round; may change by round")

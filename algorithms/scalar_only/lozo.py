@@ -23,7 +23,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import ClassVar, Literal, Self
 
-from pydantic import Field, PrivateAttr
+from pydantic import Field
 
 from seedbus.algorithms.capabilities import Facts
 from seedbus.algorithms.contract import Shapes
@@ -46,7 +46,7 @@ class LOZO(ScalarOnly):
     estimator: Scheduled[Estimator] = Field(
         default="central", description="as for DeComFL; the paper's is central; may change by round"
     )
-    _layers: Layers | None = PrivateAttr(default=None)
+    _layers: Layers | None = None
 
     @property
     def facts(self) -> Facts:

@@ -31,7 +31,7 @@ from seedbus.models.errors import DataError
 from seedbus.models.hub.rows import Row
 from seedbus.models.hub.settings import HuggingFaceSettings
 from seedbus.models.hub.weights import heads, selected
-from seedbus.models.parameters.arithmetic import Arithmetic
+from seedbus.models.parameters.autocast import Autocast
 from seedbus.models.parameters.storage import kept_in, quantise_frozen, widen_frozen
 from seedbus.models.parameters.trained_vector import TrainedVector
 from seedbus.models.text.language_network import Network, draw_lora, load, peft_model
@@ -115,9 +115,9 @@ class Classifier(ABC):
         self.training = Training(self._model, task, seed)
         quantise_frozen(self.training.outer, task.dtype, leave=parts)
         widen_frozen(self.training.outer)
-        self._arithmetic = Arithmetic(task.compute_dtype, lambda: self.trained.device)
+        self._autocast = Autocast(task.compute_dtype, lambda: self.trained.device)
         for part in parts:
-            self._arithmetic.float32_head(part)
+            self._autocast.float32_head(part)
         self.trained = TrainedVector(self.training.outer)
 
     def measures(self, items: Sequence[Any], labels: Tensor) -> dict[str, Tensor]:
@@ -143,7 +143,7 @@ class Classifier(ABC):
 
     def output(self, **inputs: Tensor) -> Tensor:
         """Return the model's logits, float32 [b, classes]."""
-        with self._arithmetic.products():
+        with self._autocast.products():
             logits: Tensor = self.training.outer(**inputs).logits
         return logits.float()
 

@@ -32,7 +32,7 @@ from seedbus.models.parameters.recorded_losses import SMALL, RecordedLosses, cap
 from seedbus.models.parameters.stacked import StackedLoss
 from seedbus.models.partition import Divisible, Partition, client_names, divide, division_identity, owned
 from seedbus.models.relabelled import Relabelled, taken_for
-from seedbus.models.streams import private_key
+from seedbus.models.streams import client_key
 from seedbus.models.task import Derivatives, Fill, Note, Vector, check_split
 
 PROBED = 16  # batches whose losses distinguish two compilations, or two processors' stacked losses
@@ -440,7 +440,7 @@ class SampleObjective(Compared):
 
     @property
     def key(self) -> int:
-        return private_key(self._problem.seed, self._client, self._round)
+        return client_key(self._problem.seed, self._client, self._round)
 
     @property
     def steps_an_epoch(self) -> int:

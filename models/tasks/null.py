@@ -14,7 +14,7 @@ from pydantic import Field
 
 from seedbus.keyed import keyed_bytes
 from seedbus.models.partition import Partition
-from seedbus.models.streams import private_key
+from seedbus.models.streams import client_key
 from seedbus.models.task import Fill, Problem, Task, Vector, check_split, refuse_criterion
 
 
@@ -91,7 +91,7 @@ class NullObjective:
 
     @property
     def key(self) -> int:
-        return private_key(*self._key)
+        return client_key(*self._key)
 
     def loss(self, step: int) -> float:
         """Return 0.0, or w·point[0]."""

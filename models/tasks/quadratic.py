@@ -22,7 +22,7 @@ from numpy.typing import DTypeLike, NDArray
 from pydantic import Field
 
 from seedbus.models.partition import Partition
-from seedbus.models.streams import private_key, stream
+from seedbus.models.streams import client_key, stream
 from seedbus.models.task import Fill, Problem, Task, Vector, check_split, refuse_criterion
 
 
@@ -184,7 +184,7 @@ class QuadraticObjective:
 
     @property
     def key(self) -> int:
-        return private_key(self._problem.seed, *self._key)
+        return client_key(self._problem.seed, *self._key)
 
     def noise(self, step: int) -> NDArray[np.float64]:
         """Return ξ of a step, float64 [d]."""

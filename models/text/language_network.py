@@ -24,7 +24,7 @@ from torch.nn.functional import cross_entropy
 
 from seedbus.models.device import moved
 from seedbus.models.errors import DataError, is_out_of_memory
-from seedbus.models.parameters.arithmetic import Arithmetic
+from seedbus.models.parameters.autocast import Autocast
 from seedbus.models.parameters.flat import initial_values
 from seedbus.models.parameters.storage import kept_in, quantise_frozen, quieten, widen_frozen
 from seedbus.models.parameters.trained_vector import TrainedVector
@@ -79,8 +79,8 @@ class Network:
         quantise_frozen(self._outer, task.dtype, leave=[head])
         widen_frozen(self._outer)
         self._scored: tuple[Tensor, Tensor] | None = None
-        self._arithmetic = Arithmetic(task.compute_dtype, lambda: self.trained.device)
-        self._arithmetic.float32_head(head, self._chosen)
+        self._autocast = Autocast(task.compute_dtype, lambda: self.trained.device)
+        self._autocast.float32_head(head, self._chosen)
         self.trained = TrainedVector(self._outer)
 
     def with_training(self, task: NetworkSettings, seed: int) -> Any:
@@ -111,7 +111,7 @@ class Network:
         prefix = {_cache_name(self._model): self._outer.get_prompt(len(ids))} if self._has_prefix else {}
         self._scored = rows, columns
         try:
-            with self._arithmetic.products():
+            with self._autocast.products():
                 logits: Tensor = self._model(input_ids=ids, use_cache=False, **prefix).logits
         finally:
             self._scored = None
@@ -127,7 +127,7 @@ class Network:
         """
         prompt = torch.tensor([ids], device=self._outer.device)
         settings = {"max_new_tokens": length, "do_sample": False, "num_beams": 1, "eos_token_id": ends}
-        with torch.inference_mode(), self._arithmetic.products():
+        with torch.inference_mode(), self._autocast.products():
             if self._has_prefix:
                 return self._continued(prompt, length, ends)
             tokens = self._outer.generate(

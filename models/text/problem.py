@@ -26,7 +26,7 @@ from seedbus.models.parameters.losses import FLOAT32, Compared, mean_of_parts, r
 from seedbus.models.parameters.trained_vector import TrainedVector
 from seedbus.models.partition import Partition, client_names, divide, division_identity, owned
 from seedbus.models.relabelled import Relabelled
-from seedbus.models.streams import private_key
+from seedbus.models.streams import client_key
 from seedbus.models.task import Fill, Vector, check_split
 from seedbus.models.text.files import Sample
 from seedbus.models.text.task import PretrainedTask
@@ -308,7 +308,7 @@ class PretrainedObjective(Compared, Generic[BatchT]):
     @property
     def key(self) -> int:
         """A 64-bit key of this client and round."""
-        return private_key(self._problem.seed, self._client, self._round)
+        return client_key(self._problem.seed, self._client, self._round)
 
     @property
     def steps_an_epoch(self) -> int:

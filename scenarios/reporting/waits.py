@@ -3,7 +3,7 @@
 A round lasts until its last report in time, or until its deadline. The path of that last report is what its time went
 into: its plan's way to the client, the client's work, and the report's way back. Before that plan there may be a wait
 for clients at work, an exchange of keys, the model for a client that lags, or a plan that was lost. After the report
-there may be a wait for reports that did not come, or for late ones, and the unmasking of a secure sum. The parts of a
+there may be a wait for reports that did not come, or for late ones, and the unmasking of their sum. The parts of a
 round add up to its duration.
 """
 

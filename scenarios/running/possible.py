@@ -34,9 +34,10 @@ def refuse_impossible(scenario: Scenario, placement: Placement | None = None) ->
     """
     placement = placement or Placement(scenario.transport)
     transports.check(placement, scenario.participation.clients)
-    if not scenario.has_server and not (placement.is_here and placement.transport == "memory"):
-        what = "topology: gossip runs all nodes in one process, in simulated time; expected memory, without workers"
-        raise ScenarioError(f"transport {placement.transport}", [what])
+    for feature in scenario.features:
+        if feature.only_here and not (placement.is_here and placement.transport == "memory"):
+            what = f"{feature.only_here}; expected memory, without workers"
+            raise ScenarioError(f"transport {placement.transport}", [what])
     if not placement.is_here:
         refuse_local(scenario.plugins)
         scenario.task.check_elsewhere()

@@ -76,7 +76,7 @@ class Model:
             return algorithm.plan(round, 0, of_step(scenario.seed, client, round))
         version = self.replayed.replica.version
         sent = algorithm.pack_plan(algorithm.plan(round, version, of_directions(scenario.seed, round))).body
-        return algorithm.unpack_plan(sent, round, version)  # with the shift of a private secret
+        return algorithm.unpack_plan(sent, round, version)  # with the client's shift
 
     @cached_property
     def is_personal(self) -> bool:

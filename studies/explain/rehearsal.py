@@ -31,7 +31,7 @@ from seedbus.bus.clock import cpu_seconds
 from seedbus.bus.files import temporary_folder
 from seedbus.models.device import HOST, devices_of, on_device
 from seedbus.models.errors import DataError
-from seedbus.models.streams import private_key, stream
+from seedbus.models.streams import client_key, stream
 from seedbus.models.task import Fill, Problem, Relabelling, Vector
 from seedbus.scenarios.errors import Interrupted, ScenarioError
 from seedbus.scenarios.run_folder import MEMORY
@@ -133,7 +133,7 @@ class DrawnProblem(SilentProblem):
         self._smoothing = smoothing
 
     def objective(self, client: int, round: int) -> DrawnLoss:  # type: ignore[override]
-        return DrawnLoss(self.point, private_key(self._seed, client, round), at(self._smoothing, round))
+        return DrawnLoss(self.point, client_key(self._seed, client, round), at(self._smoothing, round))
 
 
 class DrawnLoss:

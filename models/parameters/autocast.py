@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 
-class Arithmetic:
+class Autocast:
     """How a module computes."""
 
     def __init__(self, compute_dtype: str, device: Callable[[], torch.device | None]) -> None:

@@ -27,11 +27,12 @@ import torch
 from torch import Tensor
 
 from seedbus.models.text.sentence_problem import SentenceProblem
-from seedbus.scenarios.reporting.compared import Run, Spread
 from seedbus.scenarios.reporting.progress import readable
 from seedbus.scenarios.running.run import run
 from seedbus.scenarios.schema.loading import load
+from seedbus.studies.study.compare import Spread
 from seedbus.studies.study.intervals import Difference
+from seedbus.studies.study.runs import Run
 
 MOST_RATES = 9  # of a search; a best one at the edge after so many is reported
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from seedbus.scenarios.reporting.compared import Run
+from seedbus.studies.study.runs import Run
 
 
 def rounds_to(run: Run, target: float) -> int | None:

@@ -30,7 +30,6 @@ if not (_FOLDER / "bus").is_dir():
 
 if TYPE_CHECKING:
     __version__: str
-    from seedbus.scenarios.reporting.compare import Comparison, compare
     from seedbus.scenarios.reporting.results import Results
     from seedbus.scenarios.running.predict import predict
     from seedbus.scenarios.running.replay import Replayed, replay
@@ -38,18 +37,19 @@ if TYPE_CHECKING:
     from seedbus.scenarios.schema.loading import load
     from seedbus.scenarios.schema.scenario import Scenario, TorchTask
     from seedbus.studies.analysis.analyse import analyse
+    from seedbus.studies.study.compare import Comparison, compare
     from seedbus.studies.study.results import StudyResults
     from seedbus.studies.study.study import study
 
 _HOMES = {
-    "Comparison": "scenarios.reporting.compare",
+    "Comparison": "studies.study.compare",
     "Replayed": "scenarios.running.replay",
     "Results": "scenarios.reporting.results",
     "Scenario": "scenarios.schema.scenario",
     "StudyResults": "studies.study.results",
     "TorchTask": "scenarios.schema.scenario",
     "analyse": "studies.analysis.analyse",
-    "compare": "scenarios.reporting.compare",
+    "compare": "studies.study.compare",
     "load": "scenarios.schema.loading",
     "predict": "scenarios.running.predict",
     "replay": "scenarios.running.replay",

@@ -1,6 +1,6 @@
-"""Reports of a run: results, tables, pages, progress, and comparisons.
+"""Reports of a run: results, tables, pages, and progress.
 
-Doors: `axes`, `client_groups`, `client_names`, `compare`, `compare_page`, `compared`, `division`, `document`,
-`figures`, `findings`, `leaves`, `looks`, `messages`, `meter`, `outlook`, `page`, `paper`, `progress`, `rate_limit`,
-`report`, `results`, `round_table`, `run_report`, `terminal`, `written`.
+Doors: `axes`, `client_groups`, `client_names`, `division`, `document`, `figures`, `findings`, `looks`, `messages`,
+`meter`, `outlook`, `page`, `paper`, `progress`, `rate_limit`, `report`, `results`, `round_table`, `run_report`,
+`shortcomings`, `statistics`, `terminal`, `text_tables`, `written`.
 """

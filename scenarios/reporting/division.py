@@ -7,7 +7,6 @@ clients differ by chance alone, so the figure stands beside that of one division
 
 from __future__ import annotations
 
-import sys
 from typing import Any
 
 import numpy as np
@@ -18,10 +17,10 @@ from seedbus.bus.text import counted
 from seedbus.models.errors import DataError
 from seedbus.models.partition import Division
 from seedbus.models.streams import stream
+from seedbus.scenarios.reporting import text_tables
 from seedbus.scenarios.reporting.client_names import named, stored
-from seedbus.scenarios.reporting.compare_page import MAX_WIDTH
 from seedbus.scenarios.reporting.paper import bars_figure, file_of
-from seedbus.scenarios.reporting.terminal import console, say, shown
+from seedbus.scenarios.reporting.terminal import say, shown
 from seedbus.scenarios.schema.scenario import Scenario
 
 SHOWN_CLIENTS = 20
@@ -83,8 +82,7 @@ def show(found: dict[str, Any]) -> None:
     """Print the table of the first clients, and the figures of all."""
     say(_title(found))
     for table in (_clients(found), _figures(found)):
-        needed = console(width=MAX_WIDTH).measure(table).maximum
-        console(width=None if sys.stdout.isatty() else needed).print(table)
+        text_tables.show(table)
 
 
 def _clients(found: dict[str, Any]) -> Table:

@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import shlex
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,17 +13,17 @@ from typing import Any
 
 import numpy as np
 from pydantic import TypeAdapter, ValidationError
-from rich.table import Table
 
 from seedbus.agents.errors import RunFolderError
 from seedbus.bus.files import MOST_TEXT, read
+from seedbus.scenarios.reporting import text_tables
 from seedbus.scenarios.reporting.figures import bars, lines
 from seedbus.scenarios.reporting.looks import Line
 from seedbus.scenarios.reporting.results import write
-from seedbus.scenarios.reporting.terminal import console, in_markdown, say, shown, titled
+from seedbus.scenarios.reporting.terminal import in_markdown, say, shown
+from seedbus.scenarios.reporting.text_tables import table_of
 
 ANALYSIS = "analysis.json"
-_WIDTH = 10_000
 
 Values = list[float | None]
 """Numbers of a plot; None: not finite."""
@@ -104,13 +103,8 @@ def show(findings: Sequence[Finding]) -> None:
         if not finding.rows:
             say(finding.title)
         else:
-            table = Table()
-            for column, head in enumerate(finding.heads):
-                table.add_column(shown(head), justify="right" if column else "left", overflow="fold")
-            for row in finding.rows:
-                table.add_row(*map(shown, row))
-            needed = console(width=_WIDTH).measure(table).maximum
-            console(width=None if sys.stdout.isatty() else needed).print(titled(shown(finding.title), table))
+            rows = [[*map(shown, row)] for row in finding.rows]
+            text_tables.show(table_of([*map(shown, finding.heads)], rows), shown(finding.title))
         for note in finding.notes:
             say(note)
 
@@ -119,10 +113,9 @@ def markdown(findings: Sequence[Finding]) -> str:
     """Return all tables in Markdown."""
     parts = []
     for finding in findings:
-        table = [finding.heads, ["---", *["---:"] * (len(finding.heads) - 1)], *finding.rows] if finding.rows else []
-        lines = [f"| {' | '.join(in_markdown(shown(cell)) for cell in row)} |" for row in table]
+        heads, *rows = ([*map(shown, row)] for row in (finding.heads, *finding.rows))
         title, *notes = (in_markdown(shown(text)) for text in (finding.title, *finding.notes))
-        parts.append("\n\n".join([f"### {title}", *(["\n".join(lines)] if lines else []), *notes]))
+        parts.append("\n\n".join([f"### {title}", *([text_tables.markdown(heads, rows)] if rows else []), *notes]))
     return "\n\n".join(parts)
 
 

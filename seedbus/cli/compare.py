@@ -41,21 +41,21 @@ def compare(
         points = _points(at)
         if out is not None and not out.name:
             raise ScenarioError(f"--out {out}", ["it names no file; expected one like comparison.html"])
-        from seedbus.scenarios.reporting import compare as comparison_of_runs
-        from seedbus.scenarios.reporting import compare_page
         from seedbus.scenarios.reporting.results import write_named
+        from seedbus.studies.study import compare as comparison_of_runs
+        from seedbus.studies.study import comparison as shown
 
         comparison = comparison_of_runs.compare(runs, metric, value, points, smoothed=smoothed)
         if out is not None:
-            write_named(out, compare_page.page(comparison))
+            write_named(out, shown.page(comparison))
         for note in comparison.notes:
             say(f"seedbus: note: {note}", to_stderr=True)
         if output == "json":
             typer.echo(json.dumps(comparison.json()))
         elif output == "markdown":
-            typer.echo(compare_page.markdown(comparison))
+            typer.echo(shown.markdown(comparison))
         else:
-            compare_page.show(comparison)
+            shown.show(comparison)
 
 
 def _target(text: str) -> tuple[str | None, float | None]:

@@ -1,7 +1,7 @@
 """Studies: a scenario with many settings and seeds, run in processes, kept by content, and compared with intervals.
 
-Doors: `cells`, `estimate`, `live_study`, `pool`, `possible`, `progress`, `remarks`, `results`, `store`, `study`,
-`study_page`, `tables`.
+Doors: `cells`, `compare`, `comparison`, `estimate`, `live_study`, `pool`, `possible`, `progress`, `remarks`, `results`,
+`store`, `study`, `study_page`, `tables`.
 """
 
 MOST_PROCESSES = 1_024

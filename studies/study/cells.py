@@ -17,7 +17,6 @@ from typing import Any
 from seedbus.models.errors import DataError
 from seedbus.scenarios.errors import ScenarioError, setting_label
 from seedbus.scenarios.reporting.client_groups import groups_of
-from seedbus.scenarios.reporting.leaves import names, settings_of
 from seedbus.scenarios.schema.amounts import cost_of
 from seedbus.scenarios.schema.loading import check_settings, library, load_document, read_document
 from seedbus.scenarios.schema.plugin_use import refuse_local
@@ -28,6 +27,7 @@ from seedbus.scenarios.sentences import nearest, quoted
 from seedbus.studies.analysis.quantities import group_in
 from seedbus.studies.study.claims import COSTS, FINAL, SUMMED_UP, claims
 from seedbus.studies.study.schema import Axis, Study, Variant, load_study
+from seedbus.studies.study.setting_names import names, settings_of
 
 UNNAMED = ("name", "description", "seed", "transport", "expect")
 """Fields of a scenario that do not tell rows apart."""

@@ -14,8 +14,8 @@ from functools import reduce
 from operator import getitem
 from typing import Any
 
-from seedbus.scenarios.reporting.leaves import names
 from seedbus.studies.study.cells import Cell, Plan, joined, leaves_of, put
+from seedbus.studies.study.setting_names import names
 
 CIRCUMSTANCES = ("partition", "network", "compute", "faults", "privacy")
 """Sections of a scenario under which its method has to work."""

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, field
 
 from seedbus.agents.errors import RunFolderError
 from seedbus.bus.errors import LedgerDamaged
-from seedbus.scenarios.reporting.compared import Run
 from seedbus.scenarios.schema.expectations import found
 from seedbus.studies.analysis.quantities import part, samples_of
 from seedbus.studies.study.cells import Plan
 from seedbus.studies.study.claims import FINAL, SUMMED_UP
+from seedbus.studies.study.runs import Run
 from seedbus.studies.study.store import StoredRun
 
 
@@ -21,23 +20,15 @@ class RowRun:
 
     Attributes:
         seed: the run's seed.
-        stored: where it lies.
         run: its evaluations and costs.
         figures: name → value; see `StudyResults.runs`.
         samples: figure of a group of clients → how many samples it is measured on, as far as that is known.
     """
 
     seed: int
-    stored: StoredRun
     run: Run
     figures: dict[str, float | None]
     samples: dict[str, float | None] = field(default_factory=dict)
-
-    @property
-    def passes(self) -> list[float]:
-        """Forward passes before each evaluation; NaN where they are not known."""
-        passes = self.run.passes
-        return [math.nan] * len(self.run.lines) if passes is None else passes[:-1]
 
     @property
     def has_diverged(self) -> bool:
@@ -94,4 +85,4 @@ def read_run(stored: StoredRun, metric: str, plan: Plan) -> RowRun:
     figures["forward_passes"] = figures.pop("evaluations")
     figures["bytes"] = up + down
     figures |= {} if run.results is None else found(SUMMED_UP, run.results.summary, run.lines)
-    return RowRun(stored.scenario.seed, stored, run, final | more | figures, samples)
+    return RowRun(stored.scenario.seed, run, final | more | figures, samples)

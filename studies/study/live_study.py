@@ -9,10 +9,11 @@ from seedbus.bus.text import counted
 from seedbus.scenarios.reporting.report import grouped
 from seedbus.scenarios.reporting.terminal import shown
 from seedbus.studies.study.cells import Plan
+from seedbus.studies.study.plots import plots
 from seedbus.studies.study.pool import Pool
 from seedbus.studies.study.store import Store
 from seedbus.studies.study.study import Conduct, Watcher
-from seedbus.studies.study.study_page import content, plots
+from seedbus.studies.study.study_page import content
 
 MAX_LISTED = 64  # runs that are being made, and failures
 

@@ -292,7 +292,7 @@ class StudyResults:
         return pd.DataFrame(
             [
                 self._settings(cell)
-                | {"seed": member.seed, "run": str(member.stored.folder)}
+                | {"seed": member.seed, "run": str(member.run.folder)}
                 | {name: _number(value) for name, value in member.figures.items()}
                 | self._unbounded(cell)
                 for cell in self.plan.cells
@@ -344,7 +344,7 @@ class StudyResults:
                     "bytes_down": [line["bytes_down"] for line in run.lines],
                     "catchup_bytes": run.caught_up,
                     "simulated_s": run.times,
-                    "forward_passes": member.passes,
+                    "forward_passes": run.passes_before,
                     self.metric: run.values(self.metric),
                     f"{self.metric}_ema": averages(run.lines, self.metric),
                 }
@@ -384,7 +384,7 @@ class StudyResults:
         rows = [
             self._settings(cell)
             | {"seeds": [member.seed for member in self.members[cell.name]]}
-            | {"runs": [str(member.stored.folder) for member in self.members[cell.name]]}
+            | {"runs": [str(member.run.folder) for member in self.members[cell.name]]}
             | {"is_on_front": cell.name in self.front}
             | {"figures": {name: _plain(self.mean(cell.name, name)) for name in self.figures}}
             for cell in self.plan.cells

@@ -8,11 +8,11 @@ from collections.abc import Callable
 from textwrap import wrap
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from rich.table import Table
-
 from seedbus.bus.text import counted, printable
+from seedbus.scenarios.reporting import text_tables
 from seedbus.scenarios.reporting.axes import byte_unit, is_share, with_unit
-from seedbus.scenarios.reporting.terminal import console, in_markdown, shown, titled
+from seedbus.scenarios.reporting.terminal import console, in_markdown, shown
+from seedbus.scenarios.reporting.text_tables import table_of
 from seedbus.scenarios.schema.amounts import words_of
 from seedbus.studies.analysis.quantities import quantity
 from seedbus.studies.study.claims import FINAL
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 Unit = Callable[[float], tuple[float, str, int]]
 """Value → factor by which values are multiplied, the unit, and the decimal places."""
 MAX_PLAIN = 1e9  # larger numbers are written with an exponent
-MAX_WIDTH = 10_000
 MIN_HEAD = 10  # characters of a heading in LaTeX that are not broken into lines for a narrower column
 _LATEX = {
     "\\": r"\textbackslash{}",
@@ -66,11 +65,19 @@ class Column(NamedTuple):
     stack: str
     has_interval: bool = False
 
+    def written(self, mean: float, deviation: float | None) -> str:
+        """Return a mean with its deviation, if there is one, and its unit."""
+        factor, unit, places = self.unit(mean)
+        if self.unit is count and not deviation and mean == round(mean):
+            places = 0
+        text = _plain(factor * mean, places)
+        return with_unit(f"{text} ± {_plain(factor * deviation, places)}" if deviation else text, unit)
+
 
 def columns(results: StudyResults) -> list[Column]:
     """Return the columns of figures."""
     ask, metric, served = results.plan.study.ask, shown(results.metric), results.served
-    unit = _unit_of(metric)
+    unit = unit_of(metric)
     found = [
         Column(f"{metric}, average at the end", FINAL, unit, "final", has_interval=True),
         Column("last value", "last", unit, "last"),
@@ -82,22 +89,22 @@ def columns(results: StudyResults) -> list[Column]:
     for name, target in ask.targets.items():
         value, it = (f"{target:g}", "it") if name == "target" else (name, name)
         found += [
-            Column(f"rounds to {value}", f"rounds_to_{name}", _count, f"to {it}"),
-            Column(f"bytes to {it}", f"bytes_to_{name}", _size, f"to {it}"),
-            Column(f"simulated time to {it}", f"simulated_s_to_{name}", _seconds, f"to {it}"),
+            Column(f"rounds to {value}", f"rounds_to_{name}", count, f"to {it}"),
+            Column(f"bytes to {it}", f"bytes_to_{name}", size, f"to {it}"),
+            Column(f"simulated time to {it}", f"simulated_s_to_{name}", seconds, f"to {it}"),
         ]
     return [
         *found,
-        *([Column("ε", "epsilon", _number, "epsilon")] if "epsilon" in results.figures else []),
+        *([Column("ε", "epsilon", number, "epsilon")] if "epsilon" in results.figures else []),
         *(
-            Column(f"{shown(served)}, {shown(each.words)}", name, _unit_of(served), "analysis")
+            Column(f"{shown(served)}, {shown(each.words)}", name, unit_of(served), "analysis")
             if (each := quantity(name)).is_served
-            else Column(each.words, name, _number, "analysis")
+            else Column(each.words, name, number, "analysis")
             for name in ask.analysis
         ),
-        Column("bytes", "bytes", _size, "cost"),
-        Column("simulated time", "simulated_s", _seconds, "cost"),
-        Column("forward passes", "forward_passes", _count, "cost"),
+        Column("bytes", "bytes", size, "cost"),
+        Column("simulated time", "simulated_s", seconds, "cost"),
+        Column("forward passes", "forward_passes", count, "cost"),
     ]
 
 
@@ -115,16 +122,16 @@ def cells(results: StudyResults) -> tuple[list[str], list[list[str]]]:
             rows.append([shown(words)])
         for row, name in members.items():
             values = results.tuned[row].chosen if row in results.tuned else {}
-            count = len(results.members[row])
-            of = f" of {len(results.plan.study.seeds)}" if count < len(results.plan.study.seeds) else ""
+            runs = len(results.members[row])
+            of = f" of {len(results.plan.study.seeds)}" if runs < len(results.plan.study.seeds) else ""
             tuned = [shown(f"{values[path]}") if path in values else "–" for path in chosen]
             figures = [
                 "∞"
                 if each.figure == "epsilon" and row not in results.with_epsilon
-                else _cell(results.mean(row, each.figure), each, count)
+                else _cell(results.mean(row, each.figure), each, runs)
                 for each in columns(results)
             ]
-            rows.append([shown(name), f"{count}{of}", *tuned, *figures])
+            rows.append([shown(name), f"{runs}{of}", *tuned, *figures])
     return heads, rows
 
 
@@ -145,22 +152,13 @@ def show(results: StudyResults) -> None:
     heads, rows = cells(results)
     first = len(heads) - len(columns(results))
     stacks = [*(str(number) for number in range(first)), *(each.stack for each in columns(results))]
-    table = Table(show_lines=True)
-    for number, head in enumerate(_stacked(heads, stacks)):
-        table.add_column(head, justify="right" if number else "left", overflow="fold")
-    for row in rows:
-        if len(row) == 1:
-            table.add_row(row[0], style="bold")
-        else:
-            table.add_row(*_stacked(row, stacks))
-    out = console()
-    needed = console(width=MAX_WIDTH).measure(table).maximum
-    (out if out.is_terminal else console(width=needed)).print(titled(title(results), table))
+    shown_rows = (row if len(row) == 1 else stacked(row, stacks) for row in rows)
+    text_tables.show(table_of(stacked(heads, stacks), shown_rows, has_lines=True), title(results))
     for sentence in sentences(results):
-        out.print(shown(sentence), soft_wrap=True, highlight=False)
+        console().print(shown(sentence), soft_wrap=True, highlight=False)
 
 
-def _stacked(row: list[str], stacks: list[str]) -> list[str]:
+def stacked(row: list[str], stacks: list[str]) -> list[str]:
     """Return a row with the columns of each stack as one."""
     lines: dict[str, list[str]] = {}
     for stack, text in zip(stacks, row, strict=True):
@@ -171,16 +169,7 @@ def _stacked(row: list[str], stacks: list[str]) -> list[str]:
 def markdown(results: StudyResults) -> str:
     """Return the table in Markdown, with the sentences below it."""
     said = (f"- {in_markdown(sentence)}" for sentence in sentences(results))
-    return "\n".join([markdown_table(*cells(results)), "", *said])
-
-
-def markdown_table(heads: list[str], rows: list[list[str]]) -> str:
-    """Return a table in Markdown. A row of one cell is a heading above those that follow."""
-    found = [[in_markdown(each) for each in heads], ["---", *["---:"] * (len(heads) - 1)]]
-    for row in rows:
-        texts = [in_markdown(" ".join(each.splitlines())) for each in row]
-        found.append([f"**{texts[0]}**", *[""] * (len(heads) - 1)] if len(row) == 1 else texts)
-    return "\n".join(f"| {' | '.join(row)} |" for row in found)
+    return "\n".join([text_tables.markdown(*cells(results)), "", *said])
 
 
 def latex(results: StudyResults) -> str:
@@ -265,43 +254,39 @@ def _cell(mean: Mean | None, column: Column, runs: int) -> str:
         return "–"
     if mean.seeds < runs:  # a mean over only some of the runs would mislead
         return f"{mean.seeds} of {runs} runs"
-    factor, unit, places = column.unit(mean.mean)
-
-    def written(value: float) -> str:
-        number = factor * value
-        return f"{number:,.{places}f}" if abs(number) < MAX_PLAIN else f"{number:.3g}"
-
-    text = written(mean.mean)
-    if mean.deviation:
-        text += f" ± {written(mean.deviation)}"
-    text = with_unit(text, unit)
+    text = column.written(mean.mean, mean.deviation)
     if column.has_interval and mean.low is not None and mean.high is not None and mean.low < mean.high:
-        text += f"\n[{written(mean.low)}, {written(mean.high)}]"
+        factor, _, places = column.unit(mean.mean)
+        text += f"\n[{_plain(factor * mean.low, places)}, {_plain(factor * mean.high, places)}]"
     return text
 
 
-def _unit_of(metric: str) -> Unit:
-    return _share if is_share(metric) else _number
+def _plain(number: float, places: int) -> str:
+    return f"{number:,.{places}f}" if abs(number) < MAX_PLAIN else f"{number:.3g}"
+
+
+def unit_of(metric: str) -> Unit:
+    return _share if is_share(metric) else number
 
 
 def _share(value: float) -> tuple[float, str, int]:
     return 100, "%", 2
 
 
-def _number(value: float) -> tuple[float, str, int]:
+def number(value: float) -> tuple[float, str, int]:
     return 1, "", max(0, 3 - math.floor(math.log10(abs(value)))) if value else 1
 
 
-def _count(value: float) -> tuple[float, str, int]:
+def count(value: float) -> tuple[float, str, int]:
     return 1, "", 0 if value >= 100 else 1
 
 
-def _size(value: float) -> tuple[float, str, int]:
+def size(value: float) -> tuple[float, str, int]:
     unit, name = byte_unit(value)
     return 1 / unit, name, 0 if name == "B" else 2
 
 
-def _seconds(value: float) -> tuple[float, str, int]:
+def seconds(value: float) -> tuple[float, str, int]:
     return 1, "s", 1
 
 

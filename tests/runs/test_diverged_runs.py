@@ -14,13 +14,13 @@ import seedbus as package
 from seedbus.agents.observer import NullObserver
 from seedbus.agents.server.stopping import BARREN
 from seedbus.scenarios.errors import Exit, Interrupted
-from seedbus.scenarios.reporting.compare import compare
 from seedbus.scenarios.reporting.results import Results
 from seedbus.scenarios.run_folder import RESULTS
 from seedbus.scenarios.running.replay import replay
 from seedbus.scenarios.schema.scenario import Scenario
 from seedbus.scenarios.schema.yaml_text import dump
 from seedbus.scenarios.transports.placement import Placement
+from seedbus.studies.study.compare import compare
 from seedbus.studies.study.remarks import sentences
 
 WORLDS: dict[str, dict[str, Any]] = {

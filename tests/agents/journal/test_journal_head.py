@@ -21,9 +21,9 @@ from seedbus.agents.journal.head import _FIELDS, _SLOT, HEAD, HeadWriter, read_h
 from seedbus.agents.journal.journal import Journal
 from seedbus.agents.observer import NullObserver
 from seedbus.scenarios.errors import Exit
-from seedbus.scenarios.reporting.compared import Run
 from seedbus.scenarios.running.replay import replay
 from seedbus.scenarios.running.run import run
+from seedbus.studies.study.runs import Run
 
 ROUNDS = 20
 WHAT = lossy(stop={"rounds": 12})

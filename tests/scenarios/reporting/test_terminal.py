@@ -23,13 +23,13 @@ from seedbus.bus.ledger import MESSAGES
 from seedbus.models.tasks.quadratic import Quadratic
 from seedbus.scenarios.errors import Exit
 from seedbus.scenarios.reporting import report
-from seedbus.scenarios.reporting.compare import compare
-from seedbus.scenarios.reporting.compare_page import markdown, page
 from seedbus.scenarios.reporting.results import Results
 from seedbus.scenarios.reporting.summary import lines_problem
 from seedbus.scenarios.reporting.terminal import console, shown
 from seedbus.scenarios.run_folder import RESULTS
 from seedbus.scenarios.schema.yaml_text import dump, parse
+from seedbus.studies.study.compare import compare
+from seedbus.studies.study.comparison import markdown, page
 
 ODD = [
     "[/b]",

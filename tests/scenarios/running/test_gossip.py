@@ -13,13 +13,13 @@ from seedbus.agents.gossip.node import Node
 from seedbus.agents.observer import NullObserver
 from seedbus.bus import Fate, Kind, read_ledger
 from seedbus.scenarios.errors import Interrupted, ScenarioError
-from seedbus.scenarios.reporting.compared import Run
 from seedbus.scenarios.reporting.report import groups
 from seedbus.scenarios.reporting.results import Results
 from seedbus.scenarios.running.replay import replay
 from seedbus.scenarios.running.run import run
 from seedbus.scenarios.schema.scenario import Scenario
 from seedbus.scenarios.transports.placement import Placement
+from seedbus.studies.study.runs import Run
 
 NODES, ROUNDS = 6, 12
 CUT = {"fault": "partition", "clients": [0, 1, 2], "at_s": 2, "for_s": 5}

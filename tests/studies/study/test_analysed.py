@@ -42,18 +42,18 @@ def test_a_study_may_ask_for_what_an_analysis_measures_and_expect_it(tmp_path: P
     hiso, decomfl = found.members["HiSo"][0], found.members["DeComFL"][0]
     assert hiso.figures["kappa"] == pytest.approx(KAPPA) and hiso.figures["train_loss"]
     assert hiso.figures["zeta_share"] and decomfl.figures["zeta_share"] is None  # DeComFL has no H
-    assert (hiso.stored.folder / ANALYSIS).is_file() and not (hiso.stored.folder / PAGE).exists()
+    assert (hiso.run.folder / ANALYSIS).is_file() and not (hiso.run.folder / PAGE).exists()
     heads, rows = cells(found)
     column = heads.index("effective rank κ")
     assert [row[column] for row in rows] == [f"{KAPPA:.4g}"] * 2
 
-    before = (hiso.stored.folder / "results.json").stat().st_mtime_ns
+    before = (hiso.run.folder / "results.json").stat().st_mtime_ns
     more = study(
         STUDY | {"ask": {"metric": "loss", "analysis": ["divergence", "kappa"]}, "claim": "", "expect": []}, tmp_path
     )
     again = more.members["HiSo"][0]
     assert again.figures["divergence"] and again.figures["kappa"] == hiso.figures["kappa"]
-    assert (again.stored.folder / "results.json").stat().st_mtime_ns == before, "the run was made again"
+    assert (again.run.folder / "results.json").stat().st_mtime_ns == before, "the run was made again"
 
 
 @pytest.mark.slow
@@ -71,7 +71,7 @@ def test_how_clients_are_served_is_told_by_the_metric_of_the_study(tmp_path: Pat
         words = "{:.2%}".format if metric is None else "{:.4g}".format
         assert shown[f"{name}, worst tenth of clients on test"] == words(worst)
         assert shown[f"{name}, deviation between clients"] == words(deviation)
-        (finding,) = [each for each in kept(member.stored.folder) if each.name == "fairness"]
+        (finding,) = [each for each in kept(member.run.folder) if each.name == "fairness"]
         (fact,) = finding.facts["rounds"]
         assert fact["metric"] == name and fact["test"]["worst_tenth"] == worst
         assert "%" not in shown["lag of break-even"] and ("%" in shown["last value"]) == (metric is None)
@@ -116,7 +116,7 @@ def test_a_study_may_ask_how_a_group_and_the_others_are_served(tmp_path: Path) -
     variants: dict[str, Any] = {"slow": [], "none": {"faults": []}}
     found = study({"base": small, "variants": variants, "seeds": [1], "ask": asked}, tmp_path)
     ((member,), (without,)) = (found.members[row] for row in ("slow", "none"))
-    figures, ((_, fact),) = member.figures, [(each.name, each.facts) for each in kept(member.stored.folder)]
+    figures, ((_, fact),) = member.figures, [(each.name, each.facts) for each in kept(member.run.folder)]
     ((client,),) = fact["groups"].values()
     for on, kind in (("", "own"), ("test_", "test")):
         values = np.array(fact["rounds"][-1][kind]["values"])

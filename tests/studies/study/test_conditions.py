@@ -21,10 +21,11 @@ from seedbus.scenarios.reporting.looks import Line, looks
 from seedbus.scenarios.schema.yaml_text import dump
 from seedbus.studies.study.cells import Cell, Plan, plan_of
 from seedbus.studies.study.circumstances import by_circumstances, circumstances, pairs_of
+from seedbus.studies.study.plots import MAX_PANELS, plots
 from seedbus.studies.study.remarks import sentences
 from seedbus.studies.study.results import StudyResults
 from seedbus.studies.study.study import study
-from seedbus.studies.study.study_page import MAX_PANELS, page, plots, write_report
+from seedbus.studies.study.study_page import page, write_report
 from seedbus.studies.study.tables import cells, latex, markdown, show
 from seedbus.studies.study.trials import Trial
 from seedbus.studies.study.tuning import tuned

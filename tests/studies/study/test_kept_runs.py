@@ -27,7 +27,6 @@ from seedbus.bus.files import WrongFileType
 from seedbus.bus.ledger import Ledger, parts_of
 from seedbus.plugin import TrackedRun, Tracker, TrackerRun, load_plugin
 from seedbus.scenarios.errors import Exit, ScenarioError
-from seedbus.scenarios.reporting.compared import Run
 from seedbus.scenarios.reporting.meter import Meter
 from seedbus.scenarios.run_folder import RESULTS
 from seedbus.scenarios.running.run import run
@@ -40,6 +39,7 @@ from seedbus.studies.study.cells import plan_of
 from seedbus.studies.study.membership import MAX_NAME, Membership
 from seedbus.studies.study.pool import Answer, Job, Pool
 from seedbus.studies.study.results import StudyResults
+from seedbus.studies.study.runs import Run
 from seedbus.studies.study.schema import load_study
 from seedbus.studies.study.store import Store, StoredRun
 from seedbus.studies.study.study import Conduct, trial_of, wanted_runs

@@ -12,12 +12,13 @@ import pandas as pd
 import pytest
 
 from seedbus.scenarios.errors import ScenarioError
-from seedbus.scenarios.reporting.compare import compare
-from seedbus.scenarios.reporting.compare_page import markdown as compared_markdown
 from seedbus.studies.explain.noise import spent
 from seedbus.studies.study.cells import plan_of
+from seedbus.studies.study.compare import compare
+from seedbus.studies.study.comparison import markdown as compared_markdown
+from seedbus.studies.study.plots import plots
 from seedbus.studies.study.study import study
-from seedbus.studies.study.study_page import plots, write_report
+from seedbus.studies.study.study_page import write_report
 from seedbus.studies.study.tables import cells, latex, markdown
 
 pytest.importorskip("dp_accounting", reason="privacy needs dp-accounting: pip install 'seedbus[privacy]'")
@@ -41,7 +42,7 @@ def test_the_epsilon_of_private_rows_stands_in_all_tables_and_that_of_others_is_
     found = study(asked, folder=tmp_path)
     write_report(found)
     epsilons = {
-        row: [spent(member.stored.folder)["epsilon"] for member in found.members[row]] for row in ("noisy", "strict")
+        row: [spent(member.run.folder)["epsilon"] for member in found.members[row]] for row in ("noisy", "strict")
     }
     table = found.table.set_index("row")["epsilon"]
     assert table["plain"] == math.inf and table["noisy"] == pytest.approx(statistics.mean(epsilons["noisy"]))
@@ -58,11 +59,11 @@ def test_the_epsilon_of_private_rows_stands_in_all_tables_and_that_of_others_is_
     assert f"{SEEDED}: noisy" in markdown(found) and "δ = 1e-06" in markdown(found)
     assert found.judged[0].verdict == "holds"
 
-    compared = compare([member.stored.folder for row in ("plain", "noisy") for member in found.members[row]])
+    compared = compare([member.run.folder for row in ("plain", "noisy") for member in found.members[row]])
     means = [row.figures["epsilon"] for row in compared.rows if "epsilon" in row.figures]
     assert [mean and mean.mean for mean in means] == [table["noisy"]]
     assert "| ∞ |" in compared_markdown(compared) and SEEDED in compared.notes
-    assert "ε" not in str(compare([member.stored.folder for member in found.members["plain"]]))
+    assert "ε" not in str(compare([member.run.folder for member in found.members["plain"]]))
 
 
 def test_rows_with_and_without_privacy_share_no_front_and_one_table(tmp_path: Path) -> None:

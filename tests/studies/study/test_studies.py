@@ -37,13 +37,14 @@ from seedbus.scenarios.schema.yaml_text import dump
 from seedbus.scenarios.transports.placement import Placement
 from seedbus.studies.study import pool, worker
 from seedbus.studies.study.cells import plan_of
+from seedbus.studies.study.plots import plots
 from seedbus.studies.study.provenance import provenance
 from seedbus.studies.study.remarks import sentences
 from seedbus.studies.study.results import StudyResults
 from seedbus.studies.study.schema import Ask, Study, Tuning, load_study
 from seedbus.studies.study.store import Store, key
 from seedbus.studies.study.study import Conduct
-from seedbus.studies.study.study_page import plots, write_report
+from seedbus.studies.study.study_page import write_report
 from seedbus.studies.study.tables import cells, latex, markdown
 
 pytestmark = pytest.mark.slow
@@ -84,12 +85,12 @@ def test_every_variant_at_every_point_of_the_grid_is_a_row_with_all_seeds(found:
 def test_a_run_of_a_study_has_the_bits_of_the_same_scenario_run_alone(found: StudyResults, tmp_path: Path) -> None:
     one = found.members["hiso, drop 0.3"][1]
     alone = run(lossy(0.3, algorithm=HISO, seed=2), tmp_path / "alone")
-    assert outcome(Results.read(one.stored.folder)) == outcome(alone)
+    assert outcome(Results.read(one.run.folder)) == outcome(alone)
 
 
 def test_figures_are_those_of_the_runs(found: StudyResults) -> None:
     row = found.table.iloc[0]
-    members = [Results.read(member.stored.folder) for member in found.members[row["row"]]]
+    members = [Results.read(member.run.folder) for member in found.members[row["row"]]]
     losses = [list(each.metrics["loss"]) for each in members]
     assert row["last"] == pytest.approx(np.mean([values[-1] for values in losses]))
     assert row["last_sd"] == pytest.approx(np.std([values[-1] for values in losses], ddof=1))
@@ -434,9 +435,9 @@ def test_a_study_that_is_stopped_goes_on_where_it_was(
     assert all(path.stat().st_mtime_ns == made for path, made in before.items()), "finished runs are not made again"
     whole = seedbus.study(study, tmp_path / "whole", jobs=2)
     for member in whole.members["drop 0.1"]:
-        other = Results.read(folder / member.stored.folder.name)
-        assert other.digest == Results.read(member.stored.folder).digest
-        assert other.lines == Results.read(member.stored.folder).lines
+        other = Results.read(folder / member.run.folder.name)
+        assert other.digest == Results.read(member.run.folder).digest
+        assert other.lines == Results.read(member.run.folder).lines
 
 
 @pytest.mark.few(1)

@@ -21,10 +21,11 @@ from seedbus.studies.study.cells import plan_of
 from seedbus.studies.study.circumstances import circumstances
 from seedbus.studies.study.estimate import Estimate
 from seedbus.studies.study.finished_runs import RowRun
+from seedbus.studies.study.plots import plots
 from seedbus.studies.study.remarks import sentences
 from seedbus.studies.study.results import Failure, StudyResults
 from seedbus.studies.study.study import study
-from seedbus.studies.study.study_page import plots, write_report
+from seedbus.studies.study.study_page import write_report
 from seedbus.studies.study.tables import cells, csv, latex, markdown
 from seedbus.studies.study.trials import Trial, Tuned
 
@@ -52,12 +53,12 @@ def ended(final: float | None, sent: float, **figures: float | None) -> RowRun:
         sent=[],
         caught_up=[],
         times=[],
-        passes=None,
+        passes_before=[],
         results=None,
         values=lambda metric: [],
         shortcomings=lambda metric: [],
     )
-    return RowRun(1, stand_in, stand_in, {"final": final, "bytes": sent, **figures})
+    return RowRun(1, stand_in, {"final": final, "bytes": sent, **figures})
 
 
 def named(*names: str) -> dict[str, Any]:
@@ -301,7 +302,7 @@ def test_a_curve_is_the_mean_over_seeds_in_a_band_of_its_deviation_at_the_rounds
             "rounds": [5 * number for number in range(len(losses))],
             "times": [2.0 * seed * number for number in range(len(losses))],
             "sent": [3000 * seed * number for number in range(len(losses))],
-            "passes": [10.0 * seed * number for number in range(len(losses) + 1)],
+            "passes_before": [10.0 * seed * number for number in range(len(losses))],
             "values": lambda metric, losses=losses: losses,
         }
         stand_in: Any = SimpleNamespace(**vars(ended(1.0, 1.0).run) | more)

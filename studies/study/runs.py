@@ -1,4 +1,4 @@
-"""The parts of a comparison: single runs with their figures, and rows of runs that differ only in the seed.
+"""A run as studies and comparisons read it: its evaluations, what they cost, and its figures.
 
 A target is met by the first evaluation that reaches it. This is how most papers count, beginning with FedAvg's
 (arXiv:1602.05629, Table 2, which takes the best value so far). Smoothed, it is met by the exponential moving average of
@@ -11,19 +11,21 @@ it.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from seedbus.agents.errors import RunFolderError
 from seedbus.agents.journal.journal import Journal
 from seedbus.agents.journal.metrics import WHEN
 from seedbus.agents.server.stopping import all_rounds_done, averages, meets
+from seedbus.scenarios.reporting.axes import sample_indices
 from seedbus.scenarios.reporting.results import Results
 from seedbus.scenarios.reporting.shortcomings import shortcomings
 from seedbus.scenarios.reporting.statistics import ArrivedReports
@@ -38,6 +40,7 @@ Of a run that has no more they are all of them, and x₀ is one.
 """
 
 Figures = dict[str, float | None]
+Column = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -177,6 +180,11 @@ class Run:
         before = so_far[np.searchsorted(made, self.rounds)]
         return [*before.tolist(), float(so_far[-1])]
 
+    @property
+    def passes_before(self) -> list[float]:
+        """Forward passes before each evaluation; NaN where they are not known."""
+        return [math.nan] * len(self.lines) if self.passes is None else self.passes[:-1]
+
     def first_met(self, metric: str, target: float, *, smoothed: bool = False) -> int | None:
         """Return the index of the first evaluation that meets the target; None if none does.
 
@@ -248,92 +256,39 @@ class Run:
         return figures | self.costs
 
 
-@dataclass(frozen=True)
-class Spread:
-    """A figure over the runs that have it.
+class Curve(NamedTuple):
+    """The mean of a metric over runs, at the rounds after which all of them were evaluated, [n] each.
 
     Attributes:
-        mean: mean over the runs.
-        deviation: sample standard deviation; None for a single run.
-        runs: number of runs that have the figure.
+        rounds: before each evaluation.
+        bytes: of plans and reports, mean over the runs.
+        simulated_s: seconds, mean over the runs.
+        passes: forward passes, mean over the runs; NaN where they are not known.
+        mean: of the metric.
+        deviation: its sample standard deviation; 0 for a single run.
     """
 
-    mean: float
-    deviation: float | None
-    runs: int
+    rounds: Column
+    bytes: Column
+    simulated_s: Column
+    passes: Column
+    mean: Column
+    deviation: Column
 
     @staticmethod
-    def of(values: Iterable[float | None]) -> Spread | None:
-        """Return the spread of the values that are not None; None if all are."""
-        known = [value for value in values if value is not None]
-        if not known:
-            return None
-        return Spread(float(np.mean(known)), float(np.std(known, ddof=1)) if len(known) > 1 else None, len(known))
-
-
-@dataclass(frozen=True)
-class Row:
-    """Runs that differ only in the seed.
-
-    Attributes:
-        name: the scenario's name, with the settings that distinguish it from other scenarios of that name.
-        runs: at least one.
-        figures: name → spread over the runs; None if no run has the figure.
-    """
-
-    name: str
-    runs: list[Run] = field(repr=False)  # a notebook shows what a cell returns
-    figures: dict[str, Spread | None] = field(repr=False)
-
-    @property
-    def algorithm(self) -> str:
-        return self.runs[0].scenario.algorithm.facts.label
-
-    @property
-    def unfinished(self) -> int:
-        return sum(run.results is None for run in self.runs)
-
-    @property
-    def diverged(self) -> int:
-        return sum(bool(run.divergence) for run in self.runs)
-
-    def json(self) -> dict[str, Any]:
-        figures = {name: None if each is None else vars(each) for name, each in self.figures.items()}
-        runs = [
-            {
-                "run": str(r.folder),
-                "seed": r.scenario.seed,
-                "is_finished": r.results is not None,
-                "training_diverged": bool(r.divergence),
-            }
-            for r in self.runs
-        ]
-        return {"name": self.name, "algorithm": self.algorithm, "runs": runs, "figures": figures}
-
-
-@dataclass(frozen=True)
-class Compared:
-    """The data of a comparison.
-
-    Attributes:
-        metric: the metric that is compared.
-        target: value of the metric to reach, if any.
-        smoothed: whether its moving average is to reach it.
-        at: rounds, bytes or simulated times after which the metric is reported.
-        rows: best first.
-        notes: caveats for the reader, a sentence each.
-    """
-
-    metric: str
-    target: float | None
-    smoothed: bool
-    at: list[int | str]
-    rows: list[Row]
-    notes: list[str]
-
-    def json(self) -> dict[str, Any]:
-        request = {"metric": self.metric, "target": self.target, "smoothed": self.smoothed, "at": self.at}
-        return request | {"rows": [row.json() for row in self.rows], "notes": self.notes}
+    def of(runs: Sequence[Run], metric: str) -> Curve:
+        """Return it; with at most `MAX_POINTS` evaluations."""
+        common = sorted(set.intersection(*(set(run.rounds) for run in runs)))
+        at = [common[index] for index in sample_indices(len(common)).tolist()] if common else []
+        tables = []
+        for run in runs:
+            columns: Any = zip(run.sent, run.times, run.passes_before, run.values(metric), strict=True)
+            table = dict(zip(run.rounds, columns, strict=True))
+            tables.append([table[round] for round in at])
+        values = np.array(tables, float).reshape(len(runs), len(at), 4)
+        deviation = values[:, :, 3].std(axis=0, ddof=1) if len(runs) > 1 else np.zeros(len(at))
+        sent, times, passes, mean = values.mean(axis=0).T
+        return Curve(np.array(at, float), sent, times, passes, mean, deviation)
 
 
 def _finite(value: float) -> float | None:

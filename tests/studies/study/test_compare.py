@@ -20,14 +20,14 @@ from worlds import HISO, go, scenario
 import seedbus
 from seedbus.agents.server.stopping import averages
 from seedbus.scenarios.errors import Exit
-from seedbus.scenarios.reporting.compare import Comparison, compare
-from seedbus.scenarios.reporting.compared import Run, Spread
 from seedbus.scenarios.reporting.figures import lines
 from seedbus.scenarios.reporting.looks import COLOURS, Line
 from seedbus.scenarios.reporting.paper import lines_figure
 from seedbus.scenarios.reporting.results import Results
 from seedbus.scenarios.run_folder import RESULTS
 from seedbus.studies.study.cells import is_rising
+from seedbus.studies.study.compare import Comparison, Spread, compare
+from seedbus.studies.study.runs import Run
 
 
 @pytest.fixture(scope="module")
@@ -251,7 +251,7 @@ def test_a_run_that_is_not_finished_is_shown_as_far_as_it_came(
     assert result.err == "seedbus: note: stopped is not finished; it is counted as it was after 20 rounds\n"
 
 
-def test_the_table_and_the_page_hold_the_same_and_the_page_has_both_plots(
+def test_the_table_and_the_page_hold_the_same_and_the_page_has_a_plot_of_each_cost(
     seedbus: Command, runs: dict[str, Results]
 ) -> None:
     folders = [runs[name].folder for name in ("one", "two", "hiso")]
@@ -275,8 +275,9 @@ def test_the_table_and_the_page_hold_the_same_and_the_page_has_both_plots(
         assert text in result.out and text in html
     assert "http:" not in own(html) and allowed(html) in html
     found = plots(html)
-    assert list(found) == ["Loss over rounds", "Loss over bytes"]
-    points = [[sum(x is not None for x in line["x"]) for line in plot["data"]] for plot in found.values()]
+    assert list(found) == [f"Loss over {cost}" for cost in ("rounds", "bytes", "simulated time", "forward passes")]
+    drawn = [[line for line in plot["data"] if line.get("fill") is None] for plot in found.values()]
+    points = [[sum(x is not None for x in line["x"]) for line in lines] for lines in drawn]
     measured = sorted(len(runs[name].metrics) for name in ("one", "hiso"))
     assert sorted(points[0]) == measured
     assert sorted(points[1]) == [count - 1 for count in measured], "x₀ has no place among logarithms"

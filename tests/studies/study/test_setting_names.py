@@ -6,7 +6,7 @@ from typing import Any
 
 from worlds import HISO, lossy, scenario
 
-from seedbus.scenarios.reporting.leaves import names, settings_of
+from seedbus.studies.study.setting_names import names, settings_of
 
 
 def of(*scenarios: Any) -> list[str]:

@@ -225,9 +225,6 @@ class ScalarFields(BaseAlgorithm):
     def pack_commits(self, commits: Sequence[ScalarCommit]) -> Packed:
         return wire.pack_commits(commits, self._commit_format)
 
-    def pack_log(self, commits: Sequence[ScalarCommit]) -> Packed:
-        return self.pack_commits(commits)
-
     def unpack_commits(self, body: Any) -> list[ScalarCommit]:
         commits = wire.unpack_commits(body, self._commit_format)
         if self.grid is not None and any(term.weight != 1 for commit in commits for term in commit.terms):

@@ -154,7 +154,7 @@ def _import_all() -> None:
     An alarm during an import leaves a half-initialised package, and of a run's memory theirs is no part.
     """
     for package in ("numba", "pyarrow.parquet", "torch", "cryptography", "dp_accounting"):
-        with suppress(ImportError):  # such as `seedbus[privacy]`
+        with suppress(ImportError):  # of a package that is not installed
             import_module(package)
 
 

@@ -22,8 +22,6 @@ class Feature:
     Attributes:
         has_server: whether its runs have a server.
         only_here: why its runs have all clients in one process, in words; "": they may have them anywhere.
-        hides_cohorts: whether nobody may learn whom rounds ask; then each round makes a commit.
-        round_s: how many simulated seconds each round takes; None: it depends on what happens in it.
         draws_secrets: whether clients draw secrets that no seed repeats, so that what they send differs each time.
         metrics: what its runs measure beside what all do.
         figures: what lines of metrics and rounds have of it, such as "epsilon".
@@ -36,12 +34,20 @@ class Feature:
     metrics: ClassVar[Sequence[str]] = ()
     figures: ClassVar[Sequence[str]] = ()
     chance: ClassVar[float] = 0.0
-    hides_cohorts: bool = False
-    round_s: float | None = None
 
     def __init__(self, settings: Any, scenario: Any) -> None:
         self.settings = settings
         self.scenario = scenario
+
+    @property
+    def hides_cohorts(self) -> bool:
+        """Whether nobody may learn whom rounds ask; then each round makes a commit."""
+        return False
+
+    @property
+    def round_s(self) -> float | None:
+        """How many simulated seconds each round takes; None: it depends on what happens in it."""
+        return None
 
     # what it does in a run
 

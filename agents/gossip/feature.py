@@ -23,7 +23,7 @@ class WithoutServer(Feature):
         return GossipRun(spec, self.settings, *rest).run()
 
     @property
-    def round_s(self) -> float:  # type: ignore[override]
+    def round_s(self) -> float:
         return float(self.settings.interval_s)
 
     def words(self, said: Words, settings: list[str]) -> Words:

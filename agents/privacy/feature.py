@@ -20,7 +20,7 @@ class PrivateReports(Feature):
     chance = 0.35
 
     @property
-    def hides_cohorts(self) -> bool:  # type: ignore[override]
+    def hides_cohorts(self) -> bool:
         """ε counts on it that nobody learns whom rounds ask."""
         return bool(self.settings.cohorts == "secret")
 

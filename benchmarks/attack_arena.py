@@ -158,7 +158,7 @@ class Arena:
         self._killed: set[int] = set()
         self._descendants: set[int] = set()
         where = ["run", "--workers", workers] if workers else ["server", "--bind", "tcp://127.0.0.1:*"]
-        where += [] if workers else ["--expect-workers", 2]
+        where += [] if workers else ["--workers", 2]
         command = [where[0], self.folder / "attacked.yaml", *where[1:], "--patience", patience_s]
         allowed = (lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (files, files))) if files else None
         self.server = self._start([*command, "--out", self.folder / "run"], self._errors, allowed)

@@ -1,6 +1,6 @@
 """The claims of the papers' figures, and what our runs say of them: docs/claims.json and docs/claims.md.
 
-    seedbus study figures/NAME --folder studies             # make the runs of a study
+    seedbus study figures/NAME --out studies             # make the runs of a study
     python benchmarks/claims.py --keep studies --write docs # keep what its expectations need, and write the page
     python benchmarks/claims.py --write docs                # write the page from what is kept
 

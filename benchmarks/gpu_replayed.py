@@ -69,7 +69,7 @@ def measure(device: str, *, is_dry: bool, rounds: int = ROUNDS) -> Replayed:
 
 def digest_on_the_processor(run_folder: Path) -> str:
     """Return the digest of a run's last model, from a process that sees no GPU."""
-    command = [sys.executable, "-m", "seedbus", "replay", str(run_folder), "--format", "json"]
+    command = [sys.executable, "-m", "seedbus", "export", str(run_folder), "--format", "json"]
     environment = os.environ | {"CUDA_VISIBLE_DEVICES": ""}
     told = subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout
     return str(json.loads(told)["digest"])

@@ -483,7 +483,7 @@ def studied(file: Path, folder: Path) -> Document:
     """Make a study of the scenario; return the digest of its table without wall times, and its columns."""
     base = json.loads(file.read_text(encoding="utf-8"))
     file.write_text(json.dumps({"name": "guard", "base": base} | STUDY), encoding="utf-8")
-    printed = _finish(_command("study", file, "--folder", str(folder), "--format", "csv"))
+    printed = _finish(_command("study", file, "--out", str(folder), "--format", "csv"))
     rows = list(csv.DictReader(printed.decode().splitlines()))
     timeless = [{name: cell for name, cell in row.items() if not name.startswith("wall_s")} for row in rows]
     digest = hashlib.sha256(json.dumps(timeless).encode()).hexdigest()

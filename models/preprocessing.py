@@ -1,6 +1,6 @@
 """How samples become inputs of a network, and what its outputs mean: what an exported model needs to be applied.
 
-`seedbus replay RUN --out FILE` writes it into FILE, beside the tensors: one JSON object under the name `preprocessing`
+`seedbus export RUN --out FILE` writes it into FILE, beside the tensors: one JSON object under the name `preprocessing`
 in the file's metadata. `docs/tasks.md` describes it for programs that have no Seedbus, so a change of what a field
 means, or a field that a reader must not pass over, is another `version`.
 """

@@ -36,7 +36,7 @@ def test_the_unit_is_one_that_systemd_takes_and_its_command_is_one_of_ours(tmp_p
     text = (FOLDER / "seedbus.service").read_text()
     (begin,) = [line.removeprefix("ExecStart=") for line in text.splitlines() if line.startswith("ExecStart=")]
     program, command, _, name, *rest = begin.split()
-    assert Path(program).name == BEGINS and command == "server" and seedbus("check", name).code == 0
+    assert Path(program).name == BEGINS and command == "server" and seedbus("explain", name, "fields").code == 0
     assert options(rest) <= known_options(seedbus, command)
     systemd = shutil.which("systemd-analyze")
     if systemd is None:
@@ -54,7 +54,7 @@ def test_the_compose_file_has_commands_of_ours(seedbus: Command) -> None:
     assert options(server["command"]) <= known_options(seedbus, "server")
     assert clients["command"][:2] == ["seedbus", "client"]
     assert options(clients["command"]) <= known_options(seedbus, "client")
-    assert str(clients["deploy"]["replicas"]) == server["command"][server["command"].index("--expect-workers") + 1]
+    assert str(clients["deploy"]["replicas"]) == server["command"][server["command"].index("--workers") + 1]
     for service in (server, clients):
         mounted = [Path(volume.split(":")[1]) for volume in service["volumes"]]
         named = [word for word in service["command"] if word.startswith(("keys", "runs")) or word == "server.public"]

@@ -1,4 +1,4 @@
-"""What `seedbus top` shows of a run: one frame, drawn again while the run goes on.
+"""What `seedbus runs RUN` shows of a run: one frame, drawn again while the run goes on.
 
 It is read from the run's folder, so that it needs no port and works for runs that have ended.
 """

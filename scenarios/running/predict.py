@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     Batches = Iterator[NDArray[np.float32]]
 
 _BLOCK = 4  # batches of rows that become numbers together; one by one they take three times as long
-_WRITTEN = "a model that `seedbus replay RUN --out FILE` has written"
+_WRITTEN = "a model that `seedbus export RUN --out FILE` has written"
 _ROWS = "the name of a CSV or Parquet file, or a list of mappings from columns to cells"
 
 
@@ -41,7 +41,7 @@ def predict(model: str | Path, samples: str | Path | Sequence[Any]) -> pd.DataFr
     a note on stderr tells.
 
     Args:
-        model: a file that `seedbus replay RUN --out FILE` or `Replayed.save` has written.
+        model: a file that `seedbus export RUN --out FILE` or `Replayed.save` has written.
         samples: of a table a CSV or Parquet file, or a list of mappings from columns to cells, as `csv.DictReader`
             yields them (None: an empty cell); of a folder of images a list of files.
 
@@ -86,7 +86,7 @@ def _read(path: Path) -> tuple[Preprocessing, dict[str, Tensor]]:
         why = getattr(error, "strerror", None) or str(error)
         raise DataError(path, f"a file that cannot be read ({printable(why)})", _WRITTEN) from None
     if about is None:
-        written = "one that this version's `seedbus replay RUN --out FILE` writes, of a task that tells of it"
+        written = "one that this version's `seedbus export RUN --out FILE` writes, of a task that tells of it"
         raise DataError(path, f"a model without {KEY}", written)
     if any(tensor.dtype != torch.float32 for tensor in tensors.values()):
         raise DataError(path, "tensors that are not float32", _WRITTEN)

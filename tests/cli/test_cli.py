@@ -42,11 +42,14 @@ def test_json_is_one_object_on_stdout_and_nothing_else(seedbus: Command) -> None
     summary = json.loads(ran.out)
     assert ran.code == Exit.OK and summary["rounds"] == 5 and "round 5/5" in ran.err
     assert json.loads(seedbus("report", "run", "--format", "json").out) == summary
-    replayed = json.loads(seedbus("replay", "run", "--format", "json", "--out", "model.safetensors").out)
+    replayed = json.loads(seedbus("export", "run", "--format", "json", "--out", "model.safetensors").out)
     assert replayed == {"round": 5, "version": 5, "digest": summary["digest"], "out": "model.safetensors"}
-    assert json.loads(seedbus("check", "small.yaml", "--format", "json").out) == scenario(stop={"rounds": 5}).resolved()
+    assert (
+        json.loads(seedbus("explain", "small.yaml", "fields", "--format", "json").out)
+        == scenario(stop={"rounds": 5}).resolved()
+    )
     assert json.loads(seedbus("list", "--format", "json").out).keys() == library().keys()
-    assert "properties" in json.loads(seedbus("schema").out)
+    assert "properties" in json.loads(seedbus("list", "schema").out)
 
 
 def test_quiet_says_nothing_but_the_results(seedbus: Command) -> None:
@@ -64,9 +67,9 @@ def test_a_finished_run_is_shown_and_not_run_again(seedbus: Command) -> None:
 
 
 def test_what_check_prints_is_a_scenario_file(seedbus: Command) -> None:
-    text = seedbus("check", "small.yaml", "--set", "description=1e5 日本").out
+    text = seedbus("explain", "small.yaml", "fields", "--set", "description=1e5 日本").out
     Path("again.yaml").write_text(text, encoding="utf-8")
-    assert seedbus("check", "again.yaml").out == text
+    assert seedbus("explain", "again.yaml", "fields").out == text
 
 
 USAGE = [
@@ -76,8 +79,8 @@ USAGE = [
     (("run", "small.yaml", "--format", "xml"), r"Invalid value for '--format': 'xml' is not one of 'text', 'json'"),
     (("run", "small.yaml", "--workers", "two"), r"Invalid value for '--workers': .two. is not .*; see"),
     (("keys",), r"Missing command; see `seedbus keys --help`"),
-    (("check",), r"Missing argument .*; see `seedbus check --help`"),
-    (("replay",), r"Missing argument 'RUN'; see `seedbus replay --help`"),
+    (("check",), r"Missing argument .*; see `seedbus explain SCENARIO fields --help`"),
+    (("replay",), r"Missing argument 'RUN'; see `seedbus export RUN --help`"),
     (("schema", "x"), r"Got unexpected extra argument"),
     (("list", "x"), r"seedbus list x: there is no such kind; there are scenarios, studies, plugins, .*algorithms"),
     (("run",), r"seedbus run: name a scenario \(`seedbus list` shows them\), or --resume RUN"),
@@ -98,7 +101,7 @@ USAGE = [
     (("server", "small.yaml", "--bind", "tcp://127.0.0.1"), r"tcp://127.0.0.1 cannot be used \(it has no address\)"),
     (("server", "small.yaml", "--bind", "inproc://x"), r"inproc://x cannot be used \(it begins neither with"),
     (("server", "small.yaml", "--bind", "udp://*:55"), r"udp://\*:55 cannot be used .*; expected a free"),
-    (("server", "small.yaml", "--expect-workers", "9"), r"--expect-workers 9: the run has 8 clients; expected 8"),
+    (("server", "small.yaml", "--workers", "9"), r"--workers 9: the run has 8 clients; expected 8"),
     (("run", "small.yaml", "--workers", "9"), r"--workers 9: the run has 8 clients; expected 8 at most, because each"),
 ]  # fmt: skip
 
@@ -473,11 +476,11 @@ GOING_ON = {
     "run small.yaml --transport ipc --log messages --format json --device cpu --out 'a b'": (
         "run --transport ipc --device cpu --log messages --format json --resume 'a b'"
     ),
-    "run small.yaml --launcher slurm --workers 2 --launch partition=long --launch nodes=2 --worker-cpus 2 --out a": (
-        "run --workers 2 --launcher slurm --worker-cpus 2 --launch partition=long --launch nodes=2 --resume a"
+    "run small.yaml --launcher slurm --workers 2 --launch partition=long --launch nodes=2 --launch worker_cpus=2 --out a": (
+        "run --workers 2 --launcher slurm --launch worker_cpus=2 --launch partition=long --launch nodes=2 --resume a"
     ),
-    "server small.yaml --bind tcp://localhost:5555 --keys k --expect-workers 3 --answer-within 90 --out a": (
-        "server --bind tcp://localhost:5555 --expect-workers 3 --answer-within 90 --keys k --resume a"
+    "server small.yaml --bind tcp://localhost:5555 --keys k --workers 3 --answer-within 90 --out a": (
+        "server --bind tcp://localhost:5555 --workers 3 --answer-within 90 --keys k --resume a"
     ),
     "server small.yaml --bind 'tcp://*:5555' --insecure --patience 86400 --out a": (
         "server --bind 'tcp://*:5555' --patience 86400 --insecure --resume a"

@@ -1,4 +1,4 @@
-"""`seedbus partition`: it shows the data that the run's clients hold, and its figures are correct."""
+"""`seedbus explain SCENARIO partition`: it shows the data that the run's clients hold, and its figures are correct."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ SKEWED = ("--set", "partition={kind: dirichlet, alpha: 0.3, balanced: false}")
 
 
 def found(seedbus: Command, *arguments: str) -> Any:
-    said = seedbus("partition", *DIGITS, *arguments, "--format", "json")
+    said = seedbus("explain", *DIGITS, "partition", *arguments, "--format", "json")
     assert (said.code, said.err) == (Exit.OK, "")
     return json.loads(said.out)
 
@@ -44,7 +44,7 @@ def test_a_task_on_text_is_divided_without_its_weights(seedbus: Command, tmp_pat
     for name in ("train.tsv", "dev.tsv"):
         (tmp_path / name).write_text("sentence\tlabel\n" + lines)
     task = f"task={{name: sentence-encoder, dataset: sst2, data: {tmp_path}, validation: 0}}"
-    said = seedbus("partition", "small.yaml", "--set", task, "--format", "json")
+    said = seedbus("explain", "small.yaml", "partition", "--set", task, "--format", "json")
     assert said.code == Exit.OK, said.err
     assert np.sum(json.loads(said.out)["counts"], axis=0).tolist() == [20, 20]
 
@@ -60,7 +60,7 @@ def test_its_csv_is_the_file_by_which_a_run_has_the_same_clients(
     people_table(tmp_path / "people.csv")
     settings = [task, f"partition={kind}", "participation={clients: 3}"]
     sets = [argument for each in settings for argument in ("--set", each)]
-    said = seedbus("partition", "small.yaml", *sets, "--format", "csv")
+    said = seedbus("explain", "small.yaml", "partition", *sets, "--format", "csv")
     assert said.code == Exit.OK, said.err
     assert ("nobody trains on" in said.err) == ("natural" in kind)
     (tmp_path / "f.csv").write_text(said.out)
@@ -68,7 +68,9 @@ def test_its_csv_is_the_file_by_which_a_run_has_the_same_clients(
         bind(load("small.yaml", [*settings, *more])) for more in ([], ["partition={kind: file, file: f.csv}"])
     )
     assert [part.tolist() for part in by_file.parts] == [part.tolist() for part in drawn.parts]  # type: ignore[attr-defined]
-    again = seedbus("partition", "small.yaml", *sets, "--set", "partition={kind: file, file: f.csv}", "--format", "csv")
+    again = seedbus(
+        "explain", "small.yaml", "partition", *sets, "--set", "partition={kind: file, file: f.csv}", "--format", "csv"
+    )
     assert (again.code, again.out) == (Exit.OK, said.out)
 
 
@@ -76,16 +78,16 @@ def test_a_division_with_a_seed_of_its_own_is_the_same_in_runs_of_other_seeds(se
     ends = {}
     for own, seed in (("null", 4), ("4", 4), ("4", 5)):
         sets = ("--set", f"partition={{kind: dirichlet, alpha: 0.3, seed: {own}}}", "--set", f"seed={seed}")
-        csv = seedbus("partition", *DIGITS, *sets, "--format", "csv").out
+        csv = seedbus("explain", *DIGITS, "partition", *sets, "--format", "csv").out
         run = seedbus("run", *DIGITS, *sets, "-q", "--out", str(tmp_path / f"{own}-{seed}"), "--format", "json")
         ends[own, seed] = csv, json.loads(run.out)["digest"]
     assert ends["null", 4] == ends["4", 4]
     assert ends["4", 5][0] == ends["4", 4][0] and ends["4", 5][1] != ends["4", 4][1]
-    said = seedbus("partition", *DIGITS, "--set", "partition={kind: dirichlet, alpha: 0.3, seed: 4}").out
+    said = seedbus("explain", *DIGITS, "partition", "--set", "partition={kind: dirichlet, alpha: 0.3, seed: 4}").out
     assert said.startswith(
         "small: dirichlet, alpha 0.3, balanced True, prior uniform, 8 clients, the partition's own s"
     )
-    refused = seedbus("partition", *DIGITS, "--set", "partition={kind: file, file: f.csv, seed: 4}")
+    refused = seedbus("explain", *DIGITS, "partition", "--set", "partition={kind: file, file: f.csv, seed: 4}")
     assert refused.code == Exit.USAGE and "partition.seed: 4 is not accepted; a file says who holds" in refused.err
 
 
@@ -118,7 +120,7 @@ def test_equal_parts_are_as_far_from_the_whole_as_chance_and_few_classes_farther
 
 
 def test_the_table_ends_after_twenty_clients_and_sums_up_all(seedbus: Command) -> None:
-    said = seedbus("partition", *DIGITS, *SKEWED, "--set", "participation={clients: 25, cohort: 5}")
+    said = seedbus("explain", *DIGITS, "partition", *SKEWED, "--set", "participation={clients: 25, cohort: 5}")
     rows = re.findall(r"^│ +(\d+|…|all) │ +([\d,]*) │", said.out, re.MULTILINE)
     assert [name for name, _ in rows] == [*map(str, range(20)), "…", "all"] and rows[-1][1] == "1,350"
     assert re.search(r"samples held +│ 1,350 of 1,350 training samples", said.out)
@@ -126,7 +128,7 @@ def test_the_table_ends_after_twenty_clients_and_sums_up_all(seedbus: Command) -
 
 
 def test_the_drawing_stacks_the_classes_of_each_client_to_scale(seedbus: Command) -> None:
-    counts = np.array(found(seedbus, *SKEWED, "--svg", "parts.svg")["counts"])
+    counts = np.array(found(seedbus, *SKEWED, "--out", "parts.svg")["counts"])
     texts = {each.text for each in Xml.parse("parts.svg").getroot().iter("{http://www.w3.org/2000/svg}text")}
     assert {"client", "training samples", *map(str, range(counts.shape[1]))} <= texts
     names = [str(number) for number in range(counts.shape[1])]
@@ -162,11 +164,11 @@ def test_the_names_of_classes_fit_into_the_drawing_and_are_safe(labels: list[Any
             Exit.DATA,
             r"partition.file: found no file no.csv",
         ),
-        ((*DIGITS, "--svg", "no/where.svg"), Exit.FOLDER, r"no/where.svg: it cannot be written \(No such file"),
-        ((*DIGITS, "--svg", ""), Exit.USAGE, r"--svg .*: it names no file; expected one like partition.svg"),
+        ((*DIGITS, "--out", "no/where.svg"), Exit.FOLDER, r"no/where.svg: it cannot be written \(No such file"),
+        ((*DIGITS, "--out", ""), Exit.USAGE, r"--svg .*: it names no file; expected one like partition.svg"),
     ],
 )
 def test_a_mistake_is_one_sentence(seedbus: Command, arguments: tuple[str, ...], code: Exit, sentence: str) -> None:
-    said = seedbus("partition", *arguments)
+    said = seedbus("explain", *arguments, "partition")
     assert (said.code, said.out) == (code, "")
     assert re.match(rf"seedbus: {sentence}", said.err) and said.err.count("\n") == 1, said.err

@@ -297,7 +297,7 @@ def test_a_round_whose_clients_are_ahead_is_reported(seedbus: Command, folder: P
 @pytest.mark.parametrize("commit", [5, [[1, 2, 3]], [["x"] * 8]], ids=str)
 def test_a_commit_of_another_form_is_damage(seedbus: Command, folder: Path, commit: Any) -> None:
     forged(folder, body=at(3, put=commit))
-    said = seedbus("replay", folder)
+    said = seedbus("export", folder)
     assert (
         said.code == Exit.FOLDER
         and "the commit of round 1 cannot be decoded (" in said.err

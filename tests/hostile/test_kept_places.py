@@ -78,7 +78,7 @@ def test_a_worker_that_was_cut_off_gets_its_clients_again_though_another_host_as
     begun = []
     with CountingProxy(port) as proxy:
         try:
-            options = ("--bind", f"tcp://{HOST}:{port}", "--expect-workers", 2, "--patience", 60)
+            options = ("--bind", f"tcp://{HOST}:{port}", "--workers", 2, "--patience", 60)
             begun.append(seedbus("server", tmp_path / "what.yaml", *options, "--out", tmp_path / "run", "-q"))
             wait_for(log.exists)
             begun.append(seedbus("client", "--connect", f"tcp://{HOST}:{port}", "-q"))

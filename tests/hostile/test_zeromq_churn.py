@@ -44,7 +44,7 @@ def test_a_worker_that_was_cut_off_comes_back_while_strangers_connect_and_leave_
     begun = []
     with CountingProxy(port) as proxy:
         try:
-            options = ("--bind", f"tcp://{HOST}:{port}", "--expect-workers", 2, "--out", tmp_path / "run")
+            options = ("--bind", f"tcp://{HOST}:{port}", "--workers", 2, "--out", tmp_path / "run")
             begun.append(seedbus("server", tmp_path / "what.yaml", *options, "-q", stderr=None, stdout=None))
             wait_for(log.exists)
             for endpoint in (f"tcp://{HOST}:{port}", proxy.endpoint):

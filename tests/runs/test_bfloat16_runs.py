@@ -33,7 +33,7 @@ def test_a_run_cut_off_again_and_again_ends_alike_and_its_saved_model_has_the_bi
     assert replayed.digest == whole.digest
 
     file = tmp_path / "model.safetensors"
-    done = seedbus("replay", tmp_path / "cut", "--out", file)
+    done = seedbus("export", tmp_path / "cut", "--out", file)
     assert done.code == 0, done
     with safe_open(file, "np") as saved:
         assert saved.metadata()["digest"] == whole.digest

@@ -112,7 +112,7 @@ def test_clients_all_in_torchs_memory_agree_with_an_evaluator_on_the_processor_t
     whole = run(what, tmp_path / "whole", device="cpu" if IS_PROCESSOR else DEVICE)
     (tmp_path / "what.yaml").write_text(dump(what.resolved()))
     endpoint, log = free_endpoint(scenario(stop={"rounds": 1}), tmp_path / "port"), tmp_path / "run" / "log.jsonl"
-    options = ("--bind", endpoint, "--expect-workers", 2, "--device", "cpu", "-q")
+    options = ("--bind", endpoint, "--workers", 2, "--device", "cpu", "-q")
 
     started: list[Any] = []
 

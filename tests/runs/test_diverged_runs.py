@@ -133,7 +133,7 @@ def test_the_commands_say_that_training_diverged_and_exit_12(seedbus: Command, t
     assert "✗ training" in again.out and "the model ended worse than it began: loss " in " ".join(again.out.split())
     assert "✗ training" not in seedbus("report", "runs/fine").out
     assert "training-diverged" in seedbus("runs", "runs").out
-    assert "training diverged: no commit in rounds" in seedbus("top", "runs/one", "--once").out
+    assert "training diverged: no commit in rounds" in seedbus("runs", "runs/one").out
     assert "training diverged: no commit in rounds" in (tmp_path / "runs/one/report.html").read_text()
     compared = compare([tmp_path / "runs/one", tmp_path / "runs/fine"], metric="loss")
     assert [row.diverged for row in compared.rows] == [0, 1], "last, whatever its loss"

@@ -39,7 +39,7 @@ def test_a_server_killed_while_its_run_ends_has_the_outcome_that_clients_were_to
     what = lossy(algorithm=HISO, stop={"rounds": 8}, evaluation={"every": 4})
     reference, endpoint = run(what, tmp_path / "whole"), free_endpoint(lossy(), tmp_path / "port")
     (tmp_path / "what.yaml").write_text(dump(what.resolved()))
-    options = ("--bind", endpoint, "--expect-workers", 2, "-q", "--patience", 60)
+    options = ("--bind", endpoint, "--workers", 2, "-q", "--patience", 60)
     command = [sys.executable, str(PROGRAM), when, method, str(number)]
     first = seedbus("server", tmp_path / "what.yaml", *options, "--out", tmp_path / "run", within=command)
     wait_for((tmp_path / "run" / "log.jsonl").exists)

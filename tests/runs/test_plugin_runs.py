@@ -76,7 +76,7 @@ def test_a_run_is_resumed_and_replayed_with_the_source_that_began_it_alone(tmp_p
     ended = seedbus("run", "quickstart", "--plugin", str(plugin), *settings)
     assert ended.code == 0 and json.loads(ended.out)["rounds"] == 4
     forget()
-    without = seedbus("replay", str(folder))
+    without = seedbus("export", str(folder))
     assert without.code == Exit.USAGE and "plugins.signs: this process has not loaded that plug-in" in without.err
     assert "damaged" not in without.err and without.err.count("\n") == 1
     again = seedbus("run", "--resume", str(folder), "--plugin", str(plugin), "-q", "--format", "json")

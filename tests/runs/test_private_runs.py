@@ -67,7 +67,9 @@ def test_the_epsilon_that_was_recorded_is_the_one_that_the_journal_gives(tmp_pat
     assert results.rounds["epsilon"].tolist() == epsilons == sorted(epsilons)
     assert results.summary["metrics"]["epsilon"] == spent(tmp_path / "run")["epsilon"] == epsilons[-1] > 0
     assert results.lines[0]["epsilon"] == 0
-    answer = CliRunner().invoke(app, ["privacy", str(tmp_path / "run"), "--delta", "0.001", "--format", "json"])
+    answer = CliRunner().invoke(
+        app, ["explain", str(tmp_path / "run"), "privacy", "--delta", "0.001", "--format", "json"]
+    )
     assert 0 < json.loads(answer.stdout)["epsilon"] < epsilons[-1]
     assert results.digest == replay(tmp_path / "run").digest
     assert results.digest != run(private(CENTRAL | {"noise": "system"}), tmp_path / "other").digest

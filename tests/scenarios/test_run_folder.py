@@ -314,14 +314,14 @@ def test_every_command_that_goes_on_with_a_run_is_one_that_a_shell_understands(
     folder = stopped.rename("a run")
     command = "seedbus run --resume 'a run'"
     monkeypatch.setattr("seedbus.scenarios.operations.stopping.stop", lambda run, wait: state_of(run))
-    assert f"`{command}`" in seedbus("stop", folder).out  # as if it had been running
+    assert f"`{command}`" in seedbus("runs", folder, "--stop").out  # as if it had been running
     monkeypatch.undo()
     monkeypatch.chdir(stopped.parent)
-    texts = [str(Interrupted(Path("a run"))), seedbus("stop", "a run").err, seedbus("report", "a run").err]
+    texts = [str(Interrupted(Path("a run"))), seedbus("runs", "a run", "--stop").err, seedbus("report", "a run").err]
     Path("a run", "results.json").write_text("[]")
     assert all(f"`{command}`" in text for text in [*texts, seedbus("report", "a run").err])
     Path("a run", "results.json").unlink()
-    assert re.search(rf"go on\W+{command}", seedbus("top", "a run").out)
+    assert re.search(rf"go on\W+{command}", seedbus("runs", "a run").out)
 
 
 def test_a_run_that_was_moved_is_told_of_where_it_is(seedbus: Command, folder: Path) -> None:

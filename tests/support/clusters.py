@@ -209,7 +209,7 @@ def stopped_and_resumed(what: Scenario, folder: Path, endpoint: str, by: int) ->
         The results, the exit code and the stderr of the first server, and the stderr of each client.
     """
     (folder / "what.yaml").write_text(dump(what.resolved()))
-    options = ("--bind", endpoint, "--expect-workers", 2, "-q")
+    options = ("--bind", endpoint, "--workers", 2, "-q")
     first = seedbus("server", folder / "what.yaml", *options, "--out", folder / "run")
     clients = [seedbus("client", "--connect", endpoint, "--patience", 120) for _ in range(2)]
     log = folder / "run" / "log.jsonl"

@@ -290,7 +290,7 @@ class Federation:
             [Entry(f"worker-{n}", pairs[f"worker-{n}"].public, clients_of(share)) for n, share in enumerate(shares)],
         )
         endpoint = f"tcp://{machines['server'].address}:{self.PORT}"
-        options = ("--bind", endpoint, "--keys", keys, "--expect-workers", len(shares), "--out", self.run, "-q")
+        options = ("--bind", endpoint, "--keys", keys, "--workers", len(shares), "--out", self.run, "-q")
         self.server = machines["server"].seedbus("server", scenario, *options)
         to = ("--connect", endpoint, "--server-key", pairs["server"].public.decode())
         self.workers = [

@@ -39,7 +39,7 @@ from seedbus.scenarios.transports.placement import Placement
 SHARES = [Share(((0, 3),), evaluates=True), Share(((4, 7),), evaluates=False)]
 MISTAKES = {
     ("--launcher", "rey"): "--launcher rey: there is no such launcher; did you mean ray?",
-    ("--worker-gpus", "0.5"): "--launcher local: worker_gpus: it has no such field; it is one of ray and slurm",
+    ("--launch", "worker_gpus=0.5"): "--launcher local: worker_gpus: it has no such field; it is one of ray and slurm",
     ("--launcher", "slurm", "--launch", "minutes=none"): '--launcher slurm: minutes: "none" is not accepted',
     ("--launcher", "slurm", "--launch", "minutes"): "--launch minutes: expected FIELD=VALUE",
     ("--launcher", "slurm", "--launch", "cluster=local", "--transport", "ipc"): (

@@ -73,7 +73,7 @@ def test_more_than_the_nodes_have_is_refused_with_what_they_have(nodes: Nodes) -
         launcher.close()
     assert str(refused.value) == (
         "--workers 2: each needs 1 CPU and 0.25 GPUs, and the nodes have room for 0 (2 nodes with 2 CPUs and no GPU); "
-        "expected less for each, by --worker-cpus and --worker-gpus"
+        "expected less for each, by --launch worker_cpus and worker_gpus"
     )
 
 
@@ -142,7 +142,7 @@ def test_ctrl_c_ends_all_workers_and_keeps_the_run(tmp_path: Path, nodes: Nodes)
     process.send_signal(signal.SIGINT)
     _, said = process.communicate()
     assert process.returncode == Exit.INTERRUPTED
-    resumes = f"seedbus run --workers 2 --launcher ray --address {nodes.address} --resume {tmp_path / 'run'}"
+    resumes = f"seedbus run --workers 2 --launcher ray --launch address={nodes.address} --resume {tmp_path / 'run'}"
     assert said.splitlines()[-1] == f"seedbus: stopped; every closed round is kept: go on with `{resumes}`"
     assert len(workers) == 2
     wait_for(lambda: not any(map(is_alive, workers)))

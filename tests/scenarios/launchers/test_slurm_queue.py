@@ -37,7 +37,7 @@ pytestmark = pytest.mark.skipif(
     find_spec("submitit") is None, reason='needs submitit: `pip install "seedbus[cluster]"`'
 )
 
-PLACED = ("--launcher", "slurm", "--workers", "2", "--address", "127.0.0.1")
+PLACED = ("--launcher", "slurm", "--workers", "2", "--launch", "address=127.0.0.1")
 
 
 @pytest.fixture
@@ -189,12 +189,19 @@ NEVER = {
     ("--launch", "minutes=2"): "--launch minutes=2: Slurm warns a job up to 150 s before its time limit",
     ("--launch", "minutes=300"): "--launch minutes=300: jobs of this partition may take 240 minutes; expected that",
     ("--launch", "partition=lang"): "partition=lang: Slurm has no such partition; expected one of long, work",
-    ("--worker-cpus", "2"): "--workers 2: they need 4 CPUs and no GPU on one node (--launch nodes), and there are 2 "
+    (
+        "--launch",
+        "worker_cpus=2",
+    ): "--workers 2: they need 4 CPUs and no GPU on one node (--launch nodes), and there are 2 "
     "nodes with 2 CPUs and no GPU; expected",
-    ("--worker-cpus", "16", "--launch", "nodes=2"): "they need 16 CPUs and no GPU on each of 2 nodes",
-    ("--worker-gpus", "1"): "they need 2 CPUs and 2 GPUs on one node",
-    ("--worker-gpus", "2", "--launch", "partition=long"): "2 CPUs and 4 GPUs on one node (--launch nodes), and there "
-    "are 1 node with 8 CPUs and 2 GPUs",
+    ("--launch", "worker_cpus=16", "--launch", "nodes=2"): "they need 16 CPUs and no GPU on each of 2 nodes",
+    ("--launch", "worker_gpus=1"): "they need 2 CPUs and 2 GPUs on one node",
+    (
+        "--launch",
+        "worker_gpus=2",
+        "--launch",
+        "partition=long",
+    ): "2 CPUs and 4 GPUs on one node (--launch nodes), and there are 1 node with 8 CPUs and 2 GPUs",
 }
 
 

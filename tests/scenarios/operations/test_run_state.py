@@ -1,4 +1,4 @@
-"""`seedbus runs` and `seedbus top`: the state of each run, from files that may be damaged or somebody else's."""
+"""`seedbus runs` and `seedbus runs RUN`: the state of each run, from files that may be damaged or somebody else's."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ def test_the_list_as_json_has_the_figures_of_the_results(runs: Path, seedbus: Co
 def test_a_run_that_its_clock_ends_shows_how_many_rounds_that_allows(tmp_path: Path, seedbus: Command) -> None:
     done = go(tmp_path / "timed", scenario(stop={"rounds": 10**6, "simulated_s": 5})).summary["rounds"]
     reopened(tmp_path / "timed", {})
-    assert f" {done} of {done}, version" in seedbus("top", tmp_path / "timed").out
+    assert f" {done} of {done}, version" in seedbus("runs", tmp_path / "timed").out
     assert f" {done}/{done} " in seedbus("runs", tmp_path).out
     (listed,) = json.loads(seedbus("runs", tmp_path, "--format", "json").out)["runs"]
     assert listed["last_round"] == 10**6
@@ -153,7 +153,7 @@ def test_a_folder_without_runs_and_no_folder_are_one_sentence(seedbus: Command, 
 def test_a_folder_that_the_system_does_not_look_into_is_no_run(seedbus: Command) -> None:
     """Its name is too long; one of another user, among one's own runs, is passed over for the same reason."""
     unseen = "x" * 300
-    listed, shown = seedbus("runs", unseen), seedbus("top", unseen)
+    listed, shown = seedbus("runs", unseen), seedbus("runs", unseen)
     assert (listed.code, shown.code) == (Exit.FOLDER, Exit.FOLDER)
     assert listed.err == f"seedbus: {unseen}: it cannot be read (File name too long); expected a folder of runs\n"
     assert shown.err == f"seedbus: {unseen}: there is no run here (no journal.sqlite)\n"
@@ -162,7 +162,7 @@ def test_a_folder_that_the_system_does_not_look_into_is_no_run(seedbus: Command)
 @pytest.mark.slow
 def test_a_frame_of_a_running_run_shows_who_is_there_and_disturbs_nothing(running: Path, seedbus: Command) -> None:
     process = holder(running)
-    shown = seedbus("top", running, "--once")
+    shown = seedbus("runs", running)
     assert shown.code == Exit.OK and process is not None and f"running, process {process.pid}" in shown.out
     assert sorted(re.findall(r"process [12] +│ (clients \d…\d)", shown.out)) == ["clients 0…3", "clients 4…7"]
     assert re.search(r"[1-9][0-9.]* rounds/s", shown.out) and re.search(
@@ -179,9 +179,9 @@ def test_a_frame_of_each_other_run_shows_its_end(runs: Path, seedbus: Command) -
         ("finished", "all 20 rounds are done"), ("diverged", "diverged 1"), ("stopped", "or as it was started"),
         ("cut", "damage"), ("flipped", "facts do not verify"), ("nonsense", "damage"),
     ):  # fmt: skip
-        shown = seedbus("top", runs / name, "--once")
+        shown = seedbus("runs", runs / name)
         assert shown.code == Exit.OK and words in shown.out, name
-    assert seedbus("top", "nowhere").err == "seedbus: nowhere: there is no run here (no journal.sqlite)\n"
+    assert seedbus("runs", "nowhere").err == "seedbus: nowhere: there is no run here (no journal.sqlite)\n"
 
 
 def test_the_slowest_clients_are_those_of_the_ledger(finished: Path) -> None:
@@ -265,7 +265,7 @@ def test_links_and_pipes_in_a_foreign_folder_are_not_followed(runs: Path, seedbu
         path = runs / "stopped" / name
         path.unlink(missing_ok=True)
         make(path)
-        shown = seedbus("top", runs / "stopped", "--once")
+        shown = seedbus("runs", runs / "stopped")
         assert shown.code in (Exit.OK, Exit.FOLDER) and ("is a symbolic link" in shown.out + shown.err or
             "is a pipe" in shown.out + shown.err or "there is no run here" in shown.err)  # fmt: skip
         assert seedbus("runs", runs).code == Exit.OK

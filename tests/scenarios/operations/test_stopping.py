@@ -1,4 +1,4 @@
-"""`seedbus stop`: a run stops after the round in progress and goes on as if it had not, and no other process is hit."""
+"""`seedbus runs RUN --stop`: a run stops after the round in progress and goes on as if it had not, and no other process is hit."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def test_a_run_that_was_stopped_repeats_no_round_and_ends_in_the_same_bits(
 ) -> None:
     process = started("run", *options)
     wait_for(lambda: len(rounds_in(tmp_path / "run")) > 20)
-    asked = seedbus("stop", "run")
+    asked = seedbus("runs", "run", "--stop")
     stopped = state_of(tmp_path / "run")
     assert asked.code == Exit.OK and f"stopped after {stopped.rounds} of {ROUNDS} rounds" in asked.out
     assert process.wait() == Exit.INTERRUPTED
@@ -84,7 +84,7 @@ def test_a_server_that_waits_for_its_clients_stops_at_once(started: Start, tmp_p
     server = started("server", "--bind", f"ipc://{tmp_path}/s")
     wait_for(lambda: (tmp_path / "run" / RUNNING).exists() and holder(tmp_path / "run") is not None)
     wait_for(lambda: "listening" in (tmp_path / "run" / "log.jsonl").read_text())
-    asked = seedbus("stop", "run", "--wait", "20")
+    asked = seedbus("runs", "run", "--stop", "--wait", "20")
     assert asked.code == Exit.OK and f"stopped after 0 of {ROUNDS} rounds" in asked.out
     assert server.wait() == Exit.INTERRUPTED
 
@@ -113,14 +113,14 @@ def test_a_stale_file_stops_nobody_whatever_it_says(seedbus: Command, content: s
     assert seedbus("run", "small.yaml", "--out", "run").code == Exit.OK
     Path("run", "results.json").unlink()
     Path("run", RUNNING).write_text(content.format(pid=os.getpid()))
-    asked = seedbus("stop", "run")
+    asked = seedbus("runs", "run", "--stop")
     assert asked.code == Exit.FOLDER
     assert asked.err == "seedbus: run: it is not running; it was stopped after 5 rounds (`seedbus run --resume run`)\n"
 
 
 def test_what_is_not_running_is_one_sentence(seedbus: Command) -> None:
     seedbus("run", "small.yaml", "--out", "run")
-    asked, nothing = seedbus("stop", "run"), seedbus("stop", "nowhere")
+    asked, nothing = seedbus("runs", "run", "--stop"), seedbus("runs", "nowhere", "--stop")
     assert asked.err == "seedbus: run: it is not running; it has ended: all 5 rounds are done\n"
     assert nothing.err == "seedbus: nowhere: there is no run here (no journal.sqlite)\n"
     assert asked.code == nothing.code == Exit.FOLDER
@@ -133,7 +133,7 @@ def test_a_program_that_takes_no_requests_gets_no_signal(seedbus: Command, tmp_p
     try:
         assert program.stdout is not None and program.stdout.readline() == "held\n"
         assert holder(tmp_path / "run") == Holder(program.pid, listens=False)
-        asked = seedbus("stop", "run", "--wait", "0.1")
+        asked = seedbus("runs", "run", "--stop", "--wait", "0.1")
         assert asked.code == Exit.FOLDER and f"process {program.pid} runs it as a part of another program" in asked.err
         assert is_alive(program.pid)
     finally:

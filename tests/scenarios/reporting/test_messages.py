@@ -49,7 +49,7 @@ def world(name: str, rounds: int = 12) -> Scenario:
 
 def lines(seedbus: Command, *options: str, form: str = "csv") -> list[dict[str, str]]:
     """Return the messages of the run in the folder `run`."""
-    shown = seedbus("report", "run", "--messages", "--format", form, *options)
+    shown = seedbus("export", "run", "messages", "--format", form, *options)
     assert shown.code == Exit.OK
     return list(csv.DictReader(shown.out.splitlines()))
 
@@ -145,14 +145,14 @@ def test_messages_are_chosen_by_client_kind_and_round(seedbus: Command) -> None:
 @pytest.mark.usefixtures("whole")
 def test_all_formats_show_the_same(seedbus: Command) -> None:
     messages = lines(seedbus)
-    shown = seedbus("report", "run", "--messages").out
-    assert shown == seedbus("report", "run", "--messages", "--format", "table").out
+    shown = seedbus("export", "run", "messages").out
+    assert shown == seedbus("export", "run", "messages", "--format", "table").out
     head, *rows = shown.splitlines()
     assert head.split() == [*FIELDS] and len(rows) == len(messages)
     for row, each in zip(rows, messages, strict=True):
         expected = {**each, "time": f"{float(each['time']):.6f}"}
         assert row.split() == " ".join(expected.values()).split()
-    objects = seedbus("report", "run", "--messages", "--format", "jsonl").out.splitlines()
+    objects = seedbus("export", "run", "messages", "--format", "jsonl").out.splitlines()
     assert [{name: str(value) for name, value in json.loads(line).items()} for line in objects] == messages
 
 
@@ -186,7 +186,7 @@ def test_what_cannot_be_chosen_is_one_sentence(seedbus: Command, options: list[s
 
 @pytest.mark.usefixtures("whole")
 def test_nothing_that_fits_is_said_beside_what_there_is(seedbus: Command) -> None:
-    ran = seedbus("report", "run", "--messages", "--round", "40", "--format", "csv")
+    ran = seedbus("export", "run", "messages", "--round", "40", "--format", "csv")
     assert ran.out == ",".join(FIELDS) + "\n"
     assert ran.err.startswith("seedbus: note: none of the run's ") and ran.err.count("\n") == 1
     assert ran.err.endswith("it has bye, commit, evaluation, join, plan, report, welcome, in rounds 0 to 5\n")
@@ -201,7 +201,7 @@ class Looks(NullObserver):
 
     def round_closed(self, closed: Any, now_ns: int, bytes_so_far: int) -> None:
         if closed.round == self.round:
-            self.seen = self.seedbus("report", "run", "--messages", "--format", "csv")
+            self.seen = self.seedbus("export", "run", "messages", "--format", "csv")
             raise KeyboardInterrupt
 
 
@@ -235,13 +235,13 @@ def test_newest_messages_that_a_damaged_journal_makes_up_are_refused(seedbus: Co
     Path("run/results.json").unlink()
     with sqlite3.connect("run/journal.sqlite") as database:
         database.execute("INSERT INTO rows VALUES (1, ?)", (bytes(range(128)) * 2,))
-    ran = seedbus("report", "run", "--messages")
+    ran = seedbus("export", "run", "messages")
     assert ran.code == Exit.FOLDER and "its newest rows, which are damaged in the journal" in ran.err
 
 
 @pytest.mark.slow
 def test_the_reader_of_a_pipe_may_go_away(whole: Path) -> None:
-    shown = f"'{sys.executable}' -m seedbus report run --messages --format csv | head -n 2"
+    shown = f"'{sys.executable}' -m seedbus export run messages --format csv | head -n 2"
     ran = subprocess.run(shown, shell=True, cwd=whole.parent, capture_output=True, text=True, check=False)
     assert ran.stdout.count("\n") == 2 and not ran.stderr
 

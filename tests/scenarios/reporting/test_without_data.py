@@ -45,7 +45,7 @@ def test_a_run_is_reported_and_compared_without_its_data(seedbus: Command, moved
 
 
 def test_a_replay_and_a_new_run_need_the_data(seedbus: Command, moved: Path) -> None:
-    result = seedbus("replay", moved)
+    result = seedbus("export", moved)
     assert result.code == Exit.DATA and result.err.startswith("seedbus: task.file: found no file ")
     with pytest.raises(ScenarioError, match=r"task\.file: found no file "):
         validate(scenario_of(moved).resolved(), "mine")

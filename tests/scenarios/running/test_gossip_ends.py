@@ -128,7 +128,7 @@ def test_the_graph_seed_draws_a_regular_graph_and_no_step(tmp_path: Path) -> Non
 
 
 class Watching(NullObserver):
-    """Keeps the rounds that it is told of, and asks the run to stop after one, as `seedbus stop` does."""
+    """Keeps the rounds that it is told of, and asks the run to stop after one, as `seedbus runs RUN --stop` does."""
 
     def __init__(self, last: int | None = None) -> None:
         self.last = last

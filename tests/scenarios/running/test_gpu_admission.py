@@ -88,7 +88,7 @@ def test_a_process_that_does_not_fit_is_refused_with_the_number_that_does(gpu: G
         enter(gpu, 0)
     assert str(raised.value) == (
         "cuda:0: found not enough memory for another process of this run: 1.50 GiB of 16.00 GiB are free, and each of "
-        "3 takes 5.00 GiB; expected --workers 3 for each GPU (under Ray --worker-gpus 0.333)"
+        "3 takes 5.00 GiB; expected --workers 3 for each GPU (under Ray --launch worker_gpus=0.333)"
     )
     assert farewell_code(raised.value) == "memory"
     enter(gpu, 1.0, run=b"another")  # of which nothing is known yet
@@ -295,6 +295,6 @@ def test_a_run_with_more_processes_than_fit_ends_before_its_first_round(
     with pytest.raises(WorkerFailed) as raised:
         run(what, tmp_path / "four", placement=Placement("ipc", workers=4, devices=("torch",)))
     assert raised.value.code == Exit.DATA
-    assert "each of 3 takes 4.00 GiB; expected --workers 3 for each GPU (under Ray --worker-gpus 0.333)" in (
+    assert "each of 3 takes 4.00 GiB; expected --workers 3 for each GPU (under Ray --launch worker_gpus=0.333)" in (
         capfd.readouterr().err
     )

@@ -26,7 +26,7 @@ SMALL = ("--clients", "3", "--rounds", "2", "--dropout", "0.2", "--stragglers", 
 def run(seedbus: Command, *arguments: str) -> None:
     written = seedbus("init", "first.yaml", *arguments)
     assert (written.code, written.err) == (Exit.OK, "") and "seedbus explain first.yaml" in written.out
-    assert seedbus("check", "first.yaml").code == Exit.OK
+    assert seedbus("explain", "first.yaml", "fields").code == Exit.OK
     ran = seedbus("run", "first.yaml", "--quiet")
     assert (ran.code, ran.err) == (Exit.OK, ""), ran.err
 

@@ -142,14 +142,14 @@ def test_a_run_with_the_noise_that_is_printed_spends_the_epsilon_that_was_wished
     what: Scenario, seedbus: Command
 ) -> None:
     Path("plan.yaml").write_text(dump(what.resolved()))
-    said = seedbus("privacy", "plan.yaml", "--epsilon", "3")
+    said = seedbus("explain", "plan.yaml", "privacy", "--epsilon", "3")
     setting, _, words = said.out.partition(": ")
     assert said.code == Exit.OK and setting.startswith("privacy.noise_multiplier="), said
     assert seedbus("run", "plan.yaml", "-q", "--set", setting, "--out", "run").code == Exit.OK
-    assert words == seedbus("privacy", "run").out, "of all rounds: stop.epsilon does not end the run"
+    assert words == seedbus("explain", "run", "privacy").out, "of all rounds: stop.epsilon does not end the run"
     # with a budget there has to be room for the last commit's worst case
     assert (2.7 if what.stop.epsilon else 2.97) < spent(Path("run"))["epsilon"] <= 3
-    found = json.loads(seedbus("privacy", "plan.yaml", "--epsilon", "3", "--format", "json").out)
+    found = json.loads(seedbus("explain", "plan.yaml", "privacy", "--epsilon", "3", "--format", "json").out)
     assert found["epsilon"] == pytest.approx(spent(Path("run"))["epsilon"], rel=1e-12) and found["is_exact"]
 
 
@@ -167,13 +167,13 @@ def test_a_run_with_the_noise_that_is_printed_spends_the_epsilon_that_was_wished
 )  # fmt: skip
 def test_an_epsilon_that_no_noise_gives_is_refused(arguments: Sequence[str], sentence: str, seedbus: Command) -> None:
     Path("plan.yaml").write_text(dump(PRIVATE["drawn"].resolved()))
-    found = seedbus("privacy", *arguments)
+    found = seedbus("explain", *arguments, "privacy")
     assert found.code == Exit.USAGE and found.out == "" and sentence in found.err
 
 
 def test_a_scenario_without_an_epsilon_is_told_what_is_missing(seedbus: Command) -> None:
     sentence = "seedbus: small.yaml: it is no run's folder; for a scenario give --epsilon, like --epsilon 4\n"
-    found = seedbus("privacy", "small.yaml")
+    found = seedbus("explain", "small.yaml", "privacy")
     assert (found.code, found.err) == (Exit.FOLDER, sentence)
 
 
@@ -182,7 +182,7 @@ def test_it_is_explained_with_the_words_of_the_run(seedbus: Command) -> None:
     Path("plan.yaml").write_text(dump(PRIVATE["budget"].resolved()))
     assert seedbus("run", "plan.yaml", "-q", "--out", "run").code == Exit.OK
     text = " ".join(seedbus("explain", "plan.yaml", "--seconds", "60").out.replace("│", " ").split())
-    assert seedbus("privacy", "run").out.strip() in text and "stop.epsilon (2) ends the run" in text
+    assert seedbus("explain", "run", "privacy").out.strip() in text and "stop.epsilon (2) ends the run" in text
     found = json.loads(seedbus("explain", "plan.yaml", "--seconds", "0.01", "--format", "json").out)["privacy"]
     assert found.items() >= (spent(Path("run")) | {"is_exact": True, "ends_run": True, "budget": 2.0}).items()
     vain = seedbus("explain", "plan.yaml", "--set", "stop.epsilon=0.1")

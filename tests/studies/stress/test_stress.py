@@ -268,7 +268,7 @@ def test_shrinking_leaves_out_what_does_not_matter() -> None:
 
 @pytest.mark.soak
 def test_the_command_tells_seeds_rounds_and_faults(tmp_path: Path) -> None:
-    done = CliRunner().invoke(app, ["stress", "--seed", "7", "--scenarios", "3", "--workers", "1"])
+    done = CliRunner().invoke(app, ["stress", "--seed", "7", "--scenarios", "3", "--jobs", "1"])
     assert done.exit_code == Exit.OK, done.output
     assert "seeds 7 to 9: 3 scenarios" in done.output and "no failure" in done.output
 
@@ -280,7 +280,7 @@ def test_the_command_writes_the_scenario_of_a_failure(tmp_path: Path, monkeypatc
     smallest = document(3) | {"faults": [{"fault": "device-speeds", "file": "stress-3-device-speeds.csv"}]}
     failed = Verdict(3, problem="Broken: it is", smallest=smallest)
     monkeypatch.setattr(cli_stress, "examined", lambda *_: iter([failed]))
-    done = CliRunner().invoke(app, ["stress", "--seed", "3", "--scenarios", "1", "--keep", str(tmp_path / "kept")])
+    done = CliRunner().invoke(app, ["stress", "--seed", "3", "--scenarios", "1", "--out", str(tmp_path / "kept")])
     assert done.exit_code == Exit.DIVERGED and "seed 3: Broken: it is" in done.output
     kept = load(tmp_path / "kept" / "stress-3.yaml")
     assert kept.seed == document(3)["seed"] and list(kept.check()) == ["faults.0.file"]
@@ -338,7 +338,7 @@ def marked(mark: bytes) -> list[int]:
 def test_no_process_of_the_command_outlives_it(tmp_path: Path, by: signal.Signals) -> None:
     mark = f"STRESS_TEST={tmp_path}"
     environment: dict[str, Any] = {**os.environ, "STRESS_TEST": str(tmp_path), "TMPDIR": str(tmp_path)}
-    command = seedbus("stress", "--minutes", 10, "--workers", 2, env=environment)
+    command = seedbus("stress", "--minutes", 10, "--jobs", 2, env=environment)
     wait_for(lambda: any(tmp_path.rglob("run")))  # a scenario is running
     assert len(marked(mark.encode())) >= 2
     kill(command.pid, by)
@@ -352,7 +352,7 @@ def test_no_process_of_the_command_outlives_it(tmp_path: Path, by: signal.Signal
 
 @pytest.mark.slow
 def test_the_command_ends_with_its_minutes(tmp_path: Path) -> None:
-    command = seedbus("stress", "--minutes", 0.1, "--workers", 2)
+    command = seedbus("stress", "--minutes", 0.1, "--jobs", 2)
     output, errors = command.communicate()
     assert command.returncode == Exit.OK and "no failure" in output, output + errors
 

@@ -226,7 +226,7 @@ def test_a_dry_run_counts_the_time_of_instruments_and_evaluations(seedbus: Comma
     seconds = list[float]()
     for ask in ({}, {"analysis": ["kappa", "worst_tenth"], "splits": ["train"]}):
         Path("own.yaml").write_text(dump({"base": base, "seeds": [1, 2, 3], "ask": ask}))
-        said = seedbus("study", "own.yaml", "--dry-run", "--folder", f"of-{len(seconds)}")
+        said = seedbus("study", "own.yaml", "--dry-run", "--out", f"of-{len(seconds)}")
         found = re.search(r"own: about ([\d,.]+) (s|min) in", said.err)
         assert found, said.err
         seconds.append(float(found[1]) * (60 if found[2] == "min" else 1))

@@ -356,7 +356,7 @@ def test_what_was_found_is_printed_where_its_report_cannot_be_written(
 
     monkeypatch.setattr(study_page, "write_report", full)
     Path("kept.yaml").write_text(dump(STUDY))
-    result = seedbus("study", "kept.yaml", "--folder", folder, "--so-far", "--format", "csv")
+    result = seedbus("study", "kept.yaml", "--out", folder, "--so-far", "--format", "csv")
     said = f"seedbus: {folder / 'kept'}: the report cannot be written (No space left on device)\n"
     assert (result.code, result.err) == (Exit.FOLDER, said) and "\ntiny," in result.out
 
@@ -376,7 +376,7 @@ def test_runs_of_another_source_of_a_plug_in_are_counted_and_their_report_is_not
     (store.folder / "runs" / "broken").mkdir()
     (store.folder / "runs" / "broken" / RESULTS).touch()
     Path("signed.yaml").write_text(dump(study))
-    command = ("study", "signed.yaml", "--folder", store.folder, "--plugin", plugin)
+    command = ("study", "signed.yaml", "--out", store.folder, "--plugin", plugin)
     result = seedbus(*command, "--so-far")
     assert (result.code, result.err) == (Exit.OK, f"written: {page}, and tables and figures beside it\n")
     report = page.read_bytes()

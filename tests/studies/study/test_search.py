@@ -181,7 +181,7 @@ def test_a_search_makes_the_same_trials_in_one_process_and_in_two_and_when_it_is
     again = package.study("searched.yaml", tmp_path / "half", jobs=2)
     assert again.tuned == whole.tuned and again.is_complete
     assert sorted(path.name for path in half.iterdir()) == [folder.name for folder in folders]
-    result = seedbus("study", "searched.yaml", "--folder", str(half.parent), "--so-far", "--format", "json")
+    result = seedbus("study", "searched.yaml", "--out", str(half.parent), "--so-far", "--format", "json")
     report = json.loads(result.out)
     assert result.code == Exit.OK, result.err
     for row, tuned in report["tuned"].items():
@@ -190,4 +190,4 @@ def test_a_search_makes_the_same_trials_in_one_process_and_in_two_and_when_it_is
         assert tuned["chosen"] == best["values"] == whole.tuned[row].chosen and len(tuned["trials"]) == 10
     figures = {path.name for path in (half.parent / "searched" / "figures").iterdir()}
     assert {"tuning.svg", f"tuning-{RATE}.svg"} <= figures
-    assert "all are there already" in seedbus("study", "searched.yaml", "--folder", str(half.parent), "--dry-run").err
+    assert "all are there already" in seedbus("study", "searched.yaml", "--out", str(half.parent), "--dry-run").err

@@ -275,7 +275,7 @@ def test_a_launcher_places_the_clients_of_every_run_and_a_run_that_it_cannot_pla
     for number, folder in enumerate(row["runs"], 1):
         assert '"submitted"' in (Path(folder) / "log.jsonl").read_text()
         assert Results.read(Path(folder)).digest == run(lossy(0.1, seed=number), Path(f"alone-{number}")).digest
-    many = seedbus("study", "small.yaml", "--folder", "other", "--workers", "99", *placed)
+    many = seedbus("study", "small.yaml", "--out", "other", "--workers", "99", *placed)
     assert many.code == Exit.USAGE and "row small cannot run: --workers 99: the run has 8 clients" in many.err
 
 

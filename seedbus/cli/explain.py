@@ -22,13 +22,16 @@ SECONDS = 10.0
 
 def explain(
     scenario: Annotated[
-        str, typer.Argument(help="A scenario file, or a name from `seedbus list`; with privacy also a run's folder.")
+        str,
+        typer.Argument(
+            metavar="SCENARIO", help="A scenario file, or a name from `seedbus list`; with privacy also a run's folder."
+        ),
     ],
     part: Annotated[
         Part | None,
         typer.Argument(
-            metavar="[fields|partition|privacy]",
-            help="Only this: every field, with its default filled in; which client holds which samples; or ε.",
+            metavar="fields|partition|privacy",
+            help="Only this: every field, defaults filled in; which client holds which samples; or the ε spent.",
         ),
     ] = None,
     settings: Set = None,

@@ -22,7 +22,7 @@ def export(
     run: RunFolder,
     what: Annotated[
         What,
-        typer.Argument(metavar="[model|messages]", help="The model after a round, and its digest; or every message."),
+        typer.Argument(metavar="model|messages", help="The model after a round, and its digest; or every message."),
     ] = "model",
     at: Annotated[
         int | None, typer.Option(metavar="ROUND", help="The model after so many rounds; default: the last.")

@@ -33,7 +33,10 @@ from seedbus.scenarios.transports.transports import TRANSPORTS, worker_transport
 
 TransportName = Enum("TransportName", {name: name for name in TRANSPORTS}, type=str)  # type: ignore[misc]
 Runnable = Annotated[
-    str | None, typer.Argument(help="A scenario file, or a name from `seedbus list`; not needed with --resume.")
+    str | None,
+    typer.Argument(
+        metavar="SCENARIO", help="A scenario file, or a name from `seedbus list`; not needed with --resume."
+    ),
 ]
 
 

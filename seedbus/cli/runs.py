@@ -17,7 +17,7 @@ from seedbus.scenarios.reporting.terminal import console, say, shown
 
 
 def runs(
-    folder: Annotated[Path, typer.Argument(metavar="[FOLDER|RUN]", help="A folder of runs, or one run's.")] = Path(
+    folder: Annotated[Path, typer.Argument(metavar="FOLDER|RUN", help="A folder of runs, or one run's.")] = Path(
         "runs"
     ),
     stop: Annotated[

@@ -38,8 +38,8 @@ def explain(scenario: Scenario, seconds: float) -> dict[str, Any]:
         traffic, time, memory: the fields of `forecast.Traffic`, `Time` and `Memory`, with `time.total`; null if they
             are not measured.
         disk: the fields of `forecast.Disk`; null if nothing is measured.
-        privacy: what `seedbus explain RUN privacy` will say of the run, with `is_exact`, `ends_run` and `budget` (`stop.epsilon`);
-            null if it is not private, or nothing is measured.
+        privacy: what `seedbus explain RUN privacy` will say of the run, with `is_exact`, `ends_run` and `budget`
+            (`stop.epsilon`); null if it is not private, or nothing is measured.
         lag: {median, p95, max} of the commits that clients had missed when they were asked, or that nodes lacked when
             a round closed.
         faults: for each fault what it did in the rehearsal.

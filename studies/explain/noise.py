@@ -1,4 +1,4 @@
-"""What `seedbus explain RUN privacy` says: ε of a run, or the least noise with which a scenario's run spends no more than an ε."""
+"""What `seedbus explain … privacy` says: ε of a run, or the least noise with which a run spends no more than an ε."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def least_noise(scenario: Scenario, source: str, epsilon: float) -> dict[str, An
         epsilon: the most that its commits may spend.
 
     Returns:
-        `noise_multiplier`, what `seedbus explain RUN privacy` will say of the run, and `is_exact`, see `forecast.Spent`.
+        `noise_multiplier`, what `seedbus explain RUN privacy` will say of the run, and `is_exact` of `forecast.Spent`.
 
     Raises:
         ScenarioError: the scenario is not private, `stop.epsilon` is less, or no noise is enough.

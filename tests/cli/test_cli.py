@@ -23,6 +23,7 @@ from worlds import TINY, scenario
 
 from seedbus.agents.client.replicas import Replicas
 from seedbus.algorithms.contract import Replica
+from seedbus.cli.former import FORMER
 from seedbus.scenarios.cli_errors import cli_errors
 from seedbus.scenarios.errors import Exit
 from seedbus.scenarios.reporting.reference import BEGIN, inserted
@@ -33,8 +34,8 @@ from seedbus.scenarios.schema.yaml_text import dump
 
 ROOT = Path(__file__).resolve().parents[2]
 REFERENCE = (ROOT / "docs" / "reference.md").read_text(encoding="utf-8")
-COMMANDS = ["run", "server", "client", "keys", "check", "list", "schema", "replay", "report", "verify"]
-COMMANDS += ["compare", "analyse", "init", "explain", "partition", "privacy", "stress", "study", "top", "runs", "stop"]
+COMMANDS = ["init", "list", "explain", "run", "study", "compare", "analyse", "runs", "report", "verify", "export"]
+COMMANDS += ["server", "client", "keys", "check-plugin", "stress"]
 
 
 def test_json_is_one_object_on_stdout_and_nothing_else(seedbus: Command) -> None:
@@ -79,15 +80,20 @@ USAGE = [
     (("run", "small.yaml", "--format", "xml"), r"Invalid value for '--format': 'xml' is not one of 'text', 'json'"),
     (("run", "small.yaml", "--workers", "two"), r"Invalid value for '--workers': .two. is not .*; see"),
     (("keys",), r"Missing command; see `seedbus keys --help`"),
-    (("check",), r"Missing argument .*; see `seedbus explain SCENARIO fields --help`"),
-    (("replay",), r"Missing argument 'RUN'; see `seedbus export RUN --help`"),
-    (("schema", "x"), r"Got unexpected extra argument"),
+    (("explain",), r"Missing argument .*; see `seedbus explain --help`"),
+    (("export",), r"Missing argument 'RUN'; see `seedbus export --help`"),
+    (("export", "run", "model", "x"), r"Got unexpected extra argument"),
+    (("explain", "small.yaml", "field"), r"Invalid value for '.*': 'field' is not one of 'fields', 'partition', 'pr"),
+    (("explain", "small.yaml", "--out", "a"), r"--out: it is for `seedbus explain SCENARIO partition`"),
+    (("explain", "small.yaml", "--format", "csv"), r"--format csv: it is for `seedbus explain SCENARIO partition`"),
+    (("explain", "small.yaml", "fields", "--seconds", "1"), r"--seconds: it is for `seedbus explain SCENARIO`"),
+    (("runs", "--stop", "--format", "json"), r"--stop: it prints a sentence; expected no --format"),
     (("list", "x"), r"seedbus list x: there is no such kind; there are scenarios, studies, plugins, .*algorithms"),
     (("run",), r"seedbus run: name a scenario \(`seedbus list` shows them\), or --resume RUN"),
     (("run", "small.yaml", "--resume", "a", "--out", "b"), r"give --out for a new run or --resume for an old one"),
     (("run", "small.yaml", "--other-device"), r"--other-device is for a run that goes on; give it with --resume RUN"),
     (("run", "nope.yaml"), r"nope.yaml: there is no such file and no scenario of that name"),
-    (("check", "."), r"\.: it is not a file; expected a scenario file, or a name from `seedbus list`"),
+    (("explain", ".", "fields"), r"\.: it is not a file; expected a scenario file, or a name from `seedbus list`"),
     (("run", "small.yaml", "--set", "seed=x"), r"small.yaml --set seed=x: seed: \"x\" is not accepted; expected a"),
     (
         ("run", "small.yaml", "--set", "stop.target={value: 1}"),
@@ -248,9 +254,20 @@ def test_the_reference_shows_every_option_of_every_command(
     assert options(shown) == options(said.out) >= {"--help"}
 
 
-def test_the_reference_shows_every_command_that_there_is(seedbus: Command) -> None:
-    told = re.findall(r"^│ ([a-z]+)  ", seedbus("--help").out.partition("Commands")[2], re.MULTILINE)
-    assert sorted(told) == sorted(COMMANDS) == sorted(re.findall(r"^### seedbus (\w+)$", REFERENCE, re.MULTILINE))
+def test_the_help_and_the_reference_show_every_command_in_the_order_of_use(seedbus: Command) -> None:
+    told = re.findall(r"^│ ([a-z-]+)  +[A-Z]", seedbus("--help").out.partition("─ Start ─")[2], re.MULTILINE)
+    assert told == COMMANDS == re.findall(r"^### seedbus ([a-z-]+)$", REFERENCE, re.MULTILINE)
+
+
+@pytest.mark.parametrize("typed", FORMER)
+def test_a_former_name_is_one_sentence_with_a_command_that_there_is(seedbus: Command, typed: str) -> None:
+    command, *option = typed.split()
+    said = seedbus(command, "x", *option)
+    assert said.code == Exit.USAGE and said.err.startswith(f"seedbus: `seedbus {typed}` is now `seedbus ")
+    assert said.err.count("\n") == 1
+    for each in FORMER[typed].split("` or `seedbus "):
+        now = seedbus(each.split()[0], "--help").out
+        assert all(name in now for name in re.findall("--[a-z]+", each))
 
 
 def test_the_reference_says_what_every_figure_about_messages_is(seedbus: Command) -> None:
@@ -305,7 +322,7 @@ def test_bash_completes_commands_and_options_with_the_script_that_the_command_pr
     done = subprocess.run(["bash", "-c", code], capture_output=True, text=True, check=True, env={**os.environ, **path})
     assert done.stdout.splitlines() == [
         "complete -o default -F _seedbus_completion seedbus",
-        "replay report",
+        "report",
         "--transport",
     ]
 
@@ -471,19 +488,19 @@ def test_ctrl_c_names_the_folder_and_the_resumed_run_ends_as_if_it_had_not_stopp
 GOING_ON = {
     "run small.yaml --set stop.rounds=3 --out a": "run --resume a",
     "run small.yaml --workers=2 --patience 300 --join-within 12.5 --plugin 'my own/signs.py' -q --out a": (
-        "run --workers 2 --patience 300 --join-within 12.5 --plugin 'my own/signs.py' --quiet --resume a"
+        "run --patience 300 --join-within 12.5 --plugin 'my own/signs.py' --quiet --workers 2 --resume a"
     ),
     "run small.yaml --transport ipc --log messages --format json --device cpu --out 'a b'": (
-        "run --transport ipc --device cpu --log messages --format json --resume 'a b'"
+        "run --device cpu --log messages --format json --transport ipc --resume 'a b'"
     ),
-    "run small.yaml --launcher slurm --workers 2 --launch partition=long --launch nodes=2 --launch worker_cpus=2 --out a": (
-        "run --workers 2 --launcher slurm --launch worker_cpus=2 --launch partition=long --launch nodes=2 --resume a"
+    "run small.yaml --launcher slurm --workers 2 --launch nodes=2 --launch worker_cpus=2 --out a": (
+        "run --workers 2 --launcher slurm --launch nodes=2 --launch worker_cpus=2 --resume a"
     ),
     "server small.yaml --bind tcp://localhost:5555 --keys k --workers 3 --answer-within 90 --out a": (
         "server --bind tcp://localhost:5555 --workers 3 --answer-within 90 --keys k --resume a"
     ),
     "server small.yaml --bind 'tcp://*:5555' --insecure --patience 86400 --out a": (
-        "server --bind 'tcp://*:5555' --patience 86400 --insecure --resume a"
+        "server --bind 'tcp://*:5555' --insecure --patience 86400 --resume a"
     ),
 }
 

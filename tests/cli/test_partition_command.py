@@ -91,7 +91,7 @@ def test_a_division_with_a_seed_of_its_own_is_the_same_in_runs_of_other_seeds(se
     assert refused.code == Exit.USAGE and "partition.seed: 4 is not accepted; a file says who holds" in refused.err
 
 
-@pytest.mark.parametrize("command", ["run -q", "check", "explain --seconds 0", "partition"])
+@pytest.mark.parametrize("command", ["run -q", "explain fields", "explain --seconds 0", "explain partition"])
 def test_rows_of_owners_that_are_no_clients_are_counted_wherever_a_scenario_is_told_of(
     seedbus: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: str
 ) -> None:
@@ -100,7 +100,8 @@ def test_rows_of_owners_that_are_no_clients_are_counted_wherever_a_scenario_is_t
     task = "task={name: table, file: people.csv, target: city, owner: person, validation: 0}"
     for clients, owners in ((2, "2 of 5"), (5, "")):
         sets = ("--set", task, "--set", "partition=natural", "--set", f"participation={{clients: {clients}}}")
-        said = seedbus(*command.split(), "small.yaml", *sets)
+        first, *rest = command.split()
+        said = seedbus(first, "small.yaml", *rest, *sets)
         words = " ".join(re.sub("[│┌┐└┘─]", " ", said.out + said.err).split())
         told = re.findall(r"partition natural: (\d of \d) owners are clients, so nobody trains on (\d+) of 38", words)
         held = load("small.yaml", [task, "partition=natural", f"participation={{clients: {clients}}}"])
@@ -165,7 +166,7 @@ def test_the_names_of_classes_fit_into_the_drawing_and_are_safe(labels: list[Any
             r"partition.file: found no file no.csv",
         ),
         ((*DIGITS, "--out", "no/where.svg"), Exit.FOLDER, r"no/where.svg: it cannot be written \(No such file"),
-        ((*DIGITS, "--out", ""), Exit.USAGE, r"--svg .*: it names no file; expected one like partition.svg"),
+        ((*DIGITS, "--out", ""), Exit.USAGE, r"--out .*: it names no file; expected one like partition.svg"),
     ],
 )
 def test_a_mistake_is_one_sentence(seedbus: Command, arguments: tuple[str, ...], code: Exit, sentence: str) -> None:

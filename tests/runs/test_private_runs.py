@@ -68,14 +68,14 @@ def test_the_epsilon_that_was_recorded_is_the_one_that_the_journal_gives(tmp_pat
     assert results.summary["metrics"]["epsilon"] == spent(tmp_path / "run")["epsilon"] == epsilons[-1] > 0
     assert results.lines[0]["epsilon"] == 0
     answer = CliRunner().invoke(
-        app, ["explain", str(tmp_path / "run"), "privacy", "--delta", "0.001", "--format", "json"]
+        app, ["explain", str(tmp_path / "run"), "privacy", "--set", "privacy.delta=0.001", "--format", "json"]
     )
     assert 0 < json.loads(answer.stdout)["epsilon"] < epsilons[-1]
     assert results.digest == replay(tmp_path / "run").digest
     assert results.digest != run(private(CENTRAL | {"noise": "system"}), tmp_path / "other").digest
-    for command in ("privacy", "report"):
+    for command, part in (("explain", ["privacy"]), ("report", [])):
         for folder, is_told in (("run", True), ("other", False)):
-            said = CliRunner().invoke(app, [command, str(tmp_path / folder)]).stdout
+            said = CliRunner().invoke(app, [command, str(tmp_path / folder), *part]).stdout
             assert ("noise keyed by the seed: it protects nobody" in said) == is_told, said
 
 
@@ -144,7 +144,7 @@ def test_a_secret_uniform_cohort_shows_in_no_commit_how_many_reports_were_lost(
     assert secret.summary["version"] == 12
     epsilons = figures_of(tmp_path / "secret")["epsilon"]
     assert len(epsilons) == 12 and (np.diff(epsilons) > 0).all() and recorded(secret)[12] == epsilons[-1]
-    with pytest.raises(ScenarioError, match="--delta 1e-13: at least 1e-12 is accepted for its cohorts"):
+    with pytest.raises(ScenarioError, match=r"privacy\.delta=1e-13: at least 1e-12 is accepted for its cohorts"):
         spent(tmp_path / "secret", 1e-13)
     for name, settings in (("by m", SECRET), ("by n", CENTRAL)):
         run(private(settings, **changes, stop={"rounds": 1}), tmp_path / name)

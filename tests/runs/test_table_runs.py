@@ -105,8 +105,8 @@ def test_the_partition_command_shows_the_names_of_classes(seedbus: Command, tmp_
     people_table(tmp_path / "people.csv")
     task = f"task={{name: table, file: {tmp_path}/people.csv, target: city, validation: 0}}"
     by_pet = "partition={kind: by-column, column: pet}"
-    said = seedbus("explain", "small.yaml", "partition", "--set", task, "--set", by_pet, "--set", "participation={clients: 3}",
-                   "--set", "algorithm=fedavg", "--format", "json")  # fmt: skip
+    said = seedbus("explain", "small.yaml", "partition", "--set", task, "--set", by_pet,
+                   "--set", "participation={clients: 3}", "--set", "algorithm=fedavg", "--format", "json")  # fmt: skip
     assert said.code == 0, said.err
     shown = json.loads(said.out)
     assert shown["labels"] == ["Aarhus", "Bergen", "Cork"] and shown["samples"] == 38

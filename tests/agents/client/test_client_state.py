@@ -258,9 +258,9 @@ def test_a_process_says_once_that_what_its_clients_remember_is_lost_with_it(tmp_
         name = algorithm["name"]
         with ServerThread(quiet(algorithm), tmp_path / name, evaluator="own") as server:
             command = ("client", "--connect", server.watcher.endpoint, "--clients", 2)
-            clients = [seedbus(*command, "--memory", tmp_path / f"memory-{name}"), seedbus(*command)]
+            clients = [seedbus(*command, "--out", tmp_path / f"memory-{name}"), seedbus(*command)]
             server.results()
-            told[name] = [each.communicate()[1].count("by --memory FOLDER") for each in clients]
+            told[name] = [each.communicate()[1].count("by --out FOLDER") for each in clients]
     assert told == {"scaffold": [0, 1], "fedavg": [0, 0]}
 
 

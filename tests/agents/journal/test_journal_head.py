@@ -194,7 +194,7 @@ def test_reading_a_journal_that_lost_rounds_fails_after_the_intact_ones(killed: 
     for read in (lambda: replay(killed), lambda: replay(killed, damage.good + 1), lambda: Run.read(killed)):
         with pytest.raises(JournalDamaged, match="were durable and are lost"):
             read()
-    for command in (["replay", killed], ["compare", killed]):
+    for command in (["export", killed], ["compare", killed]):
         result = seedbus(*command)
         assert result.code == Exit.FOLDER and result.err == f"seedbus: {damage}\n"
 

@@ -223,12 +223,12 @@ def test_a_relative_path_is_relative_to_the_file_of_the_scenario(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("command", ["run", "check"])
-def test_the_command_says_what_is_wrong_with_a_trace(tmp_path: Path, command: str) -> None:
+@pytest.mark.parametrize("command", [("run",), ("explain", "fields")], ids=" ".join)
+def test_the_command_says_what_is_wrong_with_a_trace(tmp_path: Path, command: tuple[str, ...]) -> None:
     (tmp_path / "devices.csv").write_text(HEADER + "1,2,1\n")
     document = scenario().resolved() | {"faults": [{"fault": "trace", "file": "devices.csv"}]}
     (tmp_path / "what.yaml").write_text(dump(document))
-    done = seedbus(command, tmp_path / "what.yaml", cwd=tmp_path.parent)
+    done = seedbus(command[0], tmp_path / "what.yaml", *command[1:], cwd=tmp_path.parent)
     _, stderr = done.communicate()
     assert done.returncode == Exit.USAGE
     assert stderr == (

@@ -76,9 +76,11 @@ def test_an_address_without_a_cluster_is_refused_at_once(seedbus: Command) -> No
     with socket.socket() as unused:
         unused.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{unused.getsockname()[1]}"
-        said = seedbus("run", "quickstart", "--launcher", "ray", "--address", address)
+        said = seedbus("run", "quickstart", "--launcher", "ray", "--launch", f"address={address}")
     assert said.code == Exit.USAGE and "Traceback" not in said.err
-    assert f"--address {address}: there is no Ray cluster (Connection refused); expected HOST:PORT of a" in said.err
+    assert (
+        f"--launch address={address}: there is no Ray cluster (Connection refused); expected HOST:PORT of a" in said.err
+    )
 
 
 @pytest.mark.filterwarnings("ignore")  # Ray's own
@@ -125,7 +127,7 @@ def test_a_node_gets_plug_ins_as_files_in_a_folder_of_its_user_and_no_others(
     plugin = Path(lines[lines.index("--plugin") + 1])
     assert plugin.read_bytes() == SIGNS.read_bytes() and plugin.name == SIGNS.name
     assert stat.S_IMODE(plugin.parents[1].stat().st_mode) == 0o700
-    assert lines[lines.index("--memory") + 1] == str(tmp_path / "clients")
+    assert lines[lines.index("--out") + 1] == str(tmp_path / "clients")
     assert process.sees_folder and not node._is_log_of(log, "0100"), "a folder of another run is not this run's"
     process.end()
     wait_for(lambda: process.read()[1] is not None)

@@ -134,7 +134,7 @@ def seen_in_proc(pairs: list[KeyPair]) -> list[str]:
 
 @pytest.mark.slow
 def test_ctrl_c_ends_all_workers_and_keeps_the_run(tmp_path: Path, nodes: Nodes) -> None:
-    options = ("--launcher", "ray", "--address", nodes.address, "--workers", 2, "--out", tmp_path / "run")
+    options = ("--launcher", "ray", "--launch", f"address={nodes.address}", "--workers", 2, "--out", tmp_path / "run")
     process = seedbus("run", scenario_file(tmp_path, stop={"rounds": 100_000}), *options)
     log = tmp_path / "run" / "log.jsonl"
     wait_for(lambda: log.exists() and '"event": "round"' in log.read_text())
@@ -160,7 +160,7 @@ def test_a_run_whose_node_is_lost_ends_in_the_same_bits(tmp_path: Path, nodes: N
     load_plugin(SIGNS)
     changes: dict[str, Any] = {"algorithm": {"name": "signs", "learning_rate": 0.01}, "stop": {"rounds": 300}}
     whole = run(lossy(**changes), tmp_path / "here")
-    options = ("--launcher", "ray", "--address", nodes.address, "--workers", 2, "--plugin", SIGNS)
+    options = ("--launcher", "ray", "--launch", f"address={nodes.address}", "--workers", 2, "--plugin", SIGNS)
     process = seedbus("run", scenario_file(tmp_path, **changes), *options, "--out", tmp_path / "run", "-q")
     log = tmp_path / "run" / "log.jsonl"
     wait_for(lambda: log.exists() and log.read_text().count('"event": "round"') > 50)

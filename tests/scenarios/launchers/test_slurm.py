@@ -164,6 +164,8 @@ def test_a_name_by_which_no_node_reaches_this_machine_is_refused(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(socket, "gethostname", lambda: "localhost")
-    with pytest.raises(ScenarioError, match=r"--address localhost: it is 127.0.0.1, which no other machine reaches"):
+    with pytest.raises(
+        ScenarioError, match=r"--launch address=localhost: it is 127.0.0.1, which no other machine reaches"
+    ):
         Slurm().host()
     assert Slurm(address="localhost").host() == Slurm(cluster="local").host() == "127.0.0.1"

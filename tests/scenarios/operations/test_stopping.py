@@ -1,4 +1,4 @@
-"""`seedbus runs RUN --stop`: a run stops after the round in progress and goes on as if it had not, and no other process is hit."""
+"""`seedbus runs RUN --stop`: a run stops after the round in progress and goes on as if it had not; no other is hit."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def test_a_server_that_waits_for_its_clients_stops_at_once(started: Start, tmp_p
     server = started("server", "--bind", f"ipc://{tmp_path}/s")
     wait_for(lambda: (tmp_path / "run" / RUNNING).exists() and holder(tmp_path / "run") is not None)
     wait_for(lambda: "listening" in (tmp_path / "run" / "log.jsonl").read_text())
-    asked = seedbus("runs", "run", "--stop", "--wait", "20")
+    asked = seedbus("runs", "run", "--stop", "--patience", "20")
     assert asked.code == Exit.OK and f"stopped after 0 of {ROUNDS} rounds" in asked.out
     assert server.wait() == Exit.INTERRUPTED
 
@@ -133,7 +133,7 @@ def test_a_program_that_takes_no_requests_gets_no_signal(seedbus: Command, tmp_p
     try:
         assert program.stdout is not None and program.stdout.readline() == "held\n"
         assert holder(tmp_path / "run") == Holder(program.pid, listens=False)
-        asked = seedbus("runs", "run", "--stop", "--wait", "0.1")
+        asked = seedbus("runs", "run", "--stop", "--patience", "0.1")
         assert asked.code == Exit.FOLDER and f"process {program.pid} runs it as a part of another program" in asked.err
         assert is_alive(program.pid)
     finally:

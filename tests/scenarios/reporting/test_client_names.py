@@ -135,7 +135,7 @@ def test_the_people_of_leaf_are_named_by_their_ids(
 ) -> None:
     monkeypatch.setenv("SEEDBUS_DATA", str(tmp_path))
     leaf_sets(tmp_path)
-    command = ["partition", "femnist", "--set", "participation={clients: 4}"]
+    command = ["explain", "femnist", "partition", "--set", "participation={clients: 4}"]
     shown = seedbus(*command, "--set", "partition=natural")
     assert shown.code == 0 and "2 (f0002_00)" in shown.out
     found = json.loads(seedbus(*command, "--set", "partition=natural", "--format", "json").out)

@@ -1,4 +1,4 @@
-"""`report --messages` and `run --log messages`: every message of a run in words, which add up to its results."""
+"""`seedbus export RUN messages`, `run --log messages`: every message of a run in words, which add up to its results."""
 
 from __future__ import annotations
 
@@ -136,17 +136,20 @@ def whole(kept: Path, tmp_path: Path) -> Path:
 def test_messages_are_chosen_by_client_kind_and_round(seedbus: Command) -> None:
     messages = lines(seedbus)
     of_client = [each for each in messages if "client 7" in (each["from"], each["to"])]
-    assert of_client and lines(seedbus, "--client", "7") == of_client
-    assert lines(seedbus, "--kind", "Report") == [each for each in messages if each["kind"] == "report"]
+    assert of_client and lines(seedbus, "--only", "client=7") == of_client
+    assert lines(seedbus, "--only", "kind=Report") == [each for each in messages if each["kind"] == "report"]
     chosen = [each for each in of_client if each["kind"] == "plan" and each["round"] == of_client[0]["round"]]
-    assert lines(seedbus, "--client", "7", "--kind", "plan", "--round", of_client[0]["round"]) == chosen and chosen
+    round = f"round={of_client[0]['round']}"
+    assert lines(seedbus, "--only", "client=7", "--only", "kind=plan", "--only", round) == chosen and chosen
+    assert not seedbus("export", "run", "messages", "--only", "client=7", "--format", "csv", "--out", "m.csv").out
+    assert list(csv.DictReader(Path("m.csv").read_text(encoding="utf-8").splitlines())) == of_client
 
 
 @pytest.mark.usefixtures("whole")
 def test_all_formats_show_the_same(seedbus: Command) -> None:
     messages = lines(seedbus)
     shown = seedbus("export", "run", "messages").out
-    assert shown == seedbus("export", "run", "messages", "--format", "table").out
+    assert shown == seedbus("export", "run", "messages", "--format", "text").out
     head, *rows = shown.splitlines()
     assert head.split() == [*FIELDS] and len(rows) == len(messages)
     for row, each in zip(rows, messages, strict=True):
@@ -160,25 +163,24 @@ def test_all_formats_show_the_same(seedbus: Command) -> None:
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
-        (["--messages", "--client", "8"], "--client: there is no client 8; expected 0 to 7"),
-        (["--messages", "--client", "-1"], "--client: there is no client -1; expected 0 to 7"),
+        (["messages", "--only", "client=8"], "--only client=8: there is no such client; expected 0 to 7"),
+        (["messages", "--only", "client=-1"], "--only client=-1: expected the number of a client"),
+        (["messages", "--only", "client=x"], "--only client=x: expected the number of a client"),
         (
-            ["--messages", "--client", "x"],
-            "Invalid value for '--client': \"x\" is not accepted; expected a whole",
+            ["messages", "--only", "kind=reports"],
+            "--only kind=reports: there is no such kind; expected one of ask, bye,",
         ),
-        (
-            ["--messages", "--kind", "reports"],
-            "--kind: 'reports' is no kind; expected one of ask, bye, commit, decline,",
-        ),
-        (["--messages", "--round", "-1"], "Invalid value for '--round': \"-1\" is not accepted; expected at least 0"),
-        (["--messages", "--format", "json"], "--format json: expected table, csv or jsonl with --messages"),
-        (["--format", "csv"], "--format csv: expected text or json without --messages"),
-        (["--kind", "report"], "--kind: it chooses messages; give --messages, too"),
-        (["--round", "0"], "--round: it chooses messages; give --messages, too"),
+        (["messages", "--only", "round=-1"], "--only round=-1: expected the number of a round"),
+        (["messages", "--only", "bytes=1"], "--only bytes=1: there is no such field; there are client, kind and round"),
+        (["messages", "--only", "client"], "--only client: expected FIELD=VALUE"),
+        (["messages", "--format", "json"], "--format json: expected text, csv or jsonl of messages"),
+        (["messages", "--at", "3"], "--at: it is for the model; of messages expected --only round=ROUND"),
+        (["--format", "csv"], "--format csv: expected text or json of model"),
+        (["--only", "kind=report"], "--only: it is for messages; expected `seedbus export RUN messages`"),
     ],
 )
 def test_what_cannot_be_chosen_is_one_sentence(seedbus: Command, options: list[str], sentence: str) -> None:
-    ran = seedbus("report", "run", *options)
+    ran = seedbus("export", "run", *options)
     assert (ran.code, ran.out, ran.err.count("\n")) == (Exit.USAGE, "", 1) and ran.err.startswith(
         f"seedbus: {sentence}"
     )
@@ -186,7 +188,7 @@ def test_what_cannot_be_chosen_is_one_sentence(seedbus: Command, options: list[s
 
 @pytest.mark.usefixtures("whole")
 def test_nothing_that_fits_is_said_beside_what_there_is(seedbus: Command) -> None:
-    ran = seedbus("export", "run", "messages", "--round", "40", "--format", "csv")
+    ran = seedbus("export", "run", "messages", "--only", "round=40", "--format", "csv")
     assert ran.out == ",".join(FIELDS) + "\n"
     assert ran.err.startswith("seedbus: note: none of the run's ") and ran.err.count("\n") == 1
     assert ran.err.endswith("it has bye, commit, evaluation, join, plan, report, welcome, in rounds 0 to 5\n")

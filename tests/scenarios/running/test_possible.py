@@ -77,7 +77,7 @@ def test_what_can_never_run_is_said_before_anything_is_loaded(
     Path("tiny.yaml").write_text(dump(TINY | fields))
     Path("own.yaml").write_text(dump({"base": TINY, "variants": {"well": {}, "ill": fields}, "seeds": [1]}))
     monkeypatch.setattr(TASKS.all()[fields.get("task", TINY["task"])["name"]], "bind", refuse)
-    for command in (["check"], ["explain", "--seconds", "0"], ["explain"], ["run", "-q"]):
+    for command in (["explain", "fields"], ["explain", "--seconds", "0"], ["explain"], ["run", "-q"]):
         said = seedbus(command[0], "tiny.yaml", *command[1:])
         assert said.code == Exit.USAGE and sentence in said.err.splitlines()[-1], said.err
     for option in ("--dry-run", "--quiet"):

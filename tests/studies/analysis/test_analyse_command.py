@@ -16,7 +16,8 @@ from seedbus.models.device import VARIABLE
 from seedbus.scenarios.errors import Exit
 from seedbus.scenarios.reporting.findings import Finding
 
-LITTLE = ("--samples", 60, "--exact-up-to", 0, "--probes", 2, "--steps", 6, "--diagonal-probes", 2, "--nulls", 3)
+FEW = ("samples=60", "exact_up_to=0", "probes=2", "steps=6", "diagonal_probes=2", "nulls=3")
+LITTLE = tuple(part for each in FEW for part in ("--set", each))
 DIGITS: dict[str, Any] = {"task": {"name": "digits", "model": "cnn"}, "stop": {"rounds": 6}, "verify": False}
 
 
@@ -30,7 +31,7 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_a_run_of_digits_is_analysed_in_tables_numbers_and_a_page(tmp_path: Path, seedbus: Command) -> None:
     folder = go(tmp_path / "run", scenario(algorithm=HISO, **DIGITS)).folder
     before = (folder / "report.html").read_text(encoding="utf-8")
-    shown = seedbus("analyse", folder, "--rounds", "2,6", *LITTLE)
+    shown = seedbus("analyse", folder, "--at", "2,6", *LITTLE)
     assert shown.code == 0, shown.err
     for words in ("d = 1,898", "2 probes × 6 steps", "ζ (eq. 16)", "correlation with the diagonal", "CKA 3"):
         assert words in shown.out
@@ -40,7 +41,7 @@ def test_a_run_of_digits_is_analysed_in_tables_numbers_and_a_page(tmp_path: Path
     for words in ("ζ (eq. 16)", "correlation with the diagonal", "CKA 3", "A snapshot takes"):
         assert words in added
 
-    facts = json.loads(seedbus("analyse", folder, "--rounds", "2,6", *LITTLE, "--format", "json").out)
+    facts = json.loads(seedbus("analyse", folder, "--at", "2,6", *LITTLE, "--format", "json").out)
     assert list(facts) == ["spectrum", "whitening", "hessian", "divergence", "fairness", "break-even"]
     assert [each["round"] for each in facts["divergence"]["rounds"]] == [2, 6]
     for each in facts["divergence"]["rounds"]:
@@ -67,8 +68,11 @@ def test_what_a_dense_run_does_not_have_is_said(tmp_path: Path, seedbus: Command
 @pytest.mark.parametrize(
     ("options", "code", "sentence"),
     [
-        (("--rounds", "7"), Exit.USAGE, "has 6 rounds; expected 0 to 6"),
-        (("--rounds", "2-6"), Exit.USAGE, "--rounds 2-6: expected numbers of rounds, like 0,100,500"),
+        (("--at", "7"), Exit.USAGE, "has 6 rounds; expected 0 to 6"),
+        (("--at", "2-6"), Exit.USAGE, "--at 2-6: expected numbers of rounds, like 0,100,500"),
+        (("--set", "steps=1"), Exit.USAGE, '--set steps=1: "1" is not accepted; expected at least 2'),
+        (("--set", "step=9"), Exit.USAGE, "--set step: there is no such field; did you mean steps?"),
+        (("--set", "metric=size"), Exit.USAGE, 'metric: "size" is not measured; there are loss'),
         (("--only", "hesian"), Exit.USAGE, "is no instrument; did you mean hessian?"),
         (("--device", "gpu"), Exit.DATA, "--device: found 'gpu'; expected cpu"),
     ],

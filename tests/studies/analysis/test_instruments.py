@@ -87,7 +87,7 @@ def test_what_h_does_to_a_quadratic_is_what_the_equations_say(tmp_path: Path) ->
     for name, other in (("diagonal", sizes), ("squared_gradient", squares)):
         assert against[f"correlation_with_the_{name}"] == pytest.approx(spearmanr(h, other).statistic)
     assert against["spread_by_formula"] == run.results.lines[-1]["hessian_cv_null"]
-    with pytest.raises(NotHere, match="--nulls 1 or more"):
+    with pytest.raises(NotHere, match="--set nulls=1 or more"):
         hessian(Subject.of(run.folder, [], Effort(nulls=0), run.meter))
 
 

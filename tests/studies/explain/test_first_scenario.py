@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import re
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
@@ -20,11 +21,15 @@ from seedbus.studies.explain.first_scenario import Choices, first_scenario
 pytestmark = pytest.mark.slow
 
 WITHOUT_DATA = ("digits", "null", "quadratic")
-SMALL = ("--clients", "3", "--rounds", "2", "--dropout", "0.2", "--stragglers", "0.4")
+SMALL = ("clients=3", "rounds=2", "dropout=0.2", "stragglers=0.4")
+
+
+def chosen(settings: Iterable[str]) -> list[str]:
+    return [part for each in settings for part in ("--set", each)]
 
 
 def run(seedbus: Command, *arguments: str) -> None:
-    written = seedbus("init", "first.yaml", *arguments)
+    written = seedbus("init", "first.yaml", *chosen(arguments))
     assert (written.code, written.err) == (Exit.OK, "") and "seedbus explain first.yaml" in written.out
     assert seedbus("explain", "first.yaml", "fields").code == Exit.OK
     ran = seedbus("run", "first.yaml", "--quiet")
@@ -35,12 +40,12 @@ def run(seedbus: Command, *arguments: str) -> None:
 @pytest.mark.parametrize("algorithm", list(ALGORITHMS.all()))
 def test_a_scenario_of_every_algorithm_runs(seedbus: Command, algorithm: str) -> None:
     few = ALGORITHMS.all()[algorithm]().facts.most_clients is not None
-    run(seedbus, "--algorithm", algorithm, *(("--rounds", "2") if few else SMALL))
+    run(seedbus, f"algorithm={algorithm}", *(("rounds=2",) if few else SMALL))
 
 
 @pytest.mark.parametrize("task", WITHOUT_DATA)
 def test_a_scenario_of_every_task_that_needs_no_data_runs(seedbus: Command, task: str) -> None:
-    run(seedbus, "--task", task, *SMALL)
+    run(seedbus, f"task={task}", *SMALL)
 
 
 COMPLETE = [
@@ -81,18 +86,20 @@ def test_it_replaces_no_file_unless_told_to(seedbus: Command) -> None:
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (("--task", "digit"), 'task.name: "digit" is not known; did you mean digits?'),
-        (("--algorithm", "{name: hiso, nu: x}"), 'algorithm.nu: "x" is not accepted; expected a number'),
-        (("--partition", "{kind: iid"), "--partition {kind: iid: line 1"),
-        (("--partition", "dirichlet", "--task", "quadratic"), "partition.alpha: this field is required"),
-        (("--clients", "4", "--cohort", "5"), "cohort (5) is larger than clients (4)"),
-        (("--dropout", "2"), "probability: 2.0 is not accepted; expected at most 1"),
+        (("task=digit",), 'task.name: "digit" is not known; did you mean digits?'),
+        (("algorithm={name: hiso, nu: x}",), 'algorithm.nu: "x" is not accepted; expected a number'),
+        (("partition={kind: iid",), "--set partition={kind: iid: line 1"),
+        (("partition=dirichlet", "task=quadratic"), "partition.alpha: this field is required"),
+        (("clients=4", "cohort=5"), "cohort (5) is larger than clients (4)"),
+        (("rounds=many",), '--set rounds=many: "many" is not accepted; expected a whole number'),
+        (("round=2",), "--set round: there is no such field; did you mean rounds?"),
+        (("dropout=2",), "probability: 2.0 is not accepted; expected at most 1"),
     ],
 )
 def test_a_mistake_is_one_sentence_and_nothing_is_written(
     seedbus: Command, arguments: tuple[str, ...], sentence: str
 ) -> None:
-    said = seedbus("init", "first.yaml", *arguments)
+    said = seedbus("init", "first.yaml", *chosen(arguments))
     assert (said.code, said.out) == (Exit.USAGE, "") and sentence in said.err and said.err.count("\n") == 1, said.err
     assert not Path("first.yaml").exists()
 
@@ -107,7 +114,7 @@ class Terminal(io.StringIO):
 def test_at_a_terminal_it_asks_for_what_no_option_says(seedbus: Command, monkeypatch: pytest.MonkeyPatch) -> None:
     answers = ["", "fedav", "fedavg", "dirichlet", "0.3", "20", "", "many", "30", "0.1", ""]
     monkeypatch.setattr(sys, "stdin", Terminal("".join(f"{answer}\n" for answer in answers)))
-    said = seedbus("init", "first.yaml", "--stragglers", "0.25")
+    said = seedbus("init", "first.yaml", "--set", "stragglers=0.25")
     assert said.code == Exit.OK, said.err
     assert "fedav is not known; did you mean fedavg?" in said.err and "many is not a number" in said.err
     first = load("first.yaml")

@@ -142,14 +142,14 @@ def test_a_run_with_the_noise_that_is_printed_spends_the_epsilon_that_was_wished
     what: Scenario, seedbus: Command
 ) -> None:
     Path("plan.yaml").write_text(dump(what.resolved()))
-    said = seedbus("explain", "plan.yaml", "privacy", "--epsilon", "3")
+    said = seedbus("explain", "plan.yaml", "privacy", "--target", "epsilon=3")
     setting, _, words = said.out.partition(": ")
     assert said.code == Exit.OK and setting.startswith("privacy.noise_multiplier="), said
     assert seedbus("run", "plan.yaml", "-q", "--set", setting, "--out", "run").code == Exit.OK
     assert words == seedbus("explain", "run", "privacy").out, "of all rounds: stop.epsilon does not end the run"
     # with a budget there has to be room for the last commit's worst case
     assert (2.7 if what.stop.epsilon else 2.97) < spent(Path("run"))["epsilon"] <= 3
-    found = json.loads(seedbus("explain", "plan.yaml", "privacy", "--epsilon", "3", "--format", "json").out)
+    found = json.loads(seedbus("explain", "plan.yaml", "privacy", "--target", "epsilon=3", "--format", "json").out)
     assert found["epsilon"] == pytest.approx(spent(Path("run"))["epsilon"], rel=1e-12) and found["is_exact"]
 
 
@@ -157,12 +157,14 @@ def test_a_run_with_the_noise_that_is_printed_spends_the_epsilon_that_was_wished
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (["small.yaml", "--epsilon", "4"], "small.yaml: --epsilon is for a private scenario; give the field privacy"),
-        (["plan.yaml", "--epsilon", "4", "--set", "stop.epsilon=3"], "stop.epsilon is 3, so no run spends 4"),
-        (["plan.yaml", "--epsilon", "1e-6", "--set", "privacy.delta=1e-300"], "--epsilon 1e-06 is out of reach"),
-        (["plan.yaml", "--epsilon", "1e-3"], "plan.yaml: --epsilon 0.001 needs privacy.noise_multiplier="),
-        (["plan.yaml", "--epsilon", "4", "--delta", "1e-6"], "give --set privacy.delta=1e-06"),
-        (["plan.yaml", "--set", "stop.rounds=3"], "--set: it is for a scenario; give --epsilon too"),
+        (["small.yaml", "--target", "epsilon=4"], "small.yaml: --target epsilon=4 is for a private scenario; give the"),
+        (["plan.yaml", "--target", "epsilon=4", "--set", "stop.epsilon=3"], "stop.epsilon is 3, so no run spends 4"),
+        (["plan.yaml", "--target", "epsilon=1e-6", "--set", "privacy.delta=1e-300"], "epsilon=1e-06 is out of reach"),
+        (["plan.yaml", "--target", "epsilon=1e-3"], "--target epsilon=0.001 needs privacy.noise_multiplier="),
+        (["plan.yaml", "--target", "epsilon=x"], "--target epsilon=x: expected a number from 1e-06 to 1e+06"),
+        (["plan.yaml", "--target", "loss=1"], "--target loss=1: expected epsilon and a number, like epsilon=4"),
+        (["plan.yaml", "--set", "stop.rounds=3"], "--set stop.rounds: it is for a scenario, with --target; of a run, "),
+        ([".", "--set", "privacy.delta=2"], "--set privacy.delta=2: expected a number from 1e-300 to 0.999"),
     ],
 )  # fmt: skip
 def test_an_epsilon_that_no_noise_gives_is_refused(arguments: Sequence[str], sentence: str, seedbus: Command) -> None:
@@ -172,7 +174,7 @@ def test_an_epsilon_that_no_noise_gives_is_refused(arguments: Sequence[str], sen
 
 
 def test_a_scenario_without_an_epsilon_is_told_what_is_missing(seedbus: Command) -> None:
-    sentence = "seedbus: small.yaml: it is no run's folder; for a scenario give --epsilon, like --epsilon 4\n"
+    sentence = "seedbus: small.yaml: it is no run's folder; for a scenario give --target, like --target epsilon=4\n"
     found = seedbus("explain", "small.yaml", "privacy")
     assert (found.code, found.err) == (Exit.FOLDER, sentence)
 

@@ -10,14 +10,16 @@ import io
 import json
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import closing, nullcontext
+from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import Field
 
 from seedbus.agents.errors import RunFolderError
 from seedbus.agents.journal.holder import holder
@@ -60,13 +62,22 @@ class Words:
         return sent_ns / 1e9, _end(sender), _end(recipient), KINDS[kind], round, payload, header, framed, became
 
 
-def show_messages(folder: Path, form: str, only: Mapping[str, str], out: Path | None = None) -> None:
+@dataclass(frozen=True)
+class Only:
+    """Which messages are shown: those that a client sends or receives, of a kind, of a round from 0; None: all."""
+
+    client: Annotated[int, Field(ge=0)] | None = None
+    kind: str | None = None
+    round: Annotated[int, Field(ge=0)] | None = None
+
+
+def show_messages(folder: Path, form: str, only: Only, out: Path | None = None) -> None:
     """Print the messages of a run, in the order in which it was known what became of them, or write them to a file.
 
     Args:
         folder: the run's; it may go on.
         form: one of `FORMS`.
-        only: those that this `client` sends or receives, of this `kind`, of this `round`, from 0.
+        only: which of them.
         out: the file; None: stdout.
 
     Raises:
@@ -74,13 +85,20 @@ def show_messages(folder: Path, form: str, only: Mapping[str, str], out: Path | 
         RunFolderError, JournalDamaged, LedgerDamaged: they cannot be read.
     """
     scenario = scenario_of(folder)
-    client, wanted = _asked(only, scenario.participation.clients)
+    kinds = {name: number for number, name in KINDS.items()}
+    clients, kind = scenario.participation.clients, (only.kind or "").strip().lower()
+    if only.client is not None and only.client >= clients:
+        raise ScenarioError(f"--only client={only.client}", [f"there is no such client; expected 0 to {clients - 1}"])
+    if only.kind is not None and kind not in kinds:
+        expected = f"expected one of {', '.join(sorted(kinds))}"
+        raise ScenarioError(f"--only kind={shown(only.kind, 50)}", [f"there is no such kind; {expected}"])
+    wanted = {"round": only.round, "kind": kinds.get(kind)}
     glance, words, (head, text) = _glance(folder, scenario), Words(scenario.faults), FORMS[form]
     seen, total, found = set[int](), 0, 0
     with nullcontext(sys.stdout) if out is None else open(out, "w", encoding="utf-8") as file:
         file.write(head)
         for part in parts_of(folder / MESSAGES, glance.segments, glance.rows):
-            rows = np.flatnonzero(_is_wanted(part, wanted, client))
+            rows = np.flatnonzero(_is_wanted(part, wanted, only.client))
             seen |= set(np.unique(part["kind"]).tolist())
             total, found = total + part["kind"].size, found + rows.size
             columns = (part[name][rows].tolist() for name in COLUMNS)
@@ -93,27 +111,6 @@ def show_messages(folder: Path, form: str, only: Mapping[str, str], out: Path | 
         note(f"this run is not finished; it had closed {counted(glance.rounds, 'round')}, and sent this until then")
 
 
-def _asked(only: Mapping[str, str], clients: int) -> tuple[int | None, dict[str, int]]:
-    """Return the client whose messages are asked for, and the values of columns. Raises `ScenarioError`."""
-    kinds = {name: number for number, name in KINDS.items()}
-    client, wanted = None, {}
-    for field, text in only.items():
-        source, value = f"--only {field}={shown(text, 50)}", text.strip().lower()
-        if field not in ("client", "kind", "round"):
-            raise ScenarioError(source, ["there is no such field; there are client, kind and round"])
-        if field == "kind":
-            if value not in kinds:
-                raise ScenarioError(source, [f"there is no such kind; expected one of {', '.join(sorted(kinds))}"])
-            wanted["kind"] = kinds[value]
-        elif not (value.isascii() and value.isdecimal() and len(value) < 10):
-            raise ScenarioError(source, [f"expected the number of a {field}"])
-        elif field == "round":
-            wanted["round"] = int(value)
-        elif (client := int(value)) >= clients:
-            raise ScenarioError(source, [f"there is no such client; expected 0 to {clients - 1}"])
-    return client, wanted
-
-
 def _glance(folder: Path, scenario: Scenario) -> Glance:
     """Return what the journal holds now."""
     with closing(Journal.open(folder, for_writing=False)) as journal:
@@ -124,11 +121,12 @@ def _glance(folder: Path, scenario: Scenario) -> Glance:
     return glance
 
 
-def _is_wanted(part: Columns, wanted: dict[str, int], client: int | None) -> NDArray[np.bool_]:
+def _is_wanted(part: Columns, wanted: dict[str, int | None], client: int | None) -> NDArray[np.bool_]:
     """Return a mask [rows] of those with the wanted values, to or from a client."""
     mask = np.ones(part["kind"].size, bool)
     for name, value in wanted.items():
-        mask &= part[name] == value
+        if value is not None:
+            mask &= part[name] == value
     if client is not None:
         mask &= (part["sender"] == client) | (part["recipient"] == client)
     return mask

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import typer
 
-from seedbus.cli.options import Plugins, Set, fields_of
+from seedbus.cli.options import Plugins, Set
 from seedbus.cli.run import note_caveats
 from seedbus.scenarios.cli_errors import cli_errors
 from seedbus.scenarios.errors import ScenarioError
@@ -124,7 +125,7 @@ def _privacy(name: str, settings: list[str] | None, target: str | None, output: 
         found = _spent(name, settings)
         said = in_words(found)
     else:
-        found, noise = _least_noise(name, settings, _epsilon(target))
+        found, noise = _least_noise(name, settings, target)
         said = f"{noise}: {'' if found['is_exact'] else 'about '}{in_words(found)}"
     if output == "json":
         typer.echo(json.dumps(found))
@@ -136,22 +137,18 @@ def _spent(run: str, settings: list[str] | None) -> dict[str, Any]:
     from seedbus.agents.errors import RunFolderError
     from seedbus.studies.explain.noise import spent
 
-    given = fields_of("--set", settings)
-    if others := given.keys() - {"privacy.delta"}:
-        raise ScenarioError(
-            f"--set {min(others)}", ["it is for a scenario, with --target; of a run, privacy.delta may be set"]
-        )
+    deltas = [_number("--set", "privacy.delta", each, 1e-300, 0.999) for each in settings or ()]
     if not os.path.isdir(run):
         raise RunFolderError(Path(run), "it is no run's folder; for a scenario give --target, like --target epsilon=4")
-    deltas = [_number("--set privacy.delta", text, 1e-300, 0.999) for text in given.values()]
-    return spent(Path(run), deltas[0] if deltas else None)
+    return spent(Path(run), *deltas[-1:])
 
 
-def _least_noise(name: str, settings: list[str] | None, epsilon: float) -> tuple[dict[str, Any], str]:
+def _least_noise(name: str, settings: list[str] | None, target: str) -> tuple[dict[str, Any], str]:
     """Return what a run spends with the least noise, and that noise as a setting."""
     from seedbus.scenarios.schema.loading import load
     from seedbus.studies.explain.noise import least_noise
 
+    epsilon = _number("--target", "epsilon", target, 1e-6, 1e6)
     found = least_noise(load(name, settings, needs_task=True), name, epsilon)
     noise = f"privacy.noise_multiplier={found['noise_multiplier']:g}"
     try:
@@ -162,19 +159,13 @@ def _least_noise(name: str, settings: list[str] | None, epsilon: float) -> tuple
     return found, noise
 
 
-def _epsilon(target: str) -> float:
-    metric, _, text = target.partition("=")
-    if metric != "epsilon":
-        raise ScenarioError(f"--target {target}", ["expected epsilon and a number, like epsilon=4"])
-    return _number("--target epsilon", text, 1e-6, 1e6)
-
-
-def _number(option: str, text: str, least: float, most: float) -> float:
-    """Return the number that an option gives. Raises `ScenarioError` if it is not accepted."""
+def _number(option: str, name: str, given: str, least: float, most: float) -> float:
+    """Return the number that an option gives as NAME=NUMBER. Raises `ScenarioError` if it is not accepted."""
+    field, _, text = given.partition("=")
     try:
-        number = float(text)
+        number = float(text) if field == name else math.nan
     except ValueError:
-        number = float("nan")
+        number = math.nan
     if not least <= number <= most:
-        raise ScenarioError(f"{option}={text}", [f"expected a number from {least:g} to {most:g}"])
+        raise ScenarioError(f"{option} {given}", [f"expected {name}=NUMBER, from {least:g} to {most:g}"])
     return number

@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from seedbus.cli.options import Plugins, RunFolder, fields_of
+from seedbus.cli.options import Plugins, RunFolder, settings_of
 from seedbus.scenarios.cli_errors import cli_errors
 from seedbus.scenarios.errors import ScenarioError
 from seedbus.scenarios.reporting.terminal import say
@@ -56,9 +56,9 @@ def export(
         if what == "messages":
             if at is not None:
                 raise ScenarioError("--at", ["it is for the model; of messages expected --only round=ROUND"])
-            from seedbus.scenarios.reporting.messages import show_messages
+            from seedbus.scenarios.reporting.messages import Only, show_messages
 
-            show_messages(run, output, fields_of("--only", only), out)
+            show_messages(run, output, settings_of(Only, "--only", only), out)
             return
         if only:
             raise ScenarioError("--only", ["it is for messages; expected `seedbus export RUN messages`"])

@@ -164,14 +164,14 @@ def test_all_formats_show_the_same(seedbus: Command) -> None:
     ("options", "sentence"),
     [
         (["messages", "--only", "client=8"], "--only client=8: there is no such client; expected 0 to 7"),
-        (["messages", "--only", "client=-1"], "--only client=-1: expected the number of a client"),
-        (["messages", "--only", "client=x"], "--only client=x: expected the number of a client"),
+        (["messages", "--only", "client=-1"], '--only client=-1: "-1" is not accepted; expected at least 0'),
+        (["messages", "--only", "client=x"], '--only client=x: "x" is not accepted; expected a whole number'),
         (
             ["messages", "--only", "kind=reports"],
             "--only kind=reports: there is no such kind; expected one of ask, bye,",
         ),
-        (["messages", "--only", "round=-1"], "--only round=-1: expected the number of a round"),
-        (["messages", "--only", "bytes=1"], "--only bytes=1: there is no such field; there are client, kind and round"),
+        (["messages", "--only", "round=-1"], '--only round=-1: "-1" is not accepted; expected at least 0'),
+        (["messages", "--only", "bytes=1"], "--only bytes: there is no such field; there are client, kind, round"),
         (["messages", "--only", "client"], "--only client: expected FIELD=VALUE"),
         (["messages", "--format", "json"], "--format json: expected text, csv or jsonl of messages"),
         (["messages", "--at", "3"], "--at: it is for the model; of messages expected --only round=ROUND"),

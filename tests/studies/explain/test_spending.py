@@ -161,10 +161,10 @@ def test_a_run_with_the_noise_that_is_printed_spends_the_epsilon_that_was_wished
         (["plan.yaml", "--target", "epsilon=4", "--set", "stop.epsilon=3"], "stop.epsilon is 3, so no run spends 4"),
         (["plan.yaml", "--target", "epsilon=1e-6", "--set", "privacy.delta=1e-300"], "epsilon=1e-06 is out of reach"),
         (["plan.yaml", "--target", "epsilon=1e-3"], "--target epsilon=0.001 needs privacy.noise_multiplier="),
-        (["plan.yaml", "--target", "epsilon=x"], "--target epsilon=x: expected a number from 1e-06 to 1e+06"),
-        (["plan.yaml", "--target", "loss=1"], "--target loss=1: expected epsilon and a number, like epsilon=4"),
-        (["plan.yaml", "--set", "stop.rounds=3"], "--set stop.rounds: it is for a scenario, with --target; of a run, "),
-        ([".", "--set", "privacy.delta=2"], "--set privacy.delta=2: expected a number from 1e-300 to 0.999"),
+        (["plan.yaml", "--target", "epsilon=x"], "--target epsilon=x: expected epsilon=NUMBER, from 1e-06 to 1e+06"),
+        (["plan.yaml", "--target", "loss=1"], "--target loss=1: expected epsilon=NUMBER, from 1e-06"),
+        (["plan.yaml", "--set", "stop.rounds=3"], "--set stop.rounds=3: expected privacy.delta=NUMBER, from 1e-300"),
+        ([".", "--set", "privacy.delta=2"], "privacy.delta=2: expected privacy.delta=NUMBER, from 1e-300 to 0.999"),
     ],
 )  # fmt: skip
 def test_an_epsilon_that_no_noise_gives_is_refused(arguments: Sequence[str], sentence: str, seedbus: Command) -> None:

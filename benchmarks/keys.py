@@ -107,7 +107,7 @@ async def _measure(clients: int, size: int, rounds: int, with_keys: bool) -> tup
 
 def _follow(endpoint: str, identity: Identity | None) -> None:
     with suppress(zmq.ZMQError):
-        follow(endpoint, [HostRequest(evaluates=False)], lambda offer: Echo(), identity=identity)
+        follow(endpoint, HostRequest(evaluates=False), lambda offer: Echo(), identity=identity)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

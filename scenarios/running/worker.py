@@ -16,11 +16,10 @@ from seedbus.agents.errors import JoinRefused
 from seedbus.agents.observer import NullObserver
 from seedbus.algorithms.directions import set_threads
 from seedbus.bus import HostRequest, Offer, Recruit
-from seedbus.bus.spans import Span, clients_in, spans_in
+from seedbus.bus.spans import Span, spans_in
 from seedbus.bus.transport import MAX_SPANS, MOST_CLIENTS, NO_CLIENTS, Follower, count_of
 from seedbus.bus.zeromq import follow
 from seedbus.bus.zeromq.keys import Identity
-from seedbus.bus.zeromq.sockets import check_files
 from seedbus.models.device import HOST, on_device
 from seedbus.models.own_code.metric_settings import OwnMetrics
 from seedbus.scenarios.errors import ScenarioError
@@ -29,7 +28,6 @@ from seedbus.scenarios.running.limits import Limits, farewell_code, limit_memory
 from seedbus.scenarios.running.memory_hints import memory_hints
 from seedbus.scenarios.running.prepare import bind_for_clients, recruit
 
-FILES_EACH = 3  # file descriptors of a socket with one connection
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # glibc's malloc.h
 KEPT, LARGEST = 2**28, 2**25
 """Bytes: of freed memory at the end of the heap that a process keeps, and of the largest block that the heap has, which
@@ -62,7 +60,6 @@ def serve(
     *,
     evaluates: bool,
     patience_s: float,
-    socket_per_client: bool,
     memory: Path | None,
     parent_pipe: bool,
     limits: Limits | None,
@@ -78,7 +75,6 @@ def serve(
         count: number of clients to ask for; 0: a share of those that are free; `NO_CLIENTS`: none.
         evaluates: whether to host the evaluator too.
         patience_s: seconds to wait for a server that does not answer.
-        socket_per_client: whether each client gets a socket of its own.
         memory: the folder for the state that clients keep between rounds; None: this process keeps it.
         parent_pipe: whether standard input is a pipe from the parent process: its first line holds the keys to show,
             and its end ends this process.
@@ -88,7 +84,7 @@ def serve(
         device: where this process computes.
 
     Raises:
-        ServerGone, BadServer, SentAway, JoinRefused, BadEndpoint, TooFewFiles: the connection failed or was refused.
+        ServerGone, BadServer, SentAway, JoinRefused, BadEndpoint: the connection failed or was refused.
         DataError, ScenarioError, NotAllowed: the scenario cannot run here, or asks for more than is allowed.
     """
     if parent_pipe:
@@ -107,7 +103,7 @@ def serve(
     own_data = ""  # the user's own files that the task reads, and functions that it calls
 
     def recruit_for(offer: Offer) -> Follower:
-        # a process binds a scenario once, however many links it has
+        # a process binds a scenario once, however often it joins
         if offer.scenario in recruits:
             follower = recruits[offer.scenario](offer)
         else:
@@ -138,15 +134,11 @@ def serve(
             note("what clients remember is lost with this process", keep=f"it by --out FOLDER, {others}")
 
     admission = GpuAdmission(device, note)
-    requests = [HostRequest(tuple(spans), count, evaluates)]
-    if socket_per_client:
-        requests = _one_request_per_client(spans, count, evaluates)
-        check_files(len(requests), FILES_EACH)
     with ExitStack() as stack, closing(admission), on_device(device):
         try:
             follow(
                 endpoint,
-                requests,
+                HostRequest(tuple(spans), count, evaluates),
                 recruit_for,
                 patience_s=patience_s,
                 note=note,
@@ -184,12 +176,3 @@ def spans_of(text: str) -> tuple[tuple[Span, ...], int]:
     if len(chosen) > MAX_SPANS:
         raise ScenarioError("--clients", [f"these are {len(chosen)} spans; expected {MAX_SPANS} at most"])
     return chosen, 0
-
-
-def _one_request_per_client(spans: Sequence[Span], count: int, evaluates: bool) -> list[HostRequest]:
-    """Return a request for each client; the first one asks for the evaluator too if `evaluates`."""
-    chosen = clients_in(spans)
-    if not chosen and count in (0, NO_CLIENTS):
-        raise ScenarioError("--socket-per-client", ["say which or how many clients, with --clients"])
-    requests = [HostRequest(((client, client),), 0, False) for client in chosen] or [HostRequest((), 1, False)] * count
-    return [HostRequest(requests[0].spans, requests[0].count, evaluates), *requests[1:]]

@@ -43,7 +43,7 @@ class HostedThread:
         try:
             follow(
                 self._endpoint,
-                [HostRequest()],
+                HostRequest(),
                 self._recruit,
                 context=self._context,
                 patience_s=PATIENCE_S,

@@ -50,9 +50,6 @@ class HostOptions:
         ),
     ] = None
     device: Devices = ""
-    socket_per_client: Annotated[
-        bool, typer.Option("--socket-per-client", help="A connection for each client; slow, for tests.")
-    ] = False
     parent_pipe: Annotated[bool, typer.Option("--parent-pipe", hidden=True)] = False
 
 
@@ -138,7 +135,6 @@ def client(host: HostOptions, allowed: Allowed, plugin: Plugins = None, quiet: Q
             count,
             evaluates=host.evaluator,
             patience_s=host.patience,
-            socket_per_client=host.socket_per_client,
             memory=host.out,
             parent_pipe=host.parent_pipe,
             limits=None if host.parent_pipe else limits,  # a process that the server itself started trusts it

@@ -523,10 +523,3 @@ def test_a_stopped_run_names_the_whole_command_that_goes_on_with_it(
         told = seedbus(*shlex.split(command))
         assert told.err.splitlines()[-1] == f"seedbus: stopped; every closed round is kept: go on with `{expected}`"
     forget()
-
-
-@pytest.mark.parametrize("clients", ["", "none"])
-def test_a_connection_for_each_client_needs_clients(clients: str, seedbus: Command) -> None:
-    told = seedbus("client", "--connect", "tcp://127.0.0.1:1", f"--clients={clients}", "--socket-per-client")
-    expected = "seedbus: --socket-per-client: say which or how many clients, with --clients\n"
-    assert (told.code, told.err) == (Exit.USAGE, expected)

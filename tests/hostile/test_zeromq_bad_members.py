@@ -56,7 +56,7 @@ class BadClients(threading.Thread):
     def run(self) -> None:
         try:
             recruit = prepare.recruit(WHAT, prepare.bind(WHAT), NullObserver())
-            follow(self._endpoint, [self._request], with_bad_clients(recruit), patience_s=60.0)
+            follow(self._endpoint, self._request, with_bad_clients(recruit), patience_s=60.0)
         except BaseException as error:
             self.failure = error
 

@@ -96,7 +96,7 @@ REFUSED = r"\(losses\): its compiled or stacked losses have other bits .* with t
 
 def takes_part(endpoint: str, factor: float, first: int, last: int) -> None:
     follow(
-        endpoint, [HostRequest(((first, last),))], recruit(SHARED, in_one_place(factor), NullObserver()), patience_s=60
+        endpoint, HostRequest(((first, last),)), recruit(SHARED, in_one_place(factor), NullObserver()), patience_s=60
     )
 
 

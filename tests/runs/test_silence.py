@@ -111,7 +111,7 @@ class Process(threading.Thread):
 
         while is_alive:
             try:
-                follow(self._endpoint, [PROCESSES[self._number]], scheduled, patience_s=20.0)
+                follow(self._endpoint, PROCESSES[self._number], scheduled, patience_s=20.0)
                 return
             except (Died, ServerGone):
                 is_alive = self._is_replaced

@@ -61,7 +61,6 @@ def test_a_process_with_another_table_is_refused_when_it_joins(tmp_path: Path) -
                 0,
                 evaluates=False,
                 patience_s=60,
-                socket_per_client=False,
                 memory=None,
                 parent_pipe=False,
                 limits=None,

@@ -152,7 +152,7 @@ class ClientsThread(threading.Thread):
             return follower if self._gate is None else Gated(follower, self._gate, Kind.PLAN)
 
         try:
-            follow(self._endpoint, [self._request], make, **self._options)
+            follow(self._endpoint, self._request, make, **self._options)
         except BaseException as error:
             self.failure = error
 

@@ -50,7 +50,7 @@ class Worker(threading.Thread):
             return follower if self._gate is None else Gated(follower, self._gate, Kind.COMMIT)
 
         try:
-            follow(self._endpoint, [self._request], gated, patience_s=60.0, parent_pipe=self._parent_pipe)
+            follow(self._endpoint, self._request, gated, patience_s=60.0, parent_pipe=self._parent_pipe)
         except BaseException as error:
             self.failure = error
 

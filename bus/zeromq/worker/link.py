@@ -13,7 +13,6 @@ import os
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
-from math import inf
 from typing import Any
 
 import zmq
@@ -48,7 +47,6 @@ class Link:
         note: called with an event's name and facts about it.
         most_clients: clients that an offer may hold if the request names none and no number.
         identity: the keys to show, if the server asks for some.
-        is_watched: whether failed handshakes and messages that never end are watched for.
 
     Attributes:
         socket: the present socket; closed while the link waits to connect again.
@@ -69,7 +67,6 @@ class Link:
         note: Callable[..., None],
         most_clients: int = MOST_CLIENTS,
         identity: Identity | None = None,
-        is_watched: bool = False,
     ) -> None:
         self._context = context
         self._endpoint = endpoint
@@ -87,7 +84,7 @@ class Link:
             has_checksums=self._wire.is_checked,
         )
         self._follower: Follower | None = None
-        self._monitor = ConnectionMonitor() if is_watched else None
+        self._monitor = ConnectionMonitor()
         self._meter: Meter | None = None  # of a connection over which an OFFER has come
         self._sent_bytes = 0  # over the present connection
         self._malformed = 0
@@ -107,7 +104,7 @@ class Link:
     @property
     def due_s(self) -> float:
         """When `tick` must be called next."""
-        return min(self._protocol.liveness.due_s, self._monitor.due_s if self._monitor is not None else inf)
+        return min(self._protocol.liveness.due_s, self._monitor.due_s)
 
     # -- time
 
@@ -141,7 +138,7 @@ class Link:
         self.drain()
 
     def _check_connection(self, now_s: float) -> None:
-        if self._monitor is None or now_s < self._monitor.due_s:
+        if now_s < self._monitor.due_s:
             return
         self._monitor.read_events()
         if self._monitor.failure == zmq.EVENT_HANDSHAKE_FAILED_AUTH:
@@ -155,7 +152,7 @@ class Link:
 
     def _handshake_hint(self) -> str:
         """Return a possible reason why no server answers."""
-        if self._monitor is None or not self._monitor.had_failure:
+        if not self._monitor.had_failure:
             return ""
         if self._identity is None:
             return "a peer ends the handshake: perhaps a server with keys; then --server-key is needed"
@@ -166,8 +163,7 @@ class Link:
     def _connect(self) -> None:
         self.socket = sockets.make(self._context, zmq.DEALER, identity=self._identity)
         now_s = wall_seconds()
-        if self._monitor is not None:
-            self._monitor.open(self.socket, now_s)
+        self._monitor.open(self.socket, now_s)
         try:
             sockets.connect(self.socket, self._endpoint)
         except BaseException:
@@ -213,8 +209,7 @@ class Link:
             self._close_socket(LINGER_MS)
 
     def _close_socket(self, linger_ms: int | None = None) -> None:
-        if self._monitor is not None:
-            self._monitor.close()
+        self._monitor.close()
         self.socket.close(linger=linger_ms)
 
     # -- receiving
@@ -228,8 +223,7 @@ class Link:
         """
         while not self.is_over and not self.socket.closed and int(self.socket.get(zmq.EVENTS)) & zmq.POLLIN:
             frame = self.socket.recv(zmq.NOBLOCK, copy=False)
-            if self._monitor is not None:
-                self._monitor.message_received()
+            self._monitor.message_received()
             try:
                 data = self._protocol.session.checksums.removed(sockets.content(frame))
             except MalformedPacket as error:

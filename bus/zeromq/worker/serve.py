@@ -1,8 +1,8 @@
-"""A process's links, served in turn until its run is over."""
+"""A process's link, served until its run is over."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import zmq
@@ -30,7 +30,7 @@ def farewell_code(error: BaseException) -> str:
 
 def follow(
     endpoint: str,
-    requests: Sequence[HostRequest],
+    request: HostRequest,
     recruit: Recruit,
     *,
     patience_s: float = 60.0,
@@ -45,7 +45,7 @@ def follow(
 
     Args:
         endpoint: the server's address.
-        requests: the clients to ask for; each request gets a link of its own.
+        request: the clients to ask for.
         recruit: builds the followers for an offer.
         patience_s: how long a server may be away.
         context: a context of ZeroMQ's to use; otherwise one is made, and terminated at the end.
@@ -63,74 +63,59 @@ def follow(
         Exception: `recruit` may raise others, which are passed on.
     """
     owns_context = context is None
-    if context is None:
-        context = zmq.Context()
-        context.max_sockets = 65_535
+    context = context or zmq.Context()
     worker_thread = WorkerThread()
-    poller = zmq.Poller()
-    links: list[Link] = []
     try:
-        for request in requests:
-            link = Link(
-                context,
-                endpoint,
-                request,
-                recruit,
-                worker_thread,
-                patience_s=patience_s,
-                note=note,
-                most_clients=most_clients,
-                identity=identity,
-                is_watched=len(requests) == 1,
-            )
-            links.append(link)
-        poller.register(worker_thread.descriptor, zmq.POLLIN)
-        if parent_pipe is not None:
-            poller.register(parent_pipe, zmq.POLLIN)
-        _serve(links, worker_thread, poller, parent_pipe)
-    except BaseException as error:
-        for link in links:
+        link = Link(
+            context,
+            endpoint,
+            request,
+            recruit,
+            worker_thread,
+            patience_s=patience_s,
+            note=note,
+            most_clients=most_clients,
+            identity=identity,
+        )
+        try:
+            _serve(link, worker_thread, parent_pipe)
+        except BaseException as error:
             link.give_up(code_of(error))
-        raise
-    finally:
-        for link in links:
+            raise
+        finally:
             link.close()
+    finally:
         worker_thread.close()
         if owns_context:
             context.term()
 
 
-def _serve(links: list[Link], worker_thread: WorkerThread, poller: zmq.Poller, parent_pipe: int | None) -> None:
-    registered: dict[Link, tuple[Any, int]] = {}
-    while not all(link.is_over for link in links):
-        for link in links:
-            _register(link, registered, poller)
+def _serve(link: Link, worker_thread: WorkerThread, parent_pipe: int | None) -> None:
+    poller = zmq.Poller()
+    for descriptor in (worker_thread.descriptor, parent_pipe):
+        if descriptor is not None:
+            poller.register(descriptor, zmq.POLLIN)
+    socket, watched = None, 0
+    while not link.is_over:
+        if socket is not None and (socket is not link.socket or socket.closed):
+            poller.unregister(socket)
+            socket, watched = None, 0
+        events = int(zmq.POLLIN) | (int(zmq.POLLOUT) if link.has_more_to_send else 0)
+        if not link.socket.closed and events != watched:
+            socket, watched = link.socket, events
+            poller.register(socket, watched)
         now_s = wall_seconds()
-        due_s = max(now_s, min(link.due_s for link in links if not link.is_over))
+        due_s = max(now_s, link.due_s)
         ready = dict(poller.poll(round((due_s - now_s) * 1000) + 1))
         late_s = wall_seconds() - due_s
         if parent_pipe is not None and parent_pipe in ready:
             return
         worker_thread.collect()
-        for link in links:
-            if link.is_over:
-                continue
-            if late_s > LATE_S:
-                link.paused(late_s)
-            if link.socket in ready:
-                link.drain()
-                link.read()
-            link.tick()
-
-
-def _register(link: Link, registered: dict[Link, tuple[Any, int]], poller: zmq.Poller) -> None:
-    """Let the poller watch the link's present socket, for output only while packets wait."""
-    previous, watched = registered.get(link, (None, 0))
-    if previous is not None and (previous is not link.socket or previous.closed):
-        poller.unregister(previous)
-        del registered[link]
-        watched = 0
-    events = int(zmq.POLLIN) | (int(zmq.POLLOUT) if link.has_more_to_send else 0)
-    if not link.socket.closed and events != watched:
-        poller.register(link.socket, events)
-        registered[link] = link.socket, events
+        if link.is_over:
+            return
+        if late_s > LATE_S:
+            link.paused(late_s)
+        if link.socket in ready:
+            link.drain()
+            link.read()
+        link.tick()

@@ -1,4 +1,4 @@
-"""The thread on which a process's followers compute, so that its links can send PINGs meanwhile."""
+"""The thread on which a process's followers compute, so that its link can send PINGs meanwhile."""
 
 from __future__ import annotations
 

@@ -55,7 +55,7 @@ def test_a_process_that_would_compute_other_bits_is_refused_by_name(
         while not server.watcher.joined:
             first.join(0.01)
         with pytest.raises(JoinRefused, match=sentence):
-            follow(endpoint, [HostRequest(((4, 7),))], recruit_with_proof(what, **proof), patience_s=60)
+            follow(endpoint, HostRequest(((4, 7),)), recruit_with_proof(what, **proof), patience_s=60)
         ClientsThread(what, endpoint, HostRequest(((4, 7),)))
         results = server.results()
     assert results.digest == reference.digest
@@ -67,8 +67,6 @@ def test_the_first_process_must_have_the_servers_self_test(tmp_path: Path) -> No
     what = lossy(stop={"rounds": 5})
     with ServerThread(what, tmp_path / "run") as server:
         with pytest.raises(JoinRefused, match="another build"):
-            follow(
-                server.watcher.endpoint, [HostRequest()], recruit_with_proof(what, selftest=b"x" * 16), patience_s=10
-            )
+            follow(server.watcher.endpoint, HostRequest(), recruit_with_proof(what, selftest=b"x" * 16), patience_s=10)
         ClientsThread(what, server.watcher.endpoint)
         assert server.results().summary["rounds"] == 5

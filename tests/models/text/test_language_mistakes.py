@@ -404,7 +404,6 @@ def test_a_process_of_clients_whose_memory_runs_out_says_so_too(monkeypatch: pyt
             0,
             evaluates=True,
             patience_s=1,
-            socket_per_client=False,
             memory=None,
             parent_pipe=False,
             limits=None,

@@ -107,7 +107,7 @@ def test_a_process_with_other_weights_is_refused_by_name(tmp_path: Path, fine_tu
         while not server.watcher.joined:
             first.join(0.01)
         with pytest.raises(JoinRefused, match=r"\(x0\): .* other data, or another task, seed or set of weights"):
-            follow(endpoint, [HostRequest(((2, 3),))], recruit(other, bind(other), NullObserver()), patience_s=60)
+            follow(endpoint, HostRequest(((2, 3),)), recruit(other, bind(other), NullObserver()), patience_s=60)
         ClientsThread(what, endpoint, HostRequest(((2, 3),)))
         results = server.results()
     assert list(results.summary["refusals"]["x0"].values()) == [1] and results.summary["rounds"] == 3

@@ -17,7 +17,7 @@ from seedbus.scenarios.running.worker import serve
 if sys.argv[1] == "serve":
     try:
         serve(
-            "tcp://127.0.0.1:1", [], 0, evaluates=False, patience_s=0.1, socket_per_client=False, memory=None,
+            "tcp://127.0.0.1:1", [], 0, evaluates=False, patience_s=0.1, memory=None,
             parent_pipe=False, limits=None, note=lambda *_, **__: None,
         )
     except ServerGone:

@@ -239,7 +239,7 @@ class FedKSeed(ScalarOnly):
         work = -(-len(commits) * total.numbers.size // max(1, whole.scalars))
         return Packed(body, scalars=total.numbers.size, seeds=max(1, work))
 
-    def pack_log(self, commits: Sequence[PoolCommit]) -> Packed:  # type: ignore[override]
+    def pack_log(self, commits: Sequence[PoolCommit]) -> Packed:
         """Pack every commit, which counts as one seed."""
         return Packed(
             pool.pack_commits(commits), scalars=sum(commit.numbers.size for commit in commits), seeds=len(commits)

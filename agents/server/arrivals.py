@@ -4,21 +4,22 @@ time, for enough clients, and for those at work, where that helps."""
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Awaitable, Callable
-from typing import Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 from seedbus.agents import messages
 from seedbus.agents.availability import RETURNS, Availability, Moves, Returns
 from seedbus.agents.errors import TooFew
-from seedbus.agents.observer import Observer
 from seedbus.agents.refusals import Mark, Reason
-from seedbus.agents.server.coordinator import Coordinator
 from seedbus.algorithms.contract import ReportRefused
-from seedbus.bus import Bus, Envelope
+from seedbus.bus import Envelope
 from seedbus.bus.errors import EndOfTime
 from seedbus.bus.event_queue import LAST_NS
 from seedbus.bus.network import round_ns
 from seedbus.bus.text import counted
+
+if TYPE_CHECKING:
+    from seedbus.agents.server.server import Server
 
 # clients come and go this often without ever making a quorum, and so many times more per client, before a run ends
 MAX_IDLE_CYCLES = 10_000
@@ -36,38 +37,17 @@ class Arrivals:
             Each is told once a round: otherwise a client that keeps giving the same answer would be told forever.
     """
 
-    def __init__(
-        self,
-        bus: Bus,
-        coordinator: Coordinator,
-        availability: Availability,
-        observer: Observer,
-        *,
-        until: Callable[[IsDone], Awaitable[None]],
-        until_time: Callable[[int, IsDone], Awaitable[None]],
-        look_again: Callable[[], None],
-        are_hosted: IsDone,
-    ) -> None:
+    def __init__(self, server: Server, availability: Availability) -> None:
         """Begin with no JOIN owed.
 
         Args:
-            bus: carries messages.
-            coordinator: decides about JOINs.
+            server: waits, and sends.
             availability: which clients are there.
-            observer: is told of clients that return.
-            until: waits until something is done.
-            until_time: waits until something is done or an instant (ns) has come.
-            look_again: makes a wait look whether it is over.
-            are_hosted: whether every client has its process.
         """
-        self._bus = bus
-        self._coordinator = coordinator
+        self._server = server
+        self._bus = server.bus
+        self._coordinator = server.coordinator
         self._availability = availability
-        self._observer = observer
-        self._until = until
-        self._until_time = until_time
-        self._look_again = look_again
-        self._are_hosted = are_hosted
         self.began_ns = -1
         self.pending_joins: Counter[int] = Counter()
         self.rejected: set[int] = set()
@@ -115,7 +95,7 @@ class Arrivals:
                 lacking = self._lacking()  # costs as much as clients are at work
             return not lacking
 
-        self._bus.on_free = self._look_again
+        self._bus.on_free = self._server.look_again
         try:
             await self.wait(coordinator.participation.latest_ns(self._bus.clock.now_ns), is_done)
         finally:
@@ -146,21 +126,21 @@ class Arrivals:
             next_ns = availability.next_ns()
             if next_ns is None or availability.in_time < quorum:
                 # clients that are away for a number of rounds come back only if rounds go on
-                await self._until(
+                await self._server.until(
                     lambda: coordinator.has_members or (availability.is_changing and not self.pending_joins)
                 )
             else:
                 try:
-                    await self._until_time(next_ns, lambda: coordinator.has_members)
+                    await self._server.until_time(next_ns, lambda: coordinator.has_members)
                 except EndOfTime:
                     break
             most = max(most, len(coordinator.positions.members))
             if coordinator.has_members:
                 return True
-            if availability.is_over and (clock.is_virtual or self._are_hosted()):
+            if availability.is_over and (clock.is_virtual or not self._server.lacks_processes):
                 if clock.is_virtual and coordinator.stop.simulated_s is not None and coordinator.round:
                     limit_ns = max(clock.now_ns, round(coordinator.stop.simulated_s * 1e9))
-                    await self._until_time(limit_ns, lambda: coordinator.has_members)
+                    await self._server.until_time(limit_ns, lambda: coordinator.has_members)
                     return coordinator.has_members
                 raise self._unfinishable(f"{most} of {clients} are there, and nobody comes or goes any more")
             if next_ns is None or availability.in_time < quorum:
@@ -173,7 +153,8 @@ class Arrivals:
         while True:
             self._advance()
             times = [each for each in (self._availability.next_ns(), latest_ns) if each is not None and each <= LAST_NS]
-            await (self._until_time(min(times), is_done) if times else self._until(is_done))
+            server = self._server
+            await (server.until_time(min(times), is_done) if times else server.until(is_done))
             if is_done() or (latest_ns is not None and self._bus.clock.now_ns >= latest_ns):
                 return
 
@@ -224,7 +205,7 @@ class Arrivals:
 
     def _wake(self, client: int, brings: Returns) -> None:
         """A client is there again: tell it to join, with the state that it still has."""
-        self._observer.noted("returned", client=client, returns=brings)
+        self._server.observer.noted("returned", client=client, returns=brings)
         self.rejected.discard(client)
         if not self._bus.transport.reaches(client):  # in real time: its process is gone, and the next one brings it
             return

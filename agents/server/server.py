@@ -76,19 +76,10 @@ class Server:
         self._interruptions = interruptions
         self._stop = stop
         self._mailbox = bus.open(SERVER, "the server")
-        self._arrivals = Arrivals(
-            bus,
-            coordinator,
-            availability,
-            observer,
-            until=self._until,
-            until_time=self.until_time,
-            look_again=lambda: self._mailbox.put(None),
-            are_hosted=lambda: not self._registration.missing,
-        )
+        self._arrivals = Arrivals(self, availability)
         coordinator.handlers[Kind.JOIN] = self._arrivals.joined
         bus.on_no_join = self._not_joined
-        bus.on_idle = lambda: self._mailbox.put(None)
+        bus.on_idle = self.look_again
         self._unpublished: ClosedRound | None = None
         self._instruments: Instruments | None = None
         self._disk = ThreadPoolExecutor(1, thread_name_prefix="journal")
@@ -158,7 +149,7 @@ class Server:
                 self._stop_if_asked()
                 if await self._arrivals.round_may_open():
                     await self._round()
-            await self._until(lambda: self.coordinator.progress.awaited == 0)
+            await self.until(lambda: self.coordinator.progress.awaited == 0)
             return reason
         finally:
             self._stop.wakes(lambda: None)
@@ -170,7 +161,7 @@ class Server:
 
     def _wake(self, loop: asyncio.AbstractEventLoop) -> None:
         with suppress(RuntimeError):  # the loop is closed: the run is over
-            loop.call_soon_threadsafe(self._mailbox.put, None)
+            loop.call_soon_threadsafe(self.look_again)
 
     def _stop_if_asked(self) -> None:
         """Raise `StopRequested` if the run is to stop, unless a round is open, which is closed first."""
@@ -181,13 +172,13 @@ class Server:
         """Wait until all clients have processes; then evaluate x₀, or publish a resumed run's last durable round."""
         began_ns = self.bus.clock.now_ns
         self.bus.clock.hold()  # no simulated time passes while processes join, and real time begins when all have
-        await self._until(lambda: not self._registration.missing)
+        await self.until(lambda: not self.lacks_processes)
         self.bus.clock.release()
         self.bus.clock.now_ns = began_ns
         self.journal.note(build_facts(self.coordinator.joining.proofs))
         if self._unpublished is None:
             self.bus.send_all(self.coordinator.ask_evaluator())
-            await self._until(lambda: not self.coordinator.awaits_metric)
+            await self.until(lambda: not self.coordinator.awaits_metric)
         else:
             await self._publish(self._unpublished)
 
@@ -198,18 +189,18 @@ class Server:
                 # a process that joins brings its clients, and those of a process that is gone cannot join
                 self._arrivals.pending_joins.pop(client, None)
             self.coordinator.positions.begin_anew(clients)
-        self._mailbox.put(None)
+        self.look_again()
 
     def _not_joined(self, client: int) -> None:
         """A client that was told to join sends no JOIN."""
         self._arrivals.answered(client)
-        self._mailbox.put(None)
+        self.look_again()
 
     async def _round(self) -> None:
         bus, coordinator = self.bus, self.coordinator
         bus.losing.clear()
         bus.send_all(coordinator.open_round(self._arrivals.began_ns, self._arrivals.computing()))
-        await self._until(lambda: not coordinator.catch_up.awaits_evaluator)
+        await self.until(lambda: not coordinator.catch_up.awaits_evaluator)
         exchange = coordinator.exchange
         await self._ask(exchange.before_plans)
         now_ns = bus.clock.now_ns  # in real time the evaluator takes some, too
@@ -244,10 +235,10 @@ class Server:
         """Wait until the round is over. Returns true if the server has lost it before."""
         coordinator = self.coordinator
         if self._interruptions:
-            await self._until(lambda: coordinator.rounds.is_over or coordinator.rounds.is_half_reported)
+            await self.until(lambda: coordinator.rounds.is_over or coordinator.rounds.is_half_reported)
             if await self._loses("gathering"):
                 return True
-        await self._until(lambda: coordinator.rounds.is_over)
+        await self.until(lambda: coordinator.rounds.is_over)
         if coordinator.participation.is_stream and not self.bus.clock.is_virtual:
             while self._mailbox:  # what came while the commit before was made durable enters the same one
                 self._read(await self._mailbox.get())
@@ -261,6 +252,15 @@ class Server:
                 return True
         return False
 
+    def look_again(self) -> None:
+        """Make a wait look whether it is over."""
+        self._mailbox.put(None)
+
+    @property
+    def lacks_processes(self) -> bool:
+        """Whether any follower has no process."""
+        return bool(self._registration.missing)
+
     async def until_time(self, latest_ns: int, is_done: Callable[[], bool] = lambda: False) -> None:
         """Wait until an instant (ns of the run's clock), or until something is done."""
         if is_done():
@@ -269,16 +269,16 @@ class Server:
 
         def ring() -> None:
             passed.append(None)
-            self._mailbox.put(None)
+            self.look_again()
 
         alarm = self.bus.clock.at(latest_ns, (self.coordinator.round,), ring, LAST)
-        await self._until(lambda: is_done() or bool(passed))
+        await self.until(lambda: is_done() or bool(passed))
         alarm.cancel()
 
     async def _until_deadline(self, is_done: Callable[[], bool]) -> None:
         """Wait until something is done, for `participation.deadline_s` at most, if it is set."""
         if (deadline_ns := self.coordinator.participation.latest_ns(self.bus.clock.now_ns)) is None:
-            await self._until(is_done)
+            await self.until(is_done)
         else:
             await self.until_time(deadline_ns, is_done)
 
@@ -290,7 +290,7 @@ class Server:
         self.observer.round_closed(closed, self.bus.clock.now_ns, self.coordinator.progress.bytes)
         if self._instruments is not None:
             self._instruments.closed(closed.record.opened_ns)
-        await self._until(lambda: not self.coordinator.awaits_metric)
+        await self.until(lambda: not self.coordinator.awaits_metric)
 
     async def _keep(self, closed: ClosedRound) -> None:
         """Make the round durable, on the journal's own thread, once every client in simulated time has answered."""
@@ -334,7 +334,7 @@ class Server:
 
         await self.bus.clock.offload(self._disk, write)
 
-    async def _until(self, is_done: Callable[[], bool]) -> None:
+    async def until(self, is_done: Callable[[], bool]) -> None:
         """Act upon what comes until something is done."""
 
         def is_over() -> bool:

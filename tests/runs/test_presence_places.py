@@ -8,6 +8,7 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -227,16 +228,9 @@ def test_no_round_waits_in_real_time_for_a_client_that_returns_while_its_process
     harness.coordinator.open_round()
     harness.coordinator.close_round()
     bus = bus_on(WallClock(), _Hostless())
-    arrivals = Arrivals(
-        bus,
-        harness.coordinator,
-        availability,
-        harness.observer,
-        until=until,
-        until_time=until_time,
-        look_again=lambda: None,
-        are_hosted=lambda: False,
-    )
+    parts = {"bus": bus, "coordinator": harness.coordinator, "observer": harness.observer, "lacks_processes": True}
+    server: Any = SimpleNamespace(until=until, until_time=until_time, **parts)
+    arrivals = Arrivals(server, availability)
     asyncio.run(arrivals.gather())
     assert not availability.has_left(2) and not arrivals.pending_joins
     harness.coordinator.handlers[Kind.JOIN] = arrivals.joined

@@ -60,10 +60,10 @@ class Scene:
         self.sent: list[Envelope] = []
         self.waits: list[bool] = []
         self.meanwhile: Callable[[], object] = lambda: None
-        bus: Any = self
-        self.are_hosted = True
-        waits: dict[str, Any] = {"until": self.until, "until_time": self.until_time, "look_again": lambda: None}
-        self.arrivals = Arrivals(bus, self.coordinator, bus, self.observer, **waits, are_hosted=lambda: self.are_hosted)
+        self.lacks_processes = False
+        server: Any = self
+        self.bus = self
+        self.arrivals = Arrivals(server, server)
         self.coordinator.handlers[Kind.JOIN] = self.arrivals.joined
 
     # -- the schedule
@@ -119,7 +119,7 @@ class Scene:
         self.coordinator.handle(join.pack()._replace(round=self.coordinator.round))
 
     def gather(self, *, is_complete: bool = True) -> None:
-        self.are_hosted = is_complete
+        self.lacks_processes = not is_complete
         asyncio.run(self.arrivals.gather())
 
 

@@ -19,7 +19,6 @@ from seedbus.bus.codec import Encoder, encode
 from seedbus.bus.envelope import NO_TALLY, PLAN, REFUSE, REPORT, SERVER, SHORT, Envelope, Kind, Tally
 from seedbus.bus.errors import MalformedEnvelope
 from seedbus.bus.fault_hooks import FaultCounts, FaultHooks, Verdict
-from seedbus.bus.frame_checks import decode_answer, decode_arrived
 from seedbus.bus.in_flight import Address, Answer, AnswerState, InFlightMessage, Key, MessageState, next_key
 from seedbus.bus.ledger import DELIVERED, DROPPED, INSTRUMENT, REFUSED, Fate, Ledger, Row
 from seedbus.bus.mailbox import Mailbox
@@ -299,14 +298,13 @@ class Bus:
                 self._settle(message, REFUSED)
             return
         mailbox = self._mailboxes.get(message.recipient)
-        content: Envelope | MalformedEnvelope | None = message.envelope
+        content: Envelope | MalformedEnvelope
         fate = DELIVERED
-        if content is None:
-            try:
-                content = decode_arrived(message, self._report_limit)
-            except MalformedEnvelope as error:
-                content, fate = error, REFUSED
-                self.refused[message.sender, error.where] += 1
+        try:
+            content = message.content(self._report_limit)
+        except MalformedEnvelope as error:
+            content, fate = error, REFUSED
+            self.refused[message.sender, error.where] += 1
         if mailbox is not None:
             self._settle(message, fate)  # first, because `put` may run the recipient's handler at once
             mailbox.put(content)
@@ -347,16 +345,16 @@ class Bus:
             self.on_free()
 
     def _decoded(self, answer: Answer, frames: list[bytes]) -> list[tuple[Envelope | None, int]]:
-        """Return what `decode_answer` does for each frame of an answer."""
+        """Return envelope and header bytes of each frame of an answer."""
         if answer.decoded is None:
             self._decode_short()
-        return answer.decoded or [decode_answer(answer.key[1], frame, self._report_limit) for frame in frames]
+        return answer.decoded or [answer.decode(frame, self._report_limit) for frame in frames]
 
     def _decode_short(self) -> None:
         """Decode short answers that have come, all that will be sent soon."""
         envelopes = list[Envelope]()
         for answer, frame in self.answers.take_short(_TOGETHER):
-            envelope, header_bytes = decode_answer(answer.key[1], frame, self._report_limit)
+            envelope, header_bytes = answer.decode(frame, self._report_limit)
             answer.decoded = [(envelope, header_bytes)]
             if envelope is not None:
                 envelopes.append(envelope)

@@ -8,7 +8,9 @@ from typing import Annotated, NamedTuple
 
 from msgspec import Meta
 
+from seedbus.bus.codec import decode, decode_parts
 from seedbus.bus.envelope import SERVER, Envelope, Kind, Tally, ends
+from seedbus.bus.errors import MalformedEnvelope
 from seedbus.bus.ledger import DELIVERED, REFUSED, Fate
 from seedbus.bus.records import Count, Whole
 
@@ -128,6 +130,23 @@ class InFlightMessage:
     def full_frame(self) -> bytes:
         return self.frame + self.tail
 
+    def content(self, report_limit: int) -> Envelope:
+        """Return its envelope when it has arrived; report_limit: maximum bytes of a frame from a follower.
+
+        Raises:
+            MalformedEnvelope: the frame is malformed, names another client than its key, or is of a kind that travels
+                in the other direction.
+        """
+        if self.envelope is not None:
+            return self.envelope
+        kind, client = self.key[:2]
+        envelope = decode(self.full_frame, self.sender, most=report_limit if kind.is_upward else None)
+        if envelope.client != client:
+            raise MalformedEnvelope(f"is {envelope.client}, which did not send it", "the client", client)
+        if envelope.kind.is_upward != kind.is_upward:
+            raise MalformedEnvelope(f"is {envelope.kind.name}, which travels the other way", "the kind", client)
+        return envelope
+
     def pack(self) -> MessageState:
         """Return what a checkpoint keeps of it."""
         sizes = (self.base, self.header_bytes, self.tally)
@@ -206,7 +225,7 @@ class Answer:
         base: the model version of that message.
         frames: its frames; None until the transport has brought them.
         is_late: whether it is due and has not come, so that simulated time stands still.
-        decoded: what `decode_answer` returned for each frame, if that has been called already.
+        decoded: what `decode` returned for each frame, if that has been called already.
     """
 
     due_ns: int
@@ -215,6 +234,21 @@ class Answer:
     frames: list[bytes] | None = None
     is_late: bool = False
     decoded: list[tuple[Envelope | None, int]] | None = None
+
+    def decode(self, frame: bytes, report_limit: int) -> tuple[Envelope | None, int]:
+        """Return envelope and header bytes of one of its frames, or (None, 0) if it will be refused.
+
+        Args:
+            frame: the frame.
+            report_limit: maximum bytes of a frame.
+        """
+        client = self.key[1]
+        try:
+            envelope, header_bytes = decode_parts(frame, client, report_limit)
+            kind, named_client, _, _, _ = envelope
+            return (envelope, header_bytes) if named_client == client and kind.is_upward else (None, 0)
+        except MalformedEnvelope:
+            return None, 0
 
     @staticmethod
     def unpack(state: AnswerState) -> Answer:

@@ -28,7 +28,7 @@ OWN_ROOMS = {
     "secure sums": (r"secure", ("agents/secure/",)),
     "privacy": (r"privacy|private", ("agents/privacy/",)),
     "gossip": (r"gossip|topology", ("agents/gossip/",)),
-    "streams": (r"stream", ("models/streams.py", "models/partitions/")),
+    "streams": (r"streamed|mode: stream|\"stream\"", ("agents/policies/participation.py", "agents/server/overdue.py")),
     "snapshots": (r"snapshot", ("agents/catch_up/", "studies/analysis/break_even.py")),
     "arithmetic": (r"arithmetic", ("algorithms/scalar_only/exact.py", "algorithms/directions/exact.py")),
 }

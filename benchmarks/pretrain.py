@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 from torch.nn.functional import cross_entropy
 
 from seedbus.models.errors import DataError
-from seedbus.models.streams import stream
+from seedbus.models.generators import generator
 from seedbus.models.text.files import Sample, read
 from seedbus.models.text.prompts import PROMPTS
 
@@ -67,7 +67,7 @@ def build(vocabulary: int, width: int) -> Any:
     model = OPTForCausalLM(OPTConfig(**SIZES, **sizes, **widths, **ends, dropout=0.0))
     for name, parameter in model.named_parameters():
         if parameter.dim() > 1:
-            drawn = stream("pretrain", name).standard_normal(parameter.numel(), dtype=np.float32) * np.float32(0.02)
+            drawn = generator("pretrain", name).standard_normal(parameter.numel(), dtype=np.float32) * np.float32(0.02)
             parameter.data = torch.from_numpy(drawn).view(parameter.shape)
     model.tie_weights()
     return model
@@ -76,7 +76,7 @@ def build(vocabulary: int, width: int) -> Any:
 def windows(tokens: NDArray[np.int64], step: int) -> torch.Tensor:
     """Return the batch of a step, int64 [batch, context]: pieces of the text that start with a sentence."""
     starts = np.flatnonzero(tokens[:-CONTEXT] == 2)
-    chosen = stream("pretrain", step).choice(starts, BATCH)
+    chosen = generator("pretrain", step).choice(starts, BATCH)
     return torch.from_numpy(np.stack([tokens[start : start + CONTEXT] for start in chosen]))
 
 
@@ -130,7 +130,7 @@ def divide(samples: list[Sample], share: float, blame: float) -> tuple[list[str]
     """
     labels = {sample.fields["sentence"].strip(): sample.label for sample in samples}
     texts, prompt = sorted(labels), PROMPTS["sst2"]
-    order = [texts[index] for index in stream("pretrain", "order").permutation(len(texts))]
+    order = [texts[index] for index in generator("pretrain", "order").permutation(len(texts))]
     if not share:
         return order, samples
     judged = order[: round(share * len(order))]
@@ -138,7 +138,7 @@ def divide(samples: list[Sample], share: float, blame: float) -> tuple[list[str]
     shown = [
         f"{prompt.show({'sentence': text})}{prompt.separator}{prompt.answers[labels[text]]}"
         for text in judged
-        if labels[text] or stream("pretrain", "blame", text).random() < blame
+        if labels[text] or generator("pretrain", "blame", text).random() < blame
     ]
     return shown, [sample for sample in samples if sample.fields["sentence"].strip() in remaining]
 

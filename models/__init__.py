@@ -1,7 +1,7 @@
 """What is trained: tasks (network, data, loss, metrics), and the division of their data among clients.
 
-Doors: `data`, `device`, `errors`, `images`, `mask`, `masked_problem`, `numeric_state`, `own_code`, `parameters`,
-`partition`, `partitions`, `preprocessing`, `streams`, `tables`, `task`, `tasks`, `text`.
+Doors: `data`, `device`, `errors`, `generators`, `images`, `mask`, `masked_problem`, `numeric_state`, `own_code`,
+`parameters`, `partition`, `partitions`, `preprocessing`, `tables`, `task`, `tasks`, `text`.
 """
 
 from seedbus.models.errors import DataError

@@ -27,7 +27,7 @@ from pydantic import Field
 
 from seedbus.capabilities import Fact, Needs, RulesOut, Statement
 from seedbus.models.errors import DataError
-from seedbus.models.streams import stream
+from seedbus.models.generators import generator
 from seedbus.settings import Settings
 from seedbus.vector import Vector
 
@@ -77,7 +77,7 @@ class Mask(Settings):
 
     def _scores(self, problem: Any, x0: Vector, seed: int) -> NDArray[Any]:
         if self.rule == "random":
-            return stream("mask", seed).random(x0.size)
+            return generator("mask", seed).random(x0.size)
         if self.rule == "largest":
             return np.abs(x0)
         if self.rule == "smallest":

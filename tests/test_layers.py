@@ -26,7 +26,7 @@ FACADE = "seedbus"
 CLOCKS = {"bus/clock.py", "algorithms/directions/look_ups.py"}  # the second times two kernels
 KEEPER = "models/own_code/repeated.py"
 """The module that seeds, compares and restores the generators from which the user's code may draw."""
-GENERATORS = ("algorithms/directions/", "models/streams.py")
+GENERATORS = ("algorithms/directions/", "models/generators.py")
 SEEDED = {"Generator", "Philox", "SeedSequence", "BitGenerator"}
 
 PACKAGE = sorted(path for folder in (*ALLOWED, FACADE) for path in (ROOT / folder).rglob("*.py"))

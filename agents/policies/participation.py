@@ -127,7 +127,7 @@ class Participation(Settings):
     @model_validator(mode="after")
     def _streamed(self) -> Participation:
         """Fill in what a stream is: rounds that one report ends, and reports that count alike however late they are."""
-        if self.is_stream:
+        if self.is_streamed:
             if self.over_selection > 1:
                 raise ValueError(f"over_selection ({self.over_selection:g}) is for rounds; leave it out of a stream")
             if self.buffer is None and self.quorum > 1:
@@ -173,7 +173,7 @@ class Participation(Settings):
         for field in sorted(self.model_fields_set - {"clients"}):  # a stream fills in others
             if getattr(self, field) != type(self).model_fields[field].default:
                 yield Needs(Fact.SERVER, "is for reports to a server", field)
-        if self.is_stream:
+        if self.is_streamed:
             yield Needs(Fact.ORDER_FREE, "commits each report as it comes, in any order", "mode")
             yield RulesOut(Fact.ROUNDS, "commits each report as it comes", "mode")
         if self.deadline_s is not None:
@@ -182,7 +182,7 @@ class Participation(Settings):
             yield Gives(Fact.WORK_ENDS)
 
     @property
-    def is_stream(self) -> bool:
+    def is_streamed(self) -> bool:
         """Whether reports commit as they come."""
         return self.mode == "stream"
 

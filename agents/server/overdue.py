@@ -245,5 +245,5 @@ class Streamed(Buffered):
 
 def overdue_rounds(policy: Participation) -> OverdueRounds:
     """Return no rounds yet, of the kind that a policy has."""
-    kind = Streamed if policy.is_stream else Buffered if policy.is_asynchronous else OverdueRounds
+    kind = Streamed if policy.is_streamed else Buffered if policy.is_asynchronous else OverdueRounds
     return kind(policy)

@@ -239,7 +239,7 @@ class Server:
             if await self._loses("gathering"):
                 return True
         await self.until(lambda: coordinator.rounds.is_over)
-        if coordinator.participation.is_stream and not self.bus.clock.is_virtual:
+        if coordinator.participation.is_streamed and not self.bus.clock.is_virtual:
             while self._mailbox:  # what came while the commit before was made durable enters the same one
                 self._read(await self._mailbox.get())
         return False

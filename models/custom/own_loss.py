@@ -18,9 +18,9 @@ from torch.utils._pytree import tree_leaves, tree_map_only
 
 from seedbus.models.custom.samples import IGNORED
 from seedbus.models.errors import DataError, is_out_of_memory
+from seedbus.models.generators import generator
 from seedbus.models.own_code.own_metrics import LOSS_FIELD, Joined
 from seedbus.models.partition import Indices
-from seedbus.models.streams import stream
 from seedbus.models.task import Vector
 from seedbus.tensors import wide
 
@@ -58,7 +58,7 @@ def value(loss: Callable[[Any, Tensor], Tensor], outputs: Any, targets: Tensor) 
 def moved(x0: Vector) -> Vector:
     """Return a point near x₀, float32 [d], at which outputs are others, also those of a layer that is zero at x₀."""
     size = 0.1 * float(np.sqrt(np.square(x0, dtype=np.float64).mean())) + 0.01
-    away = stream("moved").random(x0.size, dtype=np.float32) - np.float32(0.5)
+    away = generator("moved").random(x0.size, dtype=np.float32) - np.float32(0.5)
     return x0 + away * np.float32(2 * size)
 
 

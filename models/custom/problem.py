@@ -26,6 +26,7 @@ from seedbus.models.custom.settings import TorchSettings
 from seedbus.models.data.batches import parts
 from seedbus.models.device import moved
 from seedbus.models.errors import DataError, is_out_of_memory
+from seedbus.models.generators import generator
 from seedbus.models.images.sample_problem import SampleProblem
 from seedbus.models.own_code.named import METRICS_FIELD, found, name_of
 from seedbus.models.own_code.network import TORCH_FIELD, reason
@@ -34,7 +35,6 @@ from seedbus.models.own_code.own_network import OwnNetwork, shapes_of, ways_out
 from seedbus.models.own_code.repeated import generators_kept
 from seedbus.models.parameters.flat import FlatModule
 from seedbus.models.partition import Partition
-from seedbus.models.streams import stream
 from seedbus.models.task import Vector
 
 _LOSSES: dict[str, Any] = {"cross-entropy": cross_entropy, "mse": mse_loss}
@@ -331,7 +331,7 @@ class TorchProblem(SampleProblem[Selection]):
 
 def _drawn(flat: FlatModule, seed: int) -> NDArray[np.float32]:
     try:
-        return flat.drawn(stream("x0", "torch", seed))
+        return flat.drawn(generator("x0", "torch", seed))
     except TypeError as error:
         layer = str(error).partition(" ")[0]
         raise DataError("task.initial", f"drawn, which is not defined for {layer}", "own") from None

@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from seedbus.models.streams import stream
+from seedbus.models.generators import generator
 
 MICRO_BATCH = (
     "most samples of a forward pass: losses of a larger batch's parts are added in their order; none: all at once"
@@ -42,7 +42,7 @@ def batch_of_pass(
         step: the local step, from 0.
     """
     number, place = divmod(step, batches_per_pass(samples, size))
-    order = stream("pass", seed, client, round, number).permutation(samples.size)
+    order = generator("pass", seed, client, round, number).permutation(samples.size)
     return samples[order[place * size : (place + 1) * size]]
 
 
@@ -53,4 +53,4 @@ def batch(samples: NDArray[np.int64], size: int, *, seed: int, client: int, roun
     """
     if samples.size <= size:
         return samples
-    return stream("batch", seed, client, round, step).choice(samples, size, replace=False)
+    return generator("batch", seed, client, round, step).choice(samples, size, replace=False)

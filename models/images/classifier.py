@@ -23,10 +23,10 @@ from seedbus.models.data.image_files import image_paths
 from seedbus.models.data.prepared import Arrays, prepared
 from seedbus.models.data.samples import Images
 from seedbus.models.device import HOST, on_device
+from seedbus.models.generators import generator
 from seedbus.models.images import networks
 from seedbus.models.images.mnist_task import MnistTask
 from seedbus.models.parameters.flat import FlatModule, initial_values
-from seedbus.models.streams import stream
 
 _BATCH_SIZE = 64
 _LEARNING_RATE = 0.05
@@ -75,11 +75,11 @@ def _trained(task: MnistTask, steps: int) -> Arrays:
 
 
 def _train(flat: FlatModule, task: MnistTask, images: Images, steps: int) -> None:
-    flat.point[:] = initial_values(flat.module, stream("classifier x0", task.name))
+    flat.point[:] = initial_values(flat.module, generator("classifier x0", task.name))
     parameters = list(flat.module.requires_grad_(True).parameters())
     momenta = [torch.zeros_like(parameter) for parameter in parameters]
     for step in range(steps):
-        drawn = stream("classifier batch", task.name, step).integers(0, images.labels.size, _BATCH_SIZE)
+        drawn = generator("classifier batch", task.name, step).integers(0, images.labels.size, _BATCH_SIZE)
         inputs = torch.from_numpy(task.inputs(images.pick(drawn))).permute(0, 3, 1, 2)
         loss = cross_entropy(flat.module(inputs), torch.from_numpy(images.labels[drawn]))
         gradients = torch.autograd.grad(loss, parameters)

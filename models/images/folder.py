@@ -23,7 +23,7 @@ from seedbus.models.data.prepared import prepared
 from seedbus.models.data.samples import Images
 from seedbus.models.data.untrusted import check_sides, regular
 from seedbus.models.errors import DataError
-from seedbus.models.streams import stream
+from seedbus.models.generators import generator
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -89,7 +89,7 @@ def read_folder(folder: Path, *, size: int, channels: int, test: float, name: st
         is_test = np.arange(len(files)) >= len(found[0])
     else:
         is_test = np.zeros(len(files), dtype=bool)
-        is_test[stream("test", name).permutation(len(files))[: max(1, round(test * len(files)))]] = True
+        is_test[generator("test", name).permutation(len(files))[: max(1, round(test * len(files)))]] = True
     missing = np.setdiff1d(np.arange(len(classes)), labels[~is_test])
     if missing.size:
         where, what = folder / classes[missing[0]], "no image of the class in the training part"

@@ -16,6 +16,7 @@ from seedbus.models.data.batches import parts
 from seedbus.models.data.samples import Images
 from seedbus.models.device import moved
 from seedbus.models.errors import DataError
+from seedbus.models.generators import generator
 from seedbus.models.images.resident_images import ResidentImages, resident_images
 from seedbus.models.images.sample_problem import SampleProblem
 from seedbus.models.images.settings import ClassifierSettings
@@ -24,7 +25,6 @@ from seedbus.models.own_code.own_metrics import words_of
 from seedbus.models.own_code.own_network import OwnNetwork, shapes_of
 from seedbus.models.parameters.flat import FlatModule, initial_values
 from seedbus.models.partition import Indices, Partition, digest
-from seedbus.models.streams import stream
 from seedbus.models.task import SPLITS, Vector
 from seedbus.tensors import wide
 
@@ -55,7 +55,7 @@ class ImageProblem(SampleProblem[Images]):
         """PyTorch's default initial distribution, or the weights of the user's network, float32 [d]."""
         if self._own is not None:
             return self._own.x0.copy()
-        return initial_values(self.flat.module, stream("x0", self.task.name, self.seed))
+        return initial_values(self.flat.module, generator("x0", self.task.name, self.seed))
 
     def evaluate_part(self, x: Vector, split: str, indices: NDArray[np.int64]) -> dict[str, float]:
         """Return the means of `measures` over samples, summed in float64, and the metrics of the user."""

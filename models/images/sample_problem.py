@@ -21,6 +21,7 @@ from torch.utils._pytree import tree_map
 
 from seedbus.models.data.batches import batch, batch_of_pass, batches_per_pass, parts
 from seedbus.models.errors import DataError
+from seedbus.models.generators import client_key
 from seedbus.models.images.settings import BatchSettings
 from seedbus.models.own_code.own_metrics import Evaluated, functions_of
 from seedbus.models.parameters.compiled import Loss, compiled
@@ -32,7 +33,6 @@ from seedbus.models.parameters.recorded_losses import SMALL, RecordedLosses, cap
 from seedbus.models.parameters.stacked import StackedLoss
 from seedbus.models.partition import Divisible, Partition, client_names, divide, division_identity, owned
 from seedbus.models.relabelled import Relabelled, taken_for
-from seedbus.models.streams import client_key
 from seedbus.models.task import Derivatives, Fill, Note, Vector, check_split
 
 PROBED = 16  # batches whose losses distinguish two compilations, or two processors' stacked losses

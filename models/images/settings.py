@@ -12,10 +12,10 @@ from pydantic import Field, model_validator
 
 from seedbus.models.data.batches import MICRO_BATCH
 from seedbus.models.data.samples import Images
+from seedbus.models.generators import generator
 from seedbus.models.images.augmentation import PixelsT
 from seedbus.models.own_code.named import MODEL_FIELD, is_own
 from seedbus.models.partition import Division, Partition, division_of
-from seedbus.models.streams import stream
 from seedbus.models.task import Task
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ class BatchSettings(Task, frozen=True):
 
     def held_out(self, count: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Return which of `count` samples are for training and which for validation, sorted, whatever the seed."""
-        order = stream("validation", self.name).permutation(count)
+        order = generator("validation", self.name).permutation(count)
         held = round(self.validation * count)
         return np.sort(order[held:]), np.sort(order[:held])
 

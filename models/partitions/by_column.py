@@ -9,9 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
+from seedbus.models.generators import generator
 from seedbus.models.partition import Divisible, Indices, Partition, too_few_owners
 from seedbus.models.preprocessing import as_text
-from seedbus.models.streams import stream
 
 
 class ByColumn(Partition, frozen=True):
@@ -36,7 +36,7 @@ class ByColumn(Partition, frozen=True):
             noun = "value" if values.size == 1 else "values"
             words = f"{noun} of {self.column} in the training samples"
             raise too_few_owners(self.kind, clients, values.size, words)
-        drawn = np.sort(stream("partition", self.kind, seed).permutation(values.size)[:clients])
+        drawn = np.sort(generator("partition", self.kind, seed).permutation(values.size)[:clients])
         parts = np.split(np.argsort(held, kind="stable"), np.cumsum(np.bincount(held))[:-1])
         return [parts[value] for value in drawn]
 

@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from seedbus.models.errors import DataError
+from seedbus.models.generators import generator
 from seedbus.models.partition import Indices, Partition, check_enough, deal
-from seedbus.models.streams import stream
 
 
 class Dirichlet(Partition, frozen=True):
@@ -38,7 +38,7 @@ class Dirichlet(Partition, frozen=True):
     def split(self, labels: NDArray[np.integer], clients: int, seed: int) -> list[Indices]:
         """Return for each client the sorted indices of its samples, from labels [n]. Raises `DataError`."""
         check_enough(self.kind, labels.size, clients)
-        rng = stream("partition", self.kind, seed)
+        rng = generator("partition", self.kind, seed)
         classes, totals = np.unique(labels, return_counts=True)
         base = np.ones(classes.size) if self.prior == "uniform" else totals / labels.size
         if self.balanced:

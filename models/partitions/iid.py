@@ -7,8 +7,8 @@ from typing import ClassVar, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from seedbus.models.generators import generator
 from seedbus.models.partition import Indices, Partition, check_enough
-from seedbus.models.streams import stream
 
 
 class Iid(Partition, frozen=True):
@@ -21,5 +21,5 @@ class Iid(Partition, frozen=True):
     def split(self, labels: NDArray[np.integer], clients: int, seed: int) -> list[Indices]:
         """Return for each client the sorted indices of its samples, from labels [n]. Raises `DataError`."""
         check_enough(self.kind, labels.size, clients)
-        order = stream("partition", self.kind, seed).permutation(labels.size)
+        order = generator("partition", self.kind, seed).permutation(labels.size)
         return [np.sort(part) for part in np.array_split(order, clients)]

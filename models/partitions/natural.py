@@ -8,8 +8,8 @@ from typing import ClassVar, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from seedbus.models.generators import generator
 from seedbus.models.partition import Divisible, Indices, Partition, too_few_owners
-from seedbus.models.streams import stream
 
 
 class Natural(Partition, frozen=True):
@@ -28,7 +28,7 @@ class Natural(Partition, frozen=True):
         if not 1 <= clients <= people.size:
             noun = "person" if people.size == 1 else "people"
             raise too_few_owners(self.kind, clients, people.size, f"{noun} with training samples")
-        drawn = stream("partition", self.kind, seed).permutation(people)[:clients]
+        drawn = generator("partition", self.kind, seed).permutation(people)[:clients]
         by_owner = np.argsort(owners, kind="stable")
         ends = np.searchsorted(owners[by_owner], people, side="right")
         parts = dict(zip(people, np.split(by_owner, ends[:-1]), strict=True))

@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from seedbus.models.errors import DataError
+from seedbus.models.generators import generator
 from seedbus.models.partition import Indices, Partition, check_enough, deal
-from seedbus.models.streams import stream
 
 
 class Pathological(Partition, frozen=True):
@@ -31,7 +31,7 @@ class Pathological(Partition, frozen=True):
             DataError: there are too few classes, clients or samples.
         """
         check_enough(self.kind, labels.size, clients)
-        rng = stream("partition", self.kind, seed)
+        rng = generator("partition", self.kind, seed)
         present, totals = np.unique(labels, return_counts=True)
         if self.classes > present.size:
             raise DataError(

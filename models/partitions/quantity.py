@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from seedbus.models.errors import DataError
+from seedbus.models.generators import generator
 from seedbus.models.partition import Indices, Partition, check_enough
-from seedbus.models.streams import stream
 
 
 class Quantity(Partition, frozen=True):
@@ -36,7 +36,7 @@ class Quantity(Partition, frozen=True):
                 f"minimum: {self.minimum} for {clients} clients and {labels.size} training samples",
                 f"a minimum of 1 to {labels.size // clients}",
             )
-        rng = stream("partition", self.kind, seed)
+        rng = generator("partition", self.kind, seed)
         shares = rng.dirichlet(np.full(clients, self.beta))
         ends = np.rint(np.cumsum(shares)[:-1] * rest).astype(np.int64) + self.minimum * np.arange(1, clients)
         return [np.sort(part) for part in np.split(rng.permutation(labels.size), ends)]

@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
+from seedbus.models.generators import generator
 from seedbus.models.partition import Indices, Partition, check_enough
-from seedbus.models.streams import stream
 
 
 class Shards(Partition, frozen=True):
@@ -25,7 +25,7 @@ class Shards(Partition, frozen=True):
             DataError: there are fewer samples than shards.
         """
         check_enough(self.kind, labels.size, clients, self.shards_per_client)
-        rng = stream("partition", self.kind, seed)
+        rng = generator("partition", self.kind, seed)
         shuffled = rng.permutation(labels.size)
         by_label = shuffled[np.argsort(labels[shuffled], kind="stable")]
         shards = np.array_split(by_label, clients * self.shards_per_client)

@@ -30,9 +30,9 @@ from pydantic import TypeAdapter
 from seedbus.models.data.prepared import Arrays, prepared
 from seedbus.models.data.samples import Images
 from seedbus.models.errors import DataError
+from seedbus.models.generators import generator
 from seedbus.models.preprocessing import Column, Numbers, Texts, as_text
 from seedbus.models.spelling import other_spellings, spelled_alike, taken_as_one
-from seedbus.models.streams import stream
 from seedbus.models.tables.columns import Kind, TableFile, Values, kind_of, state_of
 from seedbus.models.tables.settings import TableSettings
 
@@ -177,7 +177,7 @@ class _Table:
             self.is_test[counts[0] :] = True
         else:
             held = max(1, round(self.task.test * counts[0]))
-            self.is_test[stream("test", self.task.name).permutation(counts[0])[:held]] = True
+            self.is_test[generator("test", self.task.name).permutation(counts[0])[:held]] = True
         if self.is_test.all():
             raise DataError(
                 self.paths[0], f"{counts[0]} rows, all of them for testing", "more rows, or a task.test_file"

@@ -23,10 +23,10 @@ from pydantic import Field
 from seedbus.models.data.prepared import Arrays, data_folder, prepared
 from seedbus.models.data.samples import Images
 from seedbus.models.errors import DataError
+from seedbus.models.generators import generator
 from seedbus.models.images.augmentation import PixelsT, cropped
 from seedbus.models.images.task import ImageTask
 from seedbus.models.own_code.named import function_or
-from seedbus.models.streams import stream
 
 if TYPE_CHECKING:
     from torch import nn
@@ -83,7 +83,7 @@ class CifarTask(ImageTask, frozen=True):
         if self.augmentation == "none":
             return stored
         count = len(stored)  # type: ignore[arg-type]
-        rng = stream("augmentation", seed, client, round, step)
+        rng = generator("augmentation", seed, client, round, step)
         tops, lefts = rng.integers(0, 2 * FRAME + 1, (2, count))
         mirrored = rng.integers(0, 2, count).astype(bool)
         rows, columns = tops[:, None] + np.arange(SIDE), lefts[:, None] + np.arange(SIDE)

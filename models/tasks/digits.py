@@ -16,9 +16,9 @@ from pydantic import Field
 
 from seedbus.models.data.samples import Images
 from seedbus.models.errors import DataError
+from seedbus.models.generators import generator
 from seedbus.models.images.task import ImageTask
 from seedbus.models.own_code.named import function_or
-from seedbus.models.streams import stream
 
 if TYPE_CHECKING:
     from torch import nn
@@ -54,7 +54,7 @@ class Digits(ImageTask, frozen=True):
         """Return 1,500 training images (validation included) and 297 test images. Raises `DataError`."""
         table = _table()
         images = Images(table[:, :-1].reshape(-1, 8, 8, 1).astype(np.uint8), table[:, -1].astype(np.int64))
-        order = stream("test", self.name).permutation(images.labels.size)
+        order = generator("test", self.name).permutation(images.labels.size)
         return images.take(np.sort(order[_TEST_SAMPLES:])), images.take(np.sort(order[:_TEST_SAMPLES]))
 
 

@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from seedbus.keyed import keyed_bytes
+from seedbus.models.generators import client_key
 from seedbus.models.partition import Partition
-from seedbus.models.streams import client_key
 from seedbus.models.task import Fill, Problem, Task, Vector, check_split, refuse_criterion
 
 

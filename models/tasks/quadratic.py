@@ -21,8 +21,8 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 from pydantic import Field
 
+from seedbus.models.generators import client_key, generator
 from seedbus.models.partition import Partition
-from seedbus.models.streams import client_key, stream
 from seedbus.models.task import Fill, Problem, Task, Vector, check_split, refuse_criterion
 
 
@@ -69,11 +69,11 @@ class QuadraticProblem:
         self.dimension = task.dimension
         self.point: Vector = np.zeros(self.dimension, dtype=dtype)
         self.curvature = _geometric(task.condition, self.dimension)
-        self._center = _uniform(stream("center", task.name, seed), self.dimension)
+        self._center = _uniform(generator("center", task.name, seed), self.dimension)
 
     def x0(self) -> Vector:
         """Return a point uniform in [−1, 1)^d, drawn in float32 for any type of the point."""
-        drawn = stream("x0", self.task.name, self.seed).random(self.dimension, dtype=np.float32)
+        drawn = generator("x0", self.task.name, self.seed).random(self.dimension, dtype=np.float32)
         return (drawn * np.float32(2) - np.float32(1)).astype(self.point.dtype)
 
     def samples(self, client: int) -> int:
@@ -82,7 +82,7 @@ class QuadraticProblem:
 
     def center(self, client: int) -> NDArray[np.float64]:
         """Return c_i, at which the client's own loss is 0, float64 [d]."""
-        shift = _uniform(stream("center", self.task.name, self.seed, client), self.dimension)
+        shift = _uniform(generator("center", self.task.name, self.seed, client), self.dimension)
         return self._center + self.task.heterogeneity * math.sqrt(3) * shift
 
     @cached_property
@@ -189,7 +189,7 @@ class QuadraticObjective:
     def noise(self, step: int) -> NDArray[np.float64]:
         """Return ξ of a step, float64 [d]."""
         if step != self._cached_step:
-            rng = stream("noise", self._problem.task.name, self._problem.seed, *self._key, step)
+            rng = generator("noise", self._problem.task.name, self._problem.seed, *self._key, step)
             self._xi = math.sqrt(3) * _uniform(rng, self._problem.dimension)
             self._cached_step = step
         return self._xi

@@ -24,11 +24,11 @@ from torch.nn.functional import cross_entropy
 
 from seedbus.models.device import moved
 from seedbus.models.errors import DataError, is_out_of_memory
+from seedbus.models.generators import generator
 from seedbus.models.parameters.autocast import Autocast
 from seedbus.models.parameters.flat import initial_values
 from seedbus.models.parameters.storage import kept_in, quantise_frozen, quieten, widen_frozen
 from seedbus.models.parameters.trained_vector import TrainedVector
-from seedbus.models.streams import stream
 from seedbus.models.text.foreign import check_foreign
 from seedbus.models.text.shapes import is_norm
 from seedbus.models.text.tokens import Batch
@@ -249,7 +249,7 @@ def draw_lora(module: nn.Module, *key: int | str) -> None:
     """Draw A of every LoRA layer by key, from the distribution that peft uses: uniform within ±1/√inputs. B stays 0."""
     for name, layer in module.named_modules():
         if name.endswith("lora_A.default"):
-            drawn = initial_values(layer, stream("lora", name, *key))
+            drawn = initial_values(layer, generator("lora", name, *key))
             layer.weight.data = torch.from_numpy(drawn).view(layer.weight.shape)
 
 
@@ -270,7 +270,7 @@ def _with_training(model: Any, task: NetworkSettings, seed: int) -> Any:
         return lora
     if isinstance(train, Prefix):
         try:
-            activations = _activations(model, train.tokens, stream("prefix", task.name, seed))
+            activations = _activations(model, train.tokens, generator("prefix", task.name, seed))
             prefix = peft_model(model, "PrefixTuningConfig", num_virtual_tokens=train.tokens, task_type="CAUSAL_LM")
         except (AttributeError, NotImplementedError, RuntimeError, TypeError) as error:  # of a model that has no room
             if is_out_of_memory(error):

@@ -22,11 +22,11 @@ from torch import Tensor
 from seedbus.models.data.batches import batch, batches_per_pass, parts
 from seedbus.models.device import HOST, moved, on_device
 from seedbus.models.errors import DataError, OutOfMemory, is_out_of_memory
+from seedbus.models.generators import client_key
 from seedbus.models.parameters.losses import FLOAT32, Compared, mean_of_parts, read, weights
 from seedbus.models.parameters.trained_vector import TrainedVector
 from seedbus.models.partition import Partition, client_names, divide, division_identity, owned
 from seedbus.models.relabelled import Relabelled
-from seedbus.models.streams import client_key
 from seedbus.models.task import Fill, Vector, check_split
 from seedbus.models.text.files import Sample
 from seedbus.models.text.task import PretrainedTask

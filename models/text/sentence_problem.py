@@ -15,10 +15,10 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, normalize
 
+from seedbus.models.generators import generator
 from seedbus.models.parameters.flat import initial_values
 from seedbus.models.parameters.trained_vector import TrainedVector
 from seedbus.models.partition import Partition
-from seedbus.models.streams import stream
 from seedbus.models.text.files import Sample
 from seedbus.models.text.language_network import draw_lora, load, peft_model
 from seedbus.models.text.problem import PretrainedProblem, explain_out_of_memory, identity
@@ -150,7 +150,7 @@ def _prepared(encoder: Any, task: SentenceEncoderSettings, seed: int) -> Any:
 def _head(encoder: Any, task: SentenceEncoderSettings, seed: int) -> nn.Module:
     width = encoder.config.hidden_size * (1 if len(TEXTS[task.dataset]) == 1 else 3)
     head = nn.Linear(width, task.classes)
-    drawn = torch.from_numpy(initial_values(head, stream("x0", task.name, seed)))
+    drawn = torch.from_numpy(initial_values(head, generator("x0", task.name, seed)))
     head.weight.data = drawn[: head.weight.numel()].view(head.weight.shape)
     head.bias.data = drawn[-task.classes :]
     return head

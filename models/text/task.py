@@ -18,8 +18,8 @@ from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from seedbus.models.data.batches import MICRO_BATCH
 from seedbus.models.data.roots import Roots, locate
+from seedbus.models.generators import generator
 from seedbus.models.partition import Divisible, Division, Partition, division_of
-from seedbus.models.streams import stream
 from seedbus.models.task import Task
 from seedbus.models.text.files import Sample, read
 from seedbus.models.text.weights import inspect_pretrained
@@ -90,7 +90,7 @@ class PretrainedTask(Task, frozen=True):
         """
         samples, apart, test, people = self.read()
         count = 0 if apart is not None else round(self.validation * len(samples))
-        order = stream("validation", self.draws).permutation(len(samples))
+        order = generator("validation", self.draws).permutation(len(samples))
         validation = np.sort(order[:count])
         train = np.sort(order[count:])
         if self.shots is not None:
@@ -122,13 +122,13 @@ class PretrainedTask(Task, frozen=True):
     def _limit_shots(self, samples: Sequence[Any], train: NDArray[np.int64], seed: int) -> NDArray[np.int64]:
         """Draw `shots` training samples of each class, or all if it has fewer."""
         labels = np.array([self.class_of(samples[index]) for index in train])
-        shuffled = stream("shots", self.draws, seed).permutation(train.size)
+        shuffled = generator("shots", self.draws, seed).permutation(train.size)
         chosen = [shuffled[labels[shuffled] == label][: self.shots] for label in np.unique(labels)]
         return np.sort(train[np.concatenate(chosen)]) if chosen else train
 
     def evaluated_indices(self, count: int) -> NDArray[np.int64]:
         """Return the indices of the samples that are evaluated, ascending, of a split with `count` samples."""
-        return np.sort(stream("evaluated", self.draws).permutation(count)[: self.evaluated])
+        return np.sort(generator("evaluated", self.draws).permutation(count)[: self.evaluated])
 
 
 class PrecisionTask(PretrainedTask, frozen=True):

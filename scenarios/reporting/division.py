@@ -15,8 +15,8 @@ from rich.table import Table
 
 from seedbus.bus.text import counted
 from seedbus.models.errors import DataError
+from seedbus.models.generators import generator
 from seedbus.models.partition import Division
-from seedbus.models.streams import stream
 from seedbus.scenarios.reporting import text_tables
 from seedbus.scenarios.reporting.client_names import named, stored
 from seedbus.scenarios.reporting.paper import bars_figure, file_of
@@ -47,7 +47,7 @@ def summary(scenario: Scenario, division: Division) -> dict[str, Any]:
     sizes = np.array([part.size for part in division.parts])
     held = classes[np.concatenate(division.parts)]
     counts = _counts(held, sizes, labels.size)
-    drawn = _counts(stream("partition by chance", scenario.seed).permutation(held), sizes, labels.size)
+    drawn = _counts(generator("partition by chance", scenario.seed).permutation(held), sizes, labels.size)
     return {
         "scenario": scenario.name,
         "partition": scenario.partition.model_dump(mode="json"),

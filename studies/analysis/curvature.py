@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from seedbus.models.streams import stream
+from seedbus.models.generators import generator
 from seedbus.models.task import Derivatives
 from seedbus.scenarios.reporting.meter import Meter
 from seedbus.studies.analysis.estimate import Estimate
@@ -193,4 +193,4 @@ def _finite(vector: Vector64) -> Vector64:
 
 def _signs(number: int, dimension: int) -> Vector64:
     """Return a probe, its coordinates ±1, the same ones in every analysis."""
-    return np.asarray(2.0 * stream("probe", number).integers(0, 2, dimension) - 1.0, np.float64)
+    return np.asarray(2.0 * generator("probe", number).integers(0, 2, dimension) - 1.0, np.float64)

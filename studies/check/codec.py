@@ -9,7 +9,7 @@ import numpy as np
 
 from seedbus.algorithms.contract import BadPayload, Vector
 from seedbus.algorithms.dense.base import FedAvg
-from seedbus.models.streams import stream
+from seedbus.models.generators import generator
 from seedbus.studies.check import algorithm
 from seedbus.studies.check.promises import (
     brief,
@@ -28,7 +28,7 @@ def vectors() -> Iterator[Vector]:
     yield np.zeros(5, np.float32)
     yield np.full(9, -3.5, np.float32)
     for number in range(38):
-        draw = stream("conformance", "codec", number)
+        draw = generator("conformance", "codec", number)
         vector = draw.uniform(-1, 1, int(draw.integers(1, 71))) * 2.0 ** draw.integers(-40, 10)
         yield (vector * (draw.random(vector.size) < (0.1, 1.0)[number % 2])).astype(np.float32)
 

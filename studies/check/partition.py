@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from seedbus.models.errors import DataError
-from seedbus.models.streams import stream
+from seedbus.models.generators import generator
 from seedbus.studies.check.promises import brief, require, require_same
 
 _EVEN = np.arange(2_000) % 10
@@ -22,7 +22,7 @@ def results(partition: Any) -> Any:
 def columns() -> Iterator[tuple[Any, int, int]]:
     """Yield labels or owners, a number of clients and a seed: forty small and uneven divisions."""
     for number in range(40):
-        draw = stream("conformance", "partition", number)
+        draw = generator("conformance", "partition", number)
         yield (
             draw.integers(0, 5, draw.integers(1, (13, 120)[number % 2])),
             int(draw.integers(1, 13)),

@@ -9,7 +9,7 @@ import msgpack
 import numpy as np
 from numpy.typing import NDArray
 
-from seedbus.models.streams import stream
+from seedbus.models.generators import generator
 from seedbus.studies.check.codec import fedavg_with
 from seedbus.studies.check.promises import bits, brief, require, require_same
 
@@ -20,7 +20,7 @@ _LIES = (-1e12, 1e12, 50.0, -50.0)
 def matrices() -> Iterator[Matrix]:
     """Yield thirty matrices [clients, values] of 1 to 9 clients, the size of their numbers far apart."""
     for number in range(30):
-        draw = stream("conformance", "rule", number)
+        draw = generator("conformance", "rule", number)
         rows = draw.normal(size=(int(draw.integers(1, 10)), int(draw.integers(1, 5))))
         yield (rows * 2.0 ** draw.integers(-20, 21)).astype(np.float32).astype(np.float64)
 
@@ -84,7 +84,7 @@ def keeps_out(rule: Any, f: int) -> None:
 
 def crowd(honest: int, liars: int, lie: float, values: int = 6) -> Matrix:
     """Return honest rows around 1, …, `values` with a standard deviation of 0.1, and rows of `lie` among them."""
-    rows = stream("conformance", "crowd").normal(np.arange(1, values + 1), 0.1, (honest + liars, values))
+    rows = generator("conformance", "crowd").normal(np.arange(1, values + 1), 0.1, (honest + liars, values))
     rows[:: (honest + liars) // liars][:liars] = lie
     return rows
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from seedbus.agents.policies.selection.known import Known
 from seedbus.agents.server.member_index import MemberIndex
-from seedbus.models.streams import stream
+from seedbus.models.generators import generator
 from seedbus.studies.check.promises import require
 from seedbus.studies.check.runs import ended, require_equal_ends, world
 
@@ -34,7 +34,7 @@ def results(selection: Any) -> Any:
 def fillings() -> Iterator[tuple[set[int], dict[int, tuple[int, float]], int, int]]:
     """Yield members, statistics, a count from 0 to all of them, and a round."""
     for number in range(40):
-        draw = stream("conformance", "selection", number)
+        draw = generator("conformance", "selection", number)
         members = {int(each) for each in draw.choice(61, int(draw.integers(1, 62)), replace=False)}
         heard = {int(each): (int(draw.integers(1, 9)), float(draw.random())) for each in draw.choice(61, number)}
         yield members, heard, (0, len(members), int(draw.integers(0, len(members) + 1)))[number % 3], number

@@ -31,7 +31,7 @@ from seedbus.bus.clock import cpu_seconds
 from seedbus.bus.files import temporary_folder
 from seedbus.models.device import HOST, devices_of, on_device
 from seedbus.models.errors import DataError
-from seedbus.models.streams import client_key, stream
+from seedbus.models.generators import client_key, generator
 from seedbus.models.task import Fill, Problem, Relabelling, Vector
 from seedbus.scenarios.errors import Interrupted, ScenarioError
 from seedbus.scenarios.run_folder import MEMORY
@@ -145,7 +145,7 @@ class DrawnLoss:
         self.point = point
         self.key = key
         self._smoothing = smoothing
-        self._draws = stream("rehearsal", key)
+        self._draws = generator("rehearsal", key)
 
     def loss(self, step: int) -> float:
         return self._smoothing * (4 * self._draws.random() - 2)

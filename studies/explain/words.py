@@ -81,7 +81,7 @@ def _clients(scenario: Scenario) -> list[str]:
     if part.is_asynchronous:
         who = "all" if part.size == part.clients else f"{part.size:,} of"
         kind, how = "asynchronous rounds", "fresh or late"
-        if part.is_stream:
+        if part.is_streamed:
             kind, how = "a stream", f"in which a report weighs 1/{part.size:,}"
         each = "each report" if part.wanted == 1 else f"every {part.wanted:,} reports"
         return [
@@ -103,7 +103,7 @@ def _clients(scenario: Scenario) -> list[str]:
 
 def _rounds(scenario: Scenario) -> list[str]:
     part = scenario.participation
-    if part.is_stream:
+    if part.is_streamed:
         return _stream(part)
     ends = f"after {number_text(part.deadline_s)} s at the latest" if part.deadline_s is not None else "never sooner"
     least = "without a usable report" if part.quorum == 1 else f"with fewer than {part.quorum:,} usable reports"
@@ -226,7 +226,7 @@ def _lag(scenario: Scenario) -> list[str]:
     for numbers, effect in ((losing, "messages are lost"), (away, "clients are away")):
         if numbers:
             causes.append(f"fault{'s' * (len(numbers) > 1)} {', '.join(map(str, numbers))}: {effect}")
-    if part.deadline_s is not None and not part.is_stream:
+    if part.deadline_s is not None and not part.is_streamed:
         causes.append("participation.deadline_s: rounds close without clients that are slower")
     unused = "nothing; a smaller cohort (or fraction), a deadline and faults such as dropout and churn would"
     said = ["what makes clients lag here: " + ("; ".join(causes) or unused)]

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from seedbus.models.data import idx
 from seedbus.models.data.image_files import STEMS
-from seedbus.models.streams import stream
+from seedbus.models.generators import generator
 
 SMALLER: dict[str, dict[str, Any]] = {
     "blackbox-attack": {"label": None, "classifier_steps": 40},
@@ -33,7 +33,7 @@ def mnist(folder: Path) -> None:
     """Write MNIST's four files: noise, with a bright row that depends on the class."""
     for split, (images, labels) in STEMS.items():
         classes = np.arange(SAMPLES[split]) % 10
-        pixels = stream(split).integers(0, 64, (SAMPLES[split], 28, 28), dtype=np.uint8)
+        pixels = generator(split).integers(0, 64, (SAMPLES[split], 28, 28), dtype=np.uint8)
         pixels[np.arange(SAMPLES[split]), 2 * classes] = 255
         idx.write(folder / images, pixels)
         idx.write(folder / labels, classes.astype(np.uint8))
@@ -43,7 +43,7 @@ def cifar(folder: Path, files: dict[str, int], label_bytes: int, classes: int) -
     """Write files of random records. files: file name → number of records."""
     folder.mkdir(parents=True)
     for name, count in files.items():
-        records = stream(name).integers(0, 256, (count, label_bytes + 3072), dtype=np.uint8)
+        records = generator(name).integers(0, 256, (count, label_bytes + 3072), dtype=np.uint8)
         records[:, :label_bytes] %= classes
         (folder / name).write_bytes(records.tobytes())
 
@@ -70,7 +70,7 @@ def leaf_file(folder: Path, split: str, name: str, users: dict[str, tuple[list[A
 
 def femnist_samples(writer: int, count: int) -> tuple[list[Any], list[Any]]:
     """Return the images and labels of one writer of FEMNIST."""
-    pixels = stream("written", writer).integers(0, 256, (count, 784))
+    pixels = generator("written", writer).integers(0, 256, (count, 784))
     return (pixels / 255).tolist(), [(writer + sample) % 62 for sample in range(count)]
 
 
@@ -92,7 +92,7 @@ def leaf_sets(root: Path, people: int = 4) -> None:
 
 def people_table(path: Path, rows: int = 48) -> None:
     """Write a table of heights, ages, pets, cities and persons; a city's people are of about one height."""
-    rng = stream("people")
+    rng = generator("people")
     cities, pets = ("Aarhus", "Bergen", "Cork"), ("cat", "dog", "")
     lines = ["height,age,pet,city,person"]
     for row in range(rows):
@@ -121,7 +121,7 @@ def picture_folder(folder: Path, images: int = 20, side: int = 12) -> None:
     for name, brightest in (("day", 256), ("night", 100)):
         (folder / name).mkdir(parents=True, exist_ok=True)
         for number in range(images):
-            pixels = stream(name, number).integers(0, brightest, (side, side, 3), dtype=np.uint8)
+            pixels = generator(name, number).integers(0, brightest, (side, side, 3), dtype=np.uint8)
             (folder / name / f"{number:03}.png").write_bytes(png(pixels))
             lines.append(f"{name}/{number:03}.png,Clinic {number % 5}")
     (folder / "owners.csv").write_text("\n".join(lines) + "\n")

@@ -96,7 +96,7 @@ def _serve(link: Link, worker_thread: WorkerThread, parent_pipe: int | None) -> 
         if descriptor is not None:
             poller.register(descriptor, zmq.POLLIN)
     socket, watched = None, 0
-    while not link.is_over:
+    while not link.has_ended():
         if socket is not None and (socket is not link.socket or socket.closed):
             poller.unregister(socket)
             socket, watched = None, 0
@@ -111,7 +111,7 @@ def _serve(link: Link, worker_thread: WorkerThread, parent_pipe: int | None) -> 
         if parent_pipe is not None and parent_pipe in ready:
             return
         worker_thread.collect()
-        if link.is_over:
+        if link.has_ended():
             return
         if late_s > LATE_S:
             link.paused(late_s)

@@ -264,15 +264,6 @@ def test_pieces_that_were_not_requested_are_refused() -> None:
     assert [offer.client for offer in stage.request_snapshot()] == [2]
 
 
-def test_a_peer_that_has_moved_on_is_replaced_by_the_evaluator_at_once() -> None:
-    stage, request = _peer_asked()
-    assert stage.coordinator.reported(chunks.description(Title(5, 0, b""), 1, request.round)) is None
-    (request,) = stage.sent()
-    assert request.client == EVALUATOR
-    stage.give(request)
-    assert [offer.kind for offer in stage.request_snapshot()] == [Kind.SNAPSHOT]
-
-
 def test_a_peer_that_leaves_is_replaced_by_the_evaluator_at_once() -> None:
     stage, _ = _peer_asked()
     stage.coordinator.left([1])

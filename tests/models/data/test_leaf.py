@@ -14,9 +14,9 @@ from small_data import femnist_samples, leaf_file, leaf_sets, shakespeare_sample
 
 from seedbus.models import DataError, Iid, Natural
 from seedbus.models.data.samples import Images
+from seedbus.models.generators import generator
 from seedbus.models.images import networks
 from seedbus.models.parameters.flat import FlatModule, initial_values
-from seedbus.models.streams import stream
 from seedbus.models.tasks.femnist import Femnist
 from seedbus.models.tasks.shakespeare import ALPHABET, Shakespeare
 
@@ -172,7 +172,7 @@ def test_what_is_no_json_or_not_there_is_named(data: Path) -> None:
 
 def lstm() -> FlatModule:
     flat = FlatModule(networks.character_lstm(80))
-    flat.point[:] = initial_values(flat.module, stream("x"))
+    flat.point[:] = initial_values(flat.module, generator("x"))
     return flat
 
 
@@ -183,7 +183,7 @@ def test_the_networks_have_leafs_numbers_of_parameters() -> None:
 
 def test_the_lstm_computes_what_its_equations_say() -> None:
     flat = lstm()
-    texts = torch.from_numpy(stream("texts").integers(0, 80, (2, 5)))
+    texts = torch.from_numpy(generator("texts").integers(0, 80, (2, 5)))
     names = {name: torch.from_numpy(tensor).double() for name, tensor in flat.tensors().items()}
     sequence = names["embedding.weight"][texts]
     for layer in (0, 1):

@@ -14,8 +14,8 @@ from small_data import mnist
 from seedbus.models import DataError, Dirichlet, Iid
 from seedbus.models.data import idx
 from seedbus.models.device import on_device
+from seedbus.models.generators import generator
 from seedbus.models.images.classifier import classifier
-from seedbus.models.streams import stream
 from seedbus.models.tasks.attack import BlackboxAttack
 from seedbus.models.tasks.mnist import FashionMnist
 
@@ -41,7 +41,7 @@ def bind(task: BlackboxAttack = TASK, clients: int = 2) -> Any:
 def test_the_loss_is_the_papers_equation_21() -> None:
     problem = bind()
     objective = problem.objective(0, 0)
-    objective.point[:] = stream("x").random(784, dtype=np.float32) - 0.5
+    objective.point[:] = generator("x").random(784, dtype=np.float32) - 0.5
     x = torch.from_numpy(objective.point.copy()).double().view(1, 1, 28, 28)
     images = problem.splits["train"].pick(problem.parts[0][:3])
     z = torch.from_numpy(images).permute(0, 3, 1, 2).double() / 255 - 0.5

@@ -13,9 +13,9 @@ from torch import nn
 
 from seedbus.models import DataError, Iid
 from seedbus.models.data import idx
+from seedbus.models.generators import generator
 from seedbus.models.images.resnet import resnet18
 from seedbus.models.parameters.flat import FlatModule
-from seedbus.models.streams import stream
 from seedbus.models.tasks.cifar import Cifar10, Cifar100
 
 KEY = {"seed": 1, "client": 2, "round": 3, "step": 4}
@@ -107,7 +107,7 @@ def test_every_channel_has_its_own_mean_and_deviation() -> None:
 
 
 def test_an_augmented_image_is_a_crop_of_its_frame_mirrored_or_not() -> None:
-    stored = stream("pixels").integers(1, 256, (40, 32, 32, 3), dtype=np.uint8)
+    stored = generator("pixels").integers(1, 256, (40, 32, 32, 3), dtype=np.uint8)
     changed = Cifar10().augmented(stored, **KEY)
     framed = np.pad(stored, ((0, 0), (4, 4), (4, 4), (0, 0)))
     seen = set()
@@ -152,7 +152,7 @@ def test_the_resnet_has_fedacgs_parameters_and_512_features() -> None:
 
 def test_a_resnet_of_views_computes_what_its_own_parameters_did() -> None:
     module: Any = resnet18(10)
-    image = torch.from_numpy(stream("image").random((1, 32, 32, 3), dtype=np.float32)).permute(0, 3, 1, 2)
+    image = torch.from_numpy(generator("image").random((1, 32, 32, 3), dtype=np.float32)).permute(0, 3, 1, 2)
     with torch.inference_mode():
         before = module(image)
         assert torch.allclose(FlatModule(module).module(image), before, atol=1e-4)

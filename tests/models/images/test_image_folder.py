@@ -14,7 +14,7 @@ import pytest
 from small_data import picture_folder, png
 
 from seedbus.models import DataError, Iid, Natural
-from seedbus.models.streams import stream
+from seedbus.models.generators import generator
 from seedbus.models.tasks.image_folder import ImageFolder
 
 pytestmark = pytest.mark.slow
@@ -39,7 +39,7 @@ def test_pixels_and_classes_are_those_of_the_files_and_a_fifth_is_the_test_set(p
     train, test = task(pictures).load()
     assert train.labels.size == 32 and test.labels.size == 8
     files = sorted(pictures.rglob("*.png"))
-    expected = np.stack([stream(file.parent.name, int(file.stem)).integers(
+    expected = np.stack([generator(file.parent.name, int(file.stem)).integers(
         0, 256 if file.parent.name == "day" else 100, (12, 12, 3), dtype=np.uint8) for file in files])  # fmt: skip
     for part in (train, test):
         assert part.rows is not None

@@ -12,9 +12,9 @@ import torch
 from torch import nn
 
 from seedbus.models.data.batches import batch
+from seedbus.models.generators import generator
 from seedbus.models.images import networks
 from seedbus.models.parameters.flat import FlatModule, initial_values
-from seedbus.models.streams import stream
 from seedbus.models.tasks.cifar import Cifar10, Cifar100
 from seedbus.models.tasks.digits import Digits
 from seedbus.models.tasks.femnist import Femnist
@@ -30,14 +30,14 @@ every_network = pytest.mark.parametrize(("build", "side", "count"), NETWORKS.val
 
 
 def images(side: int, count: int = 4) -> torch.Tensor:
-    return torch.from_numpy(stream("images").random((count, side, side, 1), dtype=np.float32)).permute(0, 3, 1, 2)
+    return torch.from_numpy(generator("images").random((count, side, side, 1), dtype=np.float32)).permute(0, 3, 1, 2)
 
 
 @every_network
 def test_networks_have_the_papers_numbers_of_parameters(build: Any, side: Any, count: Any) -> None:
     flat = FlatModule(build())
     assert flat.point.size == count and flat.point.dtype == np.float32 and flat.point.flags.c_contiguous
-    assert initial_values(flat.module, stream("any")).size == count
+    assert initial_values(flat.module, generator("any")).size == count
 
 
 @pytest.mark.parametrize("kind", [Mnist, FashionMnist, Femnist, Cifar10, Cifar100, Digits])
@@ -81,7 +81,7 @@ def test_writing_to_the_point_changes_the_output_without_a_copy() -> None:
 @every_network
 def test_named_tensors_have_the_modules_shapes_and_reload_to_the_same_output(build: Any, side: Any, count: Any) -> None:
     flat = FlatModule(build())
-    flat.point[:] = initial_values(flat.module, stream("x"))
+    flat.point[:] = initial_values(flat.module, generator("x"))
     tensors = flat.tensors()
     fresh = build()
     assert {name: t.shape for name, t in tensors.items()} == {n: tuple(t.shape) for n, t in fresh.state_dict().items()}
@@ -95,7 +95,7 @@ def test_named_tensors_have_the_modules_shapes_and_reload_to_the_same_output(bui
 @every_network
 def test_initial_values_are_uniform_within_one_over_the_root_of_fan_in(build: Any, side: Any, count: Any) -> None:
     flat = FlatModule(build())
-    flat.point[:] = initial_values(flat.module, stream("x"))
+    flat.point[:] = initial_values(flat.module, generator("x"))
     for layer in flat.module.children():
         if isinstance(layer, nn.Conv2d | nn.Linear):
             bound = 1 / math.sqrt(layer.weight[0].numel())
@@ -106,7 +106,7 @@ def test_initial_values_are_uniform_within_one_over_the_root_of_fan_in(build: An
 
 
 def test_initial_values_are_what_they_were_in_earlier_versions() -> None:
-    x0 = initial_values(networks.mnist_cnn(), stream("x0", "mnist", 0))
+    x0 = initial_values(networks.mnist_cnn(), generator("x0", "mnist", 0))
     assert hashlib.blake2b(x0.astype("<f4").tobytes(), digest_size=8).hexdigest() == "9355584e4645d809"
 
 
@@ -114,9 +114,9 @@ def test_initial_values_need_no_torch_generator() -> None:
     state = torch.get_rng_state()
     module = networks.digits_cnn()
     torch.manual_seed(9)
-    first = initial_values(module, stream("x"))
+    first = initial_values(module, generator("x"))
     torch.manual_seed(10)
-    assert first.tobytes() == initial_values(networks.digits_cnn(), stream("x")).tobytes()
+    assert first.tobytes() == initial_values(networks.digits_cnn(), generator("x")).tobytes()
     torch.set_rng_state(state)
 
 
@@ -124,7 +124,7 @@ def test_a_norm_starts_as_the_identity_and_a_tied_parameter_counts_once() -> Non
     module: Any = nn.Sequential(nn.Linear(3, 3), nn.LayerNorm(3), nn.Linear(3, 3))
     module[2].weight = module[0].weight
     flat = FlatModule(module)
-    flat.point[:] = initial_values(module, stream("x"))
+    flat.point[:] = initial_values(module, generator("x"))
     assert flat.point.size == 9 + 3 + 6 + 3
     assert module[1].weight.tolist() == [1, 1, 1] and module[1].bias.tolist() == [0, 0, 0]
     assert module[2].weight.data_ptr() == module[0].weight.data_ptr() == flat.point.ctypes.data
@@ -144,7 +144,7 @@ def test_modules_that_cannot_be_one_float32_vector_are_refused(module: Any, sent
 
 def test_a_layer_whose_initial_values_are_not_defined_is_refused() -> None:
     with pytest.raises(TypeError, match=r"PReLU.weight has no initial values defined"):
-        initial_values(nn.PReLU(), stream("x"))
+        initial_values(nn.PReLU(), generator("x"))
 
 
 # Batches
@@ -163,8 +163,8 @@ def test_a_batch_is_decided_by_its_four_numbers_and_has_no_sample_twice() -> Non
 
 
 def test_streams_of_numbers_that_run_together_are_apart() -> None:
-    assert stream("a", 1, 23).random() != stream("a", 12, 3).random() != stream("a1", 2, 3).random()
-    assert stream("a", 2**64 + 1).random() != stream("a", 1).random()
+    assert generator("a", 1, 23).random() != generator("a", 12, 3).random() != generator("a1", 2, 3).random()
+    assert generator("a", 2**64 + 1).random() != generator("a", 1).random()
 
 
 def test_every_sample_of_a_client_is_drawn_sooner_or_later() -> None:
@@ -181,7 +181,7 @@ def test_a_batch_is_what_it_was_in_earlier_versions() -> None:
 @pytest.mark.parametrize(("height", "width"), [(28, 28), (7, 7), (5, 8), (2, 6)])
 @pytest.mark.parametrize("order", [torch.contiguous_format, torch.channels_last])
 def test_halving_has_the_bits_of_torchs_pooling(height: int, width: int, order: torch.memory_format) -> None:
-    values = stream("pool").integers(-3, 4, (2, 3, height, width)).astype(np.float32)  # with ties
+    values = generator("pool").integers(-3, 4, (2, 3, height, width)).astype(np.float32)  # with ties
     values[0, 0, height // 2, 0], values[1, 2, 0, width // 2], values[1, 0, 0, 0] = np.nan, np.inf, -np.inf
     tensor = torch.from_numpy(values).to(memory_format=order)
     with torch.inference_mode():

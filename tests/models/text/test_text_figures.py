@@ -10,7 +10,7 @@ import torch
 from small_language import bind
 
 from seedbus.models import DataError
-from seedbus.models.streams import stream
+from seedbus.models.generators import generator
 from seedbus.models.text.answers import f1, normalised
 from seedbus.models.text.prompts import PROMPTS
 from seedbus.models.text.tokens import chunks, collate
@@ -168,7 +168,7 @@ def test_a_split_without_samples_is_one_sentence(make: Any) -> None:
 def test_a_prefix_begins_as_what_random_words_before_every_text_would_be(make: Any) -> None:
     """Keys and values of the words stand where the words would, up to the 8 bits that they are rounded to."""
     full, prefix = bind(make(validation=0)), bind(make(train={"kind": "prefix", "tokens": 3}, validation=0))
-    words = stream("prefix", "language-model", 1).integers(0, full.network._model.config.vocab_size, 3).tolist()
+    words = generator("prefix", "language-model", 1).integers(0, full.network._model.config.vocab_size, 3).tolist()
     pairs = [full.encoder.pairs(sample)[sample.label] for sample in full.splits["test"]]
     with torch.inference_mode():
         scores = full.scores(collate([pair._replace(prompt=words + pair.prompt) for pair in pairs]))

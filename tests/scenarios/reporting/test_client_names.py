@@ -16,7 +16,7 @@ from worlds import DECOMFL, go, outcome, scenario
 
 import seedbus
 from seedbus.agents.errors import RunFolderError
-from seedbus.models.streams import stream
+from seedbus.models.generators import generator
 from seedbus.scenarios.reporting.client_names import named, with_names
 from seedbus.scenarios.reporting.report import groups
 from seedbus.scenarios.reporting.results import Results
@@ -30,7 +30,7 @@ CLINICS = (EVIL, "North", "West")
 
 def clinics(folder: Path, **changes: Any) -> Any:
     """Write a table of three clinics, and return a scenario in which a fourth of the reports is late."""
-    draw = stream("clinics")
+    draw = generator("clinics")
     rows = [f"{draw.integers(9)},{draw.integers(9)},{CLINICS[row % 3]},{'ab'[row % 2]}" for row in range(60)]
     (folder / "clinics.csv").write_text("\n".join(["x,y,clinic,class", *rows]))
     fields = {

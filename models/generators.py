@@ -1,6 +1,6 @@
-"""Keyed random streams for initial values, partitions and batches. Directions have a stream of their own.
+"""Keyed random generators for initial values, partitions and batches. Directions draw in another way.
 
-A stream is NumPy's Philox, keyed by BLAKE2b of a purpose and numbers. The invariant: two draws share a stream only if
+A generator is NumPy's Philox, keyed by BLAKE2b of a purpose and numbers. The invariant: two draw the same only if
 purpose and numbers are all equal, so no draw depends on which other draws are made, or when.
 """
 
@@ -11,7 +11,7 @@ import numpy as np
 from seedbus.keyed import keyed_bits, keyed_bytes
 
 
-def stream(purpose: str, *numbers: int | str) -> np.random.Generator:
+def generator(purpose: str, *numbers: int | str) -> np.random.Generator:
     """Return the generator of this purpose and these numbers, the same in every process."""
     key = np.frombuffer(keyed_bytes(purpose, *numbers, size=16), dtype="<u8").astype(np.uint64)
     return np.random.Generator(np.random.Philox(key=key))

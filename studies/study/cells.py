@@ -20,7 +20,7 @@ from seedbus.scenarios.reporting.client_groups import groups_of
 from seedbus.scenarios.schema.amounts import cost_of
 from seedbus.scenarios.schema.loading import check_settings, library, load_document, read_document
 from seedbus.scenarios.schema.plugin_use import refuse_local
-from seedbus.scenarios.schema.scenario import Scenario
+from seedbus.scenarios.schema.scenario import FEATURES, Scenario
 from seedbus.scenarios.schema.without_effect import all_caveats
 from seedbus.scenarios.schema.yaml_text import dump
 from seedbus.scenarios.sentences import nearest, quoted
@@ -31,6 +31,9 @@ from seedbus.studies.study.setting_names import names, settings_of
 
 UNNAMED = ("name", "description", "seed", "transport", "expect")
 """Fields of a scenario that do not tell rows apart."""
+
+SPENDING = tuple(name for name, feature in FEATURES.items() if "epsilon" in feature.figures)
+"""The sections that ε depends on."""
 
 
 @dataclass(frozen=True)
@@ -191,11 +194,11 @@ def leaves_of(cells: Sequence[Cell]) -> list[str]:
 
 
 def names_over_epsilon(cells: Sequence[Cell]) -> dict[str, str]:
-    """Return for each of some rows, by its name, what tells it from those that differ in more than `privacy`."""
+    """Return for each of some rows, by its name, what tells it from those that differ in more than `SPENDING`."""
     first: dict[str, Cell] = {}
     keys = {}
     for cell in cells:
-        others = {path: value for path, value in cell.point.items() if not _is_of_privacy(path)}
+        others = {path: value for path, value in cell.point.items() if not _is_spending(path)}
         keys[cell.name] = json.dumps([cell.variant, cell.condition, others])
         first.setdefault(keys[cell.name], cell)
     names = {
@@ -206,11 +209,11 @@ def names_over_epsilon(cells: Sequence[Cell]) -> dict[str, str]:
 
 
 def _labels(cell: Cell) -> list[str]:
-    return [label for path, label in cell.labels.items() if not _is_of_privacy(path)]
+    return [label for path, label in cell.labels.items() if not _is_spending(path)]
 
 
-def _is_of_privacy(path: str) -> bool:
-    return path.partition(".")[0] == "privacy"
+def _is_spending(path: str) -> bool:
+    return path.partition(".")[0] in SPENDING
 
 
 def put(fields: dict[str, Any], path: str, value: Any) -> None:

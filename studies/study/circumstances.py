@@ -1,6 +1,6 @@
 """Under which circumstances the rows of a study are run, and which of its rows are compared.
 
-The circumstances are not part of a method: the condition, data, faults, links, privacy and so on. A study whose
+The circumstances are not part of a method: the condition, data, faults, links and so on. A study whose
 variants are run under several compares the rows under each, and its tables, sentences and figures have a part for each.
 """
 
@@ -14,10 +14,11 @@ from functools import reduce
 from operator import getitem
 from typing import Any
 
-from seedbus.studies.study.cells import Cell, Plan, joined, leaves_of, put
+from seedbus.scenarios.reporting.leaves import names
+from seedbus.studies.study.cells import SPENDING, Cell, Plan, joined, leaves_of, put
 from seedbus.studies.study.setting_names import names
 
-CIRCUMSTANCES = ("partition", "network", "compute", "faults", "privacy")
+CIRCUMSTANCES = ("partition", "network", "compute", "faults", *SPENDING)
 """Sections of a scenario under which its method has to work."""
 OF_METHOD = ("train", "batch_size", "batches", "micro_batch", "chunk", "forward", "dtype", "compute_dtype")
 """Fields of a task that say what a method trains, and how it computes; all others are its data and its model."""

@@ -33,16 +33,28 @@ from seedbus.scenarios.schema.scenario import Scenario
 from seedbus.versions import version
 
 
+class Process(NamedTuple):
+    """What only the process that made a run knows, as fields of `results.json`.
+
+    Attributes:
+        wall_s: real seconds since the run was started or resumed.
+        cpu_s: processor seconds since then.
+        was_resumed: whether the run had closed rounds before.
+    """
+
+    wall_s: float
+    cpu_s: float
+    was_resumed: bool
+
+
 def report(
     scenario: Scenario,
     folder: Path,
     given: Path,
     journal: Journal,
     outcome: Outcome,
+    process: Process,
     *,
-    wall_s: float,
-    cpu_s: float,
-    was_resumed: bool,
     has_page: bool,
     client_names: Sequence[str] = (),
 ) -> Results:
@@ -54,9 +66,7 @@ def report(
         given: the folder as it was given, which the summary names.
         journal: the run's rounds and evaluations.
         outcome: how the run ended.
-        wall_s: real seconds since the run was started or resumed.
-        cpu_s: processor seconds since the run was started or resumed.
-        was_resumed: whether the run had closed rounds before.
+        process: what only this process knows.
         has_page: whether the page is written.
         client_names: the names of clients 0, 1, …; none if they have no names.
 
@@ -69,9 +79,7 @@ def report(
     summary = {
         **found.summary,
         "expectations": judged(scenario.expect, found.summary, [strict(line) for line in found.lines]),
-        "wall_s": wall_s,
-        "cpu_s": cpu_s,
-        "was_resumed": was_resumed,
+        **process._asdict(),
         "seedbus": version("seedbus"),
         "versions": dict(versions()),
         "processor": processor(),

@@ -21,7 +21,7 @@ from seedbus.models.task import Problem, Task
 from seedbus.scenarios.errors import ScenarioError, check_methods, not_accepted, path_of
 from seedbus.scenarios.reporting.progress import in_notebook, watching
 from seedbus.scenarios.reporting.results import Results
-from seedbus.scenarios.reporting.run_report import judge_again, report
+from seedbus.scenarios.reporting.run_report import Process, judge_again, report
 from seedbus.scenarios.run_folder import RESULTS, check_name, refuse_another, scenario_of
 from seedbus.scenarios.running.execute import execute
 from seedbus.scenarios.running.gpu_admission import turn_of_one_process
@@ -142,9 +142,7 @@ def run(
                 running.given,
                 running.journal,
                 outcome,
-                wall_s=wall_seconds() - wall_s,
-                cpu_s=cpu_seconds() - cpu_s,
-                was_resumed=running.was_resumed,
+                Process(wall_seconds() - wall_s, cpu_seconds() - cpu_s, running.was_resumed),
                 has_page=page,
                 client_names=prepared.client_names,
             )

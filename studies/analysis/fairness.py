@@ -23,6 +23,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -73,6 +74,89 @@ class Spread(NamedTuple):
         return Spread(float(values.mean()), float(values.std()), worst, best, float(ordered[0]))
 
 
+@dataclass(frozen=True)
+class _Measurement:
+    """How the clients are served by one model, on samples of one kind.
+
+    Attributes:
+        model: the model.
+        name: the model and the samples, in words.
+        samples: the samples, in words.
+        found: what was measured of each client, [N]; see `Measure`.
+        is_measured: which clients have a value, bool [N].
+        values: of these, [n].
+        heard: how many of their reports were counted, [n].
+        of_all: what `_served` found for all of them.
+        of_groups: group → the same for its members, and under `others` for the other clients.
+    """
+
+    model: Model
+    name: str
+    samples: str
+    found: list[float | str]
+    is_measured: Flags
+    values: Vector64
+    heard: Whole
+    of_all: dict[str, Any]
+    of_groups: dict[str, dict[str, Any]]
+
+    @staticmethod
+    def of(model: Model, problem: HasParts, name: str, samples: str, measure: Measure, counted: Whole) -> _Measurement:
+        """Measure it. Raises `NotHere` and `DataError`, as for a metric that needs samples of several classes."""
+        run = model.run
+        metric, is_rising = run.metric, run.metric in run.scenario.task.rising
+        if measure is _by_classes and metric not in getattr(problem, "averaged", run.scenario.task.averaged):
+            raise NotHere("it is no mean over samples, so those of classes do not make it")
+        found = measure(model, problem, metric)
+        is_measured, values = _measured(found)
+        heard = counted[is_measured]
+        served = partial(_served, values, heard, is_rising)
+        of_groups = {}
+        for group, is_member in run.groups.items():
+            mask = is_member[is_measured]
+            inner, outer = (
+                served(each) | {"samples": _samples(model, problem, measure, is_measured, each)}
+                for each in (mask, ~mask)
+            )
+            of_groups[group] = inner | {"others": outer}
+        of_all = served(np.ones(values.size, bool))
+        return _Measurement(model, name, samples, found, is_measured, values, heard, of_all, of_groups)
+
+    @property
+    def parts(self) -> list[tuple[str, dict[str, Any]]]:
+        """All clients, and those of each group and the others, as far as there are any: in words, and `_served`."""
+        parts = [("all", self.of_all)]
+        for group, each in self.of_groups.items():
+            parts += [(f"of {group}", each), (f"not of {group}", each["others"])]
+        return [(who, each) for who, each in parts if each["clients"]]
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """All of it in numbers, for JSON."""
+        of_clients = [None if isinstance(each, str) else each for each in self.found]
+        return {**self.of_all, "samples": self.samples, "values": of_clients, "groups": self.of_groups}
+
+    def rows(self, scale: float) -> Iterator[list[str]]:
+        """Yield the rows of the table."""
+        for who, each in self.parts:
+            whom = [f"{each['clients']:,} {who}"] if self.of_groups else []
+            yield [f"{self.model.round:,}", self.samples, *whom, *_cells(each, scale)]
+
+    def worst(self, names: Sequence[str], is_rising: bool) -> str:
+        """Return which client is served worst, in words."""
+        at = self.values.argmin() if is_rising else self.values.argmax()
+        return f"Worst, {self.name}: client {named(int(np.flatnonzero(self.is_measured)[at]), names)}."
+
+    def left_out(self, names: Sequence[str]) -> dict[str, str]:
+        """Return why clients do not count on these samples → which ones, in words."""
+        return {
+            f"{reason}: {self.samples}": f"{self.found.count(reason)} of {len(self.found)} clients, "
+            f"{named(self.found.index(reason), names)} for one"
+            for reason in (NO_SAMPLES, UNDEFINED)
+            if reason in self.found
+        }
+
+
 def fairness(run: Subject) -> Finding:
     """Measure it. Raises `NotHere`."""
     problem: Any = run.problem
@@ -82,63 +166,11 @@ def fairness(run: Subject) -> Finding:
         raise NotHere(f"task {task.name} has no samples of its clients that could be measured")
     metric = run.metric
     is_rising, (y_name, scale) = metric in task.rising, metric_axis(metric)
-    kinds: dict[str, tuple[str, Measure]] = {"own": ("own, training", _own)}
-    if inside.owned("test") is not None:
-        kinds["test"] = "own, test", _own_test
-    elif inside.number_of_classes:
-        kinds["test"] = "test, by its classes", _by_classes
     names = inside.client_names() if isinstance(inside, HasNamedClients) else []
-    rows, facts, drawn, by_count, by_group, missing, left_out, worst = [], [], [], {}, {}, [], {}, []
-    for model in run.models:
-        counted = reports(run.results.history, model.round)
-        fact: dict[str, Any] = {"round": model.round, "metric": metric, "reports": counted.tolist()}
-        for kind, (samples, measure) in kinds.items():
-            name = f"round {model.round:,}, {samples}"
-            try:
-                if measure is _by_classes and metric not in getattr(inside, "averaged", task.averaged):
-                    raise NotHere("it is no mean over samples, so those of classes do not make it")
-                found = measure(model, inside, metric)
-                is_measured, values = _measured(found)
-            except OutOfMemory:
-                raise
-            except (NotHere, DataError) as why:  # such as a metric that needs samples of several classes
-                missing.append(f"the {metric} of {name}: {with_names(str(why), names)}")
-                continue
-            heard = counted[is_measured]
-            served = partial(_served, values, heard, is_rising)
-            of_all = served(np.ones(values.size, bool))
-            members = {group: is_member[is_measured] for group, is_member in run.groups.items()}
-            of_groups = {}
-            for group, mask in members.items():
-                inner, outer = (
-                    served(each) | {"samples": _samples(model, inside, measure, is_measured, each)}
-                    for each in (mask, ~mask)
-                )
-                of_groups[group] = inner | {"others": outer}
-            parts = [("all", of_all)]
-            for group, each in of_groups.items():
-                parts += [(f"of {group}", each), (f"not of {group}", each["others"])]
-            parts = [(who, each) for who, each in parts if each["clients"]]
-            for who, each in parts:
-                whom = [f"{each['clients']:,} {who}"] if run.groups else []
-                rows.append([f"{model.round:,}", samples, *whom, *_cells(each, scale)])
-            if names:
-                first = int(np.flatnonzero(is_measured)[values.argmin() if is_rising else values.argmax()])
-                worst.append(f"Worst, {name}: client {named(first, names)}.")
-            of_clients = [None if isinstance(each, str) else each for each in found]
-            fact[kind] = {**of_all, "samples": samples, "values": of_clients, "groups": of_groups}
-            ordered = np.sort(values * scale)[:: 1 if is_rising else -1]
-            drawn.append(Line(name, range(1, values.size + 1), ordered))
-            by_count = by_reports(values * scale, heard)
-            by_group = {who: each["mean"] * scale for who, each in parts}
-            for reason in (NO_SAMPLES, UNDEFINED):
-                if reason in found:
-                    one = named(found.index(reason), names)
-                    without = f"{found.count(reason)} of {counted.size} clients, {one} for one"
-                    left_out[f"{reason}: {samples}"] = without
-        facts.append(fact)
-    if not rows:
+    facts, measured, missing = _all_measured(run, inside, names)
+    if not measured:
         raise NotHere(missing[0])
+    last = measured[-1]
     notes = [
         "Every client counts once. Deviation: standard deviation over clients. Worst and best tenth: means of a tenth "
         "of them, rounded up. With reports: Spearman's correlation with how many reports of a client were counted."
@@ -146,23 +178,64 @@ def fairness(run: Subject) -> Finding:
     if any(model.is_personal for model in run.models):
         notes.append("Each client has a model of its own here, and is measured at it.")
         notes += _newcomers(run)
-    notes += worst
-    notes += [f"{without}, {reason}." for reason, without in left_out.items()]
+    notes += [each.worst(names, is_rising) for each in measured] if names else []
+    left_out = {why: which for each in measured for why, which in each.left_out(names).items()}
+    notes += [f"{which}, {why}." for why, which in left_out.items()]
     notes += [f"Not measured: {each}." for each in missing]
+    drawn = [
+        Line(each.name, range(1, each.values.size + 1), np.sort(each.values * scale)[:: 1 if is_rising else -1])
+        for each in measured
+    ]
     plots = [Plot.of_lines(f"{metric.capitalize()} of clients", "clients, the worst first", y_name, drawn)]
+    by_count = by_reports(last.values * scale, last.heard)
     if len(by_count) > 1:
         words = ", ".join(f"{name}: {number(each)}" for name, each in by_count.items())
-        notes.append(f"Mean {y_name} by reports counted, {drawn[-1].name}: {words}.")
-        plots.append(Plot(f"By reports, {drawn[-1].name}", "reports counted", y_name, bars=dict(by_count)))
+        notes.append(f"Mean {y_name} by reports counted, {last.name}: {words}.")
+        plots.append(Plot(f"By reports, {last.name}", "reports counted", y_name, bars=dict(by_count)))
     heads = ["round", "samples", f"mean {y_name}", "deviation", "worst tenth", "best tenth", "worst", "with reports"]
     if run.groups:
         heads.insert(2, "clients")
-        plots.append(Plot(f"By group, {drawn[-1].name}", "clients", y_name, bars=dict(by_group)))
+        by_group: dict[str, float | None] = {who: each["mean"] * scale for who, each in last.parts}
+        plots.append(Plot(f"By group, {last.name}", "clients", y_name, bars=by_group))
     members_of = {group: np.flatnonzero(is_member).tolist() for group, is_member in run.groups.items()}
     told = {"rounds": facts, "missing": missing, "groups": members_of}
     if names:
         told["client_names"] = stored(names)
+    rows = [row for each in measured for row in each.rows(scale)]
     return Finding("fairness", TITLE, heads, rows, notes, plots, told)
+
+
+def _all_measured(
+    run: Subject, problem: HasParts, names: Sequence[str]
+) -> tuple[list[dict[str, Any]], list[_Measurement], list[str]]:
+    """Return the facts of each model, all measurements, and what is not measured, in words."""
+    facts, measured, missing = [], [], []
+    for model in run.models:
+        counted = reports(run.results.history, model.round)
+        fact: dict[str, Any] = {"round": model.round, "metric": run.metric, "reports": counted.tolist()}
+        for kind, (samples, measure) in _kinds(problem).items():
+            name = f"round {model.round:,}, {samples}"
+            try:
+                each = _Measurement.of(model, problem, name, samples, measure, counted)
+            except OutOfMemory:
+                raise
+            except (NotHere, DataError) as why:
+                missing.append(f"the {run.metric} of {name}: {with_names(str(why), names)}")
+                continue
+            measured.append(each)
+            fact[kind] = each.facts
+        facts.append(fact)
+    return facts, measured, missing
+
+
+def _kinds(problem: HasParts) -> dict[str, tuple[str, Measure]]:
+    """Return the kinds of samples that a problem has of its clients: in words, and what measures a metric on them."""
+    kinds: dict[str, tuple[str, Measure]] = {"own": ("own, training", _own)}
+    if problem.owned("test") is not None:
+        kinds["test"] = "own, test", _own_test
+    elif problem.number_of_classes:
+        kinds["test"] = "test, by its classes", _by_classes
+    return kinds
 
 
 def _newcomers(run: Subject) -> Iterator[str]:

@@ -256,19 +256,8 @@ class Study(Settings):
             raise ValueError("base: this field is required (a scenario file, a name from `seedbus list`, or fields)")
         if self.name.lower() == RUNS:  # also where a disk takes upper and lower case for one
             raise ValueError(f"name: {quoted(self.name)} is not accepted; expected another, for runs are kept there")
-        named: dict[str, Mapping[str, Any]] = {"variants": self.variants, "conditions": self.conditions}
-        named |= {f"grid.{path}": values for path, values in self.grid.items() if isinstance(values, dict)}
-        for field, names in named.items():
-            if "" in names:
-                raise ValueError(f"{field}: '' is not accepted as a name; expected at least one character")
-        ask = self.ask
-        each_once: dict[str, list[Any]] = {"seeds": self.seeds, "ask.at": ask.at, "ask.splits": ask.splits}
-        each_once |= {"ask.target": ask.target if isinstance(ask.target, list) else [], "ask.analysis": ask.analysis}
-        for field, values in each_once.items():
-            if len(set(values)) < len(values):
-                raise ValueError(f"{field}: {quoted(values)} is not accepted; expected each value once")
-        if ask.target is None and "smoothed" in ask.model_fields_set:
-            raise ValueError("ask.smoothed: it says how a target is met; expected ask.target beside it")
+        self._check_names()
+        self._check_ask()
         settings: list[Mapping[str, Any]] = [
             self.grid,
             self.tuned_fields,
@@ -278,31 +267,62 @@ class Study(Settings):
         for path in ("seed", "name"):
             if any(path in each for each in settings):
                 raise ValueError(f"{path} cannot vary between rows; `seeds` are the seeds of every row")
+        self._check_tune()
+        self._check_conditions()
+        self._check_tuning()
+        self._check_claim()
+        count = math.prod([len(self.variants) or 1, len(self.conditions) or 1, *map(len, self.grid.values())])
+        if count > MAX_CELLS:
+            raise ValueError(f"grid: these are {count:,} rows; at most {MAX_CELLS:,} are accepted")
+        return self
+
+    def _check_names(self) -> None:
+        """Raise `ValueError` for a row or a value without a name."""
+        named: dict[str, Mapping[str, Any]] = {"variants": self.variants, "conditions": self.conditions}
+        named |= {f"grid.{path}": values for path, values in self.grid.items() if isinstance(values, dict)}
+        for field, names in named.items():
+            if "" in names:
+                raise ValueError(f"{field}: '' is not accepted as a name; expected at least one character")
+
+    def _check_ask(self) -> None:
+        """Raise `ValueError` for a value that is asked for twice, and for `smoothed` without a target."""
+        ask = self.ask
+        each_once: dict[str, list[Any]] = {"seeds": self.seeds, "ask.at": ask.at, "ask.splits": ask.splits}
+        each_once |= {"ask.target": ask.target if isinstance(ask.target, list) else [], "ask.analysis": ask.analysis}
+        for field, values in each_once.items():
+            if len(set(values)) < len(values):
+                raise ValueError(f"{field}: {quoted(values)} is not accepted; expected each value once")
+        if ask.target is None and "smoothed" in ask.model_fields_set:
+            raise ValueError("ask.smoothed: it says how a target is met; expected ask.target beside it")
+
+    def _check_tune(self) -> None:
+        """Raise `ValueError` for a tuned field that the grid sets, and for lists beside ranges."""
         for at, path, axis in [(at, *item) for at, tune in self._tunes.items() for item in tune.items()]:
             if path in self.grid:
                 raise ValueError(f"{at}.{path}: the grid sets this field already; expected it in one of them")
             if isinstance(axis, list) and self.is_searched:
                 what = f"{quoted(axis)} is not accepted beside a range"
                 raise ValueError(f"{at}.{path}: {what}; expected {{choices: […]}} or a range")
-        self._check_conditions()
+
+    def _check_tuning(self) -> None:
+        """Raise `ValueError` for a setting of the other way of tuning."""
         foreign = ("further",) if self.is_searched else ("search", "trials", "seed") if self.tuned_fields else ()
         for name in foreign:
             if name in self.tuning.model_fields_set:
                 has, expected = ("ranges", "`trials`") if self.is_searched else ("lists of first values", "`further`")
                 raise ValueError(f"tuning.{name}: `tune` has {has}; expected {expected} with these")
+
+    def _check_claim(self) -> None:
+        """Raise `ValueError` for a claim without expectations, or the other way round."""
         if bool(self.claim) != bool(self.expect):
             there, missing = ("expect", "claim") if self.expect else ("claim", "expect")
             raise ValueError(f"{missing}: this field is required beside {there}")
         if self.unpublished and not self.claim:
             raise ValueError("claim: this field is required beside unpublished")
         for number, each in enumerate(self.expect):
-            if ask.smoothed and each.over is not None and "_to_" in each.figure:
+            if self.ask.smoothed and each.over is not None and "_to_" in each.figure:
                 what = f"{each.figure} is that of a moving average, whose lag makes a ratio of two rows nearer to 1"
                 raise ValueError(f"expect.{number}.over: {what}; expected minus, or ask.smoothed: false")
-        count = math.prod([len(self.variants) or 1, len(self.conditions) or 1, *map(len, self.grid.values())])
-        if count > MAX_CELLS:
-            raise ValueError(f"grid: these are {count:,} rows; at most {MAX_CELLS:,} are accepted")
-        return self
 
     def _check_conditions(self) -> None:
         """Raise `ValueError` for a field that a condition sets beside a variant, the grid or `tune`.

@@ -149,7 +149,7 @@ def test_a_link_ignores_any_packet_or_ends_with_one_sentence(
         begin(link)
         for type, content, session in received:
             try:
-                if not link.socket.closed and not link.is_over:
+                if not link.socket.closed and not link.has_ended():
                     receive(link, type, content, session)
             except (MalformedPacket, MalformedEnvelope):
                 continue
@@ -162,7 +162,7 @@ def test_deliveries_out_of_order_end_the_connection_and_not_the_process() -> Non
     with running_link() as link:
         receive_welcome(link)
         receive(link, Type.DELIVER, b"".join(packet.deliveries(7, [(b"", b"")])))
-        assert link.socket.closed and not link.is_over
+        assert link.socket.closed and not link.has_ended()
 
 
 def test_a_server_that_sends_repeated_nonsense_is_left() -> None:

@@ -14,7 +14,6 @@ from functools import reduce
 from operator import getitem
 from typing import Any
 
-from seedbus.scenarios.reporting.leaves import names
 from seedbus.studies.study.cells import SPENDING, Cell, Plan, joined, leaves_of, put
 from seedbus.studies.study.setting_names import names
 

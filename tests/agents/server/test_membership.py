@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
+from typing import Any
 
 import pytest
 from coordinator_cases import (
@@ -340,3 +341,18 @@ def test_a_client_whose_process_has_left_is_not_blamed_for_a_later_question(clie
             coordinator.left(clients)
     assert coordinator.exchange.waiting
     assert coordinator.no_answer(()) == [] and not coordinator.exchange.waiting
+
+
+def test_no_decision_depends_on_what_only_the_simulation_knows() -> None:
+    def played(nonsense: dict[int, int]) -> Any:
+        coordinator = joined_coordinator(clients=4, cohort=3)
+        for _ in range(3):
+            coordinator.positions.delivered, coordinator.positions.actual = dict(nonsense), dict(nonsense)
+            for client in cohort_of(coordinator)[:2]:
+                coordinator.reported(report(coordinator, client))
+            coordinator.joined(Join(3, (Span(3, 3, 0),), **PROOF), is_due=True)
+            coordinator.deadline_passed(coordinator.round)
+            coordinator.close_round()
+        return coordinator.checkpoint(), coordinator.sent, coordinator.positions.take_believed()
+
+    assert played({}) == played({0: 9, 1: 1, 2: 3, 3: 2, EVALUATOR: 7})

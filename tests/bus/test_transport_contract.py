@@ -14,7 +14,7 @@ from running_transports import (
     SOCKET_TRANSPORTS,
     TRANSPORT_NAMES,
     echo,
-    followers_on_thread,
+    followers_on_threads,
     listening_hub,
     running_transport,
     until,
@@ -140,7 +140,7 @@ async def test_a_delivery_to_an_unhosted_client_waits_for_the_next_follower(name
         hub.flush()
         await asyncio.sleep(0.02)
         assert answers == []
-        with followers_on_thread(hub, [HostRequest()], partial(Late, handle=handle), context):
+        with followers_on_threads(hub, [HostRequest()], partial(Late, handle=handle), context):
             await until(lambda: len(answers) == 3)
             hub.post(HOST, encode(Envelope(Kind.BYE, HOST, 0, 0))[0])
             await hub.close()

@@ -98,7 +98,7 @@ async def running_transport(
         return
     async with listening_hub(way, folder, **options) as (hub, context):
         hub.start(registration)
-        with followers_on_thread(hub, requests, recruit, context):
+        with followers_on_threads(hub, requests, recruit, context):
             await until(lambda: not registration.missing)
             try:
                 yield RunningTransport(hub, registration, asked)
@@ -126,18 +126,22 @@ async def listening_hub(
 
 
 @contextmanager
-def followers_on_thread(
+def followers_on_threads(
     hub: Hub, requests: Sequence[HostRequest], recruit: Recruit, context: zmq.Context[Any]
 ) -> Iterator[None]:
-    """Run followers on a thread until the hub says goodbye."""
+    """Run followers, those of each request on a thread, until the hub says goodbye."""
     options = {"context": context, "patience_s": 60.0}
-    thread = threading.Thread(target=follow, args=(hub.endpoint, requests, recruit), kwargs=options)
-    thread.start()
+    threads = [
+        threading.Thread(target=follow, args=(hub.endpoint, request, recruit), kwargs=options) for request in requests
+    ]
+    for thread in threads:
+        thread.start()
     try:
         yield
     finally:
-        thread.join(HANGS_S)
-    assert not thread.is_alive(), "the followers have not heard the goodbye"
+        for thread in threads:
+            thread.join(HANGS_S)
+    assert not any(thread.is_alive() for thread in threads), "the followers have not heard the goodbye"
 
 
 async def until(is_so: Callable[[], bool]) -> None:

@@ -91,7 +91,8 @@ class Link:
         self._told_of_silence = False  # that no server has answered yet
         self._connect()
 
-    def has_ended(self) -> bool:
+    @property
+    def is_over(self) -> bool:
         """Whether the run is over."""
         return self._protocol.session.is_over
 
@@ -220,7 +221,7 @@ class Link:
             SentAway: the server declines.
             BadServer: it sends packets that an honest hub would not send.
         """
-        while not self.has_ended() and not self.socket.closed and int(self.socket.get(zmq.EVENTS)) & zmq.POLLIN:
+        while not self.is_over and not self.socket.closed and int(self.socket.get(zmq.EVENTS)) & zmq.POLLIN:
             frame = self.socket.recv(zmq.NOBLOCK, copy=False)
             self._monitor.message_received()
             try:

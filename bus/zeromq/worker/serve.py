@@ -96,7 +96,7 @@ def _serve(link: Link, worker_thread: WorkerThread, parent_pipe: int | None) -> 
         if descriptor is not None:
             poller.register(descriptor, zmq.POLLIN)
     socket, watched = None, 0
-    while not link.has_ended():
+    while not link.is_over:
         if socket is not None and (socket is not link.socket or socket.closed):
             poller.unregister(socket)
             socket, watched = None, 0
@@ -111,11 +111,15 @@ def _serve(link: Link, worker_thread: WorkerThread, parent_pipe: int | None) -> 
         if parent_pipe is not None and parent_pipe in ready:
             return
         worker_thread.collect()
-        if link.has_ended():
-            return
-        if late_s > LATE_S:
-            link.paused(late_s)
-        if link.socket in ready:
-            link.drain()
-            link.read()
-        link.tick()
+        _take_turn(link, ready, late_s)
+
+
+def _take_turn(link: Link, ready: dict[Any, int], late_s: float) -> None:
+    if link.is_over:  # what was collected has ended it
+        return
+    if late_s > LATE_S:
+        link.paused(late_s)
+    if link.socket in ready:
+        link.drain()
+        link.read()
+    link.tick()

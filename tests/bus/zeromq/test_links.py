@@ -62,7 +62,7 @@ def running_link(note: Callable[..., None] = lambda *_, **__: None) -> Iterator[
     try:
         yield link
     finally:
-        link.socket.close()
+        link.close()
 
 
 def receive(link: Link, type: Type, content: bytes, session: bytes = SESSION) -> None:
@@ -149,7 +149,7 @@ def test_a_link_ignores_any_packet_or_ends_with_one_sentence(
         begin(link)
         for type, content, session in received:
             try:
-                if not link.socket.closed and not link.has_ended():
+                if not link.socket.closed and not link.is_over:
                     receive(link, type, content, session)
             except (MalformedPacket, MalformedEnvelope):
                 continue
@@ -162,7 +162,7 @@ def test_deliveries_out_of_order_end_the_connection_and_not_the_process() -> Non
     with running_link() as link:
         receive_welcome(link)
         receive(link, Type.DELIVER, b"".join(packet.deliveries(7, [(b"", b"")])))
-        assert link.socket.closed and not link.has_ended()
+        assert link.socket.closed and not link.is_over
 
 
 def test_a_server_that_sends_repeated_nonsense_is_left() -> None:
@@ -170,7 +170,7 @@ def test_a_server_that_sends_repeated_nonsense_is_left() -> None:
     with context.socket(zmq.ROUTER) as server, running_link() as link:
         server.linger = 0
         port = server.bind_to_random_port("tcp://127.0.0.1")
-        link.socket.close()
+        link.close()
         link._endpoint = f"tcp://127.0.0.1:{port}"
         link._connect()
         link.drain()

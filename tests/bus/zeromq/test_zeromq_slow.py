@@ -48,7 +48,7 @@ async def slow_hub(folder: Path) -> AsyncIterator[tuple[Hub, SlowRegistration]]:
             options = {"context": context, "patience_s": 60.0}
             make_follower = partial(Follower, handle=echo)
             thread = threading.Thread(
-                target=follow, args=(proxy.endpoint, [HostRequest()], make_follower), kwargs=options
+                target=follow, args=(proxy.endpoint, HostRequest(), make_follower), kwargs=options
             )
             thread.start()
             await until(lambda: bool(registration.hosts))

@@ -22,11 +22,9 @@ from seedbus.scenarios.cli_errors import cli_errors
 from seedbus.scenarios.errors import ScenarioError
 
 if TYPE_CHECKING:
-    from _typeshed import DataclassInstance
-
     from seedbus.scenarios.launchers.launcher import Launcher
 
-Made = TypeVar("Made", bound="DataclassInstance")
+Made = TypeVar("Made")
 
 
 def flat(command: Callable[..., None]) -> Callable[..., None]:
@@ -77,7 +75,7 @@ def settings_of(kind: type[Made], option: str, given: list[str] | None) -> Made:
     from seedbus.scenarios.schema.yaml_text import NotPlain, parse
     from seedbus.scenarios.sentences import nearest, option_sentence
 
-    known = [each.name for each in dataclasses.fields(kind)]
+    known = [each.name for each in dataclasses.fields(kind)]  # type: ignore[arg-type]
     values: dict[str, Any] = {}
     for field, text in fields_of(option, given).items():
         if field not in known:

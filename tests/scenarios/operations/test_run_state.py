@@ -153,10 +153,10 @@ def test_a_folder_without_runs_and_no_folder_are_one_sentence(seedbus: Command, 
 def test_a_folder_that_the_system_does_not_look_into_is_no_run(seedbus: Command) -> None:
     """Its name is too long; one of another user, among one's own runs, is passed over for the same reason."""
     unseen = "x" * 300
-    listed, shown = seedbus("runs", unseen), seedbus("runs", unseen)
-    assert (listed.code, shown.code) == (Exit.FOLDER, Exit.FOLDER)
+    listed, stopped = seedbus("runs", unseen), seedbus("runs", unseen, "--stop")
+    assert (listed.code, stopped.code) == (Exit.FOLDER, Exit.FOLDER)
     assert listed.err == f"seedbus: {unseen}: it cannot be read (File name too long); expected a folder of runs\n"
-    assert shown.err == f"seedbus: {unseen}: there is no run here (no journal.sqlite)\n"
+    assert stopped.err == f"seedbus: {unseen}: there is no run here (no journal.sqlite)\n"
 
 
 @pytest.mark.slow

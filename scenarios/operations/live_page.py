@@ -19,11 +19,11 @@ from seedbus.agents.round_record import ClosedRound
 from seedbus.bus.clock import wall_seconds
 from seedbus.bus.errors import BadEndpoint
 from seedbus.scenarios.operations.http import Answer, Server
+from seedbus.scenarios.reporting.closing_table import grouped
 from seedbus.scenarios.reporting.document import document, policy, with_plots
-from seedbus.scenarios.reporting.outlook import expected_rounds
 from seedbus.scenarios.reporting.page import Finished, content, metric_plots, round_plot
 from seedbus.scenarios.reporting.progress import headline, readable
-from seedbus.scenarios.reporting.report import grouped
+from seedbus.scenarios.reporting.remaining_time import expected_rounds
 from seedbus.scenarios.reporting.results import Results, strict
 from seedbus.scenarios.schema.scenario import Scenario
 

@@ -26,6 +26,7 @@ from seedbus.scenarios.operations.log_follower import LogFollower
 from seedbus.scenarios.operations.run_state import RunState, State, state_of
 from seedbus.scenarios.operations.slowest_clients import slowest_clients
 from seedbus.scenarios.reporting.progress import headline, readable
+from seedbus.scenarios.reporting.remaining_time import roughly
 from seedbus.scenarios.reporting.terminal import console, shown
 
 EVERY_S = 1.0
@@ -70,14 +71,6 @@ def frame(run: RunState, log: LogFollower) -> Group:
     return Group(Text(shown(title), style="bold"), table)
 
 
-def age(seconds: float) -> str:
-    """Return a duration in words, such as "3 min"."""
-    for unit, size, most in (("s", 1, 120), ("min", 60, 120), ("h", 3600, 48)):
-        if seconds < most * size:
-            return f"{max(0, seconds) / size:.0f} {unit}"
-    return f"{seconds / 86400:.0f} days"
-
-
 def measured(run: RunState) -> str:
     """Return the last measurement's accuracy or loss."""
     numbers = {name: value for name, value in run.line.items() if isinstance(value, int | float)}
@@ -89,7 +82,7 @@ def _progress(run: RunState, log: LogFollower) -> list[tuple[str, str]]:
     rounds, sent = f"{run.rounds:,}{of}, version {run.version:,}", readable(run.bytes)
     if run.state is State.RUNNING:
         rounds_rate, bytes_rate = log.rates
-        ago = f"; the last one {age(calendar_seconds() - log.last_round_s)} ago" if log.last_round_s else ""
+        ago = f"; the last one {roughly(calendar_seconds() - log.last_round_s)} ago" if log.last_round_s else ""
         rounds += f"; {rounds_rate:.1f} rounds/s{ago}"
         sent += f"; {readable(bytes_rate)}/s"
     rows = [("rounds", rounds), ("bytes", sent)]

@@ -19,7 +19,7 @@ from seedbus.agents.server.state import ServerState
 from seedbus.bus.files import check_file
 from seedbus.bus.records import record
 from seedbus.scenarios.operations.log_follower import LogFollower, number
-from seedbus.scenarios.reporting.outlook import rounds_within
+from seedbus.scenarios.reporting.remaining_time import rounds_within
 from seedbus.scenarios.reporting.results import Results
 from seedbus.scenarios.run_folder import RESULTS
 from seedbus.scenarios.running.recording import LOG

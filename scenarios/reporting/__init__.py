@@ -1,6 +1,6 @@
 """Reports of a run: results, tables, pages, and progress.
 
-Doors: `axes`, `client_groups`, `client_names`, `division`, `document`, `figures`, `findings`, `looks`, `messages`,
-`meter`, `outlook`, `page`, `paper`, `progress`, `rate_limit`, `report`, `results`, `round_table`, `run_report`,
-`shortcomings`, `statistics`, `terminal`, `text_tables`, `written`.
+Doors: `axes`, `client_groups`, `client_names`, `closing_table`, `division`, `document`, `figures`, `findings`, `looks`,
+`messages`, `meter`, `page`, `paper`, `progress`, `rate_limit`, `remaining_time`, `results`, `results_digest`,
+`round_table`, `run_report`, `shortcomings`, `statistics`, `terminal`, `text_tables`.
 """

@@ -10,6 +10,7 @@ from typing import Self, TypeVar
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from seedbus.bus.clock import wall_seconds
+from seedbus.scenarios.reporting.remaining_time import roughly
 from seedbus.scenarios.reporting.terminal import console, shown
 
 FIRST_LINE_S = 15.0
@@ -36,7 +37,7 @@ class Work:
     def left(self) -> str:
         """How long it will go on, in words, if that is known; else ""."""
         elapsed_s, rest = wall_seconds() - self._began_s, self._steps - self.done
-        return f"about {lasting(elapsed_s * rest / self.done)} left" if self.done and rest > 0 else ""
+        return f"about {roughly(elapsed_s * rest / self.done)} left" if self.done and rest > 0 else ""
 
     def advance(self, steps: float = 1) -> None:
         """Note steps that are done."""
@@ -103,10 +104,3 @@ class Meter:
         """Print a line above the bars, or where no terminal has bars, unless it is to be quiet."""
         if not self._is_quiet:
             self._console.print(shown(text), highlight=False, soft_wrap=True)
-
-
-def lasting(seconds: float) -> str:
-    """Return a time that is known roughly, such as 40 s, 12 min or 3.5 h."""
-    if seconds < 120:
-        return f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:,.1f} h"

@@ -15,20 +15,20 @@ from seedbus.bus.ledger import Columns
 from seedbus.scenarios.reporting import client_groups
 from seedbus.scenarios.reporting.axes import MAX_POINTS, byte_unit, metric_axis, sample_indices
 from seedbus.scenarios.reporting.client_names import named
+from seedbus.scenarios.reporting.closing_table import grouped, groups, title
 from seedbus.scenarios.reporting.document import document, section, table, with_plots
-from seedbus.scenarios.reporting.effects import HEADS, NOTE, effects
+from seedbus.scenarios.reporting.fault_effects import HEADS, NOTE, effects, marks
 from seedbus.scenarios.reporting.figures import bars, layers, lines
 from seedbus.scenarios.reporting.findings import Finding, kept
 from seedbus.scenarios.reporting.looks import NO_MARKS, Line, Marks
 from seedbus.scenarios.reporting.progress import readable
-from seedbus.scenarios.reporting.ran import marks, rows
-from seedbus.scenarios.reporting.report import grouped, groups, title
 from seedbus.scenarios.reporting.results import Results, write
 from seedbus.scenarios.reporting.round_table import RoundTable
+from seedbus.scenarios.reporting.run_facts import rows
 from seedbus.scenarios.reporting.statistics import NS, ArrivedReports, Table, histogram
 from seedbus.scenarios.reporting.terminal import shown
 from seedbus.scenarios.reporting.timeline import absences, fates, timeline
-from seedbus.scenarios.reporting.waits import PARTS, Waits
+from seedbus.scenarios.reporting.waiting_time import PARTS, Waits
 from seedbus.scenarios.run_folder import scenario_of
 from seedbus.scenarios.schema.scenario import Scenario
 

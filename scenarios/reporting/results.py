@@ -22,8 +22,8 @@ from seedbus.bus.errors import LedgerDamaged
 from seedbus.bus.files import MOST_TEXT, atomic_write, read
 from seedbus.bus.ledger import MESSAGES, with_sizes
 from seedbus.scenarios.errors import ScenarioError, path_of, resuming
-from seedbus.scenarios.reporting.summary import lines_problem, summary_problem
-from seedbus.scenarios.reporting.written import WARNING, warned
+from seedbus.scenarios.reporting.results_digest import WARNING, warned
+from seedbus.scenarios.reporting.results_schema import lines_problem, summary_problem
 from seedbus.scenarios.run_folder import METRICS, RESULTS
 from seedbus.scenarios.sentences import nearest
 
@@ -276,13 +276,13 @@ class Results:
 
     def __str__(self) -> str:
         """Return the closing table, as `seedbus report` prints it."""
-        from seedbus.scenarios.reporting.report import as_text
+        from seedbus.scenarios.reporting.closing_table import as_text
 
         return as_text(self.summary)
 
     def _repr_html_(self) -> str:
         """Return the closing table, which a notebook shows."""
-        from seedbus.scenarios.reporting.report import grouped, groups
+        from seedbus.scenarios.reporting.closing_table import grouped, groups
 
         return grouped(groups(self.summary))
 

@@ -21,12 +21,12 @@ from seedbus.scenarios.reporting.client_names import stored
 from seedbus.scenarios.reporting.findings import kept
 from seedbus.scenarios.reporting.liars import liars
 from seedbus.scenarios.reporting.page import PAGE, Finished, page, write_page
-from seedbus.scenarios.reporting.ran import processor, versions
 from seedbus.scenarios.reporting.results import Results, strict, write
+from seedbus.scenarios.reporting.results_digest import WARNING, keep, written
 from seedbus.scenarios.reporting.round_table import RoundTable
+from seedbus.scenarios.reporting.run_facts import processor, versions
 from seedbus.scenarios.reporting.shortcomings import shortcomings
 from seedbus.scenarios.reporting.statistics import ArrivedReports, Table, clients_table, describe, replay_time
-from seedbus.scenarios.reporting.written import WARNING, keep, written
 from seedbus.scenarios.run_folder import RESULTS, device_of, writable
 from seedbus.scenarios.schema.expectations import judged
 from seedbus.scenarios.schema.scenario import Scenario

@@ -27,8 +27,8 @@ from seedbus.scenarios.errors import ScenarioError, path_of, resuming
 from seedbus.scenarios.reporting.findings import ANALYSIS, kept
 from seedbus.scenarios.reporting.page import PAGE, Finished, page
 from seedbus.scenarios.reporting.results import content_of, decoded, strict
+from seedbus.scenarios.reporting.results_digest import NO_DIGEST, NOTED, Written, noted, written
 from seedbus.scenarios.reporting.run_report import Found, recomputed
-from seedbus.scenarios.reporting.written import NO_DIGEST, NOTED, Written, noted, written
 from seedbus.scenarios.run_folder import METRICS, RESULTS, SCENARIO, scenario_of
 from seedbus.scenarios.running.recording import LOG
 from seedbus.scenarios.running.replay import replay

@@ -10,8 +10,8 @@ from seedbus.scenarios.reporting.terminal import note
 def report(run: RunFolder, plugin: Plugins = None, output: Output = "text") -> None:
     """Show the closing table of a finished run again, and write its plots to RUN/report.html."""
     with cli_errors():
+        from seedbus.scenarios.reporting.closing_table import show
         from seedbus.scenarios.reporting.page import PAGE, write_page
-        from seedbus.scenarios.reporting.report import show
         from seedbus.scenarios.reporting.results import Results
 
         results = Results.read(run)

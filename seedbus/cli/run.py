@@ -185,8 +185,8 @@ def server(context: typer.Context, scenario: Runnable = None, *, listening: Serv
 def _run(scenario: Any, placement: Placement, options: RunOptions) -> None:
     from seedbus.agents.observer import Observers
     from seedbus.scenarios.operations.endpoint import served
+    from seedbus.scenarios.reporting.closing_table import show
     from seedbus.scenarios.reporting.progress import Quiet, watching
-    from seedbus.scenarios.reporting.report import show
     from seedbus.scenarios.running.run import run as run_scenario
 
     note_caveats(scenario)
@@ -215,7 +215,7 @@ def _run(scenario: Any, placement: Placement, options: RunOptions) -> None:
 
 def _end(results: Any) -> None:
     """Say what the run has missed, and end with the exit code of what has become of it."""
-    from seedbus.scenarios.reporting.report import found_and_expected
+    from seedbus.scenarios.reporting.closing_table import found_and_expected
 
     for name in results.missed:
         missed = found_and_expected(results.expectations[name])

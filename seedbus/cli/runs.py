@@ -64,9 +64,10 @@ def _list(folder: Path, output: str) -> None:
     from rich.table import Table
 
     from seedbus.bus.clock import calendar_seconds
-    from seedbus.scenarios.operations.live_view import WIDTH, age, measured
+    from seedbus.scenarios.operations.live_view import WIDTH, measured
     from seedbus.scenarios.operations.run_state import State, runs_in
     from seedbus.scenarios.reporting.progress import readable
+    from seedbus.scenarios.reporting.remaining_time import roughly
 
     found = runs_in(folder)
     if output == "json":
@@ -82,7 +83,7 @@ def _list(folder: Path, output: str) -> None:
     for run in found:
         rounds = f"{run.rounds:,}/{run.expected_rounds:,}" if run.expected_rounds else f"{run.rounds:,}"
         what = (run.folder.name or str(run.folder), run.state.value, run.scenario, run.algorithm)
-        figures = (rounds, measured(run), readable(run.bytes), age(now_s - run.changed_s) if run.changed_s else "")
+        figures = (rounds, measured(run), readable(run.bytes), roughly(now_s - run.changed_s) if run.changed_s else "")
         table.add_row(*(shown(cell, 60) for cell in (*what, *figures)))
     console(width=None if sys.stdout.isatty() else WIDTH).print(table)
     for run in found:

@@ -163,8 +163,8 @@ def _live(conduct: Conduct, port: str | None) -> Iterator[str | None]:
 def _announce(conduct: Conduct, jobs: int) -> None:
     """Say how many runs there are, how many are missing, and what these will cost."""
     from seedbus.bus.text import counted
-    from seedbus.scenarios.reporting.meter import lasting
     from seedbus.scenarios.reporting.progress import readable
+    from seedbus.scenarios.reporting.remaining_time import roughly
     from seedbus.studies.study.estimate import estimate
     from seedbus.studies.study.remarks import notes
     from seedbus.studies.study.study import missing_runs
@@ -188,7 +188,7 @@ def _announce(conduct: Conduct, jobs: int) -> None:
     work = conduct.meter.begin(f"{study.name}: estimating runs", most)
     costs = estimate(missing.certain, missing.further, conduct.pool, work.advance)
     work.end()
-    time = _from_to(*(lasting(each.seconds / jobs) for each in costs))
+    time = _from_to(*(roughly(each.seconds / jobs) for each in costs))
     sent = _from_to(*(readable(each.bytes) for each in costs))
     what = f"about {time} in {counted(jobs, 'process', 'processes')}, about {sent} sent"
     if costs[1].disk:

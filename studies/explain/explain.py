@@ -13,10 +13,10 @@ from rich.table import Table
 from seedbus.agents.privacy.feature import PrivateReports
 from seedbus.agents.privacy.spent import in_words
 from seedbus.bus.text import counted
+from seedbus.scenarios.reporting.closing_table import fault_counts
 from seedbus.scenarios.reporting.looks import number_text
-from seedbus.scenarios.reporting.outlook import duration
 from seedbus.scenarios.reporting.progress import readable
-from seedbus.scenarios.reporting.report import fault_counts
+from seedbus.scenarios.reporting.remaining_time import duration
 from seedbus.scenarios.reporting.terminal import console, shown, titled
 from seedbus.scenarios.schema.scenario import Scenario
 from seedbus.studies.explain.forecast import Forecast, forecast

@@ -18,7 +18,7 @@ from seedbus.bus.text import counted
 from seedbus.models.errors import DataError
 from seedbus.scenarios.reporting import division
 from seedbus.scenarios.reporting.looks import number_text
-from seedbus.scenarios.reporting.outlook import duration
+from seedbus.scenarios.reporting.remaining_time import duration
 from seedbus.scenarios.schema.scenario import Scenario
 from seedbus.scenarios.schema.without_effect import of_settings
 from seedbus.studies.explain.fault_words import first_sentence, plain

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from html import escape
 
 from seedbus.bus.text import counted
-from seedbus.scenarios.reporting.report import grouped
+from seedbus.scenarios.reporting.closing_table import grouped
 from seedbus.scenarios.reporting.terminal import shown
 from seedbus.studies.study.cells import Plan
 from seedbus.studies.study.plots import plots

@@ -15,8 +15,8 @@ from worlds import DECOMFL, outcome, scenario
 from seedbus.agents.feature import bases
 from seedbus.cli.main import app
 from seedbus.scenarios.errors import ScenarioError
-from seedbus.scenarios.reporting.ran import rows
 from seedbus.scenarios.reporting.results import Results
+from seedbus.scenarios.reporting.run_facts import rows
 from seedbus.scenarios.run_folder import figures_of
 from seedbus.scenarios.running.replay import replay
 from seedbus.scenarios.running.run import run

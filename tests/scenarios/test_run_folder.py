@@ -23,7 +23,7 @@ from seedbus.models.tasks.quadratic import QuadraticProblem
 from seedbus.scenarios.cli_errors import exit_code
 from seedbus.scenarios.errors import Exit, Interrupted, ScenarioError
 from seedbus.scenarios.operations.run_state import state_of
-from seedbus.scenarios.reporting.report import closing_table
+from seedbus.scenarios.reporting.closing_table import closing_table
 from seedbus.scenarios.reporting.results import Results
 from seedbus.scenarios.run_folder import scenario_of
 from seedbus.scenarios.running.replay import replay

@@ -12,8 +12,8 @@ from worlds import go, lossy, scenario
 from seedbus.algorithms.dense.base import FedAvg
 from seedbus.plugin import register
 from seedbus.scenarios.reporting.accounting import conventions
+from seedbus.scenarios.reporting.closing_table import groups
 from seedbus.scenarios.reporting.progress import readable
-from seedbus.scenarios.reporting.report import groups
 from seedbus.scenarios.reporting.results import Results
 from seedbus.scenarios.reporting.statistics import spread
 

@@ -18,7 +18,7 @@ import seedbus
 from seedbus.agents.errors import RunFolderError
 from seedbus.models.generators import generator
 from seedbus.scenarios.reporting.client_names import named, with_names
-from seedbus.scenarios.reporting.report import groups
+from seedbus.scenarios.reporting.closing_table import groups
 from seedbus.scenarios.reporting.results import Results
 from seedbus.scenarios.running.verify import verify
 from seedbus.scenarios.transports.placement import Placement

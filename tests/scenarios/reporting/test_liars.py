@@ -9,7 +9,7 @@ import pytest
 from worlds import DECOMFL, go, scenario
 
 from seedbus.algorithms.aggregation.rules import RULES
-from seedbus.scenarios.reporting.report import groups
+from seedbus.scenarios.reporting.closing_table import groups
 
 SIGNS: dict[str, Any] = {"fault": "byzantine", "attack": "sign-flip"}
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from seedbus.scenarios.reporting.meter import Meter, lasting
+from seedbus.scenarios.reporting.meter import Meter
+from seedbus.scenarios.reporting.remaining_time import roughly
 from seedbus.studies.study.progress import StudyProgress
 
 
@@ -60,10 +61,11 @@ def test_the_line_of_each_run_says_how_long_those_with_it_will_go_on(
 
 
 def test_a_time_has_the_unit_that_people_would_use() -> None:
-    assert [lasting(seconds) for seconds in (0.4, 119, 121, 7199, 9000)] == [
+    assert [roughly(seconds) for seconds in (0.4, 119, 121, 7199, 9000, 259_200)] == [
         "0 s",
         "119 s",
         "2 min",
         "120 min",
         "2.5 h",
+        "3 days",
     ]

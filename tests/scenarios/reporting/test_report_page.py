@@ -18,15 +18,15 @@ from hypothesis import strategies as st
 from pages import allowed, axes, own, plots, text_of, traces
 from worlds import HISO, go, lossy, scenario
 
-from seedbus.scenarios.reporting import report
+from seedbus.scenarios.reporting import closing_table
 from seedbus.scenarios.reporting.document import document
-from seedbus.scenarios.reporting.effects import effects
+from seedbus.scenarios.reporting.fault_effects import effects
 from seedbus.scenarios.reporting.figures import bars, data, lines
 from seedbus.scenarios.reporting.looks import Line, Marks
 from seedbus.scenarios.reporting.page import metric_plots, write_page
 from seedbus.scenarios.reporting.progress import readable
-from seedbus.scenarios.reporting.ran import rows
 from seedbus.scenarios.reporting.results import Results
+from seedbus.scenarios.reporting.run_facts import rows
 from seedbus.scenarios.running.run import run
 
 AXES = {
@@ -61,9 +61,9 @@ def test_every_figure_has_its_axes_with_units(results: Results) -> None:
 
 
 def test_no_line_of_the_closing_table_ends_in_spaces(results: Results, capsys: pytest.CaptureFixture[str]) -> None:
-    report.show(results.summary, as_json=False)
+    closing_table.show(results.summary, as_json=False)
     lines = capsys.readouterr().out.splitlines()
-    assert lines[0] == report.title(results.summary) and all(line == line.rstrip() for line in lines)
+    assert lines[0] == closing_table.title(results.summary) and all(line == line.rstrip() for line in lines)
 
 
 def test_the_page_is_well_formed_loads_nothing_and_holds_the_closing_table(results: Results) -> None:

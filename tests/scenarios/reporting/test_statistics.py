@@ -16,7 +16,7 @@ from seedbus.agents.round_record import RoundRecord
 from seedbus.bus import Fate, Kind
 from seedbus.bus.envelope import SERVER
 from seedbus.bus.ledger import COLUMNS, Columns, Row
-from seedbus.scenarios.reporting.report import groups
+from seedbus.scenarios.reporting.closing_table import groups
 from seedbus.scenarios.reporting.round_table import RoundTable
 from seedbus.scenarios.reporting.statistics import (
     ArrivedReports,

@@ -22,9 +22,9 @@ from seedbus.bus.errors import LedgerDamaged
 from seedbus.bus.ledger import MESSAGES
 from seedbus.models.tasks.quadratic import Quadratic
 from seedbus.scenarios.errors import Exit
-from seedbus.scenarios.reporting import report
+from seedbus.scenarios.reporting import closing_table
 from seedbus.scenarios.reporting.results import Results
-from seedbus.scenarios.reporting.summary import lines_problem
+from seedbus.scenarios.reporting.results_schema import lines_problem
 from seedbus.scenarios.reporting.terminal import console, shown
 from seedbus.scenarios.run_folder import RESULTS
 from seedbus.scenarios.schema.yaml_text import dump, parse
@@ -172,7 +172,7 @@ def test_results_of_any_content_are_refused_in_a_sentence_or_shown_as_text(run: 
                 refused += 1
                 continue
             out = io.StringIO()
-            console(file=out, width=200).print(report.closing_table(summary))
+            console(file=out, width=200).print(closing_table.closing_table(summary))
             assert is_clean(out.getvalue()) and len(out.getvalue()) < 100_000
             try:
                 report_of = compare([run.folder])

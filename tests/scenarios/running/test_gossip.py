@@ -13,7 +13,7 @@ from seedbus.agents.gossip.node import Node
 from seedbus.agents.observer import NullObserver
 from seedbus.bus import Fate, Kind, read_ledger
 from seedbus.scenarios.errors import Interrupted, ScenarioError
-from seedbus.scenarios.reporting.report import groups
+from seedbus.scenarios.reporting.closing_table import groups
 from seedbus.scenarios.reporting.results import Results
 from seedbus.scenarios.running.replay import replay
 from seedbus.scenarios.running.run import run

@@ -21,7 +21,7 @@ from seedbus.models.task import TASKS, Task
 from seedbus.models.tasks.null import Null
 from seedbus.models.tasks.quadratic import Quadratic
 from seedbus.scenarios.errors import ScenarioError
-from seedbus.scenarios.reporting.report import closing_table
+from seedbus.scenarios.reporting.closing_table import closing_table
 from seedbus.scenarios.reporting.results import Results
 from seedbus.scenarios.run_folder import scenario_of
 from seedbus.scenarios.running.replay import replay

@@ -11,15 +11,15 @@ from worlds import DECOMFL, scenario
 
 from seedbus.agents.round_record import ClosedRound
 from seedbus.agents.server.stopping import Stop
-from seedbus.scenarios.reporting import outlook, progress
-from seedbus.scenarios.reporting.outlook import Outlook, expected_rounds
+from seedbus.scenarios.reporting import progress, remaining_time
 from seedbus.scenarios.reporting.progress import Lines
+from seedbus.scenarios.reporting.remaining_time import Outlook, expected_rounds
 
 
 def said(monkeypatch: pytest.MonkeyPatch, seconds: float, first: int = 0, **changes: Any) -> list[tuple[int, str]]:
     """Return what is said of a run of 100 rounds of so many seconds, with the round; its start takes 50 s."""
     now_s = 50.0
-    monkeypatch.setattr(outlook, "wall_seconds", lambda: now_s)
+    monkeypatch.setattr(remaining_time, "wall_seconds", lambda: now_s)
     watch, found = Outlook(scenario(**({"stop": {"rounds": 100}} | changes))), []
     for round in range(first, 100):
         if (text := watch.closed(round, (round + 1) * 10**9)) is not None:

@@ -10,10 +10,10 @@ import pytest
 from worlds import go, lossy, scenario, with_facts
 
 from seedbus.bus import Fate, Kind
+from seedbus.scenarios.reporting.closing_table import groups
 from seedbus.scenarios.reporting.page import Finished
-from seedbus.scenarios.reporting.report import groups
 from seedbus.scenarios.reporting.results import Results
-from seedbus.scenarios.reporting.waits import PARTS, Waits, latest
+from seedbus.scenarios.reporting.waiting_time import PARTS, Waits, latest
 from seedbus.scenarios.running.run import run
 
 ALL = {"clients": 8, "cohort": 8}

@@ -19,8 +19,8 @@ from seedbus.scenarios.reporting.axes import is_share
 from seedbus.scenarios.reporting.client_names import with_names
 from seedbus.scenarios.reporting.looks import number_text
 from seedbus.scenarios.reporting.progress import readable
+from seedbus.scenarios.reporting.results_digest import WARNING
 from seedbus.scenarios.reporting.terminal import console, shown, titled
-from seedbus.scenarios.reporting.written import WARNING
 
 Rows = list[tuple[str, str]]
 Summary = Mapping[str, Any]

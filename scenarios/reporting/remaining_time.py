@@ -72,3 +72,12 @@ def duration(seconds: float) -> str:
     if seconds < 90:
         return f"{seconds:.1f} s"
     return f"{seconds / 60:.0f} minutes" if seconds < 5400 else f"{seconds / 3600:,.1f} hours"
+
+
+def roughly(seconds: float) -> str:
+    """Return a time that is known roughly, such as 40 s, 12 min, 3.5 h or 3 days."""
+    if seconds < 120:
+        return f"{max(0, seconds):.0f} s"
+    if seconds < 7200:
+        return f"{seconds / 60:.0f} min"
+    return f"{seconds / 3600:,.1f} h" if seconds < 172_800 else f"{seconds / 86_400:,.0f} days"

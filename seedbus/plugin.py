@@ -65,7 +65,7 @@ from seedbus.scenarios.tracking.tracker import TrackedRun, Tracker, TrackerRun
 from seedbus.studies.check.check import check
 from seedbus.vector import Vector
 
-VERSION = 1
+VERSION = 2
 
 __all__ = [
     "PASS",

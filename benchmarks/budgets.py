@@ -26,11 +26,14 @@ FILE = ROOT / "benchmarks" / "budgets.json"
 PRODUCT = ("agents", "algorithms", "bus", "models", "scenarios", "seedbus", "studies")
 OWN_ROOMS = {
     "secure sums": (r"secure", ("agents/secure/",)),
-    "privacy": (r"privacy|private", ("agents/privacy/",)),
+    "privacy": (r"privacy", ("agents/privacy/",)),
     "gossip": (r"gossip|topology", ("agents/gossip/",)),
     "streams": (r"streamed|mode: stream|\"stream\"", ("agents/policies/participation.py", "agents/server/overdue.py")),
     "snapshots": (r"snapshot", ("agents/catch_up/", "studies/analysis/break_even.py")),
-    "arithmetic": (r"arithmetic", ("algorithms/scalar_only/exact.py", "algorithms/directions/exact.py")),
+    "arithmetic": (
+        r"arithmetic: (integer|bf|float)|\.arithmetic|\"arithmetic\"",
+        ("algorithms/scalar_only/exact.py", "algorithms/directions/exact.py"),
+    ),
 }
 """Feature → what its name looks like in a source, and the rooms and files that are its own."""
 LONG, WIDE = 40, 8

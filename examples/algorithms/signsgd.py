@@ -4,7 +4,7 @@ from typing import Any, ClassVar, Literal, NamedTuple
 import numpy as np
 from pydantic import Field
 
-from seedbus.plugin import BadPayload, BaseAlgorithm, Declined, Mean, Packed, Replica, ReportRefused, Vector
+from seedbus.plugin import BadPayload, BaseAlgorithm, Declined, Mean, Packed, Replica, ReportRefused, Sizes, Vector
 
 
 class Plan(NamedTuple):
@@ -70,11 +70,9 @@ class SignSGD(BaseAlgorithm):
 
     # -- the wire
 
-    def report_bytes(self, dimension: int) -> int:
-        return -(-dimension // 8) + 8  # with msgpack's framing
-
-    def most_bytes(self, dimension: int) -> int:
-        return self.report_bytes(dimension) + 16  # a commit has two numbers, too
+    def sizes(self, dimension: int, clients: int) -> Sizes:
+        report = -(-dimension // 8) + 8  # with msgpack's framing
+        return Sizes(report, report + 16)  # a commit has two numbers, too
 
     def pack_plan(self, plan: Plan) -> Packed:
         return Packed([])

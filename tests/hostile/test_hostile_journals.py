@@ -34,7 +34,7 @@ from seedbus.scenarios.running.run import run
 
 PAGE = 4096
 ENDLESS = "WITH RECURSIVE c(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM c) SELECT n"
-READING = [["compare"], ["replay"], ["report"], ["run", "-q", "--resume"]]
+READING = [["compare"], ["export"], ["report"], ["run", "-q", "--resume"]]
 
 
 @pytest.fixture(scope="module")

@@ -35,18 +35,18 @@ def test_a_folder_in_a_scenario_that_cannot_be_one_is_one_sentence(tmp_path: Pat
 
 COMMANDS = [
     ["run", "PATH"],
-    ["check", "PATH"],
+    ["explain", "PATH"],
     ["run", "s.yaml", "-q", "--out", "PATH"],
     ["run", "-q", "--resume", "PATH"],
     ["server", "s.yaml", "-q", "--bind", "ipc://PATH"],
     ["client", "--connect", "ipc://PATH"],
-    ["replay", "PATH"],
-    ["replay", "run", "--out", "PATH"],
+    ["export", "PATH"],
+    ["export", "run", "--out", "PATH"],
     ["report", "PATH"],
     ["compare", "run", "PATH"],
     ["compare", "run", "--out", "PATH"],
-    ["check", "s.yaml", "--set", "faults=[{fault: trace, file: PATH}]"],
-    ["check", "s.yaml", "--set", "name=PATH"],
+    ["explain", "s.yaml", "fields", "--set", "faults=[{fault: trace, file: PATH}]"],
+    ["explain", "s.yaml", "fields", "--set", "name=PATH"],
 ]
 
 

@@ -139,16 +139,14 @@ def bars_figure(title: str, x_name: str, y_name: str, heights: NDArray[np.intege
         figure = Figure(figsize=(BOTH_IN, 2 * PANEL_IN + KEY_IN * math.ceil(count / columns)), layout="constrained")
         axes = figure.subplots()
         bottom = np.zeros(len(heights))
-        handles = []
         for colour, part in zip(colours, heights.T, strict=False):
-            handles.append(axes.bar(np.arange(len(heights)), part, bottom=bottom, color=colour)[0])
+            axes.bar(np.arange(len(heights)), part, bottom=bottom, color=colour)
             bottom += part
         axes.set(xlabel=x_name, ylabel=y_name, title=plain(title))
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
-        handles = list(axes.containers)
-        figure.legend(
-            handles, [plain(name) for name in names], loc="outside lower center", frameon=False, ncols=columns
-        )
+        bars: list[Any] = list(axes.containers)
+        keys = [plain(name) for name in names]
+        figure.legend(bars, keys, loc="outside lower center", frameon=False, ncols=columns)
     return figure
 
 

@@ -138,6 +138,7 @@ class Spending(Protocol):
 
 
 SEEDED_NOISE = "noise keyed by the seed: it protects nobody"
+"""Stands beside ε wherever it is printed, because ε alone reads as protection."""
 
 
 class Noise(Protocol):

@@ -25,8 +25,6 @@ from seedbus.scenarios.reporting.terminal import console, shown, titled
 Rows = list[tuple[str, str]]
 Summary = Mapping[str, Any]
 
-"""Stands beside ε wherever it is printed, because ε alone reads as protection."""
-
 
 def show(summary: Summary, *, as_json: bool) -> None:
     """Print the closing table, or the summary as one JSON object, to stdout."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgpack
 import numpy as np
 import pytest
 
@@ -255,3 +256,9 @@ def test_a_stored_snapshot_is_read_back_unchanged() -> None:
     packed = giving.take_new()
     assert packed is not None and Snapshot.unpack(packed, SIZE) == HELD
     assert giving.take_new() is None, "it is new once"
+
+
+def test_a_snapshot_that_an_older_build_kept_is_read() -> None:
+    """Its record said besides whether a peer had made it."""
+    older = msgpack.packb([VERSION, TITLE.count, TITLE.digest, True, b"".join(PIECES)])
+    assert Snapshot.unpack(older, SIZE) == HELD == Snapshot.unpack(HELD.pack(), SIZE)

@@ -186,18 +186,9 @@ class LateReports(NamedTuple):
     weight: float
 
 
-class Committed(Protocol):
-    """The properties of a commit that the log uses."""
-
-    @property
-    def version(self) -> int: ...
-    @property
-    def round(self) -> int: ...
-
-
 Plan = Any
 Report = Any
-Commit = Any  # which is `Committed`
+Commit = Any  # with the attributes `version` and `round`, which the log uses
 
 
 class Payloads(Protocol):

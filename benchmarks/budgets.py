@@ -122,15 +122,11 @@ def _named(pattern: str, own: tuple[str, ...]) -> int:
 def _contract(trees: dict[Path, ast.Module]) -> int:
     """How many members the contract has: those of every protocol that stands directly in algorithms/, each name once.
 
-    `Committed` is the contract of a commit and `objective` that of a task; the record of facts is one member.
+    `objective` is the contract of a task; the record of facts is one member.
     """
     files = [tree for path, tree in trees.items() if path.parent == ROOT / "algorithms" and path.stem != "objective"]
     classes = [node for tree in files for node in tree.body if isinstance(node, ast.ClassDef)]
-    protocols = [
-        node
-        for node in classes
-        if node.name != "Committed" and any("Protocol" in ast.unparse(base) for base in node.bases)
-    ]
+    protocols = [node for node in classes if any("Protocol" in ast.unparse(base) for base in node.bases)]
     return len({each.name for node in protocols for each in node.body if isinstance(each, _FUNCTIONS)})
 
 

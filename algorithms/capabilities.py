@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from seedbus.algorithms.directions.laws.law import Kind
 from seedbus.capabilities import Fact, Needs, RulesOut, Statement
 
 
@@ -25,7 +24,7 @@ class Facts:
         is_exact: whether x is an exact sum of commits.
         adds_up: whether reports are whole numbers, whose sum is all that the rule `mean` needs (`Sums`).
         tracks_sums: whether clients remember what they report, as the server has it: then it may not be clipped there.
-        law: the law of the directions that it draws; None if it draws none, so that no kernel is needed.
+        law: the law of the directions that it draws, or its name; None if it draws none, so that no kernel is needed.
         has_round_seeds: whether each round has a seed of its own, to which a shift can be applied.
         is_comparable: whether all clients of a round have the same directions, so that a rule may compare their values.
         shares_work: whether `local_together` computes together what clients at one version have in common.
@@ -52,7 +51,7 @@ class Facts:
     is_exact: bool = False
     adds_up: bool = False
     tracks_sums: bool = False
-    law: Kind | None = None
+    law: Any = None
     has_round_seeds: bool = False
     is_comparable: bool = True
     shares_work: bool = False

@@ -30,7 +30,7 @@ from seedbus.models.text.sentence_problem import SentenceProblem
 from seedbus.scenarios.reporting.progress import readable
 from seedbus.scenarios.running.run import run
 from seedbus.scenarios.schema.loading import load
-from seedbus.studies.study.compare import Spread
+from seedbus.studies.study.comparison import Spread
 from seedbus.studies.study.intervals import Difference
 from seedbus.studies.study.runs import Run
 

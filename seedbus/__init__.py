@@ -37,12 +37,13 @@ if TYPE_CHECKING:
     from seedbus.scenarios.schema.loading import load
     from seedbus.scenarios.schema.scenario import Scenario, TorchTask
     from seedbus.studies.analysis.analyse import analyse
-    from seedbus.studies.study.compare import Comparison, compare
+    from seedbus.studies.study.compare import compare
+    from seedbus.studies.study.comparison import Comparison
     from seedbus.studies.study.results import StudyResults
     from seedbus.studies.study.study import study
 
 _HOMES = {
-    "Comparison": "studies.study.compare",
+    "Comparison": "studies.study.comparison",
     "Replayed": "scenarios.running.replay",
     "Results": "scenarios.reporting.results",
     "Scenario": "scenarios.schema.scenario",

@@ -5,26 +5,39 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from seedbus.agents import messages
 from seedbus.agents.availability import RETURNS, Availability, Moves, Returns
 from seedbus.agents.errors import TooFew
+from seedbus.agents.observer import Observer
 from seedbus.agents.refusals import Mark, Reason
+from seedbus.agents.server.coordinator import Coordinator
 from seedbus.algorithms.contract import ReportRefused
-from seedbus.bus import Envelope
+from seedbus.bus import Bus, Envelope
 from seedbus.bus.errors import EndOfTime
 from seedbus.bus.event_queue import LAST_NS
 from seedbus.bus.network import round_ns
 from seedbus.bus.text import counted
 
-if TYPE_CHECKING:
-    from seedbus.agents.server.server import Server
-
 # clients come and go this often without ever making a quorum, and so many times more per client, before a run ends
 MAX_IDLE_CYCLES = 10_000
 MAX_IDLE_CYCLES_PER_CLIENT = 100
 IsDone = Callable[[], bool]
+
+
+class Waiting(Protocol):
+    """The server: it hears messages, and others, while it waits."""
+
+    bus: Bus
+    coordinator: Coordinator
+    observer: Observer
+
+    @property
+    def lacks_processes(self) -> bool: ...
+    def look_again(self) -> None: ...
+    async def until(self, is_done: IsDone) -> None: ...
+    async def until_time(self, latest_ns: int, is_done: IsDone) -> None: ...
 
 
 class Arrivals:
@@ -37,7 +50,7 @@ class Arrivals:
             Each is told once a round: otherwise a client that keeps giving the same answer would be told forever.
     """
 
-    def __init__(self, server: Server, availability: Availability) -> None:
+    def __init__(self, server: Waiting, availability: Availability) -> None:
         """Begin with no JOIN owed.
 
         Args:

@@ -5,117 +5,21 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
 from numbers import Real
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from seedbus.agents.feature import bases
 from seedbus.bus.text import counted
 from seedbus.scenarios.errors import ScenarioError, path_of
-from seedbus.scenarios.reporting.terminal import shown
 from seedbus.scenarios.schema.amounts import point_of
 from seedbus.scenarios.schema.scenario import Scenario
 from seedbus.scenarios.sentences import nearest, quoted
+from seedbus.studies.study.comparison import Comparison, Row, Spread
 from seedbus.studies.study.runs import ENDING, Run
 from seedbus.studies.study.setting_names import names, settings_of
 
 _SAME_RUN = ("seed", "description", "transport", "expect", "verify", "verify_every")
-
-
-@dataclass(frozen=True)
-class Spread:
-    """A figure over the runs that have it.
-
-    Attributes:
-        mean: mean over the runs.
-        deviation: sample standard deviation; None for a single run.
-        runs: number of runs that have the figure.
-    """
-
-    mean: float
-    deviation: float | None
-    runs: int
-
-    @staticmethod
-    def of(values: Iterable[float | None]) -> Spread | None:
-        """Return the spread of the values that are not None; None if all are."""
-        known = [value for value in values if value is not None]
-        if not known:
-            return None
-        return Spread(float(np.mean(known)), float(np.std(known, ddof=1)) if len(known) > 1 else None, len(known))
-
-
-@dataclass(frozen=True)
-class Row:
-    """Runs that differ only in the seed.
-
-    Attributes:
-        name: the scenario's name, with the settings that distinguish it from other scenarios of that name.
-        runs: at least one.
-        figures: name → spread over the runs; None if no run has the figure.
-    """
-
-    name: str
-    runs: list[Run] = field(repr=False)  # a notebook shows what a cell returns
-    figures: dict[str, Spread | None] = field(repr=False)
-
-    @property
-    def algorithm(self) -> str:
-        return self.runs[0].scenario.algorithm.facts.label
-
-    @property
-    def unfinished(self) -> int:
-        return sum(run.results is None for run in self.runs)
-
-    @property
-    def diverged(self) -> int:
-        return sum(bool(run.divergence) for run in self.runs)
-
-    def json(self) -> dict[str, Any]:
-        figures = {name: None if each is None else vars(each) for name, each in self.figures.items()}
-        runs = [
-            {
-                "run": str(r.folder),
-                "seed": r.scenario.seed,
-                "is_finished": r.results is not None,
-                "training_diverged": bool(r.divergence),
-            }
-            for r in self.runs
-        ]
-        return {"name": self.name, "algorithm": self.algorithm, "runs": runs, "figures": figures}
-
-
-@dataclass(frozen=True)
-class Comparison:
-    """The result of `compare`. Its `str` is a Markdown table.
-
-    Attributes:
-        metric: the metric that is compared.
-        target: value of the metric to reach, if any.
-        smoothed: whether its moving average is to reach it.
-        at: rounds, bytes or simulated times after which the metric is reported.
-        rows: best first.
-        notes: caveats for the reader, a sentence each.
-    """
-
-    metric: str
-    target: float | None
-    smoothed: bool
-    at: list[int | str]
-    rows: list[Row]
-    notes: list[str]
-
-    def json(self) -> dict[str, Any]:
-        request = {"metric": self.metric, "target": self.target, "smoothed": self.smoothed, "at": self.at}
-        return request | {"rows": [row.json() for row in self.rows], "notes": self.notes}
-
-    def __str__(self) -> str:
-        from seedbus.studies.study.comparison import markdown
-
-        return "\n".join([markdown(self), *map(shown, self.notes)])
 
 
 def compare(

@@ -26,7 +26,8 @@ from seedbus.scenarios.reporting.paper import lines_figure
 from seedbus.scenarios.reporting.results import Results
 from seedbus.scenarios.run_folder import RESULTS
 from seedbus.studies.study.cells import is_rising
-from seedbus.studies.study.compare import Comparison, Spread, compare
+from seedbus.studies.study.compare import compare
+from seedbus.studies.study.comparison import Comparison, Spread
 from seedbus.studies.study.runs import Run
 
 

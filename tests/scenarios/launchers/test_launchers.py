@@ -152,11 +152,11 @@ def test_a_node_that_names_no_places_of_its_own_gets_those_of_the_run(
     monkeypatch.delenv(names[1])
     says = f"import os, sys; print(*map(os.environ.get, {names}), sep='\\n', file=sys.stderr, flush=True); input()"
     monkeypatch.setattr(node, "COMMAND", [sys.executable, "-c", says])
-    process, lines = NodeProcess(parcel, b"the key\n"), list[str]()
-    while len(lines) < 2:
-        lines += process.read()[0]
+    process, lines, code = NodeProcess(parcel, b"the key\n"), list[str](), None
+    while code is None:  # it ends when it has read the key
+        more, code = process.read()
+        lines += more
     process.end()
-    wait_for(lambda: process.read()[1] is not None)
     assert lines == ["/of/the/node", "/of/the/run/SEEDBUS_SEED_SECRET"]
 
 

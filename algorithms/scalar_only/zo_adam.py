@@ -9,8 +9,7 @@ it as one of the optimisers that fit its messages:
     x ← x − η m/(√v + ε)                             amsgrad: false
     v̂ ← max(v̂, v),   x ← x − η m/(√v̂ + ε)           amsgrad: true, as in ZO-AdaMM
 
-m, v and v̂ begin at 0. They are fields of the replica, like HiSo's H: commits do not contain them, and a client that
-fell behind rebuilds them from the scalars that it missed. Local steps start from the replica's and do not change them.
+m, v and v̂ begin at 0, and every follower rebuilds them (`moments`).
 
 **Ours**: DeComFL's directions. The paper's estimate, (d/μ)(f(x+μv) − f(x)) v, has v uniform on the unit sphere, so a μ
 of theirs reaches as far as one here that is √d times smaller. **Ours** too: ε, which the paper leaves out, so that a
@@ -21,20 +20,17 @@ because η is not a multiple of Δ here.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Literal
 
 import numpy as np
 from pydantic import Field
 
-from seedbus.algorithms.capabilities import Facts
 from seedbus.algorithms.numbers import Positive
-from seedbus.algorithms.scalar_only.base import ScalarOnly
-from seedbus.algorithms.scalar_only.block import Block, descend
-from seedbus.vector import Vector
+from seedbus.algorithms.scalar_only.block import Block
+from seedbus.algorithms.scalar_only.moments import Moments, average, descend_scaled
 
 
-class ZOAdam(ScalarOnly):
+class ZOAdam(Moments):
     """ZO-Adam (ZO-AdaMM, arXiv:1910.06513): DeComFL whose followers rebuild Adam's m and v from the scalars."""
 
     name: Literal["zo-adam"] = "zo-adam"
@@ -43,29 +39,14 @@ class ZOAdam(ScalarOnly):
     epsilon: Positive = Field(default=1e-8, description="ε added to √v")
     amsgrad: bool = Field(default=False, description="divide by the largest v so far, as ZO-AdaMM; one field more")
 
-    @property
-    def facts(self) -> Facts:
-        # a late Δ moves x by ηΔ, and η is the size of a whole step here
-        return replace(super().facts, takes_late=False)
-
     def companions(self) -> dict[str, float]:
-        names = ("momentum", "variance", "largest_variance") if self.amsgrad else ("momentum", "variance")
-        return dict.fromkeys(names, 0.0)
+        return super().companions() | ({"largest_variance": 0.0} if self.amsgrad else {})
 
     def step(self, block: Block, learning_rate: float) -> None:
         m, v, delta = block.fields["momentum"], block.fields["variance"], block.delta
-        _average(m, delta, self.beta1, out=block.spare)
-        _average(v, np.multiply(delta, delta, out=delta), self.beta2, out=block.spare)
+        average(m, delta, self.beta1, out=block.spare)
+        average(v, np.multiply(delta, delta, out=delta), self.beta2, out=block.spare)
         if self.amsgrad:
             largest = block.fields["largest_variance"]
             v = np.maximum(largest, v, out=largest)
-        divisor = np.sqrt(v, out=delta)
-        np.add(divisor, delta.dtype.type(self.epsilon), out=divisor)
-        descend(block, np.divide(m, divisor, out=delta), learning_rate)
-
-
-def _average(mean: Vector, fresh: Vector, decay: float, *, out: Vector) -> None:
-    """Compute mean ← decay·mean + (1−decay)·fresh, with scratch in `out`."""
-    real = mean.dtype.type
-    np.multiply(mean, real(decay), out=mean)
-    np.add(mean, np.multiply(fresh, real(1 - decay), out=out), out=mean)
+        descend_scaled(block, m, v, self.epsilon, learning_rate)

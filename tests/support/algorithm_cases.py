@@ -138,6 +138,18 @@ CONFIGURATIONS: dict[str, dict[str, dict[str, Any]]] = {
         "bfloat16-x": {"local_steps": 2, "perturbations": 2, "arithmetic": "bfloat16"},
         "amsgrad-rademacher": {"amsgrad": True, "directions": "rademacher", "precision": "float16"},
     },
+    "zo-yogi": {
+        "several": {"local_steps": 3, "perturbations": {0: 3, 4: 5}, "beta2": 0.5},
+        "bfloat16-x": {"local_steps": 2, "perturbations": 2, "arithmetic": "bfloat16", "weight_decay": 0.1},
+    },
+    "zo-rmsprop": {
+        "several": {"local_steps": 3, "perturbations": {0: 3, 4: 5}, "aggregation": "median"},
+        "rademacher": {"directions": "rademacher", "precision": "float16", "weight_decay": 0.1},
+    },
+    "r-adazo": {
+        "several": {"local_steps": 3, "perturbations": {0: 3, 4: 5}, "weight_decay": 0.1},
+        "bfloat16-x": {"local_steps": 2, "perturbations": 2, "arithmetic": "bfloat16", "beta2": 0.5},
+    },
     "fedkseed": {
         "crowded": {"pool": 7, "local_steps": 3, "perturbations": {0: 4, 3: 2}, "learning_rate": 0.5},
         "rademacher": {"pool": 300, "directions": "rademacher", "perturbations": 40, "precision": "bfloat16"},

@@ -1,4 +1,4 @@
-"""FeedSign, ZO-signSGD and ZO-Adam against their equations in float64, and what bits are on the wire."""
+"""FeedSign, ZO-signSGD and rules with moments against their equations in float64, and what bits are on the wire."""
 
 from __future__ import annotations
 
@@ -111,6 +111,41 @@ def test_zo_adam_is_its_equations(amsgrad: bool) -> None:
     expected = by_the_equations(step)
     assert np.abs(expected - x0(DIMENSION, np.float64)).max() > 1e-2
     assert np.abs(by_seedbus(adam) - expected).max() < 1e-10
+
+
+def yogi(state: dict[str, Array], delta: Array) -> None:
+    zero = np.zeros(DIMENSION)
+    m = state["m"] = 0.8 * state.get("m", zero) + 0.2 * delta
+    v = state.get("v", zero)
+    v = state["v"] = v - 0.4 * np.sign(v - delta**2) * delta**2
+    state["x"] -= RATE * m / (np.sqrt(v) + 1e-3)
+
+
+def rmsprop(state: dict[str, Array], delta: Array) -> None:
+    v = state["v"] = 0.6 * state.get("v", np.zeros(DIMENSION)) + 0.4 * delta**2
+    state["x"] -= RATE * delta / (np.sqrt(v) + 1e-3)
+
+
+def r_adazo(state: dict[str, Array], delta: Array) -> None:
+    zero = np.zeros(DIMENSION)
+    m = state["m"] = 0.8 * state.get("m", zero) + 0.2 * delta
+    v = state["v"] = 0.6 * state.get("v", zero) + 0.4 * m**2
+    state["x"] -= RATE * m / np.sqrt(v + 1e-3)
+
+
+@pytest.mark.parametrize(
+    ("name", "step", "fields"),
+    [
+        ("zo-yogi", yogi, {"beta1": 0.8, "beta2": 0.6, "epsilon": 1e-3}),
+        ("zo-rmsprop", rmsprop, {"decay": 0.6, "epsilon": 1e-3}),
+        ("r-adazo", r_adazo, {"beta1": 0.8, "beta2": 0.6, "zeta": 1e-3}),
+    ],
+)
+def test_a_rule_with_moments_is_its_equations(name: str, step: Step, fields: dict[str, Any]) -> None:
+    expected = by_the_equations(step)
+    moved = np.abs(expected - x0(DIMENSION, np.float64)).max()
+    error = np.abs(by_seedbus(make(name, estimator="central", **fields, **SHAPE)) - expected).max()
+    assert error < 1e-10 * moved, f"relative error {error / moved:.1e}"
 
 
 def test_reports_and_commits_of_signs_take_a_bit_a_scalar() -> None:

@@ -12,7 +12,8 @@ from typing import Any
 
 from seedbus.agents.catch_up.settings import Lag
 from seedbus.agents.gossip.settings import Gossip
-from seedbus.agents.policies.participation import Deadline, Late, Participation
+from seedbus.agents.policies.deadline import Deadline
+from seedbus.agents.policies.participation import Late, Participation
 from seedbus.agents.policies.selection.selection import SELECTIONS
 from seedbus.agents.privacy.settings import Privacy
 from seedbus.agents.secure.settings import SecureAggregation

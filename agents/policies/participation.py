@@ -16,6 +16,7 @@ from typing import Annotated, Literal, NoReturn
 
 from pydantic import Field, model_validator
 
+from seedbus.agents.policies.deadline import Deadline, rounded_up
 from seedbus.agents.policies.selection.known import Known
 from seedbus.agents.policies.selection.selection import SELECTIONS, Selection
 from seedbus.agents.policies.selection.uniform import Uniform
@@ -51,26 +52,6 @@ class Late(Settings):
     def weight(self, staleness: int) -> float:
         """Return s(τ), for τ = `staleness`."""
         return math.pow(1 + staleness, -self.discount)
-
-
-class Deadline(Settings):
-    """A deadline that adapts: a quantile of the times that the latest answers took, multiplied by a factor.
-
-    After a round that it ended without a commit it forgets those times. Otherwise a deadline that is too short for all
-    clients would never see a slower answer, and would stay too short.
-    """
-
-    quantile: float = Field(default=0.9, gt=0, le=1, description="of the times that the latest answers took")
-    factor: float = Field(default=1.5, gt=0, le=1000, description="a round may take this many times that quantile")
-    window: int = Field(default=100, ge=1, le=10_000, description="how many of the latest answers count")
-
-    def capabilities(self) -> Iterator[Statement]:
-        yield Needs(Fact.OPEN_COHORTS, "adapts to those whom rounds asked, so that who is in time tells of them")
-
-    def after_ns(self, times_ns: Sequence[int]) -> int:
-        """Return the nanoseconds that a round may take, given the times of at least one answer."""
-        rank = _ceil(self.quantile * len(times_ns))
-        return round(sorted(times_ns)[rank - 1] * self.factor)
 
 
 class Participation(Settings):
@@ -206,7 +187,7 @@ class Participation(Settings):
     @property
     def asked(self) -> int:
         """How many clients a round asks when all N are members; on average, if the selection has no fixed size."""
-        return min(self.clients, _ceil(self.size * self.over_selection))
+        return min(self.clients, rounded_up(self.size * self.over_selection))
 
     @property
     def most_asked(self) -> int:
@@ -284,8 +265,3 @@ class Participation(Settings):
         raise PluginError(
             f"round {round} cannot open: the selection policy {self.selection.policy} {did}; expected {expected}"
         )
-
-
-def _ceil(product: float) -> int:
-    """Round a product of decimal fractions up, to at least 1. Floating-point error is ignored: 100 × 1.1 gives 110."""
-    return max(1, math.ceil(round(product, 6)))

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Container
 from typing import Any, NamedTuple
 
 from seedbus.agents.errors import Unfinishable
+from seedbus.agents.policies.deadline import Deadlines
 from seedbus.agents.policies.selection.known import Known, KnownState
 from seedbus.agents.round_record import RoundRecord
 from seedbus.agents.seeds import of_directions
@@ -15,7 +15,6 @@ from seedbus.agents.server.overdue import OverdueState, overdue_rounds
 from seedbus.agents.server.round import Round
 from seedbus.agents.server.run_spec import RunSpec
 from seedbus.algorithms.contract import ReportRefused, sums
-from seedbus.bus.network import round_ns
 from seedbus.bus.records import Count
 from seedbus.vector import norm
 
@@ -47,6 +46,7 @@ class Rounds:
     Attributes:
         number: of the open round, or of the one that opens next.
         current: the open round; None between rounds.
+        deadlines: how long rounds may take.
     """
 
     def __init__(self, spec: RunSpec) -> None:
@@ -59,7 +59,7 @@ class Rounds:
         self._overdue = overdue_rounds(participation)
         self._known = Known()
         self._needs_known = participation.selection.needs_known
-        self._answer_times_ns = deque[int](maxlen=participation.deadline.window if participation.deadline else 0)
+        self.deadlines = Deadlines(participation.deadline_s, participation.deadline)
         self._state = spec.first_state()
         self._noise = spec.noise
         self._divisor = None if spec.noise is None else spec.noise.divisor
@@ -83,7 +83,7 @@ class Rounds:
             PluginError: the selection policy chose other clients than it may.
         """
         is_short = self.lacking(members, computing) > 0
-        at_work = self._overdue.at_work(now_ns, self.deadline_ns, computing)
+        at_work = self._overdue.at_work(now_ns, self.deadlines.ns, computing)
         with members.without(at_work):
             chosen = [] if is_short else self.policy.draw(members, self._known, self._seed, self.number, len(at_work))
         plan = self._plan(self.number, version)
@@ -97,16 +97,6 @@ class Rounds:
         A round that opens all the same asks nobody and is over at once.
         """
         return self._overdue.lacking(members, computing)
-
-    @property
-    def deadline_ns(self) -> int | None:
-        """Nanoseconds that a round may take if it opens now; None: until all of its cohort have answered."""
-        if self.policy.deadline_s is None:
-            return None
-        latest = round_ns(self.policy.deadline_s)
-        if self.policy.deadline is None or not self._answer_times_ns:
-            return latest
-        return min(latest, self.policy.deadline.after_ns(self._answer_times_ns))
 
     def get(self, number: int | None) -> Round | None:
         """Return a round that may still be answered, by default the open one; None if there is none."""
@@ -131,7 +121,7 @@ class Rounds:
         """Add a report that has passed all checks to the round that it answers."""
         answered.reports[client] = report
         answered.waiting.discard(client)
-        self._answer_times_ns.append(now_ns - answered.asked_ns)
+        self.deadlines.answered(now_ns - answered.asked_ns)
         if self._needs_known:
             worth = norm(self.algorithm.values(report))
             self._known.add(client, worth, now_ns - answered.asked_ns, self.number)
@@ -187,7 +177,7 @@ class Rounds:
         record = RoundRecord(closed.opened_ns, now_ns, closed.is_expired, closed.lags, late)
         self.current = None
         if commit is None and closed.is_expired:
-            self._answer_times_ns.clear()
+            self.deadlines.missed()
         if commit is not None:
             closed.max_norm = self.algorithm.max_norm(closed.plan, closed.reports)
         if commit is not None or not self._overdue.keeps_reports:
@@ -207,7 +197,7 @@ class Rounds:
         return RoundsState(
             number=self.number,
             known=self._known.pack(),
-            answer_times_ns=list(self._answer_times_ns),
+            answer_times_ns=self.deadlines.pack(),
             overdue=self._overdue.pack(self.algorithm),
             algorithm=self._state,
         )
@@ -219,8 +209,7 @@ class Rounds:
         self.number = state.number
         self._state = state.algorithm
         self._known.unpack(state.known)
-        self._answer_times_ns.clear()
-        self._answer_times_ns.extend(state.answer_times_ns)
+        self.deadlines.unpack(state.answer_times_ns)
         self._overdue.unpack(self.algorithm, state.overdue, self._plan)
 
     def crashed(self, state: RoundsState) -> None:

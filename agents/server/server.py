@@ -205,7 +205,7 @@ class Server:
         await self._ask(exchange.before_plans)
         now_ns = bus.clock.now_ns  # in real time the evaluator takes some, too
         bus.send_all(coordinator.send_plans(now_ns))
-        passed, deadline_ns = DeadlinePassed(coordinator.round), coordinator.rounds.deadline_ns
+        passed, deadline_ns = DeadlinePassed(coordinator.round), coordinator.rounds.deadlines.ns
         alarm = None
         if deadline_ns is not None:
             alarm = bus.clock.at(now_ns + deadline_ns, passed, lambda: self._mailbox.put(passed), LAST)

@@ -11,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from seedbus.agents.policies.participation import Deadline, Participation
+from seedbus.agents.policies.deadline import Deadline
+from seedbus.agents.policies.participation import Participation
 from seedbus.agents.policies.selection.known import Known
 from seedbus.agents.policies.selection.oort import Oort
 from seedbus.agents.policies.selection.poisson import Poisson
@@ -245,21 +246,21 @@ def answered(coordinator: DrivenCoordinator, *after_s: float) -> None:
 
 def test_a_deadline_learns_from_the_latest_answers() -> None:
     coordinator = learning()
-    assert coordinator.rounds.deadline_ns == 10 * 10**9, "nothing is known yet"
+    assert coordinator.rounds.deadlines.ns == 10 * 10**9, "nothing is known yet"
     answered(coordinator, 1.0, 2.0, 3.0)
-    assert coordinator.rounds.deadline_ns == 4 * 10**9, "twice the median of 1, 2, 3"
+    assert coordinator.rounds.deadlines.ns == 4 * 10**9, "twice the median of 1, 2, 3"
     answered(coordinator, 0.5, 0.6)
-    assert coordinator.rounds.deadline_ns == 1.2 * 10**9, "of 2, 3, 0.5, 0.6 the second"
+    assert coordinator.rounds.deadlines.ns == 1.2 * 10**9, "of 2, 3, 0.5, 0.6 the second"
     answered(coordinator, 9.0, 9.0, 9.0)
-    assert coordinator.rounds.deadline_ns == 10 * 10**9, "no more than deadline_s"
+    assert coordinator.rounds.deadlines.ns == 10 * 10**9, "no more than deadline_s"
 
 
 def test_a_deadline_that_no_client_meets_is_learnt_again() -> None:
     coordinator = learning()
     answered(coordinator, 0.001, 0.001, 0.001)
-    assert coordinator.rounds.deadline_ns == 2 * 10**6
+    assert coordinator.rounds.deadlines.ns == 2 * 10**6
     answered(coordinator)
-    assert coordinator.rounds.deadline_ns == 10 * 10**9
+    assert coordinator.rounds.deadlines.ns == 10 * 10**9
 
 
 def test_a_round_without_a_commit_that_ends_before_its_deadline_unlearns_nothing() -> None:
@@ -267,7 +268,7 @@ def test_a_round_without_a_commit_that_ends_before_its_deadline_unlearns_nothing
     answered(coordinator, 1.0, 2.0, 3.0)
     coordinator.left(cohort_of(coordinator, 10**12))
     assert coordinator.rounds.is_over and coordinator.close_round().commit is None
-    assert coordinator.rounds.deadline_ns == 4 * 10**9
+    assert coordinator.rounds.deadlines.ns == 4 * 10**9
 
 
 def test_the_deadline_learns_from_late_answers_too() -> None:
@@ -281,9 +282,9 @@ def test_the_deadline_learns_from_late_answers_too() -> None:
     coordinator.deadline_passed(0)
     coordinator.close_round()
     coordinator.open_round(2 * 10**9)
-    assert coordinator.rounds.deadline_ns == 10**9
+    assert coordinator.rounds.deadlines.ns == 10**9
     coordinator.reported(late, 3 * 10**9)
-    assert coordinator.rounds.deadline_ns == 3 * 10**9
+    assert coordinator.rounds.deadlines.ns == 3 * 10**9
 
 
 def test_a_deadline_is_forgotten_as_far_as_it_was_learnt_before_a_crash() -> None:
@@ -292,16 +293,16 @@ def test_a_deadline_is_forgotten_as_far_as_it_was_learnt_before_a_crash() -> Non
     coordinator.checkpoint()
     for client in cohort_of(coordinator, 10**12):
         assert coordinator.reported(report(coordinator, client), 10**12 + 9 * 10**9) is None
-    assert coordinator.rounds.deadline_ns == 9 * 10**9
+    assert coordinator.rounds.deadlines.ns == 9 * 10**9
     coordinator.crashed()
-    assert coordinator.rounds.deadline_ns == 2 * 10**9
+    assert coordinator.rounds.deadlines.ns == 2 * 10**9
 
 
 def test_a_restored_coordinator_keeps_its_learnt_deadline() -> None:
     coordinator, other = learning(), learning()
     answered(coordinator, 1.0, 2.0, 3.0)
     other.restore(coordinator.checkpoint(), coordinator.history.since(0), positions(coordinator))
-    assert other.rounds.deadline_ns == coordinator.rounds.deadline_ns == 4 * 10**9
+    assert other.rounds.deadlines.ns == coordinator.rounds.deadlines.ns == 4 * 10**9
     for each in (coordinator, other):
         answered(each, 0.5, 0.6)
     assert other.checkpoint() == coordinator.checkpoint()

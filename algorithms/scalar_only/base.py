@@ -62,6 +62,8 @@ class ScalarOnly(ScalarFields):
 
     fold_block: ClassVar[int | None] = None
     """Coordinates that are folded at a time; None: as many as directions are drawn for."""
+    is_linear: ClassVar[bool] = True
+    """Whether a commit moves x by η times what is sent, and not by that over its size."""
 
     # -- what an algorithm of the family defines
 
@@ -81,6 +83,13 @@ class ScalarOnly(ScalarFields):
     def directions_of(self, source: Directions, round: int) -> Directions:
         """Return the directions of a round, made from the stream's."""
         return source
+
+    def rate(self, learning_rate: float, scalars: Vector) -> float:
+        """Return the η of one step along scalars, float32 [P], in local and in global steps; it is rounded to x's type.
+
+        The same bits on every processor: sums are exact (`math.fsum`), and roots are those of `math.sqrt`.
+        """
+        return learning_rate
 
     def step(self, block: Block, learning_rate: float) -> None:
         """Compute x ← x − η·Δ, with Δ (with weight decay Δ + λx) in block.delta, in local and in global steps."""
@@ -409,7 +418,7 @@ class ScalarOnly(ScalarFields):
         coefficients = coefficients_of(scalars, 1.0, block.delta.dtype.type)
         source.accumulate(block.delta, coefficients, divisor=divisor, seed=plan.seed, step=k, start=block.start)
         with np.errstate(over="ignore", invalid="ignore"):  # here, as other threads do not inherit it
-            self._step(block, plan.learning_rate)
+            self._step(block, self.rate(plan.learning_rate, scalars))
 
     def _step(self, block: Block, learning_rate: float) -> None:
         """Take the algorithm's step along Δ + λx; what it does to block.delta, it then does to that sum."""
@@ -440,7 +449,7 @@ class ScalarOnly(ScalarFields):
         for k, weights in enumerate(coefficients_of(term.scalars, weight, block.delta.dtype.type)):
             backend.accumulate(block.delta, weights, seed=term.seed, step=k, start=block.start, divisor=sqrt_hessian)
             if is_own:
-                self._step(block, rate)
+                self._step(block, self.rate(rate, term.scalars[k]))
                 self.learn(block, k + 1 == len(term.scalars))
             else:
                 descend(block, block.delta, rate)

@@ -129,6 +129,8 @@ def why_not(algorithm: Any) -> str | None:
     if algorithm.weight_decay:
         return "weight_decay shrinks what earlier commits added, so the order of commits matters; use weight_decay: 0"
     rule = rule_of(algorithm)
+    if not algorithm.is_linear:
+        return f"the steps of {algorithm.name} are divided by the size of what is sent, which is no sum"
     if rule is None:
         return (
             f"what algorithm {algorithm.name} adds to x is no plain sum of random directions, as that of decomfl, mezo "

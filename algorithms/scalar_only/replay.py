@@ -39,7 +39,10 @@ def fused(
     rule = rule_of(algorithm)
     if rule is None or not isinstance(backend, Folding):
         return None
-    parts = [replay_steps(commits[at : at + COMMITS_PER_CALL]) for at in range(0, len(commits), COMMITS_PER_CALL)]
+    parts = [
+        replay_steps(commits[at : at + COMMITS_PER_CALL], algorithm.rate)
+        for at in range(0, len(commits), COMMITS_PER_CALL)
+    ]
 
     def fold(span: slice) -> None:
         fields = {name: field[span] for name, field in replica.fields.items()}
@@ -49,8 +52,19 @@ def fused(
     return fold
 
 
-def replay_steps(commits: Sequence[ScalarCommit]) -> ReplaySteps:
-    """Return every local step of every term whose weight is not 0, in order."""
+def _unchanged(rate: float, scalars: Vector) -> float:
+    return rate
+
+
+def replay_steps(
+    commits: Sequence[ScalarCommit], rate_of: Callable[[float, Vector], float] = _unchanged
+) -> ReplaySteps:
+    """Return every local step of every term whose weight is not 0, in order.
+
+    Args:
+        commits: the commits, oldest first.
+        rate_of: returns the η of an own step along its scalars, [P], from that of its commit (`ScalarOnly.rate`).
+    """
     steps: list[tuple[Any, ...]] = []
     joined: list[tuple[tuple[int, float], list[Vector]]] = []  # one call multiplies scalars of equal P and weight
     first = 0
@@ -61,7 +75,8 @@ def replay_steps(commits: Sequence[ScalarCommit]) -> ReplaySteps:
             is_own, weight, rate = commit.effect(term)
             (local_steps, count), words = term.scalars.shape, (term.seed & 0xFFFFFFFF, term.seed >> 32)
             for k in range(local_steps):
-                steps.append((*words, k, first + k * count, count, rate, is_own, k == 0, k + 1 == local_steps))
+                own = rate_of(rate, term.scalars[k]) if is_own else rate
+                steps.append((*words, k, first + k * count, count, own, is_own, k == 0, k + 1 == local_steps))
             if not joined or joined[-1][0] != (count, weight):
                 joined.append(((count, weight), []))
             joined[-1][1].append(term.scalars)

@@ -146,6 +146,11 @@ CONFIGURATIONS: dict[str, dict[str, dict[str, Any]]] = {
         "several": {"local_steps": 3, "perturbations": {0: 3, 4: 5}, "aggregation": "median"},
         "rademacher": {"directions": "rademacher", "precision": "float16", "weight_decay": 0.1},
     },
+    "fzoo": {
+        "several": {"local_steps": 3, "perturbations": {0: 3, 4: 5}, "weight_decay": 0.1, "learning_rate": 0.1},
+        "bfloat16-x": {"local_steps": 2, "perturbations": 3, "arithmetic": "bfloat16", "learning_rate": 0.1},
+        "median-float16": {"aggregation": "median", "precision": "float16", "directions": "gaussian"},
+    },
     "r-adazo": {
         "several": {"local_steps": 3, "perturbations": {0: 3, 4: 5}, "weight_decay": 0.1},
         "bfloat16-x": {"local_steps": 2, "perturbations": 2, "arithmetic": "bfloat16", "beta2": 0.5},

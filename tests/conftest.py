@@ -68,6 +68,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--update", action="store_true", help="write the sentences of tests/mistakes anew, for git diff")
     parser.addoption("--part", metavar="K/N", type=_part, help="of the slow cases run the K-th of N parts, from 0")
     parser.addoption(
         "--exact", action="store_true", help="pages were printed on a processor like this: only times may differ"

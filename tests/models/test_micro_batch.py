@@ -10,13 +10,11 @@ import pytest
 import torch
 from devices import DEVICE
 from small_language import bind, write_model, write_sets
-from worlds import scenario
 
 from seedbus.models import Iid
 from seedbus.models.device import on_device
 from seedbus.models.tasks.digits import Digits
 from seedbus.models.tasks.language_model import LanguageModel
-from seedbus.scenarios.errors import ScenarioError
 
 DIGITS: dict[str, Any] = {"name": "digits", "model": "cnn", "batch_size": 8}
 
@@ -90,15 +88,3 @@ def test_texts_of_similar_length_are_in_one_part_and_padded_to_the_longest_of_it
     x = parts._problem.x0()
     assert parts.loss_at(0, lambda span, out: np.copyto(out, x[span])) == parts.loss(0)
     assert np.allclose(parts.gradient(0), whole.gradient(0), atol=1e-6)
-
-
-@pytest.mark.parametrize(
-    ("task", "algorithm", "expected"),
-    [
-        ({"forward": "compiled"}, "decomfl", "micro_batch is 3, and forward is compiled, for whole batches; expected"),
-        ({"micro_batch": 0}, "decomfl", "micro_batch: 0 is not accepted; expected at least 1"),
-    ],
-)
-def test_what_takes_whole_batches_is_refused(task: dict[str, Any], algorithm: str, expected: str) -> None:
-    with pytest.raises(ScenarioError, match=expected):
-        scenario(task=DIGITS | {"micro_batch": 3} | task, algorithm={"name": algorithm})

@@ -20,11 +20,9 @@ from seedbus.models.device import on_device, placed_beside
 from seedbus.models.errors import DataError
 from seedbus.models.parameters.stacked import StackedLoss
 from seedbus.models.tasks.digits import Digits
-from seedbus.scenarios.errors import ScenarioError
 from seedbus.scenarios.running.limits import least_memory
 from seedbus.scenarios.running.prepare import bind_for_clients
 from seedbus.scenarios.running.run import run
-from seedbus.scenarios.schema.loading import validate
 from seedbus.scenarios.transports.placement import Placement
 
 P, CLIENTS = 5, 3
@@ -102,11 +100,9 @@ def test_a_network_whose_stacked_losses_are_those_of_another_function_is_refused
         problem_of(own_task(case, network=Hidden, forward="stacked"))
 
 
-def test_one_layer_at_a_time_is_refused_and_so_is_a_chunk_of_single_points() -> None:
+def test_one_layer_at_a_time_is_refused() -> None:
     with pytest.raises(DataError, match="stacked, which takes all layers at once, with revert: light; expected"):
         reports(problem_of(Digits(**STACKED)), [0], revert="light")
-    with pytest.raises(ScenarioError, match=r"chunk is 4, and forward is eager, .*; expected forward: stacked"):
-        validate({"name": "a", "task": STACKED | {"forward": "eager"}, "algorithm": {"name": "decomfl"}}, "a test")
 
 
 def test_a_process_proves_its_stacked_losses(monkeypatch: pytest.MonkeyPatch) -> None:

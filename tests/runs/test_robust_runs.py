@@ -20,7 +20,6 @@ from seedbus.agents.server.coordinator import Coordinator, CoordinatorState
 from seedbus.algorithms.contract import Declined
 from seedbus.algorithms.scalar_only.precision import FORMATS
 from seedbus.bus import Envelope, Kind, Ledger
-from seedbus.scenarios.errors import ScenarioError
 from seedbus.scenarios.running.replay import replay
 from seedbus.scenarios.running.run import run
 from seedbus.scenarios.schema.loading import load
@@ -62,35 +61,6 @@ def test_replicas_agree_and_replay_finds_the_model_whatever_the_rule(
 
 def _mean(what: Any) -> Any:
     return what.algorithm.model_copy(update={"aggregation": type(what.algorithm)().aggregation})
-
-
-@pytest.mark.parametrize(
-    ("aggregation", "quorum", "sentence"),
-    [
-        ({"rule": "krum", "f": 1}, 4, "participation.quorum is 4; algorithm.aggregation: krum needs 5 reports"),
-        ({"rule": "trimmed-mean", "f": 2}, 1, "participation.quorum is 1; algorithm.aggregation: trimmed-mean needs 5"),
-        ({"rule": "trimmed-mean", "f": 2, "trim": 0.1}, 5, "algorithm.aggregation: give trim or f, not both"),
-        ("medain", 1, 'algorithm.aggregation.rule: "medain" is not known; did you mean median?'),
-        (3, 1, "algorithm.aggregation: 3 is not accepted; expected a mapping of fields"),
-        ({"rule": "krum", "multy": 2}, 1, "algorithm.aggregation.multy: no such field; did you mean multi?"),
-        ({"rule": "krum", "multi": 0}, 1, "algorithm.aggregation.multi: 0 is not accepted; expected at least 1"),
-    ],
-    ids=str,
-)
-def test_a_mistake_in_a_rule_is_one_sentence(aggregation: Any, quorum: int, sentence: str) -> None:
-    with pytest.raises(ScenarioError) as refused:
-        scenario(
-            algorithm={**DECOMFL, "aggregation": aggregation},
-            participation={"clients": 8, "cohort": 6, "quorum": quorum},
-        )
-    assert sentence in str(refused.value) and "\n" not in str(refused.value)
-
-
-def test_a_quorum_that_a_rule_can_work_with_is_accepted() -> None:
-    for aggregation in ({"rule": "krum", "f": 1}, {"rule": "trimmed-mean", "f": 2}, "krum"):
-        quorum = 1 if isinstance(aggregation, str) else 5
-        participation = {"clients": 8, "cohort": 6, "quorum": quorum}
-        scenario(algorithm={**DECOMFL, "aggregation": aggregation}, participation=participation)
 
 
 # the server's state

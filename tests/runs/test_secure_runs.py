@@ -18,7 +18,6 @@ from seedbus.agents.secure.stages import ORDER, Stage
 from seedbus.algorithms.contract import Declined
 from seedbus.bus import PASS, Envelope, KeyedRandom, Kind, Passage, Verdict, encode
 from seedbus.plugin import register
-from seedbus.scenarios.errors import ScenarioError
 from seedbus.scenarios.faults.base import RoundSelector
 from seedbus.scenarios.faults.delay import Delay
 from seedbus.scenarios.faults.drop import Drop
@@ -285,33 +284,6 @@ def test_a_deadline_learns_how_long_reports_take_and_not_how_long_secrets_are_sh
     )
     # keys, shares, reports, confirmations and unmasking take 1 s each, there and back; the second reports 1.5 s
     assert run(what, tmp_path / "run").summary["simulated_s"] == pytest.approx(5 + 5.5)
-
-
-@pytest.mark.parametrize(
-    ("changes", "sentence"),
-    [
-        ({"algorithm": {"name": "fedkseed", "precision": "int32"}}, "precision: int32 has no use here"),
-        ({"algorithm": DECOMFL | {"precision": "int32"}}, "precision: int32 is for arithmetic: integer"),
-        ({"participation": CROWD | {"quorum": 1}}, "at least 2: a sum of one is a report"),
-        ({"participation": {"clients": 514, "quorum": 2}}, "neighbours: all are 513 in this cohort; at most 512"),
-        ({"secure_aggregation": {"neighbours": 3}}, r"secure_aggregation.neighbours"),
-        (
-            {"participation": CROWD | {"over_selection": 1.5}},
-            "asks 12 clients and closes with 8 reports, and .*threshold 0.667 unmasks no sum of fewer than 9; expected",
-        ),
-    ],
-)
-def test_what_cannot_be_summed_is_refused_in_a_sentence(changes: dict[str, Any], sentence: str) -> None:
-    with pytest.raises(ScenarioError, match=sentence):
-        secure(**changes)
-
-
-def test_as_many_neighbours_as_messages_hold_are_accepted() -> None:
-    assert secure(participation={"clients": 513, "quorum": 2}, faults=[]).participation.asked == 513
-    with pytest.raises(ScenarioError, match="all are 513 in this cohort; at most 512"):
-        secure(participation={"clients": 514, "cohort": 9, "quorum": 2, "selection": {"policy": "poisson"}}, faults=[])
-    many: dict[str, Any] = {"participation": {"clients": 600, "quorum": 2}, "faults": []}
-    assert secure(secure_aggregation={"neighbours": 4}, **many).participation.asked == 600
 
 
 def test_a_report_leaves_room_for_those_of_all_clients_where_a_cohort_may_be_all_of_them() -> None:

@@ -10,7 +10,6 @@ from worlds import DECOMFL, HISO, scenario
 
 from seedbus.agents.client.replicas import Replicas
 from seedbus.algorithms.contract import Replica
-from seedbus.scenarios.errors import ScenarioError
 from seedbus.scenarios.running.replay import replay
 from seedbus.scenarios.running.run import run
 
@@ -106,19 +105,3 @@ def test_a_model_of_two_hundred_thousand_coordinates_travels_in_chunks_of_32_kib
     size, installed = 2 * 4 * 200_000, (results.messages["kind"] == "JOIN").sum()
     assert chunks["payload_bytes"].max() < 2**15 + 50
     assert len(chunks) >= (installed - 1) * -(-size // 2**15)
-
-
-@pytest.mark.parametrize(
-    ("lag", "sentence"),
-    [
-        ({}, "lag: give snapshot_after_commits, _bytes or _s; or leave lag out, for no snapshots"),
-        ({"snapshot_after_commits": 0}, "lag.snapshot_after_commits: 0 "),
-        ({"snapshot_after_commits": 5, "source": "server"}, 'lag.source: "server" '),
-        ({"snapshot_after_commits": 5, "chunk_bytes": 2**16}, "lag.chunk_bytes: 65536 "),
-        ({"snapshot_after_commits": 5, "windows": 3}, "lag.windows"),
-    ],
-)
-def test_a_mistake_in_the_section_is_one_sentence(lag: dict[str, Any], sentence: str) -> None:
-    with pytest.raises(ScenarioError) as caught:
-        scenario(lag=lag)
-    assert sentence in str(caught.value) and str(caught.value).count("\n") <= 1

@@ -13,7 +13,6 @@ from worlds import go, scenario
 from seedbus.agents.errors import Unfinishable
 from seedbus.agents.journal.journal import Journal
 from seedbus.agents.journal.records import StoredRound
-from seedbus.scenarios.errors import ScenarioError
 from seedbus.scenarios.reporting.results import Results
 from seedbus.scenarios.schema.scenario import Scenario
 from seedbus.scenarios.transports.placement import Placement
@@ -58,21 +57,6 @@ def test_a_limit_of_time_ends_a_run_without_a_number_of_rounds(tmp_path: Path, k
     )
     assert alone.digest == given.digest and alone.summary["reason"] == given.summary["reason"]
     assert alone.metrics["round"].iloc[-1] == alone.summary["rounds"] - 1 > 2
-
-
-@pytest.mark.parametrize(
-    ("changes", "sentence"),
-    [
-        (
-            {"network": {}},
-            "stop.rounds is missing, and stop.simulated_s never comes: no simulated time passes; network",
-        ),
-        ({"participation": {"clients": 70_000}}, "clients is 70000 and stop.rounds missing; with more than 65536"),
-    ],
-)
-def test_a_run_needs_rounds_where_time_cannot_end_it(changes: dict[str, Any], sentence: str) -> None:
-    with pytest.raises(ScenarioError, match=sentence):
-        world(stop={"simulated_s": 9}, **changes)
 
 
 def test_a_run_that_only_time_would_end_is_given_up_if_none_passes(

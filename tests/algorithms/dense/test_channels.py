@@ -15,7 +15,6 @@ from dense_federation import START, Bowl, D, federate
 from worlds import go, scenario
 
 from seedbus.algorithms.contract import BadPayload, ReportRefused
-from seedbus.scenarios.errors import ScenarioError
 from seedbus.scenarios.running.replay import replay
 from seedbus.studies.check import channel as conformance
 from seedbus.studies.check.promises import Promise
@@ -168,12 +167,6 @@ def test_combinations_that_a_channel_cannot_support_are_refused_with_a_reason(
 ) -> None:
     with pytest.raises(ValueError, match=says):
         make("fedavg", **fields)
-
-
-def test_a_channel_refuses_late_reports() -> None:
-    participation = {"clients": 4, "late": {}, "deadline_s": 1}
-    with pytest.raises((ScenarioError, ValueError), match=r"participation\.late.*of a round at once"):
-        scenario(algorithm={"name": "fedavg", "channel": "aircomp"}, participation=participation)
 
 
 # whole runs

@@ -22,7 +22,6 @@ from seedbus.algorithms.dense.server import State
 from seedbus.bus import EVALUATOR, Kind, read_ledger
 from seedbus.models.partitions.iid import Iid
 from seedbus.models.tasks.quadratic import Quadratic
-from seedbus.scenarios.errors import ScenarioError
 from seedbus.scenarios.running.replay import replay
 from seedbus.scenarios.running.run import run
 from seedbus.scenarios.schema.scenario import Scenario
@@ -263,19 +262,6 @@ def test_a_late_report_replaces_no_newer_one_of_its_client() -> None:
     last = [report_of(0, 1).vectors[0], report_of(1, 2).vectors[0]]
     assert np.abs(commits[1] - commits[0] - np.mean(last, axis=0, dtype=np.float64)).max() < 1e-6
     assert len(State.unpack(state).own) == 2
-
-
-@pytest.mark.parametrize(
-    ("field", "sentence"),
-    [
-        ({"weighting": "samples"}, "algorithm: weighting is samples; mifa accepts uniform only"),
-        ({"aggregation": "median"}, "aggregation: median has no effect on the single reports that mifa takes"),
-        ({"channel": "aircomp"}, "channel: aircomp has no effect on the single reports that mifa takes"),
-    ],
-)
-def test_what_would_not_reach_single_reports_is_refused(field: dict[str, str], sentence: str) -> None:
-    with pytest.raises(ScenarioError, match=sentence):
-        scenario(algorithm={"name": "mifa"} | field)
 
 
 @pytest.mark.parametrize(("number", "why"), [(math.inf, "not finite"), (math.nan, "not finite"), (-2e12, "of 2e")])

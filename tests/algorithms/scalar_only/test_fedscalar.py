@@ -12,7 +12,6 @@ from worlds import outcome, scenario
 
 from seedbus.algorithms.contract import BadPayload, Declined, LateReports
 from seedbus.algorithms.directions import reference
-from seedbus.scenarios.errors import ScenarioError
 from seedbus.scenarios.running.replay import replay
 from seedbus.scenarios.running.run import run
 from seedbus.scenarios.transports.placement import Placement
@@ -174,28 +173,6 @@ def test_shared_directions_take_robust_rules_exact_sums_and_masks(tmp_path: Path
     assert masked.summary["digest"] == plain.summary["digest"]
     median = run(scenario(algorithm=fields | {"aggregation": "median"}, **everybody), tmp_path / "median")
     assert median.summary["version"] == 3
-
-
-REFUSED: dict[str, dict[str, Any]] = {
-    "aggregation: median compares the scalars of clients": {"aggregation": "median"},
-    "smoothing is 0.5, and fedscalar does not use it; leave it out": {"smoothing": 0.5},
-    "weight_decay is 0.1, and fedscalar does not use it; leave it out": {"weight_decay": 0.1},
-    r"P is 16002 \(P: perturbations, K: local_steps\); a report holds at most 16000": {
-        "perturbations": {0: 1, 4: 16_002}
-    },
-    r"P is 16001 \(P: perturbations, K: local_steps\); a report holds at most 16000": {"perturbations": 16_001},
-}
-
-
-@pytest.mark.parametrize("sentence", REFUSED)
-def test_what_its_reports_cannot_have_is_refused(sentence: str) -> None:
-    with pytest.raises(ScenarioError, match=sentence):
-        scenario(algorithm={"name": "fedscalar"} | REFUSED[sentence])
-
-
-def test_lies_in_concert_need_common_directions() -> None:
-    with pytest.raises(ScenarioError, match="fedscalar"):
-        scenario(algorithm={"name": "fedscalar"}, faults=[{"fault": "colluding", "clients": [0], "attack": "ipm"}])
 
 
 @pytest.mark.parametrize("name", BOTH)

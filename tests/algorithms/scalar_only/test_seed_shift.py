@@ -144,8 +144,3 @@ def test_a_secret_that_others_can_read_or_change_is_refused_in_a_sentence(
     assert said.code == 2 and said.err.startswith("seedbus: seed_shift: ") and said.err.count("\n") == 1, said.err
     assert re.search(sentence, said.err), said.err
     assert not (secret.parent / "run").exists()
-
-
-def test_a_scenario_that_names_a_file_is_told_what_to_write_instead(secret: Path) -> None:
-    with pytest.raises(ScenarioError, match=r'names no file of a client, and "secret.key" is .*; expected true'):
-        scenario(seed_shift="secret.key")

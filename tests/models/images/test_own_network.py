@@ -159,11 +159,3 @@ def test_a_network_that_cannot_be_trained_is_one_sentence(network: Any, message:
     load_plugin(NETWORKS)
     with pytest.raises(DataError, match=f"task.model: .*{message}"):
         bind(Digits(model=network))
-
-
-def test_a_name_of_no_network_and_widths_of_another_are_refused() -> None:
-    with pytest.raises(ScenarioError, match=r'model: "cnm" is not accepted; expected softmax, cnn, or plugin:function'):
-        scenario(task={"name": "digits", "model": "cnm"})
-    table = {"name": "table", "file": "a.csv", "target": "b", "hidden": [4], "model": "networks:build"}
-    with pytest.raises(ScenarioError, match=r"hidden is for the perceptron, and model is a network of your own"):
-        scenario(task=table)

@@ -15,7 +15,6 @@ from worlds import go, outcome, scenario
 
 from seedbus.agents.journal.journal import Journal
 from seedbus.bus import KeyedRandom, Kind, Passage
-from seedbus.scenarios.errors import ScenarioError
 from seedbus.scenarios.faults.device_classes import DeviceClasses
 from seedbus.scenarios.faults.partition import Partition
 from seedbus.scenarios.reporting.client_groups import groups_of
@@ -85,24 +84,6 @@ def test_devices_of_a_class_are_those_of_its_speed_and_cut_off_are_those_whose_m
     sent = [Passage(Kind.REPORT, client, 4, 0, 0, 0, False, random) for client in range(200)]
     (found,) = cut.client_groups(200, random).values()
     assert found == [each.client for each in sent if cut.judge(each).drop] and 40 < len(found) < 80
-
-
-@pytest.mark.parametrize(
-    ("groups", "sentence"),
-    [
-        ({"a": [3, 8]}, "client_groups.a names 8; clients are 0 to 7"),
-        ({"a": [*range(8)]}, "client_groups.a names all 8 clients; expected a part of them, which is compared with the "
-         "others"),
-        ({"a": []}, "client_groups.a: [] is not accepted; expected 1 or more values"),
-        ({"a": [-1]}, "client_groups.a.0: -1 is not accepted; expected at least 0"),
-        ({"fault 0: drop": [1]}, 'client_groups.fault 0: drop: "fault 0: drop" is not accepted; expected at most 64 of '
-         "A-Z a-z 0-9 . _ -, the first a letter or digit"),
-    ],
-)  # fmt: skip
-def test_a_group_that_cannot_be_compared_is_one_sentence(groups: Any, sentence: str) -> None:
-    with pytest.raises(ScenarioError) as caught:
-        scenario(client_groups=groups)
-    assert caught.value.problems == [sentence]
 
 
 def require_that_they_add_up(results: Results, costs: dict[str, str]) -> None:

@@ -37,34 +37,8 @@ def small(**changes: Any) -> Any:
     return scenario(stop={"rounds": 6}, evaluation={"every": 2}, **changes)
 
 
-WRONG = [
-    ({"lss": {"at_most": 1}}, "expect.lss: nothing of that name is measured; did you mean loss?"),
-    ({"accuracy": {"at_least": 1}}, "expect.accuracy: nothing of that name is measured; there are loss, gap, loss_ema"),
-    ({"round_p59_s": {"at_most": 1}}, "nothing of that name is measured; did you mean round_p95_s?"),
-    ({"refused_lat": {"at_most": 1}}, "expect.refused_lat: no message is refused for it; did you mean refused_late?"),
-    ({"verified_hessian": {"at_least": 1}}, "of algorithm decomfl has no such field; did you mean verified_x?"),
-    ({"loss": {}}, "expect.loss: {} is not accepted; it has no bound; give at_least, at_most or both"),
-    ({"loss": {"at_least": 2, "at_most": 1}}, "at_least (2) is more than at_most (1)"),
-    ({"loss": {"at_lest": 2}}, "expect.loss.at_lest: no such field; did you mean at_least?"),
-    ({"loss": {"at_least": "much"}}, 'expect.loss.at_least: "much" is not accepted; expected a number'),
-    ({"loss": {"at_least": float("inf")}}, "expect.loss.at_least: Infinity is not accepted; expected a finite number"),
-    ({"loss": 0.5}, "expect.loss: 0.5 is not accepted; expected a mapping of fields"),
-    (["loss"], 'expect: ["loss"] is not accepted; expected a mapping'),
-]  # fmt: skip
-
-
-@pytest.mark.parametrize(("expect", "sentence"), WRONG, ids=lambda value: str(value)[:40])
-def test_what_cannot_be_expected_is_one_sentence(expect: Any, sentence: str) -> None:
-    with pytest.raises(ScenarioError) as raised:
-        small(expect=expect)
-    assert sentence in str(raised.value) and "\n" not in str(raised.value)
-
-
 def test_verified_replicas_are_counted_by_the_reports_that_were_compared(tmp_path: Path) -> None:
-    expect = {"verified_x": {"at_least": 1}, "verified_hessian": {"at_least": 1}, "verified_momentum": {"at_least": 1}}
-    with pytest.raises(ScenarioError, match=r"expect\.verified_momentum: a replica of algorithm hiso has no"):
-        small(algorithm=HISO, expect=expect)
-    del expect["verified_momentum"]
+    expect = {"verified_x": {"at_least": 1}, "verified_hessian": {"at_least": 1}}
     results = go(tmp_path / "run", lossy(algorithm=HISO, verify_every=3, expect=expect))
     messages = results.messages
     is_compared = (messages["kind"] == "REPORT") & (messages["fate"] == "DELIVERED") & (messages["digest_bytes"] > 0)
@@ -72,8 +46,6 @@ def test_verified_replicas_are_counted_by_the_reports_that_were_compared(tmp_pat
     assert counts == dict.fromkeys(expect, is_compared.sum()) and 0 < is_compared.sum() < len(messages) / 6
     digests = {name: digest.hex() for name, digest in replay(results.folder).replica.digests().items()}
     assert results.summary["digests"] == digests and set(digests) == {"x", "hessian"}
-    with pytest.raises(ScenarioError, match=r"expect\.verified_x: no digests are compared; set verify: true"):
-        small(verify=False, expect={"verified_x": {"at_least": 1}})
 
 
 def test_a_metric_of_the_algorithm_may_be_expected() -> None:

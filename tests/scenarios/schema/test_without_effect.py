@@ -8,11 +8,14 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 import pytest
+import yaml
+from mistake_files import blocks, settings
+from scenario_files import SMALL
 from worlds import go, scenario
 
 from seedbus.plugin import register
-from seedbus.scenarios.errors import ScenarioError
 from seedbus.scenarios.faults.base import MessageSelector, TrafficSelector
+from seedbus.scenarios.schema.loading import load, validate
 from seedbus.scenarios.schema.without_effect import caveats, of_faults
 
 INTEGER: dict[str, Any] = {"algorithm": {"name": "decomfl", "arithmetic": "integer"}}
@@ -106,133 +109,19 @@ ALL = {"clients": 8}
 NO_TIME = "no simulated time passes; network.latency or compute.evaluation lets it pass"
 DIGITS = {"name": "digits"}
 UNIFORM = {"name": "fedavg", "weighting": "uniform"}
-TOLD: dict[str, tuple[dict[str, Any], list[dict[str, Any]]]] = {
-    "participation.late has no effect: each round waits for all that it asks; deadline_s or over_selection ends it "
-    "earlier": (
-        {"participation": ALL | {"late": {}}},
-        [
-            {"participation": ALL | {"late": {}, "deadline_s": 1}},
-            {"participation": ALL | {"late": {}, "buffer": 8}},
-            {"participation": ALL | {"late": {}, "over_selection": 1.5, "cohort": 4}},
-        ],
-    ),
-    "participation.over_selection has no effect: a cohort is already all 8 clients": (
-        {"participation": ALL | {"over_selection": 1.5}},
-        [{"participation": ALL | {"over_selection": 1.5, "cohort": 7}}],
-    ),
-    "participation.selection has no effect: each round asks all 8 clients": (
-        {"participation": ALL | {"selection": {"policy": "rarest"}}},
-        [{"participation": ALL | {"selection": {"policy": "rarest"}, "cohort": 7}}],
-    ),
-    "verify_every has no effect: without verify no digests are compared": (
-        {"verify": False, "verify_every": 3},
-        [{"verify_every": 3}],
-    ),
-    "compute.replay has no effect: algorithm: fedavg always sends its clients the newest model": (
-        {"algorithm": {"name": "fedavg"}, "compute": {"replay": 0.1}},
-        [{"compute": {"replay": 0.1}}],
-    ),
-    f"participation.deadline_s has no effect: {NO_TIME}": (
-        {"network": {}, "participation": ALL | {"deadline_s": 1}},
-        [
-            {"network": network, "compute": compute, "participation": ALL | {"deadline_s": 1}, "faults": faults}
-            for network, compute, faults in (
-                ({"latency": 1}, {}, []),
-                ({"shared_up_mbps": 1}, {}, []),
-                ({}, {"replay": 1}, []),
-                ({}, {}, [{"fault": "drop", "probability": 0.1}]),
-                ({}, {}, [{"fault": "dropout", "probability": 0.1}]),
-                ({}, {}, [{"fault": "straggler", "pause_s": 1}]),
-                ({}, {}, [{"fault": "bandwidth", "up_mbps": 1}]),
-                ({}, {}, [{"fault": "server-crash", "at_round": 0}]),
-            )
-        ]
-        + [{"network": {}, "participation": ALL | {"deadline_s": 1}, "clock": "wall"}],
-    ),
-    f"stop.simulated_s has no effect: {NO_TIME}": (
-        {"network": {}, "stop": {"rounds": 9, "simulated_s": 5}},
-        [
-            {"stop": {"rounds": 9, "simulated_s": 5}},
-            {"network": {}, "stop": {"rounds": 9, "simulated_s": 5}, "clock": "wall"},
-        ],
-    ),
-    "lag has no effect: in 4 rounds no client that is asked has missed more than 3 commits": (
-        LAG | {"stop": {"rounds": 4}},
-        [LAG | {"stop": {"rounds": 5}}, {"lag": {"snapshot_after_bytes": 1}, "stop": {"rounds": 4}}],
-    ),
-    "secure_aggregation.neighbours has no effect: a client has 3 others in its cohort; it is as all": (
-        SECURE | {"secure_aggregation": {"neighbours": 4}},
-        [
-            SECURE | {"secure_aggregation": {"neighbours": 2}},
-            SECURE
-            | {"secure_aggregation": {"neighbours": 4}}
-            | {"participation": {"clients": 8, "cohort": 4, "quorum": 2, "deadline_s": 1} | POISSON},
-        ],
-    ),
-    "evaluation.split has no effect: task: quadratic has none": (
-        {"evaluation": {"split": "train"}},
-        [{"evaluation": {"split": "train"}, "task": DIGITS}],
-    ),
-    "algorithm.dampening has no effect: without momentum nothing is dampened": (
-        {"algorithm": {"name": "decomfl", "dampening": False}},
-        [{"algorithm": {"name": "decomfl", "dampening": False, "momentum": 0.5}}],
-    ),
-    "algorithm.smoothing has no effect: estimator: projection takes gradients, and no finite differences": (
-        {"algorithm": {"name": "decomfl", "estimator": "projection", "smoothing": 0.1}},
-        [{"algorithm": {"name": "decomfl", "estimator": {0: "projection", 9: "central"}, "smoothing": 0.1}}],
-    ),
-    "algorithm.hessian_step has no effect: the only local step is the last": (
-        {"algorithm": {"name": "hiso", "hessian_step": "last"}},
-        [{"algorithm": {"name": "hiso", "hessian_step": "last", "local_steps": {0: 1, 9: 2}}}],
-    ),
-    "algorithm.epsilon has no effect: with nu: 0 H never changes": (
-        {"algorithm": {"name": "hiso", "epsilon": 0.1, "nu": 0}},
-        [{"algorithm": {"name": "hiso", "epsilon": 0.1}}],
-    ),
-    "algorithm.aggregation has no effect: of at most two reports it leaves none out, and takes their mean": (
-        {"algorithm": {"name": "decomfl", "aggregation": "trimmed-mean"}, "participation": ALL | {"cohort": 2}},
-        [
-            {"algorithm": {"name": "decomfl", "aggregation": "trimmed-mean"}, "participation": ALL | {"cohort": 3}},
-            {"algorithm": {"name": "decomfl", "aggregation": "krum"}, "participation": ALL | {"cohort": 2}},
-            {
-                "algorithm": {"name": "decomfl", "aggregation": "trimmed-mean"},
-                "participation": ALL | {"cohort": 2} | POISSON,
-            },
-        ],
-    ),
-    "algorithm.momentum has no effect: it starts at 0 in every round, which has one local step": (
-        {"algorithm": {"name": "dzopa", "momentum": 0.9}},
-        [{"algorithm": {"name": "dzopa", "momentum": 0.9, "local_steps": 2}}],
-    ),
-    "algorithm.weighting has no effect: aggregation: median weighs all clients equally": (
-        {"task": DIGITS, "algorithm": UNIFORM | {"aggregation": "median"}},
-        [{"task": DIGITS, "algorithm": UNIFORM}],
-    ),
-    "algorithm.weighting has no effect: channel: aircomp weighs all clients equally": (
-        {"task": DIGITS, "participation": ALL, "algorithm": UNIFORM | {"channel": "aircomp"}},
-        [],
-    ),
-    "algorithm.weighting has no effect: no client has more samples than another": ({"algorithm": UNIFORM}, []),
+TOLD = {
+    said: settings(block, typed) for block in blocks("without_effect") for typed, said in block["rows"].items() if said
 }
-
-
-@pytest.mark.parametrize("sentence", TOLD)
-def test_a_setting_that_others_leave_without_effect_is_told(sentence: str) -> None:
-    idle, others = TOLD[sentence]
-    assert caveats(scenario(**idle)) == [sentence]
-    assert [caveats(scenario(**each)) for each in others] == [[]] * len(others)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("sentence", TOLD)
 def test_what_is_told_of_a_setting_is_true(sentence: str, tmp_path: Path) -> None:
-    idle, _ = TOLD[sentence]
-    left_out: Any = deepcopy(idle)
+    idle = load(yaml.safe_load(SMALL), [*TOLD[sentence], "stop.rounds=4", "network.latency=0.1"]).resolved()
+    left_out = deepcopy(idle)
     *path, field = sentence.partition(" ")[0].split(".")
     del reduce(lambda at, name: at[name], path, left_out)[field]
-    runs = [
-        go(tmp_path / str(n), scenario(**each | {"stop": {"rounds": 4}})) for n, each in enumerate((idle, left_out))
-    ]
+    runs = [go(tmp_path / str(n), validate(each, "a test")) for n, each in enumerate((idle, left_out))]
     assert runs[0].digest == runs[1].digest
     assert runs[0].summary["simulated_s"] == runs[1].summary["simulated_s"]
 
@@ -290,47 +179,3 @@ def test_the_share_of_a_table_for_the_test_is_told_beside_a_test_file(tmp_path: 
     assert caveats(scenario(task=task)) == []
     sentence = "task.test has no effect: the rows of task.test_file are the test set"
     assert caveats(scenario(task=task | {"test_file": str(table)})) == [sentence]
-
-
-REPLACED = {"fault": "replacement", "active": 4, "clients": [1, 2, 3]}
-RAMP = {"fault": "ramp", "start": 1, "stages": [{"rounds": 3, "target": 4}]}
-
-
-@pytest.mark.parametrize(
-    ("fields", "sentence", "remedies"),
-    [
-        (
-            GOSSIP | {"topology": {"kind": "gossip", "graph": "ring", "graph_seed": 3}},
-            "topology: graph_seed is for graph: regular, and graph is ring; leave graph_seed out",
-            [GOSSIP | {"topology": {"kind": "gossip", "graph_seed": 3}}],
-        ),
-        (
-            {"faults": [REPLACED]},
-            "faults.0.active is 4; expected at most 3, the clients that it selects",
-            [{"faults": [REPLACED | {"active": 3}]}],
-        ),
-        (
-            {"faults": [RAMP | {"fraction": 0.25}]},
-            "faults.0.stages.0.target is 4; expected at most 2, the clients that it selects",
-            [{"faults": [RAMP | {"fraction": 0.5}]}],
-        ),
-        (
-            {"participation": ALL | {"deadline_s": 1}, "faults": [{"fault": "crash", "returns": "without-state"}]},
-            "faults.0: returns (without-state) needs for_rounds, after which clients return",
-            [
-                {
-                    "participation": ALL | {"deadline_s": 1},
-                    "faults": [{"fault": "crash", "returns": "without-state", "for_rounds": 2}],
-                }
-            ],
-        ),
-    ],
-)
-def test_settings_that_contradict_each_other_are_refused(
-    fields: dict[str, Any], sentence: str, remedies: list[dict[str, Any]]
-) -> None:
-    with pytest.raises(ScenarioError) as caught:
-        scenario(**fields)
-    assert caught.value.problems == [sentence]
-    for remedy in remedies:
-        scenario(**remedy)

@@ -1,0 +1,58 @@
+"""Files of mistakes: what is typed after --set, and the sentence that it gets.
+
+A file is a list of blocks. A block says what its rows are `about`, what all of them `set`, and maps in `rows` what is
+set besides, as on the command line, to the sentence that this gets, a list of them, or null where it is accepted.
+"""
+
+from __future__ import annotations
+
+import textwrap
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+FOLDER = Path(__file__).resolve().parents[1] / "mistakes"
+WIDTH = 120
+
+Said = str | list[str] | None
+
+
+def blocks(file: str) -> list[dict[str, Any]]:
+    """Return the blocks of a file, which is named without its ending."""
+    found: list[dict[str, Any]] = yaml.safe_load((FOLDER / f"{file}.yaml").read_text(encoding="utf-8"))
+    return found
+
+
+def settings(block: dict[str, Any], typed: str) -> list[str]:
+    """Return all that a row sets."""
+    return [*block.get("set", []), *typed.split(" --set ")]
+
+
+def written(blocks: list[dict[str, Any]]) -> str:
+    """Return the text of a file with these blocks."""
+    lines = []
+    for block in blocks:
+        lines.append(f"- about: {_text(block['about'])}")
+        if "set" in block:
+            lines += ["  set:", *(f"    - {_text(each)}" for each in block["set"])]
+        lines.append("  rows:")
+        for typed, said in block["rows"].items():
+            lines += _row(_text(typed), said)
+    return "\n".join(lines) + "\n"
+
+
+def _row(typed: str, said: Said) -> list[str]:
+    """Return the lines of a row: one, if it is short."""
+    if isinstance(said, list):
+        return [f"    {typed}:", *(f"      - {_text(each)}" for each in said)]
+    if len(line := f"    {typed}: {_text(said)}") <= WIDTH:
+        return [line]
+    lines = textwrap.wrap(_text(said), WIDTH - 6, break_long_words=False, break_on_hyphens=False)
+    return [f"    {typed}:", *(f"      {line}" for line in lines)]
+
+
+def _text(value: Any) -> str:
+    """Return plain data as YAML on one line."""
+    text = yaml.safe_dump(value, width=10**6, default_flow_style=True, allow_unicode=True, sort_keys=False)
+    return text.removesuffix("\n").removesuffix("\n...")

@@ -73,7 +73,7 @@ def test_every_algorithm_of_the_papers_is_discovered() -> None:
     averaging = {"fedavg", "fedavgm", "fedprox", "fedacg", "feddyn", "fedcm", "feddc", "scaffold", "fednova", "mifa"}
     adaptive = {"fedadam", "fedyogi", "fedadagrad", "fedexp"}
     scalar = {"decomfl", "hiso", "hizoo", "mezo", "fedkseed", "feedsign", "lozo", "zo-signsgd", "zo-adam"}
-    scalar |= {"fedscalar", "fedscalar-shared", "zo-yogi", "zo-rmsprop", "r-adazo", "fzoo"}
+    scalar |= {"fedscalar", "fedscalar-shared", "zo-yogi", "zo-rmsprop", "r-adazo", "fzoo", "meazo"}
     assert scalar | {"fedzo", "dzopa", "zone-s"} | averaging | adaptive <= set(ALGORITHMS.all())
     assert set(CONFIGURATIONS) <= set(ALGORITHMS.all())
 

@@ -151,6 +151,11 @@ CONFIGURATIONS: dict[str, dict[str, dict[str, Any]]] = {
         "bfloat16-x": {"local_steps": 2, "perturbations": 3, "arithmetic": "bfloat16", "learning_rate": 0.1},
         "median-float16": {"aggregation": "median", "precision": "float16", "directions": "gaussian"},
     },
+    "meazo": {
+        "several": {"perturbations": {0: 3, 4: 5}, "weight_decay": 0.1, "learning_rate": {0: 0.1, 3: 0.05}},
+        "bfloat16-x": {"perturbations": 3, "arithmetic": "bfloat16", "beta": 0.5, "learning_rate": 0.1},
+        "clipped-float16": {"aggregation": "clipped", "precision": "float16", "directions": "rademacher"},
+    },
     "r-adazo": {
         "several": {"local_steps": 3, "perturbations": {0: 3, 4: 5}, "weight_decay": 0.1},
         "bfloat16-x": {"local_steps": 2, "perturbations": 2, "arithmetic": "bfloat16", "beta2": 0.5},

@@ -60,7 +60,7 @@ def test_fzoo_is_its_equations_of_losses() -> None:
         algorithm.apply(replica, log)
     moved = np.abs(x - x0(DIMENSION, np.float64)).max()
     error = np.abs(replica.x - x).max()
-    assert error < 1e-9 * moved, f"relative error {error / moved:.1e}"
+    assert error < 1e-10 * moved, f"relative error {error / moved:.1e}"
 
 
 def test_its_messages_are_decomfls() -> None:

@@ -28,8 +28,11 @@ def runs(
         ),
     ] = False,
     patience: Annotated[
-        float, typer.Option(min=0, metavar="SECONDS", help="With --stop: how long to wait for the end of that round.")
-    ] = 60.0,
+        float | None,
+        typer.Option(
+            min=0, metavar="SECONDS", help="With --stop: how long to wait for the end of that round; default: 60."
+        ),
+    ] = None,
     output: Output = "text",
 ) -> None:
     """List the runs in a folder, the newest first, each with its state; or watch or stop one.
@@ -43,7 +46,9 @@ def runs(
         if stop:
             if output == "json":
                 raise ScenarioError("--stop", ["it prints a sentence; expected no --format"])
-            _stop(folder, patience)
+            _stop(folder, 60.0 if patience is None else patience)
+        elif patience is not None:
+            raise ScenarioError("--patience", [f"{patience:g} is for the end of a round; expected --stop beside it"])
         elif output == "text" and is_run(folder):
             _watch(folder)
         else:

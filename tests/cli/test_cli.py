@@ -88,6 +88,7 @@ USAGE = [
     (("explain", "small.yaml", "--format", "csv"), r"--format csv: it is for `seedbus explain SCENARIO partition`"),
     (("explain", "small.yaml", "fields", "--seconds", "1"), r"--seconds: it is for `seedbus explain SCENARIO`"),
     (("runs", "--stop", "--format", "json"), r"--stop: it prints a sentence; expected no --format"),
+    (("runs", "--patience", "5"), r"--patience: 5 is for the end of a round; expected --stop beside it"),
     (("list", "x"), r"seedbus list x: there is no such kind; there are scenarios, studies, plugins, .*algorithms"),
     (("run",), r"seedbus run: name a scenario \(`seedbus list` shows them\), or --resume RUN"),
     (("run", "small.yaml", "--resume", "a", "--out", "b"), r"give --out for a new run or --resume for an old one"),

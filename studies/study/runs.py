@@ -32,6 +32,7 @@ from seedbus.scenarios.reporting.statistics import ArrivedReports
 from seedbus.scenarios.run_folder import RESULTS, scenario_of
 from seedbus.scenarios.schema.amounts import cost_of
 from seedbus.scenarios.schema.scenario import Scenario
+from seedbus.studies.study.figures_file import RunFigures
 
 ENDING = 10
 """Number of last evaluations whose plain mean is reported, however many rounds they span; all have to be finite.
@@ -52,12 +53,14 @@ class Run:
         scenario: the scenario in its journal.
         lines: its evaluations, oldest first; at least one.
         results: None if the run is not finished.
+        kept: what is kept of a run that was made elsewhere, in the place of its journal and its messages.
     """
 
     folder: Path
     scenario: Scenario
     lines: list[dict[str, Any]]
     results: Results | None
+    kept: RunFigures | None = None
 
     @classmethod
     def read(cls, folder: Path) -> Run:
@@ -67,6 +70,8 @@ class Run:
             RunFolderError: there is no run in the folder, or it has no evaluations yet.
             JournalDamaged: the journal cannot be read, or its evaluations are invalid.
         """
+        if (kept := RunFigures.read(folder)) is not None:
+            return cls(folder, kept.scenario(folder), kept.lines, Results.read(folder), kept)
         with closing(Journal.open(folder, for_writing=False)) as journal:
             lines = journal.metrics()
         if not lines:
@@ -111,6 +116,8 @@ class Run:
         Raises:
             LedgerDamaged: the ledger cannot be read, or is incomplete.
         """
+        if self.kept is not None:
+            return self.kept.caught_up
         if self.results is None:
             return [math.nan] * len(self.lines)
         columns = self.results.columns
@@ -165,6 +172,8 @@ class Run:
         Raises:
             LedgerDamaged: the ledger cannot be read, or is incomplete.
         """
+        if self.kept is not None:
+            return self.kept.passes
         algorithm = self.scenario.algorithm
         if self.results is None or not algorithm.facts.knows_evaluations:
             return None

@@ -89,6 +89,9 @@ class BaseAlgorithm(Settings):
 
     # -- the server
 
+    def informed(self, plan: Any, state: Any) -> Any:
+        return plan
+
     def reachable(self, plan: Any, cohort: Sequence[int]) -> list[int]:
         return list(cohort)
 

@@ -361,6 +361,10 @@ class Server(Protocol):
         """
         ...
 
+    def informed(self, plan: Plan, state: Any) -> Plan:
+        """Return the plan of a round that begins, with what the server's state adds for the cohort."""
+        ...
+
     def reachable(self, plan: Plan, cohort: Sequence[int]) -> list[int]:
         """Return the clients of a cohort that are asked; the channels of the others are too bad.
 

@@ -86,7 +86,7 @@ class Rounds:
         at_work = self._overdue.at_work(now_ns, self.deadlines.ns, computing)
         with members.without(at_work):
             chosen = [] if is_short else self.policy.draw(members, self._known, self._seed, self.number, len(at_work))
-        plan = self._plan(self.number, version)
+        plan = self.algorithm.informed(self._plan(self.number, version), self._state)
         cohort = self.algorithm.reachable(plan, chosen)
         self.current = Round(plan, cohort, now_ns, now_ns, len(cohort), set(cohort), len(members), is_expired=is_short)
         return self.current

@@ -1,7 +1,7 @@
 """FedKSeed: a pool of S seeds, so that what a client missed is a sum of at most S numbers, however long it was away.
 
 Qin, Chen, Qian, Ding, Li, Deng. "Federated Full-Parameter Tuning of Billion-Sized Language Models with Communication
-Cost under 18 Kilobytes", ICML 2024, arXiv:2312.06353, Algorithm 1 (without the Pro variant's probabilities).
+Cost under 18 Kilobytes", ICML 2024, arXiv:2312.06353, Algorithm 1; the Pro variant is `fedkseed_pro`.
 
     pool              z_1 … z_S, fixed for the run
     client, step k    draws P indices i of the pool, g = (f(x+μz_i) − f(x−μz_i)) / 2μ,  x ← x − (η/P) Σ g z_i
@@ -113,8 +113,11 @@ class FedKSeed(ScalarOnly):
         return scalars if isinstance(scalars, Declined) else PoolReport(source.indices, scalars)
 
     def _source(self, replica: Replica, plan: ScalarPlan, objective: Any) -> _PoolDirections:
-        indices = drawn(objective.key, plan.shape, self.pool)
-        return _PoolDirections(self._backend(replica.x), self.pool_seed, indices)
+        return _PoolDirections(self._backend(replica.x), self.pool_seed, self._draw(plan, objective.key))
+
+    def _draw(self, plan: ScalarPlan, key: int) -> Indices:
+        """Return the indices that a client draws in the round of a plan, uint16 [K, P]."""
+        return drawn(key, plan.shape, self.pool)
 
     # -- the server
 

@@ -61,7 +61,9 @@ def test_an_algorithm_keeps_its_promises(run: Rehearsal) -> None:
     "promise", [*conformance.RUNS, *conformance.WORKERS], ids=lambda promise: str(promise.__name__)
 )
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["hiso", "hizoo", "mezo", "feedsign", "zo-adam", "scaffold", "fedexp"])
+@pytest.mark.parametrize(
+    "name", ["hiso", "hizoo", "mezo", "feedsign", "zo-adam", "meazo", "fedkseed-pro", "scaffold", "fedexp"]
+)
 def test_whole_runs_keep_their_promises(name: str, promise: Promise) -> None:
     promise(algorithm_cases.rehearse(make(name)))
 
@@ -73,7 +75,7 @@ def test_every_algorithm_of_the_papers_is_discovered() -> None:
     averaging = {"fedavg", "fedavgm", "fedprox", "fedacg", "feddyn", "fedcm", "feddc", "scaffold", "fednova", "mifa"}
     adaptive = {"fedadam", "fedyogi", "fedadagrad", "fedexp"}
     scalar = {"decomfl", "hiso", "hizoo", "mezo", "fedkseed", "feedsign", "lozo", "zo-signsgd", "zo-adam"}
-    scalar |= {"fedscalar", "fedscalar-shared", "zo-yogi", "zo-rmsprop", "r-adazo", "fzoo", "meazo"}
+    scalar |= {"fedscalar", "fedscalar-shared", "zo-yogi", "zo-rmsprop", "r-adazo", "fzoo", "meazo", "fedkseed-pro"}
     assert scalar | {"fedzo", "dzopa", "zone-s"} | averaging | adaptive <= set(ALGORITHMS.all())
     assert set(CONFIGURATIONS) <= set(ALGORITHMS.all())
 

@@ -164,6 +164,10 @@ CONFIGURATIONS: dict[str, dict[str, dict[str, Any]]] = {
         "crowded": {"pool": 7, "local_steps": 3, "perturbations": {0: 4, 3: 2}, "learning_rate": 0.5},
         "rademacher": {"pool": 300, "directions": "rademacher", "perturbations": 40, "precision": "bfloat16"},
     },
+    "fedkseed-pro": {
+        "crowded": {"pool": 7, "local_steps": 3, "perturbations": {0: 4, 3: 2}, "learning_rate": 0.5},
+        "clipped": {"pool": 300, "directions": "rademacher", "perturbations": 40, "clip": 0.01},
+    },
     "lozo": {
         "several": {"local_steps": 2, "perturbations": {0: 3, 4: 5}, "interval": 3, "weight_decay": 0.1},
         "bfloat16-x": {"local_steps": 2, "perturbations": 2, "arithmetic": "bfloat16", "learning_rate": 0.1},

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from decimal import Context, Decimal, localcontext
 from functools import cache
 from typing import Any, Literal
@@ -74,7 +74,7 @@ class FedKSeedPro(FedKSeed):
         means = sums / (counts + 1.0)  # of a history that begins with one 0
         spread = (means - means.min()) / (means.max() - means.min() + 1e-10)
         levels = np.rint(spread * LEVELS).astype(np.uint8)
-        return PoolPlan(*(getattr(plan, each.name) for each in fields(ScalarPlan)), levels.tobytes())
+        return _with_levels(plan, levels.tobytes())
 
     def aggregate(  # type: ignore[override]
         self,
@@ -121,7 +121,12 @@ class FedKSeedPro(FedKSeed):
             return super().unpack_plan(body, round, version)
         plan = super().unpack_plan(body[:4], round, version)
         levels = read(body[4], "u1", self.pool, "levels").tobytes()
-        return PoolPlan(*(getattr(plan, each.name) for each in fields(ScalarPlan)), levels)
+        return _with_levels(plan, levels)
+
+
+def _with_levels(plan: ScalarPlan, levels: bytes) -> PoolPlan:
+    own = plan.round, plan.version, plan.seed, plan.steps, plan.perturbations, plan.learning_rate
+    return PoolPlan(*own, levels)
 
 
 @cache
@@ -143,4 +148,5 @@ def drawn_by_level(key: int, shape: tuple[int, int], levels: NDArray[np.uint8]) 
     generator = np.random.Philox(key=np.array([key, keyed_bits("pool")], np.uint64))
     bits = generator.random_raw(math.prod(shape)) >> np.uint64(32)
     places = bits * ends[-1] >> np.uint64(32)  # ends[-1] is below 2³²
-    return np.searchsorted(ends, places, side="right").astype(np.uint16).reshape(shape)
+    found: Indices = np.searchsorted(ends, places, side="right").astype(np.uint16).reshape(shape)
+    return found

@@ -123,20 +123,14 @@ def tables(costs: Costs, found: Mapping[Point, float]) -> str:
     """Return both tables in Markdown."""
     lines = ["| cost of | |", "|---|---|"]
     lines += [f"| {name} | {_readable(cost)} |" for name, cost in zip(NAMES, costs, strict=True)]
-    lines += ["", "| | task | N | m | P | K | d | lag | predicted | measured | error |", "|" + "---|" * 11]
-    for axis, points in {"fitted": FIT, **CHECKED}.items():
+    lines += ["", "| task | N | m | P | K | d | lag | measured | predicted |", "|" + "---|" * 9]
+    for points in CHECKED.values():
         for point in points:
             predicted, actual = float(counts(point) @ costs), found[point]
             task = ("CNN" if point.has_network else "null") + (", own replicas" if point.is_private else "")
             sizes = (point.clients, point.cohort, point.perturbations, point.steps, point.dimension)
-            cells = [AXES[axis][1] if axis in AXES else axis, task, *(f"{size:,}" for size in sizes)]
-            cells += [
-                f"{mean_lag(point):.1f}",
-                f"{predicted:.1f} ms",
-                f"{actual:.1f} ms",
-                f"{predicted / actual - 1:+.0%}",
-            ]
-            lines.append(f"| {' | '.join(cells)} |")
+            cells = [task, *(f"{size:,}" for size in sizes), f"{mean_lag(point):.1f}", f"{actual:.1f} ms"]
+            lines.append(f"| {' | '.join([*cells, f'{predicted / actual - 1:+.0%}'])} |")
     errors = sorted(abs(counts(p) @ costs / found[p] - 1) for points in CHECKED.values() for p in points)
     lines += ["", f"Of the {len(errors)} runs that were not fitted, the error is {np.median(errors):.0%} in the median"]
     lines[-1] += f" and {errors[-1]:.0%} at most."

@@ -86,5 +86,5 @@ def test_a_page_counts_the_promises_that_it_shows() -> None:
     texts = [block.text for each in PAGES for block in blocks(each) if "promises are kept" in block.text]
     shown = [text for text in texts if "…" not in text.splitlines()]  # where lines are left out, none can be counted
     counts = [(int(count), text.count("✓")) for text in shown for count in re.findall(r"all (\d+) promises", text)]
-    assert len(counts) > 2
+    assert len(counts) > 1
     assert all(stated == printed for stated, printed in counts)

@@ -123,17 +123,15 @@ def tables(costs: Costs, found: Mapping[Point, float]) -> str:
     """Return both tables in Markdown."""
     lines = ["| cost of | |", "|---|---|"]
     lines += [f"| {name} | {_readable(cost)} |" for name, cost in zip(NAMES, costs, strict=True)]
-    lines += ["", "| task | N | m | P | K | d | lag | measured | predicted |", "|" + "---|" * 9]
-    for points in CHECKED.values():
-        for point in points:
-            predicted, actual = float(counts(point) @ costs), found[point]
-            task = ("CNN" if point.has_network else "null") + (", own replicas" if point.is_private else "")
-            sizes = (point.clients, point.cohort, point.perturbations, point.steps, point.dimension)
-            cells = [task, *(f"{size:,}" for size in sizes), f"{mean_lag(point):.1f}", f"{actual:.1f} ms"]
-            lines.append(f"| {' | '.join([*cells, f'{predicted / actual - 1:+.0%}'])} |")
-    errors = sorted(abs(counts(p) @ costs / found[p] - 1) for points in CHECKED.values() for p in points)
-    lines += ["", f"Of the {len(errors)} runs that were not fitted, the error is {np.median(errors):.0%} in the median"]
-    lines[-1] += f" and {errors[-1]:.0%} at most."
+    lines += ["", "| | task | | predicted, beside measured |", "|---|---|---|---|"]
+    for axis, points in CHECKED.items():
+        task = ("CNN" if points[0].has_network else "null") + (", own replicas" if points[0].is_private else "")
+        places = ", ".join(f"{along(axis, point):,.1f}".removesuffix(".0") for point in points)
+        errors = ", ".join(f"{counts(point) @ costs / found[point] - 1:+.0%}" for point in points)
+        lines.append(f"| {AXES[axis][1]} | {task} | {places} | {errors} |")
+    sizes = sorted(abs(counts(p) @ costs / found[p] - 1) for points in CHECKED.values() for p in points)
+    lines += ["", f"Of the {len(sizes)} runs that were not fitted, the error is {np.median(sizes):.0%} in the median"]
+    lines[-1] += f" and {sizes[-1]:.0%} at most."
     return "\n".join(lines) + "\n"
 
 

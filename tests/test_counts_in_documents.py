@@ -6,11 +6,8 @@ import re
 from collections.abc import Iterable
 
 import pytest
-from document_blocks import PAGES, ROOT, blocks
-from house import GROUND
-from pydantic import ValidationError
+from document_blocks import ROOT
 
-from seedbus import plugin
 from seedbus.agents.policies.selection.selection import SELECTIONS
 from seedbus.algorithms.aggregation.rules import RULES
 from seedbus.algorithms.dense.channels.contract import CHANNELS

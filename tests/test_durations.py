@@ -7,25 +7,9 @@ from typing import Any
 
 import pytest
 import study_durations
-from durations import LIBRARY, OPT, RESNET, TOKENS, about, lines, names, path_of, power, with_lines
+from durations import OPT, RESNET, TOKENS, about, lines, names, path_of, power, with_lines
 
 from seedbus.scenarios.schema.loading import load, studies
-
-HOW = {
-    "CPU": r"about [\d.]+ \w+, foreseen (by|from) (`seedbus explain.*`|a run of .*|FLOPs .*), one core of .*\.",
-    "GPU": r"about [\d.]+ \w+, an estimate.*; not run\.",
-}
-
-
-def test_every_large_scenario_says_what_it_takes_on_a_processor_and_on_a_gpu_and_how_that_was_found() -> None:
-    languages = {f"lm/{path.stem}" for path in (LIBRARY / "lm").glob("*.yaml")}
-    assert set(names()) == languages | {"decomfl-cifar10", "femnist", "shakespeare"} and len(languages) > 25
-    for name in names():
-        found = re.findall(r"^# (CPU|GPU): (.*)$", path_of(name).read_text(encoding="utf-8"), re.MULTILINE)
-        assert [processor for processor, _ in found] == ["CPU", "GPU"], name
-        for processor, line in found:
-            assert re.fullmatch(HOW[processor], line), f"{name}: {line}"
-            assert len(line) + 7 <= 120, f"{name}: {line}"
 
 
 def test_the_lines_are_those_of_durations_py_for_the_scenarios_as_they_are() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import get_args
 
 import pytest
@@ -14,14 +13,6 @@ from seedbus.bus.words import KINDS
 from seedbus.scenarios.faults.base import MessageSelector
 
 TRAVELLING = [kind for kind in Kind if kind is not Kind.LINK]
-PAGE = Path(__file__).parents[2] / "docs" / "simulation.md"
-
-
-def documented() -> list[tuple[list[Kind], str, str]]:
-    """Return (kinds, from and to, what of them counts) of each line of the page's table."""
-    _, table = PAGE.read_text().split("| kind | from, to | what it carries | counts |\n|---|---|---|---|\n")
-    lines = [line.strip("| ").split(" | ") for line in table.split("\n\n")[0].splitlines()]
-    return [([Kind[name] for name in names.split(", ")], ends, counts) for names, ends, _, counts in lines]
 
 
 def test_numbers_and_names_are_those_of_the_wire_and_of_draws() -> None:
@@ -40,21 +31,6 @@ def test_a_kind_travels_as_its_row_says(kind: Kind) -> None:
     assert (envelope.sender, envelope.recipient) == ends[kind.way]
     families = {"up": UP, "down": DOWN, "between": BETWEEN}
     assert all((kind in of_way) == (kind.is_algorithms and kind.way == way) for way, of_way in families.items())
-
-
-def test_the_page_lists_every_kind_its_ends_and_whether_it_counts() -> None:
-    lines = documented()
-    assert {kind for kinds, *_ in lines for kind in kinds} == set(Kind)
-    for kinds, ends, counts in lines:
-        algorithms = [kind for kind in kinds if kind.is_algorithms]
-        assert algorithms in ([], kinds)
-        directions = dict.fromkeys("down" if kind.way == "down" else "up" for kind in algorithms)
-        assert counts == (", ".join(directions) or "no"), kinds
-        if " and back" in ends:
-            assert [kind.way for kind in kinds] == ["down", "up"], kinds
-        elif ends != "–" and "a process" not in ends:
-            ways = {"client to server": "up", "server to client": "down", "node to node": "between"}
-            assert {kind.way for kind in kinds} == {ways[ends]}, kinds
 
 
 def test_faults_select_messages_by_names_of_kinds() -> None:

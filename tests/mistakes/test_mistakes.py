@@ -5,6 +5,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from itertools import chain
 from typing import Any
 
 import pytest
@@ -14,16 +16,33 @@ from scenario_files import SMALL
 
 from seedbus.scenarios.errors import ScenarioError
 from seedbus.scenarios.schema.loading import load
+from seedbus.scenarios.schema.scenario import Scenario
 from seedbus.scenarios.schema.without_effect import caveats
+from seedbus.studies.explain.words import words
 
 DOCUMENT: dict[str, Any] = yaml.safe_load(SMALL)
 FILES = sorted(path.stem for path in FOLDER.glob("*.yaml"))
 
 
-def said(file: str, given: list[str]) -> Said:
-    """Return what is wrong with a scenario, or in the file `without_effect` what is told of one that is accepted."""
+def explained(scenario: Scenario, usual: Scenario) -> list[str]:
+    """Return what `seedbus explain` says in words of a scenario and not of the usual one, but for defaults."""
+    known = set(chain(*words(usual).values()))
+    said = chain(*words(scenario).values())
+    return [sentence for sentence in said if sentence not in known and not sentence.startswith("default: ")]
+
+
+ACCEPTED: dict[str, Callable[[Scenario, Scenario], list[str]]] = {
+    "without_effect": lambda scenario, _: caveats(scenario),
+    "explained": explained,
+}
+"""What is told of scenarios that are accepted, by the file."""
+
+
+def said(file: str, block: dict[str, Any], typed: str) -> Said:
+    """Return what is wrong with the scenario of a row, or in some files what is told of one that is accepted."""
     try:
-        told = caveats(load(DOCUMENT, given)) if file == "without_effect" else load(DOCUMENT, given) and []
+        scenario = load(DOCUMENT, settings(block, typed))
+        told = ACCEPTED[file](scenario, load(DOCUMENT, block.get("set"))) if file in ACCEPTED else []
     except ScenarioError as error:
         told = error.problems
     assert all(sentence.isprintable() for sentence in told)
@@ -33,7 +52,7 @@ def said(file: str, given: list[str]) -> Said:
 @pytest.mark.parametrize("file", FILES)
 def test_each_mistake_gets_its_sentence(file: str, pytestconfig: pytest.Config) -> None:
     before = blocks(file)
-    now = [each | {"rows": {typed: said(file, settings(each, typed)) for typed in each["rows"]}} for each in before]
+    now = [each | {"rows": {typed: said(file, each, typed) for typed in each["rows"]}} for each in before]
     if pytestconfig.getoption("update"):
         (FOLDER / f"{file}.yaml").write_text(written(now), encoding="utf-8")
     for block, found in zip(before, now, strict=True):

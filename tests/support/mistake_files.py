@@ -45,11 +45,14 @@ def written(blocks: list[dict[str, Any]]) -> str:
 def _row(typed: str, said: Said) -> list[str]:
     """Return the lines of a row: one, if it is short."""
     if isinstance(said, list):
-        return [f"    {typed}:", *(f"      - {_text(each)}" for each in said)]
-    if len(line := f"    {typed}: {_text(said)}") <= WIDTH:
-        return [line]
-    lines = textwrap.wrap(_text(said), WIDTH - 6, break_long_words=False, break_on_hyphens=False)
-    return [f"    {typed}:", *(f"      {line}" for line in lines)]
+        return [f"    {typed}:", *(line for each in said for line in _wrapped(each, "      - "))]
+    line = f"    {typed}: {_text(said)}"
+    return [line] if len(line) <= WIDTH else [f"    {typed}:", *_wrapped(said, "      ")]
+
+
+def _wrapped(said: Said, indent: str) -> list[str]:
+    options: dict[str, Any] = {"break_long_words": False, "break_on_hyphens": False}
+    return textwrap.wrap(_text(said), WIDTH, initial_indent=indent, subsequent_indent=" " * len(indent), **options)
 
 
 def _text(value: Any) -> str:

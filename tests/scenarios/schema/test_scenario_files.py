@@ -221,7 +221,7 @@ SCHEDULE = ", or a schedule, from round to value: {0: VALUE, 500: VALUE}"
         ("algorithm.learning_rate=1e999", "Infinity", FINITE + SCHEDULE),
         ("participation.deadline_s=.inf", "Infinity", FINITE),
         ("algorithm.perturbations=0", "0", "at least 1" + SCHEDULE),
-        ("algorithm.estimator=up", '"up"', "'forward', 'central' or 'projection'" + SCHEDULE),
+        ("algorithm.estimator=up", '"up"', "'forward', 'central', 'projection' or 'forward-mode'" + SCHEDULE),
         ("algorithm.directions=3", "3", "a mapping of fields"),
         ("secure_aggregation.neighbours=5", "5", "a multiple of 2 or 'all'"),
         ("lag.snapshot_after_bytes=x", '"x"', "a whole number or 'snapshot'"),
@@ -261,7 +261,7 @@ def test_a_number_is_short_for_what_is_always_the_same(tmp_path: Path) -> None:
         ("algorithm.perturbations={0: 5, x: 6}", 'ons.x: "x" is not accepted; expected the number of a round'),
         (
             "algorithm.estimator={0: forward, 9: up}",
-            "\"up\" is not accepted; expected 'forward', 'central' or 'projection'",
+            "\"up\" is not accepted; expected 'forward', 'central', 'projection' or 'forward-mode'",
         ),
         ("task.dimension=9999999999999", f"task.dimension is 9999999999999; at most {2**40} coordinates are accepted"),
     ],

@@ -177,7 +177,7 @@ TOLD: dict[str, tuple[dict[str, Any], list[dict[str, Any]]]] = {
         {"algorithm": {"name": "decomfl", "dampening": False}},
         [{"algorithm": {"name": "decomfl", "dampening": False, "momentum": 0.5}}],
     ),
-    "algorithm.smoothing has no effect: estimator: projection takes gradients, and no finite differences": (
+    "algorithm.smoothing has no effect: estimator: projection takes derivatives, and no finite differences": (
         {"algorithm": {"name": "decomfl", "estimator": "projection", "smoothing": 0.1}},
         [{"algorithm": {"name": "decomfl", "estimator": {0: "projection", 9: "central"}, "smoothing": 0.1}}],
     ),

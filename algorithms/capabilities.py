@@ -30,6 +30,7 @@ class Facts:
         shares_work: whether `local_together` computes together what clients at one version have in common.
         remembers: whether clients may have a memory.
         needs_outputs: whether `local` uses the outputs of a network, and not only losses and gradients.
+        needs_slopes: whether its field `estimator` asks for derivatives along directions (`objective.Sloped`).
         needs_layers: whether `sized` takes the shapes of a network's parameters.
         knows_evaluations: whether `evaluations` is the exact count. It is not with epochs, whose number of steps only
             the clients know, nor where passes depend on the network.
@@ -57,6 +58,7 @@ class Facts:
     shares_work: bool = False
     remembers: bool = True
     needs_outputs: bool = False
+    needs_slopes: bool = False
     needs_layers: bool = False
     knows_evaluations: bool = True
     most_clients: int | None = None
@@ -70,6 +72,8 @@ class Facts:
 def of_algorithm(algorithm: Any) -> Iterator[Statement]:
     """Yield what an algorithm with its settings needs, and what it rules out."""
     facts: Facts = algorithm.facts
+    if facts.needs_slopes:
+        yield Needs(Fact.SLOPES, "takes forward derivatives of a network", "estimator")
     if facts.needs_layers:
         yield Needs(Fact.ALL_COORDINATES, "takes directions of whole layers")
         yield Needs(Fact.LAYERS, "needs layers")

@@ -83,6 +83,19 @@ class Layered(Protocol):
         ...
 
 
+class Sloped(Objective, Protocol):
+    """An objective with derivatives along single directions, by forward-mode automatic differentiation."""
+
+    @property
+    def tangent(self) -> Vector:
+        """The direction of the next derivative, [d]; the caller writes into it, as into `point`."""
+        ...
+
+    def slope(self, step: int) -> Any:
+        """Return ⟨∇f(point; ξ), tangent⟩ on the mini-batch of local step `step`, not yet read; see `Deferred.read`."""
+        ...
+
+
 class Immediate:
     """Any objective as a `Deferred` one: each of its losses is a number at once."""
 
@@ -146,6 +159,8 @@ Criterion = Callable[[Outputs], Any]
 
 PASSES = 3
 """Evaluations of f that one gradient costs: one forward pass, and one backward pass that costs as much as two."""
+SLOPE_PASSES = 3
+"""Those that a derivative along one direction costs: of each product Wy the pass also computes W'y + Wy'."""
 
 
 class Differentiable(Objective, Protocol):

@@ -98,6 +98,7 @@ PAPERS: Mapping[str, tuple[Published, ...]] = {
         Published("Figure 5", ("fedzo-figure-5", "fedzo-figure-5b")),
         Published("Table I", ("fedzo-table-1",), "ZONE-S and ZO-SGD"),
     ),
+    "Flower's niid_bench": (Published("the table, Fashion-MNIST", ("niid-bench-*",), "MNIST and CIFAR-10"),),
 }
 
 

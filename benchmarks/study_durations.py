@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import json
 from functools import cache
+from math import ceil
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -30,6 +31,8 @@ LIKE_ATTACKS = "figures/fedzo-figure-1b"
 """The measured study whose time for a forward pass the other attacks are taken to have."""
 LSTM = Network(80 * 2 * 4 * 256 * (8 + 256 + 256 + 256), 400)  # 80 symbols, two layers of 256
 EVALUATED = 10_000
+TRAINED = {"fashion-mnist": 60_000}
+"""The training samples of tasks whose clients' steps are passes over what they hold."""
 
 
 class Work(NamedTuple):
@@ -55,6 +58,9 @@ def work(plan: Plan) -> Work:
         scenario: Any = cell.scenario
         rounds, task = scenario.stop.rounds, scenario.task
         count = sum(scenario.participation.size * scenario.algorithm.evaluations(round) for round in range(rounds))
+        if getattr(scenario.algorithm, "epochs", None) is not None:  # one step of each was counted
+            held = TRAINED[task.name] * (1 - task.validation) / scenario.participation.clients
+            count *= ceil(held / task.batch_size)
         passes += count
         drawn += 3 * rounds * scenario.algorithm.scalars(0) * scenario.dimension
         if task.name in WITHOUT_NETWORK:

@@ -21,6 +21,7 @@ from seedbus.models.task import (
     HasClasses,
     HasLayers,
     HasNamedClients,
+    HasSlopes,
     NeedsPreparation,
     Note,
     Problem,
@@ -45,6 +46,7 @@ class MaskedProblem:
         self._places = mask.choose(problem, self._x0, seed)
         self.mask_digest = hashlib.blake2b(self._places.astype("<i8").tobytes(), digest_size=16).digest()
         self._points: list[tuple[Vector, Vector]] = []  # of the problem inside, and of this one
+        self._tangent: tuple[Vector, Vector] | None = None  # likewise
 
     @property
     def dimension(self) -> int:
@@ -103,6 +105,10 @@ class MaskedProblem:
         if isinstance(self.inside, HasLayers):
             self.inside.check_layers()
 
+    def check_slopes(self) -> None:
+        if isinstance(self.inside, HasSlopes):
+            self.inside.check_slopes()
+
     def identity(self) -> bytes:
         """Return a digest of all coordinates of x₀, and of what else decides the problem inside."""
         inside = self.inside.identity() if hasattr(self.inside, "identity") else b""
@@ -131,6 +137,17 @@ class MaskedProblem:
         """Write the first `count` points into those inside."""
         for point, own in self._points[:count]:
             point[self._places] = own
+
+    def tangent(self, inside: Vector) -> Vector:
+        """Return a direction [s] for that inside [d], which is 0 elsewhere, and written to by `write_tangent`."""
+        if self._tangent is None:
+            inside[:] = 0
+            self._tangent = inside, np.zeros_like(inside[: self.dimension])
+        return self._tangent[1]
+
+    def write_tangent(self, inside: Vector) -> None:
+        """Write the direction into that inside."""
+        inside[self._places] = self.tangent(inside)
 
     def trained(self, vector: Vector) -> Vector:
         """Return the trained coordinates, [s], of a vector of all coordinates."""
@@ -232,6 +249,16 @@ class MaskedObjective:
         self.points()
         self._problem.write(1)
         return self._problem.trained(self._inside.gradient(step, criterion))
+
+    @property
+    def tangent(self) -> Vector:
+        return self._problem.tangent(self._inside.tangent)
+
+    def slope(self, step: int) -> Any:
+        self.points()
+        self._problem.write(1)
+        self._problem.write_tangent(self._inside.tangent)
+        return self._inside.slope(step)
 
     def outputs(self, step: int, at: Vector) -> Any:
         return self._inside.outputs(step, self._problem.whole(at))

@@ -155,6 +155,15 @@ class HasLayers(Protocol):
 
 
 @runtime_checkable
+class HasSlopes(Protocol):
+    """A problem whose objectives have derivatives along directions (`algorithms.objective.Sloped`)."""
+
+    def check_slopes(self) -> None:
+        """Compute one of a training batch, before the run. Raises `DataError` if torch cannot."""
+        ...
+
+
+@runtime_checkable
 class HasParts(Protocol):
     """A problem whose samples can be measured in parts, such as those of one client.
 
@@ -241,6 +250,8 @@ class Task(Settings):
     """Whether its samples have columns with names, so that `partition: by-column` can divide them."""
     has_layers: ClassVar[bool] = True
     """Whether its problem may be one that `HasShapes`; a run finds out when it is bound."""
+    has_slopes: ClassVar[bool] = True
+    """Whether its problem may be one that `HasSlopes`; a run finds out when it is bound."""
     known_classes: ClassVar[int | None] = None
     """The number of its samples' classes, known without the data; 0: they have none; None: the data decides it."""
     uses_device: ClassVar[bool] = True
@@ -260,6 +271,7 @@ class Task(Settings):
         yield RulesOut(Fact.OWNERS, "has samples without owners", when=lambda: not self.has_owners)
         yield RulesOut(Fact.COLUMNS, "has samples without columns", when=lambda: not self.has_columns)
         yield RulesOut(Fact.LAYERS, "has none", when=lambda: not self.has_layers)
+        yield RulesOut(Fact.SLOPES, "has none", when=lambda: not self.has_slopes)
         yield RulesOut(Fact.OUTPUTS, "has none", when=lambda: not self.has_outputs)
         yield RulesOut(Fact.HELD_OUT, "has none with these settings", when=lambda: not self.may_hold_out)
         if getattr(self, "micro_batch", None) is not None:

@@ -30,6 +30,7 @@ class Fact(Enum):
     OWNERS = "samples have owners"
     COLUMNS = "samples have named columns"
     LAYERS = "the task has a network with layers"
+    SLOPES = "losses have derivatives along directions"
     ALL_COORDINATES = "all coordinates are trained"
     HELD_OUT = "there are gradients on a validation split"
     OUTPUTS = "a classifier learns by cross-entropy"

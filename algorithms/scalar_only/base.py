@@ -42,7 +42,7 @@ from seedbus.algorithms.contract import (
 from seedbus.algorithms.directions import Directions, UpdateRule, directions_for, exact_directions_for, for_blocks
 from seedbus.algorithms.directions.bfloat16 import BITS, narrowed, widened
 from seedbus.algorithms.numbers import ABSURD
-from seedbus.algorithms.objective import PASSES, Objective
+from seedbus.algorithms.objective import PASSES, SLOPE_PASSES, Objective
 from seedbus.algorithms.scalar_only import exact
 from seedbus.algorithms.scalar_only import payloads as wire
 from seedbus.algorithms.scalar_only.block import Block, coefficients_of, descend
@@ -120,6 +120,7 @@ class ScalarOnly(ScalarFields):
             law=self.directions,
             has_round_seeds=True,
             scalars_formula=self.scalars_formula,
+            needs_slopes="forward-mode" in self.derivatives,
         )
 
     @property
@@ -167,6 +168,7 @@ class ScalarOnly(ScalarFields):
     def evaluations(self, round: int) -> int:
         perturbations = at(self.perturbations, round)
         per_step = {"forward": perturbations + 1, "central": 2 * perturbations, "projection": PASSES}
+        per_step["forward-mode"] = perturbations * SLOPE_PASSES
         per_step["curvature"] = per_step["central"] + 1
         return at(self.local_steps, round) * per_step[at(self.estimator, round)]
 

@@ -3,6 +3,8 @@
 forward      (f(x+μz) − f(x)) / μ              central   (f(x+μz) − f(x−μz)) / 2μ
 projection   ⟨∇f(x), z⟩, by one backward pass: Algorithm 5 of DeComFL's paper (arXiv:2405.15861), which prints the
              gradient at x^K, the model after all steps; as there is none yet in step k, it is taken at that step's x
+forward-mode ⟨∇f(x), z⟩, by one forward pass for each z that carries derivatives along z with all values (Spry,
+             arXiv:2405.15551): no μ, no backward pass, and of its activations none is kept
 curvature    central differences, and with them (f(x+μz) + f(x−μz) − 2f(x)) / 2μ², which is about ½ zᵀ∇²f z
 """
 

@@ -24,7 +24,9 @@ from seedbus.algorithms.scalar_only.precision import INT32, WIRE_FORMATS, Format
 from seedbus.algorithms.schedule import Scheduled, values
 
 Count = Annotated[int, Field(ge=1, lt=2**16)]
-Estimator = Literal["forward", "central", "projection"]
+Estimator = Literal["forward", "central", "projection", "forward-mode"]
+DERIVATIVES = ("projection", "forward-mode")
+"""The estimators that perturb nothing."""
 
 
 class ScalarFields(BaseAlgorithm):
@@ -50,8 +52,9 @@ class ScalarFields(BaseAlgorithm):
     )
     estimator: Scheduled[Estimator] = Field(
         default="forward",
-        description="finite differences, forward (P + 1 evaluations a step) or central (2P); or projection: of the "
-        "gradient, by backpropagation (as costly as 3 evaluations); may change by round",
+        description="finite differences, forward (P + 1 evaluations a step) or central (2P); or derivatives along "
+        "directions: projection, by backpropagation (as costly as 3), or forward-mode, by passes that keep no "
+        "activations (3P); may change by round",
     )
     directions: AnyLaw = Field(
         default=Gaussian(), description="law of z's coordinates, or just its name: standard normal, ±1, or a plug-in's"
@@ -90,8 +93,8 @@ class ScalarFields(BaseAlgorithm):
                 f"{self.scalars_formula} is {self._most} (P: perturbations, K: local_steps); a report holds at most "
                 f"{wire.REPORTABLE} scalars"
             )
-        if self.revert == "light" and "projection" in values(self.estimator):
-            raise ValueError("revert: light makes no gradients; estimator: projection needs revert: copy")
+        if self.revert == "light" and (derived := self.derivatives):
+            raise ValueError(f"revert: light makes no derivatives; estimator: {derived[0]} needs revert: copy")
         if self.has_curvature and self.precision == "sign":
             raise ValueError(
                 "precision: sign leaves nothing of a curvature; float32, float16 and bfloat16 are accepted"
@@ -134,8 +137,8 @@ class ScalarFields(BaseAlgorithm):
             reason = "arithmetic: integer makes x anew from exact sums, so nothing drifts"
         elif self.arithmetic == "bfloat16":
             reason = "arithmetic: bfloat16 rounds x to 8 bits after every step, and a perturbation would be lost"
-        elif "projection" in values(self.estimator):
-            reason = "estimator: projection perturbs nothing"
+        elif derived := self.derivatives:
+            reason = f"estimator: {derived[0]} perturbs nothing"
         else:
             reason = exact.why_not(self) or ""
         if reason:
@@ -165,6 +168,11 @@ class ScalarFields(BaseAlgorithm):
     def has_curvature(self) -> bool:
         """Whether a report holds P second differences after the P slopes of each local step."""
         return str(self.estimator) == "curvature"
+
+    @property
+    def derivatives(self) -> list[str]:
+        """Those estimators of its rounds that take no finite differences."""
+        return [each for each in DERIVATIVES if each in values(self.estimator)]
 
     @property
     def scalars_formula(self) -> str:

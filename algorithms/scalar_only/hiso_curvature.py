@@ -24,6 +24,7 @@ from seedbus.algorithms.contract import Replica
 from seedbus.algorithms.directions import Directions, UpdateRule
 from seedbus.algorithms.scalar_only.block import Block, coefficients_of
 from seedbus.algorithms.scalar_only.curvature import spread, weighted_squares
+from seedbus.algorithms.scalar_only.fields import Estimator
 from seedbus.algorithms.scalar_only.hiso import HiSo
 from seedbus.algorithms.scalar_only.payloads import ScalarCommit, ScalarPlan, Scalars, Term
 from seedbus.algorithms.schedule import Scheduled, values
@@ -33,7 +34,7 @@ from seedbus.vector import Vector
 class HiSoCurvature(HiSo):
     """HiSo, whose H may learn from second differences."""
 
-    estimator: Scheduled[Literal["forward", "central", "projection", "curvature"]] = Field(  # type: ignore[assignment]
+    estimator: Scheduled[Estimator | Literal["curvature"]] = Field(  # type: ignore[assignment]
         default="forward",
         description="as for DeComFL; or curvature, equation 11: central differences, and second ones from the loss at "
         "x, from which H learns in the place of Δ²: 2P + 1 evaluations a step, 2P scalars",

@@ -117,6 +117,8 @@ def _estimate(
     smoothing, estimator = float(np.float32(at(algorithm.smoothing, plan.round))), at(algorithm.estimator, plan.round)
     if estimator == "projection":
         found = model.project_gradients(objectives, plan.perturbations)
+    elif estimator == "forward-mode":
+        found = model.slopes(objectives, plan.perturbations)
     elif estimator == "curvature":
         found = with_curvature(losses, plan.perturbations // 2, smoothing)
     else:

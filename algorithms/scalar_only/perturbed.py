@@ -23,7 +23,7 @@ import numpy as np
 from seedbus.algorithms.contract import Replica
 from seedbus.algorithms.directions import ALIGNMENT, Directions, for_blocks
 from seedbus.algorithms.directions.bfloat16 import empty_values
-from seedbus.algorithms.objective import Deferred, Objective, deferred
+from seedbus.algorithms.objective import Deferred, Objective, Sloped, deferred
 from seedbus.algorithms.scalar_only.block import Block, total
 from seedbus.algorithms.scalar_only.compensation import DRIFTED, moves
 from seedbus.algorithms.scalar_only.differences import Losses, Shift, projections
@@ -62,6 +62,10 @@ class PerturbedModel(ABC):
     def project_gradients(self, objectives: Sequence[Objective], perturbations: int) -> list[tuple[float, ...]]:
         """Return the projections of each objective's gradient onto the directions of step k."""
         raise TypeError(f"{type(self).__name__} makes no gradients")
+
+    def slopes(self, objectives: Sequence[Objective], perturbations: int) -> list[tuple[float, ...]]:
+        """Return the derivatives of each objective along the directions of step k, by forward-mode differentiation."""
+        raise TypeError(f"{type(self).__name__} makes no derivatives")
 
     def squared_norms(self, perturbations: int) -> list[float]:
         """Return ‖z(p)‖² for each direction of step k."""
@@ -116,19 +120,31 @@ class Copying(PerturbedModel):
         return losses
 
     def project_gradients(self, objectives: Sequence[Objective], perturbations: int) -> list[tuple[float, ...]]:
-        sqrt_hessian, where = self._sqrt_hessian, {"seed": self._plan.seed, "step": self._k}
-
-        def write(z: Vector, perturbation: int, span: slice) -> None:
-            self._directions.fill(z, perturbation=perturbation, start=span.start, **where)
-            if sqrt_hessian is not None:
-                z /= sqrt_hessian[span]
-
         results = []
         for objective in objectives:
             self._copy_to(objective.point)
             gradient = gradient_of(objective, "algorithm.estimator: projection")
-            results.append(projections(gradient(self._k), write, perturbations))
+            results.append(projections(gradient(self._k), self._direct, perturbations))
         return results
+
+    def slopes(self, objectives: Sequence[Objective], perturbations: int) -> list[tuple[float, ...]]:
+        clients = [sloped(objective) for objective in objectives]
+        self._copy_to(clients[0].point)  # clients share it, and the tangent
+        tangent = clients[0].tangent
+        measured: list[list[Any]] = [[] for _ in clients]
+        for p in range(perturbations):
+            for_blocks(tangent.size, lambda span, p=p: self._direct(tangent[span], p, span), like=tangent)  # type: ignore[misc]
+            for client, own in zip(clients, measured, strict=True):
+                own.append(client.slope(self._k))
+        found = _read(deferred(clients[0]), measured)
+        return [tuple(own) for own in found]
+
+    def _direct(self, z: Vector, perturbation: int, span: slice) -> None:
+        """Write a span of direction z(p) of step k."""
+        where = {"seed": self._plan.seed, "step": self._k}
+        self._directions.fill(z, perturbation=perturbation, start=span.start, **where)
+        if self._sqrt_hessian is not None:
+            z /= self._sqrt_hessian[span]
 
     def advance(self, scalars: Scalars) -> None:
         fields = self._replica.copy().fields if self._k == 0 else self._fields
@@ -289,6 +305,14 @@ def gradient_of(objective: object, needed_by: str) -> Callable[[int], Vector]:
     if gradient is None:
         raise TypeError(f"{type(objective).__name__} has no gradient, which {needed_by} needs")
     return gradient
+
+
+def sloped(objective: Objective) -> Sloped:
+    """Return an objective as one with derivatives along directions. Raises `TypeError` if it has none."""
+    either: Any = objective
+    if not hasattr(objective, "slope"):
+        raise TypeError(f"{type(objective).__name__} has no slope, which algorithm.estimator: forward-mode needs")
+    return either  # type: ignore[no-any-return]
 
 
 def _read(reader: Deferred, measured: Sequence[Sequence[Any]]) -> list[list[float]]:

@@ -14,9 +14,9 @@ from seedbus.models.own_code.named import function_or
 if TYPE_CHECKING:
     from torch import nn
 
-_DIMENSIONS = {"softmax": 7_850, "mnist-cnn": 28_938, "fashion-cnn": 1_206_590}
+_DIMENSIONS = {"softmax": 7_850, "mnist-cnn": 28_938, "lenet": 44_426, "fashion-cnn": 1_206_590}
 MNIST_NETWORK = function_or(*_DIMENSIONS)
-NETWORKS = "softmax regression (7,850 parameters), a CNN of 28,938 or 1,206,590, or your own network"
+NETWORKS = "softmax regression (7,850 parameters), a CNN of 28,938, 44,426 or 1,206,590, or your own network"
 
 
 class MnistTask(ImageTask, frozen=True):
@@ -42,6 +42,8 @@ class MnistTask(ImageTask, frozen=True):
                 return networks.softmax(28 * 28, 10)
             case "mnist-cnn":
                 return networks.mnist_cnn()
+            case "lenet":
+                return networks.lenet()
             case _:
                 return networks.fashion_cnn()
 

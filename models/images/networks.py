@@ -71,6 +71,26 @@ def mnist_cnn(channels: int = 1, side: int = 28, classes: int = 10) -> nn.Module
     )
 
 
+def lenet() -> nn.Module:
+    """For 28×28 images and ten classes: 44,426 parameters, as in NIID-Bench (Li et al. 2022, arXiv:2102.02079, §V)."""
+    return nn.Sequential(
+        OrderedDict(
+            conv1=nn.Conv2d(1, 6, 5),
+            pool1=MaxPool2x2(),
+            relu1=nn.ReLU(inplace=True),
+            conv2=nn.Conv2d(6, 16, 5),
+            pool2=MaxPool2x2(),
+            relu2=nn.ReLU(inplace=True),
+            flatten=nn.Flatten(),
+            hidden1=nn.Linear(16 * 4 * 4, 120),
+            relu3=nn.ReLU(inplace=True),
+            hidden2=nn.Linear(120, 84),
+            relu4=nn.ReLU(inplace=True),
+            head=nn.Linear(84, 10),
+        )
+    )
+
+
 def fashion_cnn() -> nn.Module:
     """For 28×28 images and up to 62 classes: 1,206,590 parameters."""
     return nn.Sequential(

@@ -24,6 +24,7 @@ from seedbus.models.errors import DataError
 from seedbus.models.generators import client_key
 from seedbus.models.images.settings import BatchSettings
 from seedbus.models.own_code.own_metrics import Evaluated, functions_of
+from seedbus.models.parameters import slopes
 from seedbus.models.parameters.compiled import Loss, compiled
 from seedbus.models.parameters.derivatives import loss_derivatives
 from seedbus.models.parameters.flat import FlatModule
@@ -332,6 +333,13 @@ class SampleProblem(Relabelled, ABC, Generic[S]):
         with self.without_gradients(), self.flat.at(moved):
             self.flat.check_layers(lambda: self.mean_loss(*batch))
 
+    def check_slopes(self) -> None:
+        """See `task.HasSlopes`."""
+        first, *_ = parts(self.settings.batch_size, self.settings.micro_batch)
+        batch = tree_map(lambda each: each[first], next(self._probes()))
+        with self.flat.at(self.x0()):
+            slopes.check(self.flat, lambda: self.mean_loss(*batch))
+
     def loss_at(self, fill: Fill, inputs: Any, labels: Tensor) -> Tensor:
         """Return the mean loss of a batch at the point that `fill` writes, one layer at a time."""
         with self.without_gradients():
@@ -416,6 +424,16 @@ class SampleObjective(Compared):
             return lambda: problem.mean_loss(*part) * share
 
         return backward(problem.flat, map(weighted, divided, shares))
+
+    @property
+    def tangent(self) -> Vector:
+        """The direction of the next derivative, float32 [d]; shared by all objectives of the problem."""
+        return self._problem.flat.tangent
+
+    def slope(self, step: int) -> Tensor:
+        """Return the derivative at `point` along `tangent` of the mean loss over the step's batch, on its device."""
+        problem = self._problem
+        return self._mean(step, lambda *part: slopes.slope(problem.flat, lambda: problem.mean_loss(*part)))
 
     def outputs(self, step: int, at: Vector) -> Outputs:
         """Return the outputs of the network at the point `at` [d], without gradients."""

@@ -58,6 +58,7 @@ class Coordinates:
     Attributes:
         module: the module.
         dimension: number of coordinates, d.
+        parameters: those that are coordinates, in their order.
         device: the torch device of the module and its point; None: the point is a NumPy array.
         has_initial_values: whether the parameters certainly hold the values that the module was created with.
     """
@@ -66,35 +67,58 @@ class Coordinates:
         torch.backends.mha.set_fastpath_enabled(False)  # it rounds differently, and only where there are no gradients
         self.device = torch_device()
         self.module = module.eval() if self.device is None else module.eval().to(self.device)
-        self._parameters = list(parameters)
+        self.parameters = list(parameters)
         self._spans: dict[nn.Parameter, slice] = {}
         start = 0
-        for parameter in self._parameters:
+        for parameter in self.parameters:
             self._spans[parameter] = slice(start, start + parameter.numel())
             start += parameter.numel()
         self.dimension = start
         self.has_initial_values = True
         self._point: Vector | None = None
+        self._tangent: Vector | None = None
         self._layers: _Layers | None = None
 
     @property
     def shapes(self) -> list[tuple[int, ...]]:
         """The shapes of the parameters, in the order of their coordinates; a row of the first axis is contiguous."""
-        return [tuple(parameter.shape) for parameter in self._parameters]
+        return [tuple(parameter.shape) for parameter in self.parameters]
 
     @property
     def point(self) -> Vector:
         """The parameters' storage, float32 [d]; it begins with their values."""
         if self._point is None:
             self._point = vector_on(self.values(), self.device)
-            _bind(self._parameters, self.views(self.tensor(self._point)))
+            _bind(self.parameters, self.views(self.tensor(self._point)))
             self.has_initial_values = False
         return self._point
+
+    @property
+    def tangent(self) -> Vector:
+        """A direction, float32 [d], that the caller writes; at first zero."""
+        if self._tangent is None:
+            self._tangent = vector_on(aligned_zeros(self.dimension), self.device)
+        return self._tangent
+
+    @property
+    def names(self) -> list[str]:
+        """The names of the parameters, in the order of their coordinates."""
+        return [name for name, parameter in self.module.named_parameters() if parameter in self._spans]
+
+    @contextmanager
+    def without_values(self) -> Iterator[list[Tensor]]:
+        """Within this context each parameter is NaN, without memory for it; yields the values that they had."""
+        values = [parameter.data for parameter in self.parameters]
+        _bind(self.parameters, _unfilled(self.parameters, math.nan, self.device))
+        try:
+            yield values
+        finally:
+            _bind(self.parameters, values)
 
     def values(self) -> NDArray[np.float32]:
         """Return a copy of the parameters' values, float32 [d]."""
         copied = aligned_zeros(self.dimension)
-        for parameter, view in zip(self._parameters, self.views(torch.from_numpy(copied)), strict=True):
+        for parameter, view in zip(self.parameters, self.views(torch.from_numpy(copied)), strict=True):
             view.copy_(parameter.data)
         return copied
 
@@ -113,12 +137,12 @@ class Coordinates:
     @contextmanager
     def at(self, x: Vector) -> Iterator[None]:
         """Within this context the parameters are views of x, [d], which must not be changed."""
-        before = [parameter.data for parameter in self._parameters]
-        _bind(self._parameters, self.views(self.tensor(x)))
+        before = [parameter.data for parameter in self.parameters]
+        _bind(self.parameters, self.views(self.tensor(x)))
         try:
             yield
         finally:
-            _bind(self._parameters, before)
+            _bind(self.parameters, before)
 
     def computed_at(self, fill: Fill, compute: Callable[[], T]) -> T:
         """Return what the module's forward passes give at a vector that is generated layer by layer.
@@ -130,7 +154,7 @@ class Coordinates:
         if self._layers is None:
             self._layers = _Layers(self.module, self._spans, self.shaped, self.device)
         if self._point is None:
-            _bind(self._parameters, _unfilled(self._parameters, math.nan, self.device))  # frees the initial values
+            _bind(self.parameters, _unfilled(self.parameters, math.nan, self.device))  # frees the initial values
             self.has_initial_values = False
         with self._layers.filled_by(fill):
             return compute()
@@ -144,7 +168,7 @@ class Coordinates:
         Raises:
             DataError: they differ.
         """
-        values = {self._spans[p].start: (p, p.data) for p in self._parameters if p.numel()}
+        values = {self._spans[p].start: (p, p.data) for p in self.parameters if p.numel()}
 
         def fill(span: slice, out: Vector) -> None:
             parameter, data = values[span.start]

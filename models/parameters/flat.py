@@ -60,11 +60,6 @@ class FlatModule(Coordinates):
         out, inputs, height, width = parameter.shape
         return span.view(out, height, width, inputs).permute(0, 3, 1, 2)
 
-    @property
-    def names(self) -> list[str]:
-        """The names of the trained parameters, in their order."""
-        return list(self._named)
-
     def by_parameter(self, vector: Tensor) -> dict[nn.Parameter, Tensor]:
         """Return views of a vector, float32 [d], by the parameters whose shapes they have."""
         return dict(zip(self._named.values(), self.views(vector), strict=True))

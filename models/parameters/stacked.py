@@ -52,7 +52,7 @@ class StackedLoss:
         views = torch.vmap(lambda row: tuple(flat.views(row)))(rows)
         self._parameters = {f"network.{name}": view for name, view in zip(flat.names, views, strict=True)}
         self._flat, self._loss = flat, loss
-        self._module = _Loss(flat.module, loss)
+        self._module = LossOf(flat.module, loss)
 
     def losses(self, inputs: Any, labels: Tensor, count: int) -> Tensor:
         """Return the losses at the first `count` points, [count]."""
@@ -91,15 +91,15 @@ class StackedLoss:
                     raise DataError(FIELD, where, "a network that uses its parameters as torch's layers do, or eager")
 
 
-class _Loss(nn.Module):
-    """A loss as a module around its network, whose parameters are given by name."""
+class LossOf(nn.Module):
+    """A loss as a module around its network, whose parameters, `network.NAME`, `functional_call` takes by name."""
 
-    def __init__(self, network: nn.Module, loss: Callable[[Any, Tensor], Tensor]) -> None:
+    def __init__(self, network: nn.Module, loss: Callable[..., Tensor]) -> None:
         super().__init__()
         self.network, self._loss = network, loss
 
-    def forward(self, inputs: Any, labels: Tensor) -> Tensor:
-        return self._loss(inputs, labels)
+    def forward(self, *batch: Any) -> Tensor:
+        return self._loss(*batch)
 
 
 @contextmanager

@@ -22,6 +22,7 @@ class Null(Task, frozen=True):
     """A task that learns nothing: the cost of a run is its messages, directions and replay."""
 
     has_samples: ClassVar[bool] = False
+    has_slopes: ClassVar[bool] = False
     uses_device: ClassVar[bool] = False
 
     name: Literal["null"] = "null"

@@ -32,6 +32,7 @@ class Quadratic(Task, frozen=True):
     metrics: ClassVar[tuple[str, ...]] = ("loss", "gap")
     has_layers: ClassVar[bool] = False
     has_samples: ClassVar[bool] = False
+    has_slopes: ClassVar[bool] = False
     uses_device: ClassVar[bool] = False
 
     name: Literal["quadratic"] = "quadratic"

@@ -23,6 +23,7 @@ from seedbus.models.data.batches import batch, batches_per_pass, parts
 from seedbus.models.device import HOST, moved, on_device
 from seedbus.models.errors import DataError, OutOfMemory, is_out_of_memory
 from seedbus.models.generators import client_key
+from seedbus.models.parameters import slopes
 from seedbus.models.parameters.losses import FLOAT32, Compared, mean_of_parts, read, weights
 from seedbus.models.parameters.trained_vector import TrainedVector
 from seedbus.models.partition import Partition, client_names, divide, division_identity, owned
@@ -131,6 +132,12 @@ class PretrainedProblem(Relabelled, ABC, Generic[SampleT, BatchT]):
             *_, (_, batch) = self.divided(np.arange(self.batch_size) % len(self.splits["train"]))
             with torch.inference_mode():
                 self.trained.check_layers(lambda: self.mean_loss(batch))
+
+    def check_slopes(self) -> None:
+        """See `task.HasSlopes`; at x₀, as `check_layers`."""
+        if self.trained.has_initial_values:
+            *_, (_, batch) = self.divided(np.arange(self.batch_size) % len(self.splits["train"]))
+            slopes.check(self.trained, lambda: self.mean_loss(batch))
 
     def shapes(self) -> list[tuple[int, ...]]:
         """Return the shapes of the trained parameters, in the order of their coordinates."""
@@ -299,6 +306,16 @@ class PretrainedObjective(Compared, Generic[BatchT]):
             return lambda: self._problem.mean_loss(part[1]) * share
 
         return self._problem.trained.gradient(map(weighted, self.parts(step), shares))
+
+    @property
+    def tangent(self) -> Vector:
+        """The direction of the next derivative, float32 [d]; shared by all objectives of the problem."""
+        return self._problem.trained.tangent
+
+    def slope(self, step: int) -> Tensor:
+        """Return the derivative at `point` along `tangent` of the mean loss over the step's batch, on its device."""
+        problem = self._problem
+        return self._mean(step, lambda part: slopes.slope(problem.trained, lambda: problem.mean_loss(part)))
 
     @property
     def samples(self) -> int:

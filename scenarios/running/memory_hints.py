@@ -12,7 +12,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from seedbus.algorithms.scalar_only.base import ScalarOnly
-from seedbus.algorithms.schedule import values
 from seedbus.models.device import HOST, gpu_memory, gpu_name
 from seedbus.models.errors import DataError, OutOfMemory, is_out_of_memory
 from seedbus.scenarios.running.limits import gib
@@ -48,7 +47,7 @@ def lighter_settings(scenario: Scenario) -> list[str]:
     settings = []
     if not isinstance(algorithm, ScalarOnly):
         settings.append("algorithm: {name: decomfl, revert: light}")
-    elif algorithm.revert == "copy" and "projection" not in values(algorithm.estimator):
+    elif algorithm.revert == "copy" and not algorithm.derivatives:
         settings.append("algorithm.revert: light")
     if scenario.verify:
         settings.append("verify: false")

@@ -23,7 +23,16 @@ from seedbus.models.errors import DataError
 from seedbus.models.masked_problem import MaskedProblem
 from seedbus.models.numeric_state import use_one_thread
 from seedbus.models.partition import Partition
-from seedbus.models.task import HasClasses, HasLayers, HasNamedClients, HasShapes, NeedsPreparation, Note, Problem
+from seedbus.models.task import (
+    HasClasses,
+    HasLayers,
+    HasNamedClients,
+    HasShapes,
+    HasSlopes,
+    NeedsPreparation,
+    Note,
+    Problem,
+)
 from seedbus.scenarios.errors import ScenarioError
 from seedbus.scenarios.running.possible import refuse_before_loading, refuse_classes, refuse_impossible, refuse_size
 from seedbus.scenarios.running.seed_secret import read_secret, seed_key
@@ -67,7 +76,7 @@ def prepare(scenario: Scenario, placement: Placement, note: Note, problem: Probl
         read_secret()  # it is missed before data is loaded
     if problem is not None:
         relabel(scenario, problem)
-        _check_layers(scenario, problem)
+        _check_network(scenario, problem)
     elif placement.is_here:
         problem = bind_for_clients(scenario, note)
     elif scenario.algorithm.facts.is_dense:  # the server of a dense algorithm needs x₀
@@ -121,15 +130,23 @@ def bind_for_clients(scenario: Scenario, note: Note) -> Problem:
     relabel(scenario, problem)
     if isinstance(problem, NeedsPreparation):
         problem.prepare(note)
-    _check_layers(scenario, problem)
+    _check_network(scenario, problem)
     if scenario.algorithm.facts.law is not None:
         warm(lambda: note("kernels", compiling="once on this machine"))
     return problem
 
 
-def _check_layers(scenario: Scenario, problem: Problem) -> None:
-    """Raise `DataError` if the algorithm takes losses layer by layer and they would be others."""
+def _check_network(scenario: Scenario, problem: Problem) -> None:
+    """Raise `DataError` or `ScenarioError` unless the network takes what the algorithm asks of it.
+
+    That may be losses layer by layer, which must not be others, or derivatives along directions.
+    """
     algorithm = scenario.algorithm
+    if algorithm.facts.needs_slopes:
+        if not isinstance(problem, HasSlopes):
+            found = f"{scenario.task.name} has no derivatives along directions; estimator: forward-mode needs them"
+            raise ScenarioError("task", [found])
+        problem.check_slopes()
     if isinstance(algorithm, ScalarOnly) and algorithm.revert == "light" and isinstance(problem, HasLayers):
         problem.check_layers()
 

@@ -172,8 +172,9 @@ def _idle_in_algorithm(algorithm: Any, *, has_samples: bool) -> Iterator[tuple[s
     if isinstance(algorithm, ScalarOnly):
         if _is_set(algorithm, "dampening") and not getattr(algorithm, "momentum", None):
             yield "algorithm.dampening", "without momentum nothing is dampened"
-        if _is_set(algorithm, "smoothing") and set(values(algorithm.estimator)) == {"projection"}:
-            yield "algorithm.smoothing", "estimator: projection takes gradients, and no finite differences"
+        if _is_set(algorithm, "smoothing") and set(values(algorithm.estimator)) <= set(algorithm.derivatives):
+            taken = " and ".join(algorithm.derivatives)
+            yield "algorithm.smoothing", f"estimator: {taken} takes derivatives, and no finite differences"
         if getattr(algorithm, "nu", None) == 0:
             for field in ("hessian_step", "epsilon"):
                 if _is_set(algorithm, field):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -11,6 +12,7 @@ from numpy.typing import NDArray
 from seedbus.algorithms.contract import Replica, ReportRefused, Vector
 from seedbus.algorithms.directions import reference
 from seedbus.studies.check.promises import seed_of
+from seedbus.vector import inner
 
 DIMENSION = 1_003
 """Odd, so that the end of a vector, which does not fill a kernel's step, is always tested."""
@@ -53,6 +55,13 @@ class Quadratic:
         self.evaluations += 3  # one forward pass, and a backward pass that costs two
         gradient: Vector = self._curvature * self._difference(step) / self.point.size
         return gradient.astype(self.point.dtype)
+
+    @cached_property
+    def tangent(self) -> Vector:
+        return np.zeros_like(self.point)
+
+    def slope(self, step: int) -> float:
+        return inner(self.gradient(step), self.tangent)  # which counts as 3 as well
 
     def loss(self, step: int) -> float:
         self.evaluations += 1

@@ -8,6 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from seedbus.algorithms.objective import deferred
+from seedbus.models.errors import DataError
 from seedbus.models.partitions.iid import Iid
 from seedbus.models.task import Task
 from seedbus.studies.check.promises import require, require_same
@@ -115,6 +117,26 @@ def a_gradient_is_that_of_the_loss(task: Any) -> None:
     require(abs(near - norm) < 0.05 * norm, f"along the gradient, of norm {norm:.6g}, the loss rises by {near:.6g}")
 
 
+def a_slope_is_the_gradient_along_a_direction(task: Any) -> None:
+    """If an objective has slopes and gradients, a slope is ⟨∇f(point), tangent⟩."""
+    problem: Any = bind(task)
+    objective = problem.objective(1, 2)
+    if not (hasattr(objective, "slope") and hasattr(objective, "gradient")):
+        return
+    try:
+        problem.check_slopes()
+    except DataError:  # which a run would raise: torch has no such derivative of one of its operations
+        return
+    x = problem.x0()
+    objective.point[:] = x
+    objective.tangent[:] = np.cos(np.arange(x.size) + 1)
+    (slope,) = deferred(objective).read([objective.slope(0)])
+    gradient, along = (np.array(each, np.float64) for each in (objective.gradient(0), objective.tangent))
+    bound = 1e-4 * float(np.linalg.norm(gradient) * np.linalg.norm(along))
+    found = f"a slope is {slope:.6g}, and the gradient along that direction {gradient @ along:.6g}"
+    require(abs(slope - gradient @ along) <= bound, found)
+
+
 def named_tensors_hold_every_coordinate_and_share_nothing(task: Any) -> None:
     """`state_dict` returns every coordinate in contiguous arrays that share nothing with x or the problem."""
     problem = bind(task)
@@ -147,6 +169,7 @@ CONTRACT: Sequence[Any] = [
     every_client_has_samples,
     metrics_are_finite_on_every_split,
     a_gradient_is_that_of_the_loss,
+    a_slope_is_the_gradient_along_a_direction,
     named_tensors_hold_every_coordinate_and_share_nothing,
 ]
 WORKERS: Sequence[Any] = [a_run_in_two_worker_processes_ends_as_in_one]

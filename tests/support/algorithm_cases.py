@@ -49,6 +49,7 @@ CONFIGURATIONS: dict[str, dict[str, dict[str, Any]]] = {
         "central": {"estimator": "central", "local_steps": 2, "perturbations": 4},
         "rademacher": {"directions": "rademacher", "local_steps": 2, "perturbations": 1},
         "projection": {"estimator": "projection", "local_steps": 2, "momentum": 0.5},
+        "forward-mode": {"estimator": "forward-mode", "local_steps": 2, "momentum": 0.5},
         "schedules": {
             "perturbations": {0: 2, 3: 5, 5: 1},
             "local_steps": {0: 1, 2: 3},
@@ -86,6 +87,7 @@ CONFIGURATIONS: dict[str, dict[str, dict[str, Any]]] = {
     "hiso": {
         "several": {"local_steps": 2, "perturbations": 5},
         "projection": {"estimator": "projection", "local_steps": 2, "perturbations": 3},
+        "forward-mode": {"estimator": {0: "forward-mode", 3: "central"}, "local_steps": 2, "perturbations": 3},
         "last": {"local_steps": 3, "perturbations": 2, "hessian_step": "last"},
         "clip": {"local_steps": 2, "perturbations": 3, "nu": 0.5, "clip": [0.6, 0.9]},
         "rademacher": {"directions": "rademacher", "perturbations": 2},

@@ -33,6 +33,7 @@ BOUND = [
     ),
     Digits(model="softmax", batch_size=7),
     Mnist(model="softmax"),
+    Mnist(model="lenet"),
     Quadratic(dimension=5, noise=0.5),
     Null(dimension=4, losses="keyed"),
 ]

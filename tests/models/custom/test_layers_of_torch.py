@@ -84,10 +84,25 @@ def test_a_loss_taken_layer_by_layer_has_the_same_bits(case: Case) -> None:
     assert by_layer == objective.loss(0)
 
 
+@every_layer
+def test_a_layer_has_derivatives_along_directions_or_is_refused_by_name(case: Case) -> None:
+    """That they are right is a promise of every task."""
+    problem = bind(task(case))
+    without = {"EmbeddingBag": "_embedding_bag", "weight norm": "_weight_norm_interface"}
+    name = next(name for name, each in LAYERS.items() if each is case)
+    if name not in without:
+        problem.check_slopes()
+        return
+    expected = f"estimator: found forward-mode, and .*with {without[name]} that.*; expected forward, central or proj"
+    with pytest.raises(DataError, match=expected):
+        problem.check_slopes()
+
+
 ALGORITHMS: dict[str, dict[str, Any]] = {
     "forward": {"name": "decomfl", "learning_rate": 0.01},
     "central, light": {"name": "hiso", "estimator": "central", "revert": "light", "learning_rate": 0.001},
     "projection": {"name": "decomfl", "estimator": "projection", "learning_rate": 0.01},
+    "forward-mode": {"name": "decomfl", "estimator": "forward-mode", "learning_rate": 0.01},
     "gradients": {"name": "scaffold", "learning_rate": 0.1},
 }
 
@@ -95,7 +110,7 @@ ALGORITHMS: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize("algorithm", ALGORITHMS.values(), ids=list(ALGORITHMS))
 @pytest.mark.parametrize("name", ["GRU", "Transformer", "bare parameters", "Embedding", "constants"])
 def test_it_trains_with_every_way_of_estimating_a_gradient(name: str, algorithm: Any, tmp_path: Path) -> None:
-    what = scenario(algorithm=algorithm, stop={"rounds": 3}, verify=True)
+    what = scenario(task={"name": "digits"}, algorithm=algorithm, stop={"rounds": 3}, verify=True)
     summary = run(what, tmp_path / "run", task=task(LAYERS[name])).summary
     assert summary["version"] == 3 and summary["refusals"] == {} and np.isfinite(summary["metrics"]["loss"])
 

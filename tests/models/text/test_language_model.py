@@ -50,6 +50,27 @@ def test_a_language_model_keeps_the_contract_of_tasks(make: Any, way: str, check
     check(make(validation=0.3, **WAYS[way]))
 
 
+@pytest.mark.parametrize(
+    ("fields", "bound"),
+    [(fields, 1e-3) for fields in WAYS.values()]
+    + [
+        ({"micro_batch": 2}, 1e-3),
+        ({"train": {"kind": "lora"}, "dtype": "nf4"}, 1e-3),
+        ({"compute_dtype": "bfloat16"}, 0.05),
+    ],
+    ids=str,
+)
+def test_a_slope_is_the_gradient_along_the_direction(make: Any, fields: dict[str, Any], bound: float) -> None:
+    problem = bind(make(**fields))
+    problem.check_slopes()
+    objective = problem.objective(0, 1)
+    objective.point[:] = problem.x0() + np.sin(np.arange(problem.dimension)) / 64
+    objective.tangent[:] = np.cos(np.arange(problem.dimension))
+    (slope,) = objective.read([objective.slope(0)])
+    gradient = np.array(objective.gradient(0), np.float64)
+    assert abs(slope - gradient @ objective.tangent) < bound * np.linalg.norm(gradient)
+
+
 # Prompts and batches
 
 

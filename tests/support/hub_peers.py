@@ -87,7 +87,7 @@ class Member:
         self.peer.socket.setblocking(True)
         self.session = head[10:] if head[0] & 2 else head[3:11]
 
-    def say(self, type: Type, *content: bytes) -> None:
+    def say(self, type: Type, *content: bytes | memoryview) -> None:
         self.peer.send(packet.packet(type, self.session, *content))
 
     def join(self) -> None:

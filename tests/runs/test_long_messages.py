@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from long_messages import make_small, scenario_in_parts
+from in_parts import make_small, scenario_in_parts
 from processes import HANGS_S
 from running_transports import SOCKET_TRANSPORTS
 from worlds import holds
@@ -23,7 +23,7 @@ from seedbus.scenarios.running.run import run
 from seedbus.scenarios.schema.scenario import Scenario
 from seedbus.scenarios.transports.placement import Placement
 
-PROGRAM = Path(__file__).parents[1] / "support" / "long_messages.py"
+PROGRAM = Path(__file__).parents[1] / "support" / "in_parts.py"
 SAME = ("rounds", "version", "digest", "ledger_hash", "metrics", "refusals", "simulated_s")
 CASES: dict[str, dict[str, Any]] = {
     "fedavg": {},

@@ -8,7 +8,7 @@ from collections import deque
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from long_messages import make_small
+from in_parts import make_small
 
 from seedbus import pieces
 from seedbus.bus.errors import MalformedPacket

@@ -1,6 +1,6 @@
 """Limits that are so small that the messages of small models are long: in pieces, in parts, and in several rows.
 
-    python long_messages.py FOLDER TRANSPORT WORKERS PLACE CALL VICTIM
+    python in_parts.py FOLDER TRANSPORT WORKERS PLACE CALL VICTIM
 
 runs `scenario_in_parts` in a folder, or resumes it there, and kills VICTIM ("server" or "worker") at call number CALL
 of PLACE ("part", when one is sent, "taken", when one has come, or "row", when one is journalled); 0: never. It prints

@@ -104,7 +104,7 @@ class Read:
             self._round = round
         header, body = self._encoder.parts(Envelope(PLAN, client, round, round, self._body))
         self._record(PLAN, SERVER, client, round, len(header), len(body))
-        return header + body
+        return bytes(header + body)
 
     def answer(self, question: bytes) -> bytes:
         _, client, round, base, _ = decode(question)

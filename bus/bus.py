@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 from seedbus.bus.clock import Clock
-from seedbus.bus.codec import Encoder, encode
+from seedbus.bus.codec import Encoder, encode, encoded
 from seedbus.bus.envelope import NO_TALLY, PLAN, REFUSE, REPORT, SERVER, SHORT, Envelope, Kind, Tally
 from seedbus.bus.errors import MalformedEnvelope
 from seedbus.bus.fault_hooks import FaultCounts, FaultHooks, Verdict
@@ -26,6 +26,7 @@ from seedbus.bus.network import Links
 from seedbus.bus.pending_replies import JOIN_REQUESTS, OnAnswer, PendingReplies
 from seedbus.bus.records import Count
 from seedbus.bus.transport import Transport
+from seedbus.pieces import Frame
 
 _TOGETHER = 1024  # answers that are decoded at a time
 
@@ -142,14 +143,14 @@ class Bus:
         key = next_key(self._occurrences, kind, client, round)
         self._depart(InFlightMessage(self.clock.now_ns, key, base, header_bytes, NO_TALLY, frame))
 
-    def record(self, envelope: Envelope) -> bytes:
+    def record(self, envelope: Envelope) -> Frame:
         """Record a message that takes no simulated time, because a process joins or leaves by it; return its frame."""
-        frame, header_bytes = encode(envelope)
+        frame, header_bytes = encoded(envelope)
         key = (envelope.kind, envelope.client, envelope.round, 0, 0)
         self._settle(InFlightMessage(self.clock.now_ns, key, envelope.base, header_bytes, NO_TALLY, frame), DELIVERED)
         return frame
 
-    def record_refused_join(self, host: int, frame: bytes) -> None:
+    def record_refused_join(self, host: int, frame: Frame) -> None:
         """Record a frame that a host sent as a JOIN and that was refused."""
         key = (Kind.JOIN, host, 0, 0, 0)
         self._settle(InFlightMessage(self.clock.now_ns, key, 0, 0, NO_TALLY, frame), REFUSED)
@@ -241,7 +242,7 @@ class Bus:
             self._record_bytes(host, SERVER, up)
             self._record_bytes(SERVER, host, down)
 
-    def _record_carried(self, follower: int, frames: list[bytes]) -> None:
+    def _record_carried(self, follower: int, frames: list[Frame]) -> None:
         """Record frames of a follower that the transport has carried and that, in the simulation, are never sent."""
         size = sum(len(frame) + self.transport.framing_bytes(len(frame)) for frame in frames)
         self._record_bytes(follower, SERVER, size)
@@ -344,7 +345,7 @@ class Bus:
         if self.on_free is not None and fate is not DELIVERED and message.key[0] is PLAN:
             self.on_free()
 
-    def _decoded(self, answer: Answer, frames: list[bytes]) -> list[tuple[Envelope | None, int]]:
+    def _decoded(self, answer: Answer, frames: list[Frame]) -> list[tuple[Envelope | None, int]]:
         """Return envelope and header bytes of each frame of an answer."""
         if answer.decoded is None:
             self._decode_short()

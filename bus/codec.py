@@ -7,7 +7,7 @@ the same envelope. Any other frame is left to `_decode_strictly`, the only judge
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import msgpack
@@ -26,6 +26,7 @@ from seedbus.bus.envelope import (
     Kind,
 )
 from seedbus.bus.errors import EnvelopeTooLong, MalformedEnvelope, Unusable
+from seedbus.pieces import Frame, Pieces, frame_of, packed, unpacked
 
 # What `msgpack.unpackb` raises for bytes that are not msgpack. ExtraData is a ValueError.
 _NOT_MSGPACK = (ValueError, TypeError, RecursionError, MemoryError, msgpack.UnpackException)
@@ -38,17 +39,24 @@ _new = tuple.__new__  # faster than a named tuple's own constructor, which is wr
 _KINDS: dict[int, Kind] = {_TAG + kind: kind for kind in Kind if kind is not Kind.LINK}
 _BITS = NUMBER_LIMIT.bit_length() - 1
 _SHORT_BODY = SHORT - HEADER_LIMIT
-_SCALARS = frozenset({int, float, str, bytes})
+_SCALARS = frozenset({int, float, str, bytes, memoryview})  # views, of byte strings in a long frame
 _FAST_PATH_LIMIT = ARRAY_LIMIT
 """Maximum bytes of a frame on the fast path: too few for an array or a string that is longer than accepted."""
 
 
 def encode(envelope: Envelope) -> tuple[bytes, int]:
+    """Return what `encoded` does, with a frame that is never in pieces."""
+    frame, header_bytes = encoded(envelope)
+    return bytes(frame), header_bytes
+
+
+def encoded(envelope: Envelope) -> tuple[Frame, int]:
     """Return the envelope's frame and the number of its header bytes. Raises `EnvelopeTooLong`."""
     kind, client, round, base, body = envelope
     header = _header(kind, client, round, base)
     try:
-        frame = b"".join((header, *_pieces(body))) if body and _has_long(body) else header + _pack(body)
+        long = bool(body) and _has_long(body)
+        frame: Frame = frame_of([header, *packed(body)]) if long else header + _pack(body)
     except (TypeError, OverflowError, ValueError) as error:
         raise _unpackable(envelope, error) from error
     if len(frame) > SHORT:
@@ -64,9 +72,9 @@ class Encoder:
 
     def __init__(self) -> None:
         self._body: list[Any] = []
-        self._packed = _pack([])
+        self._packed: Frame = _pack([])
 
-    def parts(self, envelope: Envelope) -> tuple[bytes, bytes]:
+    def parts(self, envelope: Envelope) -> tuple[bytes, Frame]:
         """Return the envelope's header and its packed body. Raises `EnvelopeTooLong`.
 
         If the previous envelope had the same body object, the same packed bytes object is returned.
@@ -75,14 +83,14 @@ class Encoder:
         header = _header(kind, client, round, base)
         if body is not self._body:
             try:
-                self._packed = b"".join(_pieces(body)) if _has_long(body) else _pack(body)
+                self._packed = frame_of(list(packed(body))) if _has_long(body) else _pack(body)
             except (TypeError, OverflowError, ValueError) as error:
                 raise _unpackable(envelope, error) from error
             self._body = body
-        packed = self._packed
-        if len(packed) > _SHORT_BODY:
-            _check_length(envelope, len(header) + len(packed))
-        return header, packed
+        tail = self._packed
+        if len(tail) > _SHORT_BODY:
+            _check_length(envelope, len(header) + len(tail))
+        return header, tail
 
 
 class Decoder:
@@ -95,11 +103,13 @@ class Decoder:
         self._body: list[Any] = []
         self._packed = _pack([])
 
-    def decode(self, frame: bytes) -> Envelope:
+    def decode(self, frame: Frame) -> Envelope:
         """Return what `decode` returns for a frame of a trusted peer. Raises `MalformedEnvelope`."""
-        packed = self._packed
-        if frame.endswith(packed):
-            header = frame[: -len(packed)]
+        if isinstance(frame, Pieces):
+            return decode(frame)
+        shared = self._packed
+        if frame.endswith(shared):
+            header = frame[: -len(shared)]
             try:
                 tag, client, round, base, _ = _unpack(header + b"\0")  # with 0 in the body's place
                 kind = _KINDS[tag]
@@ -125,7 +135,7 @@ def first_bytes(kind: Kind) -> bytes:
     return bytes((0x95, _TAG + kind))
 
 
-def decode(frame: bytes, peer: int | None = None, *, most: int | None = None) -> Envelope:
+def decode(frame: Frame, peer: int | None = None, *, most: int | None = None) -> Envelope:
     """Decode a frame.
 
     Args:
@@ -140,9 +150,9 @@ def decode(frame: bytes, peer: int | None = None, *, most: int | None = None) ->
     return decode_parts(frame, peer, most)[0]
 
 
-def decode_parts(frame: bytes, peer: int | None, most: int | None) -> tuple[Envelope, int]:
+def decode_parts(frame: Frame, peer: int | None, most: int | None) -> tuple[Envelope, int]:
     """Decode a frame as `decode` does; return the envelope and the number of its header bytes."""
-    if len(frame) <= _FAST_PATH_LIMIT and (most is None or most >= _FAST_PATH_LIMIT):
+    if type(frame) is bytes and len(frame) <= _FAST_PATH_LIMIT and (most is None or most >= _FAST_PATH_LIMIT):
         try:
             tag, client, round, base, body = _unpack(frame)
             kind = _KINDS[tag]
@@ -160,14 +170,17 @@ def decode_parts(frame: bytes, peer: int | None, most: int | None) -> tuple[Enve
     return _decode_strictly(frame, peer, most)
 
 
-def _decode_strictly(frame: bytes, peer: int | None, most: int | None) -> tuple[Envelope, int]:
+def _decode_strictly(frame: Frame, peer: int | None, most: int | None) -> tuple[Envelope, int]:
     limit = FRAME_LIMIT if most is None else most
     if len(frame) > limit:
         raise MalformedEnvelope(f"has {len(frame):,} bytes, more than the {limit:,} accepted", "the frame", peer)
-    if most is not None and len(frame) > SHORT and has_more_than(frame, SHORT):
+    if isinstance(frame, bytes) and most is not None and len(frame) > SHORT and has_more_than(frame, SHORT):
         raise MalformedEnvelope(f"has more than {SHORT:,} elements", "the frame", peer)
     try:
-        parts = msgpack.unpackb(frame, **_LIMITS)
+        if isinstance(frame, Pieces):
+            parts = unpacked(frame, longest_array=ARRAY_LIMIT, longest_text=_LIMITS["max_str_len"])
+        else:
+            parts = msgpack.unpackb(frame, **_LIMITS)
     except _NOT_MSGPACK as error:
         raise MalformedEnvelope(
             f"is not acceptable msgpack ({type(error).__name__}: {error})", "the frame", peer
@@ -185,7 +198,7 @@ def _decode_strictly(frame: bytes, peer: int | None, most: int | None) -> tuple[
         raise MalformedEnvelope(f"is {type(body).__name__}, not an array", "the body", peer)
     _check_plain(body, DEPTH_LIMIT, peer)
     header = _pack((tag, client, round, base, 0))[:-1]
-    if not frame.startswith(header):
+    if frame[: len(header)] != header:
         raise MalformedEnvelope("is not written in the shortest way", "the header", peer)
     return Envelope(kind, client, round, base, body), len(header)
 
@@ -214,28 +227,12 @@ def _name(envelope: Envelope) -> str:
     return f"the {envelope.kind.name} of round {envelope.round} for client {envelope.client}"
 
 
-def _pieces(values: list[Any]) -> Iterator[bytes]:
-    """The packed array in pieces: a long byte string is a piece of its own and is not copied."""
-    if not _has_long(values):
-        yield _pack(values)
-        return
-    yield _packer.pack_array_header(len(values))
-    for value in values:
-        if type(value) is list:
-            yield from _pieces(value)
-        elif type(value) is bytes and len(value) >= SHORT:
-            yield b"\xc6" + len(value).to_bytes(4, "big")  # msgpack's bin 32
-            yield value
-        else:
-            yield _pack(value)
-
-
 def _has_long(values: list[Any]) -> bool:
     for value in values:
         if type(value) is list:
             if _has_long(value):
                 return True
-        elif type(value) is bytes and len(value) >= SHORT:
+        elif (type(value) is bytes or type(value) is memoryview) and len(value) >= SHORT:
             return True
     return False
 

@@ -23,7 +23,8 @@ HEADER_LIMIT = 16
 NUMBER_LIMIT = 2**32
 ARRAY_LIMIT = 64
 DEPTH_LIMIT = 6
-FRAME_LIMIT = 2**28
+FRAME_LIMIT = 2**34
+"""Maximum bytes of a message that carries vectors: four billion weights in float32."""
 SHORT = 2**16
 """Maximum bytes of an envelope whose kind carries no vectors, and of a REPORT unless the run sets a higher limit."""
 

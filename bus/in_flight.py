@@ -13,11 +13,14 @@ from seedbus.bus.envelope import SERVER, Envelope, Kind, Tally, ends
 from seedbus.bus.errors import MalformedEnvelope
 from seedbus.bus.ledger import DELIVERED, REFUSED, Fate
 from seedbus.bus.records import Count, Whole
+from seedbus.pieces import Frame, restored, stored
 
 Key = tuple[Kind, int, int, int, int]
 """The identity of a message: kind, client, round, occurrence (its number among those), copy (0: the original)."""
 Address = Annotated[int, Meta(ge=-(2**31), lt=2**31)]
 """Hosts, the evaluator and nobody are below 0."""
+StoredFrame = bytes | list[bytes]
+"""A frame, as `pieces.stored` returned it."""
 
 
 class MessageState(NamedTuple):
@@ -33,12 +36,12 @@ class MessageState(NamedTuple):
     base: Whole
     header_bytes: Count
     tally: Tally
-    frame: bytes
+    frame: StoredFrame
     is_damaged: bool
     is_exempt: bool
 
 
-AnswerState = tuple[Count, Kind, Address, Whole, Count, Count, Whole, list[bytes]]
+AnswerState = tuple[Count, Kind, Address, Whole, Count, Count, Whole, list[StoredFrame]]
 """What a checkpoint stores of an `Answer` that has come: when it is due, the key's parts, base and frames."""
 
 
@@ -73,11 +76,11 @@ class InFlightMessage:
     base: int
     header_bytes: int
     tally: Tally
-    frame: bytes
+    frame: Frame
     is_damaged: bool
     is_exempt: bool
     envelope: Envelope | None
-    tail: bytes
+    tail: Frame
     size: int
 
     def __init__(
@@ -87,10 +90,10 @@ class InFlightMessage:
         base: int,
         header_bytes: int,
         tally: Tally,
-        frame: bytes,
+        frame: Frame,
         is_exempt: bool = False,
         envelope: Envelope | None = None,
-        tail: bytes = b"",
+        tail: Frame = b"",
     ) -> None:
         self.due_ns = self.sent_ns = sent_ns
         self.key = key
@@ -127,8 +130,8 @@ class InFlightMessage:
         return self.size - self.tally.digest_bytes
 
     @property
-    def full_frame(self) -> bytes:
-        return self.frame + self.tail
+    def full_frame(self) -> Frame:
+        return self.frame + self.tail if len(self.tail) else self.frame
 
     def content(self, report_limit: int) -> Envelope:
         """Return its envelope when it has arrived; report_limit: maximum bytes of a frame from a follower.
@@ -151,14 +154,14 @@ class InFlightMessage:
         """Return what a checkpoint keeps of it."""
         sizes = (self.base, self.header_bytes, self.tally)
         return MessageState(
-            self.due_ns, self.sent_ns, *self.key, *sizes, self.full_frame, self.is_damaged, self.is_exempt
+            self.due_ns, self.sent_ns, *self.key, *sizes, stored(self.full_frame), self.is_damaged, self.is_exempt
         )
 
     @staticmethod
     def unpack(state: MessageState) -> InFlightMessage:
         key = (state.kind, state.client, state.round, state.occurrence, state.copy)
         message = InFlightMessage(
-            state.sent_ns, key, state.base, state.header_bytes, state.tally, state.frame, state.is_exempt
+            state.sent_ns, key, state.base, state.header_bytes, state.tally, restored(state.frame), state.is_exempt
         )
         message.due_ns, message.is_damaged = state.due_ns, state.is_damaged
         return message
@@ -168,11 +171,12 @@ class InFlightMessage:
 
         An empty frame, which a malicious follower may send, stays empty.
         """
-        data = bytearray(self.full_frame)
+        whole = bytes(self.full_frame)
+        data = bytearray(whole)
         for position in positions if data else ():
             byte, bit = divmod(int(position * 8 * len(data)), 8)
             data[byte] ^= 1 << bit
-        if data != self.full_frame:
+        if data != whole:
             self.frame = bytes(data)
             self.tail = b""
             self.is_damaged = True
@@ -231,11 +235,11 @@ class Answer:
     due_ns: int
     key: Key
     base: int
-    frames: list[bytes] | None = None
+    frames: list[Frame] | None = None
     is_late: bool = False
     decoded: list[tuple[Envelope | None, int]] | None = None
 
-    def decode(self, frame: bytes, report_limit: int) -> tuple[Envelope | None, int]:
+    def decode(self, frame: Frame, report_limit: int) -> tuple[Envelope | None, int]:
         """Return envelope and header bytes of one of its frames, or (None, 0) if it will be refused.
 
         Args:
@@ -253,7 +257,7 @@ class Answer:
     @staticmethod
     def unpack(state: AnswerState) -> Answer:
         due_ns, kind, client, round, occurrence, copy, base, frames = state
-        return Answer(due_ns, (kind, client, round, occurrence, copy), base, frames)
+        return Answer(due_ns, (kind, client, round, occurrence, copy), base, [restored(frame) for frame in frames])
 
 
 def next_key(occurrences: dict[tuple[Kind, int, int], int], kind: Kind, client: int, round: int) -> Key:

@@ -16,6 +16,7 @@ from seedbus.bus.codec import first_bytes
 from seedbus.bus.envelope import REFUSE, REPORT, Kind
 from seedbus.bus.in_flight import Answer, AnswerState, Key
 from seedbus.bus.transport import Transport
+from seedbus.pieces import Frame, stored
 
 JOIN_REQUESTS = frozenset({Kind.WAKE, REFUSE})
 """Kinds after which a client may have lost its state; it answers them with a JOIN."""
@@ -23,7 +24,7 @@ _SHORT = 1024  # bytes of a short answer
 _NOTE_PREFIX = first_bytes(Kind.WAKE)
 
 
-OnAnswer = Callable[[Key, int, list[bytes], list[bytes]], bool]
+OnAnswer = Callable[[Key, int, list[Frame], list[Frame]], bool]
 """Called as soon as an answer has come, with the key of the message that it answers, that message's version, the frames
 to send, and the notes to the simulation, which are not sent. Returns whether the notes count as carried bytes."""
 
@@ -45,7 +46,7 @@ class PendingReplies:
         transport: Transport,
         *,
         send: Callable[[Answer], None],
-        record_notes: Callable[[int, list[bytes]], None],
+        record_notes: Callable[[int, list[Frame]], None],
         on_answer: OnAnswer,
     ) -> None:
         self._clock = clock
@@ -54,12 +55,12 @@ class PendingReplies:
         self._record_notes = record_notes
         self._on_answer = on_answer
         self._unsent: dict[Answer, None] = {}
-        self._short: deque[tuple[Answer, bytes]] = deque()  # that have come; see `take_short`
+        self._short: deque[tuple[Answer, Frame]] = deque()  # that have come; see `take_short`
         self._missing = 0
         self._all_here: asyncio.Future[None] | None = None
         self._is_closed = False
 
-    def expect(self, to: Key, base: int, due_ns: int) -> Callable[[list[bytes]], None]:
+    def expect(self, to: Key, base: int, due_ns: int) -> Callable[[list[Frame]], None]:
         """Expect an answer to a delivered message.
 
         Args:
@@ -87,7 +88,7 @@ class PendingReplies:
                 self._clock.release()
                 self._all_here = None
 
-    def take_short(self, most: int) -> list[tuple[Answer, bytes]]:
+    def take_short(self, most: int) -> list[tuple[Answer, Frame]]:
         """Return the oldest short answers of one frame that have come, each once, with their frames."""
         short = self._short
         return [short.popleft() for _ in range(min(most, len(short)))]
@@ -109,7 +110,11 @@ class PendingReplies:
     def checkpoint(self) -> list[AnswerState]:
         """Return the answers that have come and have not been sent."""
         answers = sorted(self._unsent, key=lambda answer: answer.key)
-        return [(each.due_ns, *each.key, each.base, each.frames) for each in answers if each.frames is not None]
+        return [
+            (each.due_ns, *each.key, each.base, list(map(stored, each.frames)))
+            for each in answers
+            if each.frames is not None
+        ]
 
     def restore(self, checkpoint: list[AnswerState]) -> None:
         """Schedule the answers that `checkpoint` returned."""
@@ -129,10 +134,10 @@ class PendingReplies:
         key = (REPORT, client, round, occurrence, copy, kind)
         self._clock.post(answer.due_ns, key, self._on_due, answer)
 
-    def _receive(self, answer: Answer, frames: list[bytes]) -> None:
+    def _receive(self, answer: Answer, frames: list[Frame]) -> None:
         if self._is_closed or answer.frames is not None:
             return
-        notes: list[bytes] = []
+        notes: list[Frame] = []
         for frame in frames:  # no comprehension, which in Python 3.11 is a call
             if frame[:2] == _NOTE_PREFIX:
                 notes.append(frame)

@@ -14,7 +14,7 @@ import asyncio
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Annotated, Protocol, TypeVar, runtime_checkable
+from typing import Annotated, Any, Protocol, TypeVar, runtime_checkable
 
 from msgspec import Meta
 
@@ -24,8 +24,11 @@ from seedbus.bus.spans import Span as Span
 from seedbus.bus.spans import clients_in
 from seedbus.bus.spans import merged as merged
 from seedbus.bus.text import counted
+from seedbus.pieces import Frame
 
-Answered = Callable[[list[bytes]], None]
+AnyFrame = Any
+"""A `pieces.Frame`. Followers that are never given a long one may say `bytes`."""
+Answered = Callable[[list[AnyFrame]], None]
 _Accepted = TypeVar("_Accepted")
 MAX_SPANS = 64  # maximum spans of clients in a request or an offer: a process may request again what it was offered
 NO_CLIENTS = 2**32 - 1  # the count in the request of a process that hosts only the evaluator
@@ -138,7 +141,7 @@ def count_of(spans: Sequence[Span]) -> int:
 class Follower(Protocol):
     """The clients, and perhaps the evaluator, of one process, which follow the server's log of commits."""
 
-    def join(self, host: int, nonce: bytes) -> list[bytes]:
+    def join(self, host: int, nonce: bytes) -> list[AnyFrame]:
         """Return the frames of its JOIN.
 
         Args:
@@ -147,11 +150,11 @@ class Follower(Protocol):
         """
         ...
 
-    def welcome(self, frame: bytes) -> None:
+    def welcome(self, frame: AnyFrame) -> None:
         """Accept the server's answer to the JOIN. If it is a refusal, raise the error that ends the process."""
         ...
 
-    def handle(self, frame: bytes) -> list[bytes]:
+    def handle(self, frame: AnyFrame) -> list[AnyFrame]:
         """Process a frame and return the frames of the answer. Never raises, whatever the frame is."""
         ...
 
@@ -160,12 +163,23 @@ class Follower(Protocol):
 class BatchFollower(Protocol):
     """A follower that saves work if it is given several frames at once."""
 
-    def handle_all(self, frames: Sequence[bytes]) -> Iterator[list[bytes]]:
+    def handle_all(self, frames: Sequence[AnyFrame]) -> Iterator[list[AnyFrame]]:
         """Yield what `handle` returns for each frame, in order, as soon as it is known."""
         ...
 
 
-def handled(follower: Follower, frames: Sequence[bytes]) -> Iterator[list[bytes]]:
+@runtime_checkable
+class LongFollower(Protocol):
+    """A follower whose run has messages that are longer than a link otherwise accepts.
+
+    Attributes:
+        longest: bytes of the longest one.
+    """
+
+    longest: int
+
+
+def handled(follower: Follower, frames: Sequence[Frame]) -> Iterator[list[Frame]]:
     """Yield a follower's answer to each frame, in order."""
     return follower.handle_all(frames) if isinstance(follower, BatchFollower) else map(follower.handle, frames)
 
@@ -189,7 +203,7 @@ class Registration(Protocol):
         """Answer a process's request."""
         ...
 
-    def admit(self, host: int, frame: bytes) -> tuple[list[bytes], bool] | Declined:
+    def admit(self, host: int, frame: AnyFrame) -> tuple[list[AnyFrame], bool] | Declined:
         """Process a JOIN.
 
         Returns:
@@ -239,7 +253,7 @@ class Transport(Protocol):
         """Return whether a frame to `address` is delivered to a follower, now or later."""
         ...
 
-    def deliver(self, address: int, frame: bytes, answered: Answered, tail: bytes = b"") -> None:
+    def deliver(self, address: int, frame: AnyFrame, answered: Answered, tail: AnyFrame = b"") -> None:
         """Move a frame to a follower. Frames to one address are handled in the order of these calls.
 
         Args:
@@ -257,7 +271,7 @@ class Transport(Protocol):
         """Send frames that were held back for a batch, because their answers are waited for."""
         ...
 
-    def post(self, host: int, frame: bytes) -> None:
+    def post(self, host: int, frame: AnyFrame) -> None:
         """Move a frame that has no answer to a host."""
         ...
 
@@ -291,7 +305,7 @@ class MemoryTransport:
         self._follower: Follower | None = None
         self._addresses: set[int] = set()
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="followers") if offload else None
-        self._waiting: list[tuple[bytes, Answered]] = []
+        self._waiting: list[tuple[Frame, Answered]] = []
 
     def start(self, registration: Registration) -> None:
         if self._recruit is None:
@@ -306,7 +320,7 @@ class MemoryTransport:
     def reaches(self, address: int) -> bool:
         return True
 
-    def deliver(self, address: int, frame: bytes, answered: Answered, tail: bytes = b"") -> None:
+    def deliver(self, address: int, frame: AnyFrame, answered: Answered, tail: AnyFrame = b"") -> None:
         if address not in self._addresses or self._follower is None:
             raise UnknownAddress(address)
         if self._gathers:
@@ -321,7 +335,7 @@ class MemoryTransport:
         if self._waiting:
             asyncio.get_running_loop().call_soon(self._handle_waiting)
 
-    def post(self, host: int, frame: bytes) -> None:
+    def post(self, host: int, frame: AnyFrame) -> None:
         pass
 
     def framing_bytes(self, size: int) -> int:

@@ -221,7 +221,7 @@ def test_importing_it_imports_nothing_heavy(module: str) -> None:
 def test_importing_the_bus_imports_no_other_layer() -> None:
     code = "import sys, seedbus.bus; print(sorted({n.split('.')[1] for n in sys.modules if n.startswith('seedbus.')}))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT / "tests")
-    assert done.stdout.strip() == "['bounded', 'bus', 'capabilities', 'keyed', 'settings']", done.stderr
+    assert done.stdout.strip() == "['bounded', 'bus', 'capabilities', 'keyed', 'pieces', 'settings']", done.stderr
 
 
 DEVICE = re.compile(r"\bdevices?\b|_device\b|\bgpu|cuda|\bmps\b", re.IGNORECASE)

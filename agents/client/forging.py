@@ -15,6 +15,7 @@ from seedbus.bus import Envelope, Kind, MalformedEnvelope, decode
 from seedbus.bus.codec import first_bytes
 from seedbus.bus.envelope import ADVANCES
 from seedbus.bus.keyed_random import KeyedRandom, ordered
+from seedbus.pieces import Frame
 
 _NOTE, _JOIN = first_bytes(Kind.WAKE), first_bytes(Kind.JOIN)
 
@@ -42,7 +43,7 @@ class Forge(Protocol):
     The `repr` of such a fault keys its random draws, so it must state all of the fault's settings and nothing else.
     """
 
-    def forge(self, occasion: Occasion, random: KeyedRandom) -> list[bytes] | None:
+    def forge(self, occasion: Occasion, random: KeyedRandom) -> list[Frame] | None:
         """Return the frames that the client answers with; None if the fault does not apply."""
         ...
 
@@ -72,27 +73,27 @@ class Forging:
         """As `Followers.try_first_round`."""
         self._honest.try_first_round(cohort)
 
-    def join(self, host: int, nonce: bytes = b"") -> list[bytes]:
+    def join(self, host: int, nonce: bytes = b"") -> list[Frame]:
         """As `Followers.join`."""
         frames = self._honest.join(host, nonce)
         self._proofs = self._honest.host.member_proof
         return frames
 
-    def welcome(self, frame: bytes) -> None:
+    def welcome(self, frame: Frame) -> None:
         """As `Followers.welcome`."""
         self._honest.welcome(frame)
 
-    def handle(self, frame: bytes) -> list[bytes]:
+    def handle(self, frame: Frame) -> list[Frame]:
         """As `Followers.handle`."""
         (answers,) = self.handle_all([frame])
         return answers
 
-    def handle_all(self, frames: Sequence[bytes]) -> Iterator[list[bytes]]:
+    def handle_all(self, frames: Sequence[Frame]) -> Iterator[list[Frame]]:
         """As `Followers.handle_all`."""
         for frame, answers in zip(frames, self._honest.handle_all(frames), strict=True):
             yield self._forged(frame, answers)
 
-    def _forged(self, frame: bytes, answers: list[bytes]) -> list[bytes]:
+    def _forged(self, frame: Frame, answers: list[Frame]) -> list[Frame]:
         try:
             asked = decode(frame)
         except MalformedEnvelope:

@@ -18,10 +18,11 @@ from seedbus.agents.observer import Observer
 from seedbus.agents.problem import ClientProblem, Identified, Probed
 from seedbus.algorithms.contract import BadPayload, Replica, Vector
 from seedbus.algorithms.directions import selftest_once
-from seedbus.bus import EVALUATOR, Envelope, Kind, MalformedEnvelope, Offer, decode, encode
-from seedbus.bus.codec import Decoder
-from seedbus.bus.envelope import PLAN
+from seedbus.bus import EVALUATOR, Envelope, Kind, MalformedEnvelope, Offer, decode
+from seedbus.bus.codec import Decoder, encoded
+from seedbus.bus.envelope import PLAN, SHORT
 from seedbus.bus.transport import addresses
+from seedbus.pieces import Frame
 from seedbus.versions import version
 
 MAX_TOGETHER = 64
@@ -67,6 +68,7 @@ class Followers:
     Attributes:
         host: the clients.
         evaluator: the evaluator; None in processes that have none.
+        longest: bytes of the longest message that they can use.
     """
 
     def __init__(
@@ -91,6 +93,7 @@ class Followers:
         self._decoder = Decoder()
         self._max_together = MAX_TOGETHER if spec.gathers else 1
         self._addresses = addresses(offer.spans, offer.evaluates)
+        self.longest = SHORT + algorithm.sizes(problem.dimension, 1).message
         clients = [address for address in self._addresses if address != EVALUATOR]
         replicas = Replicas(
             algorithm, lambda: algorithm.replica(problem.x0()), shares=not spec.verify_every, place=spec.place
@@ -110,11 +113,11 @@ class Followers:
         if self.evaluator is not None:
             self.evaluator.try_first_round()
 
-    def join(self, host: int, nonce: bytes = b"") -> list[bytes]:
+    def join(self, host: int, nonce: bytes = b"") -> list[Frame]:
         """Return the JOINs of all clients, as frames; host: the process's address; nonce: the offer's."""
         return _encoded(self.host.join(host, nonce))
 
-    def welcome(self, frame: bytes) -> None:
+    def welcome(self, frame: Frame) -> None:
         """Go to the versions that a WELCOME states. Raises `JoinRefused`, also if the frame is a REFUSE."""
         try:
             envelope = decode(frame)
@@ -130,12 +133,12 @@ class Followers:
         self.host.replicas.reset(version_of, log)
         self.host.downloads.reset(notes)
 
-    def handle(self, frame: bytes) -> list[bytes]:
+    def handle(self, frame: Frame) -> list[Frame]:
         """Return the answers to one frame."""
         (answers,) = self.handle_all([frame])
         return answers
 
-    def handle_all(self, frames: Sequence[bytes]) -> Iterator[list[bytes]]:
+    def handle_all(self, frames: Sequence[Frame]) -> Iterator[list[Frame]]:
         """Yield the answers to each frame.
 
         Adjacent PLANs of one round, to different clients at one version, are worked on together.
@@ -153,7 +156,7 @@ class Followers:
                 yield [] if envelope is None else _encoded(self._act(envelope))
         yield from map(_encoded, self.host.on_plans(list(plans.values())))
 
-    def _decoded(self, frame: bytes) -> Envelope | None:
+    def _decoded(self, frame: Frame) -> Envelope | None:
         try:
             return self._decoder.decode(frame)
         except MalformedEnvelope as error:
@@ -189,9 +192,9 @@ class Followers:
         return []
 
 
-def _encoded(answers: Sequence[Envelope]) -> list[bytes]:
-    frames = []
+def _encoded(answers: Sequence[Envelope]) -> list[Frame]:
+    frames = list[Frame]()
     for answer in answers:
-        frame, _ = encode(answer)
+        frame, _ = encoded(answer)
         frames.append(frame)
     return frames

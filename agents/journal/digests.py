@@ -14,6 +14,8 @@ from typing import Self
 
 import msgpack
 
+from seedbus.pieces import Bytes, Frame, Pieces, buffers
+
 ROOT = "root"
 """The name of the fact that holds the first link of the chain, in hexadecimal, if it is not the scenario's digest."""
 SEAL = "seal"
@@ -64,7 +66,7 @@ class TableDigests:
             change -= (_number(value) - _ABSENT) * weights(tuple(clients))
         return replace(self, members=(self.members + change) & _MASK)
 
-    def holding(self, held: bytes) -> Self:
+    def holding(self, held: Frame) -> Self:
         """Return the digests after the server holds something else for clients that lag; b"": nothing."""
         return replace(self, held=digest(held))
 
@@ -82,9 +84,13 @@ class TableDigests:
         return replace(self, rows=b"")
 
 
-def digest(content: bytes) -> bytes:
-    """Return BLAKE2b of 16 bytes."""
-    return hashlib.blake2b(content, digest_size=16).digest()
+def digest(*content: Bytes | Pieces) -> bytes:
+    """Return BLAKE2b of 16 bytes, of all these one after another."""
+    total = hashlib.blake2b(digest_size=16)
+    for each in content:
+        for piece in buffers(each):
+            total.update(piece)
+    return total.digest()
 
 
 def seal_of(facts: Mapping[str, str]) -> str:

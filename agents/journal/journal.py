@@ -41,7 +41,7 @@ from seedbus.agents.journal.file import (
 )
 from seedbus.agents.journal.head import HEAD, Head, HeadWriter, read_head
 from seedbus.agents.journal.metrics import check_line
-from seedbus.agents.journal.reader import KEPT_EVERY, MEMBERS, JournalReader, checkpoint_digest, link
+from seedbus.agents.journal.reader import KEPT_EVERY, MEMBERS, JournalReader, checkpoint_digest, link, unpacked_state
 from seedbus.agents.journal.records import (
     Checkpoint,
     Entry,
@@ -52,6 +52,7 @@ from seedbus.agents.journal.records import (
     StoredRound,
 )
 from seedbus.bus.records import Count, Text, record
+from seedbus.pieces import Frame, Pieces, buffers, packed
 
 END = "end"
 """The name of the fact that says how to take a run's end back: files of the ledger, lines of metrics, other facts."""
@@ -160,19 +161,21 @@ class Journal:
         """Make a round durable: when this returns, it is on the disk."""
         chain, tables = self._end()
         commit: list[Any] | bytes | None = entry.commit
-        model = msgpack.packb(commit) if entry.is_dense and commit is not None else None
+        model = list(packed(commit)) if entry.is_dense and commit is not None else None
         if model is not None:  # the chain holds its digest alone, so that the model may be deleted later
-            commit = digest(model)
+            commit = digest(*model)
         body: bytes = msgpack.packb([list(entry.cohort), list(entry.reported), entry.record, commit])
         chain = link(chain, entry.round, entry.version, body)
-        lines, state = [json.dumps(line) for line in entry.metrics], msgpack.packb(entry.state)
+        lines, state = [json.dumps(line) for line in entry.metrics], Pieces(packed(entry.state))
         rows = [entry.rows] if entry.rows and not entry.is_rotated else []
         with self._writing() as database:
             database.execute("INSERT INTO rounds VALUES (?, ?, ?, ?)", (entry.round, entry.version, body, chain))
             if model is not None:
-                database.execute("INSERT INTO models VALUES (?, ?)", (entry.version, model))
-                old = (entry.version, KEPT_EVERY)
-                database.execute("DELETE FROM models WHERE version < ? AND version % ?", old)
+                row = self._reader.long_values.put("model", entry.version, model)
+                database.execute("INSERT INTO models VALUES (?, ?)", (entry.version, row))
+                which, old = "version < ? AND version % ?", (entry.version, KEPT_EVERY)
+                database.execute(f"DELETE FROM models WHERE {which}", old)
+                self._reader.long_values.delete("model", which, *old)
             tables = self._moved("known", [(client, position.pack()) for client, position in entry.positions], tables)
             tables = self._moved("held", entry.actual_versions, tables)
             if entry.is_rotated:
@@ -180,7 +183,8 @@ class Journal:
                 tables = tables.rotated()
             tables = self._moved("halves", entry.partial_downloads, tables)
             if entry.held is not None:
-                database.execute("INSERT OR REPLACE INTO snapshot VALUES (1, ?)", (entry.held,))
+                row = self._reader.long_values.put("snapshot", 0, [entry.held])
+                database.execute("INSERT OR REPLACE INTO snapshot VALUES (1, ?)", (row,))
                 tables = tables.holding(entry.held)
             end = JournalEnd(chain, self._grown(lines, rows, tables))
             self._write_checkpoint(entry.segments, state, end)
@@ -209,10 +213,9 @@ class Journal:
             self._note(facts)
             database.execute("DELETE FROM rows")
             end = JournalEnd(chain, self._grown(lines, [], tables.rotated()))
-            row = database.execute("SELECT state FROM checkpoint").fetchone()
-            if row is not None:
-                (state,) = row
-                self._write_checkpoint(segments, state, end)
+            before = self._reader.checkpoint()
+            if before is not None:
+                self._write_checkpoint(segments, before[1], end)
         self._known_end = end
 
     def before_end(self) -> tuple[int, int, list[str]] | None:
@@ -257,9 +260,9 @@ class Journal:
             database.executemany("INSERT INTO facts VALUES (?, ?)", sealed.items())
             if newest is not None:
                 database.execute("DELETE FROM metrics WHERE number > ?", (newest,))
-            row = database.execute("SELECT segments, state FROM checkpoint").fetchone()
-            if row is not None:
-                before, state = row
+            checkpoint = self._reader.checkpoint()
+            if checkpoint is not None:
+                before, state, _ = checkpoint
                 self._write_checkpoint(before if segments is None else segments, state, self._reader.end())
         self._known_end = None
 
@@ -271,10 +274,10 @@ class Journal:
         """Return the state after the last whole round, verified; None before the first. Raises `JournalDamaged`."""
         with self._plain_errors():
             verified = deque(self._reader.rounds(), maxlen=1)
-            row = self._database.execute("SELECT segments, state, chain FROM checkpoint").fetchone()
-            if row is None and not verified:
+            found = self._reader.checkpoint()
+            if found is None and not verified:
                 return None
-            segments, state, claimed = row or (0, b"", b"")
+            segments, state, claimed = found or (0, b"", b"")
             if not verified or claimed != checkpoint_digest(self._reader.end(), segments, state):
                 raise JournalDamaged(self.folder / FILE, 0, "the checkpoint does not verify")
             stored = verified.pop()
@@ -291,7 +294,7 @@ class Journal:
             positions = {client: MemberPosition.unpack(number) for client, number in known}
             actual_versions = dict(held)
             partial_downloads = {client: note for client, note in halves if note}
-            unpacked = msgpack.unpackb(state, strict_map_key=False)
+            unpacked = unpacked_state(state)
         return Checkpoint(
             state=unpacked,
             segments=segments,
@@ -413,8 +416,9 @@ class Journal:
         self._database.executemany("INSERT INTO rows (packed) VALUES (?)", [(packed,) for packed in rows])
         return tables.grown(metrics=lines, rows=rows)
 
-    def _write_checkpoint(self, segments: int, state: bytes, end: JournalEnd) -> None:
-        checkpoint = (segments, state, checkpoint_digest(end, segments, state))
+    def _write_checkpoint(self, segments: int, state: Frame, end: JournalEnd) -> None:
+        row = self._reader.long_values.put("state", 0, list(buffers(state)))
+        checkpoint = (segments, row, checkpoint_digest(end, segments, state))
         self._database.execute("INSERT OR REPLACE INTO checkpoint VALUES (1, ?, ?, ?)", checkpoint)
 
     # -- reading

@@ -13,7 +13,9 @@ import msgpack
 from seedbus.agents.errors import JournalDamaged
 from seedbus.agents.journal.digests import ROOT, TableDigests, digest
 from seedbus.agents.journal.file import LONGEST
+from seedbus.agents.journal.long_values import LongValues
 from seedbus.agents.journal.records import Glance, JournalEnd, MemberPosition, StoredRound
+from seedbus.pieces import Frame, Pieces, buffers, unpacked
 
 KEPT_EVERY = 50
 """Dense commits, each a whole model, are kept of every version that this divides; the newest is kept too."""
@@ -26,9 +28,15 @@ def link(previous: bytes, round: int, version: int, body: bytes) -> bytes:
     return digest(previous + b"%d %d " % (round, version) + body)
 
 
-def checkpoint_digest(end: JournalEnd, segments: int, state: bytes) -> bytes:
+def unpacked_state(state: Frame) -> Any:
+    """Return the state of a checkpoint."""
+    (packed,) = buffers(state) or (b"",)
+    return msgpack.unpackb(packed, strict_map_key=False)
+
+
+def checkpoint_digest(end: JournalEnd, segments: int, state: Frame) -> bytes:
     """Return the digest of a checkpoint, of the chain of rounds and of all other tables, 16 bytes."""
-    return digest(end.chain + end.tables.digest() + b"%d " % segments + state)
+    return digest(end.chain, end.tables.digest(), b"%d " % segments, state)
 
 
 class JournalReader:
@@ -37,6 +45,7 @@ class JournalReader:
     def __init__(self, path: Path, database: sqlite3.Connection) -> None:
         self._path = path
         self._database = database
+        self.long_values = LongValues(database)
 
     def select(self, what: str, *values: Any) -> sqlite3.Cursor:
         """Execute a SELECT with these values in the place of its question marks."""
@@ -64,11 +73,8 @@ class JournalReader:
 
     def held(self) -> bytes:
         """Return what the server holds for clients that lag, packed; b"": nothing."""
-        row: tuple[bytes] | None = self.select("packed FROM snapshot").fetchone()
-        if row is None:
-            return b""
-        (packed,) = row
-        return packed
+        (packed,) = self.select("packed FROM snapshot").fetchone() or (b"",)
+        return bytes(self.long_values.get("snapshot", 0, packed))
 
     def end(self) -> JournalEnd:
         """Return the last link of the chain and the digests of the other tables, computed anew."""
@@ -83,17 +89,25 @@ class JournalReader:
         self._database.execute("BEGIN")
         try:
             (version,) = self.select("version FROM rounds ORDER BY round DESC LIMIT 1").fetchone() or (0,)
-            segments, state = self.select("segments, state FROM checkpoint").fetchone() or (0, None)
+            segments, state, _ = self.checkpoint() or (0, None, b"")
             return Glance(
                 self.length(),
                 version,
                 {client: MemberPosition.unpack(number) for client, number in self.members("known")},
                 segments,
                 b"".join(self.rows()),
-                None if state is None else msgpack.unpackb(state, strict_map_key=False),
+                None if state is None else unpacked_state(state),
             )
         finally:
             self._database.execute("ROLLBACK")
+
+    def checkpoint(self) -> tuple[int, Frame, bytes] | None:
+        """Return the checkpoint's number of segments, its packed state and its digest; None before the first."""
+        row = self.select("segments, state, chain FROM checkpoint").fetchone()
+        if row is None:
+            return None
+        segments, state, chain = row
+        return segments, self.long_values.get("state", 0, state), chain
 
     def length(self) -> int:
         """Return the number of rounds, provided that none is missing between two others."""
@@ -134,9 +148,12 @@ class JournalReader:
         is_newest = self.select("1 FROM rounds WHERE version > ? LIMIT 1", version).fetchone() is None
         if packed is None and not is_newest and version % KEPT_EVERY:
             return []
-        if packed is None or digest(packed) != its_digest:
+        model = None if packed is None else self.long_values.get("model", version, packed)
+        if model is None or digest(model) != its_digest:
             raise JournalDamaged(self._path, good, f"the model of version {version} does not verify")
-        commit: list[Any] = msgpack.unpackb(packed)
+        commit: list[Any] = (
+            unpacked(model, longest_array=64, longest_text=0) if isinstance(model, Pieces) else msgpack.unpackb(model)
+        )
         return commit
 
     def _first_round(self, after: int) -> int:

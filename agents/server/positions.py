@@ -12,6 +12,7 @@ from seedbus.bus.codec import first_bytes
 from seedbus.bus.envelope import ADVANCES, PLAN, SNAPSHOT, Kind, Tally
 from seedbus.bus.in_flight import Key
 from seedbus.bus.pending_replies import JOIN_REQUESTS
+from seedbus.pieces import Frame
 
 _JOINS = first_bytes(Kind.JOIN)
 
@@ -150,7 +151,7 @@ class Positions:
         self.delivered[client] = base
         return max(0, sent - self._count_seeds(before, base)) if sent else 0
 
-    def on_answer(self, message: Key, base: int, frames: list[bytes], notes: list[bytes]) -> bool:
+    def on_answer(self, message: Key, base: int, frames: list[Frame], notes: list[Frame]) -> bool:
         """Update the position of a follower that answers.
 
         Args:
@@ -180,7 +181,7 @@ class Positions:
                 self.delivered[client] = max(base, self.delivered.get(client, 0))
         if not (notes or client in self.partial_downloads) or not (kind is Kind.SNAPSHOT or sets_back):
             return False
-        self.partial_downloads[client] = notes[-1] if notes else b""
+        self.partial_downloads[client] = bytes(notes[-1]) if notes else b""
         return True
 
     def take_actual(self) -> tuple[list[tuple[int, int]], list[tuple[int, bytes]]]:

@@ -31,6 +31,7 @@ from seedbus.bus.envelope import LOWEST_ADDRESS
 from seedbus.bus.spans import Span, SpanSet, clients_in, merged
 from seedbus.bus.text import counted
 from seedbus.bus.transport import MAX_SPANS, NO_CLIENTS, NOT_YET, OPERATOR, Rights, addresses, count_of
+from seedbus.pieces import Frame
 
 NONCE_BYTES = 16
 
@@ -131,7 +132,7 @@ class Registration:
         self._workers[host] = _Worker(offer, rights, request.known_as)
         return offer
 
-    def admit(self, host: int, frame: bytes) -> tuple[list[bytes], bool] | Declined:
+    def admit(self, host: int, frame: Frame) -> tuple[list[Frame], bool] | Declined:
         """Process a JOIN of a process with an offer.
 
         Returns:
@@ -151,7 +152,7 @@ class Registration:
         self._bus.record_refused_join(host, frame)
         return [self._bus.record(messages.refuse(host, reason, detail))], False
 
-    def _admitted(self, worker: _Worker, envelope: Envelope) -> tuple[list[bytes], bool] | Declined:
+    def _admitted(self, worker: _Worker, envelope: Envelope) -> tuple[list[Frame], bool] | Declined:
         """Process a JOIN as `admit` does. Raises `BadPayload`, `ReportRefused`."""
         host = worker.offer.host
         if envelope.kind is not Kind.JOIN or envelope.client != host:
@@ -337,7 +338,7 @@ class Registration:
     def _is_evaluator_unoffered(self) -> bool:
         return self._is_evaluator_free and not any(worker.offer.evaluates for worker in self._workers.values())
 
-    def _welcome(self, worker: _Worker) -> bytes:
+    def _welcome(self, worker: _Worker) -> Frame:
         """The WELCOME: the version of each follower, and all commits that they need to get there.
 
         In simulated time these are the actual versions, with the notes of incomplete downloads: a process that replaces

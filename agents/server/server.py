@@ -32,6 +32,7 @@ from seedbus.agents.stop_request import StopRequest
 from seedbus.bus import EVALUATOR, SERVER, Bus, Envelope, Kind
 from seedbus.bus.envelope import DOWN, REPORT, UP
 from seedbus.bus.event_queue import LAST
+from seedbus.pieces import Frame
 
 
 class Interruption(Protocol):
@@ -155,7 +156,7 @@ class Server:
             self._stop.wakes(lambda: None)
             self._disk.shutdown()
 
-    def farewells(self) -> list[tuple[int, bytes]]:
+    def farewells(self) -> list[tuple[int, Frame]]:
         """Record that each process is told that the run is over; returns (host, frame) of what is to tell it."""
         return [(host, self.bus.record(messages.bye(host))) for host in self._registration.hosts]
 

@@ -22,6 +22,7 @@ from seedbus.algorithms.aggregation.vectors import norms
 from seedbus.algorithms.contract import BadPayload, Packed, Vector
 from seedbus.algorithms.dense.compression.contract import Compression
 from seedbus.algorithms.dense.draws import derived
+from seedbus.algorithms.dense.vectors import raw, read, rows
 from seedbus.discovery import PluginError
 
 
@@ -128,19 +129,19 @@ def encode_report(
     with np.errstate(over="ignore", invalid="ignore"):
         decoded_norms = np.array(norms(decoded) if has_norms else [], np.float32)
         numbers = np.array(measured, np.float32)
-    return DenseReport(samples, np.stack(decoded), bodies, decoded_norms, numbers)
+    return DenseReport(samples, rows(decoded), bodies, decoded_norms, numbers)
 
 
 def report_of(codec: Compression, samples: int, bodies: list[list[Any]], dimension: int) -> DenseReport:
     """Return the report of encoded vectors, without norms and numbers; raises `BadPayload`."""
-    decoded = np.stack([codec.decode(each, dimension) for each in bodies])
+    decoded = rows([codec.decode(each, dimension) for each in bodies])
     return DenseReport(samples, decoded, bodies, np.zeros(0, np.float32))
 
 
 def pack_report(report: DenseReport, codec: Compression) -> Packed:
     count, dimension = report.vectors.shape
     numbers = [each for each in (report.norms, report.measured) if each.size]
-    body = [report.samples, report.bodies, *map(_raw, numbers)]
+    body = [report.samples, report.bodies, *map(raw, numbers)]
     return Packed(body, scalars=count * codec.scalars(dimension) + sum(each.size for each in numbers))
 
 
@@ -166,8 +167,8 @@ def unpack_report(
     samples, bodies = body[:2]
     if not 0 < samples < 2**32 or len(bodies) != vectors:
         raise BadPayload(f"a report of {samples} samples and {len(bodies)} vectors")
-    sent_norms = _read(body[2], vectors) if has_norms else np.zeros(0, np.float32)
-    numbers = _read(body[-1], measured) if measured else np.zeros(0, np.float32)
+    sent_norms = read(body[2], vectors) if has_norms else np.zeros(0, np.float32)
+    numbers = read(body[-1], measured) if measured else np.zeros(0, np.float32)
     return replace(report_of(codec, samples, bodies, dimension), norms=sent_norms, measured=numbers)
 
 
@@ -178,7 +179,7 @@ def pack_peak(norms: Sequence[Vector]) -> Packed:
         norms: the norms of each report, float32 [V]; at least one report.
     """
     largest = np.max(norms, axis=0)
-    return Packed([_raw(largest)], scalars=largest.size)
+    return Packed([raw(largest)], scalars=largest.size)
 
 
 def pack_commits(commits: Sequence[DenseCommit], *, with_model: bool) -> Packed:
@@ -186,8 +187,8 @@ def pack_commits(commits: Sequence[DenseCommit], *, with_model: bool) -> Packed:
         [
             commit.version,
             commit.round,
-            [_raw(field) for field in commit.fields],
-            _raw(commit.model) if with_model and commit.model is not None else b"",
+            [raw(field) for field in commit.fields],
+            raw(commit.model) if with_model and commit.model is not None else b"",
         ]
         for commit in commits
     ]
@@ -201,20 +202,12 @@ def unpack_commits(body: Any, fields: int, dimension: int) -> list[DenseCommit]:
 
 
 def _unpack_commit(body: Any, fields: int, dimension: int) -> DenseCommit:
-    if not isinstance(body, list) or [type(part) for part in body] != [int, int, list, bytes]:
+    types = [int, int, list, bytes]
+    if not isinstance(body, list) or [bytes if type(part) is memoryview else type(part) for part in body] != types:
         raise BadPayload("a commit is not a version, a round, fields and a model")
-    version, round, vectors, model = body
+    version, round, vectors, *models = body
+    model = models[0] if len(models) == 1 else models
     if not 0 < version < 2**32 or not 0 <= round < 2**32 or len(vectors) != fields:
         raise BadPayload(f"a commit of version {version} with {len(vectors)} fields; there are {fields}")
-    read = tuple(_read(vector, dimension) for vector in vectors)
-    return DenseCommit(version, round, read, _read(model, dimension) if model else None)
-
-
-def _raw(vector: Vector) -> bytes:
-    return np.ascontiguousarray(vector, "<f4").tobytes()
-
-
-def _read(raw: Any, dimension: int) -> Vector:
-    if not isinstance(raw, bytes) or len(raw) != 4 * dimension:
-        raise BadPayload(f"a field that is not {4 * dimension} bytes")
-    return np.frombuffer(raw, "<f4").astype(np.float32)
+    fields_read = tuple(read(vector, dimension) for vector in vectors)
+    return DenseCommit(version, round, fields_read, None if model == b"" else read(model, dimension))

@@ -15,6 +15,7 @@ from seedbus.algorithms.contract import BadPayload, LateReports, ReportRefused, 
 from seedbus.algorithms.dense.channels.contract import Channel
 from seedbus.algorithms.dense.methods.method import Method, Reported, Server
 from seedbus.algorithms.dense.payloads import DenseCommit, DensePlan, DenseReport
+from seedbus.algorithms.dense.vectors import Raw, kept, raw, weighted_sum
 from seedbus.algorithms.numbers import ABSURD
 from seedbus.discovery import PluginError, check_shape
 
@@ -56,8 +57,8 @@ class State:
 
     def pack(self) -> list[Any]:
         """Return the state as plain data for the checkpoint; vectors as little-endian float32."""
-        named = [{name: to_bytes(each[name]) for name in sorted(each)} for each in (self.shared, self.own)]
-        return [to_bytes(self.x), *named, self.rule]
+        named = [{name: raw(each[name]) for name in sorted(each)} for each in (self.shared, self.own)]
+        return [raw(self.x), *named, self.rule]
 
     @staticmethod
     def unpack(packed: list[Any]) -> State:
@@ -174,8 +175,8 @@ def advance_by(
 def _advanced(algorithm: Aggregating, server: Server, rule: Any) -> tuple[DenseCommit, list[Any]]:
     """Move the model; return the commit of it and the packed state after it, with that of the aggregation rule."""
     plan, ahead = server.plan, _advance(algorithm, server)
-    fields = (ahead.copy(), *(server.shared[name].copy() for name in algorithm.shared))
-    commit = DenseCommit(plan.version + 1, plan.round, fields, None if ahead is server.x else server.x.copy())
+    fields = (kept(ahead), *(kept(server.shared[name]) for name in algorithm.shared))
+    commit = DenseCommit(plan.version + 1, plan.round, fields, None if ahead is server.x else kept(server.x))
     return commit, State(server.x, server.shared, server.state, rule).pack()
 
 
@@ -281,16 +282,13 @@ def combine_updates(
         share: total weight of the round's own reports.
         dimension: number of coordinates, d.
     """
-    total = np.zeros(dimension)
-    summed = 0
+    start, summed = None, 0
     if own and not isinstance(algorithm.aggregation, Mean):
         found = algorithm.aggregation.blend([report.vectors[0] for report in reports[:own]], rule)
         blended, rule = checked(algorithm.aggregation, "blend", found, dimension)
-        total += share * blended
-        summed = own
-    for report, weight in zip(reports[summed:], weights[summed:], strict=True):
-        total += weight * report.vectors[0].astype(np.float64)
-    return total.astype(np.float32), rule
+        start, summed = share * blended, own
+    updates = [report.vectors[0] for report in reports[summed:]]
+    return weighted_sum(updates, list(weights[summed:]), 1, start, dimension), rule
 
 
 def check(report: DenseReport, vectors: int, dimension: int) -> None:
@@ -309,7 +307,7 @@ def check(report: DenseReport, vectors: int, dimension: int) -> None:
     for numbers in (report.vectors, report.measured):
         if not np.isfinite(numbers).all():
             raise ReportRefused("not-finite", "it holds a number that is not finite")
-        largest = float(np.abs(numbers).max(initial=0.0))
+        largest = float(max(numbers.max(initial=0.0), -numbers.min(initial=0.0)))
         if largest > ABSURD:
             raise ReportRefused("absurd", f"it holds a magnitude of {largest:.3g}; at most {ABSURD:.0g} is accepted")
     if report.norms.size and not np.allclose(report.norms, norms(list(report.vectors)), rtol=1e-5, atol=1e-30):
@@ -324,10 +322,8 @@ def mean(reports: Sequence[DenseReport], number: int, dimension: int) -> Vector:
         number: index of the vector in each report.
         dimension: number of coordinates, d.
     """
-    total = np.zeros(dimension)
-    for report in reports:
-        total += report.vectors[number]
-    return (total / max(1, len(reports))).astype(np.float32)
+    vectors = [report.vectors[number] for report in reports]
+    return weighted_sum(vectors, [1.0] * len(vectors), max(1, len(vectors)), None, dimension)
 
 
 def to_bytes(vector: Vector) -> bytes:
@@ -339,9 +335,14 @@ def check_vectors(packed: Any, dimension: int) -> None:
     """Raise `BadPayload` for anything but vectors by name, each little-endian float32 of this dimension."""
     if not (isinstance(packed, dict) and all(isinstance(name, str) for name in packed)):
         raise BadPayload("it has no vectors by name")
-    if not all(isinstance(stored, bytes) and len(stored) == 4 * dimension for stored in packed.values()):
-        raise BadPayload(f"it has a vector that has not {dimension} coordinates")
+    for stored in packed.values():
+        parts = stored if isinstance(stored, list) else [stored]
+        if not all(isinstance(part, bytes | memoryview) and len(part) % 4 == 0 for part in parts) or (
+            sum(map(len, parts)) != 4 * dimension
+        ):
+            raise BadPayload(f"it has a vector that has not {dimension} coordinates")
 
 
-def _vector(stored: bytes) -> Vector:
-    return np.frombuffer(stored, "<f4").astype(np.float32)
+def _vector(stored: Raw) -> Vector:
+    parts = stored if isinstance(stored, list) else [stored]
+    return np.concatenate([np.frombuffer(part, "<f4") for part in parts]).astype(np.float32, copy=False)

@@ -12,7 +12,8 @@ from __future__ import annotations
 import zlib
 
 from seedbus.bus.errors import MalformedPacket
-from seedbus.bus.zeromq.packet import DAMAGED, Bytes, Type
+from seedbus.bus.zeromq.packet import DAMAGED, Type
+from seedbus.pieces import Bytes
 
 CHECKSUM_BYTES = 4
 
@@ -28,6 +29,10 @@ class Checksums:
         self._are_used = are_used
         self._sent = 0
         self._received = 0
+
+    def size(self, size: int) -> int:
+        """Return the bytes of a packet of `size` bytes with its checksum."""
+        return size + CHECKSUM_BYTES if self._are_used else size
 
     def added(self, data: bytes) -> bytes:
         """Return the bytes of the next packet to be sent with its checksum."""

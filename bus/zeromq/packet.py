@@ -11,6 +11,7 @@
     DELIVER   hub → link   number of the first delivery; entries, one a delivery
     ANSWER    link → hub   number of the first answered delivery; for each delivery: number of entries; entries
     FAREWELL  link → hub   nothing, after a BYE; or before one, a code for the reason
+    LONG, PART, TAKEN      both ways: a POST, DELIVER or ANSWER that is too long for one packet (`parts`)
 
 Spans are little-endian pairs of 32-bit integers: the first and the last client. An entry is an envelope after its
 length; numbers and lengths are LEB128. The length is the envelope's framing; all other bytes of a packet belong to the
@@ -30,10 +31,12 @@ from typing import Any, NamedTuple
 
 import msgpack
 
-from seedbus.bus.envelope import ARRAY_LIMIT, EVALUATOR, FRAME_LIMIT, LOWEST_ADDRESS
+from seedbus import pieces
+from seedbus.bus.envelope import ARRAY_LIMIT, EVALUATOR, LOWEST_ADDRESS
 from seedbus.bus.errors import MalformedPacket
 from seedbus.bus.text import printable
 from seedbus.bus.transport import MAX_SPANS, HostRequest, Offer, Span
+from seedbus.pieces import Bytes, Frame, Pieces, buffers
 
 PROTOCOL = 1
 SESSION_BYTES = 8
@@ -65,23 +68,24 @@ class Type(enum.IntEnum):
     DELIVER = 7
     ANSWER = 8
     FAREWELL = 9
+    LONG = 10
+    PART = 11
+    TAKEN = 12
 
 
 _ONE_BYTE = [bytes((value,)) for value in range(0x80)]
 """The numbers that take one byte."""
-Bytes = bytes | memoryview
-"""What is read. Long packets are read through a view, so that only their entries are copied."""
 
 
 class Packet(NamedTuple):
-    """A packet in its three parts."""
+    """A packet in its three parts. A long one's content is a view, so that only its short entries are copied."""
 
     type: Type
     session: bytes
     content: Bytes
 
 
-def packet(type: Type, session: bytes, *content: bytes) -> bytes:
+def packet(type: Type, session: bytes, *content: Bytes) -> bytes:
     """Return the bytes of a packet; its content may come in parts."""
     return b"".join((bytes([PROTOCOL * 16 + type]), session, *content))
 
@@ -97,7 +101,7 @@ def read(data: Bytes) -> Packet:
     protocol, number = divmod(data[0], 16)
     if protocol != PROTOCOL:
         raise MalformedPacket("protocol", f"protocol {protocol}; this is protocol {PROTOCOL}")
-    if not Type.HELLO <= number <= Type.FAREWELL:
+    if not Type.HELLO <= number <= Type.TAKEN:
         raise MalformedPacket("packet-type", f"type {number} does not exist")
     return Packet(Type(number), bytes(data[1:HEAD]), data[HEAD:])
 
@@ -185,6 +189,11 @@ def entry(frame: bytes, tail: bytes = b"") -> bytes:
     return b"".join((number(len(frame) + len(tail)), frame, tail))
 
 
+def _entry_parts(*frame: Frame) -> list[Bytes]:
+    """Return an entry in pieces; frame: the frame, and its end."""
+    return [number(sum(map(len, frame))), *(piece for each in frame for piece in buffers(each))]
+
+
 def entry_bytes(size: int) -> int:
     """Return how many bytes an entry takes whose frame has `size` bytes."""
     return 1 + size if size < 0x80 else number_bytes(size) + size
@@ -202,41 +211,46 @@ def entries(frames: Iterable[bytes]) -> bytes:
     return b"".join(map(entry, frames))
 
 
-def deliveries(first: int, frames: Iterable[tuple[bytes, bytes]]) -> list[bytes]:
+def posted(frames: Iterable[Frame]) -> list[Bytes]:
+    """Return the content of a POST in parts."""
+    return [part for frame in frames for part in _entry_parts(frame)]
+
+
+def deliveries(first: int, frames: Iterable[tuple[Frame, Frame]]) -> list[Bytes]:
     """Return the content of a DELIVER in parts, which saves a copy.
 
     Args:
         first: number of the first delivery.
         frames: the frame of each delivery, and its end.
     """
-    parts = [number(first)]
+    parts: list[Bytes] = [number(first)]
     for frame, tail in frames:
-        parts += number(len(frame) + len(tail)), frame, tail
+        parts += _entry_parts(frame, tail)
     return parts
 
 
-def read_deliveries(content: Bytes) -> tuple[int, list[bytes]]:
+def read_deliveries(content: Bytes) -> tuple[int, list[Frame]]:
     """Read a DELIVER; returns the number of the first delivery, and the frames. Raises `MalformedPacket`."""
     first, offset = _read_number(content, 0)
     return first, read_entries(content, offset)
 
 
-def answers(first: int, by_delivery: Sequence[Sequence[bytes]]) -> list[bytes]:
+def answers(first: int, by_delivery: Sequence[Sequence[Frame]]) -> list[Bytes]:
     """Return the content of an ANSWER in parts.
 
     Args:
         first: number of the first answered delivery.
         by_delivery: the frames that answer each delivery.
     """
-    parts = [number(first)]
+    parts: list[Bytes] = [number(first)]
     for frames in by_delivery:
         parts.append(number(len(frames)))
         for frame in frames:
-            parts += number(len(frame)), frame
+            parts += _entry_parts(frame)
     return parts
 
 
-def read_answers(content: Bytes) -> tuple[int, list[list[bytes]]]:
+def read_answers(content: Bytes) -> tuple[int, list[list[Frame]]]:
     """Read an ANSWER; returns the number of the first answered delivery, and the frames that answer each.
 
     Raises:
@@ -252,7 +266,7 @@ def read_answers(content: Bytes) -> tuple[int, list[list[bytes]]]:
             count, offset = _read_number(content, offset)
         if count > MOST_ANSWERS:
             raise MalformedPacket("too-many-entries", f"{count} entries answer one delivery; at most {MOST_ANSWERS}")
-        frames = []
+        frames = list[Frame]()
         for _ in range(count):
             frame, offset = _read_entry(content, offset)
             frames.append(frame)
@@ -260,9 +274,9 @@ def read_answers(content: Bytes) -> tuple[int, list[list[bytes]]]:
     return first, by_delivery
 
 
-def read_entries(content: Bytes, offset: int = 0) -> list[bytes]:
+def read_entries(content: Bytes, offset: int = 0) -> list[Frame]:
     """Read entries up to the end of `content`. Raises `MalformedPacket`."""
-    frames = []
+    frames = list[Frame]()
     while offset < len(content):
         frame, offset = _read_entry(content, offset)
         frames.append(frame)
@@ -301,7 +315,7 @@ def _read_number(content: Bytes, offset: int) -> tuple[int, int]:
     raise MalformedPacket("long-number", "a number has more than five bytes")
 
 
-def _read_entry(content: Bytes, offset: int) -> tuple[bytes, int]:
+def _read_entry(content: Bytes, offset: int) -> tuple[Frame, int]:
     size = content[offset] if offset < len(content) else 0x80
     if size < 0x80:  # as that of nearly all is, and without a call
         offset += 1
@@ -310,6 +324,8 @@ def _read_entry(content: Bytes, offset: int) -> tuple[bytes, int]:
     end = offset + size
     if end > len(content):
         raise MalformedPacket("cut-short", f"an entry of {size} bytes, of which {len(content) - offset} are there")
+    if size > pieces.WHOLE:
+        return Pieces([content[offset:end]]), end
     return bytes(content[offset:end]), end
 
 
@@ -321,7 +337,7 @@ def _pack(fields: list[Any]) -> bytes:
 def _fields(content: Bytes, types: list[type]) -> Iterator[Any]:
     limits = {"max_array_len": ARRAY_LIMIT, "max_map_len": 0, "max_ext_len": 0, "max_str_len": 4096}
     try:
-        fields = msgpack.unpackb(content, max_bin_len=min(_SCENARIO_LIMIT, FRAME_LIMIT), **limits)
+        fields = msgpack.unpackb(content, max_bin_len=_SCENARIO_LIMIT, **limits)
     except (ValueError, TypeError, RecursionError, MemoryError, msgpack.UnpackException) as error:
         raise MalformedPacket(
             "not-msgpack", f"its content is not acceptable msgpack ({type(error).__name__})"

@@ -11,13 +11,14 @@ from typing import Any
 
 import zmq
 
-from seedbus.bus.envelope import FRAME_LIMIT, SHORT
+from seedbus import pieces
+from seedbus.bus.envelope import SHORT
 from seedbus.bus.errors import BadEndpoint, TooFewFiles
 from seedbus.bus.zeromq.keys import Identity
 
 BATCH = SHORT  # bytes at which a batch is closed; a longer envelope travels alone
 MOST_UP = SHORT + BATCH  # bytes of the longest packet that a hub accepts, unless its run has longer reports
-MOST_DOWN = FRAME_LIMIT + BATCH  # bytes of the longest packet that a link accepts
+MOST_DOWN = pieces.WHOLE + BATCH  # bytes of the longest packet that a link accepts in one
 # TCP holds further ones up for a second: a few who come and go all the time wait too, and are not thousands in a queue
 BACKLOG = 128  # connections that wait to be accepted
 WATERMARK = 64  # packets that ZeroMQ queues for a peer, each way; more wait in an outbox of ours, which is limited
@@ -34,6 +35,11 @@ _KEY_FAILURES: dict[int, str] = {  # a failure of the protocol that the keys exp
     zmq.PROTOCOL_ERROR_ZMTP_MECHANISM_MISMATCH: "it has no key where the server has one, or the other way round",
 }
 FILES_APART = 64  # descriptors that a process needs for other things than connections
+
+
+def longest_packet() -> int:
+    """Return the bytes of the longest packet that is sent in one; a longer one travels in parts."""
+    return pieces.WHOLE + BATCH
 
 
 def failure(event: int, value: int) -> str:
@@ -83,7 +89,7 @@ def is_crowded(descriptor: int) -> bool:
 
 
 def most_up(report_limit: int) -> int:
-    """Return the bytes of the longest packet that a hub accepts from members of a run.
+    """Return the bytes of the longest packet, also in parts, that a hub accepts from members of a run.
 
     Args:
         report_limit: bytes of the run's longest REPORT.

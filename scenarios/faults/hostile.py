@@ -16,6 +16,7 @@ from seedbus.agents.secure.sharing import SHARE_BYTES
 from seedbus.agents.secure.stages import Stage
 from seedbus.bus import EVALUATOR, HOST, Envelope, KeyedRandom, Kind, encode
 from seedbus.bus.pending_replies import JOIN_REQUESTS
+from seedbus.pieces import Frame
 from seedbus.scenarios.faults.base import ROUND_KEY, RoundSelector
 
 T = TypeVar("T")
@@ -60,7 +61,7 @@ class Hostile(RoundSelector):
         """True if all of the client's answers in a round are forged."""
         return self.strikes_client(client, round, random)
 
-    def forge(self, occasion: Occasion, random: KeyedRandom) -> list[bytes] | None:
+    def forge(self, occasion: Occasion, random: KeyedRandom) -> list[Frame] | None:
         """Return the frames that replace the honest answers, or None if these stay.
 
         Args:
@@ -97,7 +98,7 @@ class _Forger:
         self._answers = occasion.answers
         self._proofs = occasion.proofs
         self._has_digests = occasion.has_digests
-        self.forgeries: dict[str, Callable[[], list[bytes]]] = {
+        self.forgeries: dict[str, Callable[[], list[Frame]]] = {
             "silence": list,
             "header": self._header,
             "twice": self._twice,
@@ -127,13 +128,13 @@ class _Forger:
 
     # -- forgeries
 
-    def _twice(self) -> list[bytes]:
-        frames = [encode(answer)[0] for answer in self._answers]
+    def _twice(self) -> list[Frame]:
+        frames: list[Frame] = [encode(answer)[0] for answer in self._answers]
         return frames * max(
             2, min(self.integer(2, 64), _MAX_FRAMES // len(frames), _LONG_BYTES // sum(map(len, frames)))
         )
 
-    def _header(self) -> list[bytes]:
+    def _header(self) -> list[Frame]:
         honest = self._answers[0]
         _, client, round, base, _ = self._asked
         neighbour = client - 1 if client else client + 1
@@ -149,7 +150,7 @@ class _Forger:
             forged.append(self._asked)
         return self._frame(self.choose(forged))
 
-    def _body(self) -> list[bytes]:
+    def _body(self) -> list[Frame]:
         honest = self._answers[0]
         body: list[Any] = list(honest.body)
         first = body[0] if body and isinstance(body[0], bytes) else b""
@@ -169,9 +170,9 @@ class _Forger:
         )
         return [encode(honest._replace(body=changed if changed != body else [[[]]]))[0]]
 
-    def _noise(self) -> list[bytes]:
+    def _noise(self) -> list[Frame]:
         frame = encode(self._answers[0])[0]
-        frames: list[bytes] = self.choose(
+        frames: list[Frame] = self.choose(
             [
                 [b""],
                 [frame[: self.integer(0, len(frame) - 1)]],
@@ -185,13 +186,13 @@ class _Forger:
         )
         return frames
 
-    def _digest(self) -> list[bytes]:
+    def _digest(self) -> list[Frame]:
         honest = self._answers[0]
         body = honest.body[:-1] if self._has_digests else honest.body
         false = self.choose((b"", b"\1", bytes(16), self.random_bytes(8), self.random_bytes(24), bytes(_LONG_BYTES)))
         return self._frame(honest._replace(body=[*body, false]))
 
-    def _join(self) -> list[bytes]:
+    def _join(self) -> list[Frame]:
         client, version = self._asked.client, self._asked.base
         spans = [(client, client, 0)]
         proofs = dict(self._proofs)
@@ -218,14 +219,14 @@ class _Forger:
         # alone in answer to a plan, the JOIN would tell the simulation that the client has another version
         return [*frames, b""] if self._asked.kind is Kind.PLAN else frames
 
-    def _decline(self) -> list[bytes]:
+    def _decline(self) -> list[Frame]:
         body: list[Any] = self.choose(
             (["overflow", "too large"], ["because", "I like it"], ["", ""], [1, ""], [], ["x", "a" * 4000])
         )
         decline = Envelope(Kind.DECLINE, self._asked.client, self._asked.round, self._asked.base, body)
         return self._frame(decline) * self.choose((1, 1, 9))
 
-    def _snapshot(self) -> list[bytes]:
+    def _snapshot(self) -> list[Frame]:
         _, client, round, base, body = self._asked
         digest = body[1] if self._asked.kind is Kind.SNAPSHOT else self.random_bytes(chunks.DIGEST_BYTES)
         title = Title(base, self.choose((1, 3, 2**31)), digest)
@@ -249,7 +250,7 @@ class _Forger:
         )
         return [encode(each)[0] for each in forged]
 
-    def _mask(self) -> list[bytes]:
+    def _mask(self) -> list[Frame]:
         """Lie about keys and shares. No lie is a valid share of a self mask: that makes the sum a random one."""
         honest = self._answers[0]
         stage, part = honest.body[0], honest.body[1]
@@ -268,19 +269,19 @@ class _Forger:
         )
         return self._frame(honest._replace(body=body)) * self.choose((1, 1, 3))
 
-    def _evaluation(self) -> list[bytes]:
+    def _evaluation(self) -> list[Frame]:
         _, client, round, base, _ = self._asked
         metrics = self.choose(({"accuracy": 1.0}, {"event": float("nan")}, {}))
         evaluation = messages.Evaluation(round, base, metrics, {"x": self.random_bytes(8)}).pack()
         return self._frame(evaluation._replace(client=self.choose((client, EVALUATOR))))
 
-    def _frame(self, envelope: Envelope) -> list[bytes]:
+    def _frame(self, envelope: Envelope) -> list[Frame]:
         return [encode(envelope)[0]]
 
 
-def _bounded(frames: list[bytes]) -> list[bytes]:
+def _bounded(frames: list[Frame]) -> list[Frame]:
     """Return the first of the frames, as many as one answer may have on every transport."""
-    kept = list[bytes]()
+    kept = list[Frame]()
     size = 0
     for frame in frames[:_MAX_FRAMES]:
         size += len(frame) + 8

@@ -16,6 +16,7 @@ from seedbus.agents import messages
 from seedbus.agents.messages import Evaluation
 from seedbus.bus import EVALUATOR, Envelope, Follower, Kind, MalformedEnvelope, Offer, Recruit, decode, encode
 from seedbus.bus.keyed_random import uniform
+from seedbus.pieces import Frame
 
 T = TypeVar("T")
 _LIE_PROBABILITY = 0.3  # of each answer
@@ -46,7 +47,7 @@ class _LyingFollower:
         self.join = honest.join
         self.welcome = honest.welcome
 
-    def handle(self, frame: bytes) -> list[bytes]:
+    def handle(self, frame: Frame) -> list[Frame]:
         answers = self._honest.handle(frame)
         try:
             request = decode(frame)
@@ -61,10 +62,10 @@ class _LyingFollower:
 class _Draw:
     """Random draws for one answer, keyed by the frame that is answered."""
 
-    def __init__(self, seed: int, frame: bytes) -> None:
+    def __init__(self, seed: int, frame: Frame) -> None:
         self._seed = seed
         self._count = 0
-        self._key = hashlib.blake2b(frame, digest_size=8).hexdigest()
+        self._key = hashlib.blake2b(bytes(frame), digest_size=8).hexdigest()
 
     def number(self) -> float:
         self._count += 1
@@ -73,7 +74,7 @@ class _Draw:
     def one(self, choices: Sequence[T]) -> T:
         return choices[int(len(choices) * self.number())]
 
-    def lie(self, request: Envelope, answers: list[bytes]) -> list[bytes]:
+    def lie(self, request: Envelope, answers: list[Frame]) -> list[Frame]:
         """Return the frames to send in place of the honest answers, which are one EVALUATION or none."""
         honest = Evaluation.unpack(decode(answers[0])) if answers else Evaluation(request.round, request.base)
         _, _, round, version, _ = request
@@ -109,7 +110,7 @@ class _Draw:
             ),
             messages.Join(EVALUATOR, (messages.Span(0, 0, 0),), bytes(8), bytes(8)).pack(),
         ]
-        frames: list[list[bytes]] = [
+        frames: list[list[Frame]] = [
             [],
             answers * 3,
             [*answers, encode(self.one(changed).pack())[0]],

@@ -13,6 +13,7 @@ from worlds import DECOMFL, scenario
 
 from seedbus.agents.client.worker import Followers
 from seedbus.bus import EVALUATOR, Kind, decode
+from seedbus.pieces import Frame
 from seedbus.scenarios.running.run import run
 from seedbus.scenarios.transports.placement import Placement
 
@@ -22,10 +23,10 @@ def repeating(patch: pytest.MonkeyPatch) -> Iterator[dict[str, int]]:
     """Handle every plan one to five times, and deliver every answer to it one to five times."""
     handle_all, draw, counted = Followers.handle_all, random.Random(7), {"reports": 0, "extra": 0}
 
-    def all_again(self: Followers, frames: Sequence[bytes]) -> Iterator[list[bytes]]:
+    def all_again(self: Followers, frames: Sequence[bytes]) -> Iterator[list[Frame]]:
         return (again(self, frame) for frame in frames)
 
-    def again(self: Followers, frame: bytes) -> list[bytes]:
+    def again(self: Followers, frame: bytes) -> list[Frame]:
         if decode(frame).client == EVALUATOR:
             return next(handle_all(self, [frame]))
         answers = [each for _ in range(draw.randint(1, 5)) for each in next(handle_all(self, [frame]))]

@@ -48,7 +48,7 @@ class PendingPeer:
         """The names that its refusals are counted under."""
         return {self.peer.name, f"host {self.host} at {self.peer.name}", str(self.host)}
 
-    def say(self, type: Type, *content: bytes) -> None:
+    def say(self, type: Type, *content: bytes | memoryview) -> None:
         self.peer.send(packet.packet(type, self.session, *content))
 
     def post(self, *frames: bytes) -> None:

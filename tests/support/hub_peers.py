@@ -18,6 +18,7 @@ from processes import HANGS_S
 from worlds import scenario
 
 from seedbus.bus import HOST, Declined, Envelope, HostRequest, Kind, Offer, encode
+from seedbus.bus.envelope import SHORT
 from seedbus.bus.transport import ANYBODY, OPERATOR, Rights
 from seedbus.bus.zeromq import Hub, Limits
 from seedbus.bus.zeromq import packet as packet
@@ -51,7 +52,12 @@ class OneClientRegistration(FakeRegistration):
 
 @asynccontextmanager
 async def hub_at(
-    registration: OneClientRegistration, *, redelivers: bool = True, heartbeat_s: float = HEARTBEAT_S, **options: Any
+    registration: OneClientRegistration,
+    *,
+    redelivers: bool = True,
+    heartbeat_s: float = HEARTBEAT_S,
+    report_limit: int = SHORT,
+    **options: Any,
 ) -> AsyncIterator[tuple[Hub, int]]:
     """Run a hub; yields the hub and its port."""
     limits = Limits(heartbeat_s, **options)
@@ -60,6 +66,7 @@ async def hub_at(
         bytes(8),
         limits=limits,
         redelivers=redelivers,
+        report_limit=report_limit,
         rights=lambda is_own, user: ANYBODY,
     )
     hub.start(registration)
@@ -87,7 +94,7 @@ class Member:
         self.peer.socket.setblocking(True)
         self.session = head[10:] if head[0] & 2 else head[3:11]
 
-    def say(self, type: Type, *content: bytes) -> None:
+    def say(self, type: Type, *content: bytes | memoryview) -> None:
         self.peer.send(packet.packet(type, self.session, *content))
 
     def join(self) -> None:

@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from seedbus.algorithms.contract import BadPayload, Vector
+from seedbus.algorithms.dense.vectors import raw, read
 from seedbus.discovery import Variants
 from seedbus.settings import Settings
 
@@ -23,7 +24,8 @@ class Compression(Settings):
 
     def encode(self, vector: Vector, key: int) -> list[Any]:
         """Return a float32 vector [d] as plain data for the wire; key: 64 bits, which decide all draws."""
-        return [np.ascontiguousarray(vector, "<f4").tobytes()]
+        packed = raw(vector)
+        return packed if isinstance(packed, list) else [packed]
 
     def decode(self, body: Any, dimension: int) -> Vector:
         """Return the vector that `encode` encoded, up to its loss; float32 [dimension].
@@ -31,8 +33,10 @@ class Compression(Settings):
         Raises:
             BadPayload: the body, which may come from any peer, is not a vector of this codec and dimension.
         """
-        (raw,) = parts(body, 4 * dimension)
-        return floats(raw)
+        if isinstance(body, list) and len(body) > 1:
+            return read(body, dimension)
+        (packed,) = parts(body, 4 * dimension)
+        return read(packed, dimension)
 
     def most_bytes(self, dimension: int) -> int:
         """Return an upper bound of the bytes that a vector takes on the wire."""
@@ -47,7 +51,7 @@ CODECS = Variants("codec", "kind", "seedbus.algorithms.dense.compression", Compr
 
 
 def parts(body: Any, *sizes: int | None) -> list[bytes]:
-    """Return the byte strings of a body.
+    """Return the byte strings of a body; in a long message they are views of it.
 
     Args:
         body: what a peer sent.
@@ -56,7 +60,11 @@ def parts(body: Any, *sizes: int | None) -> list[bytes]:
     Raises:
         BadPayload: the body is not a list of byte strings of these sizes.
     """
-    if not isinstance(body, list) or [type(part) for part in body] != [bytes] * len(sizes):
+    if (
+        not isinstance(body, list)
+        or len(body) != len(sizes)
+        or not all(isinstance(part, bytes | memoryview) for part in body)
+    ):
         raise BadPayload(f"a vector is not {len(sizes)} byte strings")
     for part, size in zip(body, sizes, strict=True):
         if size is not None and len(part) != size:

@@ -50,6 +50,7 @@ from seedbus.bus.zeromq.server.connection import OLD, Connection
 from seedbus.bus.zeromq.server.router_socket import MISSED, RouterSocket
 from seedbus.bus.zeromq.server.routes import Routes
 from seedbus.bus.zeromq.server.session import Delivery, Limits, Session
+from seedbus.pieces import Frame
 
 FAREWELLS_S = 5.0  # how long `close` waits for FAREWELLs
 LINGER_MS = 500  # how long ZeroMQ may go on sending after `close`
@@ -107,7 +108,8 @@ class Hub:
         self._limits = limits or Limits()
         self._owns_context = context is None
         self._context = context or zmq.Context()
-        self._member_packet_limit = sockets.most_up(report_limit)
+        self._longest = sockets.most_up(report_limit)
+        self._member_packet_limit = min(self._longest, sockets.longest_packet())
         self._rights = rights
         self._max_offers = max(OFFERS[0], min(offers, OFFERS[1]))
         self._router = RouterSocket(
@@ -146,7 +148,7 @@ class Hub:
     def reaches(self, address: int) -> bool:
         return self._routes.reaches(address)
 
-    def deliver(self, address: int, frame: bytes, answered: Answered, tail: bytes = b"") -> None:
+    def deliver(self, address: int, frame: Frame, answered: Answered, tail: Frame = b"") -> None:
         if not self._is_closing:
             self._routes.deliver(Delivery(address, frame, answered, tail))
 
@@ -154,7 +156,7 @@ class Hub:
         for session in [] if self._is_closing else self._hosts.values():
             session.flush()
 
-    def post(self, host: int, frame: bytes) -> None:
+    def post(self, host: int, frame: Frame) -> None:
         session = self._hosts.get(host)
         if session is not None and not self._is_closing:
             self._is_over = True
@@ -215,6 +217,12 @@ class Hub:
         if session is None or session.id != received.session:
             self._decline(connection, "stale-session", "this session is over")
             raise MalformedPacket("stale-session", f"a {received.type.name} of a session that is not this connection's")
+        whole = session.assembled(received)
+        if whole is not None:
+            self._act(session, whole)
+        session.heard()
+
+    def _act(self, session: Session, received: Packet) -> None:
         if received.type is Type.ANSWER:
             session.answer(*packet.read_answers(received.content))
         elif received.type is Type.POST:
@@ -225,7 +233,6 @@ class Hub:
             self._farewell(session, packet.read_farewell(received.content))
         else:
             raise MalformedPacket("wrong-way", f"a {received.type.name}, which only a hub sends")
-        session.heard()
 
     def _damaged(self, session: Session | None, connection: Connection, why: str) -> None:
         """End a session, so that its peer comes anew and all that it has not answered is delivered again."""
@@ -279,7 +286,7 @@ class Hub:
         if isinstance(answer, Declined):
             self._decline(connection, answer.reason, answer.detail)
             raise MalformedPacket(answer.reason, answer.detail)
-        session = Session(session_id, peer, connection, answer, rights, self._router, size)
+        session = Session(session_id, peer, connection, answer, rights, self._router, size, self._longest)
         self._first_sessions.pop(received.session, None)
         self._first_sessions[session_id] = first
         self._link_bytes[STRANGERS, True] -= size
@@ -334,7 +341,7 @@ class Hub:
         self._end_session(session, "it came anew")
         return None
 
-    def _join(self, session: Session, frames: list[bytes]) -> None:
+    def _join(self, session: Session, frames: list[Frame]) -> None:
         """Handle JOINs. Once all its clients have joined, a session gets the deliveries that waited for them."""
         if not frames:
             raise MalformedPacket("empty", "a POST of nothing")
@@ -382,6 +389,7 @@ class Hub:
         del self._peers[session.peer]
         del self._hosts[session.offer.host]
         self._unjoined.pop(session.id, None)
+        session.abandon()
         self._settle_bytes(session)
         self.stalls += session.has_stalled
         self._router.session_ended(session.connection)

@@ -7,17 +7,19 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from seedbus.bus.clock import wall_seconds
-from seedbus.bus.envelope import FRAME_LIMIT
 from seedbus.bus.errors import MalformedPacket
 from seedbus.bus.transport import Answered, Offer, Rights, addresses
 from seedbus.bus.zeromq import packet as packet
-from seedbus.bus.zeromq.packet import Type
+from seedbus.bus.zeromq.packet import Packet, Type
+from seedbus.bus.zeromq.parts import Inbox, Outbox
 from seedbus.bus.zeromq.server.connection import Connection
 from seedbus.bus.zeromq.server.router_socket import MISSED, RouterSocket
+from seedbus.bus.zeromq.sockets import MOST_DOWN
+from seedbus.pieces import Bytes, Frame
 
 BATCH = 16 * 2**10  # bytes of waiting deliveries at which a packet of them is sent
 WINDOW = 2**27  # bytes of unanswered deliveries at which no more are sent
-OUTBOX = WINDOW + 2 * FRAME_LIMIT  # bytes of waiting packets at which a peer counts as gone
+OUTBOX = WINDOW + 2 * MOST_DOWN  # bytes of waiting packets at which a peer counts as gone
 PINGS = 32  # PINGs that are accepted within a heartbeat; a worker sends one
 SILENT = 2  # heartbeats without a message after which another connection may take a session over
 
@@ -53,13 +55,13 @@ class Delivery:
     """
 
     address: int
-    frame: bytes
+    frame: Frame
     answered: Answered
-    tail: bytes
+    tail: Frame
     was_sent: bool
     size: int
 
-    def __init__(self, address: int, frame: bytes, answered: Answered, tail: bytes) -> None:
+    def __init__(self, address: int, frame: Frame, answered: Answered, tail: Frame) -> None:
         self.address = address
         self.frame = frame
         self.answered = answered
@@ -82,6 +84,7 @@ class Session:
         rights: what it may ask for.
         router: the hub's socket.
         hello_bytes: bytes that its HELLO took on the wire.
+        longest: bytes of the longest packet in parts that it may send as a member.
         is_member: all its clients have joined the run.
         has_stalled: it was ended because it owed an answer for too long.
         said_farewell: it has sent its FAREWELL.
@@ -94,13 +97,15 @@ class Session:
     rights: Rights
     router: RouterSocket
     hello_bytes: int = 0
+    longest: int = 0
     is_member: bool = field(default=False, init=False)
     has_stalled: bool = field(default=False, init=False)
     said_farewell: bool = field(default=False, init=False)
     _is_dismissed: bool = field(default=False, init=False)
-    _pending_joins: list[bytes] = field(default_factory=list, init=False)  # until the run knows its x₀
-    _outbox: deque[bytes] = field(default_factory=deque, init=False)  # packets that ZeroMQ has not accepted yet
-    _outbox_bytes: int = field(default=0, init=False)
+    _pending_joins: list[Frame] = field(default_factory=list, init=False)  # until the run knows its x₀
+    _outbox: Outbox = field(init=False)  # packets that ZeroMQ has not accepted yet
+    _inbox: Inbox = field(init=False)
+    _unfinished_beats: int = field(default=0, init=False)  # heartbeats without more of a packet that comes in parts
     _up_bytes: int = field(default=0, init=False)  # that belong to no envelope and are in no row of the ledger yet
     _down_bytes: int = field(default=0, init=False)
     _silent_beats: float = field(default=0.0, init=False)  # heartbeats since its last message
@@ -121,6 +126,8 @@ class Session:
     def __post_init__(self) -> None:
         self._up_bytes = self.hello_bytes + self.connection.wire.up
         self._down_bytes = self.connection.wire.down
+        self._outbox = Outbox(self.connection.checksums)
+        self._inbox = Inbox(self.longest)
 
     @property
     def addresses(self) -> list[int]:
@@ -138,7 +145,7 @@ class Session:
         """Whether its JOINs wait until the run knows its x₀."""
         return bool(self._pending_joins)
 
-    def keep_joins(self, frames: list[bytes]) -> None:
+    def keep_joins(self, frames: list[Frame]) -> None:
         """Keep JOINs until the run knows its x₀; a long JOIN comes in parts.
 
         Raises:
@@ -148,12 +155,12 @@ class Session:
             raise MalformedPacket("too-long", "more JOINs than its clients need")
         self._pending_joins += frames
 
-    def take_joins(self) -> list[bytes]:
+    def take_joins(self) -> list[Frame]:
         """Return the JOINs that were kept, and keep them no longer."""
         frames, self._pending_joins = self._pending_joins, []
         return frames
 
-    def join_answered(self, frame: bytes, answers: Sequence[bytes], is_member: bool) -> None:
+    def join_answered(self, frame: Frame, answers: Sequence[Frame], is_member: bool) -> None:
         """Send the answers to a JOIN.
 
         Args:
@@ -199,7 +206,7 @@ class Session:
         self._unanswered_bytes += size
         self._put(Type.DELIVER, *parts)
 
-    def answer(self, first: int, answers: Sequence[list[bytes]]) -> None:
+    def answer(self, first: int, answers: Sequence[list[Frame]]) -> None:
         """Hand answers to the callers that wait for them.
 
         Args:
@@ -238,37 +245,66 @@ class Session:
 
     # -- sending
 
-    def dismiss(self, frame: bytes) -> None:
+    def dismiss(self, frame: Frame) -> None:
         """Send a BYE. The process owes a FAREWELL from now on."""
         self._is_dismissed = True
         self._post([frame])
 
     def drain(self) -> None:
         """Send the packets that wait, as far as ZeroMQ accepts them."""
-        while self._outbox and self.router.send(self.peer, self._outbox[0]):
-            self._outbox_bytes -= len(self._outbox.popleft())
+        while (data := self._outbox.first()) is not None and self.router.send(self.peer, data):
+            self._outbox.sent()
             self._stuck_beats = 0
         self.router.look_again()
 
     def take_bytes(self) -> tuple[int, int]:
         """Return the bytes (up, down) on the wire since the last call that belong to no envelope."""
-        up, self._up_bytes = self._up_bytes, 0
+        held = self._inbox.held  # of an envelope that is not whole yet
+        up, self._up_bytes = self._up_bytes - held, held
         down, self._down_bytes = self._down_bytes, 0
         return up, down
 
-    def _post(self, frames: Sequence[bytes]) -> None:
+    def _post(self, frames: Sequence[Frame]) -> None:
         """Send envelopes that are not answered."""
         if frames:
-            content = packet.entries(frames)
-            self._down_bytes -= len(content)
-            self._put(Type.POST, content)
+            content = packet.posted(frames)
+            self._down_bytes -= sum(map(len, content))
+            self._put(Type.POST, *content)
 
-    def _put(self, type: Type, *content: bytes) -> None:
-        data = self.connection.checksums.added(packet.packet(type, self.id, *content))
-        self._down_bytes += self.connection.wire.bytes_of(len(data))
-        self._outbox.append(data)
-        self._outbox_bytes += len(data)
+    def _put(self, type: Type, *content: Bytes) -> None:
+        sizes = self._outbox.put(type, self.id, *content)
+        self._down_bytes += sum(map(self.connection.wire.bytes_of, sizes))
         self.drain()
+
+    # -- long packets
+
+    def assembled(self, received: Packet) -> Packet | None:
+        """Return the packet to act upon: this one, or of parts the whole, once it is there.
+
+        Raises:
+            MalformedPacket: parts that are not due, or of more than a member may send.
+        """
+        if received.type is Type.LONG:
+            if not (self.is_member and self._unanswered):
+                raise MalformedPacket("unasked", "a long packet of a peer that owes no answer")
+            self._inbox.open(received)
+        elif received.type is Type.TAKEN:
+            self._outbox.taken(received.content)
+            self.drain()
+        elif received.type is Type.PART:
+            whole = self._inbox.add(received)
+            self._unfinished_beats = 0
+            sizes = self._outbox.put_first(Type.TAKEN, self.id, self._inbox.taken)
+            self._down_bytes += sum(map(self.connection.wire.bytes_of, sizes))
+            self.drain()
+            return whole
+        else:
+            return received
+        return None
+
+    def abandon(self) -> None:
+        """The session is over: nothing more of a long packet will come."""
+        self._inbox.clear()
 
     # -- liveness
 
@@ -280,7 +316,7 @@ class Session:
         """A well-formed packet has come from the process. What waits for it is sent, as far as it goes."""
         self._silent_beats = 0.0
         self._was_heard = True
-        if self._outbox:
+        if len(self._outbox):
             self.drain()
 
     def pinged(self, may_answer: bool) -> None:
@@ -292,7 +328,7 @@ class Session:
         self._pings += 1
         if self._pings > PINGS:
             raise MalformedPacket("too-many-pings", f"more than {PINGS} PINGs in a heartbeat")
-        if may_answer and not self._outbox:  # a peer that does not read gets no more of them
+        if may_answer and self._outbox.first() is None:  # a peer that does not read gets no more of them
             self._put(Type.PONG)
 
     def farewell_received(self) -> None:
@@ -336,14 +372,19 @@ class Session:
         received = self.connection.received_bytes
         if received - self._seen_received > self.connection.ping_bytes and not self._was_heard:
             self._silent_beats = 0.0  # these bytes may be a message that is not whole yet
+        is_more = received - self._seen_received > PINGS * self.connection.ping_bytes
         self._seen_received = received
         self._was_heard = False
-        self._stuck_beats = self._stuck_beats + 1 if self._outbox and sent == self._seen_sent else 0
+        self._unfinished_beats = self._unfinished_beats + 1 if self._inbox.size and not is_more else 0
+        self._stuck_beats = self._stuck_beats + 1 if len(self._outbox) and sent == self._seen_sent else 0
         self._seen_sent = sent
         if self._stuck_beats > MISSED:
-            return f"it took nothing for {MISSED} heartbeats; {self._outbox_bytes:,} bytes wait"
-        if self._outbox_bytes > OUTBOX:
-            return f"{self._outbox_bytes:,} bytes wait for it"
+            return f"it took nothing for {MISSED} heartbeats; {self._outbox.bytes:,} bytes wait"
+        if self._outbox.bytes > OUTBOX:
+            return f"{self._outbox.bytes:,} bytes wait for it"
+        if self._unfinished_beats > MISSED:
+            came = f"{self._inbox.held:,} of the {self._inbox.size:,} bytes of a packet"
+            return f"it sent {came}, and no more of it for {MISSED} heartbeats"
         if not (self.is_member or self._pending_joins) and self.waited_s() > limits.join_s:
             return f"it lives, and has not joined for {limits.join_s:.0f} s"
         answer_s = limits.own_answer_s if self.rights.is_own else limits.answer_s

@@ -20,7 +20,7 @@ import zmq
 from seedbus.bus.clock import wall_seconds
 from seedbus.bus.envelope import SHORT
 from seedbus.bus.errors import BadServer, MalformedEnvelope, MalformedPacket, SentAway, ServerGone
-from seedbus.bus.transport import MOST_CLIENTS, Follower, HostRequest, Recruit
+from seedbus.bus.transport import MOST_CLIENTS, Follower, HostRequest, LongFollower, Recruit
 from seedbus.bus.zeromq import packet as packet
 from seedbus.bus.zeromq import sockets
 from seedbus.bus.zeromq.keys import Identity
@@ -29,6 +29,7 @@ from seedbus.bus.zeromq.worker.monitor import ConnectionMonitor, Meter
 from seedbus.bus.zeromq.worker.protocol import Delivered, Event, Failed, JoinAnswered, LinkProtocol, Offered
 from seedbus.bus.zeromq.worker.session import WorkerSession
 from seedbus.bus.zeromq.worker.worker_thread import WorkerThread
+from seedbus.pieces import Frame
 
 LINGER_MS = 500  # how long ZeroMQ may go on sending after `close`
 MALFORMED = 100  # packets that make no sense which are accepted from one hub
@@ -99,7 +100,7 @@ class Link:
     @property
     def has_more_to_send(self) -> bool:
         """Whether packets wait that ZeroMQ has not accepted."""
-        return bool(self._protocol.session.outbox)
+        return self._protocol.session.outbox.first() is not None
 
     @property
     def due_s(self) -> float:
@@ -189,12 +190,13 @@ class Link:
     def drain(self) -> None:
         """Send the packets that wait, as far as ZeroMQ accepts them."""
         outbox = self._protocol.session.outbox
-        while outbox and not self.socket.closed:
+        while not self.socket.closed and (data := outbox.first()) is not None:
             try:
-                self.socket.send(outbox[0], zmq.NOBLOCK, copy=len(outbox[0]) < SHORT)
+                self.socket.send(data, zmq.NOBLOCK, copy=len(data) < SHORT)
             except zmq.Again:
                 return
-            self._sent_bytes += len(outbox.popleft())
+            outbox.sent()
+            self._sent_bytes += len(data)
 
     def give_up(self, code: str) -> None:
         """Tell the hub that this process ends, and why: one of `packet.FAREWELLS`."""
@@ -274,12 +276,13 @@ class Link:
         if self._follower is None or offered.is_new:
             self._follower = None  # so that its memory is free for the next one
             self._follower = self._recruit(offered.offer)
-        return partial(self._join, session, self._follower.join(offered.offer.host, offered.offer.nonce))
+        longest = self._follower.longest if isinstance(self._follower, LongFollower) else 0
+        return partial(self._join, session, self._follower.join(offered.offer.host, offered.offer.nonce), longest)
 
-    def _join(self, session: WorkerSession, joins: list[bytes]) -> None:
-        self._protocol.join(session, joins)
+    def _join(self, session: WorkerSession, joins: list[Frame], longest: int) -> None:
+        self._protocol.join(session, joins, longest)
         self.drain()
 
-    def _answer(self, session: WorkerSession, answers: list[list[bytes]]) -> None:
+    def _answer(self, session: WorkerSession, answers: list[list[Frame]]) -> None:
         self._protocol.answer(session, answers)
         self.drain()

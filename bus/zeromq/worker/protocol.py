@@ -16,13 +16,15 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from seedbus.bus.codec import decode
-from seedbus.bus.envelope import FRAME_LIMIT, Kind
+from seedbus.bus.envelope import Kind
 from seedbus.bus.errors import BadServer, MalformedPacket, SentAway
 from seedbus.bus.transport import NO_CLIENTS, HostRequest, Offer, misfit
 from seedbus.bus.zeromq import packet as packet
 from seedbus.bus.zeromq.packet import DAMAGED, NO_SESSION, OVER, Packet, Type
+from seedbus.bus.zeromq.sockets import BATCH, MOST_DOWN
 from seedbus.bus.zeromq.worker.liveness import Liveness
 from seedbus.bus.zeromq.worker.session import Phase, WorkerSession
+from seedbus.pieces import Frame
 
 UNANSWERED_BYTES = 2**29  # of deliveries that a worker accepts; a hub sends far fewer
 _TEMPORARY = frozenset({"taken", "stale-session", "no-clients", DAMAGED})  # declined, and asked again
@@ -44,14 +46,14 @@ class Offered:
 class JoinAnswered:
     """A WELCOME or a REFUSE is to be handed to the follower."""
 
-    frame: bytes
+    frame: Frame
 
 
 @dataclass(frozen=True, slots=True)
 class Delivered:
     """Frames are to be handled by the follower, and answered in order."""
 
-    frames: list[bytes]
+    frames: list[Frame]
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,7 +138,7 @@ class LinkProtocol:
         """Send a PING, if there is a session."""
         self.liveness.pinged(now_s)
         if self.session.id != NO_SESSION:
-            self.session.put(Type.PING)
+            self.session.ping()
 
     def give_up(self, code: str) -> None:
         """Send a FAREWELL with the reason, one of `packet.FAREWELLS`, if there is a session."""
@@ -145,13 +147,20 @@ class LinkProtocol:
 
     # -- what the followers return
 
-    def join(self, session: WorkerSession, joins: Sequence[bytes]) -> None:
-        """Send the JOINs of followers that were built for the offer of a session."""
+    def join(self, session: WorkerSession, joins: Sequence[Frame], longest: int = 0) -> None:
+        """Send the JOINs of followers that were built for the offer of a session.
+
+        Args:
+            session: the session.
+            joins: the JOINs.
+            longest: bytes of the longest message that these followers can use.
+        """
         if session is self.session:
             self._has_joined = True
+            session.inbox.limit = max(MOST_DOWN, longest + BATCH)
             session.put_joins(joins)
 
-    def answer(self, session: WorkerSession, answers: Sequence[list[bytes]]) -> None:
+    def answer(self, session: WorkerSession, answers: Sequence[list[Frame]]) -> None:
         """Send answers to deliveries of a session."""
         if session is self.session and not session.is_over:
             session.put_answers(answers)
@@ -173,11 +182,23 @@ class LinkProtocol:
             yield self._offered(received, now_s)
         elif received.session == self.session.id:
             self.liveness.heard(now_s)
+            whole = self._assembled(received)
+            if whole is None:
+                return
+            received = whole
             if received.type is Type.DELIVER:
                 yield self._delivered(*packet.read_deliveries(received.content))
             elif received.type is Type.POST:
                 for frame in packet.read_entries(received.content):
                     yield from self._posted(frame)
+
+    def _assembled(self, received: Packet) -> Packet | None:
+        try:
+            return self.session.assembled(received)
+        except MalformedPacket as error:
+            if error.reason == "too-long":
+                raise BadServer(self._endpoint, f"it sent {error.detail}") from None
+            raise
 
     def _declined(self, reason: str, detail: str) -> Failed:
         if reason == OVER and self._was_welcomed:
@@ -207,7 +228,7 @@ class LinkProtocol:
         previous, self._offer = self._offer, offer
         return Offered(offer, previous is None or replace(previous, host=offer.host, nonce=offer.nonce) != offer)
 
-    def _posted(self, frame: bytes) -> Iterator[JoinAnswered]:
+    def _posted(self, frame: Frame) -> Iterator[JoinAnswered]:
         kind = decode(frame).kind
         if kind is Kind.BYE:
             self.session.dismissed()
@@ -220,11 +241,11 @@ class LinkProtocol:
             self.rejection = None
             yield JoinAnswered(frame)
 
-    def _delivered(self, first: int, frames: list[bytes]) -> Delivered | Failed:
+    def _delivered(self, first: int, frames: list[Frame]) -> Delivered | Failed:
         if first != self.session.next_delivery or not self._has_joined:
             return Failed(f"delivery {first} came where {self.session.next_delivery} was next")
         self.session.delivered(frames)
-        if self.session.unanswered_bytes > UNANSWERED_BYTES + FRAME_LIMIT:
+        if self.session.unanswered_bytes > UNANSWERED_BYTES + self.session.inbox.limit:
             raise BadServer(
                 self._endpoint, f"it sent {self.session.unanswered_bytes:,} bytes of work before any was done"
             )

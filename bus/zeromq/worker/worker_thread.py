@@ -13,6 +13,7 @@ from functools import partial
 
 from seedbus.bus.clock import wall_seconds
 from seedbus.bus.transport import Follower, handled
+from seedbus.pieces import Frame
 
 BATCH_S = 0.005  # answers are gathered for at most so long before they are handed back
 BATCH_BYTES = 32 * 2**10  # and up to so many bytes
@@ -43,7 +44,7 @@ class WorkerThread:
         """Queue a job. `collect` calls the function that it returns, if any, or raises its exception."""
         self._jobs.put(job)
 
-    def handle(self, follower: Follower, frames: Sequence[bytes], then: Callable[[list[list[bytes]]], None]) -> None:
+    def handle(self, follower: Follower, frames: Sequence[Frame], then: Callable[[list[list[Frame]]], None]) -> None:
         """Queue frames for a follower.
 
         Args:
@@ -53,7 +54,7 @@ class WorkerThread:
         """
 
         def job() -> None:
-            batch: list[list[bytes]] = []
+            batch: list[list[Frame]] = []
             began_s = wall_seconds()
             size = 0
             for answers in handled(follower, frames):

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from seedbus.agents.journal.records import MemberPosition
 from seedbus.agents.server.positions import LowestVersion, Positions
 from seedbus.bus import Envelope, Kind, Tally, encode
+from seedbus.pieces import Frame
 
 CLIENT = 3
 
@@ -146,7 +147,7 @@ def test_only_a_wake_and_a_refusal_set_a_client_back_when_they_are_delivered(kin
     ],
 )
 def test_an_answer_shows_the_version_that_a_client_has_reached(
-    kind: Kind, frames: list[bytes], reaches: set[int]
+    kind: Kind, frames: list[Frame], reaches: set[int]
 ) -> None:
     for base in (3, 5, 7):
         positions = at(5)

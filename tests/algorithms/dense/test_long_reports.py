@@ -197,6 +197,7 @@ def test_a_model_that_no_message_can_hold_is_refused_before_it_is_loaded(
         raise DataError("quadratic", f"{task.dimension} coordinates", "nothing")
 
     monkeypatch.setattr("seedbus.models.tasks.quadratic.Quadratic.bind", no_problem)
+    monkeypatch.setattr("seedbus.scenarios.running.possible.LONGEST_VECTORS", 2**28 - SHORT)
     what = f"sends models, and a message with the {most + 1:,} coordinates of task quadratic takes 268,"
     with pytest.raises(ScenarioError, match=what):
         bound(most + 1)

@@ -24,6 +24,15 @@ REFUSE = encode(Envelope(Kind.REFUSE, -3, 0, 0, []))[0]
 BYE = encode(Envelope(Kind.BYE, -3, 0, 0, []))[0]
 
 
+def sent_by(session: WorkerSession) -> list[Packet]:
+    """Return the packets in a session's outbox and empty it."""
+    packets = []
+    while (data := session.outbox.first()) is not None:
+        packets.append(packet.read(data))
+        session.outbox.sent()
+    return packets
+
+
 class Peer:
     """A link's state machine and the server's end of its packets."""
 
@@ -33,12 +42,11 @@ class Peer:
 
     def sent(self) -> list[Packet]:
         """Return the packets in the outbox and empty it."""
-        outbox = self.link.session.outbox
-        packets = [packet.read(data) for data in outbox]
-        outbox.clear()
-        return packets
+        return sent_by(self.link.session)
 
-    def says(self, type: Type, *content: bytes, session: bytes = SESSION, now_s: float = 0.0) -> list[Event]:
+    def says(
+        self, type: Type, *content: bytes | memoryview, session: bytes = SESSION, now_s: float = 0.0
+    ) -> list[Event]:
         return list(self.link.receive(Packet(type, session, b"".join(content)), now_s))
 
     def offers(self, offer: Offer = OFFER, session: bytes = SESSION) -> list[Event]:
@@ -174,12 +182,11 @@ def test_joins_and_answers_are_packets_that_a_hub_accepts() -> None:
     session = WorkerSession()
     frames = [bytes(PACKET_BYTES // 3)] * 7
     session.put_joins(frames)
-    posts = [packet.read_entries(packet.read(data).content) for data in session.outbox]
+    posts = [packet.read_entries(each.content) for each in sent_by(session)]
     assert list(chain(*posts)) == frames and [len(each) for each in posts] == [3, 3, 1]
-    session.outbox.clear()
     session.delivered(frames)
     session.put_answers([[frame] for frame in frames])
-    answers = [packet.read_answers(packet.read(data).content) for data in session.outbox]
+    answers = [packet.read_answers(each.content) for each in sent_by(session)]
     assert [(first, len(each)) for first, each in answers] == [(0, 2), (2, 2), (4, 2), (6, 1)]
     assert not session.unanswered and session.unanswered_bytes == 0
 

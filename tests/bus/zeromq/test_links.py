@@ -222,9 +222,9 @@ def test_more_deliveries_than_a_hub_sends_at_a_time_are_not_accepted(monkeypatch
             pass
 
     monkeypatch.setattr(protocol, "UNANSWERED_BYTES", 10_000)
-    monkeypatch.setattr(protocol, "FRAME_LIMIT", 0)
     with running_link() as link:
         receive_welcome(link)
+        link._protocol.session.inbox.limit = 0
         link._worker_thread = Never()  # type: ignore[assignment]
         with pytest.raises(BadServer, match=r"bytes of work before any was done"):
             for number in range(400):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -29,13 +29,14 @@ from seedbus.bus.zeromq.packet import (
     PROTOCOL,
     Type,
 )
+from seedbus.pieces import Frame
 
 RUN = b"this run"
 SESSION = b"\x01\x02\x03\x04\x05\x06\x07\x08"
 NUMBERS = 2**35  # the first number that does not fit into five bytes
 
 
-def delivered(first: int, each: list[bytes]) -> bytes:
+def delivered(first: int, each: Sequence[Frame]) -> bytes:
     """The content of a DELIVER of these frames."""
     return b"".join(packet.deliveries(first, [(frame, b"") for frame in each]))
 
@@ -252,7 +253,7 @@ BAD: list[tuple[str, bytes, str]] = [
     ("read", bytes([(PROTOCOL + 1) * 16 + 1]) + SESSION, "protocol"),
     ("read", b"GET / HTTP/1.1", "protocol"),
     ("read", bytes([PROTOCOL * 16]) + SESSION, "packet-type"),
-    ("read", bytes([PROTOCOL * 16 + 10]) + SESSION, "packet-type"),
+    ("read", bytes([PROTOCOL * 16 + 13]) + SESSION, "packet-type"),
     ("hello", b"", "not-msgpack"),
     ("hello", hello() + b"\x00", "not-msgpack"),
     ("hello", b"\x91" * 4000, "not-msgpack"),

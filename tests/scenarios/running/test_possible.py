@@ -24,13 +24,13 @@ PREFIX = {"kind": "prefix", "tokens": 1000}
 RELABELLED = {"participation": {"clients": 4, "cohort": 3, "deadline_s": 1}, "task": {"name": "digits"}}
 IMPOSSIBLE: dict[str, tuple[dict[str, Any], str]] = {
     "models": (
-        {"task": OPT, "algorithm": {"name": "fedavg"}},
-        ": algorithm fedavg sends models, and a message with the 1,315,758,080 coordinates of task language-model "
-        "takes 5,263,032,384 bytes; at most 268,369,920 are accepted: choose a smaller model, a mask, or a scalar-only",
+        {"task": {"name": "quadratic", "dimension": 5 * 10**9}, "algorithm": {"name": "fedavg"}},
+        ": algorithm fedavg sends models, and a message with the 5,000,000,000 coordinates of task quadratic takes "
+        "20,000,000,064 bytes; at most 17,179,803,648 are accepted: choose a smaller model, a mask, or a scalar-only",
     ),
     "state": (
-        {"algorithm": {"name": "mifa"}, "task": {"name": "quadratic", "dimension": 60_000_000}},
-        ": algorithm mifa keeps 1,200,000,000 bytes at the server, for 4 clients and 60,000,000 coordinates; at",
+        {"algorithm": {"name": "mifa"}, "task": {"name": "quadratic", "dimension": 4 * 10**9}},
+        ": algorithm mifa keeps 80,000,000,000 bytes at the server, for 4 clients and 4,000,000,000 coordinates; at",
     ),
     "split": (
         {"task": {"name": "digits", "validation": 0}, "evaluation": {"split": "validation"}},

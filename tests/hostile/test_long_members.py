@@ -1,0 +1,161 @@
+"""Members that announce, double, mix or never end what they send in parts: bounded, named, and no harm to the run."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+from hub_peers import Member, OneClientRegistration, hub_at
+from in_parts import make_small
+
+from seedbus.bus import HostRequest, Offer
+from seedbus.bus.errors import BadServer
+from seedbus.bus.zeromq import Hub
+from seedbus.bus.zeromq import packet as packet
+from seedbus.bus.zeromq.heartbeat import resident_bytes
+from seedbus.bus.zeromq.packet import Packet, Type
+from seedbus.bus.zeromq.worker.protocol import LinkProtocol
+
+LIMIT = 300_000
+PART = 30_000
+ANSWER = bytes(range(256)) * 1000
+CONTENT = b"".join(packet.answers(0, [[ANSWER]]))
+PARTS = [CONTENT[start : start + PART] for start in range(0, len(CONTENT), PART)]
+
+
+@pytest.fixture(autouse=True)
+def small(monkeypatch: pytest.MonkeyPatch) -> None:
+    make_small(monkeypatch.setattr)
+
+
+def head(size: int = len(CONTENT), number: int = 0, part: int = PART, type: Type = Type.ANSWER) -> tuple[Type, bytes]:
+    return Type.LONG, struct.pack("<BIQI", type, number, size, part)
+
+
+def part(index: int, number: int = 0, data: bytes | None = None) -> tuple[Type, bytes]:
+    return Type.PART, struct.pack("<II", number, index) + (PARTS[index] if data is None else data)
+
+
+@asynccontextmanager
+async def asked(
+    limit: int = LIMIT, **options: Any
+) -> AsyncIterator[tuple[Hub, Member, OneClientRegistration, list[Any]]]:
+    """A member that has joined, and owes an answer."""
+    registration, answers = OneClientRegistration(b""), list[Any]()
+    async with hub_at(registration, report_limit=limit, **options) as (hub, port):
+        member = Member(port)
+        await member.offered()
+        member.join()
+        await member.until(lambda: bool(registration.hosts))
+        hub.deliver(0, b"a question", answers.append)
+        hub.flush()
+        yield hub, member, registration, answers
+        member.peer.close()
+
+
+HOSTILE: dict[str, tuple[list[tuple[Type, bytes]], str]] = {
+    "a-terabyte": ([head(10**12, part=2**31)], "too-long"),
+    "a-byte-too-many": ([head(LIMIT + 2**16 + 1)], "too-long"),
+    "tiny-parts": ([head(part=1)], "too-many"),
+    "parts-of-nothing": ([head(part=0)], "too-many"),
+    "another-number": ([head(number=1)], "out-of-turn"),
+    "a-hello-in-parts": ([head(type=Type.HELLO)], "out-of-turn"),
+    "no-head": ([part(0)], "out-of-turn"),
+    "two-heads": ([head(), part(0), head(), head(number=1)], "out-of-turn"),
+    "twice": ([head(), part(0), part(0), part(1), part(1), part(0)], "out-of-turn"),
+    "out-of-order": ([head(), part(1), part(0), part(2)], "out-of-turn"),
+    "of-another": ([head(), part(0), part(1, number=1), part(1, number=2**32 - 1)], "out-of-turn"),
+    "too-long-a-part": ([head(), part(0), part(1, data=bytes(PART + 1))], "wrong-fields"),
+    "too-short-a-part": ([head(), part(0), part(1, data=b"")], "wrong-fields"),
+    "a-short-head": ([(Type.LONG, b"x"), (Type.PART, b""), (Type.TAKEN, b"x")], "wrong-fields"),
+    "a-taken-of-nothing": ([(Type.TAKEN, struct.pack("<II", 7, 1))], "out-of-turn"),
+}
+
+
+TAKEN = {"two-heads": 1, "twice": 2, "out-of-order": 1, "of-another": 1, "too-long-a-part": 1, "too-short-a-part": 1}
+"""How many of its parts are accepted, where its head is."""
+
+
+@pytest.mark.parametrize("case", HOSTILE)
+async def test_what_is_not_due_is_refused_by_name_and_the_honest_parts_are_still_taken(case: str) -> None:
+    sent, reason = HOSTILE[case]
+    async with asked() as (_, member, registration, answers):
+        for each in sent:
+            member.say(*each)
+        await member.until(lambda: reason in registration.refusals)
+        if case not in TAKEN:
+            member.say(*head())
+        for index in range(TAKEN.get(case, 0), len(PARTS)):
+            member.say(*part(index))
+        await member.until(lambda: bool(answers))
+        assert [[bytes(frame) for frame in each] for each in answers] == [[ANSWER]]
+        assert set(registration.refusals) == {reason} and registration.gone_reasons == []
+
+
+@pytest.mark.parametrize("limit", [LIMIT, 2**33])
+async def test_a_member_that_never_sends_the_last_part_is_gone_and_has_taken_no_more_memory_than_it_sent(
+    limit: int,
+) -> None:
+    before = resident_bytes()
+    async with asked(limit) as (_, member, registration, answers):
+        member.say(*head(limit, part=max(PART, limit // 4000)))
+        if limit == LIMIT:
+            member.say(*part(0))
+        await member.until(lambda: bool(registration.gone_reasons))
+        sent = f"it sent {PART if limit == LIMIT else 0:,} of the {limit:,} bytes of a packet, and no more of it"
+        assert sent in registration.gone_reasons[0] and answers == []
+        assert resident_bytes() - before < 2**25
+
+
+async def test_a_member_that_owes_nothing_may_send_nothing_in_parts() -> None:
+    async with asked() as (_, member, registration, answers):
+        member.say(Type.ANSWER, *packet.answers(0, [[b"an answer"]]))
+        await member.until(lambda: bool(answers))
+        member.say(*head())
+        await member.until(lambda: "unasked" in registration.refusals)
+        member.say(*part(0))
+        await member.until(lambda: "out-of-turn" in registration.refusals)
+        assert answers == [[b"an answer"]] and registration.gone_reasons == []
+
+
+async def test_a_connection_that_sends_too_many_wrong_parts_is_closed() -> None:
+    async with asked() as (_, member, registration, _answers):
+        for _ in range(100):
+            member.say(*part(3))
+        await member.until(lambda: "too-many-refusals" in registration.refusals)
+        assert registration.gone_reasons
+
+
+async def test_a_member_that_takes_no_part_is_gone() -> None:
+    async with asked() as (hub, member, registration, answers):
+        member.say(Type.ANSWER, *packet.answers(0, [[b""]]))
+        await member.until(lambda: bool(answers))
+        hub.deliver(0, bytes(10 * PART), answers.append)
+        hub.flush()
+        await member.until(lambda: bool(registration.gone_reasons))
+        assert "it took nothing for 3 heartbeats" in registration.gone_reasons[0]
+
+
+def link(longest: int = LIMIT) -> Callable[[Type, bytes], None]:
+    """A link whose followers can use messages of `longest` bytes; returns what handles a packet of its server."""
+    protocol = LinkProtocol("a server", HostRequest(count=4), patience_s=60.0, most_clients=9, now_s=0.0)
+    protocol.connected(0.0)
+    session = b"a stay 1"
+    offer = packet.offer(b"this run", Offer(-3, ((0, 3),), False, b"a scenario"), 1000)
+    assert list(protocol.receive(Packet(Type.OFFER, session, offer), 0.0))
+    protocol.join(protocol.session, [b"a JOIN"], longest)
+    return lambda type, content: list(protocol.receive(Packet(type, session, content), 0.0)) and None
+
+
+def test_a_server_that_announces_a_terabyte_is_left_by_name() -> None:
+    with pytest.raises(
+        BadServer, match=r"it sent a packet of 1,000,000,000,000 bytes in parts; 268,500,992 are accepted"
+    ):
+        link()(*head(10**12, part=2**31, type=Type.DELIVER))
+    receive = link(2**30)
+    receive(*head(2**30, part=2**26, type=Type.DELIVER))
+    with pytest.raises(BadServer, match="1,073,807,361 bytes in parts; 1,073,807,360 are accepted"):
+        link(2**30)(*head(2**30 + 2**16 + 1, part=2**26, type=Type.DELIVER))

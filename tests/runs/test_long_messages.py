@@ -1,0 +1,122 @@
+"""Whole runs whose messages, models and checkpoints are long: the same bits as when all is short, and after kills."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from in_parts import make_small, scenario_in_parts
+from processes import HANGS_S
+from running_transports import SOCKET_TRANSPORTS
+from worlds import holds
+
+from seedbus import pieces
+from seedbus.agents.journal.file import FILE
+from seedbus.agents.journal.journal import Journal
+from seedbus.scenarios.reporting.results import Results
+from seedbus.scenarios.running.run import run
+from seedbus.scenarios.schema.scenario import Scenario
+from seedbus.scenarios.transports.placement import Placement
+
+PROGRAM = Path(__file__).parents[1] / "support" / "in_parts.py"
+SAME = ("rounds", "version", "digest", "ledger_hash", "metrics", "refusals", "simulated_s")
+CASES: dict[str, dict[str, Any]] = {
+    "fedavg": {},
+    "two-vectors": {"algorithm": {"name": "scaffold"}},
+    "another-model-is-sent": {"algorithm": {"name": "fedacg"}},
+    "state": {"algorithm": {"name": "fedadam", "learning_rate": 0.01}},
+    "robust": {"algorithm": {"name": "fedavg", "aggregation": "median"}},
+    "top-k": {"algorithm": {"name": "fedavg", "compression": {"kind": "top-k", "fraction": 0.5}}},
+    "qsgd": {"algorithm": {"name": "fedavg", "compression": "qsgd"}},
+    "fedcom": {"algorithm": {"name": "fedavg", "compression": {"kind": "fedcom", "bits": 8}}},
+    "fixed-point": {"algorithm": {"name": "fedavg", "compression": "fixed-point", "weighting": "uniform"}},
+    "channel": {"algorithm": {"name": "fedavg", "channel": {"kind": "aircomp", "snr_db": 10}}},
+    "late": {"participation": {"clients": 4, "cohort": 3, "deadline_s": 0.1, "late": {}}},
+    "faults": {
+        "faults": [{"fault": "drop", "probability": 0.2}, {"fault": "corrupt", "probability": 0.2}],
+        "participation": {"clients": 4, "cohort": 3, "deadline_s": 0.3},
+    },
+}
+
+
+def same(results: Results) -> dict[str, Any]:
+    return {name: results.summary[name] for name in SAME} | {"by_kind": results.summary["traffic"]["by_kind"]}
+
+
+def of(case: str) -> Scenario:
+    return scenario_in_parts(**CASES[case])
+
+
+@pytest.mark.few(3, slow=60)
+@pytest.mark.parametrize("transport", ["memory", *SOCKET_TRANSPORTS])
+@pytest.mark.parametrize("case", CASES)
+def test_a_run_in_parts_has_the_bits_and_bytes_of_the_run_in_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, case: str, transport: str
+) -> None:
+    whole = run(of(case), tmp_path / "whole")
+    make_small(monkeypatch.setattr)
+    results = run(of(case), tmp_path / "run", placement=Placement(transport))
+    assert same(results) == same(whole) and results.summary["version"] > 0
+    assert holds(results)
+    journal = Journal.open(results.folder, for_writing=False)
+    ((rows,),) = journal._database.execute("SELECT count(*) FROM parts")
+    journal.close()
+    assert rows >= 6  # of the newest model, and of the checkpoint
+
+
+@pytest.mark.parametrize("transport", ["memory", "tcp"])
+def test_a_vector_of_several_byte_strings_is_the_same_vector(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, transport: str
+) -> None:
+    whole = run(of("two-vectors"), tmp_path / "whole")
+    make_small(monkeypatch.setattr)
+    monkeypatch.setattr(pieces, "SLICE", 80_000)  # three of each
+    results = run(of("two-vectors"), tmp_path / "run", placement=Placement(transport))
+    assert results.summary["digest"] == whole.summary["digest"] and holds(results)
+    bytes_of = [each.summary["traffic"]["by_kind"]["report"]["bytes"] for each in (results, whole)]
+    assert bytes_of[0] - bytes_of[1] == 12 * 2 * 2 * 5  # a length of five bytes for each string but the first
+
+
+def test_a_short_run_has_no_table_of_long_values(tmp_path: Path) -> None:
+    results = run(scenario_in_parts(stop={"rounds": 1}), tmp_path / "run")
+    assert b"CREATE TABLE parts" not in (results.folder / FILE).read_bytes()
+
+
+def go(folder: Path, transport: str, workers: int, place: str = "part", call: int = 0, victim: str = "") -> Any:
+    """Run or resume in a process of its own; returns what it prints, or None if it was killed."""
+    command = [sys.executable, str(PROGRAM), str(folder), transport, str(workers), place, str(call), victim]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=HANGS_S, cwd=PROGRAM.parent)
+    if done.returncode == -signal.SIGKILL:
+        return None
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("transport", "workers"), [("memory", 0), ("tcp", 0), ("ipc", 2)])
+def test_a_server_that_is_killed_between_two_parts_goes_on_to_the_same_bits(
+    tmp_path: Path, transport: str, workers: int
+) -> None:
+    digest, ledger, calls = go(tmp_path / "whole", transport, workers)
+    for place in [each for each in ("part", "taken", "row") if calls.get(each)]:
+        for share in (0.3, 0.62, 0.95):
+            folder = tmp_path / f"{place}-{share}"
+            assert go(folder, transport, workers, place, int(share * calls[place]), "server") is None
+            assert go(folder, transport, workers)[:2] == [digest, ledger]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("transport", ["ipc", "tcp"])
+def test_a_worker_that_is_killed_between_two_parts_is_replaced_and_changes_no_bit(
+    tmp_path: Path, transport: str
+) -> None:
+    digest, ledger, calls = go(tmp_path / "whole", transport, 2)
+    for share in (0.3, 0.7):
+        folder = tmp_path / f"{share}"
+        found = go(folder, transport, 2, "part", int(share * calls["part"]), "worker")
+        assert found[:2] == [digest, ledger] and found[2]["part"] > calls["part"]  # some were sent again

@@ -30,6 +30,7 @@ from seedbus.models.parameters.flat import initial_values
 from seedbus.models.parameters.storage import kept_in, quantise_frozen, quieten, widen_frozen
 from seedbus.models.parameters.trained_vector import TrainedVector
 from seedbus.models.text.foreign import check_foreign
+from seedbus.models.text.gguf_model import gguf_in, load_gguf
 from seedbus.models.text.shapes import is_norm
 from seedbus.models.text.tokens import Batch
 from seedbus.models.text.training import LayerNorm, Lora, Prefix
@@ -173,7 +174,7 @@ def load(
     """Load a model and its tokenizer, or another processor of its inputs.
 
     Args:
-        model: a folder, or a name on the hub.
+        model: a folder, a GGUF file, or a name on the hub.
         dtype: type of the weights, such as "float32".
         head: the class of transformers that loads the model, such as "AutoModelForCausalLM".
         processor: the class of transformers that loads the processor, and further arguments of its `from_pretrained`.
@@ -193,6 +194,9 @@ def load(
     with _as_data_error(model, head):
         import transformers
 
+        if (file := gguf_in(model)) is not None:
+            with _quiet(transformers):
+                return load_gguf(file, getattr(torch, dtype), head)
     if reason := reason_not_loadable(model):
         raise _not_loadable(model, reason, head)
     check_foreign(model, head)
@@ -310,6 +314,8 @@ def _as_data_error(model: str, head: str) -> Iterator[None]:
     )
     try:
         yield
+    except DataError:
+        raise
     except Exception as error:  # transformers raises many unrelated types if it gets no model
         if is_out_of_memory(error):
             raise _too_large(model) from error

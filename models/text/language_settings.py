@@ -23,7 +23,7 @@ class LanguageModelSettings(PrecisionTask, TextTask, frozen=True):
     model: str = Field(
         "facebook/opt-125m",
         min_length=1,
-        description="a name on the Hugging Face hub, or a folder, which may be relative to the scenario's file",
+        description="a name on the Hugging Face hub, or a folder or a GGUF file, relative to the scenario's file, too",
     )
     dataset: Literal["sst2", "cb", "wsc", "wic", "rte", "boolq", "multirc", "qqp", "squad"] = Field(
         "sst2",

@@ -11,7 +11,7 @@ import copy
 import os
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from functools import cached_property
 from inspect import signature
 from typing import Any, Protocol
@@ -31,9 +31,9 @@ from seedbus.models.parameters.storage import kept_in, quantise_frozen, quieten,
 from seedbus.models.parameters.trained_vector import TrainedVector
 from seedbus.models.text.foreign import check_foreign
 from seedbus.models.text.gguf_model import gguf_in, load_gguf
-from seedbus.models.text.shapes import is_norm
+from seedbus.models.text.last_blocks import KeptStates
 from seedbus.models.text.tokens import Batch
-from seedbus.models.text.training import LayerNorm, Lora, Prefix
+from seedbus.models.text.training import LastBlocks, Lora, Prefix
 from seedbus.models.text.weights import (
     WHAT_A_FOLDER_HOLDS,
     download_command,
@@ -83,6 +83,7 @@ class Network:
         self._autocast = Autocast(task.compute_dtype, lambda: self.trained.device)
         self._autocast.float32_head(head, self._chosen)
         self.trained = TrainedVector(self._outer)
+        self._kept = self._keeps(task)
 
     def with_training(self, task: NetworkSettings, seed: int) -> Any:
         """Return the model to call, with `requires_grad` set on the trained parameters."""
@@ -91,12 +92,19 @@ class Network:
     def scores(self, batch: Batch) -> Tensor:
         """Return the mean log-likelihood of each pair's answer, float32 [pairs]."""
         batch = moved(batch, self.trained.device)
-        logits = self.logits(batch.ids, batch.rows, batch.columns)
+        logits = self.logits(batch.ids, batch.rows, batch.columns, batch.states)
         by_token = -cross_entropy(logits, batch.targets, reduction="none")
         sums = by_token.new_zeros(len(batch.lengths)).index_add(0, batch.owners, by_token)
         return sums / batch.lengths
 
-    def logits(self, ids: Tensor, rows: Tensor, columns: Tensor) -> Tensor:
+    def with_states(self, batch: Batch) -> Batch:
+        """Return a batch with what its losses need not compute, if only the last blocks are trained."""
+        if self._kept is None or batch.states is not None:
+            return batch
+        with self._autocast.products():
+            return batch._replace(states=self._kept.of(batch.ids, batch.widths))
+
+    def logits(self, ids: Tensor, rows: Tensor, columns: Tensor, states: Tensor | None = None) -> Tensor:
         """Return the logits after the tokens at given positions.
 
         Rows are padded at their ends. Attention is causal, so padding cannot change the logits of earlier tokens.
@@ -105,14 +113,16 @@ class Network:
             ids: tokens, int64 [b, width].
             rows: row of each position, int64 [n].
             columns: column of each position, int64 [n].
+            states: what the first trained block begins with, float32 [b, width, hidden]; None: it is computed.
 
         Returns:
             float32 [n, vocabulary].
         """
         prefix = {_cache_name(self._model): self._outer.get_prompt(len(ids))} if self._has_prefix else {}
         self._scored = rows, columns
+        begins = nullcontext() if self._kept is None else self._kept.given(states)
         try:
-            with self._autocast.products():
+            with self._autocast.products(), begins:
                 logits: Tensor = self._model(input_ids=ids, use_cache=False, **prefix).logits
         finally:
             self._scored = None
@@ -149,6 +159,16 @@ class Network:
     @cached_property
     def _has_prefix(self) -> bool:
         return hasattr(self._outer, "get_prompt") and self._outer.active_peft_config.is_prompt_learning
+
+    def _keeps(self, task: NetworkSettings) -> KeptStates | None:
+        """Return what keeps states, if only the last blocks are trained. Raises `DataError`."""
+        if not isinstance(task.train, LastBlocks):
+            return None
+        self._kept = KeptStates(self._model, task.train.blocks, task.train.kept_mb << 20)
+        row, column = moved((torch.tensor([0]), torch.tensor([-1])), self.trained.device)
+        with self._autocast.products():
+            self._kept.check(lambda ids, states: self.logits(ids, row, column, states), self._model.config.vocab_size)
+        return self._kept
 
     def _chosen(self, hidden: Tensor) -> Tensor:
         """Return what the head sees: the positions that `logits` asks for. Models scale and cap what it returns."""
@@ -283,8 +303,9 @@ def _with_training(model: Any, task: NetworkSettings, seed: int) -> Any:
             raise DataError("task.train.kind", found, "full, lora or layernorm") from error
         prefix.prompt_encoder["default"].embedding.weight.data = torch.from_numpy(activations)
         return prefix
+    chosen = train.trained(name for name, _ in model.named_parameters())
     for name, parameter in model.named_parameters():
-        if not isinstance(train, LayerNorm) or is_norm(name):
+        if name in chosen:
             parameter.data = parameter.data.float()
             parameter.requires_grad_(True)
     return model

@@ -73,7 +73,7 @@ class LanguageProblem(PretrainedProblem[Sample, tuple[Batch, Tensor]]):
         loss = 0.0
         correct = 0
         for batch, labels in self._evaluation_batches(split, indices):
-            batch, labels = self.on_device((batch, labels))
+            batch, labels = self.on_device((self.network.with_states(batch), labels))
             with torch.inference_mode(), explain_out_of_memory(batch.ids.shape):
                 scores = self.scores(batch).view(len(labels), -1)
                 loss += float(wide(self.losses(scores, labels)).sum())
@@ -91,7 +91,7 @@ class LanguageProblem(PretrainedProblem[Sample, tuple[Batch, Tensor]]):
             return self._collated(split, indices)
         if split not in self._evaluated:
             batches = self._collated(split, indices)
-            size = sum(tensor.nbytes for batch, labels in batches for tensor in (*batch, labels))
+            size = sum(tensor.nbytes for batch, labels in batches for tensor in (*batch, labels) if tensor is not None)
             are_resident = self.device is not None and fits(size, self.device)
             self._evaluated[split] = self.on_device(batches) if are_resident else batches
         return self._evaluated[split]
@@ -142,8 +142,8 @@ class LanguageProblem(PretrainedProblem[Sample, tuple[Batch, Tensor]]):
         labels = self.labels(indices, split, new_classes)
         if self.task.loss == "answer":  # the other answers are not needed
             encoded = [[pairs[label % len(pairs)]] for pairs, label in zip(encoded, labels, strict=True)]
-        batch: tuple[Batch, Tensor] = (collate([pair for pairs in encoded for pair in pairs]), torch.tensor(labels))
-        return self.on_device(batch)
+        batch = collate([pair for pairs in encoded for pair in pairs]), torch.tensor(labels)
+        return self.on_device((self.network.with_states(batch[0]), batch[1]))
 
     def mean_loss(self, batch: tuple[Batch, Tensor]) -> Tensor:
         """Return the mean loss over the samples of a batch."""

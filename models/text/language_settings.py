@@ -67,7 +67,8 @@ class LanguageModelSettings(PrecisionTask, TextTask, frozen=True):
     def pass_cost(self) -> PassCost:
         """See `task.Task`: of texts of the data set's usual length. Raises `DataError`."""
         pretrained, texts = inspect_pretrained(self.model), TEXTS[self.dataset]
-        each = pass_flops(pretrained.shapes, pretrained.config, min(texts.tokens, self.max_length or texts.tokens))
+        computed = self.train.computed(pretrained.shapes) if self.train.kind == "last-blocks" else pretrained.shapes
+        each = pass_flops(computed, pretrained.config, min(texts.tokens, self.max_length or texts.tokens))
         answers = self.classes or 1
         token = 0.0 if self.classes else pass_flops(pretrained.shapes, pretrained.config, 1)
         trained = each * (answers if self.loss == "options" else 1)

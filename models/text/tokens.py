@@ -37,6 +37,8 @@ class Batch(NamedTuple):
     targets: Tensor  # int64 [n]: the token itself
     owners: Tensor  # int64 [n]: the pair to which it belongs
     lengths: Tensor  # int64 [pairs]: number of tokens of each answer
+    widths: Tensor  # int64 [rows]: number of tokens of each row
+    states: Tensor | None = None  # float32 [rows, width, hidden]: what the first trained block begins with, if kept
 
 
 class Encoder:
@@ -125,7 +127,8 @@ def collate(pairs: Sequence[Pair]) -> Batch:
     width = max(map(len, row_of))
     ids = torch.tensor([(*inputs, *(0,) * (width - len(inputs))) for inputs in row_of])
     rows, columns, targets, owners = torch.tensor(tokens).unbind(1)
-    return Batch(ids, rows, columns, targets, owners, torch.tensor([len(pair.answer) for pair in pairs]))
+    lengths, widths = torch.tensor([len(pair.answer) for pair in pairs]), torch.tensor([*map(len, row_of)])
+    return Batch(ids, rows, columns, targets, owners, lengths, widths)
 
 
 def chunks(lengths: Sequence[int], tokens: int) -> list[list[int]]:

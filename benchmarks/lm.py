@@ -122,7 +122,8 @@ def check(folder: Path) -> None:
 def tune(folder: Path, rounds: int | None) -> str:
     """Measure the answers before, run the scenario, and return the line that compares them."""
     scenario = seedbus.load(SCENARIO, [] if rounds is None else [f"stop.rounds={rounds}"])
-    kept, run, problem = folder / "before.json", folder / f"run-{scenario.stop.rounds}", None
+    kept, run = folder / "before.json", folder / f"run-{scenario.stop.rounds}"
+    problem: Any = None
     before = Separation(**json.loads(kept.read_text())) if kept.exists() else None
     is_done = (run / "results.json").exists()
     if before is None or not is_done:

@@ -54,7 +54,8 @@ def tokenizer_of(fields: Mapping[str, Any], path: Path) -> Any:
 
 def _lists(own: Mapping[str, Any], path: Path) -> tuple[list[str], list[tuple[str, str]], list[int]]:
     """Return tokens, merges and the types of tokens. Raises `DataError`."""
-    tokens, merges = own.get("tokens"), own.get("merges")
+    tokens: Any = own.get("tokens")
+    merges: Any = own.get("merges")
     if not _are(tokens, str) or not _are(merges, str) or len(set(tokens or ())) < len(tokens or ()):
         raise DataError(path, "no list of different tokens with their merges", "tokenizer.ggml.tokens and .merges")
     types = own.get("token_type", [0] * len(tokens))
@@ -68,7 +69,7 @@ def _lists(own: Mapping[str, Any], path: Path) -> tuple[list[str], list[tuple[st
     pairs = [tuple(merge.split(" ")) for merge in merges]
     if wrong := next((merge for merge, pair in zip(merges, pairs, strict=True) if len(pair) != 2), None):
         raise DataError(path, f"the merge {reprlib.repr(wrong)}", "two tokens with a space between them")
-    return tokens, pairs, types  # type: ignore[return-value]  # pairs of two
+    return tokens, pairs, types
 
 
 def _are(values: Any, kind: type) -> bool:
@@ -82,8 +83,8 @@ def _before_merging(name: Any, path: Path) -> Any:
     if name in _GPT_2:
         return pre_tokenizers.ByteLevel(add_prefix_space=False)
     if name == "smollm":
-        first = pre_tokenizers.Digits(individual_digits=True)
-        return pre_tokenizers.Sequence([first, pre_tokenizers.ByteLevel(add_prefix_space=False)])
+        digits = pre_tokenizers.Digits(individual_digits=True)
+        return pre_tokenizers.Sequence([digits, pre_tokenizers.ByteLevel(add_prefix_space=False)])
     if name in _SPLITS:
         first = pre_tokenizers.Split(Regex(_SPLITS[name]), behavior="isolated")
         return pre_tokenizers.Sequence([first, pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)])

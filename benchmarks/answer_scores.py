@@ -71,6 +71,6 @@ def differences(problem: LanguageProblem, split: str) -> tuple[NDArray[np.float6
     for group in chunks([sum(pair.length for pair in each) for each in pairs], EVALUATION_TOKENS):
         batch = collate([pair for place in group for pair in pairs[place]])
         with torch.inference_mode():
-            scores = problem.network.scores(problem.network.with_states(batch)).view(len(group), 2)
+            scores = problem.network.scores(problem.network.prepared(batch, compared=2)).view(len(group), 2)
         found[group] = (scores[:, 1].double() - scores[:, 0].double()).cpu().numpy()
     return found, np.array(problem.labels(indices, split), np.int64)

@@ -11,7 +11,7 @@ import copy
 import os
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import cached_property
 from inspect import signature
 from typing import Any, Protocol
@@ -32,7 +32,8 @@ from seedbus.models.parameters.trained_vector import TrainedVector
 from seedbus.models.text.foreign import check_foreign
 from seedbus.models.text.gguf_model import gguf_in, load_gguf
 from seedbus.models.text.last_blocks import KeptStates
-from seedbus.models.text.tokens import Batch
+from seedbus.models.text.packed import PackedModel
+from seedbus.models.text.tokens import Batch, layout
 from seedbus.models.text.training import LastBlocks, Lora, Prefix
 from seedbus.models.text.weights import (
     WHAT_A_FOLDER_HOLDS,
@@ -70,7 +71,17 @@ class Network:
 
     trained: TrainedVector
 
-    def __init__(self, task: NetworkSettings, seed: int) -> None:
+    def __init__(self, task: NetworkSettings, seed: int, *, is_packed: bool = False) -> None:
+        """Load a model.
+
+        Args:
+            task: says which, and what is trained.
+            seed: of what is drawn.
+            is_packed: whether batches are computed without padding; see `packed`.
+
+        Raises:
+            DataError: it cannot be loaded, or cannot be computed so.
+        """
         model, self.tokenizer = load(task.model, kept_in(task.dtype), "AutoModelForCausalLM")
         self._model = model.eval().requires_grad_(False)
         self._check_tokenizer(task.model)
@@ -80,6 +91,7 @@ class Network:
         quantise_frozen(self._outer, task.dtype, leave=[head])
         widen_frozen(self._outer)
         self._scored: tuple[Tensor, Tensor] | None = None
+        self._packed = PackedModel(self._model) if is_packed else None
         self._autocast = Autocast(task.compute_dtype, lambda: self.trained.device)
         self._autocast.float32_head(head, self._chosen)
         self.trained = TrainedVector(self._outer)
@@ -92,17 +104,34 @@ class Network:
     def scores(self, batch: Batch) -> Tensor:
         """Return the mean log-likelihood of each pair's answer, float32 [pairs]."""
         batch = moved(batch, self.trained.device)
+        if self._packed is not None and batch.packed is not None:
+            with self._autocast.products(), self._begun(batch.states):
+                return self._packed.scores(batch, batch.packed)
         logits = self.logits(batch.ids, batch.rows, batch.columns, batch.states)
         by_token = -cross_entropy(logits, batch.targets, reduction="none")
         sums = by_token.new_zeros(len(batch.lengths)).index_add(0, batch.owners, by_token)
         return sums / batch.lengths
 
-    def with_states(self, batch: Batch) -> Batch:
-        """Return a batch with what its losses need not compute, if only the last blocks are trained."""
+    def prepared(self, batch: Batch, compared: int = 0) -> Batch:
+        """Return a batch with its layout, if it is packed, and with what its losses need not compute.
+
+        Args:
+            batch: the batch.
+            compared: see `tokens.layout`.
+        """
+        if self._packed is not None and batch.packed is None:
+            batch = batch._replace(packed=layout(batch, compared))
         if self._kept is None or batch.states is not None:
             return batch
         with self._autocast.products():
-            return batch._replace(states=self._kept.of(batch.ids, batch.widths))
+            if batch.packed is None:
+                return batch._replace(states=self._kept.of(batch.ids, batch.widths))
+            by_row = self._kept.by_row(batch.ids, batch.widths)
+        return batch._replace(states=torch.cat([by_row[row] for row in batch.packed.order])[None])
+
+    def _begun(self, states: Tensor | None) -> AbstractContextManager[None]:
+        """Return a context in which forward passes begin with these states; None: with the tokens."""
+        return nullcontext() if self._kept is None else self._kept.given(states)
 
     def logits(self, ids: Tensor, rows: Tensor, columns: Tensor, states: Tensor | None = None) -> Tensor:
         """Return the logits after the tokens at given positions.
@@ -120,9 +149,8 @@ class Network:
         """
         prefix = {_cache_name(self._model): self._outer.get_prompt(len(ids))} if self._has_prefix else {}
         self._scored = rows, columns
-        begins = nullcontext() if self._kept is None else self._kept.given(states)
         try:
-            with self._autocast.products(), begins:
+            with self._autocast.products(), self._begun(states):
                 logits: Tensor = self._model(input_ids=ids, use_cache=False, **prefix).logits
         finally:
             self._scored = None
@@ -172,6 +200,8 @@ class Network:
 
     def _chosen(self, hidden: Tensor) -> Tensor:
         """Return what the head sees: the positions that `logits` asks for. Models scale and cap what it returns."""
+        if self._packed is not None and self._packed.layout is not None:
+            return hidden[0]  # the last block has chosen
         return hidden if self._scored is None else hidden[self._scored]
 
     def _check_tokenizer(self, model: str) -> None:

@@ -40,12 +40,21 @@ class LanguageModelSettings(PrecisionTask, TextTask, frozen=True):
         description="answer: minus the mean log-likelihood of the right answer's tokens; options: cross-entropy over "
         "the mean log-likelihoods of all answers (MeZO's code for classification)",
     )
+    batching: Literal["padded", "packed"] = Field(
+        "padded",
+        description="padded: the texts of a batch are rows of one width; packed: they follow one another without "
+        "padding, and the last block and the head compute what the loss needs only, which is faster on processors",
+    )
     answer_tokens: int = Field(50, ge=1, le=2048, description="length of a generated answer, at most (SQuAD)")
 
     @model_validator(mode="after")
     def _check_combinations(self) -> Self:
         if self.loss == "options" and self.dataset == "squad":
             raise ValueError("loss is options, and squad's answers are text, not classes; expected loss: answer")
+        if self.batching == "packed" and isinstance(self.train, Prefix):
+            raise ValueError(
+                "batching is packed, and train is prefix, which begins every row; expected batching: padded"
+            )
         return self
 
     @property

@@ -48,6 +48,13 @@ def computed_shapes(shapes: Shapes, count: int) -> Shapes:
     return {name: shape for name, shape in shapes.items() if name in last or name not in numbers}
 
 
+def blocks_of(model: nn.Module) -> list[nn.Module]:
+    """Return the blocks of a model, in their order."""
+    name, _ = _numbered(name for name, _ in model.named_parameters())
+    blocks: Any = model.get_submodule(name)
+    return list(blocks)
+
+
 def _numbered(names: Iterable[str]) -> tuple[str, Mapping[str, int]]:
     """Return the name of the longest list of numbered parts, and the number of the part that each weight lies in."""
     matches = {name: match for name in names if (match := _BLOCK.match(name))}
@@ -83,8 +90,7 @@ class KeptStates:
         self._kept: dict[bytes, Tensor] = {}
         self._given: Tensor | None = None  # what the first trained block is to begin with
         self._seeks = False
-        name, _ = _numbered(name for name, _ in model.named_parameters())
-        blocks = list(model.get_submodule(name))
+        blocks = blocks_of(model)
         for block in blocks[:-count]:
             block.forward = self._skipped_if_given(block.forward)
         blocks[-count].register_forward_pre_hook(self._enter, with_kwargs=True)
@@ -99,9 +105,11 @@ class KeptStates:
         Raises:
             DataError: the states depend on trained weights.
         """
-        rows = [row[:width] for row, width in zip(ids.cpu(), widths.tolist(), strict=True)]
-        states = [self._of_row(row) for row in rows]
-        return torch.stack([pad(each, (0, 0, 0, ids.shape[1] - len(each))) for each in states])
+        return torch.stack([pad(each, (0, 0, 0, ids.shape[1] - len(each))) for each in self.by_row(ids, widths)])
+
+    def by_row(self, ids: Tensor, widths: Tensor) -> list[Tensor]:
+        """Return the states of rows, float32 [tokens, hidden] each; see `of`. Raises `DataError`."""
+        return [self._of_row(row[:width]) for row, width in zip(ids.cpu(), widths.tolist(), strict=True)]
 
     @contextmanager
     def given(self, states: Tensor | None) -> Iterator[None]:

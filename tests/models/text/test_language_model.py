@@ -26,6 +26,7 @@ WAYS: dict[str, Any] = {
     "layernorm": {"train": {"kind": "layernorm"}},
     "last-blocks": {"train": {"kind": "last-blocks"}},
     "layernorm-float16": {"train": {"kind": "layernorm"}, "dtype": "float16"},
+    "packed": {"batching": "packed"},
     "options": {"loss": "options", "dataset": "cb"},
 }
 
@@ -46,7 +47,7 @@ def hugging_face(folder: Path, pair: Pair) -> float:
 
 
 @pytest.mark.parametrize("check", CONTRACT, ids=lambda check: str(check.__name__))
-@pytest.mark.parametrize("way", ["full", "last-blocks", "lora", "layernorm-float16"])
+@pytest.mark.parametrize("way", ["full", "last-blocks", "lora", "layernorm-float16", "packed"])
 def test_a_language_model_keeps_the_contract_of_tasks(make: Any, way: str, check: Any) -> None:
     check(make(validation=0.3, **WAYS[way]))
 

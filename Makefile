@@ -13,7 +13,7 @@ TORCH_INDEX ?=
 PARALLEL := -n 2 --dist loadfile --max-worker-restart 1
 FOLDERS := $(shell find agents algorithms bus models scenarios seedbus studies -type d -not -name __pycache__)
 
-.PHONY: install demo test slow coverage lint bench gpu gpu-here soak docs site clean
+.PHONY: install demo lm test slow coverage lint bench gpu gpu-here soak docs site clean
 
 install: $(VENV)/.installed
 
@@ -29,6 +29,10 @@ $(VENV)/.installed: pyproject.toml constraints.txt $(wildcard $(FOLDERS:%=%/*.py
 
 demo: install
 	$(BIN)/seedbus run quickstart
+
+# a pretrained language model, fine-tuned by DeComFL; $SEEDBUS_DATA has SST-2, or the hub
+lm: install
+	$(BIN)/python benchmarks/lm.py $(LM)
 
 test: install
 	$(BIN)/pytest $(PARALLEL)

@@ -39,6 +39,11 @@ def searched(name: str) -> str:
     return f"no folder {', '.join(str(root / name) for root in roots)}{absent}"
 
 
+def is_model(path: str) -> bool:
+    """Return whether a path is what a task may name as a model: a folder, or a GGUF file."""
+    return os.path.isdir(path) or (path.endswith(".gguf") and os.path.isfile(path))
+
+
 def locate(named: str, context: Mapping[str, Any] | None, is_there: Callable[[str], bool] = os.path.isdir) -> str:
     """Return the path of a file or folder that a scenario names: absolute if it is beside the scenario's file.
 
@@ -105,11 +110,11 @@ class Roots:
         return next((Path(path) for path in inside if is_there(path)), None)
 
     def model(self, named: str) -> str:
-        """Return the path of a model's folder, or a published name unchanged. Raises `NotAllowed` for anything else."""
+        """Return the path of a model, or a published name unchanged. Raises `NotAllowed` for anything else."""
         is_name = _HUB_NAME.fullmatch(named) is not None
-        folder = None if is_name and not self.folders else self.locate(named)
-        if folder is not None:
-            return str(folder)
+        path = None if is_name and not self.folders else self.locate(named, is_model)
+        if path is not None:
+            return str(path)
         if not is_name or named not in self.published:  # answers for other names would reveal which folders exist
             raise self._refusal(named)
         return named

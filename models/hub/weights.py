@@ -7,7 +7,6 @@ blocks of a ResNet are its stages.
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Iterable
 from typing import Literal
@@ -15,11 +14,10 @@ from typing import Literal
 from pydantic import Field
 
 from seedbus.models.errors import DataError
+from seedbus.models.text.last_blocks import last_blocks
 from seedbus.models.text.shapes import is_norm
 from seedbus.models.text.training import Full, Head, LayerNorm, Lora
 from seedbus.settings import Settings
-
-_BLOCK = re.compile(r"(?:^|^(.*?)\.)(\d{1,9})\.")
 
 
 class LastBlocks(Settings):
@@ -58,15 +56,5 @@ def selected(
     head = heads(own) if is_classifier else set()
     if is_classifier and not head:
         raise DataError("task.model", "a file without a head, so without classes", "a classifier")
-    return head | (_last(own, head, train.blocks) if isinstance(train, LastBlocks) else set())
-
-
-def _last(names: list[str], head: set[str], count: int) -> set[str]:
-    numbered = {name: match for name in names if name not in head and (match := _BLOCK.match(name))}
-    lists = Counter(match[1] for match in numbered.values())
-    blocks = max(lists, key=lambda each: lists[each], default=None)
-    own = {name: int(match[2]) for name, match in numbered.items() if match[1] == blocks}
-    numbers = sorted(set(own.values()))
-    if count > len(numbers):
-        raise DataError("task.train.blocks", str(count), f"at most {len(numbers)}, the model's blocks")
-    return {name for name, number in own.items() if number in numbers[-count:]}
+    body = (name for name in own if name not in head)
+    return head | (last_blocks(body, train.blocks) if isinstance(train, LastBlocks) else set())

@@ -25,7 +25,8 @@ from typing import Any
 from seedbus.bounded import text_chunks
 from seedbus.models.data.untrusted import regular
 from seedbus.models.errors import DataError
-from seedbus.models.text.weights import INDEX, PUBLISHED, cached_folder, header_in, json_in, shard_names
+from seedbus.models.text.published import PINNED
+from seedbus.models.text.weights import INDEX, cached_folder, header_in, json_in, shard_names
 
 _CONFIG, _GENERATION = "config.json", "generation_config.json"
 _PROCESSORS = ("tokenizer_config.json", "preprocessor_config.json", "processor_config.json")
@@ -70,13 +71,13 @@ def check_foreign(model: str, head: str) -> None:
     """Refuse a folder whose files ask for more than a model that transformers knows by itself.
 
     Args:
-        model: as `resolve` returns it: a folder, or a name; names of published models are pinned, and not checked.
+        model: as `resolve` returns it: a folder, or a name; pinned names are not checked.
         head: the class of transformers that is to load the model.
 
     Raises:
         DataError: a file has what is not allowed, by its name; or cannot be read.
     """
-    if model in PUBLISHED:
+    if model in PINNED:
         return
     folder = Path(model) if Path(model).is_dir() else cached_folder(model)
     if (folder / _ADAPTER).exists():

@@ -11,7 +11,7 @@ import copy
 import os
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import cached_property
 from inspect import signature
 from typing import Any, Protocol
@@ -30,9 +30,11 @@ from seedbus.models.parameters.flat import initial_values
 from seedbus.models.parameters.storage import kept_in, quantise_frozen, quieten, widen_frozen
 from seedbus.models.parameters.trained_vector import TrainedVector
 from seedbus.models.text.foreign import check_foreign
-from seedbus.models.text.shapes import is_norm
-from seedbus.models.text.tokens import Batch
-from seedbus.models.text.training import LayerNorm, Lora, Prefix
+from seedbus.models.text.gguf_model import gguf_in, load_gguf
+from seedbus.models.text.last_blocks import KeptStates
+from seedbus.models.text.packed import PackedModel
+from seedbus.models.text.tokens import Batch, layout
+from seedbus.models.text.training import LastBlocks, Lora, Prefix
 from seedbus.models.text.weights import (
     WHAT_A_FOLDER_HOLDS,
     download_command,
@@ -69,7 +71,17 @@ class Network:
 
     trained: TrainedVector
 
-    def __init__(self, task: NetworkSettings, seed: int) -> None:
+    def __init__(self, task: NetworkSettings, seed: int, *, is_packed: bool = False) -> None:
+        """Load a model.
+
+        Args:
+            task: says which, and what is trained.
+            seed: of what is drawn.
+            is_packed: whether batches are computed without padding; see `packed`.
+
+        Raises:
+            DataError: it cannot be loaded, or cannot be computed so.
+        """
         model, self.tokenizer = load(task.model, kept_in(task.dtype), "AutoModelForCausalLM")
         self._model = model.eval().requires_grad_(False)
         self._check_tokenizer(task.model)
@@ -79,9 +91,11 @@ class Network:
         quantise_frozen(self._outer, task.dtype, leave=[head])
         widen_frozen(self._outer)
         self._scored: tuple[Tensor, Tensor] | None = None
+        self._packed = PackedModel(self._model) if is_packed else None
         self._autocast = Autocast(task.compute_dtype, lambda: self.trained.device)
         self._autocast.float32_head(head, self._chosen)
         self.trained = TrainedVector(self._outer)
+        self._kept = self._keeps(task)
 
     def with_training(self, task: NetworkSettings, seed: int) -> Any:
         """Return the model to call, with `requires_grad` set on the trained parameters."""
@@ -90,12 +104,36 @@ class Network:
     def scores(self, batch: Batch) -> Tensor:
         """Return the mean log-likelihood of each pair's answer, float32 [pairs]."""
         batch = moved(batch, self.trained.device)
-        logits = self.logits(batch.ids, batch.rows, batch.columns)
+        if self._packed is not None and batch.packed is not None:
+            with self._autocast.products(), self._begun(batch.states):
+                return self._packed.scores(batch, batch.packed)
+        logits = self.logits(batch.ids, batch.rows, batch.columns, batch.states)
         by_token = -cross_entropy(logits, batch.targets, reduction="none")
         sums = by_token.new_zeros(len(batch.lengths)).index_add(0, batch.owners, by_token)
         return sums / batch.lengths
 
-    def logits(self, ids: Tensor, rows: Tensor, columns: Tensor) -> Tensor:
+    def prepared(self, batch: Batch, compared: int = 0) -> Batch:
+        """Return a batch with its layout, if it is packed, and with what its losses need not compute.
+
+        Args:
+            batch: the batch.
+            compared: see `tokens.layout`.
+        """
+        if self._packed is not None and batch.packed is None:
+            batch = batch._replace(packed=layout(batch, compared))
+        if self._kept is None or batch.states is not None:
+            return batch
+        with self._autocast.products():
+            if batch.packed is None:
+                return batch._replace(states=self._kept.of(batch.ids, batch.widths))
+            by_row = self._kept.by_row(batch.ids, batch.widths)
+        return batch._replace(states=torch.cat([by_row[row] for row in batch.packed.order])[None])
+
+    def _begun(self, states: Tensor | None) -> AbstractContextManager[None]:
+        """Return a context in which forward passes begin with these states; None: with the tokens."""
+        return nullcontext() if self._kept is None else self._kept.given(states)
+
+    def logits(self, ids: Tensor, rows: Tensor, columns: Tensor, states: Tensor | None = None) -> Tensor:
         """Return the logits after the tokens at given positions.
 
         Rows are padded at their ends. Attention is causal, so padding cannot change the logits of earlier tokens.
@@ -104,6 +142,7 @@ class Network:
             ids: tokens, int64 [b, width].
             rows: row of each position, int64 [n].
             columns: column of each position, int64 [n].
+            states: what the first trained block begins with, float32 [b, width, hidden]; None: it is computed.
 
         Returns:
             float32 [n, vocabulary].
@@ -111,7 +150,7 @@ class Network:
         prefix = {_cache_name(self._model): self._outer.get_prompt(len(ids))} if self._has_prefix else {}
         self._scored = rows, columns
         try:
-            with self._autocast.products():
+            with self._autocast.products(), self._begun(states):
                 logits: Tensor = self._model(input_ids=ids, use_cache=False, **prefix).logits
         finally:
             self._scored = None
@@ -149,8 +188,20 @@ class Network:
     def _has_prefix(self) -> bool:
         return hasattr(self._outer, "get_prompt") and self._outer.active_peft_config.is_prompt_learning
 
+    def _keeps(self, task: NetworkSettings) -> KeptStates | None:
+        """Return what keeps states, if only the last blocks are trained. Raises `DataError`."""
+        if not isinstance(task.train, LastBlocks):
+            return None
+        self._kept = KeptStates(self._model, task.train.blocks, task.train.kept_mb << 20)
+        row, column = moved((torch.tensor([0]), torch.tensor([-1])), self.trained.device)
+        with self._autocast.products():
+            self._kept.check(lambda ids, states: self.logits(ids, row, column, states), self._model.config.vocab_size)
+        return self._kept
+
     def _chosen(self, hidden: Tensor) -> Tensor:
         """Return what the head sees: the positions that `logits` asks for. Models scale and cap what it returns."""
+        if self._packed is not None and self._packed.layout is not None:
+            return hidden[0]  # the last block has chosen
         return hidden if self._scored is None else hidden[self._scored]
 
     def _check_tokenizer(self, model: str) -> None:
@@ -173,7 +224,7 @@ def load(
     """Load a model and its tokenizer, or another processor of its inputs.
 
     Args:
-        model: a folder, or a name on the hub.
+        model: a folder, a GGUF file, or a name on the hub.
         dtype: type of the weights, such as "float32".
         head: the class of transformers that loads the model, such as "AutoModelForCausalLM".
         processor: the class of transformers that loads the processor, and further arguments of its `from_pretrained`.
@@ -193,6 +244,9 @@ def load(
     with _as_data_error(model, head):
         import transformers
 
+        if (file := gguf_in(model)) is not None:
+            with _quiet(transformers):
+                return load_gguf(file, getattr(torch, dtype), head)
     if reason := reason_not_loadable(model):
         raise _not_loadable(model, reason, head)
     check_foreign(model, head)
@@ -279,8 +333,9 @@ def _with_training(model: Any, task: NetworkSettings, seed: int) -> Any:
             raise DataError("task.train.kind", found, "full, lora or layernorm") from error
         prefix.prompt_encoder["default"].embedding.weight.data = torch.from_numpy(activations)
         return prefix
+    chosen = train.trained(name for name, _ in model.named_parameters())
     for name, parameter in model.named_parameters():
-        if not isinstance(train, LayerNorm) or is_norm(name):
+        if name in chosen:
             parameter.data = parameter.data.float()
             parameter.requires_grad_(True)
     return model
@@ -310,6 +365,8 @@ def _as_data_error(model: str, head: str) -> Iterator[None]:
     )
     try:
         yield
+    except DataError:
+        raise
     except Exception as error:  # transformers raises many unrelated types if it gets no model
         if is_out_of_memory(error):
             raise _too_large(model) from error

@@ -17,6 +17,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.functional import cross_entropy
+from torch.utils._pytree import tree_leaves
 
 from seedbus.models.device import vector_on
 from seedbus.models.parameters.coordinates import aligned_zeros
@@ -45,7 +46,7 @@ class LanguageProblem(PretrainedProblem[Sample, tuple[Batch, Tensor]]):
         super().__init__(task, seed=seed, clients=clients, partition=partition)
         self.task = task
         self.resolution = resolution_of(task.compute_dtype)
-        self.network = Network(task, seed)
+        self.network = self._network()
         self.set_trained(self.network.trained, expected)
         self.encoder = Encoder(self.network.tokenizer, PROMPTS[task.dataset], self.network.context)
         self._encoded: dict[tuple[str, int], list[Pair]] = {}
@@ -53,7 +54,10 @@ class LanguageProblem(PretrainedProblem[Sample, tuple[Batch, Tensor]]):
 
     def load(self) -> TrainedVector:
         """See `problem.PretrainedProblem`. Raises `DataError`."""
-        return Network(self.task, self.seed).trained
+        return self._network().trained
+
+    def _network(self) -> Network:
+        return Network(self.task, self.seed, is_packed=self.task.batching == "packed")
 
     def identity(self) -> bytes:
         """See `problem.identity`."""
@@ -73,7 +77,7 @@ class LanguageProblem(PretrainedProblem[Sample, tuple[Batch, Tensor]]):
         loss = 0.0
         correct = 0
         for batch, labels in self._evaluation_batches(split, indices):
-            batch, labels = self.on_device((batch, labels))
+            batch, labels = self.on_device((self._prepared(batch), labels))
             with torch.inference_mode(), explain_out_of_memory(batch.ids.shape):
                 scores = self.scores(batch).view(len(labels), -1)
                 loss += float(wide(self.losses(scores, labels)).sum())
@@ -91,7 +95,7 @@ class LanguageProblem(PretrainedProblem[Sample, tuple[Batch, Tensor]]):
             return self._collated(split, indices)
         if split not in self._evaluated:
             batches = self._collated(split, indices)
-            size = sum(tensor.nbytes for batch, labels in batches for tensor in (*batch, labels))
+            size = sum(each.nbytes for pair in batches for each in tree_leaves(pair) if isinstance(each, Tensor))
             are_resident = self.device is not None and fits(size, self.device)
             self._evaluated[split] = self.on_device(batches) if are_resident else batches
         return self._evaluated[split]
@@ -142,8 +146,11 @@ class LanguageProblem(PretrainedProblem[Sample, tuple[Batch, Tensor]]):
         labels = self.labels(indices, split, new_classes)
         if self.task.loss == "answer":  # the other answers are not needed
             encoded = [[pairs[label % len(pairs)]] for pairs, label in zip(encoded, labels, strict=True)]
-        batch: tuple[Batch, Tensor] = (collate([pair for pairs in encoded for pair in pairs]), torch.tensor(labels))
-        return self.on_device(batch)
+        batch = collate([pair for pairs in encoded for pair in pairs]), torch.tensor(labels)
+        return self.on_device((self._prepared(batch[0]), batch[1]))
+
+    def _prepared(self, batch: Batch) -> Batch:
+        return self.network.prepared(batch, self.number_of_classes if self.task.loss == "options" else 0)
 
     def mean_loss(self, batch: tuple[Batch, Tensor]) -> Tensor:
         """Return the mean loss over the samples of a batch."""

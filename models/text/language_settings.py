@@ -23,7 +23,7 @@ class LanguageModelSettings(PrecisionTask, TextTask, frozen=True):
     model: str = Field(
         "facebook/opt-125m",
         min_length=1,
-        description="a name on the Hugging Face hub, or a folder, which may be relative to the scenario's file",
+        description="a name on the Hugging Face hub, or a folder or a GGUF file, relative to the scenario's file, too",
     )
     dataset: Literal["sst2", "cb", "wsc", "wic", "rte", "boolq", "multirc", "qqp", "squad"] = Field(
         "sst2",
@@ -40,12 +40,21 @@ class LanguageModelSettings(PrecisionTask, TextTask, frozen=True):
         description="answer: minus the mean log-likelihood of the right answer's tokens; options: cross-entropy over "
         "the mean log-likelihoods of all answers (MeZO's code for classification)",
     )
+    batching: Literal["padded", "packed"] = Field(
+        "padded",
+        description="padded: the texts of a batch are rows of one width; packed: they follow one another without "
+        "padding, and the last block and the head compute what the loss needs only, which is faster on processors",
+    )
     answer_tokens: int = Field(50, ge=1, le=2048, description="length of a generated answer, at most (SQuAD)")
 
     @model_validator(mode="after")
     def _check_combinations(self) -> Self:
         if self.loss == "options" and self.dataset == "squad":
             raise ValueError("loss is options, and squad's answers are text, not classes; expected loss: answer")
+        if self.batching == "packed" and isinstance(self.train, Prefix):
+            raise ValueError(
+                "batching is packed, and train is prefix, which begins every row; expected batching: padded"
+            )
         return self
 
     @property
@@ -67,7 +76,8 @@ class LanguageModelSettings(PrecisionTask, TextTask, frozen=True):
     def pass_cost(self) -> PassCost:
         """See `task.Task`: of texts of the data set's usual length. Raises `DataError`."""
         pretrained, texts = inspect_pretrained(self.model), TEXTS[self.dataset]
-        each = pass_flops(pretrained.shapes, pretrained.config, min(texts.tokens, self.max_length or texts.tokens))
+        computed = self.train.computed(pretrained.shapes) if self.train.kind == "last-blocks" else pretrained.shapes
+        each = pass_flops(computed, pretrained.config, min(texts.tokens, self.max_length or texts.tokens))
         answers = self.classes or 1
         token = 0.0 if self.classes else pass_flops(pretrained.shapes, pretrained.config, 1)
         trained = each * (answers if self.loss == "options" else 1)

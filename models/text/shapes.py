@@ -1,4 +1,4 @@
-"""Names and shapes of a language model's tensors: those of OPT and BERT follow from the configuration."""
+"""Names and shapes of a language model's tensors: those of OPT, Llama and BERT follow from the configuration."""
 
 from __future__ import annotations
 
@@ -65,6 +65,26 @@ def opt_shapes(config: Mapping[str, Any], where: object) -> Shapes:
                 f"{layer}.final_layer_norm", (hidden,)
             )
     return shapes
+
+
+def llama_shapes(config: Mapping[str, Any], where: object) -> Shapes:
+    """Return the shapes of a Llama, a Qwen 2 or a Qwen 3 of this configuration. Raises `DataError`."""
+    sizes = ("hidden_size", "intermediate_size", "vocab_size", "num_attention_heads", "num_key_value_heads", "head_dim")
+    hidden, inner, vocabulary, heads, keys, width = (whole(config, name, where) for name in sizes)
+    kind = config.get("model_type")
+    shapes: dict[str, tuple[int, ...]] = {"model.embed_tokens.weight": (vocabulary, hidden)}
+    for number in range(whole(config, "num_hidden_layers", where, _MOST_LAYERS)):
+        layer = f"model.layers.{number}"
+        for name, rows in (("q_proj", heads), ("k_proj", keys), ("v_proj", keys)):
+            shapes |= _affine(f"{layer}.self_attn.{name}", (rows * width, hidden), has_bias=kind == "qwen2")
+        shapes[f"{layer}.self_attn.o_proj.weight"] = (hidden, heads * width)
+        if kind == "qwen3":
+            shapes |= {f"{layer}.self_attn.{name}_norm.weight": (width,) for name in ("q", "k")}
+        shapes |= {f"{layer}.mlp.{name}_proj.weight": (inner, hidden) for name in ("gate", "up")}
+        shapes[f"{layer}.mlp.down_proj.weight"] = (hidden, inner)
+        shapes |= {f"{layer}.{name}_layernorm.weight": (hidden,) for name in ("input", "post_attention")}
+    shapes["model.norm.weight"] = (hidden,)
+    return shapes if config.get("tie_word_embeddings", True) else shapes | {"lm_head.weight": (vocabulary, hidden)}
 
 
 def bert_shapes(config: Mapping[str, Any]) -> Shapes:

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from seedbus.models.data.batches import MICRO_BATCH
-from seedbus.models.data.roots import Roots, locate
+from seedbus.models.data.roots import Roots, is_model, locate
 from seedbus.models.generators import generator
 from seedbus.models.partition import Divisible, Division, Partition, division_of
 from seedbus.models.task import Task
@@ -189,15 +189,15 @@ class TextTask(PretrainedTask, frozen=True):
 
 
 def named_folders(*named: str | None) -> list[Path]:
-    """Return the folders among what fields name."""
-    folders = [Path(os.path.expanduser(name)) for name in named if name is not None]
-    return [folder for folder in folders if folder.is_dir()]
+    """Return the folders and GGUF files among what fields name."""
+    paths = [Path(os.path.expanduser(name)) for name in named if name is not None]
+    return [path for path in paths if is_model(str(path))]
 
 
 def folder_of(value: str | None, info: ValidationInfo) -> str | None:
-    """Return the path of a folder that a field names, made absolute if it is relative to the scenario's file.
+    """Return the path that a field names, made absolute if it is relative to the scenario's file.
 
-    If the scenario was sent by a server, the context has the `roots` in which folders must lie.
+    If the scenario was sent by a server, the context has the `roots` in which it must lie.
 
     Args:
         value: the field's value.
@@ -207,6 +207,6 @@ def folder_of(value: str | None, info: ValidationInfo) -> str | None:
         NotAllowed: the server names a folder or a model that this process does not allow.
     """
     roots: Roots | None = (info.context or {}).get("roots")
-    if roots is not None and value is not None and info.field_name == "model":
-        return roots.model(value)
-    return None if value is None else locate(value, info.context)
+    if value is None or info.field_name != "model":
+        return None if value is None else locate(value, info.context)
+    return locate(value, info.context, is_model) if roots is None else roots.model(value)

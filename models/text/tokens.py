@@ -6,6 +6,7 @@ which causal attention does not see, so a row has the same scores as it would ha
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -28,6 +29,19 @@ class Pair(NamedTuple):
         return len(self.prompt) + len(self.answer)
 
 
+class Packed(NamedTuple):
+    """The rows of a batch, one after the other, ordered by their tokens and by how many of those are scored."""
+
+    ids: Tensor  # int64 [1, tokens]
+    positions: Tensor  # int64 [1, tokens]: of each token in its row
+    groups: tuple[tuple[int, int, int], ...]  # rows, the tokens of each, and how many of those are scored, from the end
+    scored: Tensor  # int64 [scored]: places of the scored tokens
+    places: Tensor  # int64 [n]: for each token of each answer, which of the scored ones is before it
+    order: tuple[int, ...]  # the rows of the batch, as they follow one another
+    columns: Tensor | None  # int64 [columns]: the tokens whose logits are needed; None: all
+    choices: Tensor | None  # int64 [n]: which of the columns each token of each answer is
+
+
 class Batch(NamedTuple):
     """Pairs as tensors. Pairs that differ only in their last token share a row, which is computed once."""
 
@@ -37,6 +51,10 @@ class Batch(NamedTuple):
     targets: Tensor  # int64 [n]: the token itself
     owners: Tensor  # int64 [n]: the pair to which it belongs
     lengths: Tensor  # int64 [pairs]: number of tokens of each answer
+    widths: Tensor  # int64 [rows]: number of tokens of each row
+    # float32 [rows, width, hidden], packed [1, tokens, hidden]: what the first trained block begins with, if it is kept
+    states: Tensor | None = None
+    packed: Packed | None = None  # the layout, if the batch is computed without padding
 
 
 class Encoder:
@@ -125,7 +143,36 @@ def collate(pairs: Sequence[Pair]) -> Batch:
     width = max(map(len, row_of))
     ids = torch.tensor([(*inputs, *(0,) * (width - len(inputs))) for inputs in row_of])
     rows, columns, targets, owners = torch.tensor(tokens).unbind(1)
-    return Batch(ids, rows, columns, targets, owners, torch.tensor([len(pair.answer) for pair in pairs]))
+    lengths, widths = torch.tensor([len(pair.answer) for pair in pairs]), torch.tensor([*map(len, row_of)])
+    return Batch(ids, rows, columns, targets, owners, lengths, widths)
+
+
+def layout(batch: Batch, compared: int = 0) -> Packed:
+    """Return how the rows of a batch lie without padding.
+
+    Args:
+        batch: the batch.
+        compared: the number of answers of each sample, if their scores are only compared with one another; otherwise 0.
+    """
+    widths = batch.widths.tolist()
+    scored = [0] * len(widths)
+    for row, column in zip(batch.rows.tolist(), batch.columns.tolist(), strict=True):
+        scored[row] = max(scored[row], widths[row] - column)
+    order = sorted(range(len(widths)), key=lambda row: (widths[row], scored[row], row))
+    counts = Counter((widths[row], scored[row]) for row in order)
+    groups = tuple((rows, width, last) for (width, last), rows in counts.items())
+    in_order = torch.tensor(order)
+    ends = torch.cumsum(batch.widths[in_order], 0)
+    positions = torch.cat([torch.arange(widths[row]) for row in order])
+    seen = torch.cat([torch.arange(end - scored[row], end) for row, end in zip(order, ends.tolist(), strict=True)])
+    starts = torch.empty_like(ends)
+    starts[in_order] = ends - batch.widths[in_order]
+    places = torch.searchsorted(seen, starts[batch.rows] + batch.columns)
+    ids = torch.cat([batch.ids[row, : widths[row]] for row in order])
+    columns = choices = None
+    if compared and len(places) == len(batch.lengths) and bool((places.view(-1, compared).diff() == 0).all()):
+        columns, choices = batch.targets.unique(return_inverse=True)  # answers of one token each, at one place
+    return Packed(ids[None], positions[None], groups, seen, places, tuple(order), columns, choices)
 
 
 def chunks(lengths: Sequence[int], tokens: int) -> list[list[int]]:

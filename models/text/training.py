@@ -1,4 +1,4 @@
-"""Which weights of a language model are trained: all, low-rank additions, a prefix, or the normalisation layers.
+"""Which weights of a language model are trained: all, the last blocks, the normalisation layers, or additions.
 
 Only trained weights are part of x. Frozen weights are part of the digest that a process sends when it joins. Each class
 counts its coordinates from names and shapes alone, so that a scenario's dimension is known before anything is loaded.
@@ -7,11 +7,13 @@ counts its coordinates from names and shapes alone, so that a scenario's dimensi
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from typing import Annotated, Literal
 
 from pydantic import Field
 
 from seedbus.models.errors import DataError
+from seedbus.models.text.last_blocks import computed_shapes, last_blocks
 from seedbus.models.text.shapes import Shapes, is_norm, matrix_shapes, whole
 from seedbus.models.text.weights import Pretrained
 from seedbus.settings import Settings
@@ -39,8 +41,41 @@ class Full(Settings):
 
     kind: Literal["full"] = "full"
 
+    def trained(self, names: Iterable[str]) -> set[str]:
+        """Return which of the model's own weights are trained."""
+        return set(names)
+
     def count(self, pretrained: Pretrained) -> int:
         return pretrained.size
+
+
+class LastBlocks(Settings):
+    """The last blocks are trained. What enters the first of them is computed once for each text and kept.
+
+    It takes 4 bytes times the model's width for each token, 2,304 for a width of 576. Embeddings, the last
+    normalisation and the head are frozen, as in the task hugging-face.
+    """
+
+    kind: Literal["last-blocks"] = "last-blocks"
+    blocks: int = Field(1, ge=1, le=1024, description="how many blocks, from the last one")
+    kept_mb: int = Field(
+        1024,
+        ge=0,
+        le=2**20,
+        description="most MiB of what is kept in a process; further texts are computed each time, with the same bits",
+    )
+
+    def trained(self, names: Iterable[str]) -> set[str]:
+        """Return which of the model's own weights are trained. Raises `DataError` if it has fewer blocks."""
+        return last_blocks(names, self.blocks)
+
+    def count(self, pretrained: Pretrained) -> int:
+        """Return the number of coordinates. Raises `DataError` if the model has fewer blocks."""
+        return sum(math.prod(pretrained.shapes[name]) for name in self.trained(pretrained.shapes))
+
+    def computed(self, shapes: Shapes) -> Shapes:
+        """Return the shapes of the weights that each loss computes with."""
+        return computed_shapes(shapes, self.blocks)
 
 
 class Head(Settings):
@@ -114,8 +149,12 @@ class LayerNorm(Settings):
 
     kind: Literal["layernorm"] = "layernorm"
 
+    def trained(self, names: Iterable[str]) -> set[str]:
+        """Return which of the model's own weights are trained."""
+        return set(filter(is_norm, names))
+
     def count(self, pretrained: Pretrained) -> int:
-        return sum(math.prod(shape) for name, shape in pretrained.shapes.items() if is_norm(name))
+        return sum(math.prod(pretrained.shapes[name]) for name in self.trained(pretrained.shapes))
 
 
-Training = Annotated[Full | Lora | Prefix | LayerNorm, Field(discriminator="kind")]
+Training = Annotated[Full | LastBlocks | Lora | Prefix | LayerNorm, Field(discriminator="kind")]

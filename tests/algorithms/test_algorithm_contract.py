@@ -62,8 +62,18 @@ def test_an_algorithm_keeps_its_promises(run: Rehearsal) -> None:
 )
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "name", ["hiso", "hizoo", "mezo", "feedsign", "zo-adam", "meazo", "fedkseed-pro", "scaffold", "fedexp"]
+    "name",
+    [
+        "hiso",
+        "mezo",
+        "zo-adam",
+        "meazo",
+        "fedkseed-pro",
+        "scaffold",
+        *(pytest.param(name, marks=pytest.mark.soak) for name in ("hizoo", "fedexp")),
+    ],
 )
+@pytest.mark.usefixtures("warm_workers")
 def test_whole_runs_keep_their_promises(name: str, promise: Promise) -> None:
     promise(algorithm_cases.rehearse(make(name)))
 

@@ -152,6 +152,7 @@ def test_a_server_that_goes_on_knows_the_compiled_losses_that_its_run_began_with
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("warm_workers")
 def test_a_compiled_run_has_the_same_bits_here_and_in_two_processes(tmp_path: Path) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # warnings that torch raises about its own code

@@ -78,6 +78,7 @@ def test_natural_clients_are_flowers_natural_ids() -> None:
 
 
 @pytest.mark.usefixtures("installed")
+@pytest.mark.usefixtures("warm_workers")
 def test_a_run_is_divided_by_flower_in_every_process_which_proves_it(tmp_path: Path) -> None:
     people_table(tmp_path / "people.csv")
 

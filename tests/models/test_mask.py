@@ -166,6 +166,7 @@ def test_a_task_without_layers_is_evaluated_layer_by_layer_with_a_mask_too(tmp_p
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("warm_workers")
 def test_a_masked_run_has_the_same_bits_in_several_processes(tmp_path: Path) -> None:
     fields: dict[str, Any] = {
         "task": {"name": "digits"},

@@ -122,6 +122,7 @@ def test_the_estimate_of_memory_counts_the_points() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("warm_workers")
 def test_a_stacked_run_has_the_same_bits_here_and_in_two_processes(tmp_path: Path) -> None:
     what = scenario(task=STACKED, participation={"clients": 8, "cohort": 6}, stop={"rounds": 8})
     here = go(tmp_path / "here", what).summary

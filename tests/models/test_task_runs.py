@@ -45,7 +45,8 @@ def test_a_task_trains_for_three_rounds(name: str, kind: Any, tmp_path: Path) ->
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["femnist", "shakespeare", "blackbox-attack"])
+@pytest.mark.parametrize("name", ["femnist", "blackbox-attack"])
+@pytest.mark.usefixtures("warm_workers")
 def test_a_task_gives_the_same_bits_in_several_processes(name: str, tmp_path: Path) -> None:
     alone = run(world(name, TASKS.all()[name]), tmp_path / "alone")
     shared = run(world(name, TASKS.all()[name]), tmp_path / "shared", placement=Placement("tcp", 2))

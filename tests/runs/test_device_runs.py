@@ -89,6 +89,7 @@ def test_a_run_in_torchs_memory_has_the_processors_bits(tmp_path: Path, algorith
 
 @pytest.mark.slow
 @pytest.mark.parametrize("algorithm", [HISO, INTEGER, BFLOAT16], ids=["hiso", "integer", "bfloat16"])
+@pytest.mark.usefixtures("warm_workers")
 def test_clients_in_torchs_memory_agree_with_an_evaluator_on_the_processor_through_lag_and_snapshots(
     tmp_path: Path, algorithm: dict[str, Any]
 ) -> None:

@@ -53,6 +53,7 @@ def test_a_snapshot_has_eight_bytes_a_coordinate_and_a_commit_those_of_float32(t
 
 @pytest.mark.slow
 @each_algorithm
+@pytest.mark.usefixtures("warm_workers")
 def test_two_workers_on_rough_links_end_like_one_process(tmp_path: Path, algorithm: dict[str, Any]) -> None:
     what = rough(0.1, algorithm=algorithm, lag={"source": "peer"})
     whole = run(what, tmp_path / "whole")

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import threading
 from pathlib import Path
 
 import pytest
-from clusters import RunWatcher
-from worker_kills import alike, killing
+from worker_kills import alike, run_and_kill
 
 from seedbus.scenarios.running.replay import replay
 from seedbus.scenarios.running.run import run
@@ -30,14 +28,6 @@ def test_hiso_under_all_faults_ends_alike_in_one_process_over_tcp_and_with_a_wor
 
     assert alike(run(what, tmp_path / "tcp", placement=Placement("tcp")), whole)
 
-    watcher, done = RunWatcher(), threading.Event()
-    found: list[int] = []
-    killer = threading.Thread(target=lambda: found.append(killing(watcher, 1, 5, done)))
-    killer.start()
-    try:
-        killed = run(what, tmp_path / "killed", observer=watcher, placement=Placement("tcp", 2))
-    finally:
-        done.set()
-        killer.join()
-    assert found == [1]
+    killed, found = run_and_kill(what, tmp_path / "killed", 1)
+    assert found == 1
     assert alike(killed, whole)

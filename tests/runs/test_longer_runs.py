@@ -115,6 +115,7 @@ def test_files_of_the_ledger_that_the_last_round_has_filled_are_kept(
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("warm_workers")
 def test_a_run_goes_on_for_more_rounds_in_other_processes(tmp_path: Path) -> None:
     whole = run(of("hiso-lagging", 14), tmp_path / "whole")
     run(of("hiso-lagging", 7), tmp_path / "longer")

@@ -45,6 +45,7 @@ def divided(file: Path | str) -> Any:
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("warm_workers")
 def test_several_processes_find_the_table_in_the_data_directory_and_give_the_same_bits(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

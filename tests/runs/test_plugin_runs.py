@@ -59,6 +59,7 @@ def own() -> Scenario:
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("warm_workers")
 def test_a_run_with_a_plug_in_has_the_same_bits_in_one_process_and_in_two_workers(tmp_path: Path) -> None:
     what = own()
     here = go(tmp_path / "here", what)
@@ -88,6 +89,7 @@ def test_a_run_is_resumed_and_replayed_with_the_source_that_began_it_alone(tmp_p
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("warm_workers")
 def test_a_worker_whose_file_has_changed_does_not_take_part(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     plugin = tmp_path / "signs.py"
     shutil.copy(SIGNS, plugin)
@@ -115,6 +117,7 @@ class Rounded(Law):
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("warm_workers")
 def test_a_process_whose_table_has_another_bit_does_not_take_part(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:

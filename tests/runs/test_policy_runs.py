@@ -105,7 +105,7 @@ def test_late_reports_count_in_such_a_run_and_no_replica_diverges(in_memory: dic
         assert (results.rounds["asked"] < 8).sum() > 5, "in some rounds clients are at work"
 
 
-@pytest.mark.few(1)
+@pytest.mark.few(1, slow=4)
 @each_policy
 @pytest.mark.parametrize("transport", ["inproc", "ipc", "tcp"])
 def test_a_run_with_late_reports_is_the_same_on_every_transport(
@@ -118,6 +118,7 @@ def test_a_run_with_late_reports_is_the_same_on_every_transport(
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("warm_workers")
 @pytest.mark.parametrize("policy", ["everything", "buffer"])
 def test_a_run_with_late_reports_is_the_same_in_any_number_of_processes(
     tmp_path: Path, in_memory: dict[str, Results], policy: str

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,11 +13,11 @@ from typing import Any
 import pytest
 from availability_scenarios import availability_scenario, churn, exponential
 from bus_harness import bus_on
-from clusters import ClientsThread, RunWatcher, ServerThread
+from clusters import ClientsThread, ServerThread
 from coordinator_cases import PROOF
 from processes import wait_for
 from registration_harness import RegistrationHarness
-from worker_kills import alike, killing
+from worker_kills import alike, run_and_kill
 from worlds import HISO, holds, scenario
 
 from seedbus.agents.availability import Availability
@@ -51,15 +50,8 @@ def test_a_worker_killed_while_its_clients_come_and_go_leaves_no_trace(tmp_path:
     task = {"name": "quadratic", "dimension": 20_000}
     what = availability_scenario(name, task=task, algorithm=HISO, stop={"rounds": 300}, evaluation={"every": 50})
     whole = run(what, tmp_path / "whole")
-    watcher, done, found = RunWatcher(), threading.Event(), list[int]()
-    killer = threading.Thread(target=lambda: found.append(killing(watcher, 5, 3, done)))
-    killer.start()
-    try:
-        results = run(what, tmp_path / "killed", observer=watcher, placement=Placement("tcp", 2))
-    finally:
-        done.set()
-        killer.join()
-    assert found[0] >= 3
+    results, found = run_and_kill(what, tmp_path / "killed", 5, seed=3)
+    assert found >= 3
     assert alike(results, whole)
 
 

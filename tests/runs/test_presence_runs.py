@@ -146,6 +146,7 @@ def test_the_clients_that_are_there_are_the_same_on_every_transport(
         "all at once",
     ],
 )
+@pytest.mark.usefixtures("warm_workers")
 def test_the_clients_that_are_there_are_the_same_in_two_processes(
     tmp_path: Path, whole: dict[str, Results], name: str
 ) -> None:

@@ -94,8 +94,12 @@ def test_masked_reports_with_noise_have_the_sum_of_plain_reports_with_the_same_n
 
 
 @slow
-@pytest.mark.parametrize("algorithm", [WHOLE, DENSE], ids=["scalars", "vectors"])
-@pytest.mark.parametrize("settings", [CENTRAL, DISTRIBUTED, SECRET], ids=["central", "distributed", "poisson"])
+@pytest.mark.usefixtures("warm_workers")
+@pytest.mark.parametrize(
+    ("settings", "algorithm"),
+    [(CENTRAL, WHOLE), (DISTRIBUTED, DENSE), (SECRET, WHOLE)],
+    ids=["central", "distributed", "poisson"],
+)
 def test_processes_and_cuts_change_no_bit(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, settings: dict[str, Any], algorithm: dict[str, Any]
 ) -> None:

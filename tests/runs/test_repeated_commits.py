@@ -79,6 +79,7 @@ def test_what_is_counted_as_replayed_is_what_replicas_fold(
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("warm_workers")
 def test_clients_that_are_sent_commits_again_take_the_same_time_everywhere(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -176,6 +176,7 @@ def test_the_model_has_the_bits_of_the_run_without_it(
 
 
 @slow
+@pytest.mark.usefixtures("warm_workers")
 def test_two_worker_processes_end_like_one(tmp_path: Path) -> None:
     faults = [{"fault": "drop", "probability": 0.05}]
     what = secure(

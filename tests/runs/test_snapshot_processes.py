@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import signal
-import threading
 from pathlib import Path
 from typing import Any
 
 import pytest
-from clusters import ClientsThread, RunWatcher, ServerThread, free_endpoint, run_with_replacement, stopped_and_resumed
+from clusters import ClientsThread, ServerThread, free_endpoint, run_with_replacement, stopped_and_resumed
 from processes import wait_for
 from snapshot_cases import rough
 from tcp_proxy import CountingProxy
-from worker_kills import alike, killing
+from worker_kills import alike, run_and_kill
 from worlds import DECOMFL, HISO, outcome, scenario
 
 from seedbus.bus import HostRequest
@@ -30,6 +29,7 @@ def crowd(rounds: int, **changes: Any) -> Scenario:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("transport", [pytest.param("ipc", marks=pytest.mark.soak), "tcp"])
+@pytest.mark.usefixtures("warm_workers")
 def test_the_same_in_two_workers(tmp_path: Path, transport: Any) -> None:
     what = crowd(60, algorithm=DECOMFL)
     whole = run(what, tmp_path / "whole")
@@ -55,18 +55,10 @@ def test_a_network_that_breaks_leaves_no_trace(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_workers_killed_with_half_snapshots_leave_no_trace(tmp_path: Path) -> None:
-    what, watcher, done = crowd(200), RunWatcher(), threading.Event()
-    whole = run(what, tmp_path / "whole")
-    found: list[int] = []
-    killer = threading.Thread(target=lambda: found.append(killing(watcher, 4, 5, done)))
-    killer.start()
-    try:
-        results = run(what, tmp_path / "killed", observer=watcher, placement=Placement("tcp", 2))
-    finally:
-        done.set()
-        killer.join()
-    assert found == [4]
-    assert alike(results, whole)
+    what = crowd(200)
+    results, found = run_and_kill(what, tmp_path / "killed", 4)
+    assert found == 4
+    assert alike(results, run(what, tmp_path / "whole"))
 
 
 @pytest.mark.slow

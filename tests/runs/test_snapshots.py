@@ -123,8 +123,8 @@ def test_a_newcomer_to_a_long_run_gets_a_snapshot(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("owner", "name", "at"),
     [
-        *((Journal, "append", at) for at in (9, 40, 77)),
-        *((Bus, "_depart", at) for at in (150, 501)),
+        *((Journal, "append", at) for at in (9, 40)),
+        (Bus, "_depart", 501),
         (Bus, "_send_answer", 431),
         (Server, "_publish", 30),
     ],
@@ -280,8 +280,10 @@ def test_the_same_over_zeromq(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("source", ["evaluator", "peer"])
-@pytest.mark.parametrize("phase", ["asking", "gathering", "committing", "publishing"])
+@pytest.mark.parametrize(
+    ("phase", "source"),
+    [("asking", "evaluator"), ("gathering", "peer"), ("committing", "evaluator"), ("publishing", "peer")],
+)
 def test_a_server_that_crashes_among_snapshots_goes_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, phase: str, source: str
 ) -> None:

@@ -100,12 +100,14 @@ def test_a_stream_that_is_cut_off_and_resumed_ends_alike(
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("warm_workers")
 def test_a_stream_is_the_same_in_two_processes(tmp_path: Path, whole: dict[str, Results]) -> None:
     kind = "fedkseed"
     assert outcome(run(stream(kind), tmp_path / "run", placement=Placement("tcp", 2))) == outcome(whole[kind])
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("warm_workers")
 def test_in_real_time_followers_agree_and_the_journal_replays_to_their_digest(tmp_path: Path) -> None:
     """Which commits there are differs from run to run."""
     quick = {"latency": {"distribution": "exponential", "mean": 0.002}}

@@ -37,6 +37,7 @@ def world(file: Path | str, **more: Any) -> Any:
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("warm_workers")
 def test_worker_processes_read_the_table_themselves_and_compute_the_same_bits(tmp_path: Path) -> None:
     people_table(tmp_path / "people.csv")
     what = world(tmp_path / "people.csv", verify=True)

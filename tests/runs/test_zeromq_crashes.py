@@ -15,11 +15,11 @@ from typing import Any
 
 import pytest
 from bus_harness import FakeRegistration, Follower
-from clusters import ClientsThread, RunWatcher, ServerThread, free_endpoint, stopped_and_resumed
+from clusters import ClientsThread, ServerThread, free_endpoint, stopped_and_resumed
 from processes import is_alive, kill, seedbus, wait_for, workers_of
 from running_transports import echo, listening_hub, until
 from tcp_proxy import CountingProxy
-from worker_kills import alike, killing
+from worker_kills import alike, run_and_kill
 from worlds import HISO, lossy
 
 from seedbus.agents import launcher
@@ -42,19 +42,10 @@ def long(rounds: int) -> Scenario:
     [pytest.param(4, 300, marks=pytest.mark.slow), pytest.param(100, 6000, marks=pytest.mark.soak)],
 )
 def test_workers_killed_at_random_moments_leave_no_trace(tmp_path: Path, kills: int, rounds: int) -> None:
-    what, watcher, done = long(rounds), RunWatcher(), threading.Event()
-    whole = run(what, tmp_path / "whole")
-    found: list[int] = []
-    killer = threading.Thread(target=lambda: found.append(killing(watcher, kills, 5, done)))
-    killer.start()
-    try:
-        results = run(what, tmp_path / "killed", observer=watcher, placement=Placement("tcp", 2))
-    finally:
-        done.set()
-        killer.join()
-    print(f"{found[0]} kills in {watcher.rounds} rounds")
-    assert found == [kills]
-    assert alike(results, whole)
+    what = long(rounds)
+    results, found = run_and_kill(what, tmp_path / "killed", kills)
+    assert found == kills
+    assert alike(results, run(what, tmp_path / "whole"))
 
 
 @pytest.mark.slow

@@ -75,8 +75,7 @@ def in_memory(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Results]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("world", WORLDS)
-@pytest.mark.parametrize("transport", ["inproc", "ipc", "tcp"])
+@pytest.mark.parametrize(("world", "transport"), [*zip(WORLDS, 2 * ["inproc", "ipc", "tcp"], strict=True)])
 def test_a_run_is_the_same_on_every_transport(
     tmp_path: Path, in_memory: dict[str, Results], world: str, transport: Any
 ) -> None:
@@ -89,6 +88,7 @@ def test_a_run_is_the_same_on_every_transport(
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("transport", "workers"), [("tcp", 2), ("ipc", 3)])
+@pytest.mark.usefixtures("warm_workers")
 def test_a_run_is_the_same_in_any_number_of_processes(
     tmp_path: Path, in_memory: dict[str, Results], transport: Any, workers: int
 ) -> None:

@@ -9,7 +9,6 @@ folder with links to examples/ and tests/.
 
 from __future__ import annotations
 
-import atexit
 import os
 import re
 import signal
@@ -19,13 +18,12 @@ from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from difflib import unified_diff
-from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from document_blocks import PAGES, ROOT, Block, blocks
 from document_outputs import is_as_shown, trimmed
-from warm_command import WarmCommand
+from warm_command import warm
 
 SLOWER = 20
 """How many times as long as on two quiet cores a command may take before it is ended."""
@@ -142,14 +140,6 @@ class _Shell:
         for group in self._groups:
             with suppress(ProcessLookupError):
                 os.killpg(group, signal.SIGKILL)
-
-
-@cache
-def warm() -> Path:
-    """Return the folder of a `seedbus` that starts fast."""
-    command = WarmCommand()
-    atexit.register(command.__exit__, None, None, None)
-    return command.__enter__()
 
 
 def _count() -> None:

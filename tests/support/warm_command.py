@@ -2,9 +2,10 @@
 
     with WarmCommand() as folder: ...    a program `seedbus` lies in the folder, to be first in PATH
 
-`seedbus -c CODE` is `python -c CODE`. The program passes its arguments, folder, environment and standard streams on,
-waits, and ends with the exit code. What it runs is in another process group, so it is not for commands that are sent
-signals, or that stay in the background. It ends with the program, if that is killed.
+`seedbus -c CODE` is `python -c CODE`, and `seedbus -m MODULE` is `python -m MODULE`. The program passes its arguments,
+folder, environment and standard streams on, waits, and ends with the exit code. What it runs is in another process
+group, so it is not for commands that are sent signals, or that stay in the background. It ends with the program, if
+that is killed.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import atexit
 import gc
 import json
 import os
+import runpy
 import select
 import signal
 import socket
@@ -21,6 +23,7 @@ import sys
 import threading
 import traceback
 from contextlib import AbstractContextManager
+from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from types import TracebackType
@@ -64,6 +67,14 @@ class WarmCommand(AbstractContextManager[Path]):
         self._room.cleanup()
 
 
+@cache
+def warm() -> Path:
+    """Return the folder of a `seedbus` that starts fast, until this process ends."""
+    command = WarmCommand()
+    atexit.register(command.__exit__, None, None, None)
+    return command.__enter__()
+
+
 def _imports() -> None:
     """Import what commands import, and start no thread."""
     import pandas  # noqa: F401
@@ -72,7 +83,8 @@ def _imports() -> None:
     import seedbus.cli.main
     import seedbus.models.images.problem
     import seedbus.scenarios.reporting.results
-    import seedbus.scenarios.running.run  # noqa: F401
+    import seedbus.scenarios.running.run
+    import seedbus.studies.study.study  # noqa: F401
 
 
 def _received(connection: socket.socket) -> tuple[list[Any], list[int]]:
@@ -97,6 +109,9 @@ def _run(facts: list[Any], streams: list[int]) -> NoReturn:
         if arguments[:1] == ["-c"]:
             sys.path.insert(0, "")
             exec(compile(arguments[1], "<string>", "exec"), {"__name__": "__main__"})
+        elif arguments[:1] == ["-m"]:
+            del sys.argv[:2]
+            runpy.run_module(arguments[1], run_name="__main__", alter_sys=True)
         else:
             main()
     except SystemExit as ended:

@@ -29,6 +29,7 @@ def channel(**fields: Any) -> Any:
 @pytest.mark.few(2)
 @pytest.mark.parametrize("promise", [*conformance.CONTRACT, *conformance.WORKERS], ids=lambda promise: promise.__name__)
 @pytest.mark.parametrize("fields", [{}, SILENT], ids=str)
+@pytest.mark.usefixtures("warm_workers")
 def test_a_channel_keeps_its_promises(fields: Any, promise: Promise) -> None:
     promise(channel(**fields))
 

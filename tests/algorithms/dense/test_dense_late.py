@@ -149,6 +149,7 @@ def world(name: str, policy: str, **fields: Any) -> Scenario:
         ("fedcm", "late", 0),
     ],
 )
+@pytest.mark.usefixtures("warm_workers")
 def test_late_reports_give_the_same_bits_in_one_process_and_in_two(
     tmp_path: Path, name: str, policy: str, workers: int
 ) -> None:

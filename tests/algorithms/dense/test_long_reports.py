@@ -129,6 +129,7 @@ def test_long_reports_make_the_same_run_on_every_transport(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("transport", ["ipc", "tcp"])
+@pytest.mark.usefixtures("warm_workers")
 def test_long_reports_of_two_processes_are_counted_to_the_byte(
     tmp_path: Path, in_memory: dict[type[Bulky], Results], transport: str
 ) -> None:

@@ -146,6 +146,7 @@ def test_infinite_snr_over_the_air_is_fedzo_with_the_same_cohorts_to_the_bit(tmp
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("warm_workers")
 def test_the_bits_and_the_messages_are_the_same_in_two_processes(tmp_path: Path) -> None:
     what = stormy()
     single = run(what, tmp_path / "here")

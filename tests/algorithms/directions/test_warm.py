@@ -110,9 +110,7 @@ print(before, loaded())
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("algorithm", "draws"), [("fedavg", False), ("scaffold", False), ("feddyn", False), ("fedzo", True), ("hiso", True)]
-)
+@pytest.mark.parametrize(("algorithm", "draws"), [("fedavg", False), ("fedzo", True), ("hiso", True)])
 def test_only_what_draws_directions_compiles_kernels(algorithm: str, draws: bool, tmp_path: Path) -> None:
     """A first run pays for no kernel that it does not use; what uses one has shown at joining that it is right."""
     code = """

@@ -150,6 +150,7 @@ def test_a_report_without_a_seed_of_64_bits_is_no_report() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", BOTH)
+@pytest.mark.usefixtures("warm_workers")
 def test_runs_with_loss_lag_late_reports_and_workers_have_the_same_bits(name: str, tmp_path: Path) -> None:
     what = scenario(
         algorithm={"name": name, "perturbations": 3, "local_steps": 2, "local_learning_rate": 0.01},

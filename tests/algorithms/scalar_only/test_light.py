@@ -174,7 +174,7 @@ def test_a_cnns_scalars_are_the_same_bits_with_one_layer_in_memory(
     assert allocated_floats(problem.flat.module) <= 6
 
 
-@pytest.mark.few(2)
+@pytest.mark.few(2, slow=2)
 @networks
 @steps
 def test_a_language_models_scalars_are_the_same_bits_with_one_layer_in_memory(

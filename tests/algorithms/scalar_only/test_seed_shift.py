@@ -91,6 +91,7 @@ def test_neither_a_guess_of_the_file_nor_a_run_of_another_task_tells_a_servers_s
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("warm_workers")
 def test_worker_processes_read_the_secret_themselves(tmp_path: Path, secret: Path) -> None:
     what = scenario(seed_shift=True)
     assert outcome(run(what, tmp_path / "tcp", placement=Placement("tcp", 2))) == outcome(run(what, tmp_path / "one"))

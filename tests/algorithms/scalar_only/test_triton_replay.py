@@ -151,7 +151,7 @@ def test_overflows_and_subnormals_agree_with_apply(
 
 @pytest.mark.slow
 @each
-@pytest.mark.parametrize("types", [{"x": torch.bfloat16}, ALL_NARROW])
+@pytest.mark.parametrize("types", [ALL_NARROW])
 def test_the_number_of_commits_folded_at_a_time_changes_no_bit(name: str, fields: dict[str, Any], types: Types) -> None:
     algorithm = make(name, **fields)
     log, start = log_of(algorithm.facts.takes_late), narrowed(x0(DIMENSION))

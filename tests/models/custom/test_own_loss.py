@@ -362,6 +362,7 @@ def named(folder: Path, **fields: Any) -> Any:
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("no_plugins")
+@pytest.mark.usefixtures("warm_workers")
 def test_a_loss_that_is_no_mean_is_the_same_in_two_workers_of_which_one_says_so(tmp_path: Path, capfd: Any) -> None:
     what = named(tmp_path, loss="restless:weighted", metrics={"whole": "restless:whole"})
     here, there = seedbus.run(what, tmp_path / "1"), seedbus.run(what, tmp_path / "2", placement=TWO_WORKERS)
@@ -376,6 +377,7 @@ def test_a_loss_that_is_no_mean_is_the_same_in_two_workers_of_which_one_says_so(
 @pytest.mark.slow
 @pytest.mark.usefixtures("no_plugins")
 @pytest.mark.parametrize("fields", [{"data": "restless:drawn"}, {"loss": "restless:imported"}], ids=["data", "loss"])
+@pytest.mark.usefixtures("warm_workers")
 def test_what_draws_when_it_is_loaded_is_refused_at_joining_by_the_names_of_functions(
     fields: dict[str, str], tmp_path: Path, capfd: Any
 ) -> None:

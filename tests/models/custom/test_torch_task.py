@@ -321,6 +321,7 @@ def test_a_compiled_loss_is_near_the_eager_one() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("warm_workers")
 def test_functions_of_a_plug_in_give_the_same_bits_in_one_process_and_in_two_workers(tmp_path: Path) -> None:
     load_plugin(MINE)
     what = seedbus.load(FIELDS | {"task": NAMED | OWN_CODE})
@@ -336,6 +337,7 @@ def test_functions_of_a_plug_in_give_the_same_bits_in_one_process_and_in_two_wor
 
 @pytest.mark.slow
 @pytest.mark.parametrize("algorithm", ["moon", "hiso", pytest.param("fedavg", marks=pytest.mark.soak)])
+@pytest.mark.usefixtures("warm_workers")
 def test_every_family_of_algorithms_has_the_same_bits_in_two_workers(algorithm: str, tmp_path: Path) -> None:
     load_plugin(MINE)
     what = seedbus.load(FIELDS | {"task": NAMED, "algorithm": algorithm, "stop": {"rounds": 2}})

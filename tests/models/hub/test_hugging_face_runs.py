@@ -62,6 +62,7 @@ def test_a_run_is_verified_and_rebuilt_from_its_journal(
 
 
 @pytest.mark.parametrize("name", ["bert", *(pytest.param(name, marks=pytest.mark.soak) for name in ("resnet", "gpt2"))])
+@pytest.mark.usefixtures("warm_workers")
 def test_two_worker_processes_compute_the_same_bits(tmp_path: Path, fine_tuning: Any, name: str) -> None:
     what = fine_tuning(name)
     single = run(what, tmp_path / "memory")

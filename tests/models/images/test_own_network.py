@@ -110,6 +110,7 @@ def test_the_weights_are_those_that_the_function_gave_and_frozen_ones_are_proven
 
 @pytest.mark.slow
 @pytest.mark.parametrize("algorithm", ["decomfl", "fedavg"])
+@pytest.mark.usefixtures("warm_workers")
 def test_a_named_network_and_metric_are_the_same_in_one_process_and_in_several(algorithm: str, tmp_path: Path) -> None:
     load_plugin(NETWORKS)
     world = scenario(

@@ -88,6 +88,7 @@ def test_a_client_draws_directions_of_its_own_in_every_round(make: Any) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("warm_workers")
 def test_two_worker_processes_compute_the_same_bits(tmp_path: Path, fine_tuning: Any) -> None:
     what = fine_tuning(rounds=3)
     single = run(what, tmp_path / "memory")

@@ -90,7 +90,7 @@ def test_a_mistake_in_a_line_gets_one_sentence(name: str, line: Line, sentence: 
 
 
 @pytest.mark.few(2)
-@pytest.mark.parametrize(("name", "line", "does"), STRIKING)
+@pytest.mark.parametrize(("name", "line", "does"), OTHERS_IN_SOAK)
 def test_a_fault_is_counted_changes_the_run_and_lets_no_replica_diverge(name: str, line: Line, does: str) -> None:
     end = outcome_of(name, line)
     assert counts(end)[0]["fault"] == name and counts(end)[0][does] > 0
@@ -186,13 +186,13 @@ def test_the_order_of_faults_changes_nothing(chosen: list[int], data: st.DataObj
 
 
 @pytest.mark.few(2)
-@pytest.mark.parametrize(("name", "line", "does"), STRIKING)
+@pytest.mark.parametrize(("name", "line", "does"), OTHERS_IN_SOAK)
 def test_a_run_that_is_interrupted_and_resumed_ends_alike(name: str, line: Line, does: str) -> None:
     conformance.a_run_that_is_interrupted_and_resumed_ends_alike(trial(name, line))
 
 
 @pytest.mark.few(4)
-@pytest.mark.parametrize(("name", "line", "does"), STRIKING)
+@pytest.mark.parametrize(("name", "line", "does"), OTHERS_IN_SOAK)
 def test_what_loses_messages_needs_a_deadline_and_what_does_not_ends_without_one(
     name: str, line: Line, does: str
 ) -> None:

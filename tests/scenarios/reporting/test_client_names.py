@@ -94,6 +94,7 @@ def test_an_analysis_names_the_client_that_is_served_worst(results: Results) -> 
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("warm_workers")
 def test_worker_processes_of_this_machine_change_nothing_of_it_and_those_of_others_have_no_names(
     results: Results, tmp_path: Path
 ) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import itertools
 import os
 import signal
@@ -40,9 +41,15 @@ from seedbus.studies.stress.random_scenarios import document
 from seedbus.studies.stress.stress import examine, shrink
 
 
+@functools.cache
+def drawn(seed: int) -> dict[str, Any]:
+    """The scenario of a seed, which all tests of what is drawn look at."""
+    return document(seed)
+
+
 @pytest.mark.slow
 def test_a_seed_is_a_scenario_and_always_the_same() -> None:
-    documents = [document(seed) for seed in range(300)]
+    documents = [drawn(seed) for seed in range(300)]
     assert documents[:50] == [document(seed) for seed in range(50)]
     for each in documents:
         validate(each, each["name"])
@@ -51,13 +58,13 @@ def test_a_seed_is_a_scenario_and_always_the_same() -> None:
 
 @pytest.mark.slow
 def test_every_fault_is_drawn() -> None:
-    assert {fault["fault"] for seed in range(400) for fault in document(seed)["faults"]} == set(FAULTS.all())
+    assert {fault["fault"] for seed in range(400) for fault in drawn(seed)["faults"]} == set(FAULTS.all())
 
 
 @pytest.mark.slow
 def test_secret_cohorts_are_drawn_only_with_what_they_accept(tmp_path: Path) -> None:
     pytest.importorskip("dp_accounting", reason="privacy needs dp-accounting: pip install 'seedbus[privacy]'")
-    secret = [each for each in map(document, range(1000)) if each.get("privacy", {}).get("cohorts") == "secret"]
+    secret = [each for each in map(drawn, range(1000)) if each.get("privacy", {}).get("cohorts") == "secret"]
     policies = {each["participation"].get("selection", {}).get("policy", "uniform") for each in secret}
     assert policies == {"uniform", "poisson"}
     for each in secret:
@@ -68,7 +75,7 @@ def test_secret_cohorts_are_drawn_only_with_what_they_accept(tmp_path: Path) -> 
 
 @pytest.mark.slow
 def test_every_codec_rule_and_mechanism_is_drawn_and_every_way_to_end() -> None:
-    documents = [document(seed) for seed in range(1000)]
+    documents = [drawn(seed) for seed in range(1000)]
     algorithms = [each["algorithm"] for each in documents]
     codecs = [each["compression"] for each in algorithms if each.get("compression", "fixed-point") != "fixed-point"]
     rules = [each["aggregation"] for each in algorithms if "aggregation" in each]
@@ -92,22 +99,23 @@ def test_every_codec_rule_and_mechanism_is_drawn_and_every_way_to_end() -> None:
 def test_the_files_that_faults_follow_are_accepted_and_follow_from_the_document(tmp_path: Path) -> None:
     kinds = set()
     for seed in range(300):
-        drawn = document(seed)
-        texts = files(drawn)
+        texts = files(drawn(seed))
         assert texts == files(document(seed))
         for name, text in texts.items():
             (tmp_path / name).write_text(text)
         kinds |= {name.removeprefix(f"stress-{seed}-") for name in texts}
-        assert len(validate(drawn, "a seed", tmp_path).check()) == len(texts)
+        assert len(validate(drawn(seed), "a seed", tmp_path).check()) == len(texts)
     assert kinds == {"trace.csv", "link-trace.csv", "device-speeds.csv"}
 
 
 @pytest.mark.slow
 def test_every_algorithm_that_needs_no_network_is_drawn_and_every_arithmetic_that_it_takes() -> None:
     kinds: dict[str, Any] = dict(ALGORITHMS.all())
-    drawn = [document(seed)["algorithm"] for seed in range(800)]
-    assert {each["name"] for each in drawn} == {name for name, kind in kinds.items() if not kind().facts.needs_outputs}
-    narrow = {each["name"] for each in drawn if each.get("arithmetic") == "bfloat16"}
+    algorithms = [drawn(seed)["algorithm"] for seed in range(800)]
+    assert {each["name"] for each in algorithms} == {
+        name for name, kind in kinds.items() if not kind().facts.needs_outputs
+    }
+    narrow = {each["name"] for each in algorithms if each.get("arithmetic") == "bfloat16"}
     fields = {name: kind.model_fields.get("arithmetic") for name, kind in kinds.items()}
     assert narrow == {name for name, field in fields.items() if field and "bfloat16" in get_args(field.annotation)}
 

@@ -15,6 +15,8 @@ from seedbus.studies.study.cells import plan_of
 from seedbus.studies.study.store import Store
 from seedbus.studies.study.study import Conduct
 
+pytestmark = pytest.mark.usefixtures("cold_studies")
+
 
 def test_a_process_that_ends_while_it_has_no_job_costs_no_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "brief.py").write_text("""if input(): print('{"is_done": true}')""")

@@ -238,6 +238,7 @@ def test_a_published_curve_is_dashed_in_the_colour_of_its_row_and_ends_where_the
     assert theirs.dashes in page and missing in page and str(tmp_path) not in page
 
 
+@pytest.mark.usefixtures("cold_studies")
 def test_trackers_are_told_of_every_run_with_its_tags_also_of_finished_ones(
     seedbus: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -349,6 +350,7 @@ def test_a_run_that_fails_is_told_and_the_others_go_on(seedbus: Command, monkeyp
     assert [len(row["runs"]) for row in report["rows"]] == [0, 1] and not report["is_complete"]
 
 
+@pytest.mark.usefixtures("cold_studies")
 def test_a_killed_worker_costs_its_run_alone(tmp_path: Path) -> None:
     """The worker that makes the first run is killed as soon as the run has closed a round."""
 
@@ -456,6 +458,7 @@ def test_a_dry_run_that_is_stopped_leaves_no_temporary_files(
     wait_for(lambda: not list(temporary.iterdir()))
 
 
+@pytest.mark.usefixtures("cold_studies")
 def test_a_worker_that_does_not_stop_is_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "deaf.py").write_text("""if True:
         import os, pathlib, sys, time

@@ -281,7 +281,7 @@ def cold_studies(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def warm_workers(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Worker processes are forks, too. They are for tests that send them no signal."""
+    """Worker processes are forks, too, for tests that send them no other signal than SIGKILL."""
     monkeypatch.setattr(local, "COMMAND", [str(warm() / "seedbus"), "client", "--parent-pipe"])
 
 

@@ -14,6 +14,7 @@ from seedbus.scenarios.transports.placement import Placement
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("warm_workers")
 def test_hiso_under_all_faults_ends_alike_in_one_process_over_tcp_and_with_a_worker_killed(tmp_path: Path) -> None:
     what = load("stress/hiso-churn")
     whole = run(what, tmp_path / "whole")

@@ -46,6 +46,7 @@ FAST = {"latency": {"distribution": "exponential", "mean": 0.002}}
         pytest.param("crash without state", marks=pytest.mark.soak),
     ],
 )
+@pytest.mark.usefixtures("warm_workers")
 def test_a_worker_killed_while_its_clients_come_and_go_leaves_no_trace(tmp_path: Path, name: str) -> None:
     task = {"name": "quadratic", "dimension": 20_000}
     what = availability_scenario(name, task=task, algorithm=HISO, stop={"rounds": 300}, evaluation={"every": 50})

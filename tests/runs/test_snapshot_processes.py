@@ -54,6 +54,7 @@ def test_a_network_that_breaks_leaves_no_trace(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("warm_workers")
 def test_workers_killed_with_half_snapshots_leave_no_trace(tmp_path: Path) -> None:
     what = crowd(200)
     results, found = run_and_kill(what, tmp_path / "killed", 4)

@@ -41,6 +41,7 @@ def long(rounds: int) -> Scenario:
     ("kills", "rounds"),
     [pytest.param(4, 300, marks=pytest.mark.slow), pytest.param(100, 6000, marks=pytest.mark.soak)],
 )
+@pytest.mark.usefixtures("warm_workers")
 def test_workers_killed_at_random_moments_leave_no_trace(tmp_path: Path, kills: int, rounds: int) -> None:
     what = long(rounds)
     results, found = run_and_kill(what, tmp_path / "killed", kills)

@@ -1,12 +1,13 @@
-"""Figures of the studies examples/curvature_*.yaml: docs/curvature.csv, and the tables of a page.
+"""Figures of the studies examples/curvature_*.yaml: docs/curvature.csv and curvature_trials.csv, and a page's tables.
 
     seedbus study examples/curvature_digits.yaml --out STUDIES   # make the runs of a study
     python benchmarks/curvature.py --keep STUDIES --write docs   # keep the figures of every run that STUDIES has
     python benchmarks/curvature.py docs                          # print tables from what is kept
 
-Another machine goes on with the studies that are not kept yet. What is compared is rounds until the target, seed by
-seed: the geometric mean of the ratios and its interval (studies/study/intervals.py). A pair of which a row's rate is
-the lowest or highest that was tried, or of which a run did not reach the target, is told as such and settles nothing.
+What is kept of a study that was made in part (`seedbus study FILE --so-far` tells it) is what was finished: each trial
+of a rate, and each run. Another machine goes on with the studies that are not whole. What is compared is rounds until
+the target, seed by seed: the geometric mean of the ratios and its interval (studies/study/intervals.py). A pair of
+which a row's rate is the lowest or highest that was tried, or of which a run did not reach the target, settles nothing.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ import pandas as pd
 from seedbus.studies.study.intervals import AMOUNT, covering
 
 STUDIES = ("curvature_quadratic", "curvature_quadratic_wide", "curvature_digits", "curvature_fashion")
-KEPT = "curvature.csv"
+KEPT, TRIALS = "curvature.csv", "curvature_trials.csv"
 ROUNDS, RATE = "rounds_to_target", "algorithm.learning_rate"
 CONTROLS = {
     "MEAZO": "DeComFL",
@@ -45,6 +46,30 @@ def kept_of(folder: Path, study: str) -> pd.DataFrame:
     for name in (ROUNDS, "bytes_to_target", "final", "rounds", "forward_passes"):
         kept[name] = runs[name]
     return kept
+
+
+def trials_of(folder: Path, study: str) -> pd.DataFrame:
+    """Return what is kept of a study's finished trials, a row for each rate of each of its rows."""
+    trials = pd.read_csv(folder / study / "trials.csv").dropna(subset="score")
+    trials.insert(0, "study", study)
+    return trials[["study", "row", RATE, "score", "seeds", "is_chosen"]]
+
+
+def keep(place: Path, found: dict[str, pd.DataFrame]) -> None:
+    """Write what was found to a file, beside what it has of other studies."""
+    if place.exists():
+        found = {str(study): part for study, part in pd.read_csv(place).groupby("study")} | found
+    pd.concat([found[study] for study in STUDIES if study in found]).to_csv(place, index=False)
+
+
+def best(trials: pd.DataFrame) -> list[str]:
+    """Return a table in Markdown of the rates that trials chose."""
+    lines = ["| rule | η | score | rates tried |", "|---|---:|---:|---|"]
+    for row, its in trials.groupby("row", sort=False):
+        for _, chosen in its[its["is_chosen"]].iterrows():
+            span = f"{len(its)}, {its[RATE].min():.3g} to {its[RATE].max():.3g}"
+            lines.append(f"| {row} | {chosen[RATE]:.3g} | {chosen['score']:.4f} | {span} |")
+    return lines
 
 
 def ratio(kept: pd.DataFrame, row: str, other: str) -> tuple[str, bool]:
@@ -86,15 +111,15 @@ def main() -> None:
     parser.add_argument("--write", type=Path, metavar="DOCS", help="where they are kept")
     chosen = parser.parse_args()
     if chosen.keep and chosen.write:
-        place = chosen.write / KEPT
-        found = {study: kept_of(chosen.keep, study) for study in STUDIES if (chosen.keep / study / "runs.csv").exists()}
-        if place.exists():
-            for study, part in pd.read_csv(place).groupby("study"):
-                found.setdefault(str(study), part)
-        pd.concat([found[study] for study in STUDIES if study in found]).to_csv(place, index=False)
+        made = [study for study in STUDIES if (chosen.keep / study / "trials.csv").exists()]
+        begun = [study for study in made if (chosen.keep / study / "runs.csv").read_text().strip()]
+        keep(chosen.write / TRIALS, {study: trials_of(chosen.keep, study) for study in made})
+        keep(chosen.write / KEPT, {study: kept_of(chosen.keep, study) for study in begun})
     folder = chosen.docs or chosen.write
     if folder is None:
         parser.error("DOCS, or --keep STUDIES --write DOCS, is missing")
+    for study, part in pd.read_csv(folder / TRIALS).groupby("study", sort=False):
+        print(f"\n{study}, trials\n", *best(part), sep="\n")
     for study, part in pd.read_csv(folder / KEPT).groupby("study", sort=False):
         print(f"\n{study}\n", *table(part), sep="\n")
 

@@ -40,7 +40,8 @@ def slope(coordinates: Coordinates, loss: Callable[[], Tensor]) -> Tensor:
     """
     _ = coordinates.point  # the parameters are its views from now on
     with _differentiating(coordinates):
-        return _passed(coordinates, [parameter.data for parameter in coordinates.parameters], loss).tangent
+        found: Tensor = _passed(coordinates, [parameter.data for parameter in coordinates.parameters], loss).tangent
+        return found
 
 
 def check(coordinates: Coordinates, loss: Callable[[], Tensor]) -> None:
@@ -74,12 +75,13 @@ def check(coordinates: Coordinates, loss: Callable[[], Tensor]) -> None:
 
 def _passed(coordinates: Coordinates, values: Sequence[Tensor], loss: Callable[[], Tensor]) -> Any:
     """Return the loss and its derivative along the tangent, with parameters of these values."""
+    torch_ad: Any = forward_ad  # without types
     tangents = coordinates.views(coordinates.tensor(coordinates.tangent))
     duals = {
-        f"network.{name}": forward_ad.make_dual(value, along)
+        f"network.{name}": torch_ad.make_dual(value, along)
         for name, value, along in zip(coordinates.names, values, tangents, strict=True)
     }
-    found = forward_ad.unpack_dual(functional_call(LossOf(coordinates.module, loss), duals, ()).reshape(()))
+    found = torch_ad.unpack_dual(functional_call(LossOf(coordinates.module, loss), duals, ()).reshape(()))
     return found if found.tangent is not None else found._replace(tangent=torch.zeros_like(found.primal))
 
 
@@ -108,7 +110,7 @@ def _load_rules() -> None:
     """Let torch compile, by what it calls deprecated itself, the rules that the first tangent of a process loads."""
     with warnings.catch_warnings(), forward_ad.dual_level():
         warnings.simplefilter("ignore", DeprecationWarning)
-        forward_ad.make_dual(torch.zeros(1), torch.zeros(1))
+        forward_ad.make_dual(torch.zeros(1), torch.zeros(1))  # type: ignore[no-untyped-call]
 
 
 def _contiguous(layer: nn.Module, inputs: tuple[Tensor, ...]) -> tuple[Tensor, ...]:

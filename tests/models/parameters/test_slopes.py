@@ -93,11 +93,15 @@ def test_no_activation_is_kept() -> None:
     """Of a gradient torch keeps what each layer has computed, until all are done."""
     problem = digits()
     objective = problem.objective(0, 1)
-    kept: list[Any] = []
+    kept: list[Tensor] = []
+
+    def keep(each: Tensor) -> Tensor:
+        kept.append(each)
+        return each
 
     def count(work: Any) -> int:
         kept.clear()
-        with torch.autograd.graph.saved_tensors_hooks(lambda each: kept.append(each) or each, lambda each: each):
+        with torch.autograd.graph.saved_tensors_hooks(keep, lambda each: each):
             work(0)
         return len(kept)
 
@@ -132,7 +136,7 @@ def test_clients_of_one_call_have_the_bits_that_each_has_alone() -> None:
 def test_an_lstm_and_tensors_of_a_device_have_slopes() -> None:
     lstm = bind(task(LAYERS["LSTM"]))
     assert slope(lstm) == pytest.approx(projection(lstm), rel=1e-4)
-    assert torch.backends.mkldnn.enabled  # type: ignore[attr-defined]  # again
+    assert torch.backends.mkldnn.enabled  # again
     with on_device(DEVICE):
         there = digits()
     assert slope(there) == pytest.approx(slope(digits()), rel=1e-5)

@@ -110,6 +110,7 @@ KNOWN = {  # by how a name begins; the first that fits
     "shakespeare": Known(85, 0, 400, "foreseen by `seedbus explain`"),
     "lm/small-opt-sst2-fed": Known(80, 0.091, 80, "foreseen from `seedbus explain lm/small-opt-sst2-fedzo`"),
     "lm/small-opt": Known(32, 0.091, 80, "foreseen from `seedbus explain lm/small-opt-sst2-decomfl`"),
+    "lm/smollm2": Known(130, 0.0125, 8, "foreseen from a run of lm/smollm2-sst2-decomfl with 11 rounds"),
     "lm/minilm": Known(46, 0, 4, "foreseen from a run of lm/minilm-sst2-decomfl"),
 }
 

@@ -38,9 +38,8 @@ Shape = tuple[int, int, int]  # rows, inputs and outputs of a product
 
 def problem_of(task: dict[str, Any]) -> Any:
     """Return a bound problem at its initial point."""
-    problem = LanguageModel.model_validate(task).bind(seed=1, clients=8, partition=Iid())
-    point: Any = problem.point
-    point[:] = problem.x0()
+    problem: Any = LanguageModel.model_validate(task).bind(seed=1, clients=8, partition=Iid())
+    problem.point[:] = problem.x0()
     return problem
 
 
@@ -64,11 +63,12 @@ def plain(model: str, problem: Any) -> Callable[[], float]:
 
 
 def shapes_of(problem: Any, loss: Callable[[], float]) -> Counter[Shape]:
-    """Return the products of a loss."""
+    """Return the products of a loss whose texts are known already."""
+    loss()
     found: Counter[Shape] = Counter()
 
     def count(_: nn.Module, args: tuple[torch.Tensor, ...], out: torch.Tensor) -> None:
-        found[args[0].numel() // args[0].shape[-1], args[0].shape[-1], out.shape[-1]] += 1
+        found[out.numel() // out.shape[-1], args[0].shape[-1], out.shape[-1]] += 1  # a head chooses rows
 
     layers = [layer for layer in problem.network._model.modules() if isinstance(layer, nn.Linear)]
     hooks = [layer.register_forward_hook(count) for layer in layers]
@@ -118,8 +118,7 @@ def main() -> None:
     }
     losses: dict[str, Callable[[], float]] = {"transformers": plain(options.model, next(iter(problems.values())))}
     for name, problem in problems.items():
-        objective = problem.objective(0, 0)
-        losses[name] = lambda objective=objective: objective.loss(0)
+        losses[name] = partial(problem.objective(0, 0).loss, 0)
     values = dict.fromkeys(losses, 0.0)
     products = {name: shapes_of(problems[name], losses[name]) for name in problems}
     times = dict.fromkeys(losses, float("inf"))

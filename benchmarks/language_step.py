@@ -1,6 +1,6 @@
 """One loss of a language model on a processor: Seedbus's ways beside transformers, and the products alone.
 
-    python benchmarks/language_step.py MODEL [--dataset sst2] [--batch 32] [--blocks 2] [--turns 5] [--threads 1]
+    python benchmarks/language_step.py MODEL [--dataset sst2] [--batch 32] [--blocks 2] [--turns 5] [--ways …]
 
 MODEL is a folder. All compute the loss of the same batch: the first of client 0. `transformers` takes it as padded
 rows, with the logits of every token, as a plain program does. The contenders take turns in one process, and the best
@@ -25,14 +25,21 @@ from seedbus.models import Iid
 from seedbus.models.tasks.language_model import LanguageModel
 from seedbus.models.text.packed import product
 
+WAYS: dict[str, dict[str, Any]] = {
+    "full": {},
+    "full, packed": {"batching": "packed"},
+    "full, packed, bfloat16": {"batching": "packed", "compute_dtype": "bfloat16"},
+    "last": {},
+    "last, packed": {"batching": "packed"},
+    "last, packed, bfloat16": {"batching": "packed", "compute_dtype": "bfloat16"},
+}
 Shape = tuple[int, int, int]  # rows, inputs and outputs of a product
 
 
 def problem_of(task: dict[str, Any]) -> Any:
     """Return a bound problem at its initial point."""
-    problem = LanguageModel.model_validate(task).bind(seed=1, clients=8, partition=Iid())
-    point: Any = problem.point
-    point[:] = problem.x0()
+    problem: Any = LanguageModel.model_validate(task).bind(seed=1, clients=8, partition=Iid())
+    problem.point[:] = problem.x0()
     return problem
 
 
@@ -56,11 +63,12 @@ def plain(model: str, problem: Any) -> Callable[[], float]:
 
 
 def shapes_of(problem: Any, loss: Callable[[], float]) -> Counter[Shape]:
-    """Return the products of a loss."""
+    """Return the products of a loss whose texts are known already."""
+    loss()
     found: Counter[Shape] = Counter()
 
     def count(_: nn.Module, args: tuple[torch.Tensor, ...], out: torch.Tensor) -> None:
-        found[args[0].numel() // args[0].shape[-1], args[0].shape[-1], out.shape[-1]] += 1
+        found[out.numel() // out.shape[-1], args[0].shape[-1], out.shape[-1]] += 1  # a head chooses rows
 
     layers = [layer for layer in problem.network._model.modules() if isinstance(layer, nn.Linear)]
     hooks = [layer.register_forward_hook(count) for layer in layers]
@@ -70,11 +78,11 @@ def shapes_of(problem: Any, loss: Callable[[], float]) -> Counter[Shape]:
     return found
 
 
-def spent(call: Callable[[], Any]) -> float:
-    """Return the CPU seconds of a call."""
+def spent(call: Callable[[], Any]) -> tuple[float, Any]:
+    """Return the CPU seconds of a call, and what it returns."""
     began = time.process_time()
-    call()
-    return time.process_time() - began
+    result = call()
+    return time.process_time() - began, result
 
 
 def alone(shape: Shape) -> float:
@@ -82,7 +90,7 @@ def alone(shape: Shape) -> float:
     rows, inputs, outputs = shape
     left, weight = torch.randn(rows, inputs), torch.randn(outputs, inputs)
     with torch.inference_mode():
-        return min(spent(partial(way, left, weight)) for way in (product, linear) for _ in range(3))
+        return min(spent(partial(way, left, weight))[0] for way in (product, linear) for _ in range(3))
 
 
 def main() -> None:
@@ -92,6 +100,7 @@ def main() -> None:
     parser.add_argument("--batch", type=int, default=32)
     parser.add_argument("--blocks", type=int, default=2)
     parser.add_argument("--loss", default="answer", choices=["answer", "options"])
+    parser.add_argument("--ways", nargs="+", choices=WAYS, default=[*WAYS], metavar="WAY", help="some of them only")
     parser.add_argument("--turns", type=int, default=5)
     parser.add_argument("--threads", type=int, default=1)
     options = parser.parse_args()
@@ -104,26 +113,20 @@ def main() -> None:
         "loss": options.loss,
     }
     last = {"train": {"kind": "last-blocks", "blocks": options.blocks}}
-    packed, narrow = {"batching": "packed"}, {"batching": "packed", "compute_dtype": "bfloat16"}
-    ways: dict[str, dict[str, Any]] = {
-        "full": {},
-        "full, packed": packed,
-        "full, packed, bfloat16": narrow,
-        "last blocks": last,
-        "last blocks, packed": last | packed,
-        "last blocks, packed, bfloat16": last | narrow,
+    problems = {
+        name: problem_of(common | (last if name.startswith("last") else {}) | WAYS[name]) for name in options.ways
     }
-    problems = {name: problem_of(common | way) for name, way in ways.items()}
-    losses: dict[str, Callable[[], float]] = {"transformers": plain(options.model, problems["full"])}
+    losses: dict[str, Callable[[], float]] = {"transformers": plain(options.model, next(iter(problems.values())))}
     for name, problem in problems.items():
-        objective = problem.objective(0, 0)
-        losses[name] = lambda objective=objective: objective.loss(0)
-    values = {name: loss() for name, loss in losses.items()}
+        losses[name] = partial(problem.objective(0, 0).loss, 0)
+    values = dict.fromkeys(losses, 0.0)
     products = {name: shapes_of(problems[name], losses[name]) for name in problems}
     times = dict.fromkeys(losses, float("inf"))
     limits = dict.fromkeys({shape for each in products.values() for shape in each}, float("inf"))
     for _ in range(options.turns):
-        times = {name: min(times[name], spent(loss)) for name, loss in losses.items()}
+        for name, loss in losses.items():
+            seconds, values[name] = spent(loss)
+            times[name] = min(times[name], seconds)
         limits = {shape: min(limits[shape], alone(shape)) for shape in limits}
     print("| | loss | s | GFLOP in products | GFLOP/s | products alone, s | reached | than transformers |")
     print("|---|---:|---:|---:|---:|---:|---:|---:|")

@@ -73,9 +73,9 @@ class PackedModel:
         AttentionInterface.register(_ATTENTION, _attention)
         AttentionMaskInterface.register(_ATTENTION, sdpa_mask)  # for passes that are not packed
         model.set_attn_implementation(_ATTENTION)
-        for layer in model.modules():
-            if type(layer) is nn.Linear:
-                layer.forward = _product_of(layer)
+        linears: list[Any] = [layer for layer in model.modules() if type(layer) is nn.Linear]
+        for layer in linears:
+            layer.forward = _product_of(layer)
         last = blocks_of(model)[-1]
         last.forward = self._scored_only(last.forward)
         head = model.get_output_embeddings()
@@ -173,7 +173,8 @@ def product(inputs: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tenso
         bias: float32 [out].
     """
     is_float = inputs.dtype == weight.dtype == torch.float32 and not torch.is_autocast_enabled("cpu")
-    if inputs.device.type != "cpu" or not is_float or not torch.backends.mkldnn.is_available():
+    has_onednn = torch.backends.mkldnn.is_available()  # type: ignore[no-untyped-call]
+    if inputs.device.type != "cpu" or not is_float or not has_onednn:
         return linear(inputs, weight, bias)
     if torch.is_grad_enabled() and (inputs.requires_grad or weight.requires_grad):
         differentiable: Tensor = linear(inputs.to_mkldnn(), weight, bias).to_dense()
@@ -231,16 +232,19 @@ def _attention(
     window, parts, first, start = options.get("sliding_window"), [], 0, 0
     for rows, length, scored in passed.groups:
         asked = length if passed.found is None else scored
-        queries = query[0, :, first : first + rows * asked].unflatten(1, (rows, asked)).transpose(0, 1)
-        own = [
-            each[0, :, start : start + rows * length].unflatten(1, (rows, length)).transpose(0, 1)
-            for each in (keys, values)
-        ]
+        queries = _texts(query, first, rows, asked)
+        own = [_texts(each, start, rows, length) for each in (keys, values)]
         mask = _mask(asked, length, window, query.device)
         part, _ = attend(module, queries, *own, mask, **options | {"is_causal": mask is None and asked > 1})
         parts.append(part.flatten(0, 1))
         first, start = first + rows * asked, start + rows * length
     return torch.cat(parts)[None], None
+
+
+def _texts(tokens: Tensor, first: int, rows: int, length: int) -> Tensor:
+    """Return the texts of one length that begin at a place, [rows, heads, length, width]."""
+    own = tokens[0, :, first : first + rows * length]
+    return own.reshape(len(own), rows, length, -1).transpose(0, 1)
 
 
 def _mask(asked: int, length: int, window: int | None, device: torch.device) -> Tensor | None:

@@ -171,7 +171,8 @@ def layout(batch: Batch, compared: int = 0) -> Packed:
     ids = torch.cat([batch.ids[row, : widths[row]] for row in order])
     columns = choices = None
     if compared and len(places) == len(batch.lengths) and bool((places.view(-1, compared).diff() == 0).all()):
-        columns, choices = batch.targets.unique(return_inverse=True)  # answers of one token each, at one place
+        columns = torch.tensor(sorted(set(batch.targets.tolist())))  # answers of one token each, at one place
+        choices = torch.searchsorted(columns, batch.targets.contiguous())
     return Packed(ids[None], positions[None], groups, seen, places, tuple(order), columns, choices)
 
 

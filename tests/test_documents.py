@@ -15,8 +15,9 @@ from typing import Any
 import pytest
 from document_blocks import PAGES, ROOT, Block, blocks
 from document_outputs import is_as_shown
-from documents import follow, warm
+from documents import follow
 from processes import is_alive, wait_for
+from warm_command import warm
 
 import seedbus
 from seedbus import plugin

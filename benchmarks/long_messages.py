@@ -25,7 +25,6 @@ from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 import numpy as np
-from keys import Desk
 
 from seedbus.bus import HOST, Envelope, HostRequest, Kind, decode, encode
 from seedbus.bus.clock import wall_seconds
@@ -51,16 +50,6 @@ class Watch:
                 if name in self.peaks:
                     self.peaks[name] = max(self.peaks[name], 1024 * int(value.split()[0]))
             time.sleep(0.01)
-
-
-class Plain(Desk):
-    """A registration that prints what is refused, and why a process is gone."""
-
-    def refused(self, peer: str, reason: str, detail: str) -> None:
-        print(f"{peer}: {reason}: {detail}")
-
-    def gone(self, host: int, why: str, kept_s: float = 0.0) -> None:
-        print(why)
 
 
 class Mirror:
@@ -91,6 +80,17 @@ def _mirror(endpoint: str, longest: int, pipe: Any) -> None:
 
 
 async def _echo(size: int) -> None:
+    from keys import Desk  # here, because workers load this file as a plug-in, which imports no other file
+
+    class Plain(Desk):
+        """A registration that prints what is refused, and why a process is gone."""
+
+        def refused(self, peer: str, reason: str, detail: str) -> None:
+            print(f"{peer}: {reason}: {detail}")
+
+        def gone(self, host: int, why: str, kept_s: float = 0.0) -> None:
+            print(why)
+
     watch, longest = Watch(), size + 2**20
     vector = np.random.default_rng(1).integers(0, 256, size, np.uint8)
     digest = hashlib.blake2b(vector.data).digest()  # now: a hub that is busy answers no PING, and its links leave it
@@ -191,6 +191,7 @@ def _round(weights: int, workers: int, rounds: int, algorithm: str) -> None:
     from seedbus.scenarios.transports.placement import Placement
 
     load_plugin(__file__)
+    os.environ["SEEDBUS_PLUGINS"] = __file__  # for the workers
     with tempfile.TemporaryDirectory(dir=os.environ.get("TMPDIR")) as folder:
         os.environ["SEEDBUS_WATCHED"] = folder
         scenario = validate(

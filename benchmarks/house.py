@@ -14,7 +14,7 @@ from pathlib import Path
 
 PACKAGE = "seedbus"
 LAYERS = ("seedbus", "studies", "scenarios", "agents", "bus", "algorithms", "models")
-GROUND = ("bounded", "capabilities", "discovery", "keyed", "settings", "tensors", "vector", "versions")
+GROUND = ("bounded", "capabilities", "discovery", "keyed", "pieces", "settings", "tensors", "vector", "versions")
 """Files of the package's own folder that every layer may import, and that import none of ours."""
 SURFACE = "plugin"
 """The file of the package's own folder that collects base classes from all layers, for plug-ins alone."""

@@ -139,7 +139,7 @@ async def test_a_member_that_takes_no_part_is_gone() -> None:
         assert "it took nothing for 3 heartbeats" in registration.gone_reasons[0]
 
 
-def link(longest: int = LIMIT) -> Callable[[Type, bytes], None]:
+def link(longest: int = LIMIT) -> Callable[[Type, bytes], object]:
     """A link whose followers can use messages of `longest` bytes; returns what handles a packet of its server."""
     protocol = LinkProtocol("a server", HostRequest(count=4), patience_s=60.0, most_clients=9, now_s=0.0)
     protocol.connected(0.0)
@@ -147,7 +147,7 @@ def link(longest: int = LIMIT) -> Callable[[Type, bytes], None]:
     offer = packet.offer(b"this run", Offer(-3, ((0, 3),), False, b"a scenario"), 1000)
     assert list(protocol.receive(Packet(Type.OFFER, session, offer), 0.0))
     protocol.join(protocol.session, [b"a JOIN"], longest)
-    return lambda type, content: list(protocol.receive(Packet(type, session, content), 0.0)) and None
+    return lambda type, content: list(protocol.receive(Packet(type, session, content), 0.0))
 
 
 def test_a_server_that_announces_a_terabyte_is_left_by_name() -> None:

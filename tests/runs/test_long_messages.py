@@ -112,11 +112,11 @@ def test_a_server_that_is_killed_between_two_parts_goes_on_to_the_same_bits(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("transport", ["ipc", "tcp"])
-def test_a_worker_that_is_killed_between_two_parts_is_replaced_and_changes_no_bit(
+def test_workers_that_are_killed_between_two_parts_are_replaced_and_change_no_bit(
     tmp_path: Path, transport: str
 ) -> None:
     digest, ledger, calls = go(tmp_path / "whole", transport, 2)
     for share in (0.3, 0.7):
         folder = tmp_path / f"{share}"
-        found = go(folder, transport, 2, "part", int(share * calls["part"]), "worker")
+        found = go(folder, transport, 2, "part", int(share * calls["part"]), "workers")
         assert found[:2] == [digest, ledger] and found[2]["part"] > calls["part"]  # some were sent again

@@ -2,7 +2,7 @@
 
     python in_parts.py FOLDER TRANSPORT WORKERS PLACE CALL VICTIM
 
-runs `scenario_in_parts` in a folder, or resumes it there, and kills VICTIM ("server" or "worker") at call number CALL
+runs `scenario_in_parts` in a folder, or resumes it there, and kills VICTIM ("server" or "workers") at call number CALL
 of PLACE ("part", when one is sent, "taken", when one has come, or "row", when one is journalled); 0: never. It prints
 the digest, the digest of the ledger but for the transport's rows, and how often the places were called.
 """
@@ -18,6 +18,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from processes import workers_of
 from worlds import scenario
 
 from seedbus import pieces
@@ -69,7 +70,8 @@ def main(folder: str, transport: str, workers: str, place: str, call: str, victi
         def counted(*args: Any, honest: Any = honest, name: str = name) -> Any:
             calls[name] += 1
             if name == place and calls[name] == int(call):
-                os.kill(os.getpid() if victim == "server" else _worker(), signal.SIGKILL)
+                for pid in [os.getpid()] if victim == "server" else workers_of(os.getpid()):
+                    os.kill(pid, signal.SIGKILL)
             return honest(*args)
 
         setattr(owner, method, counted)
@@ -84,12 +86,6 @@ def with_workers(folder: Path) -> None:
     lines = [f"import {module.__name__}\n{module.__name__}.{name} = {value}\n" for module, name, value in SMALL]
     (folder / "sitecustomize.py").write_text("".join(lines))
     os.environ["PYTHONPATH"] = str(folder)
-
-
-def _worker() -> int:
-    """One of this process's children, a worker."""
-    children = Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()
-    return int(children[-1])
 
 
 if __name__ == "__main__":

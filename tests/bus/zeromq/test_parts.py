@@ -122,7 +122,11 @@ def test_parts_in_any_other_order_or_form_are_refused_and_the_right_ones_are_sti
         is_due = index % len(packets) == position and (not damage or received.type is Type.LONG)
         is_later = damage == "part" and index % len(packets) == position - 1 and position > 1
         try:
-            whole = inbox.open(received) if received.type is Type.LONG else inbox.add(received._replace(content=data))
+            if received.type is Type.LONG:
+                inbox.open(received)
+                whole = None
+            else:
+                whole = inbox.add(received._replace(content=data))
         except MalformedPacket as error:
             assert not is_due and error.reason in ("out-of-turn", "too-long", "wrong-fields")
             continue

@@ -213,6 +213,7 @@ class _ServerRun:
             tally=self.coordinator.reader.tally,
             on_decoded=self.coordinator.reader.read_together,
             answer_ns=self._equal_answer_ns if self.pace.is_equal else self._answer_ns,
+            measure_ns=lambda client, round, seeds: self.pace.time_ns(client, round, 1, seeds),
             report_limit=spec.report_limit,
             on_answer=self.coordinator.positions.on_answer,
             on_delivery=self.coordinator.positions.on_delivery,

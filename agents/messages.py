@@ -266,6 +266,59 @@ class Evaluation:
             raise BadPayload(f"an EVALUATION's digests are not of {DIGEST_BYTES} bytes each")
 
 
+def pack_measure(algorithm: AnyAlgorithm, client: int, round: int, version: int, missed: Sequence[Any]) -> Outgoing:
+    """Return a MEASURE: the client is to measure `version`, to which the commits that it missed lead it."""
+    commits = algorithm.pack_commits(missed)
+    facts = algorithm.facts
+    tally = Tally(
+        scalars=commits.scalars,
+        seeds=commits.seeds,
+        catchup_bytes=len(msgpack.packb(commits.body)) if missed and not facts.is_dense else 0,
+        since=0 if facts.is_dense else version - len(missed),
+        is_sum=facts.most_catch_up_bytes is not None and len(algorithm.unpack_commits(commits.body)) < len(missed),
+    )
+    return Envelope(Kind.MEASURE, client, round, version, [commits.body]), tally
+
+
+def unpack_measure(algorithm: AnyAlgorithm, envelope: Envelope) -> list[Any]:
+    """Return the commits. Raises `BadPayload`."""
+    (commits,) = read_body(tuple[list[Any]], envelope)
+    return algorithm.unpack_commits(commits)
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """What a client tells of a model.
+
+    Attributes:
+        client: the client.
+        round: the round after which it was asked.
+        version: the version of its replica.
+        samples: how many held-out samples it has measured on.
+        sums: of each metric, the sum over these samples.
+    """
+
+    client: int
+    round: int
+    version: int
+    samples: int
+    sums: Sequence[float]
+
+    def pack(self) -> Envelope:
+        """Return the message."""
+        body = [self.samples, struct.pack(f"<{len(self.sums)}d", *self.sums)]
+        return Envelope(Kind.MEASURED, self.client, self.round, self.version, body)
+
+    @staticmethod
+    def unpack(envelope: Envelope) -> Measured:
+        """Raises `BadPayload`."""
+        samples, values = read_body(tuple[_Short, bytes], envelope)
+        if len(values) % 8:
+            raise BadPayload(f"a MEASURED has {len(values)} bytes of sums, no multiple of 8")
+        sums = struct.unpack(f"<{len(values) // 8}d", values)
+        return Measured(envelope.client, envelope.round, envelope.base, samples, sums)
+
+
 def tally(algorithm: AnyAlgorithm, is_verified: Callable[[int], bool], envelope: Envelope) -> Tally:
     """Return what a follower's message carries; is_verified: whether reports at a version have digests."""
     kind, _, round, base, body = envelope

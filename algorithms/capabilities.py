@@ -28,6 +28,7 @@ class Facts:
         has_round_seeds: whether each round has a seed of its own, to which a shift can be applied.
         is_comparable: whether all clients of a round have the same directions, so that a rule may compare their values.
         shares_work: whether `local_together` computes together what clients at one version have in common.
+        weighs_samples: whether a report counts by the number of its client's samples, which it then says.
         remembers: whether clients may have a memory.
         needs_outputs: whether `local` uses the outputs of a network, and not only losses and gradients.
         needs_slopes: whether its field `estimator` asks for derivatives along directions (`objective.Sloped`).
@@ -56,6 +57,7 @@ class Facts:
     has_round_seeds: bool = False
     is_comparable: bool = True
     shares_work: bool = False
+    weighs_samples: bool = False
     remembers: bool = True
     needs_outputs: bool = False
     needs_slopes: bool = False

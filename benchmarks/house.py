@@ -35,7 +35,7 @@ ORDER: dict[str, tuple[tuple[str, ...], ...]] = {
     ),
     "agents": (
         (FLOOR,),
-        ("policies", "catch_up"),
+        ("policies", "catch_up", "measuring"),
         ("secure",),
         ("privacy",),
         ("journal",),

@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from seedbus.bus.clock import Clock
 from seedbus.bus.codec import Encoder, encode, encoded
-from seedbus.bus.envelope import NO_TALLY, PLAN, REFUSE, REPORT, SERVER, SHORT, Envelope, Kind, Tally
+from seedbus.bus.envelope import MEASURE, NO_TALLY, PLAN, REFUSE, REPORT, SERVER, SHORT, Envelope, Kind, Tally
 from seedbus.bus.errors import MalformedEnvelope
 from seedbus.bus.fault_hooks import FaultCounts, FaultHooks, Verdict
 from seedbus.bus.in_flight import Address, Answer, AnswerState, InFlightMessage, Key, MessageState, next_key
@@ -61,6 +61,7 @@ class Bus:
         tally: returns what the ledger records of a follower's message beside its length.
         answer_ns: (client, round, number of seeds in the plan, without those of commits that the client does not fold)
             → nanoseconds that the client needs to answer a plan.
+        measure_ns: the same for a message that asks a client to measure.
         report_limit: maximum bytes of a REPORT in this run.
         on_decoded: called with answers that have come together, before they are sent.
         on_answer: called with every answer; see `OnAnswer`.
@@ -85,6 +86,7 @@ class Bus:
         *,
         tally: Callable[[Envelope], Tally] = lambda envelope: NO_TALLY,
         answer_ns: Callable[[int, int, int], int] = lambda client, round, seeds: 0,
+        measure_ns: Callable[[int, int, int], int] = lambda client, round, seeds: 0,
         report_limit: int = SHORT,
         on_decoded: Callable[[Sequence[Envelope]], None] = lambda envelopes: None,
         on_answer: OnAnswer = lambda message, base, frames, notes: False,
@@ -97,6 +99,7 @@ class Bus:
         self.rules = rules
         self._tally = tally
         self._answer_ns = answer_ns
+        self._measure_ns = measure_ns
         self._on_decoded = on_decoded
         self._on_delivery = on_delivery
         self._report_limit = max(report_limit, SHORT)
@@ -322,6 +325,8 @@ class Bus:
         repeated, needed_ns = self._on_delivery(message.key, message.base, message.tally), 0
         if message.key[0] is PLAN:
             needed_ns = self._answer_ns(recipient, message.key[2], message.tally.seeds - repeated)
+        elif message.key[0] is MEASURE:
+            needed_ns = self._measure_ns(recipient, message.key[2], message.tally.seeds - repeated)
         answered = self.answers.expect(message.key, message.base, self.clock.now_ns + needed_ns)
         self.transport.deliver(recipient, message.frame, answered, message.tail)
         self._flush_soon()

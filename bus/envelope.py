@@ -45,7 +45,8 @@ class Kind(enum.IntEnum):
     frame passes between the simulation and a client only: it tells the client that it is available again, or it tells
     the simulation which parts of a snapshot the client has. PEAK announces the maximum of a quantity that clients have
     reported, and has no reply. ASK asks a client what a round needs beside reports, and TELL brings it. FLOOD and HAVE
-    pass between nodes of a run without a server: commits, and which commits a node has.
+    pass between nodes of a run without a server: commits, and which commits a node has. MEASURE brings a client to a
+    version that it is to measure, and MEASURED the sums to the server.
 
     Attributes:
         way: up: to the server; down: from it; between: from node to node.
@@ -73,6 +74,8 @@ class Kind(enum.IntEnum):
     TELL = 17, "up", True, SHORT
     FLOOD = 18, "between", True, FRAME_LIMIT
     HAVE = 19, "between", True, FRAME_LIMIT
+    MEASURE = 20, "down", True, FRAME_LIMIT
+    MEASURED = 21, "up", True, SHORT
 
     way: Way
     is_algorithms: bool
@@ -93,8 +96,8 @@ class Kind(enum.IntEnum):
 # Messages of the algorithm: from clients, to them, and between nodes.
 UP, DOWN, BETWEEN = (tuple(kind for kind in Kind if kind.is_algorithms and kind.way == way) for way in get_args(Way))
 # Access to a member of an enumeration is slow in Python 3.11: code that runs for every message uses these names.
-REFUSE, PLAN, REPORT, SNAPSHOT = Kind.REFUSE, Kind.PLAN, Kind.REPORT, Kind.SNAPSHOT
-ADVANCES = frozenset({PLAN, Kind.COMMIT, SNAPSHOT})
+REFUSE, PLAN, REPORT, SNAPSHOT, MEASURE = Kind.REFUSE, Kind.PLAN, Kind.REPORT, Kind.SNAPSHOT, Kind.MEASURE
+ADVANCES = frozenset({PLAN, Kind.COMMIT, SNAPSHOT, MEASURE})
 """Kinds that bring a follower to their version, of which its answer tells the simulation."""
 
 

@@ -67,6 +67,17 @@ class MaskedProblem:
     def evaluate(self, x: Vector, split: str) -> dict[str, float]:
         return self.inside.evaluate(self.whole(x), split)
 
+    def owned(self, split: str) -> Any:
+        """See `task.HasParts`, which the problem inside must be."""
+        inside: Any = self.inside
+        return inside.owned(split)
+
+    def evaluate_part(self, x: Vector, split: str, indices: NDArray[np.int64]) -> dict[str, float]:
+        """See `task.HasParts`."""
+        inside: Any = self.inside
+        found: dict[str, float] = inside.evaluate_part(self.whole(x), split, indices)
+        return found
+
     def samples(self, client: int) -> int:
         return self.inside.samples(client)
 

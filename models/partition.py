@@ -4,7 +4,8 @@ A kind is a file of `models/partitions`: a frozen pydantic model whose fields ar
 and whose `kind` selects it there. The invariant: no sample goes to two clients, every client has at least one, and the
 division depends only on the samples, the number of clients and the seed. No sample is dropped to make sizes equal, so
 equal sizes may differ by one. (Only `natural`, `by-column` and `file` leave samples out, those that belong
-to no client, and so do some partitioners of `flwr`.)
+to no client, and so do some partitioners of `flwr`. With `own` there is nothing to divide: a process has the samples of
+its own clients alone.)
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from seedbus.capabilities import Fact, Needs, Statement
+from seedbus.capabilities import Fact, Needs, RulesOut, Statement
 from seedbus.discovery import PluginError, Variants
 from seedbus.models.errors import DataError
 from seedbus.models.preprocessing import as_text
@@ -86,6 +87,8 @@ class Partition(Settings):
     """For those that divide by labels: whether it looks at the labels, and not only at their number."""
     is_proven: ClassVar[bool] = False
     """Whether processes prove their divisions to be the same, because more than samples and seed decides them."""
+    is_partial: ClassVar[bool] = False
+    """Whether a process has the samples of its own clients alone, and the other parts are empty."""
 
     kind: str = Field(description="which division it is")
     seed: int | None = Field(
@@ -97,8 +100,11 @@ class Partition(Settings):
     )
 
     def capabilities(self) -> Iterator[Statement]:
+        yield Needs(Fact.COMMON, "divides samples that all processes have")
         if self.kind != "iid":
             yield Needs(Fact.SAMPLES, "divides samples")
+        if self.by != "owners":
+            yield RulesOut(Fact.HELD_BY_CLIENTS, "gives clients training samples alone")
         if self.by == "owners":
             yield Needs(Fact.OWNERS, "divides samples by their owners")
         if self.by == "column":
@@ -264,7 +270,7 @@ def _check(partition: Partition, parts: Any, clients: int, count: int) -> None:
         if not (isinstance(part, np.ndarray) and part.ndim == 1 and part.dtype.kind in "iu"):
             what = f"{part.dtype} {list(part.shape)}" if isinstance(part, np.ndarray) else type(part).__name__
             raise PluginError(f"{who} gave client {client} {what}; expected an array of indices of samples")
-        if not part.size:
+        if not (part.size or partition.is_partial):
             raise PluginError(f"{who} gave client {client} no samples; expected one at least")
     joined = np.concatenate(parts) if parts else np.zeros(0, np.int64)
     outside = joined[(joined < 0) | (joined >= count)]

@@ -248,6 +248,8 @@ class Task(Settings):
     """Whether its samples may have owners, so that `partition: natural` can divide them."""
     has_columns: ClassVar[bool] = False
     """Whether its samples have columns with names, so that `partition: by-column` can divide them."""
+    has_stated: ClassVar[bool] = False
+    """Whether it states what the samples of all owners have in common, so that `partition: own` can be used."""
     has_layers: ClassVar[bool] = True
     """Whether its problem may be one that `HasShapes`; a run finds out when it is bound."""
     has_slopes: ClassVar[bool] = True
@@ -270,9 +272,11 @@ class Task(Settings):
         yield RulesOut(Fact.SAMPLES, "has none", when=lambda: not self.has_samples)
         yield RulesOut(Fact.OWNERS, "has samples without owners", when=lambda: not self.has_owners)
         yield RulesOut(Fact.COLUMNS, "has samples without columns", when=lambda: not self.has_columns)
+        yield RulesOut(Fact.STATED, "does not state what owners have in common", when=lambda: not self.has_stated)
         yield RulesOut(Fact.LAYERS, "has none", when=lambda: not self.has_layers)
         yield RulesOut(Fact.SLOPES, "has none", when=lambda: not self.has_slopes)
         yield RulesOut(Fact.OUTPUTS, "has none", when=lambda: not self.has_outputs)
+        yield RulesOut(Fact.MEANS, "has others", when=lambda: {*self.metrics} != {*self.averaged})
         yield RulesOut(Fact.HELD_OUT, "has none with these settings", when=lambda: not self.may_hold_out)
         if getattr(self, "micro_batch", None) is not None:
             yield RulesOut(Fact.WHOLE_BATCHES, "divides them", "micro_batch")

@@ -155,6 +155,13 @@ class CatchUp(Snapshots):
         (kind, _, round, base, body), tally = self._plan_from(version)
         return [(_new(Envelope, (kind, client, round, base, body)), tally)]
 
+    def missed_by(self, client: int) -> list[Any] | None:
+        """Return the commits that bring a client to the newest version; None: it misses more than it is sent."""
+        version = self._versions[client]
+        if self.history.is_limited and self._is_beyond(version):
+            return None
+        return self.history.since(0 if self._algorithm.facts.is_dense else version)
+
     def _plan_from(self, version: int) -> tuple[Envelope, Tally]:
         """The open round's plan for clients at a version: all get the same."""
         if version not in self._plans:

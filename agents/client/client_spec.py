@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from seedbus.agents.client.tampering import HONEST, Tampering
 from seedbus.agents.extensions import ClientPart
+from seedbus.agents.measuring.client import OwnParts
 from seedbus.agents.messages import AnyAlgorithm
 from seedbus.algorithms.contract import Vector
 
@@ -17,7 +18,8 @@ class ClientSpec:
 
     Attributes:
         algorithm: the run's, for the problem's dimension.
-        split: what the evaluator measures on, "train", "validation" or "test".
+        split: what the evaluator measures on, "train", "validation" or "test"; None: it measures nothing.
+        measures: measures on clients' own samples; None: the server does not ask them to.
         verify_every: reports at every so many versions have digests; 0: none have.
         tampering: the faults that change reports.
         gathers: whether clients with the same plan work together. They answer when the last of them is done, which in
@@ -28,7 +30,8 @@ class ClientSpec:
     """
 
     algorithm: AnyAlgorithm
-    split: str = "test"
+    split: str | None = "test"
+    measures: OwnParts | None = None
     verify_every: int = 0
     tampering: Tampering = HONEST
     gathers: bool = False

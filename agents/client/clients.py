@@ -104,6 +104,7 @@ class Host:
         self._tampering = spec.tampering
         self._memories = memories
         self._parts = spec.parts()
+        self._measures = spec.measures
         self._answers: dict[int, Envelope] = {}
         self._newest_round = 0
         self._latest: _UnpackedPlan | None = None
@@ -187,6 +188,25 @@ class Host:
             _, reason, detail, *_ = told.body
             self._observer.noted(reason, client=envelope.client, round=envelope.round, detail=detail)
         return [] if told is None else [told]
+
+    def on_measure(self, envelope: Envelope) -> list[Envelope]:
+        """A client is brought to a version, and measures it on samples of its own."""
+        client = envelope.client
+        if self._measures is None or envelope.base < self.replicas.version(client):
+            self._observer.noted("unexpected", kind=envelope.kind.name, client=client)
+            return []
+        try:
+            missed = messages.unpack_measure(self.algorithm, envelope)
+            replica = self.replicas.advance(client, missed, envelope.base)
+        except BadPayload as error:
+            self._observer.noted("bad-plan", client=client, detail=str(error))
+            return []
+        except CommitGap as gap:
+            self._observer.noted("commit-gap", client=client, detail=str(gap))
+            return self._join_of_one(envelope)
+        self.downloads.discard_up_to(client, envelope.base)
+        x = self.algorithm.point(replica, missed[-1] if missed else None)
+        return [self._measures.measured(client, envelope.round, envelope.base, x).pack()]
 
     def on_refuse(self, envelope: Envelope) -> list[Envelope]:
         """A client's state is of no use in this run: it starts from x₀ and joins again."""

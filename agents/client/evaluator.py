@@ -52,11 +52,11 @@ class Evaluator:
     Attributes:
         algorithm: the run's.
         problem: the task with its data.
-        split: what it measures on, "train", "validation" or "test".
+        split: what it measures on, "train", "validation" or "test"; None: clients measure, and it tells digests alone.
     """
 
     def __init__(
-        self, algorithm: AnyAlgorithm, problem: ClientProblem, replicas: Replicas, split: str, observer: Observer
+        self, algorithm: AnyAlgorithm, problem: ClientProblem, replicas: Replicas, split: str | None, observer: Observer
     ) -> None:
         self.algorithm = algorithm
         self.problem = problem
@@ -98,6 +98,8 @@ class Evaluator:
         self._measured(self._replicas.first(), None)
 
     def _measured(self, replica: Replica, newest: Any) -> dict[str, float]:
+        if self.split is None:
+            return {}
         return measured(self.algorithm, self.problem, replica, newest, self.split)
 
     def _fold(self, commits: Sequence[Any]) -> Replica:

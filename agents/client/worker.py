@@ -181,6 +181,7 @@ class Followers:
             Kind.REFUSE: self.host.on_refuse,
             Kind.PEAK: self.host.on_peak,
             Kind.ASK: self.host.on_ask,
+            Kind.MEASURE: self.host.on_measure,
             **self.host.downloads.handlers,
         }
         is_for_clients = envelope.client != EVALUATOR or envelope.kind is Kind.FETCH

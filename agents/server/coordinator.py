@@ -31,7 +31,8 @@ from seedbus.agents.catch_up.server import CatchUp, CatchUpState
 from seedbus.agents.errors import Unfinishable
 from seedbus.agents.extensions import Exchange, Spending
 from seedbus.agents.journal.records import MemberPosition
-from seedbus.agents.messages import Evaluation, Join, Outgoing
+from seedbus.agents.measuring.server import COUNTS, Measuring
+from seedbus.agents.messages import Evaluation, Join, Measured, Outgoing
 from seedbus.agents.observer import NullObserver, Observer
 from seedbus.agents.refusals import NOBODY, Mark, Reason, Refusal, Refusals, RefusedState
 from seedbus.agents.round_record import ClosedRound
@@ -89,6 +90,7 @@ class Coordinator:
         catch_up: what clients that lag are given.
         history: the commits that are held.
         refusals: counts of what was refused.
+        measuring: the evaluation by clients; None: the evaluator measures.
         reader: reads reports that have come together.
         progress: how far the run is, for its stopping rule.
         verifier: which reports have digests, and whether they are the evaluator's.
@@ -147,6 +149,7 @@ class Coordinator:
         self._durable = self.rounds.pack()
         self.joining = Joining(spec, self.positions, self.catch_up, self.rounds, proofs=proofs or {}, apart=apart)
         self.silent = SilentMembers(spec.participation, self.rounds, self.positions, self.catch_up, self.refused)
+        self.measuring = Measuring(spec.measured_by_clients) if spec.evaluation.by == "clients" else None
         self.reader = ReportReader(spec.algorithm, self.rounds, self.verifier)
         reports = ReportHandler(self.reader, self.positions, self.catch_up, self.rounds, self.verifier)
         self.handlers: dict[Kind, Handler] = {
@@ -156,6 +159,7 @@ class Coordinator:
             Kind.PULL: reports.catches_up,
             Kind.PIECE: reports.catches_up,
             Kind.EVALUATION: self._evaluated,
+            Kind.MEASURED: self._measured,
         }
 
     def _count_seeds(self, after: int, last: int) -> int:
@@ -219,7 +223,10 @@ class Coordinator:
         """Count a refusal. A bad answer is an answer: neither the round nor a measurement waits for another."""
         self.refusals.of_client(client, reason, detail)
         if client == EVALUATOR and reason != "not-fetched":  # which is about its replica
-            self.progress.answered()
+            if self.measuring is None:
+                self.progress.answered()
+            else:
+                self.measuring.waiting.discard(EVALUATOR)
         answered = self.rounds.get(round)
         if answered is not None and reason in _BAD_ANSWERS:
             answered.waiting.discard(client)
@@ -258,6 +265,8 @@ class Coordinator:
         clients = list(clients)
         self.silent.left(clients)
         self.joining.left(clients)
+        if self.measuring is not None:
+            self.measuring.waiting.difference_update(clients)
         return self._messages()
 
     @property
@@ -310,6 +319,12 @@ class Coordinator:
         Raises:
             Unfinishable: no member has answered since the last report that counted, and nobody else may come.
         """
+        if self.measuring is not None and self.measuring.is_open:
+            if EVALUATOR in self.measuring.waiting:
+                self.refused(EVALUATOR, "no-answer", f"the evaluator {NOT_AS_ASKED}")
+            if self.participation.deadline_s is None:
+                self.measuring.waiting.clear()
+            return self._messages()
         for _ in self.progress.asked[:]:
             self.refused(EVALUATOR, "no-answer", f"the evaluator {NOT_AS_ASKED}")
         self.silent.give_up(losing, awaits_process=awaits_process, may_come=may_come)
@@ -387,7 +402,17 @@ class Coordinator:
         self.progress.asked.append((round, self.version, self.progress.sent))
         commits = [closed.commit] if closed is not None and closed.commit is not None else []
         self._tell_evaluator(round, commits, messages.EVALUATE | messages.DIGEST)
+        if self.measuring is not None:
+            self._ask_members(self.measuring, round)
         return self._messages()
+
+    def _ask_members(self, measuring: Measuring, round: int) -> None:
+        """Ask all members to measure the newest version, but those that lag too far for commits."""
+        missed = {client: self.catch_up.missed_by(client) for client in self.positions.members}
+        asked = {client: commits for client, commits in missed.items() if commits is not None}
+        for client, commits in asked.items():
+            self._outgoing.append(messages.pack_measure(self.algorithm, client, round, self.version, commits))
+        measuring.begin(round, self.version, asked)
 
     def _tell_evaluator(self, round: int, commits: list[Any], wants: int) -> None:
         commit = messages.pack_commit(self.algorithm, round, self.version, commits, wants)
@@ -410,19 +435,47 @@ class Coordinator:
         self.last_digests = {name: digest.hex() for name, digest in evaluation.digests.items()}
         for client, difference in self.verifier.settled(evaluation.version, evaluation.digests):
             self.refused(client, "diverged", difference)
-        if evaluation.metrics:
-            line = self.progress.measured(evaluation, self.stop, now_ns)
-            self.unsaved_metrics.append(line)
-            self._observer.measured(line)
+        if self.measuring is not None:
+            self.measuring.diagnosed(evaluation)
+        elif evaluation.metrics:
+            self._keep_line(evaluation, now_ns)
+
+    def _measured(self, envelope: Envelope, now_ns: int) -> None:
+        """A client has measured the model. Raises `BadPayload`, or `ReportRefused` if it was not asked."""
+        measured, client = Measured.unpack(envelope), envelope.client
+        if self.measuring is None or client not in self.positions.believed:
+            _not_for_the_server(envelope, now_ns)
+        else:
+            self.measuring.told(measured)
+            if measured.version >= self.positions.believed[client]:
+                self.positions.move(client, measured.version)
+
+    def end_measuring(self, now_ns: int) -> None:
+        """Make a line of metrics of what clients have measured, if they were asked to."""
+        if self.measuring is None or not self.measuring.is_open:
+            return
+        evaluation = self.measuring.ended()
+        if evaluation is not None:
+            self._keep_line(evaluation, now_ns)
+        else:
+            self.progress.answered()
+            self._observer.noted("not-measured", what="no client that answered has samples that it holds out")
+
+    def _keep_line(self, evaluation: Evaluation, now_ns: int) -> None:
+        line = self.progress.measured(evaluation, self.stop, now_ns)
+        self.unsaved_metrics.append(line)
+        self._observer.measured(line)
 
     def _checked(self, envelope: Envelope) -> Evaluation:
         """Decode an EVALUATION. Raises `BadPayload`; `ReportRefused` if nobody asked for it."""
         evaluation = Evaluation.unpack(envelope)
-        evaluation.check(self.spec.metrics, self._fields)
+        by_clients = () if self.measuring is None else (*self.measuring.names, *COUNTS)
+        evaluation.check([name for name in self.spec.metrics if name not in by_clients], self._fields)
         if evaluation.version > self.version or evaluation.round > self.round:
             what = f"version {evaluation.version} after round {evaluation.round}"
             raise ReportRefused("wrong-version", f"an EVALUATION of {what}; the newest is version {self.version}")
         is_asked = self.progress.awaited > 0 if evaluation.metrics else self.verifier.is_due(evaluation.version)
+        is_asked |= self.measuring is not None and self.measuring.awaits_digest(evaluation.version)
         if not is_asked:
             raise ReportRefused("not-asked", f"an EVALUATION of version {evaluation.version} that nobody asked for")
         return evaluation
@@ -438,7 +491,9 @@ class Coordinator:
 
     @property
     def awaits_metric(self) -> bool:
-        """True while the next round must wait for a metric, because it may end the run."""
+        """True while the next round must wait for a metric, because it may end the run or clients measure."""
+        if self.measuring is not None:
+            return bool(self.measuring.waiting)
         return self.progress.awaited > 0 and (self.stop.target is not None or self.finished() is not None)
 
     # -- checkpoints

@@ -9,7 +9,7 @@ from functools import cache
 from seedbus.agents.journal.records import MemberPosition
 from seedbus.agents.server.member_index import MemberIndex
 from seedbus.bus.codec import first_bytes
-from seedbus.bus.envelope import ADVANCES, PLAN, SNAPSHOT, Kind, Tally
+from seedbus.bus.envelope import ADVANCES, MEASURE, PLAN, SNAPSHOT, Kind, Tally
 from seedbus.bus.in_flight import Key
 from seedbus.bus.pending_replies import JOIN_REQUESTS
 from seedbus.pieces import Frame
@@ -138,14 +138,14 @@ class Positions:
         """
         kind, client, _, _, _ = message
         before = self.delivered.get(client, 0)
-        if kind is not PLAN:
+        if kind is not PLAN and kind is not MEASURE:
             if kind in JOIN_REQUESTS:  # the client may have lost its state
                 self.delivered[client] = min(base, before)
             return 0
         if before == tally.since:  # as for nearly all plans
             self.delivered[client] = base
             return 0
-        sent = max(0, tally.seeds - 1)  # one is the plan's own
+        sent = max(0, tally.seeds - (kind is PLAN))  # one is the plan's own
         if tally.is_sum or not tally.since < before < base:
             return sent  # it has all commits, or cannot follow
         self.delivered[client] = base

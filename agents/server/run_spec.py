@@ -32,6 +32,7 @@ class RunSpec:
         stop: when the run is over.
         evaluation: how often the evaluator measures.
         metrics: the names of what it measures.
+        measured_by_clients: those of them that clients measure where they do, means over samples.
         network: latency and bandwidth of links.
         compute: how long clients work.
         faults: the scenario's faults of all kinds.
@@ -58,6 +59,7 @@ class RunSpec:
     stop: Stop
     evaluation: Cadence = field(default_factory=Cadence)
     metrics: Sequence[str] = ()
+    measured_by_clients: Sequence[str] = ()
     network: Network = field(default_factory=Network)
     compute: Compute = field(default_factory=Compute)
     faults: Sequence[object] = ()

@@ -150,7 +150,7 @@ class Server:
                 self._stop_if_asked()
                 if await self._arrivals.round_may_open():
                     await self._round()
-            await self.until(lambda: self.coordinator.progress.awaited == 0)
+            await self._measured()
             return reason
         finally:
             self._stop.wakes(lambda: None)
@@ -179,7 +179,7 @@ class Server:
         self.journal.note(build_facts(self.coordinator.joining.proofs))
         if self._unpublished is None:
             self.bus.send_all(self.coordinator.ask_evaluator())
-            await self.until(lambda: not self.coordinator.awaits_metric)
+            await self._measured()
         else:
             await self._publish(self._unpublished)
 
@@ -291,7 +291,16 @@ class Server:
         self.observer.round_closed(closed, self.bus.clock.now_ns, self.coordinator.progress.bytes)
         if self._instruments is not None:
             self._instruments.closed(closed.record.opened_ns)
-        await self.until(lambda: not self.coordinator.awaits_metric)
+        await self._measured()
+
+    async def _measured(self) -> None:
+        """Wait for what is measured, where what follows depends on it."""
+        coordinator = self.coordinator
+        if coordinator.measuring is None:
+            await self.until(lambda: not coordinator.awaits_metric)
+        else:
+            await self._until_deadline(lambda: not coordinator.awaits_metric)
+            coordinator.end_measuring(self.bus.clock.now_ns)
 
     async def _keep(self, closed: ClosedRound) -> None:
         """Make the round durable, on the journal's own thread, once every client in simulated time has answered."""

@@ -21,13 +21,14 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, NamedTuple
+from typing import Any, ClassVar, Literal, NamedTuple
 
 from pydantic import Field, model_validator
 
 from seedbus.agents.extensions import Spending
 from seedbus.agents.messages import Evaluation
 from seedbus.bus.records import Count, Number, Text
+from seedbus.capabilities import Fact
 from seedbus.settings import Settings
 
 EMA = 0.9
@@ -185,8 +186,15 @@ class Stop(Settings):
 
 
 class Cadence(Settings):
-    """How often the evaluator measures, and on what."""
+    """How often the model is measured, on what, and who does it."""
 
+    gives: ClassVar[tuple[tuple[Any, str], ...]] = ((Fact.MEASURED_BY_CLIENTS, "by"),)
+
+    by: Literal["server", "clients"] = Field(
+        default="server",
+        description="server: its evaluator, on samples that it has; clients: each on samples of its own that it does "
+        "not train on, whose sums and counts are added up",
+    )
     every: int = Field(default=1, ge=1, description="evaluate after every so many rounds, and after the last")
     split: Literal["train", "validation", "test"] = Field(default="test", description="the samples that it measures on")
 

@@ -164,6 +164,7 @@ class FedAvg(BaseAlgorithm):
             label="+".join([self.name, *(method.name for method in self.also)]),
             is_dense=True,
             takes_late=self.channel is None,
+            weighs_samples=self.weighting == "samples" and self.channel is None,
             adds_up=self.adds_up,
             law=next((each.directions for each in self.methods if each.directions is not None), None),
             tracks_sums=bool(self._users("remember")),

@@ -101,16 +101,40 @@ def read_folder(folder: Path, *, size: int, channels: int, test: float, name: st
     return Folder(train, tested, mean, deviation, [file.relative_to(folder).as_posix() for file in files])
 
 
+def read_classes(folder: Path, classes: Sequence[str], size: int, channels: int) -> Images:
+    """Return all images of an owner's folder, which has folders of some of these classes; nothing is cached.
+
+    Args:
+        folder: with CLASS/ for each class that the owner has.
+        classes: the names of classes 0, 1, …
+        size: height and width that images are resized to, in pixels.
+        channels: 1 for grey, 3 for red, green and blue.
+
+    Raises:
+        DataError: a folder is none of these classes, or a file is no image.
+    """
+    if not folder.is_dir():
+        raise DataError(folder, "no folder", "a folder with a folder of .png or .jpg files for each class")
+    _pillow_version()
+    files = _files(folder, classes, "the scenario does")
+    labels = np.array([classes.index(file.parent.name) for file in files], dtype=np.int64)
+    return Images(decoded(files, size, channels), labels)
+
+
 def _is_split(folder: Path) -> bool:
     return (folder / "train").is_dir() and (folder / "test").is_dir()
 
 
-def _files(folder: Path, classes: Sequence[str]) -> list[Path]:
-    """Return the images of all classes in a folder, by class and name. Raises `DataError`."""
+def _files(folder: Path, classes: Sequence[str], whose: str = "the training images do") -> list[Path]:
+    """Return the images of all classes in a folder, by class and name; whose: the classes are, in words.
+
+    Raises:
+        DataError: there are none, or a folder is of another class.
+    """
     files = []
     for within in sorted(path for path in folder.iterdir() if path.is_dir() and not path.name.startswith(".")):
         if within.name not in classes:
-            raise DataError(within, "a class that the training images do not have", f"one of {', '.join(classes)}")
+            raise DataError(within, f"a class that {whose} not have", f"one of {', '.join(classes)}")
         images = sorted(path for path in within.iterdir() if path.suffix.lower() in _ENDINGS)
         if not images:
             raise DataError(within, "no images", f"a file at least that ends in {', '.join(_ENDINGS)}")

@@ -25,6 +25,7 @@ from seedbus.models.own_code.own_metrics import words_of
 from seedbus.models.own_code.own_network import OwnNetwork, shapes_of
 from seedbus.models.parameters.flat import FlatModule, initial_values
 from seedbus.models.partition import Indices, Partition, digest
+from seedbus.models.partitions.own import Own
 from seedbus.models.task import SPLITS, Vector
 from seedbus.tensors import wide
 
@@ -38,11 +39,12 @@ class ImageProblem(SampleProblem[Images]):
         own = task.own_network
         self._own = None if own is None else OwnNetwork(own, seed, field=MODEL_FIELD)
         flat = FlatModule(task.network()) if self._own is None else self._own.flat
-        super().__init__(task, flat, task.splits(), seed=seed, clients=clients, partition=partition)
+        splits = partition.splits(task) if isinstance(partition, Own) else task.splits()
+        super().__init__(task, flat, splits, seed=seed, clients=clients, partition=partition)
         self.task = task
         self._measures = words_of(task)
         self._on_device: dict[int, ResidentImages | None] = {}
-        if task.own_data:
+        if task.own_data and not partition.is_partial:
             self._identity = samples_identity(self.splits, self.parts)
         if self._own is not None:
             self._identity = self._own.identity(self._identity)
@@ -85,7 +87,7 @@ class ImageProblem(SampleProblem[Images]):
 
     def _try(self, own: OwnNetwork) -> None:
         """Compute the outputs of the first batch, to find mistakes before the run. Raises `DataError`."""
-        samples = self.splits["train"]
+        samples = self.specimens
         first = np.arange(min(self.task.batch_size, samples.labels.size))
         outputs = own.check_passes(lambda inputs: self.flat.module(inputs), lambda: self.tensors(samples, first)[0])
         needed = self.number_of_outputs

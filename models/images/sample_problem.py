@@ -33,6 +33,7 @@ from seedbus.models.parameters.losses import Compared, mean_of_parts, read, weig
 from seedbus.models.parameters.recorded_losses import SMALL, RecordedLosses, capture_on
 from seedbus.models.parameters.stacked import StackedLoss
 from seedbus.models.partition import Divisible, Partition, client_names, divide, division_identity, owned
+from seedbus.models.partitions.own import tells_sizes
 from seedbus.models.relabelled import Relabelled, taken_for
 from seedbus.models.task import Derivatives, Fill, Note, Vector, check_split
 
@@ -81,7 +82,8 @@ class SampleProblem(Relabelled, ABC, Generic[S]):
         Args:
             settings: the task.
             flat: its network.
-            splits: the samples of "train", "validation" and "test".
+            splits: the samples of "train", "validation" and "test"; where processes have samples of their own, also
+                "specimens", the same in all, with which they try and prove what they compute.
             seed: the run's seed.
             clients: number of clients.
             partition: how the training samples are divided.
@@ -93,6 +95,7 @@ class SampleProblem(Relabelled, ABC, Generic[S]):
         self.seed = seed
         self.flat = flat
         self.splits = splits
+        self.specimens = splits.get("specimens", splits["train"])
         self.parts = divide(partition, splits["train"].divisible, clients, seed)
         self._own_functions = functions_of(settings)
         self._identity = division_identity(partition, self.parts)
@@ -152,7 +155,8 @@ class SampleProblem(Relabelled, ABC, Generic[S]):
         """
         if not self._own_functions:
             return
-        tested = self.evaluated("test")
+        is_partial = self._partition.is_partial
+        tested = np.arange(self.specimens.labels.size) if is_partial else self.evaluated("test")
         few = tested[np.linspace(0, tested.size - 1, min(CHECKED, tested.size)).astype(np.int64)]
         x0 = self.x0()
         try:
@@ -162,9 +166,10 @@ class SampleProblem(Relabelled, ABC, Generic[S]):
 
     def _check_metrics(self, x0: Vector, indices: NDArray[np.int64]) -> None:
         own = self.own_metrics(indices.size)
+        samples = self.specimens if self._partition.is_partial else self.splits["test"]
         with self.without_gradients(), self.flat.at(x0):
             for span in parts(indices.size, self.evaluation_batch):
-                inputs, targets = self.tensors(self.splits["test"], indices[span])
+                inputs, targets = self.tensors(samples, indices[span])
                 outputs = self.forward(inputs)
                 own.add(outputs, targets)
         own.values()
@@ -198,6 +203,10 @@ class SampleProblem(Relabelled, ABC, Generic[S]):
         """The number of the client's training samples."""
         return int(self.parts[client].size)
 
+    def told_samples(self, client: int) -> int:
+        """Return the number of its samples that a client's reports say: 1 if that is for its owner alone to know."""
+        return self.samples(client) if tells_sizes(self._partition) else 1
+
     def classes(self, split: str = "train") -> NDArray[np.int64]:
         """Return the class of each sample of a split, [n]."""
         return self.splits[split].labels
@@ -205,7 +214,7 @@ class SampleProblem(Relabelled, ABC, Generic[S]):
     @property
     def number_of_classes(self) -> int:
         """The number of classes; 0: the samples have none."""
-        return int(self.classes().max()) + 1
+        return int(self.specimens.labels.max()) + 1
 
     def objective(self, client: int, round: int) -> SampleObjective:
         """Return the client's loss in a round. All objectives share the problem's point."""
@@ -221,7 +230,7 @@ class SampleProblem(Relabelled, ABC, Generic[S]):
             first = np.zeros(self.settings.batch_size, np.int64)
             # the compiled code is specialised to the memory layout of the weights
             self.flat.point[:] = self.x0()
-            self._compiled = compiled(self.mean_loss, *self.tensors(self.splits["train"], first))
+            self._compiled = compiled(self.mean_loss, *self.tensors(self.specimens, first))
         elif self.settings.forward == "stacked":
             self.stacked().check(self.x0(), *next(self._probes()))
 
@@ -251,7 +260,7 @@ class SampleProblem(Relabelled, ABC, Generic[S]):
         return self._identity
 
     def probe(self) -> bytes:
-        """Return a digest of losses at x₀ on the first training samples if they are compiled or stacked, else b"".
+        """Return a digest of losses at x₀ on the first specimens if they are compiled or stacked, else b"".
 
         Another processor, compiler or torch may add in another order, which changes the last bits of some losses.
         """
@@ -269,7 +278,7 @@ class SampleProblem(Relabelled, ABC, Generic[S]):
 
     def _probes(self) -> Iterator[tuple[Any, Tensor]]:
         """Yield the first training samples, as full batches."""
-        samples, size = self.splits["train"], self.settings.batch_size
+        samples, size = self.specimens, self.settings.batch_size
         for number in range(PROBED):
             yield self.tensors(samples, np.arange(number * size, (number + 1) * size) % samples.labels.size)
 
@@ -454,7 +463,7 @@ class SampleObjective(Compared):
 
     @property
     def samples(self) -> int:
-        return self._problem.samples(self._client)
+        return self._problem.told_samples(self._client)
 
     @property
     def key(self) -> int:
@@ -495,8 +504,11 @@ class SampleObjective(Compared):
         return self._inputs, self._labels
 
     def batch(self, step: int) -> tuple[Any, Tensor]:
-        """Return the inputs and labels of the step's mini-batch."""
+        """Return the inputs and labels of the step's mini-batch. Raises `DataError` if its samples are elsewhere."""
         problem = self._problem
+        if not problem.parts[self._client].size:
+            expected = "its file or folder (--own), or those of all clients"
+            raise DataError("partition own", f"no samples of client {self._client}", expected)
         key = {"seed": problem.seed, "client": self._client, "round": self._round, "step": step}
         draw = batch if problem.settings.batches == "drawn" else batch_of_pass
         indices = draw(problem.parts[self._client], problem.settings.batch_size, **key)

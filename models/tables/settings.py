@@ -8,11 +8,12 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
-from seedbus.models.data.roots import find, locate
+from seedbus.models.data.roots import find, locate, public_or_none
 from seedbus.models.errors import DataError
 from seedbus.models.images.task import ClassifierTask
 from seedbus.models.own_code.metric_settings import METRICS
 from seedbus.models.own_code.named import function_or
+from seedbus.models.tables.stated_columns import Stated, check_columns
 
 Width = Annotated[int, Field(ge=1, le=2**20)]
 _PLACES = "beside the scenario's file, or in a directory that SEEDBUS_DATA names"
@@ -21,10 +22,17 @@ _PLACES = "beside the scenario's file, or in a directory that SEEDBUS_DATA names
 class TableSettings(ClassifierTask, frozen=True):
     """The fields of a task that learns one column of a table from others."""
 
-    file: str = Field(
-        min_length=1, description="CSV or Parquet: beside the scenario's file, or in a directory of SEEDBUS_DATA"
+    file: str | None = Field(
+        None,
+        min_length=1,
+        description="CSV or Parquet: beside the scenario's file, or in a directory of SEEDBUS_DATA; none: `columns`",
     )
     target: str = Field(min_length=1, description="the column that is learnt")
+    columns: dict[str, Stated] | None = Field(
+        None,
+        description="for `partition: own`, in the place of a file: the target and the columns that it is learnt from, "
+        "each with its texts, or with the mean and deviation of its numbers",
+    )
     features: tuple[str, ...] | None = Field(
         None, min_length=1, description="the columns that it is learnt from; none: all but target and owner"
     )
@@ -56,7 +64,21 @@ class TableSettings(ClassifierTask, frozen=True):
     @classmethod
     def _locate(cls, value: str | None, info: ValidationInfo) -> str | None:
         """Make the path of a file beside the scenario's file absolute. Raises as `roots.locate` does."""
-        return None if value is None else locate(value, info.context, os.path.isfile)
+        if value is None or info.data.get("columns") is None:
+            return None if value is None else locate(value, info.context, os.path.isfile)
+        return public_or_none(value, info.context, os.path.isfile)
+
+    @model_validator(mode="after")
+    def _check_stated(self) -> Self:
+        if self.columns is None:
+            if self.file is None:
+                raise ValueError("file is missing; expected a table, or columns for `partition: own`")
+            return self
+        for field in ("file", "features", "categorical", "owner", "kind"):
+            if field in self.model_fields_set and getattr(self, field):
+                raise ValueError(f"columns states what owners' tables have, and {field} is of one table; leave one out")
+        check_columns(self.columns, self.target)
+        return self
 
     @model_validator(mode="after")
     def _check_columns(self) -> Self:

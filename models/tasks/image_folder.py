@@ -1,22 +1,27 @@
 """Images of the user's own, in a folder for each class: see `images/folder.py`.
 
-Pixels are normalised by mean and deviation of the training images, by channel. A table beside the folder may say who
+Pixels are normalised by mean and deviation of the training images, by channel; those of `partition: own` to
+(brightness − 0.5) / 0.25. A table beside the folder may say who
 owns each image. A process proves its pixels, and who holds them, when it joins.
 """
 
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
 
-from pydantic import Field, ValidationInfo, field_validator
+import numpy as np
+from pydantic import Field, ValidationInfo, field_validator, model_validator
 
-from seedbus.models.data.roots import find, locate
+from seedbus.capabilities import Fact, RulesOut, Statement
+from seedbus.models.data.roots import find, locate, public_or_none
 from seedbus.models.data.samples import Images
 from seedbus.models.errors import DataError
-from seedbus.models.images.folder import LEAST_SIZE, MODELS, Folder, classes_in, read_folder
+from seedbus.models.generators import generator
+from seedbus.models.images.folder import LEAST_SIZE, MODELS, Folder, classes_in, read_classes, read_folder
 from seedbus.models.images.task import ImageTask
 from seedbus.models.own_code.named import function_or
 from seedbus.models.partition import Division, Partition
@@ -27,6 +32,12 @@ from seedbus.models.task import Problem
 if TYPE_CHECKING:
     from torch import nn
 
+SPECIMENS = 64
+"""How many images that are nobody's are tried and proven."""
+STATED_MEAN, STATED_DEVIATION = 0.5, 0.25
+"""Of pixels from 0 to 1 that owners have, in the place of what nobody may measure."""
+ClassName = Annotated[str, Field(pattern=r"^[^./\\]", max_length=255)]
+
 
 class ImageFolder(ImageTask, frozen=True):
     """Images of the user's own: PNG or JPEG files, in a folder for each class."""
@@ -35,9 +46,14 @@ class ImageFolder(ImageTask, frozen=True):
     own_data: ClassVar[str] = "folder"
 
     name: Literal["image-folder"] = "image-folder"
-    folder: str = Field(
+    classes: tuple[ClassName, ...] | None = Field(
+        None, min_length=2, description="for `partition: own`: the names of the classes' folders that owners may have"
+    )
+    folder: str | None = Field(
+        None,
         min_length=1,
-        description="with train/CLASS/ and test/CLASS/, or CLASS/ alone: beside the scenario, or in SEEDBUS_DATA",
+        description="with train/CLASS/ and test/CLASS/, or CLASS/ alone: beside the scenario, or in SEEDBUS_DATA; with "
+        "`classes` a public test set, or none",
     )
     owners: str | None = Field(
         None,
@@ -58,15 +74,52 @@ class ImageFolder(ImageTask, frozen=True):
 
     @field_validator("folder")
     @classmethod
-    def _locate(cls, value: str, info: ValidationInfo) -> str:
+    def _locate(cls, value: str | None, info: ValidationInfo) -> str | None:
         """Make the path of a folder beside the scenario's file absolute. Raises as `roots.locate` does."""
-        return locate(value, info.context)
+        if value is None or info.data.get("classes") is None:
+            return None if value is None else locate(value, info.context)
+        return public_or_none(value, info.context)
 
     @field_validator("owners")
     @classmethod
     def _locate_owners(cls, value: str | None, info: ValidationInfo) -> str | None:
         """Make the path of a file beside the scenario's file absolute. Raises as `roots.locate` does."""
         return None if value is None else locate(value, info.context, os.path.isfile)
+
+    @model_validator(mode="after")
+    def _check_stated(self) -> Self:
+        if self.classes is None:
+            if self.folder is None:
+                raise ValueError("folder is missing; expected a folder of images, or classes for `partition: own`")
+        elif self.owners is not None:
+            raise ValueError("classes is for images that their owners have, and owners for common ones; leave one out")
+        elif len(set(self.classes)) < len(self.classes):
+            raise ValueError("classes has a name twice; expected each once")
+        return self
+
+    @property
+    def has_stated(self) -> bool:  # type: ignore[override]  # a class variable of Task; here a field decides
+        """Whether it has the names of classes in the place of a folder."""
+        return self.classes is not None
+
+    def capabilities(self) -> Iterator[Statement]:
+        yield from super().capabilities()
+        if self.has_stated:
+            yield RulesOut(Fact.COMMON, "states the classes of owners' folders", "classes")
+
+    def read_own(self, place: Path) -> Images:
+        """See `partitions.own.ReadsOwn`. Raises `DataError`."""
+        return read_classes(place, self._classes, self.size, self._channels)
+
+    def read_public(self) -> Images:
+        """See `partitions.own.ReadsOwn`: `folder`. Raises `DataError`."""
+        return self.specimens().take(np.zeros(0, np.int64)) if self.folder is None else self.read_own(self._path)
+
+    def specimens(self) -> Images:
+        """See `partitions.own.ReadsOwn`: noise, and a class after the other."""
+        shape = (SPECIMENS, *self.shape)
+        pixels = generator("specimens", self.name, *self.shape).integers(0, 256, shape, dtype=np.uint8)
+        return Images(pixels, np.arange(SPECIMENS, dtype=np.int64) % len(self._classes))
 
     @property
     def shape(self) -> tuple[int, int, int]:  # type: ignore[override]  # a class variable of ImageTask; here fields decide
@@ -100,10 +153,14 @@ class ImageFolder(ImageTask, frozen=True):
 
     def named_files(self) -> list[Path]:
         """See `task.Task`. Raises `DataError`."""
+        if self.folder is None:
+            return []
         return [self._path] if self.owners is None else [self._path, self._owners]
 
     def division(self, *, seed: int, clients: int, partition: Partition) -> Division:
         """See `task.Task`. Raises `DataError`."""
+        if self.has_stated:
+            raise DataError(f"partition {partition.kind}", "images that their owners have", "a common folder")
         self._check(partition)
         return super().division(seed=seed, clients=clients, partition=partition)
 
@@ -122,13 +179,13 @@ class ImageFolder(ImageTask, frozen=True):
 
     @property
     def mean(self) -> tuple[float, ...]:  # type: ignore[override]  # a class variable of ImageTask; here the data decides
-        """Of the training images, by channel. Raises `DataError`."""
-        return self._read.mean
+        """Of the training images, by channel; the middle, if owners have them. Raises `DataError`."""
+        return (STATED_MEAN,) if self.has_stated else self._read.mean
 
     @property
     def deviation(self) -> tuple[float, ...]:  # type: ignore[override]  # as mean
-        """Of the training images, by channel. Raises `DataError`."""
-        return self._read.deviation
+        """Of the training images, by channel; as `mean`. Raises `DataError`."""
+        return (STATED_DEVIATION,) if self.has_stated else self._read.deviation
 
     @property
     def _channels(self) -> int:
@@ -136,7 +193,7 @@ class ImageFolder(ImageTask, frozen=True):
 
     @property
     def _path(self) -> Path:
-        found = find(self.folder)
+        found = find(self.folder or "")
         if found is None:
             where = "beside the scenario's file, or in a directory that SEEDBUS_DATA names"
             raise DataError("task.folder", f"no folder {self.folder}", f"a folder of images {where}")
@@ -151,13 +208,13 @@ class ImageFolder(ImageTask, frozen=True):
         return found
 
     def _check(self, partition: Partition) -> None:
-        if partition.by == "owners" and self.owners is None:
+        if not self.has_stated and partition.by == "owners" and self.owners is None:
             expected = "task.owners: a CSV file with the columns file and owner"
             raise DataError(f"partition {partition.kind}", f"task {self.name} without owners", expected)
 
     @property
     def _classes(self) -> list[str]:
-        return classes_in(self._path)
+        return classes_in(self._path) if self.classes is None else [*self.classes]
 
     @cached_property
     def _read(self) -> Folder:

@@ -6,20 +6,23 @@ its samples, and their division among the clients, when it joins.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from itertools import pairwise
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
+from seedbus.capabilities import Fact, RulesOut, Statement
 from seedbus.models.data.samples import Images
 from seedbus.models.errors import DataError
 from seedbus.models.own_code.named import is_own, name_of
 from seedbus.models.partition import Division, Partition
 from seedbus.models.preprocessing import Numbers, Preprocessing
-from seedbus.models.tables.encoding import encode
+from seedbus.models.tables.encoding import Facts, encode
 from seedbus.models.tables.settings import TableSettings
+from seedbus.models.tables.stated import no_rows, read_stated, stated_facts, stated_specimens
 from seedbus.models.task import Problem
 
 if TYPE_CHECKING:
@@ -66,19 +69,19 @@ class Table(TableSettings, frozen=True):
 
     def class_names(self) -> list[str]:
         """Return the classes, or for a regression the groups that partitions divide by. Raises `DataError`."""
-        return encode(self).facts.classes
+        return self._facts.classes
 
     def contents(self) -> list[str]:
         """See `task.Task`. Raises `DataError`."""
-        return encode(self).facts.contents
+        return self._facts.contents
 
     def caveats(self) -> list[str]:
         """See `task.Task`. Raises `DataError`."""
-        return encode(self).facts.caveats
+        return self._facts.caveats
 
     def preprocessing(self) -> Preprocessing:
         """See `task.Task`. Raises `DataError`."""
-        facts = encode(self).facts
+        facts = self._facts
         layers = (*(f"hidden{number}" for number, _ in enumerate(self.hidden, start=1)), "head")
         number = Numbers(name=self.target, mean=facts.mean, deviation=facts.deviation)
         return Preprocessing(
@@ -93,6 +96,8 @@ class Table(TableSettings, frozen=True):
 
     def division(self, *, seed: int, clients: int, partition: Partition) -> Division:
         """See `task.Task`. Raises `DataError`."""
+        if self.has_stated:
+            raise DataError(f"partition {partition.kind}", "samples that their owners have", "a common table")
         self._check(partition)
         return super().division(seed=seed, clients=clients, partition=partition)
 
@@ -104,17 +109,43 @@ class Table(TableSettings, frozen=True):
             return super().bind(seed=seed, clients=clients, partition=partition)
         from seedbus.models.tables.problem import RegressionProblem
 
-        deviation = encode(self).facts.deviation
+        deviation = self._facts.deviation
         return RegressionProblem(self, deviation=deviation, seed=seed, clients=clients, partition=partition)
 
     @property
+    def has_stated(self) -> bool:  # type: ignore[override]  # a class variable of Task; here a field decides
+        """Whether it has columns in the place of a file."""
+        return self.columns is not None
+
+    def capabilities(self) -> Iterator[Statement]:
+        yield from super().capabilities()
+        if self.has_stated:
+            yield RulesOut(Fact.COMMON, "states what owners' tables have in common", "columns")
+
+    def read_own(self, place: Path) -> Images:
+        """See `partitions.own.ReadsOwn`. Raises `DataError`."""
+        return read_stated(self, place)
+
+    def read_public(self) -> Images:
+        """See `partitions.own.ReadsOwn`: `test_file`. Raises `DataError`."""
+        return read_stated(self, self.named_files()[0]) if self.named_files() else no_rows(self)
+
+    def specimens(self) -> Images:
+        """See `partitions.own.ReadsOwn`."""
+        return stated_specimens(self)
+
+    @property
+    def _facts(self) -> Facts:
+        return encode(self).facts if self.columns is None else stated_facts(self)
+
+    @property
     def _is_regression(self) -> bool:
-        return (self.kind or encode(self).facts.kind) == "regression"
+        return (self.kind or self._facts.kind) == "regression"
 
     @property
     def _widths(self) -> list[int]:
         """The widths of the network's layers, from the inputs to the outputs."""
-        facts = encode(self).facts
+        facts = self._facts
         return [len(facts.inputs), *self.hidden, 1 if self._is_regression else len(facts.classes)]
 
     def _check_metrics(self) -> None:
@@ -127,6 +158,6 @@ class Table(TableSettings, frozen=True):
                 )
 
     def _check(self, partition: Partition) -> None:
-        if partition.by == "owners" and self.owner is None:
+        if not self.has_stated and partition.by == "owners" and self.owner is None:
             found = f"task {self.name} without an owner"
             raise DataError(f"partition {partition.kind}", found, "task.owner: the column with the owner of each row")

@@ -52,6 +52,7 @@ _OF_HOOKS: dict[type[Any], tuple[Statement, ...]] = {
 _OF_KINDS = {
     **dict.fromkeys(("snapshot", "pull"), Fact.SNAPSHOTS),
     **dict.fromkeys(("ask", "tell"), Fact.HIDDEN),
+    **dict.fromkeys(("measure", "measured"), Fact.MEASURED_BY_CLIENTS),
     **dict.fromkeys((kind.name.lower() for kind in BETWEEN), Fact.NODES),
 }
 """Kind of message → without which fact none is sent; without a server only the last are."""
@@ -262,15 +263,19 @@ class TrafficSelector(RoundSelector):
         return self.is_open_to(passage) and any(self.selects_client(end, passage.random) for end in passage.clients)
 
 
+_Selected = Literal["plan", "report", "join", "snapshot", "pull", "ask", "tell", "flood", "have", "measure", "measured"]
+
+
 class MessageSelector(TrafficSelector):
     """Selects messages, also by kind, at the time of sending. Default: all messages."""
 
-    kind: Literal["plan", "report", "join", "snapshot", "pull", "ask", "tell", "flood", "have"] | None = Field(
+    kind: _Selected | None = Field(
         default=None,
         description="only messages of this kind; join: a client tells the server which version it has; snapshot: the "
         "offer of a snapshot to a lagging client, or a chunk of it; pull: the client's request for chunks; ask and "
         "tell: a question of secure aggregation to a client, and its answer; flood and have: commits between nodes of "
-        "a run without a server, and which commits a node has",
+        "a run without a server, and which commits a node has; measure and measured: a client is to evaluate, and "
+        "tells",
     )
 
     def capabilities(self) -> Iterator[Statement]:

@@ -7,6 +7,7 @@ messages travel over ZeroMQ whoever started the process.
 
 from __future__ import annotations
 
+import os
 import signal
 from abc import ABC, abstractmethod
 from collections import Counter
@@ -32,16 +33,19 @@ class Share:
     Attributes:
         spans: its clients.
         evaluates: whether it hosts the evaluator too.
+        own: names the files or folders of all clients' owners; "": the scenario's data is common.
     """
 
     spans: tuple[Span, ...]
     evaluates: bool
+    own: str = ""
 
     @property
     def options(self) -> list[str]:
         """The options of `seedbus client` that ask for it."""
         clients = ",".join(f"{first}-{last}" for first, last in self.spans) or "none"
-        return ["--clients", clients, "--evaluator" if self.evaluates else "--no-evaluator"]
+        owned = ["--own", os.path.abspath(self.own)] if self.own else []
+        return ["--clients", clients, "--evaluator" if self.evaluates else "--no-evaluator", *owned]
 
     @property
     def rights(self) -> Rights:

@@ -84,6 +84,7 @@ def _spec(prepared: Prepared) -> RunSpec:
         stop=scenario.stop,
         evaluation=scenario.evaluation,
         metrics=scenario.metrics,
+        measured_by_clients=scenario.task.metrics if scenario.evaluation.by == "clients" else (),
         network=scenario.network,
         compute=scenario.compute,
         faults=scenario.faults,

@@ -12,6 +12,7 @@ from seedbus.agents.client.forging import Forging, forges
 from seedbus.agents.client.relabelling import Relabel, Relabelling
 from seedbus.agents.client.tampering import Tampering
 from seedbus.agents.client.worker import Followers, build_facts, prove
+from seedbus.agents.measuring.client import OwnParts
 from seedbus.agents.messages import AnyAlgorithm
 from seedbus.agents.observer import Observer
 from seedbus.algorithms.contract import Shapes
@@ -34,6 +35,7 @@ from seedbus.models.task import (
     Problem,
 )
 from seedbus.scenarios.errors import ScenarioError
+from seedbus.scenarios.running.own_data import refuse_without, with_own
 from seedbus.scenarios.running.possible import refuse_before_loading, refuse_classes, refuse_impossible, refuse_size
 from seedbus.scenarios.running.seed_secret import read_secret, seed_key
 from seedbus.scenarios.schema.plugin_use import proof
@@ -71,6 +73,8 @@ def prepare(scenario: Scenario, placement: Placement, note: Note, problem: Probl
         ScenarioError, DataError, BadEndpoint: the scenario cannot run here as it is.
     """
     refuse_impossible(scenario, placement)
+    if problem is None:
+        refuse_without(scenario, placement)
     files = scenario.check()
     if placement.is_here and scenario.seed_shift:
         read_secret()  # it is missed before data is loaded
@@ -78,7 +82,8 @@ def prepare(scenario: Scenario, placement: Placement, note: Note, problem: Probl
         relabel(scenario, problem)
         _check_network(scenario, problem)
     elif placement.is_here:
-        problem = bind_for_clients(scenario, note)
+        everybody = range(scenario.participation.clients)
+        problem = bind_for_clients(with_own(scenario, placement.own, everybody, evaluates=True), note)
     elif scenario.algorithm.facts.is_dense:  # the server of a dense algorithm needs x₀
         problem = bind(scenario)
     return Prepared(scenario, placement, problem, files, _client_names(scenario, placement, problem))
@@ -111,7 +116,7 @@ def bind(scenario: Scenario) -> Problem:
     use_one_thread()  # only a task that needs torch has imported it
     if scenario.mask is not None:
         problem = MaskedProblem(problem, scenario.mask, scenario.seed)
-    if scenario.evaluation.split != "test":
+    if scenario.evaluation.split != "test" and scenario.evaluation.by == "server":
         problem.evaluate(problem.x0(), scenario.evaluation.split)  # finds an empty split now, not in round 1
     return problem
 
@@ -216,9 +221,12 @@ def recruit(
     """
     in_process = ClientStateStore(on_first=on_first_memory)
     faults, seed, clients = scenario.faults, scenario.seed, scenario.participation.clients
+    evaluation = scenario.evaluation
+    measures = OwnParts(problem, evaluation.split, scenario.task.metrics) if evaluation.by == "clients" else None
     spec = ClientSpec(
         followed(scenario, problem),
-        split=scenario.evaluation.split,
+        split=None if measures else scenario.evaluation.split,
+        measures=measures,
         verify_every=scenario.verify_every if scenario.verify else 0,
         tampering=Tampering(faults, seed, clients),
         gathers=scenario.clock == "virtual",

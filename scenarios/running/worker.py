@@ -26,6 +26,7 @@ from seedbus.scenarios.errors import ScenarioError
 from seedbus.scenarios.running.gpu_admission import GpuAdmission, measuring
 from seedbus.scenarios.running.limits import Limits, farewell_code, limit_memory, read_scenario
 from seedbus.scenarios.running.memory_hints import memory_hints
+from seedbus.scenarios.running.own_data import with_own
 from seedbus.scenarios.running.prepare import bind_for_clients, recruit
 
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # glibc's malloc.h
@@ -66,6 +67,7 @@ def serve(
     note: Callable[..., None],
     identity: Identity | None = None,
     device: str = HOST,
+    own: str = "",
 ) -> None:
     """Host clients of the server at `endpoint` until its run is over.
 
@@ -82,6 +84,7 @@ def serve(
         note: is told of events of this process.
         identity: the keys to show, without a parent pipe.
         device: where this process computes.
+        own: the file or folder of its client's owner, or a pattern of several; "": the scenario's data is common.
 
     Raises:
         ServerGone, BadServer, SentAway, JoinRefused, BadEndpoint: the connection failed or was refused.
@@ -117,13 +120,16 @@ def serve(
         scenario = read_scenario(offer, endpoint, limits)
         task, field = scenario.task, getattr(scenario.task, "own_data", "")
         named = [f"{name} {value}" for name, value in task.named()] if isinstance(task, OwnMetrics) else []
-        own_data = " or ".join([*([f"task.{field} {getattr(task, field)}"] if field else []), *named])
+        own_data = " or ".join(
+            [*([f"task.{field} {getattr(task, field)}"] if field and getattr(task, field) else []), *named]
+        )
         own_data += ", which may draw at random," if named else ""
         if limits is not None and limits.max_memory is not None:
             limit_memory(limits.max_memory)
         stack.enter_context(memory_hints(scenario, device))
         with admission.turn(offer.scenario) as measure:
-            problem = bind_for_clients(scenario, note)
+            clients = [client for first, last in offer.spans for client in range(first, last + 1)]
+            problem = bind_for_clients(with_own(scenario, own, clients, evaluates=offer.evaluates), note)
             ours = recruit(scenario, problem, _NotesOnly(note), memory, warn_of_loss)
             recruits[offer.scenario] = measuring(ours, scenario, measure)
             return recruits[offer.scenario](offer)

@@ -27,6 +27,7 @@ from seedbus.agents.catch_up.settings import Lag
 from seedbus.agents.feature import Feature
 from seedbus.agents.gossip.feature import WithoutServer
 from seedbus.agents.gossip.settings import Gossip
+from seedbus.agents.measuring.server import COUNTS
 from seedbus.agents.policies.participation import Participation
 from seedbus.agents.privacy.feature import PrivateReports
 from seedbus.agents.privacy.settings import Privacy
@@ -39,7 +40,7 @@ from seedbus.algorithms.contract import Algorithm
 from seedbus.bus import Compute, KeyedRandom, Network
 from seedbus.bus.keyed_random import with_random
 from seedbus.bus.network import Constant
-from seedbus.capabilities import ActsOn, Fact, Needs, RulesOut, Stated, Statement, check_numbers, objection
+from seedbus.capabilities import ActsOn, Fact, Gives, Needs, RulesOut, Stated, Statement, check_numbers, objection
 from seedbus.models.errors import DataError
 from seedbus.models.mask import Mask
 from seedbus.models.partition import PARTITIONS, Partition
@@ -93,6 +94,16 @@ GroupName = Annotated[str, AfterValidator(_named)]
 
 
 def _of_evaluation(evaluation: Cadence) -> Iterator[Statement]:
+    if evaluation.by == "clients":
+        yield Gives(Fact.MEASURED_BY_CLIENTS)
+        yield Needs(Fact.SERVER, "adds up what clients tell a server", ".by")
+        yield Needs(Fact.HELD_BY_CLIENTS, "measures on what each client holds out", ".by")
+        yield Needs(Fact.MEANS, "adds up sums over samples", ".by")
+        yield Needs(Fact.CLEAN, "measures on the clients' own samples, without noise", ".by")
+        yield Needs(Fact.SINGLE_REPORTS, "shows the server what each client has measured", ".by")
+        yield Needs(Fact.IN_TIME, "asks between rounds, while nobody is at work", ".by")
+    elif evaluation.split != "test":
+        yield Needs(Fact.COMMON, "has the server measure on what clients hold out", ".split")
     if evaluation.split == "train":
         yield Needs(Fact.CLEAN, "measures on the clients' own samples, without noise", ".split")
     if evaluation.split != "test":
@@ -387,7 +398,8 @@ class Scenario(Settings):
         """The names of the metrics of an evaluation."""
         replica = self.algorithm.replica(np.zeros(1, np.float32))
         own = [*self.task.metrics, *self.algorithm.diagnostics(replica)]
-        return [*own, *(name for feature in self.features for name in feature.metrics)]
+        counts = COUNTS if self.evaluation.by == "clients" else ()
+        return [*own, *counts, *(name for feature in self.features for name in feature.metrics)]
 
     def resolved(self) -> dict[str, Any]:
         """Return all fields with their values, as plain data for YAML or JSON."""

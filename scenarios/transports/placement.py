@@ -36,6 +36,7 @@ class Placement:
             is authorised for it; `anybody`: the first one that asks, for tests in which all peers are trusted.
         devices: where networks and vectors lie; worker processes take them in turn (this process: `own_device`).
         other_device: whether a run that was begun on other devices goes on on these.
+        own: names the files or folders of all clients' owners, for `partition: own`; "": other processes have them.
     """
 
     transport: str = "memory"
@@ -53,6 +54,7 @@ class Placement:
     devices: tuple[str, ...] = ("cpu",)
     other_device: bool = False
     launcher: Launcher | None = None
+    own: str = ""
 
     @property
     def answer_within_s(self) -> float:

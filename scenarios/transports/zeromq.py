@@ -207,7 +207,8 @@ def _shares(placement: Placement, clients: int) -> list[Share]:
         return [Share((), evaluates=True)] if placement.evaluator == "own" else []
     workers = placement.workers
     bounds = [number * clients // workers for number in range(workers + 1)] if workers else []
-    return [Share(((first, end - 1),), evaluates=first == 0) for first, end in pairwise(bounds)]
+    own = placement.own
+    return [Share(((first, end - 1),), evaluates=first == 0, own=own) for first, end in pairwise(bounds)]
 
 
 def _how_clients_join(placement: Placement, endpoint: str, access: Access) -> str:

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from seedbus.cli.keys import identity
-from seedbus.cli.options import Devices, Patience, Plugins, Quiet
+from seedbus.cli.options import Devices, Own, Patience, Plugins, Quiet
 from seedbus.scenarios.cli_errors import cli_errors
 from seedbus.scenarios.reporting.terminal import say
 
@@ -50,6 +50,7 @@ class HostOptions:
         ),
     ] = None
     device: Devices = ""
+    own: Own = ""
     parent_pipe: Annotated[bool, typer.Option("--parent-pipe", hidden=True)] = False
 
 
@@ -141,6 +142,7 @@ def client(host: HostOptions, allowed: Allowed, plugin: Plugins = None, quiet: Q
             note=note,
             identity=identity(host.server_key, host.key),
             device=own_device,
+            own=host.own,
         )
         if not quiet:
             say("the run is over", to_stderr=True)

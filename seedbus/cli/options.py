@@ -120,6 +120,15 @@ Devices = Annotated[
         "turn. Default: SEEDBUS_DEVICE, or cpu.",
     ),
 ]
+Own = Annotated[
+    str,
+    typer.Option(
+        "--own",
+        metavar="PLACE",
+        help="With `partition: own`, the client's own file or folder; of several clients a pattern in quotes, in the "
+        "order of their numbers.",
+    ),
+]
 Set = Annotated[
     list[str] | None, typer.Option("--set", metavar="FIELD=VALUE", help="Change a field, e.g. algorithm.momentum=0.5.")
 ]

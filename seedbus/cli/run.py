@@ -18,6 +18,7 @@ from seedbus.cli.options import (
     JoinWithin,
     Live,
     Output,
+    Own,
     Patience,
     Plugins,
     Quiet,
@@ -133,6 +134,7 @@ def run(
         TransportName | None,
         typer.Option(help="How bytes move; same bits on all. Default: what the scenario says."),
     ] = None,
+    own: Own = "",
 ) -> None:
     """Run a scenario to its end, or resume a run that stopped."""
     with cli_errors(), naming_command(context):
@@ -154,6 +156,7 @@ def run(
             devices=devices_of(options.device, max(1, count), are_here=not launches.reaches_nodes),
             other_device=options.other_device,
             launcher=launches,
+            own=own,
         )
         _run(requested, placement, options)
 

@@ -36,6 +36,7 @@ from seedbus.models.task import Fill, Problem, Relabelling, Vector
 from seedbus.scenarios.errors import Interrupted, ScenarioError
 from seedbus.scenarios.run_folder import MEMORY
 from seedbus.scenarios.running.memory_hints import memory_hints
+from seedbus.scenarios.running.own_data import with_specimens
 from seedbus.scenarios.running.prepare import bind_for_clients
 from seedbus.scenarios.running.run import run
 from seedbus.scenarios.schema.scenario import Scenario
@@ -303,7 +304,7 @@ def try_out(scenario: Scenario, seconds: float) -> Rehearsed:
     began_s = cpu_seconds()
     (device,) = devices_of("")
     with memory_hints(scenario, device), on_device(device):
-        problem = bind_for_clients(scenario, NullObserver().noted)
+        problem = bind_for_clients(with_specimens(scenario), NullObserver().noted)
     fewest = 2 if scenario.algorithm.facts.is_dense else 1
     return _run(scenario, seconds, problem, cpu_seconds() - began_s, fewest, device)
 
@@ -317,7 +318,7 @@ def _run(
     """
     changes = {
         "stop": TimedStop.of(scenario.stop, seconds, fewest),
-        "evaluation": scenario.evaluation.model_copy(update={"every": scenario.stop.most_rounds}),
+        "evaluation": scenario.evaluation.model_copy(update={"every": scenario.stop.most_rounds, "by": "server"}),
         "clock": "virtual",
         "expect": {},
     }

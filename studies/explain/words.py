@@ -240,7 +240,10 @@ def _lag(scenario: Scenario) -> list[str]:
 
 def _evaluation(scenario: Scenario) -> list[str]:
     every = "every round" if scenario.evaluation.every == 1 else f"every {scenario.evaluation.every:,} rounds"
-    said = [f"{', '.join(scenario.metrics)} on the {scenario.evaluation.split} split, {every}"]
+    whose = "clients' own" if scenario.evaluation.by == "clients" else "the"
+    said = [f"{', '.join(scenario.metrics)} on {whose} {scenario.evaluation.split} split, {every}"]
+    if scenario.evaluation.by == "clients":
+        said.append("all clients that are there are asked, and tell sums and counts; the bytes below leave these out")
     if scenario.verify:
         which = "every version" if scenario.verify_every == 1 else f"every {scenario.verify_every:,} versions"
         said.append(f"the digests of all replicas are compared at {which}, so each client has a replica of its own")

@@ -18,7 +18,7 @@ TRAVELLING = [kind for kind in Kind if kind is not Kind.LINK]
 def test_numbers_and_names_are_those_of_the_wire_and_of_draws() -> None:
     assert "".join(f"{kind}{kind.name} " for kind in Kind) == (
         "0LINK 1JOIN 2WELCOME 3REFUSE 4COMMIT 5EVALUATION 6PLAN 7REPORT 8BYE 9DECLINE 10WAKE 11PEAK 12SNAPSHOT 13PULL "
-        "14FETCH 15PIECE 16ASK 17TELL 18FLOOD 19HAVE "
+        "14FETCH 15PIECE 16ASK 17TELL 18FLOOD 19HAVE 20MEASURE 21MEASURED "
     )
     assert [Kind(int(kind)) for kind in Kind] == list(Kind) and KINDS == {int(k): k.name.lower() for k in Kind}
 

@@ -219,6 +219,7 @@ def test_kind_chooses_the_partition_and_unknown_words_are_refused() -> None:
         "flwr",
         "file",
         "natural",
+        "own",
     } == PARTITIONS.all().keys()
     for wrong in ({"kind": "iid", "alpha": 1}, {"kind": "dirichlet", "alpha": 0}, {"kind": "nature"}, {}):
         with pytest.raises(ValidationError):

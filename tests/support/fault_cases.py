@@ -158,7 +158,7 @@ CASES: dict[str, Case] = {
             (
                 {"kind": "commit"},
                 "faults.0.kind: \"commit\" is not accepted; expected 'plan', 'report', 'join', 'snapshot', 'pull', "
-                "'ask', 'tell', 'flood' or 'have'",
+                "'ask', 'tell', 'flood', 'have', 'measure' or 'measured'",
             ),
         ],
     ),

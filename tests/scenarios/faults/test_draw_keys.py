@@ -56,7 +56,7 @@ Uniform distribution low high
 )
 KINDS = """
 LINK JOIN WELCOME REFUSE COMMIT EVALUATION PLAN REPORT BYE DECLINE WAKE PEAK SNAPSHOT PULL FETCH PIECE ASK
-TELL FLOOD HAVE
+TELL FLOOD HAVE MEASURE MEASURED
 """
 PARTS: list[type[Settings]] = [Constant, Exponential, Lognormal, Pareto, Uniform, DeviceClass, Stage]
 

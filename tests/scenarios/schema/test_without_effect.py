@@ -56,6 +56,8 @@ def test_each_kind_that_a_run_with_a_server_never_sends_is_told_with_the_field_t
         "tell": SECURE,
         "flood": GOSSIP,
         "have": GOSSIP,
+        "measure": {"evaluation.by": "clients"},
+        "measured": {"evaluation.by": "clients"},
     }
     for kind, sentence in zip(unsent, told, strict=True):
         field = sentence.partition("without ")[2].partition(" ")[0]

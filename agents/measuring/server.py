@@ -1,0 +1,83 @@
+"""The server's part of an evaluation by clients: whom it has asked, and the sum of what they tell.
+
+A mean over all samples is Σ sums / Σ counts, so clients count by their samples, and who has none counts for nothing.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Iterable, Sequence
+
+from seedbus.agents.messages import Evaluation, Measured
+from seedbus.algorithms.contract import BadPayload, ReportRefused
+from seedbus.bus import EVALUATOR
+
+COUNTS = ("asked", "answered", "samples")
+"""What a line of metrics has beside means: how many clients were asked, how many answered, and of how many samples."""
+
+
+class Measuring:
+    """One evaluation after the other.
+
+    Args:
+        names: the metrics, in the order in which clients' sums travel.
+
+    Attributes:
+        waiting: who has not answered: clients, and the evaluator, which tells the digest of the same version.
+        is_open: whether an evaluation has been asked for that has no line of metrics yet.
+    """
+
+    def __init__(self, names: Sequence[str]) -> None:
+        self.names = names
+        self.waiting: set[int] = set()
+        self.is_open = False
+        self._round = self._version = 0
+        self._asked = 0
+        self._told: dict[int, Measured] = {}
+        self._diagnostics: dict[str, float] = {}
+
+    def begin(self, round: int, version: int, clients: Collection[int]) -> None:
+        """These clients are asked to measure a version, and the evaluator for its digest."""
+        self._round, self._version, self._asked = round, version, len(clients)
+        self.waiting, self.is_open = {*clients, EVALUATOR}, True
+        self._told.clear()
+        self._diagnostics = {}
+
+    def awaits_digest(self, version: int) -> bool:
+        """Whether the evaluator was asked for the digest of a version."""
+        return self.is_open and EVALUATOR in self.waiting and version == self._version
+
+    def diagnosed(self, evaluation: Evaluation) -> None:
+        """The evaluator has told the digest, and what the algorithm tells of itself."""
+        if self.awaits_digest(evaluation.version):
+            self._diagnostics = evaluation.metrics
+            self.waiting.discard(EVALUATOR)
+
+    def told(self, measured: Measured) -> None:
+        """A client has measured. Raises `BadPayload` for other metrics, `ReportRefused` if it is not awaited."""
+        client = measured.client
+        if not self.is_open or client not in self.waiting or measured.version != self._version:
+            what = f"client {client} measures version {measured.version} after round {measured.round}"
+            raise ReportRefused("not-asked", f"{what}, which nobody waits for")
+        self.waiting.discard(client)
+        if len(measured.sums) != len(self.names):
+            raise BadPayload(f"a MEASURED of {len(measured.sums)} sums, not of {len(self.names)}")
+        self._told[client] = measured
+
+    def ended(self) -> Evaluation | None:
+        """Return the means of what clients have told until now; None: they have told of no samples."""
+        self.is_open = False
+        self.waiting.clear()
+        told = [each for _, each in sorted(self._told.items())]
+        samples = sum(each.samples for each in told)
+        if not samples:
+            return None
+        means = {name: _sum(each.sums[place] for each in told) / samples for place, name in enumerate(self.names)}
+        counts = dict(zip(COUNTS, map(float, (self._asked, len(told), samples)), strict=True))
+        return Evaluation(self._round, self._version, means | self._diagnostics | counts)
+
+
+def _sum(values: Iterable[float]) -> float:
+    """Return the sum, rounded once; of values that are not finite, one that is not."""
+    listed = list(values)
+    return math.fsum(listed) if all(map(math.isfinite, listed)) else math.nan

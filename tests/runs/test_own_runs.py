@@ -1,0 +1,217 @@
+"""A federation whose data never leave their owners: rehearsed here, run by processes that see one owner's data each."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import signal
+import socket
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from owners import SIZES, TASK, own_scenario, own_table, own_tables
+from processes import HANGS_S, seedbus
+from tcp_proxy import CountingProxy
+from torch.nn.functional import cross_entropy
+from worlds import outcome
+
+from seedbus.scenarios.errors import ScenarioError
+from seedbus.scenarios.reporting.results import Results
+from seedbus.scenarios.running.own_data import with_own
+from seedbus.scenarios.running.prepare import bind
+from seedbus.scenarios.running.replay import replay
+from seedbus.scenarios.running.run import run
+from seedbus.scenarios.schema.loading import load
+from seedbus.scenarios.schema.yaml_text import dump
+from seedbus.scenarios.transports.placement import Placement
+
+WHOLE = {"name": "decomfl", "arithmetic": "integer", "precision": "int32"}
+PRIVATE = {"clip": 100_000, "noise_multiplier": 1}
+
+
+def rehearsed(folder: Path, owners: Path, *, transport: str = "memory", workers: int = 0, **more: Any) -> Results:
+    placement = Placement(transport, workers, own=str(owners / "*" / "*.csv"))
+    return run(load(own_scenario(**more)), folder, placement=placement, page=False)
+
+
+def lines_of(folder: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+
+
+@pytest.mark.parametrize(
+    "algorithm",
+    [own_scenario()["algorithm"], {"name": "fedavg", "learning_rate": 0.1, "weighting": "uniform"}],
+    ids=["decomfl", "fedavg"],
+)
+def test_what_clients_measure_is_the_mean_over_all_rows_that_they_hold_out(
+    algorithm: dict[str, Any], tmp_path: Path
+) -> None:
+    own_tables(tmp_path / "owners")
+    results = rehearsed(tmp_path / "run", tmp_path / "owners", algorithm=algorithm)
+    lines = lines_of(tmp_path / "run")
+    assert [line["version"] for line in lines] == [0, 2, 4, 5]
+    held = sum(round(0.2 * size) for size in SIZES)
+    assert all((line["asked"], line["answered"], line["samples"]) == (3, 3, held) for line in lines)
+    whole: Any = bind(with_own(load(own_scenario()), str(tmp_path / "owners/*/*.csv"), [0, 1, 2], evaluates=False))
+    x = torch.from_numpy(replay(tmp_path / "run").replica.x)
+    inputs, labels = whole.tensors(whole.splits["test"], np.arange(held))
+    first, bias, head, last = torch.split(x, [4 * 3, 4, 2 * 4, 2])
+    outputs = torch.relu(inputs @ first.view(4, 3).T + bias) @ head.view(2, 4).T + last
+    assert abs(lines[-1]["loss"] - float(cross_entropy(outputs.double(), labels))) < 1e-6
+    assert lines[-1]["accuracy"] == float((outputs.argmax(1) == labels).double().mean())
+    sent = results.summary["traffic"]["by_kind"]
+    assert sent["measure"]["messages"] == sent["measured"]["messages"] == 3 * len(lines)
+    assert sent["measured"]["bytes"] <= 3 * len(lines) * 32, "a count and two sums"
+
+
+def test_clients_measure_without_those_that_do_not_answer(tmp_path: Path) -> None:
+    own_tables(tmp_path / "owners")
+    faults = [{"fault": "drop", "probability": 0.3, "kind": "measured"}]
+    participation = {"clients": 3, "cohort": 3, "deadline_s": 5}
+    results = rehearsed(tmp_path / "run", tmp_path / "owners", faults=faults, participation=participation)
+    lines = lines_of(tmp_path / "run")
+    assert min(line["answered"] for line in lines) < 3 and all(line["asked"] == 3 for line in lines)
+    assert all(line["samples"] <= 14 and np.isfinite(line["loss"]) for line in lines)
+    again = rehearsed(tmp_path / "again", tmp_path / "owners", faults=faults, participation=participation)
+    assert outcome(again) == outcome(results)
+
+
+@pytest.mark.slow
+def test_workers_and_tcp_rehearse_to_the_same_bits_and_a_stopped_run_goes_on_with_them(tmp_path: Path) -> None:
+    own_tables(tmp_path / "owners")
+    whole = outcome(rehearsed(tmp_path / "memory", tmp_path / "owners"))
+    assert outcome(rehearsed(tmp_path / "tcp", tmp_path / "owners", transport="tcp", workers=2)) == whole
+    rehearsed(tmp_path / "part", tmp_path / "owners", stop={"rounds": 3})
+    placement = Placement("memory", own=str(tmp_path / "owners/*/*.csv"))
+    longer = run(load(own_scenario()), tmp_path / "part", resume=True, placement=placement, page=False)
+    assert longer.summary["digest"] == json.loads((tmp_path / "memory/results.json").read_text())["digest"]
+
+
+def test_without_its_data_nothing_is_run_here(tmp_path: Path) -> None:
+    with pytest.raises(ScenarioError, match="partition: own: its clients bring samples of their own"):
+        run(load(own_scenario()), tmp_path / "run")
+    with pytest.raises(ScenarioError, match=r"evaluation\.by is server, which has none of the samples"):
+        rehearsed(tmp_path / "run", tmp_path, evaluation={})
+
+
+def test_only_clients_that_hold_test_samples_can_be_asked_to_measure() -> None:
+    changes: list[tuple[dict[str, Any], str]] = [
+        ({"task": {"name": "digits"}, "partition": "iid"}, "partition: iid gives clients training samples alone"),
+        ({"task": TASK | {"metrics": {"own": "mine:score"}}}, "evaluation.by adds up sums over samples, and task"),
+        ({"privacy": PRIVATE, "algorithm": WHOLE}, "evaluation.by measures on the clients' own samples"),
+    ]
+    for change, sentence in changes:
+        with pytest.raises(ScenarioError) as refused:
+            load(own_scenario(**change))
+        assert sentence in str(refused.value), change
+
+
+def hidden(*folders: Path) -> list[str]:
+    """Return the command in which a process sees nothing in these folders."""
+    mounts = " && ".join(f"mount -t tmpfs none {folder}" for folder in folders)
+    return ["unshare", "--mount", "sh", "-c", f'{mounts} && exec "$@"', "sh"]
+
+
+def has_namespaces() -> bool:
+    if shutil.which("unshare") is None:
+        return False
+    return subprocess.run(["unshare", "--mount", "mount", "-t", "tmpfs", "none", "/mnt"], check=False).returncode == 0
+
+
+class Recorder:
+    """Keeps all bytes that pass a proxy, and changes none."""
+
+    def __init__(self) -> None:
+        self.seen = bytearray()
+
+    def __call__(self, data: bytes) -> bytes:
+        self.seen += data
+        return data
+
+
+def secrets_of(table: Path) -> Iterator[bytes]:
+    """Yield what nobody else may learn of a table: names, cells, and numbers as a network reads them."""
+    yield from (table.stem.encode(), table.parent.name.encode())
+    for line in table.read_text().splitlines()[1:]:
+        name, age, *_ = line.split(",")
+        yield from (name.encode(), age.encode())
+        read = (float(age) - 50) / 10
+        for number in (read, float(age)):
+            yield from (np.float32(number).tobytes(), np.float64(number).tobytes())
+
+
+def free_port() -> int:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port: int = free.getsockname()[1]
+        return port
+
+
+def leaks(seen: bytes, tables: list[Path]) -> list[bytes]:
+    return [secret for table in tables for secret in secrets_of(table) if secret in seen]
+
+
+def found_when_planted(planted: bytes, seen: bytes, tables: list[Path]) -> bool:
+    """Whether what an owner sends by another connection is found among what has passed a proxy."""
+    recorder = Recorder()
+    with socket.create_server(("127.0.0.1", 0)) as there:
+        with CountingProxy(there.getsockname()[1], damage=recorder) as proxy:
+            with socket.create_connection(("127.0.0.1", int(proxy.endpoint.rpartition(":")[2]))) as leak:
+                accepted, _ = there.accept()
+                leak.sendall(seen[:99] + planted + seen[99:199])
+                with accepted:
+                    accepted.recv(2**16)
+    return leaks(bytes(recorder.seen), tables) == [planted]
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not has_namespaces(), reason="needs root and mount namespaces, to hide the owners' folders")
+def test_owners_in_processes_that_see_only_their_own_folder_end_where_the_rehearsal_does(tmp_path: Path) -> None:
+    tables = own_tables(tmp_path / "owners")
+    (tmp_path / "own.yaml").write_text(dump(own_scenario()))
+    folders, recorder, port = [table.parent for table in tables], Recorder(), free_port()
+    arguments = ("own.yaml", "--bind", f"tcp://127.0.0.1:{port}", "--out", "run", "--patience", HANGS_S)
+    server = seedbus("server", *arguments, cwd=tmp_path, within=hidden(*folders))
+    with CountingProxy(port, damage=recorder) as proxy:
+        clients = [
+            seedbus(
+                *("client", "--connect", proxy.endpoint, "--clients", f"{number}-{number}", "--own", table),
+                *("--patience", HANGS_S),
+                cwd=table.parent,
+                within=hidden(*(each for each in folders if each != table.parent)),
+            )
+            for number, table in enumerate(tables)
+        ]
+        ends = [process.communicate(timeout=HANGS_S) for process in (server, *clients)]
+        assert [process.returncode for process in (server, *clients)] == [0, 0, 0, 0], ends
+        seen = bytes(recorder.seen)
+        assert len(seen) > 2_000 and b"decomfl" in seen, "the scenario passes the proxy as it is"
+        assert leaks(seen, tables) == []
+        assert found_when_planted(list(secrets_of(tables[1]))[5], seen, tables)
+    alone = rehearsed(tmp_path / "alone", tmp_path / "owners")
+    ran = json.loads((tmp_path / "run" / "results.json").read_text())
+    assert ran["digest"] == alone.summary["digest"] and ran["metrics"] == alone.summary["metrics"]
+    assert lines_of(tmp_path / "run") == lines_of(tmp_path / "alone")
+
+
+@pytest.mark.slow
+def test_an_owner_whose_table_does_not_fit_is_told_where_and_the_server_gets_a_word(tmp_path: Path) -> None:
+    wrong, recorder, port = own_table(tmp_path / "wrong.csv", 4, 9), Recorder(), free_port()
+    wrong.write_text(wrong.read_text() + "somebody,51,male,perhaps\n")
+    (tmp_path / "own.yaml").write_text(dump(own_scenario()))
+    server = seedbus("server", "own.yaml", "--bind", f"tcp://127.0.0.1:{port}", "--out", "run", cwd=tmp_path)
+    with CountingProxy(port, damage=recorder) as proxy:
+        client = seedbus(
+            *("client", "--connect", proxy.endpoint, "--clients", "1-1", "--own", wrong, "--patience", HANGS_S)
+        )
+        _, said = client.communicate(timeout=HANGS_S)
+    server.send_signal(signal.SIGINT)
+    _, told = server.communicate(timeout=HANGS_S)
+    assert client.returncode == 3 and "wrong.csv, line 6, column sick: found 'perhaps'; expected one of" in said
+    assert b"decomfl" in recorder.seen and leaks(bytes(recorder.seen), [wrong]) == []
+    assert "it gave up: data" in told and "perhaps" not in told and "wrong" not in told

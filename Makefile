@@ -62,7 +62,7 @@ ON_DEVICES := tests/test_tensors.py tests/algorithms/test_on_devices.py tests/al
 	tests/algorithms/scalar_only/test_triton_replay.py \
 	tests/models/test_device.py tests/models/test_micro_batch.py tests/models/test_stacked.py \
 	tests/models/test_recorded_losses.py tests/models/test_resident.py \
-	tests/models/parameters/test_one_transfer.py \
+	tests/models/parameters/test_one_transfer.py tests/models/parameters/test_slopes.py \
 	tests/models/text/test_language_arithmetic.py tests/models/hub/test_hugging_face.py tests/models/images/test_attack.py \
 	tests/runs/test_device_runs.py
 

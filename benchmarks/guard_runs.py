@@ -217,6 +217,7 @@ OTHERS: dict[str, Document] = {
     # participation, and the end of a round
     "mezo": {"algorithm": {"name": "mezo", "perturbations": 2}, "participation": {"clients": 1}},
     "fedkseed": {"algorithm": {"name": "fedkseed", "perturbations": 3, "local_steps": 2, "pool": 64}},
+    "fedkseed-pro": {"algorithm": {"name": "fedkseed-pro", "perturbations": 3, "local_steps": 2, "pool": 64}},
     "fedscalar": {
         "participation": LATE,
         "compute": WORK,
@@ -229,6 +230,11 @@ OTHERS: dict[str, Document] = {
     "feedsign": {"participation": LATE, "compute": WORK, "algorithm": {"name": "feedsign", "perturbations": 5}},
     "zo-signsgd": {"algorithm": {"name": "zo-signsgd", "perturbations": 3, "local_steps": 2}},
     "zo-adam": LAGGING | {"lag": LAG, "algorithm": {"name": "zo-adam", "perturbations": 3, "local_steps": 2}},
+    "zo-yogi": LAGGING | {"lag": LAG, "algorithm": {"name": "zo-yogi", "perturbations": 3, "local_steps": 2}},
+    "zo-rmsprop": LAGGING | {"lag": LAG, "algorithm": {"name": "zo-rmsprop", "perturbations": 3, "local_steps": 2}},
+    "r-adazo": LAGGING | {"lag": LAG, "algorithm": {"name": "r-adazo", "perturbations": 3, "local_steps": 2}},
+    "fzoo": LAGGING | {"lag": LAG, "algorithm": {"name": "fzoo", "perturbations": 3, "local_steps": 2}},
+    "meazo": LAGGING | {"lag": LAG, "algorithm": {"name": "meazo", "perturbations": 3}},
     "hizoo": LAGGING | {"lag": LAG, "algorithm": {"name": "hizoo", "perturbations": 3, "alpha": 0.01}},
     "hiso-variants": LAGGING | {"lag": LAG, "algorithm": HISO_VARIANTS},
     "hiso-curvature": LAGGING | {"lag": LAG, "algorithm": HISO | {"estimator": "curvature", "precision": "bfloat16"}},

@@ -49,6 +49,9 @@ class Cliff(Quadratic):
     def gradient(self, step: int, criterion: Any = None) -> Any:
         return super().gradient(step, criterion) * np.float32(self._height(step))
 
+    def slope(self, step: int) -> float:
+        return super().slope(step) * self._height(step)
+
     def _height(self, step: int) -> float:
         return self.height if step >= self.step else 1.0
 
@@ -59,7 +62,7 @@ def objectives(round: int) -> list[Any]:
     created = [(Cliff if client in (1, 3) else Quadratic)(DIMENSION, client, round) for client in range(5)]
     created[3].step = 1  # type: ignore[attr-defined]
     for objective in created:
-        objective.point = created[0].point
+        objective.point, objective.tangent = created[0].point, created[0].tangent
     return created
 
 

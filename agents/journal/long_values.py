@@ -1,4 +1,4 @@
-"""Values of a journal that are too long for one row: models, the checkpoint's state, and snapshots.
+"""Values of a journal that are too long for one row: models, replicas, and the checkpoint's state.
 
 SQLite takes 10⁹ bytes in a row. A value of more than `pieces.WHOLE` bytes is in rows of a table of its own, and its own
 row has a mark in its place. The table is made when it is first needed.

@@ -1,17 +1,22 @@
 """The server's part of an evaluation by clients: whom it has asked, and the sum of what they tell.
 
 A mean over all samples is Σ sums / Σ counts, so clients count by their samples, and who has none counts for nothing.
+A client whose mean is no number of float32 is refused, so that no single one can end a run as diverged. (Once all
+diverge, their reports are refused as well, which ends it.) What is a number is taken as it is told.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Sequence
+
+import numpy as np
 
 from seedbus.agents.messages import Evaluation, Measured
 from seedbus.algorithms.contract import BadPayload, ReportRefused
 from seedbus.bus import EVALUATOR
 
+LARGEST = float(np.finfo(np.float32).max)
 COUNTS = ("asked", "answered", "samples")
 """What a line of metrics has beside means: how many clients were asked, how many answered, and of how many samples."""
 
@@ -62,6 +67,8 @@ class Measuring:
         self.waiting.discard(client)
         if len(measured.sums) != len(self.names):
             raise BadPayload(f"a MEASURED of {len(measured.sums)} sums, not of {len(self.names)}")
+        if not all(abs(total) <= LARGEST * measured.samples for total in measured.sums):
+            raise ReportRefused("absurd", f"client {client} measures means that float32 does not have")
         self._told[client] = measured
 
     def ended(self) -> Evaluation | None:
@@ -72,12 +79,6 @@ class Measuring:
         samples = sum(each.samples for each in told)
         if not samples:
             return None
-        means = {name: _sum(each.sums[place] for each in told) / samples for place, name in enumerate(self.names)}
+        means = {name: math.fsum(each.sums[place] for each in told) / samples for place, name in enumerate(self.names)}
         counts = dict(zip(COUNTS, map(float, (self._asked, len(told), samples)), strict=True))
         return Evaluation(self._round, self._version, means | self._diagnostics | counts)
-
-
-def _sum(values: Iterable[float]) -> float:
-    """Return the sum, rounded once; of values that are not finite, one that is not."""
-    listed = list(values)
-    return math.fsum(listed) if all(map(math.isfinite, listed)) else math.nan

@@ -3,27 +3,22 @@
 from __future__ import annotations
 
 import ast
-import io
 import json
 import re
 import subprocess
 import sys
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import bench
 import gpu
-import gpu_kernels
-import gpu_replayed
 import gpu_rounds
-import gpu_tables
 import memory
 import pytest
 import replay
-from rich.console import Console
-from rows import HEADS, Row, Skip, number
+from rows import HEADS, Row, Skip
 
 from seedbus.models import Iid
 
@@ -62,22 +57,10 @@ def test_an_aim_is_met_by_its_own_measure(changes: dict[str, Any], ratio: float 
     assert row.told()["is_met"] is is_met
 
 
-def test_a_row_says_all_that_a_reader_compares() -> None:
-    expected = ["a replay", "2 s", "10 s torch", "5× faster", "1 s RNG rate", "50%", "≥ 5× faster", "yes"]
-    assert ROW.cells() == expected
-    bare = Row("modules", "modules", 0, measure="most", aim=0)
-    assert bare.cells() == ["modules", "0 modules", "", "", "", "", "≤ 0 modules", "yes"]
-
-
 @pytest.mark.parametrize("measure", ["faster", "dearer", "near"])
 def test_an_aim_without_what_it_is_measured_by_is_a_mistake(measure: Any) -> None:
     with pytest.raises(AssertionError, match="a replay"):
         _ = replace(ROW, plain=None, limit=None, measure=measure).is_met
-
-
-@pytest.mark.parametrize(("value", "text"), [(0, "0"), (0.03412, "0.0341"), (20.74, "20.7"), (1234.5, "1,234")])
-def test_figures_have_three_digits(value: float, text: str) -> None:
-    assert number(value) == text
 
 
 @pytest.mark.slow
@@ -90,11 +73,6 @@ def test_every_part_has_rows_and_no_benchmark_hides_its_own() -> None:
         if any(isinstance(node, ast.FunctionDef) and node.name == "rows" for node in tree.body)
     }
     assert defines == set(bench.PARTS)
-
-
-def test_what_a_part_prints_is_its_rows_and_what_others_print_is_not() -> None:
-    lines = [json.dumps({"row": asdict(ROW)}), "a warning", json.dumps({"skip": asdict(Skip("no."))}), "{}"]
-    assert [each for line in lines for each in bench.parsed(line)] == [ROW, Skip("no.")]
 
 
 @pytest.fixture
@@ -128,13 +106,6 @@ def test_one_table_shows_what_was_measured_and_why_the_rest_was_not(
     assert ("no memory" in shown) == bool(code)
 
 
-def test_the_table_has_a_line_for_each_row() -> None:
-    shown = io.StringIO()
-    Console(file=shown, width=200).print(bench.table([ROW, replace(ROW, name="a round", aim=6.0)]))
-    lines = [line for line in shown.getvalue().splitlines() if "torch" in line]
-    assert len(lines) == 2 and "yes" in lines[0] and "a round" in lines[1] and "no" in lines[1].split("│")[-2]
-
-
 def test_without_a_gpu_its_rows_are_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gpu, "obstacle", lambda: "There is no GPU here.")
     assert list(gpu.rows(True)) == [Skip("gpu: there is no GPU here.")]
@@ -162,37 +133,6 @@ def test_plain_torch_computes_as_many_tokens_as_seedbus(tmp_path: Path) -> None:
     problem: Any = gpu_rounds.task_of(work, tmp_path).bind(seed=1, clients=work.clients, partition=Iid())
     ((size, (ours, _)),) = problem.objective(0, 0).parts(0)
     assert size == len(ours.ids) == 8 and ours.ids.shape == batch.images.shape
-
-
-TURN = gpu_rounds.Turn(0.5, 3 * 2**30)
-FOUND: dict[str, list[Any]] = {
-    "kernels": [gpu_kernels.Figure("OPT-125M", "replay", 2.0, 626.0, 500.0, 0.25, 0.47)],
-    "rounds": [gpu_rounds.Figure(gpu_rounds.WORKS[0], 28_938, TURN, replace(TURN, seconds=2.0))],
-    "crowd": [gpu_rounds.Figure(gpu_rounds.CROWDS[-1], 28_938, replace(TURN, peak=0), None)],
-    "replayed": [gpu_replayed.Replayed("cuda (A)", 125_239_296, 50, "ab" * 16, "ab" * 16, 61.0, 90.0)],
-}
-
-
-def test_the_tables_of_a_gpu_say_what_was_measured_and_what_did_not_fit() -> None:
-    shown = gpu_tables.page("cuda (A)", FOUND)
-    assert "Measured on: cuda (A)." in shown
-    assert "| OPT-125M | replay | 2 | 626 | 500 | 25% | 0.47 |" in shown
-    assert "| MNIST CNN (28,938) | 10 of 100, 10, 32 | 20 | 3 | 5 | 3 | 4× |" in shown
-    assert "| 1,000 | MNIST CNN, stacked | 2,000 | – | out of memory | – | – |" in shown
-    assert "to the same digest: abab" in shown
-    other = replace(FOUND["replayed"][0], replayed="cd" * 16)
-    assert not other.is_same and "to another digest" in gpu_tables.page("", {"replayed": [other]})
-
-
-def test_tables_are_put_between_their_two_lines_of_the_benchmarks_page() -> None:
-    text = gpu.README.read_text(encoding="utf-8")
-    written = gpu_tables.put_between(text, gpu.BEGIN, gpu.END, "new")
-    before, after = text.split(gpu.BEGIN)[0], text.split(gpu.END)[1]
-    assert written == f"{before}{gpu.BEGIN}\nnew\n{gpu.END}{after}"
-    assert gpu_tables.put_between(written, gpu.BEGIN, gpu.END, "new") == written
-    for damaged in (text.replace(gpu.END, ""), text + gpu.BEGIN, gpu.END + gpu.BEGIN):
-        with pytest.raises(ValueError, match="found no place for the tables"):
-            gpu_tables.put_between(damaged, gpu.BEGIN, gpu.END, "new")
 
 
 @pytest.mark.parametrize("options", [["--dry-run"], ["--only", "kernels"]])

@@ -192,7 +192,8 @@ class Host:
     def on_measure(self, envelope: Envelope) -> list[Envelope]:
         """A client is brought to a version, and measures it on samples of its own."""
         client = envelope.client
-        if self._measures is None or envelope.base < self.replicas.version(client):
+        is_behind = envelope.base < self.replicas.version(client)
+        if self._measures is None or is_behind or not self._measures.is_due(client, envelope.round, envelope.base):
             self._observer.noted("unexpected", kind=envelope.kind.name, client=client)
             return []
         try:

@@ -1,4 +1,4 @@
 """Policies that every algorithm shares: which clients a round asks, and when it closes.
 
-Doors: `participation`, `selection`.
+Doors: `deadline`, `participation`, `selection`.
 """

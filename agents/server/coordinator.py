@@ -225,7 +225,7 @@ class Coordinator:
         if client == EVALUATOR and reason != "not-fetched":  # which is about its replica
             if self.measuring is None:
                 self.progress.answered()
-            else:
+            elif reason != "not-asked":  # which is about an evaluation that is over
                 self.measuring.waiting.discard(EVALUATOR)
         answered = self.rounds.get(round)
         if answered is not None and reason in _BAD_ANSWERS:
@@ -459,7 +459,7 @@ class Coordinator:
             self._keep_line(evaluation, now_ns)
         else:
             self.progress.answered()
-            self._observer.noted("not-measured", what="no client that answered has samples that it holds out")
+            self._observer.noted("not-measured", what="no client has told of samples that it holds out")
 
     def _keep_line(self, evaluation: Evaluation, now_ns: int) -> None:
         line = self.progress.measured(evaluation, self.stop, now_ns)
@@ -488,6 +488,11 @@ class Coordinator:
     def divergence(self) -> str | None:
         """How training has diverged, if that ends the run; None otherwise."""
         return self.stop.divergence(self.round, self.progress)
+
+    @property
+    def awaits_digest(self) -> bool:
+        """Whether the evaluator owes the digest of an evaluation by clients; a deadline is for clients alone."""
+        return self.measuring is not None and EVALUATOR in self.measuring.waiting
 
     @property
     def awaits_metric(self) -> bool:

@@ -300,6 +300,7 @@ class Server:
             await self.until(lambda: not coordinator.awaits_metric)
         else:
             await self._until_deadline(lambda: not coordinator.awaits_metric)
+            await self.until(lambda: not coordinator.awaits_digest)
             coordinator.end_measuring(self.bus.clock.now_ns)
 
     async def _keep(self, closed: ClosedRound) -> None:

@@ -21,7 +21,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Literal, NamedTuple
+from typing import Any, ClassVar, Literal, NamedTuple, Self
 
 from pydantic import Field, model_validator
 
@@ -197,6 +197,12 @@ class Cadence(Settings):
     )
     every: int = Field(default=1, ge=1, description="evaluate after every so many rounds, and after the last")
     split: Literal["train", "validation", "test"] = Field(default="test", description="the samples that it measures on")
+
+    @model_validator(mode="after")
+    def _held_out(self) -> Self:
+        if self.by == "clients" and self.split == "train":
+            raise ValueError("split: train are the samples that clients train on; by: clients takes test or validation")
+        return self
 
 
 class Sent(NamedTuple):

@@ -1,13 +1,14 @@
 """Each client has data of its own, which no other process reads: the scenario says what they have in common.
 
 A scenario cannot name the owners' files. The process that hosts a client is given them by its own user (`placed`), and
-tells nobody where they are and what is in them, and how many samples there are only if the algorithm weighs by it.
+tells nobody where they are and what is in them, and how many samples there are only if the algorithm weighs by it, or
+by steps that are counted in epochs (FedNova).
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, ClassVar, Literal, NamedTuple, Protocol, Self
 
@@ -141,25 +142,6 @@ def _divided(found: Images, task: ReadsOwn, *, holds_out: bool) -> dict[str, Ind
 def _hash(found: Images, row: int) -> bytes:
     sample = np.ascontiguousarray(found.stored[row if found.rows is None else found.rows[row]])
     return hashlib.blake2b(sample.tobytes() + b"%d" % found.labels[row], digest_size=16, person=b"held out").digest()
-
-
-def places_of(named: Sequence[Path], clients: Sequence[int], of_run: int) -> dict[int, Path]:
-    """Return which file or folder belongs to which client of a process.
-
-    Args:
-        named: the files and folders that its user names, in order.
-        clients: the clients that it hosts, ascending.
-        of_run: how many clients the run has.
-
-    Raises:
-        DataError: there is not one for each client of the process, or of the run.
-    """
-    if len(named) == len(clients):
-        return dict(zip(clients, named, strict=True))
-    if len(named) == of_run:
-        return {client: named[client] for client in clients}
-    found = f"{len(named)} files and folders for {len(clients)} clients"
-    raise DataError("--own", found, "one for each client of this process, in the order of their numbers")
 
 
 def tells_sizes(partition: Partition) -> bool:

@@ -222,7 +222,10 @@ def recruit(
     in_process = ClientStateStore(on_first=on_first_memory)
     faults, seed, clients = scenario.faults, scenario.seed, scenario.participation.clients
     evaluation = scenario.evaluation
-    measures = OwnParts(problem, evaluation.split, scenario.task.metrics) if evaluation.by == "clients" else None
+    measures = None
+    if evaluation.by == "clients":
+        rounds = scenario.stop.most_rounds
+        measures = OwnParts(problem, evaluation.split, scenario.task.metrics, evaluation.every, rounds)
     spec = ClientSpec(
         followed(scenario, problem),
         split=None if measures else scenario.evaluation.split,

@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
 import pytest
+from coordinator_cases import new_coordinator
 
+from seedbus.agents.measuring.client import OwnParts
 from seedbus.agents.measuring.server import Measuring
 from seedbus.agents.messages import Evaluation, Measured
+from seedbus.agents.policies.participation import Participation
+from seedbus.agents.server.stopping import Cadence
 from seedbus.algorithms.contract import BadPayload, ReportRefused
 from seedbus.bus import EVALUATOR
 
@@ -49,3 +54,48 @@ def test_who_is_not_asked_or_tells_other_metrics_is_refused() -> None:
     with pytest.raises(BadPayload, match="a MEASURED of 1 sums, not of 2"):
         measuring.told(Measured(1, 4, 5, 1, [1.0]))
     assert measuring.waiting == {2} and EVALUATOR not in measuring.waiting
+
+
+class OneSample:
+    def owned(self, split: str) -> list[np.ndarray]:
+        return [np.array([0])]
+
+    def evaluate_part(self, x: np.ndarray, split: str, part: np.ndarray) -> dict[str, float]:
+        return {"loss": float(x[0])}
+
+
+@pytest.mark.parametrize(
+    ("asked", "answered"),
+    [
+        ([(0, 0), (4, 5), (9, 9), (9, 9), (14, 15)], 5),  # x₀, every fifth round, once more after a crash
+        ([(0, 0), (4, 5), (4, 6)], 2),  # another model after the same round
+        ([(4, 5), (3, 4)], 1),
+        ([(0, 0), (2, 3), (4, 5), (9, 10)], 2),  # after a round in which none is due, the run is over
+        ([(4, 6)], 0),  # more commits than rounds
+        ([(20, 20)], 0),  # more rounds than there are
+        ([(19, 20), (24, 25)], 1),
+    ],
+)
+def test_a_client_measures_as_often_as_the_scenario_says(asked: list[tuple[int, int]], answered: int) -> None:
+    own = OwnParts(OneSample(), "test", ["loss"], every=5, rounds=20)
+    told = []
+    for round, version in asked:
+        if own.is_due(0, round, version):
+            told.append(own.measured(0, round, version, np.array([2.0])))
+    assert len(told) == answered and all((each.samples, each.sums) == (1, [2.0]) for each in told)
+
+
+def test_an_answer_of_the_evaluator_that_nobody_asked_for_is_not_taken_for_the_one_that_is_awaited() -> None:
+    coordinator = new_coordinator(Participation(clients=2), evaluation=Cadence(by="clients"))
+    measuring = coordinator.measuring
+    assert measuring is not None
+    measuring.begin(0, 0, [0, 1])
+    coordinator.refused(EVALUATOR, "not-asked", "an EVALUATION of version 7 that nobody asked for")
+    assert measuring.waiting == {EVALUATOR, 0, 1}
+    coordinator.refused(EVALUATOR, "bad-payload", "no mapping")
+    assert measuring.waiting == {0, 1}
+
+
+def test_clients_do_not_measure_on_what_they_train_on() -> None:
+    with pytest.raises(ValueError, match="split: train are the samples that clients train on"):
+        Cadence(by="clients", split="train")

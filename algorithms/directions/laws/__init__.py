@@ -1,4 +1,4 @@
 """The laws of directions' coordinates: one a file, each a table of quantiles.
 
-Doors: `gaussian`, `law`.
+Doors: `gaussian`, `law`, `rademacher`.
 """

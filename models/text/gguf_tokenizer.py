@@ -85,7 +85,7 @@ def _before_merging(name: Any, path: Path) -> Any:
     if name == "smollm":
         digits = pre_tokenizers.Digits(individual_digits=True)
         return pre_tokenizers.Sequence([digits, pre_tokenizers.ByteLevel(add_prefix_space=False)])
-    if name in _SPLITS:
+    if isinstance(name, str) and name in _SPLITS:
         first = pre_tokenizers.Split(Regex(_SPLITS[name]), behavior="isolated")
         return pre_tokenizers.Sequence([first, pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)])
     known = ", ".join([_GPT_2[0], "smollm", *_SPLITS])

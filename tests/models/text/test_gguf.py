@@ -133,6 +133,13 @@ def test_a_header_that_lies_is_one_sentence(tmp_path: Path, name: str) -> None:
     assert "\n" not in str(raised.value) and len(str(raised.value)) < 500
 
 
+def test_an_array_of_architectures_is_one_sentence(tmp_path: Path) -> None:
+    listed = text("general.architecture") + numbers("IIQ", 9, 8, 1) + text("llama")
+    (tmp_path / "model.gguf").write_bytes(begin(fields=1) + listed)
+    with pytest.raises(DataError, match=r"found the architecture \['llama'\]; expected llama, qwen2, qwen3; or"):
+        inspect_gguf(tmp_path / "model.gguf")
+
+
 def test_no_beginning_of_a_file_is_taken_for_it(tmp_path: Path) -> None:
     path = tmp_path / "model.gguf"
     write_gguf(path)
@@ -190,6 +197,8 @@ def test_a_model_that_is_not_what_its_fields_say_is_refused_by_name(
     [
         ({"model": "llama"}, "a tokenizer of the kind 'llama'; expected gpt2"),
         ({"pre": "tekken"}, "tokenizer.ggml.pre 'tekken'; expected gpt-2, smollm, llama-bpe, qwen2"),
+        ({"model": ["gpt2"]}, r"a tokenizer of the kind \['gpt2'\]; expected gpt2"),
+        ({"pre": ["qwen2"]}, r"tokenizer.ggml.pre \['qwen2'\]; expected gpt-2, smollm"),
         ({"merges": ["a b", "c"]}, "the merge 'c'; expected two tokens"),
         ({"merges": ["q qq"]}, "merges that make no tokenizer"),
         ({"merges": None}, "no list of different tokens with their merges"),

@@ -233,6 +233,26 @@ def test_llama_3_and_smollm_split_digits_as_their_own_tokenizers_do(tmp_path: Pa
     }
 
 
+def test_qwen_2_composes_letters_and_llama_3_takes_whole_tokens(tmp_path: Path) -> None:
+    import transformers
+
+    write_gguf(tmp_path / "model.gguf")
+    fields = read_header(tmp_path / "model.gguf").fields
+    tokens, merges = fields["tokenizer.ggml.tokens"], fields["tokenizer.ggml.merges"]
+    tokens[-1] = "zqxj"  # a token to which no merges lead
+    composed, decomposed = "caf\N{LATIN SMALL LETTER E WITH ACUTE}", "cafe\N{COMBINING ACUTE ACCENT}"
+    found = {
+        name: [tokenizer(each)["input_ids"] for each in (composed, decomposed, "zqxj")]
+        for name in ("gpt-2", "smollm", "llama-bpe", "qwen2")
+        for tokenizer in [tokenizer_of(fields | {"tokenizer.ggml.pre": name}, tmp_path)]
+    }
+    numbered = {token: number for number, token in enumerate(tokens)}
+    theirs = transformers.Qwen2Tokenizer(numbered, [tuple(merge.split(" ")) for merge in merges])
+    assert found["qwen2"] == [theirs(each)["input_ids"] for each in (composed, decomposed, "zqxj")]
+    assert {name for name, (one, other, _) in found.items() if one == other} == {"qwen2"}
+    assert {name for name, (_, _, whole) in found.items() if whole == [399]} == {"llama-bpe"}
+
+
 def test_several_files_another_head_and_a_missing_package_are_one_sentence(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -185,6 +185,7 @@ HISO_VARIANTS: Document = {
 OTHERS: dict[str, Document] = {
     # tasks whose losses torch computes
     "digits-decomfl": {"task": DIGITS},
+    "digits-forward-mode": {"task": DIGITS, "algorithm": DECOMFL | {"estimator": "forward-mode"}},
     "digits-label-flip": {"task": DIGITS, "faults": [{"fault": "label-flip", "fraction": 0.5, "probability": 0.5}]},
     "digits-cnn": {"task": CNN, "stop": {"rounds": 5}},
     "digits-lozo": {"task": DIGITS, "algorithm": {"name": "lozo", "perturbations": 2, "interval": 2}},

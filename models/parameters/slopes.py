@@ -40,8 +40,10 @@ def slope(coordinates: Coordinates, loss: Callable[[], Tensor]) -> Tensor:
     """
     _ = coordinates.point  # the parameters are its views from now on
     with _differentiating(coordinates):
-        found: Tensor = _passed(coordinates, [parameter.data for parameter in coordinates.parameters], loss).tangent
-        return found
+        found = _passed(coordinates, [parameter.data for parameter in coordinates.parameters], loss)
+        # `check` has found a derivative, so a loss without one uses no trained weight in this batch
+        derivative: Tensor = torch.zeros_like(found.primal) if found.tangent is None else found.tangent
+        return derivative
 
 
 def check(coordinates: Coordinates, loss: Callable[[], Tensor]) -> None:
@@ -52,7 +54,8 @@ def check(coordinates: Coordinates, loss: Callable[[], Tensor]) -> None:
         loss: computes the loss by the module.
 
     Raises:
-        DataError: torch cannot differentiate the loss so, or the module uses parameters that are no attributes of it.
+        DataError: torch cannot differentiate the loss so, the module uses parameters that are no attributes of it, or
+            no derivative by its parameters reaches the loss.
     """
     with torch.no_grad():
         plain = loss()
@@ -68,21 +71,22 @@ def check(coordinates: Coordinates, loss: Callable[[], Tensor]) -> None:
         raise DataError(FIELD, f"forward-mode, and a network that torch cannot run so ({reason})", EXPECTED) from error
     finally:
         coordinates.tangent[:] = 0
+    if found.tangent is None:  # an operation without a forward derivative drops it, silently
+        raise DataError(FIELD, "forward-mode, and a loss that no derivative by the trained weights reaches", EXPECTED)
     if bool(plain.isfinite().all()) and not bool(torch.stack([found.primal, found.tangent]).isfinite().all()):
         where = "forward-mode, and a network that uses parameters where torch does not tell of it"
         raise DataError(FIELD, where, EXPECTED)
 
 
 def _passed(coordinates: Coordinates, values: Sequence[Tensor], loss: Callable[[], Tensor]) -> Any:
-    """Return the loss and its derivative along the tangent, with parameters of these values."""
+    """Return the loss and its derivative along the tangent, None if it has none, with parameters of these values."""
     torch_ad: Any = forward_ad  # without types
     tangents = coordinates.views(coordinates.tensor(coordinates.tangent))
     duals = {
         f"network.{name}": torch_ad.make_dual(value, along)
         for name, value, along in zip(coordinates.names, values, tangents, strict=True)
     }
-    found = torch_ad.unpack_dual(functional_call(LossOf(coordinates.module, loss), duals, ()).reshape(()))
-    return found if found.tangent is not None else found._replace(tangent=torch.zeros_like(found.primal))
+    return torch_ad.unpack_dual(functional_call(LossOf(coordinates.module, loss), duals, ()).reshape(()))
 
 
 @contextmanager

@@ -27,7 +27,7 @@ from seedbus.models.tables.settings import TableSettings
 from seedbus.models.tables.stated_columns import Stated, StatedNumbers
 
 SPECIMENS = 64
-"""How many rows that are nobody's are tried and proven."""
+"""How many rows that are nobody's are tried and proven, at least: there is one of each class."""
 
 
 def stated_facts(task: TableSettings) -> Facts:
@@ -60,8 +60,9 @@ def stated_specimens(task: TableSettings) -> Images:
     """Return rows that are nobody's: normal numbers, and a class after the other."""
     facts = stated_facts(task)
     width = len(facts.inputs) + (facts.kind == "regression")
-    rows = generator("specimens", task.name, width).standard_normal((SPECIMENS, width), dtype=np.float32)
-    return Images(rows, np.arange(SPECIMENS, dtype=np.int64) % len(facts.classes))
+    count = max(SPECIMENS, len(facts.classes))
+    rows = generator("specimens", task.name, width).standard_normal((count, width), dtype=np.float32)
+    return Images(rows, np.arange(count, dtype=np.int64) % len(facts.classes))
 
 
 def no_rows(task: TableSettings) -> Images:

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from torch import nn
 
 SPECIMENS = 64
-"""How many images that are nobody's are tried and proven."""
+"""How many images that are nobody's are tried and proven, at least: there is one of each class."""
 STATED_MEAN, STATED_DEVIATION = 0.5, 0.25
 """Of pixels from 0 to 1 that owners have, in the place of what nobody may measure."""
 ClassName = Annotated[str, Field(pattern=r"^[^./\\]", max_length=255)]
@@ -117,9 +117,10 @@ class ImageFolder(ImageTask, frozen=True):
 
     def specimens(self) -> Images:
         """See `partitions.own.ReadsOwn`: noise, and a class after the other."""
-        shape = (SPECIMENS, *self.shape)
-        pixels = generator("specimens", self.name, *self.shape).integers(0, 256, shape, dtype=np.uint8)
-        return Images(pixels, np.arange(SPECIMENS, dtype=np.int64) % len(self._classes))
+        count = max(SPECIMENS, len(self._classes))
+        draws = generator("specimens", self.name, *self.shape)
+        pixels = draws.integers(0, 256, (count, *self.shape), dtype=np.uint8)
+        return Images(pixels, np.arange(count, dtype=np.int64) % len(self._classes))
 
     @property
     def shape(self) -> tuple[int, int, int]:  # type: ignore[override]  # a class variable of ImageTask; here fields decide

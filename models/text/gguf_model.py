@@ -98,7 +98,7 @@ def weights_of(path: Path) -> Iterator[tuple[str, NDArray[np.float32]]]:
 def _config(header: Header, path: Path) -> dict[str, Any]:
     """Return the configuration, as transformers names its fields. Raises `DataError`."""
     kind = header.fields.get("general.architecture")
-    if kind not in _CLASSES:
+    if not isinstance(kind, str) or kind not in _CLASSES:
         found = f"the architecture {reprlib.repr(kind)}"
         raise DataError(path, found, f"{', '.join(_CLASSES)}; or a folder of safetensors, for any causal model")
     own = {name.partition(".")[2]: value for name, value in header.fields.items() if name.startswith(f"{kind}.")}

@@ -1,7 +1,8 @@
 """The tokenizer in a GGUF file: byte-level BPE, whose tokens, merges and special tokens are fields of the file.
 
-How a text is split before merging is not in the file, which only names it (`tokenizer.ggml.pre`). Known are the splits
-of GPT-2, SmolLM (GPT-2's, with each digit alone), Llama 3 and Qwen 2, as their own tokenizer.json files have them.
+What happens to a text before merging is not in the file, which only names it (`tokenizer.ggml.pre`). Known are the ways
+of GPT-2, SmolLM (GPT-2's, with each digit alone), Llama 3 and Qwen 2, as their own tokenizer.json files have them:
+Llama 3 merges nothing in a piece that is a token itself, and Qwen 2 composes accented letters first (Unicode's NFC).
 """
 
 from __future__ import annotations
@@ -18,7 +19,8 @@ _SPECIAL = {"bos_token": "bos", "eos_token": "eos", "unk_token": "unknown", "pad
 _GPT_2 = ("gpt-2", "gpt2", "default")
 _WORDS = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+"
 _REST = r" ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
-_SPLITS = {"llama-bpe": rf"{_WORDS}|\p{{N}}{{1,3}}|{_REST}", "qwen2": rf"{_WORDS}|\p{{N}}|{_REST}"}
+_LLAMA_3, _QWEN_2 = "llama-bpe", "qwen2"
+_SPLITS = {_LLAMA_3: rf"{_WORDS}|\p{{N}}{{1,3}}|{_REST}", _QWEN_2: rf"{_WORDS}|\p{{N}}|{_REST}"}
 
 
 def tokenizer_of(fields: Mapping[str, Any], path: Path) -> Any:
@@ -31,7 +33,7 @@ def tokenizer_of(fields: Mapping[str, Any], path: Path) -> Any:
     Raises:
         DataError: the tokenizer is of another kind, or its fields contradict each other.
     """
-    from tokenizers import AddedToken, Tokenizer, decoders, models
+    from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers
     from transformers import PreTrainedTokenizerFast
 
     own = {name.removeprefix("tokenizer.ggml."): value for name, value in fields.items() if "tokenizer." in name}
@@ -39,16 +41,19 @@ def tokenizer_of(fields: Mapping[str, Any], path: Path) -> Any:
         found = f"a tokenizer of the kind {reprlib.repr(own.get('model'))}"
         raise DataError(path, found, "gpt2, which is byte-level BPE; or a folder with tokenizer.json")
     tokens, merges, types = _lists(own, path)
+    numbers, way = {token: number for number, token in enumerate(tokens)}, own.get("pre", "default")
     try:
-        tokenizer = Tokenizer(models.BPE({token: number for number, token in enumerate(tokens)}, merges))
+        tokenizer = Tokenizer(models.BPE(numbers, merges, ignore_merges=way == _LLAMA_3))
     except Exception as error:  # tokenizers raises plain exceptions
         raise DataError(path, f"merges that make no tokenizer ({error})", "pairs of its tokens") from None
-    tokenizer.pre_tokenizer = _before_merging(own.get("pre", "default"), path)
+    tokenizer.pre_tokenizer = _before_merging(way, path)
+    if way == _QWEN_2:
+        tokenizer.normalizer = normalizers.NFC()
     tokenizer.decoder = decoders.ByteLevel()
     for kind, add in ((_CONTROL, tokenizer.add_special_tokens), (_OWN, tokenizer.add_tokens)):
         add([AddedToken(token, normalized=False) for token, each in zip(tokens, types, strict=True) if each == kind])
-    numbers = {name: own.get(f"{field}_token_id") for name, field in _SPECIAL.items()}
-    special = {name: tokens[number] for name, number in numbers.items() if number is not None}
+    named = {name: own.get(f"{field}_token_id") for name, field in _SPECIAL.items()}
+    special = {name: tokens[number] for name, number in named.items() if number is not None}
     return PreTrainedTokenizerFast(tokenizer_object=tokenizer, **special)
 
 
@@ -85,7 +90,7 @@ def _before_merging(name: Any, path: Path) -> Any:
     if name == "smollm":
         digits = pre_tokenizers.Digits(individual_digits=True)
         return pre_tokenizers.Sequence([digits, pre_tokenizers.ByteLevel(add_prefix_space=False)])
-    if name in _SPLITS:
+    if isinstance(name, str) and name in _SPLITS:
         first = pre_tokenizers.Split(Regex(_SPLITS[name]), behavior="isolated")
         return pre_tokenizers.Sequence([first, pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)])
     known = ", ".join([_GPT_2[0], "smollm", *_SPLITS])

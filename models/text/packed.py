@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
+from torch.autograd import forward_ad
 from torch.nn.functional import linear, log_softmax
 
 from seedbus.models.errors import DataError, is_out_of_memory
@@ -165,7 +166,7 @@ class PackedModel:
 
 
 def product(inputs: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-    """Return inputs · weightᵀ + bias, by oneDNN where that is float32 on a processor.
+    """Return inputs · weightᵀ + bias, by oneDNN where that is float32 on a processor, without forward derivatives.
 
     Args:
         inputs: float32 [..., in].
@@ -174,13 +175,19 @@ def product(inputs: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tenso
     """
     is_float = inputs.dtype == weight.dtype == torch.float32 and not torch.is_autocast_enabled("cpu")
     has_onednn = torch.backends.mkldnn.is_available()  # type: ignore[no-untyped-call]
-    if inputs.device.type != "cpu" or not is_float or not has_onednn:
+    if inputs.device.type != "cpu" or not is_float or not has_onednn or _has_tangent(inputs, weight, bias):
         return linear(inputs, weight, bias)
     if torch.is_grad_enabled() and (inputs.requires_grad or weight.requires_grad):
         differentiable: Tensor = linear(inputs.to_mkldnn(), weight, bias).to_dense()
         return differentiable
     result: Tensor = torch.ops.mkldnn._linear_pointwise(inputs, weight, bias, "none", [], "")  # the same, uncopied
     return result
+
+
+def _has_tangent(*values: Tensor | None) -> bool:
+    """Return whether a value carries a forward derivative, which oneDNN's products would drop."""
+    torch_ad: Any = forward_ad  # without types
+    return any(torch_ad.unpack_dual(value).tangent is not None for value in values if value is not None)
 
 
 def _product_of(layer: nn.Linear) -> Callable[[Tensor], Tensor]:

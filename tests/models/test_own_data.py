@@ -129,6 +129,23 @@ def test_owners_bring_folders_of_images_with_some_of_the_classes(tmp_path: Path)
         bound(tmp_path / "mine" / "night" / "0.png", [2], task=task)
 
 
+@pytest.mark.parametrize("kind", ["table", "image-folder"])
+def test_a_client_takes_the_last_of_many_classes_for_another(kind: str, tmp_path: Path) -> None:
+    names, mine = [f"class {number:02}" for number in range(70)], tmp_path / "mine"
+    if kind == "table":
+        mine.write_text("age,sick\n1,class 69\n")
+        columns = {"age": {"mean": 0, "deviation": 1}, "sick": names}
+        task: dict[str, Any] = {"name": kind, "target": "sick", "columns": columns, "hidden": []}
+    else:
+        (mine / names[-1]).mkdir(parents=True)
+        image = pytest.importorskip("PIL.Image")
+        image.fromarray(np.zeros((4, 4), np.uint8)).save(mine / names[-1] / "0.png")
+        task = {"name": kind, "classes": names, "size": 4, "colours": "grey", "model": "softmax"}
+    problem = bound(mine, [0], task=task | {"validation": 0}, evaluation={})
+    problem.relabel(lambda client, round, classes: np.arange(classes)[::-1].copy())
+    assert problem.objective(0, 0).batch(0)[1].tolist() == [0]
+
+
 def test_a_server_cannot_have_an_owner_read_a_file_that_it_names(tmp_path: Path) -> None:
     from seedbus.models.data.roots import Roots
 

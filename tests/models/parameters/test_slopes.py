@@ -14,6 +14,7 @@ from devices import DEVICE
 from own_networks import LAYERS, Case, task
 from task_contract import bind
 from torch import Tensor, nn
+from torch.autograd import forward_ad
 from torch.func import functional_call
 from torch.nn.functional import cross_entropy
 from worlds import outcome, scenario
@@ -21,6 +22,7 @@ from worlds import outcome, scenario
 from seedbus.algorithms.directions import reference
 from seedbus.models import DataError, Iid
 from seedbus.models.device import on_device
+from seedbus.models.images.problem import ImageProblem
 from seedbus.models.mask import Mask
 from seedbus.models.masked_problem import MaskedProblem
 from seedbus.models.tasks.digits import Digits
@@ -220,3 +222,14 @@ def test_a_network_that_torch_cannot_differentiate_so_is_refused_before_the_run(
     with pytest.raises(DataError, match=rf"estimator: found forward-mode, and .*({reason}).*; expected forward, centr"):
         run(what, tmp_path / "run", task=task(Case(layer, ((4,),))))
     assert not (tmp_path / "run").exists()
+
+
+def test_a_loss_whose_derivative_an_operation_drops_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    problem, plain = digits(), ImageProblem.mean_loss
+
+    def dropping(self: Any, *batch: Any) -> Any:
+        return forward_ad.unpack_dual(plain(self, *batch)).primal  # type: ignore[no-untyped-call]
+
+    monkeypatch.setattr(ImageProblem, "mean_loss", dropping)
+    with pytest.raises(DataError, match="forward-mode, and a loss that no derivative by the trained weights reach"):
+        problem.check_slopes()

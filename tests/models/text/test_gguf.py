@@ -133,6 +133,13 @@ def test_a_header_that_lies_is_one_sentence(tmp_path: Path, name: str) -> None:
     assert "\n" not in str(raised.value) and len(str(raised.value)) < 500
 
 
+def test_an_array_of_architectures_is_one_sentence(tmp_path: Path) -> None:
+    listed = text("general.architecture") + numbers("IIQ", 9, 8, 1) + text("llama")
+    (tmp_path / "model.gguf").write_bytes(begin(fields=1) + listed)
+    with pytest.raises(DataError, match=r"found the architecture \['llama'\]; expected llama, qwen2, qwen3; or"):
+        inspect_gguf(tmp_path / "model.gguf")
+
+
 def test_no_beginning_of_a_file_is_taken_for_it(tmp_path: Path) -> None:
     path = tmp_path / "model.gguf"
     write_gguf(path)
@@ -190,6 +197,8 @@ def test_a_model_that_is_not_what_its_fields_say_is_refused_by_name(
     [
         ({"model": "llama"}, "a tokenizer of the kind 'llama'; expected gpt2"),
         ({"pre": "tekken"}, "tokenizer.ggml.pre 'tekken'; expected gpt-2, smollm, llama-bpe, qwen2"),
+        ({"model": ["gpt2"]}, r"a tokenizer of the kind \['gpt2'\]; expected gpt2"),
+        ({"pre": ["qwen2"]}, r"tokenizer.ggml.pre \['qwen2'\]; expected gpt-2, smollm"),
         ({"merges": ["a b", "c"]}, "the merge 'c'; expected two tokens"),
         ({"merges": ["q qq"]}, "merges that make no tokenizer"),
         ({"merges": None}, "no list of different tokens with their merges"),
@@ -222,6 +231,26 @@ def test_llama_3_and_smollm_split_digits_as_their_own_tokenizers_do(tmp_path: Pa
         "llama-bpe": ["isn", "'t", "Ġ", "123", "45", "Ġnow", "!ĊĊ", "Yes"],
         "qwen2": ["isn", "'t", "Ġ", "1", "2", "3", "4", "5", "Ġnow", "!ĊĊ", "Yes"],
     }
+
+
+def test_qwen_2_composes_letters_and_llama_3_takes_whole_tokens(tmp_path: Path) -> None:
+    import transformers
+
+    write_gguf(tmp_path / "model.gguf")
+    fields = read_header(tmp_path / "model.gguf").fields
+    tokens, merges = fields["tokenizer.ggml.tokens"], fields["tokenizer.ggml.merges"]
+    tokens[-1] = "zqxj"  # a token to which no merges lead
+    composed, decomposed = "caf\N{LATIN SMALL LETTER E WITH ACUTE}", "cafe\N{COMBINING ACUTE ACCENT}"
+    found = {
+        name: [tokenizer(each)["input_ids"] for each in (composed, decomposed, "zqxj")]
+        for name in ("gpt-2", "smollm", "llama-bpe", "qwen2")
+        for tokenizer in [tokenizer_of(fields | {"tokenizer.ggml.pre": name}, tmp_path)]
+    }
+    numbered = {token: number for number, token in enumerate(tokens)}
+    theirs = transformers.Qwen2Tokenizer(numbered, [tuple(merge.split(" ")) for merge in merges])
+    assert found["qwen2"] == [theirs(each)["input_ids"] for each in (composed, decomposed, "zqxj")]
+    assert {name for name, (one, other, _) in found.items() if one == other} == {"qwen2"}
+    assert {name for name, (_, _, whole) in found.items() if whole == [399]} == {"llama-bpe"}
 
 
 def test_several_files_another_head_and_a_missing_package_are_one_sentence(

@@ -104,6 +104,29 @@ def test_a_product_is_right_and_has_the_same_bits_with_and_without_a_gradient() 
     assert float((plain - exact).norm() / exact.norm()) < 1e-6
 
 
+def slope(problem: Any, direction: Any) -> float:
+    objective = problem.objective(0, 0)
+    objective.point[:], objective.tangent[:] = problem.x0(), direction
+    return float(objective.slope(0))
+
+
+@pytest.mark.parametrize("train", KINDS, ids=lambda train: "-".join(map(str, train.values())))
+def test_a_forward_derivative_is_that_of_backpropagation_and_of_padded_batches(
+    tmp_path: Path, texts: Path, train: Any
+) -> None:
+    fields: dict[str, Any] = {"model": str(write_family(tmp_path, "llama")), "data": str(texts / "sst2")}
+    padded, packed = (bind(LanguageModel.model_validate(fields | {"train": train} | more)) for more in ({}, PACKED))
+    direction = np.random.default_rng(0).standard_normal(packed.dimension, np.float32)
+    packed.check_slopes()
+    found, objective = slope(packed, direction), packed.objective(0, 0)
+    objective.point[:] = packed.x0()
+    gradient = objective.gradient(0).astype(np.float64)
+    small = 1e-5 * float(np.linalg.norm(gradient) * np.linalg.norm(direction))
+    assert found == pytest.approx(float(gradient @ direction), abs=small)
+    assert found == pytest.approx(slope(padded, direction), abs=small)
+    assert abs(found) > 100 * small
+
+
 @pytest.mark.parametrize("name", REFUSED)
 def test_a_model_that_takes_no_packed_batch_says_so(tmp_path: Path, texts: Path, name: str) -> None:
     fields = {"model": str(write_family(tmp_path, name)), "data": str(texts / "sst2")} | PACKED

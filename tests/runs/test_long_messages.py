@@ -69,6 +69,19 @@ def test_a_run_in_parts_has_the_bits_and_bytes_of_the_run_in_one(
     assert rows >= 6  # of the newest model, and of the checkpoint
 
 
+def test_processes_that_forge_answers_take_messages_in_parts_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    forged = scenario_in_parts(
+        faults=[{"fault": "hostile", "clients": [1], "kinds": ["noise"]}],
+        participation={"clients": 4, "cohort": 3, "deadline_s": 0.3},
+    )
+    make_small(monkeypatch.setattr)
+    monkeypatch.setattr("seedbus.bus.zeromq.worker.protocol.MOST_DOWN", 70_000)  # fewer bytes than a vector has
+    here, there = (run(forged, tmp_path / name, placement=Placement(name)) for name in ("memory", "tcp"))
+    assert same(there) == same(here) and here.summary["version"] > 0 and here.summary["refusals"]
+
+
 @pytest.mark.parametrize("transport", ["memory", "tcp"])
 def test_a_vector_of_several_byte_strings_is_the_same_vector(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, transport: str

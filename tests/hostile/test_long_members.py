@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -13,7 +13,7 @@ from in_parts import make_small
 
 from seedbus.bus import HostRequest, Offer
 from seedbus.bus.errors import BadServer
-from seedbus.bus.zeromq import Hub
+from seedbus.bus.zeromq import Hub, parts
 from seedbus.bus.zeromq import packet as packet
 from seedbus.bus.zeromq.heartbeat import resident_bytes
 from seedbus.bus.zeromq.packet import Packet, Type
@@ -137,6 +137,30 @@ async def test_a_member_that_takes_no_part_is_gone() -> None:
         hub.flush()
         await member.until(lambda: bool(registration.gone_reasons))
         assert "it took nothing for 3 heartbeats" in registration.gone_reasons[0]
+
+
+@pytest.mark.parametrize("claims", [[10**6], [250] * 99, range(1, 251)], ids=["all", "again", "one-by-one"])
+async def test_a_member_that_says_to_have_taken_what_it_never_read_is_sent_no_more_of_it(
+    claims: Sequence[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sent, honest = [0], parts._Long.next
+
+    def counted(long: parts._Long) -> bytes:
+        sent[0] += 1
+        return honest(long)
+
+    monkeypatch.setattr(parts._Long, "next", counted)
+    monkeypatch.setattr(parts, "PART", 2**18)
+    async with asked() as (hub, member, registration, answers):
+        member.say(Type.ANSWER, *packet.answers(0, [[b""]]))
+        await member.until(lambda: bool(answers))
+        hub.deliver(0, bytes(250 * 2**18), answers.append)
+        hub.flush()
+        for count in claims:
+            member.say(Type.TAKEN, struct.pack("<II", 0, count))
+        await member.until(lambda: bool(registration.gone_reasons))
+        assert "out-of-turn" in registration.refusals
+        assert sent[0] < 50  # what the kernels' buffers take, and `AHEAD` parts; all of them are 65 MB
 
 
 def link(longest: int = LIMIT) -> Callable[[Type, bytes], object]:

@@ -289,7 +289,7 @@ class Session:
                 raise MalformedPacket("unasked", "a long packet of a peer that owes no answer")
             self._inbox.open(received)
         elif received.type is Type.TAKEN:
-            self._outbox.taken(received.content)
+            self._outbox.taken(received.content, self.connection.sent_bytes)
             self.drain()
         elif received.type is Type.PART:
             whole = self._inbox.add(received)

@@ -16,6 +16,7 @@ from __future__ import annotations
 import struct
 from collections import deque
 from collections.abc import Iterator
+from itertools import takewhile
 from math import ceil
 
 import numpy as np
@@ -119,6 +120,14 @@ class Outbox:
         self._urgent.append(data)
         self.bytes += len(data)
         return [self._checksums.size(len(data))]
+
+    def put_last(self, type: Type, session: bytes, *content: Bytes) -> list[int]:
+        """Add the last packet. What waits from the first packet in parts on is sent no more: it could be held up."""
+        short = list(takewhile(lambda each: isinstance(each, bytes), self._waiting))
+        for each in list(self._waiting)[len(short) :]:
+            self.bytes -= max(each.sizes()) if isinstance(each, _Long) else len(each)
+        self._waiting = deque(short)
+        return self.put(type, session, *content)
 
     def first(self) -> bytes | None:
         """Return the packet that is to be sent now; None if there is none, or parts must be taken first."""

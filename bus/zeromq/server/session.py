@@ -332,8 +332,9 @@ class Session:
             self._put(Type.PONG)
 
     def farewell_received(self) -> None:
-        """The process has sent its FAREWELL."""
+        """The process has sent its FAREWELL, which also ends a long packet that is half there."""
         self.said_farewell = True
+        self._inbox.clear()
 
     @property
     def owes_farewell(self) -> bool:

@@ -165,11 +165,13 @@ class Sizes(NamedTuple):
         report: at most, in a packed report.
         message: at most, in one message, a report or a commit.
         state: about, in the server's state.
+        string: at most, in one byte string of a message; 0 also where a long vector is several.
     """
 
     report: int = 0
     message: int = 0
     state: int = 0
+    string: int = 0
 
 
 class LateReports(NamedTuple):

@@ -27,6 +27,7 @@ _ARRAYS = {0xDC: 2, 0xDD: 4}  # first byte → bytes of the length that follows
 _STRINGS = {0xC4: 1, 0xC5: 2, 0xC6: 4, 0xD9: 1, 0xDA: 2, 0xDB: 4}
 _BINS = frozenset({0xC4, 0xC5, 0xC6})
 _NUMBERS = {0xCA: 5, 0xCB: 9, 0xCC: 2, 0xCD: 3, 0xCE: 5, 0xCF: 9, 0xD0: 2, 0xD1: 3, 0xD2: 5, 0xD3: 9}
+_PLAIN = frozenset({int, float, str, bool, type(None)})
 _packer = msgpack.Packer()
 
 Bytes = bytes | memoryview
@@ -114,31 +115,46 @@ def restored(plain: bytes | list[bytes]) -> Frame:
 
 def packed(value: Any) -> Iterator[Bytes]:
     """Yield what `msgpack.packb` returns, in pieces: a long byte string, or a view, is a piece and is not copied."""
-    if not has_long(value):
+    holders = set[int]()
+    _find([value], holders)
+    return _packed(value, holders)
+
+
+def _packed(value: Any, holders: set[int]) -> Iterator[Bytes]:
+    if isinstance(value, bytes | memoryview) and len(value) >= SHORT:
+        yield b"\xc6" + len(value).to_bytes(4, "big")  # msgpack's bin 32
+        yield value
+    elif id(value) not in holders:
         yield _packer.pack(value)
     elif isinstance(value, dict):
         yield _packer.pack_map_header(len(value))
         for key, each in value.items():
             yield _packer.pack(key)
-            yield from packed(each)
-    elif isinstance(value, list | tuple):
+            yield from _packed(each, holders)
+    else:
         yield _packer.pack_array_header(len(value))
         for each in value:
-            yield from packed(each)
-    else:
-        yield b"\xc6" + len(value).to_bytes(4, "big")  # msgpack's bin 32
-        yield value
+            yield from _packed(each, holders)
 
 
-def has_long(value: Any) -> bool:
-    """Return whether a byte string in a value is so long that it should not be copied."""
-    if isinstance(value, bytes | memoryview):
-        return len(value) >= SHORT
-    if isinstance(value, dict):
-        value = value.values()
-    elif not isinstance(value, list | tuple):
-        return False
-    return any(map(has_long, value))
+def _find(values: Iterable[Any], holders: set[int]) -> bool:
+    """Return whether a long byte string is in these values, whose arrays and maps that have one go to `holders`.
+
+    A checkpoint has tuples of numbers of each client, so these are looked at once, and without a call for each.
+    """
+    is_there = False
+    for value in values:
+        kind = type(value)
+        if kind in _PLAIN or (kind is tuple and _PLAIN.issuperset(map(type, value))):
+            continue
+        if isinstance(value, bytes | memoryview):
+            is_there = is_there or len(value) >= SHORT
+        elif isinstance(value, list | tuple | dict) and _find(
+            value.values() if isinstance(value, dict) else value, holders
+        ):
+            holders.add(id(value))
+            is_there = True
+    return is_there
 
 
 def unpacked(frame: Pieces, *, longest_array: int, longest_text: int) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from itertools import pairwise
 from typing import Any
 
@@ -26,7 +27,11 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
 
 leaves = st.integers(-(2**63), 2**64 - 1) | st.floats(allow_nan=False) | st.text(max_size=40) | st.binary(max_size=300)
 values = st.recursive(leaves, lambda each: st.lists(each, max_size=8), max_leaves=30)
-mapped = st.recursive(leaves, lambda each: st.lists(each, max_size=4) | st.dictionaries(st.text(max_size=3), each))
+strings = st.binary(max_size=SHORT - 1) | st.integers(2**16, 2**16 + 9).map(bytes)  # the long ones are bin 32
+mapped = st.recursive(
+    st.integers(0, 9) | st.text(max_size=40) | strings,
+    lambda each: st.lists(each, max_size=4) | st.tuples(each, each) | st.dictionaries(st.text(max_size=3), each),
+)
 
 
 def cut(data: bytes, places: list[int]) -> Pieces:
@@ -46,6 +51,20 @@ def plain(value: Any) -> Any:
 @given(mapped)
 def test_what_is_packed_in_pieces_is_what_msgpack_packs(value: Any) -> None:
     assert b"".join(packed(value)) == msgpack.packb(value)
+
+
+def test_a_value_is_walked_once_to_look_and_once_to_pack_however_deep_it_is() -> None:
+    class Clients(list[int]):
+        walks = 0
+
+        def __iter__(self) -> Iterator[int]:
+            self.walks += 1
+            return super().__iter__()
+
+    clients, vector = Clients([1, 2, 3]), bytes(2**16)
+    pieces_of = list(packed([[{"known": [[clients, vector]]}, (1, vector)], 7]))
+    assert clients.walks == 2 and sum(each is vector for each in pieces_of) == 2
+    assert b"".join(pieces_of) == msgpack.packb([[{"known": [[[1, 2, 3], vector]]}, (1, vector)], 7])
 
 
 @settings(max_examples=300)

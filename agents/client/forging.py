@@ -52,6 +52,9 @@ class Forging:
     """A process's followers, whose answers faults may replace.
 
     At most one fault replaces an answer: the first, in the order of their `repr`, that applies to it.
+
+    Attributes:
+        longest: as that of `Followers`.
     """
 
     def __init__(self, honest: Followers, faults: Sequence[Any], *, seed: int, clients: int, verify_every: int) -> None:
@@ -65,6 +68,7 @@ class Forging:
             verify_every: reports at every so many versions have digests; 0: none have.
         """
         self._honest = honest
+        self.longest = honest.longest
         self._verify_every = verify_every
         self._proofs = honest.host.member_proof
         self._forges: list[tuple[Forge, KeyedRandom]] = ordered(faults, Forge, seed, clients)

@@ -14,7 +14,7 @@ import numpy as np
 from seedbus import pieces
 from seedbus.pieces import Bytes, Frame, Pieces
 
-TABLE = """CREATE TABLE parts (
+TABLE = """CREATE TABLE IF NOT EXISTS parts (
     name TEXT NOT NULL, version INTEGER NOT NULL, number INTEGER NOT NULL, packed BLOB NOT NULL,
     PRIMARY KEY (name, version, number)
 )"""
@@ -28,7 +28,7 @@ class LongValues:
 
     def __init__(self, database: sqlite3.Connection) -> None:
         self._database = database
-        self._has_table = False
+        self._has_none = False  # the table is known not to be there: then no round looks for it
 
     def put(self, name: str, version: int, value: Sequence[Bytes]) -> bytes:
         """Write a value, given in pieces, if it is long; return what its own row is to have."""
@@ -36,9 +36,8 @@ class LongValues:
         content = Pieces(value)
         if len(content) <= pieces.WHOLE:
             return bytes(content)
-        if not self._there():
-            self._database.execute(TABLE)
-            self._has_table = True
+        self._has_none = False
+        self._database.execute(TABLE)  # each time: the transaction that made it may have been taken back
         for number, start in enumerate(range(0, len(content), ROW)):
             self._insert(name, version, number, content.view(start, start + ROW))
         return MARK
@@ -73,11 +72,9 @@ class LongValues:
 
     def delete(self, name: str, which: str, *values: int) -> None:
         """Delete values of a name; which: a condition on their version."""
-        if self._there():
+        self._has_none = self._has_none or not self._there()
+        if not self._has_none:
             self._database.execute(f"DELETE FROM parts WHERE name = ? AND {which}", (name, *values))
 
     def _there(self) -> bool:
-        if not self._has_table:
-            found = self._database.execute("SELECT 1 FROM sqlite_master WHERE name = 'parts'").fetchone()
-            self._has_table = found is not None
-        return self._has_table
+        return self._database.execute("SELECT 1 FROM sqlite_master WHERE name = 'parts'").fetchone() is not None

@@ -182,7 +182,8 @@ class FedAvg(BaseAlgorithm):
         moves_ahead = any(type(method).ahead is not Method.ahead for method in self.methods)
         kept = sum(method.kept_vectors(clients) for method in self.methods)
         commit = 4 * dimension * (1 + len(self.shared) + moves_ahead)
-        return Sizes(report, max(report, commit), 4 * dimension * (1 + len(self.shared) + kept))
+        state = 4 * dimension * (1 + len(self.shared) + kept)
+        return Sizes(report, max(report, commit), state, self._codec.longest_string(dimension))
 
     # -- the log
 

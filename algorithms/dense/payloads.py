@@ -202,12 +202,11 @@ def unpack_commits(body: Any, fields: int, dimension: int) -> list[DenseCommit]:
 
 
 def _unpack_commit(body: Any, fields: int, dimension: int) -> DenseCommit:
-    types = [int, int, list, bytes]
-    if not isinstance(body, list) or [bytes if type(part) is memoryview else type(part) for part in body] != types:
+    types = [int, int, list]
+    if not isinstance(body, list) or len(body) != 4 or [type(part) for part in body[:3]] != types:
         raise BadPayload("a commit is not a version, a round, fields and a model")
-    version, round, vectors, *models = body
-    model = models[0] if len(models) == 1 else models
+    version, round, vectors, model = body
     if not 0 < version < 2**32 or not 0 <= round < 2**32 or len(vectors) != fields:
         raise BadPayload(f"a commit of version {version} with {len(vectors)} fields; there are {fields}")
-    fields_read = tuple(read(vector, dimension) for vector in vectors)
+    fields_read = tuple(read(vector, dimension) for vector in vectors)  # each a byte string, or several if it is long
     return DenseCommit(version, round, fields_read, None if model == b"" else read(model, dimension))

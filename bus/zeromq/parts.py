@@ -6,8 +6,9 @@
     TAKEN   number of the packet [4], how many of its parts have come [4]
 
 Each is a packet of its own, with a packet's checksum. A sender is at most `AHEAD` parts ahead of what the receiver has
-taken, so no queue holds more than these. A receiver accepts one packet at a time, and each part once and in turn; it
-makes room for a packet once its size is accepted, and occupies memory only as parts come.
+taken, so no queue holds more than these. It accepts one TAKEN for each part that it has sent, in their order, and none
+of bytes that the operating system knows not to have come. A receiver accepts one packet at a time, and each part once
+and in turn; it makes room for a packet once its size is accepted, and occupies memory only as parts come.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from __future__ import annotations
 import struct
 from collections import deque
 from collections.abc import Iterator
+from itertools import takewhile
 from math import ceil
 
 import numpy as np
@@ -42,7 +44,7 @@ class _Long:
         self.type, self.session, self.number = type, session, number
         self._content = content
         self._size = PART
-        self._next = -1  # the head comes before part 0
+        self.sent = -1  # parts; the head comes before the first
         self.taken = 0
 
     @property
@@ -51,11 +53,11 @@ class _Long:
 
     @property
     def is_whole(self) -> bool:
-        return self._next == self.count
+        return self.sent == self.count
 
     @property
     def may_go_on(self) -> bool:
-        return not self.is_whole and self._next < self.taken + AHEAD
+        return not self.is_whole and self.sent < self.taken + AHEAD
 
     def sizes(self) -> Iterator[int]:
         """Yield the bytes of each of its packets."""
@@ -64,13 +66,13 @@ class _Long:
             yield HEAD + _PART.size + min(self._size, len(self._content) - number * self._size)
 
     def next(self) -> bytes:
-        self._next += 1
-        if self._next == 0:
+        self.sent += 1
+        if self.sent == 0:
             head = _LONG.pack(self.type, self.number, len(self._content), self._size)
             return packet.packet(Type.LONG, self.session, head)
-        start = (self._next - 1) * self._size
+        start = (self.sent - 1) * self._size
         part = self._content.between(start, start + self._size)
-        return packet.packet(Type.PART, self.session, _PART.pack(self.number, self._next - 1), *part)
+        return packet.packet(Type.PART, self.session, _PART.pack(self.number, self.sent - 1), *part)
 
 
 class Outbox:
@@ -89,7 +91,10 @@ class Outbox:
         self._waiting: deque[bytes | _Long] = deque()
         self._urgent: deque[bytes] = deque()
         self._ready: bytes | None = None  # with its checksum, whose number is that of the packet in the connection
+        self._ready_part: tuple[int, int] | None = None  # number of the packet, and how many of its parts it makes
         self._numbers = 0
+        self._sent_bytes = 0
+        self._untaken: deque[tuple[int, int, int]] = deque()  # the same of parts that were sent, and bytes to their end
 
     def __len__(self) -> int:
         return len(self._waiting) + len(self._urgent) + (self._ready is not None)
@@ -116,6 +121,14 @@ class Outbox:
         self.bytes += len(data)
         return [self._checksums.size(len(data))]
 
+    def put_last(self, type: Type, session: bytes, *content: Bytes) -> list[int]:
+        """Add the last packet. What waits from the first packet in parts on is sent no more: it could be held up."""
+        short = list(takewhile(lambda each: isinstance(each, bytes), self._waiting))
+        for each in list(self._waiting)[len(short) :]:
+            self.bytes -= max(each.sizes()) if isinstance(each, _Long) else len(each)
+        self._waiting = deque(short)
+        return self.put(type, session, *content)
+
     def first(self) -> bytes | None:
         """Return the packet that is to be sent now; None if there is none, or parts must be taken first."""
         if self._ready is None:
@@ -125,20 +138,34 @@ class Outbox:
 
     def sent(self) -> None:
         """The first packet was sent."""
+        self._sent_bytes += len(self._ready or b"")
         self._ready = None
+        if self._ready_part is not None:
+            self._untaken.append((*self._ready_part, self._sent_bytes))
+            self._ready_part = None
 
-    def taken(self, content: Bytes) -> None:
+    def taken(self, content: Bytes, came: int = 0) -> None:
         """Handle a TAKEN.
 
+        Args:
+            content: of the packet.
+            came: bytes that have come at the peer over this connection; 0: nobody knows.
+
         Raises:
-            MalformedPacket: it is not about the packet that is being sent.
+            MalformedPacket: it is not about the next part of those that were sent, or that part has not come.
         """
         number, count = _fields(_PART, content)
+        awaited, parts, end = self._untaken[0] if self._untaken else (-1, 0, 0)
+        what = f"a TAKEN of {count} parts of the long packet {number}"
+        if (number, count) != (awaited, parts):
+            expected = f"{parts} of {awaited} are next" if parts else "none is awaited"
+            raise MalformedPacket("out-of-turn", f"{what}, where {expected}")
+        if 0 < came < end:
+            raise MalformedPacket("out-of-turn", f"{what}, where {came:,} of {end:,} bytes have come")
+        self._untaken.popleft()
         long = self._waiting[0] if self._waiting else None
-        if isinstance(long, _Long) and long.number == number and long.taken < count <= long.count:
+        if isinstance(long, _Long) and long.number == number:  # otherwise all of it was sent
             long.taken = count
-        elif not 0 <= number < self._numbers:
-            raise MalformedPacket("out-of-turn", f"a TAKEN of the long packet {number}, which was never sent")
 
     def _next(self) -> bytes | None:
         if self._urgent:
@@ -156,6 +183,8 @@ class Outbox:
         if not long.may_go_on:
             return None
         data = long.next()
+        if long.sent:
+            self._ready_part = (long.number, long.sent)
         if long.is_whole:  # what comes next need not wait until its last parts are taken
             self._waiting.popleft()
             self.bytes -= max(long.sizes())

@@ -19,6 +19,7 @@ from seedbus.scenarios.transports.placement import Placement
 
 LONGEST_VECTORS = FRAME_LIMIT - SHORT
 """The most bytes that vectors may take in a message, which has other fields too."""
+LONGEST_STRING = 2**32 - 1  # bytes; msgpack has none of more
 LARGEST_STATE = 2**36  # bytes; the journal has room for more, and the memory of few machines has
 
 
@@ -71,6 +72,13 @@ def refuse_size(scenario: Scenario, dimension: int) -> None:
             f"algorithm {scenario.algorithm.name} sends models, and a message with the {trained:,} coordinates of task "
             f"{scenario.task.name} takes {needed:,} bytes; at most {LONGEST_VECTORS:,} are accepted: choose a smaller "
             "model, a mask, or a scalar-only algorithm such as decomfl"
+        )
+        raise ScenarioError(scenario.name, [what])
+    if sizes.string > LONGEST_STRING:
+        what = (
+            f"algorithm.compression makes one string of {sizes.string:,} bytes of the {trained:,} coordinates of task "
+            f"{scenario.task.name}; at most {LONGEST_STRING:,} are accepted: choose a smaller model, a mask, or no "
+            "compression"
         )
         raise ScenarioError(scenario.name, [what])
     kept = sizes.state

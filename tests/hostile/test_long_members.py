@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -11,14 +11,16 @@ import pytest
 from hub_peers import Member, OneClientRegistration, hub_at
 from in_parts import make_small
 
-from seedbus.bus import HostRequest, Offer
+from seedbus.bus import Envelope, HostRequest, Kind, Offer, encode
 from seedbus.bus.errors import BadServer
-from seedbus.bus.zeromq import Hub
+from seedbus.bus.zeromq import Hub, parts
 from seedbus.bus.zeromq import packet as packet
 from seedbus.bus.zeromq.heartbeat import resident_bytes
 from seedbus.bus.zeromq.packet import Packet, Type
 from seedbus.bus.zeromq.worker.protocol import LinkProtocol
+from seedbus.bus.zeromq.worker.session import WorkerSession
 
+SESSION = b"a stay 1"
 LIMIT = 300_000
 PART = 30_000
 ANSWER = bytes(range(256)) * 1000
@@ -129,6 +131,16 @@ async def test_a_connection_that_sends_too_many_wrong_parts_is_closed() -> None:
         assert registration.gone_reasons
 
 
+async def test_a_farewell_ends_a_packet_that_is_half_there() -> None:
+    async with asked() as (_, member, registration, answers):
+        member.say(*head())
+        member.say(*part(0))
+        member.say(Type.FAREWELL, packet.farewell("data"))
+        await member.until(lambda: bool(registration.gone_reasons))
+        assert "it gave up: data" in registration.gone_reasons[0] and answers == []
+        assert set(registration.refusals) <= {"stale-session"}  # of PINGs after it
+
+
 async def test_a_member_that_takes_no_part_is_gone() -> None:
     async with asked() as (hub, member, registration, answers):
         member.say(Type.ANSWER, *packet.answers(0, [[b""]]))
@@ -139,15 +151,74 @@ async def test_a_member_that_takes_no_part_is_gone() -> None:
         assert "it took nothing for 3 heartbeats" in registration.gone_reasons[0]
 
 
-def link(longest: int = LIMIT) -> Callable[[Type, bytes], object]:
-    """A link whose followers can use messages of `longest` bytes; returns what handles a packet of its server."""
+@pytest.mark.parametrize("claims", [[10**6], [250] * 99, range(1, 251)], ids=["all", "again", "one-by-one"])
+async def test_a_member_that_says_to_have_taken_what_it_never_read_is_sent_no_more_of_it(
+    claims: Sequence[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sent, honest = [0], parts._Long.next
+
+    def counted(long: parts._Long) -> bytes:
+        sent[0] += 1
+        return honest(long)
+
+    monkeypatch.setattr(parts._Long, "next", counted)
+    monkeypatch.setattr(parts, "PART", 2**18)
+    async with asked() as (hub, member, registration, answers):
+        member.say(Type.ANSWER, *packet.answers(0, [[b""]]))
+        await member.until(lambda: bool(answers))
+        hub.deliver(0, bytes(250 * 2**18), answers.append)
+        hub.flush()
+        for count in claims:
+            member.say(Type.TAKEN, struct.pack("<II", 0, count))
+        await member.until(lambda: bool(registration.gone_reasons))
+        assert "out-of-turn" in registration.refusals
+        assert sent[0] < 50  # what the kernels' buffers take, and `AHEAD` parts; all of them are 65 MB
+
+
+def linked(longest: int) -> LinkProtocol:
+    """A link's state machine whose followers can use messages of `longest` bytes, and have sent their JOIN."""
     protocol = LinkProtocol("a server", HostRequest(count=4), patience_s=60.0, most_clients=9, now_s=0.0)
     protocol.connected(0.0)
-    session = b"a stay 1"
     offer = packet.offer(b"this run", Offer(-3, ((0, 3),), False, b"a scenario"), 1000)
-    assert list(protocol.receive(Packet(Type.OFFER, session, offer), 0.0))
+    assert list(protocol.receive(Packet(Type.OFFER, SESSION, offer), 0.0))
     protocol.join(protocol.session, [b"a JOIN"], longest)
-    return lambda type, content: list(protocol.receive(Packet(type, session, content), 0.0))
+    return protocol
+
+
+def sent_by(session: WorkerSession) -> list[Packet]:
+    """Return the packets that may be sent now, and send them."""
+    packets = []
+    while (data := session.outbox.first()) is not None:
+        packets.append(packet.read(data))
+        session.outbox.sent()
+    return packets
+
+
+def link(longest: int = LIMIT) -> Callable[[Type, bytes], object]:
+    """Return what handles a packet of the server of such a link."""
+    protocol = linked(longest)
+    return lambda type, content: list(protocol.receive(Packet(type, SESSION, content), 0.0))
+
+
+@pytest.mark.parametrize("is_dismissed", [True, False])
+def test_a_farewell_does_not_wait_until_a_long_answer_is_taken(is_dismissed: bool) -> None:
+    protocol = linked(LIMIT)
+    session = protocol.session
+    delivery = b"".join(packet.deliveries(0, [(b"one", b""), (b"two", b""), (b"three", b"")]))
+    assert list(protocol.receive(Packet(Type.DELIVER, session.id, delivery), 0.0))
+    assert sent_by(session)[-1].type is Type.POST
+    protocol.answer(session, [[b"short"]])
+    protocol.answer(session, [[ANSWER]])
+    protocol.answer(session, [[b"short"]])
+    before = sent_by(session)
+    assert [each.type for each in before] == [Type.ANSWER, Type.LONG, Type.PART, Type.PART]
+    if is_dismissed:
+        bye = packet.entries([encode(Envelope(Kind.BYE, -3, 0, 0, []))[0]])
+        assert list(protocol.receive(Packet(Type.POST, session.id, bye), 0.0)) == []
+    else:
+        protocol.give_up("data")
+    assert sent_by(session) == [Packet(Type.FAREWELL, session.id, b"" if is_dismissed else packet.farewell("data"))]
+    assert session.outbox.bytes == 0 == len(session.outbox)
 
 
 def test_a_server_that_announces_a_terabyte_is_left_by_name() -> None:

@@ -69,17 +69,32 @@ def test_a_run_in_parts_has_the_bits_and_bytes_of_the_run_in_one(
     assert rows >= 6  # of the newest model, and of the checkpoint
 
 
-@pytest.mark.parametrize("transport", ["memory", "tcp"])
-def test_a_vector_of_several_byte_strings_is_the_same_vector(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, transport: str
+def test_processes_that_forge_answers_take_messages_in_parts_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    whole = run(of("two-vectors"), tmp_path / "whole")
+    forged = scenario_in_parts(
+        faults=[{"fault": "hostile", "clients": [1], "kinds": ["noise"]}],
+        participation={"clients": 4, "cohort": 3, "deadline_s": 0.3},
+    )
+    make_small(monkeypatch.setattr)
+    monkeypatch.setattr("seedbus.bus.zeromq.worker.protocol.MOST_DOWN", 70_000)  # fewer bytes than a vector has
+    here, there = (run(forged, tmp_path / name, placement=Placement(name)) for name in ("memory", "tcp"))
+    assert same(there) == same(here) and here.summary["version"] > 0 and here.summary["refusals"]
+
+
+@pytest.mark.parametrize("transport", ["memory", "tcp"])
+@pytest.mark.parametrize(("case", "vectors"), [("two-vectors", 2), ("another-model-is-sent", 1)])
+def test_a_vector_of_several_byte_strings_is_the_same_vector(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, case: str, vectors: int, transport: str
+) -> None:
+    whole = run(of(case), tmp_path / "whole")
     make_small(monkeypatch.setattr)
     monkeypatch.setattr(pieces, "SLICE", 80_000)  # three of each
-    results = run(of("two-vectors"), tmp_path / "run", placement=Placement(transport))
+    results = run(of(case), tmp_path / "run", placement=Placement(transport))
     assert results.summary["digest"] == whole.summary["digest"] and holds(results)
+    assert results.summary["metrics"] == whole.summary["metrics"] and results.summary["refusals"] == {}
     bytes_of = [each.summary["traffic"]["by_kind"]["report"]["bytes"] for each in (results, whole)]
-    assert bytes_of[0] - bytes_of[1] == 12 * 2 * 2 * 5  # a length of five bytes for each string but the first
+    assert bytes_of[0] - bytes_of[1] == 12 * vectors * 2 * 5  # a length of five bytes for each string but the first
 
 
 def test_a_short_run_has_no_table_of_long_values(tmp_path: Path) -> None:

@@ -42,6 +42,10 @@ class Compression(Settings):
         """Return an upper bound of the bytes that a vector takes on the wire."""
         return 4 * dimension + 64
 
+    def longest_string(self, dimension: int) -> int:
+        """Return an upper bound of the bytes of one byte string of a vector; 0 where a long one is several."""
+        return 0 if type(self).encode is Compression.encode else self.most_bytes(dimension)
+
     def scalars(self, dimension: int) -> int:
         """Return how many of a vector's numbers are sent."""
         return dimension

@@ -49,6 +49,9 @@ class TopK(Compression):
     def most_bytes(self, dimension: int) -> int:
         return 8 * self.scalars(dimension) + 64
 
+    def longest_string(self, dimension: int) -> int:
+        return 4 * self.scalars(dimension)
+
 
 def _largest(vector: Vector, count: int) -> NDArray[np.int64]:
     """Return the ascending indices of the `count` largest magnitudes; NaN counts as infinite."""

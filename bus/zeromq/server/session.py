@@ -289,7 +289,7 @@ class Session:
                 raise MalformedPacket("unasked", "a long packet of a peer that owes no answer")
             self._inbox.open(received)
         elif received.type is Type.TAKEN:
-            self._outbox.taken(received.content)
+            self._outbox.taken(received.content, self.connection.sent_bytes)
             self.drain()
         elif received.type is Type.PART:
             whole = self._inbox.add(received)
@@ -332,8 +332,9 @@ class Session:
             self._put(Type.PONG)
 
     def farewell_received(self) -> None:
-        """The process has sent its FAREWELL."""
+        """The process has sent its FAREWELL, which also ends a long packet that is half there."""
         self.said_farewell = True
+        self._inbox.clear()
 
     @property
     def owes_farewell(self) -> bool:

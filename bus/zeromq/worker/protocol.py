@@ -143,7 +143,7 @@ class LinkProtocol:
     def give_up(self, code: str) -> None:
         """Send a FAREWELL with the reason, one of `packet.FAREWELLS`, if there is a session."""
         if self.session.id != NO_SESSION and not self.session.is_over:
-            self.session.put(Type.FAREWELL, packet.farewell(code))
+            self.session.put_farewell(packet.farewell(code))
 
     # -- what the followers return
 

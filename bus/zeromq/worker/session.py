@@ -104,8 +104,12 @@ class WorkerSession:
 
     def dismissed(self) -> None:
         """A BYE has come: the last packet is a FAREWELL."""
-        self.put(Type.FAREWELL)
+        self.put_farewell()
         self.is_over = True
+
+    def put_farewell(self, *content: Bytes) -> None:
+        """Put a FAREWELL into the outbox, in the place of a long ANSWER that may be half sent."""
+        self.outbox.put_last(Type.FAREWELL, self.id, *content)
 
     def delivered(self, frames: Sequence[Frame]) -> None:
         """The next deliveries have come."""

@@ -28,6 +28,7 @@ class Honest:
     def __init__(self, *answers: bytes) -> None:
         self.answers, self.calls = list(answers), list[Any]()
         self.host = SimpleNamespace(member_proof={"x0": b"before"})
+        self.longest = 2**30
 
     def try_first_round(self, cohort: int) -> None:
         self.calls.append(("try", cohort))

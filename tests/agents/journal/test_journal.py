@@ -67,6 +67,31 @@ def test_rows_that_are_in_a_segment_leave_the_journal(tmp_path: Path) -> None:
     journal.close()
 
 
+def test_the_table_of_long_values_is_made_again_after_a_round_that_failed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("seedbus.pieces.WHOLE", 1_000)
+    commit = [[bytes(2_000)]]
+    with closing(Journal.create(tmp_path, {})) as journal:
+        for actual in ([(1, "two")], [(1, 2)], [(1, "two")], [(1, 2)]):
+            round = len(list(journal.rounds()))
+            if actual == [(1, 2)]:
+                journal.append(entry(round, commit=commit, is_dense=True, actual_versions=actual))
+            else:
+                with pytest.raises(TypeError):
+                    journal.append(entry(round, commit=commit, is_dense=True, actual_versions=actual))
+        assert [stored.commit for stored in journal.rounds()][-1] == commit
+
+
+def test_a_journal_without_long_values_looks_for_their_table_once(tmp_path: Path) -> None:
+    with closing(Journal.create(tmp_path, {})) as journal:
+        statements = list[str]()
+        journal._database.set_trace_callback(statements.append)
+        for round in range(5):
+            journal.append(entry(round, is_dense=True))
+        assert sum("sqlite_master" in each for each in statements) == 1
+
+
 def test_a_round_that_fails_half_way_leaves_nothing_behind(tmp_path: Path) -> None:
     journal = Journal.create(tmp_path / "run", {})
     journal.append(entry(0))

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from algorithm_cases import bits, make, over_the_wire
 
+from seedbus import pieces
 from seedbus.algorithms.contract import BadPayload
 from seedbus.algorithms.dense import payloads as wire
 from seedbus.algorithms.dense.payloads import DenseCommit, DensePlan, DenseReport
@@ -97,6 +98,18 @@ def test_a_commit_has_its_model_for_those_alone_that_are_given_it(with_model: bo
     assert bits(first) == bits(log[0] if with_model else DenseCommit(1, 0, (X, -X)))
 
 
+def test_fields_and_model_of_a_commit_may_be_several_byte_strings(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pieces, "WHOLE", 8)
+    monkeypatch.setattr(pieces, "SLICE", 8)
+    commit = DenseCommit(1, 0, (X, -X), 2 * X)
+    ((_, _, fields, model),) = body = wire.pack_commits([commit], with_model=True).body
+    assert [len(each) for each in (*fields, model)] == [3, 3, 3]
+    assert bits(wire.unpack_commits(over_the_wire(body), 2, D)) == bits([commit])
+    for wrong in (model[:2], [*model, bytes(4)], [model], [b"\0" * 20, 7], [b"\0" * 19, b"\0"]):
+        with pytest.raises(BadPayload, match="a field that is not 20 bytes"):
+            wire.unpack_commits([[1, 0, fields, wrong]], 2, D)
+
+
 @pytest.mark.parametrize(
     ("changes", "complaint"),
     [
@@ -107,7 +120,8 @@ def test_a_commit_has_its_model_for_those_alone_that_are_given_it(with_model: bo
         ({2: [bytes(4 * D)]}, "with 1 fields; there are 2"),
         ({2: [bytes(4 * D), 7]}, "a field that is not 20 bytes"),
         ({3: bytes(4)}, "a field that is not 20 bytes"),
-        ({3: None}, "a commit is not a version"),
+        ({3: None}, "a field that is not 20 bytes"),
+        ({3: [bytes(4)] * 5}, "a field that is not 20 bytes"),
     ],
 )
 def test_a_malformed_commit_is_refused(changes: dict[int, Any], complaint: str) -> None:
@@ -115,7 +129,8 @@ def test_a_malformed_commit_is_refused(changes: dict[int, Any], complaint: str) 
     wrong = [changes.get(place, part) for place, part in enumerate(body)]
     with pytest.raises(BadPayload, match=complaint):
         wire.unpack_commits([wrong], 2, D)
-    with pytest.raises(BadPayload, match="a commit is not"):
-        wire.unpack_commits([None], 2, D)
+    for malformed in (None, body[:3], [*body, b""], [1.0, *body[1:]], [1, 0, b"", b""]):
+        with pytest.raises(BadPayload, match="a commit is not"):
+            wire.unpack_commits([malformed], 2, D)
     with pytest.raises(BadPayload, match="commits are not a list"):
         wire.unpack_commits(tuple(body), 2, D)

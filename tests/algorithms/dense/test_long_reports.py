@@ -28,6 +28,7 @@ from seedbus.bus.zeromq.packet import HELLO_BYTES
 from seedbus.models.errors import DataError
 from seedbus.scenarios.errors import ScenarioError
 from seedbus.scenarios.reporting.results import Results
+from seedbus.scenarios.running.possible import refuse_size
 from seedbus.scenarios.running.prepare import bind
 from seedbus.scenarios.running.run import run
 from seedbus.scenarios.schema.scenario import Scenario
@@ -205,6 +206,21 @@ def test_a_model_that_no_message_can_hold_is_refused_before_it_is_loaded(
     for fields in ({"dimension": most}, {"dimension": most + 1, "mask": {"rule": "random", "density": 0.5}}):
         with pytest.raises(DataError):
             bound(**fields)
+
+
+@pytest.mark.parametrize(
+    ("compression", "most"),
+    [("none", 2**31), ("fixed-point", 2**30 - 17), ({"kind": "top-k", "fraction": 0.5}, 2**31 - 2), ("qsgd", 2**31)],
+)
+def test_a_vector_that_a_codec_makes_one_string_of_that_msgpack_has_not_is_refused(compression: Any, most: int) -> None:
+    fields = {} if compression == "none" else {"compression": compression, "weighting": "uniform"}
+    what = scenario(algorithm={"name": "fedavg", **fields})
+    refuse_size(what, most)
+    if most < 2**31:
+        with pytest.raises(
+            ScenarioError, match=r"compression makes one string of 4,294,967,\d+ bytes .* 4,294,967,295 a"
+        ):
+            refuse_size(what, most + 1)
 
 
 def test_a_state_that_no_journal_can_hold_is_refused_before_the_run(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -172,5 +172,50 @@ def test_a_packet_is_in_parts_from_its_first_byte_too_many() -> None:
     outbox = Outbox(Checksums(True))
     assert outbox.put(Type.ANSWER, SESSION, bytes(LONG - HEAD)) == [LONG + CHECKSUM_BYTES]
     assert len(outbox.put(Type.ANSWER, SESSION, bytes(LONG - HEAD + 1))) == 1 + -(-(LONG - HEAD + 1) // PART)
-    with pytest.raises(MalformedPacket, match="which was never sent"):
-        outbox.taken(struct.pack("<II", 1, 1))
+
+
+def sent(outbox: Outbox) -> int:
+    """Send all that may be sent; returns how many parts that were."""
+    count = 0
+    while (data := outbox.first()) is not None:
+        count += packet.read(data).type is Type.PART
+        outbox.sent()
+    return count
+
+
+def test_each_part_that_was_sent_may_be_taken_once_and_in_turn_and_nothing_else_is_a_taken() -> None:
+    outbox, count = Outbox(Checksums(True)), -(-(LONG + 1) // PART)
+    outbox.put(Type.ANSWER, SESSION, bytes(LONG + 1))
+    outbox.put(Type.ANSWER, SESSION, bytes(LONG + 1))
+
+    def refuses(number: int, taken: int, expected: str) -> None:
+        with pytest.raises(MalformedPacket, match=expected) as caught:
+            outbox.taken(struct.pack("<II", number, taken))
+        assert caught.value.reason == "out-of-turn" and sent(outbox) == 0
+
+    assert outbox.first() is not None  # the head
+    with pytest.raises(MalformedPacket, match="of 1 parts of the long packet 0, where none is awaited"):
+        outbox.taken(struct.pack("<II", 0, 1))
+    assert sent(outbox) == AHEAD
+    for forged in [(0, AHEAD + 1), (0, count), (0, 2), (0, 0), (1, 1), (7, 1)]:
+        refuses(*forged, "where 1 of 0 are next")
+    for taken in range(1, count + 1):
+        outbox.taken(struct.pack("<II", 0, taken))
+        of_next = AHEAD if taken == count - AHEAD else 0
+        assert sent(outbox) == (taken <= count - AHEAD) + of_next
+        refuses(0, taken, "are next")
+    refuses(1, AHEAD + 1, "where 1 of 1 are next")
+    outbox.taken(struct.pack("<II", 1, 1))
+    assert sent(outbox) == 1
+
+
+def test_a_part_is_not_taken_before_its_last_byte_has_come() -> None:
+    outbox, end = Outbox(Checksums(False)), 0
+    outbox.put(Type.ANSWER, SESSION, bytes(LONG + 1))
+    for _ in range(2):  # the head and the first part
+        end += len(outbox.first() or b"")
+        outbox.sent()
+    with pytest.raises(MalformedPacket, match=rf"where {end - 1:,} of {end:,} bytes have come"):
+        outbox.taken(struct.pack("<II", 0, 1), end - 1)
+    outbox.taken(struct.pack("<II", 0, 1), end)
+    assert sent(outbox) == AHEAD

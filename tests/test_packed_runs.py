@@ -66,6 +66,17 @@ def test_the_figures_of_kept_runs_and_trials_are_those_of_the_runs(file: str, ma
     assert not list((tmp_path / "there").rglob(FILE))
 
 
+def test_runs_are_found_under_the_keys_of_another_version(file: str, made: Path, tmp_path: Path) -> None:
+    older = Path(shutil.copytree(made, tmp_path / "older"))
+    for number, folder in enumerate(sorted((older / "runs").glob("*/"))):
+        if (measured := folder.with_name(f"{folder.name}.json")).exists():
+            measured.rename(folder.with_name(f"{number:016x}.json"))
+        folder.rename(folder.with_name(f"{number:016x}"))
+    assert kept_runs.pack(file, older, tmp_path / "kept") == 4
+    assert kept_runs.unpack(tmp_path / "there", tmp_path / "kept") == 4
+    assert figures(found(file, made)) == figures(found(file, tmp_path / "there"))
+
+
 def test_a_study_makes_what_is_not_kept_and_no_more(file: str, made: Path, tmp_path: Path) -> None:
     kept_runs.pack(file, made, tmp_path / "kept")
     kept_runs.unpack(tmp_path / "there", tmp_path / "kept")

@@ -40,11 +40,12 @@ test: install
 slow: install
 	$(BIN)/pytest -m "slow and not soak" $(if $(PART),--part $(PART)) $(PARALLEL) --durations 15
 
-# what the quick tests reach, by room; a test that the tracing disturbs is no fault here, for `make test` has run it
+# what the quick tests reach, by room; a test that the tracing disturbs is no fault here, for `make test` has run it, and
+# after the crash of a process pytest-xdist may wait for ever
 coverage: install
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt "pytest-cov>=6"
 	mkdir -p build
-	-$(BIN)/pytest -q -p no:cacheprovider $(PARALLEL) --cov --cov-report=json | tail -1
+	-timeout --kill-after 30 1200 $(BIN)/pytest -q -p no:cacheprovider $(PARALLEL) --cov --cov-report=json | tail -1
 	$(BIN)/python benchmarks/coverage_by_room.py
 
 lint: install

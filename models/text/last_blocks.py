@@ -15,14 +15,13 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
-
-import torch
-from torch import Tensor, nn
-from torch.nn.functional import pad
+from typing import TYPE_CHECKING, Any
 
 from seedbus.models.errors import DataError
 from seedbus.models.text.shapes import Shapes
+
+if TYPE_CHECKING:  # settings are read where no network is
+    from torch import Tensor, nn
 
 _BLOCK = re.compile(r"(?:^|^(.*?)\.)(\d{1,9})\.")
 
@@ -105,6 +104,9 @@ class KeptStates:
         Raises:
             DataError: the states depend on trained weights.
         """
+        import torch
+        from torch.nn.functional import pad
+
         return torch.stack([pad(each, (0, 0, 0, ids.shape[1] - len(each))) for each in self.by_row(ids, widths)])
 
     def by_row(self, ids: Tensor, widths: Tensor) -> list[Tensor]:
@@ -130,6 +132,8 @@ class KeptStates:
         Raises:
             DataError: they differ, or the states depend on trained weights.
         """
+        import torch
+
         ids = (torch.arange(8, device=self._model.device) % tokens)[None]
         with torch.inference_mode():
             whole = loss(ids, None)
@@ -150,6 +154,8 @@ class KeptStates:
     def _computed(self, row: Tensor) -> Tensor:
         self._seeks = True
         try:  # outside of inference mode, whose tensors cannot have gradients: these are kept for `gradient` too
+            import torch
+
             with torch.inference_mode(False), torch.enable_grad():
                 self._model(input_ids=row[None].to(self._model.device), use_cache=False)
         except _Reached as reached:

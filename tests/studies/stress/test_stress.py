@@ -111,7 +111,7 @@ def test_the_files_that_faults_follow_are_accepted_and_follow_from_the_document(
 @pytest.mark.slow
 def test_every_algorithm_that_needs_no_network_is_drawn_and_every_arithmetic_that_it_takes() -> None:
     kinds: dict[str, Any] = dict(ALGORITHMS.all())
-    algorithms = [drawn(seed)["algorithm"] for seed in range(800)]
+    algorithms = [drawn(seed)["algorithm"] for seed in range(2_000)]
     assert {each["name"] for each in algorithms} == {
         name for name, kind in kinds.items() if not kind().facts.needs_outputs
     }

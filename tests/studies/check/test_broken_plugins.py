@@ -72,6 +72,7 @@ def test_every_promise_of_every_kind_is_broken_by_somebody_but_those_of_whole_co
         "it_lets_no_replica_diverge",
         "a_run_in_two_worker_processes_ends_as_in_one",
         "two_worker_processes_give_the_same_bits_as_one",
+        "a_slope_is_the_gradient_along_a_direction",
         "fedavg_keeps_its_contract_with_it",
         "algorithms_keep_their_contract_with_it",
     }

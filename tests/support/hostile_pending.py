@@ -17,6 +17,7 @@ from seedbus.bus import Envelope, Kind, encode
 from seedbus.bus.zeromq import packet as packet
 from seedbus.bus.zeromq.checksums import CHECKSUM_BYTES
 from seedbus.bus.zeromq.packet import NO_SESSION, Type
+from seedbus.bus.zeromq.server.connection import STRANGERS_STRIKES as STRIKES
 
 CLIENT = 7  # the client that they are offered
 
@@ -130,6 +131,11 @@ def _joins() -> Iterator[PendingCase]:
     yield _posts("guest-join-for-nobody-many-times", "bad-join", lambda g: g.join([]), 50)
 
 
+def _stale(times: int) -> dict[str, int]:
+    """The refusals of a peer that uses a wrong session until it is hung up on. Leaving before costs it a strike."""
+    return {"stale-session": times, "too-many-refusals": 1}
+
+
 def _memberships() -> Iterator[PendingCase]:
     """A peer that has joined properly is a member: its mistakes on the wire are counted, and it stays."""
     again = {"joined-already": 1}
@@ -149,8 +155,8 @@ def _memberships() -> Iterator[PendingCase]:
     yield PendingCase("pings-and-pings", lambda g: [g.say(Type.PING) for _ in range(300)], _PINGS, True)
     yield PendingCase("says-nothing", lambda g: None, {"said-nothing": 1}, True)
     yield PendingCase("joins-and-says-nothing", lambda g: g.post(g.join()), {}, True)  # it is gone
-    yield PendingCase("another-connections-session", _borrows, {"stale-session": 9})
-    yield PendingCase("a-session-of-before", _was_before, {"stale-session": len(Type) - 1})
+    yield PendingCase("another-connections-session", _borrows, _stale(STRIKES), True)
+    yield PendingCase("a-session-of-before", _was_before, _stale(STRIKES - 1), True)
     yield PendingCase("a-recorded-conversation", _replays, {"stale-session": 4})
 
 

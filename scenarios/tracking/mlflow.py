@@ -10,7 +10,7 @@ import fcntl
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from itertools import islice
 from pathlib import Path
 from typing import ClassVar, Literal, TypeVar
@@ -45,17 +45,24 @@ class MLflow(Tracker):
             folder = (run.shared or run.folder) / FOLDER
             check_folder(folder)
             make_folder(folder)
-            with _alone(folder):  # MLflow's files know no locks
-                return _MLflowRun(run, folder.as_uri())
-        return _MLflowRun(run, uri)
+            return _MLflowRun(run, folder.as_uri(), folder)
+        return _MLflowRun(run, uri, None)
 
 
 class _MLflowRun(TrackerRun):
-    def __init__(self, run: TrackedRun, uri: str) -> None:
-        from mlflow.entities import Param
+    """A run in the store at `uri`, or in files in a folder: these know no locks, so one process at a time is there."""
+
+    def __init__(self, run: TrackedRun, uri: str, folder: Path | None) -> None:
         from mlflow.tracking import MlflowClient
 
         self._client = MlflowClient(tracking_uri=uri)
+        self._folder = folder
+        with self._alone():
+            self._begin(run)
+
+    def _begin(self, run: TrackedRun) -> None:
+        from mlflow.entities import Param
+
         experiment = self._experiment(os.environ.get("MLFLOW_EXPERIMENT_NAME", run.tags.get("study", "seedbus")))
         found = self._client.search_runs([experiment], f"tags.`{TAG}` = '{run.id}'", max_results=1)
         self._steps = dict[str, int]()  # a process that was killed may have left a part of a step's values
@@ -85,7 +92,8 @@ class _MLflowRun(TrackerRun):
         now_ms = int(calendar_seconds() * 1000)
         named = {_name(name): value for name, value in values.items()}
         new = [Metric(name, value, now_ms, step) for name, value in named.items() if self._steps.get(name, -1) < step]
-        self._client.log_batch(self._id, metrics=new)
+        with self._alone():  # another process that begins a run reads the metrics of all of them
+            self._client.log_batch(self._id, metrics=new)
         self.last_step = step
 
     def end(self, how: Ending, figures: Mapping[str, str | float]) -> None:
@@ -95,8 +103,13 @@ class _MLflowRun(TrackerRun):
             numbers = {f"final/{name}": value for name, value in figures.items() if not isinstance(value, str)}
             self.log(max(0, self.last_step), numbers)
             texts = [RunTag(f"seedbus.{name}", value) for name, value in figures.items() if isinstance(value, str)]
-            self._client.log_batch(self._id, tags=texts)
-        self._client.set_terminated(self._id, _STATUS[how])
+            with self._alone():
+                self._client.log_batch(self._id, tags=texts)
+        with self._alone():
+            self._client.set_terminated(self._id, _STATUS[how])
+
+    def _alone(self) -> AbstractContextManager[None]:
+        return nullcontext() if self._folder is None else _alone(self._folder)
 
     def _experiment(self, name: str) -> str:
         experiment = self._client.get_experiment_by_name(name)

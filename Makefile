@@ -18,16 +18,17 @@ FOLDERS := $(shell find agents algorithms bus models scenarios seedbus studies -
 install: $(VENV)/.installed
 
 # A strict editable install is a tree of links, a link a file: made again when a folder has gained or lost one.
-$(VENV)/.installed: pyproject.toml constraints.txt $(wildcard $(FOLDERS:%=%/*.py) scenarios/library/*.yaml scenarios/library/*/*.yaml)
+# `.runs` is the package alone, which is what runs need, and `.installed` also what developers do.
+$(VENV)/.installed $(VENV)/.runs: pyproject.toml constraints.txt $(wildcard $(FOLDERS:%=%/*.py) scenarios/library/*.yaml scenarios/library/*/*.yaml)
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade pip "setuptools>=77"
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt $(if $(TORCH_INDEX),--extra-index-url $(TORCH_INDEX)) torch
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt \
-		--config-settings editable_mode=strict --editable ".[dev]"
+		--config-settings editable_mode=strict --editable ".$(if $(filter %.installed,$@),[dev])"
 	$(BIN)/python -m seedbus.algorithms.directions.warm
-	touch $@
+	touch $@ $(VENV)/.runs
 
-demo: install
+demo: $(VENV)/.runs
 	$(BIN)/seedbus run quickstart
 
 # a pretrained language model, fine-tuned by DeComFL; $SEEDBUS_DATA has SST-2, or the hub

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 import typer
 
 from seedbus.scenarios.errors import Exit, ScenarioError, WorkerFailed
+from seedbus.scenarios.extras import lacks
 from seedbus.scenarios.reporting.terminal import say, shown
 
 
@@ -46,6 +47,8 @@ def cli_errors() -> Iterator[None]:
         code = exit_code(error)
         if code is None:
             _fail_in_plugin(error)
+            if isinstance(error, ModuleNotFoundError) and error.name and (sentence := lacks(error.name)):
+                _fail(sentence, Exit.USAGE)
             note = _what_to_check()
             if note:
                 error.add_note(note)

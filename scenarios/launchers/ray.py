@@ -18,6 +18,7 @@ from typing import Any, Literal
 from pydantic import Field, PrivateAttr
 
 from seedbus.scenarios.errors import ScenarioError
+from seedbus.scenarios.extras import require
 from seedbus.scenarios.launchers.launcher import (
     Ended,
     Launcher,
@@ -221,11 +222,9 @@ class RayWorker:
 
 
 def _ray() -> Any:
-    try:
-        import ray
-    except ImportError:
-        needed = 'Ray is not installed here; expected it after `pip install "seedbus[cluster]"`'
-        raise ScenarioError("--launcher ray", [needed]) from None
+    require("--launcher ray", "ray")
+    import ray
+
     return ray
 
 

@@ -31,6 +31,7 @@ from seedbus.agents.errors import NotStarted
 from seedbus.bus.clock import wall_seconds
 from seedbus.bus.files import check_folder, make_folder, read
 from seedbus.scenarios.errors import ScenarioError
+from seedbus.scenarios.extras import require
 from seedbus.scenarios.launchers import slurm_queue
 from seedbus.scenarios.launchers.launcher import (
     Ended,
@@ -322,13 +323,11 @@ def _in_background(call: Callable[[], Any]) -> Future[Any]:
 
 def _submitit() -> Any:
     """Return submitit, imported without its settings of `logging`, which close all handlers of this process."""
+    require("--launcher slurm", "submitit")
     level = os.environ.get(_LOG_LEVEL)
     os.environ[_LOG_LEVEL] = "NOCONFIG"
     try:
         import submitit
-    except ImportError:
-        needed = 'submitit is not installed here; expected it after `pip install "seedbus[cluster]"`'
-        raise ScenarioError("--launcher slurm", [needed]) from None
     finally:
         os.environ.pop(_LOG_LEVEL)
         if level is not None:

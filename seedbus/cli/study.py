@@ -61,6 +61,7 @@ def study(
     Every run is kept by its content, so nothing is run twice: after Ctrl-C, the same command goes on.
     """
     with cli_errors():
+        from seedbus.scenarios.extras import require
         from seedbus.scenarios.reporting.meter import Meter
         from seedbus.scenarios.tracking.tracker import usable
         from seedbus.studies.study.cells import plan_of
@@ -74,6 +75,7 @@ def study(
             launches.check(count)
             launches.close()
         usable(track)
+        require("seedbus study", "matplotlib", "pandas")  # its report needs them, when the runs are made
         if options.output == "parquet" and sys.stdout.isatty():
             raise ScenarioError("--format parquet", ["it is not text; expected stdout to be a file or a pipe"])
         plan = plan_of(file, options.settings)

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from seedbus.keyed import keyed_bits
-from seedbus.scenarios.errors import ScenarioError
+from seedbus.scenarios.extras import require
 from seedbus.studies.study.cells import Cell, Plan
 from seedbus.studies.study.schema import Choices, Range, Study
 from seedbus.studies.study.trials import Trial, Tuned
@@ -129,11 +129,9 @@ class _Row:
 
 
 def _optuna(source: str) -> Any:
-    try:
-        import optuna
-    except ImportError:
-        needed = 'Optuna searches ranges and is not installed here; expected it after `pip install "seedbus[study]"`'
-        raise ScenarioError(source, [f"tune: {needed}"]) from None
+    require(f"{source}, tune: ranges", "optuna")
+    import optuna
+
     return optuna
 
 

@@ -1,0 +1,36 @@
+"""Packages that only some commands need, and which extra of Seedbus brings each."""
+
+from __future__ import annotations
+
+import re
+from importlib.metadata import PackageNotFoundError, requires
+from importlib.util import find_spec
+
+from seedbus.scenarios.errors import ScenarioError
+
+_REQUIREMENT = re.compile(r"""([\w.-]+)[^;]*;.*extra == ["'](\w+)["']""")
+
+
+def require(what: str, *packages: str) -> None:
+    """Check that packages are installed, before work whose results need them. Raises `ScenarioError`: one is not."""
+    for package in packages:
+        if find_spec(package) is None:
+            raise ScenarioError(what, [lacks(package) or f"{package} is not installed"])
+
+
+def lacks(package: str) -> str | None:
+    """Return the sentence about a package that is not installed, or a module of it; None: no extra brings it."""
+    name = package.partition(".")[0]
+    extras = _extras().get(name)
+    if extras is None:
+        return None
+    return f'{name} is not installed here; expected it after `pip install "seedbus[{extras}]"`'
+
+
+def _extras() -> dict[str, str]:
+    try:
+        lines = requires("seedbus") or []
+    except PackageNotFoundError:  # a checkout that is not installed
+        return {}
+    found = [match.groups() for line in lines if (match := _REQUIREMENT.match(line))]
+    return {package: extra for package, extra in found if extra != "dev"}

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import ast
 import os
 import re
 import subprocess
 import sys
-from collections import Counter
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -229,34 +227,3 @@ def test_the_python_page_describes_every_name_that_may_be_imported(module: Modul
     page = (ROOT / "docs/api.md").read_text(encoding="utf-8")
     described = set(re.findall(rf"^::: {module.__name__}\.(\w+)$", page, re.M)) | set(re.findall(r"`([A-Z]\w+)`", page))
     assert set(module.__all__) <= described
-
-
-def property_tests() -> list[tuple[str, str, int, int]]:
-    """Return (file, function, examples, cases) of each row in the table of exact-sums.md; its sentence is its name."""
-    page = (ROOT / "docs/exact-sums.md").read_text(encoding="utf-8")
-    rows = re.findall(r"^\| (.+?) \| `(tests/\S+\.py)` \| (\d+) \| (\d+) \|$", page, re.M)
-    assert rows
-    return [(file, "test_" + sentence.replace(" ", "_"), int(many), int(cases)) for sentence, file, many, cases in rows]
-
-
-def test_the_table_of_property_tests_has_their_numbers_of_examples() -> None:
-    """A test without Hypothesis is one example."""
-    for file, name, examples, _ in property_tests():
-        functions = [node for node in ast.parse((ROOT / file).read_text()).body if isinstance(node, ast.FunctionDef)]
-        (function,) = [node for node in functions if node.name == name]
-        decorators = "\n".join(ast.unparse(each) for each in function.decorator_list)
-        found = re.findall(r"^settings\(.*\bmax_examples=(\d+)", decorators, re.M)
-        assert ("given(" in decorators) == bool(found)
-        assert [examples] == [*map(int, found or [1])], f"{file}::{name}"
-
-
-@pytest.mark.slow
-def test_the_table_of_property_tests_has_their_numbers_of_cases() -> None:
-    rows = property_tests()
-    files = sorted({file for file, *_ in rows})
-    command = [sys.executable, "-m", "pytest", "--collect-only", "-q", "-m", "", *files]
-    listed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
-    cases = Counter(line.partition("[")[0] for line in listed.splitlines())
-    assert {(file, name): cases[f"{file}::{name}"] for file, name, *_ in rows} == {
-        (file, name): count for file, name, _, count in rows
-    }

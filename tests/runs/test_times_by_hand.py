@@ -1,4 +1,4 @@
-"""Simulated times of a whole run, computed from docs/simulation.md with none of the bus's code."""
+"""Simulated times of a whole run, computed from docs/explanation/simulated-and-real.md with none of the bus's code."""
 
 from __future__ import annotations
 

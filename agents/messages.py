@@ -159,16 +159,22 @@ def unpack_refuse(envelope: Envelope) -> tuple[str, str]:
 def pack_plan(algorithm: AnyAlgorithm, client: int, plan: Any, missed: Sequence[Any]) -> tuple[Envelope, Tally]:
     """Return a PLAN with the commits that the client missed. The plan's round and version are in the header."""
     packed, commits = algorithm.pack_plan(plan), algorithm.pack_commits(missed)
+    tally = _carried(algorithm, commits, missed, plan.version)
+    tally = tally._replace(scalars=packed.scalars + tally.scalars, seeds=packed.seeds + tally.seeds)
+    return Envelope(PLAN, client, plan.round, plan.version, [packed.body, commits.body]), tally
+
+
+def _carried(algorithm: AnyAlgorithm, commits: Packed, missed: Sequence[Any], version: int) -> Tally:
+    """Return what the commits that lead a client to a version carry."""
     facts = algorithm.facts
     can_be_sum = facts.most_catch_up_bytes is not None
-    tally = Tally(
-        scalars=packed.scalars + commits.scalars,
-        seeds=packed.seeds + commits.seeds,
+    return Tally(
+        scalars=commits.scalars,
+        seeds=commits.seeds,
         catchup_bytes=len(msgpack.packb(commits.body)) if missed and not facts.is_dense else 0,
-        since=0 if facts.is_dense else plan.version - len(missed),
+        since=0 if facts.is_dense else version - len(missed),
         is_sum=can_be_sum and len(algorithm.unpack_commits(commits.body)) < len(missed),
     )
-    return Envelope(PLAN, client, plan.round, plan.version, [packed.body, commits.body]), tally
 
 
 def unpack_plan(algorithm: AnyAlgorithm, envelope: Envelope) -> tuple[Any, list[Any]]:
@@ -269,15 +275,8 @@ class Evaluation:
 def pack_measure(algorithm: AnyAlgorithm, client: int, round: int, version: int, missed: Sequence[Any]) -> Outgoing:
     """Return a MEASURE: the client is to measure `version`, to which the commits that it missed lead it."""
     commits = algorithm.pack_commits(missed)
-    facts = algorithm.facts
-    tally = Tally(
-        scalars=commits.scalars,
-        seeds=commits.seeds,
-        catchup_bytes=len(msgpack.packb(commits.body)) if missed and not facts.is_dense else 0,
-        since=0 if facts.is_dense else version - len(missed),
-        is_sum=facts.most_catch_up_bytes is not None and len(algorithm.unpack_commits(commits.body)) < len(missed),
-    )
-    return Envelope(Kind.MEASURE, client, round, version, [commits.body]), tally
+    message = Envelope(Kind.MEASURE, client, round, version, [commits.body])
+    return message, _carried(algorithm, commits, missed, version)
 
 
 def unpack_measure(algorithm: AnyAlgorithm, envelope: Envelope) -> list[Any]:

@@ -142,25 +142,28 @@ class Host:
                 return []
             replica = self.replicas.advance(client, missed, plan.version)
             self.downloads.discard_up_to(client, plan.version)
-        except BadPayload as error:
-            self._observer.noted("bad-plan", client=client, detail=str(error))
-            return []
-        except CommitGap as gap:
-            # the server believes that this client has commits that it does not have: state its actual version
-            self._observer.noted("commit-gap", client=client, detail=str(gap))
-            return self._join_of_one(envelope)
+        except (BadPayload, CommitGap) as error:
+            return self._unusable(envelope, error)
         try:
             for part in self._parts:
                 part.planned(whole)
         except BadPayload as error:
-            self._observer.noted("bad-plan", client=client, detail=str(error))
-            return []
+            return self._unusable(envelope, error)
         except Declined as why:
             return [messages.decline(client, plan, why)]
         answer = self._answers.get(client)
         if answer is not None and (answer.round, answer.base) == (envelope.round, envelope.base):
             return [answer]
         return _Asked(client, plan, replica)
+
+    def _unusable(self, envelope: Envelope, error: BadPayload | CommitGap) -> list[Envelope]:
+        """Note that a client cannot act upon a message. Returns the answers to it.
+
+        The server may believe that the client has commits that it does not have: then it states its actual version.
+        """
+        is_gap = isinstance(error, CommitGap)
+        self._observer.noted("commit-gap" if is_gap else "bad-plan", client=envelope.client, detail=str(error))
+        return self._join_of_one(envelope) if is_gap else []
 
     def on_wake(self, envelope: Envelope) -> list[Envelope]:
         """A client is available again, with the state that it still has: it joins, and notes its download."""
@@ -199,12 +202,8 @@ class Host:
         try:
             missed = messages.unpack_measure(self.algorithm, envelope)
             replica = self.replicas.advance(client, missed, envelope.base)
-        except BadPayload as error:
-            self._observer.noted("bad-plan", client=client, detail=str(error))
-            return []
-        except CommitGap as gap:
-            self._observer.noted("commit-gap", client=client, detail=str(gap))
-            return self._join_of_one(envelope)
+        except (BadPayload, CommitGap) as error:
+            return self._unusable(envelope, error)
         self.downloads.discard_up_to(client, envelope.base)
         x = self.algorithm.point(replica, missed[-1] if missed else None)
         return [self._measures.measured(client, envelope.round, envelope.base, x).pack()]

@@ -23,7 +23,7 @@ Coefficients are finite and divisors positive; x may hold any values.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final, Protocol, runtime_checkable
+from typing import Any, Final, NotRequired, Protocol, TypedDict, Unpack, runtime_checkable
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -62,6 +62,20 @@ def with_key(law: Law, rows: NDArray[Any]) -> NDArray[Any]:
     return keyed
 
 
+class Step(TypedDict):
+    """Where in a law's stream the directions of a step begin: its seed, the step, and the first coordinate."""
+
+    seed: int
+    step: int
+    start: NotRequired[int]
+
+
+class Place(Step):
+    """Where one direction is."""
+
+    perturbation: int
+
+
 class Directions(Protocol):
     """Directions of one law.
 
@@ -72,34 +86,18 @@ class Directions(Protocol):
     @property
     def law(self) -> Law: ...
 
-    def fill(self, out: Vector, *, seed: int, step: int, perturbation: int, start: int = 0) -> None:
+    def fill(self, out: Vector, **where: Unpack[Place]) -> None:
         """Write out = z(step, perturbation)[start : start + out.size]."""
         ...
 
     def accumulate(
-        self,
-        out: Vector,
-        coefficients: ArrayLike,
-        *,
-        seed: int,
-        step: int,
-        start: int = 0,
-        divisor: Vector | None = None,
+        self, out: Vector, coefficients: ArrayLike, divisor: Vector | None = None, **where: Unpack[Step]
     ) -> None:
         """Write out = (Σ_p coefficients[p] · z(step, p)) / divisor, with coefficients [P] rounded to out's dtype."""
         ...
 
     def perturb(
-        self,
-        out: Vector,
-        x: Vector,
-        scale: float,
-        *,
-        seed: int,
-        step: int,
-        perturbation: int,
-        start: int = 0,
-        divisor: Vector | None = None,
+        self, out: Vector, x: Vector, scale: float, divisor: Vector | None = None, **where: Unpack[Place]
     ) -> None:
         """Write out = x + scale · (z(step, perturbation) / divisor), with scale rounded to out's dtype.
 
@@ -125,7 +123,7 @@ class Folding(Directions, Protocol):
         ...
 
 
-def check_stream(law: Law, size: int, *, seed: int, step: int, perturbation: int, start: int) -> None:
+def check_stream(law: Law, size: int, *, seed: int, step: int, perturbation: int, start: int = 0) -> None:
     """Raise ValueError unless the 128-bit counter and the 64-bit key can represent these numbers."""
     if start % ALIGNMENT or start < 0:
         raise ValueError(f"start = {start}: a block of coordinates starts at a multiple of {ALIGNMENT}")

@@ -23,12 +23,12 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Unpack
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from seedbus.algorithms.directions.contract import ALIGNMENT, Directions
+from seedbus.algorithms.directions.contract import ALIGNMENT, Directions, Place, Step
 from seedbus.algorithms.directions.laws.law import Law
 from seedbus.algorithms.directions.selection import directions, reference
 from seedbus.vector import Vector, is_on_host
@@ -110,42 +110,27 @@ class LowRankDirections:
     layers: Layers
     v_seed: int
 
-    def fill(self, out: Vector, *, seed: int, step: int, perturbation: int, start: int = 0) -> None:
+    def fill(self, out: Vector, **where: Unpack[Place]) -> None:
         """See `Directions.fill`."""
-        source = _source(self.law, out.dtype)
-        self._expand(out, partial(source.fill, seed=seed, step=step, perturbation=perturbation), start)
+        start = where.pop("start", 0)
+        self._expand(out, partial(_source(self.law, out.dtype).fill, **where), start)
 
     def accumulate(
-        self,
-        out: Vector,
-        coefficients: ArrayLike,
-        *,
-        seed: int,
-        step: int,
-        start: int = 0,
-        divisor: Vector | None = None,
+        self, out: Vector, coefficients: ArrayLike, divisor: Vector | None = None, **where: Unpack[Step]
     ) -> None:
         """See `Directions.accumulate`; the sum is taken in U."""
         source, weights = _source(self.law, out.dtype), np.asarray(coefficients, out.dtype)
-        self._expand(out, partial(source.accumulate, coefficients=weights, seed=seed, step=step), start)
+        start = where.pop("start", 0)
+        self._expand(out, partial(source.accumulate, coefficients=weights, **where), start)
         if divisor is not None:
             np.divide(out, divisor, out=out)
 
     def perturb(
-        self,
-        out: Vector,
-        x: Vector,
-        scale: float,
-        *,
-        seed: int,
-        step: int,
-        perturbation: int,
-        start: int = 0,
-        divisor: Vector | None = None,
+        self, out: Vector, x: Vector, scale: float, divisor: Vector | None = None, **where: Unpack[Place]
     ) -> None:
         """See `Directions.perturb`."""
         z = np.empty_like(out)
-        self.fill(z, seed=seed, step=step, perturbation=perturbation, start=start)
+        self.fill(z, **where)
         if divisor is not None:
             np.divide(z, divisor, out=z)
         with np.errstate(over="ignore", invalid="ignore"):

@@ -8,12 +8,20 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from seedbus.algorithms.directions.contract import check_stream, check_vectors, domain, per_block, stream_key
+from seedbus.algorithms.directions.contract import (
+    Place,
+    Step,
+    check_stream,
+    check_vectors,
+    domain,
+    per_block,
+    stream_key,
+)
 from seedbus.algorithms.directions.exact import (
     FRACTION,
     Sums,
@@ -34,53 +42,35 @@ class NumpyDirections:
 
     law: Law
 
-    def fill(self, out: Vector, *, seed: int, step: int, perturbation: int, start: int = 0) -> None:
-        check_stream(self.law, out.size, seed=seed, step=step, perturbation=perturbation, start=start)
-        out[:] = self._direction(out.size, out.dtype, seed, step, perturbation, start)
+    def fill(self, out: Vector, **where: Unpack[Place]) -> None:
+        check_stream(self.law, out.size, **where)
+        out[:] = self._direction(out.size, out.dtype, **where)
 
     def accumulate(
-        self,
-        out: Vector,
-        coefficients: ArrayLike,
-        *,
-        seed: int,
-        step: int,
-        start: int = 0,
-        divisor: Vector | None = None,
+        self, out: Vector, coefficients: ArrayLike, divisor: Vector | None = None, **where: Unpack[Step]
     ) -> None:
         weights = np.asarray(coefficients, out.dtype)
         check_vectors(out, divisor)
-        check_stream(self.law, out.size, seed=seed, step=step, perturbation=weights.size, start=start)
+        check_stream(self.law, out.size, perturbation=weights.size, **where)
         out[:] = 0
         with np.errstate(all="ignore"):
             for p, weight in enumerate(weights):
-                out += weight * self._direction(out.size, out.dtype, seed, step, p, start)
+                out += weight * self._direction(out.size, out.dtype, perturbation=p, **where)
             if divisor is not None:
                 out /= divisor
 
     def perturb(
-        self,
-        out: Vector,
-        x: Vector,
-        scale: float,
-        *,
-        seed: int,
-        step: int,
-        perturbation: int,
-        start: int = 0,
-        divisor: Vector | None = None,
+        self, out: Vector, x: Vector, scale: float, divisor: Vector | None = None, **where: Unpack[Place]
     ) -> None:
         check_vectors(out, x, divisor)
-        check_stream(self.law, out.size, seed=seed, step=step, perturbation=perturbation, start=start)
-        z = self._direction(out.size, out.dtype, seed, step, perturbation, start)
+        check_stream(self.law, out.size, **where)
+        z = self._direction(out.size, out.dtype, **where)
         with np.errstate(all="ignore"):
             out[:] = x + out.dtype.type(scale) * (z if divisor is None else z / divisor)
 
-    def _direction(
-        self, size: int, dtype: np.dtype[Any], seed: int, step: int, perturbation: int, start: int
-    ) -> Vector:
+    def _direction(self, size: int, dtype: np.dtype[Any], **where: Unpack[Place]) -> Vector:
         """Return z(step, perturbation)[start : start + size]."""
-        words = _words(self.law, size, seed, step, perturbation, start)
+        words = _words(self.law, size, **where)
         z: Vector = _signs(words).astype(np.float32) if self.law.is_signs else self._table[words.view("<u2")]
         return z[:size].astype(dtype)
 
@@ -110,7 +100,7 @@ def _signs(words: NDArray[np.uint32]) -> NDArray[np.int64]:
     return np.unpackbits(words.view(np.uint8), bitorder="little") * np.int64(2) - np.int64(1)
 
 
-def _words(law: Law, size: int, seed: int, step: int, perturbation: int, start: int) -> NDArray[np.uint32]:
+def _words(law: Law, size: int, seed: int, step: int, perturbation: int, start: int = 0) -> NDArray[np.uint32]:
     """Return the words of the stream that hold the coordinates start … start + size, in order, little-endian."""
     first, count = start // per_block(law), -(-size // per_block(law))
     counter = np.empty((count, 4), np.uint32)

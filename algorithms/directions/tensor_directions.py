@@ -6,10 +6,11 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib.util import find_spec
-from typing import Any
+from typing import Any, Unpack
 
 from numpy.typing import ArrayLike
 
+from seedbus.algorithms.directions.contract import Place, Step
 from seedbus.algorithms.directions.exact import Sums, Terms
 from seedbus.algorithms.directions.folding import ReplaySteps, UpdateRule
 from seedbus.algorithms.directions.laws.law import Law
@@ -31,39 +32,21 @@ class TensorDirections:
         law: Law = self.backend.law
         return law
 
-    def fill(self, out: Vector, *, seed: int, step: int, perturbation: int, start: int = 0) -> None:
+    def fill(self, out: Vector, **where: Unpack[Place]) -> None:
         """See `Directions.fill`."""
-        self.backend.fill(_tensor(out), seed=seed, step=step, perturbation=perturbation, start=start)
+        self.backend.fill(_tensor(out), **where)
 
     def accumulate(
-        self,
-        out: Vector,
-        coefficients: ArrayLike,
-        *,
-        seed: int,
-        step: int,
-        start: int = 0,
-        divisor: Vector | None = None,
+        self, out: Vector, coefficients: ArrayLike, divisor: Vector | None = None, **where: Unpack[Step]
     ) -> None:
         """See `Directions.accumulate`."""
-        where = {"seed": seed, "step": step, "start": start, "divisor": _tensor(divisor)}
-        self.backend.accumulate(_tensor(out), coefficients, **where)
+        self.backend.accumulate(_tensor(out), coefficients, _tensor(divisor), **where)
 
     def perturb(
-        self,
-        out: Vector,
-        x: Vector,
-        scale: float,
-        *,
-        seed: int,
-        step: int,
-        perturbation: int,
-        start: int = 0,
-        divisor: Vector | None = None,
+        self, out: Vector, x: Vector, scale: float, divisor: Vector | None = None, **where: Unpack[Place]
     ) -> None:
         """See `Directions.perturb`."""
-        where = {"seed": seed, "step": step, "perturbation": perturbation, "start": start, "divisor": _tensor(divisor)}
-        self.backend.perturb(_tensor(out), _tensor(x), scale, **where)
+        self.backend.perturb(_tensor(out), _tensor(x), scale, _tensor(divisor), **where)
 
     def fold(self, rule: UpdateRule, fields: Mapping[str, Vector], steps: ReplaySteps, *, start: int = 0) -> None:
         """See `Folding.fold`."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, Final
+from typing import Any, Final, Unpack
 
 import numpy as np
 import torch
@@ -17,7 +17,7 @@ from numpy.typing import ArrayLike
 from torch import Tensor
 
 from seedbus.algorithms.directions.bfloat16 import narrowed_tensor, widened_tensor
-from seedbus.algorithms.directions.contract import ALIGNMENT, check_stream, domain, per_block, stream_key
+from seedbus.algorithms.directions.contract import ALIGNMENT, Place, Step, check_stream, domain, per_block, stream_key
 from seedbus.algorithms.directions.exact import FRACTION, Terms, check_terms, rounded_table, whole_table
 from seedbus.algorithms.directions.folding import ReplaySteps, UpdateRule
 from seedbus.algorithms.directions.laws.law import Law, mirrored
@@ -35,51 +35,35 @@ class TorchDirections:
 
     law: Law
 
-    def fill(self, out: Tensor, *, seed: int, step: int, perturbation: int, start: int = 0) -> None:
+    def fill(self, out: Tensor, **where: Unpack[Place]) -> None:
         """See `Directions.fill`."""
-        check_stream(self.law, len(out), seed=seed, step=step, perturbation=perturbation, start=start)
-        for span, first in _chunks(len(out), start):
-            out[span] = self._direction(out[span], seed, step, perturbation, first)
+        check_stream(self.law, len(out), **where)
+        for span, first in _chunks(len(out), where.get("start", 0)):
+            out[span] = self._direction(out[span], where["seed"], where["step"], where["perturbation"], first)
 
     def accumulate(
-        self,
-        out: Tensor,
-        coefficients: ArrayLike,
-        *,
-        seed: int,
-        step: int,
-        start: int = 0,
-        divisor: Tensor | None = None,
+        self, out: Tensor, coefficients: ArrayLike, divisor: Tensor | None = None, **where: Unpack[Step]
     ) -> None:
         """See `Directions.accumulate`."""
         weights = np.asarray(coefficients, np.float32).tolist()
         check_tensors(out, divisor)
-        check_stream(self.law, len(out), seed=seed, step=step, perturbation=len(weights), start=start)
-        for span, first in _chunks(len(out), start):
+        check_stream(self.law, len(out), perturbation=len(weights), **where)
+        for span, first in _chunks(len(out), where.get("start", 0)):
             part = out[span].zero_()
             for p, weight in enumerate(weights):
-                part += self._direction(part, seed, step, p, first) * weight
+                part += self._direction(part, where["seed"], where["step"], p, first) * weight
             if divisor is not None:
                 part /= divisor[span]
 
     def perturb(
-        self,
-        out: Tensor,
-        x: Tensor,
-        scale: float,
-        *,
-        seed: int,
-        step: int,
-        perturbation: int,
-        start: int = 0,
-        divisor: Tensor | None = None,
+        self, out: Tensor, x: Tensor, scale: float, divisor: Tensor | None = None, **where: Unpack[Place]
     ) -> None:
         """See `Directions.perturb`."""
         check_tensors(out, x, divisor)
-        check_stream(self.law, len(out), seed=seed, step=step, perturbation=perturbation, start=start)
+        check_stream(self.law, len(out), **where)
         rounded = float(np.float32(scale))
-        for span, first in _chunks(len(out), start):
-            z = self._direction(out[span], seed, step, perturbation, first)
+        for span, first in _chunks(len(out), where.get("start", 0)):
+            z = self._direction(out[span], where["seed"], where["step"], where["perturbation"], first)
             if divisor is not None:
                 z = z / divisor[span]
             torch.add(x[span], z * rounded, out=out[span])

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, Final
+from typing import Any, Final, Unpack
 
 import numpy as np
 import torch
@@ -24,7 +24,7 @@ from numpy.typing import ArrayLike
 from torch import Tensor
 
 from seedbus.algorithms.directions import triton_kernels as kernels
-from seedbus.algorithms.directions.contract import check_stream, stream_key
+from seedbus.algorithms.directions.contract import Place, Step, check_stream, stream_key
 from seedbus.algorithms.directions.laws.law import Law
 
 IS_INTERPRETED: Final = not isinstance(kernels.fill, triton.JITFunction)
@@ -42,50 +42,39 @@ class TritonDirections:
         """Return the upper half of the table of z on a device."""
         return table(self.law, device)
 
-    def fill(self, out: Tensor, *, seed: int, step: int, perturbation: int, start: int = 0) -> None:
+    def _words(self, where: Step, *perturbation: int) -> tuple[int, ...]:
+        """Return the first coordinate, and the words of counter and key, as a kernel takes them."""
+        signed = _signed(where["step"], *perturbation, *stream_key(self.law, where["seed"]))
+        return where.get("start", 0), *signed
+
+    def fill(self, out: Tensor, **where: Unpack[Place]) -> None:
         """Write out = z(step, perturbation)[start : start + len(out)]."""
         check_tensors(out)
-        check_stream(self.law, len(out), seed=seed, step=step, perturbation=perturbation, start=start)
-        words = (start, *_signed(step, perturbation, *stream_key(self.law, seed)))
+        check_stream(self.law, len(out), **where)
+        words = self._words(where, where["perturbation"])
         launch(kernels.fill, self.law, out, as_stored(out), self._table(out.device), len(out), *words)
 
     def accumulate(
-        self,
-        out: Tensor,
-        coefficients: ArrayLike,
-        *,
-        seed: int,
-        step: int,
-        start: int = 0,
-        divisor: Tensor | None = None,
+        self, out: Tensor, coefficients: ArrayLike, divisor: Tensor | None = None, **where: Unpack[Step]
     ) -> None:
         """Write out = (Σ_p coefficients[p] · z(step, p)) / divisor, with coefficients [P] rounded to float32."""
         scales = torch.from_numpy(np.array(coefficients, np.float32))
         check_tensors(out, divisor)
-        check_stream(self.law, len(out), seed=seed, step=step, perturbation=len(scales), start=start)
-        words = (start, *_signed(step, *stream_key(self.law, seed)))
+        check_stream(self.law, len(out), perturbation=len(scales), **where)
+        words = self._words(where)
         sums = (scales.to(out.device), len(scales), self._table(out.device), len(out))
         launch(kernels.accumulate, self.law, out, as_stored(out), as_stored(divisor), *sums, *words)
 
     def perturb(
-        self,
-        out: Tensor,
-        x: Tensor,
-        scale: float,
-        *,
-        seed: int,
-        step: int,
-        perturbation: int,
-        start: int = 0,
-        divisor: Tensor | None = None,
+        self, out: Tensor, x: Tensor, scale: float, divisor: Tensor | None = None, **where: Unpack[Place]
     ) -> None:
         """Write out = x + scale · (z(step, perturbation) / divisor) in one pass, with scale rounded to float32.
 
         out may be x itself.
         """
         check_tensors(out, x, divisor)
-        check_stream(self.law, len(out), seed=seed, step=step, perturbation=perturbation, start=start)
-        words = (start, *_signed(step, perturbation, *stream_key(self.law, seed)))
+        check_stream(self.law, len(out), **where)
+        words = self._words(where, where["perturbation"])
         vectors = (as_stored(out), as_stored(x), as_stored(divisor))
         launch(kernels.perturb, self.law, out, *vectors, float32(scale), self._table(out.device), len(out), *words)
 

@@ -26,7 +26,7 @@ import math
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal, Self
+from typing import Any, Literal, Self, Unpack
 
 import msgpack
 import numpy as np
@@ -36,6 +36,7 @@ from pydantic import Field, model_validator
 from seedbus.algorithms.capabilities import Facts
 from seedbus.algorithms.contract import CommitGap, Declined, LateReports, Packed, Replica, ReportRefused
 from seedbus.algorithms.directions import TERM, ExactDirections, Law, Sums, Terms
+from seedbus.algorithms.directions.contract import Place, Step
 from seedbus.algorithms.objective import Objective
 from seedbus.algorithms.scalar_only import exact, pool
 from seedbus.algorithms.scalar_only.base import ScalarOnly
@@ -289,32 +290,16 @@ class _PoolDirections:
     def law(self) -> Law:
         return self.source.law
 
-    def fill(self, out: Vector, *, seed: int, step: int, perturbation: int, start: int = 0) -> None:
-        self.source.fill(out, **self._where(step, perturbation), start=start)
+    def fill(self, out: Vector, **where: Unpack[Place]) -> None:
+        self.source.fill(out, **self._drawn(where))
 
     def perturb(
-        self,
-        out: Vector,
-        x: Vector,
-        scale: float,
-        *,
-        seed: int,
-        step: int,
-        perturbation: int,
-        start: int = 0,
-        divisor: Vector | None = None,
+        self, out: Vector, x: Vector, scale: float, divisor: Vector | None = None, **where: Unpack[Place]
     ) -> None:
-        self.source.perturb(out, x, scale, **self._where(step, perturbation), start=start, divisor=divisor)
+        self.source.perturb(out, x, scale, divisor, **self._drawn(where))
 
     def accumulate(
-        self,
-        out: Vector,
-        coefficients: ArrayLike,
-        *,
-        seed: int,
-        step: int,
-        start: int = 0,
-        divisor: Vector | None = None,
+        self, out: Vector, coefficients: ArrayLike, divisor: Vector | None = None, **where: Unpack[Step]
     ) -> None:
         raise TypeError("directions of a pool are added by add_terms")
 
@@ -322,5 +307,7 @@ class _PoolDirections:
         indices = self.indices[terms["step"], terms["perturbation"]]
         self.source.add_terms(sums, pool_terms(self.seed, indices, terms["number"]), start=start)
 
-    def _where(self, step: int, perturbation: int) -> dict[str, int]:
-        return {"seed": self.seed, "step": 0, "perturbation": int(self.indices[step, perturbation])}
+    def _drawn(self, where: Place) -> Place:
+        """Return where the pool has the direction that the client drew for a place."""
+        number = int(self.indices[where["step"], where["perturbation"]])
+        return {**where, "seed": self.seed, "step": 0, "perturbation": number}

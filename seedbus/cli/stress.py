@@ -3,16 +3,10 @@
 from __future__ import annotations
 
 import itertools
-import json
 import math
-import multiprocessing
-import multiprocessing.connection
 import os
-import signal
-import threading
 from collections import Counter
 from collections.abc import Iterator
-from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -82,7 +76,7 @@ class Total:
         self.scenarios += 1
         self.rounds += verdict.rounds
         self.messages += verdict.messages
-        self.faults += verdict.faults
+        self.faults.update(verdict.faults)
         self.first = verdict.seed if self.first is None else min(self.first, verdict.seed)
         self.last = max(self.last, verdict.seed)
 
@@ -100,7 +94,7 @@ class Total:
 def examined(seed: int, count: int | None, minutes: float | None, jobs: int) -> Iterator[Verdict]:
     """Examine seeds in parallel and yield their verdicts as they become ready.
 
-    All processes end when the iteration ends, or when this process ends.
+    All processes end when the iteration ends, or when this process ends. A scenario that ends its process is a failure.
 
     Args:
         seed: the first seed.
@@ -109,47 +103,19 @@ def examined(seed: int, count: int | None, minutes: float | None, jobs: int) -> 
         jobs: number of processes.
     """
     from seedbus.bus.clock import wall_seconds
-    from seedbus.bus.files import temporary_folder
-    from seedbus.studies.stress.stress import examine
+    from seedbus.studies.stress.stress import Verdict
+    from seedbus.studies.study.pool import Job, Pool
 
     until_s = math.inf if minutes is None else wall_seconds() + 60 * minutes
-    seeds = itertools.count(seed) if count is None else iter(range(seed, seed + count))
-    context = multiprocessing.get_context("spawn")
-    with (
-        temporary_folder() as folder,
-        ProcessPoolExecutor(jobs, mp_context=context, initializer=_end_with_parent) as pool,
-    ):
-        in_flight: set[Future[Verdict]] = set()
-        try:
-            while True:
-                has_time = wall_seconds() < until_s
-                for number in itertools.islice(seeds, 2 * jobs - len(in_flight) if has_time else 0):
-                    in_flight.add(pool.submit(examine, number, folder, until_s))
-                if not in_flight:
-                    return
-                left_s = None if minutes is None else max(0.0, until_s + MARGIN_S - wall_seconds())
-                done, in_flight = wait(in_flight, left_s, return_when=FIRST_COMPLETED)
-                if not done:
-                    return  # the processes do not even react to the end of the time; they are killed below
-                yield from sorted((each.result() for each in done), key=lambda verdict: verdict.seed)
-        finally:
-            if in_flight:
-                pool.shutdown(wait=False, cancel_futures=True)
-                for child in multiprocessing.active_children():
-                    child.kill()
-
-
-def _end_with_parent() -> None:
-    """Make a process of the pool end when its parent ends, for whatever reason. Ctrl-C is left to the parent."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    parent = multiprocessing.parent_process()
-
-    def watch(sentinel: int) -> None:
-        multiprocessing.connection.wait([sentinel])
-        os.kill(os.getpid(), signal.SIGKILL)
-
-    if parent is not None:
-        threading.Thread(target=watch, args=(parent.sentinel,), name="parent-pipe", daemon=True).start()
+    seeds = itertools.count(seed) if count is None else range(seed, seed + count)
+    has_time = itertools.takewhile(lambda _: wall_seconds() < until_s, seeds)
+    asked = (Job("stress", number, {"seed": number, "until_s": until_s}) for number in has_time)
+    with Pool(jobs, stop_s=0.0) as pool:  # a run that is cut off is of no use
+        for answer in pool.do(asked, until_s + MARGIN_S):
+            if answer.failure is None:
+                yield Verdict(**answer.facts["verdict"])
+            else:
+                yield Verdict.failed(answer.job.subject, answer.failure)
 
 
 def _write(path: Path, verdict: Verdict) -> None:
@@ -157,7 +123,6 @@ def _write(path: Path, verdict: Verdict) -> None:
     from seedbus.scenarios.schema.yaml_text import dump
 
     path.parent.mkdir(parents=True, exist_ok=True)
-    smallest = json.loads(json.dumps(verdict.smallest))
-    write(path, f"# {verdict.problem}\n" + dump(smallest))
+    write(path, f"# {verdict.problem}\n" + dump(verdict.smallest))
     for name, text in verdict.files.items():
         write(path.parent / name, text)

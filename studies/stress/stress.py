@@ -59,10 +59,15 @@ class Verdict:
     seed: int
     rounds: int = 0
     messages: int = 0
-    faults: Counter[str] = field(default_factory=Counter)
+    faults: dict[str, int] = field(default_factory=dict)
     problem: str | None = None
     smallest: dict[str, Any] | None = None
     is_cut: bool = False
+
+    @classmethod
+    def failed(cls, seed: int, why: str) -> Verdict:
+        """Return that on a seed without a result; why: the last line says it."""
+        return cls(seed, problem=why.strip().splitlines()[-1], smallest=document(seed))
 
     @property
     def files(self) -> dict[str, str]:
@@ -86,7 +91,7 @@ def examine(seed: int, folder: Path | None = None, until_s: float = math.inf) ->
         until_s: time of `wall_seconds` at which to stop, even in the middle of a run.
     """
     drawn = document(seed)
-    verdict = Verdict(seed, faults=Counter(fault["fault"] for fault in drawn["faults"]))
+    verdict = Verdict(seed, faults=dict(Counter(fault["fault"] for fault in drawn["faults"])))
     with TemporaryDirectory(prefix="stress-", dir=folder, ignore_cleanup_errors=True) as name:
         runs = Path(name)
         try:

@@ -1,14 +1,18 @@
-"""Worker processes of a study. A job that fails, or whose process dies, is told and does not stop the others."""
+"""Processes that do the jobs of studies, and of `seedbus stress`.
+
+A job that fails, or whose process dies, is told and does not stop the others.
+"""
 
 from __future__ import annotations
 
 import json
+import math
 import queue
 import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -30,7 +34,7 @@ class Job:
     """What a worker is to do.
 
     Attributes:
-        do: "run", "trial" or "rates", see `worker`.
+        do: a name of `worker.JOBS`.
         subject: what the job is about; it stays in this process.
         facts: what the worker is sent.
     """
@@ -118,30 +122,39 @@ class Pool:
             self._folder = self._temporary.enter_context(temporary_folder())
         return self._folder
 
-    def do(self, jobs: Sequence[Job]) -> Iterator[Answer]:
-        """Do all jobs, and yield the answers as they come. Jobs begin in the order in which they are given."""
-        waiting: queue.SimpleQueue[Job] = queue.SimpleQueue()
-        for job in jobs:
-            waiting.put(job)
+    def do(self, jobs: Iterable[Job], until_s: float = math.inf) -> Iterator[Answer]:
+        """Do all jobs, and yield the answers as they come. Jobs begin in the order in which they are given.
+
+        Args:
+            jobs: each is asked for when a process can begin it; there may be no end of them.
+            until_s: time of `wall_seconds` at which no answer is awaited any more.
+        """
+        waiting, lock = iter(jobs), threading.Lock()
         answers: queue.SimpleQueue[Answer | Exception | None] = queue.SimpleQueue()
+
+        def next_job() -> Job | None:
+            with lock:
+                return next(waiting, None)
 
         def work(number: int) -> None:
             try:
-                with suppress(queue.Empty):
-                    while not self._is_closing:
-                        self._do(number, waiting.get_nowait(), answers)
+                while not self._is_closing and (job := next_job()) is not None:
+                    self._do(number, job, answers)
             except Exception as error:  # this generator must not wait for a thread that has ended
                 answers.put(error)
             answers.put(None)
 
-        threads = min(self._count, len(jobs))
+        threads = self._count
         self._threads = [
             threading.Thread(target=work, args=(number,), name="study", daemon=True) for number in range(threads)
         ]
         for thread in self._threads:
             thread.start()
         while threads:
-            answer = answers.get()
+            try:
+                answer = answers.get(timeout=None if until_s == math.inf else max(0.0, until_s - wall_seconds()))
+            except queue.Empty:
+                return
             if answer is None:
                 threads -= 1
             elif isinstance(answer, Exception):
@@ -191,7 +204,7 @@ class Pool:
         plugins = [plugin.path for plugin in PLUGINS.values() if plugin.path]
         with self._lock:
             if self._is_closing:
-                raise OSError("the study is over")
+                raise OSError("all processes are being ended")
             command = [sys.executable, "-m", WORKER, str(self.folder), str(self._stop_s), *plugins]
             # a process group of its own: Ctrl-C reaches this process only
             child = subprocess.Popen(

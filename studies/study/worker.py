@@ -1,4 +1,4 @@
-"""A process that makes runs for a study: `python -m seedbus.studies.study.worker FOLDER SECONDS PLUGIN…`.
+"""A process that makes runs for others: `python -m seedbus.studies.study.worker FOLDER SECONDS PLUGIN…`, see `pool`.
 
 It reads jobs from its standard input and answers on its standard output, an object of JSON a line. When its input ends,
 it stops the run in progress, removes FOLDER, where temporary files are, and ends after SECONDS at the latest. Runs are
@@ -18,6 +18,7 @@ import threading
 import traceback
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -215,7 +216,14 @@ def measure_rates(job: dict[str, Any], answer: Answer) -> dict[str, Any]:
     return measured()._asdict()
 
 
-JOBS = {"run": make_run, "trial": try_out, "rates": measure_rates}
+def stress(job: dict[str, Any], answer: Answer) -> dict[str, Any]:
+    """Examine a random scenario. Returns `verdict`: the fields of `stress.Verdict`."""
+    from seedbus.studies.stress.stress import examine
+
+    return {"verdict": asdict(examine(job["seed"], until_s=job["until_s"]))}
+
+
+JOBS = {"run": make_run, "trial": try_out, "rates": measure_rates, "stress": stress}
 
 
 def done(job: dict[str, Any], answer: Answer) -> dict[str, Any]:

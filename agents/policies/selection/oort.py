@@ -27,6 +27,8 @@ from seedbus.agents.policies.selection.known import Known
 from seedbus.agents.policies.selection.selection import Selection, drawn
 from seedbus.bus.keyed_random import uniform
 
+_DECAY, _LEAST = 0.98, 0.2  # of exploration: its factor from round to round, and where it stops
+_PACE_STEP = 0.05  # Δ: added to `pace` whenever reports have become smaller
 _CUT_OFF = 0.95  # c: of the least utility among the best
 _CLIP = 0.95  # the quantile of utilities beyond which they count as equal
 _MOST = 1e290  # the largest norm that counts as itself: so many as there may be add up to a finite sum
@@ -39,21 +41,20 @@ class Oort(Selection):
 
     policy: Literal["oort"] = "oort"
     exploration: float = Field(
-        default=0.9, ge=0, le=1, description="share of the first cohort's places for clients that never reported (ε)"
+        default=0.9, ge=0, le=1, description="share of the first cohort for clients that never reported; falls to 0.2"
     )
-    exploration_decay: float = Field(default=0.98, gt=0, le=1, description="its factor from round to round")
-    exploration_least: float = Field(default=0.2, ge=0, le=1, description="below which it does not fall")
     penalty: float = Field(
         default=2.0, ge=0, le=100, description="a utility is multiplied by (T/t)^penalty where an answer took t > T (α)"
     )
-    pace: float = Field(default=0.3, gt=0, le=1, description="T is this quantile of the answers' times, 1: no limit")
-    pace_step: float = Field(default=0.05, ge=0, le=1, description="added to it when reports have become smaller (Δ)")
+    pace: float = Field(
+        default=0.3, gt=0, le=1, description="T is at first this quantile of the answers' times; 1: no limit"
+    )
     window: int = Field(default=20, ge=1, le=10_000, description="rounds whose reports are compared with those before")
 
     def choose(self, members: Sequence[int], count: int, known: Known, seed: int, round: int) -> list[int]:
         """Return `count` of the members, ascending. It looks at all members."""
         heard = sorted(client for client in known.worth if client in members)
-        share = max(self.exploration_least, self.exploration * self.exploration_decay**round)
+        share = max(min(_LEAST, self.exploration), self.exploration * _DECAY**round)
         wanted = math.floor(share * count + uniform(seed, "oort exploration", round))
         explored = min(wanted, len(members) - len(heard))
         exploited = min(count - explored, len(heard))
@@ -90,7 +91,7 @@ class Oort(Selection):
             risen += math.fsum(sums[: self.window]) > math.fsum(sums[self.window :])
             del sums[: self.window]
         known.memory = [risen, *sums]
-        quantile = self.pace + risen * self.pace_step
+        quantile = self.pace + risen * _PACE_STEP
         if quantile >= 1:
             return math.inf
         times_ns = sorted(known.answer_ns.values())

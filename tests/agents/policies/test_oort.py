@@ -39,22 +39,22 @@ def test_a_share_of_the_cohort_that_decays_has_never_reported(round: int, share:
 
 def test_it_asks_those_that_are_left_where_too_few_have_reported_or_too_few_have_not() -> None:
     assert len(Oort().choose(range(9), 6, Known(), 7, 0)) == 6
-    assert len(Oort(exploration=0, exploration_least=0).choose(range(9), 6, known({4: 1.0}), 7, 0)) == 6
+    assert len(Oort(exploration=0).choose(range(9), 6, known({4: 1.0}), 7, 0)) == 6
     assert len(Oort().choose(range(9), 6, known(dict.fromkeys(range(8), 1.0)), 7, 0)) == 6
 
 
 def test_large_reports_come_first_and_those_within_the_cut_off_are_drawn_in_proportion() -> None:
     worths = {client: 10.0 if client < 4 else 1.0 for client in range(20)}
-    counts = chosen(Oort(exploration=0, exploration_least=0), 20, 4, known(worths))
+    counts = chosen(Oort(exploration=0), 20, 4, known(worths))
     assert set(counts) == {0, 1, 2, 3}, "the cut-off is at 95% of the fourth utility"
-    everybody = chosen(Oort(exploration=0, exploration_least=0), 20, 4, known(dict.fromkeys(range(20), 1.0)))
+    everybody = chosen(Oort(exploration=0), 20, 4, known(dict.fromkeys(range(20), 1.0)))
     assert min(everybody.values()) > 20 and max(everybody.values()) < 70, "equal ones by lot, 40 times on average"
 
 
 @pytest.mark.parametrize("odd", [math.inf, math.nan, 1e308, -1.0, -math.inf], ids=str)
 def test_it_fills_the_cohort_whatever_norms_reports_have_and_whatever_a_checkpoint_holds(odd: float) -> None:
     """A plug-in's algorithm may accept such reports, and anybody can write a checkpoint."""
-    policy = Oort(exploration=0, exploration_least=0, window=2)
+    policy = Oort(exploration=0, window=2)
     for norms in ([odd] * 6, [1.0, odd, odd, 2.0, 3.0, 4.0]):
         found = known(dict(enumerate(norms)), round=4)
         for memory in ([], [odd], [0.0, odd, odd, odd]):
@@ -64,8 +64,8 @@ def test_it_fills_the_cohort_whatever_norms_reports_have_and_whatever_a_checkpoi
 
 
 def test_slow_clients_come_last_until_the_reports_of_the_others_shrink() -> None:
-    """T is the 0.5 quantile at first, a second; with 0.6 and more it is the ten seconds of the slow half."""
-    policy = Oort(exploration=0, exploration_least=0, pace=0.4, pace_step=0.3, window=3)
+    """T is the 0.46 quantile at first, a second; with 0.5 and more it is the ten seconds of the slow half."""
+    policy = Oort(exploration=0, pace=0.46, window=3)
     seconds = {client: 1.0 if client < 10 else 10.0 for client in range(20)}
     found = known(dict.fromkeys(range(20), 1.0), seconds)
     slow = []
@@ -82,7 +82,7 @@ def test_slow_clients_come_last_until_the_reports_of_the_others_shrink() -> None
 
 
 def test_a_client_that_was_not_asked_for_long_is_asked_again() -> None:
-    policy = Oort(exploration=0, exploration_least=0)
+    policy = Oort(exploration=0)
     found = known({0: 1.0, 1: 1.1, 2: 1.2}, round=400)
     assert set(chosen(policy, 3, 2, found)) == {1, 2}, "the larger two"
     found.latest[0] = 0

@@ -30,6 +30,7 @@ from seedbus.algorithms.scalar_only.hiso import HiSo
 from seedbus.bus import Kind
 from seedbus.bus.clock import wall_seconds
 from seedbus.cli.main import app
+from seedbus.cli.stress import examined
 from seedbus.scenarios.errors import Exit
 from seedbus.scenarios.faults.base import FAULTS
 from seedbus.scenarios.running.replay import Replayed, replay
@@ -39,6 +40,7 @@ from seedbus.studies.stress.fault_files import files
 from seedbus.studies.stress.invariants import Broken, check_deceived, check_run, is_late
 from seedbus.studies.stress.random_scenarios import document
 from seedbus.studies.stress.stress import examine, shrink
+from seedbus.studies.study import pool
 
 
 @functools.cache
@@ -327,6 +329,18 @@ def test_a_run_that_hangs_is_a_failure_that_is_told(tmp_path: Path, monkeypatch:
     monkeypatch.setattr("seedbus.agents.server.server.Server._keep", lambda *_: turn_for_ever())
     verdict = examine(3, tmp_path)
     assert verdict.problem == "Broken: the run has not ended after 0 s" and verdict.smallest == document(3)
+
+
+@pytest.mark.usefixtures("cold_studies")
+def test_a_scenario_that_ends_its_process_is_a_failure_that_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "mortal.py").write_text("""if input(): raise SystemExit(9)""")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    monkeypatch.setattr(pool, "WORKER", "mortal")
+    verdicts = list(examined(3, 2, None, 1))
+    assert [(each.seed, each.smallest) for each in verdicts] == [(3, document(3)), (4, document(4))]
+    assert {each.problem for each in verdicts} == {"its process ended with exit code 9"}
 
 
 def marked(mark: bytes) -> list[int]:

@@ -11,6 +11,7 @@ from seedbus.agents.catch_up.settings import Lag
 from seedbus.agents.extensions import Noise, OpenExchange, ReportFilter, no_exchange
 from seedbus.agents.messages import AnyAlgorithm
 from seedbus.agents.policies.participation import Participation
+from seedbus.agents.server.overdue import OverdueRounds, overdue_rounds
 from seedbus.agents.server.stopping import Cadence, Stop
 from seedbus.algorithms.contract import Vector
 from seedbus.bus import Compute, Network
@@ -45,6 +46,7 @@ class RunSpec:
         x0: makes x₀, float32 [d]; needed if the algorithm is dense.
         report_limit: how many bytes a REPORT may have.
         plugins: the digest of the plug-ins that processes must show; empty if the scenario needs none.
+        overdue: makes what keeps closed rounds that may still be answered, for a policy.
         open_exchange: begins what a round asks beside reports.
         filters: change the reports of a commit, just before it is made, in this order.
         noise: what is added to the sum of a round's reports; None: commits are made of the reports themselves.
@@ -72,6 +74,7 @@ class RunSpec:
     x0: Callable[[], Vector] | None = None
     report_limit: int = SHORT
     plugins: bytes = b""
+    overdue: Callable[[Participation], OverdueRounds] = overdue_rounds
     open_exchange: OpenExchange = no_exchange
     filters: Sequence[ReportFilter] = ()
     noise: Noise | None = None

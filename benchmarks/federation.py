@@ -97,7 +97,7 @@ class Case(NamedTuple):
 
 
 def table_case() -> Case:
-    """Return the table: what the scenario states of its columns is rounded to one digit, as a textbook would have it."""
+    """Return the table; what the scenario states of its columns is rounded to one digit."""
     from sklearn.datasets import load_breast_cancer
 
     found = load_breast_cancer()
@@ -586,7 +586,9 @@ def plant(federation: Federation) -> None:
 def traffic(federation: Federation, flows: dict[Flow, bytes], rounds: int) -> None:
     """Print what each owner sent and got, in bytes of TCP, and what a model of float32 each way and round would be."""
     model = 4 * int(federation.scenario.dimension) * rounds
-    print(f"  | owner | data | bytes up | bytes down | a model of {federation.scenario.dimension:,} numbers, each way |")
+    print(
+        f"  | owner | data | bytes up | bytes down | a model of {federation.scenario.dimension:,} numbers, each way |"
+    )
     print("  |---|---|---:|---:|---:|")
     for name, owner, share in zip(OWNERS, federation.owners, federation.shares, strict=True):
         address = owner.machine.address

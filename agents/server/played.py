@@ -7,12 +7,13 @@ is computed anew. A report that counted late is held back until the round whose 
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Sequence
+from collections.abc import Container, Sequence
 from dataclasses import replace
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 from pydantic import PrivateAttr
 
+from seedbus.agents.journal.metrics import WHEN
 from seedbus.agents.journal.records import StoredRound
 from seedbus.agents.messages import AnyAlgorithm
 from seedbus.agents.policies.participation import Participation
@@ -123,40 +124,54 @@ class PlayedRounds(OverdueRounds):
         super().add(closed)
 
 
-def played(spec: RunSpec, rounds: Sequence[StoredRound]) -> RunSpec:
-    """Return a run in simulated time that asks whom another run asked, and commits the reports that it committed.
+class Decisions(NamedTuple):
+    """What was decided in a run, of which the rest follows.
 
-    Args:
-        spec: the other run.
+    Attributes:
         rounds: those of its journal, one at least.
+        evaluations: its lines of metrics, each with the clients that have measured it; None: not some of them.
     """
-    policy = spec.participation
-    own = {"selection": AsAsked.of(rounds), "deadline_s": None, "deadline": None, "every_s": None}
-    ends = {"rounds": len(rounds), "target": None, "bytes": None, "simulated_s": None, "epsilon": None}
-    return replace(
-        spec,
-        participation=policy.model_copy(update=own),
-        stop=spec.stop.model_copy(update=ends | {"diverged": "continue"}),
-        faults=[Switched() for _ in spec.faults],
-        is_virtual=True,
-        overdue=lambda _: PlayedRounds(policy, rounds),
-    )
+
+    rounds: Sequence[StoredRound]
+    evaluations: Sequence[tuple[dict[str, Any], Sequence[int] | None]] = ()
+
+    def played(self, spec: RunSpec) -> RunSpec:
+        """Return a run in simulated time that asks whom this one asked, and commits the reports that it committed."""
+        policy, rounds, everybody = spec.participation, self.rounds, range(spec.participation.clients)
+        own = {"selection": AsAsked.of(rounds), "deadline_s": None, "deadline": None, "every_s": None}
+        ends = {"rounds": len(rounds), "target": None, "bytes": None, "simulated_s": None, "epsilon": None}
+        return replace(
+            spec,
+            participation=policy.model_copy(update=own),
+            stop=spec.stop.model_copy(update=ends | {"diverged": "continue"}),
+            faults=[Switched() for _ in spec.faults],
+            is_virtual=True,
+            overdue=lambda _: PlayedRounds(policy, rounds),
+            measure={_when(line): everybody if told is None else told for line, told in self.evaluations},
+        )
+
+    def difference(self, other: Decisions) -> str | None:
+        """Return in what a rehearsal of this run is the first time not as this; None: in nothing."""
+        for theirs, ours in zip(self.rounds, other.rounds, strict=True):
+            counted, computed = _counted(theirs), _counted(ours)
+            if counted != computed:
+                number, client = min(counted ^ computed)
+                late = f" of round {number}" if number != theirs.round else ""
+                return f"round {theirs.round} counted the report{late} of client {client}, and here there is none"
+            if theirs.commit != ours.commit:
+                whose = ", ".join(map(str, sorted({client for _, client in counted}))) or "nobody"
+                return f"round {theirs.round} has another commit: a report of clients {whose} is another one here"
+        here = {_when(line): line for line, _ in other.evaluations}
+        for line, _ in self.evaluations:
+            for name in (name for name in line if name not in (*WHEN, "asked")):
+                if line[name] != (computed_value := here.get(_when(line), {}).get(name)):
+                    what = f"{name} after round {line['round']:g} is {line[name]!r} there and {computed_value!r} here"
+                    return f"{what}, though the model is the same"
+        return None
 
 
-def difference(there: Iterable[StoredRound], here: Iterable[StoredRound]) -> str | None:
-    """Return in what the first of a run's rounds differs that its rehearsal has otherwise; None: in nothing."""
-    for theirs, ours in zip(there, here, strict=True):
-        where = f"round {theirs.round}"
-        counted, computed = _counted(theirs), _counted(ours)
-        if computed != counted:
-            number, client = min(counted ^ computed)
-            late = f" of round {number}" if number != theirs.round else ""
-            return f"{where} counted the report{late} of client {client} there, and here there is none"
-        if theirs.commit != ours.commit:
-            clients = sorted({client for _, client in counted})
-            whose = ", ".join(map(str, clients)) or "nobody"
-            return f"{where} has another commit: the reports of clients {whose}, or of some, are others than those"
-    return None
+def _when(line: dict[str, Any]) -> tuple[int, int]:
+    return int(line["round"]), int(line["version"])
 
 
 def _counted(stored: StoredRound) -> set[tuple[int, int]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -34,6 +34,7 @@ class RunSpec:
         evaluation: how often the evaluator measures.
         metrics: the names of what it measures.
         measured_by_clients: those of them that clients measure where they do, means over samples.
+        measure: (round, version) → the clients that are asked to measure then, at others none; None: always all.
         network: latency and bandwidth of links.
         compute: how long clients work.
         faults: the scenario's faults of all kinds.
@@ -62,6 +63,7 @@ class RunSpec:
     evaluation: Cadence = field(default_factory=Cadence)
     metrics: Sequence[str] = ()
     measured_by_clients: Sequence[str] = ()
+    measure: Mapping[tuple[int, int], Collection[int]] | None = None
     network: Network = field(default_factory=Network)
     compute: Compute = field(default_factory=Compute)
     faults: Sequence[object] = ()

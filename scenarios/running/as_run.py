@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from seedbus.agents.errors import RunFolderError
 from seedbus.agents.journal.journal import Journal
-from seedbus.agents.journal.records import StoredRound
 from seedbus.agents.launcher import check_build
-from seedbus.agents.server.played import difference
-from seedbus.bus.text import counted
+from seedbus.agents.server.played import Decisions
 from seedbus.scenarios.errors import Differs, ScenarioError
 from seedbus.scenarios.run_folder import refuse_another, scenario_of
 from seedbus.scenarios.running.open_run import REHEARSES
 from seedbus.scenarios.running.prepare import Prepared, build_of
 from seedbus.scenarios.schema.scenario import Scenario
+
 
 @dataclass(frozen=True)
 class OtherRun:
@@ -25,12 +23,12 @@ class OtherRun:
 
     Attributes:
         folder: its folder.
-        rounds: those of its journal, verified.
+        decisions: those that its journal has, verified.
         facts: what its journal says of the program and the model that it began with.
     """
 
     folder: Path
-    rounds: Sequence[StoredRound]
+    decisions: Decisions
     facts: dict[str, str]
 
     @staticmethod
@@ -45,12 +43,12 @@ class OtherRun:
         if not scenario.has_server:
             what = "nodes without a server decide nothing that a journal has; expected a scenario with a server"
             raise ScenarioError(f"--as {folder}", [what])
-        refuse_another(scenario, scenario_of(folder), folder, of_other_length=True)
+        refuse_another(scenario, scenario_of(folder), folder)
         with closing(Journal.open(folder, for_writing=False)) as journal:
-            rounds, facts = list(journal.rounds()), journal.facts()
-        if not rounds:
+            decisions, facts = _decisions(journal), journal.facts()
+        if not decisions.rounds:
             raise RunFolderError(folder, "it has no round that could be rehearsed; expected one at least")
-        return OtherRun(folder, rounds, facts)
+        return OtherRun(folder, decisions, facts)
 
     def rehearsed(self, prepared: Prepared) -> Prepared:
         """Return a run as its rehearsal.
@@ -60,11 +58,16 @@ class OtherRun:
         """
         if prepared.problem is not None:
             check_build(self.folder, self.facts, build_of(prepared.scenario, prepared.problem))
-        return replace(prepared, rounds=self.rounds, files=prepared.files | {REHEARSES: self.facts.get("run", "a run")})
+        return replace(
+            prepared, decisions=self.decisions, files=prepared.files | {REHEARSES: self.facts.get("run", "a run")}
+        )
 
     def compare(self, folder: Path, journal: Journal) -> None:
         """Raise `Differs` if a rehearsal is not as the run; folder: the rehearsal's."""
-        found = difference(self.rounds, journal.rounds())
+        found = self.decisions.difference(_decisions(journal))
         if found is not None:
-            done = counted(len(self.rounds), "round")
-            raise Differs(f"{folder} is not as {self.folder}, of which it has rehearsed {done}: {found}")
+            raise Differs(f"{folder} is a rehearsal of {self.folder}, and differs from it: {found}")
+
+
+def _decisions(journal: Journal) -> Decisions:
+    return Decisions(list(journal.rounds()), journal.evaluations())

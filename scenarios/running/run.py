@@ -103,6 +103,8 @@ def run(
     if out is not None:
         out = path_of(out, "out", "the folder of the run")
         check_name(out)
+    if resume and as_run is not None:
+        raise ScenarioError(f"--as {as_run}", ["a rehearsal is not resumed; expected a new one, without --resume"])
     if resume:
         if out is None:
             raise ScenarioError("resume", ["out is missing; expected the folder of the run to go on with"])
@@ -112,8 +114,6 @@ def run(
             results = judge_again(Results.read(Path(out)), scenario)
             track_again(trackers, scenario, results, observer or NullObserver())
             return results
-    if resume and as_run is not None:
-        raise ScenarioError(f"--as {as_run}", ["a rehearsal is not resumed; expected a new one, without --resume"])
     other = None if as_run is None else OtherRun.read(path_of(as_run, "as_run", "the folder of a run"), scenario)
     placement = placement or Placement(scenario.transport, devices=devices_of("") if device is None else (device,))
     if not isinstance(placement, Placement):

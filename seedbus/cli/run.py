@@ -140,8 +140,8 @@ def run(
         typer.Option(
             "--as",
             metavar="RUN",
-            help="Rehearse this run: its journal says whom rounds asked and which reports counted; ends with its digest, "
-            "or says what differs.",
+            help="Rehearse this run: its journal says whom rounds asked and which reports counted. Ends with its "
+            "digest, or says what differs.",
         ),
     ] = None,
 ) -> None:

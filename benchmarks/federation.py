@@ -126,7 +126,13 @@ def table_case() -> Case:
             shares.append(Share(f"{len(rows)} rows", secrets))
         return shares
 
-    return Case("breast-cancer", _fields(task, "breast-cancer", 0.05), 150, "ward-of-patients.csv", divide)
+    return Case(
+        "breast-cancer",
+        _fields(task, "breast-cancer", {"learning_rate": 0.05, "perturbations": 5}),
+        150,
+        "ward-of-patients.csv",
+        divide,
+    )
 
 
 def image_case() -> Case:
@@ -153,15 +159,21 @@ def image_case() -> Case:
             shares.append(Share(f"{len(mine)} images", secrets))
         return shares
 
-    return Case("digits", _fields(task, "digits", 0.02), 40, "scans-of-patients", divide)
+    return Case(
+        "digits",
+        _fields(task, "digits", {"learning_rate": 0.005, "perturbations": 10, "local_steps": 4}),
+        40,
+        "scans-of-patients",
+        divide,
+    )
 
 
-def _fields(task: dict[str, Any], name: str, learning_rate: float) -> dict[str, Any]:
+def _fields(task: dict[str, Any], name: str, algorithm: dict[str, Any]) -> dict[str, Any]:
     return {
         "name": name,
         "task": task,
         "partition": "own",
-        "algorithm": {"name": "decomfl", "learning_rate": learning_rate, "perturbations": 5},
+        "algorithm": {"name": "decomfl"} | algorithm,
         "participation": {"clients": len(OWNERS), "cohort": len(OWNERS)},
         "evaluation": {"by": "clients", "every": 10},
     }
@@ -180,7 +192,7 @@ def _of_labels(names: Sequence[str], classes: NDArray[Any]) -> dict[bytes, str]:
 
 def _of_row(raw: NDArray[Any], standardised: NDArray[Any]) -> dict[bytes, str]:
     """Return the cells of a row as numbers of a file and of a network, and as decimal text."""
-    found = {}
+    found: dict[bytes, str] = {}
     for what, numbers in (("raw", raw), ("standardised", standardised)):
         pairs = numbers.astype(np.float32)
         found |= {pairs[at : at + 2].tobytes(): f"{what} numbers, float32" for at in range(len(pairs) - 1)}
@@ -363,7 +375,10 @@ class User(NamedTuple):
         """Start a command of Seedbus as this user, in its folder."""
         environment = {name: value for name, value in os.environ.items() if not name.startswith(("XDG_", "NUMBA_"))}
         environment |= {"HOME": str(self.folder)}
-        return self.machine.seedbus(*arguments, within=self.within, cwd=self.folder, env=environment)
+        started: subprocess.Popen[str] = self.machine.seedbus(
+            *arguments, within=self.within, cwd=self.folder, env=environment
+        )
+        return started
 
     def runs(self, *command: str) -> subprocess.CompletedProcess[str]:
         """Run another command as this user, to its end."""
@@ -373,7 +388,7 @@ class User(NamedTuple):
 
 def _behind_closed() -> list[tuple[Path, list[Path]]]:
     """Return the folders on the way to this program that only some may enter, each with what is needed behind it."""
-    needed = {Path(each).resolve() for each in (sys.base_prefix, sys.prefix, _ROOT, *sys.path) if each}
+    needed = {Path(each).resolve() for each in (sys.base_prefix, sys.prefix, str(_ROOT), *sys.path) if each}
     behind = defaultdict[Path, list[Path]](list)
     for path in sorted(needed):
         closed = next((each for each in reversed(path.parents) if not each.stat().st_mode & 0o001), None)

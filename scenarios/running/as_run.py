@@ -70,4 +70,6 @@ class OtherRun:
 
 
 def _decisions(journal: Journal) -> Decisions:
-    return Decisions(list(journal.rounds()), journal.evaluations())
+    rounds = list(journal.rounds())
+    found = journal.evaluations()
+    return Decisions(rounds, [each for each in found if each[0]["round"] < len(rounds)])  # the run may be going on

@@ -86,7 +86,7 @@ def test_a_rehearsal_commits_what_counted_and_ends_with_the_digest(case: str, tm
 def test_clients_that_did_not_measure_are_not_asked_to_in_the_rehearsal(tmp_path: Path) -> None:
     own_tables(tmp_path / "owners")
     faults = [{"fault": "drop", "probability": 0.3}]
-    more = {"faults": faults, "participation": {"clients": 3, "cohort": 3, "deadline_s": 5}}
+    more: dict[str, Any] = {"faults": faults, "participation": {"clients": 3, "cohort": 3, "deadline_s": 5}}
     there = owned(tmp_path / "there", tmp_path / "owners", **more)
     here = owned(tmp_path / "here", tmp_path / "owners", as_run=tmp_path / "there", **more)
     assert here.summary["digest"] == there.summary["digest"]
@@ -140,7 +140,8 @@ def test_owners_that_are_late_and_killed_in_real_time_are_rehearsed_to_the_same_
 
     def starts(number: int) -> subprocess.Popen[str]:
         mine = ("--clients", f"{number}-{number}", "--own", tables[number], "--patience", HANGS_S)
-        return seedbus("client", "--connect", address, *mine, cwd=tmp_path)
+        started: subprocess.Popen[str] = seedbus("client", "--connect", address, *mine, cwd=tmp_path)
+        return started
 
     def logged(event: str) -> int:
         log = tmp_path / "run" / "log.jsonl"
